@@ -1,0 +1,1 @@
+"""Tile programs to LLVM IR, and LLVM IR to machine code."""

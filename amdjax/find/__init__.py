@@ -1,0 +1,1 @@
+"""Problems, solvers and the databases of their solutions."""

@@ -1,0 +1,1 @@
+"""Shaped kernels written in the tile language."""

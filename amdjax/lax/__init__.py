@@ -1,0 +1,1 @@
+"""Primitives, each with all its rules in one place."""

@@ -1,0 +1,1 @@
+"""Devices, buffers, threads and loaded code."""

@@ -1,0 +1,1 @@
+"""Descriptions of the machines code is generated for."""
