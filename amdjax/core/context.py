@@ -1,0 +1,20 @@
+"""The current trace of this thread: the one place that says who processes an operation."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+
+class Context(threading.local):
+    """Thread-local interpreter state. A thread starts with the evaluating trace."""
+
+    base: Any = None  # the EvalTrace, set once by core.trace
+    axis_env: dict[Any, Any]
+
+    def __init__(self) -> None:
+        self.trace = type(self).base
+        self.axis_env = {}
+
+
+context = Context()

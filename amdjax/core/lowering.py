@@ -1,0 +1,94 @@
+"""The vocabulary in which a primitive says how it is computed.
+
+A rule describes the computation, not its schedule: which kernels there are, what is fused, tiled,
+vectorised or run in parallel is decided by the compiler. Rules are plain data, so the floors above
+can be read and tested without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+class Lowering:
+    """Base of all lowering rules."""
+
+
+@dataclass(frozen=True)
+class Element(Lowering):
+    """One output element told in terms of input elements.
+
+    `emit(b, index, *operands, **params)` returns the value at `index`, a tuple of index
+    expressions, one for each output axis. Operands are handles that `b.read` turns into values;
+    `operand.shape` and `operand.dtype` are known. Such operations fuse with their neighbours.
+    """
+
+    emit: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Pointwise(Lowering):
+    """An output element depends on the operands' elements at the same index.
+
+    `op` is the name of a tile op, or `op(b, *values, **params) -> value`.
+    """
+
+    op: str | Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Reduce(Lowering):
+    """Combine elements over the axes in `params["axes"]`.
+
+    Args:
+      combine: name of an associative, commutative tile op (`add`, `mul`, `min`, `max`, `and`,
+        `or`, `xor`), or for reductions over several values at once a function
+        `combine(b, left, right) -> values` of two lists.
+      identity: `identity(dtype) -> number`, or for several values a list of such functions.
+      prepare: optional `prepare(b, index, *values, **params) -> values`, applied to an element
+        and its index before combining (argmax pairs an element with its position).
+      finish: optional `finish(b, values, **params) -> value`, applied to the combined values.
+    """
+
+    combine: str | Callable[..., Any]
+    identity: Any
+    prepare: Callable[..., Any] | None = None
+    finish: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Decompose(Lowering):
+    """The operation as a traceable function `fn(*operands, **params)` of other primitives."""
+
+    fn: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Shaped(Lowering):
+    """A kernel family, looked up by `name` among those that `kernels` registers."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Control(Lowering):
+    """Sub-programs that the compiler lays out natively: `jit`, `cond`, `while`, `scan`, `call`.
+
+    For `call`, `jaxpr_param` names the parameter holding the program to inline.
+    """
+
+    name: str
+    jaxpr_param: str = "jaxpr"
+
+
+@dataclass(frozen=True)
+class Host(Lowering):
+    """Calls Python during the run.
+
+    `fn(*arrays, **params)` receives read-only NumPy views and returns a list of NumPy arrays with
+    the shapes and dtypes of the abstract outputs.
+    """
+
+    fn: Callable[..., Any]
