@@ -1,0 +1,1 @@
+"""Avals, dtypes, primitives, jaxprs, traces, pytrees, errors and flags."""

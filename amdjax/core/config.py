@@ -1,0 +1,493 @@
+"""Flags: their defaults, their environment variables and thread-local overrides.
+
+Each flag is one row of `FLAGS`. Its effective value for the running thread is a plain
+attribute of `config`, so that reading one on the dispatch path is a single attribute look-up.
+
+    >>> config.enable_x64
+    False
+    >>> with enable_x64(True):
+    ...     config.enable_x64
+    True
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+_TRUE = frozenset(("1", "true", "t", "yes", "y", "on"))
+_FALSE = frozenset(("0", "false", "f", "no", "n", "off", ""))
+_MISSING: Any = object()
+
+_PRECISIONS = (
+    "default",
+    "high",
+    "highest",
+    "bfloat16",
+    "tensorfloat32",
+    "float32",
+    "bfloat16_3x",
+    "ANY_F8_ANY_F8_F32",
+    "ANY_F8_ANY_F8_F32_FAST_ACCUM",
+    "ANY_F8_ANY_F8_ANY",
+    "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
+    "F16_F16_F16",
+    "F16_F16_F32",
+    "BF16_BF16_BF16",
+    "BF16_BF16_F32",
+    "BF16_BF16_F32_X3",
+    "BF16_BF16_F32_X6",
+    "BF16_BF16_F32_X9",
+    "TF32_TF32_F32",
+    "TF32_TF32_F32_X3",
+    "F32_F32_F32",
+    "F64_F64_F64",
+)
+_GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
+
+
+class Flag(NamedTuple):
+    """One configuration option: its name, how its value is checked, what it influences."""
+
+    name: str
+    kind: type
+    default: Any
+    help: str
+    choices: tuple[Any, ...] | None = None
+    optional: bool = False
+    # A traced flag changes what tracing produces, hence belongs to every trace cache's key.
+    traced: bool = False
+    # Value taken by the context manager when it is called without an argument.
+    context_default: Any = _MISSING
+
+    @property
+    def env(self) -> str:
+        """Name of the environment variable which sets this flag."""
+        return f"AMDJAX_{self.name.upper()}"
+
+
+def _flag_bool(name: str, default: bool, help: str, traced: bool = False) -> Flag:
+    return Flag(name, bool, default, help, traced=traced, context_default=True)
+
+
+def _flag_int(name: str, default: int | None, help: str, traced: bool = False) -> Flag:
+    return Flag(name, int, default, help, optional=default is None, traced=traced)
+
+
+def _flag_text(name: str, default: str | None, help: str) -> Flag:
+    return Flag(name, str, default, help, optional=default is None)
+
+
+def _flag_enum(
+    name: str,
+    default: str | None,
+    choices: tuple[str, ...],
+    help: str,
+    traced: bool = False,
+    context_default: Any = _MISSING,
+) -> Flag:
+    return Flag(name, str, default, help, choices, default is None, traced, context_default)
+
+
+FLAGS: dict[str, Flag] = {
+    flag.name: flag
+    for flag in (
+        _flag_bool("enable_x64", False, "Keep 64-bit dtypes instead of narrowing to 32.", True),
+        _flag_enum(
+            "explicit_x64_dtypes",
+            "warn",
+            ("warn", "error", "allow"),
+            "What an explicitly requested 64-bit dtype does while enable_x64 is off.",
+            True,
+        ),
+        _flag_enum(
+            "numpy_dtype_promotion",
+            "standard",
+            ("standard", "strict"),
+            "Implicit dtype promotion: the full lattice, or Python scalars only.",
+            True,
+        ),
+        _flag_enum(
+            "numpy_rank_promotion",
+            "allow",
+            ("allow", "warn", "raise"),
+            "What broadcasting operands of different rank does.",
+            True,
+        ),
+        _flag_enum(
+            "default_matmul_precision",
+            None,
+            _PRECISIONS,
+            "Precision of dots and convolutions which do not ask for one.",
+            True,
+        ),
+        _flag_enum(
+            "default_prng_impl",
+            "threefry2x32",
+            ("threefry2x32", "threefry4x32", "rbg", "unsafe_rbg", "philox2x32", "philox4x32"),
+            "Random bit generator used by random.key().",
+            True,
+        ),
+        _flag_bool(
+            "threefry_partitionable", True, "Threefry bits are independent of the split.", True
+        ),
+        _flag_bool("enable_custom_prng", False, "Raw key arrays are typed key arrays.", True),
+        _flag_bool("high_dynamic_range_gumbel", False, "Gumbel samples use more bits.", True),
+        _flag_bool("softmax_custom_jvp", True, "nn.softmax has its own derivative.", True),
+        _flag_bool("allow_f16_reductions", True, "16-bit sums may stay in 16 bits.", True),
+        _flag_int("random_seed_offset", 0, "Added to every seed given to random.key().", True),
+        _flag_bool("disable_jit", False, "Run jitted functions as plain Python.", True),
+        _flag_bool("debug_nans", False, "Raise FloatingPointError when a result has a NaN.", True),
+        _flag_bool("debug_infs", False, "Raise FloatingPointError when a result has an inf.", True),
+        _flag_bool("debug_key_reuse", False, "Raise when a PRNG key is used twice.", True),
+        _flag_bool("check", False, "Check the jaxpr after every compiler pass.", True),
+        _flag_bool("check_tracer_leaks", False, "Raise when a trace ends with live tracers."),
+        _flag_bool("check_static_indices", False, "Bounds-check static indices.", True),
+        _flag_bool("log_compiles", False, "Log every trace and compile."),
+        _flag_bool("explain_cache_misses", False, "Log why a function was traced again."),
+        _flag_bool("no_tracing", False, "Raise instead of tracing."),
+        _flag_enum(
+            "traceback",
+            "filtered",
+            ("filtered", "full"),
+            "Whether tracebacks show frames inside amdjax.",
+        ),
+        _flag_int("num_threads", None, "CPU worker threads; None means one per core."),
+        _flag_text("platforms", None, "Comma-separated backends in order of preference."),
+        Flag("default_device", object, None, "Device of new arrays.", None, True, True),
+        _flag_bool("enable_compilation_cache", True, "Use the on-disk kernel cache."),
+        _flag_text("cache_dir", None, "Folder of the on-disk kernel cache."),
+        _flag_int("cache_max_bytes", 2**30, "Size at which the kernel cache evicts; -1: never."),
+        _flag_text("dump", None, "Folder which receives every stage of every compile."),
+        _flag_enum("transfer_guard", None, _GUARDS, "Guard on all implicit transfers."),
+        _flag_enum("transfer_guard_host_to_device", None, _GUARDS, "Guard on host to device."),
+        _flag_enum("transfer_guard_device_to_device", None, _GUARDS, "Guard between devices."),
+        _flag_enum("transfer_guard_device_to_host", None, _GUARDS, "Guard on device to host."),
+    )
+}
+
+# JAX spells these differently; the value goes through the mapping when there is one.
+_ALIASES: dict[str, tuple[str, dict[Any, Any]]] = {
+    "x64_enabled": ("enable_x64", {}),
+    "enable_checks": ("check", {}),
+    "compilation_cache_dir": ("cache_dir", {}),
+    "compilation_cache_max_size": ("cache_max_bytes", {}),
+    "num_cpu_threads": ("num_threads", {}),
+    "platform_name": ("platforms", {}),
+    "traceback_filtering": (
+        "traceback",
+        {
+            "off": "full",
+            "auto": "filtered",
+            "tracebackhide": "filtered",
+            "remove_frames": "filtered",
+            "quiet_remove_frames": "filtered",
+        },
+    ),
+}
+
+_TRACED = tuple(flag.name for flag in FLAGS.values() if flag.traced)
+
+
+def _parse(flag: Flag, text: str) -> Any:
+    """The value of `flag` written as `text` in its environment variable."""
+    if flag.kind is bool:
+        word = text.strip().lower()
+        if word in _TRUE or word in _FALSE:
+            return word in _TRUE
+        raise ValueError(f"{flag.env}={text!r} is not a boolean: use one of 0, 1, true, false.")
+    if flag.optional and text == "":
+        return None
+    if flag.kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError(f"{flag.env}={text!r} is not an integer.") from None
+    return _checked(flag, text, flag.env)
+
+
+def _checked(flag: Flag, value: Any, name: str) -> Any:
+    """`value` in the flag's own type, or an error which names the flag."""
+    if value is None and flag.optional or flag.kind is object:
+        return value
+    if flag.kind is bool:
+        if isinstance(value, (bool, int)):
+            return bool(value)
+        raise ValueError(f"config option {name} takes a bool, got {value!r}.")
+    if flag.choices is not None and value not in flag.choices:
+        # An enum member such as lax.Precision.HIGHEST is accepted under its name.
+        value = getattr(value, "name", value)
+        value = value if value in flag.choices else str(value).lower()
+        if value not in flag.choices:
+            allowed = (None, *flag.choices) if flag.optional else flag.choices
+            raise ValueError(f"config option {name} takes one of {list(allowed)}, got {value!r}.")
+    if flag.kind is str and not isinstance(value, str):
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if not isinstance(value, str):
+            raise ValueError(f"config option {name} takes a str, got {value!r}.")
+    if flag.kind is int and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError(f"config option {name} takes an int, got {value!r}.")
+    return value
+
+
+def _from_environment() -> dict[str, Any]:
+    values = {}
+    for flag in FLAGS.values():
+        text = os.environ.get(flag.env)
+        values[flag.name] = flag.default if text is None else _parse(flag, text)
+    return values
+
+
+class TraceKey(tuple):
+    """Values of the traced flags, interned: equal keys are one object, hashed by identity.
+
+    Cheap to hash inside a cache key; not stable between processes.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+
+
+_lock = threading.RLock()
+_trace_keys: dict[tuple[Any, ...], TraceKey] = {}
+_global_values = _from_environment()
+_threads: weakref.WeakSet[_ThreadView] = weakref.WeakSet()
+_hooks: dict[str, list[Callable[[Any], None]]] = {}
+
+
+def _intern_trace_key(values: dict[str, Any]) -> TraceKey:
+    key = tuple(values[name] for name in _TRACED)
+    return _trace_keys.setdefault(key, TraceKey(key))
+
+
+class _ThreadView:
+    """What one thread sees: its attribute dictionary and the names it overrides."""
+
+    def __init__(self, attributes: dict[str, Any]) -> None:
+        self.attributes = attributes
+        self.overrides: dict[str, Any] = {}
+
+    def refresh(self) -> None:
+        attributes = self.attributes
+        attributes.update(_global_values)
+        attributes.update(self.overrides)
+        attributes["_trace_key"] = _intern_trace_key(attributes)
+
+
+class Config(threading.local):
+    """The flags as the running thread sees them; see `FLAGS` for the list.
+
+    Read a flag as an attribute, with or without JAX's ``jax_`` prefix; set it for the whole
+    process with `update`, or for a block with the context managers of this module.
+
+        >>> config.update("jax_numpy_rank_promotion", "warn")
+        >>> config.jax_numpy_rank_promotion, config.numpy_rank_promotion
+        ('warn', 'warn')
+        >>> config.update("jax_numpy_rank_promotion", "allow")
+    """
+
+    def __init__(self) -> None:
+        # Runs once in every thread which touches `config`. Reads must stay one look-up in the
+        # thread's own dictionary, so `update` pushes new values to all of these.
+        view = _ThreadView(self.__dict__)
+        self.__dict__["_view"] = view
+        with _lock:
+            _threads.add(view)
+            view.refresh()
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only for names which are no plain flag: JAX's spellings, or a mistake.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.__dict__[_resolve(name)[0]]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"config.{name} cannot be assigned; call config.update({name!r}, {value!r})."
+        )
+
+    def update(self, name: str, val: Any) -> None:
+        """Set a flag for the whole process.
+
+        Args:
+            name: the flag, with or without the prefix ``jax_``.
+            val: its new value. Threads inside a context manager keep their override.
+
+        Raises:
+            AttributeError: there is no such flag.
+            ValueError: the flag does not take this value.
+        """
+        flag_name, mapping = _resolve(name)
+        new = _checked(FLAGS[flag_name], _mapped(mapping, val), name)
+        with _lock:
+            _global_values[flag_name] = new
+            for view in list(_threads):
+                view.refresh()
+            hooks = list(_hooks.get(flag_name, ()))
+        for hook in hooks:
+            hook(new)
+
+    def read(self, name: str) -> Any:
+        """The flag's value as this thread sees it."""
+        return self.__dict__[_resolve(name)[0]]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All flags under JAX's names, as this thread sees them."""
+        return {f"jax_{name}": self.__dict__[name] for name in FLAGS}
+
+    def trace_key(self) -> TraceKey:
+        """The flags which change what tracing produces, as one interned hashable object."""
+        return self._trace_key
+
+    def on_update(self, name: str, hook: Callable[[Any], None]) -> None:
+        """Call ``hook(value)`` after each process-wide update of the flag `name`."""
+        with _lock:
+            _hooks.setdefault(_resolve(name)[0], []).append(hook)
+
+
+def _mapped(mapping: dict[Any, Any], value: Any) -> Any:
+    return mapping.get(value, value) if mapping else value
+
+
+def _resolve(name: str) -> tuple[str, dict[Any, Any]]:
+    """The flag meant by `name` and the translation of its values."""
+    bare = name.removeprefix("jax_")
+    if bare in FLAGS:
+        return bare, {}
+    if bare in _ALIASES:
+        return _ALIASES[bare]
+    close = difflib.get_close_matches(bare, [*FLAGS, *_ALIASES], 1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise AttributeError(f"Unrecognized config option: {name}.{hint}")
+
+
+config = Config()
+
+
+class _Override(contextlib.ContextDecorator):
+    """Sets one flag in the running thread for a block or for the calls of a function."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        self._name = name
+        self._value = value
+        # One stack per thread: a decorated function may run in several at once.
+        self._saved = threading.local()
+
+    def __enter__(self) -> None:
+        view = config._view
+        saved = self._saved.__dict__.setdefault("stack", [])
+        saved.append(view.overrides.get(self._name, _MISSING))
+        self._set(view, self._value)
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._set(config._view, self._saved.stack.pop())
+
+    def _set(self, view: _ThreadView, value: Any) -> None:
+        with _lock:  # another thread's config.update refreshes this view too
+            if value is _MISSING:
+                view.overrides.pop(self._name, None)
+                value = _global_values[self._name]
+            else:
+                view.overrides[self._name] = value
+            attributes = view.attributes
+            attributes[self._name] = value
+            if FLAGS[self._name].traced:
+                attributes["_trace_key"] = _intern_trace_key(attributes)
+
+
+class State:
+    """A flag's context manager: ``with enable_x64(True): ...``; also decorates functions.
+
+        >>> @numpy_rank_promotion("raise")
+        ... def strict():
+        ...     return config.numpy_rank_promotion
+        >>> strict(), config.numpy_rank_promotion
+        ('raise', 'allow')
+    """
+
+    def __init__(self, name: str) -> None:
+        flag = FLAGS[name]
+        self.__name__ = self.name = name
+        self.__doc__ = f"Context manager for the flag `{name}` in this thread. {flag.help}"
+        self._flag = flag
+
+    def __call__(self, new_val: Any = _MISSING) -> _Override:
+        if new_val is _MISSING:
+            new_val = self._flag.context_default
+            if new_val is _MISSING:
+                raise TypeError(
+                    f"{self.name}() needs the new value of the flag, for example "
+                    f"`with {self.name}({(self._flag.choices or (self._flag.default,))[0]!r}):`."
+                )
+        return _Override(self.name, _checked(self._flag, new_val, self.name))
+
+    @property
+    def value(self) -> Any:
+        """The flag's value as this thread sees it."""
+        return config.__dict__[self.name]
+
+    def __repr__(self) -> str:
+        return f"<config flag {self.name}={self.value!r}>"
+
+
+enable_x64 = State("enable_x64")
+explicit_x64_dtypes = State("explicit_x64_dtypes")
+numpy_dtype_promotion = State("numpy_dtype_promotion")
+numpy_rank_promotion = State("numpy_rank_promotion")
+default_matmul_precision = State("default_matmul_precision")
+default_prng_impl = State("default_prng_impl")
+default_device = State("default_device")
+threefry_partitionable = State("threefry_partitionable")
+enable_custom_prng = State("enable_custom_prng")
+softmax_custom_jvp = State("softmax_custom_jvp")
+allow_f16_reductions = State("allow_f16_reductions")
+debug_nans = State("debug_nans")
+debug_infs = State("debug_infs")
+debug_key_reuse = State("debug_key_reuse")
+enable_checks = State("check")
+check_tracer_leaks = checking_leaks = State("check_tracer_leaks")
+log_compiles = State("log_compiles")
+explain_cache_misses = State("explain_cache_misses")
+no_tracing = State("no_tracing")
+transfer_guard_host_to_device = State("transfer_guard_host_to_device")
+transfer_guard_device_to_device = State("transfer_guard_device_to_device")
+transfer_guard_device_to_host = State("transfer_guard_device_to_host")
+_disable_jit = State("disable_jit")
+_transfer_guard = State("transfer_guard")
+
+
+def disable_jit(disable: bool = True) -> _Override:
+    """Run jitted functions as plain Python inside the block.
+
+    Args:
+        disable: False turns compilation back on inside a disabled block.
+
+        >>> with disable_jit():
+        ...     config.disable_jit
+        True
+    """
+    return _disable_jit(disable)
+
+
+@contextlib.contextmanager
+def transfer_guard(new_val: str) -> Iterator[None]:
+    """Guard every kind of transfer inside the block.
+
+    Args:
+        new_val: 'allow', 'log', 'disallow', 'log_explicit' or 'disallow_explicit'.
+    """
+    with (
+        transfer_guard_host_to_device(new_val),
+        transfer_guard_device_to_device(new_val),
+        transfer_guard_device_to_host(new_val),
+        _transfer_guard(new_val),
+    ):
+        yield

@@ -1,0 +1,339 @@
+"""Error classes, the user's place in the code, and tracebacks without amdjax's own frames."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from amdjax.core.config import config
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class Location(NamedTuple):
+    """A place in the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({self.function})"
+
+
+def _is_internal(filename: str) -> bool:
+    return filename.startswith(PACKAGE_DIR) or filename.startswith("<frozen ")
+
+
+def user_frame() -> types.FrameType | None:
+    """The nearest frame on the stack outside amdjax, or None when there is none."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and _is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def user_location() -> Location | None:
+    """File, line and function of `user_frame`; holds no reference to the frame.
+
+    >>> user_location().function
+    '<module>'
+    """
+    frame = user_frame()
+    if frame is None:
+        return None
+    return Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning which points at the user's line, however deep in amdjax it arises."""
+    level = 2
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and _is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+        level += 1
+    # The level counts from this function: 1 is here, 2 is the caller.
+    warnings.warn(message, category, stacklevel=level if frame is not None else 2)
+
+
+def filtered_traceback(tb: types.TracebackType | None) -> types.TracebackType | None:
+    """`tb` without amdjax's frames, or `tb` itself when all of its frames are amdjax's."""
+    kept = []
+    entry = tb
+    while entry is not None:
+        if not _is_internal(entry.tb_frame.f_code.co_filename):
+            kept.append(entry)
+        entry = entry.tb_next
+    if not kept:
+        return tb
+    out: types.TracebackType | None = None
+    for entry in reversed(kept):
+        out = types.TracebackType(out, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return out
+
+
+def hide_internal_frames(exc: BaseException) -> BaseException:
+    """Drop amdjax's frames from `exc` and its causes unless AMDJAX_TRACEBACK=full.
+
+    For callers which cannot afford `api_boundary`'s extra call::
+
+        try:
+            ...
+        except Exception as e:
+            raise hide_internal_frames(e)
+    """
+    if config.traceback == "full":
+        return exc
+    seen: set[int] = set()
+    link: BaseException | None = exc
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        tb = link.__traceback__
+        kept = filtered_traceback(tb)
+        # A cause raised wholly inside amdjax keeps the innermost frame: where it came from.
+        link.__traceback__ = kept
+        link = link.__cause__ or link.__context__
+    return exc
+
+
+def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a public function so that tracebacks through it show the user's frames only.
+
+    Args:
+        fun: a function which users call. Costs one Python call while nothing is raised.
+
+    Returns:
+        The function with the same signature. One frame of this module stays in a filtered
+        traceback, since an exception cannot leave a frame without recording it.
+    """
+
+    @functools.wraps(fun)
+    def boundary(*args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True  # honoured by pytest and IPython
+        try:
+            return fun(*args, **kwargs)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
+
+    return boundary
+
+
+def describe(value: Any) -> str:
+    """A tracer or array in words: 'traced array with shape float32[3]'."""
+    own = getattr(value, "_error_repr", None)
+    if own is not None:
+        return own()
+    aval = getattr(value, "aval", None)
+    if aval is None:
+        return f"{value!r}"
+    short = getattr(aval, "str_short", None)
+    return f"traced array with shape {short() if short is not None else aval}"
+
+
+def origin(value: Any) -> str:
+    """Where a tracer came from, as sentences on lines of their own; empty when unknown."""
+    message = getattr(value, "_origin_msg", None)
+    text = message() if message is not None else ""
+    return f"\n{text.strip()}" if text else ""
+
+
+class _Teaching:
+    """Joins what happened, where the value came from, and what to do instead."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+
+def _message(what: str, tracer: Any, remedy: str) -> str:
+    return f"{what}{origin(tracer)}\n\n{remedy}"
+
+
+class JAXTypeError(_Teaching, TypeError):
+    """A TypeError about how a value meets tracing."""
+
+
+class JAXIndexError(_Teaching, IndexError):
+    """An IndexError about how a value meets tracing."""
+
+
+class JaxRuntimeError(RuntimeError):
+    """A compiled computation failed while it ran, or its device did."""
+
+
+class JaxprTypeError(TypeError):
+    """A jaxpr is not well typed."""
+
+
+class InconclusiveDimensionOperation(Exception):
+    """A comparison of symbolic dimensions has no answer for all their values."""
+
+
+class TypePromotionError(ValueError):
+    """No implicit promotion joins the given dtypes."""
+
+
+class ConcretizationTypeError(JAXTypeError):
+    """A tracer was used where a value known at trace time is needed.
+
+    Args:
+        tracer: the offending tracer.
+        context: one or two sentences on what needed the value.
+    """
+
+    def __init__(self, tracer: Any, context: str = "") -> None:
+        needed = f"\n{context.strip()}" if context else ""
+        super().__init__(
+            _message(
+                f"A concrete value is needed here, but this one is abstract: {describe(tracer)}."
+                f"{needed}",
+                tracer,
+                "While a function is traced, its arguments have a shape and a dtype but no value.\n"
+                "If the value decides shapes, axes or Python control flow, make it static:\n"
+                "    @amdjax.jit(static_argnames='n')\n"
+                "    def f(x, n): ...\n"
+                "Otherwise keep it in the program: amdjax.numpy.where, amdjax.lax.cond and\n"
+                "amdjax.lax.fori_loop accept traced values.",
+            )
+        )
+
+
+class NonConcreteBooleanIndexError(JAXIndexError):
+    """A traced boolean mask was used as an index, so the result's shape is unknown.
+
+    Args:
+        tracer: the mask.
+    """
+
+    def __init__(self, tracer: Any) -> None:
+        super().__init__(
+            _message(
+                f"A boolean index must be concrete, got {describe(tracer)}: the number of True "
+                "entries would decide the shape of the result.",
+                tracer,
+                "Keep the shape and select instead:\n"
+                "    x.sum(where=mask)                   # for x[mask].sum()\n"
+                "    amdjax.numpy.where(mask, new, x)    # for x.at[mask].set(new)\n"
+                "or bound the size: amdjax.numpy.nonzero(mask, size=n, fill_value=0).",
+            )
+        )
+
+
+class TracerArrayConversionError(JAXTypeError):
+    """A tracer was handed to NumPy, which needs a concrete array.
+
+    Args:
+        tracer: the offending tracer.
+    """
+
+    def __init__(self, tracer: Any) -> None:
+        super().__init__(
+            _message(
+                f"NumPy asked for the contents of {describe(tracer)} through __array__().",
+                tracer,
+                "Call the amdjax function of the same name, which can be traced:\n"
+                "    amdjax.numpy.sin(x)    # not numpy.sin(x)\n"
+                "If a traced index selects from a NumPy array, convert the array first:\n"
+                "    amdjax.numpy.asarray(table)[i]\n"
+                "To run NumPy code on the values, use amdjax.pure_callback.",
+            )
+        )
+
+
+class TracerIntegerConversionError(JAXTypeError):
+    """A tracer was used as a Python integer, for example to index a list.
+
+    Args:
+        tracer: the offending tracer.
+    """
+
+    def __init__(self, tracer: Any) -> None:
+        super().__init__(
+            _message(
+                f"Python asked for {describe(tracer)} as an integer through __index__().",
+                tracer,
+                "An argument which must be a Python int is made static:\n"
+                "    @amdjax.jit(static_argnames='axis')\n"
+                "    def f(x, axis): return x.min(axis)\n"
+                "A list indexed by a traced value becomes an array:\n"
+                "    amdjax.numpy.array(items)[i]\n"
+                "and range(n) with a traced n becomes amdjax.lax.fori_loop(0, n, body, init).",
+            )
+        )
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """A tracer was used as a truth value, for example in `if` or `while`.
+
+    Args:
+        tracer: the offending tracer.
+    """
+
+    def __init__(self, tracer: Any) -> None:
+        JAXTypeError.__init__(
+            self,
+            _message(
+                f"Python asked whether {describe(tracer)} is true; its value is not known while "
+                "the function is traced.",
+                tracer,
+                "Choose between values, or between functions, inside the program:\n"
+                "    amdjax.numpy.where(x > 0, a, b)       # if x > 0: a else: b\n"
+                "    amdjax.lax.cond(pred, f, g, x)        # f(x) if pred else g(x)\n"
+                "    amdjax.lax.while_loop(cond, body, x)  # while cond(x): x = body(x)\n"
+                "Combine conditions with &, | and ~ instead of `and`, `or` and `not`.\n"
+                "If the value is known before tracing, pass it as a static argument:\n"
+                "    amdjax.jit(f, static_argnames='flag')",
+            ),
+        )
+
+
+class UnexpectedTracerError(JAXTypeError):
+    """A tracer outlived the function being traced and was used afterwards.
+
+    Args:
+        msg: which tracer, where it was made and where it leaked to, as far as known.
+    """
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(
+            f"{msg.rstrip()}\n\n"
+            "A value made while a function is traced must leave it as an output, not through\n"
+            "a global, an attribute, or a list from outside:\n"
+            "    def f(x):\n"
+            "        y = x + 1\n"
+            "        return y    # not: cache.append(y)\n"
+            "config.update('jax_check_tracer_leaks', True) reports the leak where it happens."
+        )
+
+
+def leaked_tracer_message(tracer: Any, context: str = "") -> str:
+    """The text of an `UnexpectedTracerError` for `tracer`."""
+    needed = f"\n{context.strip()}" if context else ""
+    return f"A value escaped from the function that made it: {describe(tracer)}.{needed}" + origin(
+        tracer
+    )
+
+
+class KeyReuseError(JAXTypeError):
+    """A PRNG key was consumed twice, which makes samples depend on one another.
+
+    Args:
+        message: which key, and where it was used before.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            f"{message.rstrip()}\n\n"
+            "Derive one key for each use:\n"
+            "    key, a, b = amdjax.random.split(key, 3)\n"
+            "    x = amdjax.random.normal(a)\n"
+            "    y = amdjax.random.normal(b)"
+        )
