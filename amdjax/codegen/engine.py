@@ -1,0 +1,398 @@
+"""The host machine, and machine code for it: compile LLVM IR text, load objects, find symbols."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import os
+import platform
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+from llvmlite.binding import ffi
+
+from amdjax.codegen import compile_worker
+from amdjax.codegen.compile_worker import CompileError, Compiler
+
+__all__ = [
+    "CODEGEN_VERSION",
+    "FUNCTION_ATTRIBUTES",
+    "CompileError",
+    "Engine",
+    "HostMachine",
+    "Library",
+    "compile_ir",
+    "compile_many",
+    "engine",
+    "host",
+    "optimized_ir",
+    "to_assembly",
+]
+
+# Part of the disk cache's key; raise it when the same text should compile to something else.
+CODEGEN_VERSION = 1
+
+# For every function of the CPU target. LLVM halves vectors on many AVX-512 machines if not told.
+FUNCTION_ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
+
+
+@dataclass(frozen=True)
+class HostMachine:
+    """What the generator and the schedule want to know of this computer."""
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+    l1d_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    physical_cores: int
+    logical_cores: int
+
+    def has(self, feature: str) -> bool:
+        """Whether the CPU has an LLVM feature such as `avx512fp16`."""
+        return f"+{feature}" in self.features.split(",")
+
+
+@cache
+def host() -> HostMachine:
+    """The machine this process runs on."""
+    features = llvm.get_host_cpu_features()
+    physical, logical = _cores()
+    l1d, l2, l3 = _caches()
+    return HostMachine(
+        triple=llvm.get_process_triple(),
+        cpu=llvm.get_host_cpu_name(),
+        features=features.flatten(),
+        vector_bits=_vector_bits(features),
+        l1d_bytes=l1d,
+        l2_bytes=l2,
+        l3_bytes=l3,
+        physical_cores=physical,
+        logical_cores=logical,
+    )
+
+
+def _vector_bits(features: dict[str, bool]) -> int:
+    if features.get("avx512f") and features.get("avx512vl"):
+        return 512
+    return 256 if features.get("avx2") else 128
+
+
+def _caches() -> tuple[int, int, int]:
+    """Bytes of the data caches as one core sees them: L1d, L2, L3."""
+    sizes = {1: 32 << 10, 2: 1 << 20, 3: 16 << 20}
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            text = (index / "size").read_text().strip()
+            unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[text[-1]]
+            sizes[int((index / "level").read_text())] = int(text[:-1]) * unit
+    return sizes[1], sizes[2], sizes[3]
+
+
+def _cores() -> tuple[int, int]:
+    """Physical and logical cores of the machine, whatever part of it we may use."""
+    logical = os.cpu_count() or 1
+    siblings = set()
+    for cpu in Path("/sys/devices/system/cpu").glob("cpu[0-9]*"):
+        with contextlib.suppress(OSError):
+            siblings.add((cpu / "topology/thread_siblings").read_text())
+    return min(len(siblings), logical) or logical, logical
+
+
+@cache
+def _compiler() -> Compiler:
+    machine = host()
+    return Compiler(machine.triple, machine.cpu, machine.features)
+
+
+def compile_ir(text: str, *, opt: int = 2) -> bytes:
+    """Compile LLVM IR text to a relocatable object for this machine.
+
+    Args:
+        text: a module; triple and data layout may be left out.
+        opt: 0 (for code that runs once) to 4 (-O3); see `Compiler`.
+
+    Raises:
+        CompileError: LLVM rejects the text; the message shows where.
+    """
+    return _compiler().object_code(text, opt)
+
+
+def to_assembly(text: str, *, opt: int = 2) -> str:
+    """The assembly that `compile_ir` would encode."""
+    return _compiler().assembly(text, opt)
+
+
+def optimized_ir(text: str, *, opt: int = 2) -> str:
+    """The IR after the passes of level `opt`."""
+    return _compiler().optimized(text, opt)
+
+
+class Library(dict[str, int]):
+    """Addresses by name of one loaded object; the code goes when this object does."""
+
+    __slots__ = ("_session", "_tracker")
+
+    def __init__(self, names: Iterable[str], tracker: llvm.ResourceTracker, session: llvm.LLJIT):
+        super().__init__((name, tracker[name]) for name in names)
+        self._tracker: llvm.ResourceTracker | None = tracker
+        self._session: llvm.LLJIT | None = session
+
+    def close(self) -> None:
+        """Unload now; the addresses are dead afterwards."""
+        tracker, self._tracker = self._tracker, None
+        if tracker is not None:
+            tracker.close()
+            self._session = None
+        self.clear()
+
+
+class Engine:
+    """Loads object code into this process.
+
+    Undefined symbols are looked up among those given to `define`, then in the process. LLVM
+    keeps some kilobytes for each library it ever linked in a session, so sessions are replaced
+    after a while; an old one goes with the last library in it.
+    """
+
+    _LOADS_PER_SESSION = 64
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._symbols: dict[str, int] = {}
+        self._session: llvm.LLJIT | None = None
+        self._loads = itertools.count()
+        self._loads_left = 0
+
+    def define(self, symbols: dict[str, int]) -> None:
+        """Make addresses known under names to all objects loaded from now on."""
+        self._symbols.update(symbols)
+
+    def load(self, object_code: bytes, names: Iterable[str]) -> Library:
+        """Load an object and return the addresses of `names` in it.
+
+        Raises:
+            RuntimeError: a symbol is undefined, or one of `names` is missing.
+        """
+        names = tuple(names)
+        builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
+        for symbol, address in self._symbols.items():
+            if symbol.encode() in object_code:
+                builder.import_symbol(symbol, address)
+        for name in names:
+            builder.export_symbol(name)
+        with self._lock:
+            session = self._current_session()
+            tracker = builder.link(session, f"amdjax{next(self._loads)}")
+        return Library(names, tracker, session)
+
+    def _current_session(self) -> llvm.LLJIT:
+        if self._session is None or self._loads_left == 0:
+            machine = _compiler().target_machine()
+            self._session = llvm.create_lljit_compiler(machine, use_jit_link=True)
+            self._loads_left = self._LOADS_PER_SESSION
+        self._loads_left -= 1
+        return self._session
+
+
+@cache
+def engine() -> Engine:
+    """The engine of this process."""
+    return Engine()
+
+
+def _hold_llvm_lock_over_fork() -> None:
+    """A child forked while another thread compiles would find llvmlite's lock taken for ever."""
+    lock = getattr(ffi.lib, "_lock", None)
+    if lock is None or not hasattr(os, "register_at_fork"):
+        return
+
+    def release() -> None:
+        lock.__exit__(None, None, None)
+
+    os.register_at_fork(before=lock.__enter__, after_in_parent=release, after_in_child=release)
+
+
+_hold_llvm_lock_over_fork()
+
+
+# Compiling many modules. llvmlite admits one thread at a time, so others need other processes.
+
+_WORKER_START_SECONDS = 0.15
+_MAX_WORKERS = 8
+
+
+def estimated_seconds(text: str) -> float:
+    """What compiling `text` takes, roughly: a fixed part, then its length."""
+    return 1e-3 + 0.6e-6 * len(text)
+
+
+def compile_many(texts: Sequence[str], *, opt: int = 2) -> list[bytes]:
+    """Compile several modules, with helper processes when that is worth their start.
+
+    Raises:
+        CompileError: for the first text that LLVM rejects.
+    """
+    workers = _worker_count(texts)
+    if workers == 0:
+        return [compile_ir(text, opt=opt) for text in texts]
+    return _Batch(texts, opt).run(workers)
+
+
+def _worker_count(texts: Sequence[str]) -> int:
+    if len(texts) <= 8:
+        return 0
+    work = sum(map(estimated_seconds, texts))
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    spare = min((usable or 1) - 1, _MAX_WORKERS)
+    running = _workers.running()
+    if running:
+        return min(spare, max(running, int(work / _WORKER_START_SECONDS)))
+    # Alone we would need `work`; helpers start contributing only after their start.
+    return min(spare, int(work / _WORKER_START_SECONDS)) if work > 2 * _WORKER_START_SECONDS else 0
+
+
+class _Batch:
+    """One call of `compile_many`: threads take the longest text left, one thread a helper."""
+
+    def __init__(self, texts: Sequence[str], opt: int) -> None:
+        self._texts, self._opt = texts, opt
+        self._results: list[bytes | None] = [None] * len(texts)
+        self._todo = deque(sorted(range(len(texts)), key=lambda i: -len(texts[i])))
+        self._error: CompileError | None = None
+
+    def run(self, workers: int) -> list[bytes]:
+        threads = [threading.Thread(target=self._feed, daemon=True) for _ in range(workers)]
+        for thread in threads:
+            thread.start()
+        self._compile_here()
+        for thread in threads:
+            thread.join()
+        # What a worker had in hand when it died.
+        self._compile_here()
+        if self._error is not None:
+            raise self._error
+        return [data for data in self._results if data is not None]
+
+    def _take(self) -> int | None:
+        with contextlib.suppress(IndexError):
+            return self._todo.popleft() if self._error is None else None
+        return None
+
+    def _compile_here(self) -> None:
+        try:
+            while (index := self._take()) is not None:
+                self._results[index] = compile_ir(self._texts[index], opt=self._opt)
+        except CompileError as error:
+            self._error = error
+
+    def _feed(self) -> None:
+        """Pass work to one helper until there is none left or the helper fails."""
+        worker = _workers.acquire()
+        index = None
+        try:
+            while worker is not None and (index := self._take()) is not None:
+                self._results[index] = worker.compile(self._texts[index], self._opt)
+        except CompileError as error:
+            self._error = error
+        except (OSError, EOFError, ValueError):
+            if index is not None:
+                self._todo.append(index)
+            worker.close()
+            worker = None
+        if worker is not None:
+            _workers.release(worker)
+
+
+class _Worker:
+    """One helper process."""
+
+    def __init__(self) -> None:
+        machine = host()
+        # -I -S: neither the user's environment nor site-packages' start-up files take part, hence
+        # the folder that holds llvmlite goes along.
+        start = (
+            "import runpy, sys; script = sys.argv[1]; sys.path.append(sys.argv[2]); "
+            "runpy.run_path(script, run_name='__main__')"
+        )
+        folder = str(Path(llvm.__file__).parents[2])
+        arguments = [compile_worker.__file__, folder, machine.triple, machine.cpu, machine.features]
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", start, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self.owner = os.getpid()
+
+    def compile(self, text: str, opt: int) -> bytes:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        data = text.encode()
+        self.process.stdin.write(compile_worker.REQUEST.pack(opt, len(data)) + data)
+        self.process.stdin.flush()
+        header = compile_worker.read_exactly(self.process.stdout, compile_worker.REPLY.size)
+        status, size = compile_worker.REPLY.unpack(header)
+        reply = compile_worker.read_exactly(self.process.stdout, size)
+        if status:
+            raise CompileError(reply.decode(errors="replace"))
+        return reply
+
+    @property
+    def alive(self) -> bool:
+        return self.owner == os.getpid() and self.process.poll() is None
+
+    def close(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        if self.owner == os.getpid():
+            self.process.kill()
+            self.process.wait()
+
+
+class _Workers:
+    """Idle helpers, kept for the next batch; each ends by itself after a silent while."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Worker] = []
+
+    def running(self) -> int:
+        self._idle = [worker for worker in self._idle if worker.alive]
+        return len(self._idle)
+
+    def acquire(self) -> _Worker | None:
+        """An idle helper or a new one; None when none can be started."""
+        with contextlib.suppress(IndexError):
+            while True:
+                worker = self._idle.pop()
+                if worker.alive:
+                    return worker
+        if not sys.executable or not os.path.exists(compile_worker.__file__):
+            return None
+        with contextlib.suppress(OSError):
+            return _Worker()
+        return None
+
+    def release(self, worker: _Worker) -> None:
+        self._idle.append(worker)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+_workers = _Workers()
+atexit.register(_workers.close)
