@@ -1,0 +1,1 @@
+"""amdjax, JAX and PyTorch on the same work in the same run: ``python -m benchmarks``."""

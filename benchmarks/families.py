@@ -1,0 +1,40 @@
+"""All workloads, family by family."""
+
+from __future__ import annotations
+
+from . import (
+    control_flow,
+    conv,
+    dispatch,
+    elementwise,
+    matmul,
+    models,
+    reductions,
+    rnn,
+    sorting,
+    startup,
+)
+from .workload import Workload
+
+FAMILIES = (
+    startup,
+    dispatch,
+    elementwise,
+    reductions,
+    sorting,
+    matmul,
+    conv,
+    rnn,
+    control_flow,
+    models,
+)
+
+
+def workloads() -> list[Workload]:
+    """Every workload, each knowing its family."""
+    found = []
+    for module in FAMILIES:
+        for workload in module.WORKLOADS:
+            workload.family = module.__name__.rpartition(".")[2]
+            found.append(workload)
+    return found
