@@ -191,6 +191,14 @@ _ALIASES: dict[str, tuple[str, dict[Any, Any]]] = {
     ),
 }
 
+_SPELLINGS: dict[str, tuple[str, ...]] = {
+    name: tuple(
+        spelling
+        for bare in (name, *(alias for alias, (target, _) in _ALIASES.items() if target == name))
+        for spelling in (bare, f"jax_{bare}")
+    )
+    for name in FLAGS
+}
 _TRACED = tuple(flag.name for flag in FLAGS.values() if flag.traced)
 
 
@@ -213,7 +221,7 @@ def _parse(flag: Flag, text: str) -> Any:
 
 def _checked(flag: Flag, value: Any, name: str) -> Any:
     """`value` in the flag's own type, or an error which names the flag."""
-    if value is None and flag.optional or flag.kind is object:
+    if (value is None and flag.optional) or flag.kind is object:
         return value
     if flag.kind is bool:
         if isinstance(value, (bool, int)):
@@ -275,10 +283,13 @@ class _ThreadView:
         self.overrides: dict[str, Any] = {}
 
     def refresh(self) -> None:
-        attributes = self.attributes
-        attributes.update(_global_values)
-        attributes.update(self.overrides)
-        attributes["_trace_key"] = _intern_trace_key(attributes)
+        for name, value in (_global_values | self.overrides).items():
+            self.show(name, value)
+        self.attributes["_trace_key"] = _intern_trace_key(self.attributes)
+
+    def show(self, name: str, value: Any) -> None:
+        for spelling in _SPELLINGS[name]:
+            self.attributes[spelling] = value
 
 
 class Config(threading.local):
@@ -302,11 +313,8 @@ class Config(threading.local):
             _threads.add(view)
             view.refresh()
 
-    def __getattr__(self, name: str) -> Any:
-        # Reached only for names which are no plain flag: JAX's spellings, or a mistake.
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self.__dict__[_resolve(name)[0]]
+    # JAX's spellings are attributes of their own: a class with __getattr__ would make every
+    # read, also those which never need it, three times slower.
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(
@@ -397,20 +405,19 @@ class _Override(contextlib.ContextDecorator):
                 value = _global_values[self._name]
             else:
                 view.overrides[self._name] = value
-            attributes = view.attributes
-            attributes[self._name] = value
+            view.show(self._name, value)
             if FLAGS[self._name].traced:
-                attributes["_trace_key"] = _intern_trace_key(attributes)
+                view.attributes["_trace_key"] = _intern_trace_key(view.attributes)
 
 
 class State:
     """A flag's context manager: ``with enable_x64(True): ...``; also decorates functions.
 
-        >>> @numpy_rank_promotion("raise")
-        ... def strict():
-        ...     return config.numpy_rank_promotion
-        >>> strict(), config.numpy_rank_promotion
-        ('raise', 'allow')
+    >>> @numpy_rank_promotion("raise")
+    ... def strict():
+    ...     return config.numpy_rank_promotion
+    >>> strict(), config.numpy_rank_promotion
+    ('raise', 'allow')
     """
 
     def __init__(self, name: str) -> None:
