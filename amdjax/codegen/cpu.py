@@ -1,0 +1,503 @@
+"""Tile programs as LLVM IR for CPUs.
+
+A tile of rank 1 is one LLVM vector, which LLVM spreads over as many registers as it takes; a tile
+of rank 2 is a list of such rows. A kernel becomes `void name(ptr args, i64 begin, i64 end)`:
+`args` points to one word a parameter (an address, or the number itself for a `size`), and the
+programs `begin..end` of the grid run one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amdjax.codegen import llvm
+from amdjax.codegen.llvm import I1, I8, I64, PTR, Function, Module, Type, Value
+from amdjax.codegen.math import MATH
+from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_convert, lower_pointwise
+from amdjax.jit import tile
+
+FUNCTION_ATTRIBUTES = (
+    'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "no-trapping-math"="true"'
+)
+
+Rep = Value | list[Value]  # a scalar or rank-1 tile; the rows of a rank-2 tile
+
+
+def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) -> None:
+    """Write the function of one kernel into `module`."""
+    CpuKernel(module, kernel, name or kernel.name).write()
+
+
+def _flatten(reps: Sequence[Rep]) -> list[Value]:
+    return [v for rep in reps for v in (rep if isinstance(rep, list) else [rep])]
+
+
+def _unflatten(flat: Sequence[Value], types: Sequence[tile.TileType]) -> list[Rep]:
+    out: list[Rep] = []
+    it = iter(flat)
+    for t in types:
+        out.append([next(it) for _ in range(t.shape[0])] if len(t.shape) == 2 else next(it))
+    return out
+
+
+def _llvm_type(type: tile.TileType) -> Type:
+    """The type of a scalar, or of one row of a tile."""
+    return Type(ELEMENT_TYPES[type.dtype], type.shape[-1] if type.shape else 0)
+
+
+class CpuKernel:
+    """Writes one kernel. `self.reps` maps SSA values to what represents them."""
+
+    def __init__(self, module: Module, kernel: tile.Kernel, name: str):
+        self.kernel = kernel
+        self.f: Function = module.function(
+            name, [("args", PTR), ("begin", I64), ("end", I64)], attributes=FUNCTION_ATTRIBUTES
+        )
+        self.reps: dict[int, Rep] = {}
+        self.addresses: dict[str, Value] = {}
+
+    def write(self) -> None:
+        f = self.f
+        args, begin, end = f.args
+        for i, p in enumerate(self.kernel.params):
+            slot = f.gep(args, i, I64)
+            self.addresses[p.name] = f.load(I64 if p.role == "size" else PTR, slot, 8)
+        for s in self.kernel.scratch:
+            self.addresses[s.name] = f.alloca(Type(memory_element(s.dtype)), s.size)
+
+        def program(pid: Value, _: list[Value]) -> list[Value]:
+            self.pid = pid
+            self.block(self.kernel.body)
+            return []
+
+        f.loop(begin, end, 1, [], program)
+        f.ret()
+
+    def block(self, block: tile.Block) -> list[Rep]:
+        for op in block.ops:
+            handler = getattr(self, f"op_{op.name}", None)
+            results = handler(op) if handler else self.pointwise(op)
+            for v, rep in zip(op.results, results, strict=True):
+                self.reps[v.number] = rep
+        return [self.reps[v.number] for v in block.yields]
+
+    def rep(self, v: tile.Value) -> Rep:
+        return self.reps[v.number]
+
+    def scalar(self, v: tile.Value) -> Value:
+        rep = self.reps[v.number]
+        assert isinstance(rep, Value)
+        return rep
+
+    def _rowwise(self, type: tile.TileType, fn: Callable[..., Value], *operands: Rep) -> Rep:
+        """Apply `fn` to vectors, row by row for rank-2 tiles."""
+        if len(type.shape) < 2:
+            return fn(*operands)
+        return [fn(*row) for row in zip(*operands, strict=True)]  # type: ignore[arg-type]
+
+    # -- elementwise ------------------------------------------------------------------------
+
+    def pointwise(self, op: tile.Op) -> list[Rep]:
+        result = op.results[0].type
+        dtype = op.operands[-1].dtype  # `select` has its condition first
+
+        def one(*xs: Value) -> Value:
+            return lower_pointwise(self.f, op.name, dtype, *xs, **op.attrs)
+
+        return [self._rowwise(result, one, *map(self.rep, op.operands))]
+
+    def op_convert(self, op: tile.Op) -> list[Rep]:
+        (x,), to = op.operands, op.results[0].type
+        return [self._rowwise(to, lambda v: lower_convert(self.f, v, x.dtype, to.dtype), self.rep(x))]
+
+    def op_bitcast(self, op: tile.Op) -> list[Rep]:
+        to = op.results[0].type
+        return [self._rowwise(to, lambda v: self.f.bitcast(v, _llvm_type(to)), self.rep(op.operands[0]))]
+
+    def op_const(self, op: tile.Op) -> list[Rep]:
+        t = op.results[0].type
+        value = llvm.const(_llvm_type(t), op.attrs["value"].x)
+        return [[value] * t.shape[0] if len(t.shape) == 2 else value]
+
+    def op_program_id(self, op: tile.Op) -> list[Rep]:
+        return [self.pid]
+
+    def op_size(self, op: tile.Op) -> list[Rep]:
+        return [self.addresses[op.attrs["buffer"].name]]
+
+    def op_iota(self, op: tile.Op) -> list[Rep]:
+        t = op.results[0].type
+        return [llvm.vector(ELEMENT_TYPES[t.dtype], range(t.shape[0]))]
+
+    # -- shapes -------------------------------------------------------------------------------
+
+    def op_broadcast(self, op: tile.Op) -> list[Rep]:
+        x, rep = op.operands[0], self.rep(op.operands[0])
+        shape = op.results[0].type.shape
+        rows = rep if isinstance(rep, list) else [rep]
+        if not x.shape or x.shape[-1] != shape[-1]:
+            rows = [self._spread(r, shape[-1]) for r in rows]
+        if len(shape) == 1:
+            return [rows[0]]
+        return [rows * shape[0] if len(rows) == 1 else rows]
+
+    def _spread(self, x: Value, lanes: int) -> Value:
+        if x.type.lanes == 1:
+            x = self.f.extract(x, 0)
+        return self.f.splat(x, lanes)
+
+    def op_expand(self, op: tile.Op) -> list[Rep]:
+        rep = self.rep(op.operands[0])
+        assert isinstance(rep, Value)
+        if op.attrs["axis"] == 0:
+            return [[rep]]
+        one = rep.type.with_lanes(1)
+        scalars = [self.f.extract(rep, i) for i in range(rep.type.lanes)]
+        return [[self.f.insert(llvm.undef(one), s, 0) for s in scalars]]
+
+    def op_transpose(self, op: tile.Op) -> list[Rep]:
+        rows = self.rep(op.operands[0])
+        assert isinstance(rows, list)
+        return [transpose_rows(self.f, rows)]
+
+    def op_extract(self, op: tile.Op) -> list[Rep]:
+        rep = self.rep(op.operands[0])
+        lane = op.attrs["lane"]
+        return [rep[lane] if isinstance(rep, list) else self.f.extract(rep, lane)]
+
+    # -- combining ------------------------------------------------------------------------------
+
+    def op_reduce(self, op: tile.Op) -> list[Rep]:
+        (x,) = op.operands
+        rep, combine = self.rep(x), op.attrs["combine"]
+        if isinstance(rep, Value):
+            return [self._horizontal(combine, x.dtype, rep)]
+        if op.attrs["axis"] == 0:
+            return [self._tree(combine, x.dtype, rep)]
+        t = _llvm_type(op.results[0].type)
+        out = llvm.undef(t)
+        for i, row in enumerate(rep):
+            out = self.f.insert(out, self._horizontal(combine, x.dtype, row), i)
+        return [out]
+
+    def _tree(self, combine: str, dtype: str, rows: list[Value]) -> Value:
+        while len(rows) > 1:
+            pairs = [lower_pointwise(self.f, combine, dtype, a, b) for a, b in zip(rows[::2], rows[1::2], strict=False)]
+            rows = pairs + rows[len(rows) & ~1 :]
+        return rows[0]
+
+    def _horizontal(self, combine: str, dtype: str, x: Value) -> Value:
+        """All lanes of a vector combined, in a tree."""
+        f, floating = self.f, dtype in tile.FLOATS
+        if floating and combine in ("add", "mul"):
+            start = llvm.const(x.type.with_lanes(0), -0.0 if combine == "add" else 1.0)
+            return f.reduce("f" + combine, x, start, "reassoc")
+        if floating:
+            return f.reduce("fminimum" if combine == "min" else "fmaximum", x)
+        if combine in ("min", "max"):
+            signed = dtype in tile.SIGNED
+            return f.reduce(("s" if signed else "u") + combine, x)
+        return f.reduce(combine, x)
+
+    def op_cumulative(self, op: tile.Op) -> list[Rep]:
+        (x,) = op.operands
+        combine, reverse = op.attrs["combine"], op.attrs["reverse"]
+        return [self._rowwise(x.type, lambda row: self._prefix(combine, x.dtype, row, reverse), self.rep(x))]
+
+    def _prefix(self, combine: str, dtype: str, x: Value, reverse: bool) -> Value:
+        """Prefix combination of one vector in log2(lanes) steps."""
+        lanes, distance = x.type.lanes, 1
+        while distance < lanes:
+            moved = [i + distance if reverse else i - distance for i in range(lanes)]
+            inside = [0 <= i < lanes for i in moved]
+            shifted = self.f.shuffle(x, None, [i if ok else -1 for i, ok in zip(moved, inside, strict=True)])
+            combined = lower_pointwise(self.f, combine, dtype, shifted, x)
+            x = self.f.shuffle(x, combined, [lanes + i if ok else i for i, ok in enumerate(inside)])
+            distance *= 2
+        return x
+
+    def op_dot(self, op: tile.Op) -> list[Rep]:
+        a, b, acc = (self.rep(v) for v in op.operands)
+        assert isinstance(a, list) and isinstance(b, list) and isinstance(acc, list)
+        floating = op.operands[2].dtype in tile.FLOATS
+        out = []
+        for row, total in zip(a, acc, strict=True):
+            for k, b_row in enumerate(b):
+                x = self.f.splat(self.f.extract(row, k), b_row.type.lanes)
+                if floating:
+                    total = self.f.fma(x, b_row, total)
+                else:
+                    total = self.f.add(self.f.mul(x, b_row), total)
+            out.append(total)
+        return [out]
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _address(self, buffer: tile.Buffer, offset: Value) -> Value:
+        return self.f.gep(self.addresses[buffer.name], offset, Type(memory_element(buffer.dtype)))
+
+    def _memory_operands(self, op: tile.Op, skip: int) -> tuple[list[Value | int], Rep | None]:
+        """Strides of a load or store (runtime ones filled in) and the mask."""
+        rest = list(op.operands[skip:])
+        mask = self.rep(rest.pop()) if op.attrs["masked"] else None
+        strides = [self.scalar(rest.pop(0)) if s is None else s for s in op.attrs["strides"]]
+        return strides, mask
+
+    def _step(self, offset: Value, i: int, stride: Value | int) -> Value:
+        if i == 0 or stride == 0:
+            return offset
+        if isinstance(stride, int):
+            return self.f.add(offset, llvm.const(I64, i * stride))
+        return self.f.add(offset, self.f.mul(stride, llvm.const(I64, i)))
+
+    def op_load(self, op: tile.Op) -> list[Rep]:
+        buffer, t = op.attrs["buffer"], op.results[0].type
+        offset = self.scalar(op.operands[0])
+        strides, mask = self._memory_operands(op, 1)
+        if len(t.shape) < 2:
+            stride = strides[0] if strides else 0
+            return [self._load_row(buffer, t, offset, stride, mask, op.attrs["other"])]
+        rows, columns = t.shape
+        if strides[0] == 1 and strides[1] != 1 and mask is None and rows > 1:
+            sideways = tile.TileType(t.dtype, (rows,))
+            loaded = [
+                self._load_row(buffer, sideways, self._step(offset, c, strides[1]), 1, None, 0)
+                for c in range(columns)
+            ]
+            return [transpose_rows(self.f, loaded)]
+        out = []
+        row_type = tile.TileType(t.dtype, (columns,))
+        for r in range(rows):
+            row_mask = mask[r] if isinstance(mask, list) else mask
+            start = self._step(offset, r, strides[0])
+            out.append(self._load_row(buffer, row_type, start, strides[1], row_mask, op.attrs["other"]))
+        return [out]
+
+    def _load_row(self, buffer: tile.Buffer, t: tile.TileType, offset: Value, stride: Value | int,
+                  mask: Rep | None, other: Any) -> Value:
+        f = self.f
+        kind = Type(memory_element(t.dtype), t.shape[-1] if t.shape else 0)
+        align = kind.bits // 8
+        if not kind.lanes:
+            loaded = f.load(kind, self._address(buffer, offset), align)
+        elif stride == 1:
+            pointer = self._address(buffer, offset)
+            if mask is None:
+                loaded = f.load(kind, pointer, align)
+            else:
+                loaded = f.masked_load(kind, pointer, mask, llvm.const(kind, other), align)
+        elif stride == 0 and mask is None:
+            loaded = f.splat(f.load(kind.with_lanes(0), self._address(buffer, offset), align), kind.lanes)
+        else:
+            every = mask or llvm.const(kind.with_elem("i1"), True)
+            pointers = self._address(buffer, self._lane_offsets(offset, stride, kind.lanes))
+            loaded = f.gather(kind, pointers, every, llvm.const(kind, other), align)
+        return self._from_memory(loaded, t.dtype)
+
+    def _lane_offsets(self, offset: Value, stride: Value | int, lanes: int) -> Value:
+        f = self.f
+        if isinstance(stride, int):
+            steps = llvm.vector("i64", [i * stride for i in range(lanes)])
+        else:
+            steps = f.mul(f.splat(stride, lanes), llvm.vector("i64", range(lanes)))
+        return f.add(f.splat(offset, lanes), steps)
+
+    def _from_memory(self, x: Value, dtype: str) -> Value:
+        return self.f.icmp("ne", x, llvm.zero(x.type)) if dtype == "bool" else x
+
+    def _to_memory(self, x: Value, dtype: str) -> Value:
+        return self.f.cast("zext", x, "i8") if dtype == "bool" else x
+
+    def op_store(self, op: tile.Op) -> list[Rep]:
+        buffer, value = op.attrs["buffer"], op.operands[1]
+        offset, rep = self.scalar(op.operands[0]), self.rep(value)
+        strides, mask = self._memory_operands(op, 2)
+        if isinstance(rep, Value):
+            self._store_row(buffer, value.dtype, offset, strides[0] if strides else 0, rep, mask)
+            return []
+        if strides[0] == 1 and strides[1] != 1 and mask is None and len(rep) > 1:
+            rep, strides = transpose_rows(self.f, rep), strides[::-1]
+        for r, row in enumerate(rep):
+            row_mask = mask[r] if isinstance(mask, list) else mask
+            self._store_row(buffer, value.dtype, self._step(offset, r, strides[0]), strides[1], row, row_mask)
+        return []
+
+    def _store_row(self, buffer: tile.Buffer, dtype: str, offset: Value, stride: Value | int,
+                   x: Value, mask: Rep | None) -> None:
+        f, x = self.f, self._to_memory(x, dtype)
+        align = x.type.bits // 8
+        if not x.type.lanes:
+            f.store(x, self._address(buffer, offset), align)
+        elif stride == 1:
+            pointer = self._address(buffer, offset)
+            if mask is None:
+                f.store(x, pointer, align)
+            else:
+                f.masked_store(x, pointer, mask, align)
+        else:
+            every = mask or llvm.const(x.type.with_elem("i1"), True)
+            f.scatter(x, self._address(buffer, self._lane_offsets(offset, stride, x.type.lanes)), every, align)
+
+    def op_load_at(self, op: tile.Op) -> list[Rep]:
+        buffer, t = op.attrs["buffer"], op.results[0].type
+        mask = self.rep(op.operands[1]) if op.attrs["masked"] else None
+        if not t.shape:
+            return [self._from_memory(self._load_scalar_at(buffer, t, op, mask), t.dtype)]
+        kind = Type(memory_element(t.dtype), t.shape[-1])
+
+        def row(offsets: Value, *masks: Value) -> Value:
+            every = masks[0] if masks else llvm.const(kind.with_elem("i1"), True)
+            other = llvm.const(kind, op.attrs["other"])
+            loaded = self.f.gather(kind, self._address(buffer, offsets), every, other, kind.bits // 8)
+            return self._from_memory(loaded, t.dtype)
+
+        operands = [self.rep(op.operands[0])] + ([mask] if mask is not None else [])
+        return [self._rowwise(t, row, *operands)]
+
+    def _load_scalar_at(self, buffer: tile.Buffer, t: tile.TileType, op: tile.Op, mask: Rep | None) -> Value:
+        kind = Type(memory_element(t.dtype))
+        offset = self.scalar(op.operands[0])
+        if mask is None:
+            return self.f.load(kind, self._address(buffer, offset), kind.bits // 8)
+        other = llvm.const(kind, op.attrs["other"])
+        assert isinstance(mask, Value)
+        (loaded,) = self.f.if_(
+            mask,
+            lambda: [self.f.load(kind, self._address(buffer, offset), kind.bits // 8)],
+            lambda: [other],
+        )
+        return loaded
+
+    def op_store_at(self, op: tile.Op) -> list[Rep]:
+        buffer, value = op.attrs["buffer"], op.operands[1]
+        offsets, rep = self.rep(op.operands[0]), self.rep(value)
+        mask = self.rep(op.operands[2]) if op.attrs["masked"] else None
+        f = self.f
+        if isinstance(rep, Value) and not rep.type.lanes:
+            def write() -> list[Value]:
+                self._store_row(buffer, value.dtype, self.scalar(op.operands[0]), 0, rep, None)
+                return []
+
+            if isinstance(mask, Value):
+                f.if_(mask, write)
+            else:
+                write()
+            return []
+
+        def row(where: Value, x: Value, *masks: Value) -> Value:
+            x = self._to_memory(x, value.dtype)
+            every = masks[0] if masks else llvm.const(x.type.with_elem("i1"), True)
+            f.scatter(x, self._address(buffer, where), every, x.type.bits // 8)
+            return x
+
+        self._rowwise(value.type, row, offsets, rep, *([mask] if mask is not None else []))
+        return []
+
+    def op_atomic(self, op: tile.Op) -> list[Rep]:
+        offset, value = (self.scalar(v) for v in op.operands)
+        combine, dtype = op.attrs["combine"], op.operands[1].dtype
+        if dtype in tile.FLOATS:
+            name = {"add": "fadd", "min": "fminimum", "max": "fmaximum"}[combine]
+        elif combine in ("min", "max"):
+            name = combine if dtype in tile.SIGNED else "u" + combine
+        else:
+            name = combine
+        pointer = self._address(op.attrs["buffer"], offset)
+        return [self.f.op(f"atomicrmw {name} {pointer}, {value} monotonic", value.type)]
+
+    def op_prefetch(self, op: tile.Op) -> list[Rep]:
+        pointer = self._address(op.attrs["buffer"], self.scalar(op.operands[0]))
+        i32 = llvm.I32
+        self.f.intrinsic("prefetch", llvm.VOID, pointer, llvm.const(i32, 0), llvm.const(i32, 3),
+                         llvm.const(i32, 1), overload=[PTR])
+        return []
+
+    # -- control flow ------------------------------------------------------------------------------
+
+    def _bind(self, args: Sequence[tile.Value], flat: Sequence[Value]) -> None:
+        for v, rep in zip(args, _unflatten(flat, [a.type for a in args]), strict=True):
+            self.reps[v.number] = rep
+
+    def op_for(self, op: tile.Op) -> list[Rep]:
+        start, stop, step = (self.scalar(v) for v in op.operands[:3])
+        (body,) = op.blocks
+        carried = op.operands[3:]
+
+        def iteration(index: Value, flat: list[Value]) -> list[Value]:
+            self.reps[body.args[0].number] = index
+            self._bind(body.args[1:], flat)
+            return _flatten(self.block(body))
+
+        flat = self.f.loop(start, stop, step, _flatten([self.rep(v) for v in carried]), iteration)
+        return _unflatten(flat, [v.type for v in op.results])
+
+    def op_while(self, op: tile.Op) -> list[Rep]:
+        cond, body = op.blocks
+
+        def test(flat: list[Value]) -> Value:
+            self._bind(cond.args, flat)
+            (keep,) = self.block(cond)
+            assert isinstance(keep, Value)
+            return keep
+
+        def iteration(flat: list[Value]) -> list[Value]:
+            self._bind(body.args, flat)
+            return _flatten(self.block(body))
+
+        flat = self.f.while_loop(_flatten([self.rep(v) for v in op.operands]), test, iteration)
+        return _unflatten(flat, [v.type for v in op.results])
+
+    def op_if(self, op: tile.Op) -> list[Rep]:
+        yes, no = op.blocks
+        flat = self.f.if_(
+            self.scalar(op.operands[0]), lambda: _flatten(self.block(yes)), lambda: _flatten(self.block(no))
+        )
+        return _unflatten(flat, [v.type for v in op.results])
+
+
+def memory_element(dtype: str) -> str:
+    """The LLVM type a dtype has in memory; booleans take a byte."""
+    return "i8" if dtype == "bool" else ELEMENT_TYPES[dtype]
+
+
+def transpose_rows(f: Function, rows: list[Value]) -> list[Value]:
+    """Transpose a tile held as rows: R vectors of C lanes to C vectors of R lanes.
+
+    Powers of two go through log2(R) rounds of interleaving, which are the shuffles vector units
+    have; other shapes move single elements.
+    """
+    r, c = len(rows), rows[0].type.lanes
+    if r == 1:
+        one = rows[0].type.with_lanes(1)
+        return [f.insert(llvm.undef(one), f.extract(rows[0], i), 0) for i in range(c)]
+    if r & (r - 1) or r > c or c % r:
+        out = []
+        for j in range(c):
+            column = llvm.undef(rows[0].type.with_lanes(r))
+            for i in range(r):
+                column = f.insert(column, f.extract(rows[i], j), i)
+            out.append(column)
+        return out
+    if r < c:
+        parts = []
+        for start in range(0, c, r):
+            piece = [f.shuffle(row, None, range(start, start + r)) for row in rows]
+            parts += transpose_rows(f, piece)
+        return parts
+    # r == c: swap blocks of size 1, 2, 4, … between rows that far apart.
+    distance = r // 2
+    while distance:
+        swapped = list(rows)
+        for i in range(r):
+            if i & distance:
+                continue
+            a, b = rows[i], rows[i + distance]
+            low = [(j if not j & distance else c + j - distance) for j in range(c)]
+            high = [(j + distance if not j & distance else c + j) for j in range(c)]
+            swapped[i], swapped[i + distance] = f.shuffle(a, b, low), f.shuffle(a, b, high)
+        rows, distance = swapped, distance // 2
+    return rows
+
+
+__all__ = ["FUNCTION_ATTRIBUTES", "I1", "I8", "MATH", "emit_kernel", "transpose_rows"]

@@ -1,0 +1,235 @@
+"""Elementwise tile ops as LLVM instructions, the same for every target.
+
+One vector in, one vector out. Semantics that the hardware leaves open are fixed here: division by
+zero, shifts past the width, conversions out of range, the order of zeros in `min` and `max`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amdjax.codegen import llvm
+from amdjax.codegen.llvm import Function, Value
+from amdjax.codegen.math import CONVERSIONS, MATH
+
+#: LLVM element type in registers. Narrow floats without arithmetic travel as their bits.
+ELEMENT_TYPES = {
+    "bool": "i1", "index": "i64",
+    **{f"{s}{n}": f"i{n}" for s in "iu" for n in (8, 16, 32, 64)},
+    **{f"{s}{n}": "i8" for s in "iu" for n in (2, 4)},
+    "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double",
+    **{f"f8_{k}": "i8" for k in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e4m3b11fnuz", "e4m3", "e3m4", "e8m0fnu")},
+    "f4_e2m1fn": "i8",
+}  # fmt: skip
+
+FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+SIGNED = frozenset({"i2", "i4", "i8", "i16", "i32", "i64", "index"})
+
+_INT_COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+_FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+
+
+def lower_pointwise(f: Function, name: str, dtype: str, *xs: Value, **attrs: Any) -> Value:
+    """One elementwise op on operands of `dtype` (the dtype of the last operand)."""
+    if name == "select":
+        return f.select(*xs)
+    if name in _INT_COMPARE:
+        return _compare(f, name, dtype, *xs)
+    if dtype in FLOATS:
+        rule = _FLOAT_RULES.get(name) or MATH.get(name)
+    elif dtype == "bool":
+        rule = _BOOL_RULES.get(name)
+    else:
+        rule = _int_rule(name, dtype)
+    if rule is None:
+        raise NotImplementedError(f"tile op {name!r} has no lowering for {dtype}")
+    return rule(f, *xs, **attrs)
+
+
+def _compare(f: Function, name: str, dtype: str, a: Value, b: Value) -> Value:
+    if dtype in FLOATS:
+        return f.fcmp(_FLOAT_COMPARE[name], a, b)
+    if name in ("eq", "ne"):
+        return f.icmp(name, a, b)
+    return f.icmp(("s" if dtype in SIGNED else "u") + name, a, b)
+
+
+def _overloaded(name: str) -> Callable[..., Value]:
+    return lambda f, *xs: f.intrinsic(name, xs[0].type, *xs)
+
+
+def _with_flag(name: str) -> Callable[[Function, Value], Value]:
+    """Intrinsics whose second operand says that zero (or the minimum) is not poison."""
+
+    def rule(f: Function, x: Value) -> Value:
+        full = f"llvm.{name}.{x.type.suffix}"
+        return f.call(full, x.type, x, llvm.const(llvm.I1, False))
+
+    return rule
+
+
+def _is_finite(f: Function, x: Value) -> Value:
+    magnitude = f.intrinsic("fabs", x.type, x)
+    return f.fcmp("olt", magnitude, llvm.const(x.type, float("inf")))
+
+
+def _integer_pow(f: Function, x: Value, n: int) -> Value:
+    """Repeated squaring; for floats a negative power is the reciprocal of the positive one."""
+    if n == 0:
+        return llvm.const(x.type, 1)
+    if n < 0:
+        return f.fdiv(llvm.const(x.type, 1.0), _integer_pow(f, x, -n))
+    result: Value | None = None
+    while n:
+        if n & 1:
+            result = x if result is None else f.mul(result, x)
+        n >>= 1
+        if n:
+            x = f.mul(x, x)
+    assert result is not None
+    return result
+
+
+_FLOAT_RULES: dict[str, Callable[..., Value]] = {
+    "add": Function.add, "sub": Function.sub, "mul": Function.mul, "div": Function.fdiv,
+    "neg": Function.neg, "abs": _overloaded("fabs"), "fma": Function.fma,
+    "min": _overloaded("minimum"), "max": _overloaded("maximum"),
+    "is_finite": _is_finite, "integer_pow": _integer_pow, "copysign": _overloaded("copysign"),
+}  # fmt: skip
+
+_BOOL_RULES: dict[str, Callable[..., Value]] = {
+    "and": Function.and_, "or": Function.or_, "xor": Function.xor, "not": Function.not_,
+    "min": Function.and_, "max": Function.or_, "mul": Function.and_, "add": Function.or_,
+}  # fmt: skip
+
+
+def _divide(signed: bool, remainder: bool) -> Callable[..., Value]:
+    """`x / 0 == -1`, `x rem 0 == x`, and the one signed overflow wraps."""
+
+    def rule(f: Function, a: Value, b: Value) -> Value:
+        zero = f.icmp("eq", b, llvm.zero(b.type))
+        unsafe = zero
+        if signed:
+            lowest = f.icmp("eq", a, llvm.const(a.type, 1 << (a.type.bits - 1)))
+            minus = f.icmp("eq", b, llvm.const(b.type, -1))
+            unsafe = f.or_(zero, f.and_(lowest, minus))
+        divisor = f.select(unsafe, llvm.const(b.type, 1), b)
+        if remainder:
+            rest = f.srem(a, divisor) if signed else f.urem(a, divisor)
+            return f.select(zero, a, rest)
+        quotient = f.sdiv(a, divisor) if signed else f.udiv(a, divisor)
+        return f.select(zero, llvm.const(a.type, -1), quotient)
+
+    return rule
+
+
+def _shift(kind: str) -> Callable[..., Value]:
+    """Shifts by the width or more give 0, or copies of the sign bit."""
+
+    def rule(f: Function, a: Value, b: Value) -> Value:
+        width = llvm.const(b.type, a.type.bits)
+        inside = f.icmp("ult", b, width)
+        if kind == "ashr":
+            return f.ashr(a, f.select(inside, b, llvm.const(b.type, a.type.bits - 1)))
+        shifted = (f.shl if kind == "shl" else f.lshr)(a, f.select(inside, b, llvm.zero(b.type)))
+        return f.select(inside, shifted, llvm.zero(a.type))
+
+    return rule
+
+
+def _int_sign(signed: bool) -> Callable[[Function, Value], Value]:
+    def rule(f: Function, x: Value) -> Value:
+        zero = llvm.zero(x.type)
+        positive = f.cast("zext", f.icmp("sgt" if signed else "ne", x, zero), x.type.elem)
+        if not signed:
+            return positive
+        return f.sub(positive, f.cast("zext", f.icmp("slt", x, zero), x.type.elem))
+
+    return rule
+
+
+def _index_rules() -> dict[str, Callable[..., Value]]:
+    """Index arithmetic is the compiler's own: no zero divisors, no wide shifts."""
+    return {"div": Function.sdiv, "rem": Function.srem, "shl": Function.shl,
+            "shr_logical": Function.lshr, "shr_arithmetic": Function.ashr}  # fmt: skip
+
+
+def _int_rules(signed: bool) -> dict[str, Callable[..., Value]]:
+    s = "s" if signed else "u"
+    return {
+        "add": Function.add, "sub": Function.sub, "mul": Function.mul, "neg": Function.neg,
+        "div": _divide(signed, False), "rem": _divide(signed, True),
+        "abs": _with_flag("abs") if signed else lambda f, x: x,
+        "sign": _int_sign(signed), "integer_pow": _integer_pow,
+        "min": _overloaded(s + "min"), "max": _overloaded(s + "max"),
+        "and": Function.and_, "or": Function.or_, "xor": Function.xor, "not": Function.not_,
+        "shl": _shift("shl"), "shr_logical": _shift("lshr"), "shr_arithmetic": _shift("ashr"),
+        "clz": _with_flag("ctlz"), "popcnt": _overloaded("ctpop"),
+    }  # fmt: skip
+
+
+_SIGNED_RULES, _UNSIGNED_RULES, _INDEX_RULES = _int_rules(True), _int_rules(False), _index_rules()
+
+
+def _int_rule(name: str, dtype: str) -> Callable[..., Value] | None:
+    if dtype == "index" and name in _INDEX_RULES:
+        return _INDEX_RULES[name]
+    return (_SIGNED_RULES if dtype in SIGNED else _UNSIGNED_RULES).get(name)
+
+
+def lower_convert(f: Function, x: Value, source: str, target: str) -> Value:
+    """Convert between tile dtypes: floats round to nearest even, floats to integers saturate."""
+    if source == target:
+        return x
+    if (source, target) in CONVERSIONS:
+        return CONVERSIONS[source, target](f, x)
+    if target == "bool":
+        if source in FLOATS:
+            return f.fcmp("une", x, llvm.zero(x.type))
+        return f.icmp("ne", x, llvm.zero(x.type))
+    if source in FLOATS and target in FLOATS:
+        if "bf16" in (source, target) or {source, target} == {"f16", "f64"}:
+            return lower_convert(f, lower_convert(f, x, source, "f32"), "f32", target)
+        wider = int(target[1:]) > int(source[1:])
+        return f.cast("fpext" if wider else "fptrunc", x, ELEMENT_TYPES[target])
+    if source == "bool" and target not in FLOATS and not target.startswith("f"):
+        return f.cast("zext", x, ELEMENT_TYPES[target])
+    if source in FLOATS or target in FLOATS:
+        return _between_float_and_int(f, x, source, target)
+    if source.startswith("f") or target.startswith("f"):  # narrow floats go through f32
+        return lower_convert(f, lower_convert(f, x, source, "f32"), "f32", target)
+    return _int_to_int(f, x, source, target)
+
+
+def _int_to_int(f: Function, x: Value, source: str, target: str) -> Value:
+    x = f.int_resize(x, ELEMENT_TYPES[target], source in SIGNED)
+    bits = int(target[1:]) if target != "index" else 64
+    if bits < 8:  # int4 and int2 live sign- or zero-extended in a byte
+        up = llvm.const(x.type, 8 - bits)
+        x = (f.ashr if target in SIGNED else f.lshr)(f.shl(x, up), up)
+    return x
+
+
+def _between_float_and_int(f: Function, x: Value, source: str, target: str) -> Value:
+    if source in FLOATS:
+        if source in ("f16", "bf16"):
+            return lower_convert(f, lower_convert(f, x, source, "f32"), "f32", target)
+        if not (target in SIGNED or target.startswith("u")):  # a narrow float
+            return lower_convert(f, lower_convert(f, x, source, "f32"), "f32", target)
+        bits = int(target[1:]) if target != "index" else 64
+        name = "fptosi.sat" if target in SIGNED else "fptoui.sat"
+        wide = x.type.with_elem(f"i{max(bits, 8)}")
+        converted = f.intrinsic(name, wide, x, overload=[wide, x.type])
+        if bits < 8:
+            low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if target in SIGNED else (0, (1 << bits) - 1)
+            s = "s" if target in SIGNED else "u"
+            converted = f.intrinsic(s + "max", wide, converted, llvm.const(wide, low))
+            converted = f.intrinsic(s + "min", wide, converted, llvm.const(wide, high))
+        return converted
+    if target in ("f16", "bf16"):
+        middle = "f64" if source in ("i64", "u64", "index") else "f32"
+        return lower_convert(f, lower_convert(f, x, source, middle), middle, target)
+    if source.startswith("f"):
+        return lower_convert(f, lower_convert(f, x, source, "f32"), "f32", target)
+    return f.cast("sitofp" if source in SIGNED else "uitofp", x, ELEMENT_TYPES[target])

@@ -1,0 +1,260 @@
+"""Index expressions: affine sums of loop variables, with division and remainder kept exact.
+
+The compiler follows an output element back to the input elements it needs; how it gets there is
+written in these expressions. Constants fold, terms collect, and `//` and `%` simplify by the known
+ranges of their operands, so that a reshape back and forth disappears.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+_serial = count()
+
+
+class Symbol:
+    """Something an index may depend on, with its inclusive range when known."""
+
+    __slots__ = ("hi", "key", "lo", "name")
+
+    def __init__(self, name: str, lo: int | None, hi: int | None):
+        self.name, self.lo, self.hi = name, lo, hi
+        self.key = next(_serial)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class LoopVar(Symbol):
+    """A loop variable running over `range(extent)`."""
+
+    __slots__ = ("extent",)
+
+    def __init__(self, name: str, extent: int):
+        super().__init__(name, 0, max(extent - 1, 0))
+        self.extent = extent
+
+
+class Dynamic(Symbol):
+    """An index read from data: wraps a value of the element builder."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, lo: int | None = None, hi: int | None = None):
+        super().__init__("dyn", lo, hi)
+        self.value = value
+
+
+class Quotient(Symbol):
+    """`inner // by` or `inner % by` where it does not simplify."""
+
+    __slots__ = ("by", "inner", "remainder")
+    _known: dict[Any, Quotient] = {}
+
+    @staticmethod
+    def of(inner: Index, by: int, remainder: bool) -> Quotient:
+        key = (inner, by, remainder)
+        found = Quotient._known.get(key)
+        if found is None:
+            if len(Quotient._known) > 10_000:
+                Quotient._known.clear()
+            found = Quotient._known[key] = Quotient(inner, by, remainder)
+        return found
+
+    def __init__(self, inner: Index, by: int, remainder: bool):
+        lo, hi = inner.range()
+        if remainder:
+            super().__init__(f"({inner} % {by})", 0, by - 1)
+        else:
+            super().__init__(f"({inner} // {by})", None if lo is None else lo // by, None if hi is None else hi // by)
+        self.inner, self.by, self.remainder = inner, by, remainder
+
+
+@dataclass(frozen=True, eq=True)
+class Index:
+    """`const + Σ coefficient * symbol`; immutable, equal expressions compare equal."""
+
+    const: int
+    terms: tuple[tuple[Symbol, int], ...] = ()
+
+    @staticmethod
+    def of(x: Index | Symbol | int) -> Index:
+        if isinstance(x, Index):
+            return x
+        if isinstance(x, Symbol):
+            if isinstance(x, LoopVar) and x.extent == 1:
+                return Index(0)
+            return Index(0, ((x, 1),))
+        return Index(int(x))
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.const + other, self.terms)
+        merged = dict(self.terms)
+        for symbol, c in other.terms:
+            merged[symbol] = merged.get(symbol, 0) + c
+        terms = sorted(((s, c) for s, c in merged.items() if c), key=lambda t: t[0].key)
+        return Index(self.const + other.const, tuple(terms))
+
+    __radd__ = __add__
+
+    def __mul__(self, k: int) -> Index:
+        if k == 0:
+            return Index(0)
+        return Index(self.const * k, tuple((s, c * k) for s, c in self.terms))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Index:
+        return self * -1
+
+    def __sub__(self, other: Index | int) -> Index:
+        return self + (-other)
+
+    def __rsub__(self, other: int) -> Index:
+        return -self + other
+
+    def range(self) -> tuple[int | None, int | None]:
+        """Inclusive bounds; None where unknown."""
+        lo: int | None = self.const
+        hi: int | None = self.const
+        for s, c in self.terms:
+            low, high = (s.lo, s.hi) if c > 0 else (s.hi, s.lo)
+            lo = None if lo is None or low is None else lo + c * low
+            hi = None if hi is None or high is None else hi + c * high
+        return lo, hi
+
+    def _split(self, n: int) -> tuple[Index, Index]:
+        """`self == n * whole + rest` with the multiples of `n` taken out of the terms."""
+        whole = Index(self.const // n, tuple((s, c // n) for s, c in self.terms if c % n == 0))
+        rest = Index(self.const % n, tuple((s, c) for s, c in self.terms if c % n))
+        return whole, rest
+
+    def __floordiv__(self, n: int) -> Index:
+        if n == 1:
+            return self
+        whole, rest = self._split(n)
+        lo, hi = rest.range()
+        if lo is not None and hi is not None and lo // n == hi // n:
+            return whole + lo // n
+        return whole + Index.of(Quotient.of(rest, n, remainder=False))
+
+    def __mod__(self, n: int) -> Index:
+        if n == 1:
+            return Index(0)
+        _, rest = self._split(n)
+        lo, hi = rest.range()
+        if lo is not None and hi is not None and lo // n == hi // n:
+            return rest - (lo // n) * n
+        return Index.of(Quotient.of(rest, n, remainder=True))
+
+    def coefficient(self, symbol: Symbol) -> int:
+        return next((c for s, c in self.terms if s is symbol), 0)
+
+    def depends_on(self, symbol: Symbol) -> bool:
+        """Whether the symbol occurs, also inside quotients (not inside dynamic values)."""
+        for s, _ in self.terms:
+            if s is symbol or (isinstance(s, Quotient) and s.inner.depends_on(symbol)):
+                return True
+        return False
+
+    def substitute(self, table: dict[Symbol, Index]) -> Index:
+        out = Index(self.const)
+        for s, c in self.terms:
+            if s in table:
+                out = out + table[s] * c
+            elif isinstance(s, Quotient):
+                inner = s.inner.substitute(table)
+                out = out + (inner % s.by if s.remainder else inner // s.by) * c
+            else:
+                out = out + Index.of(s) * c
+        return out
+
+    # Comparisons build guards; equality of expressions stays Python's ==.
+    def ge(self, other: Index | int) -> Guard:
+        return Guard((Condition("ge", self - other),))
+
+    def lt(self, other: Index | int) -> Guard:
+        return Guard((Condition("ge", -(self - other) - 1),))
+
+    def equals(self, other: Index | int) -> Guard:
+        return Guard((Condition("eq", self - other),))
+
+    __ge__, __lt__ = ge, lt
+
+    def __gt__(self, other: Index | int) -> Guard:
+        return self.ge(other + 1)
+
+    def __le__(self, other: Index | int) -> Guard:
+        return self.lt(other + 1)
+
+    def __repr__(self) -> str:
+        parts = [f"{s}" if c == 1 else f"{c}*{s}" for s, c in self.terms]
+        return " + ".join(parts + ([str(self.const)] if self.const or not parts else []))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`index >= 0` or `index == 0`."""
+
+    kind: str
+    index: Index
+
+    def known(self) -> bool | None:
+        """True or False when the ranges decide it."""
+        lo, hi = self.index.range()
+        if self.kind == "ge":
+            if lo is not None and lo >= 0:
+                return True
+            return False if hi is not None and hi < 0 else None
+        if lo is not None and lo == hi:
+            return lo == 0
+        if (lo is not None and lo > 0) or (hi is not None and hi < 0):
+            return False
+        return None
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A conjunction of conditions on indices."""
+
+    conditions: tuple[Condition, ...] = ()
+
+    def __and__(self, other: Guard) -> Guard:
+        return Guard(self.conditions + tuple(c for c in other.conditions if c not in self.conditions))
+
+    def simplify(self) -> Guard | bool:
+        """Drop what is always true; False if one can never hold."""
+        rest = []
+        for c in self.conditions:
+            known = c.known()
+            if known is False:
+                return False
+            if known is None:
+                rest.append(c)
+        return Guard(tuple(rest)) if rest else True
+
+
+TRUE = Guard()
+
+
+def linear(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
+    """Row-major position of an index."""
+    out = Index(0)
+    for i, n in zip(index, shape, strict=True):
+        out = out * n + i
+    return out
+
+
+def delinear(position: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
+    """The index at a row-major position known to lie inside `shape`."""
+    out = []
+    for k, n in enumerate(shape):
+        inner = 1
+        for m in shape[k + 1 :]:
+            inner *= m
+        i = position // inner if inner else Index(0)
+        out.append(i % n if k and n else i)
+    return tuple(out)

@@ -1,0 +1,400 @@
+"""The tile language: small typed SSA programs over blocks.
+
+A kernel is a program for one point of its grid. Its values are tiles: blocks of rank 0, 1 or 2 with
+a static shape. On a CPU a tile becomes vector registers, on a GPU it is spread over a workgroup; a
+kernel says neither. Memory is reached through parameters (flat buffers of one dtype) and an offset
+plus a stride for each axis of the tile. Control flow is structured: `for`, `while`, `if`.
+
+`Builder` writes kernels; `str(kernel)` prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+FLOATS = ("f16", "bf16", "f32", "f64")
+SIGNED = ("i8", "i16", "i32", "i64", "index")
+UNSIGNED = ("u8", "u16", "u32", "u64")
+
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+#: Associative ops that `reduce` and `cumulative` accept.
+COMBINERS = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
+
+
+@dataclass(frozen=True, slots=True)
+class TileType:
+    """Element dtype (a short name such as `f32`, or `index`) and block shape."""
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]" if self.shape else self.dtype
+
+
+class Value:
+    """One SSA value. Arithmetic operators write instructions into the kernel being built."""
+
+    __slots__ = ("builder", "number", "type")
+
+    def __init__(self, builder: Builder, number: int, type: TileType):
+        self.builder, self.number, self.type = builder, number, type
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+    def _binary(name: str, swap: bool = False) -> Callable[[Value, Any], Value]:  # type: ignore[misc]
+        def method(self: Value, other: Any) -> Value:
+            other = self.builder.like(other, self)
+            return self.builder.op(name, other, self) if swap else self.builder.op(name, self, other)
+
+        return method
+
+    __add__, __radd__ = _binary("add"), _binary("add", True)
+    __sub__, __rsub__ = _binary("sub"), _binary("sub", True)
+    __mul__, __rmul__ = _binary("mul"), _binary("mul", True)
+    __floordiv__, __mod__ = _binary("div"), _binary("rem")
+    __truediv__, __rtruediv__ = _binary("div"), _binary("div", True)
+    __and__, __or__, __xor__ = _binary("and"), _binary("or"), _binary("xor")
+    __lshift__, __rshift__ = _binary("shl"), _binary("shr_logical")
+    __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
+
+    def __neg__(self) -> Value:
+        return self.builder.op("neg", self)
+
+
+@dataclass(slots=True)
+class Op:
+    """One instruction; control flow holds its bodies in `blocks`."""
+
+    name: str
+    operands: tuple[Value, ...]
+    attrs: dict[str, Any]
+    results: tuple[Value, ...]
+    blocks: tuple[Block, ...] = ()
+
+
+@dataclass(slots=True)
+class Block:
+    args: list[Value] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    yields: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory a kernel sees: a parameter, or scratch private to one program of the grid.
+
+    Args:
+      role: `in`, `out`, `inout`, `scratch`, or `size` for a runtime integer.
+      size: number of elements, for scratch only.
+    """
+
+    name: str
+    dtype: str
+    role: str
+    size: int = 0
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A finished tile program.
+
+    Args:
+      grid: number of programs; an int, or the name of a `size` parameter it is computed from as
+        `ceil(size / grid_unit)`.
+      cost: estimated nanoseconds of one core for one program, to decide about threads.
+    """
+
+    name: str
+    params: list[Buffer]
+    scratch: list[Buffer]
+    body: Block
+    grid: int | str
+    grid_unit: int = 1
+    cost: float = 0.0
+
+    def __str__(self) -> str:
+        return print_kernel(self)
+
+
+class Builder:
+    """Writes a kernel. Methods return SSA values; Python ints stand for constants."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.params: list[Buffer] = []
+        self.scratches: list[Buffer] = []
+        self._count = 0
+        self._block = Block()
+        self._pure: list[dict[Any, Value]] = [{}]
+
+    # -- declarations ---------------------------------------------------------------------
+
+    def param(self, name: str, dtype: str, role: str = "in") -> Buffer:
+        buffer = Buffer(name, dtype, role)
+        self.params.append(buffer)
+        return buffer
+
+    def scratch(self, name: str, dtype: str, size: int) -> Buffer:
+        buffer = Buffer(name, dtype, "scratch", size)
+        self.scratches.append(buffer)
+        return buffer
+
+    def finish(self, grid: int | str, *, grid_unit: int = 1, cost: float = 0.0) -> Kernel:
+        return Kernel(self.name, self.params, self.scratches, self._block, grid, grid_unit, cost)
+
+    # -- plumbing -------------------------------------------------------------------------
+
+    def value(self, type: TileType) -> Value:
+        self._count += 1
+        return Value(self, self._count, type)
+
+    def emit(self, name: str, operands: Sequence[Value], types: Sequence[TileType],
+             attrs: dict[str, Any] | None = None, blocks: tuple[Block, ...] = ()) -> tuple[Value, ...]:
+        results = tuple(self.value(t) for t in types)
+        self._block.ops.append(Op(name, tuple(operands), attrs or {}, results, blocks))
+        return results
+
+    def _pure_op(self, name: str, operands: tuple[Value, ...], type: TileType, **attrs: Any) -> Value:
+        """An instruction without effects: an equal one already visible here is reused."""
+        key = (name, tuple(v.number for v in operands), type, tuple(attrs.items()))
+        for scope in self._pure:
+            if key in scope:
+                return scope[key]
+        (result,) = self.emit(name, operands, [type], attrs)
+        self._pure[-1][key] = result
+        return result
+
+    def _body(self, arg_types: Sequence[TileType], fn: Callable[..., Sequence[Value] | Value | None]) -> Block:
+        outer, self._block = self._block, Block([self.value(t) for t in arg_types])
+        self._pure.append({})
+        result = fn(*self._block.args)
+        block, self._block = self._block, outer
+        self._pure.pop()
+        block.yields = () if result is None else (result,) if isinstance(result, Value) else tuple(result)
+        return block
+
+    def index(self, x: Value | int) -> Value:
+        return x if isinstance(x, Value) else self.const("index", x)
+
+    def like(self, x: Any, other: Value) -> Value:
+        """`x` as a value; numbers become constants of the other's type."""
+        return x if isinstance(x, Value) else self.const(other.dtype, x, other.shape)
+
+    # -- values -----------------------------------------------------------------------------
+
+    def const(self, dtype: str, x: Any, shape: tuple[int, ...] = ()) -> Value:
+        x = float(x) if dtype in FLOATS else bool(x) if dtype == "bool" else int(x)
+        # repr distinguishes -0.0 from 0.0 and nan from nan in the table of known values.
+        return self._pure_op("const", (), TileType(dtype, shape), value=ConstantKey(x))
+
+    def program_id(self) -> Value:
+        return self._pure_op("program_id", (), TileType("index"))
+
+    def size(self, param: Buffer) -> Value:
+        """The value of a runtime integer parameter."""
+        return self._pure_op("size", (), TileType("index"), buffer=param)
+
+    def iota(self, n: int, dtype: str = "index") -> Value:
+        return self._pure_op("iota", (), TileType(dtype, (n,)))
+
+    def op(self, name: str, *operands: Value) -> Value:
+        """An elementwise tile op; all operands have one shape (scalars are broadcast)."""
+        shape = max((v.shape for v in operands), key=len)
+        operands = tuple(self.broadcast(v, shape) for v in operands)
+        first = operands[1] if name == "select" else operands[0]
+        dtype = "bool" if name in COMPARISONS or name == "is_finite" else first.dtype
+        return self._pure_op(name, operands, TileType(dtype, shape))
+
+    def integer_pow(self, x: Value, n: int) -> Value:
+        return self._pure_op("integer_pow", (x,), x.type, n=n)
+
+    def select(self, cond: Value, a: Value, b: Value) -> Value:
+        return self.op("select", cond, a, b)
+
+    def convert(self, x: Value, dtype: str) -> Value:
+        return x if x.dtype == dtype else self._pure_op("convert", (x,), TileType(dtype, x.shape))
+
+    def bitcast(self, x: Value, dtype: str) -> Value:
+        return x if x.dtype == dtype else self._pure_op("bitcast", (x,), TileType(dtype, x.shape))
+
+    def broadcast(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """Scalars to any shape; axes of length one to the given length."""
+        if x.shape == shape:
+            return x
+        return self._pure_op("broadcast", (x,), TileType(x.dtype, shape))
+
+    def expand(self, x: Value, axis: int) -> Value:
+        """Insert an axis of length one into a rank-1 tile."""
+        shape = (1, *x.shape) if axis == 0 else (*x.shape, 1)
+        return self._pure_op("expand", (x,), TileType(x.dtype, shape), axis=axis)
+
+    def transpose(self, x: Value) -> Value:
+        return self._pure_op("transpose", (x,), TileType(x.dtype, x.shape[::-1]))
+
+    def reduce(self, combine: str, x: Value, axis: int = -1) -> Value:
+        """Combine along an axis, which disappears."""
+        axis %= len(x.shape)
+        shape = x.shape[:axis] + x.shape[axis + 1 :]
+        return self._pure_op("reduce", (x,), TileType(x.dtype, shape), combine=combine, axis=axis)
+
+    def cumulative(self, combine: str, x: Value, reverse: bool = False) -> Value:
+        """Inclusive prefix combination along the last axis."""
+        return self._pure_op("cumulative", (x,), x.type, combine=combine, reverse=reverse)
+
+    def extract(self, x: Value, lane: int) -> Value:
+        """One element of a rank-1 tile, or one row of a rank-2 tile."""
+        return self._pure_op("extract", (x,), TileType(x.dtype, x.shape[1:]), lane=lane)
+
+    def dot(self, a: Value, b: Value, acc: Value) -> Value:
+        """`acc + a @ b` for tiles (M, K), (K, N), (M, N)."""
+        return self._pure_op("dot", (a, b, acc), acc.type)
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def load(self, buffer: Buffer, offset: Value | int, shape: tuple[int, ...] = (),
+             strides: Sequence[Value | int] | None = None, mask: Value | None = None,
+             other: Any = 0, dtype: str | None = None) -> Value:
+        """Elements `offset + Σ i_axis * strides[axis]`; where `mask` is false, `other`.
+
+        `dtype` reads the memory as another type of the same width.
+        """
+        dynamic, static = self._strides(strides, shape)
+        operands = [self.index(offset), *dynamic] + ([mask] if mask is not None else [])
+        attrs = {"buffer": buffer, "strides": static, "masked": mask is not None, "other": other}
+        (v,) = self.emit("load", operands, [TileType(dtype or buffer.dtype, shape)], attrs)
+        return v
+
+    def store(self, buffer: Buffer, offset: Value | int, value: Value,
+              strides: Sequence[Value | int] | None = None, mask: Value | None = None,
+              streaming: bool = False) -> None:
+        """Write a tile; `streaming` hints that it won't be read soon."""
+        dynamic, static = self._strides(strides, value.shape)
+        operands = [self.index(offset), value, *dynamic] + ([mask] if mask is not None else [])
+        attrs = {"buffer": buffer, "strides": static, "masked": mask is not None, "streaming": streaming}
+        self.emit("store", operands, [], attrs)
+
+    def load_at(self, buffer: Buffer, offsets: Value, mask: Value | None = None, other: Any = 0) -> Value:
+        """Gather: each element from its own offset."""
+        operands = [offsets] + ([mask] if mask is not None else [])
+        attrs = {"buffer": buffer, "masked": mask is not None, "other": other}
+        (v,) = self.emit("load_at", operands, [TileType(buffer.dtype, offsets.shape)], attrs)
+        return v
+
+    def store_at(self, buffer: Buffer, offsets: Value, value: Value, mask: Value | None = None) -> None:
+        """Scatter: where offsets coincide the last element of the tile wins."""
+        operands = [offsets, value] + ([mask] if mask is not None else [])
+        self.emit("store_at", operands, [], {"buffer": buffer, "masked": mask is not None})
+
+    def atomic(self, combine: str, buffer: Buffer, offset: Value, value: Value) -> Value:
+        """Atomically combine a scalar into memory; returns what was there."""
+        (v,) = self.emit("atomic", [offset, value], [value.type], {"buffer": buffer, "combine": combine})
+        return v
+
+    def prefetch(self, buffer: Buffer, offset: Value) -> None:
+        self.emit("prefetch", [offset], [], {"buffer": buffer})
+
+    def _strides(self, strides: Sequence[Value | int] | None,
+                 shape: tuple[int, ...]) -> tuple[list[Value], tuple[int | None, ...]]:
+        """Split strides into runtime values and static ones (None marks a runtime stride)."""
+        if strides is None:
+            strides = [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
+        static = tuple(s if isinstance(s, int) else None for s in strides)
+        return [s for s in strides if isinstance(s, Value)], static
+
+    # -- control flow ---------------------------------------------------------------------------
+
+    def for_(self, start: Value | int, stop: Value | int, step: Value | int,
+             fn: Callable[..., Any], init: Iterable[Value] = ()) -> tuple[Value, ...]:
+        """`for i in range(start, stop, step): carried = fn(i, *carried)`."""
+        init = tuple(init)
+        block = self._body([TileType("index"), *(v.type for v in init)], fn)
+        operands = (self.index(start), self.index(stop), self.index(step), *init)
+        return self.emit("for", operands, [v.type for v in init], blocks=(block,))
+
+    def while_(self, cond: Callable[..., Value], fn: Callable[..., Any], init: Iterable[Value]) -> tuple[Value, ...]:
+        init = tuple(init)
+        types = [v.type for v in init]
+        return self.emit("while", init, types, blocks=(self._body(types, cond), self._body(types, fn)))
+
+    def if_(self, cond: Value, then: Callable[[], Any], other: Callable[[], Any] = lambda: None) -> tuple[Value, ...]:
+        """Branch on a scalar; both arms return values of the same types."""
+        yes, no = self._body([], then), self._body([], other)
+        return self.emit("if", (cond,), [v.type for v in yes.yields], blocks=(yes, no))
+
+
+class ConstantKey:
+    """A number compared by bits, so that tables tell -0.0 from 0.0 and find NaN again."""
+
+    __slots__ = ("x",)
+
+    def __init__(self, x: float | int | bool):
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstantKey) and repr(self.x) == repr(other.x)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.x))
+
+    def __repr__(self) -> str:
+        return repr(self.x)
+
+
+# -- printing -------------------------------------------------------------------------------
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """The kernel as text; values are renumbered so that equal kernels print equal."""
+    names: dict[int, str] = {}
+
+    def name(v: Value) -> str:
+        return names.setdefault(v.number, f"%{len(names)}")
+
+    def attrs(op: Op) -> str:
+        shown = []
+        for key, x in op.attrs.items():
+            if isinstance(x, Buffer):
+                shown.append(x.name)
+            elif key == "strides":
+                shown.append("strides=(" + ",".join("?" if s is None else str(s) for s in x) + ")")
+            elif x is not False and not (key == "other" and not op.attrs.get("masked")):
+                shown.append(str(x) if key == "value" else f"{key}={x}")
+        return " ".join(shown)
+
+    def block(b: Block, indent: str) -> list[str]:
+        lines = []
+        for op in b.ops:
+            operands = ", ".join(name(v) for v in op.operands)
+            head = " ".join(x for x in (op.name, attrs(op), operands) if x)
+            if op.results:
+                head = ", ".join(f"{name(v)}: {v.type}" for v in op.results) + " = " + head
+            for i, inner in enumerate(op.blocks):
+                args = ", ".join(f"{name(a)}: {a.type}" for a in inner.args)
+                head += (f" ({args}) {{" if args else " {") if i == 0 else (f" }} ({args}) {{" if args else " } {")
+                lines.append(indent + head)
+                lines += block(inner, indent + "  ")
+                if inner.yields:
+                    lines.append(indent + "  yield " + ", ".join(name(v) for v in inner.yields))
+                head = ""
+            lines.append(indent + ("}" if op.blocks else head))
+        return lines
+
+    params = ", ".join(f"{p.name}: {p.role} {p.dtype}" for p in kernel.params)
+    grid = kernel.grid if isinstance(kernel.grid, int) else f"ceil({kernel.grid}/{kernel.grid_unit})"
+    head = [f"kernel {kernel.name}({params}) grid={grid} {{"]
+    head += [f"  {s.name}: scratch {s.dtype}[{s.size}]" for s in kernel.scratch]
+    return "\n".join(head + block(kernel.body, "  ") + ["}"])
