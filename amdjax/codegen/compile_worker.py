@@ -44,9 +44,9 @@ class CompileError(RuntimeError):
 
 
 class Compiler:
-    """Compiles for one machine. Levels:
+    """Compiles for one machine.
 
-    0 quick code generation for code that runs once; 1 peepholes; 2 also value numbering and
+    Levels: 0 quick code generation for code that runs once; 1 peepholes; 2 also value numbering and
     loop rotation; 3 LLVM's function simplification (loop-invariant motion, unswitching, ...)
     for scalar code; 4 all of -O3.
     """

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import itertools
 import os
-import platform
 import subprocess
 import sys
 import threading

@@ -1,0 +1,325 @@
+"""Compiled objects on disk, shared by processes and runs.
+
+One file an entry, named by its key, in 256 folders. A file is written under another name, then
+renamed, so readers see whole entries or none whenever a process dies, and no process ever waits
+for another. (A database was the alternative: a read of it costs more than open-read-close of a
+file of this size, a writer locks the others out, and its locks do not work on every network home
+folder.) Each entry carries a checksum; one that fails it is removed and compiled again. Anything
+that goes wrong with the disk makes the cache smaller or useless, never an error.
+
+Entries are machine code: a folder that another user could write to is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import stat
+import struct
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import llvmlite
+from llvmlite import binding as llvm
+
+from amdjax.codegen.engine import CODEGEN_VERSION, compile_ir, compile_many, host
+from amdjax.core.config import config
+
+__all__ = ["ObjectCache", "compile_cached", "key_for", "object_cache"]
+
+# Format mark, then a digest of the rest of the file: key and payload.
+_MAGIC = b"AMDJAX1\n"
+_DIGEST_BYTES = 16
+_HEADER = struct.Struct(f"<8s{_DIGEST_BYTES}s32s")
+
+_MEMORY_BYTES = 64 << 20
+# A hit marks an entry as used, at most this often, so that hits seldom write.
+_TOUCH_SECONDS = 6 * 3600
+# Between two looks at the size of the whole cache, by any process.
+_SCAN_SECONDS = 600
+# Leftovers of processes that died while writing.
+_STALE_SECONDS = 3600
+
+
+def default_directory() -> Path:
+    """`$XDG_CACHE_HOME/amdjax`, or the system's usual place for caches."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base and os.path.isabs(base):
+        return Path(base) / "amdjax"
+    home = Path(os.path.expanduser("~"))
+    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "amdjax"
+
+
+def configured_directory() -> Path | None:
+    """Where the flags put the cache; None when it is off."""
+    text = config.cache_dir
+    if not config.enable_compilation_cache or (text or "").strip().lower() in ("off", "0", "none"):
+        return None
+    return Path(text).expanduser() if text else default_directory()
+
+
+@cache
+def _salt() -> bytes:
+    """What besides the text decides the object code."""
+    machine = host()
+    version = ".".join(map(str, llvm.llvm_version_info))
+    parts = (machine.triple, machine.cpu, machine.features, version, llvmlite.__version__)
+    return "\0".join((*parts, str(CODEGEN_VERSION))).encode()
+
+
+def key_for(text: str, opt: int = 2) -> bytes:
+    """The 32-byte key of the object code that `text` compiles to here."""
+    digest = hashlib.sha256(_salt())
+    digest.update(b"\0%d\0" % opt)
+    digest.update(text.encode())
+    return digest.digest()
+
+
+def _digest(key: bytes, data: bytes) -> bytes:
+    return hashlib.blake2b(key + data, digest_size=_DIGEST_BYTES).digest()
+
+
+class ObjectCache:
+    """Bytes by 32-byte key: the most recent in memory, all in `directory` unless that is None.
+
+    Args:
+        directory: made when missing; an unusable one leaves the memory layer.
+        max_bytes: the oldest entries by last use go above this; negative means no limit.
+        memory_bytes: size of the memory layer.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None,
+        max_bytes: int = 2**30,
+        memory_bytes: int = _MEMORY_BYTES,
+    ) -> None:
+        self.max_bytes = max_bytes
+        self._recent: OrderedDict[bytes, bytes] = OrderedDict()
+        self._recent_bytes = 0
+        self._recent_limit = memory_bytes
+        self._lock = threading.Lock()
+        self._written = 0
+        self._names = itertools.count()
+        self._root = _usable(directory)
+        self.hits = self.misses = 0
+
+    @property
+    def directory(self) -> str | None:
+        """The folder in use."""
+        return self._root
+
+    def path(self, key: bytes) -> str:
+        name = key.hex()
+        return f"{self._root}{os.sep}{name[:2]}{os.sep}{name[2:]}"
+
+    def get(self, key: bytes) -> bytes | None:
+        """The bytes stored under `key`, or None."""
+        data = self._recent.get(key)
+        if data is None and self._root is not None:
+            data = self._read(key)
+            if data is not None:
+                self._remember(key, data)
+        if data is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return data
+
+    def put(self, key: bytes, data: bytes) -> None:
+        """Store; failures of the disk are silent."""
+        self._remember(key, data)
+        if self._root is None or 0 <= self.max_bytes < len(data):
+            return
+        try:
+            self._write(key, data)
+        except OSError:
+            return
+        self._written += len(data)
+        if self.max_bytes >= 0 and self._scan_is_due():
+            self.evict()
+
+    def clear(self) -> None:
+        """Forget everything, on disk too."""
+        with self._lock:
+            self._recent.clear()
+            self._recent_bytes = 0
+        for _, _, path in self._entries():
+            _remove(path)
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(size for _, size, _ in self._entries())
+
+    def evict(self) -> None:
+        """Bring the folder below its limit, least recently used entries first."""
+        self._written = 0
+        entries = sorted(self._entries())
+        total = sum(size for _, size, _ in entries)
+        # Some room, so that the next scan is not due at once.
+        target = self.max_bytes - self.max_bytes // 8
+        if total <= self.max_bytes or self.max_bytes < 0:
+            return
+        for _, size, path in entries:
+            if total <= target:
+                break
+            _remove(path)
+            total -= size
+
+    def _remember(self, key: bytes, data: bytes) -> None:
+        if len(data) > self._recent_limit:
+            return
+        with self._lock:
+            old = self._recent.pop(key, b"")
+            self._recent[key] = data
+            self._recent_bytes += len(data) - len(old)
+            while self._recent_bytes > self._recent_limit:
+                self._recent_bytes -= len(self._recent.popitem(last=False)[1])
+
+    def _read(self, key: bytes) -> bytes | None:
+        path = self.path(key)
+        try:
+            handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        except OSError:
+            return None
+        try:
+            status = os.fstat(handle)
+            raw = os.read(handle, status.st_size)
+        except OSError:
+            return None
+        finally:
+            os.close(handle)
+        data = _checked(key, raw)
+        if data is None:
+            _remove(path)
+        elif time.time() - status.st_mtime > _TOUCH_SECONDS:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return data
+
+    def _write(self, key: bytes, data: bytes) -> None:
+        path = self.path(key)
+        folder = os.path.dirname(path)
+        temporary = f"{folder}{os.sep}.{os.getpid()}-{id(self):x}-{next(self._names)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        try:
+            handle = os.open(temporary, flags, 0o600)
+        except FileNotFoundError:
+            os.makedirs(folder, 0o700, exist_ok=True)
+            handle = os.open(temporary, flags, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_HEADER.pack(_MAGIC, _digest(key, data), key))
+                file.write(data)
+            os.replace(temporary, path)
+        except OSError:
+            _remove(temporary)
+            raise
+
+    def _entries(self) -> list[tuple[float, int, str]]:
+        """Last use, size and path of every entry; removes what dead writers left."""
+        found = []
+        now = time.time()
+        for folder in _scandir(self._root) if self._root else ():
+            for entry in _scandir(folder.path):
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                if not entry.name.startswith("."):
+                    found.append((status.st_mtime, status.st_size, entry.path))
+                elif now - status.st_mtime > _STALE_SECONDS:
+                    _remove(entry.path)
+        return found
+
+    def _scan_is_due(self) -> bool:
+        """Every so many bytes of this process, or some minutes after the last process's scan."""
+        mark = f"{self._root}{os.sep}.scanned"
+        due = self._written > self.max_bytes // 32
+        try:
+            due = due or time.time() - os.stat(mark).st_mtime > _SCAN_SECONDS
+            if due:
+                os.utime(mark)
+        except OSError:
+            due = True
+            with contextlib.suppress(OSError), open(mark, "wb"):
+                pass
+        return due
+
+
+def _checked(key: bytes, raw: bytes) -> bytes | None:
+    """The payload of a file's content if it is whole and belongs to `key`."""
+    if len(raw) < _HEADER.size:
+        return None
+    magic, digest, stored_key = _HEADER.unpack_from(raw)
+    data = raw[_HEADER.size :]
+    if magic != _MAGIC or stored_key != key or digest != _digest(key, data):
+        return None
+    return data
+
+
+def _usable(directory: str | os.PathLike[str] | None) -> str | None:
+    """The folder's name if it exists or can be made, and only we (or root) can write to it."""
+    if directory is None:
+        return None
+    path = os.path.abspath(os.fspath(directory))
+    try:
+        os.makedirs(path, 0o700, exist_ok=True)
+        status = os.stat(path)
+    except OSError:
+        return None
+    if hasattr(os, "getuid"):
+        foreign = status.st_uid not in (os.getuid(), 0)
+        if foreign or status.st_mode & stat.S_IWOTH:
+            return None
+    return path
+
+
+def _scandir(path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+_current: tuple[tuple[Path | None, int], ObjectCache] | None = None
+
+
+def object_cache() -> ObjectCache:
+    """The cache that the flags describe now."""
+    global _current
+    wanted = (configured_directory(), int(config.cache_max_bytes))
+    current = _current
+    if current is None or current[0] != wanted:
+        current = _current = (wanted, ObjectCache(*wanted))
+    return current[1]
+
+
+def compile_cached(texts: Sequence[str], *, opt: int = 2) -> list[bytes]:
+    """Object code of each text, compiling (and storing) only what the cache lacks."""
+    store = object_cache()
+    keys = [key_for(text, opt) for text in texts]
+    found = {key: store.get(key) for key in dict.fromkeys(keys)}
+    missing = {key: text for key, text in zip(keys, texts) if found[key] is None}
+    if len(missing) == 1:
+        [(key, text)] = missing.items()
+        compiled = [compile_ir(text, opt=opt)]
+    else:
+        compiled = compile_many(list(missing.values()), opt=opt)
+    for key, data in zip(missing, compiled):
+        found[key] = data
+        store.put(key, data)
+    return [found[key] for key in keys]  # type: ignore[misc]
