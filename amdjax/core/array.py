@@ -1,0 +1,325 @@
+"""Arrays: the type users see, the eager value, and the backend that computes it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.core.aval import ShapedArray, get_aval, register_aval
+
+
+class Buffer(Protocol):
+    """Memory that holds an array."""
+
+    def as_numpy(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """A read-only view without a copy, once the contents are computed."""
+        ...
+
+
+class Backend(Protocol):
+    """What computes concrete values; the compiler registers one through `set_backend`."""
+
+    def evaluate(self, primitive: Any, args: Any, params: dict[str, Any]) -> Any:
+        """Run a primitive on `ConcreteArray`s; a list if it has multiple results."""
+        ...
+
+    def put(self, value: np.ndarray) -> Any:
+        """A buffer with the contents of `value`, which stays the caller's."""
+        ...
+
+    def call_jaxpr(self, closed_jaxpr: Any, args: Any) -> list[Any]:
+        """Run a whole program."""
+        ...
+
+
+_loader: Callable[[], Backend] | None = None
+_backend: Backend | None = None
+_lock = threading.RLock()
+
+
+def set_backend(loader: Callable[[], Backend]) -> None:
+    """Name the function that makes the backend; it is called when one is first needed."""
+    global _loader, _backend
+    with _lock:
+        _loader, _backend = loader, None
+
+
+def get_backend() -> Backend:
+    """The backend, loaded now if it has not been."""
+    return _backend if _backend is not None else _load_backend()
+
+
+def _load_backend() -> Backend:
+    global _backend
+    with _lock:
+        if _backend is None:
+            if _loader is None:
+                raise RuntimeError("no backend is registered; `import amdjax` registers one")
+            _backend = _loader()
+        return _backend
+
+
+class Array:
+    """An array: what `isinstance(x, amdjax.Array)` asks for, true of traced values too.
+
+    Operators and NumPy's methods are installed by the NumPy-shaped floor through
+    `install_methods`.
+    """
+
+    __slots__ = ("__weakref__",)
+    __array_priority__ = 100
+
+    aval: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the axes."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the elements."""
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.aval.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.aval.size
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype yields in promotion, as that of a Python scalar does."""
+        return self.aval.weak_type
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.aval.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.aval.nbytes
+
+    def __len__(self) -> int:
+        return len(self.aval)
+
+    def __hash__(self) -> int:
+        raise TypeError(f"unhashable type: {type(self)}")
+
+
+def install_methods(methods: Mapping[str, Any], on: type = Array) -> None:
+    """Install operators, methods and properties on all arrays, traced or not.
+
+    Args:
+      methods: attributes by name.
+      on: `Array`, or one of its subclasses for what only that class has.
+    """
+    for name, method in methods.items():
+        setattr(on, name, method)
+
+
+class ConcreteArray(Array):
+    """An array that has been computed.
+
+    Args:
+      aval: its shape and dtype.
+      buffer: the memory that holds it; None once donated or deleted.
+      device: where that memory is.
+    """
+
+    __slots__ = ("_device", "aval", "buffer")
+
+    def __init__(self, aval: ShapedArray, buffer: Any, device: Any = None):
+        self.aval = aval
+        self.buffer = buffer
+        self._device = device
+
+    # NumPy and Python
+
+    def _view(self) -> np.ndarray:
+        buffer = self.buffer
+        if buffer is None:
+            raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.")
+        return buffer.as_numpy(self.aval.shape, self.aval.dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if isinstance(self.aval.dtype, dtypes.ExtendedDType):
+            raise TypeError(f"arrays of dtype {self.aval.dtype} have no NumPy form")
+        view = self._view()
+        if dtype is not None and np.dtype(dtype) != view.dtype:
+            if copy is False:
+                raise ValueError("a change of dtype needs a copy, but copy=False was asked for")
+            return view.astype(dtype)
+        return view.copy() if copy else view
+
+    def __dlpack__(self, **options: Any) -> Any:
+        view = self._view()
+        try:
+            return view.__dlpack__(**options)
+        except BufferError:
+            # Old consumers cannot be told that memory is read-only, so they get their own.
+            return view.copy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        return self._view().__dlpack_device__()
+
+    def __reduce__(self) -> Any:
+        aval = self.aval
+        return _from_bytes, (self._view().tobytes(), aval.shape, aval.dtype, aval.weak_type)
+
+    def __deepcopy__(self, memo: Any) -> ConcreteArray:
+        return self.__copy__()
+
+    def __copy__(self) -> ConcreteArray:
+        return ConcreteArray(self.aval, get_backend().put(np.array(self._view())), self._device)
+
+    def item(self, *index: int) -> Any:
+        """The element at `index` as a Python scalar; the only one if no index is given."""
+        return self._view().item(*index)
+
+    def tolist(self) -> Any:
+        """The array as nested lists of Python scalars."""
+        return self._view().tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self._view())
+
+    def __int__(self) -> int:
+        return int(self._view())
+
+    def __float__(self) -> float:
+        return float(self._view())
+
+    def __complex__(self) -> complex:
+        return complex(self._view())
+
+    def __index__(self) -> int:
+        if self.aval.shape or self.aval.dtype.kind not in "iu":
+            raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
+        return int(self._view())
+
+    def __format__(self, spec: str) -> str:
+        return (
+            format(self._view()[()] if not self.aval.shape else self, spec) if spec else str(self)
+        )
+
+    def __str__(self) -> str:
+        return str(self._view())
+
+    def __repr__(self) -> str:
+        if self.buffer is None:
+            return f"Array({self.aval.str_short()}, deleted)"
+        return format_array(self._view(), self.aval.weak_type)
+
+    # Devices and lifetime
+
+    @property
+    def device(self) -> Any:
+        """The device that holds the array."""
+        return self._device
+
+    def devices(self) -> set[Any]:
+        """The set of devices that hold the array."""
+        return {self._device}
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return True
+
+    def block_until_ready(self) -> ConcreteArray:
+        """Wait until the contents are computed."""
+        ready = getattr(self.buffer, "block_until_ready", None)
+        if ready is not None:
+            ready()
+        return self
+
+    def is_ready(self) -> bool:
+        """Whether the contents are computed."""
+        ready = getattr(self.buffer, "is_ready", None)
+        return True if ready is None else ready()
+
+    def copy_to_host_async(self) -> None:
+        """Begin to copy the contents to the host, where they are not yet."""
+
+    def delete(self) -> None:
+        """Give the memory back; the array cannot be used afterwards."""
+        self.buffer = None
+
+    def is_deleted(self) -> bool:
+        """Whether the array was deleted, or donated to a computation."""
+        return self.buffer is None
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the first element."""
+        return self._view().ctypes.data
+
+
+register_aval(Array, lambda x: x.aval)
+register_aval(ConcreteArray, lambda x: x.aval)
+dtypes.register_array_type(ConcreteArray)
+
+
+def format_array(value: np.ndarray, weak_type: bool = False) -> str:
+    """`value` as arrays print themselves.
+
+    >>> format_array(np.ones(2, np.float32))
+    'Array([1., 1.], dtype=float32)'
+    """
+    tail = f"dtype={value.dtype.name}" + (", weak_type=True" if weak_type else "") + ")"
+    if value.size == 0 and value.ndim > 1 or value.size == 0 and value.shape != (0,):
+        return f"Array([], shape={value.shape}, {tail}"
+    text = np.array2string(value, prefix="Array(", suffix=",", separator=", ")
+    last = len("Array(") + len(text) if "\n" not in text else len(text) - text.rfind("\n") - 1
+    width = np.get_printoptions()["linewidth"]
+    gap = "\n" + " " * len("Array(") if last + len(tail) + 2 > width else " "
+    return f"Array({text},{gap}{tail}"
+
+
+def from_numpy(value: np.ndarray, weak_type: bool = False, device: Any = None) -> ConcreteArray:
+    """A `ConcreteArray` with the contents of `value`, whose dtype must be canonical."""
+    aval = ShapedArray(value.shape, value.dtype, weak_type)
+    return ConcreteArray(aval, get_backend().put(value), device)
+
+
+def _from_bytes(data: bytes, shape: Any, dtype: Any, weak_type: bool) -> ConcreteArray:
+    return from_numpy(np.frombuffer(data, dtype).reshape(shape), weak_type)
+
+
+def asarray_concrete(x: Any) -> ConcreteArray:
+    """A concrete value of any accepted type as a `ConcreteArray`.
+
+    Args:
+      x: a Python scalar (which stays weakly typed), NumPy scalar or array, or an object with
+        `__jax_array__`.
+
+    Raises:
+      TypeError: `x` is not a value that operations take.
+    """
+    if type(x) is ConcreteArray:
+        return x
+    if hasattr(x, "__jax_array__"):
+        return asarray_concrete(x.__jax_array__())
+    if isinstance(x, ConcreteArray):
+        return x
+    aval = get_aval(x)
+    assert isinstance(aval, ShapedArray), aval
+    value = np.asarray(x, dtype=aval.dtype)
+    return ConcreteArray(aval, get_backend().put(value), None)
+
+
+def block_until_ready(values: Iterable[Any]) -> None:
+    """Wait for every array among `values`."""
+    for value in values:
+        wait = getattr(value, "block_until_ready", None)
+        if wait is not None:
+            wait()

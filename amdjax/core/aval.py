@@ -1,0 +1,237 @@
+"""Abstract values: what tracing knows of a value before it is computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.core.dtypes import ExtendedDType
+
+
+class AbstractValue:
+    """Base of what an operation can take or return."""
+
+    __slots__ = ()
+
+    def str_short(self) -> str:
+        """The short form printed in jaxprs."""
+        raise NotImplementedError(type(self).__name__)
+
+    def to_tangent(self) -> AbstractValue:
+        """The type of tangents and cotangents of such a value."""
+        raise TypeError(f"values of type {self} have no tangents")
+
+
+class ShapedArray(AbstractValue):
+    """An array of known shape and dtype.
+
+    Interned: equal avals are one object, so that comparing and hashing them costs nothing and
+    they can be keys of dispatch tables.
+
+    Args:
+      shape: the extents.
+      dtype: NumPy's dtype, or an extended one such as that of PRNG keys.
+      weak_type: whether the value came from a Python scalar and yields in promotion.
+
+    >>> ShapedArray((2, 3), "float32")
+    ShapedArray(float32[2,3])
+    >>> ShapedArray((2,), "int8") is ShapedArray([2], np.int8)
+    True
+    """
+
+    __slots__ = ("__weakref__", "_tangent", "dtype", "ndim", "shape", "size", "weak_type")
+
+    shape: tuple[int, ...]
+    dtype: Any
+    weak_type: bool
+    ndim: int
+    size: int
+    _interned: ClassVar[dict[Any, ShapedArray]] = {}
+
+    def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False) -> ShapedArray:
+        key = (shape, dtype, weak_type)
+        try:
+            return ShapedArray._interned[key]
+        except (KeyError, TypeError):
+            return cls._make(shape, dtype, weak_type)
+
+    @classmethod
+    def _make(cls, shape: Any, dtype: Any, weak_type: Any) -> ShapedArray:
+        if not isinstance(dtype, (np.dtype, ExtendedDType)):
+            dtype = np.dtype(dtype)
+        shape = tuple(canonical_dim(d) for d in shape)
+        key = (shape, dtype, bool(weak_type))
+        found = ShapedArray._interned.get(key)
+        if found is not None:
+            return found
+        self = object.__new__(cls)
+        self.shape, self.dtype, self.weak_type = key
+        self.ndim = len(shape)
+        self.size = math.prod(shape)
+        self._tangent = None
+        return ShapedArray._interned.setdefault(key, self)
+
+    def update(self, **changes: Any) -> ShapedArray:
+        """The same aval with some of `shape`, `dtype` and `weak_type` changed."""
+        return ShapedArray(
+            changes.get("shape", self.shape),
+            changes.get("dtype", self.dtype),
+            changes.get("weak_type", self.weak_type),
+        )
+
+    def strong(self) -> ShapedArray:
+        """The same aval, not weakly typed."""
+        return ShapedArray(self.shape, self.dtype) if self.weak_type else self
+
+    def to_tangent(self) -> ShapedArray:
+        tangent = self._tangent
+        if tangent is None:
+            tangent = self._tangent = ShapedArray(
+                self.shape, tangent_dtype(self.dtype), self.weak_type
+            )
+        return tangent
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def str_short(self) -> str:
+        return f"{dtypes.short_dtype_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __str__(self) -> str:
+        name = getattr(self.dtype, "name", str(self.dtype))
+        return f"{'~' if self.weak_type else ''}{name}[{','.join(map(str, self.shape))}]"
+
+    def __repr__(self) -> str:
+        name = getattr(self.dtype, "name", str(self.dtype))
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapedArray({name}[{','.join(map(str, self.shape))}]{weak})"
+
+    def __reduce__(self) -> Any:
+        return ShapedArray, (self.shape, self.dtype, self.weak_type)
+
+    def __copy__(self) -> ShapedArray:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> ShapedArray:
+        return self
+
+
+class AbstractToken(AbstractValue):
+    """The type of tokens, which only order effects."""
+
+    __slots__ = ()
+
+    def str_short(self) -> str:
+        return "Tok"
+
+    def to_tangent(self) -> AbstractToken:
+        return self
+
+    def __repr__(self) -> str:
+        return "AbstractToken()"
+
+
+abstract_token = AbstractToken()
+
+
+def canonical_dim(d: Any) -> int:
+    """`d` as a Python int; arrays of rank zero and NumPy integers are accepted."""
+    if type(d) is int:
+        return d
+    try:
+        return d.__index__()
+    except AttributeError:
+        raise TypeError(
+            f"Shapes must be 1D sequences of concrete values of integer type, got {d!r}."
+        ) from None
+
+
+_tangent_dtypes: dict[Any, Any] = {}
+
+
+def tangent_dtype(dtype: Any) -> Any:
+    """The dtype of tangents of values of `dtype`: itself if inexact, else float0."""
+    found = _tangent_dtypes.get(dtype)
+    if found is None:
+        inexact = not isinstance(dtype, ExtendedDType) and dtypes.issubdtype(dtype, np.inexact)
+        found = _tangent_dtypes[dtype] = dtype if inexact else dtypes.float0
+    return found
+
+
+def tangent_aval(aval: AbstractValue) -> AbstractValue:
+    """The type of tangents of values of type `aval`."""
+    return aval.to_tangent()
+
+
+_aval_of: dict[type, Callable[[Any], AbstractValue]] = {}
+
+
+def register_aval(typ: type, rule: Callable[[Any], AbstractValue]) -> None:
+    """Let values of `typ` (and of its subclasses) take part in operations."""
+    _aval_of[typ] = rule
+
+
+def get_aval(x: Any) -> AbstractValue:
+    """The abstract value of an array, tracer, NumPy array or Python scalar.
+
+    Raises:
+      TypeError: `x` is not a value that operations take.
+
+    >>> get_aval(1.5)
+    ShapedArray(float32[], weak_type=True)
+    """
+    rule = _aval_of.get(type(x))
+    return rule(x) if rule is not None else _get_aval_slow(x)
+
+
+def _get_aval_slow(x: Any) -> AbstractValue:
+    for base in type(x).__mro__[1:]:
+        rule = _aval_of.get(base)
+        if rule is not None:
+            _aval_of[type(x)] = rule
+            return rule(x)
+    if hasattr(x, "__jax_array__"):
+        return get_aval(x.__jax_array__())
+    raise TypeError(f"Value {x!r} with type {type(x)} is not a valid JAX type")
+
+
+def is_valid_value(x: Any) -> bool:
+    """Whether operations take `x`: arrays, tracers, NumPy arrays and Python scalars."""
+    return type(x) in _aval_of or any(base in _aval_of for base in type(x).__mro__)
+
+
+def _python_scalar(typ: type) -> Callable[[Any], AbstractValue]:
+    weak = typ is not bool
+
+    def rule(x: Any) -> AbstractValue:
+        return ShapedArray((), dtypes.scalar_type_to_dtype(typ, x), weak)
+
+    return rule
+
+
+def _numpy_value(x: Any) -> AbstractValue:
+    dtype = x.dtype
+    if dtype != dtypes.float0:
+        dtypes.check_valid_dtype(dtype)
+        dtype = dtypes.canonicalize_dtype(dtype)
+    return ShapedArray(x.shape, dtype)
+
+
+for _typ in (bool, int, float, complex):
+    register_aval(_typ, _python_scalar(_typ))
+for _typ in (np.ndarray, np.generic):
+    register_aval(_typ, _numpy_value)

@@ -1,0 +1,84 @@
+"""Effects: what an operation does besides computing its results."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+
+class Effect:
+    """Base of effects. Operations that have one are kept even if nobody reads their results."""
+
+    __slots__ = ()
+    ordered = False
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+class OrderedEffect(Effect):
+    """An effect whose operations run in program order."""
+
+    __slots__ = ()
+    ordered = True
+
+
+class DebugEffect(Effect):
+    """Shows values to a person; may run in any order."""
+
+    __slots__ = ()
+
+
+class OrderedDebugEffect(OrderedEffect):
+    """Shows values to a person, in program order."""
+
+    __slots__ = ()
+
+
+class IOEffect(Effect):
+    """Calls Python for its side effects; may run in any order."""
+
+    __slots__ = ()
+
+
+class OrderedIOEffect(OrderedEffect):
+    """Calls Python for its side effects, in program order."""
+
+    __slots__ = ()
+
+
+class NamedAxisEffect(Effect):
+    """Says that an operation speaks of a mapped axis by name; no reason to keep it."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: Hashable):
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedAxisEffect) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((NamedAxisEffect, self.name))
+
+    def __repr__(self) -> str:
+        return f"NamedAxisEffect({self.name!r})"
+
+
+Effects = frozenset[Effect]
+no_effects: Effects = frozenset()
+
+debug_effect = DebugEffect()
+ordered_debug_effect = OrderedDebugEffect()
+io_effect = IOEffect()
+ordered_io_effect = OrderedIOEffect()
+
+
+def join_effects(*sets: Any) -> Effects:
+    """The union of sets of effects."""
+    return no_effects.union(*sets) if any(sets) else no_effects
+
+
+def has_side_effects(effects: Effects) -> bool:
+    """Whether an operation must run though nobody reads its results."""
+    return any(not isinstance(e, NamedAxisEffect) for e in effects) if effects else False

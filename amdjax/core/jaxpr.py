@@ -1,0 +1,481 @@
+"""Jaxprs: typed, first-order, let-bound programs, and what is common to all uses of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar, Union
+
+import numpy as np
+
+from amdjax.core import source_info
+from amdjax.core.aval import AbstractValue, get_aval
+from amdjax.core.config import config
+from amdjax.core.effects import Effects, NamedAxisEffect, has_side_effects, join_effects, no_effects
+from amdjax.core.primitive import Primitive
+from amdjax.core.source_info import SourceInfo
+
+
+class Var:
+    """A variable; it has a type and an identity, and is named only when printed."""
+
+    __slots__ = ("__weakref__", "aval")
+
+    def __init__(self, aval: AbstractValue):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Var({self.aval.str_short()})"
+
+
+class DropVar(Var):
+    """A result nobody reads; printed as `_`."""
+
+    __slots__ = ()
+
+
+class Literal:
+    """A scalar written into the program.
+
+    Args:
+      val: a Python scalar if weakly typed, else a NumPy scalar.
+      aval: its type.
+    """
+
+    __slots__ = ("aval", "val")
+
+    def __init__(self, val: Any, aval: AbstractValue | None = None):
+        self.val = val
+        self.aval = get_aval(val) if aval is None else aval
+
+    def __repr__(self) -> str:
+        return f"Literal({self.val!r}:{self.aval.str_short()})"
+
+
+Atom = Union[Var, Literal]
+
+
+class JaxprEqn:
+    """One operation: `outvars = primitive[params] invars`."""
+
+    __slots__ = ("effects", "invars", "outvars", "params", "primitive", "source")
+
+    def __init__(
+        self,
+        primitive: Primitive,
+        invars: Sequence[Atom],
+        outvars: Sequence[Var],
+        params: dict[str, Any],
+        effects: Effects = no_effects,
+        source: SourceInfo = source_info.unknown,
+    ):
+        self.primitive = primitive
+        self.invars = invars
+        self.outvars = outvars
+        self.params = params
+        self.effects = effects
+        self.source = source
+
+    def replace(self, **changes: Any) -> JaxprEqn:
+        """The same equation with some fields changed."""
+        return JaxprEqn(**{name: changes.get(name, getattr(self, name)) for name in _EQN_FIELDS})
+
+    @property
+    def source_info(self) -> SourceInfo:
+        return self.source
+
+    def __repr__(self) -> str:
+        from amdjax.core.pprint import format_eqn
+
+        return format_eqn(self)
+
+
+_EQN_FIELDS = ("primitive", "invars", "outvars", "params", "effects", "source")
+
+
+class DebugInfo(NamedTuple):
+    """What error messages say about the function a jaxpr comes from."""
+
+    kind: str = "tracing"
+    name: str = "<function>"
+    location: str = ""
+    arg_names: tuple[str, ...] | None = None
+    result_paths: tuple[str, ...] | None = None
+
+
+class Jaxpr:
+    """A program whose constants are variables.
+
+    Args:
+      constvars: variables bound to constants.
+      invars: variables bound to arguments.
+      outvars: the results, variables or literals.
+      eqns: the operations in order.
+      effects: the union of the equations' effects; computed if not given.
+      debug_info: for error messages.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "constvars",
+        "debug_info",
+        "effects",
+        "eqns",
+        "invars",
+        "memo",
+        "outvars",
+    )
+
+    def __init__(
+        self,
+        constvars: Sequence[Var],
+        invars: Sequence[Var],
+        outvars: Sequence[Atom],
+        eqns: Sequence[JaxprEqn],
+        effects: Effects | None = None,
+        debug_info: DebugInfo | None = None,
+    ):
+        self.constvars = list(constvars)
+        self.invars = list(invars)
+        self.outvars = list(outvars)
+        self.eqns = list(eqns)
+        self.effects = join_effects(*(e.effects for e in eqns)) if effects is None else effects
+        self.debug_info = debug_info
+        self.memo: dict[Any, Any] = {}
+
+    @property
+    def in_avals(self) -> list[AbstractValue]:
+        return [v.aval for v in self.invars]
+
+    @property
+    def out_avals(self) -> list[AbstractValue]:
+        return [v.aval for v in self.outvars]
+
+    def replace(self, **changes: Any) -> Jaxpr:
+        """The same program with some fields changed."""
+        if "eqns" in changes:
+            changes.setdefault("effects", None)
+        return Jaxpr(**{name: changes.get(name, getattr(self, name)) for name in _JAXPR_FIELDS})
+
+    def pretty_print(self, **options: Any) -> str:
+        """The text of the program; see `core.pprint.format_jaxpr` for options."""
+        from amdjax.core.pprint import format_jaxpr
+
+        return format_jaxpr(self, **options)
+
+    def __str__(self) -> str:
+        return self.pretty_print()
+
+    __repr__ = __str__
+
+
+_JAXPR_FIELDS = ("constvars", "invars", "outvars", "eqns", "effects", "debug_info")
+
+
+class ClosedJaxpr:
+    """A program together with its constants."""
+
+    __slots__ = ("__weakref__", "consts", "jaxpr", "memo")
+
+    def __init__(self, jaxpr: Jaxpr, consts: Sequence[Any] = ()):
+        if len(consts) != len(jaxpr.constvars):
+            raise ValueError(f"{len(jaxpr.constvars)} constvars but {len(consts)} consts")
+        self.jaxpr = jaxpr
+        self.consts = list(consts)
+        self.memo: dict[Any, Any] = {}
+
+    @property
+    def in_avals(self) -> list[AbstractValue]:
+        return [v.aval for v in self.jaxpr.invars]
+
+    @property
+    def out_avals(self) -> list[AbstractValue]:
+        return [v.aval for v in self.jaxpr.outvars]
+
+    @property
+    def eqns(self) -> list[JaxprEqn]:
+        return self.jaxpr.eqns
+
+    @property
+    def effects(self) -> Effects:
+        return self.jaxpr.effects
+
+    @property
+    def literals(self) -> list[Any]:
+        return self.consts
+
+    def replace(self, **changes: Any) -> ClosedJaxpr:
+        """The same closed program with another `jaxpr` or other `consts`."""
+        return ClosedJaxpr(changes.get("jaxpr", self.jaxpr), changes.get("consts", self.consts))
+
+    def pretty_print(self, **options: Any) -> str:
+        return self.jaxpr.pretty_print(**options)
+
+    def __str__(self) -> str:
+        return str(self.jaxpr)
+
+    __repr__ = __str__
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def memoize_on_jaxpr(fn: F) -> F:
+    """Keep results of `fn(jaxpr, *hashable)` on the jaxpr, to live as long as it does."""
+
+    @functools.wraps(fn)
+    def memoized(jaxpr: Any, *args: Any) -> Any:
+        key = (fn, config.trace_key(), args)
+        found = jaxpr.memo.get(key)
+        if found is None:
+            found = jaxpr.memo[key] = fn(jaxpr, *args)
+        return found
+
+    return memoized  # type: ignore[return-value]
+
+
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
+    """Run a program operation by operation under the current trace.
+
+    Args:
+      jaxpr: the program.
+      consts: values of its constvars.
+      *args: values of its invars.
+
+    Returns:
+      The results, a list.
+    """
+    if len(args) != len(jaxpr.invars):
+        raise TypeError(f"the jaxpr takes {len(jaxpr.invars)} arguments, got {len(args)}")
+    env: dict[Var, Any] = dict(zip(jaxpr.constvars, consts))
+    env.update(zip(jaxpr.invars, args))
+    dying = last_uses(jaxpr)
+    outer = source_info.replayed()
+    try:
+        for eqn, dead in zip(jaxpr.eqns, dying):
+            values = [x.val if type(x) is Literal else env[x] for x in eqn.invars]  # type: ignore[index]
+            source_info.replay(eqn.source)
+            out = eqn.primitive.bind(*values, **eqn.params)
+            if eqn.primitive.multiple_results:
+                env.update(zip(eqn.outvars, out))
+            else:
+                env[eqn.outvars[0]] = out
+            for v in dead:
+                del env[v]
+    finally:
+        source_info.restore(outer)
+    return [x.val if type(x) is Literal else env[x] for x in jaxpr.outvars]  # type: ignore[index]
+
+
+def last_uses(jaxpr: Jaxpr) -> list[list[Var]]:
+    """For each equation the variables that nothing after it reads."""
+    found = jaxpr.memo.get("last_uses")
+    if found is None:
+        found = jaxpr.memo["last_uses"] = _last_uses(jaxpr)
+    return found
+
+
+def _last_uses(jaxpr: Jaxpr) -> list[list[Var]]:
+    alive = {v for v in jaxpr.outvars if type(v) is not Literal}
+    dying: list[list[Var]] = []
+    for eqn in reversed(jaxpr.eqns):
+        dead = [v for v in (*eqn.invars, *eqn.outvars) if type(v) is not Literal]
+        fresh = [v for v in dict.fromkeys(dead) if v not in alive]
+        alive.update(fresh)
+        dying.append(fresh)  # type: ignore[arg-type]
+    dying.reverse()
+    return dying
+
+
+def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:
+    """The program as a function of its flat arguments that returns a list."""
+    return functools.partial(eval_jaxpr, closed_jaxpr.jaxpr, closed_jaxpr.consts)
+
+
+def subjaxprs_of_value(value: Any) -> Iterator[Jaxpr | ClosedJaxpr]:
+    """The programs inside a parameter's value."""
+    if isinstance(value, (Jaxpr, ClosedJaxpr)):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from subjaxprs_of_value(item)
+
+
+def subjaxprs(jaxpr: Jaxpr | ClosedJaxpr) -> Iterator[Jaxpr | ClosedJaxpr]:
+    """The programs in the parameters of a program's equations, not recursively."""
+    for eqn in jaxpr.eqns:
+        for value in eqn.params.values():
+            yield from subjaxprs_of_value(value)
+
+
+def open_jaxpr(jaxpr: Jaxpr | ClosedJaxpr) -> Jaxpr:
+    """The program without its constants."""
+    return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+
+
+@memoize_on_jaxpr
+def close_jaxpr(jaxpr: Jaxpr) -> ClosedJaxpr:
+    """`jaxpr`, which must have no constvars, as a `ClosedJaxpr`; always the same object."""
+    return ClosedJaxpr(jaxpr, ())
+
+
+def convert_constvars_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program taking its constants as leading arguments."""
+    return jaxpr.replace(constvars=(), invars=[*jaxpr.constvars, *jaxpr.invars], debug_info=None)
+
+
+def hoist_consts(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
+    """The program with its constants as leading arguments, and those constants."""
+    if not closed.consts:
+        return closed, []
+    return ClosedJaxpr(convert_constvars_jaxpr(closed.jaxpr), ()), list(closed.consts)
+
+
+# Dead code
+
+DceRule = Callable[[Sequence[bool], JaxprEqn], tuple[list[bool], Union[JaxprEqn, None]]]
+dce_rules: dict[Primitive, DceRule] = {}
+"""For primitives with sub-programs: `rule(used_outputs, eqn) -> (used_inputs, eqn or None)`."""
+
+
+def dce_jaxpr(
+    jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
+) -> tuple[Jaxpr, list[bool]]:
+    """Remove outputs and the operations that only they need.
+
+    Args:
+      jaxpr: the program.
+      used_outputs: which results to keep.
+      instantiate: which arguments to keep though nothing reads them.
+
+    Returns:
+      The program with unused arguments removed, and which arguments it kept. Equations with side
+      effects stay.
+    """
+    if isinstance(instantiate, bool):
+        instantiate = (instantiate,) * len(jaxpr.invars)
+    return _dce_jaxpr(jaxpr, tuple(map(bool, used_outputs)), tuple(map(bool, instantiate)))
+
+
+@memoize_on_jaxpr
+def _dce_jaxpr(
+    jaxpr: Jaxpr, used_outputs: tuple[bool, ...], instantiate: tuple[bool, ...]
+) -> tuple[Jaxpr, list[bool]]:
+    outvars = [v for v, used in zip(jaxpr.outvars, used_outputs) if used]
+    live = {v for v in outvars if type(v) is not Literal}
+    eqns = []
+    for eqn in reversed(jaxpr.eqns):
+        used = [v in live for v in eqn.outvars]
+        rule = dce_rules.get(eqn.primitive)
+        if rule is not None:
+            used_ins, new = rule(used, eqn)
+        elif any(used) or has_side_effects(eqn.effects):
+            used_ins, new = [True] * len(eqn.invars), eqn
+        else:
+            used_ins, new = [False] * len(eqn.invars), None
+        if new is not None:
+            eqns.append(new)
+        live.update(v for v, u in zip(eqn.invars, used_ins) if u and type(v) is not Literal)
+    used_inputs = [v in live or keep for v, keep in zip(jaxpr.invars, instantiate)]
+    invars = [v for v, used in zip(jaxpr.invars, used_inputs) if used]
+    debug = jaxpr.debug_info if all(used_inputs) else None
+    new_jaxpr = Jaxpr(jaxpr.constvars, invars, outvars, eqns[::-1], None, debug)
+    return new_jaxpr, used_inputs
+
+
+def dce_closed_call(param: str, keep_if_unused: bool = False) -> DceRule:
+    """A dead-code rule for primitives that call the closed jaxpr in `params[param]`."""
+
+    def rule(used: Sequence[bool], eqn: JaxprEqn) -> tuple[list[bool], JaxprEqn | None]:
+        if not any(used) and not has_side_effects(eqn.effects):
+            return [False] * len(eqn.invars), None
+        closed = eqn.params[param]
+        jaxpr, used_ins = dce_jaxpr(closed.jaxpr, used)
+        if all(used_ins) and all(used) and len(jaxpr.eqns) == len(closed.eqns):
+            return used_ins, eqn
+        params = {**eqn.params, param: close_consts(jaxpr, tuple(closed.consts))}
+        if "donated_invars" in params:
+            donated = params["donated_invars"]
+            params["donated_invars"] = tuple(d for d, u in zip(donated, used_ins) if u)
+        invars = [v for v, u in zip(eqn.invars, used_ins) if u]
+        outvars = [v for v, u in zip(eqn.outvars, used) if u]
+        return used_ins, eqn.replace(
+            invars=invars, outvars=outvars, params=params, effects=jaxpr.effects
+        )
+
+    return rule
+
+
+def close_consts(jaxpr: Jaxpr, consts: Sequence[Any]) -> ClosedJaxpr:
+    """`jaxpr` closed over `consts`; the same object each time where there are none."""
+    return ClosedJaxpr(jaxpr, consts) if jaxpr.constvars else close_jaxpr(jaxpr)
+
+
+# Equality
+
+
+def jaxprs_equal(a: Jaxpr | ClosedJaxpr, b: Jaxpr | ClosedJaxpr) -> bool:
+    """Whether two programs are the same up to the identity of variables.
+
+    Functions in parameters compare by how they print.
+    """
+    if isinstance(a, ClosedJaxpr) and isinstance(b, ClosedJaxpr) and len(a.consts) != len(b.consts):
+        return False
+    return _Same().jaxprs(open_jaxpr(a), open_jaxpr(b))
+
+
+class _Same:
+    """Walks two programs at once and remembers which variables correspond."""
+
+    def __init__(self) -> None:
+        self.to: dict[Var, Var] = {}
+
+    def jaxprs(self, a: Jaxpr, b: Jaxpr) -> bool:
+        sizes = [(x.constvars, x.invars, x.eqns, x.outvars) for x in (a, b)]
+        if [*map(len, sizes[0])] != [*map(len, sizes[1])]:
+            return False
+        binders = zip([*a.constvars, *a.invars], [*b.constvars, *b.invars])
+        return (
+            all(self.bind(x, y) for x, y in binders)
+            and all(self.eqns(x, y) for x, y in zip(a.eqns, b.eqns))
+            and all(self.atoms(x, y) for x, y in zip(a.outvars, b.outvars))
+        )
+
+    def bind(self, a: Var, b: Var) -> bool:
+        self.to[a] = b
+        return a.aval == b.aval
+
+    def atoms(self, a: Atom, b: Atom) -> bool:
+        if isinstance(a, Literal) and isinstance(b, Literal):
+            x, y = np.asarray(a.val), np.asarray(b.val)
+            return a.aval == b.aval and (x == y or bool(x != x and y != y))
+        return isinstance(a, Var) and self.to.get(a) is b
+
+    def eqns(self, a: JaxprEqn, b: JaxprEqn) -> bool:
+        return (
+            a.primitive.name == b.primitive.name
+            and len(a.invars) == len(b.invars)
+            and len(a.outvars) == len(b.outvars)
+            and a.params.keys() == b.params.keys()
+            and all(self.atoms(x, y) for x, y in zip(a.invars, b.invars))
+            and all(self.values(x, b.params[name]) for name, x in a.params.items())
+            and all(self.bind(x, y) for x, y in zip(a.outvars, b.outvars))
+        )
+
+    def values(self, a: Any, b: Any) -> bool:
+        if isinstance(a, (Jaxpr, ClosedJaxpr)):
+            return isinstance(b, (Jaxpr, ClosedJaxpr)) and self.jaxprs(open_jaxpr(a), open_jaxpr(b))
+        if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+            return len(a) == len(b) and all(self.values(x, y) for x, y in zip(a, b))
+        if isinstance(a, np.ndarray):
+            return np.array_equal(a, b)
+        if callable(a) or callable(b):
+            from amdjax.core.pprint import format_value
+
+            return format_value(a) == format_value(b)
+        return bool(a == b) or (a != a and b != b)
+
+
+def used_axis_names(effects: Iterable[Any]) -> set[Any]:
+    """The names of mapped axes that operations with these effects speak of."""
+    return {e.name for e in effects if isinstance(e, NamedAxisEffect)}

@@ -1,0 +1,491 @@
+"""Traces: who processes an operation, and the values they hand out.
+
+One trace is current in a thread (`context.trace`); `primitive.bind` gives every operation to it.
+`EvalTrace` at the bottom computes; `JaxprTrace` records. The transforms add traces of their own,
+each with a parent that it passes operations on to.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax.core import array as array_module
+from amdjax.core import dtypes, source_info
+from amdjax.core.array import Array, ConcreteArray, asarray_concrete, get_backend
+from amdjax.core.aval import AbstractValue, ShapedArray, get_aval, register_aval
+from amdjax.core.config import config
+from amdjax.core.context import Context, context
+from amdjax.core.effects import Effects, join_effects, no_effects
+from amdjax.core.errors import (
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+    leaked_tracer_message,
+)
+from amdjax.core.jaxpr import (
+    Atom,
+    ClosedJaxpr,
+    DebugInfo,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    hoist_consts,
+)
+from amdjax.core.primitive import Primitive
+from amdjax.core.source_info import SourceInfo
+
+FlatFun = Callable[..., list[Any]]
+
+
+class Trace:
+    """Processes operations while it is the current trace.
+
+    Args:
+      parent: the trace that was current before; None at the bottom.
+
+    Attributes:
+      alive: False once the traced function has returned; tracers met later have leaked.
+    """
+
+    __slots__ = ("__weakref__", "alive", "parent")
+
+    def __init__(self, parent: Trace | None):
+        self.parent: Any = parent
+        self.alive = True
+
+    def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        """Apply `primitive`; a list if it has multiple results."""
+        raise NotImplementedError(type(self).__name__)
+
+    def process_custom_jvp_call(
+        self, primitive: Any, fun: FlatFun, jvp: FlatFun, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        """Call a function with its own forward derivative.
+
+        Args:
+          primitive: `custom_jvp_call`, to pass the call on with.
+          fun: the function on flat arguments.
+          jvp: `jvp(*primals, *tangents) -> [*results, *tangents of results]`.
+          args: flat arguments.
+          params: `name`, `symbolic_zeros`.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def process_custom_vjp_call(
+        self,
+        primitive: Any,
+        fun: FlatFun,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        args: Any,
+        params: dict[str, Any],
+    ) -> list[Any]:
+        """Call a function with its own reverse derivative.
+
+        Args:
+          primitive: `custom_vjp_call`, to pass the call on with.
+          fun: the function on flat arguments.
+          fwd: `fwd(*args) -> (residuals, results)`, two lists.
+          bwd: `bwd(residuals, cotangents) -> cotangents of args`, lists.
+          args: flat arguments.
+          params: `name`, `symbolic_zeros`, `optimize_remat`.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+class set_trace:
+    """Context manager: make a trace the current one."""
+
+    __slots__ = ("old", "trace")
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+
+    def __enter__(self) -> Trace:
+        self.old = context.trace
+        context.trace = self.trace
+        return self.trace
+
+    def __exit__(self, *exc: object) -> None:
+        context.trace = self.old
+
+
+class Tracer(Array):
+    """A value inside a function that is being traced."""
+
+    __slots__ = ("_trace",)
+
+    _trace: Trace
+
+    def concrete_value(self) -> ConcreteArray | None:
+        """The value if tracing knows it, else None."""
+        return None
+
+    def _known(self, error: Callable[[Any], Exception]) -> ConcreteArray:
+        value = self.concrete_value()
+        if value is None:
+            raise error(self)
+        return value
+
+    def __bool__(self) -> bool:
+        if self.concrete_value() is None and self.aval.size > 1:
+            raise ValueError(
+                "The truth value of an array with more than one element is ambiguous. "
+                "Use a.any() or a.all()"
+            )
+        return bool(self._known(TracerBoolConversionError))
+
+    def __int__(self) -> int:
+        return int(self._known(_used_as("int")))
+
+    def __float__(self) -> float:
+        return float(self._known(_used_as("float")))
+
+    def __complex__(self) -> complex:
+        return complex(self._known(_used_as("complex")))
+
+    def __index__(self) -> int:
+        return self._known(TracerIntegerConversionError).__index__()
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        raise TracerArrayConversionError(self)
+
+    def item(self, *index: int) -> Any:
+        """The element as a Python scalar, where the value is known."""
+        return self._known(_used_as("item")).item(*index)
+
+    def tolist(self) -> Any:
+        """The elements as Python scalars, where the value is known."""
+        return self._known(_used_as("tolist")).tolist()
+
+    def __format__(self, spec: str) -> str:
+        return repr(self) if not spec else format(self.item(), spec)
+
+    def __copy__(self) -> Tracer:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tracer:
+        return self
+
+    def _origin_msg(self) -> str:
+        return ""
+
+    def __repr__(self) -> str:
+        return f"Traced<{self.aval}>with<{type(self._trace).__name__}>"
+
+
+def _used_as(what: str) -> Callable[[Any], Exception]:
+    what = f"Python asked for it through `{what}`."
+    return lambda tracer: ConcretizationTypeError(tracer, what)
+
+
+def full_lower(x: Any) -> Any:
+    """The concrete array behind a tracer that knows its value, else `x`."""
+    if isinstance(x, Tracer):
+        value = x.concrete_value()
+        return x if value is None else value
+    return x
+
+
+def concrete_or_error(force: Callable[[Any], Any] | None, value: Any, context: str = "") -> Any:
+    """`value` as a Python or NumPy value, or a teaching error if it is traced.
+
+    Args:
+      force: what to convert with, such as `int`; None for a NumPy array.
+      value: a value known while tracing.
+      context: what needs it, for the message.
+    """
+    if isinstance(value, Tracer):
+        known = value.concrete_value()
+        if known is None:
+            raise ConcretizationTypeError(value, context)
+        value = known
+    return np.asarray(value) if force is None else force(value)
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether the value of `x` is known."""
+    return not isinstance(x, Tracer) or x.concrete_value() is not None
+
+
+class EvalTrace(Trace):
+    """The bottom: computes."""
+
+    __slots__ = ()
+
+    def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        args = [a if type(a) is ConcreteArray else self.concrete(a) for a in args]
+        backend = array_module._backend or get_backend()
+        return backend.evaluate(primitive, args, params)
+
+    def concrete(self, x: Any) -> ConcreteArray:
+        if isinstance(x, Tracer):
+            raise UnexpectedTracerError(leaked_tracer_message(x))
+        return asarray_concrete(x)
+
+    def process_custom_jvp_call(
+        self, primitive: Any, fun: FlatFun, jvp: FlatFun, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        return fun(*args)
+
+    def process_custom_vjp_call(
+        self,
+        primitive: Any,
+        fun: FlatFun,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        args: Any,
+        params: dict[str, Any],
+    ) -> list[Any]:
+        return fun(*args)
+
+
+eval_trace = EvalTrace(None)
+Context.base = eval_trace
+context.trace = eval_trace
+
+
+def find_current_trace() -> Trace:
+    """The trace that processes operations of this thread now."""
+    return context.trace
+
+
+class JaxprTracer(Tracer):
+    """A variable of the program being recorded."""
+
+    __slots__ = ("aval", "source", "var")
+
+    def __init__(self, trace: JaxprTrace, var: Var, source: SourceInfo):
+        self._trace = trace
+        self.aval = var.aval
+        self.var = var
+        self.source = source
+
+    def _origin_msg(self) -> str:
+        return self._trace.origin(self)  # type: ignore[attr-defined]
+
+
+class JaxprTrace(Trace):
+    """Records operations as a jaxpr.
+
+    Values that are not its own tracers become constants: scalars are written into the program,
+    everything else, tracers of other traces included, becomes a constvar.
+    """
+
+    __slots__ = ("constants", "constvars", "debug_info", "eqns", "invars")
+
+    def __init__(self, parent: Trace | None, debug_info: DebugInfo | None = None):
+        super().__init__(parent)
+        self.debug_info = debug_info
+        self.invars: list[Var] = []
+        self.eqns: list[JaxprEqn] = []
+        self.constvars: dict[int, Var] = {}
+        self.constants: list[Any] = []
+
+    def new_arg(self, aval: AbstractValue) -> JaxprTracer:
+        """A tracer for a further argument of the program."""
+        var = Var(aval)
+        self.invars.append(var)
+        return JaxprTracer(self, var, source_info.unknown)
+
+    def atom(self, x: Any) -> Atom:
+        """`x` as it appears in the program."""
+        if type(x) is JaxprTracer and x._trace is self:
+            return x.var
+        if isinstance(x, Tracer):
+            if not x._trace.alive:
+                raise UnexpectedTracerError(leaked_tracer_message(x))
+        else:
+            literal = as_literal(x)
+            if literal is not None:
+                return literal
+        var = self.constvars.get(id(x))
+        return var if var is not None else self._new_const(x)
+
+    def _new_const(self, x: Any) -> Var:
+        value = x if isinstance(x, (Tracer, ConcreteArray)) or is_float0(x) else asarray_concrete(x)
+        var = Var(get_aval(value))
+        self.constvars[id(x)] = var
+        # `x` itself is kept too, lest another object get its id.
+        self.constants.append((var, value, x))
+        return var
+
+    def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        atoms = [
+            x.var if type(x) is JaxprTracer and x._trace is self else self.atom(x) for x in args
+        ]
+        avals = [a.aval for a in atoms]
+        rule = primitive.abstract_eval
+        if rule is None:
+            raise NotImplementedError(f"primitive {primitive.name} has no abstract_eval rule")
+        out = rule(*avals, **params)
+        effects = primitive.effects(*avals, **params) if primitive.effects else no_effects
+        outs = self.record(
+            primitive, atoms, out if primitive.multiple_results else (out,), params, effects
+        )
+        return outs if primitive.multiple_results else outs[0]
+
+    def record(
+        self,
+        primitive: Primitive,
+        atoms: list[Atom],
+        out_avals: Any,
+        params: dict[str, Any],
+        effects: Effects = no_effects,
+    ) -> list[Any]:
+        """Append an equation; returns tracers of its results."""
+        source = source_info.current()
+        outvars = [Var(a) for a in out_avals]
+        self.eqns.append(JaxprEqn(primitive, atoms, outvars, params, effects, source))
+        return [JaxprTracer(self, v, source) for v in outvars]
+
+    def process_custom_jvp_call(
+        self, primitive: Any, fun: FlatFun, jvp: FlatFun, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        return primitive.record(self, fun, jvp, args, params)
+
+    def process_custom_vjp_call(
+        self,
+        primitive: Any,
+        fun: FlatFun,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        args: Any,
+        params: dict[str, Any],
+    ) -> list[Any]:
+        return primitive.record(self, fun, fwd, bwd, args, params)
+
+    def finish(self, outs: Sequence[Any]) -> ClosedJaxpr:
+        """The program recorded so far, with results `outs`; ends the trace."""
+        outvars = [self.atom(x) for x in outs]
+        self.alive = False
+        constvars = [c[0] for c in self.constants]
+        effects = join_effects(*(e.effects for e in self.eqns if e.effects))
+        jaxpr = Jaxpr(constvars, self.invars, outvars, self.eqns, effects, self.debug_info)
+        return ClosedJaxpr(jaxpr, [c[1] for c in self.constants])
+
+    def origin(self, tracer: JaxprTracer) -> str:
+        """Where a tracer came from, for error messages."""
+        info = self.debug_info or DebugInfo()
+        where = f" at {info.location}" if info.location else ""
+        lines = [f"This happened while tracing the function {info.name}{where} for {info.kind}."]
+        depends = self._arguments_behind(tracer.var)
+        if depends:
+            names = ", ".join(depends[:5]) + (", …" if len(depends) > 5 else "")
+            plural = "s" if len(depends) > 1 else ""
+            lines.append(f"The value depends on the argument{plural} {names}.")
+        if tracer.source.code is not None:
+            lines.append(f"It was computed at {tracer.source}.")
+        return "\n".join(lines)
+
+    def _arguments_behind(self, var: Var) -> list[str]:
+        behind = {var}
+        for eqn in reversed(self.eqns):
+            if any(v in behind for v in eqn.outvars):
+                behind.update(v for v in eqn.invars if isinstance(v, Var))
+        names = (self.debug_info and self.debug_info.arg_names) or ()
+        if len(names) != len(self.invars):
+            return []
+        return [name for name, v in zip(names, self.invars) if v in behind]
+
+
+register_aval(Tracer, lambda x: x.aval)
+register_aval(JaxprTracer, lambda x: x.aval)
+dtypes.register_array_type(JaxprTracer)
+
+_SCALARS = frozenset((bool, int, float, complex))
+
+
+def as_literal(x: Any) -> Literal | None:
+    """`x` as a literal if it is a known scalar, else None."""
+    if type(x) in _SCALARS:
+        return Literal(x, get_aval(x))
+    if isinstance(x, (ConcreteArray, np.ndarray, np.generic)) and x.shape == ():
+        aval = get_aval(x)
+        if not isinstance(aval, ShapedArray) or isinstance(aval.dtype, dtypes.ExtendedDType):
+            return None
+        if aval.dtype == dtypes.float0:
+            return None
+        value = np.asarray(x, dtype=aval.dtype)
+        return Literal(value.item() if aval.weak_type else value[()], aval)
+    return None
+
+
+def is_float0(x: Any) -> bool:
+    """Whether `x` is an array of the tangents of integers."""
+    return isinstance(x, np.ndarray) and x.dtype == dtypes.float0
+
+
+def trace_to_jaxpr(
+    fun: FlatFun, in_avals: Sequence[AbstractValue], *, debug_info: DebugInfo | None = None
+) -> ClosedJaxpr:
+    """Record what `fun` does with arguments of the given types.
+
+    Args:
+      fun: takes flat arguments, returns a list.
+      in_avals: the types.
+      debug_info: for error messages.
+
+    Returns:
+      The program. Its consts may hold tracers of enclosing traces: primitives with sub-programs
+      pass them as arguments (`hoist_tracers`).
+    """
+    trace = JaxprTrace(context.trace, debug_info)
+    outer, context.trace = context.trace, trace
+    replayed = source_info.replayed()
+    source_info.restore(None)
+    try:
+        outs = fun(*[trace.new_arg(a) for a in in_avals])
+        closed = trace.finish(outs)
+    finally:
+        source_info.restore(replayed)
+        context.trace = outer
+        trace.alive = False
+    if config.check_tracer_leaks:
+        outs = None  # type: ignore[assignment]
+        watch = weakref.ref(trace)
+        del trace
+        _check_leaks(watch, debug_info)
+    return closed
+
+
+def _check_leaks(watch: weakref.ref[JaxprTrace], debug_info: DebugInfo | None) -> None:
+    if watch() is None:
+        return
+    gc.collect()
+    trace = watch()
+    if trace is None:
+        return
+    leaked = [o for o in gc.get_referrers(trace) if isinstance(o, Tracer)]
+    if leaked:
+        what = "\n".join(leaked_tracer_message(t) for t in leaked[:3])
+        raise UnexpectedTracerError(f"Leaked {len(leaked)} tracer(s).\n{what}")
+
+
+def hoist_tracers(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
+    """The program with those constants that are tracers as leading arguments, and those tracers.
+
+    For programs that become parameters, which must not mention enclosing traces.
+    """
+    traced = [isinstance(c, Tracer) for c in closed.consts]
+    if not any(traced):
+        return closed, []
+    if all(traced):
+        return hoist_consts(closed)
+    jaxpr = closed.jaxpr
+    first = [v for v, t in zip(jaxpr.constvars, traced) if t]
+    kept = [v for v, t in zip(jaxpr.constvars, traced) if not t]
+    new = jaxpr.replace(constvars=kept, invars=[*first, *jaxpr.invars], debug_info=None)
+    consts = [c for c, t in zip(closed.consts, traced) if not t]
+    return ClosedJaxpr(new, consts), [c for c, t in zip(closed.consts, traced) if t]
