@@ -1,0 +1,54 @@
+"""Functions on pytrees, under short names: ``amdjax.tree.map(f, tree)``."""
+
+import dataclasses
+from typing import Any
+
+from amdjax.core.pytree import tree_all as all
+from amdjax.core.pytree import tree_broadcast as broadcast
+from amdjax.core.pytree import tree_flatten as flatten
+from amdjax.core.pytree import tree_flatten_with_path as flatten_with_path
+from amdjax.core.pytree import tree_leaves as leaves
+from amdjax.core.pytree import tree_leaves_with_path as leaves_with_path
+from amdjax.core.pytree import tree_map as map
+from amdjax.core.pytree import tree_map_with_path as map_with_path
+from amdjax.core.pytree import tree_reduce as reduce
+from amdjax.core.pytree import tree_reduce_associative as reduce_associative
+from amdjax.core.pytree import tree_structure as structure
+from amdjax.core.pytree import tree_transpose as transpose
+from amdjax.core.pytree import tree_unflatten as unflatten
+
+__all__ = [
+    "all",
+    "broadcast",
+    "flatten",
+    "flatten_with_path",
+    "leaves",
+    "leaves_with_path",
+    "map",
+    "map_with_path",
+    "reduce",
+    "reduce_associative",
+    "static",
+    "structure",
+    "transpose",
+    "unflatten",
+]
+
+
+def static(**kwargs: Any) -> Any:
+    """A dataclass field which belongs to the structure instead of holding children.
+
+    Args:
+        kwargs: as for `dataclasses.field`.
+
+        >>> from amdjax.tree_util import register_dataclass
+        >>> @register_dataclass
+        ... @dataclasses.dataclass
+        ... class Layer:
+        ...     weight: float
+        ...     name: str = static(default="dense")
+        >>> leaves(Layer(1.0))
+        [1.0]
+    """
+    metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
+    return dataclasses.field(metadata=metadata, **kwargs)
