@@ -122,10 +122,15 @@ def zero(type: Type) -> Value:
 
 @dataclass
 class Module:
-    """Functions, declarations, globals and attribute groups of one LLVM module."""
+    """Functions, declarations, globals and attribute groups of one LLVM module.
+
+    `native` names intrinsics that the target runs as an instruction and that other targets would
+    turn into a library call; `ldexp` on AVX-512 and AMD GPUs. Math functions then use them.
+    """
 
     triple: str = ""
     data_layout: str = ""
+    native: frozenset[str] = frozenset()
     functions: list[Function] = field(default_factory=list)
     globals: dict[str, str] = field(default_factory=dict)
     declarations: dict[str, str] = field(default_factory=dict)
