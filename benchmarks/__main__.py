@@ -190,9 +190,7 @@ def run(args: argparse.Namespace, libs: list[str], scratch: str) -> list[report.
     rows = []
     with tqdm(chosen, unit="workload", dynamic_ncols=True) as progress:
         if args.quick:
-            progress.write(
-                "quick: smaller sizes than the names say; good for checks, not for figures"
-            )
+            progress.write("quick: smaller sizes than the names say; a check, not figures")
         progress.write(terminal.header())
         for workload in progress:
             measured = worker.measure(

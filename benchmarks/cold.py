@@ -1,4 +1,4 @@
-"""``python -m benchmarks.cold LIB WORKLOAD``: seconds of the first call, in a process of its own."""
+"""``python -m benchmarks.cold LIB WORKLOAD``: seconds of the first call in this process."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 
 def _inputs(x_shape: tuple[int, ...], w_shape: tuple[int, ...] | None) -> Inputs:
     def make(rng: np.random.Generator, quick: bool) -> tuple:
-        n, h, w, c = x_shape
+        _, h, w, c = x_shape
         shape = (1, h // 4, w // 4, c) if quick else x_shape
         x = rng.standard_normal(shape, dtype=np.float32)
         if w_shape is None:

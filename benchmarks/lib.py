@@ -18,7 +18,7 @@ class SkipWorkload(Exception):
 
 
 class JaxLike:
-    """amdjax or JAX: ``lib.np``, ``lib.lax``, ``lib.nn``, ``lib.random``, and ``lib.jit`` and co."""
+    """amdjax or JAX: ``lib.np``, ``lib.lax``, ``lib.nn``, ``lib.random``, ``lib.jit`` and co."""
 
     def __init__(self, name: str, quick: bool = False):
         self.name = name

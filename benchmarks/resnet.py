@@ -134,5 +134,6 @@ def _inference_torch(lib: Torch) -> Prepared:
 
 
 INFERENCE = Workload("ResNet-18 inference, 8×224²", _inference, _inference_torch, 1e-3)
-# Eighteen layers of batch statistics amplify rounding; 1e-2 is what two libraries agree to.
-STEP = training_step("ResNet-18 training step, 8×224²", _model, _loss, _loss_torch, tolerance=1e-2)
+# A rounding that flips one ReLU or one maximum moves a whole bias gradient: in float32 both JAX
+# and PyTorch are up to 3e-2 away from float64 here (and 1e-5 at the quick size).
+STEP = training_step("ResNet-18 training step, 8×224²", _model, _loss, _loss_torch, tolerance=0.1)
