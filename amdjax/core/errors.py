@@ -80,7 +80,7 @@ def filtered_traceback(tb: types.TracebackType | None) -> types.TracebackType | 
     return out
 
 
-def hide_internal_frames(exc: BaseException) -> BaseException:
+def hide_internal_frames(exc: BaseException) -> None:
     """Drop amdjax's frames from `exc` and its causes unless AMDJAX_TRACEBACK=full.
 
     For callers which cannot afford `api_boundary`'s extra call::
@@ -88,20 +88,17 @@ def hide_internal_frames(exc: BaseException) -> BaseException:
         try:
             ...
         except Exception as e:
-            raise hide_internal_frames(e)
+            hide_internal_frames(e)
+            raise  # a bare raise, which does not record this frame again
     """
     if config.traceback == "full":
-        return exc
+        return
     seen: set[int] = set()
     link: BaseException | None = exc
     while link is not None and id(link) not in seen:
         seen.add(id(link))
-        tb = link.__traceback__
-        kept = filtered_traceback(tb)
-        # A cause raised wholly inside amdjax keeps the innermost frame: where it came from.
-        link.__traceback__ = kept
+        link.__traceback__ = filtered_traceback(link.__traceback__)
         link = link.__cause__ or link.__context__
-    return exc
 
 
 def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
@@ -111,8 +108,7 @@ def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
         fun: a function which users call. Costs one Python call while nothing is raised.
 
     Returns:
-        The function with the same signature. One frame of this module stays in a filtered
-        traceback, since an exception cannot leave a frame without recording it.
+        The function with the same signature.
     """
 
     @functools.wraps(fun)
@@ -122,7 +118,7 @@ def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
             return fun(*args, **kwargs)
         except Exception as e:
             hide_internal_frames(e)
-            raise
+            raise  # bare, so that this frame is not recorded again
 
     return boundary
 
