@@ -25,6 +25,7 @@ def _child(command: list[str]) -> float:
     """Seconds that a fresh process prints, its kernel caches empty."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARKS_SCRATCH")) as scratch:
         env = os.environ | {
+            "AMDJAX_ENABLE_COMPILATION_CACHE": "false",
             "AMDJAX_CACHE_DIR": os.path.join(scratch, "amdjax"),
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(scratch, "inductor"),
             "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
