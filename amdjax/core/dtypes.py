@@ -249,7 +249,7 @@ def jax_dtype(obj: Any, *, align: bool = False, copy: bool = False) -> Any:
     return np.dtype(obj, align=align, copy=copy)
 
 
-_INEXACT: Final = {
+_INEXACT: Final[dict[np.dtype, np.dtype]] = {
     **{d: np.dtype("float32") for d in (*bool_dtypes, *int_dtypes)},
     np.dtype("int64"): np.dtype("float64"),
     np.dtype("uint64"): np.dtype("float64"),
@@ -274,7 +274,7 @@ def to_inexact_dtype(dtype: Any) -> np.dtype:
 
 def to_floating_dtype(dtype: Any) -> np.dtype:
     """The real dtype which holds the parts of `dtype` made inexact."""
-    return finfo(to_inexact_dtype(dtype)).dtype
+    return np.dtype(finfo(to_inexact_dtype(dtype)).dtype)
 
 
 def to_complex_dtype(dtype: Any) -> np.dtype:
@@ -550,7 +550,7 @@ def _lattice(strict: bool, x64: bool) -> dict[Node, list[Node]]:
             complex: list(complex_dtypes),
             **{d: [] for d in array_dtypes},
         }
-    edges: dict[Node, list[str]] = {
+    edges: dict[Node, list[Node]] = {
         "bool": [int],
         int: ["uint8", "int8", *(d.name for d in _narrow_set)],
         "uint8": ["int16", "uint16"],

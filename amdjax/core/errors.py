@@ -142,23 +142,23 @@ def origin(value: Any) -> str:
     return f"\n{text.strip()}" if text else ""
 
 
-class _Teaching:
-    """Joins what happened, where the value came from, and what to do instead."""
+def _message(what: str, tracer: Any, remedy: str) -> str:
+    """What happened, where the value came from, what to do instead."""
+    return f"{what}{origin(tracer)}\n\n{remedy}"
+
+
+class JAXTypeError(TypeError):
+    """A TypeError about how a value meets tracing."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
 
 
-def _message(what: str, tracer: Any, remedy: str) -> str:
-    return f"{what}{origin(tracer)}\n\n{remedy}"
-
-
-class JAXTypeError(_Teaching, TypeError):
-    """A TypeError about how a value meets tracing."""
-
-
-class JAXIndexError(_Teaching, IndexError):
+class JAXIndexError(IndexError):
     """An IndexError about how a value meets tracing."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
 
 
 class JaxRuntimeError(RuntimeError):

@@ -429,12 +429,12 @@ def _dataclass_fields(
                 "register_dataclass: data_fields and meta_fields are required, since "
                 f"nodetype={nodetype} is not a dataclass."
             )
-        fields = [f for f in dataclasses.fields(nodetype) if f.name not in drop_fields]  # type: ignore[arg-type]
+        fields = [f for f in dataclasses.fields(nodetype) if f.name not in drop_fields]
         data_fields = [f.name for f in fields if not f.metadata.get("static", False)]
         meta_fields = [f.name for f in fields if f.metadata.get("static", False)]
     given = {*data_fields, *meta_fields}
     if is_dataclass:
-        required = {f.name for f in dataclasses.fields(nodetype) if f.init} - {*drop_fields}  # type: ignore[arg-type]
+        required = {f.name for f in dataclasses.fields(nodetype) if f.init} - {*drop_fields}
         if given != required:
             missing, unexpected = sorted(required - given), sorted(given - required)
             raise ValueError(

@@ -149,18 +149,19 @@ def _equality_errors(
     typ = type(a)
     if isinstance(a, (tuple, list)) and len(a) != len(b):
         name = typ.__name__
-        lengths = f"{name} of length {len(a)}", f"{name} of length {len(b)}"
-        yield path, *lengths, "the lengths do not match"
+        sides = f"{name} of length {len(a)}", f"{name} of length {len(b)}"
+        yield path, sides[0], sides[1], "the lengths do not match"
         return
     a_pairs, a_data = _one_level(a)
     b_pairs, b_data = _one_level(b)
     if len(a_pairs) != len(b_pairs):
-        sides = [f"{typ} with {_listed([k for k, _ in pairs])}" for pairs in (a_pairs, b_pairs)]
-        yield path, *sides, "the numbers of children do not match"
+        a_text, b_text = (_listed([k for k, _ in pairs]) for pairs in (a_pairs, b_pairs))
+        sides = f"{typ} with {a_text}", f"{typ} with {b_text}"
+        yield path, sides[0], sides[1], "the numbers of children do not match"
         return
     if a_data is not b_data and a_data != b_data:
-        sides = [f"{typ} with pytree metadata {data}" for data in (a_data, b_data)]
-        yield path, *sides, "the pytree node metadata does not match"
+        sides = f"{typ} with pytree metadata {a_data}", f"{typ} with pytree metadata {b_data}"
+        yield path, sides[0], sides[1], "the pytree node metadata does not match"
         return
     for (key, x), (_, y) in zip(a_pairs, b_pairs):
         yield from _equality_errors((*path, key), x, y, is_leaf)

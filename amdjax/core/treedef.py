@@ -135,6 +135,7 @@ class PyTreeDef:
     _children: tuple[PyTreeDef, ...]
     num_leaves: int
     num_nodes: int
+    _flat: bool  # a tuple, list or dict of leaves only
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PyTreeDef:
         raise TypeError("PyTreeDef has no constructor; use tree_structure(tree).")
@@ -627,7 +628,8 @@ def _flatten_up_to(treedef: PyTreeDef, tree: Any, out: list[Any]) -> None:
 
 def _split_like(treedef: PyTreeDef, kind: Kind, tree: Any) -> tuple[Sequence[Any], Any]:
     """Children of `tree` in the order of `treedef`, and its data."""
-    if type(tree) is not kind.type:
+    typ: type = type(tree)
+    if typ is not kind.type:
         if kind is _NONE:
             raise ValueError(
                 f"Expected None, got {tree!r}. To treat None as a leaf, pass "

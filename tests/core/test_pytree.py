@@ -3,6 +3,7 @@ import copy
 import dataclasses
 import gc
 import pickle
+import threading
 
 import pytest
 from hypothesis import given
@@ -265,6 +266,21 @@ def test_unused_structures_are_collected():
         tree_structure((Layer(0, 0, f"name {i}"), i))
     gc.collect()
     assert len(structures._interned) <= before + 5
+
+
+def test_threads_agree_on_structures():
+    names = [f"thread test {i}" for i in range(200)]
+    found = []
+
+    def work():
+        found.append([tree_structure((Layer(0, 0, name), {name: 0})) for name in names])
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(a is b for other in found for a, b in zip(found[0], other))
 
 
 def test_types_made_at_run_time_are_forgotten():
