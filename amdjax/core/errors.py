@@ -29,14 +29,18 @@ class Location(NamedTuple):
         return f"{self.file}:{self.line} ({self.function})"
 
 
+_INTERNAL = (PACKAGE_DIR, "<frozen ")
+
+
 def _is_internal(filename: str) -> bool:
-    return filename.startswith(PACKAGE_DIR) or filename.startswith("<frozen ")
+    return filename.startswith(_INTERNAL)
 
 
 def user_frame() -> types.FrameType | None:
     """The nearest frame on the stack outside amdjax, or None when there is none."""
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and _is_internal(frame.f_code.co_filename):
+    # Inlined test: tracing calls this once for every equation.
+    while frame is not None and frame.f_code.co_filename.startswith(_INTERNAL):
         frame = frame.f_back
     return frame
 
