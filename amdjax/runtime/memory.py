@@ -306,7 +306,7 @@ class BufferPool:
     def __del__(self) -> None:
         # Buffers hold their pool or its lists, so nothing is in use; slabs may still be, by
         # buffers that hold a list only: they are left to them.
-        if sys is not None and not sys.is_finalizing():
+        if not sys.is_finalizing():
             self._trim_large(0)
 
 
@@ -377,14 +377,8 @@ def _map_aligned(length: int, alignment: int) -> int | None:
 
 def _text(nbytes: int) -> str:
     """A byte count for people."""
-    amount = float(nbytes)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if abs(amount) < 1024:
-            break
-        amount /= 1024
-    else:
-        unit = "TiB"
-    return f"{amount:.4g} {unit}"
+    power = min(max(nbytes, 1).bit_length() // 10, 4)
+    return f"{nbytes / 1024**power:.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 @cache

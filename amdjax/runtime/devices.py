@@ -1,0 +1,217 @@
+"""Devices and the registry of platforms that have some."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax.core.config import config
+
+__all__ = [
+    "CpuDevice",
+    "Device",
+    "default_backend",
+    "default_device",
+    "device_count",
+    "devices",
+    "local_device_count",
+    "local_devices",
+    "platforms",
+    "process_count",
+    "process_index",
+    "register_platform",
+]
+
+
+class Device:
+    """A place where arrays live and programs run.
+
+    Attributes:
+        platform: `cpu`, `hip`, ....
+        id: number within the platform.
+        device_kind: the model, as the maker calls it.
+        process_index: the process that drives the device.
+    """
+
+    platform = "abstract"
+
+    def __init__(self, id: int, device_kind: str) -> None:
+        self.id = id
+        self.device_kind = device_kind
+        self.process_index = 0
+
+    @property
+    def local_hardware_id(self) -> int:
+        """Number within this host."""
+        return self.id
+
+    def memory_stats(self) -> dict[str, int] | None:
+        """Bytes in use and available, where the platform knows them."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id})"
+
+    def __str__(self) -> str:
+        return f"{self.platform.upper()}_{self.id}"
+
+
+class CpuDevice(Device):
+    """This computer's processors, all cores together."""
+
+    platform = "cpu"
+
+    def memory_stats(self) -> dict[str, int]:
+        """Bytes in use and cached by the buffer pool, and its limit."""
+        from amdjax.runtime.memory import buffer_pool
+
+        stats = buffer_pool().stats()
+        return {
+            "bytes_in_use": stats.in_use,
+            "bytes_reserved": stats.mapped,
+            "bytes_limit": stats.limit,
+        }
+
+
+@dataclass(frozen=True)
+class _Platform:
+    """A row of the registry. Without `find` being called, nothing of a platform is loaded."""
+
+    name: str
+    find: Callable[[], list[Any]]
+    priority: int
+    aliases: tuple[str, ...]
+
+
+_registry: dict[str, _Platform] = {}
+_found: dict[str, list[Any]] = {}
+_lock = threading.RLock()
+
+
+def register_platform(
+    name: str,
+    find: Callable[[], list[Any]],
+    *,
+    priority: int = 0,
+    aliases: tuple[str, ...] = (),
+) -> None:
+    """Announce a platform.
+
+    Args:
+        name: what `Device.platform` of its devices says.
+        find: returns its devices, none if the hardware is missing; called once, when first asked.
+        priority: the default backend is the highest one that has devices.
+        aliases: other names users may ask for, such as `gpu`.
+    """
+    with _lock:
+        _registry[name] = _Platform(name, find, priority, aliases)
+        _found.pop(name, None)
+
+
+def platforms() -> list[str]:
+    """Names of the platforms that have devices here, the default first."""
+    return [name for name in _preferred() if _devices_of(name)]
+
+
+def devices(backend: str | None = None) -> list[Any]:
+    """All devices of a backend.
+
+    Args:
+        backend: a platform's name or alias; None for the default backend.
+
+    Raises:
+        RuntimeError: there is no such backend, or it has no device here.
+
+        >>> devices("cpu")
+        [CpuDevice(id=0)]
+    """
+    if backend is None:
+        backend = default_backend()
+    for name in _preferred(everything=True):
+        row = _registry[name]
+        if backend in (row.name, *row.aliases) and (found := _devices_of(name)):
+            return list(found)
+    known = ", ".join(sorted(_registry))
+    raise RuntimeError(
+        f"Unknown backend: {backend!r} requested, but no devices of it are present. "
+        f"Platforms known: {known}; with devices: {', '.join(platforms())}."
+    )
+
+
+def local_devices(
+    process_index: int | None = None, backend: str | None = None, host_id: int | None = None
+) -> list[Any]:
+    """Devices that a process drives; there is one process, number 0."""
+    wanted = process_index if process_index is not None else host_id
+    if wanted not in (None, 0):
+        raise ValueError(f"Unknown process_index {wanted}: there is only process 0.")
+    return devices(backend)
+
+
+def device_count(backend: str | None = None) -> int:
+    """Number of devices of a backend."""
+    return len(devices(backend))
+
+
+def local_device_count(backend: str | None = None) -> int:
+    """Number of devices of a backend that this process drives."""
+    return len(local_devices(backend=backend))
+
+
+def process_index(backend: str | None = None) -> int:
+    """The number of this process among those computing together."""
+    return 0
+
+
+def process_count(backend: str | None = None) -> int:
+    """How many processes compute together."""
+    return 1
+
+
+def default_backend() -> str:
+    """The platform of the default device.
+
+    >>> default_backend() in platforms()
+    True
+    """
+    chosen = config.default_device
+    if isinstance(chosen, Device):
+        return chosen.platform
+    names = platforms()
+    if not names:
+        raise RuntimeError(
+            f"None of the platforms in AMDJAX_PLATFORMS={config.platforms!r} has devices here. "
+            f"Platforms known: {', '.join(sorted(_registry))}."
+        )
+    return names[0]
+
+
+def default_device() -> Any:
+    """Where new arrays go: `config.default_device`, else the default backend's first device."""
+    chosen = config.default_device
+    if isinstance(chosen, Device):
+        return chosen
+    return devices(chosen)[0]
+
+
+def _preferred(everything: bool = False) -> list[str]:
+    """Platforms in order of preference; those not in AMDJAX_PLATFORMS only with `everything`."""
+    names = sorted(_registry, key=lambda name: -_registry[name].priority)
+    if not config.platforms:
+        return names
+    wanted = [word.strip() for word in config.platforms.split(",") if word.strip()]
+    chosen = [name for word in wanted for name in names if word in (name, *_registry[name].aliases)]
+    return chosen + [name for name in names if everything and name not in chosen]
+
+
+def _devices_of(name: str) -> list[Any]:
+    found = _found.get(name)
+    if found is None:
+        with _lock:
+            found = _found[name] = list(_registry[name].find())
+    return found
+
+
+register_platform("cpu", lambda: [CpuDevice(0, "cpu")])

@@ -1,0 +1,77 @@
+import pytest
+
+from amdjax.core.config import config, default_device
+from amdjax.runtime import devices as D
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    monkeypatch.setattr(D, "_registry", dict(D._registry))
+    monkeypatch.setattr(D, "_found", dict(D._found))
+
+
+class FakeDevice(D.Device):
+    platform = "fake"
+
+
+def test_cpu():
+    [device] = D.devices("cpu")
+    assert repr(device) == "CpuDevice(id=0)" and str(device) == "CPU_0"
+    assert (device.platform, device.id, device.process_index) == ("cpu", 0, 0)
+    assert device.device_kind == "cpu" and device.local_hardware_id == 0
+    assert D.devices("cpu")[0] is device
+    assert device.memory_stats()["bytes_limit"] > 0
+    assert D.device_count("cpu") == D.local_device_count("cpu") == 1
+    assert D.local_devices(backend="cpu") == D.local_devices(0, "cpu") == [device]
+    assert (D.process_index(), D.process_count()) == (0, 1)
+
+
+def test_unknown_backend():
+    with pytest.raises(RuntimeError, match="Unknown backend: 'tpu' requested"):
+        D.devices("tpu")
+    with pytest.raises(ValueError, match="process_index 3"):
+        D.local_devices(3)
+
+
+def test_registered_platform(registry):
+    found = [FakeDevice(i, "Fake 9000") for i in range(2)]
+    calls = []
+    D.register_platform("fake", lambda: calls.append(1) or found, priority=5, aliases=("gpu",))
+    assert calls == []
+    assert D.default_backend() == "fake" and D.platforms() == ["fake", "cpu"]
+    assert D.devices() == D.devices("gpu") == D.devices("fake") == found
+    assert calls == [1]
+    assert repr(found[1]) == "FakeDevice(id=1)" and found[1].memory_stats() is None
+    assert D.device_count() == 2
+
+
+def test_platform_without_devices(registry):
+    D.register_platform("fake", list, priority=5, aliases=("gpu",))
+    assert D.default_backend() == "cpu"
+    with pytest.raises(RuntimeError, match="Unknown backend: 'gpu'"):
+        D.devices("gpu")
+
+
+def test_platforms_flag(registry):
+    D.register_platform("fake", lambda: [FakeDevice(0, "Fake")], priority=5, aliases=("gpu",))
+    before = config.platforms
+    try:
+        config.update("platforms", "cpu,gpu")
+        assert D.default_backend() == "cpu" and D.platforms() == ["cpu", "fake"]
+        config.update("platforms", "cpu")
+        assert D.platforms() == ["cpu"]
+        config.update("platforms", "nothing")
+        with pytest.raises(RuntimeError, match="AMDJAX_PLATFORMS='nothing'"):
+            D.devices()
+    finally:
+        config.update("platforms", before)
+
+
+def test_default_device(registry):
+    fake = FakeDevice(0, "Fake")
+    D.register_platform("fake", lambda: [fake])
+    assert D.default_device().platform == "cpu"
+    with default_device(fake):
+        assert D.default_device() is fake and D.default_backend() == "fake"
+    with default_device("fake"):
+        assert D.default_device() is fake

@@ -1,0 +1,220 @@
+import ctypes
+import gc
+import os
+import signal
+import threading
+
+import pytest
+from native_helpers import resident_bytes
+
+from amdjax.codegen import compile_worker, engine as E
+
+SQUARE = "define i64 @{name}(i64 %x) nounwind {{\n  %y = mul i64 %x, %x\n  ret i64 %y\n}}\n"
+
+
+def square(name="square"):
+    return SQUARE.format(name=name)
+
+
+def call(address, x):
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(x)
+
+
+def test_host():
+    machine = E.host()
+    assert machine.vector_bits in (128, 256, 512)
+    assert 8 << 10 <= machine.l1d_bytes <= machine.l2_bytes <= max(machine.l3_bytes, 1 << 20)
+    assert 1 <= machine.physical_cores <= machine.logical_cores
+    assert not machine.has("no-such-feature")
+    assert E.host() is machine
+
+
+@pytest.mark.parametrize("opt", range(compile_worker.MAX_LEVEL + 1))
+def test_compile_load_run(opt):
+    library = E.engine().load(E.compile_ir(square(), opt=opt), ["square"])
+    assert call(library["square"], 12) == 144
+
+
+def test_assembly_and_ir():
+    assert "square:" in E.to_assembly(square())
+    assert "mul i64" in E.optimized_ir(square())
+
+
+def test_bad_text_shows_the_line():
+    with pytest.raises(E.CompileError, match=r">\s+2    %y = mul i32 %x, %x"):
+        E.compile_ir(square().replace("mul i64", "mul i32"))
+
+
+def test_invalid_module_is_refused():
+    twice = "define void @f() {\na:\n  br label %b\nb:\n  %x = add i32 %y, 1\n"
+    twice += "  %y = add i32 %x, 1\n  ret void\n}\n"
+    with pytest.raises(E.CompileError):
+        E.compile_ir(twice)
+
+
+def test_symbols_of_process_and_engine():
+    text = (
+        "declare double @pow(double, double)\ndeclare i64 @my_function(i64)\n"
+        "define i64 @f(i64 %x) nounwind {\n  %d = sitofp i64 %x to double\n"
+        "  %p = call double @pow(double %d, double 3.0)\n  %i = fptosi double %p to i64\n"
+        "  %r = call i64 @my_function(i64 %i)\n  ret i64 %r\n}\n"
+    )
+    engine = E.Engine()
+    base = engine.load(E.compile_ir(square("my_function")), ["my_function"])
+    engine.define(dict(base))
+    library = engine.load(E.compile_ir(text), ["f"])
+    assert call(library["f"], 3) == 27**2
+
+
+def test_undefined_symbols_and_names():
+    text = "declare i64 @nowhere_to_be_found()\ndefine i64 @f(i64 %x) {\n"
+    text += "  %r = call i64 @nowhere_to_be_found()\n  ret i64 %r\n}\n"
+    with pytest.raises(RuntimeError, match="symbols"):
+        E.engine().load(E.compile_ir(text), ["f"])
+    with pytest.raises(RuntimeError, match="absent"):
+        E.engine().load(E.compile_ir(square()), ["absent"])
+
+
+def test_equal_names_do_not_clash():
+    cube = square().replace("ret i64 %y", "%z = mul i64 %y, %x\n  ret i64 %z")
+    a = E.engine().load(E.compile_ir(square()), ["square"])
+    b = E.engine().load(E.compile_ir(cube), ["square"])
+    assert call(a["square"], 3) == 9 and call(b["square"], 3) == 27
+
+
+def test_loads_leave_no_memory():
+    data = E.compile_ir(square())
+    engine = E.Engine()
+
+    def load(times):
+        for _ in range(times):
+            engine.load(data, ["square"])
+        gc.collect()
+        return resident_bytes()
+
+    before = load(500)
+    assert load(10_000) - before < 8 << 20
+
+
+def test_library_survives_its_engine():
+    engine = E.Engine()
+    data = E.compile_ir(square())
+    kept = [engine.load(data, ["square"]) for _ in range(200)][::50]
+    del engine
+    gc.collect()
+    assert [call(library["square"], 5) for library in kept] == [25] * 4
+    for library in kept:
+        library.close()
+        assert not library
+
+
+def test_loading_from_several_threads():
+    data = E.compile_ir(square())
+    results = []
+
+    def work():
+        for i in range(100):
+            library = E.engine().load(data, ["square"])
+            results.append(call(library["square"], i) == i * i)
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(results) == 400 and all(results)
+
+
+@pytest.fixture
+def helpers(monkeypatch):
+    """Helper processes whatever the amount of work; a set of them for this test only."""
+    workers = E._Workers()
+    monkeypatch.setattr(E, "_workers", workers)
+    monkeypatch.setattr(E, "_worker_count", lambda texts: 2)
+    yield workers
+    workers.close()
+
+
+def texts(n):
+    return [square(f"f{i}") for i in range(n)]
+
+
+def test_compile_many_equals_compile_ir(helpers):
+    expected = [E.compile_ir(text) for text in texts(30)]
+    # Without the parent's part, so that the helpers do it all.
+    batch = E._Batch(texts(30), 2)
+    feeders = [threading.Thread(target=batch._feed) for _ in range(2)]
+    for feeder in feeders:
+        feeder.start()
+    for feeder in feeders:
+        feeder.join()
+    assert batch._results == expected
+    assert helpers.running() == 2
+    assert E.compile_many(texts(30)) == expected
+
+
+def test_a_helper_that_dies_is_replaced(helpers):
+    helpers.release(E._Worker())
+    helpers.release(E._Worker())
+    os.kill(helpers._idle[0].process.pid, signal.SIGKILL)
+    expected = [E.compile_ir(text) for text in texts(40)]
+    assert E.compile_many(texts(40)) == expected
+
+
+def test_a_helper_that_stops_in_the_middle(helpers, monkeypatch):
+    def fail(self, text, opt):
+        raise EOFError
+
+    monkeypatch.setattr(E._Worker, "compile", fail)
+    assert E.compile_many(texts(20)) == [E.compile_ir(text) for text in texts(20)]
+
+
+def test_helpers_that_cannot_start(helpers, monkeypatch):
+    monkeypatch.setattr(E.sys, "executable", "/nonexistent")
+    assert len(E.compile_many(texts(20))) == 20
+
+
+def test_compile_many_reports_errors(helpers):
+    with pytest.raises(E.CompileError):
+        E.compile_many([*texts(20), "nonsense"])
+    worker = E._Worker()
+    with pytest.raises(E.CompileError, match="expected top-level entity"):
+        worker.compile("nonsense", 2)
+    assert worker.compile(square(), 2) == E.compile_ir(square())
+    worker.close()
+
+
+def test_small_programs_start_no_helper():
+    assert E._worker_count(texts(8)) == 0
+    assert E._worker_count(texts(50)) == 0
+
+
+def test_helper_ends_with_its_parent():
+    """Its standard input ends when the parent dies, however it dies."""
+    worker = E._Worker()
+    assert worker.compile(square(), 2)
+    worker.process.stdin.close()
+    assert worker.process.wait(20) == 0
+    worker.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_fork_while_another_thread_compiles():
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            E.compile_ir(square())
+
+    compiling = threading.Thread(target=work)
+    compiling.start()
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                os._exit(0 if E.compile_ir(square()) else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        stop.set()
+        compiling.join()
