@@ -293,10 +293,11 @@ class Function:
         return phis
 
     def if_(self, cond: Value, then: Callable[[], Sequence[Value]],
-            other: Callable[[], Sequence[Value]] = lambda: ()) -> list[Value]:
+            other: Callable[[], Sequence[Value]] = lambda: (), *,
+            weights: tuple[int, int] | None = None) -> list[Value]:
         """Branch on a scalar; both arms return the same number of values, joined by phis."""
         yes, no, after = (self.new_label(x) for x in ("then", "else", "join"))
-        self.cond_br(cond, yes, no)
+        self.cond_br(cond, yes, no, weights)
         self.start_block(yes)
         a, a_end = list(then()), self.block
         self.br(after)
