@@ -11,7 +11,7 @@ import os
 import select
 import struct
 import sys
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import llvmlite.binding as llvm
 
@@ -143,7 +143,13 @@ def _shortened(text: str, limit: int = 4000) -> str:
     return text if len(text) <= limit else text[:limit] + f"\n... {len(text)} characters in all"
 
 
-def read_exactly(stream: BinaryIO, count: int) -> bytes:
+class Readable(Protocol):
+    """What requests and replies are read from."""
+
+    def read(self, count: int, /) -> bytes | None: ...
+
+
+def read_exactly(stream: Readable, count: int) -> bytes:
     """`count` bytes, or EOFError when the other side is gone."""
     data = stream.read(count)
     if data is None or len(data) != count:
@@ -151,7 +157,7 @@ def read_exactly(stream: BinaryIO, count: int) -> bytes:
     return data
 
 
-def _serve(compiler: Compiler, requests: BinaryIO, replies: BinaryIO) -> None:
+def _serve(compiler: Compiler, requests: _FullReads, replies: BinaryIO) -> None:
     while select.select([requests], [], [], IDLE_SECONDS)[0]:
         try:
             opt, size = REQUEST.unpack(read_exactly(requests, REQUEST.size))

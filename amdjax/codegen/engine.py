@@ -300,9 +300,11 @@ class _Batch:
     def _feed(self) -> None:
         """Pass work to one helper until there is none left or the helper fails."""
         worker = _workers.acquire()
+        if worker is None:
+            return
         index = None
         try:
-            while worker is not None and (index := self._take()) is not None:
+            while (index := self._take()) is not None:
                 self._results[index] = worker.compile(self._texts[index], self._opt)
         except CompileError as error:
             self._error = error
@@ -310,9 +312,8 @@ class _Batch:
             if index is not None:
                 self._todo.append(index)
             worker.close()
-            worker = None
-        if worker is not None:
-            _workers.release(worker)
+            return
+        _workers.release(worker)
 
 
 class _Worker:

@@ -13,7 +13,7 @@ def spin_microseconds() -> float:
     """How long an idle worker thread looks for work before it sleeps (`AMDJAX_SPIN_US`)."""
     text = os.environ.get("AMDJAX_SPIN_US", "")
     try:
-        return max(float(text), 0.0) if text else 40.0
+        return max(float(text), 0.0) if text else 50.0
     except ValueError:
         raise ValueError(f"AMDJAX_SPIN_US={text!r} is not a number of microseconds.") from None
 

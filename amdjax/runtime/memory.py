@@ -286,8 +286,11 @@ class BufferPool:
 
     def _map(self, length: int, alignment: int, nbytes: int) -> int:
         """Map memory within the limit; what else could be freed goes first."""
-        for attempt in (lambda: None, self.trim, lambda: (gc.collect(), self.trim())):
-            attempt()
+        for attempt in range(3):
+            if attempt == 2:
+                gc.collect()
+            if attempt:
+                self.trim()
             if sum(list(self._mapped.values())) + length <= self.limit:
                 address = _map_aligned(length, alignment)
                 if address is not None:

@@ -324,10 +324,19 @@ wait:
 awake:
   %s1 = atomicrmw sub ptr @sleepers, i32 1 seq_cst
   call void @wake_two()
+  ; Work came soon: it would have paid to look for it longer.
+  %t3 = TICKS
+  %slept = sub i64 %t3, %t0
+  %soon = icmp ult i64 %slept, %full
+  %sixteenth = lshr i64 %full, 4
+  %twice = shl i64 %budget.sleep, 1
+  %more = add i64 %twice, %sixteenth
+  %capped = call i64 @llvm.umin.i64(i64 %more, i64 %full)
+  %budget.awake = select i1 %soon, i64 %capped, i64 %budget.sleep
   br label %job
 job:
   %e = phi i32 [%now, %idle], [%seen1, %caught], [%seen2, %awake]
-  %kept = phi i64 [%budget, %idle], [%longer, %caught], [%budget.sleep, %awake]
+  %kept = phi i64 [%budget, %idle], [%longer, %caught], [%budget.awake, %awake]
   %stopping = load atomic i32, ptr @stopping acquire, align 4
   %end = icmp ne i32 %stopping, 0
   br i1 %end, label %exit, label %enter

@@ -1,4 +1,5 @@
 import gc
+import itertools
 import os
 import threading
 
@@ -31,7 +32,7 @@ def test_size_classes():
 def test_alloc(pool, nbytes):
     buffers = [pool.alloc(nbytes) for _ in range(20)]
     places = sorted((b.address, b.address + max(nbytes, 1)) for b in buffers)
-    assert all(end <= start for (_, end), (start, _) in zip(places, places[1:]))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
     assert all(b.address % M.ALIGNMENT == 0 and b.nbytes == nbytes for b in buffers)
     for i, b in enumerate(buffers):
         b.as_numpy((nbytes,), np.uint8, writable=True)[:] = i
