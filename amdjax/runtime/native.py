@@ -11,7 +11,7 @@ from amdjax.runtime.cache import compile_cached
 __all__ = ["build", "load"]
 
 
-def load(object_code: bytes, names: Iterable[str]) -> Library:
+def load(object_code: bytes | Sequence[bytes], names: Iterable[str]) -> Library:
     """Load object code that may use the thread pool (`threads.DECLARATIONS`) and libc."""
     threads.initialize()
     return engine().load(object_code, names)

@@ -83,6 +83,14 @@ def test_equal_names_do_not_clash():
     assert call(a["square"], 3) == 9 and call(b["square"], 3) == 27
 
 
+def test_objects_loaded_together():
+    calls = "declare i64 @f1(i64)\ndefine i64 @twice(i64 %x) nounwind {\n"
+    calls += "  %y = call i64 @f1(i64 %x)\n  %z = add i64 %y, %y\n  ret i64 %z\n}\n"
+    objects = [E.compile_ir(text) for text in (*texts(5), calls)]
+    library = E.engine().load(objects, ["f0", "f4", "twice"])
+    assert [call(library[name], 6) for name in ("f0", "f4", "twice")] == [36, 36, 72]
+
+
 def test_loads_leave_no_memory():
     data = E.compile_ir(square())
     engine = E.Engine()
@@ -187,7 +195,7 @@ def test_compile_many_reports_errors(helpers):
 
 def test_small_programs_start_no_helper():
     assert E._worker_count(texts(8)) == 0
-    assert E._worker_count(texts(50)) == 0
+    assert E._worker_count(texts(30)) == 0
 
 
 def test_helper_ends_with_its_parent():
