@@ -1,1 +1,17 @@
 """Primitives, each with all its rules in one place."""
+
+# ruff: noqa: F403, I001
+from amdjax.lax.comparison import *
+from amdjax.lax.bitwise import *
+from amdjax.lax.casting import *
+from amdjax.lax.elementwise import *
+from amdjax.lax.selection import *
+from amdjax.lax.elementary import *
+from amdjax.lax.complexes import *
+from amdjax.lax.shape import *
+from amdjax.lax.reductions import *
+from amdjax.lax.gather import *
+from amdjax.lax.slicing import *
+from amdjax.lax.joining import *
+from amdjax.lax.filling import *
+from amdjax.lax.staging import *

@@ -1,0 +1,158 @@
+"""Complex numbers: parts, conjugate, assembly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.array import Array
+from amdjax.lax._rules import (
+    COMPLEX,
+    LINEAR,
+    Kinds,
+    binary,
+    dtype_of,
+    real_dtype,
+    scalar,
+    unary,
+    value_dtype,
+)
+from amdjax.lax.elementwise import neg
+from amdjax.typing import ArrayLike
+
+__all__ = [
+    "complex",
+    "complex_p",
+    "conj",
+    "conj_p",
+    "imag",
+    "imag_p",
+    "real",
+    "real_p",
+]
+
+_COMPONENT: Kinds = frozenset({np.float32, np.float64})
+
+
+def _complex_dtype(x: Any, *_: Any, **__: Any) -> np.dtype:
+    return np.result_type(x.dtype, np.complex64)
+
+
+def _without_imaginary(x: Any) -> Any:
+    return complex(x, scalar(x, 0))
+
+
+real_p = unary(
+    "real", COMPLEX, LINEAR, transpose=lambda ct, x: _without_imaginary(ct), out=real_dtype
+)
+imag_p = unary(
+    "imag",
+    COMPLEX,
+    LINEAR,
+    # The pairing of tangents and cotangents is x y without conjugation: hence the sign.
+    transpose=lambda ct, x: complex(scalar(ct, 0), neg(ct)),
+    out=real_dtype,
+)
+
+
+def real(x: ArrayLike) -> Array:
+    """Real part of each element.
+
+    Args:
+      x: array of a complex dtype.
+
+    Returns:
+      Array of the shape of the operand and of its component dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(real(1 + 2j))
+      1.0
+    """
+    return real_p.bind(x)
+
+
+def imag(x: ArrayLike) -> Array:
+    """Imaginary part of each element.
+
+    Args:
+      x: array of a complex dtype.
+
+    Returns:
+      Array of the shape of the operand and of its component dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(imag(1 + 2j))
+      2.0
+    """
+    return imag_p.bind(x)
+
+
+complex_p = binary(
+    "complex",
+    _COMPONENT,
+    lambda g, z, x, y: _without_imaginary(g),
+    lambda g, z, x, y: complex(scalar(g, 0), g),
+    transpose=(lambda ct, x, y: real(ct), lambda ct, x, y: neg(imag(ct))),
+    out=_complex_dtype,
+)
+
+
+def complex(x: ArrayLike, y: ArrayLike) -> Array:
+    """The complex numbers `x + iy`, element by element.
+
+    Args:
+      x: real parts, array of dtype float32 or float64.
+      y: imaginary parts, array of the same dtype; shapes equal up to axes of size one, or scalars.
+
+    Returns:
+      Array of the common shape, complex64 or complex128.
+
+    Raises:
+      TypeError: for other dtypes, or shapes that do not match.
+
+    Example:
+      >>> complex(1.0, 2.0).tolist()
+      (1+2j)
+    """
+    return complex_p.bind(x, y)
+
+
+def _conj(b: Any, x: Any, *, input_dtype: Any) -> Any:
+    if value_dtype(x).kind == "c":
+        return b.complex(b.real(x), b.neg(b.imag(x)))
+    return b.complex(x, b.const(0, x.dtype))
+
+
+def _conj_transpose(ct: Any, x: Any, *, input_dtype: Any) -> Any:
+    return conj(ct) if np.dtype(input_dtype).kind == "c" else real(ct)
+
+
+conj_p = unary(
+    "conj", _COMPONENT | COMPLEX, LINEAR, _conj, transpose=_conj_transpose, out=_complex_dtype
+)
+
+
+def conj(x: ArrayLike) -> Array:
+    """Complex conjugate of each element.
+
+    Args:
+      x: array of dtype complex64, complex128, float32 or float64.
+
+    Returns:
+      Array of the shape of `x` and of a complex dtype.
+
+    Raises:
+      TypeError: for other dtypes.
+
+    Example:
+      >>> conj(1 + 2j).tolist()
+      (1-2j)
+    """
+    return conj_p.bind(x, input_dtype=dtype_of(x))

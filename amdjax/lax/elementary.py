@@ -1,0 +1,478 @@
+"""Exponentials, logarithms, trigonometric and hyperbolic functions, element by element."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from amdjax.core.array import Array
+from amdjax.lax._rules import INEXACT, binary, scalar, unary, value_dtype
+from amdjax.lax.elementwise import add, div, mul, neg, rsqrt, square, sub
+from amdjax.typing import ArrayLike
+
+__all__ = [
+    "acos",
+    "acos_p",
+    "acosh",
+    "acosh_p",
+    "asin",
+    "asin_p",
+    "asinh",
+    "asinh_p",
+    "atan",
+    "atan2",
+    "atan2_p",
+    "atan_p",
+    "atanh",
+    "atanh_p",
+    "cos",
+    "cos_p",
+    "cosh",
+    "cosh_p",
+    "exp",
+    "exp2",
+    "exp2_p",
+    "exp_p",
+    "expm1",
+    "expm1_p",
+    "log",
+    "log1p",
+    "log1p_p",
+    "log_p",
+    "logistic",
+    "logistic_p",
+    "sin",
+    "sin_p",
+    "sinh",
+    "sinh_p",
+    "tan",
+    "tan_p",
+    "tanh",
+    "tanh_p",
+]
+
+
+def _one_minus_square(x: Any) -> Any:
+    """(1 - x)(1 + x), accurate near the ends of [-1, 1]."""
+    return mul(sub(scalar(x, 1), x), add(scalar(x, 1), x))
+
+
+def _one_plus_square(x: Any) -> Any:
+    return add(scalar(x, 1), square(x))
+
+
+exp_p = unary("exp", INEXACT, lambda g, y, x: mul(g, y))
+exp2_p = unary("exp2", INEXACT, lambda g, y, x: mul(g, mul(scalar(x, math.log(2)), y)))
+expm1_p = unary("expm1", INEXACT, lambda g, y, x: mul(g, add(y, scalar(y, 1))))
+log_p = unary("log", INEXACT, lambda g, y, x: div(g, x))
+log1p_p = unary("log1p", INEXACT, lambda g, y, x: div(g, add(x, scalar(x, 1))))
+logistic_p = unary("logistic", INEXACT, lambda g, y, x: mul(g, mul(y, sub(scalar(y, 1), y))))
+tanh_p = unary("tanh", INEXACT, lambda g, y, x: mul(g, _one_minus_square(y)))
+
+sin_p = unary("sin", INEXACT, lambda g, y, x: mul(g, cos(x)))
+cos_p = unary("cos", INEXACT, lambda g, y, x: neg(mul(g, sin(x))))
+tan_p = unary("tan", INEXACT, lambda g, y, x: mul(g, _one_plus_square(y)))
+asin_p = unary("asin", INEXACT, lambda g, y, x: mul(g, rsqrt(_one_minus_square(x))))
+acos_p = unary("acos", INEXACT, lambda g, y, x: neg(mul(g, rsqrt(_one_minus_square(x)))))
+atan_p = unary("atan", INEXACT, lambda g, y, x: div(g, _one_plus_square(x)))
+
+sinh_p = unary("sinh", INEXACT, lambda g, y, x: mul(g, cosh(x)))
+cosh_p = unary("cosh", INEXACT, lambda g, y, x: mul(g, sinh(x)))
+asinh_p = unary("asinh", INEXACT, lambda g, y, x: mul(g, rsqrt(_one_plus_square(x))))
+acosh_p = unary(
+    "acosh",
+    INEXACT,
+    # Two roots rather than that of the product: for complex x the product leaves the branch.
+    lambda g, y, x: mul(g, mul(rsqrt(sub(x, scalar(x, 1))), rsqrt(add(x, scalar(x, 1))))),
+)
+atanh_p = unary("atanh", INEXACT, lambda g, y, x: div(g, _one_minus_square(x)))
+
+
+def exp(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Exponential of each element.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(exp(0.0))
+      1.0
+    """
+    return exp_p.bind(x)
+
+
+def exp2(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Two to the power of each element.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(exp2(3.0))
+      8.0
+    """
+    return exp2_p.bind(x)
+
+
+def expm1(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Exponential of each element minus one, accurate near zero.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(expm1(0.0))
+      0.0
+    """
+    return expm1_p.bind(x)
+
+
+def log(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Natural logarithm of each element; NaN for negative real ones.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(log(1.0))
+      0.0
+    """
+    return log_p.bind(x)
+
+
+def log1p(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Natural logarithm of one plus each element, accurate near zero.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(log1p(0.0))
+      0.0
+    """
+    return log1p_p.bind(x)
+
+
+def logistic(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """The sigmoid 1 / (1 + exp(-x)) of each element.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(logistic(0.0))
+      0.5
+    """
+    return logistic_p.bind(x)
+
+
+def tanh(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Hyperbolic tangent of each element.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(tanh(0.0))
+      0.0
+    """
+    return tanh_p.bind(x)
+
+
+def sin(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Sine of each element, in radians.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(sin(0.0))
+      0.0
+    """
+    return sin_p.bind(x)
+
+
+def cos(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Cosine of each element, in radians.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(cos(0.0))
+      1.0
+    """
+    return cos_p.bind(x)
+
+
+def tan(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Tangent of each element, in radians.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(tan(0.0))
+      0.0
+    """
+    return tan_p.bind(x)
+
+
+def asin(x: ArrayLike) -> Array:
+    """Inverse sine of each element, in [-pi/2, pi/2].
+
+    Args:
+      x: array of a floating-point or complex dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(asin(0.0))
+      0.0
+    """
+    return asin_p.bind(x)
+
+
+def acos(x: ArrayLike) -> Array:
+    """Inverse cosine of each element, in [0, pi].
+
+    Args:
+      x: array of a floating-point or complex dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(acos(1.0))
+      0.0
+    """
+    return acos_p.bind(x)
+
+
+def atan(x: ArrayLike) -> Array:
+    """Inverse tangent of each element, in [-pi/2, pi/2].
+
+    Args:
+      x: array of a floating-point or complex dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(atan(0.0))
+      0.0
+    """
+    return atan_p.bind(x)
+
+
+def sinh(x: ArrayLike) -> Array:
+    """Hyperbolic sine of each element.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(sinh(0.0))
+      0.0
+    """
+    return sinh_p.bind(x)
+
+
+def cosh(x: ArrayLike) -> Array:
+    """Hyperbolic cosine of each element.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(cosh(0.0))
+      1.0
+    """
+    return cosh_p.bind(x)
+
+
+def asinh(x: ArrayLike) -> Array:
+    """Inverse hyperbolic sine of each element.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(asinh(0.0))
+      0.0
+    """
+    return asinh_p.bind(x)
+
+
+def acosh(x: ArrayLike) -> Array:
+    """Inverse hyperbolic cosine of each element; NaN for real ones below one.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(acosh(1.0))
+      0.0
+    """
+    return acosh_p.bind(x)
+
+
+def atanh(x: ArrayLike) -> Array:
+    """Inverse hyperbolic tangent of each element.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(atanh(0.0))
+      0.0
+    """
+    return atanh_p.bind(x)
+
+
+def _atan2(b: Any, y: Any, x: Any) -> Any:
+    if value_dtype(x).kind != "c":
+        return b.atan2(y, x)
+    # -i log((x + iy) / sqrt(x^2 + y^2))
+    i = b.const(1j, x.dtype)
+    radius = b.sqrt(b.add(b.mul(x, x), b.mul(y, y)))
+    return b.neg(b.mul(i, b.log(b.div(b.add(x, b.mul(i, y)), radius))))
+
+
+atan2_p = binary(
+    "atan2",
+    INEXACT,
+    lambda g, z, y, x: mul(g, div(x, add(square(x), square(y)))),
+    lambda g, z, y, x: mul(g, div(neg(y), add(square(x), square(y)))),
+    _atan2,
+)
+
+
+def atan2(x: ArrayLike, y: ArrayLike) -> Array:
+    """The angle of the point with ordinate `x` and abscissa `y`, in radians.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
+
+    Returns:
+      Array of the common shape and of the operands' dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> float(atan2(0.0, 1.0))
+      0.0
+    """
+    return atan2_p.bind(x, y)

@@ -1,0 +1,792 @@
+"""Arithmetic, powers and rounding, element by element.
+
+The public functions do not promote: operands have one dtype (Python numbers count as int32,
+float32 or complex64, or as the 64-bit types under x64) and one rank, scalars excepted.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+from typing import Any
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+from amdjax.lax._rules import (
+    ANY,
+    FLAT,
+    FLOAT,
+    INEXACT,
+    INT,
+    LINEAR,
+    NUMBER,
+    SIGNED,
+    binary,
+    boolean,
+    dtype_of,
+    elementwise,
+    filled_like,
+    is_complex,
+    real_dtype,
+    repeat_to,
+    scalar,
+    shape_of,
+    unary,
+    value_dtype,
+    zero_tangent,
+)
+from amdjax.lax.casting import convert_element_type, convert_like
+from amdjax.lax.comparison import eq, ge
+from amdjax.lax.selection import select
+from amdjax.typing import ArrayLike, DTypeLike
+
+__all__ = [
+    "RoundingMethod",
+    "abs",
+    "abs_p",
+    "add",
+    "add_p",
+    "cbrt",
+    "cbrt_p",
+    "ceil",
+    "ceil_p",
+    "div",
+    "div_p",
+    "floor",
+    "floor_p",
+    "integer_pow",
+    "integer_pow_p",
+    "is_finite",
+    "is_finite_p",
+    "max",
+    "max_p",
+    "min",
+    "min_p",
+    "mul",
+    "mul_p",
+    "mulhi",
+    "mulhi_p",
+    "neg",
+    "neg_p",
+    "nextafter",
+    "nextafter_p",
+    "pow",
+    "pow_p",
+    "reciprocal",
+    "rem",
+    "rem_p",
+    "round",
+    "round_p",
+    "rsqrt",
+    "rsqrt_p",
+    "sign",
+    "sign_p",
+    "sqrt",
+    "sqrt_p",
+    "square",
+    "square_p",
+    "sub",
+    "sub_p",
+]
+
+add_p = binary(
+    "add",
+    NUMBER,
+    lambda g, z, x, y: g,
+    lambda g, z, x, y: g,
+    transpose=(lambda ct, x, y: ct, lambda ct, x, y: ct),
+)
+sub_p = binary(
+    "sub",
+    NUMBER,
+    lambda g, z, x, y: g,
+    lambda g, z, x, y: neg(g),
+    transpose=(lambda ct, x, y: ct, lambda ct, x, y: neg(ct)),
+)
+mul_p = binary(
+    "mul",
+    NUMBER,
+    lambda g, z, x, y: mul(g, y),
+    lambda g, z, x, y: mul(x, g),
+    transpose=(lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)),
+)
+div_p = binary(
+    "div",
+    NUMBER,
+    lambda g, z, x, y: div(g, y),
+    lambda g, z, x, y: neg(div(mul(g, z), y)),
+    transpose=(lambda ct, x, y: div(ct, y), None),
+)
+neg_p = unary("neg", NUMBER, LINEAR, transpose=lambda ct, x: neg(ct))
+
+
+def neg(x: ArrayLike) -> Array:
+    """Negation of each element; unsigned integers wrap around.
+
+    Args:
+      x: array of a numeric dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> int(neg(3))
+      -3
+    """
+    return neg_p.bind(x)
+
+
+def add(x: ArrayLike, y: ArrayLike) -> Array:
+    """Sum of two arrays, element by element.
+
+    Args:
+      x: array of a numeric dtype.
+      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
+
+    Returns:
+      Array of the common shape and of the operands' dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> float(add(1.5, 2.0))
+      3.5
+    """
+    return add_p.bind(x, y)
+
+
+def sub(x: ArrayLike, y: ArrayLike) -> Array:
+    """Difference of two arrays, element by element.
+
+    Args:
+      x: array of a numeric dtype.
+      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
+
+    Returns:
+      Array of the common shape and of the operands' dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> float(sub(1.5, 2.0))
+      -0.5
+    """
+    return sub_p.bind(x, y)
+
+
+def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
+    """Product of two arrays, element by element.
+
+    Args:
+      x: array of a numeric dtype.
+      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
+      out_dtype: dtype to convert both operands to before multiplying.
+
+    Returns:
+      Array of the common shape and of the operands' dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> int(mul(6, 7))
+      42
+    """
+    if out_dtype is not None:
+        x, y = convert_element_type(x, out_dtype), convert_element_type(y, out_dtype)
+    return mul_p.bind(x, y)
+
+
+def div(x: ArrayLike, y: ArrayLike) -> Array:
+    """Quotient of two arrays, element by element.
+
+    Integers are divided towards zero; dividing an integer by zero gives -1 (all bits set).
+
+    Args:
+      x: array of a numeric dtype.
+      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
+
+    Returns:
+      Array of the common shape and of the operands' dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> int(div(-7, 2))
+      -3
+    """
+    return div_p.bind(x, y)
+
+
+def _rem_right(g: Any, z: Any, x: Any, y: Any) -> Any:
+    quotient = round(div(sub(x, z), y))  # x rem y == x - quotient * y, the quotient being constant
+    return neg(mul(g, quotient))
+
+
+rem_p = binary("rem", INT | FLOAT, lambda g, z, x, y: g, _rem_right)
+
+
+def rem(x: ArrayLike, y: ArrayLike) -> Array:
+    """Remainder of the division towards zero, with the sign of `x`.
+
+    Args:
+      x: array of an integer dtype.
+      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
+
+    Returns:
+      Array of the common shape and of the operands' dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> int(rem(-7, 2))
+      -1
+    """
+    return rem_p.bind(x, y)
+
+
+def _mulhi(b: Any, x: Any, y: Any) -> Any:
+    dtype = value_dtype(x)
+    bits = dtypes.itemsize_bits(dtype)
+    sign = "int" if dtypes.issubdtype(dtype, np.signedinteger) else "uint"
+    if bits < 64:
+        wide = np.dtype(f"{sign}{2 * bits if bits >= 8 else 8}")
+        product = b.mul(b.convert(x, wide), b.convert(y, wide))
+        return b.convert(b.shr_arithmetic(product, b.const(bits, wide)), x.dtype)
+    return _mulhi_64(b, x, y)
+
+
+def _mulhi_64(b: Any, x: Any, y: Any) -> Any:
+    """Schoolbook product of 32-bit halves; the high halves carry the sign."""
+    shift, low_mask = b.const(32, x.dtype), b.const(0xFFFFFFFF, x.dtype)
+    signed = dtypes.issubdtype(value_dtype(x), np.signedinteger)
+    high = b.shr_arithmetic if signed else b.shr_logical
+    x0, x1 = b.and_(x, low_mask), high(x, shift)
+    y0, y1 = b.and_(y, low_mask), high(y, shift)
+    middle = b.add(b.mul(x1, y0), b.shr_logical(b.mul(x0, y0), shift))
+    carry = b.add(b.mul(x0, y1), b.and_(middle, low_mask))
+    return b.add(b.mul(x1, y1), b.add(high(middle, shift), high(carry, shift)))
+
+
+mulhi_p = binary("mulhi", INT, FLAT, FLAT, _mulhi)
+
+
+def mulhi(x: ArrayLike, y: ArrayLike) -> Array:
+    """The high half of the double-width product of two integers.
+
+    Args:
+      x: array of an integer dtype.
+      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
+
+    Returns:
+      Array of the common shape and of the operands' dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> int(mulhi(1 << 30, 8))
+      2
+    """
+    return mulhi_p.bind(x, y)
+
+
+def _max(b: Any, x: Any, y: Any) -> Any:
+    if value_dtype(x).kind == "b":
+        return b.select(x, x, y)
+    return b.select(_precedes(b, x, y), y, x) if value_dtype(x).kind == "c" else b.max(x, y)
+
+
+def _min(b: Any, x: Any, y: Any) -> Any:
+    if value_dtype(x).kind == "b":
+        return b.select(x, y, x)
+    return b.select(_precedes(b, x, y), x, y) if value_dtype(x).kind == "c" else b.min(x, y)
+
+
+def _precedes(b: Any, x: Any, y: Any) -> Any:
+    """Lexicographic order of complex numbers."""
+    xr, yr = b.real(x), b.real(y)
+    tied = b.compare("lt", b.imag(x), b.imag(y))
+    return b.select(b.compare("eq", xr, yr), tied, b.compare("lt", xr, yr))
+
+
+def _share(g: Any, z: Any, x: Any, y: Any) -> Any:
+    """The part of tangent `g` of `x` that reaches `z`, the greater or lesser of `x` and `y`."""
+    chosen, tied = convert_like(eq(x, z), z), convert_like(eq(y, z), z)
+    return mul(g, mul(chosen, sub(scalar(z, 1), mul(scalar(z, 0.5), tied))))
+
+
+max_p = binary("max", ANY, _share, lambda g, z, x, y: _share(g, z, y, x), _max)
+min_p = binary("min", ANY, _share, lambda g, z, x, y: _share(g, z, y, x), _min)
+
+
+def max(x: ArrayLike, y: ArrayLike) -> Array:
+    """The greater of two elements; NaN if either is.
+
+    Complex numbers are ordered by real part, then imaginary part. Where the operands are equal
+    each receives half of the gradient.
+
+    Args:
+      x: array of any dtype.
+      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
+
+    Returns:
+      Array of the common shape and of the operands' dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> int(max(3, 5))
+      5
+    """
+    return max_p.bind(x, y)
+
+
+def min(x: ArrayLike, y: ArrayLike) -> Array:
+    """The lesser of two elements; NaN if either is.
+
+    Complex numbers are ordered by real part, then imaginary part. Where the operands are equal
+    each receives half of the gradient.
+
+    Args:
+      x: array of any dtype.
+      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
+
+    Returns:
+      Array of the common shape and of the operands' dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> int(min(3, 5))
+      3
+    """
+    return min_p.bind(x, y)
+
+
+def _abs_derivative(g: Any, y: Any, x: Any) -> Any:
+    from amdjax.lax.complexes import conj, real
+
+    if not is_complex(x):
+        return select(ge(x, scalar(x, 0)), g, neg(g))
+    radius = select(eq(y, scalar(y, 0)), filled_like(y, 1), y)
+    return real(mul(g, div(conj(x), convert_element_type(radius, dtype_of(x)))))
+
+
+abs_p = unary("abs", SIGNED | INEXACT, _abs_derivative, out=real_dtype)
+
+
+def abs(x: ArrayLike) -> Array:
+    """Absolute value of each element.
+
+    Args:
+      x: array of a signed integer, floating-point or complex dtype.
+
+    Returns:
+      Array of the shape of the operand; for a complex operand of its component dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(abs(-2.0))
+      2.0
+    """
+    return abs_p.bind(x)
+
+
+def _sign(b: Any, x: Any) -> Any:
+    if value_dtype(x).kind != "c":
+        return b.sign(x)
+    radius = b.abs(x)
+    at_origin = b.compare("eq", radius, b.const(0, radius.dtype))
+    unit = b.complex(b.div(b.real(x), radius), b.div(b.imag(x), radius))
+    return b.select(at_origin, b.const(0, x.dtype), unit)
+
+
+sign_p = unary("sign", NUMBER, FLAT, _sign)
+
+
+def sign(x: ArrayLike) -> Array:
+    """Sign of each element: -1, 0 or 1; NaN for NaN; `x / abs(x)` for complex.
+
+    Args:
+      x: array of a numeric dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(sign(-2.5))
+      -1.0
+    """
+    return sign_p.bind(x)
+
+
+square_p = unary(
+    "square",
+    NUMBER,
+    lambda g, y, x: mul(g, mul(scalar(x, 2), x)),
+    lambda b, x: b.mul(x, x),
+)
+
+
+def square(x: ArrayLike) -> Array:
+    """Square of each element.
+
+    Args:
+      x: array of a numeric dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(square(3.0))
+      9.0
+    """
+    return square_p.bind(x)
+
+
+sqrt_p = unary("sqrt", INEXACT, lambda g, y, x: div(mul(g, scalar(x, 0.5)), y))
+rsqrt_p = unary("rsqrt", INEXACT, lambda g, y, x: mul(g, mul(scalar(x, -0.5), div(y, x))))
+cbrt_p = unary("cbrt", FLOAT, lambda g, y, x: div(mul(g, scalar(x, 1 / 3)), square(y)))
+
+
+def sqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Square root of each element; the principal one of complex numbers.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(sqrt(9.0))
+      3.0
+    """
+    return sqrt_p.bind(x)
+
+
+def rsqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Reciprocal of the square root of each element.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(rsqrt(4.0))
+      0.5
+    """
+    return rsqrt_p.bind(x)
+
+
+def cbrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
+    """Cube root of each element; negative for negative ones.
+
+    Args:
+      x: array of a floating-point dtype.
+      accuracy: accepted for compatibility; results are within 2 ulp in any case.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(cbrt(-8.0))
+      -2.0
+    """
+    return cbrt_p.bind(x)
+
+
+def _pow_dtype(x: Any, y: Any) -> np.dtype:
+    if x.dtype == y.dtype or dtypes.issubdtype(y.dtype, np.integer):
+        return x.dtype
+    raise TypeError(
+        "pow: x must be floating-point or complex and y of the same dtype or an integer, got "
+        f"{x.dtype} and {y.dtype}."
+    )
+
+
+def _pow_base(g: Any, z: Any, x: Any, y: Any) -> Any:
+    """The slope y x^(y-1), which is 0 where y is 0 although x^-1 may be infinite there."""
+    y = repeat_to(shape_of(z), y)
+    less = pow(x, sub(y, scalar(y, 1)))
+    slope = mul(convert_like(y, x), less)
+    return mul(g, select(eq(y, scalar(y, 0)), filled_like(slope, 0), slope))
+
+
+def _pow_exponent(g: Any, z: Any, x: Any, y: Any) -> Any:
+    """The slope x^y log x, which is 0 where x is 0."""
+    nonzero = select(eq(x, scalar(x, 0)), filled_like(x, 1), x)
+    return mul(g, mul(_elementary_log(nonzero), z))
+
+
+def _elementary_log(x: Any) -> Any:
+    from amdjax.lax.elementary import log
+
+    return log(x)
+
+
+pow_p = elementwise(
+    "pow",
+    (INEXACT, NUMBER),
+    lambda b, x, y: b.pow(x, y if y.dtype == x.dtype else b.convert(y, x.dtype)),
+    _pow_base,
+    _pow_exponent,
+    out=_pow_dtype,
+    mixed=True,
+)
+
+
+def pow(x: ArrayLike, y: ArrayLike) -> Array:
+    """`x` to the power `y`, element by element.
+
+    `y` has the dtype of `x` or an integer dtype.
+
+    Args:
+      x: array of a floating-point or complex dtype.
+      y: array of the same dtype or of an integer dtype; shapes equal up to axes of size one, or
+        scalars.
+
+    Returns:
+      Array of the common shape and the dtype of `x`.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> float(pow(2.0, 3))
+      8.0
+    """
+    return pow_p.bind(x, y)
+
+
+def _integer_power(b: Any, x: Any, *, y: int) -> Any:
+    """Square and multiply: log2(y) squarings, exact wherever the products are."""
+    one = b.const(1, x.dtype)
+    result, factor, rest = None, x, builtins.abs(y)
+    while rest:
+        if rest & 1:
+            result = factor if result is None else b.mul(result, factor)
+        rest >>= 1
+        if rest:
+            factor = b.mul(factor, factor)
+    if result is None:
+        return one
+    return b.div(one, result) if y < 0 else result
+
+
+def _integer_pow_derivative(g: Any, z: Any, x: Any, *, y: int) -> Any:
+    if y == 0:
+        return zero_tangent(z)
+    if y == 1:
+        return g
+    less = x if y == 2 else integer_pow(x, y - 1)
+    return mul(g, mul(scalar(x, y), less))
+
+
+def _integer_pow_dtype(x: Any, *, y: int) -> np.dtype:
+    if y < 0 and dtypes.issubdtype(x.dtype, np.integer):
+        raise TypeError(f"Integers cannot be raised to negative powers, got integer_pow({x}, {y}).")
+    return x.dtype
+
+
+integer_pow_p = unary(
+    "integer_pow", NUMBER, _integer_pow_derivative, _integer_power, out=_integer_pow_dtype
+)
+
+
+def integer_pow(x: ArrayLike, y: int) -> Array:
+    """`x` to a power that is known when tracing.
+
+    Args:
+      x: array of a numeric dtype.
+      y: the exponent; not negative if `x` is an integer array.
+
+    Returns:
+      Array of the shape and dtype of `x`.
+
+    Raises:
+      TypeError: for a negative power of integers.
+
+    Example:
+      >>> float(integer_pow(2.0, -2))
+      0.25
+    """
+    return integer_pow_p.bind(x, y=int(y))
+
+
+def reciprocal(x: ArrayLike) -> Array:
+    """One divided by each element.
+
+    Args:
+      x: array of floating-point or complex dtype.
+
+    Returns:
+      Array of the shape and dtype of `x`.
+
+    Raises:
+      TypeError: for an integer operand.
+
+    Example:
+      >>> float(reciprocal(4.0))
+      0.25
+    """
+    return integer_pow(x, -1)
+
+
+floor_p = unary("floor", FLOAT, FLAT)
+ceil_p = unary("ceil", FLOAT, FLAT)
+
+
+def floor(x: ArrayLike) -> Array:
+    """The greatest integer not above each element.
+
+    Args:
+      x: array of a floating-point dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(floor(-1.5))
+      -2.0
+    """
+    return floor_p.bind(x)
+
+
+def ceil(x: ArrayLike) -> Array:
+    """The least integer not below each element.
+
+    Args:
+      x: array of a floating-point dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(ceil(-1.5))
+      -1.0
+    """
+    return ceil_p.bind(x)
+
+
+class RoundingMethod(enum.IntEnum):
+    """What `round` does with values halfway between two integers."""
+
+    AWAY_FROM_ZERO = 0
+    """0.5 becomes 1 and -0.5 becomes -1."""
+    TO_NEAREST_EVEN = 1
+    """0.5 becomes 0 and 1.5 becomes 2."""
+
+
+def _round(b: Any, x: Any, *, rounding_method: RoundingMethod) -> Any:
+    if rounding_method == RoundingMethod.AWAY_FROM_ZERO:
+        return b.round_away(x)
+    return b.round_even(x)
+
+
+round_p = unary("round", FLOAT, FLAT, _round)
+
+
+def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
+    """The integer nearest to each element.
+
+    Args:
+      x: array of a floating-point dtype.
+      rounding_method: where values halfway between two integers go.
+
+    Returns:
+      Array of the shape and dtype of `x`.
+
+    Raises:
+      TypeError: for another dtype.
+      ValueError: for an unknown method.
+
+    Example:
+      >>> float(round(2.5)), float(round(2.5, RoundingMethod.TO_NEAREST_EVEN))
+      (3.0, 2.0)
+    """
+    return round_p.bind(x, rounding_method=RoundingMethod(rounding_method))
+
+
+is_finite_p = unary("is_finite", FLOAT, FLAT, out=boolean)
+
+
+def is_finite(x: ArrayLike) -> Array:
+    """Whether each element is neither infinite nor NaN.
+
+    Args:
+      x: array of a floating-point dtype.
+
+    Returns:
+      Boolean array of the shape of `x`.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> bool(is_finite(float('inf')))
+      False
+    """
+    return is_finite_p.bind(x)
+
+
+nextafter_p = binary("nextafter", FLOAT)
+
+
+def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """The floating-point number next to `x1` in the direction of `x2`.
+
+    Args:
+      x1: array of a floating-point dtype.
+      x2: array of the same dtype; shapes equal up to axes of size one, or scalars.
+
+    Returns:
+      Array of the common shape and of the operands' dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> float(nextafter(0.0, 1.0)) > 0
+      True
+    """
+    return nextafter_p.bind(x1, x2)

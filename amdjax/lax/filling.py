@@ -1,0 +1,237 @@
+"""Arrays made from nothing: constants, counters, uninitialised memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+from amdjax.core.aval import ShapedArray
+from amdjax.core.lowering import Element
+from amdjax.core.primitive import Primitive
+from amdjax.lax._rules import NUMBER, Shape, as_ints, aval_of, check_dtype, shape_of
+from amdjax.lax.casting import convert
+from amdjax.lax.shape import broadcast, check_sizes
+from amdjax.typing import ArrayLike, DTypeLike
+
+__all__ = [
+    "broadcasted_iota",
+    "empty",
+    "empty_p",
+    "full",
+    "full_like",
+    "iota",
+    "iota_p",
+    "shape_as_value",
+]
+
+
+def _filled(shape: Shape, value: Any, dtype: Any, weak_type: bool) -> Any:
+    if not isinstance(value, Array):
+        # A number becomes a literal of the right type, not an operation that converts it.
+        value = np.asarray(value).astype(dtype)[()]
+        if weak_type:
+            value = value.item()
+        if aval_of(value).dtype != dtype:
+            value = convert(value, dtype, weak_type)
+    else:
+        value = convert(value, dtype, weak_type)
+    return broadcast(value, shape)
+
+
+def full(
+    shape: int | Sequence[int],
+    fill_value: ArrayLike,
+    dtype: DTypeLike | None = None,
+    *,
+    sharding: Any = None,
+) -> Array:
+    """An array of one value.
+
+    Args:
+      shape: the shape of the result, or the size of its only axis.
+      fill_value: the value, a scalar.
+      dtype: dtype of the result; that of the value where omitted.
+      sharding: accepted for compatibility; arrays live on one device.
+
+    Returns:
+      Array of the given shape.
+
+    Raises:
+      TypeError: if the value is not a scalar or a size is negative.
+
+    Example:
+      >>> full((2,), 1.5).tolist()
+      [1.5, 1.5]
+    """
+    aval = aval_of(fill_value)
+    if aval.shape:
+        raise TypeError(f"full: fill_value must be a scalar, got shape {aval.shape}.")
+    weak_type = dtype is None and aval.weak_type
+    dtype = aval.dtype if dtype is None else dtypes.check_and_canonicalize_user_dtype(dtype, "full")
+    return _filled(as_ints(shape, "full shape"), fill_value, dtype, weak_type)
+
+
+def full_like(
+    x: Any,
+    fill_value: ArrayLike,
+    dtype: DTypeLike | None = None,
+    shape: int | Sequence[int] | None = None,
+    sharding: Any = None,
+) -> Array:
+    """An array of one value with the shape and dtype of another.
+
+    Args:
+      x: array, scalar or anything with `shape` and `dtype`.
+      fill_value: the value, a scalar.
+      dtype: dtype of the result; that of `x` where omitted.
+      shape: shape of the result; that of `x` where omitted.
+      sharding: accepted for compatibility; arrays live on one device.
+
+    Returns:
+      The filled array.
+
+    Raises:
+      TypeError: if the value is not a scalar.
+
+    Example:
+      >>> full_like(np.zeros(2, np.float32), 3).tolist()
+      [3.0, 3.0]
+    """
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        x = aval_of(x)
+    if shape_of(fill_value):
+        raise TypeError(
+            f"full_like: fill_value must be a scalar, got shape {shape_of(fill_value)}."
+        )
+    shape = tuple(x.shape) if shape is None else as_ints(shape, "full_like shape")
+    weak_type = dtype is None and bool(getattr(x, "weak_type", False))
+    dtype = dtypes.check_and_canonicalize_user_dtype(x.dtype if dtype is None else dtype)
+    return _filled(shape, fill_value, dtype, weak_type)
+
+
+iota_p = Primitive("iota")
+
+
+@iota_p.def_abstract_eval
+def _iota_type(*, dtype: np.dtype, shape: Shape, dimension: int, sharding: Any) -> ShapedArray:
+    check_dtype("iota", dtype, NUMBER)
+    check_sizes("iota shape", shape)
+    if not 0 <= dimension < len(shape):
+        raise ValueError(
+            f"iota dimension must be between 0 and len(shape), got dimension={dimension} for "
+            f"shape={shape}"
+        )
+    return ShapedArray(shape, dtype)
+
+
+iota_p.lowering = Element(
+    lambda b, index, *, dtype, dimension, **_: b.index_value(index[dimension], dtype)
+)
+
+
+def iota(dtype: DTypeLike, size: int) -> Array:
+    """The numbers 0 … size-1.
+
+    Args:
+      dtype: a numeric dtype.
+      size: how many.
+
+    Returns:
+      Array of shape `(size,)`.
+
+    Raises:
+      TypeError: for a boolean dtype or a negative size.
+
+    Example:
+      >>> iota(np.int32, 3).tolist()
+      [0, 1, 2]
+    """
+    return broadcasted_iota(dtype, as_ints(size, "iota size"), 0)
+
+
+def broadcasted_iota(
+    dtype: DTypeLike, shape: Sequence[int], dimension: int, *, out_sharding: Any = None
+) -> Array:
+    """Each element's position along one axis.
+
+    Args:
+      dtype: a numeric dtype.
+      shape: the shape of the result.
+      dimension: the axis along which to count.
+      out_sharding: accepted for compatibility; arrays live on one device.
+
+    Returns:
+      Array of the given shape and dtype.
+
+    Raises:
+      TypeError: for a boolean dtype or a negative size.
+      ValueError: if there is no such axis.
+
+    Example:
+      >>> broadcasted_iota(np.int32, (2, 2), 1).tolist()
+      [[0, 1], [0, 1]]
+    """
+    dtype = dtypes.check_and_canonicalize_user_dtype(dtype, "iota")
+    shape = as_ints(shape, "iota shape")
+    (dimension,) = as_ints(dimension, "iota dimension")
+    return iota_p.bind(dtype=dtype, shape=shape, dimension=dimension, sharding=out_sharding)
+
+
+empty_p = Primitive("empty")
+
+
+@empty_p.def_abstract_eval
+def _empty_type(*, shape: Shape, dtype: np.dtype, out_sharding: Any) -> ShapedArray:
+    check_sizes("empty shape", shape)
+    return ShapedArray(shape, dtype)
+
+
+# Storing zeros costs no more than a fresh page does, and runs stay reproducible.
+empty_p.lowering = Element(lambda b, index, *, dtype, **_: b.const(0, dtype))
+
+
+def empty(shape: int | Sequence[int], dtype: DTypeLike, *, out_sharding: Any = None) -> Array:
+    """An array whose contents are unspecified.
+
+    Args:
+      shape: the shape of the result, or the size of its only axis.
+      dtype: any dtype.
+      out_sharding: accepted for compatibility; arrays live on one device.
+
+    Returns:
+      Array of the given shape and dtype.
+
+    Raises:
+      TypeError: if a size is negative.
+
+    Example:
+      >>> empty((2, 3), np.float32).shape
+      (2, 3)
+    """
+    dtype = dtypes.check_and_canonicalize_user_dtype(dtype, "empty")
+    shape = as_ints(shape, "empty shape")
+    return empty_p.bind(shape=shape, dtype=dtype, out_sharding=out_sharding)
+
+
+def shape_as_value(shape: Sequence[int]) -> Array:
+    """A shape as an integer array.
+
+    Args:
+      shape: a sequence of integers.
+
+    Returns:
+      Array of shape `(len(shape),)`.
+
+    Raises:
+      TypeError: if a size is not an integer.
+
+    Example:
+      >>> shape_as_value((2, 3)).tolist()
+      [2, 3]
+    """
+    sizes = np.asarray(as_ints(shape, "shape"), dtypes.canonicalize_dtype(np.int64))
+    return convert(sizes, sizes.dtype)

@@ -1,0 +1,526 @@
+"""Joining and cutting arrays: concatenate, stack, split, tile, pad, rev."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.array import Array
+from amdjax.core.aval import ShapedArray
+from amdjax.core.lowering import Decompose, Element
+from amdjax.core.primitive import Primitive
+from amdjax.lax._rules import (
+    Shape,
+    Zero,
+    after_batch,
+    as_ints,
+    aval_of,
+    batch_to,
+    canonical_axis,
+    check_same_dtype,
+    insert,
+    instantiate_zeros,
+    is_undefined,
+    is_zero,
+    scalar,
+    shape_of,
+    structural,
+    zero_tangent,
+)
+from amdjax.lax.elementwise import sub
+from amdjax.lax.reductions import reduce_sum
+from amdjax.lax.selection import select
+from amdjax.lax.shape import broadcast, broadcast_in_dim, expand_dims, reshape, squeeze
+from amdjax.lax.slicing import slice as slice_
+from amdjax.lax.slicing import slice_in_dim
+from amdjax.typing import ArrayLike
+
+__all__ = [
+    "concatenate",
+    "concatenate_p",
+    "pad",
+    "pad_p",
+    "rev",
+    "rev_p",
+    "split",
+    "split_p",
+    "stack",
+    "stack_p",
+    "tile",
+    "tile_p",
+    "unstack",
+    "unstack_p",
+]
+
+
+def _joined_jvp(primitive: Primitive) -> Any:
+    """Derivative of operations linear in all their operands together."""
+
+    def jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+        y = primitive.bind(*primals, **params)
+        if all(is_zero(t) for t in tangents):
+            return y, zero_tangent(y)
+        return y, primitive.bind(*(instantiate_zeros(t) for t in tangents), **params)
+
+    return jvp
+
+
+concatenate_p = Primitive("concatenate")
+
+
+@concatenate_p.def_abstract_eval
+def _concatenate_type(*operands: Any, dimension: int) -> ShapedArray:
+    shapes = ", ".join(str(x.shape) for x in operands)
+    if len({x.ndim for x in operands}) != 1:
+        raise TypeError(f"Cannot concatenate arrays of different ranks: got shapes {shapes}.")
+    first = operands[0]
+    if not 0 <= dimension < first.ndim:
+        raise TypeError(
+            f"concatenate dimension out of bounds: dimension {dimension} for shapes {shapes}."
+        )
+    if any(_without(x.shape, dimension) != _without(first.shape, dimension) for x in operands):
+        raise TypeError(
+            "Cannot concatenate arrays with shapes that differ in dimensions other than the one "
+            f"being concatenated: concatenating along dimension {dimension} for shapes {shapes}."
+        )
+    check_same_dtype("concatenate", *operands)
+    shape = list(first.shape)
+    shape[dimension] = sum(x.shape[dimension] for x in operands)
+    return ShapedArray(shape, first.dtype, all(x.weak_type for x in operands))
+
+
+def _without(values: Sequence[Any], position: int) -> tuple[Any, ...]:
+    return (*values[:position], *values[position + 1 :])
+
+
+@concatenate_p.def_transpose
+def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> list[Any]:
+    result: list[Any] = []
+    start = 0
+    for x in operands:
+        stop = start + (x.aval if is_undefined(x) else aval_of(x)).shape[dimension]
+        if not is_undefined(x):
+            result.append(None)
+        elif is_zero(ct):
+            result.append(Zero(x.aval))
+        else:
+            result.append(slice_in_dim(ct, start, stop, axis=dimension))
+        start = stop
+    return result
+
+
+@concatenate_p.def_batch
+def _concatenate_batch(axis: Any, args: Any, dims: Any, *, dimension: int) -> tuple[Any, int]:
+    place = next(d for d in dims if d is not None)
+    args = [batch_to(x, d, axis.size, place) for x, d in zip(args, dims)]
+    return concatenate_p.bind(*args, dimension=after_batch(dimension, place)), place
+
+
+def _concatenate_element(b: Any, index: Any, *operands: Any, dimension: int) -> Any:
+    pieces = []
+    start = 0
+    for x in operands:
+        inside = insert(_without(index, dimension), dimension, index[dimension] - start)
+        stop = start + x.shape[dimension]
+        pieces.append((start, stop, lambda *_, x=x, inside=inside: b.read(x, inside)))
+        start = stop
+    return b.piecewise(index[dimension], pieces)
+
+
+concatenate_p.jvp = _joined_jvp(concatenate_p)
+concatenate_p.lowering = Element(_concatenate_element)
+
+
+def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
+    """Join arrays along an axis.
+
+    Args:
+      operands: arrays of one dtype whose shapes agree except along `dimension`.
+      dimension: the axis to join along.
+
+    Returns:
+      The joined array.
+
+    Raises:
+      TypeError: if dtypes or shapes do not agree, or there is no such axis.
+      ValueError: if there are no operands.
+
+    Example:
+      >>> concatenate([np.array([1, 2]), np.array([3])], 0).tolist()
+      [1, 2, 3]
+    """
+    if len(operands) == 0:
+        raise ValueError("concatenate requires a non-empty sequence of arrays")
+    if len(operands) == 1 and isinstance(operands[0], Array):
+        return operands[0]
+    return concatenate_p.bind(*operands, dimension=as_ints(dimension, "dimension")[0])
+
+
+stack_p = Primitive("stack")
+
+
+@stack_p.def_abstract_eval
+def _stack_type(*operands: Any, axis: int) -> ShapedArray:
+    check_same_dtype("stack", *operands)
+    if any(x.shape != operands[0].shape for x in operands):
+        shapes = ", ".join(str(x.shape) for x in operands)
+        raise TypeError(f"stack: arrays must have the same shape, got {shapes}.")
+    shape = insert(operands[0].shape, axis, len(operands))
+    return ShapedArray(shape, operands[0].dtype, all(x.weak_type for x in operands))
+
+
+@stack_p.def_transpose
+def _stack_transpose(ct: Any, *operands: Any, axis: int) -> list[Any]:
+    if is_zero(ct):
+        return [Zero(x.aval) if is_undefined(x) else None for x in operands]
+    parts = unstack(ct, axis)
+    return [part if is_undefined(x) else None for part, x in zip(parts, operands)]
+
+
+@stack_p.def_batch
+def _stack_batch(axis: Any, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
+    args = [batch_to(x, d, axis.size) for x, d in zip(args, dims)]
+    return stack_p.bind(*args, axis=params["axis"] + 1), 0
+
+
+stack_p.jvp = _joined_jvp(stack_p)
+stack_p.lowering = Decompose(
+    lambda *operands, axis: concatenate([expand_dims(x, (axis,)) for x in operands], axis)
+)
+
+
+def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
+    """Join arrays along a new axis.
+
+    Args:
+      operands: arrays of one shape and dtype.
+      axis: position of the new axis in the result.
+
+    Returns:
+      The joined array.
+
+    Raises:
+      TypeError: if shapes or dtypes differ.
+      ValueError: if there are no operands or the axis is out of bounds.
+
+    Example:
+      >>> stack([np.array([1, 2]), np.array([3, 4])], 1).tolist()
+      [[1, 3], [2, 4]]
+    """
+    if len(operands) == 0:
+        raise ValueError("stack requires a non-empty sequence of arrays")
+    return stack_p.bind(*operands, axis=canonical_axis(axis, len(shape_of(operands[0])) + 1))
+
+
+def _cut_transpose(join: Any) -> Any:
+    """Transpose of a cut into pieces: join their cotangents."""
+
+    def transpose(cts: Sequence[Any], x: Any, **params: Any) -> list[Any]:
+        if all(is_zero(ct) for ct in cts):
+            return [Zero(x.aval)]
+        return [join([instantiate_zeros(ct) for ct in cts], params["axis"])]
+
+    return transpose
+
+
+def _cut_jvp(primitive: Primitive) -> Any:
+    def jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+        ys = primitive.bind(*primals, **params)
+        if is_zero(tangents[0]):
+            return ys, [zero_tangent(y) for y in ys]
+        return ys, primitive.bind(*tangents, **params)
+
+    return jvp
+
+
+unstack_p = Primitive("unstack", multiple_results=True)
+
+
+@unstack_p.def_abstract_eval
+def _unstack_type(x: Any, *, axis: int) -> list[ShapedArray]:
+    piece = ShapedArray(_without(x.shape, axis), x.dtype, x.weak_type)
+    return [piece] * x.shape[axis]
+
+
+@unstack_p.def_batch
+def _unstack_batch(batch: Any, args: Any, dims: Any, *, axis: int) -> tuple[Any, Any]:
+    place = after_batch(axis, dims[0])
+    ys = unstack_p.bind(*args, axis=place)
+    return ys, [dims[0] - (place < dims[0])] * len(ys)
+
+
+def _unstack(x: Any, *, axis: int) -> list[Any]:
+    pieces = range(shape_of(x)[axis])
+    return [squeeze(slice_in_dim(x, k, k + 1, axis=axis), (axis,)) for k in pieces]
+
+
+unstack_p.jvp = _cut_jvp(unstack_p)
+unstack_p.transpose = _cut_transpose(lambda cts, axis: stack(cts, axis))
+unstack_p.lowering = Decompose(_unstack)
+
+
+def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
+    """Cut an array into its pieces along an axis, which goes away.
+
+    Args:
+      x: array of at least one axis.
+      axis: the axis to cut.
+
+    Returns:
+      As many arrays as the axis has positions.
+
+    Raises:
+      ValueError: if the axis is out of bounds.
+
+    Example:
+      >>> [int(piece) for piece in unstack(np.array([1, 2]))]
+      [1, 2]
+    """
+    return tuple(unstack_p.bind(x, axis=canonical_axis(axis, len(shape_of(x)))))
+
+
+split_p = Primitive("split", multiple_results=True)
+
+
+@split_p.def_abstract_eval
+def _split_type(x: Any, *, sizes: Shape, axis: int) -> list[ShapedArray]:
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"split: sizes must be nonnegative, got {sizes}.")
+    if sum(sizes) != x.shape[axis]:
+        raise ValueError(
+            f"split: the sum {sum(sizes)} of sizes must be the size of axis {axis} of the operand "
+            f"shape {x.shape}."
+        )
+    rest = _without(x.shape, axis)
+    return [ShapedArray(insert(rest, axis, size), x.dtype, x.weak_type) for size in sizes]
+
+
+@split_p.def_batch
+def _split_batch(batch: Any, args: Any, dims: Any, *, sizes: Shape, axis: int) -> tuple[Any, Any]:
+    ys = split_p.bind(*args, sizes=sizes, axis=after_batch(axis, dims[0]))
+    return ys, [dims[0]] * len(ys)
+
+
+def _split(x: Any, *, sizes: Shape, axis: int) -> list[Any]:
+    stops = np.cumsum(sizes).tolist()
+    return [slice_in_dim(x, stop - n, stop, axis=axis) for n, stop in zip(sizes, stops)]
+
+
+split_p.jvp = _cut_jvp(split_p)
+split_p.transpose = _cut_transpose(lambda cts, axis: concatenate(cts, axis))
+split_p.lowering = Decompose(_split)
+
+
+def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> Sequence[Array]:
+    """Cut an array into consecutive pieces along an axis.
+
+    Args:
+      operand: array of at least one axis.
+      sizes: sizes of the pieces along `axis`; they add up to its size.
+      axis: the axis to cut.
+
+    Returns:
+      The pieces.
+
+    Raises:
+      ValueError: if the sizes do not add up or the axis is out of bounds.
+
+    Example:
+      >>> [piece.tolist() for piece in split(np.array([1, 2, 3]), (1, 2))]
+      [[1], [2, 3]]
+    """
+    axis = canonical_axis(axis, len(shape_of(operand)))
+    return split_p.bind(operand, sizes=as_ints(sizes, "split sizes"), axis=axis)
+
+
+def _tile_type(x: Any, *, reps: Shape) -> ShapedArray:
+    if len(reps) != x.ndim:
+        raise TypeError(f"tile: reps must have one entry for each axis, got {reps} for {x.shape}.")
+    if any(rep < 0 for rep in reps):
+        raise TypeError(f"tile: reps must be nonnegative, got {reps}.")
+    return ShapedArray([n * rep for n, rep in zip(x.shape, reps)], x.dtype, x.weak_type)
+
+
+def _tile_transpose(ct: Any, x: Any, *, reps: Shape) -> Any:
+    pairs = [size for pair in zip(reps, x.shape) for size in pair]
+    return reduce_sum(reshape(ct, pairs), range(0, len(pairs), 2))
+
+
+tile_p = structural(
+    "tile",
+    _tile_type,
+    Element(lambda b, index, x, *, reps: b.read(x, [i % n for i, n in zip(index, x.shape)])),
+    _tile_transpose,
+    lambda size, x, dim, *, reps: (tile(x, insert(reps, dim, 1)), dim),
+)
+
+
+def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
+    """Repeat a whole array along its axes.
+
+    Args:
+      operand: array of rank n.
+      reps: n numbers of copies.
+
+    Returns:
+      Array of shape `operand.shape * reps`.
+
+    Raises:
+      TypeError: if `reps` has another length or a negative entry.
+
+    Example:
+      >>> tile(np.array([1, 2]), (2,)).tolist()
+      [1, 2, 1, 2]
+    """
+    return tile_p.bind(operand, reps=as_ints(reps, "tile reps"))
+
+
+Padding = Sequence[tuple[int, int, int]]
+
+pad_p = Primitive("pad")
+
+
+@pad_p.def_abstract_eval
+def _pad_type(x: Any, value: Any, *, padding_config: Padding) -> ShapedArray:
+    if x.dtype != value.dtype:
+        raise TypeError(
+            f"pad operand and padding_value must have one dtype, got {x.dtype} and {value.dtype}."
+        )
+    if value.shape:
+        raise TypeError(f"pad: padding_value must be a scalar, got shape {value.shape}.")
+    given = f"got padding_config {padding_config} for operand shape {x.shape}"
+    if len(padding_config) != x.ndim:
+        raise ValueError(f"pad: padding_config must have one entry for each axis, {given}.")
+    if any(interior < 0 for _, _, interior in padding_config):
+        raise ValueError(f"pad: interior padding must be nonnegative, {given}.")
+    shape = [
+        low + n + high + interior * max(n - 1, 0)
+        for n, (low, high, interior) in zip(x.shape, padding_config)
+    ]
+    if any(n < 0 for n in shape):
+        raise ValueError(f"pad: the result would have shape {tuple(shape)}, {given}.")
+    return ShapedArray(shape, x.dtype, x.weak_type and value.weak_type)
+
+
+@pad_p.def_transpose
+def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: Padding) -> list[Any]:
+    if is_zero(ct):
+        return [Zero(y.aval) if is_undefined(y) else None for y in (x, value)]
+    operand_part = _unpad(ct, padding_config)
+    value_part = None
+    if is_undefined(value):
+        axes = tuple(range(len(padding_config)))
+        value_part = sub(reduce_sum(ct, axes), reduce_sum(operand_part, axes))
+    return [operand_part if is_undefined(x) else None, value_part]
+
+
+def _unpad(ct: Any, config: Padding) -> Any:
+    """The elements of `ct` at the places of the padded operand's own."""
+    bare = pad(ct, scalar(ct, 0), [(-low, -high, 0) for low, high, _ in config])
+    return slice_(bare, (0,) * len(config), shape_of(bare), [step + 1 for _, _, step in config])
+
+
+@pad_p.def_batch
+def _pad_batch(axis: Any, args: Any, dims: Any, *, padding_config: Padding) -> tuple[Any, int]:
+    (x, value), (x_dim, value_dim) = args, dims
+    place = 0 if x_dim is None else x_dim
+    x = batch_to(x, x_dim, axis.size, place)
+    config = insert(padding_config, place, (0, 0, 0))
+    if value_dim is None:
+        return pad(x, value, config), place
+    # Every example has its own value: pad with anything, then put the values in.
+    padded = pad(x, scalar(x, 0), config)
+    own = pad(broadcast(True, shape_of(x)), False, config)
+    return select(own, padded, broadcast_in_dim(value, shape_of(padded), (place,))), place
+
+
+def _pad_element(b: Any, index: Any, x: Any, value: Any, *, padding_config: Padding) -> Any:
+    guards, position = [], []
+    for i, n, (low, _, interior) in zip(index, x.shape, padding_config):
+        i = i - low
+        if interior:
+            step = interior + 1
+            lead = max(0, -(-low // step))  # steps ahead of the array; keeps i positive
+            i = i + lead * step
+            guards.append(b.in_bounds(i % step, 1))
+            i = i // step - lead
+        guards.append(b.in_bounds(i, n))
+        position.append(i)
+    return b.read_if(b.all_of(*guards), x, position, b.read(value, ()))
+
+
+pad_p.jvp = _joined_jvp(pad_p)
+pad_p.lowering = Element(_pad_element)
+
+
+def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Padding) -> Array:
+    """Put a value around and between the elements of an array, or take elements off its ends.
+
+    Args:
+      operand: array of rank n.
+      padding_value: scalar of the operand's dtype.
+      padding_config: n triples `(low, high, interior)`: how many values to put before and after
+        (negative: how many to remove), and how many between two neighbours.
+
+    Returns:
+      The padded array.
+
+    Raises:
+      TypeError: if the dtypes differ or the value is not a scalar.
+      ValueError: if the configuration does not fit the operand.
+
+    Example:
+      >>> pad(np.array([1, 2, 3]), 0, [(1, -1, 1)]).tolist()
+      [0, 1, 0, 2, 0]
+    """
+    config = tuple(as_ints(entry, "pad padding_config") for entry in padding_config)
+    if any(len(entry) != 3 for entry in config):
+        raise ValueError(f"pad: padding_config must hold triples (low, high, interior): {config}.")
+    return pad_p.bind(operand, padding_value, padding_config=config)
+
+
+def _rev_type(x: Any, *, dimensions: Shape) -> ShapedArray:
+    if len(set(dimensions)) != len(dimensions):
+        raise TypeError(f"rev dimensions must be unique, got {dimensions}.")
+    if any(not 0 <= d < x.ndim for d in dimensions):
+        raise TypeError(
+            f"rev dimensions must be nonnegative and less than the operand's rank {x.ndim}, got "
+            f"{dimensions}."
+        )
+    return x
+
+
+def _rev_element(b: Any, index: Any, x: Any, *, dimensions: Shape) -> Any:
+    flipped = [n - 1 - i if d in dimensions else i for d, (i, n) in enumerate(zip(index, x.shape))]
+    return b.read(x, flipped)
+
+
+rev_p = structural(
+    "rev",
+    _rev_type,
+    Element(_rev_element),
+    lambda ct, x, *, dimensions: rev(ct, dimensions),
+    lambda size, x, dim, *, dimensions: (rev(x, [after_batch(d, dim) for d in dimensions]), dim),
+)
+
+
+def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
+    """Reverse the order of elements along axes.
+
+    Args:
+      operand: array of any shape.
+      dimensions: the axes to reverse.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: if an axis is out of bounds or named twice.
+
+    Example:
+      >>> rev(np.array([1, 2, 3]), (0,)).tolist()
+      [3, 2, 1]
+    """
+    return rev_p.bind(operand, dimensions=as_ints(dimensions, "rev dimensions"))
