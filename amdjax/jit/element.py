@@ -1,0 +1,597 @@
+"""Follows elements of a program back to memory and writes the tile code that computes them.
+
+A kernel computes values at index expressions. `ElementBuilder.value(var, index)` writes the code
+for one such value: it applies the element rule of the equation that made `var`, which asks for
+elements of its operands, and so on down to loads from memory. Along the way the index expressions
+carry broadcasts, transposes, slices and reshapes, so that none of them moves data.
+
+How an index becomes code depends on the schedule: a loop variable is either a scalar, or is spread
+over one axis of the tile (`lanes`). Values that do not depend on a spread variable stay scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.core.lowering import Element, Pointwise
+from amdjax.jit import tile
+from amdjax.jit.complex_math import COMPLEX_OPS
+from amdjax.jit.index import TRUE, Dynamic, Guard, Index, LoopVar, Quotient, Symbol, delinear, linear
+
+#: The dtype in which values of a dtype are computed, where it differs.
+COMPUTE = {"f16": "f32", "bf16": "f32", "i4": "i8", "u4": "u8", "i2": "i8", "u2": "u8"}
+UNROLL_FOLD = 32
+
+
+def compute_dtype(dtype: str) -> str:
+    if dtype.startswith("f8") or dtype.startswith("f4"):
+        return "f32"
+    return COMPUTE.get(dtype, dtype)
+
+
+def part_dtype(dtype: str) -> str:
+    """The dtype of the parts of a complex dtype; other dtypes are their own part."""
+    return {"c64": "f32", "c128": "f64"}.get(dtype, dtype)
+
+
+def short_dtype(dtype: Any) -> str:
+    return dtypes.short_dtype_name(dtype)
+
+
+class El:
+    """The value of an element: its logical dtype, and one tile value (two if complex)."""
+
+    __slots__ = ("dtype", "parts")
+
+    def __init__(self, dtype: str, *parts: tile.Value):
+        self.dtype, self.parts = dtype, parts
+
+    @property
+    def value(self) -> tile.Value:
+        return self.parts[0]
+
+    @property
+    def is_complex(self) -> bool:
+        return len(self.parts) == 2
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What an element rule sees of an operand."""
+
+    atom: Var | Literal
+
+    @property
+    def aval(self) -> Any:
+        return self.atom.aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.atom.aval.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.atom.aval.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.atom.aval.dtype
+
+
+@dataclass
+class Lanes:
+    """A loop variable spread over an axis of the tile: lane `i` stands for `base + i`."""
+
+    var: LoopVar
+    count: int
+    axis: int
+    base: tile.Value
+    mask: tile.Value | None = None  # lanes inside the loop's extent, where some are not
+
+
+@dataclass
+class Scope:
+    """Values known in a block; inner blocks see those of outer ones."""
+
+    values: dict[Any, Any] = field(default_factory=dict)
+
+
+Reader = Callable[[Any, tuple[Index, ...]], "El | None"]
+
+
+class ElementBuilder:
+    """Writes tile code for elements.
+
+    Args:
+      k: where the code goes.
+      producers: the equation that computes each variable that is not in memory.
+      memory: the buffer of each variable that is.
+      special: asked first about every variable; for values a kernel holds in registers.
+    """
+
+    def __init__(self, k: tile.Builder, producers: dict[Var, JaxprEqn], memory: Callable[[Var], tile.Buffer],
+                 special: Reader | None = None):
+        self.k = k
+        self.producers = producers
+        self.memory = memory
+        self.special = special
+        self.scalars: dict[Symbol, tile.Value] = {}
+        self.alias: dict[Symbol, Index] = {}  # merged loops, substituted in offsets
+        self.lanes: list[Lanes] = []
+        self.guards: list[Guard] = []
+        self.scopes = [Scope()]
+
+    # -- scopes -----------------------------------------------------------------------------------
+
+    def nested(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`fn` as the body of a block: what it computes is forgotten afterwards."""
+
+        def body(*args: Any) -> Any:
+            self.scopes.append(Scope())
+            try:
+                return fn(*args)
+            finally:
+                self.scopes.pop()
+
+        return body
+
+    def _known(self, key: Any, make: Callable[[], Any]) -> Any:
+        for scope in self.scopes:
+            if key in scope.values:
+                return scope.values[key]
+        value = make()
+        self.scopes[-1].values[key] = value
+        return value
+
+    # -- values of variables ------------------------------------------------------------------------
+
+    def value(self, atom: Var | Literal, index: Sequence[Index]) -> El:
+        """The element of `atom` at `index`."""
+        if isinstance(atom, Literal):
+            return self.const(atom.val, atom.aval.dtype)
+        index = tuple(Index.of(i) if n != 1 else Index(0) for i, n in zip(index, atom.aval.shape, strict=True))
+        return self._known((atom, index, tuple(self.guards)), lambda: self._compute(atom, index))
+
+    def _compute(self, var: Var, index: tuple[Index, ...]) -> El:
+        if self.special is not None:
+            found = self.special(var, index)
+            if found is not None:
+                return found
+        eqn = self.producers.get(var)
+        if eqn is None:
+            return self.load(var, linear(index, var.aval.shape))
+        results = self._known((id(eqn), index, tuple(self.guards)), lambda: self._apply(eqn, index))
+        return results[list(eqn.outvars).index(var)]
+
+    def _apply(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> list[El]:
+        rule = eqn.primitive.lowering
+        if isinstance(rule, Pointwise):
+            values = [self.value(x, index if x.aval.shape else ()) for x in eqn.invars]
+            if isinstance(rule.op, str):
+                result = self.op(rule.op, *values)
+            else:
+                result = rule.op(self, *values, **eqn.params)
+        elif isinstance(rule, Element):
+            result = rule.emit(self, index, *map(Operand, eqn.invars), **eqn.params)
+        else:
+            raise AssertionError(f"{eqn.primitive} has no element rule")
+        results = list(result) if isinstance(result, (list, tuple)) else [result]
+        return [self._typed(r, v) for r, v in zip(results, eqn.outvars, strict=True)]
+
+    def _typed(self, x: El, var: Var) -> El:
+        """Bring a rule's result to the dtype its type rule promised."""
+        dtype = short_dtype(var.aval.dtype)
+        return x if x.dtype == dtype else self.convert(x, dtype)
+
+    # -- what element rules call ------------------------------------------------------------------
+
+    def read(self, operand: Operand, index: Sequence[Index | int]) -> El:
+        """The operand's element at an index inside its shape."""
+        return self.value(operand.atom, tuple(map(Index.of, index)))
+
+    def read_linear(self, operand: Operand, position: Index) -> El:
+        """The operand's element at a row-major position."""
+        return self.value(operand.atom, delinear(position, operand.shape))
+
+    def read_if(self, guard: Guard | bool, operand: Operand, index: Sequence[Index | int], otherwise: El) -> El:
+        """The element where `guard` holds, else `otherwise`; nothing is read where it fails."""
+        return self.when(guard, lambda: self.read(operand, index), lambda: otherwise)
+
+    def when(self, guard: Guard | bool, then: Callable[[], El], otherwise: Callable[[], El]) -> El:
+        """`then()` where `guard` holds, computed without touching memory elsewhere."""
+        if isinstance(guard, Guard):
+            guard = guard.simplify()
+        if guard is True:
+            return then()
+        if guard is False:
+            return otherwise()
+        assert isinstance(guard, Guard)
+        self.guards.append(guard)
+        try:
+            value = then()
+        finally:
+            self.guards.pop()
+        return self.select(El("bool", self.guard_value(guard)), value, otherwise())
+
+    def piecewise(self, i: Index, pieces: Sequence[tuple[int, int, Callable[[], El]]]) -> El:
+        """The value of the piece `(start, stop, fn)` whose range contains `i`."""
+        start, stop, fn = pieces[0]
+        if len(pieces) == 1:
+            return fn()
+        return self.when(i.lt(stop), fn, lambda: self._rest(i, stop, pieces[1:]))
+
+    def _rest(self, i: Index, start: int, pieces: Sequence[tuple[int, int, Callable[[], El]]]) -> El:
+        guard = i.ge(start).simplify()
+        if guard is True or guard is False:
+            return self.piecewise(i, pieces)
+        self.guards.append(guard)
+        try:
+            return self.piecewise(i, pieces)
+        finally:
+            self.guards.pop()
+
+    @staticmethod
+    def linear(index: Sequence[Index], shape: Sequence[int]) -> Index:
+        return linear(tuple(map(Index.of, index)), tuple(shape))
+
+    @staticmethod
+    def delinear(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
+        return delinear(position, tuple(shape))
+
+    @staticmethod
+    def in_bounds(i: Index, n: int) -> Guard:
+        i = Index.of(i)
+        return i.ge(0) & i.lt(n)
+
+    @staticmethod
+    def all_of(*guards: Guard | bool) -> Guard | bool:
+        out = TRUE
+        for g in guards:
+            if g is False:
+                return False
+            if isinstance(g, Guard):
+                out = out & g
+        return out
+
+    def guard_value(self, guard: Guard | bool) -> tile.Value:
+        """A guard as a boolean tile."""
+        if isinstance(guard, bool):
+            return self.k.const("bool", guard)
+        out = None
+        for c in guard.conditions:
+            left = self.index_tile(c.index)
+            test = self._aligned("ge" if c.kind == "ge" else "eq", left, self.k.const("index", 0))
+            out = test if out is None else self._aligned("and", out, test)
+        return out if out is not None else self.k.const("bool", True)
+
+    def as_value(self, guard: Guard | bool) -> El:
+        """A guard as an element of dtype bool."""
+        return El("bool", self.guard_value(guard))
+
+    def index_value(self, i: Index | int, dtype: Any) -> El:
+        """An index as a value."""
+        name = dtype if isinstance(dtype, str) else short_dtype(dtype)
+        i = Index.of(i)
+        lo, hi = i.range()
+        x = self.index_tile(i)
+        small = lo is not None and hi is not None and lo >= -(1 << 31) and hi < (1 << 31)
+        source = "i32" if small else "i64"
+        return self.convert(El(source, self.k.convert(x, source)), name)
+
+    def as_index(self, x: El, lo: int | None = None, hi: int | None = None) -> Index:
+        """An integer value as an index, with what is known of its range."""
+        return Index.of(self._known(("as_index", x.value.number, lo, hi), lambda: Dynamic(x, lo, hi)))
+
+    def clamp_index(self, i: Index | El, lo: int, hi: int) -> Index:
+        """An index limited to `lo..hi`, both inclusive."""
+        if isinstance(i, El):
+            i = self.as_index(i)
+        low, high = i.range()
+        if low is not None and low >= lo and high is not None and high <= hi:
+            return i
+        x = self._aligned("max", self.index_tile(i), self.k.const("index", lo))
+        x = self._aligned("min", x, self.k.const("index", hi))
+        return self.as_index(El("index", x), lo, hi)
+
+    # -- arithmetic -------------------------------------------------------------------------------
+
+    def const(self, x: Any, dtype: Any) -> El:
+        name = dtype if isinstance(dtype, str) else short_dtype(dtype)
+        if name in ("c64", "c128"):
+            x = complex(x)
+            part = part_dtype(name)
+            return El(name, self.k.const(part, x.real), self.k.const(part, x.imag))
+        if isinstance(x, np.generic) and x.dtype.kind not in "biufc":
+            x = float(x) if not name.startswith(("i", "u")) else int(x)
+        if compute_dtype(name) == "f32" and name != "f32":  # the number as that dtype holds it
+            x = float(np.asarray(x).astype(dtypes.dtype_from_short_name(name)))
+        return El(name, self.k.const(compute_dtype(name), x))
+
+    def op(self, name: str, *xs: El, **attrs: Any) -> El:
+        """A tile op on elements of one dtype."""
+        name = name.rstrip("_")
+        if name == "select":
+            return self.select(*xs)
+        if name == "compare":
+            raise TypeError("call b.compare(predicate, x, y)")
+        if any(x.is_complex for x in xs):
+            return COMPLEX_OPS[name](self, *xs, **attrs)
+        dtype = xs[-1].dtype
+        if name == "integer_pow":
+            return self._wrap(dtype, self.k.integer_pow(xs[0].value, attrs["n"]))
+        value = self._aligned(name, *(x.value for x in xs))
+        if value.dtype == "bool":
+            return El("bool", value)
+        return self._wrap(dtype, value)
+
+    def __getattr__(self, name: str) -> Callable[..., El]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *xs, **attrs: self.op(name, *xs, **attrs)
+
+    def _wrap(self, dtype: str, value: tile.Value) -> El:
+        """Integers narrower than their register keep to their width."""
+        if dtype in ("i4", "u4", "i2", "u2"):
+            value = self.k.convert(self.k.convert(value, dtype), compute_dtype(dtype))
+        return El(dtype, value)
+
+    def _aligned(self, name: str, *xs: tile.Value) -> tile.Value:
+        shape = np.broadcast_shapes(*(x.shape for x in xs if x.shape)) if any(x.shape for x in xs) else ()
+        return self.k.op(name, *(self.k.broadcast(x, shape) if x.shape else x for x in xs))
+
+    def compare(self, predicate: str, x: El, y: El) -> El:
+        return self.op(predicate, x, y)
+
+    def select(self, cond: El, a: El, b: El) -> El:
+        if a.is_complex or b.is_complex:
+            pairs = zip(a.parts, b.parts, strict=True)
+            return El(a.dtype, *(self._select(cond.value, x, y) for x, y in pairs))
+        return El(a.dtype, self._select(cond.value, a.value, b.value))
+
+    def _select(self, cond: tile.Value, a: tile.Value, b: tile.Value) -> tile.Value:
+        if a is b:
+            return a
+        return self._aligned("select", cond, a, b)
+
+    def convert(self, x: El, dtype: Any) -> El:
+        """Convert; to a narrow dtype this rounds to what that dtype can hold."""
+        name = dtype if isinstance(dtype, str) else short_dtype(dtype)
+        if x.dtype == name:
+            return x
+        if name in ("c64", "c128"):
+            part = part_dtype(name)
+            real, imag = (x.parts[0], x.parts[1]) if x.is_complex else (x.value, None)
+            re = self.convert(El(part_dtype(x.dtype), real), part).value
+            im = self.k.const(part, 0.0) if imag is None else self.convert(El(part_dtype(x.dtype), imag), part).value
+            return El(name, re, im)
+        if x.is_complex:
+            if name == "bool":
+                zero = self.const(0, x.dtype)
+                return self.op("ne", x, zero)
+            return self.convert(El(part_dtype(x.dtype), x.parts[0]), name)
+        narrow = self.k.convert(self._exact(x), name)
+        return El(name, self.k.convert(narrow, compute_dtype(name)))
+
+    def _exact(self, x: El) -> tile.Value:
+        return x.value
+
+    def bitcast(self, x: El, dtype: Any) -> El:
+        """Reinterpret the bits of an element as another dtype of the same width."""
+        name = dtype if isinstance(dtype, str) else short_dtype(dtype)
+        bits = self.k.bitcast(self.k.convert(x.value, x.dtype), name)
+        return El(name, self.k.convert(bits, compute_dtype(name)))
+
+    def real(self, x: El) -> El:
+        return El(part_dtype(x.dtype), x.parts[0])
+
+    def imag(self, x: El) -> El:
+        if not x.is_complex:
+            return self.const(0, x.dtype)
+        return El(part_dtype(x.dtype), x.parts[1])
+
+    def complex(self, re: El, im: El) -> El:
+        return El("c64" if re.dtype == "f32" else "c128", re.value, im.value)
+
+    def integer_pow(self, x: El, y: int) -> El:
+        return self.op("integer_pow", x, n=y)
+
+    def fold(self, extents: Sequence[int], init: Any, fn: Callable[..., Any]) -> Any:
+        """Loop over `extents`: `acc = fn(index, acc)`; `acc` is an element or a list of them."""
+        many = isinstance(init, (list, tuple))
+        total = int(np.prod(extents, dtype=np.int64))
+        if total <= UNROLL_FOLD:
+            acc = init
+            for k in np.ndindex(*extents):
+                acc = fn(tuple(Index(int(i)) for i in k), acc)
+            return acc
+        accs = list(init) if many else [init]
+        index: list[Index] = []
+        result = self._fold_loop(list(extents), index, accs, many, fn)
+        return result if many else result[0]
+
+    def _fold_loop(self, extents: list[int], index: list[Index], accs: list[El], many: bool, fn: Any) -> list[El]:
+        if not extents:
+            out = fn(tuple(index), accs if many else accs[0])
+            return list(out) if many else [out]
+        var = LoopVar("f", extents[0])
+        shape = self._tile_shape()
+        flat = [self.k.broadcast(p, shape) if shape else p for a in accs for p in a.parts]
+
+        def body(i: tile.Value, *carried: tile.Value) -> list[tile.Value]:
+            self.scalars[var] = i
+            inner = _regroup(accs, carried)
+            out = self._fold_loop(extents[1:], [*index, Index.of(var)], inner, many, fn)
+            return [self.k.broadcast(p, shape) if shape else p for a in out for p in a.parts]
+
+        return _regroup(accs, self.k.for_(0, extents[0], 1, self.nested(body), flat))
+
+    def _tile_shape(self) -> tuple[int, ...]:
+        return tuple(l.count for l in sorted(self.lanes, key=lambda l: l.axis))
+
+    # -- indices to code ----------------------------------------------------------------------------
+
+    def _lanes_of(self, symbol: Symbol) -> Lanes | None:
+        return next((l for l in self.lanes if l.var is symbol), None)
+
+    def spread(self, lanes: Lanes, x: tile.Value) -> tile.Value:
+        """A rank-1 tile laid along an axis of the current tile."""
+        return x if len(self.lanes) < 2 else self.k.expand(x, 1 - lanes.axis)
+
+    def index_tile(self, i: Index) -> tile.Value:
+        """An index expression as a value: scalar, or a tile along the spread variables in it."""
+        return self._known(("index", i), lambda: self._index_tile(i))
+
+    def _index_tile(self, i: Index) -> tile.Value:
+        total: tile.Value | None = None
+        for s, c in i.terms:
+            x = self._symbol_tile(s)
+            if c != 1:
+                x = self._aligned("mul", x, self.k.const("index", c))
+            total = x if total is None else self._aligned("add", total, x)
+        if total is None:
+            return self.k.const("index", i.const)
+        return self._aligned("add", total, self.k.const("index", i.const)) if i.const else total
+
+    def _symbol_tile(self, s: Symbol) -> tile.Value:
+        lanes = self._lanes_of(s)
+        if lanes is not None:
+            return self._aligned("add", self.spread(lanes, self.k.iota(lanes.count)), lanes.base)
+        if s in self.scalars:
+            return self.scalars[s]
+        if isinstance(s, Dynamic):
+            return self.k.convert(s.value.value, "index")
+        assert isinstance(s, Quotient), f"index variable {s} is not bound here"
+        return self._quotient(s)
+
+    def _quotient(self, s: Quotient) -> tile.Value:
+        x = self.index_tile(s.inner)
+        lo, hi = s.inner.range()
+        name = "rem" if s.remainder else "div"
+        if lo is not None and lo >= 0 and hi is not None and hi < (1 << 31):
+            # Vector units multiply and shift 32-bit integers, they do not divide 64-bit ones.
+            narrow = self._aligned(name, self.k.convert(x, "u32"), self.k.const("u32", s.by))
+            return self.k.convert(narrow, "index")
+        if lo is None or lo < 0:
+            raise AssertionError(f"negative dividend in {s}")
+        return self._aligned(name, x, self.k.const("index", s.by))
+
+    # -- memory ---------------------------------------------------------------------------------------
+
+    def _split_offset(self, offset: Index) -> tuple[tile.Value | None, list[int]]:
+        """Scalar base and a stride for each spread variable; (None, _) if an offset is irregular."""
+        if self.alias:
+            offset = offset.substitute(self.alias)
+        strides = [0] * len(self.lanes)
+        scalar = Index(offset.const)
+        for s, c in offset.terms:
+            lanes = self._lanes_of(s)
+            if lanes is not None:
+                strides[lanes.axis] = c
+            elif isinstance(s, Quotient) and any(s.inner.depends_on(l.var) for l in self.lanes):
+                return None, strides
+            elif self._is_tile(s):
+                return None, strides
+            else:
+                scalar = scalar + Index.of(s) * c
+        base = self.index_tile(scalar)
+        for lanes in self.lanes:
+            if strides[lanes.axis]:
+                step = self.k.op("mul", lanes.base, self.k.const("index", strides[lanes.axis]))
+                base = self.k.op("add", base, step)
+        return base, strides
+
+    def _is_tile(self, s: Symbol) -> bool:
+        if isinstance(s, Dynamic):
+            return bool(s.value.value.shape)
+        if isinstance(s, Quotient):
+            return any(self._is_tile(t) for t, _ in s.inner.terms)
+        return False
+
+    def _mask(self, strides: Sequence[int] | None) -> tile.Value | None:
+        """What limits an access now: the guards in force and unfinished tiles."""
+        masks = [self.guard_value(g) for g in self.guards]
+        for lanes in self.lanes:
+            if lanes.mask is not None and (strides is None or strides[lanes.axis]):
+                masks.append(lanes.mask)
+        out = None
+        for m in masks:
+            out = m if out is None else self._aligned("and", out, m)
+        return out
+
+    def load(self, var: Var, offset: Index) -> El:
+        """The element of a variable in memory at a row-major position."""
+        buffer = self.memory(var)
+        dtype = short_dtype(var.aval.dtype)
+        if dtype in ("c64", "c128"):
+            part = part_dtype(dtype)
+            as_parts = tile.Buffer(buffer.name, part, buffer.role, buffer.size)
+            return El(dtype, *(self._load(as_parts, offset * 2 + j) for j in (0, 1)))
+        return El(dtype, self.k.convert(self._load(buffer, offset), compute_dtype(dtype)))
+
+    def _load(self, buffer: tile.Buffer, offset: Index) -> tile.Value:
+        base, strides = self._split_offset(offset)
+        mask = self._mask(strides if base is not None else None)
+        if base is None:
+            return self._load_scattered(buffer, self.index_tile(offset), mask)
+        shape = self._access_shape(strides, mask)
+        if not shape:
+            if mask is None:
+                return self.k.load(buffer, base)
+            return self.k.load_at(buffer, base, mask)
+        if mask is not None and mask.shape != shape:
+            mask = self.k.broadcast(mask, shape)
+        return self.k.load(buffer, base, shape, strides, mask)
+
+    def _load_scattered(self, buffer: tile.Buffer, offsets: tile.Value, mask: tile.Value | None) -> tile.Value:
+        if mask is not None and mask.shape != offsets.shape:
+            shape = np.broadcast_shapes(mask.shape, offsets.shape)
+            mask, offsets = self.k.broadcast(mask, shape), self.k.broadcast(offsets, shape)
+        return self.k.load_at(buffer, offsets, mask)
+
+    def _access_shape(self, strides: Sequence[int], mask: tile.Value | None) -> tuple[int, ...]:
+        """The tile an access covers: one along axes it does not depend on, () if on none."""
+        if not any(strides) and (mask is None or not mask.shape):
+            return ()
+        shape = [1] * len(self.lanes)
+        for lanes in self.lanes:
+            wide = strides[lanes.axis] or (mask is not None and mask.shape and mask.shape[lanes.axis] > 1)
+            shape[lanes.axis] = lanes.count if wide else 1
+        return tuple(shape)
+
+    def store(self, buffer: tile.Buffer, offset: Index, x: El, guard: Guard | None = None) -> None:
+        """Write an element; every spread variable must occur in `offset`."""
+        if guard is not None:
+            self.guards.append(guard)
+        try:
+            if x.is_complex:
+                as_parts = tile.Buffer(buffer.name, part_dtype(x.dtype), buffer.role, buffer.size)
+                for j, part in enumerate(x.parts):
+                    self._store(as_parts, offset * 2 + j, part)
+            else:
+                self._store(buffer, offset, self.k.convert(x.value, buffer.dtype))
+        finally:
+            if guard is not None:
+                self.guards.pop()
+
+    def _store(self, buffer: tile.Buffer, offset: Index, value: tile.Value) -> None:
+        base, strides = self._split_offset(offset)
+        mask = self._mask(None)
+        shape = self._tile_shape() if any(strides) or base is None else ()
+        value = self.k.broadcast(value, shape)
+        if mask is not None and mask.shape != shape:
+            mask = self.k.broadcast(mask, shape)
+        if base is None or (not shape and mask is not None):
+            self.k.store_at(buffer, base if base is not None else self.index_tile(offset), value, mask)
+        else:
+            self.k.store(buffer, base, value, strides if shape else None, mask)
+
+
+def _regroup(like: Sequence[El], flat: Sequence[tile.Value]) -> list[El]:
+    it = iter(flat)
+    return [El(a.dtype, *(next(it) for _ in a.parts)) for a in like]

@@ -1,0 +1,435 @@
+"""Cuts a program into kernels.
+
+Three kinds of equations: those with element rules, which can be computed wherever they are needed;
+reductions; and the rest (shaped kernels, control flow, callbacks), which are steps of their own.
+
+1. *Roots* are the values that a kernel computes once for each of their elements: what must be in
+   memory, every reduction, and what would cost too much to compute again at each use. All other
+   values are inlined into the index expressions of their readers.
+2. *Regions* gather roots that walk the same domain, so that they become one kernel. A region may
+   hold reductions over some of its axes together with what follows from them along the same rows:
+   softmax and its like are one region.
+
+`str(fusion)` tells what was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
+from amdjax.core.lowering import Element, Pointwise, Reduce
+from amdjax.jit import tile
+from amdjax.jit.element import El, ElementBuilder
+from amdjax.jit.index import Index, LoopVar
+
+EXPENSIVE = frozenset(
+    "exp exp2 expm1 log log2 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc "
+    "erf_inv lgamma digamma logistic pow cbrt rem div sqrt rsqrt nextafter".split()
+)
+RECOMPUTE_LIMIT = 6  # cost above which a value with several readers is worth keeping
+INLINE_LIMIT = 256  # operations inlined into one root
+REGION_ROOTS = 16
+REGION_COST = 1200
+#: Fewer rows than this do not keep the threads busy, so nothing may wait for a whole row.
+FEW_ROWS = 16
+LARGE = 1 << 15
+
+
+@dataclass(eq=False)
+class Root:
+    """A value computed once per element of its domain.
+
+    Attributes:
+      eqn: the equation that makes it.
+      domain: extents of the loops over it: the result's shape, or the operand's for a reduction.
+      axes: the reduced axes; None unless a reduction.
+      reads: roots and memory it reads, with the index in terms of `dims`.
+      level: the pass of its region that computes it.
+      row: computed once per row of its region instead of once per element.
+    """
+
+    eqn: JaxprEqn
+    domain: tuple[int, ...]
+    axes: tuple[int, ...] | None
+    dims: tuple[LoopVar, ...] = ()
+    reads: list[tuple[Var, tuple[Index, ...]]] = field(default_factory=list)
+    cost: float = 0.0
+    level: int = 0
+    row: bool = False
+
+    @property
+    def vars(self) -> list[Var]:
+        return list(self.eqn.outvars)
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.axes is not None
+
+
+@dataclass(eq=False)
+class Region:
+    """Roots that share a domain and become one kernel."""
+
+    domain: tuple[int, ...]
+    axes: tuple[int, ...] | None = None
+    roots: list[Root] = field(default_factory=list)
+    number: int = 0
+
+    @property
+    def row_axes(self) -> tuple[int, ...]:
+        reduced = self.axes or ()
+        return tuple(i for i in range(len(self.domain)) if i not in reduced)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(self.domain[i] for i in self.row_axes)
+
+
+@dataclass(eq=False)
+class Single:
+    """An equation that is a step of its own."""
+
+    eqn: JaxprEqn
+    number: int = 0
+
+
+@dataclass
+class Fusion:
+    """The steps of a program in order, and which values they leave in memory."""
+
+    jaxpr: Jaxpr
+    steps: list[Region | Single]
+    producers: dict[Var, JaxprEqn]
+    stored: set[Var]
+    roots: set[Var]
+
+    def __str__(self) -> str:
+        return describe(self)
+
+
+def is_inlinable(eqn: JaxprEqn) -> bool:
+    return isinstance(eqn.primitive.lowering, (Pointwise, Element)) and not eqn.effects
+
+
+def _size(shape: Iterable[int]) -> int:
+    return int(np.prod(tuple(shape), dtype=np.int64))
+
+
+def own_cost(eqn: JaxprEqn) -> float:
+    rule = eqn.primitive.lowering
+    if isinstance(rule, Pointwise):
+        name = rule.op if isinstance(rule.op, str) else eqn.primitive.name
+        return 8.0 if name in EXPENSIVE else 60.0 if name == "threefry2x32" else 1.0
+    if reads_many(eqn):
+        return 4.0 * min(64, _window_size(eqn))
+    return 2.0 if eqn.primitive.name in ("gather", "concatenate", "pad") else 0.5
+
+
+def _window_size(eqn: JaxprEqn) -> int:
+    return _size(eqn.params.get("window_dimensions", (4,)))
+
+
+def reads_many(eqn: JaxprEqn) -> bool:
+    """Whether one result element needs many operand elements."""
+    return "window_dimensions" in eqn.params
+
+
+def _expands(eqn: JaxprEqn, operand: Var) -> bool:
+    """Whether elements of the operand are needed several times for one pass over the results."""
+    if reads_many(eqn):
+        return True
+    return _size(eqn.outvars[0].aval.shape) > 1.5 * _size(operand.aval.shape)
+
+
+def fuse(jaxpr: Jaxpr) -> Fusion:
+    """Decide the kernels of a program that has only lowerable equations."""
+    producers = {v: e for e in jaxpr.eqns for v in e.outvars}
+    root_vars = _choose_roots(jaxpr, producers)
+    steps = _Clusters(jaxpr, producers, root_vars).run()
+    inline = {v: e for v, e in producers.items() if is_inlinable(e)}
+    return Fusion(jaxpr, steps, inline, _stored(jaxpr, steps), root_vars)
+
+
+def _choose_roots(jaxpr: Jaxpr, producers: dict[Var, JaxprEqn]) -> set[Var]:
+    readers: dict[Var, list[JaxprEqn]] = {}
+    needed = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
+    for eqn in jaxpr.eqns:
+        for v in dict.fromkeys(x for x in eqn.invars if not isinstance(x, Literal)):
+            readers.setdefault(v, []).append(eqn)
+            if not is_inlinable(eqn) and not isinstance(eqn.primitive.lowering, Reduce):
+                needed.add(v)
+    roots: set[Var] = set()
+    cost: dict[Var, float] = {}
+    count: dict[Var, int] = {}
+    for eqn in jaxpr.eqns:
+        if not is_inlinable(eqn):
+            roots.update(eqn.outvars)
+            continue
+        inputs = [x for x in dict.fromkeys(eqn.invars) if not isinstance(x, Literal)]
+        inlined = [x for x in inputs if x in producers and x not in roots]
+        total = own_cost(eqn) + sum(cost[x] for x in inlined) + 0.5 * (len(inputs) - len(inlined))
+        operations = 1 + sum(count[x] for x in inlined)
+        several = len(eqn.outvars) > 1
+        for v in eqn.outvars:
+            users = readers.get(v, [])
+            again = len(users) > 1 or any(_expands(u, v) for u in users)
+            keep = v in needed or operations > INLINE_LIMIT or (again and total > RECOMPUTE_LIMIT)
+            if keep or several:
+                roots.add(v)
+            cost[v], count[v] = total, operations
+    return roots
+
+
+class _Recorder(ElementBuilder):
+    """Follows the reads of a root without producing code that anybody keeps."""
+
+    def __init__(self, producers: dict[Var, JaxprEqn], roots: set[Var], dims: Sequence[LoopVar]):
+        super().__init__(tile.Builder("reads"), producers, lambda v: tile.Buffer("x", "f32", "in"), self._stop)
+        self.roots = roots
+        self.reads: list[tuple[Var, tuple[Index, ...]]] = []
+        for d in dims:
+            self.scalars[d] = self.k.program_id()
+
+    def _stop(self, var: Var, index: tuple[Index, ...]) -> El | None:
+        if var in self.producers and var not in self.roots:
+            return None
+        self.reads.append((var, index))
+        return self.dummy(var)
+
+    def dummy(self, var: Var) -> El:
+        """A value of the right type; each variable has one of its own."""
+        from amdjax.jit.element import compute_dtype, part_dtype, short_dtype
+
+        dtype = short_dtype(var.aval.dtype)
+        parts = 2 if dtype in ("c64", "c128") else 1
+        buffer = tile.Buffer(f"v{id(var)}", compute_dtype(part_dtype(dtype)), "in")
+        return El(dtype, *(self.k.load(buffer, j) for j in range(parts)))
+
+
+class _Clusters:
+    """Walks the equations in order and puts each root into a region."""
+
+    def __init__(self, jaxpr: Jaxpr, producers: dict[Var, JaxprEqn], roots: set[Var]):
+        self.jaxpr, self.producers, self.roots = jaxpr, producers, roots
+        self.steps: list[Region | Single] = []
+        self.step_of: dict[Var, int] = {}
+        self.root_of: dict[Var, Root] = {}
+        self.depends: list[set[int]] = []  # transitive, by step number
+        self.inline = {v: e for v, e in producers.items() if is_inlinable(e)}
+
+    def run(self) -> list[Region | Single]:
+        for eqn in self.jaxpr.eqns:
+            if is_inlinable(eqn):
+                if any(v in self.roots for v in eqn.outvars):
+                    self._place(self._element_root(eqn))
+            elif isinstance(eqn.primitive.lowering, Reduce):
+                self._place(self._reduction_root(eqn))
+            else:
+                self._single(eqn)
+        return self._ordered()
+
+    # -- roots ---------------------------------------------------------------------------------
+
+    def _element_root(self, eqn: JaxprEqn) -> Root:
+        root = Root(eqn, tuple(eqn.outvars[0].aval.shape), None)
+        self._trace(root, list(eqn.outvars), skip=set(eqn.outvars))
+        return root
+
+    def _reduction_root(self, eqn: JaxprEqn) -> Root:
+        axes = tuple(sorted(eqn.params["axes"]))
+        root = Root(eqn, tuple(eqn.invars[0].aval.shape), axes)
+        operands = [x for x in eqn.invars if len(x.aval.shape) == len(root.domain)]
+        self._trace(root, operands, skip=set())
+        return root
+
+    def _trace(self, root: Root, atoms: Sequence[Any], skip: set[Var]) -> None:
+        """Record what a root reads, with indices over its own loop variables."""
+        root.dims = tuple(LoopVar(f"i{k}", n) for k, n in enumerate(root.domain))
+        recorder = _Recorder(self.inline, self.roots - skip, root.dims)
+        for atom in atoms:
+            if not isinstance(atom, Literal):
+                recorder.value(atom, tuple(map(Index.of, root.dims)))
+        root.reads = list(dict.fromkeys(recorder.reads))
+        root.cost = sum(8.0 if op.name in EXPENSIVE else 1.0 for op in recorder.k._block.ops)
+
+    # -- placing ---------------------------------------------------------------------------------
+
+    def _inputs(self, root: Root) -> set[int]:
+        return {self.step_of[v] for v, _ in root.reads if v in self.step_of}
+
+    def _place(self, root: Root) -> None:
+        inputs = self._inputs(root)
+        for number in self._candidates(root, inputs):
+            region = self.steps[number]
+            assert isinstance(region, Region)
+            if self._joins(root, region, inputs):
+                self._add(root, region, inputs)
+                return
+        region = Region(root.domain, root.axes, [], len(self.steps))
+        self.steps.append(region)
+        self.depends.append(set())
+        self._add(root, region, inputs)
+
+    def _candidates(self, root: Root, inputs: set[int]) -> list[int]:
+        """Regions worth joining, newest first: those it reads, then those that read the same."""
+        read = {v for v, _ in root.reads if _size(v.aval.shape) > 64}
+        found = []
+        for number in range(len(self.steps) - 1, max(-1, len(self.steps) - 64), -1):
+            region = self.steps[number]
+            if not isinstance(region, Region):
+                continue
+            shares = any(v in read for r in region.roots for v, _ in r.reads)
+            if number in inputs or shares:
+                found.append(number)
+        return sorted(found, key=lambda n: n not in inputs)
+
+    def _joins(self, root: Root, region: Region, inputs: set[int]) -> bool:
+        if len(region.roots) >= REGION_ROOTS or root.cost + sum(r.cost for r in region.roots) > REGION_COST:
+            return False
+        if any(region.number in self.depends[i] for i in inputs if i != region.number):
+            return False  # it also reads something that waits for the region
+        row = self._shape_fits(root, region)
+        return row is not None and self._reads_fit(root, region, row)
+
+    def _shape_fits(self, root: Root, region: Region) -> bool | None:
+        """Whether the root is computed per row; None if it does not belong."""
+        if root.is_reduction:
+            if root.domain == region.domain and region.axes in (None, root.axes) and root.domain:
+                return False
+            return None
+        if root.domain == region.domain:
+            return False
+        if region.axes is not None and root.domain == region.row_shape:
+            return True
+        return None
+
+    def _canonical(self, root: Root, other: Root, region: Region, row: bool) -> tuple[Index, ...]:
+        """The index at which `root` must read `other` for both to run in one loop nest."""
+        axes = region.axes if region.axes is not None else root.axes
+        kept = [i for i in range(len(region.domain)) if i not in (axes or ())]
+        dims = dict(zip(kept, root.dims, strict=True)) if row else dict(enumerate(root.dims))
+        per_row = other.row or other.is_reduction
+        wanted = kept if per_row else range(len(region.domain))
+        return tuple(Index.of(dims[i]) if i in dims else Index(-1) for i in wanted)
+
+    def _reads_fit(self, root: Root, region: Region, row: bool) -> bool:
+        level, waits = 0, False
+        for v, index in root.reads:
+            if self.step_of.get(v) != region.number:
+                continue
+            other = self.root_of[v]
+            if row and not (other.row or other.is_reduction):
+                return False
+            if index != self._canonical(root, other, region, row):
+                return False
+            waits = waits or other.is_reduction or other.row or other.level > 0
+            per_row = other.row or other.is_reduction
+            level = max(level, other.level + (1 if per_row and not row else 0))
+        if row and not waits:
+            return False  # a small value of its own; let it run apart
+        if waits and not row and not self._rows_suffice(region):
+            return False
+        root.level, root.row = level, row
+        return True
+
+    @staticmethod
+    def _rows_suffice(region: Region) -> bool:
+        """Whether one thread may walk a whole row several times."""
+        total = _size(region.domain)
+        if total < LARGE:
+            return True
+        rows = _size(region.row_shape)
+        if region.row_axes and region.row_axes[-1] == len(region.domain) - 1:
+            rows = rows // 64  # columns run side by side in vector lanes
+        return rows >= FEW_ROWS
+
+    def _add(self, root: Root, region: Region, inputs: set[int]) -> None:
+        region.roots.append(root)
+        if root.is_reduction:
+            region.axes = root.axes
+        for v in root.vars:
+            self.step_of[v] = region.number
+            self.root_of[v] = root
+        self._depend(region.number, inputs)
+
+    def _depend(self, number: int, inputs: set[int]) -> None:
+        new = (inputs | {d for i in inputs for d in self.depends[i]}) - {number}
+        if new <= self.depends[number]:
+            return
+        self.depends[number] |= new
+        for other in self.depends:  # whoever waits for this step now waits for these too
+            if number in other:
+                other |= new
+
+    def _single(self, eqn: JaxprEqn) -> None:
+        number = len(self.steps)
+        self.steps.append(Single(eqn, number))
+        self.depends.append(set())
+        inputs = {self.step_of[v] for v in eqn.invars if not isinstance(v, Literal) and v in self.step_of}
+        if eqn.effects:  # effects keep their order
+            inputs |= {s.number for s in self.steps[:-1] if isinstance(s, Single) and s.eqn.effects}
+        for v in eqn.outvars:
+            self.step_of[v] = number
+        self._depend(number, inputs)
+
+    def _ordered(self) -> list[Region | Single]:
+        """Steps in an order in which each finds its inputs ready; the original one where free."""
+        done: set[int] = set()
+        out: list[Region | Single] = []
+
+        def visit(n: int) -> None:
+            if n in done:
+                return
+            done.add(n)
+            for d in sorted(self.depends[n]):
+                visit(d)
+            out.append(self.steps[n])
+
+        for n in range(len(self.steps)):
+            visit(n)
+        return out
+
+
+def _stored(jaxpr: Jaxpr, steps: list[Region | Single]) -> set[Var]:
+    """Values that must be in memory: results, and what another step reads."""
+    home: dict[Var, int] = {}
+    for i, step in enumerate(steps):
+        for v in step.eqn.outvars if isinstance(step, Single) else [v for r in step.roots for v in r.vars]:
+            home[v] = i
+    stored = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
+    for i, step in enumerate(steps):
+        if isinstance(step, Single):
+            stored.update(v for v in step.eqn.invars if not isinstance(v, Literal))
+            stored.update(step.eqn.outvars)
+        else:
+            stored.update(v for r in step.roots for v, _ in r.reads if home.get(v) != i)
+    return stored
+
+
+def describe(fusion: Fusion) -> str:
+    """The kernels of a program as text, one a line, with what each computes."""
+    from amdjax.core.pprint import VarNames  # type: ignore[attr-defined]
+
+    names = VarNames()
+    lines = []
+    for step in fusion.steps:
+        if isinstance(step, Single):
+            inner = step.eqn.primitive.name
+            reads, writes = step.eqn.invars, step.eqn.outvars
+        else:
+            inner = " ".join(r.eqn.primitive.name for r in step.roots)
+            domain = "×".join(map(str, step.domain)) or "scalar"
+            if step.axes is not None:
+                inner += f" over axes {step.axes} of {domain}"
+            else:
+                inner += f" over {domain}"
+            reads = [v for r in step.roots for v, _ in r.reads if v not in {w for q in step.roots for w in q.vars}]
+            writes = [v for r in step.roots for v in r.vars if v in fusion.stored]
+        text = ", ".join(dict.fromkeys(names(v) for v in reads))
+        lines.append(f"{', '.join(names(v) for v in writes)} = {inner} ({text})")
+    return "\n".join(lines)

@@ -1,0 +1,22 @@
+"""The CPU as the scheduler sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    """What a schedule depends on.
+
+    Args:
+      vector_bits: width of a vector register.
+      threads: threads that run a kernel.
+      l1_bytes: data cache of one core.
+      l2_bytes: second-level cache of one core.
+    """
+
+    vector_bits: int = 256
+    threads: int = 1
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
