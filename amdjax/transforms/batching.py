@@ -1,0 +1,334 @@
+"""Batching: each operation is applied to a whole batch, its values carrying a mapped axis."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from amdjax.core.array import ConcreteArray
+from amdjax.core.aval import ShapedArray, get_aval, register_aval
+from amdjax.core.context import context
+from amdjax.core.effects import NamedAxisEffect
+from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr, subjaxprs_of_value
+from amdjax.core.primitive import Primitive
+from amdjax.core.trace import FlatFun, Trace, Tracer, set_trace, trace_to_jaxpr
+from amdjax.transforms import ops
+from amdjax.transforms.forward import known_value
+from amdjax.transforms.zero import Zero
+
+not_mapped = None
+
+
+class AxisData(NamedTuple):
+    """The axis being mapped: its name for collectives, None if it has none, and its size."""
+
+    name: Hashable
+    size: int
+
+
+class BatchTracer(Tracer):
+    """A value for each element of the batch, stacked along axis `dim` of `value`."""
+
+    __slots__ = ("_aval", "dim", "value")
+
+    def __init__(self, trace: BatchTrace, value: Any, dim: int | None):
+        self._trace = trace
+        self.value = value
+        self.dim = dim
+        self._aval: Any = None
+
+    @property
+    def aval(self) -> Any:  # type: ignore[override]
+        aval = self._aval
+        if aval is None:
+            aval = self._aval = unbatched_aval(get_aval(self.value), self.dim)
+        return aval
+
+    def concrete_value(self) -> ConcreteArray | None:
+        return known_value(self.value) if self.dim is not_mapped else None
+
+    def _origin_msg(self) -> str:
+        size = get_aval(self.value).shape[self.dim] if self.dim is not None else 1  # type: ignore[attr-defined]
+        inner = self.value._origin_msg() if isinstance(self.value, Tracer) else ""
+        return f"It differs between the {size} elements that vmap maps over.\n{inner}"
+
+
+register_aval(BatchTracer, lambda x: x.aval)
+
+
+def unbatched_aval(aval: Any, dim: int | None) -> Any:
+    """The type of one element of a batch."""
+    if dim is None:
+        return aval
+    shape = aval.shape
+    return ShapedArray(shape[:dim] + shape[dim + 1 :], aval.dtype, aval.weak_type)
+
+
+def batched_aval(axis: AxisData, aval: Any, dim: int | None = 0) -> Any:
+    """The type of a batch of values of type `aval`."""
+    if dim is None:
+        return aval
+    shape = aval.shape
+    return ShapedArray((*shape[:dim], axis.size, *shape[dim:]), aval.dtype, aval.weak_type)
+
+
+def move_axis(x: Any, dim: int, to: int) -> Any:
+    """`x` with the mapped axis moved."""
+    return ops.moveaxis(x, dim, to)
+
+
+def batch_at(axis: AxisData, x: Any, dim: int | None, to: int | None) -> Any:
+    """`x` with its mapped axis at `to`, repeated if it has none.
+
+    Args:
+      axis: the mapped axis.
+      x: a value.
+      dim: where its mapped axis is, None if it has none.
+      to: where it shall be; None only if it has none.
+    """
+    if dim is None:
+        return x if to is None else ops.broadcast(x, axis.size, to)
+    if to is None:
+        raise ValueError("a batched value cannot be made unbatched")
+    return ops.moveaxis(x, dim, to)
+
+
+class BatchTrace(Trace):
+    """Applies batching rules in its parent.
+
+    Args:
+      parent: the trace that processes operations on batches.
+      tag: identifies the mapping, as in `JVPTrace`.
+      axis: the mapped axis.
+    """
+
+    __slots__ = ("axis", "tag")
+
+    def __init__(self, parent: Trace, tag: object, axis: AxisData):
+        super().__init__(parent)
+        self.tag = tag
+        self.axis = axis
+
+    def split(self, x: Any) -> tuple[Any, int | None]:
+        """A value's batch and where its mapped axis is."""
+        if type(x) is BatchTracer and x._trace.tag is self.tag:  # type: ignore[attr-defined]
+            return x.value, x.dim
+        return x, not_mapped
+
+    def split_all(self, args: Any) -> tuple[list[Any], list[Any]]:
+        pairs = [self.split(x) for x in args]
+        return [v for v, _ in pairs], [d for _, d in pairs]
+
+    def pair(self, value: Any, dim: int | None) -> Any:
+        return value if dim is not_mapped else BatchTracer(self, value, dim)
+
+    def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        values, dims = self.split_all(args)
+        with set_trace(self.parent):
+            if all(d is None for d in dims) and not self.speaks_of_axis(primitive, params):
+                return self.parent.process_primitive(primitive, values, params)
+            if primitive.batch is None:
+                raise NotImplementedError(f"Batching rule for '{primitive.name}' not implemented")
+            out, out_dim = primitive.batch(self.axis, values, dims, **params)
+        if primitive.multiple_results:
+            if out_dim is None or isinstance(out_dim, int):
+                out_dim = [out_dim] * len(out)
+            return [self.pair(v, d) for v, d in zip(out, out_dim)]
+        return self.pair(out, out_dim)
+
+    def speaks_of_axis(self, primitive: Primitive, params: dict[str, Any]) -> bool:
+        """Whether an operation is, or has inside, a collective over the mapped axis."""
+        if self.axis.name is None:
+            return False
+        if isinstance(primitive, CollectivePrimitive):
+            return self.axis.name in primitive.axis_names(params)
+        effect = NamedAxisEffect(self.axis.name)
+        subs = (j for v in params.values() for j in subjaxprs_of_value(v))
+        return any(effect in j.effects for j in subs)
+
+    def process_custom_jvp_call(
+        self, primitive: Any, fun: FlatFun, jvp: FlatFun, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        values, dims = self.split_all(args)
+        fun = self.batched(fun, dims)
+        jvp = self.batched(jvp, [*dims, *dims])
+        with set_trace(self.parent):
+            outs = primitive.bind_functions(fun, jvp, values, params)
+        return [self.pair(x, 0) for x in outs]
+
+    def process_custom_vjp_call(
+        self, primitive: Any, fun: FlatFun, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        values, dims = self.split_all(args)
+        fun = self.batched(fun, dims)
+        fwd, bwd = self.batched_rule(fwd, bwd, dims)
+        with set_trace(self.parent):
+            outs = primitive.bind_functions(fun, fwd, bwd, values, params)
+        return [self.pair(x, 0) for x in outs]
+
+    def batched(self, fun: FlatFun, dims: Sequence[Any]) -> FlatFun:
+        """`fun` on batches, whenever it is called; every result has its mapped axis first."""
+        axis, tag = self.axis, self.tag
+
+        def batched(*args: Any) -> list[Any]:
+            outs, out_dims = batch_flat(fun, axis, args, dims, tag)
+            return [_batch_first(axis, x, d) for x, d in zip(outs, out_dims)]
+
+        return batched
+
+    def batched_rule(self, fwd: Any, bwd: Any, dims: Sequence[Any]) -> tuple[Any, Any]:
+        """A custom reverse rule on batches; cotangents of shared arguments are summed."""
+        axis, tag = self.axis, self.tag
+        residual_dims: list[Any] = []
+
+        def batched_fwd(nonzeros: Any, *args: Any) -> tuple[list[Any], list[Any]]:
+            count = 0
+
+            def flat(*args: Any) -> list[Any]:
+                nonlocal count
+                residuals, outs = fwd(nonzeros, *args)
+                count = len(residuals)
+                return [*residuals, *outs]
+
+            outs, out_dims = batch_flat(flat, axis, args, dims, tag)
+            residual_dims[:] = out_dims[:count]
+            rest = zip(outs[count:], out_dims[count:])
+            return outs[:count], [batch_at(axis, x, d, 0) for x, d in rest]
+
+        def batched_bwd(residuals: Any, cts: Any) -> list[Any]:
+            in_dims = [*residual_dims, *(None if type(ct) is Zero else 0 for ct in cts)]
+            avals = [unbatched_aval(ct.aval, 0) if type(ct) is Zero else None for ct in cts]
+            count = len(residuals)
+
+            def flat(*args: Any) -> list[Any]:
+                given = [
+                    ct if zero is None else Zero(zero) for ct, zero in zip(args[count:], avals)
+                ]
+                return bwd(args[:count], given)
+
+            outs, out_dims = batch_flat(flat, axis, [*residuals, *cts], in_dims, tag)
+            return [_match_or_sum(axis, *x) for x in zip(outs, out_dims, dims)]
+
+        return batched_fwd, batched_bwd
+
+
+def _batch_first(axis: AxisData, x: Any, dim: int | None) -> Any:
+    if type(x) is Zero:
+        return Zero(batched_aval(axis, x.aval, 0))
+    return batch_at(axis, x, dim, 0)
+
+
+def _match_or_sum(axis: AxisData, ct: Any, dim: int | None, wanted: int | None) -> Any:
+    """The cotangent of an argument that is mapped at `wanted`, or shared."""
+    if ct is None:
+        return None
+    if type(ct) is Zero:
+        return Zero(batched_aval(axis, ct.aval, wanted))
+    if wanted is not None:
+        return batch_at(axis, ct, dim, wanted)
+    return ops.reduce_sum(batch_at(axis, ct, dim, 0), (0,))
+
+
+class CollectivePrimitive(Primitive):
+    """A primitive that speaks of mapped axes by name.
+
+    Its batching rule is called for each axis it names, even if no operand is mapped.
+    """
+
+    __slots__ = ()
+
+    def axis_names(self, params: dict[str, Any]) -> tuple[Hashable, ...]:
+        """The axes an operation speaks of."""
+        names = params.get("axes", params.get("axis_name"))
+        return tuple(names) if isinstance(names, (tuple, list)) else (names,)
+
+
+class axis_env:
+    """Context manager: a named axis exists, so that its size can be asked for."""
+
+    __slots__ = ("axis", "old")
+
+    def __init__(self, axis: AxisData):
+        self.axis = axis
+
+    def __enter__(self) -> None:
+        self.old = context.axis_env
+        if self.axis.name is not None:
+            context.axis_env = {**self.old, self.axis.name: self.axis.size}
+
+    def __exit__(self, *exc: object) -> None:
+        context.axis_env = self.old
+
+
+def batch_flat(
+    fun: FlatFun, axis: AxisData, args: Sequence[Any], dims: Sequence[Any], tag: object = None
+) -> tuple[list[Any], list[Any]]:
+    """Apply a function of flat arguments to batches.
+
+    Args:
+      fun: returns a list.
+      axis: the mapped axis.
+      args: batches and shared values.
+      dims: where the mapped axis of each argument is, None for shared ones.
+      tag: of the mapping this continues, if the function was passed on by a `BatchTrace`.
+
+    Returns:
+      Results and where their mapped axes are; results may contain None and `Zero`.
+    """
+    trace = BatchTrace(context.trace, tag or object(), axis)
+    tracers = [trace.pair(x, d) for x, d in zip(args, dims)]
+    with set_trace(trace), axis_env(axis):
+        outs = fun(*tracers)
+    return trace.split_all(outs)
+
+
+def batch_jaxpr(
+    closed: ClosedJaxpr,
+    axis: AxisData,
+    in_batched: Sequence[bool],
+    instantiate: bool | Sequence[bool] = False,
+) -> tuple[ClosedJaxpr, list[bool]]:
+    """The program on batches, whose mapped axes come first.
+
+    Args:
+      closed: the program.
+      axis: the mapped axis.
+      in_batched: which arguments are batches.
+      instantiate: which results shall be batches though they need not be.
+
+    Returns:
+      The program and which of its results are batches.
+    """
+    dims = [0 if b else None for b in in_batched]
+    if isinstance(instantiate, bool):
+        instantiate = (instantiate,) * len(closed.out_avals)
+    batched, out_dims = _batch_jaxpr(closed, axis, tuple(dims), tuple(map(bool, instantiate)))
+    return batched, [d is not None for d in out_dims]
+
+
+def batch_jaxpr_axes(
+    closed: ClosedJaxpr,
+    axis: AxisData,
+    in_dims: Sequence[int | None],
+    instantiate: bool | Sequence[bool] = False,
+) -> tuple[ClosedJaxpr, list[int | None]]:
+    """As `batch_jaxpr`, with mapped axes of arguments anywhere; those of results come first."""
+    if isinstance(instantiate, bool):
+        instantiate = (instantiate,) * len(closed.out_avals)
+    return _batch_jaxpr(closed, axis, tuple(in_dims), tuple(map(bool, instantiate)))
+
+
+@memoize_on_jaxpr
+def _batch_jaxpr(
+    closed: ClosedJaxpr, axis: AxisData, in_dims: tuple[Any, ...], instantiate: tuple[bool, ...]
+) -> tuple[ClosedJaxpr, list[Any]]:
+    out_dims: list[Any] = []
+
+    def fun(*args: Any) -> list[Any]:
+        outs, dims = batch_flat(jaxpr_as_fun(closed), axis, args, in_dims)
+        wanted = [0 if d is not None or inst else None for d, inst in zip(dims, instantiate)]
+        out_dims.extend(wanted)
+        return [batch_at(axis, x, d, w) for x, d, w in zip(outs, dims, wanted)]
+
+    avals = [batched_aval(axis, a, d) for a, d in zip(closed.in_avals, in_dims)]
+    return trace_to_jaxpr(fun, avals), out_dims

@@ -1,0 +1,544 @@
+"""Functions with derivatives of their own: `custom_jvp`, `custom_vjp`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.context import context
+from amdjax.core.dtypes import float0
+from amdjax.core.errors import UnexpectedTracerError
+from amdjax.core.jaxpr import jaxpr_as_fun
+from amdjax.core.lowering import Control, Decompose
+from amdjax.core.primitive import Primitive
+from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
+from amdjax.core.trace import FlatFun, JaxprTrace, Tracer, hoist_tracers, trace_to_jaxpr
+from amdjax.transforms.flat import (
+    argnums_of_names,
+    flatten_result,
+    fun_name,
+    join_args,
+    resolve_kwargs,
+    split_args,
+)
+from amdjax.transforms.zero import SymbolicZero, Zero, instantiate_zeros, zeros_like_aval
+
+
+class CustomJVPException(Exception):
+    """A function with a custom forward rule was differentiated by a value it closes over."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Detected differentiation of a custom_jvp function with respect to a closed-over "
+            "value. The custom rule only covers explicit arguments: pass the value as one."
+        )
+
+
+class CustomVJPException(Exception):
+    """A function with a custom reverse rule was differentiated by a value it closes over."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Detected differentiation of a custom_vjp function with respect to a closed-over "
+            "value. The custom rule only covers explicit arguments: pass the value as one, or "
+            "use closure_convert."
+        )
+
+
+class _CustomCall(Primitive):
+    """Shared by both primitives: they carry a program, and functions for its derivative."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str):
+        super().__init__(name, multiple_results=True)
+        self.lowering = Control("call", jaxpr_param="call_jaxpr")
+        self.abstract_eval = lambda *avals, call_jaxpr, **_: call_jaxpr.out_avals
+        self.effects = lambda *avals, call_jaxpr, **_: call_jaxpr.effects
+
+    def _record(
+        self, trace: JaxprTrace, fun: FlatFun, args: Any, params: dict[str, Any], rules: Any
+    ) -> list[Any]:
+        """Record a call; tracers that `fun` closes over become leading operands."""
+        closed, consts = hoist_tracers(trace_to_jaxpr(fun, [get_aval(x) for x in args]))
+        count = len(consts)
+        functions = {name: _ignore_consts(name, f, count) for name, f in rules.items()}
+        params = {**params, **functions, "call_jaxpr": closed}
+        params["num_consts"] = params.get("num_consts", 0) + count
+        return trace.process_primitive(self, [*consts, *args], params)
+
+
+def _ignore_consts(rule: str, fun: Any, count: int) -> Any:
+    """A derivative function for a call that has `count` further leading operands."""
+    if count == 0:
+        return fun
+    if rule == "bwd":
+        return lambda residuals, cts: [None] * count + fun(residuals, cts)
+    if rule == "fwd_jaxpr_thunk":
+        return lambda nonzeros, *args: fun(nonzeros[count:], *args[count:])
+
+    def jvp(*args: Any) -> list[Any]:
+        half = len(args) // 2
+        return fun(*args[count:half], *args[half + count :])
+
+    return jvp
+
+
+class CustomJVPCall(_CustomCall):
+    """Parameters: `call_jaxpr`, `jvp_jaxpr_fun(*primals, *tangents)`, `num_consts`, `name`,
+    `symbolic_zeros`.
+    """
+
+    __slots__ = ()
+
+    def bind_functions(
+        self, fun: FlatFun, jvp: FlatFun, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        """Call `fun` under the current trace; see `Trace.process_custom_jvp_call`."""
+        return context.trace.process_custom_jvp_call(self, fun, jvp, args, params)
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        trace = context.trace
+        if type(trace) is JaxprTrace:
+            return trace.process_primitive(self, args, params)
+        rest = {k: params[k] for k in ("name", "num_consts", "symbolic_zeros")}
+        fun = jaxpr_as_fun(params["call_jaxpr"])
+        return self.bind_functions(fun, params["jvp_jaxpr_fun"], list(args), rest)
+
+    def record(
+        self, trace: JaxprTrace, fun: FlatFun, jvp: FlatFun, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        return self._record(trace, fun, args, params, {"jvp_jaxpr_fun": jvp})
+
+
+class CustomVJPCall(_CustomCall):
+    """Parameters: `call_jaxpr`, `fwd_jaxpr_thunk(nonzeros, *args)`, `bwd(residuals, cts)`,
+    `num_consts`, `name`, `symbolic_zeros`.
+    """
+
+    __slots__ = ()
+
+    def bind_functions(
+        self, fun: FlatFun, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        """Call `fun` under the current trace; see `Trace.process_custom_vjp_call`."""
+        return context.trace.process_custom_vjp_call(self, fun, fwd, bwd, args, params)
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        trace = context.trace
+        if type(trace) is JaxprTrace:
+            return trace.process_primitive(self, args, params)
+        rest = {k: params[k] for k in ("name", "num_consts", "symbolic_zeros")}
+        fun = jaxpr_as_fun(params["call_jaxpr"])
+        fwd, bwd = params["fwd_jaxpr_thunk"], params["bwd"]
+        return self.bind_functions(fun, fwd, bwd, list(args), rest)
+
+    def record(
+        self, trace: JaxprTrace, fun: FlatFun, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        return self._record(trace, fun, args, params, {"fwd_jaxpr_thunk": fwd, "bwd": bwd})
+
+
+custom_jvp_call_p = CustomJVPCall("custom_jvp_call")
+custom_vjp_call_p = CustomVJPCall("custom_vjp_call")
+
+
+# The linear map of a custom reverse rule: known only through its transpose.
+
+custom_lin_p = Primitive("custom_lin", multiple_results=True)
+
+
+@custom_lin_p.def_abstract_eval
+def _custom_lin_abstract(*avals: Any, out_avals: Any, **_: Any) -> list[Any]:
+    return list(out_avals)
+
+
+def _cannot_run_forward(*args: Any, **_: Any) -> Any:
+    raise TypeError(
+        "can't apply forward-mode differentiation (jvp) to a custom_vjp function: "
+        "its rule only defines reverse mode. Use custom_jvp for functions that need both."
+    )
+
+
+custom_lin_p.lowering = Decompose(_cannot_run_forward)
+custom_lin_p.def_jvp(lambda primals, tangents, **params: _cannot_run_forward())
+
+
+@custom_lin_p.def_transpose
+def _custom_lin_transpose(
+    cts: Any, *args: Any, num_res: int, bwd: Any, nonzeros: Any, symbolic_zeros: bool, **_: Any
+) -> list[Any]:
+    if not symbolic_zeros:
+        cts = [instantiate_zeros(ct) for ct in cts]
+    found = bwd(list(args[:num_res]), cts)
+    return [None] * num_res + [ct for ct, nz in zip(found, nonzeros) if nz]
+
+
+def custom_lin(
+    residuals: Any, tangents: Any, outs: Any, bwd: Any, params: dict[str, Any]
+) -> list[Any]:
+    """Tangents of the results of a function with a custom reverse rule."""
+    nonzeros = tuple(type(t) is not Zero for t in tangents)
+    if any(nonzeros[: params.get("num_consts", 0)]):
+        raise CustomVJPException
+    out_avals = tuple(get_aval(x).to_tangent() for x in outs)
+    found = custom_lin_p.bind(
+        *residuals,
+        *(t for t in tangents if type(t) is not Zero),
+        num_res=len(residuals),
+        bwd=bwd,
+        nonzeros=nonzeros,
+        out_avals=out_avals,
+        symbolic_zeros=params["symbolic_zeros"],
+    )
+    return [Zero(a) if a.dtype == float0 else t for t, a in zip(found, out_avals)]  # type: ignore[attr-defined]
+
+
+def _nondiff_positions(fun: Any, argnums: Any, argnames: Any) -> tuple[int, ...]:
+    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    return tuple(sorted({*positions, *argnums_of_names(fun, argnames)}))
+
+
+class _CustomFunction:
+    """What `custom_jvp` and `custom_vjp` share: the function and its static arguments."""
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Any, nondiff_argnames: Any):
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.nondiff_argnums = _nondiff_positions(fun, nondiff_argnums, nondiff_argnames)
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        return self if obj is None else functools.partial(self, obj)
+
+    def _split(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+        args = resolve_kwargs(self.fun, args, kwargs)
+        count = len(args)
+        positions = [i % count for i in self.nondiff_argnums if -count <= i < count]
+        return split_args(args, positions)
+
+    def _join(self, static: list[Any], others: list[Any]) -> list[Any]:
+        count = len(static) + len(others)
+        positions = [i % count for i in self.nondiff_argnums if -count <= i < count]
+        return join_args(positions, static, others)
+
+
+class _Call:
+    """One call of a custom function: what its flat functions share."""
+
+    def __init__(self, custom: Any, static: list[Any], args: list[Any]):
+        self.custom = custom
+        self.static = static
+        self.leaves, self.in_tree = tree_flatten(tuple(args))
+        self.leaves = [x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in self.leaves]
+        self.out_tree: Any = None
+        self.name = fun_name(custom.fun)
+
+    def fun(self, *leaves: Any) -> list[Any]:
+        args = tree_unflatten(self.in_tree, leaves)
+        return self.result(self.custom.fun(*self.custom._join(self.static, list(args))))
+
+    def result(self, out: Any) -> list[Any]:
+        leaves, tree = flatten_result(out, self.name)
+        if self.out_tree is not None and self.out_tree != tree:
+            raise TypeError(
+                f"The rule of {self.name} returns a value of another structure than "
+                f"{self.name} itself: {tree} and {self.out_tree}."
+            )
+        self.out_tree = tree
+        return leaves
+
+
+class custom_jvp(_CustomFunction):  # noqa: N801
+    """A function whose forward derivative is given by a rule.
+
+    The rule serves reverse mode too, by linearisation and transposition.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      nondiff_argnums: positions of arguments the rule takes as they are, first; they are not
+        differentiated and need not be arrays.
+      nondiff_argnames: the same, by name.
+
+    Example:
+      >>> import amdjax
+      >>> @amdjax.custom_jvp
+      ... def f(x, y):
+      ...     return x * y
+      >>> @f.defjvp
+      ... def f_jvp(primals, tangents):
+      ...     (x, y), (dx, dy) = primals, tangents
+      ...     return f(x, y), y * dx + x * dy
+      >>> print(amdjax.grad(f)(2.0, 3.0))
+      3.0
+    """
+
+    def __init__(
+        self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Any = ()
+    ):
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
+        self.jvp: Callable[..., Any] | None = None
+        self.symbolic_zeros = False
+
+    def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
+        """Set the rule.
+
+        Args:
+          jvp: `jvp(*nondiff_args, primals, tangents) -> (result, tangent of result)`.
+          symbolic_zeros: whether tangents known to be zero reach the rule as `SymbolicZero`.
+
+        Returns:
+          `jvp`, so that this can be used as a decorator.
+        """
+        self.jvp = jvp
+        self.symbolic_zeros = symbolic_zeros
+        return jvp
+
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+        """Set the rule by one function for each argument.
+
+        Args:
+          *jvps: `jvp(tangent, result, *args) -> tangent of the result`; None for zero.
+        """
+        if self.nondiff_argnums:
+            raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``.")
+
+        def jvp(primals: Any, tangents: Any) -> Any:
+            out = self(*primals)
+            found = [f(t, out, *primals) for f, t in zip(jvps, tangents) if f is not None]
+            if not found:
+                return out, tree_map(lambda x: zeros_like_aval(get_aval(x).to_tangent()), out)
+            total = found[0]
+            for more in found[1:]:
+                total = tree_map(lambda a, b: a + b, total, more)
+            return out, total
+
+        self.defjvp(jvp)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.jvp is None:
+            raise AttributeError(
+                f"No JVP defined for custom_jvp function {fun_name(self.fun)} using defjvp."
+            )
+        call = _JVPCall(self, *self._split(args, kwargs))
+        params = {"name": call.name, "symbolic_zeros": self.symbolic_zeros}
+        outs = custom_jvp_call_p.bind_functions(call.fun, call.jvp, call.leaves, params)
+        return tree_unflatten(call.out_tree, outs)
+
+
+class _JVPCall(_Call):
+    def jvp(self, *leaves: Any) -> list[Any]:
+        half = len(leaves) // 2
+        tangents = leaves[half:]
+        if self.custom.symbolic_zeros:
+            tangents = tuple(SymbolicZero(t.aval) if type(t) is Zero else t for t in tangents)
+        primals = tree_unflatten(self.in_tree, leaves[:half])
+        pair = self.custom.jvp(*self.static, primals, tree_unflatten(self.in_tree, tangents))
+        rule = fun_name(self.custom.jvp)
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(
+                f"Custom JVP rule {rule} for function {self.name} must produce a pair "
+                f"(list or tuple of length two) representing primal and tangent outputs, "
+                f"but got {pair}."
+            )
+        outs = self.result(pair[0])
+        out_tangents, tree = tree_flatten(pair[1])
+        if tree != self.out_tree:
+            raise TypeError(
+                f"Custom JVP rule {rule} for function {self.name} must produce primal and "
+                f"tangent outputs with equal container (pytree) structures, but got "
+                f"{self.out_tree} and {tree} respectively."
+            )
+        return [*outs, *map(functools.partial(self.tangent, rule), outs, out_tangents)]
+
+    def tangent(self, rule: str, out: Any, tangent: Any) -> Any:
+        """A tangent the rule returned, checked against its primal."""
+        wanted = get_aval(out).to_tangent()
+        if type(tangent) is SymbolicZero:
+            return Zero(wanted)
+        if type(tangent) is Zero:
+            return tangent
+        aval: Any = get_aval(tangent)
+        if wanted.dtype == float0:  # type: ignore[attr-defined]
+            return Zero(wanted)
+        if (aval.shape, aval.dtype) != (wanted.shape, wanted.dtype):  # type: ignore[attr-defined]
+            raise TypeError(
+                f"Custom JVP rule {rule} for function {self.name} must produce primal and tangent "
+                f"outputs with corresponding shapes and dtypes. Expected {wanted.str_short()} "
+                f"(tangent type of {get_aval(out).str_short()}) but got {aval.str_short()}."
+            )
+        return tangent
+
+
+class CustomVJPPrimal:
+    """What `fwd` of a rule with `symbolic_zeros=True` receives for each argument.
+
+    Attributes:
+      value: the argument.
+      perturbed: whether it is being differentiated.
+    """
+
+    __slots__ = ("perturbed", "value")
+
+    def __init__(self, value: Any, perturbed: bool):
+        self.value = value
+        self.perturbed = perturbed
+
+
+class custom_vjp(_CustomFunction):  # noqa: N801
+    """A function whose reverse derivative is given by a pair of rules.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      nondiff_argnums: positions of arguments that are not differentiated and need not be arrays;
+        `fwd` takes them in place, `bwd` takes them first.
+      nondiff_argnames: the same, by name.
+
+    Example:
+      >>> import amdjax
+      >>> @amdjax.custom_vjp
+      ... def clip_gradient(x):
+      ...     return x
+      >>> clip_gradient.defvjp(lambda x: (x, None), lambda _, g: (g * 0.5,))
+      >>> print(amdjax.grad(clip_gradient)(2.0))
+      0.5
+    """
+
+    def __init__(
+        self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Any = ()
+    ):
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
+        self.fwd: Callable[..., Any] | None = None
+        self.bwd: Callable[..., Any] | None = None
+        self.symbolic_zeros = False
+        self.optimize_remat = False
+
+    def defvjp(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """Set the rules.
+
+        Args:
+          fwd: takes the arguments, returns the result and residuals.
+          bwd: `bwd(*nondiff_args, residuals, cotangent)` returns a tuple with a cotangent for
+            each differentiated argument; None stands for zero.
+          symbolic_zeros: whether `fwd` receives `CustomVJPPrimal`s, and `bwd` a `SymbolicZero`
+            for each cotangent known to be zero.
+          optimize_remat: accepted; dead residuals are always removed.
+        """
+        self.fwd, self.bwd = fwd, bwd
+        self.symbolic_zeros = symbolic_zeros
+        self.optimize_remat = optimize_remat
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.fwd is None or self.bwd is None:
+            raise AttributeError(
+                f"No VJP defined for custom_vjp function {fun_name(self.fun)} using defvjp."
+            )
+        static, others = self._split(args, kwargs)
+        for leaf in tree_flatten(static)[0]:
+            if isinstance(leaf, Tracer):
+                raise UnexpectedTracerError(
+                    f"The custom_vjp function {fun_name(self.fun)} got a traced array in a "
+                    "position listed in nondiff_argnums. Arrays must be ordinary arguments, for "
+                    "which the backward rule may return None."
+                )
+        call = _VJPCall(self, static, others)
+        params = {"name": call.name, "symbolic_zeros": self.symbolic_zeros}
+        outs = custom_vjp_call_p.bind_functions(call.fun, call.fwd, call.bwd, call.leaves, params)
+        return tree_unflatten(call.out_tree, outs)
+
+
+class _VJPCall(_Call):
+    def fwd(self, nonzeros: Sequence[bool], *leaves: Any) -> tuple[list[Any], list[Any]]:
+        given: Any = leaves
+        if self.custom.symbolic_zeros:
+            given = [CustomVJPPrimal(x, nz) for x, nz in zip(leaves, nonzeros)]
+        args = list(tree_unflatten(self.in_tree, given))
+        pair = self.custom.fwd(*self.custom._join(self.static, args))
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(
+                f"Custom VJP fwd rule {fun_name(self.custom.fwd)} for function {self.name} must "
+                f"produce a pair (list or tuple of length two) where the first element represents "
+                f"the primal output and the second element represents residuals, but got {pair}."
+            )
+        self.in_avals = [get_aval(x) for x in leaves]
+        residuals, self.residual_tree = tree_flatten(pair[1])
+        # Python values stay as they are, so that `bwd` may use them as shapes or flags.
+        self.static_residuals = [
+            None if hasattr(r, "aval") or hasattr(r, "dtype") else (r,) for r in residuals
+        ]
+        outs = self.result(pair[0])
+        return [r for r, s in zip(residuals, self.static_residuals) if s is None], outs
+
+    def bwd(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        rest = iter(residuals)
+        everything = [next(rest) if s is None else s[0] for s in self.static_residuals]
+        if self.custom.symbolic_zeros:
+            cts = [SymbolicZero(ct.aval) if type(ct) is Zero else ct for ct in cts]
+        else:
+            cts = [instantiate_zeros(ct) for ct in cts]
+        found = self.custom.bwd(
+            *self.static,
+            tree_unflatten(self.residual_tree, everything),
+            tree_unflatten(self.out_tree, cts),
+        )
+        return self.cotangents(found)
+
+    def cotangents(self, found: Any) -> list[Any]:
+        """A cotangent for each leaf of the arguments, from what the rule returned."""
+        rule = fun_name(self.custom.bwd)
+        if isinstance(found, list):
+            found = tuple(found)
+        dummy = tree_unflatten(self.in_tree, range(len(self.in_avals)))
+        if not isinstance(found, tuple) or len(found) != len(dummy):
+            got = f"a tuple of length {len(found)}" if isinstance(found, tuple) else f"{found!r}"
+            raise TypeError(
+                f"Custom VJP bwd rule {rule} must produce a tuple of length equal to the number of "
+                f"differentiated arguments of {self.name}, {len(dummy)}, but got {got}."
+            )
+        cts: list[Any] = [None] * len(self.in_avals)
+        self.fill(cts, dummy, found, rule)
+        return [self.cotangent(ct, a, rule) for ct, a in zip(cts, self.in_avals)]
+
+    def fill(self, cts: list[Any], where: Any, found: Any, rule: str) -> None:
+        """Put cotangents where their arguments are; None stands for a whole subtree of zeros."""
+        leaves, tree = tree_flatten(where, is_leaf=lambda x: x is not where)
+        if found is None:
+            return
+        if len(leaves) == 1 and leaves[0] is where:
+            cts[where] = found
+            return
+        others, other_tree = tree_flatten(found, is_leaf=lambda x: x is not found)
+        if tree != other_tree:
+            raise TypeError(
+                f"Custom VJP bwd rule {rule} must return a tuple whose structure matches the "
+                f"arguments of {self.name}: expected {tree}, got {other_tree}."
+            )
+        for w, f in zip(leaves, others):
+            self.fill(cts, w, f, rule)
+
+    def cotangent(self, ct: Any, aval: Any, rule: str) -> Any:
+        wanted = aval.to_tangent()
+        if ct is None or type(ct) in (Zero, SymbolicZero) or wanted.dtype == float0:
+            return Zero(wanted)
+        if not is_valid_value(ct):
+            raise TypeError(
+                f"Custom VJP bwd rule {rule} returned {ct!r}, which is not an array, for an "
+                f"argument of type {aval.str_short()} of {self.name}."
+            )
+        got: Any = get_aval(ct)
+        if got.dtype == float0:
+            return Zero(wanted)
+        if got.shape != wanted.shape or got.dtype != wanted.dtype:
+            raise ValueError(
+                f"Custom VJP bwd rule {rule} must produce cotangents with the shapes and dtypes of "
+                f"the arguments of {self.name}. Expected {wanted.str_short()}, got "
+                f"{got.str_short()}."
+            )
+        return ct

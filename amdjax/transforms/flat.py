@@ -1,0 +1,232 @@
+"""Between functions of pytrees, which users write, and functions of flat lists, which traces see."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.jaxpr import DebugInfo
+from amdjax.core.pytree import (
+    PyTreeDef,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_unflatten,
+)
+
+
+class FlatFunction:
+    """A function of pytrees as a function of leaves that returns a list of leaves.
+
+    Args:
+      fun: the function.
+      in_tree: the structure of `(args, kwargs)`.
+      what: named in errors about results that are not arrays.
+
+    Attributes:
+      out_tree: the structure of the result, once the function has run.
+    """
+
+    __slots__ = ("fun", "has_aux", "in_tree", "aux", "out_tree", "what")
+
+    def __init__(self, fun: Callable[..., Any], in_tree: PyTreeDef, what: str = ""):
+        self.fun = fun
+        self.in_tree = in_tree
+        self.what = what or fun_name(fun)
+        self.out_tree: Any = None
+        self.has_aux = False
+        self.aux: Any = None
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        args, kwargs = tree_unflatten(self.in_tree, leaves)
+        out = self.fun(*args, **kwargs)
+        if self.has_aux:
+            out, self.aux = split_aux(out, self.what)
+        outs, self.out_tree = flatten_result(out, self.what)
+        return outs
+
+    def unflatten(self, outs: Sequence[Any]) -> Any:
+        """The result from its leaves."""
+        return tree_unflatten(self.out_tree, outs)
+
+
+def flatten_fun(
+    fun: Callable[..., Any], args: Any, kwargs: dict[str, Any], *, has_aux: bool = False
+) -> tuple[list[Any], FlatFunction]:
+    """The leaves of a call's arguments, and the function that takes them."""
+    leaves, in_tree = tree_flatten((tuple(args), kwargs))
+    flat = FlatFunction(fun, in_tree)
+    flat.has_aux = has_aux
+    return leaves, flat
+
+
+def flatten_result(out: Any, what: str) -> tuple[list[Any], PyTreeDef]:
+    """The leaves of a result, all of which must be arrays."""
+    leaves, tree = tree_flatten(out)
+    for leaf in leaves:
+        if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
+            _reject_result(out, what)
+    return [x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in leaves], tree
+
+
+def _reject_result(out: Any, what: str) -> None:
+    for path, leaf in tree_flatten_with_path(out)[0]:
+        if not is_valid_value(leaf):
+            where = f" at output component {keystr(path)}" if path else ""
+            raise TypeError(
+                f"function {what} returned a value of type {type(leaf)}{where}, which is not a "
+                "valid JAX type: results are arrays, scalars, or pytrees of them."
+            )
+
+
+def split_aux(out: Any, what: str) -> tuple[Any, Any]:
+    """The pair a function with `has_aux=True` returned."""
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        size = f" of length {len(out)}" if isinstance(out, (tuple, list)) else ""
+        raise TypeError(
+            f"with has_aux=True the function {what} must return a pair (output, aux), "
+            f"got {type(out).__name__}{size}"
+        )
+    return out[0], out[1]
+
+
+def fun_name(fun: Any) -> str:
+    """A short name for a callable."""
+    name = getattr(fun, "__name__", None)
+    if name is not None:
+        return name
+    if isinstance(fun, functools.partial):
+        return fun_name(fun.func)
+    return type(fun).__name__
+
+
+def fun_location(fun: Any) -> str:
+    """`file:line` of a function's definition, as far as known."""
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    fun = inspect.unwrap(fun) if callable(fun) else fun
+    code = getattr(fun, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def debug_info(
+    kind: str, fun: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+) -> DebugInfo:
+    """What error messages shall say about a traced function.
+
+    Args:
+      kind: the transform it is traced for, such as "jit".
+      fun: the function.
+      args: its arguments, for their names.
+      kwargs: its keyword arguments.
+    """
+    return DebugInfo(kind, fun_name(fun), fun_location(fun), argument_names(fun, args, kwargs))
+
+
+def argument_names(fun: Any, args: Any, kwargs: dict[str, Any] | None = None) -> tuple[str, ...]:
+    """A name for each leaf of the arguments, such as `params['w']`."""
+    sig = signature(fun)
+    given: dict[str, Any] = {}
+    try:
+        bound = sig.bind(*args, **(kwargs or {})) if sig is not None else None
+    except TypeError:
+        bound = None
+    if bound is None:
+        given = {**{f"args[{i}]": a for i, a in enumerate(args)}, **(kwargs or {})}
+    else:
+        for name, value in bound.arguments.items():
+            kind = sig.parameters[name].kind  # type: ignore[union-attr]
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                given.update((f"{name}[{i}]", v) for i, v in enumerate(value))
+            elif kind is inspect.Parameter.VAR_KEYWORD:
+                given.update(value)
+            else:
+                given[name] = value
+    # Keyword arguments are flattened as a dict is, by sorted name, after the positional ones.
+    first = [n for n in given if n not in (kwargs or {})]
+    names = [*first, *sorted(n for n in given if n in (kwargs or {}))]
+    return tuple(
+        name + keystr(path) for name in names for path, _ in tree_flatten_with_path(given[name])[0]
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _signature(fun: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(fun)
+    except (TypeError, ValueError):
+        return None
+
+
+def signature(fun: Any) -> inspect.Signature | None:
+    """The signature of a callable, None if it has none."""
+    try:
+        return _signature(fun)
+    except TypeError:  # unhashable callables
+        try:
+            return inspect.signature(fun)
+        except (TypeError, ValueError):
+            return None
+
+
+def resolve_kwargs(fun: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Keyword arguments and defaults put in their positions."""
+    sig = signature(fun)
+    if sig is None:
+        if kwargs:
+            raise TypeError(f"keyword arguments of {fun_name(fun)} cannot be given positions")
+        return tuple(args)
+    bound = sig.bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(
+            f"keyword arguments {sorted(bound.kwargs)} of {fun_name(fun)} have no position; "
+            "functions with custom derivatives take positional arguments only"
+        )
+    return bound.args
+
+
+def argnums_of_names(fun: Callable[..., Any], names: Any) -> tuple[int, ...]:
+    """The positions of parameters given by name."""
+    names = (names,) if isinstance(names, str) else tuple(names)
+    if not names:
+        return ()
+    sig = signature(fun)
+    parameters = list(sig.parameters) if sig is not None else []
+    for name in names:
+        if name not in parameters:
+            raise ValueError(f"{fun_name(fun)} has no parameter named {name!r}")
+    return tuple(parameters.index(n) for n in names)
+
+
+def split_args(args: Sequence[Any], static: Sequence[int]) -> tuple[list[Any], list[Any]]:
+    """Arguments at the positions `static`, and the others."""
+    chosen = [args[i] for i in static]
+    return chosen, [a for i, a in enumerate(args) if i not in static]
+
+
+def join_args(static: Sequence[int], values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Inverse of `split_args`."""
+    at = dict(zip(static, values))
+    rest = iter(others)
+    count = len(values) + len(others)
+    return [at[i] if i in at else next(rest) for i in range(count)]
+
+
+def shaped(x: Any) -> Any:
+    """The type of a value or of something that has a shape and a dtype."""
+    from amdjax.core.aval import ShapedArray
+
+    if isinstance(x, ShapedArray):
+        return x
+    if is_valid_value(x):
+        return get_aval(x)
+    if hasattr(x, "shape") and hasattr(x, "dtype"):
+        from amdjax.core.dtypes import canonicalize_dtype
+
+        dtype = canonicalize_dtype(x.dtype, allow_extended_dtype=True)
+        return ShapedArray(x.shape, dtype, getattr(x, "weak_type", False) or False)
+    return get_aval(x)

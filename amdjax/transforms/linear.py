@@ -1,0 +1,397 @@
+"""Linearisation: primals are computed, what happens to tangents is recorded as a linear program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from amdjax.core.array import ConcreteArray
+from amdjax.core.aval import get_aval, register_aval
+from amdjax.core.context import context
+from amdjax.core.dtypes import float0
+from amdjax.core.jaxpr import (
+    ClosedJaxpr,
+    Jaxpr,
+    Literal,
+    Var,
+    close_consts,
+    dce_jaxpr,
+    jaxpr_as_fun,
+    memoize_on_jaxpr,
+)
+from amdjax.core.primitive import Primitive
+from amdjax.core.trace import (
+    FlatFun,
+    JaxprTrace,
+    JaxprTracer,
+    Trace,
+    Tracer,
+    is_float0,
+    set_trace,
+    trace_to_jaxpr,
+)
+from amdjax.transforms.forward import known_value, run_custom_jvp
+from amdjax.transforms.zero import Zero, instantiate_zeros
+
+
+class LinearizeTracer(Tracer):
+    """A value and the variable that stands for its tangent."""
+
+    __slots__ = ("primal", "tangent")
+
+    def __init__(self, trace: LinearizeTrace, primal: Any, tangent: JaxprTracer):
+        self._trace = trace
+        self.primal = primal
+        self.tangent = tangent
+
+    @property
+    def aval(self) -> Any:  # type: ignore[override]
+        return get_aval(self.primal)
+
+    def concrete_value(self) -> ConcreteArray | None:
+        return known_value(self.primal)
+
+    def _origin_msg(self) -> str:
+        return self.primal._origin_msg() if isinstance(self.primal, Tracer) else ""
+
+
+register_aval(LinearizeTracer, lambda x: get_aval(x.primal))
+
+
+class SplitTrace(Trace):
+    """Sends operations on tangents to the linear program, all others to the parent.
+
+    A jvp rule that runs under it becomes a linearisation.
+    """
+
+    __slots__ = ("linear",)
+
+    def __init__(self, parent: Trace, linear: JaxprTrace):
+        super().__init__(parent)
+        self.linear = linear
+
+    def is_tangent(self, x: Any) -> bool:
+        return type(x) is JaxprTracer and x._trace is self.linear
+
+    def target(self, args: Any) -> Trace:
+        return self.linear if any(map(self.is_tangent, args)) else self.parent
+
+    def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        with set_trace(self.target(args)) as target:
+            return target.process_primitive(primitive, args, params)
+
+    def process_custom_jvp_call(
+        self, primitive: Any, fun: FlatFun, jvp: FlatFun, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        with set_trace(self.target(args)):
+            return primitive.bind_functions(fun, jvp, args, params)
+
+    def process_custom_vjp_call(
+        self, primitive: Any, fun: FlatFun, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        with set_trace(self.target(args)):
+            return primitive.bind_functions(fun, fwd, bwd, args, params)
+
+
+class LinearizeTrace(Trace):
+    """Computes primals in its parent and records tangent operations.
+
+    Args:
+      parent: the trace that computes primals.
+      tag: identifies the differentiation, as in `JVPTrace`.
+      linear: the program that tangent operations are recorded into.
+    """
+
+    __slots__ = ("linear", "splitter", "tag")
+
+    def __init__(self, parent: Trace, tag: object, linear: JaxprTrace):
+        super().__init__(parent)
+        self.tag = tag
+        self.linear = linear
+        self.splitter = SplitTrace(parent, linear)
+
+    def split_all(self, args: Any) -> tuple[list[Any], list[Any]]:
+        pairs = [self.split(x) for x in args]
+        return [p for p, _ in pairs], [t for _, t in pairs]
+
+    def split(self, x: Any) -> tuple[Any, Any]:
+        """The primal and the tangent of a value."""
+        if type(x) is LinearizeTracer and x._trace.tag is self.tag:  # type: ignore[attr-defined]
+            return x.primal, x.tangent
+        return x, Zero.of(x)
+
+    def pair(self, primal: Any, tangent: Any) -> Any:
+        """A tracer, or `primal` itself if nothing depends on the inputs."""
+        if type(tangent) is Zero or is_float0(tangent):
+            return primal
+        if not self.splitter.is_tangent(tangent):
+            tangent = self.constant(tangent)
+        return LinearizeTracer(self, primal, tangent)
+
+    def constant(self, tangent: Any) -> Any:
+        """A tangent that depends on no input, as a variable of the linear program."""
+        atom = self.linear.atom(tangent)
+        if isinstance(atom, Literal):
+            from amdjax.transforms.zero import copy_p
+
+            return self.linear.process_primitive(copy_p, [tangent], {})
+        return JaxprTracer(self.linear, atom, self.linear_source())
+
+    def linear_source(self) -> Any:
+        from amdjax.core import source_info
+
+        return source_info.current()
+
+    def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        primals, tangents = self.split_all(args)
+        nonzeros = [type(t) is not Zero for t in tangents]
+        if not any(nonzeros):
+            with set_trace(self.parent):
+                return self.parent.process_primitive(primitive, primals, params)
+        if primitive.linearize is not None:
+            with set_trace(self.parent):
+                out, residuals, tangent_fn = primitive.linearize(nonzeros, *primals, **params)
+            with set_trace(self.linear):
+                tangent = tangent_fn(residuals, *tangents)
+        else:
+            out, tangent = self._by_jvp_rule(primitive, primals, tangents, params)
+        if primitive.multiple_results:
+            return [self.pair(p, t) for p, t in zip(out, tangent)]
+        return self.pair(out, tangent)
+
+    def _by_jvp_rule(
+        self, primitive: Primitive, primals: list[Any], tangents: list[Any], params: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        rule = primitive.jvp
+        if rule is None:
+            raise NotImplementedError(
+                f"Differentiation rule for '{primitive.name}' not implemented"
+            )
+        with set_trace(self.splitter):
+            out, tangent = rule(primals, tangents, **params)
+        outs = out if primitive.multiple_results else (out,)
+        if any(map(self.splitter.is_tangent, outs)):
+            # The rule is one operation on primals and tangents; the primals are wanted now.
+            with set_trace(self.parent):
+                out = self.parent.process_primitive(primitive, primals, params)
+        return out, tangent
+
+    def process_custom_jvp_call(
+        self, primitive: Any, fun: FlatFun, jvp: FlatFun, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        primals, tangents = self.split_all(args)
+        if all(type(t) is Zero for t in tangents):
+            with set_trace(self.parent):
+                return primitive.bind_functions(fun, jvp, primals, params)
+        with set_trace(self.splitter):
+            outs, out_tangents = run_custom_jvp(jvp, primals, tangents, params)
+        if any(map(self.splitter.is_tangent, outs)):
+            with set_trace(self.parent):
+                outs = primitive.bind_functions(fun, jvp, primals, params)
+        return [self.pair(p, t) for p, t in zip(outs, out_tangents)]
+
+    def process_custom_vjp_call(
+        self, primitive: Any, fun: FlatFun, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        from amdjax.transforms.custom import custom_lin
+
+        primals, tangents = self.split_all(args)
+        nonzeros = [type(t) is not Zero for t in tangents]
+        with set_trace(self.parent):
+            if not any(nonzeros):
+                return primitive.bind_functions(fun, fwd, bwd, primals, params)
+            residuals, outs = fwd(nonzeros, *primals)
+        with set_trace(self.linear):
+            out_tangents = custom_lin(residuals, tangents, outs, bwd, params)
+        return [self.pair(p, t) for p, t in zip(outs, out_tangents)]
+
+
+def has_tangent(x: Any) -> bool:
+    """Whether the tangents of a value are more than trivial."""
+    return get_aval(x).to_tangent().dtype != float0  # type: ignore[attr-defined]
+
+
+def linearize_flat(
+    fun: FlatFun, primals: Sequence[Any], nonzeros: Sequence[bool] | None = None
+) -> tuple[list[Any], list[bool], ClosedJaxpr]:
+    """Results of a function and the linear program that maps tangents to tangents.
+
+    Args:
+      fun: takes flat arguments, returns a list.
+      primals: the point.
+      nonzeros: with respect to which arguments; by default those that have tangents.
+
+    Returns:
+      The results; which of them have a tangent that is not zero; the linear program from tangents
+      of the arguments marked in `nonzeros` to tangents of those results. Its consts are the
+      residuals: values of the enclosing trace.
+    """
+    if nonzeros is None:
+        nonzeros = [has_tangent(p) for p in primals]
+    linear = JaxprTrace(context.trace)
+    trace = LinearizeTrace(context.trace, object(), linear)
+    args = [
+        LinearizeTracer(trace, p, linear.new_arg(get_aval(p).to_tangent())) if nz else p
+        for p, nz in zip(primals, nonzeros)
+    ]
+    with set_trace(trace):
+        outs = fun(*args)
+    out_primals, out_tangents = trace.split_all(outs)
+    trace.alive = False
+    nonzeros_out = [type(t) is not Zero for t in out_tangents]
+    closed = linear.finish([t for t in out_tangents if type(t) is not Zero])
+    return out_primals, nonzeros_out, prune(closed)
+
+
+def prune(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The program without dead operations and without constants that nothing reads."""
+    jaxpr, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), True)
+    used = {v for e in jaxpr.eqns for v in e.invars if isinstance(v, Var)}
+    used.update(v for v in jaxpr.outvars if isinstance(v, Var))
+    keep = [v in used for v in jaxpr.constvars]
+    if all(keep):
+        return ClosedJaxpr(jaxpr, closed.consts)
+    constvars = [v for v, k in zip(jaxpr.constvars, keep) if k]
+    consts = [c for c, k in zip(closed.consts, keep) if k]
+    return ClosedJaxpr(jaxpr.replace(constvars=constvars), consts)
+
+
+class Linearized(NamedTuple):
+    """A program split into its primal and its tangent part.
+
+    Attributes:
+      primal: `(*args) -> (*results, *residuals)`; only residuals that are neither an argument nor
+        a result are returned anew.
+      tangent: `(*residuals, *tangents of nonzeros) -> (*tangents of nonzeros_out)`.
+      nonzeros_out: which results have a tangent.
+      sources: for each residual ("in", i), an argument, ("out", i), a result, or ("res", i), the
+        i-th further result of `primal`.
+    """
+
+    primal: ClosedJaxpr
+    tangent: ClosedJaxpr
+    nonzeros_out: list[bool]
+    sources: list[tuple[str, int]]
+
+    def residuals(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        """The residuals, given the arguments of `primal` and all that it returned."""
+        count = len(self.nonzeros_out)
+        where = {"in": args, "out": outs, "res": outs[count:]}
+        return [where[kind][i] for kind, i in self.sources]
+
+
+def linearize_jaxpr(
+    closed: ClosedJaxpr,
+    nonzeros: Sequence[bool],
+    *,
+    instantiate: bool | Sequence[bool] = False,
+    forward: bool = True,
+) -> Linearized:
+    """Split a program into one that also returns residuals and a linear one that takes them.
+
+    Args:
+      closed: the program.
+      nonzeros: for which arguments there is a tangent.
+      instantiate: for which results to return a tangent though it is zero.
+      forward: whether residuals that are arguments or results are left out of what `primal`
+        returns; if False every residual is returned, in order.
+    """
+    if isinstance(instantiate, bool):
+        instantiate = (instantiate,) * len(closed.out_avals)
+    key = tuple(map(bool, nonzeros)), tuple(map(bool, instantiate)), forward
+    return _linearize_jaxpr(closed, *key)
+
+
+@memoize_on_jaxpr
+def _linearize_jaxpr(
+    closed: ClosedJaxpr, nonzeros: tuple[bool, ...], instantiate: tuple[bool, ...], forward: bool
+) -> Linearized:
+    results: dict[str, Any] = {}
+
+    def fun(*args: Any) -> list[Any]:
+        outs, nonzeros_out, linear = linearize_flat(jaxpr_as_fun(closed), args, nonzeros)
+        linear, nonzeros_out = _instantiate_outputs(linear, outs, nonzeros_out, instantiate)
+        tangent, residuals = _take_residuals(linear)
+        sources, fresh = _locate(args, outs, residuals, forward)
+        results.update(tangent=tangent, nonzeros_out=nonzeros_out, sources=sources)
+        return [*outs, *fresh]
+
+    primal = trace_to_jaxpr(fun, closed.in_avals)
+    return Linearized(primal=primal, **results)
+
+
+def _instantiate_outputs(
+    linear: ClosedJaxpr, outs: list[Any], nonzeros_out: list[bool], instantiate: Sequence[bool]
+) -> tuple[ClosedJaxpr, list[bool]]:
+    """`linear` with zeros for those results in `instantiate` that have no tangent."""
+    wanted = [
+        nz or (inst and has_tangent(o)) for nz, inst, o in zip(nonzeros_out, instantiate, outs)
+    ]
+    if wanted == nonzeros_out:
+        return linear, nonzeros_out
+
+    def fun(*tangents: Any) -> list[Any]:
+        found = iter(jaxpr_as_fun(linear)(*tangents))
+        full = [next(found) if nz else Zero.of(o) for nz, o in zip(nonzeros_out, outs)]
+        return [instantiate_zeros(t) for t, w in zip(full, wanted) if w]
+
+    return trace_to_jaxpr(fun, linear.in_avals), wanted
+
+
+def _take_residuals(linear: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
+    """The linear program with traced constants as leading arguments, each once.
+
+    Constants known now stay constants of the program.
+    """
+    jaxpr = linear.jaxpr
+    first: dict[Any, Var] = {}
+    same: dict[Var, Var] = {}
+    residuals, kept, kept_vars = [], [], []
+    for var, const in zip(jaxpr.constvars, linear.consts):
+        if not isinstance(const, Tracer):
+            kept.append(const)
+            kept_vars.append(var)
+            continue
+        identity = identity_of(const)
+        if identity in first:
+            same[var] = first[identity]
+        else:
+            first[identity] = var
+            residuals.append(const)
+    jaxpr = rename(jaxpr, same) if same else jaxpr
+    invars = [*first.values(), *jaxpr.invars]
+    jaxpr = Jaxpr(kept_vars, invars, jaxpr.outvars, jaxpr.eqns, jaxpr.effects)
+    return close_consts(jaxpr, kept), residuals
+
+
+def identity_of(x: Any) -> Any:
+    """What two tracers of the same value have in common."""
+    return x.var if isinstance(x, JaxprTracer) else id(x)
+
+
+def rename(jaxpr: Jaxpr, names: dict[Var, Var]) -> Jaxpr:
+    """`jaxpr` with variables replaced where they are read."""
+
+    def read(v: Any) -> Any:
+        return names.get(v, v) if isinstance(v, Var) else v
+
+    eqns = [e.replace(invars=[read(v) for v in e.invars]) for e in jaxpr.eqns]
+    return jaxpr.replace(eqns=eqns, outvars=[read(v) for v in jaxpr.outvars])
+
+
+def _locate(
+    args: Sequence[Any], outs: Sequence[Any], residuals: Sequence[Any], forward: bool
+) -> tuple[list[tuple[str, int]], list[Any]]:
+    """Where each residual is found, and those that must be returned in addition."""
+    known: dict[Any, tuple[str, int]] = {}
+    if forward:
+        known.update((identity_of(x), ("out", i)) for i, x in reversed([*enumerate(outs)]))
+        known.update((identity_of(x), ("in", i)) for i, x in enumerate(args))
+    sources, fresh = [], []
+    for r in residuals:
+        place = known.get(identity_of(r))
+        if place is None:
+            place = ("res", len(fresh))
+            fresh.append(r)
+        sources.append(place)
+    return sources, fresh

@@ -1,0 +1,203 @@
+"""What the derivative rules speak of: symbolic zeros, unknown linear inputs, sums of tangents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.core.aval import AbstractValue, ShapedArray, get_aval, register_aval
+from amdjax.core.lowering import Pointwise
+from amdjax.core.primitive import Primitive
+from amdjax.transforms import ops
+
+
+class Zero:
+    """A tangent or cotangent known to be zero; it costs nothing.
+
+    Args:
+      aval: the type of the tangent.
+    """
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: AbstractValue):
+        self.aval: Any = aval
+
+    @staticmethod
+    def of(primal: Any) -> Zero:
+        """The zero tangent of a value."""
+        return Zero(get_aval(primal).to_tangent())
+
+    from_primal_value = of
+
+    def __repr__(self) -> str:
+        return f"Zero({self.aval.str_short()})"
+
+
+class SymbolicZero:
+    """What custom rules with `symbolic_zeros=True` receive in place of zeros.
+
+    Args:
+      aval: the type of the tangent or cotangent.
+    """
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: AbstractValue):
+        self.aval: Any = aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.aval.ndim
+
+    @property
+    def size(self) -> int:
+        return self.aval.size
+
+    @property
+    def weak_type(self) -> bool:
+        return self.aval.weak_type
+
+    def __len__(self) -> int:
+        return len(self.aval)
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval.str_short()})"
+
+
+class UndefinedPrimal:
+    """In a transpose rule, an operand that the operation is linear in; its value is unknown.
+
+    Args:
+      aval: its type.
+    """
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: AbstractValue):
+        self.aval: Any = aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.aval.ndim
+
+    def __repr__(self) -> str:
+        return f"UndefinedPrimal({self.aval.str_short()})"
+
+
+register_aval(UndefinedPrimal, lambda x: x.aval)
+register_aval(SymbolicZero, lambda x: x.aval)
+
+
+def is_undefined_primal(x: Any) -> bool:
+    """Whether `x` is the unknown operand of a transpose rule."""
+    return type(x) is UndefinedPrimal
+
+
+def zeros_like_aval(aval: Any) -> Any:
+    """Zeros of a type: a scalar, a recorded fill, or an array."""
+    if isinstance(aval, ShapedArray):
+        if aval.dtype == dtypes.float0:
+            return np.zeros(aval.shape, dtypes.float0)
+        return ops.full(aval.shape, 0, aval.dtype)
+    raise TypeError(f"there are no zeros of type {aval}")
+
+
+def ones_like_aval(aval: Any) -> Any:
+    """Ones of a type."""
+    return ops.full(aval.shape, 1, aval.dtype)
+
+
+def instantiate_zeros(x: Any) -> Any:
+    """`x`, or an array of zeros if it is symbolically zero."""
+    return zeros_like_aval(x.aval) if type(x) is Zero else x
+
+
+def replace_float0s(primal: Any, tangent: Any) -> Any:
+    """`tangent`, but zeros of the type of `primal` where tangents of that type are trivial."""
+    if get_aval(tangent).dtype == dtypes.float0:  # type: ignore[attr-defined]
+        return zeros_like_aval(get_aval(primal))
+    return tangent
+
+
+def add_tangents(x: Any, y: Any) -> Any:
+    """The sum of two tangents or cotangents, either of which may be `Zero`."""
+    if type(x) is Zero:
+        return y
+    if type(y) is Zero:
+        return x
+    if get_aval(x).dtype == dtypes.float0:  # type: ignore[attr-defined]
+        return x
+    return add_any_p.bind(x, y)
+
+
+add_any_p = Primitive("add_any")
+add_any_p.lowering = Pointwise("add")
+
+
+@add_any_p.def_abstract_eval
+def _add_any_abstract(x: Any, y: Any) -> Any:
+    if x.shape != y.shape or x.dtype != y.dtype:
+        raise TypeError(f"add_any takes values of one type, got {x} and {y}")
+    return x if x is y else ShapedArray(x.shape, x.dtype)
+
+
+@add_any_p.def_jvp
+def _add_any_jvp(primals: Any, tangents: Any) -> Any:
+    return add_any_p.bind(*primals), add_tangents(*tangents)
+
+
+@add_any_p.def_transpose
+def _add_any_transpose(ct: Any, x: Any, y: Any) -> Any:
+    return [ct if is_undefined_primal(v) else None for v in (x, y)]
+
+
+@add_any_p.def_batch
+def _add_any_batch(axis: Any, args: Any, dims: Any) -> Any:
+    from amdjax.transforms.batching import batch_at
+
+    x, y = (batch_at(axis, v, d, 0) for v, d in zip(args, dims))
+    return add_any_p.bind(x, y), 0
+
+
+def _identity(x: Any, **_: Any) -> Any:
+    return x
+
+
+copy_p = Primitive("copy")
+copy_p.lowering = Pointwise(lambda b, x: x)
+copy_p.def_abstract_eval(_identity)
+copy_p.def_jvp(
+    lambda primals, tangents: (
+        copy_p.bind(*primals),
+        tangents[0] if type(tangents[0]) is Zero else copy_p.bind(*tangents),
+    )
+)
+copy_p.def_transpose(lambda ct, x: [ct])
+copy_p.def_batch(lambda axis, args, dims: (copy_p.bind(*args), dims[0]))
+
+stop_gradient_p = Primitive("stop_gradient")
+stop_gradient_p.lowering = Pointwise(lambda b, x: x)
+stop_gradient_p.def_abstract_eval(_identity)
+stop_gradient_p.def_jvp(
+    lambda primals, tangents: (stop_gradient_p.bind(*primals), Zero(tangents[0].aval))
+)
+stop_gradient_p.def_batch(lambda axis, args, dims: (stop_gradient_p.bind(*args), dims[0]))
