@@ -1,0 +1,152 @@
+"""Discrete Fourier transforms over the last axes of an array."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.aval import ShapedArray
+from amdjax.core.lowering import Shaped
+from amdjax.core.primitive import Primitive
+from amdjax.lax._rules import (
+    as_ints,
+    dtype_of,
+    is_complex,
+    is_zero,
+    move_axis,
+    scalar,
+    shape_of,
+    zero_tangent,
+)
+
+__all__ = ["FftType", "fft", "fft_p"]
+
+
+class FftType(enum.IntEnum):
+    """The kind of a transform: complex or real, forward or inverse."""
+
+    FFT = 0
+    IFFT = 1
+    RFFT = 2
+    IRFFT = 3
+
+
+def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
+    """The discrete Fourier transform of `x` over its last `len(fft_lengths)` axes.
+
+    Inverse transforms divide by the product of the lengths.
+
+    Args:
+      x: an array. "rfft" takes a real one; the others convert to complex. The last axis of an
+        "irfft" has size `fft_lengths[-1] // 2 + 1`.
+      fft_type: "fft", "ifft", "rfft", "irfft" or an `FftType`.
+      fft_lengths: the sizes of the transformed axes of the signal.
+
+    Returns:
+      A complex array; a real one for "irfft". The last axis of an "rfft" has size
+      `fft_lengths[-1] // 2 + 1`.
+
+    Raises:
+      ValueError: if the kind is unknown or the lengths do not fit the shape.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> y = lax.fft(np.array([1.0, 0.0, -1.0, 0.0], np.float32), "rfft", (4,))
+      >>> np.asarray(y).real.tolist()
+      [0.0, 2.0, 0.0]
+    """
+    kind = _kind(fft_type)
+    dtype = dtype_of(x)
+    if kind is not FftType.RFFT:
+        x = lax.convert_element_type(x, dtypes.to_complex_dtype(dtype))
+    elif is_complex(x):
+        raise ValueError(f"fft of type RFFT takes real numbers, got dtype {dtype}.")
+    else:
+        x = lax.convert_element_type(x, dtypes.to_inexact_dtype(dtype))
+    lengths = as_ints(fft_lengths, "fft fft_lengths")
+    return fft_p.bind(x, fft_type=kind, fft_lengths=lengths) if lengths else x
+
+
+def _kind(fft_type: FftType | str) -> FftType:
+    if isinstance(fft_type, FftType):
+        return fft_type
+    try:
+        return FftType[fft_type.upper()]
+    except (KeyError, AttributeError):
+        names = ", ".join(repr(kind.name.lower()) for kind in FftType)
+        raise ValueError(f"unknown fft_type {fft_type!r}; choose one of {names}.") from None
+
+
+fft_p = Primitive("fft")
+
+
+@fft_p.def_abstract_eval
+def _fft_type(x, *, fft_type, fft_lengths):
+    rank = len(fft_lengths)
+    if rank > len(x.shape):
+        raise ValueError(
+            f"fft has {rank} fft_lengths, {fft_lengths}, but an operand of shape {x.shape}."
+        )
+    if x.dtype not in (np.float32, np.float64, np.complex64, np.complex128):
+        raise ValueError(f"fft takes single or double precision, got dtype {x.dtype}.")
+    batch, transformed = x.shape[: len(x.shape) - rank], x.shape[len(x.shape) - rank :]
+    halved = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1)
+    wanted = halved if fft_type is FftType.IRFFT else fft_lengths
+    if transformed != wanted:
+        raise ValueError(
+            f"{fft_type.name} with fft_lengths={fft_lengths} takes an operand of trailing shape "
+            f"{wanted}, got shape {x.shape}."
+        )
+    if fft_type is FftType.RFFT:
+        return ShapedArray(batch + halved, dtypes.to_complex_dtype(x.dtype))
+    if fft_type is FftType.IRFFT:
+        return ShapedArray(batch + fft_lengths, np.finfo(x.dtype).dtype)
+    return ShapedArray(x.shape, x.dtype)
+
+
+@fft_p.def_jvp
+def _fft_jvp(primals, tangents, **params):
+    out = fft_p.bind(*primals, **params)
+    (t,) = tangents
+    return out, zero_tangent(out) if is_zero(t) else fft_p.bind(t, **params)
+
+
+@fft_p.def_transpose
+def _fft_transpose(ct, operand, *, fft_type, fft_lengths):
+    if fft_type in (FftType.FFT, FftType.IFFT):
+        # The matrix of a transform is symmetric.
+        return [fft(ct, fft_type, fft_lengths)]
+    size = math.prod(fft_lengths)
+    if fft_type is FftType.RFFT:
+        # irfft doubles the entries that stand for their conjugates too.
+        halved = lax.div(lax.conj(ct), _multiplicity(ct, fft_lengths[-1]))
+        out = fft(halved, FftType.IRFFT, fft_lengths)
+        return [lax.mul(out, scalar(out, size))]
+    spectrum = lax.conj(fft(ct, FftType.RFFT, fft_lengths))
+    doubled = lax.mul(spectrum, _multiplicity(spectrum, fft_lengths[-1]))
+    return [lax.mul(doubled, scalar(doubled, 1 / size))]
+
+
+def _multiplicity(spectrum: Any, length: int) -> Any:
+    """How many entries of the whole spectrum each entry of a half spectrum stands for."""
+    shape = shape_of(spectrum)
+    counts = np.full(shape[-1], 2)
+    counts[0] = 1
+    if length % 2 == 0:
+        counts[-1] = 1
+    return lax.broadcast_in_dim(counts.astype(dtype_of(spectrum)), shape, (len(shape) - 1,))
+
+
+@fft_p.def_batch
+def _fft_batch(axis, args, dims, **params):
+    return fft_p.bind(move_axis(args[0], dims[0], 0), **params), 0
+
+
+fft_p.lowering = Shaped("fft")

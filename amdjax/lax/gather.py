@@ -1,0 +1,467 @@
+"""Gather: many slices of one shape, read at positions that an array holds."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.aval import ShapedArray
+from amdjax.core.lowering import Element
+from amdjax.core.primitive import Primitive
+from amdjax.lax._rules import (
+    INT,
+    as_ints,
+    check_dtype,
+    dtype_of,
+    is_zero,
+    move_axis,
+    shape_of,
+    zero_tangent,
+)
+
+__all__ = ["GatherDimensionNumbers", "GatherScatterMode", "gather", "gather_p", "index_take"]
+
+
+class GatherDimensionNumbers(NamedTuple):
+    """Which dimension of which array plays which part in a `gather`.
+
+    Attributes:
+      offset_dims: dimensions of the result that run within a slice; sorted.
+      collapsed_slice_dims: dimensions of the operand, of slice size 1, left out of the result.
+      start_index_map: for each entry of an index vector, the operand dimension it positions.
+      operand_batching_dims: dimensions of the operand that run along with dimensions of the
+        indices; sorted.
+      start_indices_batching_dims: the dimensions of the indices they run along with.
+    """
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+
+class GatherScatterMode(enum.Enum):
+    """What becomes of a slice that does not lie within the array.
+
+    `CLIP` moves it inside. `FILL_OR_DROP` reads a fill value and drops an update.
+    `PROMISE_IN_BOUNDS` is the caller's word that it does not happen. `ONE_HOT` reads zero, as the
+    product with one-hot vectors would, and drops an update.
+    """
+
+    CLIP = enum.auto()
+    FILL_OR_DROP = enum.auto()
+    PROMISE_IN_BOUNDS = enum.auto()
+    ONE_HOT = enum.auto()
+
+    @staticmethod
+    def from_any(mode: str | GatherScatterMode | None) -> GatherScatterMode:
+        """The mode that a name means; `None` means fill or drop.
+
+        Args:
+          mode: a mode, `None`, or one of "clip", "fill", "drop", "promise_in_bounds", "one_hot".
+
+        Returns:
+          The mode.
+
+        Raises:
+          ValueError: for another name.
+
+        Example:
+          >>> from amdjax import lax
+          >>> lax.GatherScatterMode.from_any("drop").name
+          'FILL_OR_DROP'
+        """
+        if isinstance(mode, GatherScatterMode):
+            return mode
+        if mode not in _MODES:
+            names = ", ".join(repr(name) for name in _MODES if name)
+            raise ValueError(f"unknown gather/scatter mode {mode!r}; choose one of {names}.")
+        return _MODES[mode]
+
+
+_MODES = {
+    None: GatherScatterMode.FILL_OR_DROP,
+    "clip": GatherScatterMode.CLIP,
+    "fill": GatherScatterMode.FILL_OR_DROP,
+    "drop": GatherScatterMode.FILL_OR_DROP,
+    "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
+    "one_hot": GatherScatterMode.ONE_HOT,
+}
+
+
+def gather(
+    operand: Any,
+    start_indices: Any,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """Slices of `operand`, one for each index vector in `start_indices`.
+
+    Args:
+      operand: an array.
+      start_indices: integers of shape `(*batch, k)`: an array of index vectors of length k.
+      dimension_numbers: how operand, indices and result fit together.
+      slice_sizes: the shape of a slice, one entry for each dimension of the operand.
+      unique_indices: a promise that no element is read twice; the transpose profits.
+      indices_are_sorted: a promise that the index vectors ascend.
+      mode: what is read where a slice leaves the operand; see `GatherScatterMode`. `None` means
+        "promise_in_bounds": a slice outside yields unspecified elements of the operand.
+      fill_value: what mode "fill" reads outside. The default is NaN, the lowest value of a signed
+        and the highest of an unsigned dtype, or True.
+
+    Returns:
+      An array of `operand`'s dtype; its `offset_dims` run within a slice, the others over `batch`.
+
+    Raises:
+      TypeError: if indices are no integers or the dimension numbers do not fit the shapes.
+
+    Source: the Gather operation of StableHLO.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> x = np.arange(12, dtype=np.int32).reshape(4, 3)
+      >>> dnums = lax.GatherDimensionNumbers((1,), (0,), (0,))
+      >>> lax.gather(x, np.array([[3], [0]], np.int32), dnums, (1, 3)).tolist()
+      [[9, 10, 11], [0, 1, 2]]
+    """
+    mode = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else mode
+    mode = GatherScatterMode.from_any(mode)
+    if mode is GatherScatterMode.ONE_HOT:
+        mode, fill_value = GatherScatterMode.FILL_OR_DROP, 0
+    if mode is not GatherScatterMode.FILL_OR_DROP:
+        fill_value = None
+    elif fill_value is None:
+        fill_value = _default_fill(dtype_of(operand))
+    return gather_p.bind(
+        operand,
+        start_indices,
+        dimension_numbers=_with_tuples(dimension_numbers),
+        slice_sizes=as_ints(slice_sizes, "gather slice_sizes"),
+        unique_indices=bool(unique_indices),
+        indices_are_sorted=bool(indices_are_sorted),
+        mode=mode,
+        fill_value=fill_value,
+    )
+
+
+def _default_fill(dtype) -> Any:
+    if dtypes.issubdtype(dtype, np.inexact):
+        return np.nan
+    if dtypes.issubdtype(dtype, np.signedinteger):
+        return int(dtypes.iinfo(dtype).min)
+    if dtypes.issubdtype(dtype, np.unsignedinteger):
+        return int(dtypes.iinfo(dtype).max)
+    return True
+
+
+def _with_tuples(numbers):
+    """Dimension numbers as hashable data, whatever sequences the caller chose."""
+    return type(numbers)(*(tuple(map(operator.index, dims)) for dims in numbers))
+
+
+def _shifted(dims: Iterable[int]) -> tuple[int, ...]:
+    """Dimension numbers after one new leading axis."""
+    return tuple(d + 1 for d in dims)
+
+
+gather_p = Primitive("gather")
+
+
+@gather_p.def_abstract_eval
+def _gather_type(
+    operand,
+    indices,
+    *,
+    dimension_numbers,
+    slice_sizes,
+    unique_indices,
+    indices_are_sorted,
+    mode,
+    fill_value,
+):
+    dn = dimension_numbers
+    check_dtype("gather start_indices", indices.dtype, INT)
+    check_index_vectors("gather", "start_indices", indices, dn.start_index_map)
+    batch_rank = len(indices.shape) - 1
+    rank = len(operand.shape)
+    result_rank = batch_rank + len(dn.offset_dims)
+    check_dims("gather", "offset_dims", dn.offset_dims, result_rank)
+    check_dims("gather", "start_index_map", dn.start_index_map, rank, ascending=False)
+    check_dims("gather", "collapsed_slice_dims", dn.collapsed_slice_dims, rank)
+    check_batching_dims(
+        "gather",
+        operand,
+        indices,
+        dn.operand_batching_dims,
+        dn.start_indices_batching_dims,
+        "start_indices_batching_dims",
+        taken=(
+            ("collapsed_slice_dims", dn.collapsed_slice_dims),
+            ("start_index_map", dn.start_index_map),
+        ),
+    )
+    _check_slice_sizes(operand, indices, dn, slice_sizes)
+    left_out = (*dn.collapsed_slice_dims, *dn.operand_batching_dims)
+    window = [size for d, size in enumerate(slice_sizes) if d not in left_out]
+    batch = list(indices.shape[:-1])
+    shape = tuple(
+        window.pop(0) if d in dn.offset_dims else batch.pop(0) for d in range(result_rank)
+    )
+    return ShapedArray(shape, operand.dtype, operand.weak_type)
+
+
+def check_dims(op: str, name: str, dims, rank: int, ascending: bool = True) -> None:
+    """Raise unless `dims` are distinct dimensions of an array of rank `rank`, in order."""
+    if not all(0 <= d < rank for d in dims):
+        raise TypeError(f"{op} {name} must lie in [0, {rank}), got {dims}.")
+    if len(set(dims)) != len(dims):
+        raise TypeError(f"{op} {name} must not repeat a dimension, got {dims}.")
+    if ascending and list(dims) != sorted(dims):
+        raise TypeError(f"{op} {name} must be sorted, got {dims}.")
+
+
+def check_index_vectors(op: str, name: str, indices, index_map) -> None:
+    if not indices.shape or indices.shape[-1] != len(index_map):
+        raise TypeError(
+            f"{op} {name} must have a last dimension of size {len(index_map)}, one entry for each "
+            f"dimension that an index vector positions, got shape {indices.shape}."
+        )
+
+
+def check_batching_dims(
+    op, operand, indices, operand_dims, indices_dims, indices_name, taken
+) -> None:
+    check_dims(op, "operand_batching_dims", operand_dims, len(operand.shape))
+    check_dims(op, indices_name, indices_dims, len(indices.shape) - 1, ascending=False)
+    for name, dims in taken:
+        if set(dims) & set(operand_dims):
+            raise TypeError(
+                f"{op} {name} and operand_batching_dims must be disjoint, "
+                f"got {dims} and {operand_dims}."
+            )
+    operand_sizes = tuple(operand.shape[d] for d in operand_dims)
+    indices_sizes = tuple(indices.shape[d] for d in indices_dims)
+    if operand_sizes != indices_sizes:
+        raise TypeError(
+            f"{op} operand_batching_dims and {indices_name} must have equal sizes, got "
+            f"{operand_sizes} and {indices_sizes} for shapes {operand.shape} and {indices.shape}."
+        )
+
+
+def _check_slice_sizes(operand, indices, dn, slice_sizes) -> None:
+    rank = len(operand.shape)
+    left_out = (*dn.collapsed_slice_dims, *dn.operand_batching_dims)
+    if len(slice_sizes) != rank or rank != len(dn.offset_dims) + len(left_out):
+        raise TypeError(
+            "gather needs a slice size for each dimension of the operand, and each dimension is "
+            f"an offset, collapsed or batching one; got slice_sizes={slice_sizes}, {dn} for "
+            f"operand shape {operand.shape}."
+        )
+    empty = 0 in indices.shape
+    if not empty and not all(0 <= s <= n for s, n in zip(slice_sizes, operand.shape)):
+        raise TypeError(
+            "gather slice_sizes must lie between zero and the operand's shape, "
+            f"got {slice_sizes} for operand shape {operand.shape}."
+        )
+    if any(slice_sizes[d] != 1 for d in dn.collapsed_slice_dims) or any(
+        slice_sizes[d] > 1 for d in dn.operand_batching_dims
+    ):
+        raise TypeError(
+            "gather slice_sizes must be 1 in collapsed_slice_dims and operand_batching_dims, "
+            f"got {slice_sizes} with {dn}."
+        )
+
+
+@gather_p.def_jvp
+def _gather_jvp(primals, tangents, *, fill_value, **params):
+    operand, indices = primals
+    out = gather_p.bind(operand, indices, fill_value=fill_value, **params)
+    t = tangents[0]
+    if is_zero(t):
+        return out, zero_tangent(out)
+    # What is read outside is constant.
+    fill = None if fill_value is None else 0
+    return out, gather_p.bind(t, indices, fill_value=fill, **params)
+
+
+@gather_p.def_transpose
+def _gather_transpose(
+    ct,
+    operand,
+    indices,
+    *,
+    dimension_numbers,
+    slice_sizes,
+    unique_indices,
+    indices_are_sorted,
+    mode,
+    fill_value,
+):
+    dn = dimension_numbers
+    scatter_dnums = lax.ScatterDimensionNumbers(
+        update_window_dims=dn.offset_dims,
+        inserted_window_dims=dn.collapsed_slice_dims,
+        scatter_dims_to_operand_dims=dn.start_index_map,
+        operand_batching_dims=dn.operand_batching_dims,
+        scatter_indices_batching_dims=dn.start_indices_batching_dims,
+    )
+    zeros = lax.full(operand.aval.shape, 0, ct.dtype)
+    out = lax.scatter_add(
+        zeros,
+        indices,
+        ct,
+        scatter_dnums,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+        mode=mode,
+    )
+    return [out, None]
+
+
+@gather_p.def_batch
+def _gather_batch(
+    axis, args, dims, *, dimension_numbers, slice_sizes, unique_indices, indices_are_sorted, **rest
+):
+    operand, indices = args
+    operand_dim, indices_dim = dims
+    dn = dimension_numbers
+    offset_dims = _shifted(dn.offset_dims)
+    if operand_dim is not None:
+        operand = move_axis(operand, operand_dim, 0)
+        dn = dn._replace(
+            collapsed_slice_dims=_shifted(dn.collapsed_slice_dims),
+            start_index_map=_shifted(dn.start_index_map),
+            operand_batching_dims=_shifted(dn.operand_batching_dims),
+        )
+    if indices_dim is None:
+        # The batch is one more dimension within a slice.
+        offset_dims = (0, *offset_dims)
+        slice_sizes = (axis.size, *slice_sizes)
+    else:
+        indices = move_axis(indices, indices_dim, 0)
+        dn = dn._replace(start_indices_batching_dims=_shifted(dn.start_indices_batching_dims))
+        if operand_dim is None:
+            unique_indices = indices_are_sorted = False
+        else:
+            slice_sizes = (min(axis.size, 1), *slice_sizes)
+            dn = dn._replace(
+                operand_batching_dims=(0, *dn.operand_batching_dims),
+                start_indices_batching_dims=(0, *dn.start_indices_batching_dims),
+            )
+    out = gather_p.bind(
+        operand,
+        indices,
+        dimension_numbers=dn._replace(offset_dims=offset_dims),
+        slice_sizes=slice_sizes,
+        unique_indices=unique_indices,
+        indices_are_sorted=indices_are_sorted,
+        **rest,
+    )
+    return out, 0
+
+
+def _gather_element(
+    b, index, operand, indices, *, dimension_numbers, slice_sizes, mode, fill_value, **_
+):
+    dn = dimension_numbers
+    batch = [i for d, i in enumerate(index) if d not in dn.offset_dims]
+    within = iter([index[d] for d in dn.offset_dims])
+    left_out = (*dn.collapsed_slice_dims, *dn.operand_batching_dims)
+    position = [0 if d in left_out else next(within) for d in range(len(slice_sizes))]
+    for d, i in zip(dn.operand_batching_dims, dn.start_indices_batching_dims):
+        position[d] = batch[i]
+    inside = []
+    for k, d in enumerate(dn.start_index_map):
+        start = b.as_index(b.read(indices, [*batch, k]))
+        room = operand.shape[d] - slice_sizes[d]
+        if mode is GatherScatterMode.FILL_OR_DROP:
+            inside.append(b.in_bounds(start, room + 1))
+        else:
+            # Also under a promise: a broken one then reads a wrong element, not foreign memory.
+            start = b.clamp_index(start, 0, room)
+        position[d] = start + position[d]
+    if not inside:
+        return b.read(operand, position)
+    fill = b.const(fill_value, operand.dtype)
+    return b.read_if(b.all_of(inside), operand, position, fill)
+
+
+gather_p.lowering = Element(_gather_element)
+
+
+def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
+    """The elements of `src` at positions given along several axes, the others kept whole.
+
+    Args:
+      src: an array.
+      idxs: for each entry of `axes`, integers of shape `(n,)`, taken modulo the axis's size.
+      axes: axes of `src`.
+
+    Returns:
+      An array of shape `(n, *rest)` with the axes not in `axes` as `rest`.
+
+    Raises:
+      TypeError: if indices are no integers.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> x = np.arange(6, dtype=np.int32).reshape(2, 3)
+      >>> i = np.array([1, 0], np.int32)
+      >>> lax.index_take(x, (i, i), (0, 1)).tolist()
+      [4, 0]
+    """
+    shape = shape_of(src)
+    columns = [lax.expand_dims(_floor_mod(i, shape[axis]), (1,)) for i, axis in zip(idxs, axes)]
+    indices = lax.concatenate(columns, 1)
+    sizes = tuple(1 if d in axes else n for d, n in enumerate(shape))
+    dnums = GatherDimensionNumbers(
+        offset_dims=tuple(range(1, len(shape) - len(axes) + 1)),
+        collapsed_slice_dims=tuple(axes),
+        start_index_map=tuple(axes),
+    )
+    return gather(src, indices, dnums, sizes)
+
+
+def _floor_mod(i: Any, size: int) -> Any:
+    """`i % size` with the sign of `size`, as negative indices want it."""
+    dtype = dtype_of(i)
+    divisor = lax.full(shape_of(i), size, dtype)
+    rest = lax.rem(i, divisor)
+    if not dtypes.issubdtype(dtype, np.signedinteger):
+        return rest
+    return lax.select(lax.lt(rest, lax.full_like(rest, 0)), lax.add(rest, divisor), rest)
+
+
+def take_along(x: Any, positions: Any, axis: int, unique: bool = True) -> Any:
+    """`x` at `positions` along `axis`, the other axes running alike; all positions valid."""
+    rank = len(shape_of(x))
+    others = tuple(d for d in range(rank) if d != axis)
+    dnums = GatherDimensionNumbers(
+        offset_dims=(),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+        operand_batching_dims=others,
+        start_indices_batching_dims=others,
+    )
+    return gather(
+        x,
+        lax.expand_dims(positions, (rank,)),
+        dnums,
+        tuple(1 if d == axis else min(n, 1) for d, n in enumerate(shape_of(x))),
+        unique_indices=unique,
+        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+    )

@@ -1,0 +1,668 @@
+"""Scatter: many slices of one shape, written or combined at positions that an array holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amdjax import lax
+from amdjax.core.aval import ShapedArray
+from amdjax.core.lowering import Shaped
+from amdjax.core.primitive import Primitive
+from amdjax.lax._rules import (
+    INT,
+    batch_to,
+    check_dtype,
+    check_same_dtype,
+    dtype_of,
+    instantiate_zeros,
+    is_undefined,
+    is_zero,
+    shape_of,
+    zero_tangent,
+)
+from amdjax.lax.gather import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    _shifted,
+    _with_tuples,
+    check_batching_dims,
+    check_dims,
+    check_index_vectors,
+)
+
+__all__ = [
+    "ScatterDimensionNumbers",
+    "scatter",
+    "scatter_add",
+    "scatter_add_p",
+    "scatter_apply",
+    "scatter_max",
+    "scatter_max_p",
+    "scatter_min",
+    "scatter_min_p",
+    "scatter_mul",
+    "scatter_mul_p",
+    "scatter_p",
+    "scatter_sub",
+    "scatter_sub_p",
+]
+
+
+class ScatterDimensionNumbers(NamedTuple):
+    """Which dimension of which array plays which part in a `scatter`.
+
+    Attributes:
+      update_window_dims: dimensions of the updates that run within a slice; sorted.
+      inserted_window_dims: dimensions of the operand, of slice size 1, that the updates lack.
+      scatter_dims_to_operand_dims: for each entry of an index vector, the operand dimension it
+        positions.
+      operand_batching_dims: dimensions of the operand that run along with dimensions of the
+        indices; sorted.
+      scatter_indices_batching_dims: the dimensions of the indices they run along with.
+    """
+
+    update_window_dims: Sequence[int]
+    inserted_window_dims: Sequence[int]
+    scatter_dims_to_operand_dims: Sequence[int]
+    operand_batching_dims: Sequence[int] = ()
+    scatter_indices_batching_dims: Sequence[int] = ()
+
+
+def _bind(prim, operand, indices, updates, dimension_numbers, is_sorted, unique, mode) -> Any:
+    # `update_jaxpr` is there because JAX has it. The primitive's name already says how to combine;
+    # only `scatter_apply` needs a program.
+    return prim.bind(
+        operand,
+        indices,
+        updates,
+        update_jaxpr=None,
+        update_consts=(),
+        dimension_numbers=_with_tuples(dimension_numbers),
+        indices_are_sorted=bool(is_sorted),
+        unique_indices=bool(unique),
+        mode=GatherScatterMode.from_any(mode),
+    )
+
+
+def scatter(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """`operand` with slices replaced by `updates`.
+
+    Where slices overlap, one of the updates remains; which one is not specified.
+
+    Args:
+      operand: an array.
+      scatter_indices: integers of shape `(*batch, k)`: an array of index vectors of length k.
+      updates: an array of the operand's dtype; its `update_window_dims` run within a slice, the
+        others over `batch`.
+      dimension_numbers: how operand, indices and updates fit together.
+      indices_are_sorted: a promise that the index vectors ascend.
+      unique_indices: a promise that no element is written twice.
+      mode: what becomes of a slice that leaves the operand; `None` drops it.
+
+    Returns:
+      An array of `operand`'s shape and dtype.
+
+    Raises:
+      TypeError: if dtypes differ or the dimension numbers do not fit the shapes.
+
+    Source: the Scatter operation of StableHLO.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
+      >>> i, u = np.array([[2], [0]], np.int32), np.array([5.0, 7.0], np.float32)
+      >>> lax.scatter(np.zeros(3, np.float32), i, u, dnums).tolist()
+      [7.0, 0.0, 5.0]
+    """
+    flags = (indices_are_sorted, unique_indices, mode)
+    return _bind(scatter_p, operand, scatter_indices, updates, dimension_numbers, *flags)
+
+
+def scatter_add(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """`operand` with `updates` added to slices; several updates of an element all count.
+
+    Args:
+      operand: an array.
+      scatter_indices: integers, as in `scatter`.
+      updates: an array of the operand's dtype, as in `scatter`.
+      dimension_numbers: how operand, indices and updates fit together.
+      indices_are_sorted: a promise that the index vectors ascend.
+      unique_indices: a promise that no element is updated twice.
+      mode: what becomes of a slice that leaves the operand; `None` drops it.
+
+    Returns:
+      An array of `operand`'s shape and dtype.
+
+    Raises:
+      TypeError: as `scatter`.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
+      >>> i, u = np.array([[2], [2]], np.int32), np.array([5.0, 7.0], np.float32)
+      >>> lax.scatter_add(np.ones(3, np.float32), i, u, dnums).tolist()
+      [1.0, 1.0, 13.0]
+    """
+    flags = (indices_are_sorted, unique_indices, mode)
+    return _bind(scatter_add_p, operand, scatter_indices, updates, dimension_numbers, *flags)
+
+
+def scatter_sub(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """`operand` with `updates` subtracted from slices.
+
+    Args:
+      operand: an array.
+      scatter_indices: integers, as in `scatter`.
+      updates: an array of the operand's dtype, as in `scatter`.
+      dimension_numbers: how operand, indices and updates fit together.
+      indices_are_sorted: a promise that the index vectors ascend.
+      unique_indices: a promise that no element is updated twice.
+      mode: what becomes of a slice that leaves the operand; `None` drops it.
+
+    Returns:
+      An array of `operand`'s shape and dtype.
+
+    Raises:
+      TypeError: as `scatter`.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
+      >>> i, u = np.array([[2], [2]], np.int32), np.array([5.0, 7.0], np.float32)
+      >>> lax.scatter_sub(np.ones(3, np.float32), i, u, dnums).tolist()
+      [1.0, 1.0, -11.0]
+    """
+    flags = (indices_are_sorted, unique_indices, mode)
+    return _bind(scatter_sub_p, operand, scatter_indices, updates, dimension_numbers, *flags)
+
+
+def scatter_mul(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """`operand` with slices multiplied by `updates`.
+
+    The derivative in `updates` needs `unique_indices=True`.
+
+    Args:
+      operand: an array.
+      scatter_indices: integers, as in `scatter`.
+      updates: an array of the operand's dtype, as in `scatter`.
+      dimension_numbers: how operand, indices and updates fit together.
+      indices_are_sorted: a promise that the index vectors ascend.
+      unique_indices: a promise that no element is updated twice.
+      mode: what becomes of a slice that leaves the operand; `None` drops it.
+
+    Returns:
+      An array of `operand`'s shape and dtype.
+
+    Raises:
+      TypeError: as `scatter`.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
+      >>> i, u = np.array([[2], [2]], np.int32), np.array([5.0, 7.0], np.float32)
+      >>> lax.scatter_mul(np.ones(3, np.float32), i, u, dnums).tolist()
+      [1.0, 1.0, 35.0]
+    """
+    flags = (indices_are_sorted, unique_indices, mode)
+    return _bind(scatter_mul_p, operand, scatter_indices, updates, dimension_numbers, *flags)
+
+
+def scatter_min(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """The lesser of `operand` and `updates` where slices are, `operand` elsewhere.
+
+    Args:
+      operand: an array.
+      scatter_indices: integers, as in `scatter`.
+      updates: an array of the operand's dtype, as in `scatter`.
+      dimension_numbers: how operand, indices and updates fit together.
+      indices_are_sorted: a promise that the index vectors ascend.
+      unique_indices: a promise that no element is updated twice.
+      mode: what becomes of a slice that leaves the operand; `None` drops it.
+
+    Returns:
+      An array of `operand`'s shape and dtype.
+
+    Raises:
+      TypeError: as `scatter`.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
+      >>> i, u = np.array([[2], [1]], np.int32), np.array([-5.0, 7.0], np.float32)
+      >>> lax.scatter_min(np.ones(3, np.float32), i, u, dnums).tolist()
+      [1.0, 1.0, -5.0]
+    """
+    flags = (indices_are_sorted, unique_indices, mode)
+    return _bind(scatter_min_p, operand, scatter_indices, updates, dimension_numbers, *flags)
+
+
+def scatter_max(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """The greater of `operand` and `updates` where slices are, `operand` elsewhere.
+
+    Args:
+      operand: an array.
+      scatter_indices: integers, as in `scatter`.
+      updates: an array of the operand's dtype, as in `scatter`.
+      dimension_numbers: how operand, indices and updates fit together.
+      indices_are_sorted: a promise that the index vectors ascend.
+      unique_indices: a promise that no element is updated twice.
+      mode: what becomes of a slice that leaves the operand; `None` drops it.
+
+    Returns:
+      An array of `operand`'s shape and dtype.
+
+    Raises:
+      TypeError: as `scatter`.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
+      >>> i, u = np.array([[2], [1]], np.int32), np.array([-5.0, 7.0], np.float32)
+      >>> lax.scatter_max(np.ones(3, np.float32), i, u, dnums).tolist()
+      [1.0, 7.0, 1.0]
+    """
+    flags = (indices_are_sorted, unique_indices, mode)
+    return _bind(scatter_max_p, operand, scatter_indices, updates, dimension_numbers, *flags)
+
+
+def scatter_apply(
+    operand: Any,
+    scatter_indices: Any,
+    func: Callable[[Any], Any],
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """`operand` with `func` applied to the elements of slices, once for each time they are named.
+
+    Args:
+      operand: an array.
+      scatter_indices: integers, as in `scatter`.
+      func: a traceable function of one scalar of the operand's dtype to another.
+      dimension_numbers: how operand, indices and updates fit together.
+      update_shape: the shape that updates would have.
+      indices_are_sorted: a promise that the index vectors ascend.
+      unique_indices: a promise that no element is named twice.
+      mode: what becomes of a slice that leaves the operand; `None` drops it.
+
+    Returns:
+      An array of `operand`'s shape and dtype.
+
+    Raises:
+      TypeError: as `scatter`.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
+      >>> i, x = np.array([[2], [0]], np.int32), np.arange(3, dtype=np.float32)
+      >>> lax.scatter_apply(x, i, lax.exp, dnums, update_shape=(2,)).round(2).tolist()
+      [1.0, 1.0, 7.39]
+    """
+    from amdjax.core.trace import trace_to_jaxpr
+
+    dtype = dtype_of(operand)
+    scalar = ShapedArray((), dtype)
+    closed = trace_to_jaxpr(lambda x, _: [func(x)], [scalar, scalar])
+    return scatter_p.bind(
+        operand,
+        scatter_indices,
+        lax.full(tuple(update_shape), 0, dtype),
+        update_jaxpr=closed.jaxpr,
+        update_consts=tuple(closed.consts),
+        dimension_numbers=_with_tuples(dimension_numbers),
+        indices_are_sorted=bool(indices_are_sorted),
+        unique_indices=bool(unique_indices),
+        mode=GatherScatterMode.from_any(mode),
+    )
+
+
+def _scatter_type(
+    operand,
+    indices,
+    updates,
+    *,
+    update_jaxpr,
+    update_consts,
+    dimension_numbers,
+    indices_are_sorted,
+    unique_indices,
+    mode,
+):
+    dn = dimension_numbers
+    check_dtype("scatter scatter_indices", indices.dtype, INT)
+    check_same_dtype("scatter", operand, updates)
+    check_index_vectors("scatter", "scatter_indices", indices, dn.scatter_dims_to_operand_dims)
+    rank = len(operand.shape)
+    batch_rank = len(indices.shape) - 1
+    if len(updates.shape) != batch_rank + len(dn.update_window_dims):
+        raise TypeError(
+            f"scatter updates must be of rank {batch_rank + len(dn.update_window_dims)} for "
+            f"scatter_indices of shape {indices.shape} and {dn}, got shape {updates.shape}."
+        )
+    check_dims("scatter", "update_window_dims", dn.update_window_dims, len(updates.shape))
+    check_dims("scatter", "inserted_window_dims", dn.inserted_window_dims, rank)
+    positioned = dn.scatter_dims_to_operand_dims
+    check_dims("scatter", "scatter_dims_to_operand_dims", positioned, rank, ascending=False)
+    check_batching_dims(
+        "scatter",
+        operand,
+        indices,
+        dn.operand_batching_dims,
+        dn.scatter_indices_batching_dims,
+        "scatter_indices_batching_dims",
+        taken=(
+            ("inserted_window_dims", dn.inserted_window_dims),
+            ("scatter_dims_to_operand_dims", positioned),
+        ),
+    )
+    _check_updates(operand, indices, updates, dn)
+    return ShapedArray(operand.shape, operand.dtype, operand.weak_type)
+
+
+def _check_updates(operand, indices, updates, dn) -> None:
+    window = [d for d in range(len(operand.shape)) if d not in _left_out(dn)]
+    if len(window) != len(dn.update_window_dims):
+        raise TypeError(
+            "each dimension of scatter's operand is a window, inserted or batching one; "
+            f"got {dn} for operand shape {operand.shape}."
+        )
+    for update_dim, operand_dim in zip(dn.update_window_dims, window):
+        if updates.shape[update_dim] > operand.shape[operand_dim]:
+            raise TypeError(
+                f"scatter updates of shape {updates.shape} exceed the operand of shape "
+                f"{operand.shape} in dimension {update_dim}."
+            )
+    batch = tuple(n for d, n in enumerate(updates.shape) if d not in dn.update_window_dims)
+    if batch != tuple(indices.shape[:-1]):
+        raise TypeError(
+            f"scatter updates outside update_window_dims have shape {batch}, "
+            f"but scatter_indices of shape {indices.shape} ask for {indices.shape[:-1]}."
+        )
+
+
+def _left_out(dn) -> set[int]:
+    return {*dn.inserted_window_dims, *dn.operand_batching_dims}
+
+
+def _scatter_batch(prim, axis, args, dims, *, dimension_numbers, **rest):
+    operand, indices, updates = args
+    operand_dim, indices_dim, updates_dim = dims
+    operand = batch_to(operand, operand_dim, axis.size)
+    updates = batch_to(updates, updates_dim, axis.size)
+    dn = dimension_numbers
+    window, batching = _shifted(dn.update_window_dims), _shifted(dn.operand_batching_dims)
+    indices_batching = dn.scatter_indices_batching_dims
+    if indices_dim is None:
+        # The batch is one more dimension within a slice.
+        window = (0, *window)
+    else:
+        indices = batch_to(indices, indices_dim, axis.size)
+        batching, indices_batching = (0, *batching), (0, *_shifted(indices_batching))
+    numbers = ScatterDimensionNumbers(
+        update_window_dims=window,
+        inserted_window_dims=_shifted(dn.inserted_window_dims),
+        scatter_dims_to_operand_dims=_shifted(dn.scatter_dims_to_operand_dims),
+        operand_batching_dims=batching,
+        scatter_indices_batching_dims=indices_batching,
+    )
+    return prim.bind(operand, indices, updates, dimension_numbers=numbers, **rest), 0
+
+
+def _scatter_primitive(name: str) -> Primitive:
+    prim = Primitive(name)
+    prim.def_abstract_eval(_scatter_type)
+    prim.def_batch(partial(_scatter_batch, prim))
+    prim.lowering = Shaped("scatter")
+    return prim
+
+
+scatter_p = _scatter_primitive("scatter")
+scatter_add_p = _scatter_primitive("scatter-add")
+scatter_sub_p = _scatter_primitive("scatter-sub")
+scatter_mul_p = _scatter_primitive("scatter-mul")
+scatter_min_p = _scatter_primitive("scatter-min")
+scatter_max_p = _scatter_primitive("scatter-max")
+
+
+def _read_back(x, indices, updates_shape, dn, mode, fill_value=0) -> Any:
+    """What a scatter of these dimension numbers would write to, gathered in the updates' shape."""
+    numbers = GatherDimensionNumbers(
+        offset_dims=tuple(dn.update_window_dims),
+        collapsed_slice_dims=tuple(dn.inserted_window_dims),
+        start_index_map=tuple(dn.scatter_dims_to_operand_dims),
+        operand_batching_dims=tuple(dn.operand_batching_dims),
+        start_indices_batching_dims=tuple(dn.scatter_indices_batching_dims),
+    )
+    window = iter(dn.update_window_dims)
+    left_out = _left_out(dn)
+    sizes = [
+        min(n, 1) if d in left_out else updates_shape[next(window)] for d, n in enumerate(x.shape)
+    ]
+    return lax.gather(x, indices, numbers, sizes, mode=mode, fill_value=fill_value)
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    return x.aval.shape if is_undefined(x) else shape_of(x)
+
+
+def _linear_jvp(prim, primals, tangents, **params):
+    """Sums and differences are linear in operand and updates together."""
+    operand, indices, updates = primals
+    out = prim.bind(operand, indices, updates, **params)
+    t_operand, _, t_updates = tangents
+    if is_zero(t_operand) and is_zero(t_updates):
+        return out, zero_tangent(out)
+    changes = instantiate_zeros(t_operand), instantiate_zeros(t_updates)
+    return out, prim.bind(changes[0], indices, changes[1], **params)
+
+
+def _linear_transpose(sign, ct, operand, indices, updates, *, dimension_numbers, mode, **_):
+    operand_ct = ct if is_undefined(operand) else None
+    updates_ct = None
+    if is_undefined(updates):
+        updates_ct = _read_back(ct, indices, _shape(updates), dimension_numbers, mode)
+        updates_ct = updates_ct if sign > 0 else lax.neg(updates_ct)
+    return [operand_ct, None, updates_ct]
+
+
+scatter_add_p.def_jvp(partial(_linear_jvp, scatter_add_p))
+scatter_add_p.def_transpose(partial(_linear_transpose, +1))
+scatter_sub_p.def_jvp(partial(_linear_jvp, scatter_sub_p))
+scatter_sub_p.def_transpose(partial(_linear_transpose, -1))
+
+
+@scatter_p.def_jvp
+def _scatter_jvp(primals, tangents, *, update_jaxpr, update_consts, **params):
+    operand, indices, updates = primals
+    t_operand, _, t_updates = tangents
+    program = {"update_jaxpr": update_jaxpr, "update_consts": update_consts}
+    if is_zero(t_operand) and is_zero(t_updates):
+        out = scatter_p.bind(operand, indices, updates, **program, **params)
+        return out, zero_tangent(out)
+    if update_jaxpr is not None:
+        raise NotImplementedError("scatter_apply has no derivative rule.")
+    t_operand, t_updates = instantiate_zeros(t_operand), instantiate_zeros(t_updates)
+    if params["unique_indices"]:
+        out = scatter_p.bind(operand, indices, updates, **program, **params)
+        return out, scatter_p.bind(t_operand, indices, t_updates, **program, **params)
+    untouched, won = _survivors(shape_of(operand), indices, shape_of(updates), **params)
+    # With losers and overwritten elements set to zero, writing becomes adding, which is linear.
+    # The value goes the same way: where slices overlap it must agree with the derivative.
+    out = _add_masked(operand, indices, updates, untouched, won, program, params)
+    return out, _add_masked(t_operand, indices, t_updates, untouched, won, program, params)
+
+
+def _survivors(shape, indices, updates_shape, *, dimension_numbers, mode, **flags):
+    """Masks of the operand's elements that stay, and of the updates that remain."""
+    window = dimension_numbers.update_window_dims
+    ids_shape = [1 if d in window else n for d, n in enumerate(updates_shape)]
+    count = math.prod(ids_shape)
+    numbered = lax.reshape(lax.iota(np.int32, count), ids_shape)
+    ids = lax.broadcast_in_dim(numbered, updates_shape, tuple(range(len(updates_shape))))
+    ids = lax.add(ids, lax.full_like(ids, 1))
+    written = scatter(
+        lax.full(shape, 0, np.int32), indices, ids, dimension_numbers, mode=mode, **flags
+    )
+    remaining = _read_back(written, indices, updates_shape, dimension_numbers, mode)
+    return lax.eq(written, lax.full_like(written, 0)), lax.eq(ids, remaining)
+
+
+def _add_masked(operand, indices, updates, untouched, won, program, params) -> Any:
+    operand = lax.select(untouched, operand, lax.full_like(operand, 0))
+    updates = lax.select(won, updates, lax.full_like(updates, 0))
+    return scatter_add_p.bind(operand, indices, updates, **program, **params)
+
+
+@scatter_p.def_transpose
+def _scatter_transpose(
+    ct, operand, indices, updates, *, dimension_numbers, unique_indices, mode, **params
+):
+    if not unique_indices:
+        raise NotImplementedError("the transpose of scatter needs unique_indices=True.")
+    operand_ct = updates_ct = None
+    if is_undefined(operand):
+        operand_ct = scatter_p.bind(
+            ct,
+            indices,
+            lax.full(_shape(updates), 0, ct.dtype),
+            dimension_numbers=dimension_numbers,
+            unique_indices=True,
+            mode=mode,
+            **params,
+        )
+    if is_undefined(updates):
+        updates_ct = _read_back(ct, indices, _shape(updates), dimension_numbers, mode)
+    return [operand_ct, None, updates_ct]
+
+
+@scatter_mul_p.def_jvp
+def _scatter_mul_jvp(primals, tangents, **params):
+    operand, indices, updates = primals
+    t_operand, _, t_updates = tangents
+    out = scatter_mul_p.bind(operand, indices, updates, **params)
+    terms = []
+    if not is_zero(t_operand):
+        terms.append(scatter_mul_p.bind(t_operand, indices, updates, **params))
+    if not is_zero(t_updates):
+        _needs_unique(params["unique_indices"])
+        zeros = lax.full_like(operand, 0)
+        change = scatter_add_p.bind(zeros, indices, t_updates, **params)
+        terms.append(lax.mul(operand, change))
+    if not terms:
+        return out, zero_tangent(out)
+    return out, terms[0] if len(terms) == 1 else lax.add(*terms)
+
+
+def _needs_unique(unique_indices: bool) -> None:
+    if not unique_indices:
+        raise NotImplementedError(
+            "the derivative of scatter_mul in its updates needs unique_indices=True."
+        )
+
+
+@scatter_mul_p.def_transpose
+def _scatter_mul_transpose(ct, operand, indices, updates, *, dimension_numbers, mode, **params):
+    operand_ct = updates_ct = None
+    if is_undefined(operand):
+        operand_ct = scatter_mul_p.bind(
+            ct, indices, updates, dimension_numbers=dimension_numbers, mode=mode, **params
+        )
+    if is_undefined(updates):
+        _needs_unique(params["unique_indices"])
+        scaled = lax.mul(ct, operand)
+        updates_ct = _read_back(scaled, indices, _shape(updates), dimension_numbers, mode)
+    return [operand_ct, None, updates_ct]
+
+
+def _extremal_jvp(prim, primals, tangents, *, dimension_numbers, mode, **params):
+    """All that attain an extremum share its tangent equally, the operand among them."""
+    operand, indices, updates = primals
+    rest = {"dimension_numbers": dimension_numbers, "mode": mode, **params}
+    out = prim.bind(operand, indices, updates, **rest)
+    t_operand, _, t_updates = tangents
+    if is_zero(t_operand) and is_zero(t_updates):
+        return out, zero_tangent(out)
+    reached = _read_back(out, indices, shape_of(updates), dimension_numbers, mode)
+    kept = lax.convert_element_type(lax.eq(operand, out), out.dtype)
+    won = lax.convert_element_type(lax.eq(updates, reached), out.dtype)
+    sharers = scatter_add_p.bind(kept, indices, won, **rest)
+    total = scatter_add_p.bind(
+        lax.mul(kept, instantiate_zeros(t_operand)),
+        indices,
+        lax.mul(won, instantiate_zeros(t_updates)),
+        **rest,
+    )
+    return out, lax.div(total, sharers)
+
+
+scatter_min_p.def_jvp(partial(_extremal_jvp, scatter_min_p))
+scatter_max_p.def_jvp(partial(_extremal_jvp, scatter_max_p))
