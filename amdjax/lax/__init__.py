@@ -14,4 +14,12 @@ from amdjax.lax.gather import *
 from amdjax.lax.slicing import *
 from amdjax.lax.joining import *
 from amdjax.lax.filling import *
+from amdjax.lax.dot import *
 from amdjax.lax.staging import *
+from amdjax.lax.scatter import *
+from amdjax.lax.sorting import *
+from amdjax.lax.cumulative import *
+from amdjax.lax.fft import *
+from amdjax.lax.rng import *
+from amdjax.lax import linalg as linalg
+from amdjax.lax import _transform_ops as _transform_ops

@@ -311,6 +311,16 @@ def batch_to(x: Any, dim: int | None, size: int, destination: int = 0) -> Any:
     return broadcast_in_dim(x, out, [d for d in range(len(out)) if d != destination])
 
 
+def map_examples(
+    fn: Callable[..., list[Any]], args: Sequence[Any], dims: Sequence[int | None], size: int
+) -> list[Any]:
+    """Apply a function of flat arguments to each example; results have the batch axis first."""
+    from amdjax.transforms.batching import AxisData, batch_flat
+
+    ys, places = batch_flat(fn, AxisData(None, size), args, dims)
+    return [batch_to(y, place, size) for y, place in zip(ys, places)]
+
+
 def same_dtype(*avals: Any, **_: Any) -> np.dtype:
     """Result dtype of operations that keep their operands' dtype."""
     return avals[0].dtype

@@ -28,12 +28,13 @@ from amdjax.lax._rules import (
     after_batch,
     as_ints,
     aval_of,
+    batch_to,
     check_dtype,
     check_same_dtype,
     check_same_shape,
     dtype_of,
-    is_zero,
     jvp_from,
+    map_examples,
     move_axis,
     shape_of,
     transpose_from,
@@ -43,6 +44,7 @@ from amdjax.lax.casting import convert_like
 from amdjax.lax.comparison import eq
 from amdjax.lax.elementwise import add, div, mul
 from amdjax.lax.shape import broadcast, broadcast_in_dim, expand_dims, reshape
+from amdjax.transforms.forward import jvp_flat
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
@@ -486,40 +488,32 @@ def _tree_reduce(*args: Any, computation: Any, jaxpr: ClosedJaxpr, dimensions: S
 
 def elementwise_computation(jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:
     """A program of scalars as a function of arrays, applied element by element."""
-    from amdjax.transforms import vmap
-
     scalars = jaxpr_as_fun(jaxpr)
 
     def fn(*xs: Any) -> list[Any]:
         shape = shape_of(xs[0])
-        flat = [reshape(x, (int(np.prod(shape, dtype=int)),)) for x in xs]
-        return [reshape(y, shape) for y in vmap(scalars)(*flat)]
+        size = int(np.prod(shape, dtype=int))
+        flat = [reshape(x, (size,)) for x in xs]
+        return [reshape(y, shape) for y in map_examples(scalars, flat, (0,) * len(xs), size)]
 
     return fn
 
 
 @reduce_p.def_jvp
 def _reduce_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
-    from amdjax.transforms import instantiate_zeros, jvp
-
-    if all(is_zero(t) for t in tangents):
-        ys = reduce_p.bind(*primals, **params)
-        return ys, [zero_tangent(y) for y in ys]
-    full = tuple(instantiate_zeros(t) for t in tangents)
-    return jvp(lambda *xs: _tree_reduce(*xs, **params), tuple(primals), full)
+    return jvp_flat(lambda *xs: _tree_reduce(*xs, **params), primals, tangents)
 
 
 @reduce_p.def_batch
 def _reduce_batch(
     axis: Any, args: Any, dims: Any, *, dimensions: Shape, **params: Any
 ) -> tuple[Any, Any]:
-    from amdjax.lax._rules import batch_to
-    from amdjax.transforms import vmap
-
     count = len(args) // 2
     if any(d is not None for d in dims[count:]):
-        batched = vmap(lambda *xs: _tree_reduce(*xs, dimensions=dimensions, **params), tuple(dims))
-        return batched(*args), [0] * count
+        ys = map_examples(
+            lambda *xs: _tree_reduce(*xs, dimensions=dimensions, **params), args, dims, axis.size
+        )
+        return ys, [0] * count
     operands = [batch_to(x, d, axis.size) for x, d in zip(args[:count], dims)]
     moved = tuple(d + 1 for d in dimensions)
     return reduce_p.bind(*operands, *args[count:], dimensions=moved, **params), [0] * count

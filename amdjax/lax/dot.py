@@ -1,0 +1,419 @@
+"""Matrix products: `dot_general`, and the forms made from it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+from amdjax.core.aval import ShapedArray
+from amdjax.core.config import config
+from amdjax.core.lowering import Shaped
+from amdjax.core.primitive import Primitive
+from amdjax.lax._rules import (
+    ANY,
+    Shape,
+    after_batch,
+    as_ints,
+    check_dtype,
+    jvp_from,
+    shape_of,
+    transpose_from,
+)
+from amdjax.lax.casting import convert
+from amdjax.lax.shape import transpose
+from amdjax.typing import ArrayLike, DTypeLike
+
+__all__ = [
+    "DotAlgorithm",
+    "DotAlgorithmPreset",
+    "DotDimensionNumbers",
+    "Precision",
+    "PrecisionLike",
+    "batch_matmul",
+    "canonical_precision",
+    "dot",
+    "dot_general",
+    "dot_general_p",
+]
+
+Contraction = tuple[Shape, Shape]
+DotDimensionNumbers = tuple[
+    tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]
+]
+
+_SPELLINGS = {
+    "default": 0,
+    "fastest": 0,
+    "bfloat16": 0,
+    "high": 1,
+    "bfloat16_3x": 1,
+    "tensorfloat32": 1,
+    "highest": 2,
+    "float32": 2,
+}
+
+
+class Precision(enum.Enum):
+    """How exactly a matrix product of float32 is computed where hardware offers a choice.
+
+    Made from a member's number or from one of the strings `default`, `fastest`, `bfloat16`,
+    `high`, `bfloat16_3x`, `tensorfloat32`, `highest`, `float32`.
+    """
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+    @classmethod
+    def _missing_(cls, value: object) -> Precision | None:
+        if value is None:
+            return cls.DEFAULT
+        number = _SPELLINGS.get(value) if isinstance(value, str) else None
+        return None if number is None else cls(number)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class DotAlgorithm(NamedTuple):
+    """An exact statement of how a product is computed, in the terms of StableHLO.
+
+    Args:
+      lhs_precision_type: dtype to which the left operand is rounded.
+      rhs_precision_type: dtype to which the right operand is rounded.
+      accumulation_type: dtype of the sums.
+      lhs_component_count: how many parts of that dtype stand for a left element.
+      rhs_component_count: how many parts of that dtype stand for a right element.
+      num_primitive_operations: how many products of parts are added.
+      allow_imprecise_accumulation: whether sums may be kept in fewer bits.
+    """
+
+    lhs_precision_type: DTypeLike
+    rhs_precision_type: DTypeLike
+    accumulation_type: DTypeLike
+    lhs_component_count: int = 1
+    rhs_component_count: int = 1
+    num_primitive_operations: int = 1
+    allow_imprecise_accumulation: bool = False
+
+
+class DotAlgorithmPreset(enum.Enum):
+    """Names of algorithms: the types of the operands, that of the sums, and a count of passes."""
+
+    DEFAULT = enum.auto()
+    ANY_F8_ANY_F8_F32 = enum.auto()
+    ANY_F8_ANY_F8_F32_FAST_ACCUM = enum.auto()
+    ANY_F8_ANY_F8_ANY = enum.auto()
+    ANY_F8_ANY_F8_ANY_FAST_ACCUM = enum.auto()
+    F16_F16_F16 = enum.auto()
+    F16_F16_F32 = enum.auto()
+    BF16_BF16_BF16 = enum.auto()
+    BF16_BF16_F32 = enum.auto()
+    BF16_BF16_F32_X3 = enum.auto()
+    BF16_BF16_F32_X6 = enum.auto()
+    BF16_BF16_F32_X9 = enum.auto()
+    TF32_TF32_F32 = enum.auto()
+    TF32_TF32_F32_X3 = enum.auto()
+    F32_F32_F32 = enum.auto()
+    F64_F64_F64 = enum.auto()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+PrecisionLike = (
+    None
+    | str
+    | Precision
+    | tuple[str, str]
+    | tuple[Precision, Precision]
+    | DotAlgorithm
+    | DotAlgorithmPreset
+)
+
+
+def canonical_precision(precision: Any) -> Any:
+    """A pair of `Precision`, an algorithm, or None.
+
+    Raises:
+      ValueError: for anything that does not name a precision.
+    """
+    if precision is None:
+        precision = config.default_matmul_precision
+        if precision is None:
+            return None
+    if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)):
+        return precision
+    if isinstance(precision, str) and precision in DotAlgorithmPreset.__members__:
+        return DotAlgorithmPreset[precision]
+    pair = precision if isinstance(precision, (tuple, list)) else (precision, precision)
+    try:
+        left, right = map(Precision, pair)
+    except ValueError:
+        raise ValueError(
+            f"precision must be None, a lax.Precision or one of {list(_SPELLINGS)}, a pair of "
+            f"these, or a lax.DotAlgorithm or the name of a lax.DotAlgorithmPreset; got "
+            f"{precision!r}."
+        ) from None
+    return left, right
+
+
+def _free_axes(ndim: int, contracted: Shape, batch: Shape) -> list[int]:
+    return [d for d in range(ndim) if d not in contracted and d not in batch]
+
+
+dot_general_p = Primitive("dot_general")
+
+
+@dot_general_p.def_abstract_eval
+def _dot_general_type(
+    lhs: Any,
+    rhs: Any,
+    *,
+    dimension_numbers: tuple[Contraction, Contraction],
+    precision: Any,
+    preferred_element_type: Any,
+    out_sharding: Any,
+) -> ShapedArray:
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
+    check_dtype("dot_general", lhs.dtype, ANY, 0)
+    check_dtype("dot_general", rhs.dtype, ANY, 1)
+    _check_dot_axes("lhs", lhs, lhs_contract, lhs_batch)
+    _check_dot_axes("rhs", rhs, rhs_contract, rhs_batch)
+    _check_pairs("batch", lhs, rhs, lhs_batch, rhs_batch)
+    _check_pairs("contracting", lhs, rhs, lhs_contract, rhs_contract)
+    shape = [lhs.shape[d] for d in lhs_batch]
+    shape += [lhs.shape[d] for d in _free_axes(lhs.ndim, lhs_contract, lhs_batch)]
+    shape += [rhs.shape[d] for d in _free_axes(rhs.ndim, rhs_contract, rhs_batch)]
+    weak = lhs.weak_type and rhs.weak_type
+    if preferred_element_type is not None:
+        return ShapedArray(shape, preferred_element_type, weak)
+    if lhs.dtype == rhs.dtype:
+        return ShapedArray(shape, lhs.dtype, weak)
+    return ShapedArray(shape, dtypes.promote_types(lhs.dtype, rhs.dtype), weak)
+
+
+def _check_dot_axes(side: str, x: Any, contracted: Shape, batch: Shape) -> None:
+    axes = (*contracted, *batch)
+    if any(not 0 <= d < x.ndim for d in axes) or len(set(axes)) != len(axes):
+        raise TypeError(
+            f"dot_general: axes of {side} must be distinct, nonnegative and below its rank, got "
+            f"contracting {contracted} and batch {batch} for shape {x.shape}."
+        )
+
+
+def _check_pairs(kind: str, lhs: Any, rhs: Any, left: Shape, right: Shape) -> None:
+    if len(left) != len(right):
+        raise TypeError(
+            f"dot_general requires equal numbers of {kind} dimensions, got {left} of lhs and "
+            f"{right} of rhs."
+        )
+    sizes = tuple(lhs.shape[d] for d in left), tuple(rhs.shape[d] for d in right)
+    if sizes[0] != sizes[1]:
+        raise TypeError(
+            f"dot_general requires {kind} dimensions to have the same shape, got {sizes[0]} and "
+            f"{sizes[1]}: axes {left} of lhs {lhs.shape} and {right} of rhs {rhs.shape}."
+        )
+
+
+def _cotangent_of(side: int) -> Any:
+    """Transpose with respect to one operand: the product of `ct` with the other operand."""
+
+    def rule(ct: Any, lhs: Any, rhs: Any, *, dimension_numbers: Any, **params: Any) -> Any:
+        x, other = (lhs, rhs) if side == 0 else (rhs, lhs)
+        (contract, other_contract), (batch, other_batch) = (
+            pair if side == 0 else pair[::-1] for pair in dimension_numbers
+        )
+        own_free = _free_axes(x.aval.ndim, contract, batch)
+        other_free = _free_axes(len(shape_of(other)), other_contract, other_batch)
+        # `ct` has the axes batch, free of lhs, free of rhs.
+        first = len(batch) + (len(own_free) if side == 0 else 0)
+        summed = tuple(range(first, first + len(other_free)))
+        numbers = ((summed, tuple(other_free)), (tuple(range(len(batch))), other_batch))
+        params["preferred_element_type"] = x.aval.dtype
+        params["precision"] = _swap(params["precision"], side)
+        out = dot_general_p.bind(ct, other, dimension_numbers=numbers, **params)
+        # `out` has the axes batch, own free, and the contracted ones in the other's order.
+        order = sorted(range(len(contract)), key=other_contract.__getitem__)
+        axes = [*batch, *own_free, *(contract[k] for k in order)]
+        out = transpose(out, sorted(range(len(axes)), key=axes.__getitem__))
+        return convert(out, x.aval.dtype, x.aval.weak_type)
+
+    return rule
+
+
+def _swap(precision: Any, side: int) -> Any:
+    """Precisions of (ct, other); `ct` takes the place of the operand asked for."""
+    if side == 1 and isinstance(precision, tuple) and not isinstance(precision, DotAlgorithm):
+        return precision[::-1]
+    return precision
+
+
+@dot_general_p.def_batch
+def _dot_general_batch(
+    axis: Any, args: Any, dims: Any, *, dimension_numbers: Any, **params: Any
+) -> tuple[Any, int]:
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
+    (lhs, rhs), (left, right) = args, dims
+
+    def moved(axes: Shape, dim: int | None) -> Shape:
+        return axes if dim is None else tuple(after_batch(d, dim) for d in axes)
+
+    contract = moved(lhs_contract, left), moved(rhs_contract, right)
+    batch = moved(lhs_batch, left), moved(rhs_batch, right)
+    if left is not None and right is not None:
+        batch = (left, *batch[0]), (right, *batch[1])
+        place = 0
+    elif left is not None:  # one more free axis of lhs
+        free = _free_axes(len(shape_of(lhs)), contract[0], batch[0])
+        place = len(batch[0]) + free.index(left)
+    else:
+        free = _free_axes(len(shape_of(rhs)), contract[1], batch[1])
+        lhs_free = len(_free_axes(len(shape_of(lhs)), contract[0], batch[0]))
+        place = len(batch[0]) + lhs_free + free.index(right)
+    return dot_general_p.bind(lhs, rhs, dimension_numbers=(contract, batch), **params), place
+
+
+def _bilinear(side: int) -> Any:
+    def derivative(g: Any, y: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
+        operands = (g, rhs) if side == 0 else (lhs, g)
+        return dot_general_p.bind(*operands, **params)
+
+    return derivative
+
+
+dot_general_p.jvp = jvp_from(dot_general_p, (_bilinear(0), _bilinear(1)))
+dot_general_p.transpose = transpose_from(_cotangent_of(0), _cotangent_of(1))
+dot_general_p.lowering = Shaped("dot_general")
+
+
+def dot_general(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    dimension_numbers: DotDimensionNumbers,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    *,
+    out_sharding: Any = None,
+) -> Array:
+    """Sum of products along chosen axes of two arrays.
+
+    Args:
+      lhs: array of any dtype.
+      rhs: array of any dtype.
+      dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`: the axes
+        summed over, and those along which the operands are paired; of equal sizes.
+      precision: how exactly to multiply float32 where hardware offers a choice.
+      preferred_element_type: dtype of the result and of the sums; by default the operands' common
+        dtype.
+      out_sharding: accepted for compatibility; arrays live on one device.
+
+    Returns:
+      Array whose axes are the batch axes, the other axes of `lhs`, the other axes of `rhs`.
+
+    Raises:
+      TypeError: if the axes do not exist or differ in size.
+      ValueError: for an unknown precision.
+
+    Example:
+      >>> x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+      >>> dot_general(x, x, (((1,), (1,)), ((), ()))).tolist()
+      [[5.0, 14.0], [14.0, 50.0]]
+    """
+    contract, batch = (
+        tuple(as_ints(axes, "dot_general dimension_numbers") for axes in pair)
+        for pair in dimension_numbers
+    )
+    if preferred_element_type is not None:
+        preferred_element_type = dtypes.check_and_canonicalize_user_dtype(
+            preferred_element_type, "dot_general"
+        )
+    return dot_general_p.bind(
+        lhs,
+        rhs,
+        dimension_numbers=(contract, batch),
+        precision=canonical_precision(precision),
+        preferred_element_type=preferred_element_type,
+        out_sharding=out_sharding,
+    )
+
+
+def dot(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    *,
+    dimension_numbers: DotDimensionNumbers | None = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Product of vectors and matrices.
+
+    Args:
+      lhs: array of rank 1 or 2, or any rank with `dimension_numbers`.
+      rhs: array of rank 1 or 2, whose first axis has the size of the last of `lhs`.
+      dimension_numbers: see `dot_general`.
+      precision: how exactly to multiply float32 where hardware offers a choice.
+      preferred_element_type: dtype of the result and of the sums.
+      out_sharding: accepted for compatibility; arrays live on one device.
+
+    Returns:
+      The product.
+
+    Raises:
+      ValueError: if the ranks or sizes do not fit and there are no `dimension_numbers`.
+
+    Example:
+      >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
+      11.0
+    """
+    if dimension_numbers is None:
+        left, right = shape_of(lhs), shape_of(rhs)
+        if not 1 <= len(left) <= 2 or not 1 <= len(right) <= 2 or left[-1] != right[0]:
+            raise ValueError(
+                "dot without dimension_numbers multiplies vectors and matrices whose inner sizes "
+                f"agree, got lhs of shape {left} and rhs of shape {right}."
+            )
+        dimension_numbers = (((len(left) - 1,), (0,)), ((), ()))
+    return dot_general(
+        lhs, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding
+    )
+
+
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
+    """Product of stacks of matrices.
+
+    Args:
+      lhs: array of shape (…, m, k).
+      rhs: array of shape (…, k, n) with the same leading sizes.
+      precision: how exactly to multiply float32 where hardware offers a choice.
+
+    Returns:
+      Array of shape (…, m, n).
+
+    Raises:
+      ValueError: if a rank is below two or the ranks differ.
+      TypeError: if sizes do not fit.
+
+    Example:
+      >>> x = np.ones((3, 2, 2), np.float32)
+      >>> batch_matmul(x, x).shape
+      (3, 2, 2)
+    """
+    left, right = shape_of(lhs), shape_of(rhs)
+    if min(len(left), len(right)) < 2:
+        raise ValueError(f"batch_matmul needs arrays of rank 2 or more, got {left} and {right}.")
+    if len(left) != len(right):
+        raise ValueError(f"batch_matmul needs arrays of equal rank, got {left} and {right}.")
+    n = len(left)
+    batch = tuple(range(n - 2))
+    return dot_general(lhs, rhs, (((n - 1,), (n - 2,)), (batch, batch)), precision)
