@@ -1,7 +1,7 @@
 """Tile programs as LLVM IR for CPUs.
 
 A tile of rank 1 is one LLVM vector, which LLVM spreads over as many registers as it takes; a tile
-of rank 2 is a list of such rows. A kernel becomes `void name(ptr args, i64 begin, i64 end)`:
+of rank 2 is a list of such rows. A kernel becomes `void name(ptr args, i64 begin, i64 end, i64 worker)`:
 `args` points to one word a parameter (an address, or the number itself for a `size`), and the
 programs `begin..end` of the grid run one after the other.
 """
@@ -52,14 +52,14 @@ class CpuKernel:
     def __init__(self, module: Module, kernel: tile.Kernel, name: str):
         self.kernel = kernel
         self.f: Function = module.function(
-            name, [("args", PTR), ("begin", I64), ("end", I64)], attributes=FUNCTION_ATTRIBUTES
+            name, [("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)], attributes=FUNCTION_ATTRIBUTES
         )
         self.reps: dict[int, Rep] = {}
         self.addresses: dict[str, Value] = {}
 
     def write(self) -> None:
         f = self.f
-        args, begin, end = f.args
+        args, begin, end, self.worker = f.args
         for i, p in enumerate(self.kernel.params):
             slot = f.gep(args, i, I64)
             self.addresses[p.name] = f.load(I64 if p.role == "size" else PTR, slot, 8)

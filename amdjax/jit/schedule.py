@@ -55,6 +55,14 @@ class Call:
     in_place: list[tuple[int, int]] = field(default_factory=list)
 
 
+@dataclass
+class Copy:
+    """`result` starts as a copy of `source`, or takes over its memory if nobody needs it."""
+
+    source: Any
+    result: Var
+
+
 def lower_region(region: Region, fusion: Fusion, target: CpuTarget) -> list[Call]:
     """The kernels of a region, usually one."""
     domain = Domain(region, fusion)

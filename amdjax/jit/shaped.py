@@ -3,7 +3,7 @@
 A kernel family registers a function under the name its primitive's `Shaped` rule carries:
 
     @shaped("dot_general")
-    def lower(ctx: ShapedContext) -> list[Call]: ...
+    def lower(ctx: ShapedContext) -> list[Call | Copy]: ...
 
 It reads the equation from `ctx.eqn`, builds tile programs with `ctx.kernel(name)`, and returns the
 launches in order; workspace between them is `Temp(dtype, size)`. Results computed tile by tile go
@@ -20,18 +20,19 @@ from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.jit import tile
 from amdjax.jit.element import El, ElementBuilder, Lanes, compute_dtype, short_dtype
 from amdjax.jit.index import Index, LoopVar, delinear, linear
-from amdjax.jit.schedule import Call, Temp
+from amdjax.jit.schedule import Call, Copy, Temp
 from amdjax.targets.cpu import CpuTarget
 
-__all__ = ["SHAPED", "Call", "ShapedContext", "ShapedKernel", "Temp", "TileWriter", "shaped"]
+__all__ = ["SHAPED", "Call", "Copy", "ShapedContext", "ShapedKernel", "Temp", "TileWriter", "shaped"]
 
-SHAPED: dict[str, Callable[[ShapedContext], list[Call]]] = {}
+Lower = Callable[["ShapedContext"], "list[Call | Copy]"]
+SHAPED: dict[str, Lower] = {}
 
 
-def shaped(name: str) -> Callable[[Callable[[ShapedContext], list[Call]]], Callable[[ShapedContext], list[Call]]]:
+def shaped(name: str) -> Callable[[Lower], Lower]:
     """Register the kernels of the primitives whose lowering is `Shaped(name)`."""
 
-    def register(fn: Callable[[ShapedContext], list[Call]]) -> Callable[[ShapedContext], list[Call]]:
+    def register(fn: Lower) -> Lower:
         SHAPED[name] = fn
         return fn
 

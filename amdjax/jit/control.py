@@ -1,0 +1,231 @@
+"""Control flow in the plan: loops and branches as jumps around the instructions of their bodies.
+
+A loop's carried values have two buffers each; the body reads one and writes the other, and their
+addresses are exchanged at the end of an iteration. A carried value that the body passes on, or
+updates in place, has one. What a `scan` reads and writes at each step is an address that advances
+with the loop's counter, so nothing is sliced or stacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from amdjax.core.lowering import Shaped
+from amdjax.jit.passes import prepare
+from amdjax.jit.plan import Label, Storage, View, _Body, nbytes_of
+from amdjax.runtime import vm
+
+IN_PLACE = ("dynamic_update_slice", "scatter")
+
+
+def lower_cond(body: _Body, eqn: JaxprEqn) -> None:
+    """`cond`: a jump table; each branch writes the results."""
+    p = body.p
+    branches = [prepare(b, p.observe) for b in eqn.params["branches"]]
+    operands = [p.view(body.env, x) for x in eqn.invars[1:]]
+    results = [body.place(v) for v in eqn.outvars]
+    index = p.view(body.env, eqn.invars[0])
+    labels, end = [Label() for _ in branches], Label()
+    start = p.time
+    p.emit(vm.SWITCH, index, len(branches), *labels)
+    for closed, label in zip(branches, labels, strict=True):
+        p.label(label)
+        env = dict(zip(closed.jaxpr.invars, operands, strict=True))
+        p.bind_constants(closed, env)
+        p.body(closed.jaxpr, env, results)
+        p.emit(vm.JUMP, end)
+    p.label(end)
+    for v in [*operands, *results]:
+        p.touch(v)
+    # Results are written in one branch while others run their own temporaries.
+    for s in {r.storage for r in results if r.storage.slot is None}:
+        s.first = min(s.first, start)
+
+
+class _Carry:
+    """The carried values of a loop."""
+
+    def __init__(self, body: _Body, inits: Sequence[Any], jaxpr: Jaxpr, invars: Sequence[Var], outs: Sequence[Any]):
+        self.p = p = body.p
+        self.invars, self.outs = list(invars), list(outs)
+        self.current: list[View] = []
+        self.next: list[View] = []
+        self.swaps: list[tuple[int, int]] = []
+        for init, invar, out in zip(inits, invars, outs, strict=True):
+            nbytes = nbytes_of(invar.aval)
+            source = p.view(body.env, init)
+            if out is invar:  # passed on unchanged: two names for one value from here on
+                body.owned.discard(id(source.storage))
+                self.current.append(source)
+                self.next.append(source)
+                continue
+            if not isinstance(init, Literal) and body.overwritable(init) and list(inits).count(init) == 1 \
+                    and source.storage.slot is None:
+                first = source
+            else:
+                first = p.arena(nbytes)
+                p.copy(first, source, nbytes)
+            if updates_in_place(jaxpr, invar, out, outs):
+                self.current.append(first)
+                self.next.append(first)
+                continue
+            second = p.arena(nbytes)
+            p.touch(second)
+            slots = p.slot(), p.slot()
+            p.emit(vm.ADDRESS, slots[0], first)
+            p.emit(vm.ADDRESS, slots[1], second)
+            # The slots hold either address, so both storages must outlive every use of them.
+            pair = (first.storage, second.storage)
+            self.current.append(View(_Pointer(0, slots[0], pair)))
+            self.next.append(View(_Pointer(0, slots[1], pair)))
+            self.swaps.append(slots)
+
+    def swap(self) -> None:
+        for a, b in self.swaps:
+            self.p.emit(vm.SWAP, a, b)
+
+
+class _Pointer(Storage):
+    """Memory reached through a slot that loops change; keeps what it may point to alive."""
+
+    def __init__(self, nbytes: int, slot: int, targets: tuple[Storage, ...]):
+        super().__init__(nbytes, slot)
+        self.targets = targets
+
+    @property
+    def last(self) -> int:
+        return self._last
+
+    @last.setter
+    def last(self, time: int) -> None:
+        self._last = time
+        for s in getattr(self, "targets", ()):
+            s.first, s.last = min(s.first, time), max(s.last, time)
+
+
+def updates_in_place(jaxpr: Jaxpr, invar: Var, out: Any, outs: Sequence[Any]) -> bool:
+    """Whether `out` is `invar` after a chain of updates, each of them the last use before it."""
+    if list(outs).count(out) != 1:
+        return False
+    makers = {v: (i, e) for i, e in enumerate(jaxpr.eqns) for v in e.outvars}
+    value = out
+    while value is not invar:
+        if isinstance(value, Literal) or value not in makers:
+            return False
+        i, eqn = makers[value]
+        rule = eqn.primitive.lowering
+        if not (isinstance(rule, Shaped) and rule.name in IN_PLACE):
+            return False
+        source = eqn.invars[0]
+        others = [e for e in jaxpr.eqns if e is not eqn and source in e.invars]
+        if isinstance(source, Literal) or others or list(eqn.invars).count(source) > 1:
+            return False
+        if source is not invar and source in outs:
+            return False
+        value = source
+    return True
+
+
+def _split(items: Sequence[Any], *sizes: int) -> list[list[Any]]:
+    out, at = [], 0
+    for n in sizes:
+        out.append(list(items[at : at + n]))
+        at += n
+    return [*out, list(items[at:])]
+
+
+def lower_while(body: _Body, eqn: JaxprEqn) -> None:
+    """`while`: test, body, exchange, again."""
+    p = body.p
+    n_cond, n_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    cond_consts, body_consts, inits = _split(eqn.invars, n_cond, n_body)
+    cond, step = prepare(eqn.params["cond_jaxpr"], p.observe), prepare(eqn.params["body_jaxpr"], p.observe)
+    carry = _Carry(body, inits, step.jaxpr, step.jaxpr.invars[n_body:], step.jaxpr.outvars)
+    flag = p.arena(1)
+    p.touch(flag)
+    again, done = Label(), Label()
+    start = p.time
+    p.label(again)
+    env = dict(zip(cond.jaxpr.invars, [*(p.view(body.env, x) for x in cond_consts), *carry.current], strict=True))
+    p.bind_constants(cond, env)
+    p.body(cond.jaxpr, env, [flag])
+    p.emit(vm.UNLESS, flag, done)
+    env = dict(zip(step.jaxpr.invars, [*(p.view(body.env, x) for x in body_consts), *carry.current], strict=True))
+    p.bind_constants(step, env)
+    p.body(step.jaxpr, env, carry.next)
+    carry.swap()
+    p.emit(vm.JUMP, again)
+    p.label(done)
+    p.loop_scope(start)
+    _finish_carry(body, eqn.outvars, carry)
+
+
+def _finish_carry(body: _Body, outvars: Sequence[Var], carry: _Carry) -> None:
+    for v, view in zip(outvars, carry.current, strict=True):
+        body.p.touch(view)
+        wanted = body.wanted.get(v)
+        if wanted is not None:
+            body.env[v] = wanted
+            body.p.copy(wanted, view, nbytes_of(v.aval))
+        else:
+            body.env[v] = view
+
+
+def lower_scan(body: _Body, eqn: JaxprEqn) -> None:
+    """`scan`: a counted loop whose slices and results are addresses that advance."""
+    p, params = body.p, eqn.params
+    length, reverse = params["length"], params["reverse"]
+    consts, inits, xs = _split(eqn.invars, params["num_consts"], params["num_carry"])
+    step: ClosedJaxpr = prepare(params["jaxpr"], p.observe)
+    const_vars, carry_vars, x_vars = _split(step.jaxpr.invars, len(consts), len(inits))
+    carry_outs, y_vars = _split(step.jaxpr.outvars, len(inits))
+    carry_results, y_results = _split(eqn.outvars, len(inits))
+    ys = [body.place(v) for v in y_results]
+    for y in ys:
+        p.touch(y)
+    carry = _Carry(body, inits, step.jaxpr, carry_vars, carry_outs)
+    counter = p.slot()
+    p.emit(vm.SET, counter, 0)
+    end, again = Label(), Label()
+    start = p.time
+    if length:
+        p.label(again)
+
+        def slice_of(view: View, aval: Any) -> View:
+            nbytes = nbytes_of(aval)
+            if view.counter != vm.ZERO:  # a slice of a slice: fix the outer address first
+                view = _fixed(p, view)
+            first = view.offset + (nbytes * (length - 1) if reverse else 0)
+            return View(view.storage, first, counter, -nbytes if reverse else nbytes)
+
+        env: dict[Var, View] = {}
+        env.update(zip(const_vars, (p.view(body.env, x) for x in consts), strict=True))
+        env.update(zip(carry_vars, carry.current, strict=True))
+        env.update(zip(x_vars, (slice_of(p.view(body.env, x), v.aval) for x, v in zip(xs, x_vars)), strict=True))
+        p.bind_constants(step, env)
+        y_views = [slice_of(y, v.aval) for y, v in zip(ys, y_vars, strict=True)]
+        p.body(step.jaxpr, env, [*carry.next, *y_views])
+        carry.swap()
+        p.emit(vm.ADD, counter, 1)
+        p.emit(vm.REPEAT, counter, length, again)
+        p.label(end)
+        p.loop_scope(start)
+        for y in ys:
+            p.touch(y)
+    _finish_carry(body, carry_results, carry)
+
+
+def _fixed(p: Any, view: View) -> View:
+    """A view's present address in a slot of its own."""
+    slot = p.slot()
+    p.emit(vm.ADDRESS, slot, view)
+    return View(_Pointer(0, slot, (view.storage,)))
+
+
+LOWERINGS: dict[str, Callable[[_Body, JaxprEqn], None]] = {
+    "cond": lower_cond,
+    "while": lower_while,
+    "scan": lower_scan,
+}

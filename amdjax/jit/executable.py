@@ -1,0 +1,140 @@
+"""A compiled program: machine instructions, kernels, and how to run them on arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax.codegen.engine import host
+from amdjax.core.array import ConcreteArray
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit import tile
+from amdjax.jit.kernels import load_kernels
+from amdjax.jit.plan import Instruction, Label, Plan, Storage, View, nbytes_of, plan_program
+from amdjax.runtime import threads, vm
+from amdjax.runtime.memory import Buffer, buffer_pool
+from amdjax.targets.cpu import CpuTarget
+
+_HOST_CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
+
+
+def cpu_target() -> CpuTarget:
+    """The machine this process runs on, with the threads it may use."""
+    machine = host()
+    return CpuTarget(machine.vector_bits, threads.num_threads(), machine.l1d_bytes, machine.l2_bytes)
+
+
+def compile_jaxpr(closed: ClosedJaxpr, donated: Sequence[bool] = (),
+                  observe: Callable[[str, Any], None] = lambda stage, x: None) -> Executable:
+    """Compile a program for the CPU."""
+    plan = plan_program(closed, cpu_target(), donated, observe)
+    observe("plan", plan)
+    return Executable(closed, plan)
+
+
+class Executable:
+    """Runs a plan on concrete arrays."""
+
+    def __init__(self, closed: ClosedJaxpr, plan: Plan):
+        self.in_avals, self.out_avals = closed.in_avals, closed.out_avals
+        self.plan = plan
+        self.sizes = [nbytes_of(a) for a in self.out_avals]
+        kernels = plan.kernels()
+        addresses, self._libraries = load_kernels(kernels)
+        table = {id(k): a for k, a in zip(kernels, addresses, strict=True)}
+        self._hosts = [self._host_call(fn, i) for i, fn in enumerate(plan.hosts)]
+        words = _Encoder(plan.instructions, table, self._hosts).words()
+        self._code = array("q", words)
+        self._code_address = self._code.buffer_info()[0]
+        self._most = max([1, *(i.words[_COUNT_AT[i.opcode]] for i in plan.instructions if i.opcode in _COUNT_AT)])
+        self._constants = [_constant(x) for x in plan.constants]
+        constant_addresses = [a for a, _ in self._constants]
+        gap = plan.constants_at - plan.outputs - len(self.out_avals)
+        self._tail = [0] * gap + constant_addresses
+        self._run = vm.run_program()
+        self._error: BaseException | None = None
+
+    def _host_call(self, fn: Callable[[list[int]], None], i: int) -> Any:
+        count = [w.words[1] for w in self.plan.instructions if w.opcode == vm.HOST][i]
+
+        def call(addresses: Any) -> int:
+            try:
+                fn(addresses[:count])
+                return 0
+            except BaseException as e:
+                self._error = e
+                return 1
+
+        return _HOST_CALL(call)
+
+    def __call__(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        """Run on arrays that have the avals the program was compiled for."""
+        pool = buffer_pool()
+        aliases = self.plan.aliases
+        outs = [args[aliases[i]].buffer if i in aliases else pool.alloc(n) for i, n in enumerate(self.sizes)]
+        arena: Buffer | None = pool.alloc(self.plan.arena_bytes) if self.plan.arena_bytes else None
+        slots = array("q", [
+            0 if arena is None else arena.address, 0, *(a.buffer.address for a in args),
+            *(b.address for b in outs), *self._tail,
+        ])  # fmt: skip
+        if self._run(self._code_address, slots.buffer_info()[0], self._most):
+            error, self._error = self._error, None
+            raise error if error is not None else RuntimeError("the compiled program failed")
+        for i in aliases.values():
+            args[i].buffer = None
+        return [ConcreteArray(t, b) for t, b in zip(self.out_avals, outs)]
+
+
+_COUNT_AT = {vm.CALL: 3, vm.HOST: 1}
+
+
+def _constant(x: Any) -> tuple[int, Any]:
+    """Address of a constant's contents, and what keeps them alive."""
+    if isinstance(x, ConcreteArray):
+        return x.buffer.address, x.buffer
+    buffer = buffer_pool().alloc(max(1, np.asarray(x).nbytes))
+    contents = np.asarray(x)
+    buffer.as_numpy(contents.shape, contents.dtype, writable=True)[...] = contents
+    return buffer.address, buffer
+
+
+class _Encoder:
+    """Turns symbolic instructions into words."""
+
+    def __init__(self, instructions: Sequence[Instruction], kernels: dict[int, int], hosts: Sequence[Any]):
+        self.instructions, self.kernels, self.hosts = instructions, kernels, hosts
+
+    def words(self) -> list[int]:
+        starts, at = [], 0
+        for i in self.instructions:
+            starts.append(at)
+            at += 1 + sum(vm.OPERAND_WORDS if isinstance(w, View) else 1 for w in i.words)
+        starts.append(at)
+        out: list[int] = []
+        for i in self.instructions:
+            out.append(i.opcode)
+            for n, w in enumerate(i.words):
+                if isinstance(w, View):
+                    out += self.operand(w)
+                elif isinstance(w, Label):
+                    out.append(starts[w.position])
+                elif isinstance(w, tile.Kernel):
+                    out.append(self.kernels[id(w)])
+                elif i.opcode == vm.HOST and n == 0:
+                    address = ctypes.cast(self.hosts[w], ctypes.c_void_p).value
+                    assert address is not None
+                    out.append(address)
+                else:
+                    out.append(int(w))
+        return out
+
+    @staticmethod
+    def operand(view: View) -> list[int]:
+        s: Storage = view.storage
+        if s.slot is None:
+            return [vm.ARENA, s.offset + view.offset, view.counter, view.stride]
+        return [s.slot, view.offset, view.counter, view.stride]

@@ -1,0 +1,30 @@
+"""Passes over jaxprs before kernels are decided: each takes a `ClosedJaxpr` and returns one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amdjax.core.config import config
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
+from amdjax.jit.passes.flatten import flatten_calls
+
+#: In order; each runs on the whole program and on every loop body and branch.
+PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
+    flatten_calls,
+    eliminate_dead_code,
+    eliminate_common_subexpressions,
+)
+
+
+def prepare(closed: ClosedJaxpr, observe: Callable[[str, Any], None] = lambda stage, x: None) -> ClosedJaxpr:
+    """Run all passes on a program; its loop bodies get them when they are lowered."""
+    for run in PASSES:
+        closed = run(closed)
+        if config.check:
+            from amdjax.core.check import check_jaxpr
+
+            check_jaxpr(closed.jaxpr)
+        observe(run.__name__, closed)
+    return closed

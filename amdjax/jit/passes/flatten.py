@@ -1,0 +1,69 @@
+"""Calls are inlined and decomposed operations replaced, until only what can be lowered is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from amdjax.core.lowering import Control, Decompose
+from amdjax.core.trace import trace_to_jaxpr
+
+
+def flatten_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Inline `call` equations and expand `Decompose` rules, at every depth."""
+    flat = _Flattener()
+    constvars = list(closed.jaxpr.constvars)
+    env: dict[Var, Any] = {v: v for v in [*constvars, *closed.jaxpr.invars]}
+    flat.inline(closed.jaxpr, env)
+    outvars = [flat.read(env, v) for v in closed.jaxpr.outvars]
+    jaxpr = Jaxpr(constvars + flat.constvars, closed.jaxpr.invars, outvars, flat.eqns, None, closed.jaxpr.debug_info)
+    return ClosedJaxpr(jaxpr, list(closed.consts) + flat.consts)
+
+
+class _Flattener:
+    def __init__(self) -> None:
+        self.eqns: list[JaxprEqn] = []
+        self.constvars: list[Var] = []
+        self.consts: list[Any] = []
+
+    @staticmethod
+    def read(env: dict[Var, Any], atom: Any) -> Any:
+        return atom if isinstance(atom, Literal) else env[atom]
+
+    def inline(self, jaxpr: Jaxpr, env: dict[Var, Any]) -> None:
+        """Copy the equations of `jaxpr`, whose free variables `env` maps, into the result."""
+        for eqn in jaxpr.eqns:
+            invars = [self.read(env, x) for x in eqn.invars]
+            rule = eqn.primitive.lowering
+            if isinstance(rule, Control) and rule.name == "call":
+                results = self._closed(eqn.params[rule.jaxpr_param], invars)
+            elif isinstance(rule, Decompose):
+                results = self._closed(_decomposed(eqn), invars)
+            else:
+                outvars = [Var(v.aval) for v in eqn.outvars]
+                self.eqns.append(eqn.replace(invars=invars, outvars=outvars))
+                results = list(outvars)
+            env.update(zip(eqn.outvars, results, strict=True))
+
+    def _closed(self, inner: ClosedJaxpr | Jaxpr, args: list[Any]) -> list[Any]:
+        if isinstance(inner, Jaxpr):
+            inner = ClosedJaxpr(inner, ())
+        fresh = [Var(v.aval) for v in inner.jaxpr.constvars]
+        self.constvars += fresh
+        self.consts += inner.consts
+        env: dict[Var, Any] = dict(zip(inner.jaxpr.constvars, fresh, strict=True))
+        env.update(zip(inner.jaxpr.invars, args[len(args) - len(inner.jaxpr.invars) :], strict=True))
+        self.inline(inner.jaxpr, env)
+        return [self.read(env, v) for v in inner.jaxpr.outvars]
+
+
+def _decomposed(eqn: JaxprEqn) -> ClosedJaxpr:
+    """The program that an equation's `Decompose` rule stands for."""
+    rule = eqn.primitive.lowering
+    assert isinstance(rule, Decompose)
+
+    def fn(*args: Any) -> list[Any]:
+        out = rule.fn(*args, **eqn.params)
+        return list(out) if isinstance(out, (list, tuple)) else [out]
+
+    return trace_to_jaxpr(fn, [x.aval for x in eqn.invars])

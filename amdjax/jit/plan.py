@@ -1,0 +1,399 @@
+"""From kernels to a runnable program: instructions, and a place in memory for every value.
+
+`Planner` walks the steps of a fused program and writes instructions for the machine of
+`runtime/vm.py`. Loops and branches become jumps around the instructions of their bodies. Every
+value lives in a `Storage`: a slot given by the caller, or a range of the arena. Arena ranges are
+packed at the end by the times at which their contents are needed; what is needed again in the next
+iteration of a loop is needed until the loop ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from amdjax.core.lowering import Control, Host, Shaped
+from amdjax.jit import tile
+from amdjax.jit.fusion import Fusion, Region, Single, fuse
+from amdjax.jit.passes import prepare
+from amdjax.jit.schedule import Call, Copy, Temp, lower_region
+from amdjax.jit.shaped import SHAPED, Epilogue, ShapedContext
+from amdjax.runtime import vm
+from amdjax.targets.cpu import CpuTarget
+
+ALIGN = 64
+PARALLEL_FROM = 20_000.0  # nanoseconds on one thread from which waking others pays
+
+
+@dataclass(eq=False)
+class Storage:
+    """A piece of memory; `slot` is None for the arena, where `offset` is decided last."""
+
+    nbytes: int
+    slot: int | None = None
+    writable: bool = True
+    offset: int = 0
+    first: int = 1 << 60
+    last: int = -1
+
+
+@dataclass(frozen=True)
+class View:
+    """Where a value is: an address that may advance with a loop counter."""
+
+    storage: Storage
+    offset: int = 0
+    counter: int = vm.ZERO
+    stride: int = 0
+
+
+@dataclass(eq=False)
+class Label:
+    position: int = -1
+
+
+Word = Any  # an int, a View, a Label or a kernel
+
+
+@dataclass
+class Instruction:
+    opcode: int
+    words: list[Word]
+
+
+@dataclass
+class Plan:
+    """A program for the machine, kernels and arena offsets still symbolic.
+
+    Attributes:
+      instructions: in order.
+      slots: how many slots there are; arguments start at `inputs`, results at `outputs`.
+      constants: arrays whose addresses fill the slots from `constants_at`.
+      aliases: results that reuse the memory of a donated argument.
+    """
+
+    instructions: list[Instruction]
+    arena_bytes: int
+    slots: int
+    inputs: int
+    outputs: int
+    constants_at: int
+    constants: list[Any]
+    hosts: list[Callable[[list[int]], None]]
+    aliases: dict[int, int] = field(default_factory=dict)
+
+    def kernels(self) -> list[tile.Kernel]:
+        return [w for i in self.instructions for w in i.words if isinstance(w, tile.Kernel)]
+
+
+def nbytes_of(aval: Any) -> int:
+    return int(np.prod(aval.shape, dtype=np.int64)) * aval.dtype.itemsize
+
+
+def plan_program(closed: ClosedJaxpr, target: CpuTarget, donated: Sequence[bool] = (),
+                 observe: Callable[[str, Any], None] = lambda stage, x: None) -> Plan:
+    """Lower a whole program.
+
+    Args:
+      closed: the program as traced.
+      target: the machine.
+      donated: which arguments may be overwritten.
+      observe: receives (stage, object) for every intermediate form, for dumps.
+    """
+    return Planner(target, observe).program(closed, donated)
+
+
+class Planner:
+    def __init__(self, target: CpuTarget, observe: Callable[[str, Any], None] = lambda stage, x: None):
+        self.target, self.observe = target, observe
+        self.instructions: list[Instruction] = []
+        self.storages: list[Storage] = []
+        self.constants: list[Any] = []
+        self.constant_views: dict[Any, View] = {}
+        self.hosts: list[Callable[[list[int]], None]] = []
+        self.next_slot = 2
+        self.arena_readers: list[Storage] = []
+
+    # -- the whole program ------------------------------------------------------------------------
+
+    def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
+        closed = prepare(closed, self.observe)
+        jaxpr = closed.jaxpr
+        env: dict[Var, View] = {}
+        inputs = self.next_slot
+        donated = tuple(donated) or (False,) * len(jaxpr.invars)
+        for v, free in zip(jaxpr.invars, donated, strict=True):
+            env[v] = View(Storage(nbytes_of(v.aval), self.slot(), writable=free))
+        outputs = self.next_slot
+        destinations = [View(Storage(nbytes_of(v.aval), self.slot())) for v in jaxpr.outvars]
+        self.input_storages = [env[v].storage for v in jaxpr.invars]
+        self.output_storages = [d.storage for d in destinations]
+        self.aliases: dict[int, int] = {}
+        self.bind_constants(closed, env)
+        self.body(jaxpr, env, destinations)
+        self.emit(vm.HALT)
+        constants_at = self.place_constants()
+        return Plan(self.instructions, self.pack(), self.next_slot, inputs, outputs, constants_at,
+                    self.constants, self.hosts, self.aliases)
+
+    def slot(self) -> int:
+        self.next_slot += 1
+        return self.next_slot - 1
+
+    def bind_constants(self, closed: ClosedJaxpr, env: dict[Var, View]) -> None:
+        for v, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
+            env[v] = self.constant(("object", id(value)), value, nbytes_of(v.aval))
+
+    def constant(self, key: Any, value: Any, nbytes: int) -> View:
+        found = self.constant_views.get(key)
+        if found is None:
+            found = self.constant_views[key] = View(Storage(nbytes, -1 - len(self.constants), writable=False))
+            self.constants.append(value)
+        return found
+
+    def place_constants(self) -> int:
+        """Constants get their slots last, when their number is known."""
+        start = self.next_slot
+        self.next_slot += len(self.constants)
+        for view in self.constant_views.values():
+            assert view.storage.slot is not None
+            view.storage.slot = start - 1 - view.storage.slot
+        return start
+
+    def pack(self) -> int:
+        """Give arena storages their offsets: first fit, the largest first."""
+        placed: list[Storage] = []
+        total = 0
+        for s in sorted(self.storages, key=lambda s: (-s.nbytes, s.first)):
+            if s.last < 0 or s.nbytes == 0:
+                continue
+            beside = sorted((p for p in placed if p.first <= s.last and s.first <= p.last), key=lambda p: p.offset)
+            at = 0
+            for p in beside:
+                if at + s.nbytes <= p.offset:
+                    break
+                at = max(at, -(-(p.offset + p.nbytes) // ALIGN) * ALIGN)
+            s.offset = at
+            placed.append(s)
+            total = max(total, at + s.nbytes)
+        return total
+
+    # -- instructions -------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> int:
+        return len(self.instructions)
+
+    def emit(self, opcode: int, *words: Word) -> None:
+        for w in words:
+            if isinstance(w, View):
+                self.touch(w)
+        self.instructions.append(Instruction(opcode, list(words)))
+
+    def touch(self, view: View) -> None:
+        s = view.storage
+        s.first, s.last = min(s.first, self.time), max(s.last, self.time)
+
+    def label(self, label: Label) -> None:
+        label.position = self.time
+
+    def arena(self, nbytes: int) -> View:
+        storage = Storage(nbytes)
+        self.storages.append(storage)
+        return View(storage)
+
+    def copy(self, to: View, source: View, nbytes: int) -> None:
+        if to != source and nbytes:
+            self.emit(vm.COPY, to, source, nbytes)
+
+    def loop_scope(self, start: int) -> None:
+        """What was made before a loop and is used in it is needed until the loop ends."""
+        for s in self.storages:
+            if s.first < start <= s.last:
+                s.last = max(s.last, self.time)
+
+    # -- bodies --------------------------------------------------------------------------------------
+
+    def view(self, env: dict[Var, View], atom: Any) -> View:
+        if isinstance(atom, Literal):
+            value = np.asarray(atom.val, dtype=atom.aval.dtype)
+            return self.constant((value.tobytes(), str(value.dtype)), value, nbytes_of(atom.aval))
+        return env[atom]
+
+    def body(self, jaxpr: Jaxpr, env: dict[Var, View], destinations: Sequence[View]) -> None:
+        """Write the instructions of a prepared program; results go to `destinations`."""
+        fusion = fuse(jaxpr)
+        self.observe("fusion", fusion)
+        wanted: dict[Var, View] = {}
+        for v, d in zip(jaxpr.outvars, destinations, strict=True):
+            if not isinstance(v, Literal) and v not in env:
+                wanted.setdefault(v, d)
+        _Body(self, fusion, env, wanted).run()
+        for v, d in zip(jaxpr.outvars, destinations, strict=True):
+            self.copy(d, self.view(env, v), nbytes_of(v.aval))
+
+
+class _Body:
+    """The steps of one program: the whole one, or the body of a loop or branch."""
+
+    def __init__(self, planner: Planner, fusion: Fusion, env: dict[Var, View], wanted: dict[Var, View]):
+        self.p, self.fusion, self.env, self.wanted = planner, fusion, env, wanted
+        self.last_use = self._last_uses()
+        self.owned: set[int] = set()  # storages this body may overwrite once their value is dead
+
+    def _last_uses(self) -> dict[Var, int]:
+        last: dict[Var, int] = {}
+        for i, step in enumerate(self.fusion.steps):
+            if isinstance(step, Single):
+                reads: list[Any] = list(step.eqn.invars)
+            else:
+                reads = [v for r in step.roots for v, _ in r.reads]
+            for v in reads:
+                if not isinstance(v, Literal):
+                    last[v] = i
+        for v in self.fusion.jaxpr.outvars:
+            if not isinstance(v, Literal):
+                last[v] = len(self.fusion.steps)
+        return last
+
+    def run(self) -> None:
+        for self.position, step in enumerate(self.fusion.steps):
+            if isinstance(step, Region):
+                self.calls(lower_region(step, self.fusion, self.p.target))
+            else:
+                self.single(step.eqn)
+
+    def single(self, eqn: JaxprEqn) -> None:
+        rule = eqn.primitive.lowering
+        if isinstance(rule, Shaped):
+            lower = SHAPED.get(rule.name)
+            if lower is None:
+                raise NotImplementedError(f"no kernels for {eqn.primitive.name} ({rule.name})")
+            self.calls(lower(ShapedContext(eqn, self.p.target)))
+        elif isinstance(rule, Control):
+            from amdjax.jit import control
+
+            control.LOWERINGS[rule.name](self, eqn)
+        elif isinstance(rule, Host):
+            self.host(eqn, rule)
+        else:
+            raise NotImplementedError(f"primitive {eqn.primitive.name} has no lowering")
+
+    def dead_after(self, v: Var) -> bool:
+        return self.last_use.get(v, -1) <= self.position
+
+    def overwritable(self, v: Any) -> bool:
+        """Whether the memory of a value may hold another one after this step."""
+        if isinstance(v, Literal) or not self.dead_after(v):
+            return False
+        storage = self.env[v].storage
+        if storage.slot is not None:
+            return storage.writable and storage in self.p.input_storages
+        return id(storage) in self.owned
+
+    def place(self, v: Var) -> View:
+        """The memory of a value about to be computed."""
+        found = self.env.get(v)
+        if found is None:
+            found = self.wanted.get(v)
+            if found is None:
+                found = self.p.arena(nbytes_of(v.aval))
+                self.owned.add(id(found.storage))
+            self.env[v] = found
+        return found
+
+    def share(self, source: Any, result: Var) -> bool:
+        """Let `result` take over the memory of `source`, if nobody needs that any more."""
+        if result in self.env or not self.overwritable(source):
+            return False
+        view = self.env[source]
+        if nbytes_of(source.aval) != nbytes_of(result.aval):
+            return False
+        wanted = self.wanted.get(result)
+        if wanted is None:
+            if view.storage.slot is not None:
+                return False
+        elif view.storage.slot is not None and wanted.storage in self.p.output_storages:
+            i = self.p.input_storages.index(view.storage)
+            o = self.p.output_storages.index(wanted.storage)
+            if i in self.p.aliases.values() or o in self.p.aliases:
+                return False
+            self.p.aliases[o] = i
+            view = wanted
+        else:
+            return False
+        self.env[result] = view
+        return True
+
+    def calls(self, calls: Sequence[Call | Copy]) -> None:
+        temps: dict[Temp, View] = {}
+
+        def address(arg: Any) -> View:
+            if isinstance(arg, int):
+                return View(Storage(0, vm.ZERO), arg)
+            if isinstance(arg, Temp):
+                if arg not in temps:
+                    temps[arg] = self.p.arena(arg.size * _itemsize(arg.dtype))
+                return temps[arg]
+            if isinstance(arg, Var) and arg not in self.env:
+                return self.place(arg)
+            return self.p.view(self.env, arg)
+
+        for call in calls:
+            if isinstance(call, Copy):
+                if not self.share(call.source, call.result):
+                    self.p.copy(self.place(call.result), address(call.source), nbytes_of(call.result.aval))
+                continue
+            if call.grid == 0:
+                for a in call.args:
+                    address(a)
+                continue
+            for read, written in call.in_place:
+                self.share(call.args[read], call.args[written])
+            views = [address(a) for a in call.args]
+            parallel = int(call.grid > 1 and call.nanoseconds > PARALLEL_FROM)
+            self.p.emit(vm.CALL, call.kernel, call.grid, parallel, len(views), *views)
+
+    def host(self, eqn: JaxprEqn, rule: Host) -> None:
+        """A call of Python with views of the operands; results are copied back."""
+        reads = [self.p.view(self.env, x) for x in eqn.invars]
+        writes = [self.place(v) for v in eqn.outvars]
+        in_avals, out_avals = [x.aval for x in eqn.invars], [v.aval for v in eqn.outvars]
+
+        def call(addresses: list[int]) -> None:
+            arrays = [array_at(a, t) for a, t in zip(addresses, in_avals)]
+            for a in arrays:
+                a.flags.writeable = False
+            results = rule.fn(*arrays, **eqn.params)
+            for a, t, x in zip(addresses[len(in_avals) :], out_avals, results or [], strict=True):
+                array_at(a, t)[...] = x
+
+        self.p.hosts.append(call)
+        self.p.emit(vm.HOST, len(self.p.hosts) - 1, len(reads) + len(writes), *reads, *writes)
+
+
+def _itemsize(dtype: str) -> int:
+    if dtype in ("bool",):
+        return 1
+    if dtype == "index":
+        return 8
+    digits = "".join(ch for ch in dtype.partition("_")[0] if ch.isdigit())
+    return max(1, int(digits) // 8)
+
+
+def array_at(address: int, aval: Any) -> np.ndarray:
+    """A NumPy view of memory; an empty array where there is none."""
+    import ctypes
+
+    nbytes = nbytes_of(aval)
+    if nbytes == 0:
+        return np.empty(aval.shape, aval.dtype)
+    memory = (ctypes.c_char * nbytes).from_address(address)
+    return np.frombuffer(memory, dtype=aval.dtype).reshape(aval.shape)
+
+
+__all__ = ["Epilogue", "Instruction", "Label", "Plan", "Planner", "View", "plan_program"]
