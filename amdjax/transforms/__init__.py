@@ -29,3 +29,16 @@ from amdjax.transforms.batching import (
 )
 from amdjax.transforms.calls import bind_jit, closed_call_p, give_call_rules, jit_p
 from amdjax.transforms.custom import custom_jvp, custom_jvp_call_p, custom_vjp, custom_vjp_call_p
+from amdjax.transforms.vmap import vmap
+from amdjax.transforms.differentiate import (
+    grad,
+    hessian,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jvp,
+    linear_transpose,
+    linearize,
+    value_and_grad,
+    vjp,
+)

@@ -23,8 +23,10 @@ NAMES = (
     "reduce_max",
     "reduce_min",
     "select",  # (pred, on_true, on_false)
+    "eye",  # (rows, columns, offset, dtype): ones where column == row + offset
+    "slice_in_dim",  # (x, start, stop, axis)
     "iota",  # (dtype, size)
-    "take",  # (x, indices, axis): x at a vector of known indices along an axis
+    "take",  # (x, indices, axis): x at a vector of indices along an axis
     "concatenate",  # (xs, axis)
     "div",  # (x, y)
     "convert",  # (x, dtype)

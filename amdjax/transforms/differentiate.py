@@ -1,0 +1,737 @@
+"""Derivatives as users ask for them: `jvp`, `vjp`, `linearize`, `grad`, Jacobians."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.dtypes import float0
+from amdjax.core.errors import api_boundary
+from amdjax.core.jaxpr import ClosedJaxpr, eval_jaxpr
+from amdjax.core.pytree import (
+    Partial,
+    PyTreeDef,
+    tree_flatten,
+    tree_map,
+    tree_structure,
+    tree_transpose,
+    tree_unflatten,
+)
+from amdjax.core.trace import trace_to_jaxpr
+from amdjax.transforms import ops
+from amdjax.transforms.flat import (
+    FlatFunction,
+    flatten_fun,
+    fun_name,
+    join_args,
+    shaped,
+    split_args,
+)
+from amdjax.transforms.forward import jvp_flat
+from amdjax.transforms.linear import has_tangent, linearize_flat
+from amdjax.transforms.reverse import backward_pass
+from amdjax.transforms.vmap import vmap
+from amdjax.transforms.zero import UndefinedPrimal, Zero, instantiate_zeros, ones_like_aval
+
+Argnums = int | Sequence[int]
+
+
+# Forward
+
+
+@api_boundary
+def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
+    """The value of a function and its derivative in a direction.
+
+    Args:
+      fun: a function of pytrees of arrays, with positional arguments.
+      primals: tuple of arguments, the point.
+      tangents: tuple of the same structure, shapes and dtypes; float0 for integer arguments.
+      has_aux: whether `fun` returns a pair of which only the first is differentiated.
+
+    Returns:
+      `(result, tangent)`, or `(result, tangent, aux)`.
+
+    Raises:
+      TypeError: primals and tangents differ in structure or dtype.
+      ValueError: they differ in shape.
+
+    Example:
+      >>> import amdjax
+      >>> y, dy = amdjax.jvp(lambda x: x * x, (3.0,), (1.0,))
+      >>> print(y, dy)
+      9.0 6.0
+    """
+    for name, value in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(value, (tuple, list)):
+            raise TypeError(
+                f"{name} argument to jvp must be a tuple or list with an entry for each argument "
+                f"of {fun_name(fun)}; found {type(value).__name__}."
+            )
+    leaves, flat = flatten_fun(fun, primals, {}, has_aux=has_aux)
+    given, tree = tree_flatten((tuple(tangents), {}))
+    if tree != flat.in_tree:
+        raise TypeError(
+            "primal and tangent arguments to jvp must have the same tree structure: primals have "
+            f"{flat.in_tree}, tangents {tree}."
+        )
+    _check_values("jvp", leaves)
+    given = [_check_tangent(*pair) for pair in zip(leaves, given)]
+    outs, out_tangents = jvp_flat(flat, leaves, given)
+    out_tangents = [instantiate_zeros(t) for t in out_tangents]
+    result = flat.unflatten(outs), flat.unflatten(out_tangents)
+    return (*result, _known_aux(flat.aux)) if has_aux else result
+
+
+def _check_values(what: str, leaves: Sequence[Any]) -> None:
+    for leaf in leaves:
+        if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
+            raise TypeError(
+                f"{what}: argument {leaf!r} of type {type(leaf)} is not a valid JAX type."
+            )
+
+
+def _check_tangent(primal: Any, tangent: Any) -> Any:
+    aval: Any = get_aval(primal)
+    wanted, got = aval.to_tangent(), get_aval(tangent)
+    if got.dtype != wanted.dtype:  # type: ignore[attr-defined]
+        raise TypeError(
+            "primal and tangent arguments to jvp do not match; the tangent of a value of dtype "
+            f"{aval.dtype} must have dtype {_dtype_name(wanted.dtype)}, but got "
+            f"{_dtype_name(got.dtype)}."  # type: ignore[attr-defined]
+        )
+    if got.shape != wanted.shape:  # type: ignore[attr-defined]
+        raise ValueError(
+            f"jvp called with different primal and tangent shapes: {wanted.shape} and {got.shape}."  # type: ignore[attr-defined]
+        )
+    return Zero(wanted) if wanted.dtype == float0 else tangent
+
+
+def _dtype_name(dtype: Any) -> str:
+    return "float0" if dtype == float0 else str(dtype)
+
+
+def _known_aux(aux: Any) -> Any:
+    """Auxiliary output without the tracers of the differentiation that made it."""
+    from amdjax.transforms.forward import JVPTracer
+    from amdjax.transforms.linear import LinearizeTracer
+
+    def strip(x: Any) -> Any:
+        while isinstance(x, (JVPTracer, LinearizeTracer)) and not x._trace.alive:
+            x = x.primal
+        return x
+
+    return tree_map(strip, aux)
+
+
+@api_boundary
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of a function at a point and its derivative there as a linear function.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      *primals: the point.
+      has_aux: whether `fun` returns a pair of which only the first is differentiated.
+
+    Returns:
+      `(result, f_jvp)` or `(result, f_jvp, aux)`, where `f_jvp(*tangents)` may be called many
+      times and does not compute `fun` again.
+
+    Example:
+      >>> import amdjax
+      >>> y, f_jvp = amdjax.linearize(lambda x: x * x, 3.0)
+      >>> print(y, f_jvp(1.0), f_jvp(2.0))
+      9.0 6.0 12.0
+    """
+    leaves, flat = flatten_fun(fun, primals, {}, has_aux=has_aux)
+    _check_values("linearize", leaves)
+    nonzeros = [has_tangent(x) for x in leaves]
+    outs, nonzeros_out, linear = linearize_flat(flat, leaves, nonzeros)
+    pushforward = _Pushforward(
+        tree_structure(primals), flat.out_tree, nonzeros, nonzeros_out, linear,
+        [get_aval(x) for x in leaves], [get_aval(x) for x in outs],
+    )  # fmt: skip
+    f_jvp = Partial(pushforward, list(linear.consts))
+    result = flat.unflatten(outs), f_jvp
+    return (*result, _known_aux(flat.aux)) if has_aux else result
+
+
+class _Pushforward:
+    """A linear function made by `linearize`; residuals are its first argument."""
+
+    def __init__(
+        self,
+        in_tree: PyTreeDef,
+        out_tree: PyTreeDef,
+        nonzeros: list[bool],
+        nonzeros_out: list[bool],
+        linear: ClosedJaxpr,
+        in_avals: list[Any],
+        out_avals: list[Any],
+    ):
+        self.in_tree, self.out_tree = in_tree, out_tree
+        self.nonzeros, self.nonzeros_out = nonzeros, nonzeros_out
+        self.jaxpr = linear.jaxpr
+        self.in_avals, self.out_avals = in_avals, out_avals
+
+    def __call__(self, residuals: list[Any], *tangents: Any) -> Any:
+        leaves, tree = tree_flatten(tangents)
+        if tree != self.in_tree:
+            raise TypeError(
+                f"the linearized function takes tangents of the structure {self.in_tree}, "
+                f"got {tree}."
+            )
+        for t, aval in zip(leaves, self.in_avals):
+            _check_linear_input(get_aval(t), aval.to_tangent())
+        given = [t for t, nz in zip(leaves, self.nonzeros) if nz]
+        found = iter(eval_jaxpr(self.jaxpr, residuals, *given))
+        outs = [
+            next(found) if nz else instantiate_zeros(Zero(a.to_tangent()))
+            for nz, a in zip(self.nonzeros_out, self.out_avals)
+        ]
+        return tree_unflatten(self.out_tree, outs)
+
+
+def _check_linear_input(got: Any, wanted: Any) -> None:
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        raise ValueError(
+            "linearized function called on tangent values inconsistent with the original primal "
+            f"values: got {got.str_short()} where {wanted.str_short()} is expected."
+        )
+
+
+# Reverse
+
+
+@api_boundary
+def vjp(
+    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Any = ()
+) -> Any:
+    """The value of a function and the pull-back of cotangents.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      *primals: the point.
+      has_aux: whether `fun` returns a pair of which only the first is differentiated.
+      reduce_axes: accepted for compatibility; must be empty.
+
+    Returns:
+      `(result, f_vjp)` or `(result, f_vjp, aux)`; `f_vjp(cotangent)` takes a pytree like the
+      result and returns a tuple with a cotangent for each argument.
+
+    Example:
+      >>> import amdjax
+      >>> y, f_vjp = amdjax.vjp(lambda x, y: x * y, 2.0, 3.0)
+      >>> print(y, *f_vjp(1.0))
+      6.0 3.0 2.0
+    """
+    if reduce_axes:
+        raise NotImplementedError("reduce_axes argument to vjp is deprecated")
+    leaves, flat = flatten_fun(fun, primals, {}, has_aux=has_aux)
+    _check_values("vjp", leaves)
+    out, f_vjp = _vjp(flat, leaves, tree_structure(primals))
+    return (out, f_vjp, _known_aux(flat.aux)) if has_aux else (out, f_vjp)
+
+
+def _vjp(flat: FlatFunction, leaves: list[Any], in_tree: PyTreeDef) -> tuple[Any, Any]:
+    nonzeros = [has_tangent(x) for x in leaves]
+    outs, nonzeros_out, linear = linearize_flat(flat, leaves, nonzeros)
+    in_avals = [get_aval(x) for x in leaves]
+    out_avals = [get_aval(x) for x in outs]
+    pullback = _Pullback(
+        in_tree, flat.out_tree, nonzeros, nonzeros_out, linear, in_avals, out_avals
+    )
+    # A pytree whose leaves are the residuals, so that f_vjp may leave a jitted function.
+    return flat.unflatten(outs), Partial(pullback, list(linear.consts))
+
+
+class _Pullback:
+    """A linear function made by `vjp`; residuals are its first argument."""
+
+    def __init__(
+        self,
+        in_tree: PyTreeDef,
+        out_tree: PyTreeDef,
+        nonzeros: list[bool],
+        nonzeros_out: list[bool],
+        linear: ClosedJaxpr,
+        in_avals: list[Any],
+        out_avals: list[Any],
+    ):
+        self.in_tree, self.out_tree = in_tree, out_tree
+        self.nonzeros, self.nonzeros_out = nonzeros, nonzeros_out
+        self.jaxpr = linear.jaxpr
+        self.in_avals, self.out_avals = in_avals, out_avals
+
+    def __call__(self, residuals: list[Any], cotangent: Any) -> Any:
+        leaves, tree = tree_flatten(cotangent)
+        if tree != self.out_tree:
+            raise ValueError(
+                "unexpected tree structure of argument to vjp function: got "
+                f"{tree}, but expected to match {self.out_tree}."
+            )
+        for ct, aval in zip(leaves, self.out_avals):
+            self.check(ct, aval)
+        cts = [ct for ct, nz in zip(leaves, self.nonzeros_out) if nz]
+        linear_in = [UndefinedPrimal(v.aval) for v in self.jaxpr.invars]
+        found = iter(backward_pass(self.jaxpr, residuals, linear_in, cts))
+        grads = [
+            next(found) if nz else Zero(a.to_tangent())
+            for nz, a in zip(self.nonzeros, self.in_avals)
+        ]
+        return tree_unflatten(self.in_tree, [instantiate_zeros(g) for g in grads])
+
+    def check(self, ct: Any, aval: Any) -> None:
+        wanted, got = aval.to_tangent(), get_aval(ct)
+        if got.dtype != wanted.dtype:  # type: ignore[attr-defined]
+            raise ValueError(
+                "unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got dtype "
+                f"{_dtype_name(got.dtype)}, but expected {_dtype_name(wanted.dtype)} because the "  # type: ignore[attr-defined]
+                f"corresponding output has dtype {aval.dtype}."
+            )
+        if got.shape != wanted.shape:  # type: ignore[attr-defined]
+            raise ValueError(
+                "unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got shape "
+                f"{got.shape}, but the corresponding output has shape {aval.shape}."  # type: ignore[attr-defined]
+            )
+
+
+def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Any:
+    """The transpose of a function that is linear in its arguments.
+
+    Args:
+      fun: a linear function of pytrees of arrays.
+      *primals: examples of its arguments; only shapes and dtypes matter, `ShapeDtypeStruct` will
+        do.
+      reduce_axes: accepted for compatibility; must be empty.
+
+    Returns:
+      A function from cotangents of the result to a tuple of cotangents of the arguments.
+
+    Raises:
+      TypeError: an argument is neither real nor complex, or the cotangent has another type than
+        the result.
+
+    Example:
+      >>> import amdjax
+      >>> f_t = amdjax.linear_transpose(lambda x: 3.0 * x, 1.0)
+      >>> print(*f_t(2.0))
+      6.0
+    """
+    if reduce_axes:
+        raise NotImplementedError("reduce_axes argument to transpose is deprecated")
+    leaves, flat = flatten_fun(fun, primals, {})
+    avals = [shaped(x) for x in leaves]
+    for a in avals:
+        if a.to_tangent().dtype == float0:
+            raise TypeError(
+                "linear_transpose only supports float to float and complex to complex functions, "
+                f"but an argument has dtype {a.dtype}."
+            )
+    closed = trace_to_jaxpr(flat, avals)
+    in_tree = tree_structure(primals)
+
+    @api_boundary
+    def transposed(cotangent: Any) -> Any:
+        cts, tree = tree_flatten(cotangent)
+        if tree != flat.out_tree:
+            raise TypeError(
+                f"cotangent tree does not match function output, expected {flat.out_tree} but "
+                f"got {tree}"
+            )
+        for ct, a in zip(cts, closed.out_avals):
+            got: Any = get_aval(ct)
+            if (got.shape, got.dtype) != (a.shape, a.dtype):  # type: ignore[attr-defined]
+                raise TypeError(
+                    "cotangent type does not match function output, expected "
+                    f"{a.str_short()} but got {got.str_short()}"
+                )
+        args = [UndefinedPrimal(a) for a in avals]
+        found = backward_pass(closed.jaxpr, closed.consts, args, cts)
+        return tree_unflatten(in_tree, [instantiate_zeros(ct) for ct in found])
+
+    return transposed
+
+
+# Gradients
+
+
+def grad(
+    fun: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
+) -> Callable[..., Any]:
+    """A function that computes the gradient of a scalar-valued function.
+
+    Args:
+      fun: returns a scalar; arguments are pytrees of arrays.
+      argnums: which positional arguments to differentiate by; an int or a tuple.
+      has_aux: whether `fun` returns a pair `(result, aux)`.
+      holomorphic: whether `fun` is holomorphic, with complex arguments and result.
+      allow_int: whether integer arguments are allowed; their gradients are float0.
+      reduce_axes: accepted for compatibility; must be empty.
+
+    Returns:
+      A function with the arguments of `fun` that returns the gradient, with the structure of the
+      argument (a tuple of gradients if `argnums` is one), or `(gradient, aux)`.
+
+    Raises:
+      TypeError: an argument or the result has a dtype that cannot be differentiated, or the result
+        is no scalar.
+
+    Example:
+      >>> import amdjax
+      >>> print(amdjax.grad(lambda x: x**3)(2.0))
+      12.0
+    """
+    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
+
+    @functools.wraps(fun)
+    @api_boundary
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, g = both.__wrapped_boundary__(*args, **kwargs)  # type: ignore[attr-defined]
+        return (g, value[1]) if has_aux else g
+
+    return gradient
+
+
+def value_and_grad(
+    fun: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
+) -> Callable[..., Any]:
+    """A function that computes a scalar-valued function and its gradient.
+
+    Args:
+      fun: returns a scalar; arguments are pytrees of arrays.
+      argnums: which positional arguments to differentiate by; an int or a tuple.
+      has_aux: whether `fun` returns a pair `(result, aux)`.
+      holomorphic: whether `fun` is holomorphic, with complex arguments and result.
+      allow_int: whether integer arguments are allowed; their gradients are float0.
+      reduce_axes: accepted for compatibility; must be empty.
+
+    Returns:
+      A function with the arguments of `fun` that returns `(result, gradient)`, or
+      `((result, aux), gradient)`.
+
+    Raises:
+      TypeError: as for `grad`.
+
+    Example:
+      >>> import amdjax
+      >>> print(*amdjax.value_and_grad(lambda x: x**3)(2.0))
+      8.0 12.0
+    """
+    if reduce_axes:
+        raise NotImplementedError("reduce_axes argument to grad is deprecated")
+    _check_callable(fun)
+    _check_argnums(argnums)
+
+    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        partial, chosen = _differentiated(fun, argnums, args, kwargs)
+        check = functools.partial(_check_grad_input, "grad", holomorphic, allow_int)
+        leaves, flat = flatten_fun(partial, chosen, {}, has_aux=has_aux)
+        flat.what = fun_name(fun)
+        for x in leaves:
+            check(x)
+        value, f_vjp = _vjp(flat, leaves, tree_structure(tuple(chosen)))
+        _check_scalar(value)
+        _check_grad_output("grad", holomorphic, value)
+        g = f_vjp(ones_like_aval(get_aval(value)))
+        g = g[0] if isinstance(argnums, int) else g
+        return ((value, _known_aux(flat.aux)), g) if has_aux else (value, g)
+
+    public = functools.wraps(fun)(api_boundary(value_and_gradient))
+    public.__wrapped_boundary__ = value_and_gradient  # type: ignore[attr-defined]
+    return public
+
+
+def _check_callable(fun: Any) -> None:
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun!r}")
+
+
+def _check_argnums(argnums: Any) -> None:
+    numbers = (argnums,) if isinstance(argnums, (int, np.integer)) else argnums
+    ok = isinstance(numbers, (tuple, list)) and all(
+        isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in numbers
+    )
+    if not ok:
+        raise TypeError(f"argnums must be an int or a tuple of ints, got {argnums!r}.")
+
+
+def _differentiated(
+    fun: Callable[..., Any], argnums: Argnums, args: Any, kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], list[Any]]:
+    """The function of the differentiated arguments alone, and those arguments."""
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    count = len(args)
+    for n in numbers:
+        if not -count <= n < count:
+            raise ValueError(
+                f"differentiating with respect to argnums={argnums} requires at least "
+                f"{n + 1 if n >= 0 else -n} positional arguments to be passed to "
+                f"{fun_name(fun)}, but got only {count}."
+            )
+    positions = [n % count for n in numbers]
+    chosen, others = split_args(args, positions)
+
+    def partial(*values: Any) -> Any:
+        return fun(*join_args(positions, values, others), **kwargs)
+
+    partial.__name__ = fun_name(fun)
+    return partial, chosen
+
+
+def _check_grad_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -> None:
+    if not is_valid_value(x) and not hasattr(x, "__jax_array__"):
+        raise TypeError(f"{name}: argument {x!r} of type {type(x)} is not a valid JAX type.")
+    dtype = get_aval(x).dtype  # type: ignore[attr-defined]
+    if isinstance(dtype, dtypes.ExtendedDType):
+        raise TypeError(f"{name} cannot differentiate by a value of dtype {dtype}.")
+    if holomorphic:
+        if not dtypes.issubdtype(dtype, np.complexfloating):
+            raise TypeError(
+                f"{name} with holomorphic=True requires inputs with complex dtype, but got {dtype}."
+            )
+    elif not dtypes.issubdtype(dtype, np.inexact) and not allow_int:
+        raise TypeError(
+            f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of "
+            f"np.inexact), but got {dtype}. For integers, use vjp directly or allow_int=True."
+        )
+
+
+def _check_scalar(value: Any) -> None:
+    leaves = tree_flatten(value)[0]
+    advice = "Gradient only defined for scalar-output functions. "
+    if len(leaves) != 1 or leaves[0] is not value:
+        raise TypeError(f"{advice}Output was a {type(value).__name__} with {len(leaves)} leaves.")
+    shape = get_aval(value).shape  # type: ignore[attr-defined]
+    if shape != ():
+        raise TypeError(f"{advice}Output had shape: {shape}.")
+
+
+def _check_grad_output(name: str, holomorphic: bool, value: Any) -> None:
+    dtype = get_aval(value).dtype  # type: ignore[attr-defined]
+    if holomorphic:
+        if not dtypes.issubdtype(dtype, np.complexfloating):
+            raise TypeError(
+                f"{name} with holomorphic=True requires outputs with complex dtype, "
+                f"but got {dtype}."
+            )
+    elif dtypes.issubdtype(dtype, np.complexfloating):
+        raise TypeError(
+            f"{name} requires real-valued outputs (output dtype that is a sub-dtype of "
+            f"np.floating), but got {dtype}. For holomorphic differentiation, pass "
+            "holomorphic=True; for the others, use vjp."
+        )
+    elif not dtypes.issubdtype(dtype, np.floating):
+        raise TypeError(
+            f"{name} requires real-valued outputs (output dtype that is a sub-dtype of "
+            f"np.floating), but got {dtype}. For integer outputs, use vjp."
+        )
+
+
+# Jacobians
+
+
+def jacfwd(
+    fun: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """A function that computes the Jacobian column by column, by forward mode.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      argnums: which positional arguments to differentiate by.
+      has_aux: whether `fun` returns a pair of which only the first is differentiated.
+      holomorphic: whether `fun` is holomorphic.
+
+    Returns:
+      A function that returns, in the structure of the result of `fun`, the derivative by each
+      leaf of the argument: an array of shape `(*result.shape, *argument.shape)`.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> print(amdjax.jacfwd(lambda x: x * x)(np.array([1.0, 2.0])))
+      [[2. 0.]
+       [0. 4.]]
+    """
+    _check_callable(fun)
+    _check_argnums(argnums)
+
+    @functools.wraps(fun)
+    @api_boundary
+    def jacobian_fun(*args: Any, **kwargs: Any) -> Any:
+        partial, chosen = _differentiated(fun, argnums, args, kwargs)
+        point = tuple(chosen)
+        for x in tree_flatten(point)[0]:
+            _check_jacfwd_input(holomorphic, x)
+        push = functools.partial(jvp, partial, point, has_aux=has_aux)
+        if has_aux:
+            y, columns, aux = vmap(lambda t: push(t), out_axes=(None, -1, None))(_basis(point))
+        else:
+            y, columns = vmap(lambda t: push(t), out_axes=(None, -1))(_basis(point))
+        for leaf in tree_flatten(y)[0]:
+            _check_jacfwd_output(holomorphic, leaf)
+        example = chosen[0] if isinstance(argnums, int) else point
+        jac = tree_map(functools.partial(_unravel, example, -1), columns)
+        return (jac, aux) if has_aux else jac
+
+    return jacobian_fun
+
+
+def jacrev(
+    fun: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """A function that computes the Jacobian row by row, by reverse mode.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      argnums: which positional arguments to differentiate by.
+      has_aux: whether `fun` returns a pair of which only the first is differentiated.
+      holomorphic: whether `fun` is holomorphic.
+      allow_int: whether integer arguments are allowed.
+
+    Returns:
+      A function that returns what `jacfwd` does.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> print(amdjax.jacrev(lambda x: x * x)(np.array([1.0, 2.0])))
+      [[2. 0.]
+       [0. 4.]]
+    """
+    _check_callable(fun)
+    _check_argnums(argnums)
+
+    @functools.wraps(fun)
+    @api_boundary
+    def jacobian_fun(*args: Any, **kwargs: Any) -> Any:
+        partial, chosen = _differentiated(fun, argnums, args, kwargs)
+        for x in tree_flatten(chosen)[0]:
+            _check_grad_input("jacrev", holomorphic, allow_int, x)
+        aux = None
+        if has_aux:
+            y, pull, aux = vjp(partial, *chosen, has_aux=True)
+        else:
+            y, pull = vjp(partial, *chosen)
+        for leaf in tree_flatten(y)[0]:
+            _check_jacrev_output(holomorphic, leaf)
+        rows = vmap(pull)(_basis(y))
+        rows = rows[0] if isinstance(argnums, int) else rows
+        example = chosen[0] if isinstance(argnums, int) else tuple(chosen)
+        by_input = tree_map(functools.partial(_unravel, y, 0), rows)
+        jac = tree_transpose(tree_structure(example), tree_structure(y), by_input)
+        return (jac, aux) if has_aux else jac
+
+    return jacobian_fun
+
+
+jacobian = jacrev
+
+
+def hessian(
+    fun: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """A function that computes the matrix of second derivatives, forward over reverse.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      argnums: which positional arguments to differentiate by.
+      has_aux: whether `fun` returns a pair of which only the first is differentiated.
+      holomorphic: whether `fun` is holomorphic.
+
+    Returns:
+      A function that returns, for a scalar function of an array, an array of shape
+      `(*argument.shape, *argument.shape)`; for pytrees a pytree of pytrees of such blocks.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> print(amdjax.hessian(lambda x: x[0] * x[1])(np.array([1.0, 2.0])))
+      [[0. 1.]
+       [1. 0.]]
+    """
+    inner = jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic)
+    return jacfwd(inner, argnums, has_aux=has_aux, holomorphic=holomorphic)
+
+
+def _check_jacfwd_input(holomorphic: bool, x: Any) -> None:
+    dtype = get_aval(x).dtype  # type: ignore[attr-defined]
+    kind, word = (np.complexfloating, "complex") if holomorphic else (np.floating, "real-valued")
+    if not dtypes.issubdtype(dtype, kind):
+        flag = " with holomorphic=True" if holomorphic else ""
+        hint = "" if holomorphic else " For complex inputs, use holomorphic=True or jvp."
+        raise TypeError(f"jacfwd{flag} requires {word} inputs, but got {dtype}.{hint}")
+
+
+def _check_jacfwd_output(holomorphic: bool, x: Any) -> None:
+    dtype = get_aval(x).dtype  # type: ignore[attr-defined]
+    if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
+        raise TypeError(
+            f"jacfwd with holomorphic=True requires outputs with complex dtype, but got {dtype}."
+        )
+
+
+def _check_jacrev_output(holomorphic: bool, x: Any) -> None:
+    _check_grad_output("jacrev", holomorphic, x)
+
+
+def _sizes(tree: Any) -> list[int]:
+    return [get_aval(x).size for x in tree_flatten(tree)[0]]  # type: ignore[attr-defined]
+
+
+def _basis(tree: Any) -> Any:
+    """The standard basis of the space of a pytree, stacked along a new first axis."""
+    leaves, treedef = tree_flatten(tree)
+    total, offset, parts = sum(_sizes(tree)), 0, []
+    for x in leaves:
+        aval: Any = get_aval(x)
+        tangent = aval.to_tangent()
+        shape = (total, *aval.shape)
+        if tangent.dtype == float0:
+            parts.append(np.zeros(shape, float0))
+        else:
+            rows = ops.eye(total, aval.size, -offset, tangent.dtype)
+            parts.append(ops.reshape(rows, shape))
+        offset += aval.size
+    return tree_unflatten(treedef, parts)
+
+
+def _unravel(example: Any, axis: int, x: Any) -> Any:
+    """One axis of `x`, which runs over the elements of a pytree, as that pytree of blocks."""
+    leaves, treedef = tree_flatten(example)
+    x_shape = get_aval(x).shape  # type: ignore[attr-defined]
+    axis %= len(x_shape)
+    blocks, offset = [], 0
+    for leaf in leaves:
+        aval: Any = get_aval(leaf)
+        block = x
+        if aval.size != x_shape[axis]:
+            block = ops.slice_in_dim(x, offset, offset + aval.size, axis)
+        new_shape = (*x_shape[:axis], *aval.shape, *x_shape[axis + 1 :])
+        if get_aval(block).shape != new_shape:  # type: ignore[attr-defined]
+            block = _reshape(block, new_shape)
+        blocks.append(block)
+        offset += aval.size
+    return tree_unflatten(treedef, blocks)
+
+
+def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
+    if get_aval(x).dtype == float0:  # type: ignore[attr-defined]
+        return np.zeros(shape, float0)
+    return ops.reshape(x, shape)

@@ -1,0 +1,175 @@
+"""`vmap`: a function of one example as a function of a batch."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.errors import api_boundary
+from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
+from amdjax.core.pytree_errors import flatten_axes
+from amdjax.transforms.batching import AxisData, batch_at, batch_flat
+from amdjax.transforms.flat import FlatFunction, argument_names, fun_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def vmap(
+    fun: F,
+    in_axes: int | None | Sequence[Any] = 0,
+    out_axes: Any = 0,
+    axis_name: Hashable | None = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Hashable | None = None,
+) -> F:
+    """Vectorise a function: it is written for one example and maps over an axis of its arguments.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      in_axes: the axis to map over, for each argument; an int, None for an argument that is the
+        same for all examples, or a pytree of them that is a prefix of the arguments. Keyword
+        arguments are mapped over axis 0.
+      out_axes: where the mapped axis appears in the results; a prefix of the result's pytree.
+        None for results that do not differ.
+      axis_name: a name of the mapped axis, for collectives such as `lax.psum`.
+      axis_size: the number of examples; needed only if no argument is mapped.
+      spmd_axis_name: accepted and ignored.
+
+    Returns:
+      A function with the same signature on batches.
+
+    Raises:
+      ValueError: the mapped axes differ in size, or an axis is out of bounds.
+      TypeError: `in_axes` or `out_axes` is of a wrong type.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> print(amdjax.vmap(lambda x, y: x * y, in_axes=(0, None))(np.arange(3.0), 2.0))
+      [0. 2. 4.]
+    """
+    del spmd_axis_name
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    _check_axes_types("in_axes", in_axes, top=True)
+    _check_axes_types("out_axes", out_axes, top=False)
+
+    @functools.wraps(fun)
+    @api_boundary
+    def vmapped(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+            raise ValueError(
+                f"vmap in_axes must be an int, None, or a tuple with one entry for each positional "
+                f"argument: {fun_name(fun)} got {len(args)} arguments but in_axes has "
+                f"{len(in_axes)} entries."
+            )
+        leaves, in_tree = tree_flatten((args, kwargs))
+        names = functools.partial(argument_names, fun, args, kwargs)
+        _check_arguments(leaves, names)
+        axes = flatten_axes("vmap in_axes", in_tree, (in_axes, 0), kws=True)
+        size = _mapped_size(leaves, axes, axis_size, names)
+        dims = [a if a is None or a >= 0 else a + get_aval(x).ndim for a, x in zip(axes, leaves)]  # type: ignore[attr-defined]
+        axis = AxisData(axis_name, size)
+        flat = FlatFunction(fun, in_tree)
+        outs, out_dims = batch_flat(flat, axis, leaves, dims)
+        wanted = flatten_axes("vmap out_axes", flat.out_tree, out_axes)
+        placed = _place_outputs(axis, outs, out_dims, wanted, flat.out_tree)
+        return tree_unflatten(flat.out_tree, placed)
+
+    return vmapped  # type: ignore[return-value]
+
+
+def _check_axes_types(what: str, axes: Any, top: bool) -> None:
+    if top and not (axes is None or isinstance(axes, (int, tuple))):
+        raise TypeError(
+            f"vmap {what} must be an int, None, or a tuple of entries corresponding to the "
+            f"positional arguments passed to the function, but got {axes!r}."
+        )
+    for leaf in tree_leaves(axes):
+        if type(leaf) is not int:
+            try:
+                leaf.__index__()
+            except AttributeError:
+                raise TypeError(
+                    f"vmap {what} may hold ints and None in containers, but holds {leaf!r} of "
+                    f"type {type(leaf).__name__}."
+                ) from None
+
+
+def _check_arguments(leaves: list[Any], names: Callable[[], Any]) -> None:
+    for i, leaf in enumerate(leaves):
+        if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
+            raise TypeError(
+                f"vmap: the argument {_name(names(), i)} is {leaf!r} of type "
+                f"{type(leaf).__name__}, which is not a valid JAX type. Pass it through a closure "
+                "or functools.partial."
+            )
+
+
+def _name(names: Sequence[str], i: int) -> str:
+    return names[i] if i < len(names) else f"number {i}"
+
+
+def _mapped_size(
+    leaves: list[Any], axes: list[Any], axis_size: int | None, names: Callable[[], Any]
+) -> int:
+    """The common size of the mapped axes."""
+    sizes: dict[int, list[int]] = defaultdict(list)
+    for i, (x, axis) in enumerate(zip(leaves, axes)):
+        if axis is None:
+            continue
+        shape = get_aval(x).shape  # type: ignore[attr-defined]
+        if not -len(shape) <= axis < len(shape):
+            rank = f"rank at least {axis + 1 if axis >= 0 else -axis}"
+            raise ValueError(
+                f"vmap was requested to map its argument {_name(names(), i)} along axis {axis}, "
+                f"which implies that it has {rank}, but it has rank {len(shape)} and shape {shape}."
+            )
+        sizes[shape[axis]].append(i)
+    if axis_size is not None:
+        sizes.setdefault(axis_size, [])
+    if len(sizes) == 1:
+        return next(iter(sizes))
+    if not sizes:
+        raise ValueError(
+            "vmap must have at least one non-None value in in_axes, or an axis_size."
+            if leaves
+            else "vmap got no arguments to map over; pass axis_size."
+        )
+    lines = []
+    for size, which in sorted(sizes.items(), key=lambda item: -len(item[1])):
+        for i in which[:4]:
+            aval = get_aval(leaves[i])
+            lines.append(f"  * axis {axes[i]} of {_name(names(), i)}, {aval}, has size {size}")
+        if len(which) > 4:
+            lines.append(f"  * {len(which) - 4} more arguments have size {size}")
+        if not which:
+            lines.append(f"  * axis_size is {size}")
+    raise ValueError(
+        "vmap got inconsistent sizes for array axes to be mapped:\n" + "\n".join(lines)
+    )
+
+
+def _place_outputs(
+    axis: AxisData, outs: list[Any], dims: list[Any], wanted: list[Any], tree: PyTreeDef
+) -> list[Any]:
+    placed = []
+    for i, (x, dim, to) in enumerate(zip(outs, dims, wanted)):
+        if to is None:
+            if dim is not None:
+                raise ValueError(
+                    f"vmap has mapped output but out_axes is None: result leaf {i} of {tree} "
+                    "differs between the examples."
+                )
+            placed.append(x)
+            continue
+        ndim = get_aval(x).ndim + (dim is None)  # type: ignore[attr-defined]
+        if not -ndim <= to < ndim:
+            raise ValueError(
+                f"vmap out_axes places the mapped axis at {to}, but result leaf {i} has only "
+                f"{ndim} axes with it."
+            )
+        placed.append(batch_at(axis, x, dim, to % ndim))
+    return placed
