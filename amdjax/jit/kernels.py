@@ -30,10 +30,10 @@ def kernel_ir(kernel: tile.Kernel) -> str:
     return str(module)
 
 
-def _cache_key(text: str) -> str:
+def _cache_key(text: str) -> bytes:
     machine = host()
     parts = (text, machine.triple, machine.cpu, machine.features, str(CODEGEN_VERSION))
-    return sha256("\0".join(parts).encode()).hexdigest()
+    return sha256("\0".join(parts).encode()).digest()
 
 
 def load_kernels(kernels: Sequence[tile.Kernel]) -> tuple[list[int], list[Library]]:
