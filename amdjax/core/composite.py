@@ -1,0 +1,71 @@
+"""Functions made of several operations, compiled as one program when called eagerly.
+
+A library function such as `softmax` is a handful of primitives. Inside a trace it should leave
+them flat in the jaxpr, where they fuse with their neighbours; called on concrete arrays it should
+be one compiled call rather than one for each primitive. `composite` marks such functions. The
+floors above core do not know the compiler, so the back of the house registers `jit` here.
+
+    >>> @composite(static_argnames="power")
+    ... def plus_power(x, power):
+    ...     return x + x**power
+    >>> plus_power(3, power=2)
+    12
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, overload
+
+from amdjax.core.config import config
+from amdjax.core.context import Context, context
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_jit: Callable[..., Any] | None = None
+
+
+def set_jit(jit: Callable[..., Any]) -> None:
+    """Register what compiles composites: `jit(fn, static_argnames=…) -> compiled fn`."""
+    global _jit
+    _jit = jit
+
+
+@overload
+def composite(fn: Function, /) -> Function: ...
+@overload
+def composite(*, static_argnames: str | Iterable[str] = ()) -> Callable[[Function], Function]: ...
+
+
+def composite(
+    fn: Function | None = None, /, *, static_argnames: str | Iterable[str] = ()
+) -> Function | Callable[[Function], Function]:
+    """Mark a function as one program: inlined under tracing, compiled when called eagerly.
+
+    Args:
+      fn: a traceable function.
+      static_argnames: parameters that are not arrays, as for `jit`.
+
+    Returns:
+      A function with the same signature; `fn` itself is its `__wrapped__`.
+    """
+    if fn is None:
+        return functools.partial(_composite, static_argnames=static_argnames)
+    return _composite(fn, static_argnames=static_argnames)
+
+
+def _composite(fn: Function, static_argnames: str | Iterable[str]) -> Function:
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    compiled: Callable[..., Any] | None = None
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal compiled
+        if context.trace is not Context.base or _jit is None or config.disable_jit:
+            return fn(*args, **kwargs)
+        if compiled is None:
+            compiled = _jit(fn, static_argnames=names)
+        return compiled(*args, **kwargs)
+
+    return call  # type: ignore[return-value]

@@ -1,0 +1,321 @@
+"""What every function of this package does first: check, promote and broadcast its arguments."""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.array import Array, from_numpy
+from amdjax.core.config import config
+from amdjax.core.context import Context, context
+
+ArrayLike: TypeAlias = "Array | np.ndarray | np.generic | bool | int | float | complex"
+DTypeLike: TypeAlias = "Any"
+Shape: TypeAlias = "int | Sequence[int]"
+Axis: TypeAlias = "int | Sequence[int] | None"
+
+_PYTHON_SCALARS = (bool, int, float, complex)
+
+
+def is_arraylike(x: Any) -> bool:
+    """Whether a function may take `x` where it asks for an array (lists and None it may not)."""
+    return isinstance(x, (Array, np.ndarray, np.generic, bool, int, float, complex)) or hasattr(
+        x, "__jax_array__"
+    )
+
+
+def check_arraylike(name: str, *args: Any) -> None:
+    """Raise TypeError naming the function and the first argument that is not array-like."""
+    for position, x in enumerate(args):
+        if not is_arraylike(x):
+            raise TypeError(
+                f"{name} requires ndarray or scalar arguments, got {type(x)} at position"
+                f" {position}."
+            )
+
+
+def as_array(name: str, x: Any, position: int = 0) -> Array:
+    """`x` as an array, keeping the weak type of Python scalars.
+
+    Raises:
+      TypeError: `x` is a list, None or another object that is no array.
+    """
+    if isinstance(x, Array):
+        return x
+    if not is_arraylike(x):
+        raise TypeError(
+            f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}."
+        )
+    if hasattr(x, "__jax_array__"):
+        return as_array(name, x.__jax_array__())
+    dtype, weak = dtypes.lattice_result_type(x)
+    return convert(x, dtype, weak)
+
+
+def as_arrays(name: str, *args: Any) -> list[Array]:
+    """`as_array` of each argument."""
+    return [as_array(name, x, position) for position, x in enumerate(args)]
+
+
+def refuse_out(name: str, out: Any) -> None:
+    """Arrays are immutable: no function writes into `out`."""
+    if out is not None:
+        raise NotImplementedError(f"The 'out' argument to jnp.{name} is not supported.")
+
+
+def dtype_of(x: Any) -> np.dtype:
+    """The dtype `x` has as an array (for Python scalars, the default of their kind)."""
+    return dtypes.dtype(x)
+
+
+def is_weak(x: Any) -> bool:
+    """Whether the dtype of `x` yields to that of other operands."""
+    return dtypes.is_weakly_typed(x)
+
+
+def user_dtype(dtype: DTypeLike, name: str) -> np.dtype:
+    """The dtype a user asked for, 64-bit types narrowed unless x64 is enabled."""
+    return dtypes.check_and_canonicalize_user_dtype(dtype, name)
+
+
+def is_kind(dtype: Any, kind: Any) -> bool:
+    """`issubdtype`, for a dtype or anything that has one."""
+    return dtypes.issubdtype(getattr(dtype, "dtype", dtype), kind)
+
+
+def convert(x: Any, dtype: DTypeLike, weak: bool = False) -> Array:
+    """`x` with the given dtype and weak type, untouched if it has them already."""
+    if isinstance(x, Array):
+        if x.dtype == dtype and x.weak_type == weak:
+            return x
+        if is_kind(x.dtype, np.complexfloating) and not is_kind(dtype, np.complexfloating):
+            # Booleans ask whether the number is zero, everything else keeps the real part.
+            x = lax.ne(x, np.zeros((), x.dtype)) if dtype == bool else lax.real(x)
+        return lax.convert_element_type_p.bind(
+            x, new_dtype=np.dtype(dtype), weak_type=bool(weak), sharding=None
+        )
+    if hasattr(x, "__jax_array__"):
+        return convert(x.__jax_array__(), dtype, weak)
+    # Python's numbers are checked against the range of the dtype, NumPy's values wrap.
+    value = np.asarray(x).astype(dtype) if hasattr(x, "dtype") else np.asarray(x, dtype)
+    return from_numpy(value, bool(weak))
+
+
+def promote_dtypes(*args: Any) -> list[Array]:
+    """All arguments with the dtype of their promotion."""
+    dtype, weak = dtypes.lattice_result_type(*args)
+    return [convert(x, dtype, weak) for x in args]
+
+
+def promote_dtypes_inexact(*args: Any) -> list[Array]:
+    """As `promote_dtypes`; integers and booleans become floats."""
+    dtype, weak = dtypes.lattice_result_type(*args)
+    dtype = dtypes.to_inexact_dtype(dtype)
+    return [convert(x, dtype, weak) for x in args]
+
+
+def promote_dtypes_complex(*args: Any) -> list[Array]:
+    """As `promote_dtypes`; everything becomes complex."""
+    dtype, weak = dtypes.lattice_result_type(*args)
+    dtype = dtypes.to_complex_dtype(dtype)
+    return [convert(x, dtype, weak) for x in args]
+
+
+def promote_dtypes_numeric(*args: Any) -> list[Array]:
+    """As `promote_dtypes`; booleans become integers."""
+    dtype, weak = dtypes.lattice_result_type(*args)
+    dtype = dtypes.to_numeric_dtype(dtype)
+    return [convert(x, dtype, weak) for x in args]
+
+
+def _checked(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, known to be array-like and differentiable values, unwrapped."""
+    check_arraylike(name, *args)
+    args = tuple(x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in args)
+    for x in args:
+        if getattr(x, "dtype", None) == dtypes.float0:
+            raise TypeError(
+                f"Called {name} with a float0 array. float0 is the tangent type of integers and"
+                " booleans and supports no operations; the array comes from differentiating with"
+                " respect to one. Use np.zeros_like(x, dtype=float) for an array of zeros."
+            )
+    return args
+
+
+def _same_type(args: tuple[Any, ...]) -> bool:
+    """Whether all arguments are arrays of one aval: nothing to promote."""
+    aval = getattr(args[0], "aval", None)
+    return aval is not None and all(getattr(x, "aval", None) is aval for x in args)
+
+
+def promote_args(name: str, *args: Any) -> list[Array]:
+    """Checked arguments with one dtype and compatible ranks."""
+    if _same_type(args):
+        return list(args)
+    return promote_ranks(name, *promote_dtypes(*_checked(name, args)))
+
+
+def promote_args_inexact(name: str, *args: Any) -> list[Array]:
+    """As `promote_args`; integers and booleans become floats."""
+    return promote_ranks(name, *promote_dtypes_inexact(*_checked(name, args)))
+
+
+def promote_args_complex(name: str, *args: Any) -> list[Array]:
+    """As `promote_args`; everything becomes complex."""
+    return promote_ranks(name, *promote_dtypes_complex(*_checked(name, args)))
+
+
+def promote_args_numeric(name: str, *args: Any) -> list[Array]:
+    """As `promote_args`; booleans become integers."""
+    return promote_ranks(name, *promote_dtypes_numeric(*_checked(name, args)))
+
+
+def promote_ranks(name: str, *args: Array) -> list[Array]:
+    """Arguments of equal rank, scalars excepted: lax stretches axes of one and scalars itself."""
+    ranks = {x.ndim for x in args if x.ndim}
+    if len(ranks) < 2:
+        return list(args)
+    shapes = [x.shape for x in args]
+    if config.numpy_rank_promotion != "allow":
+        _complain_about_ranks(name, shapes)
+    rank = len(lax.broadcast_shapes(*shapes))
+    return [lax.broadcast_to_rank(x, rank) for x in args]
+
+
+def _complain_about_ranks(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
+    text = " ".join(map(str, shapes))
+    if config.numpy_rank_promotion == "raise":
+        raise ValueError(
+            f"Operands could not be broadcast together for {name} on shapes {text} and with the"
+            " config option numpy_rank_promotion='raise'."
+        )
+    warnings.warn(
+        f"Following NumPy automatic rank promotion for {name} on shapes {text}. Set the config"
+        " option numpy_rank_promotion to 'allow' to silence this warning.",
+        stacklevel=4,
+    )
+
+
+def broadcast_to(x: Any, shape: Shape) -> Array:
+    """`x` repeated to `shape`, new axes in front."""
+    x = as_array("broadcast_to", x)
+    shape = canonical_shape(shape)
+    if x.shape == shape:
+        return x
+    lead = len(shape) - x.ndim
+    if lead < 0 or any(
+        have not in (1, want) for have, want in zip(x.shape, shape[lead:], strict=True)
+    ):
+        raise ValueError(f"Incompatible shapes for broadcasting: {x.shape} and requested {shape}")
+    # An axis of one that is stretched is dropped and made anew.
+    stretched = [i for i, n in enumerate(x.shape) if n != shape[lead + i]]
+    kept = tuple(lead + i for i in range(x.ndim) if i not in stretched)
+    if stretched:
+        x = lax.squeeze(x, tuple(stretched))
+    return lax.broadcast_in_dim(x, shape, kept)
+
+
+def broadcast_arrays(*args: Array) -> list[Array]:
+    """All arguments with the shape of their broadcast."""
+    shapes = {x.shape for x in args}
+    if len(shapes) < 2:
+        return list(args)
+    shape = lax.broadcast_shapes(*shapes)
+    return [broadcast_to(x, shape) for x in args]
+
+
+def canonical_shape(shape: Any) -> tuple[int, ...]:
+    """A shape given as an int or a sequence, as a tuple of ints.
+
+    Raises:
+      TypeError: an entry is not an integer (a traced value cannot decide a shape).
+    """
+    if not isinstance(shape, (tuple, list)):
+        shape = (shape,) if np.ndim(shape) == 0 else tuple(shape)
+    try:
+        return tuple(operator.index(n) for n in shape)
+    except TypeError:
+        raise TypeError(
+            f"Shapes must be 1D sequences of concrete values of integer type, got {shape}."
+        ) from None
+
+
+def canonical_axis(axis: int, ndim: int, name: str = "axis") -> int:
+    """An axis in `[-ndim, ndim)` as one in `[0, ndim)`."""
+    try:
+        axis = operator.index(axis)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {axis!r}.") from None
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
+    return axis + ndim if axis < 0 else axis
+
+
+def canonical_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
+    """One axis, several, or all (None), as distinct numbers in `[0, ndim)`."""
+    if axis is None:
+        return tuple(range(ndim))
+    if isinstance(axis, Iterable):
+        axes = tuple(canonical_axis(a, ndim) for a in axis)
+        if len(set(axes)) != len(axes):
+            raise ValueError(f"duplicate value in 'axis': {axis}")
+        return axes
+    return (canonical_axis(axis, ndim),)
+
+
+def concrete_int(x: Any, what: str) -> int:
+    """`x` as a Python int; under tracing the error says which argument must be known."""
+    try:
+        return operator.index(x)
+    except TypeError:
+        raise TypeError(f"{what} must be a concrete integer, got {x!r} of {type(x)}.") from None
+
+
+def size_of(shape: Iterable[int]) -> int:
+    """The number of elements of a shape."""
+    return math.prod(shape)
+
+
+_scalars: dict[Any, Array] = {}
+
+
+def constant(like: Any, value: Any) -> Any:
+    """A scalar of the dtype and weak type of `like`, for use next to it in lax.
+
+    While tracing it is a literal. Eagerly it is an array, kept for the next operation with the
+    same number, since putting a scalar on a device costs as much as a small operation.
+    """
+    return scalar_of(value, like.dtype, getattr(like, "weak_type", False))
+
+
+def scalar_of(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
+    """`value` as a scalar operand; see `constant`."""
+    if context.trace is not Context.base:
+        array = np.asarray(value, dtype)
+        return from_numpy(array, True) if weak else array
+    # Zeros of both signs are equal as keys, NaN is not equal to itself.
+    key = (value or repr(value), type(value), dtype, weak)
+    found = _scalars.get(key)
+    if found is None or found.buffer is None:
+        found = from_numpy(np.asarray(value, dtype), weak)
+        if value == value:
+            if len(_scalars) > 4096:
+                _scalars.clear()
+            _scalars[key] = found
+    return found
+
+
+def select(condition: Any, x: Any, y: Any) -> Array:
+    """`where` of arrays that agree in dtype; scalars stretch."""
+    shape = lax.broadcast_shapes(x.shape, y.shape)
+    if condition.ndim:
+        shape = lax.broadcast_shapes(condition.shape, shape)
+        condition = broadcast_to(condition, shape)
+    return lax.select(condition, broadcast_to(x, shape), broadcast_to(y, shape))

@@ -1,0 +1,351 @@
+"""Operators, methods and properties of arrays, installed on core's `Array`.
+
+An operator on two arrays of one aval, or on an array and a Python number that does not change its
+dtype, goes straight to `primitive.bind`: what to bind is looked up by the avals. Everything else
+goes through the NumPy-shaped function of the same meaning.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.array import Array, install_methods
+from amdjax.core.primitive import Primitive
+from amdjax.numpy import (
+    arithmetic,
+    contractions,
+    creation,
+    cumulative,
+    elementary,
+    floating,
+    logic,
+    manipulation,
+    reductions,
+    selecting,
+    sorting,
+)
+from amdjax.numpy._util import scalar_of
+from amdjax.numpy.indexing import IndexUpdate, take_index
+
+_NUMBERS = frozenset((bool, int, float, complex))
+_OTHERS = (Array, np.ndarray, np.generic, bool, int, float, complex)
+
+# Which primitive an operator is on operands of one dtype: by the dtype's kind.
+
+
+def _kind(dtype: Any) -> str:
+    if dtypes.issubdtype(dtype, np.complexfloating):
+        return "c"
+    if dtypes.issubdtype(dtype, np.inexact):
+        return "f"
+    return "b" if dtype == bool else "i"
+
+
+def _table(**by_kind: Primitive) -> dict[str, Primitive]:
+    return by_kind
+
+
+_numeric = lambda p: _table(i=p, f=p, c=p)
+_ordered = lambda p: _table(b=p, i=p, f=p)
+_bitwise = lambda p: _table(b=p, i=p)
+
+_DIRECT: dict[str, dict[str, Primitive]] = {
+    "add": _numeric(lax.add_p) | _table(b=lax.or_p),
+    "sub": _numeric(lax.sub_p),
+    "mul": _numeric(lax.mul_p) | _table(b=lax.and_p),
+    "truediv": _table(f=lax.div_p, c=lax.div_p),
+    "lt": _ordered(lax.lt_p),
+    "le": _ordered(lax.le_p),
+    "gt": _ordered(lax.gt_p),
+    "ge": _ordered(lax.ge_p),
+    "eq": _ordered(lax.eq_p) | _table(c=lax.eq_p),
+    "ne": _ordered(lax.ne_p) | _table(c=lax.ne_p),
+    "and": _bitwise(lax.and_p),
+    "or": _bitwise(lax.or_p),
+    "xor": _bitwise(lax.xor_p),
+}
+
+
+def _pair_plan(direct: dict[str, Primitive], x: Any, y: Any) -> Primitive | None:
+    """The primitive for operands of avals `x` and `y`, None if anything has to be converted."""
+    if isinstance(x.dtype, dtypes.ExtendedDType) or x.dtype != y.dtype:
+        return None
+    if x.weak_type != y.weak_type or (x.shape != y.shape and x.shape and y.shape):
+        return None
+    return direct.get(_kind(x.dtype))
+
+
+def _number_plan(direct: dict[str, Primitive], x: Any, number: type) -> Primitive | None:
+    """The primitive for an array and a Python number that takes on the array's dtype."""
+    if isinstance(x.dtype, dtypes.ExtendedDType):
+        return None
+    kind = _kind(x.dtype)
+    rank = {"b": 0, "i": 1, "f": 2, "c": 3}
+    of_number = {bool: 0, int: 1, float: 2, complex: 3}[number]
+    return direct.get(kind) if of_number <= rank[kind] else None
+
+
+def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Callable[..., Any]:
+    direct = _DIRECT.get(name, {})
+    pairs: dict[Any, Primitive | None] = {}
+    numbers: dict[Any, Primitive | None] = {}
+
+    def general(self: Array, other: Any) -> Any:
+        if not isinstance(other, _OTHERS):
+            if not hasattr(other, "__jax_array__"):
+                return NotImplemented
+            other = other.__jax_array__()
+        return fn(other, self) if reflected else fn(self, other)
+
+    def method(self: Array, other: Any) -> Any:
+        if type(other) is type(self):
+            key = (self.aval, other.aval)
+            plan = pairs.get(key, False)
+            if plan is False:
+                plan = pairs[key] = _pair_plan(direct, *key)
+            if plan is not None:
+                return plan.bind(other, self) if reflected else plan.bind(self, other)
+        elif type(other) in _NUMBERS:
+            aval = self.aval
+            number = (aval, type(other))
+            plan = numbers.get(number, False)
+            if plan is False:
+                plan = numbers[number] = _number_plan(direct, *number)
+            if plan is not None:
+                other = scalar_of(other, aval.dtype, aval.weak_type)
+                return plan.bind(other, self) if reflected else plan.bind(self, other)
+        return general(self, other)
+
+    method.__name__ = method.__qualname__ = f"__{'r' if reflected else ''}{name}__"
+    return method
+
+
+_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": arithmetic.add,
+    "sub": arithmetic.subtract,
+    "mul": arithmetic.multiply,
+    "truediv": arithmetic.true_divide,
+    "floordiv": arithmetic.floor_divide,
+    "mod": arithmetic.remainder,
+    "divmod": arithmetic.divmod,
+    "pow": arithmetic.power,
+    "matmul": contractions.matmul,
+    "and": logic.bitwise_and,
+    "or": logic.bitwise_or,
+    "xor": logic.bitwise_xor,
+    "lshift": logic.left_shift,
+    "rshift": logic.right_shift,
+}
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": logic.equal,
+    "ne": logic.not_equal,
+    "lt": logic.less,
+    "le": logic.less_equal,
+    "gt": logic.greater,
+    "ge": logic.greater_equal,
+}
+
+
+def _operators() -> dict[str, Any]:
+    methods = {f"__{name}__": _operator(name, fn, False) for name, fn in _COMPARISONS.items()}
+    for name, fn in _FUNCTIONS.items():
+        methods[f"__{name}__"] = _operator(name, fn, False)
+        methods[f"__r{name}__"] = _operator(name, fn, True)
+    return methods
+
+
+def _neg(self: Array) -> Array:
+    return lax.neg(self)
+
+
+def _pos(self: Array) -> Array:
+    return self
+
+
+def _round(self: Array, ndigits: int | None = None) -> Array:
+    result = floating.round(self, 0 if ndigits is None else ndigits)
+    # Python's round(x) gives an int.
+    return (
+        result if ndigits is not None or _kind(self.dtype) in "ib" else creation.astype(result, int)
+    )
+
+
+def _getitem(self: Array, index: Any) -> Array:
+    return take_index(self, index)
+
+
+def _setitem(self: Array, index: Any, value: Any) -> None:
+    raise TypeError(
+        f"JAX arrays are immutable and do not support in-place item assignment. Instead of"
+        f" x[idx] = y, use x = x.at[idx].set(y) or another .at[] method. Got an array of shape"
+        f" {self.shape}."
+    )
+
+
+def _iter(self: Array) -> Iterator[Array]:
+    if not self.ndim:
+        raise TypeError("iteration over a 0-d array")
+    return iter([self[i] for i in range(self.shape[0])])
+
+
+def _contains(self: Array, value: Any) -> bool:
+    return bool(reductions.any(logic.equal(self, value)))
+
+
+def _reshape(self: Array, *args: Any, order: str = "C", copy: bool | None = None,
+             out_sharding: Any = None) -> Array:  # fmt: skip
+    """The elements in another shape, given as one tuple or as several ints."""
+    shape = args[0] if len(args) == 1 else args
+    return manipulation.reshape(self, shape, order)
+
+
+def _transpose(self: Array, *args: Any) -> Array:
+    """The array with its axes permuted, by default reversed."""
+    if not args or args == (None,):
+        return manipulation.transpose(self)
+    axes = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
+    return manipulation.transpose(self, axes)
+
+
+def _astype(self: Array, dtype: Any, copy: bool = False, device: Any = None) -> Array:
+    """The array with another dtype."""
+    return creation.astype(self, dtype, copy=copy, device=device)
+
+
+def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
+    """The memory of the array read as another dtype."""
+    if type is not None:
+        raise NotImplementedError("`type` argument of array.view() is not supported.")
+    dtype = dtypes.default_float_dtype() if dtype is None else np.dtype(dtype)
+    if dtype == self.dtype:
+        return self
+    old, new = dtypes.itemsize_bits(self.dtype), dtypes.itemsize_bits(dtype)
+    if self.dtype == bool or dtype == bool:
+        x = creation.astype(self, np.uint8) if self.dtype == bool else _view(self, np.uint8)
+        return _view(x, dtype) if dtype != bool else lax.ne(x, np.uint8(0))
+    if old == new:
+        return lax.bitcast_convert_type(self, dtype)
+    if not self.ndim:
+        raise ValueError("view() cannot change the itemsize of an array without axes")
+    if old > new:
+        parts = lax.bitcast_convert_type(self, dtype)
+        return lax.reshape(parts, (*self.shape[:-1], self.shape[-1] * (old // new)))
+    ratio = new // old
+    if self.shape[-1] % ratio:
+        raise ValueError(
+            "When changing to a larger dtype, its size must be a divisor of the total size in bytes"
+            " of the last axis of the array."
+        )
+    grouped = lax.reshape(self, (*self.shape[:-1], self.shape[-1] // ratio, ratio))
+    return lax.bitcast_convert_type(grouped, dtype)
+
+
+def _flatten(self: Array, order: str = "C") -> Array:
+    """The elements in one axis."""
+    return manipulation.ravel(self, order)
+
+
+def _copy(self: Array) -> Array:
+    """A copy of the array."""
+    return creation.copy(self)
+
+
+def _clip(self: Array, min: Any = None, max: Any = None) -> Array:
+    """Each element moved into the interval from `min` to `max`."""
+    return arithmetic.clip(self, min, max)
+
+
+def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
+    """The array on another device."""
+    return creation._put(self, device)
+
+
+def _namespace(self: Array, *, api_version: str | None = None) -> Any:
+    """The module that implements the array API."""
+    import amdjax.numpy
+
+    return amdjax.numpy
+
+
+def _method(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the module as a method: the array is its first argument."""
+
+    @functools.wraps(fn)
+    def method(self: Array, *args: Any, **kwargs: Any) -> Any:
+        return fn(self, *args, **kwargs)
+
+    return method
+
+
+_METHODS: dict[str, Any] = {
+    "__neg__": _neg,
+    "__pos__": _pos,
+    "__abs__": lambda self: arithmetic.absolute(self),
+    "__invert__": lambda self: logic.bitwise_not(self),
+    "__round__": _round,
+    "__getitem__": _getitem,
+    "__setitem__": _setitem,
+    "__iter__": _iter,
+    "__contains__": _contains,
+    "__array_namespace__": _namespace,
+    "astype": _astype,
+    "clip": _clip,
+    "copy": _copy,
+    "flatten": _flatten,
+    "reshape": _reshape,
+    "to_device": _to_device,
+    "transpose": _transpose,
+    "view": _view,
+    "all": _method(reductions.all),
+    "any": _method(reductions.any),
+    "argmax": _method(reductions.argmax),
+    "argmin": _method(reductions.argmin),
+    "argpartition": _method(sorting.argpartition),
+    "argsort": _method(sorting.argsort),
+    "choose": _method(selecting.choose),
+    "compress": lambda self, condition, axis=None, **options: selecting.compress(
+        condition, self, axis, **options
+    ),
+    "conj": _method(elementary.conjugate),
+    "conjugate": _method(elementary.conjugate),
+    "cumprod": _method(cumulative.cumprod),
+    "cumsum": _method(cumulative.cumsum),
+    "diagonal": _method(manipulation.diagonal),
+    "dot": _method(contractions.dot),
+    "max": _method(reductions.max),
+    "mean": _method(reductions.mean),
+    "min": _method(reductions.min),
+    "nonzero": _method(selecting.nonzero),
+    "prod": _method(reductions.prod),
+    "ptp": _method(reductions.ptp),
+    "ravel": _method(manipulation.ravel),
+    "repeat": _method(manipulation.repeat),
+    "round": _method(floating.round),
+    "searchsorted": _method(sorting.searchsorted),
+    "sort": _method(sorting.sort),
+    "squeeze": _method(manipulation.squeeze),
+    "std": _method(reductions.std),
+    "sum": _method(reductions.sum),
+    "swapaxes": _method(manipulation.swapaxes),
+    "take": _method(selecting.take),
+    "trace": _method(manipulation.trace),
+    "var": _method(reductions.var),
+    "T": property(lambda self: manipulation.transpose(self), doc="The axes in reverse."),
+    "mT": property(manipulation.matrix_transpose, doc="The last two axes exchanged."),
+    "at": property(IndexUpdate, doc="Functional updates: `x.at[index].set(value)`."),
+    "real": property(elementary.real, doc="The real part."),
+    "imag": property(elementary.imag, doc="The imaginary part."),
+    "flat": property(_flatten, doc="The elements in one axis."),
+}
+
+
+def install() -> None:
+    """Give all arrays, concrete and traced, their operators and methods."""
+    install_methods(_operators())
+    install_methods(_METHODS)

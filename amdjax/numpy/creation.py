@@ -1,0 +1,543 @@
+"""Arrays made from values, shapes and files."""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.array import Array, from_numpy
+from amdjax.core.composite import composite
+from amdjax.core.pytree import tree_leaves
+from amdjax.numpy._util import (
+    ArrayLike,
+    DTypeLike,
+    Shape,
+    as_array,
+    broadcast_to,
+    canonical_shape,
+    concrete_int,
+    convert,
+    is_arraylike,
+    user_dtype,
+)
+
+
+def array(
+    object: Any,
+    dtype: DTypeLike = None,
+    copy: bool = True,
+    order: str | None = "K",
+    ndmin: int = 0,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """An array of the values of `object`.
+
+    Args:
+      object: a number, an array, anything with `__array__`, or nested sequences of these; entries
+        may be traced.
+      dtype: dtype of the result; None means that of the promoted entries.
+      copy: accepted for NumPy's sake; arrays are immutable.
+      order: only "K" and "C" have a meaning here.
+      ndmin: leading axes of one are added up to this rank.
+      device: where to put the array.
+      out_sharding: accepted; there is one device.
+
+    Returns:
+      The array. 64-bit values become 32-bit ones unless x64 is enabled.
+
+    Raises:
+      TypeError: an entry is no number (None, a string).
+      ValueError: nested sequences have unequal lengths.
+
+        >>> jnp.array([[1, 2], [3, 4]])
+        Array([[1, 2],
+               [3, 4]], dtype=int32)
+    """
+    if order is not None and order not in ("K", "C"):
+        raise NotImplementedError("Only implemented for order='K'")
+    dtype = None if dtype is None else user_dtype(dtype, "array")
+    if hasattr(object, "__jax_array__"):
+        object = object.__jax_array__()
+    weak = dtype is None and dtypes.is_weakly_typed(object)
+    if isinstance(object, Array):
+        result = convert(object, object.dtype if dtype is None else dtype, weak)
+    elif is_arraylike(object):
+        target = dtypes.dtype(object) if dtype is None else dtype
+        result = convert(object, target, weak)
+    elif isinstance(object, (list, tuple)):
+        result = _from_sequence(object, dtype)
+    else:
+        result = _from_protocol(object, dtype)
+    if result.ndim < ndmin:
+        result = lax.reshape(result, (1,) * (ndmin - result.ndim) + result.shape)
+    return result if device is None else _put(result, device)
+
+
+def _put(x: Array, device: Any) -> Array:
+    from amdjax.core.array import get_backend
+
+    move = getattr(get_backend(), "device_put", None)
+    return x if move is None else move(x, device)
+
+
+def _from_sequence(values: Any, dtype: Any) -> Array:
+    """Nested lists: through NumPy where all entries are known, stacked from parts otherwise."""
+    leaves = tree_leaves(values, is_leaf=lambda v: v is None or hasattr(v, "__jax_array__"))
+    for leaf in leaves:
+        if leaf is None:
+            raise ValueError("None is not a valid value for jnp.array")
+        if isinstance(leaf, (str, bytes)) or not (is_arraylike(leaf) or _has_protocol(leaf)):
+            raise TypeError(f"Value '{leaf!r}' with dtype object is not a valid JAX array type.")
+    if dtype is None:
+        dtype = dtypes.result_type(*leaves) if leaves else dtypes.default_float_dtype()
+    if not builtins.any(
+        isinstance(leaf, Array) or hasattr(leaf, "__jax_array__") for leaf in leaves
+    ):
+        value = np.array(values)
+        if value.dtype == builtins.object:
+            value = np.array(values, dtype)
+        return _from_values(value, dtype)
+    parts = [array(v, dtype) for v in values]
+    shapes = {part.shape for part in parts}
+    if len(shapes) > 1:
+        raise ValueError(f"jnp.array: entries of unequal shapes {sorted(shapes)} cannot be stacked")
+    return lax.concatenate([lax.expand_dims(part, (0,)) for part in parts], 0)
+
+
+def _from_values(value: np.ndarray, dtype: Any) -> Array:
+    if value.dtype.kind in "iu" and np.dtype(dtype).kind in "iu" and value.size:
+        info = dtypes.iinfo(dtype)
+        if value.min() < info.min or value.max() > info.max:
+            raise OverflowError(f"Python int too large to convert to {np.dtype(dtype).name}")
+    return from_numpy(np.ascontiguousarray(value.astype(dtype)).reshape(value.shape))
+
+
+def _has_protocol(x: Any) -> bool:
+    return hasattr(x, "__array__") or hasattr(x, "__array_interface__") or _is_buffer(x)
+
+
+def _is_buffer(x: Any) -> bool:
+    try:
+        memoryview(x)
+    except TypeError:
+        return False
+    return True
+
+
+def _from_protocol(x: Any, dtype: Any) -> Array:
+    if x is None:
+        raise ValueError("None is not a valid value for jnp.array")
+    if not _has_protocol(x):
+        raise TypeError(f"Unexpected input type for array: {type(x)}")
+    value = np.asarray(x if not _is_buffer(x) else memoryview(x))
+    if not dtypes.issubdtype(value.dtype, np.number) and value.dtype != bool:
+        raise TypeError(f"Value '{x!r}' with dtype {value.dtype} is not a valid JAX array type.")
+    return convert(value, dtypes.canonicalize_dtype(value.dtype) if dtype is None else dtype)
+
+
+def asarray(
+    a: Any,
+    dtype: DTypeLike = None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """`a` as an array; arrays of the right dtype are returned as they are.
+
+    >>> jnp.asarray([1.0, 2.0])
+    Array([1., 2.], dtype=float32)
+    """
+    return array(a, dtype, bool(copy), "K" if order is None else order, device=device)
+
+
+def copy(a: ArrayLike, order: str | None = None) -> Array:
+    """A copy of `a`.
+
+    >>> jnp.copy(jnp.arange(2))
+    Array([0, 1], dtype=int32)
+    """
+    a = as_array("copy", a)
+    return lax.copy_p.bind(a)
+
+
+def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = False, device: Any = None) -> Array:
+    """`x` with another dtype.
+
+    Args:
+      x: array; of complex numbers the real part is kept.
+      dtype: what to convert to; None means the default float.
+      copy: ignored; arrays are immutable.
+      device: where to put the result.
+
+        >>> jnp.astype(jnp.array([1.7, -1.7]), int)
+        Array([ 1, -1], dtype=int32)
+    """
+    x = as_array("astype", x)
+    dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "astype")
+    if dtype == bool:
+        return lax.ne(x, np.zeros((), x.dtype)) if x.dtype != bool else x
+    result = convert(x, dtype)
+    return result if device is None else _put(result, device)
+
+
+def full(
+    shape: Shape,
+    fill_value: ArrayLike,
+    dtype: DTypeLike = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """An array of one value.
+
+    Args:
+      shape: its shape.
+      fill_value: the value, or an array that broadcasts to `shape`.
+      dtype: None means that of `fill_value`.
+      device: where to put it.
+      out_sharding: accepted; there is one device.
+
+        >>> jnp.full((2, 2), 7)
+        Array([[7, 7],
+               [7, 7]], dtype=int32)
+    """
+    value = as_array("full", fill_value)
+    dtype = None if dtype is None else user_dtype(dtype, "full")
+    weak = dtype is None and dtypes.is_weakly_typed(fill_value)
+    shape = canonical_shape(shape)
+    return broadcast_to(convert(value, value.dtype if dtype is None else dtype, weak), shape)
+
+
+def _filled(shape: Shape, value: Any, dtype: DTypeLike, name: str) -> Array:
+    if isinstance(shape, (str, bytes)) or shape is None:
+        raise TypeError(f"{name} shape must be an int or a sequence of ints, got {shape!r}.")
+    dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, name)
+    return lax.full(canonical_shape(shape), value, dtype)
+
+
+def zeros(
+    shape: Shape, dtype: DTypeLike = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
+    """An array of zeros.
+
+    >>> jnp.zeros((2,), int)
+    Array([0, 0], dtype=int32)
+    """
+    return _filled(shape, 0, dtype, "zeros")
+
+
+def ones(
+    shape: Shape, dtype: DTypeLike = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
+    """An array of ones.
+
+    >>> jnp.ones(2)
+    Array([1., 1.], dtype=float32)
+    """
+    return _filled(shape, 1, dtype, "ones")
+
+
+def empty(shape: Shape, dtype: DTypeLike = None, *, device: Any = None) -> Array:
+    """An array of zeros: uninitialised memory is never handed out.
+
+    >>> jnp.empty(2)
+    Array([0., 0.], dtype=float32)
+    """
+    return _filled(shape, 0, dtype, "empty")
+
+
+def _like(a: Any, value: Any, dtype: DTypeLike, shape: Shape | None, name: str) -> Array:
+    if not (hasattr(a, "shape") and hasattr(a, "dtype")):
+        a = as_array(name, a)
+    weak = dtype is None and dtypes.is_weakly_typed(a)
+    dtype = dtypes.dtype(a) if dtype is None else user_dtype(dtype, name)
+    shape = tuple(a.shape) if shape is None else canonical_shape(shape)
+    if np.ndim(value) == 0:
+        return convert(lax.full(shape, value, dtype), dtype, weak)
+    return broadcast_to(convert(as_array(name, value), dtype, weak), shape)
+
+
+def zeros_like(
+    a: Any,
+    dtype: DTypeLike = None,
+    shape: Shape | None = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Zeros with the shape and dtype of `a`, or with those given.
+
+    >>> jnp.zeros_like(jnp.arange(2))
+    Array([0, 0], dtype=int32)
+    """
+    return _like(a, 0, dtype, shape, "zeros_like")
+
+
+def ones_like(
+    a: Any,
+    dtype: DTypeLike = None,
+    shape: Shape | None = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Ones with the shape and dtype of `a`, or with those given.
+
+    >>> jnp.ones_like(jnp.arange(2))
+    Array([1, 1], dtype=int32)
+    """
+    return _like(a, 1, dtype, shape, "ones_like")
+
+
+def empty_like(
+    prototype: Any, dtype: DTypeLike = None, shape: Shape | None = None, *, device: Any = None
+) -> Array:
+    """Zeros with the shape and dtype of `prototype`.
+
+    >>> jnp.empty_like(jnp.arange(2))
+    Array([0, 0], dtype=int32)
+    """
+    return _like(prototype, 0, dtype, shape, "empty_like")
+
+
+def full_like(
+    a: Any,
+    fill_value: ArrayLike,
+    dtype: DTypeLike = None,
+    shape: Shape | None = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """One value with the shape and dtype of `a`.
+
+    >>> jnp.full_like(jnp.arange(2), 5)
+    Array([5, 5], dtype=int32)
+    """
+    return _like(a, fill_value, dtype, shape, "full_like")
+
+
+def eye(
+    N: int, M: int | None = None, k: ArrayLike = 0, dtype: DTypeLike = None, *, device: Any = None
+) -> Array:
+    """Ones on the `k`-th diagonal of an `N` × `M` matrix, zeros elsewhere.
+
+    >>> jnp.eye(2)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "eye")
+    return _eye(_extent(N, "N of eye"), _extent(N if M is None else M, "M of eye"), k, dtype)
+
+
+def _extent(n: Any, what: str) -> int:
+    n = concrete_int(n, what)
+    if n < 0:
+        raise ValueError(f"negative dimensions are not allowed, got {what} = {n}")
+    return n
+
+
+@composite(static_argnames=("rows", "columns", "dtype"))
+def _eye(rows: int, columns: int, k: ArrayLike, dtype: Any) -> Array:
+    return convert(lax.eq(*_row_and_column(rows, columns, k)), dtype)
+
+
+def _row_and_column(rows: int, columns: int, k: ArrayLike) -> tuple[Array, Array]:
+    """`row + k` and `column` of each entry of a matrix."""
+    row = lax.broadcasted_iota(np.dtype("int32"), (rows, columns), 0)
+    column = lax.broadcasted_iota(np.dtype("int32"), (rows, columns), 1)
+    if not (isinstance(k, int) and k == 0):
+        row = lax.add(row, convert(k, np.dtype("int32")))
+    return row, column
+
+
+def identity(n: int, dtype: DTypeLike = None) -> Array:
+    """The `n` × `n` identity matrix.
+
+    >>> jnp.identity(2, int)
+    Array([[1, 0],
+           [0, 1]], dtype=int32)
+    """
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = None) -> Array:
+    """Ones at and below the `k`-th diagonal, zeros above.
+
+    >>> jnp.tri(2, 3)
+    Array([[1., 0., 0.],
+           [1., 1., 0.]], dtype=float32)
+    """
+    dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "tri")
+    return lower_mask(_extent(N, "N of tri"), _extent(N if M is None else M, "M of tri"), k, dtype)
+
+
+@composite(static_argnames=("rows", "columns", "dtype"))
+def lower_mask(rows: int, columns: int, k: ArrayLike, dtype: Any) -> Array:
+    """Which entries of a matrix lie at or below its `k`-th diagonal."""
+    return convert(lax.ge(*_row_and_column(rows, columns, k)), dtype)
+
+
+def arange(
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    dtype: DTypeLike = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Numbers from `start` (or 0) up to but without `stop`, at distance `step`.
+
+    Args:
+      start: the first number; with `start` alone, the end.
+      stop: the end, not included.
+      step: the distance between numbers.
+      dtype: None means that of the arguments.
+      device: where to put the array.
+      out_sharding: accepted; there is one device.
+
+    Raises:
+      TypeError: an argument is traced: the length of an array must be known.
+
+        >>> jnp.arange(2, 8, 3)
+        Array([2, 5], dtype=int32)
+    """
+    given = [v for v in (start, stop, step) if v is not None]
+    for name, value in (("start", start), ("stop", stop), ("step", step)):
+        if value is not None and np.ndim(value):
+            raise ValueError(
+                f"jax.numpy.arange: {name} must be a scalar, got shape {np.shape(value)}"
+            )
+    if not given or (start is None and stop is None):
+        raise TypeError("jax.numpy.arange requires stop to be specified.")
+    kind = dtypes.result_type(*given) if dtype is None else user_dtype(dtype, "arange")
+    values = [_concrete(v) for v in given]
+    if start is None:
+        values = [0, *values]
+    if stop is None and step is None:
+        values = [0, values[0]]
+    if builtins.all(isinstance(v, int) for v in values) and np.dtype(kind).kind in "iu":
+        first, last, stride = (*values, 1)[:3]
+        if stride == 0:
+            raise ZeroDivisionError("arange: step must not be zero")
+        return _progression(len(range(first, last, stride)), first, stride, kind)
+    return from_numpy(np.arange(*values).astype(kind))
+
+
+def _concrete(x: Any) -> Any:
+    """A Python number; arrays that are being traced cannot be one."""
+    if isinstance(x, (bool, int, float, complex)):
+        return x
+    try:
+        return operator.index(x)
+    except TypeError:
+        return np.asarray(x).item()
+
+
+def _progression(length: int, first: int, stride: int, dtype: Any) -> Array:
+    values = lax.iota(dtype, length)
+    if stride != 1:
+        values = lax.mul(values, np.asarray(stride).astype(dtype))
+    return lax.add(values, np.asarray(first).astype(dtype)) if first else values
+
+
+def fromfunction(
+    function: Callable[..., Any], shape: Any, *, dtype: DTypeLike = float, **kwargs: Any
+) -> Any:
+    """An array whose element at `(i, j, …)` is `function(i, j, …)`.
+
+    >>> jnp.fromfunction(lambda i, j: i + j, (2, 2), dtype=int)
+    Array([[0, 1],
+           [1, 2]], dtype=int32)
+    """
+    from amdjax.numpy.ranges import indices
+    from amdjax.numpy.vectorize import vectorize
+
+    shape = canonical_shape(shape)
+    return vectorize(lambda *index: function(*index, **kwargs))(*indices(shape, dtype=dtype))
+
+
+def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
+    """The bytes of a buffer as a one-dimensional array.
+
+    >>> jnp.frombuffer(b"\\x01\\x02", dtype=jnp.uint8)
+    Array([1, 2], dtype=uint8)
+    """
+    return asarray(np.frombuffer(buffer, dtype=user_dtype(dtype, "frombuffer"), count=count,
+                                 offset=offset))  # fmt: skip
+
+
+def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
+    """Numbers written in a text, separated by `sep`.
+
+    >>> jnp.fromstring("1 2 3", dtype=int, sep=" ")
+    Array([1, 2, 3], dtype=int32)
+    """
+    return asarray(
+        np.fromstring(string, dtype=user_dtype(dtype, "fromstring"), count=count, sep=sep)
+    )
+
+
+def fromiter(*args: Any, **kwargs: Any) -> Array:
+    """Not provided: it would consume an iterator as a side effect.
+
+    Raises:
+      NotImplementedError: always.
+    """
+    raise NotImplementedError("jnp.fromiter() is not implemented: use jnp.asarray(list(iterator)).")
+
+
+def fromfile(*args: Any, **kwargs: Any) -> Array:
+    """Not provided: it would read a file as a side effect.
+
+    Raises:
+      NotImplementedError: always.
+    """
+    raise NotImplementedError("jnp.fromfile() is not implemented: use jnp.asarray(np.fromfile(…)).")
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """An array from any object that implements DLPack.
+
+    >>> import numpy as np
+    >>> jnp.from_dlpack(np.ones(2, np.float32))
+    Array([1., 1.], dtype=float32)
+    """
+    return asarray(np.from_dlpack(x))
+
+
+def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """An array from a `.npy` file, or the arrays of an `.npz` file; pickles are refused.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> jnp.save(file, jnp.arange(2)); _ = file.seek(0)
+    >>> jnp.load(file)
+    Array([0, 1], dtype=int32)
+    """
+    if kwargs.pop("allow_pickle", False):
+        raise ValueError("allow_pickle: loading a file never runs code from it")
+    value = np.load(file, *args, allow_pickle=False, **kwargs)
+    return asarray(value) if isinstance(value, np.ndarray) else value
+
+
+def save(file: Any, arr: ArrayLike, allow_pickle: bool = True) -> None:
+    """Write an array to a `.npy` file."""
+    np.save(file, np.asarray(arr), allow_pickle=False)
+
+
+def savez(file: Any, *args: ArrayLike, allow_pickle: bool = True, **kwds: ArrayLike) -> None:
+    """Write arrays to an `.npz` file."""
+    values = {name: np.asarray(value) for name, value in kwds.items()}
+    np.savez(file, *(np.asarray(value) for value in args), **values)

@@ -1,0 +1,239 @@
+"""Einstein summation: opt_einsum chooses the order, each step becomes one `dot_general`."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import opt_einsum
+
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+from amdjax.core.composite import composite
+from amdjax.numpy._util import (
+    DTypeLike,
+    as_arrays,
+    convert,
+    is_arraylike,
+    refuse_out,
+    select,
+    user_dtype,
+)
+
+
+def einsum(
+    subscripts: Any,
+    /,
+    *operands: Any,
+    out: None = None,
+    optimize: Any = "auto",
+    precision: Any = None,
+    preferred_element_type: DTypeLike = None,
+    _dot_general: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """A sum of products in Einstein's notation.
+
+    Args:
+      subscripts: as `"ij,jk->ik"`; or the first operand, in the form `einsum(x, [0, 1], …, [0])`.
+      operands: arrays; labels they share are multiplied, labels missing in the output summed.
+      out: not supported.
+      optimize: how to choose the order of contractions; "auto", "optimal", "greedy" or False.
+      precision: how exactly to multiply, as in lax.
+      preferred_element_type: dtype to accumulate in and to return.
+      out_sharding: accepted; there is one device.
+
+    Raises:
+      ValueError: a label has different extents, or the subscripts are malformed.
+
+        >>> jnp.einsum("ij,ij->i", jnp.ones((2, 3)), jnp.ones((2, 3)))
+        Array([3., 3.], dtype=float32)
+    """
+    refuse_out("einsum", out)
+    text, arrays = _parse(subscripts, operands)
+    preferred = None
+    if preferred_element_type is not None:
+        preferred = user_dtype(preferred_element_type, "einsum")
+    arrays = as_arrays("einsum", *arrays)
+    dtype, weak = dtypes.lattice_result_type(*arrays)
+    if preferred is not None:
+        weak = False
+    path = _contractions(text, tuple(x.shape for x in arrays), _hashable(optimize))
+    run = _einsum if len(arrays) > 1 or len(path) > 1 else _einsum.__wrapped__
+    return run(arrays, path, dtype, weak, precision, preferred)
+
+
+def _hashable(optimize: Any) -> Any:
+    if isinstance(optimize, (list, tuple)):
+        return tuple(tuple(step) if not isinstance(step, str) else step for step in optimize)
+    return optimize
+
+
+def _parse(subscripts: Any, operands: tuple[Any, ...]) -> tuple[str, list[Any]]:
+    """Both call forms as a full text `"ab,bc->ac"` and the operands."""
+    if isinstance(subscripts, str):
+        args: tuple[Any, ...] = (subscripts, *operands)
+        arrays = list(operands)
+    else:
+        args = (subscripts, *operands)
+        arrays = list(args[: len(args) // 2 * 2 : 2])
+    for position, x in enumerate(arrays):
+        if not is_arraylike(x):
+            raise TypeError(
+                f"einsum requires ndarray or scalar arguments, got {type(x)} at position {position}."
+            )
+    # opt_einsum reads shapes only, so that traced operands pass.
+    shaped = iter(arrays)
+    blank = [np.broadcast_to(np.zeros(()), np.shape(x)) for x in shaped]
+    if isinstance(subscripts, str):
+        inputs, output, _ = opt_einsum.parser.parse_einsum_input((subscripts, *blank))
+    else:
+        mixed: list[Any] = []
+        for x, labels in zip(blank, args[1::2]):
+            mixed += [x, list(labels)]
+        mixed += [list(args[-1])] if len(args) % 2 else []
+        inputs, output, _ = opt_einsum.parser.parse_einsum_input(tuple(mixed))
+    return f"{inputs}->{output}", arrays
+
+
+Step = tuple[tuple[int, ...], str]
+
+
+@functools.lru_cache(1024)
+def _contractions(
+    text: str, shapes: tuple[tuple[int, ...], ...], optimize: Any
+) -> tuple[Step, ...]:
+    """The steps: which operands to take from the list, and what to do with them as `"ab,b->a"`."""
+    blank = [np.broadcast_to(np.zeros(()), shape) for shape in shapes]
+    optimize = (
+        {"auto": "optimal" if len(shapes) <= 4 else "auto", True: "auto"}.get(optimize, optimize)
+        if not isinstance(optimize, tuple)
+        else optimize
+    )
+    _, info = opt_einsum.contract_path(text, *blank, optimize=optimize, einsum_call=True)
+    return tuple(
+        (tuple(step[0]), step[2] if isinstance(step[2], str) else step[1]) for step in info
+    )
+
+
+@composite(static_argnames=("path", "dtype", "weak", "precision", "preferred"))
+def _einsum(
+    arrays: list[Array], path: tuple[Step, ...], dtype: Any, weak: bool, precision: Any,
+    preferred: Any,
+) -> Array:  # fmt: skip
+    operands = [convert(x, dtype) for x in arrays]
+    for taken, text in path:
+        chosen = [operands.pop(i) for i in sorted(taken, reverse=True)]
+        # opt_einsum writes the labels in the order in which operands are popped.
+        inputs, output = text.split("->")
+        labels = inputs.split(",")
+        if len(chosen) == 1:
+            result = _reduce_one(chosen[0], labels[0], output)
+        elif len(chosen) == 2:
+            result = _contract_two(chosen, labels, output, precision, preferred)
+        else:
+            raise NotImplementedError("einsum contracts at most two operands at a time")
+        operands.append(result)
+    return convert(operands[0], dtype if preferred is None else preferred, weak)
+
+
+def _sum_out(x: Array, labels: str, gone: set[str]) -> tuple[Array, str]:
+    """Sum over labels that appear nowhere else."""
+    axes = tuple(i for i, label in enumerate(labels) if label in gone)
+    if not axes:
+        return x, labels
+    return lax.reduce_sum(x, axes), "".join(label for label in labels if label not in gone)
+
+
+def _take_diagonals(x: Array, labels: str) -> tuple[Array, str]:
+    """A label that occurs twice keeps only the elements with equal indices."""
+    for label, count in Counter(labels).items():
+        while count > 1:
+            first = labels.index(label)
+            second = labels.index(label, first + 1)
+            if x.shape[first] != x.shape[second]:
+                raise ValueError(f"einsum: label {label!r} has extents {x.shape[first]} and"
+                                 f" {x.shape[second]}")  # fmt: skip
+            iota = lambda axis: lax.broadcasted_iota(np.dtype("int32"), x.shape, axis)  # noqa: B023
+            equal = lax.eq(iota(first), iota(second))
+            x = lax.reduce_sum(select(equal, x, np.zeros((), x.dtype)), (second,))
+            labels = labels[:second] + labels[second + 1 :]
+            count -= 1
+    return x, labels
+
+
+def _reduce_one(x: Array, labels: str, output: str) -> Array:
+    x, labels = _take_diagonals(x, labels)
+    x, labels = _sum_out(x, labels, set(labels) - set(output))
+    order = tuple(labels.index(label) for label in output)
+    return x if order == tuple(range(len(order))) else lax.transpose(x, order)
+
+
+def _contract_two(
+    operands: list[Array], labels: list[str], output: str, precision: Any, preferred: Any
+) -> Array:
+    (x, xs), (y, ys) = (_take_diagonals(v, own) for v, own in zip(operands, labels))
+    x, xs = _sum_out(x, xs, set(xs) - set(ys) - set(output))
+    y, ys = _sum_out(y, ys, set(ys) - set(xs) - set(output))
+    x, xs, y, ys = _drop_stretched(x, xs, y, ys, output)
+    shared = [label for label in xs if label in ys]
+    batch = [label for label in shared if label in output]
+    contract = [label for label in shared if label not in output]
+    result_labels = [
+        *batch,
+        *(label for label in xs if label not in shared),
+        *(label for label in ys if label not in shared),
+    ]
+    flipped = [
+        *batch,
+        *(label for label in ys if label not in shared),
+        *(label for label in xs if label not in shared),
+    ]
+    if flipped == list(output) and result_labels != list(output):
+        x, xs, y, ys, result_labels = y, ys, x, xs, flipped
+    numbers = (
+        (
+            tuple(xs.index(label) for label in contract),
+            tuple(ys.index(label) for label in contract),
+        ),
+        (tuple(xs.index(label) for label in batch), tuple(ys.index(label) for label in batch)),
+    )
+    dtype = x.dtype if preferred is None else preferred
+    result = lax.dot_general(x, y, numbers, precision=precision, preferred_element_type=dtype)
+    order = tuple(result_labels.index(label) for label in output)
+    return result if order == tuple(range(len(order))) else lax.transpose(result, order)
+
+
+def _drop_stretched(x: Array, xs: str, y: Array, ys: str, output: str) -> Any:
+    """Shared axes of which one operand has a single element broadcast: drop them there."""
+
+    def drop(v: Array, own: str, other: Array, others: str) -> tuple[Array, str]:
+        gone = tuple(
+            i
+            for i, label in enumerate(own)
+            if label in others and v.shape[i] == 1 and other.shape[others.index(label)] != 1
+        )
+        kept = "".join(label for i, label in enumerate(own) if i not in gone)
+        return (lax.squeeze(v, gone), kept) if gone else (v, own)
+
+    x, xs = drop(x, xs, y, ys)
+    y, ys = drop(y, ys, x, xs)
+    x, xs = _sum_out(x, xs, set(xs) - set(ys) - set(output))
+    y, ys = _sum_out(y, ys, set(ys) - set(xs) - set(output))
+    return x, xs, y, ys
+
+
+def einsum_path(
+    subscripts: Any, /, *operands: Any, optimize: Any = "auto"
+) -> tuple[list[Any], Any]:
+    """The order in which `einsum` would contract, and a report on its cost.
+
+    >>> jnp.einsum_path("ij,jk->ik", jnp.ones((2, 3)), jnp.ones((3, 4)))[0]
+    [(0, 1)]
+    """
+    text, arrays = _parse(subscripts, operands)
+    blank = [np.broadcast_to(np.zeros(()), np.shape(x)) for x in arrays]
+    return opt_einsum.contract_path(text, *blank, optimize="auto" if optimize is True else optimize)

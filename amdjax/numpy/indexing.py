@@ -1,0 +1,769 @@
+"""Indexing with `x[index]` and updates with `x.at[index]`.
+
+An index is parsed into one entry for each axis of the array. Where all entries are known it becomes
+`slice`, with one traced start a `dynamic_slice`, otherwise a `gather` (for updates a `scatter`)
+whose dimension numbers are worked out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+from amdjax.core.config import config
+from amdjax.core.context import Context, context
+from amdjax.core.errors import NonConcreteBooleanIndexError
+from amdjax.core.trace import is_concrete
+from amdjax.numpy._util import (
+    as_array,
+    broadcast_arrays,
+    broadcast_to,
+    convert,
+    is_kind,
+    scalar_of,
+    select,
+)
+
+Mode = Any
+_Modes = lax.GatherScatterMode
+
+
+@dataclass(frozen=True)
+class NewAxis:
+    """`None` in an index."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A slice with known bounds: `count` elements from `start` at distance `step`."""
+
+    start: int
+    step: int
+    count: int
+
+    def whole(self, n: int) -> bool:
+        return self.step == 1 and self.start == 0 and self.count == n
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """A window of known size at a traced start (`lax.dslice` and its like)."""
+
+    start: Any
+    size: int
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class Point:
+    """A known position."""
+
+    at: int
+
+
+@dataclass(frozen=True)
+class Points:
+    """An array of positions, negative ones counted from the end."""
+
+    at: Any
+
+
+Entry = NewAxis | Window | Dynamic | Point | Points
+
+
+def parse(shape: tuple[int, ...], index: Any) -> list[tuple[Entry, int | None]]:
+    """The entries of an index, each with the axis it consumes (None for new axes).
+
+    Raises:
+      IndexError: too many indices, several ellipses, or an entry that is no index.
+      TypeError: an entry is a list, a float, or an array that is not of integers or booleans.
+    """
+    items = _expand_booleans(shape, index if isinstance(index, tuple) else (index,))
+    consuming = sum(1 for item in items if item is not None and item is not Ellipsis)
+    if consuming > len(shape):
+        raise IndexError(
+            f"Too many indices: array is {len(shape)}-dimensional, but {consuming} were indexed"
+        )
+    ellipses = sum(1 for item in items if item is Ellipsis)
+    if ellipses > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if not ellipses:
+        items = [*items, Ellipsis]
+    entries: list[tuple[Entry, int | None]] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            entries.append((NewAxis(), None))
+        elif item is Ellipsis:
+            for _ in range(len(shape) - consuming):
+                entries.append((Window(0, 1, shape[axis]), axis))
+                axis += 1
+        else:
+            entries.append((_entry(item, shape[axis]), axis))
+            axis += 1
+    return entries
+
+
+def _is_boolean(item: Any) -> bool:
+    return isinstance(item, (bool, np.bool_)) or getattr(item, "dtype", None) == bool
+
+
+def _expand_booleans(shape: tuple[int, ...], items: tuple[Any, ...]) -> list[Any]:
+    """The index with every boolean mask replaced by the positions where it is true."""
+    out: list[Any] = []
+    for place, item in enumerate(items):
+        if isinstance(item, (list, tuple)):
+            raise TypeError(_SEQUENCE_INDEX.format(item))
+        if not _is_boolean(item):
+            out.append(item)
+            continue
+        if not is_concrete(item):
+            raise NonConcreteBooleanIndexError(item)
+        mask = np.asarray(item)
+        if mask.ndim == 0:
+            if not mask:
+                raise NotImplementedError("a false scalar as one of several indices")
+            out.append(None)
+            continue
+        axis = _axis_of(items, place, len(shape))
+        expected = shape[axis : axis + mask.ndim]
+        if (
+            any(have not in (0, want) for have, want in zip(mask.shape, expected))
+            or len(expected) < mask.ndim
+        ):
+            raise IndexError(
+                f"boolean index did not match shape of indexed array in index {place}: got"
+                f" {mask.shape}, expected {expected}"
+            )
+        out.extend(np.nonzero(mask))
+    return out
+
+
+_SEQUENCE_INDEX = (
+    "Using a non-tuple sequence for multidimensional indexing is not allowed; use `arr[array(seq)]`"
+    " instead of `arr[seq]`. Got {}"
+)
+
+
+def _is_false(index: Any) -> bool:
+    """Whether the whole index is one false scalar, which selects nothing."""
+    return _is_boolean(index) and np.ndim(index) == 0 and is_concrete(index) and not bool(index)
+
+
+def _axis_of(items: tuple[Any, ...], place: int, rank: int) -> int:
+    """The first axis that the entry at `place` consumes."""
+
+    def width(item: Any) -> int:
+        if item is None or item is Ellipsis:
+            return 0
+        return np.ndim(item) if _is_boolean(item) else 1
+
+    before = items[:place]
+    axis = sum(width(item) for item in before)
+    if any(item is Ellipsis for item in before):
+        axis += rank - sum(width(item) for item in items)
+    return axis
+
+
+def _entry(item: Any, n: int) -> Entry:
+    if isinstance(item, slice):
+        return _slice_entry(item, n)
+    if hasattr(item, "start") and hasattr(item, "size") and hasattr(item, "stride"):
+        # lax's Slice: a traced start, a known size.
+        return Dynamic(item.start, item.size, item.stride)
+    if isinstance(item, (int, np.integer)):
+        return Point(int(item))
+    if isinstance(item, (Array, np.ndarray)):
+        if not is_kind(item.dtype, np.integer):
+            raise TypeError(
+                f"Indexer must have integer or boolean type, got indexer with type {item.dtype} at"
+                f" indexer value {item}"
+            )
+        return Points(item)
+    if isinstance(item, str):
+        raise TypeError(f"JAX does not support string indexing; got idx={item!r}")
+    if isinstance(item, (float, complex, np.generic)):
+        raise TypeError(
+            "Indexer must have integer or boolean type, got indexer with type"
+            f" {np.dtype(type(item))} at indexer value {item}"
+        )
+    if hasattr(item, "__jax_array__"):
+        return _entry(item.__jax_array__(), n)
+    if hasattr(item, "__index__"):
+        return Point(item.__index__())
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), newaxis (`None`) and integer or boolean"
+        f" arrays are valid indices. Got {item}"
+    )
+
+
+def _slice_entry(item: slice, n: int) -> Entry:
+    try:
+        start, stop, step = item.indices(n)
+    except TypeError:
+        raise IndexError(
+            "Array slice indices must have static start/stop/step to be used with NumPy indexing"
+            f" syntax. Found slice({item.start}, {item.stop}, {item.step}). To index a statically"
+            " sized array at a dynamic position, try lax.dynamic_slice/dynamic_update_slice."
+        ) from None
+    return Window(start, step, len(range(start, stop, step)))
+
+
+def parse_mode(mode: Mode, default: Mode) -> Mode:
+    """How an index out of bounds is treated, as lax's enumeration."""
+    return default if mode is None else _Modes.from_any(mode)
+
+
+def take_index(
+    x: Array,
+    index: Any,
+    *,
+    mode: Mode = None,
+    fill_value: Any = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    wrap_negative_indices: bool = True,
+) -> Array:
+    """`x[index]`.
+
+    Positions known to Python are clamped by default, and so are those of index arrays
+    (`mode="promise_in_bounds"` of lax); `mode` changes that.
+    """
+    if _is_false(index):
+        return lax.full((0, *x.shape), 0, x.dtype)
+    entries = parse(x.shape, index)
+    plain = mode is None or parse_mode(mode, None) in (_Modes.PROMISE_IN_BOUNDS, _Modes.CLIP)
+    if config.check_static_indices:
+        _check_static(x, entries)
+    if plain and all(isinstance(e, (NewAxis, Window, Point)) for e, _ in entries):
+        if _moves(x, entries) and _is_dynamic_slice(entries):
+            return _dynamic(x, entries, wrap_negative_indices)
+        if all(x.shape[axis] for e, axis in entries if isinstance(e, Point)):
+            return _static(x, entries, wrap_negative_indices)
+        raise IndexError("index is out of bounds for axis with size 0")
+    if plain and _is_dynamic_slice(entries):
+        return _dynamic(x, entries, wrap_negative_indices)
+    plan = _plan(x, entries, wrap_negative_indices)
+    if plan.out_of_reach:
+        raise IndexError("cannot do a non-empty take() from an empty axis.")
+    y = lax.gather(
+        x,
+        plan.indices,
+        dimension_numbers=plan.gather_numbers(),
+        slice_sizes=plan.slice_sizes,
+        indices_are_sorted=indices_are_sorted or plan.sorted,
+        unique_indices=unique_indices or plan.unique,
+        mode=parse_mode(mode, _Modes.PROMISE_IN_BOUNDS),
+        fill_value=fill_value,
+    )
+    if plan.reversed:
+        y = lax.rev(y, plan.reversed)
+    return lax.expand_dims(y, plan.new_axes) if plan.new_axes else y
+
+
+def _moves(x: Array, entries: list[Any]) -> bool:
+    """Whether an eager slice should take its start as an operand.
+
+    A loop over batches or rows would otherwise compile a program for each start.
+    """
+    if context.trace is not Context.base:
+        return False
+    return any(
+        isinstance(e, Point) or (isinstance(e, Window) and not e.whole(x.shape[axis]))
+        for e, axis in entries
+    )
+
+
+def _check_static(x: Array, entries: list[Any]) -> None:
+    for entry, axis in entries:
+        if isinstance(entry, Point) and not -x.shape[axis] <= entry.at < x.shape[axis]:
+            raise IndexError(
+                f"index {entry.at} out of bounds for axis {axis} with size {x.shape[axis]}"
+            )
+
+
+def _static(x: Array, entries: list[Any], wrap: bool) -> Array:
+    """An index of known windows and positions: slice, reverse, drop and add axes."""
+    starts, limits, steps = [], [], []
+    flipped, dropped, added = [], [], []
+    out = 0
+    for entry, axis in entries:
+        if isinstance(entry, NewAxis):
+            added.append(out)
+            out += 1
+            continue
+        n = x.shape[axis]
+        if isinstance(entry, Point):
+            at = entry.at + n if wrap and entry.at < 0 else entry.at
+            at = min(max(at, 0), n - 1)
+            starts.append(at), limits.append(at + 1), steps.append(1)
+            dropped.append(axis)
+            continue
+        first, step, count = entry.start, entry.step, entry.count
+        if step < 0:
+            flipped.append(axis)
+            first, step = first + (count - 1) * step if count else 0, -step
+        starts.append(first if count else 0)
+        limits.append(first + (count - 1) * step + 1 if count else 0)
+        steps.append(step)
+        out += 1
+    if any(s != 0 for s in starts) or tuple(limits) != x.shape or any(s != 1 for s in steps):
+        x = lax.slice(x, starts, limits, None if all(s == 1 for s in steps) else steps)
+    x = lax.rev(x, tuple(flipped)) if flipped else x
+    x = lax.squeeze(x, tuple(dropped)) if dropped else x
+    return lax.expand_dims(x, tuple(added)) if added else x
+
+
+def _is_dynamic_slice(entries: list[Any]) -> bool:
+    """Whether windows are contiguous and every traced position is a scalar."""
+    for entry, _ in entries:
+        if isinstance(entry, Window) and entry.step not in (1, -1) and entry.count > 1:
+            return False
+        if isinstance(entry, Points) and np.ndim(entry.at):
+            return False
+        if isinstance(entry, Dynamic) and entry.step != 1:
+            return False
+    return True
+
+
+def _dynamic(x: Array, entries: list[Any], wrap: bool) -> Array:
+    starts: list[Any] = []
+    sizes, flipped, dropped, added = [], [], [], []
+    out = 0
+    for entry, axis in entries:
+        if isinstance(entry, NewAxis):
+            added.append(out)
+            out += 1
+            continue
+        n = x.shape[axis]
+        if isinstance(entry, Window):
+            backwards = entry.step < 0
+            first = entry.start - entry.count + 1 if backwards else entry.start
+            if backwards:
+                flipped.append(axis)
+            starts.append(first if entry.count else 0), sizes.append(entry.count)
+            out += 1
+        elif isinstance(entry, Dynamic):
+            starts.append(_wrapped(entry.start, n) if wrap else entry.start)
+            sizes.append(entry.size)
+            out += 1
+        else:
+            at = _wrapped(entry.at, n) if wrap else entry.at
+            if n == 0:
+                raise IndexError(f"index is out of bounds for axis {axis} with size 0")
+            starts.append(at), sizes.append(1)
+            dropped.append(axis)
+    kind = _index_dtype(starts)
+    starts = [
+        scalar_of(s, kind) if isinstance(s, (int, np.integer)) else convert(s, kind) for s in starts
+    ]
+    y = lax.dynamic_slice_p.bind(x, *starts, slice_sizes=tuple(sizes))
+    y = lax.rev(y, tuple(flipped)) if flipped else y
+    y = lax.squeeze(y, tuple(dropped)) if dropped else y
+    return lax.expand_dims(y, tuple(added)) if added else y
+
+
+def _index_dtype(starts: Sequence[Any]) -> np.dtype:
+    """One dtype for all index operands: the widest of the arrays', int32 at least."""
+    arrays = [s for s in starts if hasattr(s, "dtype")]
+    kind = dtypes.result_type(*(a.dtype for a in arrays)) if arrays else np.dtype("int32")
+    if not is_kind(kind, np.integer) or dtypes.itemsize_bits(kind) < 32:
+        kind = np.dtype("int32")
+    return kind
+
+
+def _wrapped(at: Any, n: int) -> Any:
+    """Positions counted from the end as positions counted from the start."""
+    if isinstance(at, (int, np.integer)):
+        return at + n if at < 0 else at
+    at = as_array("index", at)
+    if is_kind(at.dtype, np.unsignedinteger):
+        return at
+    if dtypes.itemsize_bits(at.dtype) < 32:
+        at = convert(at, np.dtype("int32"))
+    return select(lax.lt(at, np.zeros((), at.dtype)), lax.add(at, np.asarray(n, at.dtype)), at)
+
+
+@dataclass
+class Plan:
+    """What gather and scatter need to know of an index.
+
+    Attributes:
+      indices: index vectors in the last axis.
+      index_map: the array's axis for each component of an index vector.
+      slice_sizes: the window taken at each index.
+      offset_dims: axes of the result that run over windows.
+      collapsed: axes of the array that windows of one drop.
+      new_axes, reversed: what is done to the gathered array afterwards.
+      shape: the shape of the gathered array before that.
+    """
+
+    indices: Any
+    index_map: tuple[int, ...]
+    slice_sizes: tuple[int, ...]
+    offset_dims: tuple[int, ...]
+    collapsed: tuple[int, ...]
+    new_axes: tuple[int, ...]
+    reversed: tuple[int, ...]
+    shape: tuple[int, ...]
+    sorted: bool
+    unique: bool
+    out_of_reach: bool = False
+
+    def gather_numbers(self) -> Any:
+        return lax.GatherDimensionNumbers(
+            offset_dims=self.offset_dims,
+            collapsed_slice_dims=self.collapsed,
+            start_index_map=self.index_map,
+        )
+
+    def scatter_numbers(self) -> Any:
+        return lax.ScatterDimensionNumbers(
+            update_window_dims=self.offset_dims,
+            inserted_window_dims=self.collapsed,
+            scatter_dims_to_operand_dims=self.index_map,
+        )
+
+
+def _plan(x: Array, entries: list[Any], wrap: bool) -> Plan:
+    """Work out dimension numbers: NumPy's rules on where the index axes go."""
+    advanced = [i for i, (e, _) in enumerate(entries) if isinstance(e, (Points, Point))]
+    is_array = any(
+        isinstance(entries[i][0], Points) and np.ndim(entries[i][0].at) for i in advanced
+    )
+    # With an index array among them, known positions take part in broadcasting.
+    together = advanced if is_array else []
+    contiguous = together == list(range(together[0], together[-1] + 1)) if together else True
+    block = _broadcast_points(x, [entries[i] for i in together], wrap)
+    block_shape = block[0].shape if block else ()
+    components: list[tuple[int, Any, int]] = []  # axis, values, first axis they run over
+    offset_dims, collapsed, new_axes, flipped = [], [], [], []
+    slice_sizes = [0] * x.ndim
+    loops: list[int] = []  # extents of the index array's axes, in order
+    position = 0  # axis of the gathered array, new axes not counted
+    final = 0  # axis of the result
+    known = True
+
+    def place_block() -> None:
+        nonlocal position, final
+        first = len(loops)
+        loops.extend(block_shape)
+        for i, values in zip(together, block):
+            components.append((entries[i][1], values, first))
+        position += len(block_shape)
+        final += len(block_shape)
+
+    if together and not contiguous:
+        place_block()
+    for i, (entry, axis) in enumerate(entries):
+        if i in together:
+            if contiguous and i == together[0]:
+                place_block()
+            slice_sizes[axis] = 1
+            collapsed.append(axis)
+            known = False
+        elif isinstance(entry, NewAxis):
+            new_axes.append(final)
+            final += 1
+        elif isinstance(entry, (Point, Points)):
+            n = x.shape[axis]
+            at = entry.at
+            if isinstance(entry, Point):
+                at = at + n if wrap and at < 0 else at
+            elif wrap:
+                at = _wrapped(at, n)
+            components.append((axis, at, len(loops)))
+            slice_sizes[axis] = 1
+            collapsed.append(axis)
+        elif isinstance(entry, Dynamic):
+            start = _wrapped(entry.start, x.shape[axis]) if wrap else entry.start
+            if entry.step == 1:
+                components.append((axis, start, len(loops)))
+                slice_sizes[axis] = entry.size
+                offset_dims.append(position)
+            else:
+                steps = lax.mul(lax.iota(np.dtype("int32"), entry.size), np.int32(entry.step))
+                values = lax.add(steps, convert(start, np.dtype("int32")))
+                components.append((axis, values, len(loops)))
+                loops.append(entry.size)
+                slice_sizes[axis] = 1
+                collapsed.append(axis)
+            position, final = position + 1, final + 1
+        else:
+            assert isinstance(entry, Window) and axis is not None
+            n = x.shape[axis]
+            if entry.whole(n):
+                slice_sizes[axis] = n
+                offset_dims.append(position)
+            elif abs(entry.step) == 1 or entry.count <= 1:
+                backwards = entry.step < 0
+                first = entry.start - entry.count + 1 if backwards else entry.start
+                if backwards:
+                    flipped.append(position)
+                components.append((axis, first if entry.count else 0, len(loops)))
+                slice_sizes[axis] = entry.count
+                offset_dims.append(position)
+            else:
+                start, step = entry.start, entry.step
+                if step < 0:
+                    start, step = start + (entry.count - 1) * step, -step
+                    flipped.append(position)
+                values = np.arange(start, start + entry.count * step, step, dtype=np.int32)
+                components.append((axis, values, len(loops)))
+                loops.append(entry.count)
+                slice_sizes[axis] = 1
+                collapsed.append(axis)
+            position, final = position + 1, final + 1
+    indices = _index_vectors(components, loops)
+    out_of_reach = (
+        any(x.shape[axis] == 0 and slice_sizes[axis] == 1 for axis, _, _ in components)
+        and 0 not in loops
+    )
+    flipped_final = tuple(flipped)
+    return Plan(
+        indices=indices,
+        index_map=tuple(axis for axis, _, _ in components),
+        slice_sizes=tuple(slice_sizes),
+        offset_dims=tuple(offset_dims),
+        collapsed=tuple(sorted(collapsed)),
+        new_axes=tuple(new_axes),
+        reversed=flipped_final,
+        shape=_gathered_shape(loops, offset_dims, collapsed, slice_sizes),
+        sorted=known and all(isinstance(v, (int, np.ndarray)) for _, v, _ in components),
+        unique=known,
+        out_of_reach=out_of_reach,
+    )
+
+
+def _gathered_shape(
+    loops: list[int], offset_dims: list[int], collapsed: list[int], sizes: list[int]
+) -> tuple[int, ...]:
+    windows = iter(n for axis, n in enumerate(sizes) if axis not in collapsed)
+    outer = iter(loops)
+    rank = len(loops) + len(offset_dims)
+    return tuple(next(windows) if i in offset_dims else next(outer) for i in range(rank))
+
+
+def _broadcast_points(x: Array, entries: list[Any], wrap: bool) -> list[Any]:
+    """Index arrays of one shape and dtype, counted from the start."""
+    if not entries:
+        return []
+    points = []
+    for entry, axis in entries:
+        at = _wrapped(entry.at, x.shape[axis]) if wrap else entry.at
+        points.append(at)
+    kind = _index_dtype([p for p in points if hasattr(p, "dtype")])
+    arrays = [convert(p, kind) for p in points]
+    shapes = [a.shape for a in arrays]
+    try:
+        return broadcast_arrays(*arrays)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"Incompatible shapes for broadcasting: shapes={shapes}") from error
+
+
+def _index_vectors(components: list[tuple[int, Any, int]], loops: list[int]) -> Any:
+    """The components of the index vectors, broadcast over all loops and stacked last."""
+    kind = _index_dtype([v for _, v, _ in components])
+    if not components:
+        return lax.full((*loops, 0), 0, kind)
+    parts = []
+    for _, values, first in components:
+        values = convert(values, kind)
+        dims = tuple(range(first, first + values.ndim))
+        full = (*loops, 1)
+        if values.shape == tuple(loops):
+            parts.append(lax.expand_dims(values, (len(loops),)))
+        else:
+            parts.append(lax.broadcast_in_dim(values, full, dims))
+    return parts[0] if len(parts) == 1 else lax.concatenate(parts, len(loops))
+
+
+def update_index(
+    x: Array,
+    index: Any,
+    y: Any,
+    scatter: Callable[..., Array],
+    *,
+    mode: Mode = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    wrap_negative_indices: bool = True,
+) -> Array:
+    """`x` with `y` scattered to `index` by one of lax's scatter functions.
+
+    By default updates out of bounds are dropped.
+    """
+    if _is_false(index):
+        return x
+    y = as_array("scatter", y)
+    dtype, weak = x.dtype, x.weak_type
+    if dtypes.result_type(x, y) != dtype:
+        _check_cast(y, x)
+    entries = parse(x.shape, index)
+    plan = _plan(x, entries, wrap_negative_indices)
+    shape = list(plan.shape)
+    y = convert(y, dtype)
+    full = shape[:]
+    for at in plan.new_axes:
+        full.insert(at, 1)
+    if y.ndim > len(full):
+        extra = y.ndim - len(full)
+        if any(n != 1 for n in y.shape[:extra]):
+            raise ValueError(
+                f"Incompatible shapes for broadcasting: {y.shape} and requested {tuple(full)}"
+            )
+        y = lax.reshape(y, y.shape[extra:])
+    y = broadcast_to(y, tuple(full))
+    if plan.new_axes:
+        y = lax.squeeze(y, plan.new_axes)
+    if plan.reversed:
+        y = lax.rev(y, plan.reversed)
+    result = scatter(
+        x,
+        plan.indices,
+        y,
+        plan.scatter_numbers(),
+        indices_are_sorted=indices_are_sorted or plan.sorted,
+        unique_indices=unique_indices or plan.unique,
+        mode=parse_mode(mode, _Modes.FILL_OR_DROP),
+    )
+    return convert(result, dtype, weak)
+
+
+def _check_cast(y: Array, x: Array) -> None:
+    """Warn where updates lose digits, as in JAX; Python scalars pass."""
+    import warnings
+
+    if dtypes.is_weakly_typed(y) or dtypes.safe_to_cast(y, x):
+        return
+    warnings.warn(
+        f"scatter inputs have incompatible types: cannot safely cast value from dtype={y.dtype} to"
+        f" dtype={x.dtype} with numpy_dtype_promotion='standard'. In future releases this will"
+        " result in an error.",
+        FutureWarning,
+        stacklevel=4,
+    )
+
+
+class IndexUpdate:
+    """`x.at`: functional updates of parts of an array.
+
+    >>> x = jnp.zeros(3)
+    >>> x.at[1].set(5.0)
+    Array([0., 5., 0.], dtype=float32)
+    """
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Array):
+        self.array = array
+
+    def __getitem__(self, index: Any) -> IndexUpdateRef:
+        return IndexUpdateRef(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"_IndexUpdateHelper({self.array!r})"
+
+
+class IndexUpdateRef:
+    """`x.at[index]`, waiting for what to do there.
+
+    Every method takes `indices_are_sorted` and `unique_indices`, promises that may help the
+    compiler; `mode`, how positions out of bounds are treated ("drop", "clip",
+    "promise_in_bounds"; for `get` also "fill"); and `wrap_negative_indices`.
+    """
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array: Array, index: Any):
+        self.array, self.index = array, index
+
+    def __repr__(self) -> str:
+        return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
+
+    def get(
+        self,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Mode = None,
+        fill_value: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """`x[index]`, with a choice of `mode` and `fill_value`.
+
+        >>> jnp.arange(3).at[5].get(mode="fill", fill_value=-1)
+        Array(-1, dtype=int32)
+        """
+        return take_index(
+            self.array, self.index, mode=mode, fill_value=fill_value,
+            indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
+            wrap_negative_indices=wrap_negative_indices,
+        )  # fmt: skip
+
+    def set(self, values: Any, **options: Any) -> Array:
+        """`x` with `x[index] = values`."""
+        return self._scatter(lax.scatter, values, options)
+
+    def add(self, values: Any, **options: Any) -> Array:
+        """`x` with `x[index] += values`, repeated indices added up."""
+        return self._scatter(lax.scatter_add, values, options)
+
+    def subtract(self, values: Any, **options: Any) -> Array:
+        """`x` with `x[index] -= values`."""
+        return self._scatter(lax.scatter_sub, values, options)
+
+    sub = subtract
+
+    def multiply(self, values: Any, **options: Any) -> Array:
+        """`x` with `x[index] *= values`."""
+        return self._scatter(lax.scatter_mul, values, options)
+
+    mul = multiply
+
+    def divide(self, values: Any, **options: Any) -> Array:
+        """`x` with `x[index] /= values`."""
+        ones = lax.full_like(self.array, 1)
+        factors = IndexUpdateRef(ones, self.index)._scatter(lax.scatter_mul, values, options)
+        dtype, weak = dtypes.lattice_result_type(self.array, factors)
+        dtype = dtypes.to_inexact_dtype(dtype)
+        return lax.div(convert(self.array, dtype, weak), convert(factors, dtype, weak))
+
+    def power(self, values: Any, **options: Any) -> Array:
+        """`x` with `x[index] **= values`."""
+        from amdjax.numpy.arithmetic import power
+
+        ones = lax.full_like(self.array, 1)
+        return power(
+            self.array, IndexUpdateRef(ones, self.index)._scatter(lax.scatter_mul, values, options)
+        )
+
+    def min(self, values: Any, **options: Any) -> Array:
+        """`x` with `x[index] = minimum(x[index], values)`."""
+        return self._scatter(lax.scatter_min, values, options)
+
+    def max(self, values: Any, **options: Any) -> Array:
+        """`x` with `x[index] = maximum(x[index], values)`."""
+        return self._scatter(lax.scatter_max, values, options)
+
+    def apply(self, func: Callable[[Any], Any], **options: Any) -> Array:
+        """`x` with `func` applied at `index`, once for each time a position occurs."""
+        options.pop("out_sharding", None)
+
+        def scatter(x: Array, indices: Array, updates: Array, numbers: Any, **rest: Any) -> Array:
+            return lax.scatter_apply(x, indices, func, numbers, update_shape=updates.shape, **rest)
+
+        return update_index(
+            self.array, self.index, np.zeros((), self.array.dtype), scatter, **options
+        )
+
+    def _scatter(self, fn: Callable[..., Array], values: Any, options: dict[str, Any]) -> Array:
+        options.pop("out_sharding", None)
+        return update_index(self.array, self.index, values, fn, **options)

@@ -1,0 +1,792 @@
+"""Elements chosen by conditions and by index arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+from amdjax.core.composite import composite
+from amdjax.core.errors import ConcretizationTypeError
+from amdjax.core.trace import is_concrete
+from amdjax.numpy import _util
+from amdjax.numpy._util import (
+    ArrayLike,
+    as_array,
+    as_arrays,
+    broadcast_to,
+    canonical_axis,
+    canonical_shape,
+    convert,
+    is_kind,
+    promote_dtypes,
+    refuse_out,
+)
+from amdjax.numpy.creation import asarray
+from amdjax.numpy.indexing import _wrapped, take_index
+from amdjax.numpy.manipulation import concatenate, moveaxis, ravel, stack
+
+
+@composite
+def _where(condition: Array, x: Array, y: Array) -> Array:
+    if condition.dtype != bool:
+        condition = lax.ne(condition, np.zeros((), condition.dtype))
+    x, y = promote_dtypes(x, y)
+    shape = lax.broadcast_shapes(condition.shape, x.shape, y.shape)
+    if condition.ndim:
+        condition = broadcast_to(condition, shape)
+    return lax.select(condition, broadcast_to(x, shape), broadcast_to(y, shape))
+
+
+def where(
+    condition: ArrayLike,
+    x: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    /,
+    *,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """Elements of `x` where `condition` holds, of `y` elsewhere.
+
+    Args:
+      condition: mask; other numbers count as true unless zero.
+      x: taken where the mask is true.
+      y: taken where it is false.
+      size: with `condition` alone, the number of positions to return, as for `nonzero`.
+      fill_value: pads the positions up to `size`.
+
+    Returns:
+      An array of the broadcast shape; with `condition` alone, `nonzero(condition)`.
+
+        >>> jnp.where(jnp.arange(4) > 1, 1, 0)
+        Array([0, 0, 1, 1], dtype=int32, weak_type=True)
+    """
+    if x is None and y is None:
+        return nonzero(as_array("where", condition), size=size, fill_value=fill_value)
+    if x is None or y is None:
+        raise ValueError("Either both or neither of the x and y arguments should be provided to"
+                         f" jax.numpy.where, got {x} and {y}.")  # fmt: skip
+    if size is not None or fill_value is not None:
+        raise ValueError("size and fill_value arguments cannot be used in three-term where.")
+    return _where(*as_arrays("where", condition, x, y))
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: ArrayLike = 0) -> Array:
+    """For each element the choice of the first condition that holds.
+
+    >>> x = jnp.arange(4)
+    >>> jnp.select([x < 1, x < 3], [x, 10 * x], default=-1)
+    Array([ 0, 10, 20, -1], dtype=int32)
+    """
+    if len(condlist) != len(choicelist):
+        raise ValueError(f"condlist must have length equal to choicelist ({len(condlist)} vs"
+                         f" {len(choicelist)})")  # fmt: skip
+    if not condlist:
+        raise ValueError("condlist must be non-empty")
+    conditions = as_arrays("select", *condlist)
+    if any(c.dtype != bool for c in conditions):
+        raise TypeError("select: conditions must be boolean arrays")
+    *choices, result = promote_dtypes(*as_arrays("select", *choicelist, default))
+    shape = lax.broadcast_shapes(*(v.shape for v in (*conditions, *choices, result)))
+    result = broadcast_to(result, shape)
+    for condition, choice in reversed(list(zip(conditions, choices))):
+        result = lax.select(broadcast_to(condition, shape), broadcast_to(choice, shape), result)
+    return result
+
+
+def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
+    """A function given by cases.
+
+    Args:
+      x: argument.
+      condlist: masks of the shape of `x`.
+      funclist: for each mask a function or a number; one more is for where none holds.
+      args: passed to the functions.
+      kw: passed to the functions.
+
+        >>> jnp.piecewise(jnp.arange(4), [jnp.arange(4) < 2], [lambda v: -v, 7])
+        Array([ 0, -1,  7,  7], dtype=int32)
+    """
+    x = as_array("piecewise", x)
+    if isinstance(condlist, (Array, np.ndarray)) and condlist.ndim < 2:
+        condlist = [condlist] if condlist.ndim or x.ndim == 0 else list(condlist)
+    conditions = [broadcast_to(asarray(c, bool), x.shape) for c in condlist]
+    if len(funclist) == len(conditions):
+        funclist = [*funclist, 0]
+    if len(funclist) != len(conditions) + 1:
+        raise ValueError(f"with {len(conditions)} condition(s), either {len(conditions)} or"
+                         f" {len(conditions) + 1} functions are expected; got {len(funclist)}")  # fmt: skip
+    value = lambda f: f(x, *args, **kw) if callable(f) else f
+    result = convert(broadcast_to(as_array("piecewise", value(funclist[-1])), x.shape), x.dtype)
+    for condition, function in reversed(list(zip(conditions, funclist))):
+        choice = convert(broadcast_to(as_array("piecewise", value(function)), x.shape), x.dtype)
+        result = lax.select(condition, choice, result)
+    return result
+
+
+def _known(x: Array, size: int | None, name: str) -> None:
+    if size is None and not is_concrete(x):
+        raise ConcretizationTypeError(
+            x,
+            f"The size argument of jnp.{name} must be statically specified to use jnp.{name}"
+            " within JAX transformations.",
+        )
+
+
+def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
+    """The positions of the elements that are not zero, one array for each axis.
+
+    Args:
+      a: array.
+      size: how many positions to return, so that the shape is known under `jit`.
+      fill_value: pads the positions; one number or one for each axis. None means 0.
+
+        >>> jnp.nonzero(jnp.array([0, 3, 0, 4]))
+        (Array([1, 3], dtype=int32),)
+    """
+    x = as_array("nonzero", a)
+    _known(x, size, "nonzero")
+    index = dtypes.default_int_dtype()
+    if size is None:
+        return tuple(asarray(i.astype(index)) for i in np.nonzero(np.atleast_1d(np.asarray(x))))[
+            : x.ndim
+        ]
+    mask = ravel(x if x.dtype == bool else lax.ne(x, np.zeros((), x.dtype)))
+    fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * x.ndim
+    if len(fills) != x.ndim:
+        raise ValueError("fill_value must have one entry for each axis of the array")
+    size = int(size)
+    if not mask.size or not size:
+        return tuple(lax.full((size,), 0 if f is None else f, index) for f in fills)
+    # Each true element is counted; the k-th position is where the count reaches k + 1.
+    count = lax.cumsum(convert(mask, index), 0)
+    slot = lax.select(mask, lax.sub(count, index.type(1)), lax.full(mask.shape, size, index))
+    flat = lax.full((size,), 0, index)
+    flat = flat.at[slot].set(lax.iota(index, mask.size), mode="drop")
+    found = lax.lt(lax.iota(index, size), lax.index_in_dim(count, mask.size - 1, keepdims=False))
+    results = []
+    for axis, fill in enumerate(fills):
+        stride = math.prod(x.shape[axis + 1 :])
+        position = lax.rem(lax.div(flat, index.type(stride)), index.type(x.shape[axis]))
+        results.append(_util.select(found, position, convert(0 if fill is None else fill, index)))
+    return tuple(results)
+
+
+def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The positions of the nonzero elements of the flattened array.
+
+    >>> jnp.flatnonzero(jnp.array([[0, 3], [0, 4]]))
+    Array([1, 3], dtype=int32)
+    """
+    return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The positions of the nonzero elements, one row each.
+
+    >>> jnp.argwhere(jnp.array([[0, 3], [4, 0]]))
+    Array([[0, 1],
+           [1, 0]], dtype=int32)
+    """
+    x = as_array("argwhere", a)
+    if x.ndim == 0:
+        found = nonzero(lax.reshape(x, (1,)), size=size)[0]
+        return lax.full((found.shape[0], 0), 0, found.dtype)
+    return stack(nonzero(x, size=size, fill_value=fill_value), 1)
+
+
+def extract(
+    condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = 0
+) -> Array:
+    """The elements where `condition` holds, in one axis.
+
+    >>> jnp.extract(jnp.array([True, False, True]), jnp.arange(3))
+    Array([0, 2], dtype=int32)
+    """
+    return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
+
+
+def compress(
+    condition: ArrayLike,
+    a: ArrayLike,
+    axis: int | None = None,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike = 0,
+    out: None = None,
+) -> Array:
+    """The slices of `a` along `axis` where `condition` holds.
+
+    >>> jnp.compress(jnp.array([True, False, True]), jnp.arange(3))
+    Array([0, 2], dtype=int32)
+    """
+    refuse_out("compress", out)
+    mask, a = as_array("compress", asarray(condition)), as_array("compress", a)
+    if mask.ndim != 1:
+        raise ValueError("condition must be a 1D array")
+    if axis is None:
+        a, axis = ravel(a), 0
+    axis = canonical_axis(axis, a.ndim)
+    rows = moveaxis(a, axis, 0)
+    index = nonzero(mask, size=size, fill_value=rows.shape[0])[0]
+    return moveaxis(take_index(rows, index, mode="fill", fill_value=fill_value), 0, axis)
+
+
+def take(
+    a: ArrayLike,
+    indices: ArrayLike,
+    axis: int | None = None,
+    out: None = None,
+    mode: Any = None,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    fill_value: Any = None,
+) -> Array:
+    """The slices of `a` at `indices` along `axis`.
+
+    Args:
+      a: array.
+      indices: integers; negative ones count from the end.
+      axis: the axis; None takes from the flattened array.
+      out: not supported.
+      mode: out of bounds, "fill" (default) gives NaN or the extreme integer, "clip" the nearest
+        element, "wrap" the position modulo the extent.
+      unique_indices: promise that no index occurs twice.
+      indices_are_sorted: promise that indices ascend.
+      fill_value: what "fill" gives instead.
+
+        >>> jnp.take(jnp.array([10, 20, 30]), jnp.array([2, 0]))
+        Array([30, 10], dtype=int32)
+    """
+    refuse_out("take", out)
+    if mode == "raise":
+        raise NotImplementedError("The 'raise' mode to jnp.take is not supported.")
+    a, indices = as_arrays("take", a, indices)
+    if not is_kind(indices.dtype, np.integer):
+        raise TypeError(f"take requires integer indices, got {indices.dtype}")
+    if axis is None:
+        a, axis = ravel(a), 0
+    axis = canonical_axis(axis, a.ndim)
+    n = a.shape[axis]
+    if n == 0 and indices.size:
+        raise IndexError("Cannot do a non-empty jnp.take() from an empty axis.")
+    if mode == "wrap":
+        from amdjax.numpy.arithmetic import mod
+
+        indices, mode = mod(indices, indices.dtype.type(n)), "promise_in_bounds"
+    elif mode == "clip":
+        clipped = lax.max(indices, np.zeros((), indices.dtype))
+        indices = lax.min(clipped, np.asarray(max(n - 1, 0), indices.dtype))
+        mode = "promise_in_bounds"
+    else:
+        mode = "fill" if mode is None else mode
+        indices = _wrapped(indices, n)
+    return _gather_rows(a, indices, axis, mode, unique_indices, indices_are_sorted, fill_value)
+
+
+def _gather_rows(
+    a: Array, indices: Array, axis: int, mode: Any, unique: bool, ordered: bool, fill: Any
+) -> Array:
+    sizes = [1 if i == axis else n for i, n in enumerate(a.shape)]
+    loops = range(axis, axis + indices.ndim)
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=tuple(i for i in range(a.ndim + indices.ndim - 1) if i not in loops),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+    )
+    return lax.gather(
+        a, lax.expand_dims(indices, (indices.ndim,)), numbers, tuple(sizes),
+        mode=mode, unique_indices=unique, indices_are_sorted=ordered, fill_value=fill,
+    )  # fmt: skip
+
+
+def take_along_axis(
+    arr: ArrayLike,
+    indices: ArrayLike,
+    axis: int | None = -1,
+    mode: Any = None,
+    fill_value: Any = None,
+    *,
+    wrap_negative_indices: bool | None = None,
+) -> Array:
+    """For each position of `indices`, the element of `arr` with that index along `axis`.
+
+    Args:
+      arr: array.
+      indices: integers, of the rank of `arr`; broadcasts with it along the other axes.
+      axis: the axis; None means the flattened array and one axis of indices.
+      mode: out of bounds, "fill" (default), "clip" or "promise_in_bounds".
+      fill_value: what "fill" gives.
+      wrap_negative_indices: whether negative indices count from the end.
+
+        >>> x = jnp.array([[3, 1, 2]])
+        >>> jnp.take_along_axis(x, jnp.argsort(x, axis=1), axis=1)
+        Array([[1, 2, 3]], dtype=int32)
+    """
+    a, indices = as_arrays("take_along_axis", arr, indices)
+    if not is_kind(indices.dtype, np.integer):
+        raise TypeError(f"take_along_axis indices must be of integer type, got {indices.dtype}")
+    if axis is None:
+        if indices.ndim != 1:
+            raise ValueError(
+                f"take_along_axis indices must be 1D if axis=None, got shape {indices.shape}"
+            )
+        a, axis = ravel(a), 0
+    if a.ndim != indices.ndim:
+        raise ValueError(
+            f"indices and arr must have the same number of dimensions; {indices.ndim} vs. {a.ndim}"
+        )
+    axis = canonical_axis(axis, a.ndim)
+    n = a.shape[axis]
+    others = [s for i, s in enumerate(a.shape) if i != axis]
+    own = [s for i, s in enumerate(indices.shape) if i != axis]
+    shape = list(lax.broadcast_shapes(tuple(others), tuple(own)))
+    shape.insert(axis, indices.shape[axis])
+    if n == 0:
+        return lax.full(tuple(shape), 0, a.dtype)
+    if wrap_negative_indices or (wrap_negative_indices is None and mode != "promise_in_bounds"):
+        indices = _wrapped(indices, n)
+    return _gather_along(
+        a, indices, axis, tuple(shape), "fill" if mode is None else mode, fill_value
+    )
+
+
+def _gather_along(
+    a: Array, indices: Array, axis: int, shape: tuple[int, ...], mode: Any, fill: Any
+) -> Array:
+    """A gather whose batching dimensions are the axes both arrays run along."""
+    # Axes along which `a` has one element are dropped, those of indices become windows.
+    dropped = tuple(i for i in range(a.ndim) if i != axis and a.shape[i] == 1)
+    kept = [i for i in range(a.ndim) if i not in dropped]
+    windows = [i for i in kept if i != axis and indices.shape[i] == 1]
+    squeezed = lax.squeeze(a, dropped) if dropped else a
+    loops = [i for i in range(a.ndim) if i not in windows]
+    vectors = lax.reshape(indices, (*(indices.shape[i] for i in loops), 1))
+    batched = [i for i in kept if i != axis and i not in windows]
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=tuple(windows),
+        collapsed_slice_dims=(kept.index(axis),),
+        start_index_map=(kept.index(axis),),
+        operand_batching_dims=tuple(kept.index(i) for i in batched),
+        start_indices_batching_dims=tuple(loops.index(i) for i in batched),
+    )
+    sizes = tuple(a.shape[i] if i in windows else 1 for i in kept)
+    return lax.gather(squeezed, vectors, numbers, sizes, mode=mode, fill_value=fill)
+
+
+def _along(shape: tuple[int, ...], indices: Any, axis: int) -> tuple[Any, ...]:
+    """Open grids for all axes but one, which is indexed by `indices`."""
+    rank = len(shape)
+    grids = [
+        lax.broadcasted_iota(np.dtype("int32"), tuple(n if i == j else 1 for j in range(rank)), i)
+        for i, n in enumerate(shape)
+    ]
+    grids[axis] = indices
+    return tuple(grids)
+
+
+def _refuse_inplace(name: str, inplace: bool) -> None:
+    if inplace:
+        raise ValueError(
+            f"jax.numpy.{name} cannot modify arrays in-place, because JAX arrays are immutable. Pass"
+            " inplace=False to instead return an updated array."
+        )
+
+
+def put_along_axis(
+    arr: ArrayLike,
+    indices: ArrayLike,
+    values: ArrayLike,
+    axis: int | None,
+    inplace: bool = True,
+    *,
+    mode: Any = None,
+) -> Array:
+    """`arr` with `values` put where `take_along_axis` would take from; needs `inplace=False`.
+
+    >>> jnp.put_along_axis(jnp.zeros((1, 3)), jnp.array([[1]]), 5.0, 1, inplace=False)
+    Array([[0., 5., 0.]], dtype=float32)
+    """
+    _refuse_inplace("put_along_axis", inplace)
+    a, indices, values = as_arrays("put_along_axis", arr, indices, values)
+    shape = a.shape
+    if axis is None:
+        a, axis = ravel(a), 0
+    if a.ndim != indices.ndim:
+        raise ValueError("put_along_axis arguments 'arr' and 'indices' must have same ndim. Got"
+                         f" {a.ndim} and {indices.ndim}.")  # fmt: skip
+    axis = canonical_axis(axis, a.ndim)
+    values = broadcast_to(values, indices.shape)
+    grid = _along(tuple(indices.shape[i] for i in range(a.ndim)), indices, axis)
+    return lax.reshape(a.at[grid].set(values, mode=mode), shape)
+
+
+def put(
+    a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = True
+) -> Array:
+    """`a` with `v` put at flat positions; needs `inplace=False`.
+
+    >>> jnp.put(jnp.zeros(3, int), jnp.array([0, 2]), jnp.array([7, 8]), inplace=False)
+    Array([7, 0, 8], dtype=int32)
+    """
+    _refuse_inplace("put", inplace)
+    a, ind, v = as_arrays("put", a, ind, v)
+    ind, v = ravel(ind), ravel(v)
+    if not a.size or not ind.size or not v.size:
+        return a
+    from amdjax.numpy.manipulation import resize
+
+    v = resize(v, ind.size) if v.size != ind.size else v
+    if mode == "wrap":
+        from amdjax.numpy.arithmetic import mod
+
+        ind = mod(ind, ind.dtype.type(a.size))
+    elif mode == "clip":
+        from amdjax.numpy.arithmetic import clip
+
+        ind = clip(ind, 0, a.size - 1)
+    elif mode is not None:
+        raise ValueError(f"mode should be one of 'wrap' or 'clip'; got {mode}")
+    return lax.reshape(ravel(a).at[ind].set(v, mode="drop"), a.shape)
+
+
+def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
+    """`arr` with `vals` put one after the other where `mask` holds; needs `inplace=False`.
+
+    >>> jnp.place(jnp.arange(4), jnp.arange(4) > 1, jnp.array([9]), inplace=False)
+    Array([0, 1, 9, 9], dtype=int32)
+    """
+    _refuse_inplace("place", inplace)
+    a, mask, vals = as_arrays("place", arr, mask, vals)
+    if a.size != mask.size:
+        raise ValueError("place: arr and mask must be the same size")
+    if not vals.size:
+        raise ValueError("Cannot place values from an empty array")
+    flags = ravel(mask if mask.dtype == bool else lax.ne(mask, np.zeros((), mask.dtype)))
+    turn = lax.sub(lax.cumsum(convert(flags, np.dtype("int32")), 0), np.int32(1))
+    chosen = ravel(vals)[lax.rem(lax.max(turn, np.int32(0)), np.int32(vals.size))]
+    return lax.reshape(lax.select(flags, convert(chosen, a.dtype), ravel(a)), a.shape)
+
+
+def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") -> Array:
+    """For each element of `a` the element of that choice at the same place.
+
+    >>> jnp.choose(jnp.array([1, 0]), [jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([3, 2], dtype=int32)
+    """
+    refuse_out("choose", out)
+    index = as_array("choose", a)
+    if not is_kind(index.dtype, np.integer) and index.dtype != bool:
+        raise ValueError("`a` array must be integer typed")
+    choices = [as_array("choose", c) for c in choices]
+    n = index.dtype.type(len(choices)) if index.dtype != bool else len(choices)
+    if mode == "raise":
+        if not is_concrete(index):
+            raise ConcretizationTypeError(
+                index, "The error occurred because jnp.choose was jit-compiled with mode='raise'."
+                " Use mode='wrap' or mode='clip' instead."
+            )  # fmt: skip
+        known = np.asarray(index)
+        if (known < 0).any() or (known >= len(choices)).any():
+            raise ValueError("invalid entry in choice array")
+    elif mode == "wrap":
+        from amdjax.numpy.arithmetic import mod
+
+        index = mod(index, n)
+    elif mode == "clip":
+        from amdjax.numpy.arithmetic import clip
+
+        index = clip(index, 0, len(choices) - 1)
+    else:
+        raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
+    index, *choices = _util.broadcast_arrays(index, *promote_dtypes(*choices))
+    return lax.select_n(convert(index, np.dtype("int32")), *choices)
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
+    """The positions of the diagonal of an array with `ndim` axes of `n`.
+
+    >>> jnp.diag_indices(2)
+    (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
+    """
+    n, ndim = int(n), int(ndim)
+    if n < 0:
+        raise ValueError(f"n argument to diag_indices must be nonnegative, got {n}")
+    if ndim < 0:
+        raise ValueError(f"ndim argument to diag_indices must be nonnegative, got {ndim}")
+    return (lax.iota(dtypes.default_int_dtype(), n),) * ndim
+
+
+def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
+    """The positions of the diagonal of `arr`.
+
+    >>> jnp.diag_indices_from(jnp.ones((2, 2)))[0]
+    Array([0, 1], dtype=int32)
+    """
+    a = as_array("diag_indices_from", arr)
+    if a.ndim < 2:
+        raise ValueError("input array must be at least 2-d")
+    if len(set(a.shape)) != 1:
+        raise ValueError("All dimensions of input must be of equal length")
+    return diag_indices(a.shape[0], a.ndim)
+
+
+def _triangle_indices(n: int, m: int | None, keep: Callable[..., Any]) -> tuple[Array, Array]:
+    rows, columns = np.nonzero(keep(np.ones((n, n if m is None else m), bool)))
+    return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The positions at and below the `k`-th diagonal of an `n` × `m` matrix.
+
+    >>> jnp.tril_indices(2)
+    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
+    """
+    return _triangle_indices(n, m, lambda a: np.tril(a, k))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The positions at and above the `k`-th diagonal of an `n` × `m` matrix.
+
+    >>> jnp.triu_indices(2)
+    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
+    """
+    return _triangle_indices(n, m, lambda a: np.triu(a, k))
+
+
+def _from_matrix(name: str, arr: ArrayLike) -> tuple[int, int]:
+    a = as_array(name, arr)
+    if a.ndim != 2:
+        raise ValueError("Only 2-D inputs are accepted")
+    return a.shape
+
+
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
+    """The positions at and below the `k`-th diagonal of a matrix.
+
+    >>> jnp.tril_indices_from(jnp.ones((2, 2)))[1]
+    Array([0, 0, 1], dtype=int32)
+    """
+    rows, columns = _from_matrix("tril_indices_from", arr)
+    return tril_indices(rows, k, columns)
+
+
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
+    """The positions at and above the `k`-th diagonal of a matrix.
+
+    >>> jnp.triu_indices_from(jnp.ones((2, 2)))[1]
+    Array([0, 1, 1], dtype=int32)
+    """
+    rows, columns = _from_matrix("triu_indices_from", arr)
+    return triu_indices(rows, k, columns)
+
+
+def mask_indices(
+    n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None
+) -> tuple[Array, ...]:
+    """The positions that a mask function such as `triu` keeps of an `n` × `n` matrix.
+
+    >>> jnp.mask_indices(2, jnp.triu)[1]
+    Array([0, 1, 1], dtype=int32)
+    """
+    return nonzero(mask_func(lax.full((n, n), 1, np.dtype("int32")), k), size=size)
+
+
+def ix_(*args: ArrayLike) -> tuple[Array, ...]:
+    """Vectors as open grids, to index the product of positions.
+
+    >>> [x.shape for x in jnp.ix_(jnp.arange(2), jnp.arange(3))]
+    [(2, 1), (1, 3)]
+    """
+    results = []
+    for i, x in enumerate(as_arrays("ix_", *args)):
+        if x.ndim != 1:
+            raise ValueError(
+                f"Arguments to jax.numpy.ix_ must be 1-dimensional, got shape {x.shape}"
+            )
+        if x.dtype == bool:
+            x = nonzero(x)[0]
+        results.append(lax.reshape(x, tuple(x.size if i == j else 1 for j in range(len(args)))))
+    return tuple(results)
+
+
+def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
+    """Flat positions as one array for each axis of `shape`.
+
+    >>> jnp.unravel_index(5, (2, 3))
+    (Array(1, dtype=int32, weak_type=True), Array(2, dtype=int32, weak_type=True))
+    """
+    from amdjax.numpy.arithmetic import clip, divmod
+
+    flat = as_array("unravel_index", indices)
+    if not is_kind(flat.dtype, np.integer):
+        raise TypeError(f"unravel_index requires integer indices, got {flat.dtype}")
+    shape = canonical_shape(shape)
+    total = math.prod(shape)
+    flat = clip(_wrapped(flat, total), 0, max(total - 1, 0))
+    results = []
+    for n in reversed(shape):
+        flat, position = divmod(flat, n)
+        results.append(position)
+    return tuple(reversed(results))
+
+
+def ravel_multi_index(
+    multi_index: Sequence[ArrayLike], dims: Sequence[int], mode: str = "raise", order: str = "C",
+    *, dtype: Any = None,
+) -> Array:  # fmt: skip
+    """Positions along each axis as flat positions.
+
+    Args:
+      multi_index: one integer array for each axis.
+      dims: shape of the array.
+      mode: out of bounds, "raise" (concrete indices only), "clip" or "wrap".
+      order: "C" or "F".
+      dtype: dtype of the result.
+
+        >>> jnp.ravel_multi_index((jnp.array([1]), jnp.array([2])), (2, 3))
+        Array([5], dtype=int32)
+    """
+    from amdjax.numpy.arithmetic import clip, mod
+
+    if len(multi_index) != len(dims):
+        raise ValueError(f"parameter multi_index must be a sequence of length {len(dims)}, got "
+                         f"{len(multi_index)}")  # fmt: skip
+    dims = canonical_shape(tuple(dims))
+    index = as_arrays("ravel_multi_index", *multi_index)
+    if any(not is_kind(i.dtype, np.integer) for i in index):
+        raise TypeError("only int indices permitted")
+    if mode == "raise":
+        for i, n in zip(index, dims):
+            _known(i, None, "ravel_multi_index")
+            if ((np.asarray(i) < 0) | (np.asarray(i) >= n)).any():
+                raise ValueError("invalid entry in coordinates array")
+    elif mode == "clip":
+        index = [clip(i, 0, n - 1) for i, n in zip(index, dims)]
+    elif mode == "wrap":
+        index = [mod(i, n) for i, n in zip(index, dims)]
+    else:
+        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
+    if order not in ("C", "F"):
+        raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
+    strides = np.cumprod([1, *(dims if order == "F" else dims[::-1])])[:-1]
+    strides = strides if order == "F" else strides[::-1]
+    index = promote_dtypes(*index) if len(index) > 1 else index
+    total = None
+    for i, stride in zip(_util.broadcast_arrays(*index), strides.tolist()):
+        term = lax.mul(i, i.dtype.type(stride))
+        total = term if total is None else lax.add(total, term)
+    return total if dtype is None else convert(total, dtype)
+
+
+def fill_diagonal(
+    a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True
+) -> Array:
+    """`a` with `val` on its main diagonal; needs `inplace=False`.
+
+    >>> jnp.fill_diagonal(jnp.zeros((2, 2)), 1.0, inplace=False)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    if inplace:
+        raise NotImplementedError("JAX arrays are immutable, must use inplace=False")
+    if wrap:
+        raise NotImplementedError("wrap=True is not implemented, must use wrap=False")
+    a, val = as_arrays("fill_diagonal", a, val)
+    if a.ndim < 2:
+        raise ValueError("array must be at least 2-d")
+    if a.ndim > 2 and len(set(a.shape)) > 1:
+        raise ValueError("All dimensions of input must be of equal length")
+    n = min(a.shape)
+    from amdjax.numpy.manipulation import resize
+
+    values = val if val.ndim == 0 else resize(ravel(val), n)
+    return a.at[diag_indices(n, a.ndim)].set(values)
+
+
+def delete(
+    arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False
+) -> Array:
+    """`arr` without the slices at the positions `obj` along `axis`.
+
+    Args:
+      arr: array.
+      obj: an int, a slice, a mask or an array of ints; concrete unless unique.
+      axis: the axis; None means the flattened array.
+      assume_unique_indices: promise that no position occurs twice; then `obj` may be traced.
+
+        >>> jnp.delete(jnp.arange(4), 1)
+        Array([0, 2, 3], dtype=int32)
+    """
+    a = as_array("delete", arr)
+    if axis is None:
+        a, axis = ravel(a), 0
+    axis = canonical_axis(axis, a.ndim)
+    n = a.shape[axis]
+    if isinstance(obj, slice):
+        keep = np.delete(np.arange(n), obj)
+    elif assume_unique_indices and not is_concrete(obj):
+        return _delete_unique(a, as_array("delete", obj), axis)
+    else:
+        places = np.asarray(obj)
+        if places.dtype != bool and places.size and (places.min() < -n or places.max() >= n):
+            raise IndexError(f"index {obj} is out of bounds for axis {axis} with size {n}")
+        keep = np.delete(np.arange(n), places)
+    return take(a, asarray(keep.astype(np.int32)), axis, mode="clip")
+
+
+def _delete_unique(a: Array, places: Array, axis: int) -> Array:
+    n = a.shape[axis]
+    flags = lax.full((n,), True, np.dtype(bool)).at[ravel(places)].set(False)
+    index = nonzero(flags, size=n - places.size)[0]
+    return take(a, index, axis, mode="clip")
+
+
+def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
+    """`arr` with `values` put in before the positions `obj` along `axis`.
+
+    >>> jnp.insert(jnp.arange(3), 1, 9)
+    Array([0, 9, 1, 2], dtype=int32)
+    """
+    a, values = as_arrays("insert", arr, asarray(values))
+    if axis is None:
+        a, axis = ravel(a), 0
+    axis = canonical_axis(axis, a.ndim)
+    n = a.shape[axis]
+    if isinstance(obj, slice):
+        places = np.arange(n)[obj]
+    else:
+        places = np.asarray(obj)
+        if places.dtype == bool:
+            places = np.flatnonzero(places)
+    scalar = places.ndim == 0
+    places = np.where(places < 0, places + n, places).ravel()
+    values = convert(values, a.dtype)
+    if scalar:
+        if values.ndim < a.ndim:
+            values = lax.reshape(values, (1,) * (a.ndim - values.ndim) + values.shape)
+        if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
+            values = moveaxis(values, 0, axis) if axis and values.shape[0] != 1 else values
+        count = values.shape[axis]
+        places = np.repeat(places, count)
+    elif values.ndim < a.ndim:
+        values = lax.reshape(values, (1,) * (a.ndim - values.ndim) + values.shape)
+    shape = list(a.shape)
+    shape[axis] = len(places)
+    values = broadcast_to(values, tuple(shape))
+    order = np.argsort(places, kind="stable")
+    slots = np.empty(len(places), int)
+    slots[order] = places[order] + np.arange(len(places))
+    # Old elements are numbered first, new ones after them; the result gathers from both.
+    source = np.empty(n + len(places), np.int32)
+    is_new = np.zeros(n + len(places), bool)
+    is_new[slots] = True
+    source[slots] = n + np.arange(len(places))
+    source[~is_new] = np.arange(n)
+    return take(concatenate([a, values], axis), asarray(source), axis, mode="clip")
