@@ -1,0 +1,28 @@
+"""Elementwise math functions, written once as LLVM IR for every target.
+
+A function takes the `Function` being written and its operands, scalars or vectors of float or
+double (half and bfloat16 are computed in float), and returns the result's value. Only plain
+instructions and generic intrinsics are used: no library, no table in memory. `MATH` maps the
+names of tile operations to them. docs/math.md has the measured errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .exponential import exp, exp2, expm1, log, log1p, log2, log10, logistic
+from .hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
+from .power import cbrt, integer_pow, pow, rsqrt, sqrt
+from .rounding import ceil, floor, nextafter, rem, round_away, round_even, sign, trunc
+from .special import bessel_i0e, bessel_i1e, digamma, erf, erf_inv, erfc, lgamma
+from .trigonometric import acos, asin, atan, atan2, cos, sin, tan
+
+_FUNCTIONS = (
+    exp, exp2, expm1, log, log2, log10, log1p, logistic,
+    sin, cos, tan, asin, acos, atan, atan2,
+    sinh, cosh, tanh, asinh, acosh, atanh,
+    sqrt, rsqrt, cbrt, pow, integer_pow,
+    erf, erfc, erf_inv, lgamma, digamma, bessel_i0e, bessel_i1e,
+    floor, ceil, trunc, round_even, round_away, sign, nextafter, rem,
+)  # fmt: skip
+MATH: dict[str, Callable] = {fn.__name__: fn for fn in _FUNCTIONS}

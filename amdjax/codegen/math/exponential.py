@@ -1,0 +1,225 @@
+"""Exponentials and logarithms.
+
+Exponentials reduce to `x = n log 2 + r`, `|r| <= log(2) / 2` (Cody and Waite, "Software Manual for
+the Elementary Functions", 1980) and use a minimax polynomial in `r`. Logarithms split
+`x = m * 2**e` with `m` around 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+from . import coefficients as c
+from .expr import (
+    Expr,
+    absolute,
+    at_least,
+    at_most,
+    copysign,
+    elementwise,
+    fma,
+    low_integer,
+    polynomial,
+    round_shifted,
+    scale_by_power,
+    select,
+    select_constant,
+)
+
+# Beyond these exp is 0 or infinite; a little further than necessary.
+EXP_RANGE = {"float": (-104.0, 89.5), "double": (-746.0, 710.5)}
+EXP2_RANGE = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
+
+
+def reduce_exp(x: Expr) -> tuple[Expr, Expr]:
+    """`(n, r)` with `x = n log 2 + r`; `n` is left in the low bits, see `low_integer`."""
+    high, low = c.LN2[x.type.elem]
+    n, shifted = round_shifted(x, c.LOG2_E[x.type.elem][0])
+    return shifted, fma(n, -low, fma(n, -high, x))
+
+
+def exp_of_reduced(r: Expr) -> Expr:
+    p = polynomial(r, c.EXP[r.type.elem])
+    return fma(fma(p, r, 1.0), r, 1.0)
+
+
+def expm1_of_reduced(r: Expr) -> Expr:
+    return fma(r * r, polynomial(r, c.EXP[r.type.elem]), r)
+
+
+def exp_scaled(x: Expr, shift: int = 0) -> Expr:
+    """`exp(x) * 2**shift`, overflowing only where the result does."""
+    low, high = EXP_RANGE[x.type.elem]
+    shifted, r = reduce_exp(at_least(at_most(x, high), low))
+    n = low_integer(shifted)
+    return scale_by_power(exp_of_reduced(r), n + shift if shift else n)
+
+
+@elementwise
+def exp(x: Expr) -> Expr:
+    """`e**x` by Cody–Waite reduction and a minimax polynomial."""
+    return exp_scaled(x)
+
+
+@elementwise
+def exp2(x: Expr) -> Expr:
+    """`2**x`; the reduction is exact."""
+    low, high = EXP2_RANGE[x.type.elem]
+    x = at_least(at_most(x, high), low)
+    shifted = x + x.format.round_magic
+    return exp2_scaled(x - (shifted - x.format.round_magic), low_integer(shifted))
+
+
+def exp2_scaled(r: Expr, n: Expr) -> Expr:
+    """`2**(n + r)` for `|r| <= 1/2`."""
+    return scale_by_power(fma(polynomial(r, c.EXP2[r.type.elem]), r, 1.0), n)
+
+
+def half_expm1(x: Expr) -> Expr:
+    """`(exp(x) - 1) / 2` for `x` that is not below -40 (float) or -100 (double).
+
+    The half keeps the power of two representable up to the largest finite result.
+    """
+    shifted, r = reduce_exp(x)
+    fmt = x.format
+    power = ((shifted.bits() << fmt.mantissa) + (fmt.bias - 1 << fmt.mantissa)).as_float()
+    return fma(power, expm1_of_reduced(r), power - 0.5)
+
+
+@elementwise
+def expm1(x: Expr) -> Expr:
+    """`e**x - 1` as `2**n * expm1(r) + (2**n - 1)`."""
+    low, high = {"float": (-25.0, 89.0), "double": (-50.0, 710.0)}[x.type.elem]
+    half = half_expm1(at_least(at_most(x, high), low))
+    return copysign(half + half, x)
+
+
+@elementwise
+def logistic(x: Expr) -> Expr:
+    """`1 / (1 + e**-x)` from `exp(-|x|)`, which cannot overflow."""
+    e = exp_below_zero(-absolute(x))
+    # 1 / (1 + e) = 1 - e / (1 + e) and e / (1 + e) = e - e * e / (1 + e): the quotient's error
+    # shrinks by the last operation.
+    b = select(x < 0.0, e, x.like(1.0))
+    return fma(-(e / (e + 1.0)), b, b)
+
+
+def exp_below_zero(x: Expr) -> Expr:
+    """`e**x` for `x <= 0`."""
+    shifted, r = reduce_exp(at_least(x, EXP_RANGE[x.type.elem][0]))
+    return scale_by_power(exp_of_reduced(r), low_integer(shifted))
+
+
+def low_mantissa(x: Expr) -> float:
+    """The smallest mantissa of the split: from here to twice as much, around 1."""
+    return math.sqrt(0.5) if x.is_double else 2 / 3
+
+
+def exponent_offset(x: Expr, lowest: float) -> Expr:
+    """The exponent of a positive normal `x` in its place, so that the mantissa is from `lowest`."""
+    return (x.bits() - float_bits(lowest, x)) & -(1 << x.format.mantissa)
+
+
+def float_bits(x: float, like: Expr) -> int:
+    """The bits of a constant in the format of `like`."""
+    import struct
+
+    float_code, int_code = ("d", "q") if like.is_double else ("f", "i")
+    return struct.unpack(int_code, struct.pack(float_code, x))[0]
+
+
+def exponent_to_float(offset: Expr, like: Expr) -> Expr:
+    """The shifted exponent as a float.
+
+    64-bit integers have no conversion instruction on many machines; small ones convert by
+    addition of a large constant instead.
+    """
+    fmt = like.format
+    if not like.is_double:
+        return offset.to_float() * 2.0**-fmt.mantissa
+    biased = (offset + fmt.one_bits) >> fmt.mantissa
+    large = 2.0**fmt.mantissa
+    return (biased | float_bits(large, like)).as_float() - (large + fmt.bias)
+
+
+def split_exponent(x: Expr, lowest: float) -> tuple[Expr, Expr]:
+    """`(e, m)`, `x = m * 2**e`, `lowest <= m < 2 lowest`, for positive finite `x`."""
+    fmt = x.format
+    digits = float(fmt.mantissa)
+    tiny = x < fmt.min_normal
+    x = select(tiny, x * 2.0**digits, x)
+    offset = exponent_offset(x, lowest)
+    e = exponent_to_float(offset, x) + select_constant(tiny, -digits, 0.0, x)
+    return e, (x.bits() - offset).as_float()
+
+
+def log1p_parts(f: Expr) -> tuple[Expr, Expr]:
+    """`(s, t)` with `log(1 + f) = f + s * t`, for `1 + f` a mantissa around 1.
+
+    In double by `s = f / (2 + f)` as in fdlibm, since a polynomial in `f` would need degree 20.
+    """
+    if not f.is_double:
+        return f * f, fma(f, polynomial(f, c.LOG["float"]), -0.5)
+    s = f / (f + 2.0)
+    z = s * s
+    return s, z * polynomial(z, c.LOG["double"]) - f
+
+
+def log_specials(x: Expr, result: Expr) -> Expr:
+    """`result` for positive finite `x`, else what a logarithm gives there."""
+    fmt = x.format
+    ordinary = (x.bits() - 1).below(fmt.inf_bits - 1)
+    special = select(x == 0.0, x.like(-math.inf), fma(x, math.inf, math.inf))
+    return select(ordinary, result, special)
+
+
+def log_of_parts(e: Expr, f: Expr) -> Expr:
+    """`e log 2 + log(1 + f)`."""
+    s, t = log1p_parts(f)
+    high, low = c.LN2[f.type.elem]
+    if f.is_double:
+        return fma(e, high, fma(s, t, fma(e, low, f)))
+    return fma(e, high, fma(s, t, f))
+
+
+@elementwise
+def log(x: Expr) -> Expr:
+    """Natural logarithm."""
+    e, m = split_exponent(x, low_mantissa(x))
+    return log_specials(x, log_of_parts(e, m - 1.0))
+
+
+def _log_in_base(x: Expr, log_e: tuple[float, float], log_2: tuple[float, float]) -> Expr:
+    """`e * log_2 + log(1 + f) * log_e` with both constants in two parts."""
+    e, m = split_exponent(x, low_mantissa(x))
+    f = m - 1.0
+    s, t = log1p_parts(f)
+    low = fma(s * t, log_e[0], f * log_e[1])
+    if log_2[1]:
+        low = fma(e, log_2[1], low)
+    return log_specials(x, fma(e, log_2[0], fma(f, log_e[0], low)))
+
+
+@elementwise
+def log2(x: Expr) -> Expr:
+    """Logarithm to base 2; exact for powers of two."""
+    return _log_in_base(x, c.LOG2_E[x.type.elem], (1.0, 0.0))
+
+
+@elementwise
+def log10(x: Expr) -> Expr:
+    """Logarithm to base 10."""
+    return _log_in_base(x, c.LOG10_E[x.type.elem], c.LOG10_2[x.type.elem])
+
+
+@elementwise
+def log1p(x: Expr) -> Expr:
+    """`log(1 + x)`: the exponent of `1 + x` is applied to `x` and 1 apart, without rounding."""
+    fmt = x.format
+    offset = exponent_offset(x + 1.0, low_mantissa(x))
+    inverse_power = (fmt.one_bits + (2 << fmt.mantissa) - offset).as_float()  # 4 / 2**e
+    f = (x.bits() - offset).as_float() + fma(inverse_power, 0.25, -1.0)
+    result = log_of_parts(exponent_to_float(offset, x), f)
+    ordinary = (x > -1.0) & (x < math.inf)
+    special = select(x == -1.0, x.like(-math.inf), fma(x, math.inf, math.inf))
+    return copysign(select(ordinary, result, special), x)

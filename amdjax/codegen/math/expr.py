@@ -1,0 +1,335 @@
+"""Values with arithmetic operators, so that formulas in IR look like formulas.
+
+An `Expr` is a `Value` together with the `Function` it belongs to. Python numbers take the type of
+the expression they meet. Comparisons of floats are ordered: false where an operand is NaN.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..llvm import Function, Type, Value, const
+
+Number = float | int
+
+
+@dataclass(frozen=True)
+class Format:
+    """An IEEE 754 binary format and the integers that hold its bits."""
+
+    elem: str
+    bits: int
+    mantissa: int
+
+    @property
+    def int_elem(self) -> str:
+        return f"i{self.bits}"
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.bits - self.mantissa - 2)) - 1
+
+    @property
+    def one_bits(self) -> int:
+        return self.bias << self.mantissa
+
+    @property
+    def inf_bits(self) -> int:
+        return (2 * self.bias + 1) << self.mantissa
+
+    @property
+    def sign_bit(self) -> int:
+        return 1 << (self.bits - 1)
+
+    @property
+    def min_normal(self) -> float:
+        return 2.0 ** (1 - self.bias)
+
+    @property
+    def round_magic(self) -> float:
+        """Adding this to a small number rounds it to an integer, left in the low bits."""
+        return 1.5 * 2.0**self.mantissa
+
+    @property
+    def round_magic_bits(self) -> int:
+        return ((self.bias + self.mantissa) << self.mantissa) | (1 << (self.mantissa - 1))
+
+
+FORMATS = {f.elem: f for f in (Format("float", 32, 23), Format("double", 64, 52))}
+
+
+class Expr:
+    """A value being computed in a function; operators write instructions."""
+
+    __slots__ = ("f", "value")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, f: Function, value: Value):
+        self.f, self.value = f, value
+
+    @property
+    def type(self) -> Type:
+        return self.value.type
+
+    @property
+    def format(self) -> Format:
+        return FORMATS[self.type.elem]
+
+    @property
+    def is_double(self) -> bool:
+        return self.type.elem == "double"
+
+    def like(self, x: Expr | Number) -> Expr:
+        """`x` as an operand beside this expression."""
+        return x if isinstance(x, Expr) else Expr(self.f, const(self.type, x))
+
+    def _binary(self, op: Callable, other: Expr | Number) -> Expr:
+        return Expr(self.f, op(self.value, self.like(other).value))
+
+    def __add__(self, other: Expr | Number) -> Expr:
+        return self._binary(self.f.add, other)
+
+    def __sub__(self, other: Expr | Number) -> Expr:
+        return self._binary(self.f.sub, other)
+
+    def __mul__(self, other: Expr | Number) -> Expr:
+        return self._binary(self.f.mul, other)
+
+    def __truediv__(self, other: Expr | Number) -> Expr:
+        return self._binary(self.f.fdiv, other)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __rsub__(self, other: Number) -> Expr:
+        return self.like(other) - self
+
+    def __rtruediv__(self, other: Number) -> Expr:
+        return self.like(other) / self
+
+    def __neg__(self) -> Expr:
+        return Expr(self.f, self.f.neg(self.value))
+
+    def __and__(self, other: Expr | Number) -> Expr:
+        return self._binary(self.f.and_, other)
+
+    def __or__(self, other: Expr | Number) -> Expr:
+        return self._binary(self.f.or_, other)
+
+    def __xor__(self, other: Expr | Number) -> Expr:
+        return self._binary(self.f.xor, other)
+
+    def __invert__(self) -> Expr:
+        return Expr(self.f, self.f.not_(self.value))
+
+    def __lshift__(self, other: Expr | Number) -> Expr:
+        return self._binary(self.f.shl, other)
+
+    def __rshift__(self, other: Expr | Number) -> Expr:
+        """Logical shift to the right."""
+        return self._binary(self.f.lshr, other)
+
+    def ashr(self, other: Expr | Number) -> Expr:
+        return self._binary(self.f.ashr, other)
+
+    def _compare(self, ordered: str, integer: str, other: Expr | Number) -> Expr:
+        if self.type.is_float:
+            return self._binary(functools.partial(self.f.fcmp, ordered), other)
+        return self._binary(functools.partial(self.f.icmp, integer), other)
+
+    def __lt__(self, other: Expr | Number) -> Expr:
+        return self._compare("olt", "slt", other)
+
+    def __le__(self, other: Expr | Number) -> Expr:
+        return self._compare("ole", "sle", other)
+
+    def __gt__(self, other: Expr | Number) -> Expr:
+        return self._compare("ogt", "sgt", other)
+
+    def __ge__(self, other: Expr | Number) -> Expr:
+        return self._compare("oge", "sge", other)
+
+    def __eq__(self, other: Expr | Number) -> Expr:  # type: ignore[override]
+        return self._compare("oeq", "eq", other)
+
+    def __ne__(self, other: Expr | Number) -> Expr:  # type: ignore[override]
+        return self._compare("une", "ne", other)
+
+    def below(self, other: Expr | Number) -> Expr:
+        """Unsigned `<` of integers."""
+        return self._binary(functools.partial(self.f.icmp, "ult"), other)
+
+    def is_nan(self) -> Expr:
+        return self._binary(functools.partial(self.f.fcmp, "uno"), self)
+
+    # -- representation --------------------------------------------------------------------
+
+    def bits(self) -> Expr:
+        """The bits of a float as an integer of its width."""
+        return Expr(self.f, self.f.bitcast(self.value, self.type.with_elem(f"i{self.type.bits}")))
+
+    def as_float(self) -> Expr:
+        """Bits of an integer as the float of its width."""
+        elem = {16: "half", 32: "float", 64: "double"}[self.type.bits]
+        return Expr(self.f, self.f.bitcast(self.value, self.type.with_elem(elem)))
+
+    def cast(self, op: str, elem: str) -> Expr:
+        return Expr(self.f, self.f.cast(op, self.value, elem))
+
+    def to_int(self) -> Expr:
+        """Truncated to the signed integer of the same width; must be in range."""
+        return self.cast("fptosi", f"i{self.type.bits}")
+
+    def to_float(self) -> Expr:
+        return self.cast("sitofp", {16: "half", 32: "float", 64: "double"}[self.type.bits])
+
+    def resize(self, elem: str, signed: bool = False) -> Expr:
+        return Expr(self.f, self.f.int_resize(self.value, elem, signed))
+
+    def sign_bit(self) -> Expr:
+        """Whether the sign bit is set, also for -0 and NaN."""
+        return self.bits() < 0
+
+
+Operand = Expr | Number
+
+
+def elementwise(fn: Callable[..., Expr]) -> Callable:
+    """Make a formula over `Expr` callable as `fn(f, *values)` too.
+
+    Half and bfloat16 operands are computed in float and rounded back.
+    """
+
+    @functools.wraps(fn)
+    def call(first: Function | Expr, *args, **options):
+        if not isinstance(first, Function):
+            return fn(first, *args, **options)
+        values = [Expr(first, a) if isinstance(a, Value) else a for a in args]
+        narrow = values[0].type.elem
+        if narrow not in ("half", "bfloat"):
+            return fn(*values, **options).value
+        from .conversions import narrow_float, widen_float
+
+        wide = [widen_float(v) if isinstance(v, Expr) else v for v in values]
+        return narrow_float(fn(*wide, **options), narrow).value
+
+    return call
+
+
+def _operands(*args: Operand) -> list[Expr]:
+    first = next(a for a in args if isinstance(a, Expr))
+    return [first.like(a) for a in args]
+
+
+def _intrinsic(name: str, *args: Operand) -> Expr:
+    exprs = _operands(*args)
+    f = exprs[0].f
+    return Expr(f, f.intrinsic(name, exprs[0].type, *(e.value for e in exprs)))
+
+
+def fma(a: Operand, b: Operand, c: Operand) -> Expr:
+    """`a * b + c` with one rounding."""
+    return _intrinsic("fma", a, b, c)
+
+
+def absolute(x: Expr) -> Expr:
+    return _intrinsic("fabs", x)
+
+
+def copysign(magnitude: Operand, sign: Operand) -> Expr:
+    return _intrinsic("copysign", magnitude, sign)
+
+
+def sqrt_of(x: Expr) -> Expr:
+    return _intrinsic("sqrt", x)
+
+
+def truncate(x: Expr) -> Expr:
+    return _intrinsic("trunc", x)
+
+
+def round_to_even(x: Expr) -> Expr:
+    return _intrinsic("roundeven", x)
+
+
+def count_leading_zeros(x: Expr) -> Expr:
+    """Leading zero bits of a non-zero integer."""
+    false = Value(Type("i1"), "true")
+    return Expr(x.f, x.f.intrinsic("ctlz", x.type, x.value, false))
+
+
+def funnel_shift_left(high: Expr, low: Expr, count: Expr) -> Expr:
+    """The upper half of `high:low << count`."""
+    return _intrinsic("fshl", high, low, count)
+
+
+def select(condition: Expr, a: Operand, b: Operand) -> Expr:
+    a, b = _operands(a, b) if isinstance(a, Expr) or isinstance(b, Expr) else (a, b)
+    return Expr(condition.f, condition.f.select(condition.value, a.value, b.value))
+
+
+def select_constant(condition: Expr, a: Number, b: Number, like: Expr) -> Expr:
+    return select(condition, like.like(a), like.like(b))
+
+
+def at_most(x: Expr, limit: Operand) -> Expr:
+    """The smaller of both; `x` where it is NaN. One instruction on x86."""
+    limit = x.like(limit)
+    return select(x > limit, limit, x)
+
+
+def at_least(x: Expr, limit: Operand) -> Expr:
+    """The larger of both; `x` where it is NaN."""
+    limit = x.like(limit)
+    return select(x < limit, limit, x)
+
+
+def any_lane(condition: Expr) -> Value:
+    """A scalar: whether the condition holds in some lane."""
+    if not condition.type.lanes:
+        return condition.value
+    return condition.f.reduce("or", condition.value)
+
+
+def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Horner's rule, lowest order first."""
+    result: Operand = coefficients[-1]
+    for c in reversed(coefficients[:-1]):
+        result = fma(result, x, c)
+    return result if isinstance(result, Expr) else x.like(result)
+
+
+def odd_polynomial(x: Expr, z: Expr, coefficients: Sequence[float]) -> Expr:
+    """`x + x * z * P(z)`; the sign of a zero `x` survives whatever the sign of `P`."""
+    # Adding zero makes a vanishing product +0, so that the outer sum cannot turn -0 into +0.
+    product = fma(z, polynomial(z, coefficients), 0.0)
+    return fma(product, x, x)
+
+
+def round_shifted(x: Expr, factor: float) -> tuple[Expr, Expr]:
+    """`(n, shifted)`: `x * factor` rounded to an integer `n`, also in the low bits of `shifted`."""
+    magic = x.format.round_magic
+    shifted = fma(x, factor, magic)
+    return shifted - magic, shifted
+
+
+def low_integer(shifted: Expr) -> Expr:
+    """The integer in the low bits that `round_shifted` left."""
+    return shifted.bits() - shifted.format.round_magic_bits
+
+
+def power_of_two(n: Expr, fmt: Format) -> Expr:
+    """`2 ** n` for an integer expression in the range of normal exponents."""
+    return ((n << fmt.mantissa) + fmt.one_bits).as_float()
+
+
+def scale_by_power(x: Expr, n: Expr) -> Expr:
+    """`x * 2**n`, rounded once if the result is subnormal; |n| up to twice the largest exponent."""
+    if "ldexp" in x.f.module.native:
+        types = [x.type, n.type.with_elem("i32")]
+        power = n.resize("i32", signed=True).value
+        return Expr(x.f, x.f.intrinsic("ldexp", x.type, x.value, power, overload=types))
+    # Two factors in the range of normal numbers; multiplication keeps a NaN one.
+    half = n.ashr(1)
+    return x * power_of_two(half, x.format) * power_of_two(n - half, x.format)
