@@ -11,7 +11,10 @@ from typing import Any
 
 from amdjax.codegen import llvm
 from amdjax.codegen.llvm import Function, Value
-from amdjax.codegen.math import CONVERSIONS, MATH
+from amdjax.codegen import math as _math
+from amdjax.codegen.math import MATH
+
+CONVERSIONS = getattr(_math, "CONVERSIONS", {})
 
 #: LLVM element type in registers. Narrow floats without arithmetic travel as their bits.
 ELEMENT_TYPES = {

@@ -1,0 +1,389 @@
+"""`jit`: traces a function once for each signature and runs the compiled program."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from amdjax.core import trace as tracing
+from amdjax.core.array import ConcreteArray, asarray_concrete
+from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.config import config
+from amdjax.core.context import Context, context
+from amdjax.core.errors import api_boundary, hide_internal_frames
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.pytree import PyTreeDef, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from amdjax.core.trace import Tracer, hoist_tracers, trace_to_jaxpr
+from amdjax.transforms.calls import bind_jit
+from amdjax.transforms.flat import debug_info, flatten_result, fun_name, shaped, signature
+
+if TYPE_CHECKING:
+    from amdjax.jit.executable import Executable
+    from amdjax.jit.stages import Lowered, Traced
+
+__all__ = ["JitFunction", "clear_caches", "jit"]
+
+_functions: list[Any] = []  # weak references to all jitted functions, for clear_caches
+
+
+@api_boundary
+def jit(
+    fun: Callable[..., Any] | None = None,
+    /,
+    *,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    abstracted_axes: Any = None,
+    compiler_options: dict[str, Any] | None = None,
+) -> Any:
+    """Compile a function of arrays.
+
+    The function is traced when it meets a new signature (structure, shapes and dtypes of its
+    arguments, values of its static ones) and the program runs from then on. It should be pure:
+    Python side effects happen only while tracing.
+
+    Args:
+      fun: a function of pytrees of arrays; without it, `jit(static_argnums=…)` is a decorator.
+      in_shardings: accepted, one device has one layout.
+      out_shardings: accepted.
+      static_argnums: positions of arguments that are compile-time constants; hashable.
+      static_argnames: names of such parameters.
+      donate_argnums: positions of arguments whose memory the results may take over; they cannot
+        be used afterwards.
+      donate_argnames: names of such parameters.
+      keep_unused: keep arguments the program does not read.
+      device: accepted; programs run where their arguments are.
+      backend: accepted.
+      inline: whether the call vanishes into an enclosing traced program.
+      abstracted_axes: not supported, must be None.
+      compiler_options: accepted, none are needed.
+
+    Returns:
+      A function like `fun`, with `lower`, `trace`, `eval_shape` and `clear_cache`.
+
+    Raises:
+      TypeError: `fun` is not callable, or an argument is neither array nor static.
+      ValueError: a static argument cannot be hashed, or a position is out of range.
+
+    Example:
+      >>> import amdjax
+      >>> @amdjax.jit
+      ... def f(x):
+      ...     return x * x + 1
+      >>> print(f(3.0))
+      10.0
+    """
+    options = {
+        "static_argnums": static_argnums, "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
+        "keep_unused": keep_unused, "inline": inline,
+    }  # fmt: skip
+    if abstracted_axes is not None:
+        raise NotImplementedError("jit: abstracted_axes is not supported; shapes are static")
+    if fun is None:
+        return functools.partial(JitFunction, **options)
+    return JitFunction(fun, **options)
+
+
+class JitFunction:
+    """A function compiled for each signature it is called with; made by `jit`."""
+
+    def __init__(self, fun: Callable[..., Any], *, static_argnums: Any = None, static_argnames: Any = None,
+                 donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
+                 inline: bool = False):
+        if not callable(fun):
+            raise TypeError(f"jit: fun must be callable, got {fun!r} of type {type(fun).__name__}")
+        functools.update_wrapper(self, fun)
+        self._fun, self._name = fun, fun_name(fun)
+        self._inline, self._keep_unused = inline, keep_unused
+        self._static, self._static_names = _resolve(fun, static_argnums, static_argnames, "static")
+        self._donated, self._donated_names = _resolve(fun, donate_argnums, donate_argnames, "donate")
+        self._plain = not (self._static or self._static_names)
+        self._no_donation = not (self._donated or self._donated_names)
+        self._compiled: dict[Any, _Signature] = {}
+        self._traced: dict[Any, tuple[ClosedJaxpr, PyTreeDef]] = {}
+        _register(self)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<jit of {self._name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if context.trace is not Context.base or config.disable_jit:
+            return self._call_traced(args, kwargs)
+        if self._plain and not kwargs:
+            leaves, tree = tree_flatten(args)
+            static: Any = None
+        else:
+            leaves, tree, static = self._split(args, kwargs)
+        avals = []
+        for i, x in enumerate(leaves):
+            if type(x) is not ConcreteArray:
+                x = leaves[i] = self._concrete(x, args, kwargs)
+            avals.append(x.aval)
+        key = (tree, static, config.trace_key(), *avals)
+        found = self._compiled.get(key)
+        try:
+            if found is None:
+                found = self._compiled[key] = self._compile(leaves, tree, static)
+            return found.tree.unflatten(found.run(leaves))
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
+
+    # -- signatures -----------------------------------------------------------------------------
+
+    def _split(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], PyTreeDef, Any]:
+        """Leaves and structure of the traced arguments, and the static ones as a hashable."""
+        n = len(args)
+        positions = {i % n if i < 0 else i for i in self._static if -n <= i < n}
+        static_args = tuple((i, args[i]) for i in sorted(positions))
+        static_kwargs = tuple((k, kwargs[k]) for k in sorted(kwargs) if k in self._static_names)
+        dynamic = tuple(a for i, a in enumerate(args) if i not in positions)
+        dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in self._static_names}
+        static = (n, static_args, static_kwargs)
+        try:
+            hash(static)
+        except TypeError:
+            self._reject_static(static_args, static_kwargs)
+        leaves, tree = tree_flatten((dynamic, dynamic_kwargs))
+        return leaves, tree, static
+
+    def _reject_static(self, *groups: Any) -> None:
+        for name, value in (pair for group in groups for pair in group):
+            try:
+                hash(value)
+            except TypeError:
+                raise ValueError(
+                    f"jit of {self._name}: static argument {name!r} of type {type(value).__name__} cannot be "
+                    f"hashed. Static arguments are compared between calls; use a tuple instead of a list, or "
+                    f"pass it as a traced argument."
+                ) from None
+
+    def _restore(self, leaves: Sequence[Any], tree: PyTreeDef, static: Any) -> tuple[Any, dict[str, Any]]:
+        """Arguments of the user's function from their leaves."""
+        if static is None:
+            return tree_unflatten(tree, leaves), {}
+        n, static_args, static_kwargs = static
+        dynamic, kwargs = tree_unflatten(tree, leaves)
+        fixed, rest = dict(static_args), iter(dynamic)
+        args = tuple(fixed[i] if i in fixed else next(rest) for i in range(n))
+        return args, {**kwargs, **dict(static_kwargs)}
+
+    def _concrete(self, x: Any, args: Any, kwargs: dict[str, Any]) -> ConcreteArray:
+        """A leaf that is not an array of ours yet. NumPy arrays are read where they are."""
+        if isinstance(x, np.ndarray) and x.flags.c_contiguous and is_valid_value(x):
+            aval = get_aval(x)
+            if aval.dtype == x.dtype:
+                from amdjax.runtime.memory import Buffer
+
+                return ConcreteArray(aval, Buffer.from_numpy(x))
+        if isinstance(x, Tracer):
+            return tracing.eval_trace.concrete(x)  # a leaked tracer: raises
+        if not is_valid_value(x) and not hasattr(x, "__jax_array__"):
+            self._reject(args, kwargs)
+        return asarray_concrete(x)
+
+    def _reject(self, args: Any, kwargs: dict[str, Any]) -> None:
+        for path, leaf in tree_flatten_with_path((args, kwargs))[0]:
+            if is_valid_value(leaf) or hasattr(leaf, "__jax_array__"):
+                continue
+            where = f"args{keystr(path[1:])}" if path[0].idx == 0 else f"kwargs{keystr(path[1:])}"
+            raise TypeError(
+                f"jit of {self._name}: {where} is {leaf!r} of type {type(leaf).__name__}, which is not a valid "
+                f"JAX type. Arguments are arrays, scalars, or pytrees of them; mark others with static_argnums "
+                f"or static_argnames."
+            )
+
+    def _donations(self, leaves: Sequence[Any], tree: PyTreeDef, static: Any) -> tuple[bool, ...]:
+        if self._no_donation:
+            return (False,) * len(leaves)
+        marks = tree_unflatten(tree, [False] * len(leaves))
+        args, kwargs = (marks, {}) if static is None else marks
+        donated_args = self._donated_positions(len(args) if static is None else static[0], static)
+        flags: list[bool] = []
+        for i, a in enumerate(args):
+            flags += [i in donated_args] * len(tree_flatten(a)[0])
+        for name in sorted(kwargs):
+            flags += [name in self._donated_names] * len(tree_flatten(kwargs[name])[0])
+        return tuple(flags)
+
+    def _donated_positions(self, n: int, static: Any) -> set[int]:
+        """Donated positions among the traced positional arguments."""
+        positions = {i % n if i < 0 else i for i in self._donated}
+        if static is None:
+            return positions
+        fixed = {i for i, _ in static[1]}
+        kept = [i for i in range(n) if i not in fixed]
+        return {k for k, i in enumerate(kept) if i in positions}
+
+    # -- tracing and compiling --------------------------------------------------------------------
+
+    def _trace(self, avals: Sequence[Any], tree: PyTreeDef, static: Any) -> tuple[ClosedJaxpr, PyTreeDef]:
+        out_tree: list[PyTreeDef] = []
+
+        def flat(*values: Any) -> list[Any]:
+            args, kwargs = self._restore(values, tree, static)
+            outs, structure = flatten_result(self._fun(*args, **kwargs), self._name)
+            out_tree.append(structure)
+            return outs
+
+        args, kwargs = self._restore(avals, tree, static)
+        closed = trace_to_jaxpr(flat, avals, debug_info=debug_info("jit", self._fun, args, kwargs))
+        return closed, out_tree[-1]
+
+    def _compile(self, leaves: Sequence[Any], tree: PyTreeDef, static: Any) -> _Signature:
+        from amdjax.jit.executable import compile_jaxpr  # loads LLVM
+
+        closed, out_tree = self._trace([x.aval for x in leaves], tree, static)
+        run = compile_jaxpr(closed, self._donations(leaves, tree, static))
+        return _Signature(_checked(run, closed), out_tree)
+
+    def _call_traced(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        """A call inside another trace: one `jit` equation."""
+        if config.disable_jit:
+            return self._fun(*args, **kwargs)
+        leaves, tree, static = self._split(args, kwargs)
+        for x in leaves:
+            if not is_valid_value(x) and not hasattr(x, "__jax_array__"):
+                self._reject(args, kwargs)
+        avals = [get_aval(x) for x in leaves]
+        key = (tree, static, config.trace_key(), *avals)
+        found = self._traced.get(key)
+        hoisted: list[Any] = []
+        if found is None:
+            closed, out_tree = self._trace(avals, tree, static)
+            closed, hoisted = hoist_tracers(closed)
+            if not hoisted:  # programs that mention an enclosing trace are only good inside it
+                self._traced[key] = closed, out_tree
+        else:
+            closed, out_tree = found
+        donated = (False,) * len(hoisted) + self._donations(leaves, tree, static)
+        outs = bind_jit(
+            closed, [*hoisted, *leaves], name=self._name, donated_invars=donated,
+            inline=self._inline, keep_unused=self._keep_unused,
+        )  # fmt: skip
+        return tree_unflatten(out_tree, outs)
+
+    # -- ahead of time --------------------------------------------------------------------------------
+
+    def _abstract(self, args: Any, kwargs: dict[str, Any]) -> tuple[Traced, PyTreeDef, Any, list[Any]]:
+        from amdjax.jit.stages import Traced
+
+        leaves, tree, static = self._split(args, kwargs)
+        closed, out_tree = self._trace([shaped(x) for x in leaves], tree, static)
+        donated = self._donations(leaves, tree, static)
+        return Traced(closed, tree, out_tree, self._name, donated), tree, static, leaves
+
+    @api_boundary
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """The program for arguments like these, which may be `ShapeDtypeStruct`s."""
+        return self._abstract(args, kwargs)[0]
+
+    @api_boundary
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The program for arguments like these, ready to compile; see `stages.Lowered`."""
+        return self.trace(*args, **kwargs).lower()
+
+    @api_boundary
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of the result, without computing it."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forget all compiled signatures."""
+        self._compiled.clear()
+        self._traced.clear()
+
+    def _cache_size(self) -> int:
+        return len(self._compiled)
+
+
+class _Signature:
+    """A compiled signature: how to run it and what the result looks like."""
+
+    __slots__ = ("run", "tree")
+
+    def __init__(self, run: Callable[[Sequence[ConcreteArray]], list[ConcreteArray]], tree: PyTreeDef):
+        self.run, self.tree = run, tree
+
+
+def _checked(run: Executable, closed: ClosedJaxpr) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
+    """The program itself; under `debug_nans`, one that looks for where a NaN first appears."""
+    if not (config.debug_nans or config.debug_infs):
+        return run
+    from amdjax.jit.debugging import find_invalid, has_invalid
+
+    def checked(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        outs = run(args)
+        if has_invalid(outs):
+            find_invalid(closed, args)
+        return outs
+
+    return checked
+
+
+def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...], frozenset[str]]:
+    """Positions and names that both speak of the same parameters, as far as they are known."""
+    given_nums = () if nums is None else (nums,) if isinstance(nums, int) else tuple(nums)
+    given_names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
+    for n in given_nums:
+        if not isinstance(n, (int, np.integer)):
+            raise TypeError(f"jit: {what}_argnums must be ints, got {n!r}")
+    for s in given_names:
+        if not isinstance(s, str):
+            raise TypeError(f"jit: {what}_argnames must be strings, got {s!r}")
+    sig = signature(fun)
+    if sig is None or not (given_nums or given_names):
+        return given_nums, frozenset(given_names)
+    parameters = list(sig.parameters.values())
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    keywords = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for n in given_nums:
+        if not open_ended and not -len(positional) <= n < len(positional):
+            raise ValueError(
+                f"jit: {what}_argnums={n} is out of range for {fun_name(fun)}, which takes {len(positional)} "
+                f"positional arguments."
+            )
+    for s in given_names:
+        if s not in sig.parameters and not keywords:
+            raise ValueError(
+                f"jit: {what}_argnames names {s!r}, but {fun_name(fun)} has the parameters {list(sig.parameters)}."
+            )
+    # A default that the caller leaves out is a constant anyway, so both ways may be merged.
+    nums_all = {*given_nums, *(positional.index(s) for s in given_names if s in positional)}
+    names_all = {*given_names, *(positional[n] for n in given_nums if -len(positional) <= n < len(positional))}
+    return tuple(sorted(nums_all)), frozenset(names_all)
+
+
+def _register(function: JitFunction) -> None:
+    import weakref
+
+    _functions.append(weakref.ref(function, _functions.remove))
+
+
+def clear_caches() -> None:
+    """Forget every traced and compiled program of this process; the disk cache stays."""
+    from amdjax.core.array import get_backend
+    from amdjax.jit.kernels import clear_loaded
+
+    for ref in list(_functions):
+        function = ref()
+        if function is not None:
+            function.clear_cache()
+    get_backend().clear()  # type: ignore[attr-defined]
+    clear_loaded()

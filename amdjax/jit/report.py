@@ -1,0 +1,116 @@
+"""Compiled programs as text: every stage in a form a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax.jit import tile
+from amdjax.jit.fusion import Fusion, Region
+from amdjax.jit.plan import Label, Plan, View
+from amdjax.runtime import vm
+
+OPCODES = "HALT CALL JUMP UNLESS SET ADD REPEAT SWAP ADDRESS COPY SWITCH HOST".split()
+
+
+def nbytes(aval: Any) -> int:
+    return int(np.prod(aval.shape, dtype=np.int64)) * aval.dtype.itemsize
+
+
+def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: Plan) -> str:
+    """The text of a stage, from what the compiler observed."""
+    if stage == "jaxpr":
+        return str(jaxpr)
+    if stage == "simplified":
+        return "\n".join(str(f.jaxpr) for f in fusions(stages))
+    if stage == "fusion":
+        return "\n\n".join(str(f) for f in fusions(stages))
+    if stage == "plan":
+        return plan_text(plan)
+    kernels = distinct(plan.kernels())
+    if stage == "tiles":
+        return "\n\n".join(map(str, kernels))
+    from amdjax.codegen.engine import to_assembly
+    from amdjax.jit.kernels import kernel_ir
+
+    texts = [kernel_ir(k) for k in kernels]
+    return "\n".join(texts if stage == "llvm" else map(to_assembly, texts))
+
+
+def fusions(stages: Sequence[tuple[str, Any]]) -> list[Fusion]:
+    return [x for _, x in stages if isinstance(x, Fusion)]
+
+
+def distinct(kernels: Sequence[tile.Kernel]) -> list[tile.Kernel]:
+    from amdjax.jit.kernels import kernel_text
+
+    return list({kernel_text(k): k for k in kernels}.values())
+
+
+def plan_text(plan: Plan) -> str:
+    """The instructions, one a line."""
+    labels = {w.position for i in plan.instructions for w in i.words if isinstance(w, Label)}
+    names: dict[int, str] = {}
+
+    def word(w: Any) -> str:
+        if isinstance(w, View):
+            return operand_text(w, plan)
+        if isinstance(w, Label):
+            return f"@{w.position}"
+        if isinstance(w, tile.Kernel):
+            return names.setdefault(id(w), f"{w.name}#{len(names)}")
+        return str(w)
+
+    lines = [f"arena {plan.arena_bytes} bytes"]
+    for n, i in enumerate(plan.instructions):
+        mark = f"@{n}:" if n in labels else ""
+        lines.append(f"{mark:6s}{OPCODES[i.opcode]} " + " ".join(map(word, i.words)))
+    return "\n".join(lines)
+
+
+def operand_text(view: View, plan: Plan) -> str:
+    slot = view.storage.slot
+    if slot is None:
+        base = f"arena+{view.storage.offset + view.offset}"
+    elif slot == vm.ZERO:
+        return str(view.offset)
+    else:
+        if plan.inputs <= slot < plan.outputs:
+            name = f"in{slot - plan.inputs}"
+        elif slot >= plan.constants_at:
+            name = f"const{slot - plan.constants_at}"
+        else:
+            name = f"slot{slot}"
+        base = name + (f"+{view.offset}" if view.offset else "")
+    return base + (f"+[{view.counter}]*{view.stride}" if view.stride else "")
+
+
+def cost_analysis(stages: Sequence[tuple[str, Any]]) -> dict[str, float]:
+    """Arithmetic and memory traffic by rough count, loop bodies counted once."""
+    flops = traffic = 0.0
+    for fusion in fusions(stages):
+        for step in fusion.steps:
+            if isinstance(step, Region):
+                size = float(np.prod(step.domain, dtype=np.float64))
+                flops += size * sum(r.cost for r in step.roots)
+                own = {v for r in step.roots for v in r.vars}
+                reads = {v for r in step.roots for v, _ in r.reads} - own
+                traffic += sum(nbytes(v.aval) for v in reads | (own & fusion.stored))
+            else:
+                flops += single_flops(step.eqn)
+                traffic += sum(nbytes(v.aval) for v in [*step.eqn.invars, *step.eqn.outvars])
+    return {"flops": flops, "bytes accessed": traffic}
+
+
+def single_flops(eqn: Any) -> float:
+    out = float(np.prod(eqn.outvars[0].aval.shape, dtype=np.float64)) if eqn.outvars else 0.0
+    if eqn.primitive.name == "dot_general":
+        (contract, _), _ = eqn.params["dimension_numbers"]
+        return 2.0 * out * float(np.prod([eqn.invars[0].aval.shape[i] for i in contract], dtype=np.float64))
+    if eqn.primitive.name == "conv_general_dilated":
+        rhs = eqn.invars[1].aval.shape
+        features = rhs[eqn.params["dimension_numbers"].rhs_spec[0]]
+        return 2.0 * out * float(np.prod(rhs, dtype=np.float64)) / features
+    return out

@@ -1,0 +1,136 @@
+"""The stages of a program that is compiled ahead of time: traced, lowered, compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.array import ConcreteArray, asarray_concrete
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
+from amdjax.jit import report
+from amdjax.jit.executable import Executable, compile_jaxpr
+
+STAGES = ("jaxpr", "simplified", "fusion", "tiles", "plan", "llvm", "asm")
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced program.
+
+    Attributes:
+      jaxpr: the program.
+      in_tree: structure of its traced arguments.
+      out_tree: structure of its results.
+      fun_name: name of the function it comes from.
+      donated: which leaves of the arguments are donated.
+    """
+
+    jaxpr: ClosedJaxpr
+    in_tree: PyTreeDef
+    out_tree: PyTreeDef
+    fun_name: str
+    donated: tuple[bool, ...]
+
+    @property
+    def out_info(self) -> Any:
+        """Shapes and dtypes of the result."""
+        from amdjax.transforms.differentiate_shapes import ShapeDtypeStruct  # type: ignore[import-not-found]
+
+        leaves = [ShapeDtypeStruct(a.shape, a.dtype) for a in self.jaxpr.out_avals]
+        return tree_unflatten(self.out_tree, leaves)
+
+    def lower(self) -> Lowered:
+        """The program ready to compile."""
+        return Lowered(self)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program ready to compile."""
+
+    traced: Traced
+
+    @property
+    def out_info(self) -> Any:
+        """Shapes and dtypes of the result."""
+        return self.traced.out_info
+
+    def as_text(self, stage: str = "jaxpr") -> str:
+        """The program at a stage; those after `simplified` compile it first."""
+        return str(self.traced.jaxpr) if stage == "jaxpr" else self.compile().as_text(stage)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Estimates of the work: `flops` and `bytes accessed`."""
+        return self.compile().cost_analysis()
+
+    def compile(self) -> Compiled:
+        """Compile the program for this machine's CPU."""
+        stages: list[tuple[str, Any]] = []
+        executable = compile_jaxpr(self.traced.jaxpr, self.traced.donated, lambda s, x: stages.append((s, x)))
+        return Compiled(self.traced, executable, stages)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled program; call it with arguments of the signature it was lowered for."""
+
+    traced: Traced
+    executable: Executable
+    stages: list[tuple[str, Any]] = field(repr=False)
+
+    @property
+    def out_info(self) -> Any:
+        """Shapes and dtypes of the result."""
+        return self.traced.out_info
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, tree = tree_flatten((args, kwargs))
+        if tree != self.traced.in_tree:
+            raise TypeError(
+                f"{self.traced.fun_name} was compiled for arguments of structure {self.traced.in_tree}, "
+                f"called with {tree}"
+            )
+        arrays = [x if type(x) is ConcreteArray else asarray_concrete(x) for x in leaves]
+        self._check(arrays)
+        return tree_unflatten(self.traced.out_tree, self.executable(arrays))
+
+    def _check(self, arrays: Sequence[ConcreteArray]) -> None:
+        for i, (x, want) in enumerate(zip(arrays, self.traced.jaxpr.in_avals, strict=True)):
+            if x.aval.shape != want.shape or x.aval.dtype != want.dtype:
+                raise TypeError(
+                    f"{self.traced.fun_name} was compiled for argument {i} of type {want.str_short()}, "
+                    f"called with {x.aval.str_short()}"
+                )
+
+    def as_text(self, stage: str = "fusion") -> str:
+        """The program at a stage: one of `jaxpr simplified fusion tiles plan llvm asm`."""
+        if stage not in STAGES:
+            raise ValueError(f"stage must be one of {', '.join(STAGES)}; got {stage!r}")
+        return report.stage_text(stage, self.traced.jaxpr, self.stages, self.executable.plan)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Estimates of the work: `flops` and `bytes accessed`."""
+        return report.cost_analysis(self.stages)
+
+    def memory_analysis(self) -> MemoryStats:
+        """Bytes the program takes."""
+        arguments = sum(report.nbytes(a) for a in self.traced.jaxpr.in_avals)
+        results = sum(report.nbytes(a) for a in self.traced.jaxpr.out_avals)
+        aliased = sum(self.executable.sizes[i] for i in self.executable.plan.aliases)
+        constants = sum(np.asarray(c).nbytes for c in self.executable.plan.constants)
+        return MemoryStats(arguments, results, aliased, self.executable.plan.arena_bytes, constants)
+
+
+@dataclass(frozen=True)
+class MemoryStats:
+    """Memory of a compiled program, in bytes."""
+
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    alias_size_in_bytes: int
+    temp_size_in_bytes: int
+    constant_size_in_bytes: int
