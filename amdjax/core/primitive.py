@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from amdjax.core.context import context
 from amdjax.core.lowering import Lowering
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
+
 
 class Primitive:
     """An operation that traces can record, transform and compile.
@@ -37,8 +38,11 @@ class Primitive:
         "__weakref__",
     )
 
+    by_name: ClassVar[dict[str, Primitive]] = {}
+
     def __init__(self, name: str, *, multiple_results: bool = False):
         self.name = name
+        Primitive.by_name[name] = self
         self.multiple_results = multiple_results
         self.abstract_eval: Callable[..., Any] | None = None
         self.effects: Callable[..., Any] | None = None
@@ -78,5 +82,3 @@ class Primitive:
 
     def __repr__(self) -> str:
         return self.name
-
-from amdjax.core.context import context  # noqa: E402

@@ -1,0 +1,339 @@
+"""Calls of Python from traced programs: `pure_callback`, `io_callback`, `debug.callback`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.aval import ShapedArray
+from amdjax.core.effects import (
+    debug_effect,
+    io_effect,
+    ordered_debug_effect,
+    ordered_io_effect,
+)
+from amdjax.core.lowering import Host
+from amdjax.core.primitive import Primitive
+from amdjax.core.pytree import tree_flatten, tree_unflatten
+from amdjax.transforms import ops
+from amdjax.transforms.batching import AxisData, batch_at, batched_aval
+from amdjax.transforms.flat import fun_name, shaped
+
+VMAP_METHODS = (
+    "sequential",
+    "sequential_unrolled",
+    "expand_dims",
+    "broadcast_all",
+    "legacy_vectorized",
+)
+
+
+class FlatCallback:
+    """A user's function on flat NumPy arrays.
+
+    Args:
+      fun: the function.
+      in_tree: the structure of `(args, kwargs)`.
+      avals: the types its results must have; None if results are ignored.
+      out_tree: their structure.
+    """
+
+    def __init__(
+        self, fun: Callable[..., Any], in_tree: Any, avals: Any = None, out_tree: Any = None
+    ):
+        self.fun = fun
+        self.in_tree = in_tree
+        self.avals = avals
+        self.out_tree = out_tree
+        self.__name__ = fun_name(fun)
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        args, kwargs = tree_unflatten(self.in_tree, leaves)
+        out = self.fun(*args, **kwargs)
+        if self.avals is None:
+            return []
+        outs, tree = tree_flatten(out)
+        if tree != self.out_tree:
+            raise RuntimeError(
+                f"the callback {self.__name__} returned the structure {tree}, but "
+                f"result_shape_dtypes has {self.out_tree}"
+            )
+        return outs
+
+
+def _checked(outs: Sequence[Any], avals: Sequence[ShapedArray], name: str) -> list[np.ndarray]:
+    arrays = []
+    for x, aval in zip(outs, avals):
+        array = np.asarray(x)
+        if array.shape != aval.shape:
+            raise RuntimeError(
+                f"the callback {name} returned an array of shape {array.shape}, but "
+                f"result_shape_dtypes says {aval.shape}"
+            )
+        if array.dtype != aval.dtype:
+            array = array.astype(aval.dtype)
+        arrays.append(array)
+    return arrays
+
+
+def _run(*arrays: np.ndarray, callback: Any, result_avals: Any, **_: Any) -> list[np.ndarray]:
+    return _checked(callback(*arrays), result_avals, fun_name(callback))
+
+
+def _one_by_one(callback: Any, mapped: tuple[bool, ...], size: int, results: int) -> Any:
+    """`callback` on batches whose mapped axes come first, called for each element in turn."""
+
+    @functools.wraps(callback)
+    def batched(*arrays: np.ndarray) -> list[Any]:
+        rows = []
+        for i in range(size):
+            rows.append(callback(*[x[i] if m else x for x, m in zip(arrays, mapped)]))
+        return [np.stack([np.asarray(row[k]) for row in rows]) for k in range(results)]
+
+    return batched
+
+
+def _batch_one_by_one(
+    primitive: Primitive, axis: AxisData, args: Any, dims: Any, params: dict[str, Any]
+) -> Any:
+    args = [x if d is None else ops.moveaxis(x, d, 0) for x, d in zip(args, dims)]
+    mapped = tuple(d is not None for d in dims)
+    avals = params.get("result_avals", ())
+    callback = _one_by_one(params["callback"], mapped, axis.size, len(avals))
+    params = {**params, "callback": callback}
+    if "result_avals" in params:
+        params["result_avals"] = tuple(batched_aval(axis, a) for a in avals)
+    return primitive.bind(*args, **params), [0] * len(avals)
+
+
+pure_callback_p = Primitive("pure_callback", multiple_results=True)
+pure_callback_p.lowering = Host(_run)
+
+
+@pure_callback_p.def_abstract_eval
+def _pure_abstract(*avals: Any, result_avals: Any, **_: Any) -> list[Any]:
+    return list(result_avals)
+
+
+@pure_callback_p.def_jvp
+def _pure_jvp(*args: Any, **_: Any) -> Any:
+    raise ValueError(
+        "Pure callbacks do not support JVP. Give the function around it a derivative with "
+        "custom_jvp or custom_vjp."
+    )
+
+
+@pure_callback_p.def_batch
+def _pure_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
+    method = params["vmap_method"]
+    if method is None:
+        raise NotImplementedError(
+            "vmap is only supported for pure_callback if it is told how: pass vmap_method, one of "
+            f"{', '.join(map(repr, VMAP_METHODS))}."
+        )
+    if method in ("sequential", "sequential_unrolled"):
+        return _batch_one_by_one(pure_callback_p, axis, args, dims, params)
+    if method == "broadcast_all":
+        args = [batch_at(axis, x, d, 0) for x, d in zip(args, dims)]
+    elif method == "expand_dims":
+        args = [
+            ops.broadcast(x, 1, 0) if d is None else ops.moveaxis(x, d, 0)
+            for x, d in zip(args, dims)
+        ]
+    else:
+        args = [x if d is None else ops.moveaxis(x, d, 0) for x, d in zip(args, dims)]
+    avals = tuple(batched_aval(axis, a) for a in params["result_avals"])
+    return pure_callback_p.bind(*args, **{**params, "result_avals": avals}), [0] * len(avals)
+
+
+def pure_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Any = None,
+    vmap_method: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Call a Python function without side effects from a traced program.
+
+    Args:
+      callback: takes NumPy arrays; must depend on nothing else. It may be called any number of
+        times, or not at all.
+      result_shape_dtypes: pytree of `ShapeDtypeStruct`s (or arrays) with the types of its results.
+      *args: pytrees of arrays passed to it.
+      sharding: accepted and ignored.
+      vmap_method: what `vmap` does: "sequential" calls it for each element, "expand_dims" and
+        "broadcast_all" call it once with a leading axis, which arguments that are not mapped have
+        with size one or in full.
+      **kwargs: keyword arguments passed to it.
+
+    Returns:
+      A pytree of arrays like `result_shape_dtypes`.
+
+    Raises:
+      ValueError: it is differentiated, or `vmap_method` is unknown.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> print(amdjax.pure_callback(np.cosh, np.float32(0), 0.0))
+      1.0
+    """
+    if vmap_method is not None and vmap_method not in VMAP_METHODS:
+        raise ValueError(f"vmap_method={vmap_method!r} is none of {', '.join(VMAP_METHODS)}.")
+    types, out_tree = tree_flatten(result_shape_dtypes)
+    avals = tuple(shaped(t).strong() for t in types)
+    leaves, in_tree = tree_flatten((args, kwargs))
+    outs = pure_callback_p.bind(
+        *leaves,
+        callback=FlatCallback(callback, in_tree, avals, out_tree),
+        result_avals=avals,
+        sharding=None,
+        vmap_method=vmap_method,
+    )
+    return tree_unflatten(out_tree, outs)
+
+
+io_callback_p = Primitive("io_callback", multiple_results=True)
+io_callback_p.lowering = Host(_run)
+io_callback_p.def_abstract_eval(_pure_abstract)
+
+
+@io_callback_p.def_effects
+def _io_effects(*avals: Any, ordered: bool, **_: Any) -> Any:
+    return frozenset((ordered_io_effect if ordered else io_effect,))
+
+
+@io_callback_p.def_jvp
+def _io_jvp(*args: Any, **_: Any) -> Any:
+    raise ValueError("IO callbacks do not support JVP. Apply stop_gradient to their arguments.")
+
+
+@io_callback_p.def_batch
+def _io_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
+    if params["ordered"]:
+        raise ValueError("Cannot `vmap` ordered IO callback: the order of elements is not defined.")
+    return _batch_one_by_one(io_callback_p, axis, args, dims, params)
+
+
+def io_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Any = None,
+    ordered: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Call a Python function for its side effects from a traced program.
+
+    Args:
+      callback: takes NumPy arrays; it is called once each time the program gets there.
+      result_shape_dtypes: pytree of `ShapeDtypeStruct`s (or arrays) with the types of its results;
+        None if it returns nothing.
+      *args: pytrees of arrays passed to it.
+      sharding: accepted and ignored.
+      ordered: whether ordered callbacks run in the order of the program.
+      **kwargs: keyword arguments passed to it.
+
+    Returns:
+      A pytree of arrays like `result_shape_dtypes`.
+
+    Raises:
+      ValueError: it is differentiated, or ordered and mapped by `vmap`.
+
+    Example:
+      >>> import amdjax
+      >>> seen = []
+      >>> amdjax.io_callback(lambda x: seen.append(float(x)), None, 2.0)
+      >>> seen
+      [2.0]
+    """
+    types, out_tree = tree_flatten(result_shape_dtypes)
+    avals = tuple(shaped(t).strong() for t in types)
+    leaves, in_tree = tree_flatten((args, kwargs))
+    outs = io_callback_p.bind(
+        *leaves,
+        callback=FlatCallback(callback, in_tree, avals, out_tree),
+        result_avals=avals,
+        sharding=None,
+        ordered=ordered,
+    )
+    return tree_unflatten(out_tree, outs)
+
+
+debug_callback_p = Primitive("debug_callback", multiple_results=True)
+
+
+def _run_debug(*arrays: np.ndarray, callback: Any, **_: Any) -> list[Any]:
+    callback(*arrays)
+    return []
+
+
+debug_callback_p.lowering = Host(_run_debug)
+debug_callback_p.def_abstract_eval(lambda *avals, **_: [])
+
+
+@debug_callback_p.def_effects
+def _debug_effects(*avals: Any, ordered: bool, **_: Any) -> Any:
+    return frozenset((ordered_debug_effect if ordered else debug_effect,))
+
+
+@debug_callback_p.def_jvp
+def _debug_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
+    return debug_callback_p.bind(*primals, **params), []
+
+
+@debug_callback_p.def_transpose
+def _debug_transpose(cts: Any, *args: Any, **params: Any) -> Any:
+    return [None] * len(args)
+
+
+@debug_callback_p.def_batch
+def _debug_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
+    return _batch_one_by_one(debug_callback_p, axis, args, dims, params)
+
+
+def debug_callback(
+    callback: Callable[..., Any],
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    **kwargs: Any,
+) -> None:
+    """Call a Python function from a traced program to look at values.
+
+    Unlike `io_callback` it goes along with every transform: derivatives see nothing of it, and
+    `vmap` calls it for each element.
+
+    Args:
+      callback: takes NumPy arrays; its result is ignored.
+      *args: pytrees passed to it; leaves that are not arrays are passed on as they are.
+      ordered: whether such calls happen in the order of the program.
+      partitioned: accepted and ignored.
+      **kwargs: keyword arguments passed to it.
+
+    Example:
+      >>> import amdjax
+      >>> seen = []
+      >>> amdjax.debug.callback(lambda x: seen.append(float(x)), 2.0)
+      >>> seen
+      [2.0]
+    """
+    from amdjax.core.aval import is_valid_value
+
+    leaves, in_tree = tree_flatten((args, kwargs))
+    dynamic = [is_valid_value(x) for x in leaves]
+    static = [x for x, d in zip(leaves, dynamic) if not d]
+
+    def flat(*arrays: Any) -> list[Any]:
+        rest, known = iter(arrays), iter(static)
+        everything = [next(rest) if d else next(known) for d in dynamic]
+        args, kwargs = tree_unflatten(in_tree, everything)
+        callback(*args, **kwargs)
+        return []
+
+    flat.__name__ = fun_name(callback)
+    values = [x for x, d in zip(leaves, dynamic) if d]
+    debug_callback_p.bind(*values, callback=flat, ordered=ordered)

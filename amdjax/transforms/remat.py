@@ -1,0 +1,375 @@
+"""`checkpoint`: recompute instead of store when differentiating in reverse."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from amdjax.core.aval import get_aval
+from amdjax.core.errors import api_boundary
+from amdjax.core.jaxpr import (
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    close_consts,
+    dce_jaxpr,
+    jaxpr_as_fun,
+    memoize_on_jaxpr,
+)
+from amdjax.core.lowering import Control, Pointwise
+from amdjax.core.primitive import Primitive
+from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
+from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
+from amdjax.transforms.calls import give_call_rules, spread_tangents
+from amdjax.transforms.flat import FlatFunction, debug_info, join_args, split_args
+from amdjax.transforms.linear import linearize_jaxpr
+from amdjax.transforms.reverse import transpose_call
+from amdjax.transforms.zero import Zero
+
+# Policies say of an operation, `policy(primitive, *avals, **params)`, whether its results are kept.
+
+Policy = Callable[..., Any]
+
+
+class Saveable(NamedTuple):
+    """A policy's verdict: keep the result."""
+
+
+class Recompute(NamedTuple):
+    """A policy's verdict: compute the result again."""
+
+
+class Offloadable(NamedTuple):
+    """A policy's verdict: keep the result, in another memory if there is one."""
+
+    src: str
+    dst: str
+
+
+def everything_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
+    """Keep every intermediate result."""
+    return True
+
+
+def nothing_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
+    """Compute every intermediate result again; the default."""
+    return False
+
+
+def dots_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
+    """Keep results of matrix products and convolutions."""
+    return prim.name in ("dot_general", "conv_general_dilated")
+
+
+checkpoint_dots = dots_saveable
+
+
+def dots_with_no_batch_dims_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
+    """Keep results of matrix products without batch dimensions."""
+    if prim.name != "dot_general":
+        return False
+    _, (lhs_batch, rhs_batch) = params["dimension_numbers"]
+    return not lhs_batch and not rhs_batch
+
+
+checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
+
+
+def save_anything_except_these_names(*names: str) -> Policy:
+    """Keep everything but the values given these names by `checkpoint_name`."""
+
+    def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
+        return prim is not name_p or params["name"] not in names
+
+    return policy
+
+
+def save_any_names_but_these(*names: str) -> Policy:
+    """Keep the values named by `checkpoint_name`, those with these names excepted."""
+
+    def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
+        return prim is name_p and params["name"] not in names
+
+    return policy
+
+
+def save_only_these_names(*names: str) -> Policy:
+    """Keep only the values given these names by `checkpoint_name`."""
+
+    def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
+        return prim is name_p and params["name"] in names
+
+    return policy
+
+
+def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
+    """Keep what either policy keeps."""
+
+    def policy(prim: Primitive, *avals: Any, **params: Any) -> bool:
+        return is_kept(policy_1, prim, avals, params) or is_kept(policy_2, prim, avals, params)
+
+    return policy
+
+
+def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+    """Keep results of matrix products without batch dimensions, offloaded if possible."""
+
+    def policy(prim: Primitive, *avals: Any, **params: Any) -> Any:
+        keep = dots_with_no_batch_dims_saveable(prim, *avals, **params)
+        return Offloadable(offload_src, offload_dst) if keep else Recompute()
+
+    return policy
+
+
+def save_and_offload_only_these_names(
+    *,
+    names_which_can_be_saved: Sequence[str],
+    names_which_can_be_offloaded: Sequence[str],
+    offload_src: str,
+    offload_dst: str,
+) -> Policy:
+    """Keep values with the first names, and offload, if possible, those with the second."""
+
+    def policy(prim: Primitive, *_: Any, **params: Any) -> Any:
+        if prim is name_p and params["name"] in names_which_can_be_saved:
+            return Saveable()
+        if prim is name_p and params["name"] in names_which_can_be_offloaded:
+            return Offloadable(offload_src, offload_dst)
+        return Recompute()
+
+    return policy
+
+
+def is_kept(policy: Policy, prim: Primitive, avals: Any, params: dict[str, Any]) -> bool:
+    """A policy's verdict as a bool; all memory is one here, so offloading is keeping."""
+    verdict = policy(prim, *avals, **params)
+    if isinstance(verdict, (Saveable, Offloadable)):
+        return True
+    return not isinstance(verdict, Recompute) and bool(verdict)
+
+
+name_p = Primitive("name")
+name_p.lowering = Pointwise(lambda b, x, **_: x)
+name_p.def_abstract_eval(lambda x, **_: x)
+name_p.def_jvp(lambda primals, tangents, name: (name_p.bind(*primals, name=name), tangents[0]))
+name_p.def_batch(lambda axis, args, dims, name: (name_p.bind(*args, name=name), dims[0]))
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """Name a value for the policies of `checkpoint`.
+
+    Args:
+      x: pytree of arrays.
+      name: what `save_only_these_names` and the like refer to.
+
+    Returns:
+      `x`.
+    """
+    return tree_map(lambda leaf: name_p.bind(leaf, name=name), x)
+
+
+remat_p = Primitive("remat2", multiple_results=True)
+remat_p.lowering = Control("call")
+give_call_rules(remat_p)
+
+
+@remat_p.def_linearize
+def _linearize(nonzeros: Any, *primals: Any, jaxpr: ClosedJaxpr, **params: Any) -> Any:
+    split = _split(jaxpr, tuple(map(bool, nonzeros)), params["policy"])
+    outs = remat_p.bind(*primals, jaxpr=split.primal, **params)
+    count = len(jaxpr.out_avals)
+    residuals = [x for x, used in zip([*primals, *outs[count:]], split.used) if used]
+
+    def tangent_fn(residuals: Any, *tangents: Any) -> list[Any]:
+        given = [t for t in tangents if type(t) is not Zero]
+        again = {**params, "differentiated": True}
+        found = remat_p.bind(*residuals, *given, jaxpr=split.tangent, **again)
+        return spread_tangents(found, split.nonzeros_out, jaxpr.out_avals)
+
+    return outs[:count], residuals, tangent_fn
+
+
+@remat_p.def_transpose
+def _transpose(cts: Any, *args: Any, jaxpr: ClosedJaxpr, **params: Any) -> list[Any]:
+    transposed, values, spread = transpose_call(jaxpr, cts, args)
+    return spread(remat_p.bind(*values, jaxpr=transposed, **params))
+
+
+class _Split(NamedTuple):
+    """A checkpointed program, linearised.
+
+    Attributes:
+      primal: `(*args) -> (*results, *kept values)`.
+      tangent: `(*used of args and kept values, *tangents) -> (*tangents of results)`.
+      used: which arguments and kept values `tangent` takes.
+      nonzeros_out: which results have a tangent.
+    """
+
+    primal: ClosedJaxpr
+    tangent: ClosedJaxpr
+    used: list[bool]
+    nonzeros_out: list[bool]
+
+
+@memoize_on_jaxpr
+def _split(closed: ClosedJaxpr, nonzeros: tuple[bool, ...], policy: Policy | None) -> _Split:
+    lin = linearize_jaxpr(closed, nonzeros, forward=False)
+    both = lin.primal if policy is None else inline_calls(lin.primal)
+    count = len(closed.out_avals)
+    kept = [] if policy is None else _kept_variables(both.jaxpr, policy)
+    recompute = _without(both.jaxpr, kept, both.jaxpr.outvars[count:])
+    recompute, used = dce_jaxpr(recompute, [True] * len(recompute.outvars))
+    # Kept values that nothing needs again are not kept.
+    needed = [v for v, u in zip(kept, used[len(both.in_avals) :]) if u]
+    primal = closed
+    if needed:
+        outvars = [*both.jaxpr.outvars[:count], *needed]
+        jaxpr = both.jaxpr.replace(outvars=outvars)
+        jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(outvars), True)
+        primal = close_consts(jaxpr, both.consts)
+    used = [u for i, u in enumerate(used) if i < len(both.in_avals) or u]
+    tangent = _recompute_then(close_consts(recompute, both.consts), lin.tangent)
+    return _Split(primal, tangent, used, lin.nonzeros_out)
+
+
+def _kept_variables(jaxpr: Jaxpr, policy: Policy) -> list[Var]:
+    kept = []
+    for eqn in jaxpr.eqns:
+        if is_kept(policy, eqn.primitive, [v.aval for v in eqn.invars], eqn.params):
+            kept.extend(eqn.outvars)
+    return kept
+
+
+def _without(jaxpr: Jaxpr, given: Sequence[Var], outvars: Sequence[Any]) -> Jaxpr:
+    """The program that takes the variables `given` as further arguments."""
+    known = set(given)
+    eqns = []
+    for eqn in jaxpr.eqns:
+        if known.issuperset(eqn.outvars) and eqn.outvars:
+            continue
+        fresh = [Var(v.aval) if v in known else v for v in eqn.outvars]
+        eqns.append(eqn.replace(outvars=fresh) if fresh != list(eqn.outvars) else eqn)
+    eqns = [e for e in eqns if not _is_only_effect(e)]
+    return Jaxpr(jaxpr.constvars, [*jaxpr.invars, *given], outvars, eqns)
+
+
+def _is_only_effect(eqn: JaxprEqn) -> bool:
+    # What was printed or written the first time is not to be repeated.
+    return bool(eqn.effects) and not eqn.outvars
+
+
+def _recompute_then(recompute: ClosedJaxpr, tangent: ClosedJaxpr) -> ClosedJaxpr:
+    """One program: residuals are computed, then the tangent program applied."""
+    count = len(recompute.in_avals)
+
+    def fun(*args: Any) -> list[Any]:
+        residuals = jaxpr_as_fun(recompute)(*args[:count])
+        return jaxpr_as_fun(tangent)(*residuals, *args[count:])
+
+    tangents = tangent.in_avals[len(recompute.out_avals) :]
+    return trace_to_jaxpr(fun, [*recompute.in_avals, *tangents])
+
+
+def inline_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The program with the bodies of `jit` and `closed_call` in place of the calls."""
+    consts = list(closed.consts)
+    constvars = list(closed.jaxpr.constvars)
+    eqns: list[JaxprEqn] = []
+    env: dict[Var, Any] = {}
+
+    def read(v: Any) -> Any:
+        return env.get(v, v) if isinstance(v, Var) else v
+
+    def visit(jaxpr: Jaxpr) -> None:
+        for eqn in jaxpr.eqns:
+            invars = [read(v) for v in eqn.invars]
+            if eqn.primitive.name not in ("jit", "closed_call"):
+                outvars = [Var(v.aval) for v in eqn.outvars]
+                env.update(zip(eqn.outvars, outvars))
+                eqns.append(eqn.replace(invars=invars, outvars=outvars))
+                continue
+            callee = eqn.params["jaxpr" if eqn.primitive.name == "jit" else "call_jaxpr"]
+            fresh = [Var(v.aval) for v in callee.jaxpr.constvars]
+            constvars.extend(fresh)
+            consts.extend(callee.consts)
+            env.update(zip(callee.jaxpr.constvars, fresh))
+            env.update(zip(callee.jaxpr.invars, invars))
+            visit(callee.jaxpr)
+            env.update(zip(eqn.outvars, [read(v) for v in callee.jaxpr.outvars]))
+
+    visit(closed.jaxpr)
+    outvars = [v if isinstance(v, Literal) else read(v) for v in closed.jaxpr.outvars]
+    return ClosedJaxpr(Jaxpr(constvars, closed.jaxpr.invars, outvars, eqns), consts)
+
+
+def checkpoint(
+    fun: Callable[..., Any] | None = None,
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: int | tuple[int, ...] = (),
+    concrete: bool = False,
+) -> Callable[..., Any]:
+    """Make a function recompute its intermediate results when it is differentiated in reverse.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      prevent_cse: whether the compiler is kept from merging the recomputation with the first
+        computation. It is not needed inside `scan`.
+      policy: which intermediate results to keep after all, from `checkpoint_policies`; None keeps
+        none.
+      static_argnums: positions of arguments that are not traced.
+      concrete: must be False.
+
+    Returns:
+      A function with the same results and derivatives that needs less memory and more time.
+
+    Example:
+      >>> import amdjax
+      >>> import amdjax.numpy as jnp
+      >>> f = amdjax.checkpoint(lambda x: jnp.sin(jnp.sin(x)))
+      >>> print(round(float(amdjax.grad(f)(1.0)), 4))
+      0.36
+    """
+    if concrete:
+        raise NotImplementedError(
+            "concrete=True is not supported: use static_argnums for arguments that decide control "
+            "flow."
+        )
+    if fun is None:
+        return functools.partial(
+            checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums
+        )
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+
+    @functools.wraps(fun)
+    @api_boundary
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        positions = [n % len(args) for n in numbers if -len(args) <= n < len(args)]
+        static, dynamic = split_args(args, positions)
+
+        def call(*values: Any, **kwargs: Any) -> Any:
+            return fun(*join_args(positions, static, values), **kwargs)
+
+        leaves, in_tree = tree_flatten((tuple(dynamic), kwargs))
+        flat = FlatFunction(call, in_tree)
+        info = debug_info("checkpoint / remat", fun, args, kwargs)
+        closed = trace_to_jaxpr(flat, [get_aval(x) for x in leaves], debug_info=info)
+        closed, consts = hoist_tracers(closed)
+        outs = remat_p.bind(
+            *consts,
+            *leaves,
+            jaxpr=closed,
+            prevent_cse=prevent_cse,
+            differentiated=False,
+            policy=policy,
+        )
+        return tree_unflatten(flat.out_tree, outs)
+
+    return checkpointed
+
+
+remat = checkpoint
