@@ -92,10 +92,11 @@ class Region:
 
 @dataclass(eq=False)
 class Single:
-    """An equation that is a step of its own."""
+    """An equation that is a step of its own, and the elementwise region fused behind it."""
 
     eqn: JaxprEqn
     number: int = 0
+    epilogue: Region | None = None
 
 
 @dataclass
@@ -150,7 +151,7 @@ def fuse(jaxpr: Jaxpr) -> Fusion:
     """Decide the kernels of a program that has only lowerable equations."""
     producers = {v: e for e in jaxpr.eqns for v in e.outvars}
     root_vars = _choose_roots(jaxpr, producers)
-    steps = _Clusters(jaxpr, producers, root_vars).run()
+    steps = _attach_epilogues(_Clusters(jaxpr, producers, root_vars).run())
     inline = {v: e for v, e in producers.items() if is_inlinable(e)}
     return Fusion(jaxpr, steps, inline, _stored(jaxpr, steps), root_vars)
 
@@ -397,39 +398,91 @@ class _Clusters:
 
 def _stored(jaxpr: Jaxpr, steps: list[Region | Single]) -> set[Var]:
     """Values that must be in memory: results, and what another step reads."""
-    home: dict[Var, int] = {}
-    for i, step in enumerate(steps):
-        for v in step.eqn.outvars if isinstance(step, Single) else [v for r in step.roots for v in r.vars]:
-            home[v] = i
     stored = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
-    for i, step in enumerate(steps):
-        if isinstance(step, Single):
-            stored.update(v for v in step.eqn.invars if not isinstance(v, Literal))
+    for step in steps:
+        stored.update(v for v in step_reads(step) if not isinstance(v, Literal))
+    for step in steps:
+        if isinstance(step, Single) and step.epilogue is None:
             stored.update(step.eqn.outvars)
-        else:
-            stored.update(v for r in step.roots for v, _ in r.reads if home.get(v) != i)
     return stored
+
+
+#: Shaped kernels that store their result tile by tile and can compute further before they do.
+WITH_EPILOGUE = ("dot_general", "conv_general_dilated")
+
+
+def step_reads(step: Region | Single) -> list[Any]:
+    """Variables a step reads from memory, its own values excluded."""
+    regions = [step] if isinstance(step, Region) else [step.epilogue] if step.epilogue else []
+    own = {v for region in regions for r in region.roots for v in r.vars}
+    reads: list[Any] = [v for region in regions for r in region.roots for v, _ in r.reads if v not in own]
+    if isinstance(step, Single):
+        made = set(step.eqn.outvars)
+        reads = [*step.eqn.invars, *(v for v in reads if v not in made)]
+    return reads
+
+
+def step_writes(step: Region | Single) -> list[Var]:
+    """Variables a step makes."""
+    if isinstance(step, Region):
+        return [v for r in step.roots for v in r.vars]
+    behind = step_writes(step.epilogue) if step.epilogue else []
+    return [*step.eqn.outvars, *behind]
+
+
+def _attach_epilogues(steps: list[Region | Single]) -> list[Region | Single]:
+    """Let products and convolutions compute the elementwise work that follows on their tiles."""
+    out = list(steps)
+    for single in steps:
+        if not isinstance(single, Single) or single.eqn.primitive.name not in WITH_EPILOGUE:
+            continue
+        (result,) = single.eqn.outvars
+        readers = [s for s in out if s is not single and any(v is result for v in step_reads(s))]
+        first = readers[0] if readers else None
+        if isinstance(first, Region) and _fits_behind(first, result):
+            # The product moves down to its first reader, whose other inputs are ready there.
+            single.epilogue = first
+            out.remove(single)
+            out[out.index(first)] = single
+    return out
+
+
+def _fits_behind(region: Region, result: Var) -> bool:
+    """Whether every root is elementwise over the result's domain and reads it in place."""
+    if region.axes is not None or region.domain != tuple(result.aval.shape) or result.aval.dtype.kind == "c":
+        return False
+    for root in region.roots:
+        here = tuple(Index.of(d) for d in root.dims)
+        if any(v is result and index != here for v, index in root.reads):
+            return False
+        if root.cost > 200:
+            return False
+    return True
 
 
 def describe(fusion: Fusion) -> str:
     """The kernels of a program as text, one a line, with what each computes."""
-    from amdjax.core.pprint import VarNames  # type: ignore[attr-defined]
+    names: dict[Any, str] = {}
 
-    names = VarNames()
+    def name(v: Any) -> str:
+        if isinstance(v, Literal):
+            return str(v.val)
+        return names.setdefault(v, f"v{len(names)}") + f":{v.aval.str_short()}"
+
     lines = []
     for step in fusion.steps:
-        if isinstance(step, Single):
-            inner = step.eqn.primitive.name
-            reads, writes = step.eqn.invars, step.eqn.outvars
-        else:
-            inner = " ".join(r.eqn.primitive.name for r in step.roots)
-            domain = "×".join(map(str, step.domain)) or "scalar"
-            if step.axes is not None:
-                inner += f" over axes {step.axes} of {domain}"
-            else:
-                inner += f" over {domain}"
-            reads = [v for r in step.roots for v, _ in r.reads if v not in {w for q in step.roots for w in q.vars}]
-            writes = [v for r in step.roots for v in r.vars if v in fusion.stored]
-        text = ", ".join(dict.fromkeys(names(v) for v in reads))
-        lines.append(f"{', '.join(names(v) for v in writes)} = {inner} ({text})")
+        made = [v for v in step_writes(step) if v in fusion.stored]
+        reads = dict.fromkeys(name(v) for v in step_reads(step))
+        lines.append(f"{', '.join(map(name, made))} = {_contents(step)} ({', '.join(reads)})")
     return "\n".join(lines)
+
+
+def _contents(step: Region | Single) -> str:
+    """What a step computes, in the names of primitives."""
+    if isinstance(step, Single):
+        behind = f" then {_contents(step.epilogue)}" if step.epilogue else ""
+        return step.eqn.primitive.name + behind
+    inner = " ".join(r.eqn.primitive.name for r in step.roots)
+    domain = "×".join(map(str, step.domain)) or "one"
+    axes = "" if step.axes is None else f" axes {','.join(map(str, step.axes))} of"
+    return f"{inner} over{axes} {domain}"

@@ -18,7 +18,7 @@ import numpy as np
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit import tile
-from amdjax.jit.fusion import Fusion, Region, Single, fuse
+from amdjax.jit.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
 from amdjax.jit.passes import prepare
 from amdjax.jit.schedule import Call, Copy, Temp, lower_region
 from amdjax.jit.shaped import SHAPED, Epilogue, ShapedContext
@@ -248,13 +248,7 @@ class _Body:
     def _last_uses(self) -> dict[Var, int]:
         last: dict[Var, int] = {}
         for i, step in enumerate(self.fusion.steps):
-            if isinstance(step, Single):
-                reads: list[Any] = list(step.eqn.invars)
-            else:
-                reads = [v for r in step.roots for v, _ in r.reads]
-            for v in reads:
-                if not isinstance(v, Literal):
-                    last[v] = i
+            last.update((v, i) for v in step_reads(step) if not isinstance(v, Literal))
         for v in self.fusion.jaxpr.outvars:
             if not isinstance(v, Literal):
                 last[v] = len(self.fusion.steps)
@@ -265,23 +259,36 @@ class _Body:
             if isinstance(step, Region):
                 self.calls(lower_region(step, self.fusion, self.p.target))
             else:
-                self.single(step.eqn)
+                self.single(step)
 
-    def single(self, eqn: JaxprEqn) -> None:
-        rule = eqn.primitive.lowering
+    def single(self, step: Single) -> None:
+        eqn, rule = step.eqn, step.eqn.primitive.lowering
         if isinstance(rule, Shaped):
             lower = SHAPED.get(rule.name)
             if lower is None:
                 raise NotImplementedError(f"no kernels for {eqn.primitive.name} ({rule.name})")
-            self.calls(lower(ShapedContext(eqn, self.p.target)))
+            self.calls(lower(ShapedContext(eqn, self.p.target, self.epilogue(step))))
         elif isinstance(rule, Control):
-            from amdjax.jit import control
+            from amdjax.jit import control, scalar
 
+            call = scalar.scalar_call(eqn)
+            if call is not None:
+                self.calls([call])
+                return
             control.LOWERINGS[rule.name](self, eqn)
         elif isinstance(rule, Host):
             self.host(eqn, rule)
         else:
             raise NotImplementedError(f"primitive {eqn.primitive.name} has no lowering")
+
+    def epilogue(self, step: Single) -> Epilogue | None:
+        """What a shaped kernel computes on its tiles before it stores them."""
+        if step.epilogue is None:
+            return None
+        own = {v for r in step.epilogue.roots for v in r.vars}
+        fusion = self.fusion
+        producers = {v: e for v, e in fusion.producers.items() if v not in fusion.roots or v in own}
+        return Epilogue([v for v in step_writes(step) if v in fusion.stored], producers)
 
     def dead_after(self, v: Var) -> bool:
         return self.last_use.get(v, -1) <= self.position
