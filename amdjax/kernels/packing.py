@@ -1,0 +1,390 @@
+"""Copies operands of a contraction into panels that micro-kernels read from end to end.
+
+A panel holds a few lines of an operand (rows of `a`, columns of `b`). Laid out by depth, the lines'
+elements of one depth stand side by side; laid out by line, each line is contiguous. What lies
+outside an operand's limits is stored as zero; lines past the last one repeat it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from amdjax.jit import tile
+from amdjax.jit.shaped import Call, ShapedContext, Temp
+from amdjax.kernels.contraction import Axis, Contraction, Source, product
+from amdjax.targets.cpu import CpuTarget
+
+Value = tile.Value
+
+
+class Program:
+    """A kernel being written.
+
+    Args:
+      runtime: sizes are parameters of the launch, so that other sizes share the machine code.
+    """
+
+    def __init__(self, ctx: ShapedContext, name: str, *, runtime: bool = False):
+        self.kernel = ctx.kernel(name)
+        self.k = self.kernel.k
+        self.ctx, self.runtime = ctx, runtime
+        self._numbers: dict[str, Value] = {}
+
+    def num(self, name: str, x: int) -> Value:
+        """A size: a constant, or the parameter of that name."""
+        if not self.runtime:
+            return self.k.const("index", x)
+        if name not in self._numbers:
+            param = self.k.param(name, "index", "size")
+            self.kernel.args.append(int(x))
+            self._numbers[name] = self.k.size(param)
+        return self._numbers[name]
+
+    def declare(self, numbers: dict[str, int]) -> None:
+        """Name sizes before any block is entered, where all code sees them."""
+        for name, x in numbers.items():
+            self.num(name, x)
+
+    def buffer(self, owner: Any, dtype: str, role: str = "in") -> tile.Buffer:
+        """The parameter of `owner`, seen as memory of `dtype`."""
+        get = {"in": self.kernel.input, "out": self.kernel.output, "inout": self.kernel.inout}[role]
+        found = get(owner)
+        return tile.Buffer(found.name, dtype, found.role, found.size)
+
+    def launch(self, grid: int, nanoseconds: float) -> Call:
+        return self.kernel.launch(grid, nanoseconds)
+
+    def split(self, index: Value, name: str, axes: Sequence[Axis]) -> list[Value]:
+        """The place along each of several loops that `index` counts through."""
+        k, digits = self.k, []
+        for i in range(len(axes) - 1, 0, -1):
+            n = self._like(self.num(f"{name}{i}.extent", axes[i].extent), index)
+            digits.insert(0, k.op("rem", index, n))
+            index = k.op("div", index, n)
+        return [index, *digits] if axes else []
+
+    def _like(self, n: Value, index: Value) -> Value:
+        """A size in the type of a tile of indices; tiles divide in 32 bits."""
+        return self.k.convert(n, "u32") if index.dtype == "u32" else n
+
+    def less(self, a: Value, b: Value) -> Value:
+        return self.k.op("lt", a, b)
+
+
+class Reader:
+    """Writes the address arithmetic of a source.
+
+    Args:
+      program: the kernel.
+      source: a merged source.
+      name: prefix of its sizes.
+    """
+
+    def __init__(self, program: Program, source: Source, name: str):
+        self.program, self.source, self.name = program, source, name
+        self.k = program.k
+        self.buffer = program.buffer(source.owner, source.dtype)
+        program.declare(self._numbers())
+
+    def _numbers(self) -> dict[str, int]:
+        s, name = self.source, self.name
+        numbers = {f"{name}.offset": s.offset, f"{name}.lines": s.line_count}
+        for group in ("batch", "lines", "depth"):
+            for i, axis in enumerate(getattr(s, group)):
+                numbers[f"{name}.{group}{i}.extent"] = axis.extent
+                if axis.stride != 1:
+                    numbers[f"{name}.{group}{i}.stride"] = axis.stride
+        return numbers
+
+    def _scaled(self, group: str, i: int, digit: Value) -> Value | None:
+        stride = getattr(self.source, group)[i].stride
+        if stride == 0:
+            return None
+        if stride == 1:
+            return digit
+        return self.k.op("mul", digit, self.program.num(f"{self.name}.{group}{i}.stride", stride))
+
+    def place(self, group: str, digits: Sequence[Value], base: Value, coords: list[Value]) -> tuple[Value, list[Value]]:
+        """Offset and limited coordinates after moving along the loops of a group."""
+        k, axes = self.k, getattr(self.source, group)
+        for i, digit in enumerate(digits):
+            step = self._scaled(group, i, digit)
+            if step is not None:
+                base = k.op("add", base, step)
+            coords = [
+                k.op("add", c, k.op("mul", digit, k.const("index", axes[i].moves[j])))
+                if axes[i].moves and axes[i].moves[j]
+                else c
+                for j, c in enumerate(coords)
+            ]
+        return base, coords
+
+    def start(self, batch: Sequence[Value]) -> tuple[Value, list[Value]]:
+        """Offset and coordinates of the first line of a batch entry."""
+        base = self.program.num(f"{self.name}.offset", self.source.offset)
+        coords = [self.k.const("index", limit.start) for limit in self.source.limits]
+        return self.place("batch", batch, base, coords)
+
+    def line(self, line: Value, base: Value, coords: list[Value]) -> tuple[Value, list[Value]]:
+        """Offset and coordinates of a line; lines past the last repeat it."""
+        last = self.program.num(f"{self.name}.lines", self.source.line_count) - 1
+        digits = self.program.split(self.k.op("min", line, last), f"{self.name}.lines", self.source.lines)
+        return self.place("lines", digits, base, coords)
+
+    def lanes_contiguous(self, count: int) -> bool:
+        """Whether tiles of `count` lines from multiples of `count` on lie side by side."""
+        lines = self.source.lines
+        if not lines or lines[-1].stride != 1 or any(lines[-1].moves):
+            return False
+        return len(lines) == 1 or (not self.program.runtime and lines[-1].extent % count == 0)
+
+    def lanes(self, first: Value, count: int, base: Value, coords: list[Value],
+              aligned: int) -> tuple[Value, list[Value], Value | None]:
+        """Offsets, coordinates and existence of `count` lines spread over lanes.
+
+        The offset is a scalar where the lines are contiguous.
+
+        Args:
+          aligned: `first` is a multiple of this; 0 asks for an offset in each lane.
+        """
+        k, program = self.k, self.program
+        total = program.num(f"{self.name}.lines", self.source.line_count)
+        if aligned and self.lanes_contiguous(aligned):
+            remaining = k.convert(total - first, "i32")
+            mask = k.op("lt", k.iota(count, "i32"), remaining)
+            digits = program.split(first, f"{self.name}.lines", self.source.lines)
+            return *self.place("lines", digits, base, coords), mask
+        lines = k.op("min", k.op("add", k.iota(count), first), total - 1)
+        if len(self.source.lines) > 1:
+            digits = program.split(k.convert(lines, "u32"), f"{self.name}.lines", self.source.lines)
+            digits = [k.convert(d, "index") for d in digits]
+        else:
+            digits = [lines] * len(self.source.lines)
+        base, coords = self.place("lines", digits, base, coords)
+        return k.broadcast(base, (count,)), coords, None
+
+    def inside(self, coords: Sequence[Value], shape: tuple[int, ...] = ()) -> Value | None:
+        """Whether coordinates are within their limits, None where there are none."""
+        k, out = self.k, None
+        for c, limit in zip(coords, self.source.limits):
+            # Negative numbers are large unsigned ones: one comparison for both ends.
+            test = k.op("lt", k.convert(c, "u64"), k.const("u64", limit.extent))
+            out = test if out is None else k.op("and", out, test)
+        return out if out is None or not shape else k.broadcast(out, shape)
+
+    def runs(self, start: Value, stop: Value, body: Callable[..., None]) -> None:
+        """Walk depth `start..stop` in runs of the innermost loop.
+
+        `body(offset, moves, low, high, position)` gets the offset and the coordinates' moves of a
+        run's beginning, the part `low..high` of it to visit, and the depth of `low` past `start`.
+        """
+        k, source = self.k, self.source
+        zero = k.const("index", 0)
+        still = [zero] * len(source.limits)
+        if len(source.depth) <= 1:
+            body(zero, still, start, stop, zero)
+            return
+        *outer, inner = source.depth
+        extent = self.program.num(f"{self.name}.depth{len(outer)}.extent", inner.extent)
+
+        def run(r: Value) -> None:
+            digits = self.program.split(r, f"{self.name}.depth", outer)
+            base, moves = self.place("depth", digits, zero, still)
+            first = r * extent
+            low = k.op("max", start - first, zero)
+            high = k.op("min", stop - first, extent)
+            body(base, moves, low, high, k.op("max", first - start, zero))
+
+        k.for_(k.op("div", start, extent), k.op("div", stop + (extent - 1), extent), 1, run)
+
+    def inner(self) -> Axis:
+        return self.source.depth[-1] if self.source.depth else Axis(1, 1, (0,) * len(self.source.limits))
+
+    def inner_step(self, i: Value) -> Value:
+        """Offset of step `i` of the innermost depth loop."""
+        axis = self.inner()
+        if axis.stride == 1 or not self.source.depth:
+            return i
+        return i * self.program.num(f"{self.name}.depth{len(self.source.depth) - 1}.stride", axis.stride)
+
+    def moved(self, coords: Sequence[Value], moves: Sequence[Value], i: Value) -> list[Value]:
+        """Coordinates at step `i` of a run."""
+        k, out = self.k, []
+        for j, (c, m) in enumerate(zip(coords, moves)):
+            c = k.op("add", c, m)
+            near = self.inner().moves[j]
+            out.append(k.op("add", c, k.op("mul", i, k.const("index", near))) if near else c)
+        return out
+
+    @property
+    def depth_contiguous(self) -> bool:
+        return bool(self.source.depth) and self.source.depth[-1].stride == 1
+
+
+def copy_lines(reader: Reader, first: Value, count: Value, base: Value, coords: list[Value],
+               start: Value, stop: Value, target: tile.Buffer, stride: int, lanes: int) -> None:
+    """Lines `first..first+count` by line into `target`, `stride` elements from one to the next.
+
+    Up to `lanes` elements after a line's last one are overwritten.
+    """
+    k = reader.k
+
+    def one(i: Value) -> None:
+        line_base, line_coords = reader.line(first + i, base, coords)
+        row = i * stride
+
+        def run(offset: Value, moves: list[Value], low: Value, high: Value, position: Value) -> None:
+            def piece(e: Value) -> None:
+                mask = k.op("lt", k.iota(lanes, "i32"), k.convert(high - e, "i32"))
+                at = k.op("add", k.iota(lanes), e) if any(reader.inner().moves) else e
+                within = reader.inside(reader.moved(line_coords, moves, at), (lanes,))
+                mask = mask if within is None else k.op("and", mask, within)
+                x = k.load(reader.buffer, line_base + offset + e, (lanes,), (1,), mask)
+                k.store(target, row + position + (e - low), k.convert(x, target.dtype), (1,))
+
+            k.for_(low, high, lanes, piece)
+
+        reader.runs(start, stop, run)
+
+    k.for_(0, count, 1, one)
+
+
+def pack_lanes(reader: Reader, first: Value, lines: int, base: Value, coords: list[Value], start: Value,
+               stop: Value, target: tile.Buffer, at: Value, lanes: int, aligned: int) -> None:
+    """One panel of `lines` lines by depth, from `at` in `target`.
+
+    Up to `lanes` elements after the panel are overwritten.
+    """
+    k = reader.k
+    parts = []
+    for v in range(0, lines, lanes):
+        parts.append((v, *reader.lanes(first + v, lanes, base, coords, aligned)))
+
+    def run(offset: Value, moves: list[Value], low: Value, high: Value, position: Value) -> None:
+        def step(i: Value) -> None:
+            there = offset + reader.inner_step(i)
+            row = at + (position + (i - low)) * lines
+            for v, origin, line_coords, exists in parts:
+                mask = reader.inside(reader.moved(line_coords, moves, i), (lanes,))
+                for more in (exists, k.op("lt", k.iota(lanes, "i32"), k.const("i32", lines - v)) if lines - v < lanes else None):
+                    if more is not None:
+                        mask = more if mask is None else k.op("and", mask, more)
+                if origin.shape:
+                    x = k.load_at(reader.buffer, k.op("add", origin, there), mask)
+                else:
+                    x = k.load(reader.buffer, origin + there, (lanes,), (1,), mask)
+                k.store(target, row + v, k.convert(x, target.dtype), (1,))
+
+        k.for_(low, high, 1, step)
+
+    reader.runs(start, stop, run)
+
+
+CHUNK = 64  # depth that one program of a transposing pack handles at a time
+
+
+class PanelPacker:
+    """Packs all of `b` once, for every program that multiplies with it.
+
+    Panel `p` of batch entry `q` begins at `(q * panels + p) * depth * columns`; the depth is
+    rounded up so that square tiles can be transposed without looking at the end.
+    """
+
+    def __init__(self, ctx: ShapedContext, problem: Contraction, columns: int, lanes: int, target: CpuTarget):
+        self.ctx, self.source, self.columns, self.lanes = ctx, problem.b, columns, lanes
+        self.is_complex, self.dtype, self.target = problem.is_complex, problem.accumulate, target
+        self.depth = -(-problem.b.depth_count // lanes) * lanes
+        self.panels = -(-problem.b.line_count // columns)
+        #: which batch loops `b` depends on
+        self.batch = [i for i, axis in enumerate(problem.b.batch) if axis.stride]
+        self.batches = product([problem.b.batch[i] for i in self.batch])
+        self.result = Temp(self.dtype, max(self.batches * self.panels * self.depth * columns, 1) + columns)
+
+    def call(self) -> Call:
+        source = self.source
+        axes = tuple(source.batch[i] for i in self.batch)
+        program = Program(self.ctx, "pack", runtime=True)
+        k = program.k
+        reader = Reader(program, replace(source, batch=axes), "b")
+        target = program.buffer(self.result, self.dtype, "out")
+        depth = program.num("depth", source.depth_count)
+        padded, panels = program.num("padded", self.depth), program.num("panels", self.panels)
+        length = self._chunk()
+        chunks = -(-source.depth_count // length)
+        count, size = program.num("chunks", chunks), program.num("length", length)
+        pid = k.program_id()
+        start = k.op("rem", pid, count) * size
+        stop = k.op("min", start + size, depth)
+        pid = k.op("div", pid, count)
+        panel, entry = k.op("rem", pid, panels), k.op("div", pid, panels)
+        base, coords = reader.start(program.split(entry, "b.batch", axes))
+        at = (pid * padded + start) * self.columns
+        first = panel * self.columns
+        if self.is_complex:
+            self._complex(reader, first, base, coords, start, stop, target, at)
+        elif reader.depth_contiguous and not reader.lanes_contiguous(self.columns):
+            self._transposing(reader, first, base, coords, start, stop, target, at)
+        else:
+            pack_lanes(reader, first, self.columns, base, coords, start, stop, target, at, self.lanes, self.columns)
+        elements = self.batches * self.panels * self.depth * self.columns
+        return program.launch(self.batches * self.panels * chunks, 0.3 * elements)
+
+    def _chunk(self) -> int:
+        """Depth that one program packs."""
+        depth = self.source.depth_count
+        programs = self.batches * self.panels
+        wanted = max(1, -(-4 * self.target.threads // programs))
+        return -(-max(depth // wanted, 4 * self.lanes) // self.lanes) * self.lanes
+
+    def _transposing(self, reader: Reader, first: Value, base: Value, coords: list[Value], start: Value,
+                     stop: Value, target: tile.Buffer, at: Value) -> None:
+        """Lines are contiguous: copy pieces of them, then turn squares in registers."""
+        k, lanes, columns = reader.k, self.lanes, self.columns
+        stride = CHUNK + lanes
+        piece = k.scratch("piece", self.dtype, columns * stride + lanes)
+
+        def chunk(low: Value) -> None:
+            high = k.op("min", low + CHUNK, stop)
+            copy_lines(reader, first, k.const("index", columns), base, coords, low, high, piece, stride, lanes)
+
+            def square(e: Value) -> None:
+                row = at + (low - start + e) * columns
+                for v in range(0, columns, lanes):
+                    x = k.load(piece, e + v * stride, (lanes, lanes), (1, stride))
+                    k.store(target, row + v, x, (columns, 1))
+
+            k.for_(0, high - low, lanes, square)
+
+        k.for_(start, stop, CHUNK, chunk)
+
+    def _complex(self, reader: Reader, first: Value, base: Value, coords: list[Value], start: Value,
+                 stop: Value, target: tile.Buffer, at: Value) -> None:
+        """Columns and depth alternate between real and imaginary parts.
+
+        Against the real part of `a` stands (re, im), against the imaginary part (-im, re).
+        """
+        k, lanes = reader.k, self.lanes
+        one = k.const("index", 1)
+        for v in range(0, self.columns, lanes):
+            lines = k.op("add", k.iota(lanes), first + v)
+            part = k.op("and", lines, one)
+            origin, line_coords, _ = reader.lanes(first + v, lanes, base, coords, 0)
+            minus = k.op("eq", part, k.const("index", 0))
+
+            def run(offset: Value, moves: list[Value], low: Value, high: Value, position: Value) -> None:
+                def step(i: Value) -> None:
+                    phase = k.op("and", i, one)
+                    there = k.op("add", origin, offset + reader.inner_step(i) - phase)
+                    turned = k.op("xor", part, k.broadcast(phase, (lanes,)))
+                    there = k.op("add", k.op("sub", there, part), turned)
+                    mask = reader.inside(reader.moved(line_coords, moves, i), (lanes,))
+                    x = k.load_at(reader.buffer, there, mask)
+                    flip = k.op("and", minus, k.broadcast(k.op("ne", phase, k.const("index", 0)), (lanes,)))
+                    x = k.select(flip, k.op("neg", x), x)
+                    k.store(target, at + (position + (i - low)) * self.columns + v, x, (1,))
+
+                k.for_(low, high, 1, step)
+
+            reader.runs(start, stop, run)

@@ -1,0 +1,151 @@
+"""Stores the tiles of a contraction's result, after the epilogue fused behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amdjax.jit import tile
+from amdjax.jit.element import El, ElementBuilder, Lanes, compute_dtype, part_dtype, short_dtype
+from amdjax.jit.index import Index, LoopVar, delinear
+from amdjax.jit.shaped import Temp
+from amdjax.kernels.contraction import Axis, Contraction, Sink, product
+from amdjax.kernels.packing import Program
+
+Value = tile.Value
+
+
+class Writer:
+    """Stores rows of lanes to the sink of a contraction.
+
+    Args:
+      program: the kernel.
+      problem: the contraction, its sink merged.
+      batch: the place along each batch loop.
+    """
+
+    def __init__(self, program: Program, problem: Contraction, batch: Sequence[Value]):
+        self.program, self.k, self.sink = program, program.k, problem.out
+        self.is_complex, self.batch = problem.is_complex, list(batch)
+        epilogue = program.ctx.epilogue
+        self.epilogue = None if isinstance(self.sink.owner, Temp) else epilogue
+        if self.epilogue is None:
+            self.buffer = program.buffer(self.sink.owner, self.sink.dtype, "out")
+            program.declare(_numbers(self.sink))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether storing is a few instructions a row."""
+        simple = len(self.sink.rows) <= 1 and self._unit_columns()
+        return self.epilogue is None and simple
+
+    def _unit_columns(self) -> bool:
+        columns = self.sink.columns
+        return not columns or (len(columns) == 1 and columns[0].stride == 1)
+
+    def store_rows(self, row: Value, column: Value, rows: Sequence[Sequence[Value]]) -> None:
+        """Whole rows of vectors, the first from (row, column)."""
+        for r, vectors in enumerate(rows):
+            base = self._row_base(row + r) if len(self.sink.rows) != 1 else None
+            for v, x in enumerate(vectors):
+                at = column + v * x.shape[0]
+                if base is None:
+                    stride = self.program.num("out.rows0.stride", self.sink.rows[0].stride)
+                    first = self._row_base(row)
+                    base = first + stride * r if r else first
+                self.k.store(self.buffer, base + at, self.k.convert(x, self.sink.dtype), (1,))
+
+    def _row_base(self, row: Value) -> Value:
+        base = self._batch_base()
+        digits = self.program.split(row, "out.rows", self.sink.rows)
+        for i, digit in enumerate(digits):
+            base = base + digit * self.program.num(f"out.rows{i}.stride", self.sink.rows[i].stride)
+        return base
+
+    def _batch_base(self) -> Value:
+        base = self.program.num("out.offset", self.sink.offset)
+        for i, digit in enumerate(self.batch):
+            base = base + digit * self.program.num(f"out.batch{i}.stride", self.sink.batch[i].stride)
+        return base
+
+    def store(self, row: Value, column: Value, x: Value, mask: Value | None,
+              pair: tuple[Value, Value] | None = None) -> None:
+        """Lanes of one row.
+
+        Args:
+          row, column: where the first lane goes.
+          x: the lanes; unused if there is a `pair`.
+          mask: which lanes exist.
+          pair: real and imaginary parts, for a complex result with an epilogue.
+        """
+        if self.epilogue is not None:
+            self._store_fused(row, column, x, mask, pair)
+            return
+        k, x = self.k, self.k.convert(x, self.sink.dtype)
+        base = self._row_base(row)
+        if self._unit_columns():
+            k.store(self.buffer, base + column, x, (1,), mask)
+            return
+        lanes = k.op("add", k.iota(x.shape[0]), column)
+        if len(self.sink.columns) > 1:
+            digits = self.program.split(k.convert(lanes, "u32"), "out.columns", self.sink.columns)
+            digits = [k.convert(d, "index") for d in digits]
+        else:
+            digits = [lanes]
+        at = k.broadcast(base, x.shape)
+        for i, digit in enumerate(digits):
+            stride = self.program.num(f"out.columns{i}.stride", self.sink.columns[i].stride)
+            at = k.op("add", at, k.op("mul", digit, stride))
+        k.store_at(self.buffer, at, x, mask)
+
+    def _store_fused(self, row: Value, column: Value, x: Value, mask: Value | None,
+                     pair: tuple[Value, Value] | None) -> None:
+        k, sink, out = self.k, self.sink, self.program.ctx.outputs[0]
+        assert self.epilogue is not None
+        b = ElementBuilder(k, self.epilogue.producers, self.program.kernel.input)
+        scale = 2 if self.is_complex else 1
+        columns = _complex_columns(sink.columns) if self.is_complex else sink.columns
+        row_var, column_var = LoopVar("r", product(sink.rows)), LoopVar("c", product(columns))
+        count = (pair[0] if pair else x).shape[0]
+        b.scalars[row_var] = row
+        b.lanes = [Lanes(column_var, count, 0, column, mask)]
+        position = Index(sink.offset // scale)
+        for axis, digit in zip(sink.batch, self.batch):
+            var = LoopVar("b", axis.extent)
+            b.scalars[var] = digit
+            position = position + Index.of(var) * (axis.stride // scale)
+        position = position + _walk(sink.rows, row_var, scale) + _walk(columns, column_var, scale)
+        dtype = short_dtype(out.aval.dtype)
+        parts = [k.convert(p, compute_dtype(part_dtype(dtype))) for p in (pair or (x,))]
+        result = El(dtype, *parts)
+        b.special = lambda var, index: result if var is out else None
+        index = delinear(position, out.aval.shape)
+        for var in self.epilogue.stored:
+            b.store(self.program.kernel.output(var), position, b.value(var, index))
+
+
+def _complex_columns(columns: Sequence[Axis]) -> tuple[Axis, ...]:
+    """Columns of a real view, in pairs."""
+    *outer, last = columns
+    if last.extent == 2:
+        return tuple(outer)
+    return (*outer, Axis(last.extent // 2, last.stride * 2))
+
+
+def _walk(axes: Sequence[Axis], var: LoopVar, scale: int) -> Index:
+    """Position after counting `var` through the loops."""
+    out = Index(0)
+    if not axes:
+        return out
+    digits = delinear(Index.of(var), tuple(axis.extent for axis in axes))
+    for axis, digit in zip(axes, digits):
+        out = out + digit * (axis.stride // scale)
+    return out
+
+
+def _numbers(sink: Sink) -> dict[str, int]:
+    numbers = {"out.offset": sink.offset}
+    for group in ("batch", "rows", "columns"):
+        for i, axis in enumerate(getattr(sink, group)):
+            numbers[f"out.{group}{i}.extent"] = axis.extent
+            numbers[f"out.{group}{i}.stride"] = axis.stride
+    return numbers

@@ -1,0 +1,90 @@
+"""Runs the kernels of one equation without the rest of the compiler."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from amdjax.codegen import cpu, llvm
+from amdjax.codegen.engine import compile_ir, engine, host
+from amdjax.core.aval import ShapedArray
+from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.jit.shaped import SHAPED, Epilogue, ShapedContext, Temp
+from amdjax.runtime import threads
+from amdjax.targets.cpu import CpuTarget
+
+
+def target(count: int = 4) -> CpuTarget:
+    machine = host()
+    return CpuTarget(machine.vector_bits, count, machine.l1d_bytes, machine.l2_bytes)
+
+
+class Runner:
+    """One equation, compiled; call it with NumPy arrays."""
+
+    def __init__(self, primitive, operands, params, *, epilogue=None, cpu_target=None):
+        invars = [Var(ShapedArray(x.shape, x.dtype)) for x in operands]
+        out_aval = primitive.abstract_eval(*(v.aval for v in invars), **params)
+        out = Var(out_aval)
+        eqn = JaxprEqn(primitive, invars, [out], params)
+        self.stored, self.extra = [out], []
+        fused = None
+        if epilogue is not None:
+            self.stored, self.extra, producers = epilogue(out)
+            fused = Epilogue(self.stored, producers)
+        self.invars = invars
+        context = ShapedContext(eqn, cpu_target or target(), fused)
+        self.calls = SHAPED[primitive.lowering.name](context)
+        self.code = []
+        threads.initialize()
+        cache = {}
+        for call in self.calls:
+            module = llvm.Module()
+            cpu.emit_kernel(module, call.kernel, "kernel")
+            text = str(module)
+            if text not in cache:
+                cache[text] = engine().load(compile_ir(text), ["kernel"])
+            self.code.append(cache[text])
+        self.compiled = len(cache)
+
+    def prepare(self, operands, extra=()):
+        memory = dict(zip(self.invars, operands)) | dict(zip(self.extra, extra))
+        results = [np.empty(v.aval.shape, v.aval.dtype) for v in self.stored]
+        for v, x in zip(self.stored, results):
+            x.view(np.uint8).fill(0xFF) if x.ndim and x.size else None
+            memory[v] = x
+        self.launches = []
+        self.keep = [memory]
+        for call, library in zip(self.calls, self.code):
+            words = []
+            for arg in call.args:
+                if isinstance(arg, int):
+                    words.append(arg)
+                    continue
+                if isinstance(arg, Literal):
+                    memory[arg] = np.asarray(arg.val, arg.aval.dtype)
+                elif isinstance(arg, Temp) and arg not in memory:
+                    width = np.dtype(np.uint8).itemsize * int(arg.dtype[1:]) // 8
+                    memory[arg] = np.full(max(arg.size * width, 1), 0xFF, np.uint8)
+                words.append(memory[arg].ctypes.data)
+            block = (ctypes.c_int64 * max(len(words), 1))(*words)
+            self.launches.append((library["kernel"], ctypes.addressof(block), call.grid, call.nanoseconds))
+            self.keep.append(block)
+        return results
+
+    def run(self):
+        for fn, block, grid, nanoseconds in self.launches:
+            if grid > 1 and nanoseconds > 20_000:
+                threads.parallel_for(fn, block, grid)
+            else:
+                PROTOTYPE(fn)(block, 0, grid, 0)
+
+    def __call__(self, *operands, extra=()):
+        operands = [np.ascontiguousarray(x) for x in operands]
+        results = self.prepare(operands, extra)
+        self.run()
+        return results[0] if len(results) == 1 else results
+
+
+PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
