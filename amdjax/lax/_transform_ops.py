@@ -9,7 +9,7 @@ import numpy as np
 from amdjax.lax._rules import shape_of
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import eq
-from amdjax.lax.elementwise import add, div
+from amdjax.lax.elementwise import add, div, mul
 from amdjax.lax.filling import broadcasted_iota, iota
 from amdjax.lax.gather import GatherDimensionNumbers, gather
 from amdjax.lax.joining import concatenate
@@ -50,6 +50,7 @@ ops.install(
     iota=iota,
     take=_take,
     concatenate=concatenate,
+    mul=mul,
     div=div,
     convert=convert,
     eye=_eye,

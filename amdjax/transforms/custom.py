@@ -23,7 +23,13 @@ from amdjax.transforms.flat import (
     resolve_kwargs,
     split_args,
 )
-from amdjax.transforms.zero import SymbolicZero, Zero, instantiate_zeros, zeros_like_aval
+from amdjax.transforms.zero import (
+    SymbolicZero,
+    Zero,
+    add_tangents,
+    instantiate_zeros,
+    zeros_like_aval,
+)
 
 
 class CustomJVPException(Exception):
@@ -311,7 +317,7 @@ class custom_jvp(_CustomFunction):  # noqa: N801
                 return out, tree_map(lambda x: zeros_like_aval(get_aval(x).to_tangent()), out)
             total = found[0]
             for more in found[1:]:
-                total = tree_map(lambda a, b: a + b, total, more)
+                total = tree_map(add_tangents, total, more)
             return out, total
 
         self.defjvp(jvp)

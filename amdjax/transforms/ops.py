@@ -28,7 +28,8 @@ NAMES = (
     "iota",  # (dtype, size)
     "take",  # (x, indices, axis): x at a vector of indices along an axis
     "concatenate",  # (xs, axis)
-    "div",  # (x, y)
+    "mul",  # (x, y), and so the next
+    "div",
     "convert",  # (x, dtype)
 )
 

@@ -1,0 +1,40 @@
+"""Functions with batching rules of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amdjax.transforms.custom_vmap import custom_vmap
+
+__all__ = ["custom_vmap", "sequential_vmap"]
+
+
+def sequential_vmap(fun: Callable[..., Any]) -> custom_vmap:
+    """A function that `vmap` applies to one element after another.
+
+    Args:
+      fun: a function of pytrees of arrays, with positional arguments.
+
+    Returns:
+      A `custom_vmap` function with such a rule.
+    """
+    custom = custom_vmap(fun)
+
+    @custom.def_vmap
+    def rule(axis_size: int, in_batched: list[Any], *args: Any) -> Any:
+        from amdjax import lax
+        from amdjax.tree_util import tree_flatten, tree_map, tree_unflatten
+
+        leaves, tree = tree_flatten(args)
+        batched = tree_flatten(tuple(in_batched))[0]
+
+        def one(xs: list[Any]) -> Any:
+            mapped = iter(xs)
+            values = [next(mapped) if b else x for x, b in zip(leaves, batched)]
+            return fun(*tree_unflatten(tree, values))
+
+        out = lax.map(one, [x for x, b in zip(leaves, batched) if b])
+        return out, tree_map(lambda _: True, out)
+
+    return custom

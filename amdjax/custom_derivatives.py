@@ -1,0 +1,26 @@
+"""Functions with derivatives of their own."""
+
+from amdjax.transforms.closures import closure_convert, custom_gradient
+from amdjax.transforms.custom import (
+    CustomJVPException,
+    CustomVJPException,
+    CustomVJPPrimal,
+    custom_jvp,
+    custom_jvp_call_p,
+    custom_vjp,
+    custom_vjp_call_p,
+)
+from amdjax.transforms.zero import SymbolicZero
+
+__all__ = [
+    "CustomJVPException",
+    "CustomVJPException",
+    "CustomVJPPrimal",
+    "SymbolicZero",
+    "closure_convert",
+    "custom_gradient",
+    "custom_jvp",
+    "custom_jvp_call_p",
+    "custom_vjp",
+    "custom_vjp_call_p",
+]

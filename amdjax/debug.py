@@ -1,0 +1,67 @@
+"""Looking at values while a compiled program runs."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+from amdjax.transforms.callbacks import debug_callback
+
+__all__ = ["callback", "print"]
+
+callback = debug_callback
+
+_print = print
+
+
+def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+    """Print values from inside a traced function.
+
+    Args:
+      fmt: a format string as for `str.format`, filled in when the program runs. Not an f-string:
+        that would be filled in while tracing.
+      *args: pytrees of arrays for its positional fields.
+      ordered: whether such prints appear in the order of the program.
+      **kwargs: pytrees of arrays for its named fields.
+
+    Raises:
+      ValueError: fields and arguments do not match.
+
+    Example:
+      >>> import amdjax
+      >>> amdjax.debug.print("x = {x}", x=2.0)
+      x = 2.0
+    """
+    _check_fields(fmt, len(args), kwargs)
+
+    def show(*args: Any, **kwargs: Any) -> None:
+        _print(fmt.format(*args, **kwargs))
+
+    debug_callback(show, *args, ordered=ordered, **kwargs)
+
+
+def _check_fields(fmt: str, count: int, kwargs: dict[str, Any]) -> None:
+    """Raise now for a format string that would fail, or leave arguments out, later."""
+    used: set[Any] = set()
+    automatic = 0
+    for _, field, _, _ in string.Formatter().parse(fmt):
+        if field is None:
+            continue
+        name = field.split(".")[0].split("[")[0]
+        if not name:
+            used.add(automatic)
+            automatic += 1
+        else:
+            used.add(int(name) if name.isdigit() else name)
+    given = {*range(count), *kwargs}
+    if used - given:
+        missing = ", ".join(sorted(map(str, used - given)))
+        raise ValueError(
+            f"debug.print: the format string {fmt!r} has fields without a value: {missing}"
+        )
+    if given - used:
+        extra = ", ".join(sorted(map(str, given - used)))
+        raise ValueError(
+            f"debug.print: no field of the format string {fmt!r} shows: {extra}. "
+            "An f-string shows values of tracing time; write '{}' in a plain string."
+        )

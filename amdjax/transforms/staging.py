@@ -1,0 +1,294 @@
+"""Looking at programs without running them: `make_jaxpr`, `eval_shape`; scopes and evaluation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ContextDecorator, contextmanager
+from typing import Any
+
+from amdjax.core import source_info
+from amdjax.core.aval import ShapedArray
+from amdjax.core.context import context
+from amdjax.core.dtypes import canonicalize_dtype, short_dtype_name
+from amdjax.core.errors import api_boundary
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
+from amdjax.core.trace import Tracer, eval_trace, trace_to_jaxpr
+from amdjax.transforms.batching import AxisData, axis_env
+from amdjax.transforms.flat import FlatFunction, debug_info, fun_name, join_args, shaped, split_args
+
+
+class ShapeDtypeStruct:
+    """Shape and dtype of an array that need not exist.
+
+    Args:
+      shape: the extents.
+      dtype: anything `numpy.dtype` accepts.
+      named_shape: accepted and ignored.
+      sharding: kept as it is.
+      weak_type: whether the dtype yields in promotion.
+
+    Example:
+      >>> import amdjax
+      >>> amdjax.ShapeDtypeStruct((2, 3), "float32")
+      ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+    """
+
+    __slots__ = ("dtype", "shape", "sharding", "weak_type")
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        *,
+        named_shape: Any = None,
+        sharding: Any = None,
+        weak_type: bool = False,
+    ):
+        if dtype is None:
+            raise ValueError("ShapeDtypeStruct: dtype must be specified.")
+        self.shape = tuple(shape)
+        self.dtype = canonicalize_dtype(dtype, allow_extended_dtype=True)
+        self.sharding = sharding
+        self.weak_type = weak_type
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return ShapedArray(self.shape, self.dtype).size
+
+    def update(self, **changes: Any) -> ShapeDtypeStruct:
+        """The same with some of `shape`, `dtype`, `sharding`, `weak_type` changed."""
+        fields = {name: changes.get(name, getattr(self, name)) for name in self.__slots__}
+        return ShapeDtypeStruct(fields.pop("shape"), fields.pop("dtype"), **fields)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ShapeDtypeStruct):
+            return False
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.shape, self.dtype, self.sharding, self.weak_type
+
+    def __repr__(self) -> str:
+        name = getattr(self.dtype, "name", None) or short_dtype_name(self.dtype)
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={name}{weak})"
+
+
+def typeof(x: Any) -> Any:
+    """The abstract value of an array: its shape, dtype and whether that is weak."""
+    return shaped(x)
+
+
+def trace_function(
+    kind: str, fun: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> tuple[ClosedJaxpr, PyTreeDef]:
+    """The program of a function for arguments of the given types, and its result's structure.
+
+    Args:
+      kind: what it is traced for, for error messages.
+      fun: a function of pytrees of arrays.
+      args: arrays, or things with a shape and a dtype.
+      kwargs: the same.
+    """
+    leaves, in_tree = tree_flatten((tuple(args), kwargs))
+    flat = FlatFunction(fun, in_tree)
+    info = debug_info(kind, fun, args, kwargs)
+    closed = trace_to_jaxpr(flat, [shaped(x) for x in leaves], debug_info=info)
+    return closed, flat.out_tree
+
+
+def make_jaxpr(
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] = (),
+    axis_env: Sequence[tuple[Any, int]] | None = None,
+    return_shape: bool = False,
+    abstracted_axes: Any = None,
+) -> Callable[..., Any]:
+    """A function that shows what `fun` does as a program.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      static_argnums: positions of arguments that are not traced.
+      axis_env: pairs of names and sizes of axes that collectives in `fun` may speak of.
+      return_shape: whether to return the types of the results too.
+      abstracted_axes: accepted and ignored.
+
+    Returns:
+      A function with the arguments of `fun` that returns a `ClosedJaxpr`, or a pair of it and a
+      pytree of `ShapeDtypeStruct`s.
+
+    Example:
+      >>> import amdjax
+      >>> print(amdjax.make_jaxpr(lambda x: amdjax.lax.sin(x))(1.0))
+      { lambda ; a:f32[]. let b:f32[] = sin a in (b,) }
+    """
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun!r}")
+
+    @functools.wraps(fun)
+    @api_boundary
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        positions = [n % len(args) for n in numbers if -len(args) <= n < len(args)]
+        static, dynamic = split_args(args, positions)
+
+        def call(*values: Any, **kwargs: Any) -> Any:
+            return fun(*join_args(positions, static, values), **kwargs)
+
+        functools.update_wrapper(call, fun)
+        with _axes(axis_env or ()):
+            function = call if positions else fun
+            closed, out_tree = trace_function("make_jaxpr", function, dynamic, kwargs)
+        if not return_shape:
+            return closed
+        return closed, _structs(closed.out_avals, out_tree)
+
+    return traced
+
+
+@contextmanager
+def _axes(named: Sequence[tuple[Any, int]]) -> Iterator[None]:
+    if not named:
+        yield
+        return
+    with axis_env(AxisData(*named[0])), _axes(named[1:]):
+        yield
+
+
+def _structs(avals: Sequence[Any], tree: PyTreeDef) -> Any:
+    return tree_unflatten(
+        tree, [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
+    )
+
+
+@api_boundary
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The shapes and dtypes of a function's result, without computing it.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      *args: arrays, or things with a shape and a dtype such as `ShapeDtypeStruct`.
+      **kwargs: the same.
+
+    Returns:
+      A pytree of `ShapeDtypeStruct`s.
+
+    Example:
+      >>> import amdjax
+      >>> x = amdjax.ShapeDtypeStruct((2, 3), "float32")
+      >>> amdjax.eval_shape(lambda x: amdjax.lax.transpose(x, (1, 0)), x)
+      ShapeDtypeStruct(shape=(3, 2), dtype=float32)
+    """
+    closed, out_tree = trace_function("eval_shape", fun, args, kwargs)
+    return _structs(closed.out_avals, out_tree)
+
+
+class named_scope(ContextDecorator):  # noqa: N801
+    """Name the operations inside a block, or of a function it decorates.
+
+    Names appear in the compiler's dumps and in profiles.
+
+    Args:
+      name: the name.
+
+    Example:
+      >>> import amdjax
+      >>> with amdjax.named_scope("layer1"):
+      ...     y = amdjax.lax.sin(1.0)
+    """
+
+    def __init__(self, name: str):
+        if not isinstance(name, str):
+            raise TypeError(f"named_scope name argument must be a string, got {name!r}.")
+        self.name = name
+        self._scopes: list[Any] = []
+
+    def __enter__(self) -> named_scope:
+        scope = source_info.scope(self.name)
+        scope.__enter__()
+        self._scopes.append(scope)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._scopes.pop().__exit__(*exc)
+
+
+def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
+    """Name the operations of a function.
+
+    Args:
+      fun: the function.
+      name: the name; by default the function's own.
+
+    Returns:
+      A function with the same arguments and results.
+    """
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun!r}")
+    scope = name if name is not None else fun_name(fun)
+
+    @functools.wraps(fun)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        with source_info.scope(scope):
+            return fun(*args, **kwargs)
+
+    return named
+
+
+@contextmanager
+def ensure_compile_time_eval() -> Iterator[None]:
+    """Inside, operations on known values are computed at once, even while a function is traced.
+
+    Example:
+      >>> import amdjax
+      >>> def f(x):
+      ...     with amdjax.ensure_compile_time_eval():
+      ...         n = int(amdjax.lax.add(1, 2))  # known while tracing
+      ...     return amdjax.lax.mul(x, float(n))
+      >>> print(amdjax.make_jaxpr(f)(1.0))
+      { lambda ; a:f32[]. let b:f32[] = mul a 3.0:f32[] in (b,) }
+    """
+    outer, context.trace = context.trace, eval_trace
+    try:
+        yield
+    finally:
+        context.trace = outer
+
+
+def block_until_ready(x: Any) -> Any:
+    """Wait until every array in a pytree is computed.
+
+    Args:
+      x: a pytree; leaves that are not arrays are passed over.
+
+    Returns:
+      `x`.
+
+    Example:
+      >>> import amdjax
+      >>> print(amdjax.block_until_ready(amdjax.lax.add(1, 2)))
+      3
+    """
+
+    def wait(leaf: Any) -> Any:
+        if not isinstance(leaf, Tracer) and hasattr(leaf, "block_until_ready"):
+            return leaf.block_until_ready()
+        return leaf
+
+    return tree_map(wait, x)
