@@ -14,11 +14,12 @@ from amdjax.core.array import ConcreteArray
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit import tile
 from amdjax.jit.kernels import load_kernels
-from amdjax.jit.plan import Instruction, Label, Plan, Storage, View, nbytes_of, plan_program
+from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View, nbytes_of, plan_program
 from amdjax.runtime import threads, vm
-from amdjax.runtime.memory import Buffer, buffer_pool
+from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
 from amdjax.targets.cpu import CpuTarget
 
+SHARE_UP_TO = 1024  # bytes of a result that may share its allocation with others
 _HOST_CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
 
 
@@ -56,6 +57,9 @@ class Executable:
         gap = plan.constants_at - plan.outputs - len(self.out_avals)
         self._tail = [0] * gap + constant_addresses
         self._run = vm.run_program()
+        self._pool = buffer_pool()
+        self._arena_bytes = plan.arena_bytes
+        self._shared = _shared_layout(self.sizes)
         self._error: BaseException | None = None
 
     def _host_call(self, fn: Callable[[list[int]], None], i: int) -> Any:
@@ -73,20 +77,48 @@ class Executable:
 
     def __call__(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """Run on arrays that have the avals the program was compiled for."""
-        pool = buffer_pool()
-        aliases = self.plan.aliases
-        outs = [args[aliases[i]].buffer if i in aliases else pool.alloc(n) for i, n in enumerate(self.sizes)]
-        arena: Buffer | None = pool.alloc(self.plan.arena_bytes) if self.plan.arena_bytes else None
-        slots = array("q", [
-            0 if arena is None else arena.address, 0, *(a.buffer.address for a in args),
-            *(b.address for b in outs), *self._tail,
-        ])  # fmt: skip
-        if self._run(self._code_address, slots.buffer_info()[0], self._most):
+        outs = self._allocate() if not self.plan.aliases else self._allocate_aliased(args)
+        slots = [0, 0]
+        slots += [a.buffer.address for a in args]
+        slots += [b.address for b in outs]
+        slots += self._tail
+        if self._arena_bytes:
+            arena = self._pool.alloc(self._arena_bytes)
+            slots[0] = arena.address
+        words = array("q", slots)
+        if self._run(self._code_address, words.buffer_info()[0], self._most):
             error, self._error = self._error, None
             raise error if error is not None else RuntimeError("the compiled program failed")
-        for i in aliases.values():
+        for i in self.plan.aliases.values():
             args[i].buffer = None
         return [ConcreteArray(t, b) for t, b in zip(self.out_avals, outs)]
+
+    def _allocate(self) -> list[Buffer]:
+        """Memory for the results; many small ones share an allocation."""
+        if self._shared is None:
+            alloc = self._pool.alloc
+            return [alloc(n) for n in self.sizes]
+        total, places = self._shared
+        whole = self._pool.alloc(total)
+        start = whole.address
+        return [BufferPart(whole, start + offset, n) for offset, n in places]
+
+    def _allocate_aliased(self, args: Sequence[ConcreteArray]) -> list[Buffer]:
+        aliases = self.plan.aliases
+        return [
+            args[aliases[i]].buffer if i in aliases else self._pool.alloc(n) for i, n in enumerate(self.sizes)
+        ]
+
+
+def _shared_layout(sizes: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | None:
+    """Offsets of small results in one allocation; None where sharing would not pay."""
+    if len(sizes) < 4 or max(sizes) > SHARE_UP_TO:
+        return None
+    places, at = [], 0
+    for n in sizes:
+        places.append((at, n))
+        at += -(-n // ALIGN) * ALIGN
+    return at, places
 
 
 _COUNT_AT = {vm.CALL: 3, vm.HOST: 1}

@@ -24,7 +24,7 @@ import numpy as np
 
 from amdjax.runtime.environment import memory_bytes
 
-__all__ = ["ALIGNMENT", "Buffer", "BufferPool", "PoolStats", "buffer_pool"]
+__all__ = ["ALIGNMENT", "Buffer", "BufferPart", "BufferPool", "PoolStats", "buffer_pool"]
 
 ALIGNMENT = 64
 _SMALL = 64 << 10
@@ -96,6 +96,17 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__.lstrip('_')}(address={self.address:#x}, nbytes={self.nbytes})"
+
+
+class BufferPart(Buffer):
+    """A range of another buffer, which it keeps; several small results share one allocation."""
+
+    __slots__ = ("whole",)
+
+    def __init__(self, whole: Buffer, address: int, nbytes: int) -> None:
+        self.whole = whole
+        self.address = address
+        self.nbytes = nbytes
 
 
 class _SmallBuffer(Buffer):
