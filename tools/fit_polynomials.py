@@ -57,8 +57,10 @@ def solve(fit: Fit) -> tuple[list[float], float]:
     """Coefficients, and the base-2 logarithm of the largest weighted error."""
     low, high = (mp.mpf(x) for x in fit.interval)
     count = 12 * (fit.degree + 2)
-    points = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (i + 0.5) / count)
-              for i in range(count)]
+    points = [
+        (low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (i + 0.5) / count)
+        for i in range(count)
+    ]
     weights = np.array([fit.weight(x) for x in points], dtype=object)
     values = np.array([fit.f(x) for x in points], dtype=object)
     columns = [np.array([x**k for x in points], dtype=object) for k in range(fit.degree + 1)]
@@ -175,10 +177,14 @@ def centered(f: Real, center: float) -> Real:
     return lambda u: f(center + u)
 
 
-def both(name: str, f: Real, interval: tuple[float, float], degrees: tuple[int, int], *args, **kw) -> list:
+def both(
+    name: str, f: Real, interval: tuple[float, float], degrees: tuple[int, int], *args, **kw
+) -> list:
     """The same fit for float and double, with their degrees."""
-    return [Fit(name, elem, f, interval, degree, *args, **kw)
-            for elem, degree in zip(("float", "double"), degrees)]
+    return [
+        Fit(name, elem, f, interval, degree, *args, **kw)
+        for elem, degree in zip(("float", "double"), degrees)
+    ]
 
 
 def odd(name: str, f: Real, high: float, degrees: tuple[int, int], leading: float = 1.0) -> list:
@@ -189,23 +195,39 @@ def odd(name: str, f: Real, high: float, degrees: tuple[int, int], leading: floa
 
 FITS: list[Fit] = [
     # exp(r) = 1 + r + r**2 P(r), accurate relative to expm1 too
-    *both("EXP", divided(mp.exp, {0: 1, 1: 1}, 2), (-HALF_LN2, HALF_LN2), (4, 10),
-          lambda r: r * r / abs(mp.expm1(r))),
+    *both(
+        "EXP",
+        divided(mp.exp, {0: 1, 1: 1}, 2),
+        (-HALF_LN2, HALF_LN2),
+        (4, 10),
+        lambda r: r * r / abs(mp.expm1(r)),
+    ),
     # exp2(r) = 1 + r P(r)
-    *both("EXP2", divided(lambda r: mp.mpf(2)**r, {0: 1}, 1), (-0.5, 0.5), (5, 11), abs),
+    *both("EXP2", divided(lambda r: mp.mpf(2) ** r, {0: 1}, 1), (-0.5, 0.5), (5, 11), abs),
     # the same to 2**-23, where the result is subtracted from one
-    Fit("EXP2_SHORT", "float", divided(lambda r: mp.mpf(2)**r, {0: 1}, 1), (-0.5, 0.5), 4, abs),
+    Fit("EXP2_SHORT", "float", divided(lambda r: mp.mpf(2) ** r, {0: 1}, 1), (-0.5, 0.5), 4, abs),
     # log1p(f) = f - f**2 / 2 + f**3 P(f)
-    Fit("LOG", "float", divided(mp.log1p, {1: 1, 2: -0.5}, 3), (-1 / 3, 1 / 3), 7,
-        lambda f: abs(f**3 / mp.log1p(f))),
+    Fit(
+        "LOG",
+        "float",
+        divided(mp.log1p, {1: 1, 2: -0.5}, 3),
+        (-1 / 3, 1 / 3),
+        7,
+        lambda f: abs(f**3 / mp.log1p(f)),
+    ),
     # log((1 + s) / (1 - s)) = 2 s + s z P(z)
     odd("LOG", atanh_log, ROOT_RANGE, (3, 6), 2.0)[1],
     # log((1 + s) / (1 - s)) = 2 s + 2/3 s z + s z**2 P(z), for the extended precision of pow
     *both("LOG_EXTENDED", extended_log, (0, ROOT_RANGE**2), (2, 7), lambda z: z * z / 2),
     *odd("SIN", mp.sin, QUARTER_PI, (2, 5)),
     # cos(r) = 1 - z / 2 + z**2 P(z)
-    *both("COS", divided(of_root(mp.cos), {0: 1, 1: -0.5}, 2), (0, QUARTER_PI**2), (2, 5),
-          lambda z: z * z),
+    *both(
+        "COS",
+        divided(of_root(mp.cos), {0: 1, 1: -0.5}, 2),
+        (0, QUARTER_PI**2),
+        (2, 5),
+        lambda z: z * z,
+    ),
     *odd("TAN", mp.tan, QUARTER_PI, (6, 13)),
     *odd("ASIN", mp.asin, 0.5, (4, 11)),
     *odd("ATAN", mp.atan, 1.0, (8, 19)),
@@ -214,26 +236,41 @@ FITS: list[Fit] = [
     odd("ASINH", mp.asinh, 0.5, (4, 9))[0],
     odd("ATANH", mp.atanh, 0.5, (6, 9))[0],
     # erf(x) = x + x P(z)
-    *both("ERF", lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1, (0, 1), (6, 12),
-          lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z))),
+    *both(
+        "ERF",
+        lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1,
+        (0, 1),
+        (6, 12),
+        lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)),
+    ),
     # erf(x) = 1 - 2**-P(x) for x in [1, 4]
     Fit("ERF_TAIL", "float", minus_log2_erfc, (1, 3.95), 6, mp.erfc),
     Fit("ERFC", "float", scaled_erfc(2.0), (-1, 0.68), 11),
     Fit("ERFC", "double", scaled_erfc(4.0), (-1, 0.75), 23),
-    *both("LGAMMA2", lambda t: mp.loggamma(2 + t) / t, (-0.75, 0.5), (11, 22)),
+    *both("LGAMMA2", lambda t: mp.loggamma(2 + t) / (t + t * t), (-0.75, 0.5), (11, 22)),
     *both("STIRLING", stirling_rest, (0, 1 / 64), (2, 7)),
     Fit("DIGAMMA", "float", digamma_over_distance(1.75), (-0.75, 0.75), 12),
     Fit("DIGAMMA", "double", digamma_over_distance(1.5), (-0.5, 0.5), 23),
     Fit("DIGAMMA_TAIL", "float", digamma_rest, (1e-6, 0.16), 5),
     Fit("DIGAMMA_TAIL", "double", digamma_rest, (0, 1 / 64), 7),
-    *both("I0", lambda z: (mp.besseli(0, 2 * mp.sqrt(z)) - 1) / z, (0, 16), (9, 18),
-          lambda z: z / mp.besseli(0, 2 * mp.sqrt(z))),
+    *both(
+        "I0",
+        lambda z: (mp.besseli(0, 2 * mp.sqrt(z)) - 1) / z,
+        (0, 16),
+        (9, 18),
+        lambda z: z / mp.besseli(0, 2 * mp.sqrt(z)),
+    ),
     # d log(I0) / dz and d log(I1 / x) / dz, roughly
     Fit("I0_SLOPE", "float", bessel_slope(0), (0, 16), 3),
     Fit("I1_SLOPE", "float", bessel_slope(1), (0, 16), 3),
     *both("I0_TAIL", bessel_tail(0), (0, 1 / 8), (7, 21)),
-    *both("I1", lambda z: (mp.besseli(1, 2 * mp.sqrt(z)) / mp.sqrt(z) - 1) / z, (0, 16), (9, 18),
-          lambda z: z * mp.sqrt(z) / mp.besseli(1, 2 * mp.sqrt(z))),
+    *both(
+        "I1",
+        lambda z: (mp.besseli(1, 2 * mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
+        (0, 16),
+        (9, 18),
+        lambda z: z * mp.sqrt(z) / mp.besseli(1, 2 * mp.sqrt(z)),
+    ),
     *both("I1_TAIL", bessel_tail(1), (0, 1 / 8), (7, 21)),
     Fit("ERF_INV", "float", centered(erf_inv_central, 2.5), (-2.5, 2.5), 11),
     Fit("ERF_INV_TAIL", "float", centered(erf_inv_tail, 3.0), (5**0.5 - 3, 1.1), 11),
@@ -280,7 +317,9 @@ def split_downward(x: mp.mpf, parts: int, elem: str) -> list[float]:
 def print_constants() -> None:
     print("\nHALF_PI_DOWN = {")
     for elem in ("float", "double"):
-        print(f'    "{elem}": ({", ".join(literal(c, elem) for c in split_downward(mp.pi / 2, 3, elem))}),')
+        print(
+            f'    "{elem}": ({", ".join(literal(c, elem) for c in split_downward(mp.pi / 2, 3, elem))}),'
+        )
     print("}")
     for name, (x, parts) in SPLITS.items():
         print(f"\n{name} = {{")
@@ -293,7 +332,7 @@ def print_constants() -> None:
     print(f"TWO_OVER_PI_BITS = {TWO_OVER_PI_BITS}\nTWO_OVER_PI = int(")
     digits = f"{bits:0{TWO_OVER_PI_BITS // 4}x}"
     for i in range(0, len(digits), 64):
-        print(f'    "{digits[i:i + 64]}"')
+        print(f'    "{digits[i : i + 64]}"')
     print("    , 16)")
 
 

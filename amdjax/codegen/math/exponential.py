@@ -173,13 +173,12 @@ def log_specials(x: Expr, result: Expr) -> Expr:
     return select(ordinary, result, special)
 
 
-def log_of_parts(e: Expr, f: Expr) -> Expr:
-    """`e log 2 + log(1 + f)`."""
+def log_of_parts(e: Expr, f: Expr, more: Expr | None = None) -> Expr:
+    """`e log 2 + log(1 + f) + more`."""
     s, t = log1p_parts(f)
     high, low = c.LN2[f.type.elem]
-    if f.is_double:
-        return fma(e, high, fma(s, t, fma(e, low, f)))
-    return fma(e, high, fma(s, t, f))
+    log_m = fma(s, t, fma(e, low, f) if f.is_double else f)
+    return fma(e, high, log_m + more if more is not None else log_m)
 
 
 @elementwise

@@ -193,6 +193,7 @@ class Expr:
 
 
 Operand = Expr | Number
+Pair = tuple[Expr, Expr]
 
 
 def elementwise(fn: Callable[..., Expr]) -> Callable:
@@ -333,3 +334,16 @@ def scale_by_power(x: Expr, n: Expr) -> Expr:
     # Two factors in the range of normal numbers; multiplication keeps a NaN one.
     half = n.ashr(1)
     return x * power_of_two(half, x.format) * power_of_two(n - half, x.format)
+
+
+def fast_two_sum(a: Expr, b: Expr) -> Pair:
+    """`a + b` and its rounding error, for `|a| >= |b|` or `a = 0`."""
+    s = a + b
+    return s, b - (s - a)
+
+
+def two_sum(a: Expr, b: Expr) -> Pair:
+    """`a + b` and its rounding error."""
+    s = a + b
+    v = s - a
+    return s, (a - (s - v)) + (b - v)

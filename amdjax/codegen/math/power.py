@@ -8,11 +8,13 @@ from . import coefficients as c
 from .exponential import exp2_scaled, split_exponent
 from .expr import (
     Expr,
+    Pair,
     absolute,
     at_least,
     at_most,
     copysign,
     elementwise,
+    fast_two_sum,
     fma,
     low_integer,
     polynomial,
@@ -21,8 +23,6 @@ from .expr import (
     sqrt_of,
     truncate,
 )
-
-Pair = tuple[Expr, Expr]
 
 
 @elementwise
@@ -92,19 +92,6 @@ def integer_pow(x: Expr, n: int) -> Expr:
         if n:
             square = square * square
     return x.like(1) if result is None else result
-
-
-def fast_two_sum(a: Expr, b: Expr) -> Pair:
-    """`a + b` and its rounding error, for `|a| >= |b|` or `a = 0`."""
-    s = a + b
-    return s, b - (s - a)
-
-
-def two_sum(a: Expr, b: Expr) -> Pair:
-    """`a + b` and its rounding error."""
-    s = a + b
-    v = s - a
-    return s, (a - (s - v)) + (b - v)
 
 
 def multiply(a: Pair, b: Pair) -> Pair:

@@ -6,7 +6,14 @@ import math
 
 from ..llvm import Value
 from . import coefficients as c
-from .exponential import expm1_of_reduced, log, reduce_exp
+from .exponential import (
+    expm1_of_reduced,
+    log,
+    log_of_parts,
+    low_mantissa,
+    reduce_exp,
+    split_exponent,
+)
 from .expr import (
     Expr,
     absolute,
@@ -14,6 +21,7 @@ from .expr import (
     at_most,
     copysign,
     elementwise,
+    fast_two_sum,
     fma,
     low_integer,
     polynomial,
@@ -22,8 +30,9 @@ from .expr import (
     scale_by_power,
     select,
     sqrt_of,
+    two_sum,
 )
-from .power import extended_log, fast_two_sum, two_sum
+from .power import extended_log
 from .trigonometric import sin_cos_half_turns
 
 
@@ -127,19 +136,25 @@ def _lgamma_positive(x: Expr) -> Expr:
     down, passed, _ = _shift_down(x, 2.5)
     # Below 5/4 up by one step, below 1/2 by two.
     up_one, up_two = x < 1.25, x < 0.5
-    factor = x + 1.0
-    passed_up = select(up_two, x * factor, x)
-    passed_low = select(up_two, fma(x, factor, -passed_up) + x * (x - (factor - 1.0)), x.like(0.0))
+    above = x + 1.0
+    passed_up = select(up_two, x * above, x)
+    passed_low = select(up_two, fma(x, above, -passed_up) + x * (x - (above - 1.0)), x.like(0.0))
     argument = select(large, x, select(up_one, passed_up, passed))
     log_high, log_low = extended_log(argument)
     log_low = select(up_one, log_low + passed_low / argument, log_low)
     # With x = 2 + t, one or two steps down from where it was shifted up.
     t = select(up_two, x, select(up_one, x - 1.0, down - 2.0))
+    # lgamma(2 + t) = t (1 + t) P(t)
     p = polynomial(t, c.LGAMMA2[elem])
+    next_t = t + 1.0  # exact, but where it hardly counts
+    factor = t * next_t
+    factor_low = fma(t, next_t, -factor)
     near_high = select(up_one, -log_high, log_high)
     near_low = select(up_one, -log_low, log_low)
-    total, rest = two_sum(near_high, t * p)
-    near = total + (rest + (near_low + fma(t, p, -(t * p))))
+    product = factor * p
+    product_low = fma(factor, p, -product) + factor_low * p
+    total, rest = two_sum(near_high, product)
+    near = total + (rest + (near_low + product_low))
     return select(large, _stirling(x, log_high, log_low), near)
 
 
@@ -196,19 +211,23 @@ def _digamma_positive(x: Expr) -> tuple[Expr, Expr]:
     end, center = (2.0, 1.5) if x.is_double else (2.5, 1.75)
     inverse = 1.0 / x
     z = inverse * inverse
-    large = log(x) - fma(z, polynomial(z, c.DIGAMMA_TAIL[elem]), inverse * 0.5)
+    e, m = split_exponent(x, low_mantissa(x))
+    rest = fma(-z, polynomial(z, c.DIGAMMA_TAIL[elem]), inverse * -0.5)
+    large = log_of_parts(e, m - 1.0, rest)
     below = x < 1.0
     y, steps = x, x.like(0.0)
     if x.is_double:
         y, passed, numerator = _shift_down(x, end)
         steps = numerator / passed
     y = select(below, x + 1.0, y)
-    steps_low = select(below, fma(x, inverse, -1.0) * inverse, x.like(0.0))
+    steps_low = select(below & (inverse < math.inf), fma(x, inverse, -1.0) * inverse, x.like(0.0))
     # The root in three parts, so that the distance keeps its relative precision.
     root, root_low, root_least = c.DIGAMMA_ROOT[elem]
-    distance = ((y - root) - root_low) - root_least
+    exact = y - root
+    distance = exact - root_low
+    distance_low = ((exact - distance) - root_low) - root_least
     p = polynomial(y - center, c.DIGAMMA[elem])
-    above = fma(distance, p, steps_low)
+    above = fma(distance, p, fma(distance_low, p, steps_low))
     near = above + select(below, -inverse, steps)
     value = select(x >= (8.0 if x.is_double else end), large, near)
     return value, select(below, above, value + inverse)
@@ -246,15 +265,28 @@ def _bessel(a: Expr, order: int) -> Expr:
     half = near * 0.5
     z = half * half
     shifted, r = reduce_exp(-near)
-    first = half if order else near.like(1.0)
-    p = scale_by_power(fma(expm1_of_reduced(r), first, first), low_integer(shifted))
-    small = fma(z * polynomial(z, series[elem]), p, p)
+    # The sum, and what its last two additions lose.
+    constant, *higher = series[elem]
+    last = polynomial(z, higher)
+    rest = fma(z, last, constant)
+    i = fma(z, rest, 1.0)
+    i_low = fma(z, fma(z, last, constant - rest), fma(z, rest, 1.0 - i))
+    if order:
+        i, i_low = i * half, fma(i, half, -(i * half)) + i_low * half
+    p = expm1_of_reduced(r)
     if not a.is_double:
         # What the rounding of z took away, times the logarithmic derivative.
-        z_low = fma(half, half, -z)
         slope = polynomial(z, (c.I0_SLOPE, c.I1_SLOPE)[order]["float"])
-        small = fma(small, z_low * slope, small)
-    large = polynomial(at_most(1.0 / a, 0.125), tail[elem]) / sqrt_of(a)
+        i_low = fma(fma(half, half, -z) * slope, i, i_low)
+    small = i + fma(i, p, fma(i_low, p, i_low))
+    small = scale_by_power(small, low_integer(shifted))
+    root, inverse = sqrt_of(a), 1.0 / a
+    numerator = polynomial(at_most(inverse, 0.125), tail[elem])
+    large = numerator / root
+    # The residuals of the quotient and of the root.
+    lost = fma(-large, root, numerator) * root - large * fma(-root, root, a) * 0.5
+    large = fma(lost, inverse, large)
+    large = select(a == math.inf, a.like(0.0), large)
     return select(a <= 8.0, small, large)
 
 

@@ -28,6 +28,7 @@ from .expr import (
     select,
     select_constant,
     sqrt_of,
+    two_sum,
 )
 
 # Below this three constants give pi / 2 precisely enough.
@@ -56,11 +57,11 @@ def _reduce_small(x: Expr) -> tuple[Expr, Expr, Expr]:
     n, shifted = round_shifted(x, 2 / math.pi)
     first, second, third = c.HALF_PI_DOWN[x.type.elem]
     rest = fma(n, -first, x)  # exact
-    middle = fma(n, -second, rest)
-    r = fma(n, -third, middle)
-    low = fma(n, -second, rest - middle) + fma(n, -third, middle - r)
-    # Below this the differences are not exact, and `low` is not needed.
-    low = select(absolute(r) > 2.0**-6, low, x.like(0.0))
+    r = fma(n, -third, fma(n, -second, rest))
+    # What r lacks; not computed where it is not used.
+    product = n * second
+    s, error = two_sum(rest, -product)
+    low = (s - r) + (error - fma(n, third, fma(n, second, -product)))
     return shifted.bits(), r, low
 
 
@@ -126,7 +127,10 @@ def _two_over_pi(start: Expr) -> tuple[Expr, Expr, Expr]:
     """
     word = start.type.bits
     count = c.TWO_OVER_PI_BITS // word
-    table = [0, *((c.TWO_OVER_PI >> (word * (count - 1 - i))) & ((1 << word) - 1) for i in range(count))]
+    table = [
+        0,
+        *((c.TWO_OVER_PI >> (word * (count - 1 - i))) & ((1 << word) - 1) for i in range(count)),
+    ]
     start = start + word
     index = start >> (word.bit_length() - 1)
     levels = {32: 3, 64: 5}[word]
