@@ -130,6 +130,10 @@ class Index:
         """`self == n * whole + rest` with the multiples of `n` taken out of the terms."""
         whole = Index(self.const // n, tuple((s, c // n) for s, c in self.terms if c % n == 0))
         rest = Index(self.const % n, tuple((s, c) for s, c in self.terms if c % n))
+        lo, _ = rest.range()
+        if lo is not None and lo < 0:  # keep dividends from being negative: machines truncate
+            shift = -(lo // n)
+            whole, rest = whole - shift, rest + shift * n
         return whole, rest
 
     def __floordiv__(self, n: int) -> Index:
