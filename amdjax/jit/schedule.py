@@ -87,7 +87,7 @@ class _Tracer(ElementBuilder):
 
     def _root(self, var: Var, index: tuple[Index, ...]) -> El | None:
         root = self.region_roots.get(var)
-        return self._dummy(var) if root is not None and (root.row or root.is_reduction) else None
+        return self._dummy(var) if root is not None and root.is_reduction else None
 
     def _dummy(self, var: Var) -> El:
         dtype = short_dtype(var.aval.dtype)
