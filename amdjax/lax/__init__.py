@@ -15,6 +15,10 @@ from amdjax.lax.slicing import *
 from amdjax.lax.joining import *
 from amdjax.lax.filling import *
 from amdjax.lax.dot import *
+from amdjax.lax.padding import *
+from amdjax.lax.windows import *
+from amdjax.lax.conv import *
+from amdjax.lax.conv_forms import *
 from amdjax.lax.staging import *
 from amdjax.lax.scatter import *
 from amdjax.lax.sorting import *

@@ -234,7 +234,8 @@ def jvp_from(
             if rule == LINEAR:
                 terms.append(primitive.bind(g, **params))
             else:
-                terms.append(repeat_to(shape_of(y), rule(g, y, *primals, **params)))
+                term = rule(g, y, *primals, **params)
+                terms.append(term if is_zero(term) else repeat_to(shape_of(y), term))
         return y, total(y, terms)
 
     return jvp

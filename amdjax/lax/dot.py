@@ -33,7 +33,6 @@ __all__ = [
     "Precision",
     "PrecisionLike",
     "batch_matmul",
-    "canonical_precision",
     "dot",
     "dot_general",
     "dot_general_p",
@@ -239,7 +238,6 @@ def _cotangent_of(side: int) -> Any:
         first = len(batch) + (len(own_free) if side == 0 else 0)
         summed = tuple(range(first, first + len(other_free)))
         numbers = ((summed, tuple(other_free)), (tuple(range(len(batch))), other_batch))
-        params["preferred_element_type"] = x.aval.dtype
         params["precision"] = _swap(params["precision"], side)
         out = dot_general_p.bind(ct, other, dimension_numbers=numbers, **params)
         # `out` has the axes batch, own free, and the contracted ones in the other's order.

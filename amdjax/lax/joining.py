@@ -180,9 +180,9 @@ def _stack_transpose(ct: Any, *operands: Any, axis: int) -> list[Any]:
 
 
 @stack_p.def_batch
-def _stack_batch(axis: Any, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
-    args = [batch_to(x, d, axis.size) for x, d in zip(args, dims)]
-    return stack_p.bind(*args, axis=params["axis"] + 1), 0
+def _stack_batch(batch: Any, args: Any, dims: Any, *, axis: int) -> tuple[Any, int]:
+    args = [batch_to(x, d, batch.size) for x, d in zip(args, dims)]
+    return stack_p.bind(*args, axis=axis + 1), 0
 
 
 stack_p.jvp = _joined_jvp(stack_p)
