@@ -25,5 +25,6 @@ from amdjax.lax.sorting import *
 from amdjax.lax.cumulative import *
 from amdjax.lax.fft import *
 from amdjax.lax.rng import *
+from amdjax.lax.control_flow import *
 from amdjax.lax import linalg as linalg
 from amdjax.lax import _transform_ops as _transform_ops

@@ -1,0 +1,390 @@
+"""What the control-flow operations share: tracing of their bodies, checks, surgery on programs."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from amdjax.core.array import Array, asarray_concrete
+from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
+from amdjax.core.config import config
+from amdjax.core.context import context
+from amdjax.core.effects import Effects, has_side_effects
+from amdjax.core.jaxpr import (
+    ClosedJaxpr,
+    Jaxpr,
+    Literal,
+    Var,
+    close_jaxpr,
+    hoist_consts,
+    memoize_on_jaxpr,
+)
+from amdjax.core.pytree import (
+    PyTreeDef,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_structure,
+    tree_unflatten,
+)
+from amdjax.core.pytree_errors import equality_errors_pytreedef
+from amdjax.core.trace import trace_to_jaxpr
+from amdjax.lax._rules import repeat_to
+from amdjax.lax.casting import convert
+from amdjax.lax.selection import select_n
+from amdjax.lax.shape import broadcast_in_dim
+from amdjax.transforms.flat import FlatFunction, debug_info, fun_location, fun_name, signature
+from amdjax.transforms.zero import Zero
+
+T = TypeVar("T")
+
+
+# Lists
+
+
+def split_list(values: Sequence[T], *sizes: int) -> list[list[T]]:
+    """Consecutive pieces of the given sizes, and the rest."""
+    pieces, start = [], 0
+    for size in sizes:
+        pieces.append(list(values[start : start + size]))
+        start += size
+    return [*pieces, list(values[start:])]
+
+
+def chosen(values: Iterable[T], mask: Iterable[bool]) -> list[T]:
+    """The values where the mask is true."""
+    return [v for v, keep in zip(values, mask) if keep]
+
+
+def either(first: Iterable[bool], second: Iterable[bool]) -> list[bool]:
+    """Elementwise `or`."""
+    return [a or b for a, b in zip(first, second)]
+
+
+def nonzero(values: Iterable[Any]) -> list[bool]:
+    """Which tangents or cotangents are not symbolic zeros."""
+    return [type(v) is not Zero for v in values]
+
+
+def fixpoint(grow: Callable[[list[bool]], list[bool]], start: Iterable[bool]) -> list[bool]:
+    """The smallest mask above `start` that `grow` does not extend."""
+    mask = list(start)
+    while True:
+        larger = either(mask, grow(mask))
+        if larger == mask:
+            return mask
+        mask = larger
+
+
+# Values
+
+
+def as_array(x: Any) -> Any:
+    """`x` as an array; a traced value stays as it is."""
+    return x if isinstance(x, Array) else asarray_concrete(x)
+
+
+def checked_leaves(what: str, argument: str, tree: Any) -> tuple[list[Any], PyTreeDef]:
+    """The leaves of an argument, all of which must be arrays.
+
+    Args:
+      what: the operation, such as "scan".
+      argument: the argument's name, for the error.
+      tree: its value.
+
+    Raises:
+      TypeError: if a leaf is not an array or a scalar.
+    """
+    leaves, structure = tree_flatten(tree)
+    if not all(is_valid_value(x) or hasattr(x, "__jax_array__") for x in leaves):
+        for path, leaf in tree_flatten_with_path(tree)[0]:
+            if not is_valid_value(leaf):
+                raise TypeError(
+                    f"{what}: {argument}{keystr(path)} is {leaf!r} of type "
+                    f"{type(leaf).__name__}, which is not a valid JAX type. Values that are not "
+                    "arrays reach the function through a closure or functools.partial."
+                )
+    return [x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in leaves], structure
+
+
+def promote_weak(x: Any, out: Any) -> Any:
+    """An initial value with the dtype that the body gives it, if its own is weak and differs."""
+    aval = get_aval(x)
+    if not isinstance(aval, ShapedArray) or not aval.weak_type:
+        return x
+    if not isinstance(out, ShapedArray) or (aval.shape, aval.dtype) == (out.shape, out.dtype):
+        return x
+    from amdjax.core.dtypes import result_type
+
+    dtype = result_type(x, out)
+    return x if dtype == aval.dtype else convert(x, dtype, out.weak_type)
+
+
+def select_rows(which: Any, *cases: Any) -> Any:
+    """For each element of a batch the case that `which` says; batches lie along axis 0."""
+    shape = get_aval(cases[0]).shape  # type: ignore[attr-defined]
+    which = broadcast_in_dim(which, shape, tuple(range(get_aval(which).ndim)))  # type: ignore[attr-defined]
+    return select_n(which, *(repeat_to(shape, c) for c in cases))
+
+
+# Tracing
+
+
+class Body(NamedTuple):
+    """A function that a control-flow operation was given.
+
+    Attributes:
+      what: the operation, such as "scan".
+      fun: the function, which errors speak of.
+      call: how the operation calls it, with the arguments that are traced; itself by default.
+      carry_name: what it calls its carry.
+      carry_depth: how deep in the traced carry the user's carry lies.
+      fun_args: the function's arguments, given those that are traced.
+      form: tells ways to call it apart that take the same types.
+    """
+
+    what: str
+    fun: Callable[..., Any]
+    call: Callable[..., Any] | None = None
+    carry_name: str = "carry"
+    carry_depth: int = 0
+    fun_args: Callable[[tuple[Any, ...]], Sequence[Any]] = tuple
+    form: str = ""
+
+    def __str__(self) -> str:
+        location = fun_location(self.fun)
+        return fun_name(self.fun) + (f" ({location})" if location else "")
+
+    def carry_path(self, path: Any) -> str:
+        """What the user calls a component of the carry."""
+        return self.carry_name + keystr(path[self.carry_depth :])
+
+
+class Traced(NamedTuple):
+    """A body as a program.
+
+    Attributes:
+      jaxpr: takes `consts`, then the arguments.
+      consts: what the body mentions from outside.
+      out_tree: the structure of its result.
+    """
+
+    jaxpr: ClosedJaxpr
+    consts: list[Any]
+    out_tree: PyTreeDef
+
+
+_cache: weakref.WeakKeyDictionary[Any, dict[Any, Traced]] = weakref.WeakKeyDictionary()
+
+
+def trace_body(body: Body, in_tree: PyTreeDef, avals: Sequence[Any]) -> Traced:
+    """Trace a function that a control-flow operation was given.
+
+    Args:
+      body: the function.
+      in_tree: the structure of `(args, kwargs)`.
+      avals: the types of the leaves.
+
+    A function that mentions no arrays is traced once for each type of arguments, so that eager
+    calls in a Python loop find the compiled program again.
+    """
+    closure = _closure_key(body.fun)
+    if closure is None:
+        return _trace_body(body, in_tree, avals)
+    named_axes = tuple(context.axis_env.items())
+    key = (body.what, body.form, closure, in_tree, tuple(avals), config.trace_key(), named_axes)
+    known = _cache.setdefault(body.fun, {})
+    if key not in known:
+        traced = _trace_body(body, in_tree, avals)
+        if traced.consts or has_side_effects(traced.jaxpr.effects):
+            return traced
+        known[key] = traced
+    return known[key]
+
+
+def _trace_body(body: Body, in_tree: PyTreeDef, avals: Sequence[Any]) -> Traced:
+    args, kwargs = tree_unflatten(in_tree, avals)
+    flat = FlatFunction(body.call or body.fun, in_tree, f"{body}, passed to {body.what},")
+    debug = debug_info(body.what, body.fun, body.fun_args(args), kwargs)
+    jaxpr, consts = hoist_consts(trace_to_jaxpr(flat, avals, debug_info=debug))
+    return Traced(close_jaxpr(jaxpr.jaxpr), consts, flat.out_tree)
+
+
+def _closure_key(fun: Any) -> Any:
+    """What a function's trace depends on besides its arguments; None if that is not known."""
+    if type(fun) is not types.FunctionType or fun.__defaults__ or fun.__kwdefaults__:
+        return None
+    try:
+        values = [cell.cell_contents for cell in fun.__closure__ or ()]
+    except ValueError:  # a variable that is not set yet
+        return None
+    if all(type(v) in _IMMUTABLE for v in values):
+        return tuple((type(v), v) for v in values)
+    return None
+
+
+_IMMUTABLE = frozenset((bool, int, float, complex, str, bytes, type(None), type))
+
+
+def join_consts(
+    jaxprs: Sequence[ClosedJaxpr], consts: Sequence[Sequence[Any]]
+) -> tuple[list[ClosedJaxpr], list[Any]]:
+    """Programs that each take their own constants first, as programs that all take all of them."""
+    joined = {id(c): c for group in consts for c in group}
+    position = {key: i for i, key in enumerate(joined)}
+    out = []
+    for closed, group in zip(jaxprs, consts):
+        jaxpr = closed.jaxpr
+        leading: list[Var] = [Var(get_aval(c)) for c in joined.values()]
+        for var, c in zip(jaxpr.invars, group):
+            leading[position[id(c)]] = var
+        out.append(close_jaxpr(jaxpr.replace(invars=[*leading, *jaxpr.invars[len(group) :]])))
+    return out, list(joined.values())
+
+
+# Checks
+
+
+def same_type(a: Any, b: Any) -> bool:
+    """Whether two types agree up to weakness."""
+    if isinstance(a, ShapedArray) and isinstance(b, ShapedArray):
+        return a.shape == b.shape and a.dtype == b.dtype
+    return bool(a == b)
+
+
+def type_difference(a: Any, b: Any) -> str:
+    """What distinguishes two types, in words."""
+    if not (isinstance(a, ShapedArray) and isinstance(b, ShapedArray)):
+        return "the kinds of value differ"
+    words = []
+    if a.dtype != b.dtype:
+        words.append("the dtypes differ")
+    if a.ndim != b.ndim:
+        words.append("the ranks differ")
+    elif a.shape != b.shape:
+        words.append("the shapes differ")
+    return " and ".join(words)
+
+
+def check_carry(
+    body: Body,
+    trees: tuple[PyTreeDef, PyTreeDef],
+    avals: tuple[Sequence[Any], Sequence[Any]],
+) -> None:
+    """Raise a TypeError unless a loop's body returns a carry like the one it takes.
+
+    Args:
+      body: the function.
+      trees: structure of the carry it takes and of the one it returns.
+      avals: types of the leaves of both.
+    """
+    (tree_in, tree_out), (avals_in, avals_out) = trees, avals
+    if tree_in != tree_out:
+        lines = [
+            f"  {body.carry_path(path)}: takes {a}, returns {b}; {why}"
+            for path, a, b, why in equality_errors_pytreedef(tree_in, tree_out)
+        ] or [f"  {body.carry_name}: takes {tree_in}, returns {tree_out}"]
+        raise TypeError(
+            f"{body.what}: the body {body} must return a carry with the pytree structure of the "
+            "carry it takes, but they differ:\n" + "\n".join(lines)
+        )
+    if all(map(same_type, avals_in, avals_out)):
+        return
+    paths = [path for path, _ in tree_flatten_with_path(tree_unflatten(tree_in, avals_in))[0]]
+    lines = [
+        f"  {body.carry_path(path)}: takes {a.str_short()}, returns {b.str_short()}; "
+        f"{type_difference(a, b)}"
+        for path, a, b in zip(paths, avals_in, avals_out)
+        if not same_type(a, b)
+    ]
+    raise TypeError(
+        f"{body.what}: the body {body} must return a carry of the shapes and dtypes of the carry "
+        "it takes, but they differ:\n" + "\n".join(lines) + "\nConvert the initial value, or what "
+        "the body returns, so that the carry keeps its type from step to step."
+    )
+
+
+def argument_name(fun: Callable[..., Any], position: int, otherwise: str) -> str:
+    """What a function calls the argument at a position."""
+    sig = signature(fun)
+    names = list(sig.parameters) if sig is not None else []
+    return names[position] if position < len(names) else otherwise
+
+
+def check_callable(what: str, **functions: Any) -> None:
+    """Raise a TypeError that names the argument which is not a function."""
+    for name, fun in functions.items():
+        if not callable(fun):
+            raise TypeError(f"lax.{what}: {name} must be callable, got {fun!r}.")
+
+
+def leaf_structure(*trees: PyTreeDef) -> PyTreeDef:
+    """The structure of `(args, kwargs)` for arguments of these structures."""
+    return tree_structure((tuple(tree_unflatten(t, [0] * t.num_leaves) for t in trees), {}))
+
+
+# Surgery on programs
+
+
+def with_binders(closed: ClosedJaxpr, order: Sequence[int]) -> ClosedJaxpr:
+    """The program with its arguments in another order."""
+    jaxpr = closed.jaxpr
+    invars = [jaxpr.invars[i] for i in order]
+    return ClosedJaxpr(jaxpr.replace(invars=invars, debug_info=None), closed.consts)
+
+
+def with_outputs(closed: ClosedJaxpr, outputs: Sequence[int]) -> ClosedJaxpr:
+    """The program with only the results at these positions, in this order."""
+    if list(outputs) == list(range(len(closed.jaxpr.outvars))):
+        return closed
+    jaxpr = closed.jaxpr
+    outvars = [jaxpr.outvars[i] for i in outputs]
+    return ClosedJaxpr(jaxpr.replace(outvars=outvars), closed.consts)
+
+
+def with_unused_binders(closed: ClosedJaxpr, avals: Sequence[Any]) -> ClosedJaxpr:
+    """The program with further arguments, which it ignores."""
+    jaxpr = closed.jaxpr
+    invars = [*jaxpr.invars, *map(Var, avals)]
+    return ClosedJaxpr(jaxpr.replace(invars=invars, debug_info=None), closed.consts)
+
+
+def forwarded(jaxpr: Jaxpr) -> list[int | None]:
+    """For each result the argument that it is, None if it is computed."""
+    position = {v: i for i, v in enumerate(jaxpr.invars)}
+    return [None if type(v) is Literal else position.get(v) for v in jaxpr.outvars]  # type: ignore[arg-type]
+
+
+@memoize_on_jaxpr
+def fixed_carry(
+    body: ClosedJaxpr, nconsts: int, movable: tuple[bool, ...]
+) -> tuple[ClosedJaxpr, list[bool]]:
+    """A loop's body in which what each step passes on unchanged is a constant.
+
+    Args:
+      body: takes constants, the carry and other values; returns the carry and other results.
+      nconsts: the number of constants.
+      movable: which components of the carry may become constants.
+
+    Returns:
+      The body with such components as leading constants, and which ones these are.
+    """
+    sources, count = forwarded(body.jaxpr), len(movable)
+    fixed = [s == nconsts + i and m for i, (s, m) in enumerate(zip(sources, movable))]
+    if not any(fixed):
+        return body, fixed
+    moved = [nconsts + i for i in range(count) if fixed[i]]
+    order = [*moved, *(i for i in range(len(body.in_avals)) if i not in moved)]
+    kept = [i for i in range(len(sources)) if i >= count or not fixed[i]]
+    return with_outputs(with_binders(body, order), kept), fixed
+
+
+def check_effects(what: str, effects: Effects) -> None:
+    """Raise an error for effects that cannot happen for each element of a batch."""
+    if any(e.ordered for e in effects if hasattr(e, "ordered")):
+        raise NotImplementedError(
+            f"IO effect not supported in vmap-of-{what}: whether the ordered effects inside "
+            "happen differs between the examples of the batch."
+        )
