@@ -51,13 +51,20 @@ def choose_blocking(problem: Contraction, target: CpuTarget, shape: TileShape) -
     best: tuple[float, int, int] | None = None
     for rows in _candidates(high, most_rows):
         for columns in _candidates(wide, most_columns):
-            if depth < problem.depth and rows * columns * shape.rows * shape.columns * size > target.l2_bytes // 4:
+            if (
+                depth < problem.depth
+                and rows * columns * shape.rows * shape.columns * size > target.l2_bytes // 4
+            ):
                 continue
             programs = problem.batches * -(-high // rows) * -(-wide // columns)
             tiles = min(rows, high) * min(columns, wide)
             pack = 0.15 * shape.rows * min(rows, high) / shape.cycles
             each = tiles + pack + 40 / (shape.cycles * max(depth, 1))
-            rounds = -(-programs // target.threads) if programs < 8 * target.threads else programs / target.threads
+            rounds = (
+                -(-programs // target.threads)
+                if programs < 8 * target.threads
+                else programs / target.threads
+            )
             cost = rounds * each
             if best is None or cost < best[0] * 0.999:
                 best = (cost, rows, columns)
@@ -78,9 +85,15 @@ def _candidates(total: int, most: int) -> list[int]:
     return out
 
 
-def multiply(k: tile.Builder, shape: TileShape, accumulate: str, steps: Value | int,
-             load_a: Callable[[Value, int], Value], load_b: Callable[[Value, int], Value],
-             init: Rows | None) -> Rows:
+def multiply(
+    k: tile.Builder,
+    shape: TileShape,
+    accumulate: str,
+    steps: Value | int,
+    load_a: Callable[[Value, int], Value],
+    load_b: Callable[[Value, int], Value],
+    init: Rows | None,
+) -> Rows:
     """The micro-kernel: `init + Σ a[:, i] b[i, :]` for `i` in `range(steps)`, all in registers.
 
     `load_a(i, row)` gives a scalar, `load_b(i, vector)` a vector.
@@ -130,9 +143,16 @@ class BlockedProduct:
         high = -(-p.rows // (blocking.tile.rows * blocking.rows))
         wide = -(-self.packer.panels // blocking.columns)
         numbers = {
-            "rows": p.rows, "columns": p.columns, "depth": p.depth, "wide": wide, "high": high,
-            "panels": self.packer.panels, "padded": self.packer.depth, "block.rows": blocking.rows,
-            "block.columns": blocking.columns, "block.depth": blocking.depth,
+            "rows": p.rows,
+            "columns": p.columns,
+            "depth": p.depth,
+            "wide": wide,
+            "high": high,
+            "panels": self.packer.panels,
+            "padded": self.packer.depth,
+            "block.rows": blocking.rows,
+            "block.columns": blocking.columns,
+            "block.depth": blocking.depth,
         }
         for i, axis in enumerate(p.out.batch):
             numbers[f"batch{i}.extent"] = axis.extent
@@ -141,7 +161,9 @@ class BlockedProduct:
         column_block = k.op("rem", pid, program.num("wide", wide))
         pid = k.op("div", pid, program.num("wide", wide))
         row_block = k.op("rem", pid, program.num("high", high))
-        self.batch = program.split(k.op("div", pid, program.num("high", high)), "batch", p.out.batch)
+        self.batch = program.split(
+            k.op("div", pid, program.num("high", high)), "batch", p.out.batch
+        )
         self.writer = Writer(program, p, self.batch)
         self._scratch()
         self._block(row_block, column_block)
@@ -152,7 +174,12 @@ class BlockedProduct:
     def _is_simple(self) -> bool:
         """Whether nothing but numbers depends on the sizes."""
         p = self.problem
-        return self.ctx.epilogue is None and not p.a.limits and len(p.a.depth) <= 1 and len(p.a.lines) <= 1
+        return (
+            self.ctx.epilogue is None
+            and not p.a.limits
+            and len(p.a.depth) <= 1
+            and len(p.a.lines) <= 1
+        )
 
     def _scratch(self) -> None:
         p, blocking, k = self.problem, self.blocking, self.k
@@ -180,7 +207,9 @@ class BlockedProduct:
         depth = program.num("depth", self.problem.depth)
         block_rows = program.num("block.rows", blocking.rows)
         first_row = row_block * block_rows * shape.rows
-        rows = k.op("min", program.num("rows", self.problem.rows) - first_row, block_rows * shape.rows)
+        rows = k.op(
+            "min", program.num("rows", self.problem.rows) - first_row, block_rows * shape.rows
+        )
         first_panel = column_block * program.num("block.columns", blocking.columns)
         panels = k.op(
             "min",
@@ -212,11 +241,28 @@ class BlockedProduct:
 
         k.for_(0, depth, step, each)
 
-    def _pack(self, first_row: Value, high: Value, base: Value, coords: list[Value], start: Value, stop: Value) -> None:
+    def _pack(
+        self,
+        first_row: Value,
+        high: Value,
+        base: Value,
+        coords: list[Value],
+        start: Value,
+        stop: Value,
+    ) -> None:
         k, shape = self.k, self.blocking.tile
         if self.by_line:
             copy_lines(
-                self.reader, first_row, high * shape.rows, base, coords, start, stop, self.a, self.stride, shape.lanes
+                self.reader,
+                first_row,
+                high * shape.rows,
+                base,
+                coords,
+                start,
+                stop,
+                self.a,
+                self.stride,
+                shape.lanes,
             )
             return
 
@@ -229,8 +275,17 @@ class BlockedProduct:
 
         k.for_(0, high, 1, panel)
 
-    def _tile(self, first_row: Value, i: Value, first_panel: Value, j: Value, start: Value, stop: Value,
-              first: bool | Value, last: bool | Value) -> None:
+    def _tile(
+        self,
+        first_row: Value,
+        i: Value,
+        first_panel: Value,
+        j: Value,
+        start: Value,
+        stop: Value,
+        first: bool | Value,
+        last: bool | Value,
+    ) -> None:
         program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
         steps = stop - start
         b_base = self._panel(first_panel + j) + start * shape.columns
@@ -243,10 +298,16 @@ class BlockedProduct:
             return k.load(self.a, a_base + s * step_stride + r * row_stride)
 
         def load_b(s: Value, v: int) -> Value:
-            return k.load(self.panels, b_base + s * shape.columns + v * shape.lanes, (shape.lanes,), (1,))
+            return k.load(
+                self.panels, b_base + s * shape.columns + v * shape.lanes, (shape.lanes,), (1,)
+            )
 
         size = shape.rows * shape.columns
-        c_base = k.const("index", 0) if first is True else (j * program.num("block.rows", blocking.rows) + i) * size
+        c_base = (
+            k.const("index", 0)
+            if first is True
+            else (j * program.num("block.rows", blocking.rows) + i) * size
+        )
         init = None if first is True else self._initial(first, c_base)
         sums = multiply(k, shape, self.problem.accumulate, steps, load_a, load_b, init)
         row, column = first_row + i * shape.rows, (first_panel + j) * shape.columns
@@ -265,7 +326,10 @@ class BlockedProduct:
         for i in self.packer.batch:
             digit = self.batch[i]
             if entry is not None:
-                digit = entry * program.num(f"batch{i}.extent", self.problem.out.batch[i].extent) + digit
+                digit = (
+                    entry * program.num(f"batch{i}.extent", self.problem.out.batch[i].extent)
+                    + digit
+                )
             entry = digit
         if entry is not None:
             panel = entry * program.num("panels", self.packer.panels) + panel
@@ -277,7 +341,9 @@ class BlockedProduct:
         count = shape.rows * shape.vectors
 
         def loaded() -> list[Value]:
-            return [k.load(self.c, c_base + n * shape.lanes, (shape.lanes,), (1,)) for n in range(count)]
+            return [
+                k.load(self.c, c_base + n * shape.lanes, (shape.lanes,), (1,)) for n in range(count)
+            ]
 
         flat = k.if_(first, lambda: [zero] * count, loaded)
         return [list(flat[r * shape.vectors : (r + 1) * shape.vectors]) for r in range(shape.rows)]
@@ -290,7 +356,9 @@ class BlockedProduct:
     def _finish(self, row: Value, column: Value, c_base: Value, sums: Rows) -> None:
         """Store a finished tile: from registers where it is whole and plain, else row by row."""
         k, program, shape = self.k, self.program, self.blocking.tile
-        rows = k.op("min", program.num("rows", self.problem.rows) - row, k.const("index", shape.rows))
+        rows = k.op(
+            "min", program.num("rows", self.problem.rows) - row, k.const("index", shape.rows)
+        )
         width = program.num("columns", self.problem.columns)
 
         def row_by_row() -> None:
@@ -300,13 +368,25 @@ class BlockedProduct:
         if not self.writer.is_plain:
             row_by_row()
             return
-        whole = k.op("and", k.op("ge", rows, k.const("index", shape.rows)),
-                     k.op("le", column + shape.columns, width))
+        whole = k.op(
+            "and",
+            k.op("ge", rows, k.const("index", shape.rows)),
+            k.op("le", column + shape.columns, width),
+        )
         k.if_(whole, lambda: self.writer.store_rows(row, column, sums), row_by_row)
 
 
-def store_tile(k: tile.Builder, writer: Writer, scratch: tile.Buffer, base: Value, row: Value, rows: Value,
-               column: Value, width: Value, shape: TileShape) -> None:
+def store_tile(
+    k: tile.Builder,
+    writer: Writer,
+    scratch: tile.Buffer,
+    base: Value,
+    row: Value,
+    rows: Value,
+    column: Value,
+    width: Value,
+    shape: TileShape,
+) -> None:
     """Rows of a tile that waits in scratch, through the epilogue to the result."""
     lanes = shape.lanes
     paired = writer.is_complex and writer.epilogue is not None
@@ -320,7 +400,9 @@ def store_tile(k: tile.Builder, writer: Writer, scratch: tile.Buffer, base: Valu
                 parts = tuple(k.load(scratch, at + p, (half,), (2,)) for p in (0, 1))
                 remaining = k.op("div", width - first, k.const("index", 2))
                 mask = k.op("lt", k.iota(half, "i32"), k.convert(remaining, "i32"))
-                writer.store(row + r, k.op("div", first, k.const("index", 2)), parts[0], mask, parts)
+                writer.store(
+                    row + r, k.op("div", first, k.const("index", 2)), parts[0], mask, parts
+                )
                 continue
             mask = k.op("lt", k.iota(lanes, "i32"), k.convert(width - first, "i32"))
             writer.store(row + r, first, k.load(scratch, at, (lanes,), (1,)), mask)

@@ -84,11 +84,11 @@ class Source:
                     i += 1
                     continue
                 for j in scaled:
-                    limits[j] = Limit(limits[j].start * inner.extent, limits[j].extent * inner.extent)
+                    limits[j] = Limit(
+                        limits[j].start * inner.extent, limits[j].extent * inner.extent
+                    )
                     groups = {g: _scale(axes, j, inner.extent) for g, axes in groups.items()}
-                moves = tuple(
-                    1 if j in scaled else move for j, move in enumerate(inner.moves)
-                )
+                moves = tuple(1 if j in scaled else move for j, move in enumerate(inner.moves))
                 joined = Axis(outer.extent * inner.extent, inner.stride, moves)
                 groups[name] = (*groups[name][:i], joined, *groups[name][i + 2 :])
         batch, lines, depth = groups["batch"], groups["lines"], groups["depth"]
@@ -206,9 +206,7 @@ class Contraction:
                 ]
             else:
                 i += 1
-        a, b, out = (
-            replace(x, batch=g) for x, g in zip((self.a, self.b, self.out), groups)
-        )
+        a, b, out = (replace(x, batch=g) for x, g in zip((self.a, self.b, self.out), groups))
         return replace(self, a=a.merged(), b=b.merged(), out=out.merged())
 
     def swapped(self) -> Contraction:
@@ -291,7 +289,11 @@ def lane_count(target: CpuTarget, dtype: str) -> int:
 def max_rows(target: CpuTarget, vectors: int) -> int:
     """Rows of a tile whose accumulators, operands and one spare fit the registers."""
     registers = 32 if target.vector_bits >= 512 else 16
-    return {1: 24, 2: 14, 3: 9, 4: 6}[vectors] if registers == 32 else {1: 12, 2: 6, 3: 4, 4: 2}[vectors]
+    return (
+        {1: 24, 2: 14, 3: 9, 4: 6}[vectors]
+        if registers == 32
+        else {1: 12, 2: 6, 3: 4, 4: 2}[vectors]
+    )
 
 
 def choose_tile(target: CpuTarget, rows: int, columns: int, dtype: str, most: int = 4) -> TileShape:

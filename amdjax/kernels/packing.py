@@ -106,7 +106,9 @@ class Reader:
             return digit
         return self.k.op("mul", digit, self.program.num(f"{self.name}.{group}{i}.stride", stride))
 
-    def place(self, group: str, digits: Sequence[Value], base: Value, coords: list[Value]) -> tuple[Value, list[Value]]:
+    def place(
+        self, group: str, digits: Sequence[Value], base: Value, coords: list[Value]
+    ) -> tuple[Value, list[Value]]:
         """Offset and limited coordinates after moving along the loops of a group."""
         k, axes = self.k, getattr(self.source, group)
         for i, digit in enumerate(digits):
@@ -130,7 +132,9 @@ class Reader:
     def line(self, line: Value, base: Value, coords: list[Value]) -> tuple[Value, list[Value]]:
         """Offset and coordinates of a line; lines past the last repeat it."""
         last = self.program.num(f"{self.name}.lines", self.source.line_count) - 1
-        digits = self.program.split(self.k.op("min", line, last), f"{self.name}.lines", self.source.lines)
+        digits = self.program.split(
+            self.k.op("min", line, last), f"{self.name}.lines", self.source.lines
+        )
         return self.place("lines", digits, base, coords)
 
     def lanes_contiguous(self, count: int) -> bool:
@@ -140,8 +144,9 @@ class Reader:
             return False
         return len(lines) == 1 or (not self.program.runtime and lines[-1].extent % count == 0)
 
-    def lanes(self, first: Value, count: int, base: Value, coords: list[Value],
-              aligned: int) -> tuple[Value, list[Value], Value | None]:
+    def lanes(
+        self, first: Value, count: int, base: Value, coords: list[Value], aligned: int
+    ) -> tuple[Value, list[Value], Value | None]:
         """Offsets, coordinates and existence of `count` lines spread over lanes.
 
         The offset is a scalar where the lines are contiguous.
@@ -200,14 +205,20 @@ class Reader:
         k.for_(k.op("div", start, extent), k.op("div", stop + (extent - 1), extent), 1, run)
 
     def inner(self) -> Axis:
-        return self.source.depth[-1] if self.source.depth else Axis(1, 1, (0,) * len(self.source.limits))
+        return (
+            self.source.depth[-1]
+            if self.source.depth
+            else Axis(1, 1, (0,) * len(self.source.limits))
+        )
 
     def inner_step(self, i: Value) -> Value:
         """Offset of step `i` of the innermost depth loop."""
         axis = self.inner()
         if axis.stride == 1 or not self.source.depth:
             return i
-        return i * self.program.num(f"{self.name}.depth{len(self.source.depth) - 1}.stride", axis.stride)
+        return i * self.program.num(
+            f"{self.name}.depth{len(self.source.depth) - 1}.stride", axis.stride
+        )
 
     def moved(self, coords: Sequence[Value], moves: Sequence[Value], i: Value) -> list[Value]:
         """Coordinates at step `i` of a run."""
@@ -223,8 +234,18 @@ class Reader:
         return bool(self.source.depth) and self.source.depth[-1].stride == 1
 
 
-def copy_lines(reader: Reader, first: Value, count: Value, base: Value, coords: list[Value],
-               start: Value, stop: Value, target: tile.Buffer, stride: int, lanes: int) -> None:
+def copy_lines(
+    reader: Reader,
+    first: Value,
+    count: Value,
+    base: Value,
+    coords: list[Value],
+    start: Value,
+    stop: Value,
+    target: tile.Buffer,
+    stride: int,
+    lanes: int,
+) -> None:
     """Lines `first..first+count` by line into `target`, `stride` elements from one to the next.
 
     Up to `lanes` elements after a line's last one are overwritten.
@@ -235,7 +256,9 @@ def copy_lines(reader: Reader, first: Value, count: Value, base: Value, coords: 
         line_base, line_coords = reader.line(first + i, base, coords)
         row = i * stride
 
-        def run(offset: Value, moves: list[Value], low: Value, high: Value, position: Value) -> None:
+        def run(
+            offset: Value, moves: list[Value], low: Value, high: Value, position: Value
+        ) -> None:
             def piece(e: Value) -> None:
                 mask = k.op("lt", k.iota(lanes, "i32"), k.convert(high - e, "i32"))
                 at = k.op("add", k.iota(lanes), e) if any(reader.inner().moves) else e
@@ -251,8 +274,19 @@ def copy_lines(reader: Reader, first: Value, count: Value, base: Value, coords: 
     k.for_(0, count, 1, one)
 
 
-def pack_lanes(reader: Reader, first: Value, lines: int, base: Value, coords: list[Value], start: Value,
-               stop: Value, target: tile.Buffer, at: Value, lanes: int, aligned: int) -> None:
+def pack_lanes(
+    reader: Reader,
+    first: Value,
+    lines: int,
+    base: Value,
+    coords: list[Value],
+    start: Value,
+    stop: Value,
+    target: tile.Buffer,
+    at: Value,
+    lanes: int,
+    aligned: int,
+) -> None:
     """One panel of `lines` lines by depth, from `at` in `target`.
 
     Up to `lanes` elements after the panel are overwritten.
@@ -268,7 +302,12 @@ def pack_lanes(reader: Reader, first: Value, lines: int, base: Value, coords: li
             row = at + (position + (i - low)) * lines
             for v, origin, line_coords, exists in parts:
                 mask = reader.inside(reader.moved(line_coords, moves, i), (lanes,))
-                for more in (exists, k.op("lt", k.iota(lanes, "i32"), k.const("i32", lines - v)) if lines - v < lanes else None):
+                for more in (
+                    exists,
+                    k.op("lt", k.iota(lanes, "i32"), k.const("i32", lines - v))
+                    if lines - v < lanes
+                    else None,
+                ):
                     if more is not None:
                         mask = more if mask is None else k.op("and", mask, more)
                 if origin.shape:
@@ -292,7 +331,9 @@ class PanelPacker:
     rounded up so that square tiles can be transposed without looking at the end.
     """
 
-    def __init__(self, ctx: ShapedContext, problem: Contraction, columns: int, lanes: int, target: CpuTarget):
+    def __init__(
+        self, ctx: ShapedContext, problem: Contraction, columns: int, lanes: int, target: CpuTarget
+    ):
         self.ctx, self.source, self.columns, self.lanes = ctx, problem.b, columns, lanes
         self.is_complex, self.dtype, self.target = problem.is_complex, problem.accumulate, target
         self.depth = -(-problem.b.depth_count // lanes) * lanes
@@ -300,7 +341,9 @@ class PanelPacker:
         #: which batch loops `b` depends on
         self.batch = [i for i, axis in enumerate(problem.b.batch) if axis.stride]
         self.batches = product([problem.b.batch[i] for i in self.batch])
-        self.result = Temp(self.dtype, max(self.batches * self.panels * self.depth * columns, 1) + columns)
+        self.result = Temp(
+            self.dtype, max(self.batches * self.panels * self.depth * columns, 1) + columns
+        )
 
     def call(self) -> Call:
         source = self.source
@@ -327,7 +370,19 @@ class PanelPacker:
         elif reader.depth_contiguous and not reader.lanes_contiguous(self.columns):
             self._transposing(reader, first, base, coords, start, stop, target, at)
         else:
-            pack_lanes(reader, first, self.columns, base, coords, start, stop, target, at, self.lanes, self.columns)
+            pack_lanes(
+                reader,
+                first,
+                self.columns,
+                base,
+                coords,
+                start,
+                stop,
+                target,
+                at,
+                self.lanes,
+                self.columns,
+            )
         elements = self.batches * self.panels * self.depth * self.columns
         return program.launch(self.batches * self.panels * chunks, 0.3 * elements)
 
@@ -338,8 +393,17 @@ class PanelPacker:
         wanted = max(1, -(-4 * self.target.threads // programs))
         return -(-max(depth // wanted, 4 * self.lanes) // self.lanes) * self.lanes
 
-    def _transposing(self, reader: Reader, first: Value, base: Value, coords: list[Value], start: Value,
-                     stop: Value, target: tile.Buffer, at: Value) -> None:
+    def _transposing(
+        self,
+        reader: Reader,
+        first: Value,
+        base: Value,
+        coords: list[Value],
+        start: Value,
+        stop: Value,
+        target: tile.Buffer,
+        at: Value,
+    ) -> None:
         """Lines are contiguous: copy pieces of them, then turn squares in registers."""
         k, lanes, columns = reader.k, self.lanes, self.columns
         stride = CHUNK + lanes
@@ -347,7 +411,18 @@ class PanelPacker:
 
         def chunk(low: Value) -> None:
             high = k.op("min", low + CHUNK, stop)
-            copy_lines(reader, first, k.const("index", columns), base, coords, low, high, piece, stride, lanes)
+            copy_lines(
+                reader,
+                first,
+                k.const("index", columns),
+                base,
+                coords,
+                low,
+                high,
+                piece,
+                stride,
+                lanes,
+            )
 
             def square(e: Value) -> None:
                 row = at + (low - start + e) * columns
@@ -359,8 +434,17 @@ class PanelPacker:
 
         k.for_(start, stop, CHUNK, chunk)
 
-    def _complex(self, reader: Reader, first: Value, base: Value, coords: list[Value], start: Value,
-                 stop: Value, target: tile.Buffer, at: Value) -> None:
+    def _complex(
+        self,
+        reader: Reader,
+        first: Value,
+        base: Value,
+        coords: list[Value],
+        start: Value,
+        stop: Value,
+        target: tile.Buffer,
+        at: Value,
+    ) -> None:
         """Columns and depth alternate between real and imaginary parts.
 
         Against the real part of `a` stands (re, im), against the imaginary part (-im, re).
@@ -373,7 +457,9 @@ class PanelPacker:
             origin, line_coords, _ = reader.lanes(first + v, lanes, base, coords, 0)
             minus = k.op("eq", part, k.const("index", 0))
 
-            def run(offset: Value, moves: list[Value], low: Value, high: Value, position: Value) -> None:
+            def run(
+                offset: Value, moves: list[Value], low: Value, high: Value, position: Value
+            ) -> None:
                 def step(i: Value) -> None:
                     phase = k.op("and", i, one)
                     there = k.op("add", origin, offset + reader.inner_step(i) - phase)
@@ -381,7 +467,9 @@ class PanelPacker:
                     there = k.op("add", k.op("sub", there, part), turned)
                     mask = reader.inside(reader.moved(line_coords, moves, i), (lanes,))
                     x = k.load_at(reader.buffer, there, mask)
-                    flip = k.op("and", minus, k.broadcast(k.op("ne", phase, k.const("index", 0)), (lanes,)))
+                    flip = k.op(
+                        "and", minus, k.broadcast(k.op("ne", phase, k.const("index", 0)), (lanes,))
+                    )
                     x = k.select(flip, k.op("neg", x), x)
                     k.store(target, at + (position + (i - low)) * self.columns + v, x, (1,))
 

@@ -64,11 +64,19 @@ class Writer:
     def _batch_base(self) -> Value:
         base = self.program.num("out.offset", self.sink.offset)
         for i, digit in enumerate(self.batch):
-            base = base + digit * self.program.num(f"out.batch{i}.stride", self.sink.batch[i].stride)
+            base = base + digit * self.program.num(
+                f"out.batch{i}.stride", self.sink.batch[i].stride
+            )
         return base
 
-    def store(self, row: Value, column: Value, x: Value, mask: Value | None,
-              pair: tuple[Value, Value] | None = None) -> None:
+    def store(
+        self,
+        row: Value,
+        column: Value,
+        x: Value,
+        mask: Value | None,
+        pair: tuple[Value, Value] | None = None,
+    ) -> None:
         """Lanes of one row.
 
         Args:
@@ -97,8 +105,14 @@ class Writer:
             at = k.op("add", at, k.op("mul", digit, stride))
         k.store_at(self.buffer, at, x, mask)
 
-    def _store_fused(self, row: Value, column: Value, x: Value, mask: Value | None,
-                     pair: tuple[Value, Value] | None) -> None:
+    def _store_fused(
+        self,
+        row: Value,
+        column: Value,
+        x: Value,
+        mask: Value | None,
+        pair: tuple[Value, Value] | None,
+    ) -> None:
         k, sink, out = self.k, self.sink, self.program.ctx.outputs[0]
         assert self.epilogue is not None
         b = ElementBuilder(k, self.epilogue.producers, self.program.kernel.input)

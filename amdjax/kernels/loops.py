@@ -1,0 +1,182 @@
+"""Pieces that kernel families share: views of memory, loops over lanes, elements of any dtype."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax.jit import tile
+from amdjax.jit.element import El, compute_dtype, part_dtype, short_dtype
+from amdjax.jit.shaped import Call, ShapedContext
+from amdjax.jit.tile import Buffer, Builder, Value
+
+#: Elements that one program of a kernel moves, where it has the choice.
+CHUNK = 8192
+
+
+def row_major(shape: Sequence[int]) -> list[int]:
+    """The strides of a contiguous array, in elements."""
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def view(buffer: Buffer, dtype: str) -> Buffer:
+    """The same memory read as another dtype."""
+    return Buffer(buffer.name, dtype, buffer.role, buffer.size)
+
+
+def bits_dtype(dtype: str) -> tuple[str, int]:
+    """The unsigned type that moves elements of `dtype`, and how many of them make one element."""
+    size = itemsize(dtype)
+    return (f"u{8 * size}", 1) if size <= 8 else ("u64", size // 8)
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element in memory."""
+    if dtype in ("c64", "c128"):
+        return int(dtype[1:]) // 8
+    if dtype == "index":
+        return 8
+    wide = dtype in ("f16", "bf16", "f32", "f64") or dtype[0] in "iu"
+    digits = "".join(ch for ch in dtype if ch.isdigit())
+    return max(1, int(digits) // 8) if wide else 1
+
+
+def lanes_for(ctx: ShapedContext, dtype: str, extent: int, registers: int = 2) -> int:
+    """Lanes for a loop: a few registers full, and no more than the next power of two needs."""
+    full = max(1, registers * ctx.target.vector_bits // (8 * itemsize(dtype)))
+    return min(full, 1 << max(extent - 1, 0).bit_length())
+
+
+def tail_mask(k: Builder, base: Value, count: int, stop: Value) -> Value:
+    """Which of the lanes from `base` lie before `stop`."""
+    rest = k.convert(k.op("min", k.op("sub", stop, base), k.const("index", count)), "i32")
+    return k.op("lt", k.iota(count, "i32"), rest)
+
+
+def lane_loop(k: Builder, start: Value | int, stop: Value | int, count: int,
+              body: Callable[..., Any], carried: Sequence[Value] = ()) -> Sequence[Value]:
+    """Walk a range in tiles of `count` lanes: `carried = body(base, mask, *carried)`.
+
+    The mask is None for whole tiles; the last, unfinished tile has one.
+    """
+    carried = list(carried)
+    if isinstance(start, int) and isinstance(stop, int):
+        whole = start + (stop - start) // count * count
+        if whole > start:
+            carried = list(_whole(k, start, whole, count, body, carried))
+        if whole < stop:
+            last = k.const("index", whole)
+            carried = list(body(last, tail_mask(k, last, count, k.const("index", stop)), *carried) or ())
+        return carried
+    low, high = k.index(start), k.index(stop)
+    whole_end = k.op("sub", high, k.op("rem", k.op("sub", high, low), k.const("index", count)))
+    carried = list(_whole(k, low, whole_end, count, body, carried))
+    if count == 1:
+        return carried
+    return k.if_(
+        k.op("lt", whole_end, high),
+        lambda: body(whole_end, tail_mask(k, whole_end, count, high), *carried),
+        lambda: carried,
+    )
+
+
+def _whole(k: Builder, start: Any, stop: Any, count: int, body: Any, carried: Sequence[Value]) -> Sequence[Value]:
+    return k.for_(start, stop, count, lambda base, *values: body(base, None, *values), carried)
+
+
+def split_position(k: Builder, position: Value, extents: Sequence[int]) -> list[Value]:
+    """The multi-index of a row-major position."""
+    out: list[Value] = []
+    for n in reversed(extents[1:]):
+        if n == 1:
+            out.insert(0, k.const("index", 0))
+            continue
+        out.insert(0, k.op("rem", position, k.const("index", n)))
+        position = k.op("div", position, k.const("index", n))
+    return [position, *out] if extents else []
+
+
+def offset_of(k: Builder, index: Sequence[Value], strides: Sequence[int]) -> Value:
+    """`Σ index * stride`."""
+    total = k.const("index", 0)
+    for i, stride in zip(index, strides, strict=True):
+        if stride:
+            total = k.op("add", total, k.op("mul", i, k.const("index", stride)))
+    return total
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop over elements of two arrays: how long it is, and how far each step moves in them."""
+
+    extent: int
+    source: int
+    target: int
+
+
+def merge_axes(axes: Sequence[Axis]) -> list[Axis]:
+    """Drop loops of one step, join neighbours that both arrays walk as one."""
+    out: list[Axis] = []
+    for a in axes:
+        if a.extent == 1:
+            continue
+        if out and out[-1].source == a.source * a.extent and out[-1].target == a.target * a.extent:
+            out[-1] = Axis(out[-1].extent * a.extent, a.source, a.target)
+        else:
+            out.append(a)
+    return out
+
+
+# -- elements of any dtype ---------------------------------------------------------------------
+
+
+def load_element(k: Builder, buffer: Buffer, dtype: str, offset: Value, count: int = 0, stride: int = 1,
+                 mask: Value | None = None) -> El:
+    """An element, or `count` of them in lanes, in the dtype it is computed in."""
+    shape, part = ((count,) if count else ()), part_dtype(dtype)
+    if part == dtype:
+        x = k.load(buffer, offset, shape, [stride] if count else None, mask)
+        return El(dtype, k.convert(x, compute_dtype(dtype)))
+    parts = view(buffer, part)
+    first = k.op("mul", offset, k.const("index", 2))
+    strides = [2 * stride] if count else None
+    return El(dtype, *(k.load(parts, k.op("add", first, k.const("index", j)), shape, strides, mask) for j in (0, 1)))
+
+
+def store_element(k: Builder, buffer: Buffer, offset: Value, x: El, stride: int = 1, mask: Value | None = None) -> None:
+    """Write what `load_element` reads."""
+    strides = [stride] if x.value.shape else None
+    if not x.is_complex:
+        k.store(buffer, offset, k.convert(x.value, x.dtype), strides, mask)
+        return
+    parts = view(buffer, part_dtype(x.dtype))
+    first = k.op("mul", offset, k.const("index", 2))
+    for j, part in enumerate(x.parts):
+        where = k.op("add", first, k.const("index", j))
+        k.store(parts, where, part, [2 * stride] if strides else None, mask)
+
+
+def copy_call(ctx: ShapedContext, source: Any, result: Any) -> Call:
+    """A copy that never shares memory, for operands that are read while the result is written."""
+    dtype, parts = bits_dtype(short_dtype(source.aval.dtype))
+    n = math.prod(source.aval.shape) * parts
+    kernel = ctx.kernel("copy")
+    k = kernel.k
+    x, y = view(kernel.input(source), dtype), view(kernel.output(result), dtype)
+    start = k.op("mul", k.program_id(), k.const("index", CHUNK))
+    stop = k.op("min", k.op("add", start, k.const("index", CHUNK)), k.const("index", n))
+    count = lanes_for(ctx, dtype, n)
+
+    def body(base: Value, mask: Value | None) -> None:
+        k.store(y, base, k.load(x, base, (count,), None, mask), None, mask)
+
+    lane_loop(k, start, stop, count, body)
+    return kernel.launch(-(-n // CHUNK), 0.1 * n * itemsize(dtype))
+
+
+__all__ = [
+    "CHUNK", "Axis", "El", "bits_dtype", "copy_call", "itemsize", "lane_loop", "lanes_for", "load_element",
+    "merge_axes", "offset_of", "row_major", "split_position", "store_element", "tail_mask", "tile", "view",
+]  # fmt: skip

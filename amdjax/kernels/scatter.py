@@ -1,0 +1,403 @@
+"""Scatter: updates written or combined into windows of an array, in the order of their indices.
+
+The result is the same as if one update after the other were applied, whatever the number of
+threads: programs of the grid own disjoint parts of the result. The parts are, whichever there is:
+
+- positions along an axis of the windows that no index moves (the features of an embedding);
+- batches, or single updates where the caller promises unique indices;
+- ranges of one indexed axis, each program skipping the updates that belong to others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.jit.passes import prepare
+from amdjax.jit.shaped import Call, Copy, ShapedContext, shaped
+from amdjax.jit.tile import Builder, Value
+from amdjax.kernels.loops import (
+    bits_dtype,
+    copy_call,
+    itemsize,
+    lane_loop,
+    lanes_for,
+    load_element,
+    offset_of,
+    row_major,
+    split_position,
+    store_element,
+    view,
+)
+
+PARALLEL_ELEMENTS = 1 << 14
+
+
+@dataclass(frozen=True)
+class WindowAxis:
+    """A loop within the windows; `moved` if indices shift windows along it."""
+
+    extent: int
+    source: int
+    target: int
+    moved: bool
+
+
+@dataclass(frozen=True)
+class UpdateAxis:
+    """A loop over updates; `target` is the operand's stride if it is a batch, else 0."""
+
+    extent: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class IndexedAxis:
+    """An operand axis along which an entry of the index vector positions the window."""
+
+    size: int
+    window: int
+    stride: int
+
+
+class Layout:
+    """How operand, indices and updates of one scatter fit together."""
+
+    def __init__(self, ctx: ShapedContext):
+        operand, indices, updates = (x.aval.shape for x in ctx.inputs)
+        dn = ctx.params["dimension_numbers"]
+        strides, source = row_major(operand), row_major(updates)
+        left_out = {*dn.inserted_window_dims, *dn.operand_batching_dims}
+        window_dims = [d for d in range(len(operand)) if d not in left_out]
+        extents = dict.fromkeys(range(len(operand)), 1)
+        window = []
+        for u, d in zip(dn.update_window_dims, window_dims, strict=True):
+            extents[d] = updates[u]
+            moved = d in dn.scatter_dims_to_operand_dims and updates[u] < operand[d]
+            window.append(WindowAxis(updates[u], source[u], strides[d], moved))
+        batch = dict(zip(dn.scatter_indices_batching_dims, dn.operand_batching_dims, strict=True))
+        update_dims = [u for u in range(len(updates)) if u not in dn.update_window_dims]
+        rows = [
+            UpdateAxis(updates[u], source[u], strides[batch[i]] if i in batch else 0)
+            for i, u in enumerate(update_dims)
+        ]
+        self.indexed = [IndexedAxis(operand[d], extents[d], strides[d]) for d in dn.scatter_dims_to_operand_dims]
+        self.window = _merge_window(window)
+        self.rows = _merge_rows(rows)
+        self.row_count = math.prod(a.extent for a in rows)
+        self.window_size = math.prod(a.extent for a in window)
+        self.vector_length = indices[-1]
+
+
+def _merge_window(axes: Sequence[WindowAxis]) -> list[WindowAxis]:
+    out: list[WindowAxis] = []
+    for a in axes:
+        if a.extent == 1:
+            continue
+        last = out[-1] if out else None
+        if last and last.source == a.source * a.extent and last.target == a.target * a.extent:
+            out[-1] = WindowAxis(last.extent * a.extent, a.source, a.target, last.moved or a.moved)
+        else:
+            out.append(a)
+    return out
+
+
+def _merge_rows(axes: Sequence[UpdateAxis]) -> list[UpdateAxis]:
+    out: list[UpdateAxis] = []
+    for a in axes:
+        last = out[-1] if out else None
+        if last and last.source == a.source * a.extent and last.target == a.target == 0:
+            out[-1] = UpdateAxis(last.extent * a.extent, a.source, 0)
+        else:
+            out.append(a)
+    return out
+
+
+@shaped("scatter")
+def lower_scatter(ctx: ShapedContext) -> list[Call | Copy]:
+    """Start from the operand, then apply the updates."""
+    operand, indices, updates = ctx.inputs
+    result = ctx.outputs[0]
+    # Taking over the operand's memory would change updates or indices that are the same array.
+    again = operand is indices or operand is updates
+    start: Call | Copy = copy_call(ctx, operand, result) if again else Copy(operand, result)
+    if not math.prod(result.aval.shape) or not math.prod(updates.aval.shape):
+        return [start]
+    return [start, _Scatter(ctx).build()]
+
+
+class _Scatter:
+    """Writes the kernel that applies the updates."""
+
+    def __init__(self, ctx: ShapedContext):
+        self.ctx = ctx
+        self.layout = Layout(ctx)
+        self.kernel = ctx.kernel("scatter")
+        self.k = self.kernel.k
+        operand, indices, updates = ctx.inputs
+        self.dtype = short_dtype(operand.aval.dtype)
+        self.indices = self.kernel.input(indices)
+        self.updates = self.kernel.input(updates)
+        self.result = self.kernel.inout(ctx.outputs[0])
+        self.clip = ctx.params["mode"].name == "CLIP"
+        self.unique = ctx.params["unique_indices"]
+        self.replaces = ctx.eqn.primitive.name == "scatter" and ctx.params["update_jaxpr"] is None
+        self.combine = _combiner(ctx, self.k)
+
+    def build(self) -> Call:
+        layout = self.layout
+        total = layout.row_count * layout.window_size
+        cost = (0.2 if layout.window_size > 8 else 2.0) * total + 2.0 * layout.row_count
+        if layout.window_size == 1 and (self.replaces or self.unique) and not self.dtype.startswith("c128"):
+            return self._single_elements(cost)
+        pieces = self.ctx.target.threads if total >= PARALLEL_ELEMENTS else 1
+        for plan in (self._by_window, self._by_update, self._by_range):
+            grid = plan(pieces) if pieces > 1 else None
+            if grid is not None:
+                return self.kernel.launch(grid, cost)
+        self._apply(0, layout.row_count)
+        return self.kernel.launch(1, cost)
+
+    # -- who does what --------------------------------------------------------------------------
+
+    def _by_window(self, pieces: int) -> int | None:
+        """Programs own positions along the longest window axis that stays in place."""
+        window = self.layout.window
+        free = [i for i, a in enumerate(window) if not a.moved and a.extent >= 2 * pieces]
+        if not free:
+            return None
+        chosen = max(free, key=lambda i: window[i].extent)
+        axis, k = window[chosen], self.k
+        # Programs should not share cache lines.
+        unit = max(1, 64 // itemsize(self.dtype)) if axis.target == 1 else 1
+        length = -(-axis.extent // (pieces * unit)) * unit
+        grid = -(-axis.extent // length)
+        if grid == 1:
+            return None
+        start = k.op("mul", k.program_id(), k.const("index", length))
+        bounds: tuple[Value | int, Value | int] = (start, k.op("min", start + length, k.const("index", axis.extent)))
+        if axis.extent % length == 0:
+            bounds = (start, start + length)
+        self._apply(0, self.layout.row_count, {chosen: bounds})
+        return grid
+
+    def _by_update(self, pieces: int) -> int | None:
+        """Programs own updates, where these cannot meet."""
+        rows, k = self.layout.rows, self.k
+        if self.unique:
+            unit = 1
+        elif rows and rows[0].target:
+            unit = math.prod(a.extent for a in rows[1:])
+        else:
+            return None
+        units = self.layout.row_count // unit
+        if units < pieces:
+            return None
+        each = -(-units // (4 * pieces)) * unit
+        start = k.op("mul", k.program_id(), k.const("index", each))
+        self._apply(start, k.op("min", start + each, k.const("index", self.layout.row_count)))
+        return -(-self.layout.row_count // each)
+
+    def _by_range(self, pieces: int) -> int | None:
+        """Programs own ranges of an axis in which windows have size 1."""
+        owners = [a for a in self.layout.indexed if a.window == 1 and a.size >= 2 * pieces]
+        if not owners or self.layout.window_size < 4:
+            return None
+        axis = max(owners, key=lambda a: a.size)
+        length = -(-axis.size // pieces)
+        first = self.k.op("mul", self.k.program_id(), self.k.const("index", length))
+        self._apply(0, self.layout.row_count, owner=(self.layout.indexed.index(axis), first, length))
+        return pieces
+
+    # -- applying updates -------------------------------------------------------------------------
+
+    def _apply(self, start: Value | int, stop: Value | int,
+               bounds: dict[int, tuple[Value | int, Value | int]] | None = None,
+               owner: tuple[int, Value, int] | None = None) -> None:
+        """Apply the updates of a range, or the part of them that this program owns."""
+        k = self.k
+
+        def update(row: Value) -> None:
+            position, inside = self._window_start(row, 0, None, owner)
+            index = split_position(k, row, [a.extent for a in self.layout.rows])
+            source = offset_of(k, index, [a.source for a in self.layout.rows])
+            target = k.op("add", position, offset_of(k, index, [a.target for a in self.layout.rows]))
+            if inside is None:
+                self._window(0, source, target, bounds or {})
+            else:
+                k.if_(inside, lambda: self._window(0, source, target, bounds or {}))
+
+        k.for_(start, stop, 1, update)
+
+    def _window_start(self, row: Value, count: int, mask: Value | None,
+                      owner: tuple[int, Value, int] | None = None) -> tuple[Value, Value | None]:
+        """Offset of the window of an update (of `count` updates in lanes), and whether it counts."""
+        k, layout = self.k, self.layout
+        base = k.op("mul", row, k.const("index", layout.vector_length))
+        shape = (count,) if count else ()
+        position, inside = k.const("index", 0, shape), None
+        for j, axis in enumerate(layout.indexed):
+            strides = [layout.vector_length] if count else None
+            x = k.load(self.indices, base + j, shape, strides, mask)
+            x = k.convert(x, "index")
+            tests = []
+            limit = axis.size - axis.window
+            if self.clip:
+                x = k.op("min", k.op("max", x, k.const("index", 0)), k.const("index", limit))
+            else:  # as unsigned numbers the negative ones are beyond every limit
+                tests.append(k.op("le", k.bitcast(x, "u64"), k.const("u64", limit)))
+            if owner and owner[0] == j:
+                distance = k.bitcast(k.op("sub", x, owner[1]), "u64")
+                tests.append(k.op("lt", distance, k.const("u64", owner[2])))
+            for test in tests:
+                inside = test if inside is None else k.op("and", inside, test)
+            position = k.op("add", position, k.op("mul", x, k.const("index", axis.stride)))
+        return position, inside
+
+    def _window(self, depth: int, source: Value, target: Value,
+                bounds: dict[int, tuple[Value | int, Value | int]]) -> None:
+        """The loops over one window, from the axis `depth` on."""
+        k, window = self.k, self.layout.window
+        if not window:
+            self._element(source, target)
+            return
+        axis = window[depth]
+        low, high = bounds.get(depth, (0, axis.extent))
+        if depth < len(window) - 1:
+            def step(i: Value) -> None:
+                inner = [offset_of(k, [i], [s]) for s in (axis.source, axis.target)]
+                self._window(depth + 1, source + inner[0], target + inner[1], bounds)
+
+            k.for_(low, high, 1, step)
+            return
+        count = lanes_for(self.ctx, self.dtype, axis.extent if depth not in bounds else 1 << 20, 1)
+
+        def lanes(i: Value, mask: Value | None) -> None:
+            read, write = source + offset_of(k, [i], [axis.source]), target + offset_of(k, [i], [axis.target])
+            self._element(read, write, count, axis, mask)
+
+        lane_loop(k, low, high, count, lanes)
+
+    def _element(self, source: Value, target: Value, count: int = 0, axis: WindowAxis | None = None,
+                 mask: Value | None = None) -> None:
+        """Combine one element of an update, or a row of lanes, into the result."""
+        k, dtype = self.k, self.dtype
+        read, write = (axis.source, axis.target) if axis else (1, 1)
+        if self.replaces:
+            unsigned, parts = bits_dtype(dtype)
+            if parts == 1:
+                x = k.load(view(self.updates, unsigned), source, (count,) if count else (), [read] if count else None, mask)
+                k.store(view(self.result, unsigned), target, x, [write] if count else None, mask)
+                return
+        new = load_element(k, self.updates, dtype, source, count, read, mask)
+        if not self.replaces:
+            old = load_element(k, self.result, dtype, target, count, write, mask)
+            new = self.combine(old, new)
+        store_element(k, self.result, target, new, write, mask)
+
+    # -- windows of one element -------------------------------------------------------------------
+
+    def _single_elements(self, cost: float) -> Call:
+        """Updates in lanes. The last of equal offsets wins, as in the order one by one."""
+        k, layout = self.k, self.layout
+        grid, each = 1, layout.row_count
+        if self.unique and layout.row_count >= PARALLEL_ELEMENTS:
+            each = 4096
+            grid = -(-layout.row_count // each)
+        start: Value | int = 0
+        stop: Value | int = layout.row_count
+        if grid > 1:
+            start = k.op("mul", k.program_id(), k.const("index", each))
+            stop = k.op("min", start + each, k.const("index", layout.row_count))
+        count = lanes_for(self.ctx, "i64", layout.row_count, 2)
+
+        def body(base: Value, mask: Value | None) -> None:
+            position, inside = self._window_start(base, count, mask)
+            position = k.broadcast(position, (count,))
+            rows = k.op("add", k.iota(count), k.broadcast(base, (count,)))
+            index = split_position(k, rows, [a.extent for a in layout.rows])
+            source = offset_of(k, index, [a.source for a in layout.rows])
+            target = k.op("add", position, offset_of(k, index, [a.target for a in layout.rows]))
+            if mask is not None:
+                inside = mask if inside is None else k.op("and", inside, mask)
+            self._scattered(source, target, inside)
+
+        lane_loop(k, start, stop, count, body)
+        return self.kernel.launch(grid, cost)
+
+    def _scattered(self, source: Value, target: Value, mask: Value | None) -> None:
+        k, dtype = self.k, self.dtype
+        if self.replaces:
+            unsigned, _ = bits_dtype(dtype)
+            x = k.load_at(view(self.updates, unsigned), source, mask)
+            k.store_at(view(self.result, unsigned), target, x, mask)
+            return
+        part = part_dtype(dtype)
+        parts = 1 if part == dtype else 2
+
+        def places(offsets: Value) -> list[Value]:
+            return [k.op("add", k.op("mul", offsets, k.const("index", parts)), k.const("index", j)) for j in range(parts)]
+
+        def load(buffer: Any, offsets: Value) -> El:
+            read = [k.convert(k.load_at(view(buffer, part), p, mask), compute_dtype(part)) for p in places(offsets)]
+            return El(dtype, *read)
+
+        value = self.combine(load(self.result, target), load(self.updates, source))
+        for p, x in zip(places(target), value.parts, strict=True):
+            k.store_at(view(self.result, part), p, k.convert(x, part), mask)
+
+
+# -- combining -------------------------------------------------------------------------------------
+
+_OPS = {"scatter-add": "add", "scatter-sub": "sub", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max"}
+
+
+def _combiner(ctx: ShapedContext, k: Builder) -> Callable[[El, El], El]:
+    """How an element of the operand and one of the updates become the new element."""
+    program = ctx.params["update_jaxpr"]
+    if program is not None and ctx.eqn.primitive.name == "scatter":
+        return _applied(prepare(ClosedJaxpr(program, list(ctx.params["update_consts"]))), k)
+    op = _OPS.get(ctx.eqn.primitive.name)
+
+    def combine(old: El, new: El) -> El:
+        b = ElementBuilder(k, {}, _no_memory)
+        if op is None:
+            return new
+        if op in ("min", "max") and old.is_complex:
+            return b.select(_precedes(b, old, new), *((old, new) if op == "min" else (new, old)))
+        return b.op(op, old, new)
+
+    return combine
+
+
+def _precedes(b: ElementBuilder, x: El, y: El) -> El:
+    """Lexicographic order of complex numbers."""
+    tied = b.compare("lt", b.imag(x), b.imag(y))
+    return b.select(b.compare("eq", b.real(x), b.real(y)), tied, b.compare("lt", b.real(x), b.real(y)))
+
+
+def _applied(closed: ClosedJaxpr, k: Builder) -> Callable[[El, El], El]:
+    """The program of `scatter_apply`, written out for one element."""
+    jaxpr = closed.jaxpr
+    producers = {v: e for e in jaxpr.eqns for v in e.outvars}
+
+    def combine(old: El, new: El) -> El:
+        known = dict(zip(jaxpr.invars, (old, new)))
+        b = ElementBuilder(k, producers, _no_memory)
+        for v, value in zip(jaxpr.constvars, closed.consts):
+            known[v] = b.const(np.asarray(value).item(), v.aval.dtype)
+        b.special = lambda var, index: known.get(var)
+        return b.value(jaxpr.outvars[0], ())
+
+    return combine
+
+
+def _no_memory(var: Any) -> Any:
+    raise NotImplementedError("scatter_apply takes a function of elementwise operations.")
