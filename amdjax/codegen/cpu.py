@@ -166,6 +166,16 @@ class CpuKernel:
         lane = op.attrs["lane"]
         return [rep[lane] if isinstance(rep, list) else self.f.extract(rep, lane)]
 
+    def op_shuffle(self, op: tile.Op) -> list[Rep]:
+        x, *other = (self.rep(v) for v in op.operands)
+        assert isinstance(x, Value)
+        return [self.f.shuffle(x, other[0] if other else None, op.attrs["lanes"])]  # type: ignore[arg-type]
+
+    def op_compress(self, op: tile.Op) -> list[Rep]:
+        x, mask = (self.rep(v) for v in op.operands)
+        assert isinstance(x, Value) and isinstance(mask, Value)
+        return [self.f.intrinsic("experimental.vector.compress", x.type, x, mask, llvm.undef(x.type))]
+
     # -- combining ------------------------------------------------------------------------------
 
     def op_reduce(self, op: tile.Op) -> list[Rep]:

@@ -259,6 +259,15 @@ class Builder:
         """One element of a rank-1 tile, or one row of a rank-2 tile."""
         return self._pure_op("extract", (x,), TileType(x.dtype, x.shape[1:]), lane=lane)
 
+    def shuffle(self, x: Value, lanes: Sequence[int], other: Value | None = None) -> Value:
+        """A rank-1 tile whose lane `i` is lane `lanes[i]` of `x` followed by `other`."""
+        operands = (x,) if other is None else (x, other)
+        return self._pure_op("shuffle", operands, TileType(x.dtype, (len(lanes),)), lanes=tuple(lanes))
+
+    def compress(self, x: Value, mask: Value) -> Value:
+        """The lanes of a rank-1 tile where `mask` is true, moved to the front; the rest is undefined."""
+        return self._pure_op("compress", (x, mask), x.type)
+
     def dot(self, a: Value, b: Value, acc: Value) -> Value:
         """`acc + a @ b` for tiles (M, K), (K, N), (M, N)."""
         return self._pure_op("dot", (a, b, acc), acc.type)
