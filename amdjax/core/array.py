@@ -276,7 +276,7 @@ def format_array(value: np.ndarray, weak_type: bool = False) -> str:
     'Array([1., 1.], dtype=float32)'
     """
     tail = f"dtype={value.dtype.name}" + (", weak_type=True" if weak_type else "") + ")"
-    if value.size == 0 and value.ndim > 1 or value.size == 0 and value.shape != (0,):
+    if value.size == 0 and value.shape != (0,):
         return f"Array([], shape={value.shape}, {tail}"
     text = np.array2string(value, prefix="Array(", suffix=",", separator=", ")
     last = len("Array(") + len(text) if "\n" not in text else len(text) - text.rfind("\n") - 1

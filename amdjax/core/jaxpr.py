@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar, Union
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class Literal:
         return f"Literal({self.val!r}:{self.aval.str_short()})"
 
 
-Atom = Union[Var, Literal]
+Atom = Var | Literal
 
 
 class JaxprEqn:
@@ -217,6 +217,28 @@ class ClosedJaxpr:
     __repr__ = __str__
 
 
+class Opaque:
+    """Stands for a parameter that its printed form does not tell, such as a function."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+ParamType = TypeVar("ParamType", bound=type)
+param_types: dict[str, type] = {}
+
+
+def register_param_type(cls: ParamType) -> ParamType:
+    """Let the parser read parameters of this class: a namedtuple, dataclass or enum."""
+    param_types[cls.__name__] = cls
+    return cls
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -333,7 +355,7 @@ def hoist_consts(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
 
 # Dead code
 
-DceRule = Callable[[Sequence[bool], JaxprEqn], tuple[list[bool], Union[JaxprEqn, None]]]
+DceRule = Callable[[Sequence[bool], JaxprEqn], tuple[list[bool], JaxprEqn | None]]
 dce_rules: dict[Primitive, DceRule] = {}
 """For primitives with sub-programs: `rule(used_outputs, eqn) -> (used_inputs, eqn or None)`."""
 
@@ -469,7 +491,7 @@ class _Same:
             return len(a) == len(b) and all(self.values(x, y) for x, y in zip(a, b))
         if isinstance(a, np.ndarray):
             return np.array_equal(a, b)
-        if callable(a) or callable(b):
+        if callable(a) or callable(b) or isinstance(a, Opaque) or isinstance(b, Opaque):
             from amdjax.core.pprint import format_value
 
             return format_value(a) == format_value(b)

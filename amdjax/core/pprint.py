@@ -80,7 +80,7 @@ def format_value(value: Any) -> str:
 
 
 def var_name(index: int) -> str:
-    """The name of the `index`-th variable: a, b, …, z, ba, bb, …"""
+    """The name of the `index`-th variable: a, b, …, z, ba, bb and so on."""
     name = chr(97 + index % 26)
     while index >= 26:
         index //= 26
@@ -88,10 +88,14 @@ def var_name(index: int) -> str:
     return name
 
 
+_KEYWORDS = frozenset(("in", "let"))
+
+
 class _Printer:
     def __init__(self, exact: bool, source: bool, width: int):
         self.exact, self.source, self.width = exact, source, width
         self.names: dict[Var, str] = {}
+        self.count = 0
         self.reads: set[Var] | None = None  # variables read by the programs being printed
         self.shared: dict[int, str] = {}
         self.definitions: list[tuple[str, Jaxpr]] = []
@@ -215,7 +219,10 @@ class _Printer:
     def name(self, v: Var) -> str:
         found = self.names.get(v)
         if found is None:
-            found = self.names[v] = var_name(len(self.names))
+            found = self.names[v] = var_name(self.count)
+            self.count += 1
+            if var_name(self.count) in _KEYWORDS:
+                self.count += 1
         return found
 
     def type(self, aval: AbstractValue) -> str:

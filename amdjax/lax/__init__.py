@@ -28,3 +28,4 @@ from amdjax.lax.rng import *
 from amdjax.lax.control_flow import *
 from amdjax.lax import linalg as linalg
 from amdjax.lax import _transform_ops as _transform_ops
+from amdjax.lax import _param_types as _param_types

@@ -94,7 +94,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
         def fwd(*args: Any) -> Any:
             result, vjp = fun(*args, **kwargs)
-            leaves, out_tree = tree_flatten(result)
+            leaves = tree_flatten(result)[0]
             in_tree = tree_flatten(((result,), {}))[1]
             flat = FlatFunction(vjp, in_tree)
             closed = trace_to_jaxpr(flat, [get_aval(x).to_tangent() for x in leaves])

@@ -148,7 +148,8 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
     Example:
       >>> import amdjax, numpy as np
-      >>> print(amdjax.vmap(lambda x: x / amdjax.lax.psum(x, "i"), axis_name="i")(np.array([1., 3.])))
+      >>> share = lambda x: x / amdjax.lax.psum(x, "i")
+      >>> print(amdjax.vmap(share, axis_name="i")(np.array([1.0, 3.0])))
       [0.25 0.75]
     """
     size = axis_size(axis_name)
@@ -284,7 +285,7 @@ all_gather_p = _collective("all_gather", "axis_name")
 
 @all_gather_p.def_abstract_eval
 def _all_gather_abstract(
-    x: Any, *, all_gather_dimension: int, axis_name: Any, axis_size: int, tiled: bool, **_: Any
+    x: Any, *, all_gather_dimension: int, axis_size: int, tiled: bool, **_: Any
 ) -> Any:
     shape = list(x.shape)
     if tiled:

@@ -37,8 +37,8 @@ class CustomJVPException(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "Detected differentiation of a custom_jvp function with respect to a closed-over "
-            "value. The custom rule only covers explicit arguments: pass the value as one."
+            "A custom_jvp function is differentiated with respect to a value that it closes over. "
+            "Its rule only covers arguments: pass the value as one."
         )
 
 
@@ -47,9 +47,8 @@ class CustomVJPException(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "Detected differentiation of a custom_vjp function with respect to a closed-over "
-            "value. The custom rule only covers explicit arguments: pass the value as one, or "
-            "use closure_convert."
+            "A custom_vjp function is differentiated with respect to a value that it closes over. "
+            "Its rules only cover arguments: pass the value as one, or use closure_convert."
         )
 
 
@@ -256,7 +255,7 @@ class _Call:
         return leaves
 
 
-class custom_jvp(_CustomFunction):  # noqa: N801
+class custom_jvp(_CustomFunction):
     """A function whose forward derivative is given by a rule.
 
     The rule serves reverse mode too, by linearisation and transposition.
@@ -325,7 +324,7 @@ class custom_jvp(_CustomFunction):  # noqa: N801
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.jvp is None:
             raise AttributeError(
-                f"No JVP defined for custom_jvp function {fun_name(self.fun)} using defjvp."
+                f"The custom_jvp function {fun_name(self.fun)} has no rule: set one with defjvp."
             )
         call = _JVPCall(self, *self._split(args, kwargs))
         params = {"name": call.name, "symbolic_zeros": self.symbolic_zeros}
@@ -344,17 +343,15 @@ class _JVPCall(_Call):
         rule = fun_name(self.custom.jvp)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(
-                f"Custom JVP rule {rule} for function {self.name} must produce a pair "
-                f"(list or tuple of length two) representing primal and tangent outputs, "
-                f"but got {pair}."
+                f"The JVP rule {rule} of {self.name} must return a pair (result, tangent), got "
+                f"{pair!r}."
             )
         outs = self.result(pair[0])
         out_tangents, tree = tree_flatten(pair[1])
         if tree != self.out_tree:
             raise TypeError(
-                f"Custom JVP rule {rule} for function {self.name} must produce primal and "
-                f"tangent outputs with equal container (pytree) structures, but got "
-                f"{self.out_tree} and {tree} respectively."
+                f"The JVP rule {rule} of {self.name} returns a result and a tangent of different "
+                f"structures: {self.out_tree} and {tree}."
             )
         return [*outs, *map(functools.partial(self.tangent, rule), outs, out_tangents)]
 
@@ -370,9 +367,9 @@ class _JVPCall(_Call):
             return Zero(wanted)
         if (aval.shape, aval.dtype) != (wanted.shape, wanted.dtype):  # type: ignore[attr-defined]
             raise TypeError(
-                f"Custom JVP rule {rule} for function {self.name} must produce primal and tangent "
-                f"outputs with corresponding shapes and dtypes. Expected {wanted.str_short()} "
-                f"(tangent type of {get_aval(out).str_short()}) but got {aval.str_short()}."
+                f"The JVP rule {rule} of {self.name} returns a tangent of type "
+                f"{aval.str_short()} for a result of type {get_aval(out).str_short()}, whose "
+                f"tangents have type {wanted.str_short()}."
             )
         return tangent
 
@@ -392,7 +389,7 @@ class CustomVJPPrimal:
         self.perturbed = perturbed
 
 
-class custom_vjp(_CustomFunction):  # noqa: N801
+class custom_vjp(_CustomFunction):
     """A function whose reverse derivative is given by a pair of rules.
 
     Args:
@@ -444,7 +441,7 @@ class custom_vjp(_CustomFunction):  # noqa: N801
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.fwd is None or self.bwd is None:
             raise AttributeError(
-                f"No VJP defined for custom_vjp function {fun_name(self.fun)} using defvjp."
+                f"The custom_vjp function {fun_name(self.fun)} has no rules: set them with defvjp."
             )
         static, others = self._split(args, kwargs)
         for leaf in tree_flatten(static)[0]:
@@ -469,9 +466,8 @@ class _VJPCall(_Call):
         pair = self.custom.fwd(*self.custom._join(self.static, args))
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(
-                f"Custom VJP fwd rule {fun_name(self.custom.fwd)} for function {self.name} must "
-                f"produce a pair (list or tuple of length two) where the first element represents "
-                f"the primal output and the second element represents residuals, but got {pair}."
+                f"The forward rule {fun_name(self.custom.fwd)} of {self.name} must return a pair "
+                f"(result, residuals), got {pair!r}."
             )
         self.in_avals = [get_aval(x) for x in leaves]
         residuals, self.residual_tree = tree_flatten(pair[1])
@@ -505,8 +501,8 @@ class _VJPCall(_Call):
         if not isinstance(found, tuple) or len(found) != len(dummy):
             got = f"a tuple of length {len(found)}" if isinstance(found, tuple) else f"{found!r}"
             raise TypeError(
-                f"Custom VJP bwd rule {rule} must produce a tuple of length equal to the number of "
-                f"differentiated arguments of {self.name}, {len(dummy)}, but got {got}."
+                f"The backward rule {rule} must return a tuple with a cotangent for each of the "
+                f"{len(dummy)} differentiated arguments of {self.name}, got {got}."
             )
         cts: list[Any] = [None] * len(self.in_avals)
         self.fill(cts, dummy, found, rule)
@@ -523,7 +519,7 @@ class _VJPCall(_Call):
         others, other_tree = tree_flatten(found, is_leaf=lambda x: x is not found)
         if tree != other_tree:
             raise TypeError(
-                f"Custom VJP bwd rule {rule} must return a tuple whose structure matches the "
+                f"The backward rule {rule} returns cotangents of another structure than the "
                 f"arguments of {self.name}: expected {tree}, got {other_tree}."
             )
         for w, f in zip(leaves, others):
@@ -535,7 +531,7 @@ class _VJPCall(_Call):
             return Zero(wanted)
         if not is_valid_value(ct):
             raise TypeError(
-                f"Custom VJP bwd rule {rule} returned {ct!r}, which is not an array, for an "
+                f"The backward rule {rule} returned {ct!r}, which is not an array, for an "
                 f"argument of type {aval.str_short()} of {self.name}."
             )
         got: Any = get_aval(ct)
@@ -543,8 +539,7 @@ class _VJPCall(_Call):
             return Zero(wanted)
         if got.shape != wanted.shape or got.dtype != wanted.dtype:
             raise ValueError(
-                f"Custom VJP bwd rule {rule} must produce cotangents with the shapes and dtypes of "
-                f"the arguments of {self.name}. Expected {wanted.str_short()}, got "
-                f"{got.str_short()}."
+                f"The backward rule {rule} returns a cotangent of type {got.str_short()} for an "
+                f"argument of {self.name} of type {wanted.str_short()}."
             )
         return ct

@@ -48,7 +48,7 @@ def _batch(axis: AxisData, args: Any, dims: Any, *, rule: Any, **_: Any) -> Any:
     return outs, [0 if b else None for b in batched]
 
 
-class custom_vmap:  # noqa: N801
+class custom_vmap:
     """A function whose behaviour under `vmap` is given by a rule.
 
     Args:

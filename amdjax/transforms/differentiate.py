@@ -161,8 +161,8 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     return (*result, _known_aux(flat.aux)) if has_aux else result
 
 
-class _Pushforward:
-    """A linear function made by `linearize`; residuals are its first argument."""
+class _Linear:
+    """A linear program and the structures of what users give to it and get from it."""
 
     def __init__(
         self,
@@ -178,6 +178,10 @@ class _Pushforward:
         self.nonzeros, self.nonzeros_out = nonzeros, nonzeros_out
         self.jaxpr = linear.jaxpr
         self.in_avals, self.out_avals = in_avals, out_avals
+
+
+class _Pushforward(_Linear):
+    """The function that `linearize` returns; residuals are its first argument."""
 
     def __call__(self, residuals: list[Any], *tangents: Any) -> Any:
         leaves, tree = tree_flatten(tangents)
@@ -250,23 +254,8 @@ def _vjp(flat: FlatFunction, leaves: list[Any], in_tree: PyTreeDef) -> tuple[Any
     return flat.unflatten(outs), Partial(pullback, list(linear.consts))
 
 
-class _Pullback:
-    """A linear function made by `vjp`; residuals are its first argument."""
-
-    def __init__(
-        self,
-        in_tree: PyTreeDef,
-        out_tree: PyTreeDef,
-        nonzeros: list[bool],
-        nonzeros_out: list[bool],
-        linear: ClosedJaxpr,
-        in_avals: list[Any],
-        out_avals: list[Any],
-    ):
-        self.in_tree, self.out_tree = in_tree, out_tree
-        self.nonzeros, self.nonzeros_out = nonzeros, nonzeros_out
-        self.jaxpr = linear.jaxpr
-        self.in_avals, self.out_avals = in_avals, out_avals
+class _Pullback(_Linear):
+    """The function that `vjp` returns; residuals are its first argument."""
 
     def __call__(self, residuals: list[Any], cotangent: Any) -> Any:
         leaves, tree = tree_flatten(cotangent)

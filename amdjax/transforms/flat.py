@@ -1,4 +1,4 @@
-"""Between functions of pytrees, which users write, and functions of flat lists, which traces see."""
+"""Between functions of pytrees, which users write, and flat functions, which traces see."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FlatFunction:
       out_tree: the structure of the result, once the function has run.
     """
 
-    __slots__ = ("fun", "has_aux", "in_tree", "aux", "out_tree", "what")
+    __slots__ = ("aux", "fun", "has_aux", "in_tree", "out_tree", "what")
 
     def __init__(self, fun: Callable[..., Any], in_tree: PyTreeDef, what: str = ""):
         self.fun = fun

@@ -199,7 +199,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return _structs(closed.out_avals, out_tree)
 
 
-class named_scope(ContextDecorator):  # noqa: N801
+class named_scope(ContextDecorator):
     """Name the operations inside a block, or of a function it decorates.
 
     Names appear in the compiler's dumps and in profiles.

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def vmap(
     fun: F,
-    in_axes: int | None | Sequence[Any] = 0,
+    in_axes: int | Sequence[Any] | None = 0,
     out_axes: Any = 0,
     axis_name: Hashable | None = None,
     axis_size: int | None = None,

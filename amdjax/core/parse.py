@@ -1,0 +1,408 @@
+"""Read programs back from their printed form.
+
+Nothing in the text is executed: primitives are looked up by name, parameters of structured types
+among the classes registered with `core.jaxpr.register_param_type`. What the print does not tell,
+such as functions, becomes `Opaque`.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.core.aval import AbstractValue, ShapedArray, abstract_token
+from amdjax.core.effects import no_effects
+from amdjax.core.jaxpr import (
+    ClosedJaxpr,
+    DropVar,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Opaque,
+    Var,
+    close_consts,
+    param_types,
+)
+from amdjax.core.pprint import IMPLIED
+from amdjax.core.primitive import Primitive
+
+
+class JaxprSyntaxError(ValueError):
+    """A text is no program."""
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+_TOKENS = re.compile(
+    r"""(?P<newline>\n)|(?P<space>[ \t\r]+)|(?P<comment>\#[^\n]*)
+    |(?P<string>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")
+    |(?P<complex>\([-+]?[\w.]+(?:e[-+]?\d+)?[-+][\w.]+(?:e[-+]?\d+)?j\)|-?[\d.]+(?:e[-+]?\d+)?j)
+    |(?P<number>-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)|-(?:inf|nan)\b)
+    |(?P<opaque><(?:[^<>\n]|<[^<>\n]*>)*>)
+    |(?P<word>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
+    |(?P<mark>[][{}()=:;,.~*])""",
+    re.VERBOSE,
+)
+
+
+def _tokens(text: str) -> list[_Token]:
+    found, at = [], 0
+    while at < len(text):
+        match = _TOKENS.match(text, at)
+        if match is None:
+            raise JaxprSyntaxError(f"unexpected {text[at]!r} in {_line(text, at)}")
+        kind = str(match.lastgroup)
+        if kind not in ("space", "comment"):
+            found.append(_Token(kind, match.group(), at, match.end()))
+        at = match.end()
+    found.append(_Token("end", "the end", at, at))
+    return found
+
+
+def _line(text: str, at: int) -> str:
+    number = text.count("\n", 0, at)
+    lines = text.split("\n")
+    return f"line {number + 1}: {lines[min(number, len(lines) - 1)].strip()!r}"
+
+
+def parse_jaxpr(text: str, consts: Sequence[Any] | None = None) -> ClosedJaxpr:
+    """The program printed as `text`.
+
+    Args:
+      text: a program in JAX's form; weak types may be marked as `core.pprint` does it with
+        `exact=True`.
+      consts: values of its constants, which are not printed; zeros if not given.
+
+    Returns:
+      A program equal (`core.jaxpr.jaxprs_equal`) to the printed one.
+
+    Raises:
+      JaxprSyntaxError: the text is no program; the message shows the line.
+
+    >>> closed = parse_jaxpr("{ lambda ; a:f32[3]. let b:f32[3] = copy a in (b, 1.0:f32[]) }")
+    >>> closed.out_avals
+    [ShapedArray(float32[3]), ShapedArray(float32[])]
+    """
+    parser = _Parser(text)
+    closed = parser.program()
+    if consts is not None:
+        closed = ClosedJaxpr(closed.jaxpr, consts)
+    return closed
+
+
+class _Parser:
+    def __init__(self, text: str):
+        self.text = text
+        self.tokens = _tokens(text)
+        self.at = 0
+        self.variables: dict[str, Var] = {}
+        self.shared: dict[str, ClosedJaxpr] = {}
+
+    # Tokens
+
+    def fail(self, wanted: str) -> JaxprSyntaxError:
+        token = self.tokens[self.at]
+        return JaxprSyntaxError(
+            f"expected {wanted}, found {token.text!r} in {_line(self.text, token.start)}"
+        )
+
+    def peek(self, ahead: int = 0) -> _Token:
+        """The token `ahead` places on, line ends not counted."""
+        at = self.at
+        while True:
+            while self.tokens[at].kind == "newline":
+                at += 1
+            if ahead == 0 or self.tokens[at].kind == "end":
+                return self.tokens[at]
+            ahead, at = ahead - 1, at + 1
+
+    def next(self) -> _Token:
+        while self.tokens[self.at].kind == "newline":
+            self.at += 1
+        token = self.tokens[self.at]
+        self.at += token.kind != "end"
+        return token
+
+    def accept(self, text: str) -> bool:
+        if self.peek().text == text and self.peek().kind != "string":
+            self.next()
+            return True
+        return False
+
+    def expect(self, text: str) -> None:
+        if not self.accept(text):
+            raise self.fail(repr(text))
+
+    def word(self, what: str) -> str:
+        if self.peek().kind != "word":
+            raise self.fail(what)
+        return self.next().text
+
+    def at_line_end(self) -> bool:
+        return self.tokens[self.at].kind in ("newline", "end")
+
+    # Programs
+
+    def program(self) -> ClosedJaxpr:
+        while self.accept("let"):
+            name = self.word("a name")
+            self.expect("=")
+            self.shared[name] = self.jaxpr()
+            self.expect("in")
+        closed = self.jaxpr()
+        if self.peek().kind != "end":
+            raise self.fail("the end")
+        return closed
+
+    def jaxpr(self) -> ClosedJaxpr:
+        self.expect("{")
+        self.expect("lambda")
+        constvars = self.binders(";")
+        self.expect(";")
+        invars = self.binders(".")
+        self.expect(".")
+        self.expect("let")
+        eqns = []
+        while not self.ends_body():
+            eqns.append(self.eqn())
+        self.expect("in")
+        self.expect("(")
+        outvars = []
+        while not self.accept(")"):
+            outvars.append(self.atom())
+            self.accept(",")
+        self.expect("}")
+        jaxpr = Jaxpr(constvars, invars, outvars, eqns)
+        return close_consts(jaxpr, [_zeros(v.aval) for v in constvars])
+
+    def ends_body(self) -> bool:
+        return self.peek().text == "in" and self.peek(1).text == "("
+
+    def binders(self, end: str) -> list[Var]:
+        found = []
+        while self.peek().text != end:
+            found.append(self.binder())
+        return found
+
+    def binder(self) -> Var:
+        name = self.word("a variable")
+        self.expect(":")
+        aval = self.type()
+        if name == "_":
+            return DropVar(aval)
+        var = self.variables[name] = Var(aval)
+        return var
+
+    def type(self) -> AbstractValue:
+        weak = self.accept("~")
+        name = self.word("a type")
+        if name == "Tok":
+            return abstract_token
+        if self.peek().kind == "opaque":
+            name += self.next().text
+        try:
+            dtype = dtypes.dtype_from_short_name(name)
+        except ValueError:
+            raise self.fail(f"a type, not {name!r}") from None
+        self.expect("[")
+        shape = []
+        while not self.accept("]"):
+            shape.append(int(self.next().text))
+            self.accept(",")
+        return ShapedArray(shape, dtype, weak)
+
+    def atom(self) -> Var | Literal:
+        token = self.peek()
+        following = self.peek(1)
+        if token.kind == "word" and following.text != ":":
+            self.next()
+            if token.text not in self.variables:
+                self.at -= 1
+                raise self.fail("a variable that is bound")
+            return self.variables[token.text]
+        if token.kind not in ("word", "number", "complex"):
+            raise self.fail("a variable or a literal")
+        text = self.next().text
+        self.expect(":")
+        aval = self.type()
+        assert isinstance(aval, ShapedArray)
+        value: Any = {"True": True, "False": False}.get(text)
+        if value is None:
+            value = _number(text)
+        scalar = np.asarray(value, aval.dtype)[()]
+        return Literal(scalar.item() if aval.weak_type else scalar, aval)
+
+    # Operations
+
+    def eqn(self) -> JaxprEqn:
+        outvars: list[Var] = []
+        # Operands are read before results are bound: names may be used again.
+        start = self.at
+        while self.peek(1).text == ":":
+            self.word("a variable")
+            self.expect(":")
+            self.type()
+        if self.at != start:
+            self.expect("=")
+        name = self.word("a primitive")
+        primitive = Primitive.by_name.get(name)
+        if primitive is None:
+            self.at -= 1
+            raise self.fail("a primitive that exists")
+        params = self.params() if self.tokens[self.at].text == "[" else {}
+        invars = []
+        while not self.at_line_end() and self.tokens[self.at].text not in ("in", "}"):
+            invars.append(self.atom())
+        end, self.at = self.at, start
+        while self.peek(1).text == ":":
+            outvars.append(self.binder())
+        self.at = end
+        return _make_eqn(primitive, invars, outvars, params)
+
+    def params(self) -> dict[str, Any]:
+        self.expect("[")
+        params = {}
+        while not self.accept("]"):
+            name = self.word("a parameter")
+            self.expect("=")
+            params[name] = self.value(shared=name != "name")
+        return params
+
+    def value(self, shared: bool = True) -> Any:
+        token = self.peek()
+        if token.kind == "string":
+            return ast.literal_eval(self.next().text)
+        if token.kind in ("number", "complex"):
+            return _number(self.next().text)
+        if token.kind == "opaque":
+            return Opaque(self.next().text)
+        if token.text == "{":
+            return self.jaxpr() if self.peek(1).text == "lambda" else self.braces()
+        if token.text == "(":
+            self.next()
+            return tuple(self.items(")"))
+        if token.text == "[":
+            self.next()
+            return self.items("]")
+        if token.kind == "word":
+            return self.named_value(shared)
+        raise self.fail("a value")
+
+    def items(self, end: str) -> list[Any]:
+        found = []
+        while not self.accept(end):
+            found.append(self.value())
+            self.accept(",")
+        return found
+
+    def braces(self) -> Any:
+        self.expect("{")
+        found: list[Any] = []
+        keyed = False
+        while not self.accept("}"):
+            item = self.value()
+            if self.accept(":"):
+                keyed, item = True, (item, self.value())
+            found.append(item)
+            self.accept(",")
+        return dict(found) if keyed or not found else frozenset(found)
+
+    def named_value(self, shared: bool) -> Any:
+        token = self.next()
+        name = token.text
+        if name in _CONSTANTS:
+            return _CONSTANTS[name]
+        following = self.tokens[self.at]
+        if following.text == "(" and following.start == token.end:
+            return self.construct(token)
+        if following.text == "[" and following.start == token.end:
+            self.at -= 1
+            return self.type()
+        if following.kind == "opaque" and following.start == token.end:
+            self.next()
+            return dtypes.dtype_from_short_name(name + following.text)
+        if "." in name:
+            return self.member(token)
+        if shared and name in self.shared:
+            return self.shared[name]
+        return name
+
+    def member(self, token: _Token) -> Any:
+        cls, _, member = token.text.partition(".")
+        found = param_types.get(cls)
+        if found is None or not issubclass(found, enum.Enum):
+            self.at -= 1
+            raise self.fail("a member of a registered enum")
+        return found[member]
+
+    def construct(self, token: _Token) -> Any:
+        """A value written as a call: an array, or an instance of a registered class."""
+        cls = param_types.get(token.text)
+        if cls is None and token.text != "array":
+            return self.opaque(token)
+        self.expect("(")
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        while not self.accept(")"):
+            if self.peek().kind == "word" and self.peek(1).text == "=":
+                name = self.word("a field")
+                self.expect("=")
+                kwargs[name] = self.value()
+            else:
+                args.append(self.value())
+            self.accept(",")
+        return np.array(*args, **kwargs) if cls is None else cls(*args, **kwargs)
+
+    def opaque(self, token: _Token) -> Opaque:
+        """Skip to the matching parenthesis."""
+        depth = 0
+        while True:
+            here = self.next()
+            depth += {"(": 1, ")": -1}.get(here.text, 0)
+            if depth == 0:
+                return Opaque(self.text[token.start : here.end])
+            if here.kind == "end":
+                raise self.fail("')'")
+
+
+_CONSTANTS: dict[str, Any] = {
+    "None": None,
+    "True": True,
+    "False": False,
+    "inf": float("inf"),
+    "nan": float("nan"),
+    "float0": dtypes.float0,
+    **{d.name: d for d in dtypes.array_dtypes},
+}
+
+
+def _number(text: str) -> Any:
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    return complex(text) if text.endswith(("j", ")")) else float(text)
+
+
+def _zeros(aval: Any) -> Any:
+    return np.zeros(aval.shape, aval.dtype)
+
+
+def _make_eqn(
+    primitive: Primitive, invars: list[Any], outvars: list[Var], params: dict[str, Any]
+) -> JaxprEqn:
+    in_avals, out_avals = [v.aval for v in invars], [v.aval for v in outvars]
+    for name, implied in IMPLIED.get(primitive.name, {}).items():
+        if name not in params:
+            params[name] = implied(in_avals, out_avals)
+    effects = primitive.effects(*in_avals, **params) if primitive.effects else no_effects
+    return JaxprEqn(primitive, invars, outvars, params, effects)

@@ -1,0 +1,26 @@
+"""Lets the parser of printed programs read the structured parameters of primitives."""
+
+from amdjax.core.jaxpr import register_param_type
+from amdjax.lax.conv import ConvDimensionNumbers
+from amdjax.lax.dot import DotAlgorithm, DotAlgorithmPreset, Precision
+from amdjax.lax.elementwise import RoundingMethod
+from amdjax.lax.fft import FftType
+from amdjax.lax.gather import GatherDimensionNumbers, GatherScatterMode
+from amdjax.lax.rng import RandomAlgorithm
+from amdjax.lax.scatter import ScatterDimensionNumbers
+from amdjax.lax.windows import Window
+
+for _cls in (
+    ConvDimensionNumbers,
+    DotAlgorithm,
+    DotAlgorithmPreset,
+    FftType,
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    Precision,
+    RandomAlgorithm,
+    RoundingMethod,
+    ScatterDimensionNumbers,
+    Window,
+):
+    register_param_type(_cls)
