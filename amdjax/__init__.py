@@ -46,17 +46,31 @@ from amdjax.core.config import (  # noqa: E402
 )
 from amdjax.core.dtypes import float0 as float0  # noqa: E402
 from amdjax.jit.api import clear_caches as clear_caches, jit as jit  # noqa: E402
-from amdjax.transforms import (  # noqa: E402
+from amdjax.api import (  # noqa: E402
+    ShapeDtypeStruct as ShapeDtypeStruct,
+    block_until_ready as block_until_ready,
+    checkpoint as checkpoint,
+    closure_convert as closure_convert,
+    custom_gradient as custom_gradient,
     custom_jvp as custom_jvp,
     custom_vjp as custom_vjp,
+    ensure_compile_time_eval as ensure_compile_time_eval,
+    eval_shape as eval_shape,
     grad as grad,
     hessian as hessian,
+    io_callback as io_callback,
     jacfwd as jacfwd,
     jacobian as jacobian,
     jacrev as jacrev,
     jvp as jvp,
     linear_transpose as linear_transpose,
     linearize as linearize,
+    make_jaxpr as make_jaxpr,
+    named_call as named_call,
+    named_scope as named_scope,
+    pure_callback as pure_callback,
+    remat as remat,
+    typeof as typeof,
     value_and_grad as value_and_grad,
     vjp as vjp,
     vmap as vmap,
@@ -64,7 +78,7 @@ from amdjax.transforms import (  # noqa: E402
 
 _composite.set_jit(jit)
 
-_LAZY = ("numpy", "nn", "rnn", "random", "scipy", "dtypes", "errors", "typing", "stages", "debug", "ops", "optim",
+_LAZY = ("numpy", "nn", "rnn", "random", "scipy", "dtypes", "errors", "typing", "stages", "debug", "ops", "optim", "custom_batching", "checkpoint_policies",
          "flatten_util", "custom_derivatives", "ad_checkpoint", "test_util", "image", "doctor")  # fmt: skip
 
 
