@@ -117,6 +117,15 @@ def is_inlinable(eqn: JaxprEqn) -> bool:
     return isinstance(eqn.primitive.lowering, (Pointwise, Element)) and not eqn.effects
 
 
+def is_bitcast(eqn: JaxprEqn) -> bool:
+    """Whether the result has the operand's elements in the operand's order."""
+    if eqn.primitive.name in ("reshape", "squeeze", "expand_dims"):
+        return not isinstance(eqn.invars[0], Literal)
+    if eqn.primitive.name == "broadcast_in_dim" and not isinstance(eqn.invars[0], Literal):
+        return _size(eqn.invars[0].aval.shape) == _size(eqn.outvars[0].aval.shape)
+    return False
+
+
 def _size(shape: Iterable[int]) -> int:
     return int(np.prod(tuple(shape), dtype=np.int64))
 
@@ -159,10 +168,13 @@ def fuse(jaxpr: Jaxpr) -> Fusion:
 def _choose_roots(jaxpr: Jaxpr, producers: dict[Var, JaxprEqn]) -> set[Var]:
     readers: dict[Var, list[JaxprEqn]] = {}
     needed = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
-    for eqn in jaxpr.eqns:
+    for eqn in reversed(jaxpr.eqns):
+        renamed = is_bitcast(eqn) and eqn.outvars[0] in needed
         for v in dict.fromkeys(x for x in eqn.invars if not isinstance(x, Literal)):
-            readers.setdefault(v, []).append(eqn)
-            if not is_inlinable(eqn) and not isinstance(eqn.primitive.lowering, Reduce):
+            # Who reads another name of a value reads the value.
+            users = readers.get(eqn.outvars[0], []) if is_bitcast(eqn) else [eqn]
+            readers.setdefault(v, []).extend(users)
+            if renamed or not (is_inlinable(eqn) or isinstance(eqn.primitive.lowering, Reduce)):
                 needed.add(v)
     roots: set[Var] = set()
     cost: dict[Var, float] = {}
@@ -178,8 +190,9 @@ def _choose_roots(jaxpr: Jaxpr, producers: dict[Var, JaxprEqn]) -> set[Var]:
         several = len(eqn.outvars) > 1
         for v in eqn.outvars:
             users = readers.get(v, [])
-            again = len(users) > 1 or any(_expands(u, v) for u in users)
-            keep = v in needed or operations > INLINE_LIMIT or (again and total > RECOMPUTE_LIMIT)
+            again = not is_bitcast(eqn) and (len(users) > 1 or any(_expands(u, v) for u in users))
+            large = operations > INLINE_LIMIT and not is_bitcast(eqn)
+            keep = v in needed or large or (again and total > RECOMPUTE_LIMIT)
             if keep or several:
                 roots.add(v)
             cost[v], count[v] = total, operations
@@ -225,7 +238,9 @@ class _Clusters:
 
     def run(self) -> list[Region | Single]:
         for eqn in self.jaxpr.eqns:
-            if is_inlinable(eqn):
+            if is_bitcast(eqn) and eqn.outvars[0] in self.roots:
+                self._single(eqn)  # another name for the same memory
+            elif is_inlinable(eqn):
                 if any(v in self.roots for v in eqn.outvars):
                     self._place(self._element_root(eqn))
             elif isinstance(eqn.primitive.lowering, Reduce):

@@ -18,7 +18,7 @@ import numpy as np
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit import tile
-from amdjax.jit.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
+from amdjax.jit.fusion import Fusion, Region, Single, fuse, is_bitcast, step_reads, step_writes
 from amdjax.jit.passes import prepare
 from amdjax.jit.schedule import Call, Copy, Temp, lower_region
 from amdjax.jit.shaped import SHAPED, Epilogue, ShapedContext
@@ -232,6 +232,11 @@ class Planner:
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             if not isinstance(v, Literal) and v not in env:
                 wanted.setdefault(v, d)
+        for step in reversed(fusion.steps):  # a result that renames another value is that value's place
+            if isinstance(step, Single) and is_bitcast(step.eqn) and step.eqn.outvars[0] in wanted:
+                (source,) = step.eqn.invars
+                if source not in env:
+                    wanted.setdefault(source, wanted[step.eqn.outvars[0]])
         _Body(self, fusion, env, wanted).run()
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             self.copy(d, self.view(env, v), nbytes_of(v.aval))
@@ -263,6 +268,9 @@ class _Body:
 
     def single(self, step: Single) -> None:
         eqn, rule = step.eqn, step.eqn.primitive.lowering
+        if is_bitcast(eqn):
+            self.rename(eqn.invars[0], eqn.outvars[0])
+            return
         if isinstance(rule, Shaped):
             lower = SHAPED.get(rule.name)
             if lower is None:
@@ -280,6 +288,11 @@ class _Body:
             self.host(eqn, rule)
         else:
             raise NotImplementedError(f"primitive {eqn.primitive.name} has no lowering")
+
+    def rename(self, source: Var, result: Var) -> None:
+        """Another name for a value: from here on nobody may take over its memory."""
+        view = self.env[result] = self.env[source]
+        self.owned.discard(id(view.storage))
 
     def epilogue(self, step: Single) -> Epilogue | None:
         """What a shaped kernel computes on its tiles before it stores them."""
