@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from amdjax.jit.element import part_dtype, short_dtype
 from amdjax.jit.shaped import Call, ShapedContext, shaped
 from amdjax.kernels.contraction import Axis, Contraction, Limit, Sink, Source, accumulate_dtype
+from amdjax.kernels.depthwise import lane_convolution
 from amdjax.kernels.gemm import lower_contraction, row_major
 
 
@@ -25,7 +26,8 @@ def lower_conv(ctx: ShapedContext) -> list[Call]:
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return []
     conv = Convolution.of(ctx)
-    return [
+    calls = lane_convolution(ctx, conv)
+    return calls or [
         call
         for phase in conv.phases()
         for call in lower_contraction(ctx, conv.contraction(ctx, phase))
