@@ -1,5 +1,7 @@
 """Shaped kernels written in the tile language; importing the package registers them all."""
 
-from amdjax.kernels import conv, gemm, scatter, update
-
-__all__ = ["conv", "gemm", "scatter", "update"]
+from amdjax.kernels import conv as conv
+from amdjax.kernels import cumulative as cumulative
+from amdjax.kernels import gemm as gemm
+from amdjax.kernels import scatter as scatter
+from amdjax.kernels import update as update

@@ -1,0 +1,394 @@
+"""Running combinations along an axis.
+
+Lanes run along the axis where its elements lie side by side: each vector is combined in
+log2(lanes) steps, and one carry goes from vector to vector. Otherwise lanes run across
+neighbouring rows, and the loop along the axis has nothing to combine within a vector.
+
+Where rows alone do not keep the threads busy, rows are cut into pieces: a first kernel combines
+each piece, a second one starts each piece from all that precedes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
+from amdjax.jit.tile import Builder, Value
+from amdjax.kernels.loops import lane_loop, lanes_for, load_element, split_position, store_element
+
+PIECE = 1 << 14  # elements below which a row is not cut
+UNROLL = 4
+
+
+@shaped("cumulative")
+def lower_cumulative(ctx: ShapedContext) -> list[Call | Copy]:
+    """Choose the direction of the lanes and the pieces."""
+    shape, axis = ctx.inputs[0].aval.shape, ctx.params["axis"]
+    if not math.prod(shape):
+        return [Copy(ctx.inputs[0], ctx.outputs[0])]
+    outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    if inner == 1 and (n >= 16 or outer < 16):
+        return list(_Along(ctx, outer, n).build())
+    if inner == 1:  # short rows side by side: neighbouring rows lie n apart
+        return list(_Across(ctx, 1, n, outer, step=1, apart=n).build())
+    return list(_Across(ctx, outer, n, inner, step=inner, apart=1).build())
+
+
+@dataclass
+class Combiner:
+    """An associative operation on elements and its neutral element."""
+
+    name: str
+    dtype: str
+
+    def identity(self, k: Builder) -> El:
+        b = _elements(k)
+        if self.name == "cumsum":
+            # Minus zero, so that a sum of minus zeros keeps its sign.
+            zero = 0 if np.dtype(self._numpy()).kind in "iu" else -0.0
+            return b.const(complex(-0.0, -0.0) if self.dtype.startswith("c") else zero, self.dtype)
+        if self.name == "cumprod":
+            return b.const(1, self.dtype)
+        low = self.name in ("cummax", "cumlogsumexp")
+        if self._numpy().kind in "iu":
+            info = np.iinfo if self.dtype not in ("i4", "u4", "i2", "u2") else dtypes.iinfo
+            return b.const(int(info(self._numpy()).min if low else info(self._numpy()).max), self.dtype)
+        if self.dtype.startswith("c"):
+            imaginary = 0.0 if self.name == "cumlogsumexp" else -math.inf if low else math.inf
+            return b.const(complex(-math.inf if low else math.inf, imaginary), self.dtype)
+        return b.const(-math.inf if low else math.inf, self.dtype)
+
+    def _numpy(self) -> np.dtype:
+        return dtypes.dtype_from_short_name(self.dtype)
+
+    @property
+    def tile_op(self) -> str | None:
+        """The combiner of the tile language that does the same, if there is one."""
+        if self.dtype.startswith("c"):
+            return None
+        return {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}.get(self.name)
+
+    def __call__(self, k: Builder, left: El, right: El) -> El:
+        b = _elements(k)
+        if self.tile_op or self.name in ("cumsum", "cumprod"):
+            return b.op({"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}[self.name], left, right)
+        if self.name == "cumlogsumexp":
+            return _log_add_exp(b, left, right)
+        first = _precedes(b, left, right)
+        return b.select(first, right, left) if self.name == "cummax" else b.select(first, left, right)
+
+
+def _elements(k: Builder) -> ElementBuilder:
+    return ElementBuilder(k, {}, lambda var: None)  # type: ignore[arg-type, return-value]
+
+
+def _precedes(b: ElementBuilder, x: El, y: El) -> El:
+    """Lexicographic order of complex numbers."""
+    tied = b.compare("lt", b.imag(x), b.imag(y))
+    return b.select(b.compare("eq", b.real(x), b.real(y)), tied, b.compare("lt", b.real(x), b.real(y)))
+
+
+def _log_add_exp(b: ElementBuilder, x: El, y: El) -> El:
+    """`log(exp(x) + exp(y))`; equal infinities stay what they are."""
+    if not x.is_complex:
+        delta = b.sub(x, y)
+        same = b.op("eq", x, y)
+        far = b.select(same, b.const(0, x.dtype), b.neg(b.abs(delta)))
+        return b.add(b.max(x, y), b.log1p(b.exp(far)))
+    greater = b.compare("ge", b.real(x), b.real(y))
+    high, low = b.select(greater, x, y), b.select(greater, y, x)
+    total = b.add(high, b.log1p(b.exp(b.sub(low, high))))
+    empty = b.compare("eq", b.real(high), b.const(-math.inf, part_dtype(x.dtype)))
+    return b.select(empty, high, _wrapped(b, total))
+
+
+def _wrapped(b: ElementBuilder, x: El) -> El:
+    """The same logarithm with its imaginary part within half a turn."""
+    part = part_dtype(x.dtype)
+    turns = b.floor(b.add(b.mul(b.imag(x), b.const(0.5 / math.pi, part)), b.const(0.5, part)))
+    return b.complex(b.real(x), b.sub(b.imag(x), b.mul(turns, b.const(2 * math.pi, part))))
+
+
+class _Scan:
+    """What both directions share: pieces, and the kernels before and after them."""
+
+    def __init__(self, ctx: ShapedContext, rows: int, n: int):
+        self.ctx, self.rows, self.n = ctx, rows, n
+        self.dtype = short_dtype(ctx.inputs[0].aval.dtype)
+        self.reverse = ctx.params["reverse"]
+        self.combine = Combiner(ctx.eqn.primitive.name, self.dtype)
+        total = math.prod(ctx.inputs[0].aval.shape)
+        self.cost = total * (0.3 if self.combine.tile_op else 8.0)
+        threads = ctx.target.threads
+        wanted = 4 * threads if threads > 1 and self.rows < 2 * threads else 1
+        self.pieces = max(1, min(-(-wanted // self.rows), total // (self.rows * self.least_piece())))
+        self.length = self.round_piece(-(-n // self.pieces))
+        self.pieces = -(-n // self.length)
+
+    def least_piece(self) -> int:
+        return PIECE
+
+    def round_piece(self, length: int) -> int:
+        return length
+
+    def begin(self, name: str) -> tuple[Value, Value, Value, Value]:
+        """A kernel over all pieces: the row, the piece, and the piece's bounds."""
+        self.kernel: ShapedKernel = self.ctx.kernel(name)
+        k = self.k = self.kernel.k
+        self.x = self.kernel.input(self.ctx.inputs[0])
+        row, piece = k.program_id(), k.const("index", 0)
+        low, high = k.const("index", 0), k.const("index", self.n)
+        if self.pieces > 1:
+            row, piece = split_position(k, row, (self.rows, self.pieces))
+            low = k.op("mul", piece, k.const("index", self.length))
+            high = k.op("min", low + self.length, high)
+        return row, piece, low, high
+
+    def parts(self, x: El) -> list[Value]:
+        return list(x.parts)
+
+    def element(self, parts: list[Value] | tuple[Value, ...]) -> El:
+        return El(self.dtype, *parts)
+
+    def build(self) -> list[Call]:
+        if self.pieces == 1:
+            return [self.scan(None)]
+        part = compute_dtype(part_dtype(self.dtype))
+        count = 2 if self.dtype.startswith("c") else 1
+        totals = [Temp(part, self.rows * self.pieces * self.width()) for _ in range(count)]
+        return [self.totals(totals), self.scan(totals)]
+
+    def before(self, row: Value, piece: Value, totals: list[Temp] | None, fetch: Callable[[Value], El]) -> El:
+        """All that precedes a piece, combined."""
+        k = self.k
+        start = self.start()
+        if totals is None:
+            return start
+        low, high = (k.op("add", piece, k.const("index", 1)), k.const("index", self.pieces)) if self.reverse else (
+            k.const("index", 0), piece)
+
+        def step(p: Value, *carried: Value) -> list[Value]:
+            here = k.op("add", k.op("mul", row, k.const("index", self.pieces)), p)
+            return self.parts(self.combine(k, fetch(here), self.element(carried)))
+
+        return self.element(k.for_(low, high, 1, step, start.parts))
+
+    # -- for the directions to say ----------------------------------------------------------------
+
+    def width(self) -> int:
+        """Values that a piece leaves."""
+        raise NotImplementedError
+
+    def start(self) -> El:
+        raise NotImplementedError
+
+    def totals(self, totals: list[Temp]) -> Call:
+        raise NotImplementedError
+
+    def scan(self, totals: list[Temp] | None) -> Call:
+        raise NotImplementedError
+
+
+class _Along(_Scan):
+    """Lanes along the axis, which is the last one."""
+
+    def __init__(self, ctx: ShapedContext, rows: int, n: int):
+        dtype = compute_dtype(part_dtype(short_dtype(ctx.inputs[0].aval.dtype)))
+        self.count = lanes_for(ctx, dtype, n, 1)
+        super().__init__(ctx, rows, n)
+
+    def round_piece(self, length: int) -> int:
+        unit = self.count * UNROLL
+        return min(self.n, -(-length // unit) * unit)
+
+    def width(self) -> int:
+        return 1
+
+    def start(self) -> El:
+        return self.combine.identity(self.k)
+
+    def totals(self, totals: list[Temp]) -> Call:
+        row, piece, low, high = self.begin("totals")
+        k, count = self.k, self.count
+        first = k.op("mul", row, k.const("index", self.n))
+        outs = [self.kernel.output(t) for t in totals]
+        neutral = self.element([k.broadcast(p, (count,)) for p in self.start().parts])
+
+        def merge(base: Value, mask: Value | None, acc: El) -> El:
+            x = load_element(k, self.x, self.dtype, k.op("add", first, base), count, 1, mask)
+            if mask is not None:
+                x = self.element([k.select(mask, a, b) for a, b in zip(x.parts, neutral.parts, strict=True)])
+            return self.combine(k, acc, x)
+
+        # Several accumulators: one alone waits for its own last addition.
+        width = len(neutral.parts)
+        wide = k.op("sub", high, k.op("rem", k.op("sub", high, low), k.const("index", count * UNROLL)))
+
+        def block(base: Value, *carried: Value) -> list[Value]:
+            out: list[Value] = []
+            for u in range(UNROLL):
+                acc = self.element(carried[u * width : (u + 1) * width])
+                out += merge(base + u * count, None, acc).parts
+            return out
+
+        accs = k.for_(low, wide, count * UNROLL, block, neutral.parts * UNROLL)
+        acc = self.element(accs[:width])
+        for u in range(1, UNROLL):
+            acc = self.combine(k, acc, self.element(accs[u * width : (u + 1) * width]))
+        acc = self.element(lane_loop(
+            k, wide, high, count, lambda base, mask, *c: merge(base, mask, self.element(c)).parts, acc.parts))
+        for out, part in zip(outs, self._horizontal(acc).parts, strict=True):
+            k.store(out, k.program_id(), part)
+        return self.kernel.launch(self.rows * self.pieces, self.cost / 2)
+
+    def _horizontal(self, x: El) -> El:
+        """All lanes combined."""
+        k, count = self.k, self.count
+        if self.combine.tile_op:
+            return self.element([k.reduce(self.combine.tile_op, x.value)])
+        while count > 1:
+            half = count // 2
+            low, high = (
+                self.element([k.shuffle(p, range(at, at + half)) for p in x.parts]) for at in (0, half)
+            )
+            x, count = self.combine(k, low, high), half
+        return self.element([k.extract(p, 0) for p in x.parts])
+
+    def scan(self, totals: list[Temp] | None) -> Call:
+        row, piece, low, high = self.begin("scan")
+        k, count = self.k, self.count
+        out = self.kernel.output(self.ctx.outputs[0])
+        reads = [self.kernel.input(t) for t in totals or ()]
+        first = k.op("mul", row, k.const("index", self.n))
+        carry = self.before(row, piece, totals, lambda at: self.element([k.load(t, at) for t in reads]))
+        length = k.op("sub", high, low)
+
+        def vector(i: Value, mask: Value | None, *carried: Value) -> list[Value]:
+            at = k.op("sub", k.op("sub", high, i), k.const("index", count)) if self.reverse else k.op("add", low, i)
+            if mask is not None and self.reverse:  # the missing lanes are the first ones
+                mask = k.shuffle(mask, range(count - 1, -1, -1))
+            where = k.op("add", first, at)
+            x = self._prefix(load_element(k, self.x, self.dtype, where, count, 1, mask))
+            before = self.element(carried)
+            wide = self.element([k.broadcast(p, (count,)) for p in before.parts])
+            store_element(k, out, where, self.combine(k, wide, x), 1, mask)
+            last = self.element([k.extract(p, 0 if self.reverse else count - 1) for p in x.parts])
+            return self.parts(self.combine(k, before, last))
+
+        def block(i: Value, *carried: Value) -> list[Value]:
+            values = list(carried)
+            for u in range(UNROLL):
+                values = vector(i + u * count, None, *values)
+            return values
+
+        unit = k.const("index", count * UNROLL)
+        wide = k.op("sub", length, k.op("rem", length, unit))
+        carried = k.for_(0, wide, count * UNROLL, block, carry.parts)
+        lane_loop(k, wide, length, count, vector, carried)
+        return self.kernel.launch(self.rows * self.pieces, self.cost)
+
+    def _prefix(self, x: El) -> El:
+        """Prefix combination within a vector."""
+        k, count = self.k, self.count
+        if self.combine.tile_op:
+            return self.element([k.cumulative(self.combine.tile_op, x.value, self.reverse)])
+        distance = 1
+        while distance < count:
+            sign = -1 if self.reverse else 1
+            source = [i - sign * distance for i in range(count)]
+            inside = [0 <= i < count for i in source]
+            moved = self.element([
+                k.shuffle(p, [i if ok else 0 for i, ok in zip(source, inside, strict=True)]) for p in x.parts
+            ])
+            merged = self.combine(k, moved, x)
+            keep = [count + i if ok else i for i, ok in enumerate(inside)]
+            x = self.element([k.shuffle(p, keep, m) for p, m in zip(x.parts, merged.parts, strict=True)])
+            distance *= 2
+        return x
+
+
+class _Across(_Scan):
+    """Lanes across neighbouring rows.
+
+    Args:
+      ctx: the equation.
+      outer: loops around.
+      n: length of the axis.
+      inner: neighbouring rows.
+      step: distance of elements along the axis.
+      apart: distance of neighbouring rows.
+    """
+
+    def __init__(self, ctx: ShapedContext, outer: int, n: int, inner: int, step: int, apart: int):
+        dtype = compute_dtype(part_dtype(short_dtype(ctx.inputs[0].aval.dtype)))
+        self.count = lanes_for(ctx, dtype, inner, 4 if apart == 1 else 1)
+        self.inner, self.step, self.apart = inner, step, apart
+        self.blocks = -(-inner // self.count)
+        super().__init__(ctx, outer * self.blocks, n)
+
+    def least_piece(self) -> int:
+        return max(64, PIECE // self.count)
+
+    def width(self) -> int:
+        return self.count
+
+    def start(self) -> El:
+        return self.element([self.k.broadcast(p, (self.count,)) for p in self.combine.identity(self.k).parts])
+
+    def _bundle(self, row: Value) -> tuple[Value, Value | None]:
+        """Offset of the first element of a bundle of rows, and which of them exist."""
+        k = self.k
+        outer, block = split_position(k, row, (self.rows // self.blocks, self.blocks))
+        column = k.op("mul", block, k.const("index", self.count))
+        start = k.op("mul", outer, k.const("index", self.n * self.inner))
+        start = k.op("add", start, k.op("mul", column, k.const("index", self.apart)))
+        if self.inner % self.count == 0:
+            return start, None
+        rest = k.convert(k.op("sub", k.const("index", self.inner), column), "i32")
+        return start, k.op("lt", k.iota(self.count, "i32"), rest)
+
+    def _load(self, start: Value, i: Value, mask: Value | None) -> tuple[Value, El]:
+        where = self.k.op("add", start, self.k.op("mul", i, self.k.const("index", self.step)))
+        return where, load_element(self.k, self.x, self.dtype, where, self.count, self.apart, mask)
+
+    def totals(self, totals: list[Temp]) -> Call:
+        row, _, low, high = self.begin("totals")
+        k = self.k
+        start, mask = self._bundle(row)
+        outs = [self.kernel.output(t) for t in totals]
+
+        def body(i: Value, *carried: Value) -> list[Value]:
+            return self.parts(self.combine(k, self.element(carried), self._load(start, i, mask)[1]))
+
+        result = k.for_(low, high, 1, body, self.start().parts)
+        for out, part in zip(outs, result, strict=True):
+            k.store(out, k.op("mul", k.program_id(), k.const("index", self.count)), part)
+        return self.kernel.launch(self.rows * self.pieces, self.cost / 2)
+
+    def scan(self, totals: list[Temp] | None) -> Call:
+        row, piece, low, high = self.begin("scan")
+        k, count = self.k, self.count
+        start, mask = self._bundle(row)
+        out = self.kernel.output(self.ctx.outputs[0])
+        reads = [self.kernel.input(t) for t in totals or ()]
+
+        def fetch(at: Value) -> El:
+            here = k.op("mul", at, k.const("index", count))
+            return self.element([k.load(t, here, (count,)) for t in reads])
+
+        def body(i: Value, *carried: Value) -> list[Value]:
+            if self.reverse:
+                i = k.op("sub", k.op("sub", k.op("add", high, low), i), k.const("index", 1))
+            where, x = self._load(start, i, mask)
+            total = self.combine(k, self.element(carried), x)
+            store_element(k, out, where, total, self.apart, mask)
+            return self.parts(total)
+
+        k.for_(low, high, 1, body, self.before(row, piece, totals, fetch).parts)
+        return self.kernel.launch(self.rows * self.pieces, self.cost)
