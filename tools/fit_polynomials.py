@@ -189,7 +189,10 @@ def both(
 
 def odd(name: str, f: Real, high: float, degrees: tuple[int, int], leading: float = 1.0) -> list:
     """`x + x * z * P(z)` for an odd function on `[-high, high]`."""
-    weight = lambda z: z * mp.sqrt(z) / abs(f(mp.sqrt(z)))
+
+    def weight(z: mp.mpf) -> mp.mpf:
+        return z * mp.sqrt(z) / abs(f(mp.sqrt(z)))
+
     return both(name, odd_rest(f, leading), (0, high * high), degrees, weight)
 
 
@@ -314,18 +317,18 @@ def split_downward(x: mp.mpf, parts: int, elem: str) -> list[float]:
     return out
 
 
-def print_constants() -> None:
-    print("\nHALF_PI_DOWN = {")
+def print_table(name: str, values: Callable[[str], list[float]]) -> None:
+    print(f"\n{name} = {{")
     for elem in ("float", "double"):
-        print(
-            f'    "{elem}": ({", ".join(literal(c, elem) for c in split_downward(mp.pi / 2, 3, elem))}),'
-        )
+        numbers = ", ".join(literal(x, elem) for x in values(elem))
+        print(f'    "{elem}": ({numbers}),')
     print("}")
+
+
+def print_constants() -> None:
+    print_table("HALF_PI_DOWN", lambda elem: split_downward(mp.pi / 2, 3, elem))
     for name, (x, parts) in SPLITS.items():
-        print(f"\n{name} = {{")
-        for elem in ("float", "double"):
-            print(f'    "{elem}": ({", ".join(literal(c, elem) for c in split(x, parts, elem))}),')
-        print("}")
+        print_table(name, lambda elem, x=x, parts=parts: split(x, parts, elem))
     with mp.workdps(500):
         bits = int(mp.floor(2 / mp.pi * mp.mpf(2) ** TWO_OVER_PI_BITS))
     print(f"\n# The first {TWO_OVER_PI_BITS} bits of 2 / pi after the binary point.")

@@ -3,13 +3,14 @@
 A function takes the `Function` being written and its operands, scalars or vectors of float or
 double (half and bfloat16 are computed in float), and returns the result's value. Only plain
 instructions and generic intrinsics are used: no library, no table in memory. `MATH` maps the
-names of tile operations to them. docs/math.md has the measured errors.
+names of tile operations to them, `CONVERSIONS` pairs of dtypes to conversions. docs/math.md has the measured errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from .conversions import CONVERSIONS, convert
 from .exponential import exp, exp2, expm1, log, log1p, log2, log10, logistic
 from .hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from .power import cbrt, integer_pow, pow, rsqrt, sqrt
@@ -26,3 +27,5 @@ _FUNCTIONS = (
     floor, ceil, trunc, round_even, round_away, sign, nextafter, rem,
 )  # fmt: skip
 MATH: dict[str, Callable] = {fn.__name__: fn for fn in _FUNCTIONS}
+
+__all__ = ["CONVERSIONS", "MATH", "convert", *MATH]

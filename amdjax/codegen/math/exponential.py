@@ -88,7 +88,7 @@ def half_expm1(x: Expr) -> Expr:
 
 @elementwise
 def expm1(x: Expr) -> Expr:
-    """`e**x - 1` as `2**n * expm1(r) + (2**n - 1)`."""
+    """The exponential less one: `2**n p + (2**n - 1)` with `p` that of the reduced argument."""
     low, high = {"float": (-25.0, 89.0), "double": (-50.0, 710.0)}[x.type.elem]
     half = half_expm1(at_least(at_most(x, high), low))
     return copysign(half + half, x)

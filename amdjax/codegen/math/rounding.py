@@ -116,7 +116,7 @@ def rem(x: Expr, y: Expr) -> Expr:
     """
     if not x.type.is_float:
         return _integer_rem(x, y)
-    f, fmt = x.f, x.format
+    f = x.f
     valid = (absolute(x) < math.inf) & ((y != 0.0) & (y == y))
     b = select(valid, absolute(y), y.like(1.0))
     r = select(valid & (b < math.inf), absolute(x), x.like(0.0))

@@ -9,8 +9,9 @@ if one of its lanes needs it.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
-from ..llvm import I64, Type, Value, const
+from ..llvm import I64, Value, const
 from . import coefficients as c
 from .expr import (
     Expr,
@@ -141,7 +142,7 @@ def _two_over_pi(start: Expr) -> tuple[Expr, Expr, Expr]:
         padded = words + [start.like(0)] * (3 + 2 * step)
         words = [select(taken, padded[i + step], padded[i]) for i in range(3 + step)]
     shift = start & (word - 1)
-    aligned = [funnel_shift_left(a, b, shift) for a, b in zip(words[:3], words[1:4])]
+    aligned = [funnel_shift_left(a, b, shift) for a, b in pairwise(words)]
     return aligned[0], aligned[1], aligned[2]
 
 
@@ -177,7 +178,7 @@ def cos(x: Expr) -> Expr:
 
 @elementwise
 def tan(x: Expr) -> Expr:
-    """Tangent; a polynomial and a reciprocal in float, the quotient of sine and cosine in double."""
+    """Tangent: in float a polynomial and its reciprocal, in double sine over cosine."""
     n, r, low = reduce_angle(x)
     z = r * r
     odd = (n & 1) != 0
@@ -212,7 +213,7 @@ def _asin_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
 
 @elementwise
 def asin(x: Expr) -> Expr:
-    """Arc sine; `pi / 2 - 2 asin(sqrt((1 - |x|) / 2))` beyond 1/2."""
+    """Arc sine: `pi / 2 - 2 p` beyond 1/2, with `p` that of `sqrt((1 - |x|) / 2)`."""
     outer, _, p = _asin_parts(x)
     high, low = c.HALF_PI[x.type.elem]
     return copysign(select(outer, fma(p, -2.0, high) + low, p), x)
@@ -239,7 +240,7 @@ def _atan_of_quotient(num: Expr, den: Expr) -> Expr:
 
 @elementwise
 def atan(x: Expr) -> Expr:
-    """Arc tangent; `pi / 2 - atan(1 / |x|)` beyond 1."""
+    """Arc tangent: `pi / 2 - p` beyond 1, with `p` that of `1 / |x|`."""
     a = absolute(x)
     outer = a > 1.0
     q = select(outer, x.like(1.0) / a, a)
