@@ -38,6 +38,8 @@ REGION_COST = 1200
 #: Fewer rows than this do not keep the threads busy, so nothing may wait for a whole row.
 FEW_ROWS = 16
 LARGE = 1 << 15
+#: Up to this many elements a launch costs more than sharing one saves in memory traffic.
+SMALL_DOMAIN = 2048
 
 
 @dataclass(eq=False)
@@ -300,7 +302,8 @@ class _Clusters:
             if not isinstance(region, Region):
                 continue
             shares = any(v in read for r in region.roots for v, _ in r.reads)
-            if number in inputs or shares:
+            small = region.domain == root.domain and _size(root.domain) <= SMALL_DOMAIN
+            if number in inputs or shares or small:
                 found.append(number)
         return sorted(found, key=lambda n: n not in inputs)
 
