@@ -179,18 +179,21 @@ class Traced(NamedTuple):
 _cache: weakref.WeakKeyDictionary[Any, dict[Any, Traced]] = weakref.WeakKeyDictionary()
 
 
-def trace_body(body: Body, in_tree: PyTreeDef, avals: Sequence[Any]) -> Traced:
+def trace_body(
+    body: Body, in_tree: PyTreeDef, avals: Sequence[Any], cached: bool = True
+) -> Traced:
     """Trace a function that a control-flow operation was given.
 
     Args:
       body: the function.
       in_tree: the structure of `(args, kwargs)`.
       avals: the types of the leaves.
+      cached: whether the program depends on nothing but `body.fun` and the types.
 
     A function that mentions no arrays is traced once for each type of arguments, so that eager
     calls in a Python loop find the compiled program again.
     """
-    closure = _closure_key(body.fun)
+    closure = _closure_key(body.fun) if cached else None
     if closure is None:
         return _trace_body(body, in_tree, avals)
     named_axes = tuple(context.axis_env.items())

@@ -68,7 +68,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
 
 def _map(fun: Callable[..., Any], call: Callable[..., Any], xs: Any) -> Any:
     form = "batched" if call is not fun else ""
-    step = lambda _, x: ((), call(x))  # noqa: E731
+    step = lambda _, x: ((), call(x))
     body = Body("map", fun, step, fun_args=lambda args: args[1:], form=form)
     return scan_body(body, (), xs, None)[1]
 

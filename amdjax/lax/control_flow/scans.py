@@ -761,7 +761,7 @@ def _scan_in_python(body: Body, carry: Any, xs: Any, length: int, reverse: bool)
     ys = []
     order = range(length)[::-1] if reverse else range(length)
     for i in order:
-        carry, y = step(carry, tree_map(lambda x: index_in_dim(x, i, keepdims=False), xs))  # noqa: B023
+        carry, y = step(carry, tree_map(lambda x: index_in_dim(x, i, keepdims=False), xs))
         ys.append(y)
     if reverse:
         ys.reverse()

@@ -57,7 +57,7 @@ from amdjax.lax.reductions import reduce_or
 from amdjax.transforms.batching import AxisData, batch_at, batch_jaxpr, batched_aval
 from amdjax.transforms.calls import spread_tangents
 from amdjax.transforms.forward import jvp_jaxpr
-from amdjax.transforms.zero import Zero, instantiate_zeros
+from amdjax.transforms.zero import instantiate_zeros
 
 __all__ = ["fori_loop", "while_loop", "while_p"]
 
