@@ -54,5 +54,5 @@ ops.install(
     div=div,
     convert=convert,
     eye=_eye,
-    slice_in_dim=slice_in_dim,
+    slice_in_dim=lambda x, start, stop, axis: slice_in_dim(x, start, stop, axis=axis),
 )

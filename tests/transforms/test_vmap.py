@@ -1,0 +1,233 @@
+"""vmap and the collectives over its axes."""
+
+import numpy as np
+import pytest
+
+import amdjax
+from amdjax import lax
+from amdjax.core.jaxpr import jaxpr_as_fun
+from amdjax.transforms import AxisData, batch_jaxpr
+from amdjax.transforms import collectives as c
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def total(x):
+    return lax.reduce_sum(x, tuple(range(x.ndim)))
+
+
+def close(a, b, tol=1e-5):
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
+
+
+def test_axes_of_arguments_and_results():
+    f = lambda x, y: lax.add(x, y)
+    close(amdjax.vmap(f)(X, X), 2 * X)
+    close(amdjax.vmap(f, in_axes=(0, None))(X, X[0]), X + X[0])
+    close(amdjax.vmap(f, in_axes=(1, 1), out_axes=1)(X, X), 2 * X)
+    close(amdjax.vmap(f, in_axes=-1, out_axes=-1)(X, X), 2 * X)
+    close(amdjax.vmap(total, in_axes=1)(X), X.sum(0))
+
+
+def test_pytrees_of_axes():
+    def f(p, x):
+        return {"a": lax.mul(p["w"], x), "b": p["v"][0]}
+
+    p = {"w": X, "v": [np.float32(3)]}
+    out = amdjax.vmap(f, in_axes=({"w": 0, "v": None}, 0), out_axes={"a": 1, "b": None})(p, X)
+    close(out["a"], (X * X).T)
+    assert out["b"].shape == ()
+    out = amdjax.vmap(f, in_axes=({"w": 0, "v": None}, 0))(p, X)
+    close(out["b"], [3, 3])
+
+
+def test_keyword_arguments_are_mapped_over_the_first_axis():
+    close(amdjax.vmap(lambda x, y: lax.add(x, y))(X, y=X), 2 * X)
+
+
+def test_nested():
+    f = lambda x, y: lax.mul(x, y)
+    close(amdjax.vmap(amdjax.vmap(f, (None, 0)), (0, None))(X[0], X[1]), np.outer(X[0], X[1]))
+
+
+def test_axis_size_without_arguments():
+    assert amdjax.vmap(lambda: np.float32(1), axis_size=4)().shape == (4,)
+
+
+def test_constants_and_closures():
+    close(amdjax.vmap(lambda x: X[0])(X), np.stack([X[0]] * 2))
+    close(
+        amdjax.vmap(lambda x: amdjax.vmap(lambda y: lax.add(x, y))(X[0]))(X[:, 0]), X[:, :1] + X[0]
+    )
+
+
+ERRORS = {
+    "sizes": (
+        lambda: amdjax.vmap(lambda x, y: x)(X, X[0]),
+        ValueError,
+        r"inconsistent sizes[\s\S]*axis 0 of x, float32\[2,3\], has size 2[\s\S]*of y.*size 3",
+    ),
+    "rank": (
+        lambda: amdjax.vmap(lambda x: x, in_axes=2)(X),
+        ValueError,
+        "argument x along axis 2.*rank 2",
+    ),
+    "scalar": (lambda: amdjax.vmap(lambda x: x)(1.0), ValueError, "rank at least 1"),
+    "nothing mapped": (
+        lambda: amdjax.vmap(lambda x: x, in_axes=None)(X),
+        ValueError,
+        "at least one non-None",
+    ),
+    "length": (
+        lambda: amdjax.vmap(lambda x, y: x, in_axes=(0,))(X, X),
+        ValueError,
+        "2 arguments but in_axes has 1",
+    ),
+    "in_axes type": (lambda: amdjax.vmap(lambda x: x, in_axes="0"), TypeError, "in_axes"),
+    "in_axes leaf": (lambda: amdjax.vmap(lambda x: x, in_axes=(0.5,)), TypeError, "0.5"),
+    "out_axes leaf": (lambda: amdjax.vmap(lambda x: x, out_axes="a"), TypeError, "out_axes"),
+    "out_axes None": (
+        lambda: amdjax.vmap(lambda x: x, out_axes=None)(X),
+        ValueError,
+        "out_axes is None",
+    ),
+    "out_axes range": (lambda: amdjax.vmap(lambda x: x, out_axes=2)(X), ValueError, "out_axes"),
+    "prefix": (
+        lambda: amdjax.vmap(lambda p: p, in_axes=({"b": 0},))({"a": X}),
+        ValueError,
+        "vmap in_axes must be a prefix",
+    ),
+    "argument type": (lambda: amdjax.vmap(lambda x: x)("text"), TypeError, "argument x is 'text'"),
+    "unbound axis": (lambda: lax.psum(1.0, "i"), NameError, "unbound axis name: i"),
+    "unbound axis under jit": (
+        lambda: amdjax.jit(lambda x: c.axis_index("i"))(X),
+        NameError,
+        "unbound axis name: i",
+    ),
+    "perm": (
+        lambda: amdjax.vmap(lambda x: c.ppermute(x, "i", [(0, 1), (1, 1)]), axis_name="i")(X),
+        ValueError,
+        "destinations",
+    ),
+    "shuffle": (
+        lambda: amdjax.vmap(lambda x: c.pshuffle(x, "i", [0, 0]), axis_name="i")(X),
+        ValueError,
+        "not a permutation",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_say_what_is_wrong(case):
+    call, error, message = ERRORS[case]
+    if case == "unbound axis":
+        call = lambda: c.psum(1.0, "i")
+    with pytest.raises(error, match=message):
+        call()
+
+
+def over_i(f, **kwargs):
+    return amdjax.vmap(f, axis_name="i", **kwargs)
+
+
+def as_float(x):
+    return lax.convert_element_type(x, np.float32)
+
+
+A = np.arange(9, dtype=np.float32).reshape(3, 3)
+COLLECTIVES = {
+    "psum": (lambda x: c.psum(x, "i"), np.stack([A.sum(0)] * 3)),
+    "psum of a number": (lambda x: lax.mul(x, np.float32(c.psum(2, "i"))), 6 * A),
+    "psum of a shared value": (lambda x: lax.add(x, c.psum(A[0], "i")), A + 3 * A[0]),
+    "pmean": (lambda x: c.pmean(x, "i"), np.stack([A.mean(0)] * 3)),
+    "pmax": (lambda x: c.pmax(x, "i"), np.stack([A.max(0)] * 3)),
+    "pmin": (lambda x: c.pmin(x, "i"), np.stack([A.min(0)] * 3)),
+    "all_gather": (lambda x: c.all_gather(x, "i"), np.stack([A] * 3)),
+    "all_gather axis": (lambda x: c.all_gather(x, "i", axis=1), np.stack([A.T] * 3)),
+    "all_gather tiled": (lambda x: c.all_gather(x, "i", tiled=True), np.stack([A.reshape(-1)] * 3)),
+    "ppermute": (
+        lambda x: c.ppermute(x, "i", [(0, 1), (1, 2)]),
+        np.stack([np.zeros(3), A[0], A[1]]),
+    ),
+    "pshuffle": (lambda x: c.pshuffle(x, "i", [2, 0, 1]), A[[2, 0, 1]]),
+    "all_to_all": (lambda x: c.all_to_all(x, "i", 0, 0), A.T),
+    "all_to_all tiled": (lambda x: c.all_to_all(x, "i", 0, 0, tiled=True), A.T),
+    "psum_scatter": (lambda x: c.psum_scatter(x, "i"), A.sum(0)),
+    "psum_scatter tiled": (lambda x: c.psum_scatter(x, "i", tiled=True), A.sum(0)[:, None]),
+    "axis_index": (lambda x: lax.add(x, as_float(c.axis_index("i"))), A + np.arange(3)[:, None]),
+    "axis_size": (lambda x: lax.mul(x, np.float32(c.axis_size("i"))), 3 * A),
+    "pbroadcast": (lambda x: c.pbroadcast(x, "i", 1), np.stack([A[1]] * 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("inside_jit", [False, True])
+def test_collectives(name, inside_jit):
+    f, expected = COLLECTIVES[name]
+    close(over_i(amdjax.jit(f) if inside_jit else f)(A), expected)
+
+
+def test_all_to_all_between_different_axes():
+    x = np.arange(2 * 2 * 3, dtype=np.float32).reshape(2, 2, 3)
+    out = over_i(lambda v: c.all_to_all(v, "i", 0, 1))(x)
+    # element i of the result collects the i-th row of every element, as columns
+    close(out, x.transpose(1, 2, 0))
+    out = over_i(lambda v: c.all_to_all(v, "i", 0, 1, tiled=True))(x)
+    close(out, np.stack([np.concatenate([x[0, i], x[1, i]])[None] for i in range(2)]))
+
+
+def test_collectives_over_two_axes():
+    f = lambda x: (c.psum(x, ("i", "j")), c.psum(x, "j"))
+    both, one = amdjax.vmap(amdjax.vmap(f, axis_name="j"), axis_name="i")(X)
+    close(both, np.full((2, 3), X.sum()))
+    close(one, np.tile(X.sum(1, keepdims=True), (1, 3)))
+
+
+@pytest.mark.parametrize(
+    "name", ["psum", "all_gather", "ppermute", "all_to_all", "psum_scatter", "pmean"]
+)
+def test_collectives_inside_and_outside_of_gradients(name):
+    f = COLLECTIVES[name][0]
+    outside = amdjax.grad(lambda x: total(lax.sin(over_i(f)(x))))(A)
+    close(outside, numerical_grad(lambda x: np.sin(np.asarray(over_i(f)(x))).sum(), A), 2e-2)
+    # Inside, each element's cotangent reaches every element it came from.
+    inside = over_i(amdjax.grad(lambda x: total(lax.sin(f(x)))))(A)
+    close(inside, outside, 1e-4)
+
+
+def numerical_grad(f, x, eps=1e-2):
+    g = np.zeros(x.shape)
+    for i in np.ndindex(x.shape):
+        step = np.zeros_like(x)
+        step[i] = eps
+        g[i] = (float(f(x + step)) - float(f(x - step))) / (2 * eps)
+    return g
+
+
+def test_batched_programs():
+    closed = amdjax.make_jaxpr(lambda x, y: (lax.add(x, y), lax.sin(y)))(X[0], X[0])
+    batched, out_batched = batch_jaxpr(closed, AxisData(None, 2), [True, False])
+    assert out_batched == [True, False]
+    close(jaxpr_as_fun(batched)(X, X[0])[0], X + X[0])
+    _, out_batched = batch_jaxpr(closed, AxisData(None, 2), [True, False], instantiate=True)
+    assert out_batched == [True, True]
+
+
+def test_custom_vmap():
+    @amdjax.custom_batching.custom_vmap
+    def f(x, y):
+        return lax.mul(x, y)
+
+    with pytest.raises(AttributeError, match="def_vmap"):
+        f(X, X)
+
+    @f.def_vmap
+    def rule(axis_size, in_batched, x, y):
+        assert (axis_size, in_batched) == (2, [True, False])
+        return lax.neg(lax.mul(x, lax.broadcast_in_dim(y, x.shape, (1,)))), True
+
+    close(f(X, X), X * X)
+    close(amdjax.vmap(f, (0, None))(X, X[1]), -X * X[1])
+    close(amdjax.jit(amdjax.vmap(f, (0, None)))(X, X[1]), -X * X[1])
+    close(amdjax.grad(lambda x: total(f(x, X)))(X), X)
+    close(amdjax.jvp(lambda x: f(x, X), (X,), (X,))[1], X * X)
