@@ -44,12 +44,18 @@ def _without_imaginary(x: Any) -> Any:
 
 
 real_p = unary(
-    "real", COMPLEX, LINEAR, transpose=lambda ct, x: _without_imaginary(ct), out=real_dtype
+    "real",
+    COMPLEX,
+    LINEAR,
+    lambda b, x: b.real(x),
+    transpose=lambda ct, x: _without_imaginary(ct),
+    out=real_dtype,
 )
 imag_p = unary(
     "imag",
     COMPLEX,
     LINEAR,
+    lambda b, x: b.imag(x),
     # The pairing of tangents and cotangents is x y without conjugation: hence the sign.
     transpose=lambda ct, x: complex(scalar(ct, 0), neg(ct)),
     out=real_dtype,
@@ -99,6 +105,7 @@ complex_p = binary(
     _COMPONENT,
     lambda g, z, x, y: _without_imaginary(g),
     lambda g, z, x, y: complex(scalar(g, 0), g),
+    lambda b, x, y: b.complex(x, y),
     transpose=(lambda ct, x, y: real(ct), lambda ct, x, y: neg(imag(ct))),
     out=_complex_dtype,
 )

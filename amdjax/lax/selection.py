@@ -210,7 +210,7 @@ def _clamp_batch(axis: Any, args: Sequence[Any], dims: Sequence[Any]) -> tuple[A
     return clamp(bound(args[0], dims[0]), x, bound(args[2], dims[2])), place
 
 
-clamp_p.lowering = Pointwise(lambda b, low, x, high: b.clamp(low, x, high))
+clamp_p.lowering = Pointwise(lambda b, low, x, high: b.min(b.max(x, low), high))
 
 
 def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
