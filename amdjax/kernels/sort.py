@@ -1,0 +1,679 @@
+"""Sorting along an axis.
+
+Elements become unsigned keys (`keys.py`), and what is sorted are *records*: keys alone, or keys
+with the position they came from, by which the other operands are then gathered.
+
+- Short rows go through a network of compare-and-exchange steps (Knuth's merge exchange, which
+  serves every length). Neighbouring rows run in lanes, so no step depends on the data.
+- Other rows are sorted by their digits, the lowest first. Each pass counts the digits of each
+  piece of a row, turns counts into places, and moves records there. With few rows every phase is
+  a kernel whose programs take pieces; with many a program does whole rows, one after the other.
+
+Source: D. Knuth, The Art of Computer Programming, volume 3, 5.2.2 (Algorithm M) and 5.2.5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax.jit.element import short_dtype
+from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
+from amdjax.jit.tile import Buffer, Builder, Value
+from amdjax.kernels.keys import Key
+from amdjax.kernels.loops import bits_dtype, itemsize, lane_loop, lanes_for, split_position, tail_mask, view
+
+NETWORK_ROWS = 512  # longest rows that go through networks, if there are rows for all lanes
+NETWORK_ALONE = 96  # the same for a few rows
+PARALLEL = 1 << 14  # elements from which threads share the work
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Rows of an array: along an axis of length `n`, with `inner` elements between neighbours."""
+
+    outer: int
+    n: int
+    inner: int
+
+    @staticmethod
+    def of(shape: Sequence[int], axis: int) -> Geometry:
+        return Geometry(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+
+    @property
+    def rows(self) -> int:
+        return self.outer * self.inner
+
+    def start(self, k: Builder, row: Value, n: int | None = None) -> Value:
+        """Offset of the first element of a row, in an array whose axis has length `n`."""
+        n = self.n if n is None else n
+        if self.inner == 1:
+            return k.op("mul", row, k.const("index", n))
+        outer, inside = split_position(k, row, (self.outer, self.inner))
+        return k.op("add", k.op("mul", outer, k.const("index", n * self.inner)), inside)
+
+
+@shaped("sort")
+def lower_sort(ctx: ShapedContext) -> list[Call | Copy]:
+    """Sort all operands by the first `num_keys` of them."""
+    shape, axis = ctx.inputs[0].aval.shape, ctx.params["dimension"]
+    if not math.prod(shape) or not shape or shape[axis] == 1:
+        return [Copy(x, y) for x, y in zip(ctx.inputs, ctx.outputs, strict=True)]
+    geometry = Geometry.of(shape, axis)
+    keys: list[tuple[Any, Key]] = []
+    for x in ctx.inputs[: ctx.params["num_keys"]]:
+        dtype = short_dtype(x.aval.dtype)
+        parts = 2 if dtype in ("c64", "c128") else 1
+        keys += [(x, Key(dtype, part)) for part in range(parts)]
+    outputs = [(x, y) for x, y in zip(ctx.inputs, ctx.outputs, strict=True)]
+    return sort_calls(ctx, geometry, keys, outputs)
+
+
+def sort_calls(ctx: ShapedContext, geometry: Geometry, keys: list[tuple[Any, Key]],
+               outputs: list[tuple[Any, Any]], taken: int | None = None) -> list[Call | Copy]:
+    """The kernels that sort rows.
+
+    Args:
+      ctx: the equation.
+      geometry: the rows.
+      keys: operands that decide, the first one first.
+      outputs: pairs of an operand and where it goes, sorted; None as operand stands for positions.
+      taken: how many elements of each sorted row are wanted; None for all.
+    """
+    few = geometry.rows < 8
+    if geometry.n <= (NETWORK_ALONE if few else NETWORK_ROWS):
+        return [_Network(ctx, geometry, keys, outputs, taken).build()]
+    return _Radix(ctx, geometry, keys, outputs, taken).build()
+
+
+class _Output:
+    """Writes sorted rows: from keys where these are enough, else by gathering operands."""
+
+    def __init__(self, ctx: ShapedContext, geometry: Geometry, keys: list[tuple[Any, Key]],
+                 outputs: list[tuple[Any, Any]], taken: int | None):
+        self.ctx, self.geometry, self.keys, self.outputs = ctx, geometry, keys, outputs
+        self.taken = geometry.n if taken is None else taken
+        self.single = keys[0][1] if len(keys) == 1 else None
+
+    @property
+    def needs_position(self) -> bool:
+        """Whether records carry where they come from."""
+        by_key = self.single is not None and self.single.reversible
+        return not by_key or any(source is not self.keys[0][0] for source, _ in self.outputs)
+
+    def gather(self, kernel: ShapedKernel, source: Any, target: Any, where: Value, start: Value,
+               position: Value, count: int, stride: int, mask: Value | None) -> None:
+        """Write the elements of one operand whose positions within the row are known."""
+        k = kernel.k
+        position = k.convert(position, "index")
+        if source is None:
+            dtype = short_dtype(target.aval.dtype)
+            k.store(kernel.output(target), where, k.convert(position, dtype), [stride] if count else None, mask)
+            return
+        dtype, parts = bits_dtype(short_dtype(source.aval.dtype))
+        offsets = k.op("add", k.op("mul", position, k.const("index", self.geometry.inner)), start)
+        read, write = view(kernel.input(source), dtype), view(kernel.output(target), dtype)
+        for j in range(parts):
+            at = offsets if parts == 1 else k.op("add", k.op("mul", offsets, k.const("index", parts)), k.const("index", j))
+            to = where if parts == 1 else k.op("add", k.op("mul", where, k.const("index", parts)), k.const("index", j))
+            x = k.load_at(read, at, mask)
+            k.store(write, to, x, [stride * parts] if count else None, mask)
+
+
+# -- networks ----------------------------------------------------------------------------------------
+
+
+def merge_exchange(n: int) -> list[tuple[int, int, int]]:
+    """The rounds of Knuth's Algorithm M: exchange (i, i + d) for all i < n - d with i & p == r."""
+    rounds = []
+    top = 1 << max(0, (n - 1).bit_length() - 1)
+    p = top
+    while p:
+        q, r, d = top, 0, p
+        while True:
+            rounds.append((p, r, d))
+            if q == p:
+                break
+            d, q, r = q - p, q // 2, p
+        p //= 2
+    return rounds
+
+
+class _Network(_Output):
+    """Rows in lanes, elements in scratch memory."""
+
+    def build(self) -> Call:
+        g = self.geometry
+        self.kernel = self.ctx.kernel("sort_network")
+        k = self.k = self.kernel.k
+        self.packed = self.single is not None and self.single.width <= 32 and self.needs_position
+        widest = "u64" if self.packed or self.single is None else self.single.unsigned
+        side = g.inner if g.inner > 1 else g.rows
+        self.count = lanes_for(self.ctx, widest, side, 1)
+        self.apart = 1 if g.inner > 1 else g.n
+        blocks = -(-side // self.count)
+        bundle, block = split_position(k, k.program_id(), (g.rows // side, blocks))
+        first = k.op("mul", block, k.const("index", self.count))
+        self.mask = None if side % self.count == 0 else tail_mask(k, first, self.count, k.const("index", side))
+        self.bundle, self.first = bundle, first
+        self.start = self._start(g.n)
+        self._write()
+        stages = len(merge_exchange(g.n))
+        cost = g.rows * g.n * (1.0 + 0.15 * stages * (1 if self.single and not self.needs_position else 3))
+        return self.kernel.launch(g.rows // side * blocks, cost)
+
+    def _start(self, n: int) -> Value:
+        """Offset of the first element of the first row, in an array whose rows have length `n`."""
+        k, g = self.k, self.geometry
+        outer = k.op("mul", self.bundle, k.const("index", n * g.inner))
+        apart = 1 if g.inner > 1 else n
+        return k.op("add", outer, k.op("mul", self.first, k.const("index", apart)))
+
+    def _write(self) -> None:
+        """Keys alone cannot order zeros of both signs stably; such rows get positions as well."""
+        key, k = self.single, self.k
+        if self.needs_position or key is None or not key.loses_zeros:
+            self._sort(self.needs_position)
+            return
+        n, count = self.geometry.n, self.count
+
+        def look(i: Value, seen: Value) -> Value:
+            bits = self._load_bits(self.keys[0][0], key, i)
+            found = k.convert(key.negative_zero(k, bits), "i32")
+            return k.op("or", seen, found)
+
+        (seen,) = k.for_(0, n, 1, look, [k.const("i32", 0, (count,))])
+        mixed = k.op("ne", k.reduce("or", seen), k.const("i32", 0))
+        k.if_(mixed, lambda: self._sort(True), lambda: self._sort(False))
+
+    def _load_bits(self, source: Any, key: Key, i: Value | int) -> Value:
+        k, g = self.k, self.geometry
+        at = k.op("add", self.start, k.op("mul", k.index(i), k.const("index", g.inner)))
+        return key.load(k, self.kernel.input(source), at, self.count, self.apart, self.mask)
+
+    def _sort(self, with_position: bool) -> None:
+        k, n, count = self.k, self.geometry.n, self.count
+        packed = with_position and self.single is not None and self.single.width <= 32
+        if packed:
+            kinds = ["u64"]
+        else:
+            kinds = [key.unsigned for _, key in self.keys] + (["u32"] if with_position else [])
+        tag = "pairs" if with_position else "keys"
+        scratch = [k.scratch(f"{tag}{j}", t, n * count) for j, t in enumerate(kinds)]
+
+        def fill(i: Value) -> None:
+            parts = [key.encode(k, self._load_bits(source, key, i)) for source, key in self.keys]
+            if packed:
+                high = k.op("shl", k.convert(parts[0], "u64"), k.const("u64", 32, (count,)))
+                parts = [k.op("or", high, k.broadcast(k.convert(i, "u64"), (count,)))]
+            elif with_position:
+                parts.append(k.broadcast(k.convert(i, "u32"), (count,)))
+            for buffer, x in zip(scratch, parts, strict=True):
+                k.store(buffer, i * count, x)
+
+        k.for_(0, n, 1, fill)
+        for p, r, d in merge_exchange(n):
+            self._round(scratch, p, r, d)
+        k.for_(0, self.taken, 1, lambda i: self._emit(i, scratch, packed, with_position))
+
+    def _round(self, scratch: Sequence[Buffer], p: int, r: int, d: int) -> None:
+        """One round: runs of `p` neighbours, every second one, from `r` on."""
+        k, limit = self.k, self.geometry.n - d
+        if limit <= r:
+            return
+        whole, rest = divmod(limit - r, 2 * p)
+        if rest >= p:  # the last run is whole as well
+            whole, rest = whole + 1, 0
+
+        def run(start: Value, length: int) -> None:
+            if length <= 4:
+                for j in range(length):
+                    self._exchange(scratch, start + j, d)
+            else:
+                k.for_(start, start + length, 1, lambda i: self._exchange(scratch, i, d))
+
+        if whole == 1:
+            run(k.const("index", r), p)
+        elif whole:
+            k.for_(r, r + 2 * p * whole, 2 * p, lambda start: run(start, p))
+        if rest:
+            run(k.const("index", r + 2 * p * whole), rest)
+
+    def _exchange(self, scratch: Sequence[Buffer], i: Value, d: int) -> None:
+        k, count = self.k, self.count
+        here, there = i * count, (i + d) * count
+        low = [k.load(s, here, (count,)) for s in scratch]
+        high = [k.load(s, there, (count,)) for s in scratch]
+        if len(scratch) == 1:
+            pairs = [(k.op("min", low[0], high[0]), k.op("max", low[0], high[0]))]
+        else:
+            swap = _less(k, high, low)
+            pairs = [(k.select(swap, b, a), k.select(swap, a, b)) for a, b in zip(low, high, strict=True)]
+        for s, (a, b) in zip(scratch, pairs, strict=True):
+            k.store(s, here, a)
+            k.store(s, there, b)
+
+    def _emit(self, i: Value, scratch: Sequence[Buffer], packed: bool, with_position: bool) -> None:
+        """Write the elements that became number `i` of their rows."""
+        k, g, count = self.k, self.geometry, self.count
+        parts = [k.load(s, i * count, (count,)) for s in scratch]
+        position = k.convert(parts[-1], "u32") if packed else parts[-1]
+        where = k.op("add", self._start(self.taken), k.op("mul", i, k.const("index", g.inner)))
+        apart = 1 if g.inner > 1 else self.taken
+        lanes = k.op("mul", k.iota(count), k.const("index", self.apart, (count,)))
+        start = k.op("add", lanes, k.broadcast(self.start, (count,)))
+        for source, target in self.outputs:
+            key = self.single
+            if key is not None and source is self.keys[0][0] and key.reversible and not (with_position and key.loses_zeros):
+                bits = k.convert(k.op("shr_logical", parts[0], k.const("u64", 32, (count,))), key.unsigned) if packed else parts[0]
+                k.store(view(self.kernel.output(target), key.unsigned), where, key.decode(k, bits), [apart], self.mask)
+            else:
+                self.gather(self.kernel, source, target, where, start, position, count, apart, self.mask)
+
+
+def _less(k: Builder, a: Sequence[Value], b: Sequence[Value]) -> Value:
+    """Lexicographic order of records."""
+    less = k.op("lt", a[-1], b[-1])
+    for x, y in zip(reversed(a[:-1]), reversed(b[:-1]), strict=True):
+        less = k.op("or", k.op("lt", x, y), k.op("and", k.op("eq", x, y), less))
+    return less
+
+
+# -- by digits ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Records:
+    """Arrays of records: two halves for each row, between which passes move them.
+
+    Args:
+      keys: the keys; with `packed` the positions are in their lower 32 bits.
+      positions: positions beside the keys; None if there are none or they are packed.
+      packed: whether keys have positions in them.
+    """
+
+    keys: Buffer
+    positions: Buffer | None
+    packed: bool
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        return [self.keys] + ([self.positions] if self.positions is not None else [])
+
+
+class _Radix(_Output):
+    """Sorts by digits."""
+
+    def __init__(self, ctx: ShapedContext, geometry: Geometry, keys: list[tuple[Any, Key]],
+                 outputs: list[tuple[Any, Any]], taken: int | None):
+        super().__init__(ctx, geometry, keys, outputs, taken)
+        threads, rows, n = ctx.target.threads, geometry.rows, geometry.n
+        self.together = rows < 2 * threads and rows * n >= PARALLEL and threads > 1
+        pieces = -(-2 * threads // rows) if self.together else 1
+        self.length = -(-n // pieces)
+        self.pieces = -(-n // self.length)
+        #: Programs that have records of their own.
+        self.owners = rows if self.together else min(rows, 4 * threads)
+        self.bits = 11 if n >= 1 << 15 else 8
+        self.bins = 1 << self.bits
+
+    def build(self) -> list[Call | Copy]:
+        self.steps = [self._step(source, key) for source, key in reversed(self.keys)]
+        return self._build_together() if self.together else self._build_rows()
+
+    def _step(self, source: Any, key: Key) -> _Step:
+        """Workspace for sorting by one key."""
+        size = self.owners * 2 * self.geometry.n
+        packed = key.width <= 32 and self.needs_position
+        dtype = "u64" if packed else key.unsigned
+        positions = Temp("u32", size) if self.needs_position and not packed else None
+        low = 32 if packed else 0
+        shifts = list(range(low, low + key.width, self.bits))
+        return _Step(source, key, Temp(dtype, size), positions, packed, shifts)
+
+    # -- one kernel that does whole rows ----------------------------------------------------------------
+
+    def _build_rows(self) -> list[Call | Copy]:
+        g = self.geometry
+        kernel = self.kernel = self.ctx.kernel("sort_rows")
+        k = self.k = kernel.k
+        counts = k.scratch("counts", "u32", self.bins)
+        owner = k.program_id()
+        base = k.op("mul", owner, k.const("index", 2 * g.n))
+
+        def row(r: Value) -> None:
+            low, high = k.const("index", 0), k.const("index", g.n)
+            previous: tuple[Records, Value] | None = None
+            mixed = None
+            for step in self.steps:
+                records = step.records(kernel)
+                mixed = self._fill(step, records, r, low, high, base, previous)
+                half = k.const("index", 0)
+                for shift in step.shifts:
+                    source = k.op("add", base, k.op("mul", half, k.const("index", g.n)))
+                    k.for_(0, self.bins, 1, lambda i: k.store(counts, i, k.const("u32", 0)))
+                    self._count(records, source, low, high, shift, counts, k.const("index", 0))
+                    most = self._places(counts, k.const("index", 0), 1)
+
+                    def move(half: Value = half, source: Value = source, shift: int = shift) -> Value:
+                        target = k.op("add", base, k.op("mul", k.op("sub", k.const("index", 1), half), k.const("index", g.n)))
+                        self._move(records, source, target, low, high, shift, counts)
+                        return k.op("sub", k.const("index", 1), half)
+
+                    (half,) = k.if_(k.op("lt", most, k.const("index", g.n)), move, lambda half=half: half)
+                previous = records, k.op("add", base, k.op("mul", half, k.const("index", g.n)))
+            assert previous is not None
+            self._finish(self.steps[-1], *previous, r, low, k.const("index", self.taken))
+            if mixed is not None:
+                k.if_(mixed, lambda: self._restore_zeros(r))
+
+        k.for_(owner, g.rows, self.owners, row)
+        return [kernel.launch(self.owners, self._cost() * len(self.steps) * 3)]
+
+    # -- a kernel for every phase -------------------------------------------------------------------------
+
+    def _build_together(self) -> list[Call | Copy]:
+        g, calls = self.geometry, []
+        previous: tuple[_Step, Temp, int] | None = None
+        flags = None
+        for step in self.steps:
+            state = Temp("u32", g.rows * (len(step.shifts) + 1))
+            if previous is None and self._fixes_zeros:
+                flags = Temp("u8", g.rows * self.pieces)
+            calls.append(self._fill_call(step, state, previous, flags))
+            for number, shift in enumerate(step.shifts):
+                counts = Temp("u32", g.rows * self.pieces * self.bins)
+                calls.append(self._count_call(step, state, number, shift, counts))
+                calls.append(self._places_call(state, len(step.shifts), number, counts))
+                calls.append(self._move_call(step, state, number, shift, counts))
+            previous = step, state, len(step.shifts)
+        assert previous is not None
+        calls.append(self._finish_call(*previous))
+        if flags is not None:
+            calls.append(self._restore_call(flags))
+        return calls
+
+    @property
+    def _fixes_zeros(self) -> bool:
+        key = self.single
+        return key is not None and key.loses_zeros and key.reversible
+
+    def _cost(self) -> float:
+        return 1.5 * self.geometry.rows * self.geometry.n
+
+    def _begin(self, name: str) -> tuple[Value, Value, Value, Value]:
+        """A kernel over pieces: row, piece, and its bounds."""
+        self.kernel = self.ctx.kernel(name)
+        k = self.k = self.kernel.k
+        row, piece = split_position(k, k.program_id(), (self.geometry.rows, self.pieces))
+        low = k.op("mul", piece, k.const("index", self.length))
+        return row, piece, low, k.op("min", low + self.length, k.const("index", self.geometry.n))
+
+    def _half(self, state: Temp, passes: int, number: int, row: Value) -> Value:
+        """Offset of the half that holds a row before the pass `number`."""
+        k, n = self.k, self.geometry.n
+        at = k.op("add", k.op("mul", row, k.const("index", passes + 1)), k.const("index", number))
+        half = k.convert(k.load(self.kernel.input(state), at), "index")
+        return k.op("mul", k.op("add", k.op("mul", row, k.const("index", 2)), half), k.const("index", n))
+
+    def _other_half(self, row: Value, offset: Value) -> Value:
+        k, n = self.k, self.geometry.n
+        both = k.op("mul", k.op("add", k.op("mul", row, k.const("index", 4)), k.const("index", 1)), k.const("index", n))
+        return k.op("sub", both, offset)
+
+    def _fill_call(self, step: _Step, state: Temp, previous: tuple[_Step, Temp, int] | None, flags: Temp | None) -> Call:
+        row, piece, low, high = self._begin("sort_fill")
+        k, n = self.k, self.geometry.n
+        base = k.op("mul", row, k.const("index", 2 * n))
+        came = None
+        if previous is not None:
+            came = previous[0].records(self.kernel, read=True), self._half(previous[1], previous[2], previous[2], row)
+        mixed = self._fill(step, step.records(self.kernel), row, low, high, base, came)
+        at = k.op("mul", row, k.const("index", len(step.shifts) + 1))
+        out = self.kernel.output(state)
+        k.if_(k.op("eq", piece, k.const("index", 0)), lambda: k.store(out, at, k.const("u32", 0)))
+        if flags is not None:
+            assert mixed is not None
+            k.store(self.kernel.output(flags), k.program_id(), k.convert(mixed, "u8"))
+        return self.kernel.launch(self.geometry.rows * self.pieces, self._cost() / 2)
+
+    def _count_call(self, step: _Step, state: Temp, number: int, shift: int, counts: Temp) -> Call:
+        row, _, low, high = self._begin("sort_count")
+        k = self.k
+        source = self._half(state, len(step.shifts), number, row)
+        out = self.kernel.inout(counts)
+        base = k.op("mul", k.program_id(), k.const("index", self.bins))
+        wide = min(self.bins, 16)
+        k.for_(0, self.bins, wide, lambda i: k.store(out, k.op("add", base, i), k.const("u32", 0, (wide,))))
+        self._count(step.records(self.kernel, read=True), source, low, high, shift, out, base)
+        return self.kernel.launch(self.geometry.rows * self.pieces, self._cost() / 2)
+
+    def _places_call(self, state: Temp, passes: int, number: int, counts: Temp) -> Call:
+        self.kernel = self.ctx.kernel("sort_places")
+        k = self.k = self.kernel.k
+        row = k.program_id()
+        most = self._places(
+            self.kernel.inout(counts), k.op("mul", row, k.const("index", self.pieces * self.bins)), self.pieces
+        )
+        states = self.kernel.inout(state)
+        at = k.op("add", k.op("mul", row, k.const("index", passes + 1)), k.const("index", number))
+        half = k.load(states, at)
+        moved = k.op("lt", most, k.const("index", self.geometry.n))
+        k.store(states, at + 1, k.select(moved, k.op("sub", k.const("u32", 1), half), half))
+        return self.kernel.launch(self.geometry.rows, 0.3 * self.geometry.rows * self.pieces * self.bins)
+
+    def _move_call(self, step: _Step, state: Temp, number: int, shift: int, counts: Temp) -> Call:
+        row, _, low, high = self._begin("sort_move")
+        k = self.k
+        passes = len(step.shifts)
+        source, after = self._half(state, passes, number, row), self._half(state, passes, number + 1, row)
+        places = k.scratch("places", "u32", self.bins)
+        records = step.records(self.kernel)
+
+        def move() -> None:
+            given = self.kernel.input(counts)
+            base = k.op("mul", k.program_id(), k.const("index", self.bins))
+            wide = min(self.bins, 16)
+            k.for_(0, self.bins, wide, lambda i: k.store(places, i, k.load(given, k.op("add", base, i), (wide,))))
+            self._move(records, source, self._other_half(row, source), low, high, shift, places)
+
+        k.if_(k.op("ne", source, after), move)
+        return self.kernel.launch(self.geometry.rows * self.pieces, self._cost())
+
+    def _finish_call(self, step: _Step, state: Temp, passes: int) -> Call:
+        row, _, low, high = self._begin("sort_finish")
+        k = self.k
+        source = self._half(state, passes, passes, row)
+        if self.taken < self.geometry.n:
+            high = k.op("min", high, k.const("index", self.taken))
+            low = k.op("min", low, high)
+        self._finish(step, step.records(self.kernel, read=True), source, row, low, high)
+        return self.kernel.launch(self.geometry.rows * self.pieces, self._cost())
+
+    def _restore_call(self, flags: Temp) -> Call:
+        self.kernel = self.ctx.kernel("sort_zeros")
+        k = self.k = self.kernel.k
+        row = k.program_id()
+        given = self.kernel.input(flags)
+        first = k.op("mul", row, k.const("index", self.pieces))
+        (seen,) = k.for_(0, self.pieces, 1, lambda i, seen: k.op("or", seen, k.load(given, k.op("add", first, i))),
+                         [k.const("u8", 0)])
+        k.if_(k.op("ne", seen, k.const("u8", 0)), lambda: self._restore_zeros(row))
+        return self.kernel.launch(self.geometry.rows, 50.0 * self.geometry.rows)
+
+    # -- the phases ---------------------------------------------------------------------------------------
+
+    def _fill(self, step: _Step, records: Records, row: Value, low: Value, high: Value, base: Value,
+              previous: tuple[Records, Value] | None) -> Value | None:
+        """Make records of a piece of a row; returns whether it has a negative zero that matters."""
+        k, g, key = self.k, self.geometry, step.key
+        count = lanes_for(self.ctx, records.keys.dtype, g.n, 1)
+        start, operand = g.start(k, row), self.kernel.input(step.source)
+        watch = self._fixes_zeros
+
+        def lanes(i: Value, mask: Value | None, *seen: Value) -> list[Value]:
+            position = k.op("add", k.iota(count), k.broadcast(i, (count,)))
+            if previous is None:
+                at = k.op("add", start, k.op("mul", i, k.const("index", g.inner)))
+                bits = key.load(k, operand, at, count, g.inner, mask)
+            else:
+                position = self._positions(*previous, i, count, mask)
+                offsets = k.op("add", k.op("mul", position, k.const("index", g.inner)), start)
+                bits = key.load_at(k, operand, offsets, mask)
+            x = key.encode(k, bits)
+            if records.packed:
+                high_bits = k.op("shl", k.convert(x, "u64"), k.const("u64", 32, (count,)))
+                x = k.op("or", high_bits, k.convert(position, "u64"))
+            to = k.op("add", base, i)
+            k.store(records.keys, to, x, None, mask)
+            if records.positions is not None:
+                k.store(records.positions, to, k.convert(position, "u32"), None, mask)
+            if not watch:
+                return []
+            zero = key.negative_zero(k, bits)
+            zero = zero if mask is None else k.op("and", zero, mask)
+            return [k.op("or", seen[0], k.convert(zero, "u8"))]
+
+        carried = [k.const("u8", 0, (count,))] if watch else []
+        seen = lane_loop(k, low, high, count, lanes, carried)
+        return k.op("ne", k.reduce("or", seen[0]), k.const("u8", 0)) if watch else None
+
+    def _positions(self, records: Records, base: Value, i: Value, count: int, mask: Value | None) -> Value:
+        """Where records come from."""
+        k = self.k
+        at = k.op("add", base, i)
+        if records.positions is not None:
+            return k.convert(k.load(records.positions, at, (count,), None, mask), "index")
+        return k.convert(k.convert(k.load(records.keys, at, (count,), None, mask), "u32"), "index")
+
+    def _digit(self, x: Value, shift: int) -> Value:
+        k = self.k
+        x = k.op("shr_logical", x, k.const(x.dtype, shift)) if shift else x
+        return k.op("and", k.convert(x, "index"), k.const("index", self.bins - 1))
+
+    def _count(self, records: Records, source: Value, low: Value, high: Value, shift: int, counts: Buffer,
+               base: Value) -> None:
+        k = self.k
+
+        def one(i: Value) -> None:
+            at = k.op("add", base, self._digit(k.load(records.keys, k.op("add", source, i)), shift))
+            k.store(counts, at, k.op("add", k.load(counts, at), k.const("u32", 1)))
+
+        k.for_(low, high, 1, one)
+
+    def _places(self, counts: Buffer, base: Value, pieces: int) -> Value:
+        """Turn the counts of a row's pieces into places; returns the greatest total of a digit."""
+        k = self.k
+        wide = min(self.bins, 16)
+
+        def at(piece: int, i: Value) -> Value:
+            return k.op("add", base, k.op("add", i, k.const("index", piece * self.bins)))
+
+        def block(i: Value, carry: Value, most: Value) -> list[Value]:
+            total = k.const("u32", 0, (wide,))
+            before = []
+            for piece in range(pieces):
+                before.append(total)
+                total = k.op("add", total, k.load(counts, at(piece, i), (wide,)))
+            last = k.cumulative("add", total)
+            start = k.op("add", k.broadcast(carry, (wide,)), k.op("sub", last, total))
+            for piece in range(pieces):
+                k.store(counts, at(piece, i), k.op("add", start, before[piece]))
+            return [k.op("add", carry, k.extract(last, wide - 1)), k.op("max", most, total)]
+
+        zero = k.const("u32", 0)
+        _, most = k.for_(0, self.bins, wide, block, [zero, k.const("u32", 0, (wide,))])
+        return k.convert(k.reduce("max", most), "index")
+
+    def _move(self, records: Records, source: Value, target: Value, low: Value, high: Value, shift: int,
+              places: Buffer) -> None:
+        k = self.k
+
+        def one(i: Value) -> None:
+            at = k.op("add", source, i)
+            xs = [k.load(b, at) for b in records.buffers]
+            digit = self._digit(xs[0], shift)
+            place = k.load(places, digit)
+            k.store(places, digit, k.op("add", place, k.const("u32", 1)))
+            to = k.op("add", target, k.convert(place, "index"))
+            for b, x in zip(records.buffers, xs, strict=True):
+                k.store(b, to, x)
+
+        k.for_(low, high, 1, one)
+
+    def _finish(self, step: _Step, records: Records, source: Value, row: Value, low: Value, high: Value) -> None:
+        """Write sorted elements `low..high` of a row."""
+        k, g, key = self.k, self.geometry, self.single
+        count = lanes_for(self.ctx, records.keys.dtype, g.n, 1)
+        start, out = g.start(k, row), g.start(k, row, self.taken)
+
+        def lanes(i: Value, mask: Value | None) -> None:
+            where = k.op("add", out, k.op("mul", i, k.const("index", g.inner)))
+            position = self._positions(records, source, i, count, mask) if self.needs_position else None
+            for operand, target in self.outputs:
+                if key is not None and operand is self.keys[0][0] and key.reversible:
+                    x = k.load(records.keys, k.op("add", source, i), (count,), None, mask)
+                    if records.packed:
+                        x = k.convert(k.op("shr_logical", x, k.const("u64", 32, (count,))), key.unsigned)
+                    k.store(view(self.kernel.output(target), key.unsigned), where, key.decode(k, x), [g.inner], mask)
+                else:
+                    assert position is not None
+                    self.gather(self.kernel, operand, target, where, start, position, count, g.inner, mask)
+
+        lane_loop(k, low, high, count, lanes)
+
+    def _restore_zeros(self, row: Value) -> None:
+        """Put zeros of both signs where a stable sort leaves them: in the order they came in."""
+        k, g, key = self.k, self.geometry, self.single
+        assert key is not None
+        count = lanes_for(self.ctx, key.unsigned, g.n, 1)
+        source, target = self.keys[0][0], next(t for s, t in self.outputs if s is self.keys[0][0])
+        start, out = g.start(k, row), g.start(k, row, self.taken)
+        operand, result = self.kernel.input(source), view(self.kernel.inout(target), key.unsigned)
+        zero = k.const(key.unsigned, key.zero_key(), (count,))
+
+        def load(i: Value, mask: Value | None) -> tuple[Value, Value]:
+            at = k.op("add", start, k.op("mul", i, k.const("index", g.inner)))
+            bits = key.load(k, operand, at, count, g.inner, mask)
+            return bits, key.encode(k, bits)
+
+        def size(found: Value, mask: Value | None) -> Value:
+            found = found if mask is None else k.op("and", found, mask)
+            return k.convert(k.reduce("add", k.convert(found, "i32")), "index")
+
+        def before(i: Value, mask: Value | None, total: Value) -> list[Value]:
+            return [k.op("add", total, size(k.op("lt", load(i, mask)[1], zero), mask))]
+
+        def write(i: Value, mask: Value | None, place: Value) -> list[Value]:
+            bits, x = load(i, mask)
+            found = k.op("eq", x, zero)
+            found = found if mask is None else k.op("and", found, mask)
+            number = size(found, None)
+            front = k.op("lt", k.iota(count), k.broadcast(number, (count,)))
+            at = k.op("add", out, k.op("mul", place, k.const("index", g.inner)))
+            k.store(result, at, k.compress(bits, found), [g.inner], front)
+            return [k.op("add", place, number)]
+
+        (place,) = lane_loop(k, 0, g.n, count, before, [k.const("index", 0)])
+        lane_loop(k, 0, g.n, count, write, [place])
+
+
+@dataclass
+class _Step:
+    """Sorting by one key: its operand, the workspace, and the digits."""
+
+    source: Any
+    key: Key
+    keys: Temp
+    positions: Temp | None
+    packed: bool
+    shifts: list[int]
+
+    def records(self, kernel: ShapedKernel, read: bool = False) -> Records:
+        param: Callable[[Any], Buffer] = kernel.input if read else kernel.inout
+        return Records(param(self.keys), None if self.positions is None else param(self.positions), self.packed)
+
+
+__all__ = ["Geometry", "itemsize", "lower_sort", "merge_exchange", "sort_calls"]
