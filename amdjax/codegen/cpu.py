@@ -418,9 +418,9 @@ class CpuKernel:
 
     def op_prefetch(self, op: tile.Op) -> list[Rep]:
         pointer = self._address(op.attrs["buffer"], self.scalar(op.operands[0]))
-        i32 = llvm.I32
-        self.f.intrinsic("prefetch", llvm.VOID, pointer, llvm.const(i32, 0), llvm.const(i32, 3),
-                         llvm.const(i32, 1), overload=[PTR])
+        write, locality = int(op.attrs["write"]), 4 - op.attrs["level"]
+        kinds = [llvm.const(llvm.I32, x) for x in (write, locality, 1)]
+        self.f.intrinsic("prefetch", llvm.VOID, pointer, *kinds, overload=[PTR])
         return []
 
     # -- control flow ------------------------------------------------------------------------------

@@ -313,8 +313,9 @@ class Builder:
         (v,) = self.emit("atomic", [offset, value], [value.type], {"buffer": buffer, "combine": combine})
         return v
 
-    def prefetch(self, buffer: Buffer, offset: Value) -> None:
-        self.emit("prefetch", [offset], [], {"buffer": buffer})
+    def prefetch(self, buffer: Buffer, offset: Value, write: bool = False, level: int = 1) -> None:
+        """Ask for the cache line of an element, to be in the cache of `level` when it is needed."""
+        self.emit("prefetch", [offset], [], {"buffer": buffer, "write": write, "level": level})
 
     def _strides(self, strides: Sequence[Value | int] | None,
                  shape: tuple[int, ...]) -> tuple[list[Value], tuple[int | None, ...]]:

@@ -47,7 +47,7 @@ def choose_blocking(problem: Contraction, target: CpuTarget, shape: TileShape) -
         depth = -(-depth // 16) * 16
     high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
     most_rows = max(1, target.l2_bytes // 4 // (depth * size * shape.rows))
-    most_columns = max(1, target.l2_bytes // 2 // (depth * size * shape.columns))
+    most_columns = max(1, 2 * target.l2_bytes // (depth * size * shape.columns))
     best: tuple[float, int, int] | None = None
     for rows in _candidates(high, most_rows):
         for columns in _candidates(wide, most_columns):
@@ -287,14 +287,20 @@ class BlockedProduct:
         last: bool | Value,
     ) -> None:
         program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
-        steps = stop - start
+        steps, step_ahead = stop - start, max(2, -(-shape.columns // blocking.rows))
         b_base = self._panel(first_panel + j) + start * shape.columns
         if self.by_line:
             a_base, row_stride, step_stride = i * (shape.rows * self.stride), self.stride, 1
         else:
             a_base, row_stride, step_stride = i * shape.rows * steps, 1, shape.rows
 
+        # The next panel arrives in the second-level cache while this one is used.
+        ahead = b_base + program.num("padded", self.packer.depth) * shape.columns + i * step_ahead * steps
+        self._prefetch_result(first_row + i * shape.rows, (first_panel + j) * shape.columns, last)
+
         def load_a(s: Value, r: int) -> Value:
+            if r == 0:
+                k.prefetch(self.panels, ahead + s * step_ahead, level=2)
             return k.load(self.a, a_base + s * step_stride + r * row_stride)
 
         def load_b(s: Value, v: int) -> Value:
@@ -319,6 +325,18 @@ class BlockedProduct:
                 lambda: self._finish(row, column, c_base, sums),
                 lambda: self._keep(c_base, sums),
             )
+
+    def _prefetch_result(self, row: Value, column: Value, last: bool | Value) -> None:
+        """Have the lines that a tile will be stored to."""
+        if not self.writer.is_plain or len(self.problem.out.rows) != 1:
+            return
+        k, shape = self.k, self.blocking.tile
+
+        def ask() -> None:
+            for r in range(shape.rows):
+                self.writer.prefetch(row + r, column, shape.columns)
+
+        ask() if last is True else k.if_(last, ask)
 
     def _panel(self, panel: Value) -> Value:
         program = self.program

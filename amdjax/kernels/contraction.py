@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from amdjax.core import dtypes
 from amdjax.jit.element import compute_dtype, part_dtype, short_dtype
 from amdjax.jit.tile import FLOATS
 from amdjax.targets.cpu import CpuTarget
@@ -278,8 +279,17 @@ class TileShape:
 
     @property
     def cycles(self) -> float:
-        """Cycles a step in depth takes: two multiply-adds, two loads, four cycles of latency."""
-        return max(self.rows * self.vectors / 2, (self.rows + self.vectors) / 2 * 1.02, 4.0)
+        """Cycles a step in depth takes: two multiply-adds, two loads, four cycles of latency.
+
+        Wide tiles read more of `b` than the first-level cache holds, and that costs too.
+        """
+        busy = max(self.rows * self.vectors / 2, (self.rows + self.vectors) / 2 * 1.02, 4.0)
+        return busy + 0.3 + max(0, self.vectors - 2) * 0.6
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element in memory."""
+    return 1 if dtype == "bool" else dtypes.dtype_from_short_name(dtype).itemsize
 
 
 def lane_count(target: CpuTarget, dtype: str) -> int:
@@ -303,11 +313,9 @@ def choose_tile(target: CpuTarget, rows: int, columns: int, dtype: str, most: in
     for vectors in range(1, min(most, 4, -(-columns // lanes)) + 1):
         across = -(-columns // (vectors * lanes))
         full = max_rows(target, vectors)
-        for count in {full, full - 1, full - 2, full - 3, full // 2, min(rows, full)}:
-            if not 1 <= count <= full:
-                continue
+        for count in range(full, 0, -1):
             tile = TileShape(count, vectors, lanes)
-            cost = across * -(-rows // count) * (tile.cycles + 0.15)
+            cost = across * -(-rows // count) * tile.cycles
             if best is None or cost < best[0] - 1e-9:
                 best = (cost, tile)
     assert best is not None

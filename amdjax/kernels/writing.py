@@ -8,7 +8,7 @@ from amdjax.jit import tile
 from amdjax.jit.element import El, ElementBuilder, Lanes, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.index import Index, LoopVar, delinear
 from amdjax.jit.shaped import Temp
-from amdjax.kernels.contraction import Axis, Contraction, Sink, product
+from amdjax.kernels.contraction import Axis, Contraction, Sink, itemsize, product
 from amdjax.kernels.packing import Program
 
 Value = tile.Value
@@ -53,6 +53,12 @@ class Writer:
                     first = self._row_base(row)
                     base = first + stride * r if r else first
                 self.k.store(self.buffer, base + at, self.k.convert(x, self.sink.dtype), (1,))
+
+    def prefetch(self, row: Value, column: Value, columns: int) -> None:
+        """Have the cache lines of a row that will be stored; it need not exist."""
+        base = self._row_base(row) + column
+        for at in range(0, columns, 64 // itemsize(self.sink.dtype)):
+            self.k.prefetch(self.buffer, base + at, write=True)
 
     def _row_base(self, row: Value) -> Value:
         base = self._batch_base()
