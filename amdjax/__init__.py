@@ -45,6 +45,7 @@ from amdjax.core.config import (  # noqa: E402
     numpy_rank_promotion as numpy_rank_promotion,
 )
 from amdjax.core.dtypes import float0 as float0  # noqa: E402
+from amdjax.device import device_get as device_get, device_put as device_put  # noqa: E402
 from amdjax.jit.api import clear_caches as clear_caches, jit as jit  # noqa: E402
 from amdjax.api import (  # noqa: E402
     ShapeDtypeStruct as ShapeDtypeStruct,

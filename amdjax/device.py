@@ -1,0 +1,77 @@
+"""Moving values to devices and back, and asking what devices there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.array import ConcreteArray, asarray_concrete
+from amdjax.core.aval import is_valid_value
+from amdjax.core.pytree import keystr, tree_map, tree_map_with_path
+from amdjax.core.trace import Tracer
+
+__all__ = ["device_get", "device_put"]
+
+
+def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
+    """Put a pytree of arrays on a device.
+
+    Args:
+      x: a pytree of arrays, NumPy arrays or scalars.
+      device: one of `amdjax.devices()`; the default device if omitted.
+      src: accepted.
+      donate: accepted; memory is shared where it can be.
+      may_alias: accepted.
+
+    Returns:
+      A pytree of arrays like `x`.
+
+    Raises:
+      TypeError: a leaf is not an array.
+      ValueError: `device` is no device of this process.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> amdjax.device_put({"a": np.zeros(2, np.float32)})
+      {'a': Array([0., 0.], dtype=float32)}
+    """
+    if device is not None:
+        _check_device(device)
+
+    def put(path: Any, leaf: Any) -> Any:
+        if isinstance(leaf, Tracer):
+            return leaf
+        if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
+            raise TypeError(f"device_put: x{keystr(path)} of type {type(leaf).__name__} is not an array")
+        return asarray_concrete(leaf)
+
+    return tree_map_with_path(put, x)
+
+
+def _check_device(device: Any) -> None:
+    from amdjax.runtime.devices import Device, devices
+
+    if isinstance(device, Device) and device not in devices():
+        raise ValueError(f"device_put: {device!r} is not among {devices()}")
+
+
+def device_get(x: Any) -> Any:
+    """A pytree of arrays as NumPy arrays.
+
+    Args:
+      x: a pytree; leaves that are not arrays pass through.
+
+    Returns:
+      A pytree of NumPy arrays like `x`, which may share memory with it and then cannot be written.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> amdjax.device_get(jnp.arange(3))
+      array([0, 1, 2], dtype=int32)
+    """
+
+    def get(leaf: Any) -> Any:
+        return np.asarray(leaf) if isinstance(leaf, (ConcreteArray, Tracer)) else leaf
+
+    return tree_map(get, x)

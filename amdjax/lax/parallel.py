@@ -1,0 +1,62 @@
+"""Collectives over mapped axes, and `stop_gradient`; they are transforms' own, offered here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amdjax.core.pytree import tree_map
+from amdjax.transforms.collectives import (
+    all_gather,
+    all_to_all,
+    axis_index,
+    axis_size,
+    pbroadcast,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    pshuffle,
+    psum,
+    psum_scatter,
+)
+from amdjax.transforms.zero import stop_gradient_p
+
+__all__ = [
+    "all_gather",
+    "all_to_all",
+    "axis_index",
+    "axis_size",
+    "pbroadcast",
+    "pmax",
+    "pmean",
+    "pmin",
+    "ppermute",
+    "pshuffle",
+    "psum",
+    "psum_scatter",
+    "stop_gradient",
+    "stop_gradient_p",
+]
+
+
+def stop_gradient(x: Any) -> Any:
+    """The same value, of which derivatives do not know.
+
+    Args:
+      x: an array or pytree of arrays; leaves that are not arrays pass through.
+
+    Returns:
+      A pytree like `x`.
+
+    Example:
+      >>> import amdjax
+      >>> print(amdjax.grad(lambda x: x * amdjax.lax.stop_gradient(x))(3.0))
+      3.0
+    """
+    return tree_map(lambda leaf: stop_gradient_p.bind(leaf) if _is_array(leaf) else leaf, x)
+
+
+def _is_array(x: Any) -> bool:
+    from amdjax.core.aval import is_valid_value
+
+    return is_valid_value(x)
