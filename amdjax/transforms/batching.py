@@ -150,38 +150,79 @@ class BatchTrace(Trace):
         self, primitive: Any, fun: FlatFun, jvp: FlatFun, args: Any, params: dict[str, Any]
     ) -> list[Any]:
         values, dims = self.split_all(args)
-        fun = self.batched(fun, dims)
-        jvp = self.batched(jvp, [*dims, *dims])
+        call = _CustomCall(self.axis, self.tag, dims)
         with set_trace(self.parent):
-            outs = primitive.bind_functions(fun, jvp, values, params)
-        return [self.pair(x, 0) for x in outs]
+            outs = primitive.bind_functions(call.fun(fun), call.jvp(jvp), values, params)
+        return [self.pair(x, d) for x, d in zip(outs, call.out_dims)]
 
     def process_custom_vjp_call(
         self, primitive: Any, fun: FlatFun, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
     ) -> list[Any]:
         values, dims = self.split_all(args)
-        fun = self.batched(fun, dims)
-        fwd, bwd = self.batched_rule(fwd, bwd, dims)
+        call = _CustomCall(self.axis, self.tag, dims)
         with set_trace(self.parent):
-            outs = primitive.bind_functions(fun, fwd, bwd, values, params)
-        return [self.pair(x, 0) for x in outs]
+            outs = primitive.bind_functions(
+                call.fun(fun), call.fwd(fwd), call.bwd(bwd), values, params
+            )
+        return [self.pair(x, d) for x, d in zip(outs, call.out_dims)]
 
-    def batched(self, fun: FlatFun, dims: Sequence[Any]) -> FlatFun:
-        """`fun` on batches, whenever it is called; every result has its mapped axis first."""
-        axis, tag = self.axis, self.tag
 
+class _CustomCall:
+    """The functions of one call with custom derivatives, made functions on batches.
+
+    Each may be called at any time, or never. Where the mapped axes of results are is settled by
+    the one that is called first.
+    """
+
+    def __init__(self, axis: AxisData, tag: object, dims: list[Any]):
+        self.axis, self.tag, self.dims = axis, tag, dims
+        self.out_dims: list[Any] = []
+        self.residual_dims: list[Any] = []
+        self.settled = False
+
+    def batch(self, fun: FlatFun, args: Any, dims: Any) -> tuple[list[Any], list[Any]]:
+        return batch_flat(fun, self.axis, args, dims, self.tag)
+
+    def settle(self, dims: Sequence[Any]) -> None:
+        """Mapped results have the axis first."""
+        if not self.settled:
+            self.settled = True
+            self.out_dims = [None if d is None else 0 for d in dims]
+
+    def place(self, outs: Sequence[Any], dims: Sequence[Any]) -> list[Any]:
+        """Results, or their tangents, with mapped axes where they were settled to be."""
+        return [self.place_one(*x) for x in zip(outs, dims, self.out_dims)]
+
+    def place_one(self, x: Any, dim: int | None, to: int | None) -> Any:
+        if type(x) is Zero:
+            return Zero(batched_aval(self.axis, x.aval, to))
+        if dim is not None and to is None:
+            raise ValueError(
+                "vmap of a function with custom derivatives: a result is the same for all "
+                "elements, but differs between them according to the function's rule."
+            )
+        return batch_at(self.axis, x, dim, to)
+
+    def fun(self, fun: FlatFun) -> FlatFun:
         def batched(*args: Any) -> list[Any]:
-            outs, out_dims = batch_flat(fun, axis, args, dims, tag)
-            return [_batch_first(axis, x, d) for x, d in zip(outs, out_dims)]
+            outs, dims = self.batch(fun, args, self.dims)
+            self.settle(dims)
+            return self.place(outs, dims)
 
         return batched
 
-    def batched_rule(self, fwd: Any, bwd: Any, dims: Sequence[Any]) -> tuple[Any, Any]:
-        """A custom reverse rule on batches; cotangents of shared arguments are summed."""
-        axis, tag = self.axis, self.tag
-        residual_dims: list[Any] = []
+    def jvp(self, jvp: FlatFun) -> FlatFun:
+        def batched(*args: Any) -> list[Any]:
+            outs, dims = self.batch(jvp, args, [*self.dims, *self.dims])
+            n = len(outs) // 2
+            # A result is mapped if it or its tangent is.
+            self.settle([t if d is None else d for d, t in zip(dims[:n], dims[n:])])
+            return [*self.place(outs[:n], dims[:n]), *self.place(outs[n:], dims[n:])]
 
-        def batched_fwd(nonzeros: Any, *args: Any) -> tuple[list[Any], list[Any]]:
+        return batched
+
+    def fwd(self, fwd: Any) -> Any:
+        def batched(nonzeros: Any, *args: Any) -> tuple[list[Any], list[Any]]:
             count = 0
 
             def flat(*args: Any) -> list[Any]:
@@ -190,32 +231,31 @@ class BatchTrace(Trace):
                 count = len(residuals)
                 return [*residuals, *outs]
 
-            outs, out_dims = batch_flat(flat, axis, args, dims, tag)
-            residual_dims[:] = out_dims[:count]
-            rest = zip(outs[count:], out_dims[count:])
-            return outs[:count], [batch_at(axis, x, d, 0) for x, d in rest]
+            outs, dims = self.batch(flat, args, self.dims)
+            self.residual_dims = dims[:count]
+            self.settle(dims[count:])
+            return outs[:count], self.place(outs[count:], dims[count:])
 
-        def batched_bwd(residuals: Any, cts: Any) -> list[Any]:
-            in_dims = [*residual_dims, *(None if type(ct) is Zero else 0 for ct in cts)]
-            avals = [unbatched_aval(ct.aval, 0) if type(ct) is Zero else None for ct in cts]
+        return batched
+
+    def bwd(self, bwd: Any) -> Any:
+        def batched(residuals: Any, cts: Any) -> list[Any]:
             count = len(residuals)
+            zeros = [
+                Zero(unbatched_aval(ct.aval, d)) if type(ct) is Zero else None
+                for ct, d in zip(cts, self.out_dims)
+            ]
 
             def flat(*args: Any) -> list[Any]:
-                given = [
-                    ct if zero is None else Zero(zero) for ct, zero in zip(args[count:], avals)
-                ]
+                given = [ct if z is None else z for ct, z in zip(args[count:], zeros)]
                 return bwd(args[:count], given)
 
-            outs, out_dims = batch_flat(flat, axis, [*residuals, *cts], in_dims, tag)
-            return [_match_or_sum(axis, *x) for x in zip(outs, out_dims, dims)]
+            ct_dims = [d if z is None else None for d, z in zip(self.out_dims, zeros)]
+            in_dims = [*self.residual_dims, *ct_dims]
+            outs, dims = self.batch(flat, [*residuals, *cts], in_dims)
+            return [_match_or_sum(self.axis, *x) for x in zip(outs, dims, self.dims)]
 
-        return batched_fwd, batched_bwd
-
-
-def _batch_first(axis: AxisData, x: Any, dim: int | None) -> Any:
-    if type(x) is Zero:
-        return Zero(batched_aval(axis, x.aval, 0))
-    return batch_at(axis, x, dim, 0)
+        return batched
 
 
 def _match_or_sum(axis: AxisData, ct: Any, dim: int | None, wanted: int | None) -> Any:

@@ -181,13 +181,17 @@ def _custom_lin_transpose(
     return [None] * num_res + [ct for ct, nz in zip(found, nonzeros) if nz]
 
 
+def check_vjp_arguments(nonzeros: Sequence[bool], params: dict[str, Any]) -> None:
+    """Raise if a value that the function closes over is differentiated."""
+    if any(nonzeros[: params.get("num_consts", 0)]):
+        raise CustomVJPException
+
+
 def custom_lin(
     residuals: Any, tangents: Any, outs: Any, bwd: Any, params: dict[str, Any]
 ) -> list[Any]:
     """Tangents of the results of a function with a custom reverse rule."""
     nonzeros = tuple(type(t) is not Zero for t in tangents)
-    if any(nonzeros[: params.get("num_consts", 0)]):
-        raise CustomVJPException
     out_avals = tuple(get_aval(x).to_tangent() for x in outs)
     found = custom_lin_p.bind(
         *residuals,

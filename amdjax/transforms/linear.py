@@ -193,13 +193,14 @@ class LinearizeTrace(Trace):
     def process_custom_vjp_call(
         self, primitive: Any, fun: FlatFun, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
     ) -> list[Any]:
-        from amdjax.transforms.custom import custom_lin
+        from amdjax.transforms.custom import check_vjp_arguments, custom_lin
 
         primals, tangents = self.split_all(args)
         nonzeros = [type(t) is not Zero for t in tangents]
         with set_trace(self.parent):
             if not any(nonzeros):
                 return primitive.bind_functions(fun, fwd, bwd, primals, params)
+            check_vjp_arguments(nonzeros, params)
             residuals, outs = fwd(nonzeros, *primals)
         with set_trace(self.linear):
             out_tangents = custom_lin(residuals, tangents, outs, bwd, params)

@@ -1,0 +1,139 @@
+"""Calls of Python from programs."""
+
+import numpy as np
+import pytest
+
+import amdjax
+from amdjax import lax
+
+X = np.array([0.3, -0.7, 1.2], np.float32)
+F3 = amdjax.ShapeDtypeStruct((3,), np.float32)
+F0 = amdjax.ShapeDtypeStruct((), np.float32)
+
+
+def total(x):
+    return lax.reduce_sum(x, tuple(range(x.ndim)))
+
+
+def close(a, b, tol=1e-5):
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, amdjax.jit])
+def test_pure_callback(transform):
+    f = transform(lambda x: lax.add(amdjax.pure_callback(np.cosh, F3, x), x))
+    close(f(X), np.cosh(X) + X)
+    g = transform(lambda x: amdjax.pure_callback(lambda a, *, b: {"s": a + b}, {"s": F3}, x, b=x))
+    close(g(X)["s"], 2 * X)
+
+
+@pytest.mark.parametrize(
+    "method", ["sequential", "expand_dims", "broadcast_all", "legacy_vectorized"]
+)
+@pytest.mark.parametrize("transform", [lambda f: f, amdjax.jit])
+def test_pure_callback_under_vmap(method, transform):
+    shapes = []
+
+    def host(a, b):
+        shapes.append((np.shape(a), np.shape(b)))
+        return np.asarray(a * b, np.float32)
+
+    f = lambda x, y: amdjax.pure_callback(host, F0, x, y, vmap_method=method)
+    close(transform(amdjax.vmap(f, (0, None)))(X, 2.0), 2 * X)
+    expected = {
+        "sequential": [((), ())] * 3,
+        "expand_dims": [((3,), (1,))],
+        "broadcast_all": [((3,), (3,))],
+        "legacy_vectorized": [((3,), ())],
+    }
+    assert shapes == expected[method]
+
+
+def test_pure_callback_errors():
+    with pytest.raises(NotImplementedError, match="vmap_method"):
+        amdjax.vmap(lambda x: amdjax.pure_callback(np.cosh, F0, x))(X)
+    with pytest.raises(ValueError, match="vmap_method='odd'"):
+        amdjax.pure_callback(np.cosh, F3, X, vmap_method="odd")
+    with pytest.raises(ValueError, match="JVP"):
+        amdjax.grad(lambda x: amdjax.pure_callback(np.cosh, F0, x))(1.0)
+    with pytest.raises(Exception, match=r"shape \(3,\).*\(2,\)"):
+        amdjax.pure_callback(np.cosh, amdjax.ShapeDtypeStruct((2,), np.float32), X)
+
+
+def test_pure_callback_with_a_derivative():
+    @amdjax.custom_jvp
+    def cosh(x):
+        return amdjax.pure_callback(np.cosh, F0, x, vmap_method="expand_dims")
+
+    @cosh.defjvp
+    def rule(primals, tangents):
+        out = amdjax.pure_callback(np.sinh, F0, *primals, vmap_method="expand_dims")
+        return cosh(*primals), lax.mul(out, tangents[0])
+
+    close(amdjax.grad(cosh)(0.3), np.sinh(0.3))
+    close(amdjax.jit(amdjax.vmap(amdjax.grad(cosh)))(X), np.sinh(X))
+
+
+def test_io_callback_runs_once_each_time_and_in_order():
+    seen = []
+
+    def push(v):
+        seen.append(float(v))
+        return np.float32(len(seen))
+
+    @amdjax.jit
+    def f(x):
+        a = amdjax.io_callback(push, F0, x, ordered=True)
+        amdjax.io_callback(push, F0, lax.add(x, 1.0), ordered=True)
+        return a
+
+    close(f(1.0), 1.0)
+    close(f(5.0), 3.0)
+    assert seen == [1.0, 2.0, 5.0, 6.0]
+
+
+def test_io_callback_errors():
+    f = lambda x, ordered=False: amdjax.io_callback(lambda v: v, F0, x, ordered=ordered)
+    with pytest.raises(ValueError, match="JVP"):
+        amdjax.grad(f)(1.0)
+    with pytest.raises(ValueError, match="ordered"):
+        amdjax.vmap(lambda x: f(x, True))(X)
+    close(amdjax.vmap(f)(X), X)
+
+
+def test_debug_print(capsys):
+    def f(x):
+        amdjax.debug.print("x = {}, twice {y:.1f}", x, y=lax.add(x, x))
+        return lax.sin(x)
+
+    f(1.0)
+    amdjax.jit(f)(2.0)
+    amdjax.grad(f)(3.0)
+    amdjax.vmap(f)(np.array([4.0, 5.0], np.float32))
+    assert capsys.readouterr().out.splitlines() == [
+        f"x = {i}.0, twice {2 * i}.0" for i in (1, 2, 3, 4, 5)
+    ]
+
+
+def test_debug_print_inside_loops(capsys):
+    def body(c, _):
+        amdjax.debug.print("c {c}", c=c, ordered=True)
+        return lax.add(c, 1), None
+
+    amdjax.jit(lambda: lax.scan(body, 0, None, length=3)[0])()
+    assert capsys.readouterr().out == "c 0\nc 1\nc 2\n"
+
+
+def test_debug_print_errors():
+    with pytest.raises(ValueError, match="fields without a value: 1"):
+        amdjax.debug.print("{} {}", 1.0)
+    with pytest.raises(ValueError, match=r"no field.*f-string"):
+        amdjax.debug.print("x", 1.0)
+
+
+def test_debug_callback_takes_static_leaves():
+    seen = []
+    amdjax.jit(lambda x: amdjax.debug.callback(lambda n, v: seen.append((n, float(v))), "x", x))(
+        2.0
+    )
+    assert seen == [("x", 2.0)]

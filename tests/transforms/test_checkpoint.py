@@ -1,0 +1,136 @@
+"""checkpoint: what is kept, what is computed again."""
+
+import numpy as np
+import pytest
+
+import amdjax
+from amdjax import checkpoint_policies as policies
+from amdjax import lax
+from amdjax.ad_checkpoint import checkpoint_name
+from amdjax.core.check import check_jaxpr
+from amdjax.core.jaxpr import subjaxprs
+
+X = np.array([0.3, -0.7, 1.2], np.float32)
+W = np.arange(9, dtype=np.float32).reshape(3, 3) / 10
+
+
+def total(x):
+    return lax.reduce_sum(x, tuple(range(x.ndim)))
+
+
+def layer(x, w):
+    y = lax.dot_general(x, w, (((0,), (0,)), ((), ())))
+    z = checkpoint_name(lax.sin(y), "z")
+    return lax.sin(lax.mul(z, z))
+
+
+def count(closed, name):
+    """How often a primitive occurs, in nested programs too."""
+    return sum(e.primitive.name == name for e in closed.eqns) + sum(
+        count(sub, name) for sub in subjaxprs(closed)
+    )
+
+
+def close(a, b, tol=1e-5):
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
+
+
+# name: (policy, sines and products computed in all by the gradient)
+KEPT = {
+    "nothing": (None, 3, 3),
+    "nothing_saveable": (policies.nothing_saveable, 3, 3),
+    "everything_saveable": (policies.everything_saveable, 2, 2),
+    "dots_saveable": (policies.dots_saveable, 3, 2),
+    "dots_with_no_batch_dims_saveable": (policies.dots_with_no_batch_dims_saveable, 3, 2),
+    "save_only_these_names": (policies.save_only_these_names("z"), 2, 3),
+    "other names": (policies.save_only_these_names("y"), 3, 3),
+    "save_any_names_but_these": (policies.save_any_names_but_these("z"), 3, 3),
+    "save_anything_except_these_names": (policies.save_anything_except_these_names("z"), 2, 2),
+    "both": (
+        policies.save_from_both_policies(policies.dots_saveable, policies.save_only_these_names("z")),
+        2,
+        2,
+    ),
+    "offload": (policies.offload_dot_with_no_batch_dims("device", "host"), 3, 2),
+    "save and offload": (
+        policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=[],
+            names_which_can_be_offloaded=["z"],
+            offload_src="device",
+            offload_dst="host",
+        ),
+        2,
+        3,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("inner_jit", [False, True])
+def test_policies(name, inner_jit):
+    policy, sines, products = KEPT[name]
+    if inner_jit and policy is None:
+        pytest.skip("same without a policy")
+    f = amdjax.checkpoint(amdjax.jit(layer) if inner_jit else layer, policy=policy)
+    g = amdjax.grad(lambda x: total(f(x, W)))
+    closed = amdjax.make_jaxpr(g)(X)
+    check_jaxpr(closed)
+    assert count(closed, "sin") == sines
+    # One product more is the derivative itself.
+    assert count(closed, "dot_general") == products
+    close(g(X), amdjax.grad(lambda x: total(layer(x, W)))(X))
+
+
+@pytest.mark.parametrize(
+    "policy", [None, policies.dots_saveable, policies.save_only_these_names("z")]
+)
+def test_transforms_of_checkpointed_functions(policy):
+    f = amdjax.checkpoint(layer, policy=policy)
+    plain = lambda x: total(layer(x, W))
+    kept = lambda x: total(f(x, W))
+    close(kept(X), plain(X))
+    close(amdjax.jvp(kept, (X,), (X,)), amdjax.jvp(plain, (X,), (X,)))
+    close(amdjax.hessian(kept)(X), amdjax.hessian(plain)(X), 1e-4)
+    close(amdjax.jacrev(amdjax.grad(kept))(X), amdjax.hessian(plain)(X), 1e-4)
+    batch = np.stack([X, 2 * X])
+    close(amdjax.vmap(amdjax.grad(kept))(batch), amdjax.vmap(amdjax.grad(plain))(batch))
+    mapped = lambda x: total(amdjax.vmap(f, (0, None))(x, W))
+    close(amdjax.grad(mapped)(batch), amdjax.vmap(amdjax.grad(plain))(batch))
+    close(amdjax.jit(amdjax.grad(kept))(X), amdjax.grad(plain)(X))
+
+
+def test_nested():
+    f = amdjax.checkpoint(lambda x: lax.sin(amdjax.checkpoint(lambda y: lax.sin(lax.sin(y)))(x)))
+    g = lambda x: lax.sin(lax.sin(lax.sin(x)))
+    close(amdjax.grad(f)(0.3), amdjax.grad(g)(0.3))
+    close(amdjax.grad(amdjax.grad(f))(0.3), amdjax.grad(amdjax.grad(g))(0.3))
+
+
+def test_static_arguments_and_closures():
+    @amdjax.checkpoint
+    def plain(x):
+        return lax.mul(lax.sin(x), lax.sin(x))
+
+    def power(x, n):
+        for _ in range(n):
+            x = lax.sin(x)
+        return x
+
+    f = amdjax.checkpoint(power, static_argnums=(1,))
+    close(amdjax.grad(f)(0.3, 2), np.cos(np.sin(0.3)) * np.cos(0.3))
+    close(amdjax.grad(plain)(0.3), np.sin(0.6))
+    close(amdjax.grad(lambda y: amdjax.checkpoint(lambda x: lax.mul(x, y))(2.0))(3.0), 2.0)
+    with pytest.raises(NotImplementedError, match="static_argnums"):
+        amdjax.checkpoint(power, concrete=True)
+
+
+def test_effects_happen_once():
+    seen = []
+
+    @amdjax.checkpoint
+    def f(x):
+        amdjax.debug.callback(lambda v: seen.append(float(v)), x)
+        return lax.sin(lax.sin(x))
+
+    amdjax.grad(f)(0.5)
+    assert seen == [0.5]

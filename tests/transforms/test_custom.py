@@ -1,0 +1,314 @@
+"""Functions with derivatives of their own."""
+
+import numpy as np
+import pytest
+
+import amdjax
+from amdjax import lax
+from amdjax.core.errors import UnexpectedTracerError
+from amdjax.custom_derivatives import (
+    CustomJVPException,
+    CustomVJPException,
+    CustomVJPPrimal,
+    SymbolicZero,
+)
+
+X = np.array([0.3, -0.7, 1.2], np.float32)
+
+
+def total(x):
+    return lax.reduce_sum(x, tuple(range(x.ndim)))
+
+
+def close(a, b, tol=1e-5):
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
+
+
+# Rules with a recognisable factor show that it is they that are used.
+
+
+@amdjax.custom_jvp
+def sin7(x):
+    return lax.sin(x)
+
+
+sin7.defjvp(lambda p, t: (sin7(*p), lax.mul(lax.mul(t[0], lax.cos(p[0])), np.float32(7))))
+
+
+@amdjax.custom_vjp
+def sin9(x):
+    return lax.sin(x)
+
+
+sin9.defvjp(
+    lambda x: (sin9(x), lax.cos(x)), lambda c, ct: (lax.mul(lax.mul(ct, c), np.float32(9)),)
+)
+
+CONTEXTS = {
+    "eager": lambda f: f,
+    "jit": amdjax.jit,
+    "inner jit": lambda f: lambda x: amdjax.jit(f)(x),
+    "checkpoint": amdjax.checkpoint,
+    "scan": lambda f: lambda x: lax.scan(lambda c, _: (c, f(x)), 0, None, length=1)[1][0:1],
+    "cond": lambda f: lambda x: lax.cond(True, f, lambda x: x, x),
+    "vmap": lambda f: lambda x: amdjax.vmap(f)(x),
+    "vmap of jit": lambda f: lambda x: amdjax.vmap(amdjax.jit(f))(x),
+}
+del CONTEXTS["scan"]
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize(("f", "factor"), [(sin7, 7), (sin9, 9)])
+def test_reverse_mode_uses_the_rule(context, f, factor):
+    g = CONTEXTS[context](f)
+    close(g(X), np.sin(X))
+    close(amdjax.grad(lambda x: total(g(x)))(X), factor * np.cos(X))
+    close(amdjax.jit(amdjax.grad(lambda x: total(g(x))))(X), factor * np.cos(X))
+    each = amdjax.vmap(amdjax.grad(lambda x: total(g(lax.broadcast(x, (1,))))))(X)
+    close(each, factor * np.cos(X))
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_forward_mode_uses_the_rule(context):
+    g = CONTEXTS[context](sin7)
+    close(amdjax.jvp(g, (X,), (np.ones_like(X),))[1], 7 * np.cos(X))
+    close(amdjax.jacfwd(g)(X), np.diag(7 * np.cos(X)))
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_forward_mode_of_a_reverse_rule_is_refused(context):
+    g = CONTEXTS[context](sin9)
+    with pytest.raises(TypeError, match="forward-mode"):
+        amdjax.jvp(g, (X,), (np.ones_like(X),))
+
+
+def test_second_order():
+    close(amdjax.grad(amdjax.grad(sin7))(0.3), -7 * np.sin(0.3))
+    # cos(x) is a residual here, so it is differentiated as a part of the forward rule.
+    close(amdjax.grad(amdjax.grad(sin9))(0.3), -9 * np.sin(0.3))
+    close(amdjax.hessian(lambda x: total(sin7(x)))(X), np.diag(-7 * np.sin(X)))
+
+
+def test_python_control_flow_on_values():
+    @amdjax.custom_jvp
+    def relu(x):
+        return lax.mul(x, 1.0) if float(x) > 0 else lax.mul(x, 0.0)
+
+    @relu.defjvp
+    def rule(primals, tangents):
+        (x,), (t,) = primals, tangents
+        return relu(x), (lax.mul(t, 2.0) if float(x) > 0 else lax.mul(t, 3.0))
+
+    close(relu(2.0), 2.0)
+    close(amdjax.grad(relu)(2.0), 2.0)
+    close(amdjax.grad(relu)(-2.0), 3.0)
+
+
+def test_nondiff_arguments():
+    @amdjax.custom_jvp
+    def jvp_apply(fn, x, power):
+        return fn(x)
+
+    jvp_apply.nondiff_argnums = (0, 2)
+    jvp_apply.defjvp(lambda fn, power, p, t: (fn(*p), lax.mul(t[0], np.float32(power))))
+    close(amdjax.grad(lambda x: jvp_apply(lax.sin, x, 5))(0.3), 5)
+
+    from functools import partial
+
+    @partial(amdjax.custom_vjp, nondiff_argnums=(0,), nondiff_argnames=("power",))
+    def vjp_apply(fn, x, power=2):
+        return fn(x)
+
+    vjp_apply.defvjp(
+        lambda fn, x, power: (fn(x), None),
+        lambda fn, power, _, ct: (lax.mul(ct, np.float32(power)),),
+    )
+    close(amdjax.grad(lambda x: vjp_apply(lax.sin, x, power=6))(0.3), 6)
+    close(amdjax.grad(lambda x: vjp_apply(lax.sin, x))(0.3), 2)
+    with pytest.raises(UnexpectedTracerError, match="nondiff_argnums"):
+        amdjax.jit(lambda x, n: vjp_apply(lax.sin, x, n))(0.3, 2)
+
+
+def test_pytrees_and_none():
+    @amdjax.custom_vjp
+    def f(p, n):
+        return {"out": lax.mul(p["a"], p["b"][0])}
+
+    def fwd(p, n):
+        return f(p, n), (p, "static", 3)
+
+    def bwd(residuals, ct):
+        p, label, number = residuals
+        assert (label, number) == ("static", 3)
+        return {"a": lax.mul(ct["out"], p["b"][0]), "b": None}, None
+
+    f.defvjp(fwd, bwd)
+    g = amdjax.grad(lambda p: total(f(p, 3)["out"]))({"a": X, "b": [2 * X]})
+    close(g["a"], 2 * X)
+    close(g["b"][0], np.zeros(3))
+
+
+def test_symbolic_zeros():
+    seen = []
+
+    @amdjax.custom_vjp
+    def f(x, y):
+        return lax.mul(x, y), lax.add(x, y)
+
+    def fwd(x, y):
+        assert isinstance(x, CustomVJPPrimal)
+        seen.append((x.perturbed, y.perturbed))
+        return f(x.value, y.value), y.value
+
+    def bwd(y, cts):
+        seen.append(tuple(isinstance(ct, SymbolicZero) for ct in cts))
+        return lax.mul(cts[0], y), None
+
+    f.defvjp(fwd, bwd, symbolic_zeros=True)
+    close(amdjax.grad(lambda x: f(x, 3.0)[0])(2.0), 3.0)
+    assert seen == [(True, False), (False, True)]
+
+    @amdjax.custom_jvp
+    def g(x, y):
+        return lax.mul(x, y)
+
+    def rule(primals, tangents):
+        assert isinstance(tangents[1], SymbolicZero)
+        return g(*primals), lax.mul(tangents[0], primals[1])
+
+    g.defjvp(rule, symbolic_zeros=True)
+    close(amdjax.grad(lambda x: g(x, 3.0))(2.0), 3.0)
+    close(amdjax.jit(amdjax.grad(lambda x: g(x, 3.0)))(2.0), 3.0)
+
+
+def test_defjvps():
+    @amdjax.custom_jvp
+    def f(x, y):
+        return lax.mul(x, y)
+
+    f.defjvps(lambda t, out, x, y: lax.mul(t, y), None)
+    close(amdjax.grad(f, argnums=(0, 1))(2.0, 3.0), (3.0, 0.0))
+    f.defjvps(lambda t, out, x, y: lax.mul(t, y), lambda t, out, x, y: lax.mul(t, x))
+    close(amdjax.grad(f, argnums=(0, 1))(2.0, 3.0), (3.0, 2.0))
+
+
+def test_methods_and_keywords():
+    class Layer:
+        @amdjax.custom_jvp
+        def scaled(self, x):
+            return lax.mul(x, 2.0)
+
+    Layer.scaled.nondiff_argnums = (0,)
+    Layer.scaled.defjvp(lambda self, p, t: (self.scaled(*p), lax.mul(t[0], 5.0)))
+    close(amdjax.grad(lambda x: Layer().scaled(x))(1.0), 5.0)
+    close(sin7(x=X), np.sin(X))
+    assert sin7.__name__ == "sin7"
+
+
+def test_closures_over_mapped_values():
+    def f(y):
+        @amdjax.custom_jvp
+        def g(x):
+            return lax.mul(x, y)
+
+        g.defjvp(lambda p, t: (g(*p), lax.mul(t[0], y)))
+        return g(2.0)
+
+    close(amdjax.vmap(f)(X), 2 * X)
+    close(amdjax.jit(f)(3.0), 6.0)
+    close(amdjax.vmap(amdjax.jit(f))(X), 2 * X)
+
+
+def test_derivatives_by_closed_over_values_are_refused():
+    def by_jvp(y):
+        @amdjax.custom_jvp
+        def g(x):
+            return lax.mul(x, y)
+
+        g.defjvp(lambda p, t: (g(*p), t[0]))
+        return g(2.0)
+
+    def by_vjp(y):
+        @amdjax.custom_vjp
+        def g(x):
+            return lax.mul(x, y)
+
+        g.defvjp(lambda x: (g(x), None), lambda _, ct: (ct,))
+        return g(2.0)
+
+    for f, error in ((by_jvp, CustomJVPException), (by_vjp, CustomVJPException)):
+        with pytest.raises(error, match="closes over"):
+            amdjax.grad(amdjax.jit(f))(3.0)
+        with pytest.raises((error, UnexpectedTracerError)):
+            amdjax.grad(f)(3.0)
+
+
+def test_closure_convert():
+    def scaled(y):
+        f, consts = amdjax.closure_convert(lambda x: lax.mul(lax.mul(x, y), X), 1.0)
+        assert len(consts) == 1
+        return total(f(2.0, *consts))
+
+    close(amdjax.grad(scaled)(3.0), 2 * X.sum())
+    close(amdjax.jit(amdjax.grad(scaled))(3.0), 2 * X.sum())
+
+
+def test_custom_gradient():
+    @amdjax.custom_gradient
+    def f(x, y):
+        z = lax.mul(x, y)
+        return z, lambda ct: (lax.mul(ct, x), lax.mul(ct, z))
+
+    close(f(2.0, 3.0), 6.0)
+    close(amdjax.grad(f, argnums=(0, 1))(2.0, 3.0), (2.0, 6.0))
+    close(amdjax.jit(amdjax.grad(f))(2.0, 3.0), 2.0)
+    close(amdjax.vmap(amdjax.grad(f))(X, X), X)
+    close(amdjax.grad(amdjax.grad(f))(2.0, 3.0), 1.0)
+
+
+def with_jvp(rule):
+    @amdjax.custom_jvp
+    def f(x):
+        return lax.sin(x)
+
+    f.defjvp(rule)
+    return lambda: amdjax.grad(lambda x: total(f(x)))(X)
+
+
+def with_vjp(fwd, bwd):
+    @amdjax.custom_vjp
+    def f(x):
+        return lax.sin(x)
+
+    f.defvjp(fwd, bwd)
+    return lambda: amdjax.grad(lambda x: total(f(x)))(X)
+
+
+def plain(x):
+    return lax.sin(x), None
+
+
+ERRORS = {
+    "no jvp": (lambda: amdjax.custom_jvp(lax.sin)(X), AttributeError, "sin has no rule"),
+    "no vjp": (lambda: amdjax.custom_vjp(lax.sin)(X), AttributeError, "sin has no rules"),
+    "jvp no pair": (with_jvp(lambda p, t: t[0]), TypeError, r"pair \(result, tangent\)"),
+    "jvp structure": (with_jvp(lambda p, t: (p[0], t)), TypeError, "different structures"),
+    "jvp type": (with_jvp(lambda p, t: (p[0], total(t[0]))), TypeError, r"f32\[\] for.*f32\[3\]"),
+    "fwd no pair": (with_vjp(lambda x: x, lambda r, ct: (ct,)), TypeError, r"\(result, residuals\)"),
+    "bwd no tuple": (with_vjp(plain, lambda r, ct: ct), TypeError, "must return a tuple"),
+    "bwd length": (with_vjp(plain, lambda r, ct: (ct, ct)), TypeError, "tuple of length 2"),
+    "bwd structure": (with_vjp(plain, lambda r, ct: ((ct, ct),)), TypeError, "not an array"),
+    "bwd shape": (with_vjp(plain, lambda r, ct: (total(ct),)), TypeError, r"f32\[\].*f32\[3\]"),
+    "argument name": (
+        lambda: amdjax.custom_jvp(lambda x: x, nondiff_argnames=("y",)),
+        ValueError,
+        "'y'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_say_what_is_wrong(case):
+    call, error, message = ERRORS[case]
+    with pytest.raises((error, ValueError), match=message):
+        call()
