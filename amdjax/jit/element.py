@@ -484,8 +484,6 @@ class ElementBuilder:
 
     def _split_offset(self, offset: Index) -> tuple[tile.Value | None, list[int]]:
         """Scalar base and a stride for each spread variable; (None, _) if an offset is irregular."""
-        if self.alias:
-            offset = offset.substitute(self.alias)
         strides = [0] * len(self.lanes)
         scalar = Index(offset.const)
         for s, c in offset.terms:
@@ -534,6 +532,7 @@ class ElementBuilder:
         return El(dtype, self.k.convert(self._load(buffer, offset), compute_dtype(dtype)))
 
     def _load(self, buffer: tile.Buffer, offset: Index) -> tile.Value:
+        offset = offset.substitute(self.alias) if self.alias else offset
         base, strides = self._split_offset(offset)
         mask = self._mask(strides if base is not None else None)
         if base is None:
@@ -579,6 +578,7 @@ class ElementBuilder:
                 self.guards.pop()
 
     def _store(self, buffer: tile.Buffer, offset: Index, value: tile.Value) -> None:
+        offset = offset.substitute(self.alias) if self.alias else offset
         base, strides = self._split_offset(offset)
         mask = self._mask(None)
         shape = self._tile_shape() if any(strides) or base is None else ()
