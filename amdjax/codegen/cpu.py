@@ -344,10 +344,23 @@ class CpuKernel:
             if mask is None:
                 f.store(x, pointer, align)
             else:
-                f.masked_store(x, pointer, mask, align)
+                f.masked_store(x, pointer, self._unfolded(mask, x), align)
         else:
             every = mask or llvm.const(x.type.with_elem("i1"), True)
             f.scatter(x, self._address(buffer, self._lane_offsets(offset, stride, x.type.lanes)), every, align)
+
+    def _unfolded(self, mask: Rep, x: Value) -> Value:
+        """The mask of a store, hidden from constant folding where that is not safe.
+
+        LLVM 22 turns a masked store of truncated integers into a store of the wider integer if
+        just one lane of a constant mask is set, and so overwrites neighbours.
+        """
+        assert isinstance(mask, Value)
+        if x.type.is_float or x.type.bits == 64:
+            return mask
+        f = self.f
+        byte = f.op('call i8 asm "", "=r,0"(i8 1)', I8)
+        return f.and_(mask, f.splat(f.cast("trunc", byte, "i1"), x.type.lanes))
 
     def op_load_at(self, op: tile.Op) -> list[Rep]:
         buffer, t = op.attrs["buffer"], op.results[0].type
