@@ -3,7 +3,8 @@
 A function takes the `Function` being written and its operands, scalars or vectors of float or
 double (half and bfloat16 are computed in float), and returns the result's value. Only plain
 instructions and generic intrinsics are used: no library, no table in memory. `MATH` maps the
-names of tile operations to them, `CONVERSIONS` pairs of dtypes to conversions. docs/math.md has the measured errors.
+names of tile operations to them, `CONVERSIONS` pairs of dtypes to conversions. docs/math.md has
+the measured errors.
 """
 
 from __future__ import annotations

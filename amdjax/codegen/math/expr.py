@@ -57,7 +57,15 @@ class Format:
         return ((self.bias + self.mantissa) << self.mantissa) | (1 << (self.mantissa - 1))
 
 
-FORMATS = {f.elem: f for f in (Format("float", 32, 23), Format("double", 64, 52))}
+FORMATS = {
+    f.elem: f
+    for f in (
+        Format("float", 32, 23),
+        Format("double", 64, 52),
+        Format("half", 16, 10),
+        Format("bfloat", 16, 7),
+    )
+}
 
 
 class Expr:
@@ -196,10 +204,10 @@ Operand = Expr | Number
 Pair = tuple[Expr, Expr]
 
 
-def elementwise(fn: Callable[..., Expr]) -> Callable:
+def elementwise(fn: Callable[..., Expr], *, widen: bool = True) -> Callable:
     """Make a formula over `Expr` callable as `fn(f, *values)` too.
 
-    Half and bfloat16 operands are computed in float and rounded back.
+    Half and bfloat16 operands are computed in float and rounded back, where `widen` says so.
     """
 
     @functools.wraps(fn)
@@ -208,7 +216,7 @@ def elementwise(fn: Callable[..., Expr]) -> Callable:
             return fn(first, *args, **options)
         values = [Expr(first, a) if isinstance(a, Value) else a for a in args]
         narrow = values[0].type.elem
-        if narrow not in ("half", "bfloat"):
+        if not widen or narrow not in ("half", "bfloat"):
             return fn(*values, **options).value
         from .conversions import narrow_float, widen_float
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from .expr import (
@@ -62,7 +63,7 @@ def sign(x: Expr) -> Expr:
     return select((x == 0.0) | x.is_nan(), x, copysign(1.0, x))
 
 
-@elementwise
+@functools.partial(elementwise, widen=False)
 def nextafter(x: Expr, y: Expr) -> Expr:
     """The neighbour of `x` in the direction of `y`; `y` if they are equal."""
     fmt = x.format
@@ -71,8 +72,9 @@ def nextafter(x: Expr, y: Expr) -> Expr:
     outward = (y > x) ^ (x < 0.0)
     step = select(outward, bits + 1, bits - 1)
     from_zero = (y.bits() & fmt.sign_bit) | 1
-    moved = select(x == 0.0, from_zero, step).as_float()
-    return select(x.is_nan() | y.is_nan(), x + y, select(x == y, y, moved))
+    moved = select(x == 0.0, from_zero, step)
+    moved = Expr(x.f, x.f.bitcast(moved.value, x.type))
+    return select(x.is_nan() | y.is_nan(), x.like(math.nan), select(x == y, y, moved))
 
 
 def _normalised(x: Expr) -> tuple[Expr, Expr]:

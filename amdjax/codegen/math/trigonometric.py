@@ -191,7 +191,7 @@ def tan(x: Expr) -> Expr:
     t_low = rest - (t - r)
     inverse = -1.0 / t
     residual = fma(inverse, t_low, fma(inverse, t, 1.0))
-    return select(odd, fma(inverse, residual, inverse), t)
+    return select(odd, fma(inverse, residual, inverse), copysign(t, r))
 
 
 def sin_cos_half_turns(x: Expr) -> tuple[Expr, Expr]:
