@@ -3,16 +3,28 @@
 A program of the grid computes one block of the result. For each block of depth it copies its rows
 of `a` to where they stay in the second-level cache, then multiplies them with panels of `b`, one
 register tile after the other. Sums that are not complete yet wait in scratch.
+
+Panels of `b` are packed once for all programs where several use them, else by the program itself.
+Where the result is small and the sum long, programs share the depth instead; the sums of their
+parts are added by a second launch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from amdjax.jit import tile
-from amdjax.jit.shaped import Call, ShapedContext
-from amdjax.kernels.contraction import Contraction, TileShape, choose_tile
+from amdjax.jit.shaped import Call, ShapedContext, Temp
+from amdjax.kernels.contraction import (
+    Axis,
+    Contraction,
+    Sink,
+    TileShape,
+    choose_tile,
+    itemsize,
+    lane_count,
+)
 from amdjax.kernels.packing import PanelPacker, Program, Reader, copy_lines, pack_lanes
 from amdjax.kernels.writing import Writer
 from amdjax.targets.cpu import CpuTarget
@@ -30,35 +42,43 @@ class Blocking:
       rows: rows of a program's block, in tiles.
       columns: columns of a program's block, in tiles.
       depth: how deep a block is.
+      splits: parts of the depth that different programs sum.
+      shared: whether `b` is packed once, by a launch of its own.
     """
 
     tile: TileShape
     rows: int
     columns: int
     depth: int
+    splits: int = 1
+    shared: bool = True
 
 
 def choose_blocking(problem: Contraction, target: CpuTarget, shape: TileShape) -> Blocking:
     """Blocks that fit the caches and keep all threads busy to the end."""
-    size = int(problem.accumulate[1:]) // 8
-    depth = min(max(problem.depth, 1), max(64, 1024 // size))
-    if problem.depth > depth:  # equal parts
-        depth = -(-problem.depth // -(-problem.depth // depth))
-        depth = -(-depth // 16) * 16
+    size = itemsize(problem.accumulate)
+    panel = max(64, target.l1_bytes * 2 // 3 // (shape.columns * size))
+    depth = _equal_parts(max(problem.depth, 1), panel, 16)
     high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
+    split = _choose_splits(problem, target, shape, depth)
+    if split is not None:
+        return split
     most_rows = max(1, target.l2_bytes // 4 // (depth * size * shape.rows))
-    most_columns = max(1, 2 * target.l2_bytes // (depth * size * shape.columns))
-    best: tuple[float, int, int] | None = None
+    waiting = target.l2_bytes // 4 // (shape.rows * shape.columns * size)
+    best: tuple[float, Blocking] | None = None
     for rows in _candidates(high, most_rows):
+        most_columns = max(1, waiting // rows) if depth < problem.depth else wide
+        shared = -(-high // rows) > 1
+        if not shared:
+            most_columns = min(
+                most_columns, max(1, target.l2_bytes // 3 // (depth * size * shape.columns))
+            )
         for columns in _candidates(wide, most_columns):
-            if (
-                depth < problem.depth
-                and rows * columns * shape.rows * shape.columns * size > target.l2_bytes // 4
-            ):
-                continue
             programs = problem.batches * -(-high // rows) * -(-wide // columns)
             tiles = min(rows, high) * min(columns, wide)
-            pack = 0.15 * shape.rows * min(rows, high) / shape.cycles
+            pack = PACKING * shape.rows * min(rows, high) / shape.cycles
+            if not shared:
+                pack += PACKING * shape.columns * min(columns, wide) / shape.cycles
             each = tiles + pack + 40 / (shape.cycles * max(depth, 1))
             rounds = (
                 -(-programs // target.threads)
@@ -66,16 +86,53 @@ def choose_blocking(problem: Contraction, target: CpuTarget, shape: TileShape) -
                 else programs / target.threads
             )
             cost = rounds * each
+            if shared:
+                cost += (
+                    2
+                    * PACKING
+                    * shape.columns
+                    * wide
+                    * problem.batches
+                    / shape.cycles
+                    / target.threads
+                )
             if best is None or cost < best[0] * 0.999:
-                best = (cost, rows, columns)
+                best = (cost, Blocking(shape, rows, columns, depth, 1, shared))
     assert best is not None
-    return Blocking(shape, best[1], best[2], depth)
+    return best[1]
+
+
+PACKING = 0.15  # cycles to copy an element
+
+
+def _choose_splits(
+    problem: Contraction, target: CpuTarget, shape: TileShape, depth: int
+) -> Blocking | None:
+    """All of the result in each program, a part of the depth; None where that does not pay."""
+    size = itemsize(problem.accumulate)
+    high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
+    whole = high * wide * shape.rows * shape.columns * size
+    packed = depth * size * (high * shape.rows + wide * shape.columns)
+    fits = whole <= target.l2_bytes // 3 and packed <= target.l2_bytes // 2
+    parts = -(-problem.depth // depth)
+    if not fits or problem.batches >= target.threads or parts < 8 or target.threads == 1:
+        return None
+    splits = min(parts // 2, max(1, 2 * target.threads // problem.batches))
+    return Blocking(shape, high, wide, depth, splits, shared=False)
+
+
+def _equal_parts(total: int, most: int, unit: int) -> int:
+    """The size of equal parts of `total`, each at most `most`, a multiple of `unit` if cut."""
+    if total <= most:
+        return total
+    part = -(-total // -(-total // most))
+    return -(-part // unit) * unit
 
 
 def _candidates(total: int, most: int) -> list[int]:
     """Block sizes worth trying: those that cut `total` into nearly equal parts, largest first."""
     most = min(total, most)
-    out = []
+    out: list[int] = []
     parts = -(-total // most)
     while len(out) < 12 and parts <= total:
         size = -(-total // parts)
@@ -121,39 +178,48 @@ def multiply_add(k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
 
 
 class BlockedProduct:
-    """A contraction as a packing launch and a launch of blocks."""
+    """A contraction as launches: packing, blocks, and adding the parts of split sums."""
 
-    def __init__(self, ctx: ShapedContext, problem: Contraction, target: CpuTarget):
-        self.ctx, self.target = ctx, target
-        self.problem = problem
-        shape = choose_tile(target, problem.rows, problem.columns, problem.accumulate)
-        self.blocking = choose_blocking(problem, target, shape)
-        self.packer = PanelPacker(ctx, problem, shape.columns, shape.lanes, target)
+    def __init__(self, ctx: ShapedContext, problem: Contraction, blocking: Blocking | None = None):
+        self.ctx, self.target, self.problem = ctx, ctx.target, problem
+        if blocking is None:
+            shape = choose_tile(ctx.target, problem.rows, problem.columns, problem.accumulate)
+            blocking = choose_blocking(problem, ctx.target, shape)
+        self.blocking = blocking
+        self.packer = PanelPacker(
+            ctx, problem, blocking.tile.columns, blocking.tile.lanes, ctx.target
+        )
 
     def calls(self) -> list[Call]:
-        first = [self.packer.call()] if self.problem.depth else []
-        return [*first, self.product()]
+        """The launches in order."""
+        if not self.problem.depth:
+            return [self._product(self.problem.out)]
+        if self.blocking.splits > 1:
+            parts, combine = split_sink(self.problem, self.blocking.splits)
+            return [
+                self._product(parts),
+                combine_parts(self.ctx, self.problem, combine, self.blocking.splits),
+            ]
+        first = [self.packer.call()] if self.blocking.shared else []
+        return [*first, self._product(self.problem.out)]
 
-    def product(self) -> Call:
+    def _product(self, sink: Sink) -> Call:
         p, blocking = self.problem, self.blocking
         self.program = program = Program(self.ctx, "product", runtime=self._is_simple())
         self.k = k = program.k
-        self.reader = Reader(program, p.a, "a")
-        self.panels = program.buffer(self.packer.result, p.accumulate)
+        self.a_reader = Reader(program, p.a, "a")
+        self.shared = blocking.shared and p.depth > 0
+        if self.shared:
+            self.panels = program.buffer(self.packer.result, p.accumulate)
+        else:
+            self.b_reader = Reader(program, p.b, "b")
         high = -(-p.rows // (blocking.tile.rows * blocking.rows))
         wide = -(-self.packer.panels // blocking.columns)
         numbers = {
-            "rows": p.rows,
-            "columns": p.columns,
-            "depth": p.depth,
-            "wide": wide,
-            "high": high,
-            "panels": self.packer.panels,
-            "padded": self.packer.depth,
-            "block.rows": blocking.rows,
-            "block.columns": blocking.columns,
-            "block.depth": blocking.depth,
-        }
+            "rows": p.rows, "columns": p.columns, "depth": p.depth, "wide": wide, "high": high,
+            "panels": self.packer.panels, "padded": self.packer.depth, "block.rows": blocking.rows,
+            "block.columns": blocking.columns, "block.depth": blocking.depth,
+        }  # fmt: skip
         for i, axis in enumerate(p.out.batch):
             numbers[f"batch{i}.extent"] = axis.extent
         program.declare(numbers)
@@ -161,67 +227,73 @@ class BlockedProduct:
         column_block = k.op("rem", pid, program.num("wide", wide))
         pid = k.op("div", pid, program.num("wide", wide))
         row_block = k.op("rem", pid, program.num("high", high))
-        self.batch = program.split(
-            k.op("div", pid, program.num("high", high)), "batch", p.out.batch
-        )
-        self.writer = Writer(program, p, self.batch)
+        pid = k.op("div", pid, program.num("high", high))
+        self.part = None
+        if blocking.splits > 1:
+            self.part = k.op("rem", pid, k.const("index", blocking.splits))
+            pid = k.op("div", pid, k.const("index", blocking.splits))
+        self.batch = program.split(pid, "batch", p.out.batch)
+        places = self.batch if self.part is None else [self.part, *self.batch]
+        self.writer = Writer(program, replace(p, out=sink), places)
         self._scratch()
         self._block(row_block, column_block)
         flops = p.batches * p.rows * p.columns * p.depth
         cycles = flops / (blocking.tile.rows * blocking.tile.columns) * blocking.tile.cycles
-        return program.launch(p.batches * high * wide, cycles / 2.5 + 1000)
+        grid = p.batches * blocking.splits * high * wide
+        return program.launch(grid, cycles / 2.5 + 1000)
 
     def _is_simple(self) -> bool:
         """Whether nothing but numbers depends on the sizes."""
         p = self.problem
+        groups = (p.a.depth, p.a.lines, p.b.depth, p.b.lines)
         return (
             self.ctx.epilogue is None
             and not p.a.limits
-            and len(p.a.depth) <= 1
-            and len(p.a.lines) <= 1
+            and not p.b.limits
+            and self.blocking.splits == 1
+            and all(len(axes) <= 1 for axes in groups)
         )
 
     def _scratch(self) -> None:
         p, blocking, k = self.problem, self.blocking, self.k
         shape = blocking.tile
-        self.by_line = self.reader.depth_contiguous or not p.a.depth
+        self.by_line = self.a_reader.depth_contiguous or not p.a.depth
         # A multiple of a page would put all lines of a panel into the same cache sets.
         self.stride = -(-(blocking.depth + shape.lanes) // 16) * 16 + 16
         rows = blocking.rows * shape.rows
         size = rows * (self.stride if self.by_line else blocking.depth) + shape.lanes
-        if self._runtime_depth():
-            size = max(size, 0)
         self.a = k.scratch("a", p.accumulate, size)
-        partial = blocking.depth < p.depth
-        tiles = blocking.rows * blocking.columns if partial else 1
+        if not self.shared:
+            self.panel_depth = -(-blocking.depth // shape.lanes) * shape.lanes
+            size = blocking.columns * self.panel_depth * shape.columns + shape.lanes
+            self.panels = k.scratch("b", p.accumulate, size)
+        self.partial = blocking.depth < -(-p.depth // blocking.splits)
+        tiles = blocking.rows * blocking.columns if self.partial else 1
         self.c = k.scratch("c", p.accumulate, tiles * shape.rows * shape.columns)
-
-    def _runtime_depth(self) -> bool:
-        return self.program.runtime
 
     # -- one block ----------------------------------------------------------------------------
 
     def _block(self, row_block: Value, column_block: Value) -> None:
         program, k, blocking = self.program, self.k, self.blocking
         shape = blocking.tile
-        depth = program.num("depth", self.problem.depth)
         block_rows = program.num("block.rows", blocking.rows)
         first_row = row_block * block_rows * shape.rows
         rows = k.op(
             "min", program.num("rows", self.problem.rows) - first_row, block_rows * shape.rows
         )
-        first_panel = column_block * program.num("block.columns", blocking.columns)
-        panels = k.op(
-            "min",
-            program.num("panels", self.packer.panels) - first_panel,
-            program.num("block.columns", blocking.columns),
-        )
+        block_columns = program.num("block.columns", blocking.columns)
+        first_panel = column_block * block_columns
+        panels = k.op("min", program.num("panels", self.packer.panels) - first_panel, block_columns)
         high = k.op("div", rows + (shape.rows - 1), k.const("index", shape.rows))
-        base, coords = self.reader.start(self.batch)
+        base, coords = self.a_reader.start(self.batch)
+        step = program.num("block.depth", blocking.depth)
+        low, top = self._depth_range()
 
         def part(start: Value, first: bool | Value, last: bool | Value) -> None:
-            stop = k.op("min", start + program.num("block.depth", blocking.depth), depth)
-            self._pack(first_row, high, base, coords, start, stop)
+            stop = k.op("min", start + step, top)
+            self._pack_a(first_row, high, base, coords, start, stop)
+            if not self.shared:
+                self._pack_b(first_panel, panels, start, stop)
 
             def panel(j: Value) -> None:
                 def one(i: Value) -> None:
@@ -231,17 +303,30 @@ class BlockedProduct:
 
             k.for_(0, panels, 1, panel)
 
-        if blocking.depth >= self.problem.depth:
-            part(k.const("index", 0), True, True)
+        if not self.partial:
+            part(low, True, True)
             return
-        step = program.num("block.depth", blocking.depth)
 
         def each(start: Value) -> None:
-            part(start, k.op("eq", start, k.const("index", 0)), k.op("ge", start + step, depth))
+            part(start, k.op("eq", start, low), k.op("ge", start + step, top))
 
-        k.for_(0, depth, step, each)
+        k.for_(low, top, step, each)
 
-    def _pack(
+    def _depth_range(self) -> tuple[Value, Value]:
+        """The depth this program sums."""
+        k, blocking = self.k, self.blocking
+        depth = self.program.num("depth", self.problem.depth)
+        if self.part is None:
+            return k.const("index", 0), depth
+        blocks = -(-self.problem.depth // blocking.depth)
+        bounds = [
+            k.op("div", (self.part + i) * blocks, k.const("index", blocking.splits))
+            * blocking.depth
+            for i in (0, 1)
+        ]
+        return bounds[0], k.op("min", bounds[1], depth)
+
+    def _pack_a(
         self,
         first_row: Value,
         high: Value,
@@ -253,27 +338,30 @@ class BlockedProduct:
         k, shape = self.k, self.blocking.tile
         if self.by_line:
             copy_lines(
-                self.reader,
-                first_row,
-                high * shape.rows,
-                base,
-                coords,
-                start,
-                stop,
-                self.a,
-                self.stride,
-                shape.lanes,
-            )
+                self.a_reader, first_row, high * shape.rows, base, coords, start, stop, self.a,
+                self.stride, shape.lanes,
+            )  # fmt: skip
             return
 
         def panel(i: Value) -> None:
             at = i * shape.rows * (stop - start)
             pack_lanes(
-                self.reader, first_row + i * shape.rows, shape.rows, base, coords, start, stop, self.a, at,
-                shape.lanes, shape.rows,
+                self.a_reader, first_row + i * shape.rows, shape.rows, base, coords, start, stop,
+                self.a, at, shape.lanes, shape.rows,
             )  # fmt: skip
 
         k.for_(0, high, 1, panel)
+
+    def _pack_b(self, first_panel: Value, panels: Value, start: Value, stop: Value) -> None:
+        k, columns = self.k, self.blocking.tile.columns
+        base, coords = self.b_reader.start(self.batch)
+
+        def panel(j: Value) -> None:
+            at = j * (self.panel_depth * columns)
+            first = (first_panel + j) * columns
+            self.packer.pack(self.b_reader, first, base, coords, start, stop, self.panels, at)
+
+        k.for_(0, panels, 1, panel)
 
     def _tile(
         self,
@@ -287,20 +375,27 @@ class BlockedProduct:
         last: bool | Value,
     ) -> None:
         program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
-        steps, step_ahead = stop - start, max(2, -(-shape.columns // blocking.rows))
-        b_base = self._panel(first_panel + j) + start * shape.columns
+        steps, ahead_step = stop - start, max(2, -(-shape.columns // blocking.rows))
+        if self.shared:
+            b_base = self._panel(first_panel + j) + start * shape.columns
+        else:
+            b_base = j * (self.panel_depth * shape.columns)
         if self.by_line:
             a_base, row_stride, step_stride = i * (shape.rows * self.stride), self.stride, 1
         else:
             a_base, row_stride, step_stride = i * shape.rows * steps, 1, shape.rows
-
         # The next panel arrives in the second-level cache while this one is used.
-        ahead = b_base + program.num("padded", self.packer.depth) * shape.columns + i * step_ahead * steps
-        self._prefetch_result(first_row + i * shape.rows, (first_panel + j) * shape.columns, last)
+        ahead = (
+            b_base
+            + program.num("padded", self.packer.depth) * shape.columns
+            + i * ahead_step * steps
+        )
+        row, column = first_row + i * shape.rows, (first_panel + j) * shape.columns
+        self._prefetch_result(row, column, last)
 
         def load_a(s: Value, r: int) -> Value:
-            if r == 0:
-                k.prefetch(self.panels, ahead + s * step_ahead, level=2)
+            if r == 0 and self.shared:
+                k.prefetch(self.panels, ahead + s * ahead_step, level=2)
             return k.load(self.a, a_base + s * step_stride + r * row_stride)
 
         def load_b(s: Value, v: int) -> Value:
@@ -309,14 +404,11 @@ class BlockedProduct:
             )
 
         size = shape.rows * shape.columns
-        c_base = (
-            k.const("index", 0)
-            if first is True
-            else (j * program.num("block.rows", blocking.rows) + i) * size
-        )
+        c_base = k.const("index", 0)
+        if self.partial:
+            c_base = (j * program.num("block.rows", blocking.rows) + i) * size
         init = None if first is True else self._initial(first, c_base)
         sums = multiply(k, shape, self.problem.accumulate, steps, load_a, load_b, init)
-        row, column = first_row + i * shape.rows, (first_panel + j) * shape.columns
         if last is True:
             self._finish(row, column, c_base, sums)
         else:
@@ -336,9 +428,13 @@ class BlockedProduct:
             for r in range(shape.rows):
                 self.writer.prefetch(row + r, column, shape.columns)
 
-        ask() if last is True else k.if_(last, ask)
+        if last is True:
+            ask()
+        else:
+            k.if_(last, ask)
 
     def _panel(self, panel: Value) -> Value:
+        """Where a panel of this batch entry begins."""
         program = self.program
         entry: Value | None = None
         for i in self.packer.batch:
@@ -386,11 +482,8 @@ class BlockedProduct:
         if not self.writer.is_plain:
             row_by_row()
             return
-        whole = k.op(
-            "and",
-            k.op("ge", rows, k.const("index", shape.rows)),
-            k.op("le", column + shape.columns, width),
-        )
+        full = k.op("ge", rows, k.const("index", shape.rows))
+        whole = k.op("and", full, k.op("le", column + shape.columns, width))
         k.if_(whole, lambda: self.writer.store_rows(row, column, sums), row_by_row)
 
 
@@ -406,26 +499,79 @@ def store_tile(
     shape: TileShape,
 ) -> None:
     """Rows of a tile that waits in scratch, through the epilogue to the result."""
-    lanes = shape.lanes
-    paired = writer.is_complex and writer.epilogue is not None
 
     def one(r: Value) -> None:
         for v in range(shape.vectors):
-            at = base + r * shape.columns + v * lanes
-            first = column + v * lanes
-            if paired:
-                half = lanes // 2
-                parts = tuple(k.load(scratch, at + p, (half,), (2,)) for p in (0, 1))
-                remaining = k.op("div", width - first, k.const("index", 2))
-                mask = k.op("lt", k.iota(half, "i32"), k.convert(remaining, "i32"))
-                writer.store(
-                    row + r, k.op("div", first, k.const("index", 2)), parts[0], mask, parts
-                )
-                continue
-            mask = k.op("lt", k.iota(lanes, "i32"), k.convert(width - first, "i32"))
-            writer.store(row + r, first, k.load(scratch, at, (lanes,), (1,)), mask)
+            at = base + r * shape.columns + v * shape.lanes
+            store_lanes(
+                k, writer, scratch, at, row + r, column + v * shape.lanes, width, shape.lanes
+            )
 
     k.for_(0, rows, 1, one)
 
 
-__all__ = ["BlockedProduct", "Blocking", "Sequence", "choose_blocking", "multiply", "store_tile"]
+def store_lanes(
+    k: tile.Builder,
+    writer: Writer,
+    scratch: tile.Buffer,
+    at: Value,
+    row: Value,
+    column: Value,
+    width: Value,
+    lanes: int,
+) -> None:
+    """A vector from scratch to the result; complex numbers lie there as pairs."""
+    if writer.is_complex and writer.epilogue is not None:
+        half = lanes // 2
+        parts = (k.load(scratch, at, (half,), (2,)), k.load(scratch, at + 1, (half,), (2,)))
+        two = k.const("index", 2)
+        remaining = k.op("div", width - column, two)
+        mask = k.op("lt", k.iota(half, "i32"), k.convert(remaining, "i32"))
+        writer.store(row, k.op("div", column, two), parts[0], mask, parts)
+        return
+    mask = k.op("lt", k.iota(lanes, "i32"), k.convert(width - column, "i32"))
+    writer.store(row, column, k.load(scratch, at, (lanes,), (1,)), mask)
+
+
+def split_sink(problem: Contraction, splits: int) -> tuple[Sink, Temp]:
+    """Where programs that share the depth put their sums: (part, batch, row, column)."""
+    rows, columns, batches = problem.rows, problem.columns, problem.batches
+    temp = Temp(problem.accumulate, splits * batches * rows * columns)
+    batch = [Axis(splits, batches * rows * columns)]
+    inner = batches
+    for axis in problem.out.batch:
+        inner //= axis.extent
+        batch.append(Axis(axis.extent, inner * rows * columns))
+    sink = Sink(
+        temp, problem.accumulate, 0, tuple(batch), (Axis(rows, columns),), (Axis(columns, 1),)
+    )
+    return sink, temp
+
+
+def combine_parts(ctx: ShapedContext, problem: Contraction, temp: Temp, splits: int) -> Call:
+    """The launch that adds parts and stores the result."""
+    program = Program(ctx, "combine")
+    k = program.k
+    lanes, dtype = lane_count(ctx.target, problem.accumulate), problem.accumulate
+    parts = program.buffer(temp, dtype)
+    rows, columns, batches = problem.rows, problem.columns, problem.batches
+    total = k.scratch("sum", dtype, lanes)
+    pid = k.program_id()
+    row = k.op("rem", pid, k.const("index", rows))
+    entry = k.op("div", pid, k.const("index", rows))
+    writer = Writer(program, problem, program.split(entry, "batch", problem.out.batch))
+    width = k.const("index", columns)
+
+    def piece(column: Value) -> None:
+        mask = k.op("lt", k.iota(lanes, "i32"), k.convert(width - column, "i32"))
+
+        def add(part: Value, x: Value) -> Value:
+            at = (part * (batches * rows) + pid) * columns + column
+            return k.op("add", x, k.load(parts, at, (lanes,), (1,), mask))
+
+        (x,) = k.for_(0, splits, 1, add, [k.const(dtype, 0, (lanes,))])
+        k.store(total, k.const("index", 0), x, (1,))
+        store_lanes(k, writer, total, k.const("index", 0), row, column, width, lanes)
+
+    k.for_(0, columns, lanes, piece)
+    return program.launch(batches * rows, 0.1 * splits * batches * rows * columns)

@@ -23,7 +23,7 @@ def lower_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call]:
     """The kernels that suit a contraction's sizes and layout."""
     if problem.is_complex:
         problem = problem.as_real()
-    return BlockedProduct(ctx, problem.merged(), ctx.target).calls()
+    return BlockedProduct(ctx, problem.merged()).calls()
 
 
 def row_major(shape: Sequence[int]) -> list[int]:

@@ -325,7 +325,7 @@ CHUNK = 64  # depth that one program of a transposing pack handles at a time
 
 
 class PanelPacker:
-    """Packs all of `b` once, for every program that multiplies with it.
+    """Packs `b` by depth, either all of it once or the part a program needs.
 
     Panel `p` of batch entry `q` begins at `(q * panels + p) * depth * columns`; the depth is
     rounded up so that square tiles can be transposed without looking at the end.
@@ -334,23 +334,24 @@ class PanelPacker:
     def __init__(
         self, ctx: ShapedContext, problem: Contraction, columns: int, lanes: int, target: CpuTarget
     ):
-        self.ctx, self.source, self.columns, self.lanes = ctx, problem.b, columns, lanes
-        self.is_complex, self.dtype, self.target = problem.is_complex, problem.accumulate, target
+        self.ctx, self.columns, self.lanes, self.target = ctx, columns, lanes, target
+        self.is_complex, self.dtype = problem.is_complex, problem.accumulate
         self.depth = -(-problem.b.depth_count // lanes) * lanes
         self.panels = -(-problem.b.line_count // columns)
         #: which batch loops `b` depends on
         self.batch = [i for i, axis in enumerate(problem.b.batch) if axis.stride]
-        self.batches = product([problem.b.batch[i] for i in self.batch])
+        self.source = replace(problem.b, batch=tuple(problem.b.batch[i] for i in self.batch))
+        self.batches = product(self.source.batch)
         self.result = Temp(
-            self.dtype, max(self.batches * self.panels * self.depth * columns, 1) + columns
+            self.dtype, max(self.batches * self.panels * self.depth, 1) * columns + columns
         )
 
     def call(self) -> Call:
+        """The launch that packs everything."""
         source = self.source
-        axes = tuple(source.batch[i] for i in self.batch)
         program = Program(self.ctx, "pack", runtime=True)
         k = program.k
-        reader = Reader(program, replace(source, batch=axes), "b")
+        reader = Reader(program, source, "b")
         target = program.buffer(self.result, self.dtype, "out")
         depth = program.num("depth", source.depth_count)
         padded, panels = program.num("padded", self.depth), program.num("panels", self.panels)
@@ -362,9 +363,31 @@ class PanelPacker:
         stop = k.op("min", start + size, depth)
         pid = k.op("div", pid, count)
         panel, entry = k.op("rem", pid, panels), k.op("div", pid, panels)
-        base, coords = reader.start(program.split(entry, "b.batch", axes))
+        base, coords = reader.start(program.split(entry, "b.batch", source.batch))
         at = (pid * padded + start) * self.columns
-        first = panel * self.columns
+        self.pack(reader, panel * self.columns, base, coords, start, stop, target, at)
+        elements = self.batches * self.panels * self.depth * self.columns
+        return program.launch(self.batches * self.panels * chunks, 0.3 * elements)
+
+    def _chunk(self) -> int:
+        """Depth that one program packs."""
+        depth = self.source.depth_count
+        programs = self.batches * self.panels
+        wanted = max(1, -(-4 * self.target.threads // programs))
+        return -(-max(depth // wanted, 4 * self.lanes) // self.lanes) * self.lanes
+
+    def pack(
+        self,
+        reader: Reader,
+        first: Value,
+        base: Value,
+        coords: list[Value],
+        start: Value,
+        stop: Value,
+        target: tile.Buffer,
+        at: Value,
+    ) -> None:
+        """One panel of depth `start..stop` to `at` in `target`."""
         if self.is_complex:
             self._complex(reader, first, base, coords, start, stop, target, at)
         elif reader.depth_contiguous and not reader.lanes_contiguous(self.columns):
@@ -383,15 +406,6 @@ class PanelPacker:
                 self.lanes,
                 self.columns,
             )
-        elements = self.batches * self.panels * self.depth * self.columns
-        return program.launch(self.batches * self.panels * chunks, 0.3 * elements)
-
-    def _chunk(self) -> int:
-        """Depth that one program packs."""
-        depth = self.source.depth_count
-        programs = self.batches * self.panels
-        wanted = max(1, -(-4 * self.target.threads // programs))
-        return -(-max(depth // wanted, 4 * self.lanes) // self.lanes) * self.lanes
 
     def _transposing(
         self,
