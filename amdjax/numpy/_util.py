@@ -15,6 +15,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array, from_numpy
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
+from amdjax.transforms import stop_gradient_p
 
 ArrayLike: TypeAlias = "Array | np.ndarray | np.generic | bool | int | float | complex"
 DTypeLike: TypeAlias = "Any"
@@ -295,6 +296,11 @@ def constant(like: Any, value: Any) -> Any:
     return scalar_of(value, like.dtype, getattr(like, "weak_type", False))
 
 
+def strong(like: Any, value: Any) -> Any:
+    """As `constant`, but not weakly typed: what it meets becomes strong."""
+    return scalar_of(value, like.dtype)
+
+
 def scalar_of(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """`value` as a scalar operand; see `constant`."""
     if context.trace is not Context.base:
@@ -310,6 +316,11 @@ def scalar_of(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
                 _scalars.clear()
             _scalars[key] = found
     return found
+
+
+def stop_gradient(x: Array) -> Array:
+    """`x`, of which derivatives do not know."""
+    return stop_gradient_p.bind(x)
 
 
 def select(condition: Any, x: Any, y: Any) -> Array:

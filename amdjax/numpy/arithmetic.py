@@ -10,7 +10,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.numpy import cumulative, reductions
+from amdjax.numpy import cumulative, logic, reductions
 from amdjax.numpy._util import (
     ArrayLike,
     as_array,
@@ -124,9 +124,19 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 @composite
+def _fmod(x: Array, y: Array) -> Array:
+    rest = lax.rem(x, y)
+    if is_kind(x.dtype, np.integer):
+        # The remainder of a division by zero is zero, as in NumPy.
+        zero = constant(x, 0)
+        rest = select(lax.eq(y, constant(y, 0)), zero, rest)
+    return rest
+
+
+@composite
 def _remainder(x: Array, y: Array) -> Array:
     zero = constant(x, 0)
-    rest = lax.rem(x, y)
+    rest = _fmod(x, y)
     if is_kind(x.dtype, np.unsignedinteger):
         return rest
     opposite = lax.ne(lax.lt(rest, zero), lax.lt(y, zero))
@@ -155,7 +165,7 @@ def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     >>> jnp.fmod(jnp.array([-7, 7]), 3)
     Array([-1,  1], dtype=int32)
     """
-    return lax.rem(*promote_args_numeric("fmod", x1, x2))
+    return _fmod(*promote_args_numeric("fmod", x1, x2))
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
@@ -218,7 +228,7 @@ def _power(x: Array, y: Array) -> Array:
     if is_kind(x.dtype, np.integer):
         return _integer_power(x, y)
     if x.dtype == bool:
-        return lax.bitwise_or(x, lax.bitwise_not(y))
+        return _integer_power(*(convert(v, dtypes.default_int_dtype()) for v in (x, y)))
     return lax.pow(x, y)
 
 
@@ -263,7 +273,7 @@ def square(x: ArrayLike, /) -> Array:
     Array([0, 1, 4, 9], dtype=int32)
     """
     x = as_array("square", x)
-    return x if x.dtype == bool else lax.square(x)
+    return lax.square(convert(x, dtypes.default_int_dtype()) if x.dtype == bool else x)
 
 
 def reciprocal(x: ArrayLike, /) -> Array:
@@ -296,6 +306,8 @@ def fabs(x: ArrayLike, /) -> Array:
     Array([2., 3.], dtype=float32)
     """
     (x,) = promote_args_inexact("fabs", x)
+    if is_kind(x.dtype, np.complexfloating):
+        raise TypeError("ufunc 'fabs' does not support complex dtypes")
     return lax.abs(x)
 
 
@@ -305,7 +317,7 @@ def sign(x: ArrayLike, /) -> Array:
     >>> jnp.sign(jnp.array([-2, 0, 3]))
     Array([-1,  0,  1], dtype=int32)
     """
-    return lax.sign(*promote_args_numeric("sign", x))
+    return lax.sign(as_array("sign", x))
 
 
 @ufunc_of(name="maximum", reduce=reductions.max, accumulate=None)
@@ -349,7 +361,7 @@ def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
     Array([2., 2.], dtype=float32)
     """
     x, y = promote_args("fmax", x1, x2)
-    return select(lax.bitwise_or(lax.gt(x, y), lax.ne(y, y)), x, y)
+    return select(lax.bitwise_or(logic.greater(x, y), lax.ne(y, y)), x, y)
 
 
 @composite
@@ -360,7 +372,7 @@ def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
     Array([1., 2.], dtype=float32)
     """
     x, y = promote_args("fmin", x1, x2)
-    return select(lax.bitwise_or(lax.lt(x, y), lax.ne(y, y)), x, y)
+    return select(lax.bitwise_or(logic.less(x, y), lax.ne(y, y)), x, y)
 
 
 @composite

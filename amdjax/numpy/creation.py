@@ -135,6 +135,12 @@ def _is_buffer(x: Any) -> bool:
 def _from_protocol(x: Any, dtype: Any) -> Array:
     if x is None:
         raise ValueError("None is not a valid value for jnp.array")
+    if isinstance(x, range):
+        return _from_sequence(list(x), dtype)
+    if isinstance(x, (str, bytes)):
+        raise TypeError(
+            f"Value '{x!r}' with dtype {np.array(x).dtype} is not a valid JAX array type."
+        )
     if not _has_protocol(x):
         raise TypeError(f"Unexpected input type for array: {type(x)}")
     value = np.asarray(x if not _is_buffer(x) else memoryview(x))

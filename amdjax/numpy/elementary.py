@@ -18,7 +18,9 @@ from amdjax.numpy._util import (
     is_kind,
     promote_args_inexact,
     select,
+    strong,
 )
+from amdjax.numpy.logic import signbit
 from amdjax.numpy.ufunc_api import ufunc_of
 from amdjax.transforms import custom_jvp
 
@@ -78,7 +80,7 @@ def log2(x: ArrayLike, /) -> Array:
     (x,) = promote_args_inexact("log2", x)
     if is_kind(x.dtype, np.complexfloating):
         return _complex_log(x, np.log(2))
-    return lax.div(lax.log(x), constant(x, np.log(2)))
+    return lax.div(lax.log(x), strong(x, np.log(2)))
 
 
 @composite
@@ -91,7 +93,7 @@ def log10(x: ArrayLike, /) -> Array:
     (x,) = promote_args_inexact("log10", x)
     if is_kind(x.dtype, np.complexfloating):
         return _complex_log(x, np.log(10))
-    return lax.div(lax.log(x), constant(x, np.log(10)))
+    return lax.div(lax.log(x), strong(x, np.log(10)))
 
 
 def _complex_log(x: Array, scale: float) -> Array:
@@ -442,7 +444,7 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
         z = convert(z, dtypes.to_inexact_dtype(z.dtype))
         nan = lax.ne(z, z)
         pi, zero = constant(z, np.pi), constant(z, 0)
-        result = select(nan, z, select(lax.lt(z, zero), pi, zero))
+        result = select(nan, z, select(signbit(z), pi, zero))
     else:
         result = lax.atan2(lax.imag(z), lax.real(z))
     return degrees(result) if deg else result

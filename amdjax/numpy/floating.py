@@ -21,6 +21,7 @@ from amdjax.numpy._util import (
     promote_ranks,
     refuse_out,
     select,
+    strong,
 )
 from amdjax.numpy.logic import isposinf, isneginf, signbit
 
@@ -160,7 +161,8 @@ def spacing(x: ArrayLike, /) -> Array:
     (x,) = promote_args_inexact("spacing", x)
     if not is_kind(x.dtype, np.floating):
         raise ValueError(f"jnp.spacing is not defined for {x.dtype}.")
-    outward = select(signbit(x), constant(x, -np.inf), constant(x, np.inf))
+    outward = select(signbit(x), strong(x, -np.inf), strong(x, np.inf))
+    x = convert(x, x.dtype)
     return lax.sub(lax.nextafter(x, outward), x)
 
 

@@ -24,6 +24,7 @@ from amdjax.numpy._util import (
     promote_ranks,
     refuse_out,
     select,
+    strong,
 )
 from amdjax.numpy.ufunc_api import ufunc_of
 
@@ -207,6 +208,8 @@ def bitwise_count(x: ArrayLike, /) -> Array:
     Array(3, dtype=uint8)
     """
     (x,) = promote_args("bitwise_count", x)
+    if x.dtype == bool:
+        return convert(x, np.dtype("uint8"))
     if not is_kind(x.dtype, np.integer):
         raise TypeError(f"bitwise_count requires integers, got {x.dtype}")
     magnitude = lax.abs(x) if is_kind(x.dtype, np.signedinteger) else x
@@ -283,7 +286,7 @@ def isinf(x: ArrayLike, /) -> Array:
     Array([False,  True], dtype=bool)
     """
     x = as_array("isinf", x)
-    infinite = lambda v: lax.eq(lax.abs(v), constant(v, np.inf))
+    infinite = lambda v: lax.eq(lax.abs(v), strong(v, np.inf))
     if is_kind(x.dtype, np.floating):
         return infinite(x)
     if is_kind(x.dtype, np.complexfloating):
@@ -295,7 +298,7 @@ def _is_infinity(name: str, x: ArrayLike, out: None, value: float) -> Array:
     refuse_out(name, out)
     x = as_array(name, x)
     if is_kind(x.dtype, np.floating):
-        return lax.eq(x, constant(x, value))
+        return lax.eq(x, strong(x, value))
     if is_kind(x.dtype, np.complexfloating):
         raise ValueError(f"{name} is not well defined for complex types")
     return lax.full_like(x, False, dtype=np.dtype(bool))
@@ -327,7 +330,7 @@ def iscomplex(x: ArrayLike) -> Array:
     """
     x = as_array("iscomplex", x)
     if not is_kind(x.dtype, np.complexfloating):
-        return lax.full_like(x, False, dtype=np.dtype(bool))
+        return convert(lax.full_like(x, False, dtype=np.dtype(bool)), np.dtype(bool))
     return lax.ne(lax.imag(x), constant(lax.imag(x), 0))
 
 
@@ -448,7 +451,7 @@ def signbit(x: ArrayLike, /) -> Array:
     """
     x = as_array("signbit", x)
     if is_kind(x.dtype, np.integer):
-        return lax.lt(x, constant(x, 0))
+        return lax.lt(x, strong(x, 0))
     if x.dtype == bool:
         return lax.full_like(x, False)
     if not is_kind(x.dtype, np.floating):

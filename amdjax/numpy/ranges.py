@@ -151,7 +151,12 @@ def geomspace(
     order = list(range(1, result.ndim))
     order.insert(axis, 0)
     result = lax.transpose(result, order)
-    return result if dtype is None else convert(result, user_dtype(dtype, "geomspace"))
+    if dtype is None:
+        return result
+    if is_kind(dtype, np.integer):
+        # Powers are a hair off, and a cast would truncate.
+        result = lax.round(result)
+    return convert(result, user_dtype(dtype, "geomspace"))
 
 
 def indices(dimensions: Sequence[int], dtype: DTypeLike = None, sparse: bool = False) -> Any:

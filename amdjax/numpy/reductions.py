@@ -165,6 +165,21 @@ def prod(
     )  # fmt: skip
 
 
+def _extremum(name: str) -> Callable[[Array, tuple[int, ...]], Array]:
+    """lax's reduction; complex numbers are ordered by real part, then by imaginary part."""
+    fn, worst = (lax.reduce_max, -np.inf) if name == "max" else (lax.reduce_min, np.inf)
+
+    def reduce(a: Array, axes: tuple[int, ...]) -> Array:
+        if not is_kind(a.dtype, np.complexfloating):
+            return fn(a, axes)
+        real, imag = lax.real(a), lax.imag(a)
+        best = fn(real, axes)
+        tied = lax.eq(real, broadcast_to(_keep(best, a.shape, axes), a.shape))
+        return lax.complex(best, fn(select(tied, imag, np.asarray(worst, imag.dtype)), axes))
+
+    return reduce
+
+
 def max(
     a: ArrayLike,
     axis: Axis = None,
@@ -189,7 +204,7 @@ def max(
         >>> jnp.max(jnp.array([[1, 5], [3, 4]]), axis=1)
         Array([5, 4], dtype=int32)
     """
-    return _reduce("max", lax.reduce_max, lax.max, a, None, axis=axis, out=out,
+    return _reduce("max", _extremum("max"), lax.max, a, None, axis=axis, out=out,
                    keepdims=keepdims, initial=initial, where=where)  # fmt: skip
 
 
@@ -206,7 +221,7 @@ def min(
     >>> jnp.min(jnp.array([[1, 5], [3, 4]]), axis=1)
     Array([1, 3], dtype=int32)
     """
-    return _reduce("min", lax.reduce_min, lax.min, a, None, axis=axis, out=out,
+    return _reduce("min", _extremum("min"), lax.min, a, None, axis=axis, out=out,
                    keepdims=keepdims, initial=initial, where=where)  # fmt: skip
 
 

@@ -1,0 +1,341 @@
+"""How parameters start: functions of a key, a shape and a dtype."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+import amdjax.numpy as jnp
+from amdjax import random
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+
+Axes = int | Sequence[int]
+
+
+class Initializer(Protocol):
+    """`init(key, shape, dtype) -> array`."""
+
+    def __call__(
+        self, key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None
+    ) -> Array:
+        """Make the parameter."""
+        ...
+
+
+def _dtype(given: Any, default: Any) -> np.dtype:
+    chosen = default if given is None else given
+    if chosen is None:
+        return dtypes.default_float_dtype()
+    return dtypes.canonicalize_dtype(chosen)
+
+
+def zeros(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Array:
+    """Zeros; the key is ignored.
+
+    >>> nn.initializers.zeros(None, (2,))
+    Array([0., 0.], dtype=float32)
+    """
+    return jnp.zeros(shape, _dtype(dtype, None))
+
+
+def ones(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Array:
+    """Ones; the key is ignored.
+
+    >>> nn.initializers.ones(None, (2,))
+    Array([1., 1.], dtype=float32)
+    """
+    return jnp.ones(shape, _dtype(dtype, None))
+
+
+def constant(value: Any, dtype: Any = None) -> Initializer:
+    """An initializer that fills with one value.
+
+    >>> nn.initializers.constant(7.0)(None, (2,))
+    Array([7., 7.], dtype=float32)
+    """
+
+    def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
+        return jnp.full(shape, value, _dtype(dtype, None))
+
+    return init
+
+
+def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
+    """An initializer that draws uniformly from `[0, scale)`.
+
+    >>> nn.initializers.uniform(1.0)(amdjax.random.key(0), (2,)).shape
+    (2,)
+    """
+
+    def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
+        kind = _dtype(dtype, None)
+        return random.uniform(key, shape, kind) * jnp.array(scale, kind)
+
+    return init
+
+
+def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
+    """An initializer that draws from a normal distribution around 0.
+
+    >>> nn.initializers.normal(1.0)(amdjax.random.key(0), (2,)).shape
+    (2,)
+    """
+
+    def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
+        kind = _dtype(dtype, None)
+        return random.normal(key, shape, kind) * jnp.array(stddev, kind)
+
+    return init
+
+
+def truncated_normal(
+    stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0
+) -> Initializer:
+    """An initializer that draws from a normal distribution cut off at both ends.
+
+    Args:
+      stddev: standard deviation before the cut.
+      dtype: default dtype of what it makes.
+      lower: cut below, in units of `stddev`.
+      upper: cut above, in units of `stddev`.
+
+        >>> nn.initializers.truncated_normal(1.0)(amdjax.random.key(0), (2,)).shape
+        (2,)
+    """
+
+    def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
+        kind = _dtype(dtype, None)
+        drawn = random.truncated_normal(key, lower, upper, shape, kind)
+        return drawn * jnp.array(stddev, kind)
+
+    return init
+
+
+def _fans(
+    shape: Sequence[int], in_axis: Axes, out_axis: Axes, batch_axis: Axes
+) -> tuple[float, float]:
+    """How many inputs an output has, and how many outputs an input."""
+    if len(shape) <= 1:
+        raise ValueError(
+            f"Can't compute input and output sizes of a {len(shape)}-dimensional weights tensor. Must"
+            " be at least 2D."
+        )
+    extent = lambda axes: math.prod(shape[i] for i in ((axes,) if isinstance(axes, int) else axes))
+    inputs, outputs, batch = extent(in_axis), extent(out_axis), extent(batch_axis)
+    receptive = math.prod(shape) / inputs / outputs / batch
+    return inputs * receptive, outputs * receptive
+
+
+def variance_scaling(
+    scale: Any,
+    mode: str,
+    distribution: str,
+    in_axis: Axes = -2,
+    out_axis: Axes = -1,
+    batch_axis: Axes = (),
+    dtype: Any = None,
+) -> Initializer:
+    """An initializer whose variance is `scale` divided by a fan of the weights.
+
+    Args:
+      scale: numerator of the variance.
+      mode: "fan_in", "fan_out", "fan_avg" or "fan_geo_avg".
+      distribution: "truncated_normal", "normal" or "uniform".
+      in_axis: axis or axes of inputs.
+      out_axis: axis or axes of outputs.
+      batch_axis: axis or axes that are neither.
+      dtype: default dtype of what it makes.
+
+    Raises:
+      ValueError: `mode` or `distribution` is unknown.
+
+        >>> init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+        >>> init(amdjax.random.key(0), (2, 3)).shape
+        (2, 3)
+    """
+
+    def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
+        shape = tuple(shape)
+        kind = _dtype(dtype, None)
+        variance = jnp.array(scale / _denominator(mode, shape), dtypes.finfo(kind).dtype)
+        if distribution == "normal":
+            return random.normal(key, shape, kind) * jnp.sqrt(variance).astype(kind)
+        if distribution == "uniform":
+            if dtypes.issubdtype(kind, np.floating):
+                return random.uniform(key, shape, kind, -1) * jnp.sqrt(3 * variance).astype(kind)
+            return _complex_uniform(key, shape, kind) * jnp.sqrt(variance).astype(kind)
+        if distribution == "truncated_normal":
+            if dtypes.issubdtype(kind, np.floating):
+                # The cut at ±2 leaves this standard deviation of one.
+                stddev = jnp.sqrt(variance) / jnp.array(0.87962566103423978, variance.dtype)
+                drawn = random.truncated_normal(key, -2, 2, shape, kind)
+            else:
+                stddev = jnp.sqrt(variance) / jnp.array(0.95311164380491208, variance.dtype)
+                drawn = _complex_truncated_normal(key, 2, shape, kind)
+            return drawn * stddev.astype(kind)
+        raise ValueError(f"invalid distribution for variance scaling initializer: {distribution}")
+
+    def _denominator(mode: str, shape: tuple[int, ...]) -> float:
+        fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
+        match mode:
+            case "fan_in":
+                return fan_in
+            case "fan_out":
+                return fan_out
+            case "fan_avg":
+                return (fan_in + fan_out) / 2
+            case "fan_geo_avg":
+                return math.sqrt(fan_in * fan_out)
+        raise ValueError(f"invalid mode for variance scaling initializer: {mode}")
+
+    return init
+
+
+def _complex_uniform(key: Any, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """Uniform in the unit disc."""
+    key_r, key_theta = random.split(key)
+    real = dtypes.finfo(dtype).dtype
+    radius = jnp.sqrt(random.uniform(key_r, shape, real)).astype(dtype)
+    theta = 2 * jnp.pi * random.uniform(key_theta, shape, real).astype(dtype)
+    return radius * jnp.exp(1j * theta)
+
+
+def _complex_truncated_normal(
+    key: Any, upper: float, shape: tuple[int, ...], dtype: np.dtype
+) -> Array:
+    """Normal with magnitudes up to `upper`."""
+    key_r, key_theta = random.split(key)
+    real = dtypes.finfo(dtype).dtype
+    t = (1 - jnp.exp(jnp.array(-(upper**2), real))) * random.uniform(key_r, shape, real)
+    radius = jnp.sqrt(-jnp.log(1 - t)).astype(dtype)
+    theta = 2 * jnp.pi * random.uniform(key_theta, shape, real).astype(dtype)
+    return radius * jnp.exp(1j * theta)
+
+
+def glorot_uniform(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """Uniform with variance `2 / (fan_in + fan_out)` (Glorot and Bengio, 2010).
+
+    >>> nn.initializers.glorot_uniform()(amdjax.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def glorot_normal(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """Truncated normal with variance `2 / (fan_in + fan_out)` (Glorot and Bengio, 2010).
+
+    >>> nn.initializers.glorot_normal()(amdjax.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    return variance_scaling(
+        1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype
+    )
+
+
+def lecun_uniform(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """Uniform with variance `1 / fan_in` (LeCun et al., 1998).
+
+    >>> nn.initializers.lecun_uniform()(amdjax.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def lecun_normal(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """Truncated normal with variance `1 / fan_in` (LeCun et al., 1998).
+
+    >>> nn.initializers.lecun_normal()(amdjax.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+def he_uniform(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """Uniform with variance `2 / fan_in` (He et al., 2015).
+
+    >>> nn.initializers.he_uniform()(amdjax.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def he_normal(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """Truncated normal with variance `2 / fan_in` (He et al., 2015).
+
+    >>> nn.initializers.he_normal()(amdjax.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
+kaiming_uniform, kaiming_normal = he_uniform, he_normal
+
+
+def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """An initializer of matrices with orthonormal rows or columns (Saxe et al., 2013).
+
+    Args:
+      scale: factor of the matrix.
+      column_axis: the axis of columns; the others are flattened into rows.
+      dtype: default dtype of what it makes.
+
+        >>> nn.initializers.orthogonal()(amdjax.random.key(0), (3, 2)).shape
+        (3, 2)
+    """
+
+    def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
+        kind = _dtype(dtype, None)
+        shape = tuple(shape)
+        if len(shape) < 2:
+            raise ValueError("orthogonal initializer requires at least a 2D shape")
+        columns = shape[column_axis]
+        rows = math.prod(shape) // columns
+        matrix = (max(rows, columns), min(rows, columns))
+        q, r = jnp.linalg.qr(random.normal(key, matrix, kind))
+        # With the signs of r's diagonal the distribution is uniform.
+        diagonal = jnp.diagonal(r)
+        q = q * jnp.expand_dims(diagonal / jnp.abs(diagonal), 0)
+        q = q.T if rows < columns else q
+        rest = [n for i, n in enumerate(shape) if i != column_axis % len(shape)]
+        q = jnp.moveaxis(jnp.reshape(q, (*rest, columns)), -1, column_axis)
+        return jnp.array(scale, kind) * q
+
+    return init
+
+
+def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """An initializer of convolutions: orthogonal at the centre, zero elsewhere (Xiao et al., 2018).
+
+    >>> nn.initializers.delta_orthogonal()(amdjax.random.key(0), (3, 3, 2, 4)).shape
+    (3, 3, 2, 4)
+    """
+
+    def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
+        kind = _dtype(dtype, None)
+        shape = tuple(shape)
+        if len(shape) not in (3, 4, 5):
+            raise ValueError("Delta orthogonal initializer requires a 3D, 4D or 5D shape.")
+        if shape[-1] < shape[-2]:
+            raise ValueError("`fan_in` must be less or equal than `fan_out`.")
+        square = orthogonal(scale, column_axis, kind)(key, (shape[-1], shape[-1]))[: shape[-2]]
+        centre = tuple((n - 1) // 2 for n in shape[:-2])
+        return jnp.zeros(shape, kind).at[centre].set(square)
+
+    return init
