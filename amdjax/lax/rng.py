@@ -112,21 +112,44 @@ def counters(size: int) -> tuple[Any, Any]:
     return lax.full_like(low, 0), low
 
 
+def threefry_words(key: Any, size: int) -> list[Any]:
+    """Two uint32 words for each of the numbers below `size`, from keys of shape `(*batch, 2)`.
+
+    Returns:
+      Two arrays of shape `(*batch, size)`.
+    """
+    batch = shape_of(key)[:-1]
+    shape = (*batch, size)
+    rank = len(batch)
+    high, low = counters(size)
+    if not batch:
+        return threefry2x32((key_word(key, 0), key_word(key, 1)), (high, low))
+    words = [lax.broadcast_in_dim(key_word(key, k), shape, tuple(range(rank))) for k in (0, 1)]
+    counts = [lax.broadcast_in_dim(c, shape, (rank,)) for c in (high, low)]
+    return threefry2x32(tuple(words), tuple(counts))
+
+
+def key_word(key: Any, k: int) -> Any:
+    """Word `k` of each key."""
+    return lax.index_in_dim(key, k, len(shape_of(key)) - 1, keepdims=False)
+
+
 def threefry_bits(key: Any, bit_width: int, shape: Sequence[int]) -> Any:
-    """Unsigned integers of `bit_width` bits from one key, uint32 of shape `(2,)`.
+    """Unsigned integers of `bit_width` bits from keys, uint32 of shape `(*batch, 2)`.
 
     Each element's bits depend on its position alone, so that parts can be made apart.
+
+    Returns:
+      An array of shape `(*batch, *shape)`.
     """
-    shape = tuple(shape)
-    word1, word2 = (lax.index_in_dim(key, k, 0, keepdims=False) for k in (0, 1))
-    high, low = threefry2x32((word1, word2), counters(math.prod(shape)))
-    dtype = UINT_DTYPES[bit_width]
+    high, low = threefry_words(key, math.prod(shape))
     if bit_width == 64:
         bits = _join_words(high, low)
     else:
         bits = lax.bitwise_xor(high, low)
-        bits = bits if bit_width == 32 else lax.convert_element_type(bits, dtype)
-    return lax.reshape(bits, shape)
+        if bit_width < 32:
+            bits = lax.convert_element_type(bits, UINT_DTYPES[bit_width])
+    return lax.reshape(bits, (*shape_of(key)[:-1], *shape))
 
 
 def _join_words(high: Any, low: Any) -> Any:

@@ -1,0 +1,89 @@
+"""Checks of what samplers are asked for, and bits of typed keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.errors import TypePromotionError
+from amdjax.lax._rules import as_ints
+from amdjax.random._keys import PRNGKeyArray, as_key
+
+Shape = tuple[int, ...]
+
+
+def single_key(name: str, key: Any) -> PRNGKeyArray:
+    """`key` as one typed key."""
+    return as_key(name, key)[0]
+
+
+def as_shape(name: str, shape: Any) -> Shape:
+    """A shape given as a sequence of integers."""
+    return as_ints(shape, f"{name} shape")
+
+
+def float_dtype(name: str, dtype: Any) -> np.dtype:
+    """The dtype of real samples; the default one for `None`."""
+    return _checked(name, dtype, float, np.floating, "a float")
+
+
+def inexact_dtype(name: str, dtype: Any) -> np.dtype:
+    """The dtype of real or complex samples; the default real one for `None`."""
+    return _checked(name, dtype, float, np.inexact, "a float or complex")
+
+
+def int_dtype(name: str, dtype: Any) -> np.dtype:
+    """The dtype of integer samples; the default one for `None`."""
+    return _checked(name, dtype, int, np.integer, "an int")
+
+
+def _checked(name: str, dtype: Any, default: type, kind: type, words: str) -> np.dtype:
+    dtype = dtypes.check_and_canonicalize_user_dtype(default if dtype is None else dtype)
+    if not dtypes.issubdtype(dtype, kind):
+        raise ValueError(f"dtype argument to `{name}` must be {words} dtype, got {dtype}")
+    return dtype
+
+
+def parameter_shape(name: str, shape: Any, *parameters: Any) -> Shape:
+    """The shape of samples whose parameters are arrays.
+
+    Args:
+      name: the sampler.
+      shape: the shape asked for, or `None` for that of the parameters.
+      parameters: arrays, or shapes.
+
+    Returns:
+      `shape`, or the parameters' common shape.
+
+    Raises:
+      ValueError: if the parameters do not broadcast to `shape`.
+    """
+    shapes = [p if isinstance(p, tuple) else np.shape(p) for p in parameters]
+    if shape is None:
+        return lax.broadcast_shapes(*shapes) if shapes else ()
+    shape = as_shape(name, shape)
+    if shapes and lax.broadcast_shapes(shape, *shapes) != shape:
+        found = ", ".join(map(str, shapes))
+        raise ValueError(
+            f"{name} parameters must broadcast to its shape argument {shape}, got shapes {found}."
+        )
+    return shape
+
+
+def check_castable(name: str, dtype: np.dtype, *parameters: Any) -> None:
+    """Raise unless parameters become `dtype` without loss."""
+    for p in parameters:
+        if not dtypes.safe_to_cast(p, dtype):
+            raise TypePromotionError(
+                f"{name} parameters must be safe to cast to its dtype {dtype}, "
+                f"got one of dtype {dtypes.dtype(p)}."
+            )
+
+
+def bits_of(key: PRNGKeyArray, bit_width: int, shape: Sequence[int]) -> Any:
+    """Unsigned integers of `bit_width` bits, of shape `(*key.shape, *shape)`."""
+    return key._impl.bits(key._base_array, bit_width, tuple(shape))

@@ -1,0 +1,312 @@
+"""Bits, uniform and normal numbers: what all other samplers stand on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from amdjax import lax
+from amdjax import numpy as jnp
+from amdjax.core import dtypes
+from amdjax.lax.rng import UINT_DTYPES
+from amdjax.random._arguments import (
+    Shape,
+    as_shape,
+    bits_of,
+    float_dtype,
+    inexact_dtype,
+    int_dtype,
+    parameter_shape,
+    single_key,
+)
+from amdjax.random._compile import compiled
+from amdjax.random._keys import PRNGKeyArray, subkeys
+
+__all__ = ["bits", "normal", "randint", "truncated_normal", "uniform"]
+
+
+def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Uniform random bits.
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      dtype: an unsigned integer dtype; uint32 by default, uint64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not an unsigned integer.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.bits(random.key(0), (2,)).tolist()
+      [4070199207, 4133094483]
+    """
+    typed = single_key("bits", key)
+    if dtype is None:
+        dtype = dtypes.default_uint_dtype()
+    dtype = dtypes.check_and_canonicalize_user_dtype(dtype)
+    if not dtypes.issubdtype(dtype, np.unsignedinteger):
+        raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {dtype}")
+    return _bits(typed, bit_width=8 * dtype.itemsize, shape=as_shape("bits", shape))
+
+
+@compiled
+def _bits(key: PRNGKeyArray, *, bit_width: int, shape: Shape) -> Any:
+    return bits_of(key, bit_width, shape)
+
+
+def uniform(
+    key: Any,
+    shape: Any = (),
+    dtype: Any = None,
+    minval: Any = 0.0,
+    maxval: Any = 1.0,
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Numbers uniform in `[minval, maxval)`.
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      minval: the least value; broadcasts to `shape`.
+      maxval: the bound above; broadcasts to `shape`.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.uniform(random.key(0), (2,)).round(4).tolist()
+      [0.9477, 0.9623]
+    """
+    typed = single_key("uniform", key)
+    dtype = float_dtype("uniform", dtype)
+    return _uniform(typed, minval, maxval, shape=as_shape("uniform", shape), dtype=dtype)
+
+
+@compiled
+def _uniform(key: PRNGKeyArray, minval: Any, maxval: Any, *, shape: Shape, dtype: Any) -> Any:
+    return uniform_in(key, minval, maxval, shape, dtype)
+
+
+def uniform_in(key: PRNGKeyArray, minval: Any, maxval: Any, shape: Shape, dtype: Any) -> Any:
+    """As `uniform`, within a program, from keys of any shape, which leads the result's."""
+    whole = (*key.shape, *shape)
+    low, high = (
+        jnp.broadcast_to(lax.convert_element_type(v, dtype), whole) for v in (minval, maxval)
+    )
+    floats = _unit_floats(key, shape, dtype)
+    # Rounding may reach below the least value, as it may reach `maxval`.
+    return lax.max(low, floats * (high - low) + low)
+
+
+def _unit_floats(key: PRNGKeyArray, shape: Shape, dtype: Any) -> Any:
+    """Uniform in [0, 1): random mantissas under the exponent of one, less one."""
+    info = dtypes.finfo(dtype)
+    width = info.bits
+    if width not in UINT_DTYPES:
+        raise TypeError(f"uniform makes floats of 8, 16, 32 or 64 bits, not {dtype}.")
+    drawn = 8 if info.nmant < 8 else width
+    word = UINT_DTYPES[width]
+    raw = lax.convert_element_type(bits_of(key, drawn, shape), word)
+    one = np.ones((), dtype)
+    mantissas = lax.shift_right_logical(raw, np.asarray(drawn - info.nmant, word))
+    floats = lax.bitcast_convert_type(lax.bitwise_or(mantissas, one.view(word)), dtype)
+    return lax.sub(floats, one)
+
+
+def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Numbers of the standard normal distribution.
+
+    Complex ones have independent parts of variance one half.
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      dtype: a float or complex dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is neither float nor complex.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.normal(random.key(0), (2,)).round(3).tolist()
+      [1.623, 2.025]
+    """
+    typed = single_key("normal", key)
+    dtype = inexact_dtype("normal", dtype)
+    return _normal(typed, shape=as_shape("normal", shape), dtype=dtype)
+
+
+@compiled
+def _normal(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+    return normal_in(key, shape, dtype)
+
+
+def normal_in(key: PRNGKeyArray, shape: Shape, dtype: Any) -> Any:
+    """As `normal`, within a program, from keys of any shape, which leads the result's."""
+    if dtypes.issubdtype(dtype, np.complexfloating):
+        part = np.finfo(dtype).dtype
+        real, imag = (normal_in(k, shape, part) for k in subkeys(key))
+        return lax.complex(real, imag) / np.asarray(np.sqrt(2), dtype)
+    # The open interval: erf_inv(-1) is infinite.
+    low = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype), dtype=dtype)
+    u = uniform_in(key, low, np.asarray(1, dtype), shape, dtype)
+    return lax.mul(np.asarray(np.sqrt(2), dtype), lax.erf_inv(u))
+
+
+def truncated_normal(
+    key: Any,
+    lower: Any,
+    upper: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Numbers of the standard normal distribution, given that they lie between two bounds.
+
+    Args:
+      key: a key.
+      lower: the bound below.
+      upper: the bound above.
+      shape: the shape of the result; that of the bounds by default.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype, strictly between the bounds.
+
+    Raises:
+      ValueError: if the dtype is not a float or the bounds do not fit the shape.
+
+    Example:
+      >>> from amdjax import random
+      >>> x = random.truncated_normal(random.key(0), 1.0, 2.0, (3,))
+      >>> bool((x > 1).all()), bool((x < 2).all())
+      (True, True)
+    """
+    typed = single_key("truncated_normal", key)
+    dtype = float_dtype("truncated_normal", dtype)
+    shape = parameter_shape("truncated_normal", shape, lower, upper)
+    return _truncated_normal(typed, lower, upper, shape=shape, dtype=dtype)
+
+
+@compiled
+def _truncated_normal(
+    key: PRNGKeyArray, lower: Any, upper: Any, *, shape: Shape, dtype: Any
+) -> Any:
+    sqrt2 = np.asarray(np.sqrt(2), dtype)
+    lower, upper = (lax.convert_element_type(v, dtype) for v in (lower, upper))
+    u = uniform_in(key, lax.erf(lower / sqrt2), lax.erf(upper / sqrt2), shape, dtype)
+    inside = [
+        lax.nextafter(lax.stop_gradient(bound), lax.full_like(bound, way))
+        for bound, way in ((lower, np.inf), (upper, -np.inf))
+    ]
+    return jnp.clip(sqrt2 * lax.erf_inv(u), *inside)
+
+
+def randint(
+    key: Any,
+    shape: Any,
+    minval: Any,
+    maxval: Any,
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Integers uniform in `[minval, maxval)`; `minval` where the range is empty.
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      minval: the least value; broadcasts to `shape`.
+      maxval: the bound above; broadcasts to `shape`.
+      dtype: an integer dtype; int32 by default, int64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      TypeError: if the dtype is not an integer.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.randint(random.key(0), (4,), 0, 10).tolist()
+      [8, 3, 0, 9]
+    """
+    typed = single_key("randint", key)
+    dtype = dtypes.check_and_canonicalize_user_dtype(int if dtype is None else dtype)
+    if not dtypes.issubdtype(dtype, np.integer):
+        raise TypeError(f"randint only accepts integer dtypes, got {dtype}")
+    shape = parameter_shape("randint", shape, minval, maxval)
+    return _randint(typed, minval, maxval, shape=shape, dtype=int_dtype("randint", dtype))
+
+
+@compiled
+def _randint(key: PRNGKeyArray, minval: Any, maxval: Any, *, shape: Shape, dtype: Any) -> Any:
+    return randint_in(key, minval, maxval, shape, dtype)
+
+
+def randint_in(key: PRNGKeyArray, minval: Any, maxval: Any, shape: Shape, dtype: Any) -> Any:
+    """As `randint`, within a program."""
+    info = dtypes.iinfo(dtype)
+    if info.bits < 32:
+        # Narrow integers are drawn as int32, which also holds one past their greatest.
+        low = _as_int32(minval, int(info.min), int(info.max))
+        high = _as_int32(maxval, int(info.min), int(info.max) + 1)
+        drawn = randint_in(key, low, high, shape, np.dtype(np.int32))
+        return lax.convert_element_type(drawn, dtype)
+    low, high = (_as_integer(v) for v in (minval, maxval))
+    # The greatest integer can be drawn only if `maxval`, of a wider dtype, lies beyond it.
+    beyond = high > _clipped(jnp.asarray(info.max, dtype), high.dtype)
+    low, high = (jnp.broadcast_to(_clipped(v, dtype), shape) for v in (low, high))
+    beyond = jnp.broadcast_to(beyond, shape)
+    word = UINT_DTYPES[info.bits]
+    some = high > low
+    span = lax.convert_element_type(high - low, word)
+    one = lax.full_like(span, 1)
+    span = lax.select(some, span, one)
+    span = lax.select(beyond & some, span + one, span)
+    # Twice as many bits as needed, so that the remainder is all but unbiased:
+    # (higher * 2**bits + lower) % span, with 2**bits % span as the square of 2**(bits / 2).
+    higher, lower = (bits_of(k, info.bits, shape) for k in subkeys(key))
+    root = lax.rem(lax.full_like(span, 2 ** (info.bits // 2)), span)
+    multiplier = lax.rem(lax.mul(root, root), span)
+    offset = lax.add(lax.mul(lax.rem(higher, span), multiplier), lax.rem(lower, span))
+    offset = lax.rem(offset, span)
+    return lax.add(low, lax.convert_element_type(offset, dtype))
+
+
+def _as_int32(value: Any, low: int, high: int) -> Any:
+    return jnp.clip(jnp.asarray(value).astype(np.int32), low, high)
+
+
+def _as_integer(value: Any) -> Any:
+    value = jnp.asarray(value)
+    integral = dtypes.issubdtype(value.dtype, np.integer)
+    return value if integral else value.astype(dtypes.default_int_dtype())
+
+
+def _clipped(value: Any, dtype: Any) -> Any:
+    """Integers of another dtype; the nearest where it cannot hold them."""
+    wide, narrow = dtypes.iinfo(value.dtype), dtypes.iinfo(dtype)
+    low, high = max(int(wide.min), int(narrow.min)), min(int(wide.max), int(narrow.max))
+    bounds = (np.asarray(v, value.dtype) for v in (low, high))
+    return lax.convert_element_type(jnp.clip(value, *bounds), dtype)

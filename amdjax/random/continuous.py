@@ -1,0 +1,588 @@
+"""Samplers of continuous distributions, by transformation of uniform and normal numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from amdjax import lax
+from amdjax import numpy as jnp
+from amdjax.core import dtypes
+from amdjax.core.config import config
+from amdjax.random._arguments import (
+    Shape,
+    as_shape,
+    bits_of,
+    check_castable,
+    float_dtype,
+    inexact_dtype,
+    parameter_shape,
+    single_key,
+)
+from amdjax.random._compile import compiled
+from amdjax.random._keys import PRNGKeyArray, subkeys
+from amdjax.random.basic import normal_in, uniform_in
+
+__all__ = [
+    "cauchy",
+    "double_sided_maxwell",
+    "exponential",
+    "gumbel",
+    "laplace",
+    "logistic",
+    "lognormal",
+    "maxwell",
+    "pareto",
+    "rayleigh",
+    "triangular",
+    "wald",
+    "weibull_min",
+]
+
+
+def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Numbers of the exponential distribution of rate one.
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.exponential(random.key(0), (2,)).round(3).tolist()
+      [2.95, 3.278]
+    """
+    typed = single_key("exponential", key)
+    dtype = float_dtype("exponential", dtype)
+    return _exponential(typed, shape=as_shape("exponential", shape), dtype=dtype)
+
+
+@compiled
+def _exponential(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+    return exponential_in(key, shape, dtype)
+
+
+def exponential_in(key: PRNGKeyArray, shape: Shape, dtype: Any) -> Any:
+    """As `exponential`, within a program, from keys of any shape."""
+    return lax.neg(lax.log1p(lax.neg(uniform_in(key, 0.0, 1.0, shape, dtype))))
+
+
+def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Numbers of the standard Cauchy distribution.
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.cauchy(random.key(0), (2,)).round(2).tolist()
+      [6.04, 8.4]
+    """
+    typed = single_key("cauchy", key)
+    dtype = float_dtype("cauchy", dtype)
+    return _cauchy(typed, shape=as_shape("cauchy", shape), dtype=dtype)
+
+
+@compiled
+def _cauchy(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+    u = uniform_in(key, dtypes.finfo(dtype).eps, 1.0, shape, dtype)
+    return lax.tan(np.asarray(np.pi, dtype) * (u - np.asarray(0.5, dtype)))
+
+
+def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Numbers of the standard Laplace distribution.
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.laplace(random.key(0), (2,)).round(2).tolist()
+      [-2.26, -2.58]
+    """
+    typed = single_key("laplace", key)
+    dtype = float_dtype("laplace", dtype)
+    return _laplace(typed, shape=as_shape("laplace", shape), dtype=dtype)
+
+
+@compiled
+def _laplace(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+    u = uniform_in(key, -1.0 + float(dtypes.finfo(dtype).epsneg), 1.0, shape, dtype)
+    return lax.mul(lax.sign(u), lax.log1p(lax.neg(lax.abs(u))))
+
+
+def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Numbers of the standard logistic distribution.
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.logistic(random.key(0), (2,)).round(2).tolist()
+      [2.9, 3.24]
+    """
+    typed = single_key("logistic", key)
+    dtype = float_dtype("logistic", dtype)
+    return _logistic(typed, shape=as_shape("logistic", shape), dtype=dtype)
+
+
+@compiled
+def _logistic(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+    u = uniform_in(key, dtypes.finfo(dtype).tiny, 1.0, shape, dtype)
+    return lax.sub(lax.log(u), lax.log1p(lax.neg(u)))
+
+
+def gumbel(
+    key: Any,
+    shape: Any = (),
+    dtype: Any = None,
+    mode: str | None = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Numbers of the standard Gumbel distribution.
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      mode: "low", "high" or "highest": how many bits make a sample, and so how far into its tails
+        the distribution reaches; "low" unless the flag `high_dynamic_range_gumbel` is set.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float or the mode is another word.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.gumbel(random.key(0), (2,)).round(2).tolist()
+      [2.92, 3.26]
+    """
+    typed = single_key("gumbel", key)
+    dtype = float_dtype("gumbel", dtype)
+    shape = as_shape("gumbel", shape)
+    return _gumbel(typed, shape=shape, dtype=dtype, mode=gumbel_mode(mode))
+
+
+def gumbel_mode(mode: str | None) -> str:
+    """The mode meant, by default the configured one."""
+    if mode is None:
+        return "high" if config.high_dynamic_range_gumbel else "low"
+    if mode not in ("low", "high", "highest"):
+        raise ValueError(f"gumbel mode must be 'low', 'high' or 'highest', got {mode!r}.")
+    return mode
+
+
+@compiled
+def _gumbel(key: PRNGKeyArray, *, shape: Shape, dtype: Any, mode: str) -> Any:
+    return gumbel_in(key, shape, dtype, mode)
+
+
+def gumbel_in(key: PRNGKeyArray, shape: Shape, dtype: Any, mode: str) -> Any:
+    """As `gumbel`, within a program."""
+    info = dtypes.finfo(dtype)
+    if mode == "low":
+        return -lax.log(-lax.log(uniform_in(key, info.tiny, 1.0, shape, dtype)))
+    if mode == "highest" and dtype == np.float32:
+        return _gumbel_of_64_bits(key, shape)
+    high, low = _unstacked(uniform_in(key, 0.0, 1.0, (2, *shape), dtype))
+    fine = np.asarray(2.0**-info.nmant, dtype) * low
+    x = jnp.where(high >= 0.5, high, high + fine + np.asarray(info.tiny, dtype))
+    return -lax.log(-lax.log1p(-x))
+
+
+def _unstacked(x: Any) -> list[Any]:
+    return [lax.index_in_dim(x, k, 0, keepdims=False) for k in (0, 1)]
+
+
+def _gumbel_of_64_bits(key: PRNGKeyArray, shape: Shape) -> Any:
+    """Each sample from a 64-bit number in two words, taken from whichever end is nearer."""
+    high, low = _unstacked(bits_of(key, 32, (2, *shape)))
+    lower_half = high < np.uint32(1 << 31)
+    neg_low = lax.bitwise_not(low)
+    neg_high = lax.bitwise_not(high) + lax.convert_element_type(
+        neg_low == np.uint32(0xFFFFFFFF), np.uint32
+    )
+    neg_low = neg_low + np.uint32(1)
+    x = _fraction(jnp.where(lower_half, high, neg_high), jnp.where(lower_half, low, neg_low))
+    return jnp.where(lower_half, -lax.log(-lax.log1p(-x)), -lax.log(-lax.log(x)))
+
+
+def _fraction(high: Any, low: Any) -> Any:
+    """A 64-bit number over 2**64, as float32 of full precision, truncated."""
+    info = np.finfo(np.float32)
+    word = lambda value: np.asarray(value, np.uint32)
+    high_zeros, low_zeros = lax.clz(high), lax.clz(low)
+    empty = high_zeros == word(32)
+    # Bits that follow the leading one move up to the top of the word.
+    below = jnp.where(
+        empty,
+        lax.shift_left(low, low_zeros),
+        lax.shift_right_logical(low, word(32) - high_zeros),
+    )
+    mantissa = lax.bitwise_or(lax.shift_left(high, high_zeros), below)
+    mantissa = lax.shift_right_logical(mantissa, word(32 - info.nmant - 1))
+    mantissa = lax.bitwise_and(mantissa, word((1 << info.nmant) - 1))
+    zeros = jnp.where(empty, word(32) + low_zeros, high_zeros)
+    exponent = lax.shift_left(word(-info.minexp) - zeros, word(info.nmant))
+    exponent = lax.bitwise_and(exponent, word((1 << 30) - (1 << (info.nmant - 1))))
+    return lax.bitcast_convert_type(lax.bitwise_or(exponent, mantissa), np.float32)
+
+
+def pareto(
+    key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """Numbers of the Pareto distribution with density `b / x**(b + 1)` for x >= 1.
+
+    Args:
+      key: a key.
+      b: the shape parameter.
+      shape: the shape of the result; that of `b` by default.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float or `b` does not fit the shape.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.pareto(random.key(0), 2.0, (2,)).round(2).tolist()
+      [4.37, 5.15]
+    """
+    typed = single_key("pareto", key)
+    dtype = float_dtype("pareto", dtype)
+    shape = parameter_shape("pareto", shape, b)
+    check_castable("pareto", dtype, b)
+    return _pareto(typed, b, shape=shape, dtype=dtype)
+
+
+@compiled
+def _pareto(key: PRNGKeyArray, b: Any, *, shape: Shape, dtype: Any) -> Any:
+    return lax.exp(exponential_in(key, shape, dtype) / lax.convert_element_type(b, dtype))
+
+
+def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Numbers of the Maxwell distribution: lengths of normal vectors in three dimensions.
+
+    Args:
+      key: a key.
+      shape: the shape of the result.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.maxwell(random.key(0)).shape
+      ()
+    """
+    typed = single_key("maxwell", key)
+    dtype = float_dtype("maxwell", dtype)
+    return _maxwell(typed, shape=as_shape("maxwell", shape), dtype=dtype)
+
+
+@compiled
+def _maxwell(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+    return maxwell_in(key, shape, dtype)
+
+
+def maxwell_in(key: PRNGKeyArray, shape: Shape, dtype: Any) -> Any:
+    """As `maxwell`, within a program."""
+    vectors = normal_in(key, (*shape, 3), dtype)
+    return lax.sqrt(jnp.sum(vectors * vectors, -1))
+
+
+def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Any:
+    """Numbers of the Maxwell distribution with random signs, scaled and moved.
+
+    Args:
+      key: a key.
+      loc: where the middle lies.
+      scale: the factor.
+      shape: the leading shape of the result; the parameters' shape follows.
+      dtype: a float dtype; float32 by default, float64 under x64.
+
+    Returns:
+      An array of shape `shape` followed by the shape of the parameters.
+
+    Raises:
+      ValueError: if the dtype is not a float.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.double_sided_maxwell(random.key(0), 0.0, 1.0, (2,)).shape
+      (2,)
+    """
+    typed = single_key("double_sided_maxwell", key)
+    dtype = float_dtype("double_sided_maxwell", dtype)
+    parameters = parameter_shape("double_sided_maxwell", None, loc, scale)
+    shape = (as_shape("double_sided_maxwell", shape) or parameters) + parameters
+    return _double_sided_maxwell(typed, loc, scale, shape=shape, dtype=dtype)
+
+
+@compiled
+def _double_sided_maxwell(
+    key: PRNGKeyArray, loc: Any, scale: Any, *, shape: Shape, dtype: Any
+) -> Any:
+    from amdjax.random.discrete import rademacher_in
+
+    lengths, signs = subkeys(key)
+    return rademacher_in(signs, shape, dtype) * maxwell_in(lengths, shape, dtype) * scale + loc
+
+
+def weibull_min(
+    key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None
+) -> Any:
+    """Numbers of the Weibull distribution of minima.
+
+    Args:
+      key: a key.
+      scale: the scale parameter.
+      concentration: the shape parameter.
+      shape: the shape of the result.
+      dtype: a float dtype; float32 by default, float64 under x64.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.weibull_min(random.key(0), 1.0, 2.0, (2,)).round(2).tolist()
+      [1.72, 1.81]
+    """
+    typed = single_key("weibull_min", key)
+    dtype = float_dtype("weibull_min", dtype)
+    shape = as_shape("weibull_min", shape)
+    return _weibull_min(typed, scale, concentration, shape=shape, dtype=dtype)
+
+
+@compiled
+def _weibull_min(
+    key: PRNGKeyArray, scale: Any, concentration: Any, *, shape: Shape, dtype: Any
+) -> Any:
+    return jnp.power(exponential_in(key, shape, dtype), 1.0 / concentration) * scale
+
+
+def rayleigh(
+    key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """Numbers of the Rayleigh distribution.
+
+    Args:
+      key: a key.
+      scale: the scale parameter.
+      shape: the shape of the result; that of `scale` by default.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float or `scale` does not fit the shape.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.rayleigh(random.key(0), 1.0, (2,)).round(2).tolist()
+      [0.33, 0.28]
+    """
+    typed = single_key("rayleigh", key)
+    dtype = float_dtype("rayleigh", dtype)
+    shape = parameter_shape("rayleigh", shape, scale)
+    check_castable("rayleigh", dtype, scale)
+    return _rayleigh(typed, scale, shape=shape, dtype=dtype)
+
+
+@compiled
+def _rayleigh(key: PRNGKeyArray, scale: Any, *, shape: Shape, dtype: Any) -> Any:
+    scale = jnp.broadcast_to(lax.convert_element_type(scale, dtype), shape)
+    logs = lax.log(uniform_in(key, 0.0, 1.0, shape, dtype))
+    return lax.mul(scale, lax.sqrt(logs * np.asarray(-2, dtype)))
+
+
+def wald(
+    key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """Numbers of the Wald (inverse Gaussian) distribution of scale one.
+
+    Args:
+      key: a key.
+      mean: the mean.
+      shape: the shape of the result; that of `mean` by default.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float or `mean` does not fit the shape.
+
+    Source: Michael, Schucany, Haas, "Generating random variates using transformations with
+      multiple roots", 1976.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.wald(random.key(0), 1.0, (3,)).shape
+      (3,)
+    """
+    typed = single_key("wald", key)
+    dtype = float_dtype("wald", dtype)
+    shape = parameter_shape("wald", shape, mean)
+    check_castable("wald", dtype, mean)
+    return _wald(typed, mean, shape=shape, dtype=dtype)
+
+
+@compiled
+def _wald(key: PRNGKeyArray, mean: Any, *, shape: Shape, dtype: Any) -> Any:
+    normal_key, uniform_key = subkeys(key)
+    mean = jnp.broadcast_to(lax.convert_element_type(mean, dtype), shape)
+    y = lax.square(normal_in(normal_key, shape, dtype))
+    z = uniform_in(uniform_key, 0.0, 1.0, shape, dtype)
+    mean_squared = lax.square(mean)
+    root = lax.sqrt(4 * mean * y + mean_squared * lax.square(y))
+    x = mean + mean_squared * y / 2 - mean / 2 * root
+    return lax.select(z <= mean / (mean + x), x, mean_squared / x)
+
+
+def triangular(
+    key: Any,
+    left: Any,
+    mode: Any,
+    right: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Numbers of the triangular distribution.
+
+    Args:
+      key: a key.
+      left: the least value.
+      mode: the most probable value.
+      right: the greatest value.
+      shape: the shape of the result; that of the parameters by default.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float or the parameters do not fit the shape.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).round(2).tolist()
+      [1.68, 1.73]
+    """
+    typed = single_key("triangular", key)
+    dtype = float_dtype("triangular", dtype)
+    shape = parameter_shape("triangular", shape, left, mode, right)
+    check_castable("triangular", dtype, left, mode, right)
+    return _triangular(typed, left, mode, right, shape=shape, dtype=dtype)
+
+
+@compiled
+def _triangular(
+    key: PRNGKeyArray, left: Any, mode: Any, right: Any, *, shape: Shape, dtype: Any
+) -> Any:
+    left, mode, right = (
+        jnp.broadcast_to(lax.convert_element_type(v, dtype), shape) for v in (left, mode, right)
+    )
+    u = uniform_in(key, 0.0, 1.0, shape, dtype)
+    rising = left + lax.sqrt(u * (right - left) * (mode - left))
+    falling = right - lax.sqrt((1 - u) * (right - left) * (right - mode))
+    return lax.select(u < (mode - left) / (right - left), rising, falling)
+
+
+def lognormal(
+    key: Any,
+    sigma: Any = 1.0,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Numbers whose logarithms are normal with mean zero.
+
+    Args:
+      key: a key.
+      sigma: the standard deviation of the logarithms.
+      shape: the shape of the result; that of `sigma` by default.
+      dtype: a float or complex dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float or `sigma` does not fit the shape.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.lognormal(random.key(0), 1.0, (2,)).round(1).tolist()
+      [5.1, 7.6]
+    """
+    typed = single_key("lognormal", key)
+    dtype = inexact_dtype("lognormal", dtype)
+    shape = parameter_shape("lognormal", shape, sigma)
+    check_castable("lognormal", dtype, sigma)
+    return _lognormal(typed, sigma, shape=shape, dtype=dtype)
+
+
+@compiled
+def _lognormal(key: PRNGKeyArray, sigma: Any, *, shape: Shape, dtype: Any) -> Any:
+    return lax.exp(normal_in(key, shape, dtype) * lax.convert_element_type(sigma, dtype))

@@ -1,0 +1,242 @@
+"""Samplers of vectors and matrices."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from amdjax import lax
+from amdjax import numpy as jnp
+from amdjax.core import dtypes
+from amdjax.core.trace import concrete_or_error
+from amdjax.random._arguments import (
+    Shape,
+    as_shape,
+    float_dtype,
+    inexact_dtype,
+    parameter_shape,
+    single_key,
+)
+from amdjax.random._compile import compiled
+from amdjax.random._keys import PRNGKeyArray, subkeys
+from amdjax.random.basic import normal_in
+from amdjax.random.continuous import exponential_in
+from amdjax.random.discrete import rademacher_in
+from amdjax.random.gamma_family import gamma_in
+
+__all__ = ["ball", "generalized_normal", "multivariate_normal", "orthogonal"]
+
+
+def multivariate_normal(
+    key: Any,
+    mean: Any,
+    cov: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    method: str = "cholesky",
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Vectors of the normal distribution with given mean and covariance.
+
+    Args:
+      key: a key.
+      mean: of shape `(..., n)`.
+      cov: positive semidefinite matrices of shape `(..., n, n)`; definite for "cholesky".
+      shape: the batch shape of the result; that of the parameters by default.
+      dtype: a float dtype; that of the parameters by default.
+      method: how the covariance is factored: "cholesky", "eigh" or "svd".
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of shape `(*shape, n)`.
+
+    Raises:
+      ValueError: if shapes do not fit, the dtype is not a float or the method is another word.
+
+    Example:
+      >>> from amdjax import random
+      >>> import numpy as np
+      >>> mean, cov = np.zeros(2, np.float32), np.eye(2, dtype=np.float32)
+      >>> random.multivariate_normal(random.key(0), mean, cov, (3,)).shape
+      (3, 2)
+    """
+    typed = single_key("multivariate_normal", key)
+    if method not in ("svd", "eigh", "cholesky"):
+        raise ValueError(
+            f"multivariate_normal method must be 'svd', 'eigh' or 'cholesky', got {method!r}."
+        )
+    common = dtypes.to_inexact_dtype(dtypes.result_type(mean, cov))
+    dtype = float_dtype("multivariate_normal", common if dtype is None else dtype)
+    if np.ndim(mean) < 1 or np.ndim(cov) < 2 or np.shape(cov)[-2:] != 2 * np.shape(mean)[-1:]:
+        raise ValueError(
+            "multivariate_normal takes a mean of shape (..., n) and a covariance of shape "
+            f"(..., n, n), got shapes {np.shape(mean)} and {np.shape(cov)}."
+        )
+    batches = np.shape(mean)[:-1], np.shape(cov)[:-2]
+    shape = parameter_shape("multivariate_normal", shape, *batches)
+    mean, cov = (lax.convert_element_type(v, common) for v in (mean, cov))
+    return _multivariate_normal(typed, mean, cov, shape=shape, dtype=dtype, method=method)
+
+
+@compiled
+def _multivariate_normal(
+    key: PRNGKeyArray, mean: Any, cov: Any, *, shape: Shape, dtype: Any, method: str
+) -> Any:
+    if method == "cholesky":
+        factor = lax.linalg.cholesky(cov)
+    elif method == "eigh":
+        vectors, values = lax.linalg.eigh(cov)
+        factor = vectors * jnp.sqrt(values[..., None, :])
+    else:
+        vectors, values, _ = lax.linalg.svd(cov)
+        factor = vectors * jnp.sqrt(values[..., None, :])
+    samples = normal_in(key, (*shape, mean.shape[-1]), dtype)
+    return mean + jnp.einsum("...ij,...j->...i", factor, samples)
+
+
+def orthogonal(
+    key: Any,
+    n: int,
+    shape: Any = (),
+    dtype: Any = None,
+    m: int | None = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Orthogonal (or unitary) matrices, uniform by Haar's measure.
+
+    Args:
+      key: a key.
+      n: the number of rows.
+      shape: the batch shape of the result.
+      dtype: a float or complex dtype; float32 by default, float64 under x64.
+      m: the number of columns; n by default. The shorter side is orthonormal.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of shape `(*shape, n, m)`.
+
+    Raises:
+      ValueError: if the dtype is neither float nor complex.
+
+    Source: Mezzadri, "How to generate random matrices from the classical compact groups", 2007.
+
+    Example:
+      >>> from amdjax import random
+      >>> import numpy as np
+      >>> q = np.asarray(random.orthogonal(random.key(0), 3))
+      >>> np.allclose(q @ q.T, np.eye(3), atol=1e-5)
+      True
+    """
+    typed = single_key("orthogonal", key)
+    dtype = inexact_dtype("orthogonal", dtype)
+    shape = as_shape("orthogonal", shape)
+    n = concrete_or_error(operator.index, n, "It is argument n of random.orthogonal.")
+    m = n if m is None else concrete_or_error(operator.index, m, "It is argument m.")
+    return _orthogonal(typed, n=n, m=m, shape=shape, dtype=dtype)
+
+
+@compiled
+def _orthogonal(key: PRNGKeyArray, *, n: int, m: int, shape: Shape, dtype: Any) -> Any:
+    tall = normal_in(key, (*shape, max(n, m), min(n, m)), dtype)
+    q, r = lax.linalg.qr(tall, full_matrices=False)
+    # The signs that LAPACK chooses are not random.
+    signs = jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))
+    x = q * jnp.expand_dims(signs, -2)
+    return jnp.swapaxes(x, -1, -2) if n < m else x
+
+
+def generalized_normal(
+    key: Any,
+    p: Any,
+    shape: Any = (),
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Numbers with density proportional to `exp(-|x|**p)`.
+
+    Args:
+      key: a key.
+      p: the exponent.
+      shape: the shape of the result.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of that shape and dtype.
+
+    Raises:
+      ValueError: if the dtype is not a float.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.generalized_normal(random.key(0), 3.0, (2,)).shape
+      (2,)
+    """
+    typed = single_key("generalized_normal", key)
+    dtype = float_dtype("generalized_normal", dtype)
+    shape = as_shape("generalized_normal", shape)
+    return _generalized_normal(typed, p, shape=shape, dtype=dtype)
+
+
+@compiled
+def _generalized_normal(key: PRNGKeyArray, p: Any, *, shape: Shape, dtype: Any) -> Any:
+    return _generalized_normal_in(key, p, shape, dtype)
+
+
+def _generalized_normal_in(key: PRNGKeyArray, p: Any, shape: Shape, dtype: Any) -> Any:
+    gamma_key, sign_key = subkeys(key)
+    g = gamma_in(gamma_key, 1 / p, shape, dtype, log_space=False)
+    return rademacher_in(sign_key, shape, dtype) * g ** (1 / p)
+
+
+def ball(
+    key: Any,
+    d: int,
+    p: Any = 2,
+    shape: Any = (),
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Points uniform in the unit ball of the p-norm.
+
+    Args:
+      key: a key.
+      d: the dimension.
+      p: the norm's exponent.
+      shape: the batch shape of the result.
+      dtype: a float dtype; float32 by default, float64 under x64.
+      out_sharding: accepted for JAX's sake; of no effect.
+
+    Returns:
+      An array of shape `(*shape, d)`.
+
+    Raises:
+      ValueError: if the dtype is not a float.
+
+    Source: Barthe, Guédon, Mendelson, Naor, "A probabilistic approach to the geometry of the
+      l_p^n-ball", 2005.
+
+    Example:
+      >>> from amdjax import random
+      >>> x = random.ball(random.key(0), 3, shape=(4,))
+      >>> bool(((x * x).sum(-1) <= 1).all())
+      True
+    """
+    typed = single_key("ball", key)
+    dtype = float_dtype("ball", dtype)
+    d = concrete_or_error(operator.index, d, "It is argument d of random.ball.")
+    return _ball(typed, p, d=d, shape=as_shape("ball", shape), dtype=dtype)
+
+
+@compiled
+def _ball(key: PRNGKeyArray, p: Any, *, d: int, shape: Shape, dtype: Any) -> Any:
+    point_key, radius_key = subkeys(key)
+    g = _generalized_normal_in(point_key, p, (*shape, d), dtype)
+    e = exponential_in(radius_key, shape, dtype)
+    return g / ((jnp.sum(jnp.abs(g) ** p, -1) + e) ** (1 / p))[..., None]
