@@ -33,7 +33,9 @@ from .expr import (
 )
 
 # Below this three constants give pi / 2 precisely enough.
-SMALL_ANGLE = {"float": 2.0**16, "double": 2.0**30}
+SMALL_ANGLE = {"float": 2.0**18, "double": 2.0**30}
+# Longer vectors take the second way lane by lane, which keeps rarely used code short.
+WIDEST_LARGE = {"float": 16, "double": 0}
 
 
 def reduce_angle(x: Expr) -> tuple[Expr, Expr, Expr]:
@@ -45,7 +47,8 @@ def reduce_angle(x: Expr) -> tuple[Expr, Expr, Expr]:
     large = absolute(x) >= SMALL_ANGLE[x.type.elem]
 
     def exact() -> list[Value]:
-        parts = _per_lane(x) if x.is_double and x.type.lanes else _reduce_large(x)
+        wide = x.type.lanes > WIDEST_LARGE[x.type.elem]
+        parts = _per_lane(x) if wide else _reduce_large(x)
         return [select(large, a, b).value for a, b in zip(parts, small)]
 
     f = x.f
@@ -67,7 +70,7 @@ def _reduce_small(x: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _per_lane(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """`_reduce_large` lane by lane: products of 128 bits have no vector form."""
+    """`_reduce_large` lane by lane; products of 128 bits have no vector form anyway."""
     f, value = x.f, x.value
     n_type = value.type.with_elem(x.format.int_elem)
 
