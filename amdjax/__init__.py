@@ -16,13 +16,17 @@ from amdjax.core import composite as _composite
 
 
 def _load_backend() -> _Any:
-    import amdjax.kernels
     from amdjax.jit import backend
 
     return backend.load()
 
 
+def _load_methods() -> None:
+    import amdjax.numpy
+
+
 _array.set_backend(_load_backend)
+_array.set_methods_loader(_load_methods)
 
 from amdjax import lax as lax  # noqa: E402
 from amdjax import tree as tree  # noqa: E402

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import amdjax.kernels  # noqa: F401  (registers the shaped kernels)
 from amdjax.codegen.engine import host
 from amdjax.core.array import ConcreteArray
 from amdjax.core.jaxpr import ClosedJaxpr
