@@ -9,6 +9,7 @@ from amdjax.jit.element import part_dtype, short_dtype
 from amdjax.jit.shaped import Call, ShapedContext, shaped
 from amdjax.kernels.blocked import BlockedProduct
 from amdjax.kernels.contraction import Axis, Contraction, Sink, Source, accumulate_dtype
+from amdjax.kernels.direct import direct_product
 
 
 @shaped("dot_general")
@@ -23,7 +24,8 @@ def lower_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call]:
     """The kernels that suit a contraction's sizes and layout."""
     if problem.is_complex:
         problem = problem.as_real()
-    return BlockedProduct(ctx, problem.merged()).calls()
+    problem = problem.merged()
+    return direct_product(ctx, problem) or BlockedProduct(ctx, problem).calls()
 
 
 def row_major(shape: Sequence[int]) -> list[int]:
