@@ -179,9 +179,7 @@ class Traced(NamedTuple):
 _cache: weakref.WeakKeyDictionary[Any, dict[Any, Traced]] = weakref.WeakKeyDictionary()
 
 
-def trace_body(
-    body: Body, in_tree: PyTreeDef, avals: Sequence[Any], cached: bool = True
-) -> Traced:
+def trace_body(body: Body, in_tree: PyTreeDef, avals: Sequence[Any], cached: bool = True) -> Traced:
     """Trace a function that a control-flow operation was given.
 
     Args:
@@ -271,6 +269,17 @@ def type_difference(a: Any, b: Any) -> str:
     return " and ".join(words)
 
 
+def structure_differences(a: PyTreeDef, b: PyTreeDef) -> list[tuple[Any, str, str, str]]:
+    """Where two structures differ: key path, what each has, and an explanation."""
+    found = equality_errors_pytreedef(a, b)
+    return [(path, _structure_name(x), _structure_name(y), why) for path, x, y, why in found]
+
+
+def _structure_name(text: str) -> str:
+    # Leaves are stood for by objects of a private class.
+    return "an array" if text.endswith("._Leaf'>") else text
+
+
 def check_carry(
     body: Body,
     trees: tuple[PyTreeDef, PyTreeDef],
@@ -287,7 +296,7 @@ def check_carry(
     if tree_in != tree_out:
         lines = [
             f"  {body.carry_path(path)}: takes {a}, returns {b}; {why}"
-            for path, a, b, why in equality_errors_pytreedef(tree_in, tree_out)
+            for path, a, b, why in structure_differences(tree_in, tree_out)
         ] or [f"  {body.carry_name}: takes {tree_in}, returns {tree_out}"]
         raise TypeError(
             f"{body.what}: the body {body} must return a carry with the pytree structure of the "

@@ -24,8 +24,7 @@ from amdjax.core.jaxpr import (
 )
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
-from amdjax.core.pytree import keystr, tree_flatten_with_path, tree_unflatten
-from amdjax.core.pytree_errors import equality_errors_pytreedef
+from amdjax.core.pytree import keystr, tree_flatten_with_path, tree_unflatten, treedef_children
 from amdjax.core.trace import Tracer, full_lower, is_concrete, trace_to_jaxpr
 from amdjax.lax._rules import aval_of
 from amdjax.lax.casting import convert
@@ -40,9 +39,11 @@ from amdjax.lax.control_flow._common import (
     chosen,
     forwarded,
     join_consts,
+    leaf_structure,
     nonzero,
     same_type,
     select_rows,
+    structure_differences,
     trace_body,
     type_difference,
     with_outputs,
@@ -447,7 +448,8 @@ def _choose(
 ) -> Any:
     if config.disable_jit and is_concrete(index):
         return functions[int(full_lower(index))](*operands)
-    leaves, in_tree = checked_leaves(what, "operands", (tuple(operands), {}))
+    leaves, tree = checked_leaves(what, "operands", tuple(operands))
+    in_tree = leaf_structure(*treedef_children(tree))
     avals = [get_aval(x) for x in leaves]
     bodies = [Body(what, f) for f in functions]
     traced = [trace_body(body, in_tree, avals) for body in bodies]
@@ -481,7 +483,7 @@ def _check_results(
     if x.out_tree != y.out_tree:
         lines = [
             f"  result{keystr(path)}: {a} returns {p}, {b} returns {q}; {why}"
-            for path, p, q, why in equality_errors_pytreedef(x.out_tree, y.out_tree)
+            for path, p, q, why in structure_differences(x.out_tree, y.out_tree)
         ] or [f"  {a} returns {x.out_tree}, {b} returns {y.out_tree}"]
         raise TypeError(
             f"{what}: the results of {a} and {b} must have the same pytree structure, but they "

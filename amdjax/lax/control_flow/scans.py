@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.config import config
 from amdjax.core.effects import Effects, has_side_effects
-from amdjax.core.errors import api_boundary
+from amdjax.core.errors import api_boundary, describe
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
-    Jaxpr,
     JaxprEqn,
-    Literal,
-    Var,
     close_consts,
     dce_jaxpr,
     dce_rules,
     eval_jaxpr,
-    jaxpr_as_fun,
     memoize_on_jaxpr,
 )
 from amdjax.core.lowering import Control
@@ -32,7 +29,7 @@ from amdjax.core.pytree import (
     tree_unflatten,
     treedef_children,
 )
-from amdjax.core.trace import concrete_or_error, trace_to_jaxpr
+from amdjax.core.trace import concrete_or_error
 from amdjax.lax.control_flow._common import (
     Body,
     Traced,
@@ -51,18 +48,20 @@ from amdjax.lax.control_flow._common import (
     same_type,
     split_list,
     trace_body,
-    with_binders,
     with_outputs,
+)
+from amdjax.lax.control_flow._scan_bodies import (
+    jvp_body,
+    linear_carry,
+    linearize_body,
+    split_known,
+    transpose_body,
 )
 from amdjax.lax.joining import stack
 from amdjax.lax.slicing import index_in_dim
 from amdjax.transforms.batching import AxisData, batch_at, batch_jaxpr
 from amdjax.transforms.calls import spread_tangents
-from amdjax.transforms.forward import jvp_jaxpr
-from amdjax.transforms.linear import linearize_jaxpr
-from amdjax.transforms.reverse import transpose_jaxpr
 from amdjax.transforms.zero import (
-    add_tangents,
     instantiate_zeros,
     is_undefined_primal,
     zeros_like_aval,
@@ -117,7 +116,7 @@ def _scan_jvp(
     **params: Any,
 ) -> Any:
     nonzeros = tuple(nonzero(tangents))
-    jvped, carry_nz, ys_nz = _jvp_body(jaxpr, num_consts, num_carry, nonzeros)
+    jvped, carry_nz, ys_nz = jvp_body(jaxpr, num_consts, num_carry, nonzeros)
     consts, carry, xs = split_list(primals, num_consts, num_carry)
     const_dots, carry_dots, x_dots = split_list(tangents, num_consts, num_carry)
     const_dots, x_dots = (chosen(dots, nonzero(dots)) for dots in (const_dots, x_dots))
@@ -143,34 +142,6 @@ def _scan_outs(jaxpr: ClosedJaxpr, num_carry: int, length: int) -> list[Any]:
     return [*carry, *(ShapedArray((length, *y.shape), y.dtype, y.weak_type) for y in ys)]
 
 
-@memoize_on_jaxpr
-def _jvp_body(
-    jaxpr: ClosedJaxpr, num_consts: int, num_carry: int, nonzeros: tuple[bool, ...]
-) -> tuple[ClosedJaxpr, list[bool], list[bool]]:
-    """The body on values and tangents, and which components of carry and ys have one.
-
-    Constants, carry, xs and ys are each followed by their tangents.
-    """
-    consts_nz, start, xs_nz = split_list(nonzeros, num_consts, num_carry)
-    no_ys = [False] * (len(jaxpr.out_avals) - num_carry)
-
-    def jvp_with(carry_nz: list[bool]) -> tuple[ClosedJaxpr, list[bool]]:
-        return jvp_jaxpr(jaxpr, [*consts_nz, *carry_nz, *xs_nz], [*carry_nz, *no_ys])
-
-    carry_nz = fixpoint(lambda nz: jvp_with(nz)[1][:num_carry], start)
-    jvped, out_nz = jvp_with(carry_nz)
-    ins = split_list(
-        *(range(len(jvped.in_avals)), num_consts, num_carry, len(xs_nz)),
-        *(sum(consts_nz), sum(carry_nz)),
-    )
-    consts, carry, xs, const_dots, carry_dots, x_dots = ins
-    order = [*consts, *const_dots, *carry, *carry_dots, *xs, *x_dots]
-    sizes = num_carry, len(no_ys), sum(carry_nz)
-    carry, ys, carry_dots, y_dots = split_list(range(len(jvped.out_avals)), *sizes)
-    outputs = [*carry, *carry_dots, *ys, *y_dots]
-    return with_outputs(with_binders(jvped, order), outputs), carry_nz, out_nz[num_carry:]
-
-
 # Linearisation
 
 
@@ -183,7 +154,7 @@ def _scan_linearize(
     num_carry: int,
     **params: Any,
 ) -> Any:
-    lin = _linearize_body(jaxpr, num_consts, num_carry, tuple(nonzeros))
+    lin = linearize_body(jaxpr, num_consts, num_carry, tuple(nonzeros))
     consts, carry, xs = split_list(primals, num_consts, num_carry)
     hoisted = eval_jaxpr(lin.hoisted.jaxpr, lin.hoisted.consts, *consts)
     outs = scan_p.bind(
@@ -218,108 +189,6 @@ def _scan_linearize(
     return outs[: len(avals)], residuals, tangent_fn
 
 
-class _LinearizedScan(NamedTuple):
-    """A scan's body split into its primal and its tangent part.
-
-    Attributes:
-      hoisted: `(*consts) -> (*values)`, what the tangent part needs that no step changes.
-      primal: the body, whose constants are followed by those values, and whose ys are followed by
-        what the tangent part needs of every step.
-      tangent: takes fixed residuals and tangents of constants, tangents of the carry, stacked
-        residuals and tangents of xs.
-      carry_nz: which components of the carry have a tangent.
-      nonzeros_out: which results have one.
-      fixed: where each residual that is the same for all steps is found: ("const", i) or
-        ("hoisted", i).
-      stacked: where the others are found: ("x", i) or ("y", i).
-    """
-
-    hoisted: ClosedJaxpr
-    primal: ClosedJaxpr
-    tangent: ClosedJaxpr
-    carry_nz: list[bool]
-    nonzeros_out: list[bool]
-    fixed: list[tuple[str, int]]
-    stacked: list[tuple[str, int]]
-
-
-@memoize_on_jaxpr
-def _linearize_body(
-    closed: ClosedJaxpr, num_consts: int, num_carry: int, nonzeros: tuple[bool, ...]
-) -> _LinearizedScan:
-    consts_nz, start, xs_nz = split_list(nonzeros, num_consts, num_carry)
-    count = len(closed.out_avals)
-
-    def linearize_with(carry_nz: list[bool]) -> Any:
-        instantiate = [*carry_nz, *[False] * (count - num_carry)]
-        nonzeros = [*consts_nz, *carry_nz, *xs_nz]
-        return linearize_jaxpr(closed, nonzeros, instantiate=instantiate)
-
-    carry_nz = fixpoint(lambda nz: linearize_with(nz).nonzeros_out[:num_carry], start)
-    lin = linearize_with(carry_nz)
-    body = lin.primal.jaxpr
-    of_kind = {"in": body.invars, "out": body.outvars, "res": body.outvars[count:]}
-    residuals = [of_kind[kind][i] for kind, i in lin.sources]
-    hoisted, body = _hoist(body.replace(outvars=body.outvars[:count]), num_consts, residuals)
-
-    consts, rest = split_list(body.invars, num_consts)
-    values, rest = split_list(rest, len(hoisted.outvars))
-    place = {v: ("const", i) for i, v in enumerate(consts)}
-    place |= {v: ("hoisted", i) for i, v in enumerate(values)}
-    fixed = [v in place for v in residuals]
-    place |= {v: ("x", i) for i, v in enumerate(rest[num_carry:])}
-    ys = body.outvars[num_carry:]
-    for v in [*ys, *residuals]:
-        if type(v) is not Literal and v not in place:
-            if v not in ys:
-                ys.append(v)
-            place[v] = ("y", ys.index(v))
-    body = body.replace(outvars=[*body.outvars[:num_carry], *ys])
-
-    sizes = len(residuals), sum(consts_nz), sum(carry_nz)
-    binders, const_dots, carry_dots, x_dots = split_list(range(len(lin.tangent.in_avals)), *sizes)
-    same, changing = chosen(binders, fixed), chosen(binders, [not f for f in fixed])
-    return _LinearizedScan(
-        hoisted=close_consts(hoisted, lin.primal.consts),
-        primal=close_consts(body, lin.primal.consts),
-        tangent=with_binders(lin.tangent, [*same, *const_dots, *carry_dots, *changing, *x_dots]),
-        carry_nz=carry_nz,
-        nonzeros_out=lin.nonzeros_out,
-        fixed=[place[residuals[i]] for i in same],
-        stacked=[place[residuals[i]] for i in changing],
-    )
-
-
-def _hoist(body: Jaxpr, num_consts: int, wanted: Sequence[Var]) -> tuple[Jaxpr, Jaxpr]:
-    """Move what computes those `wanted` values that only depend on constants out of a loop.
-
-    Returns:
-      A program from the constants to the values that the loop needs, and the loop's body, which
-      takes these values after its constants.
-    """
-    consts = body.invars[:num_consts]
-    fixed = {*body.constvars, *consts}
-    for eqn in body.eqns:
-        if not eqn.effects and all(type(v) is Literal or v in fixed for v in eqn.invars):
-            fixed.update(eqn.outvars)
-    needed = {v for v in wanted if v in fixed}
-    moved = []
-    for eqn in reversed(body.eqns):
-        if any(v in needed for v in eqn.outvars):
-            moved.append(eqn)
-            needed.update(v for v in eqn.invars if type(v) is not Literal)
-    moved.reverse()
-    gone = {id(eqn) for eqn in moved}
-    stay = [eqn for eqn in body.eqns if id(eqn) not in gone]
-    read = {v for eqn in stay for v in eqn.invars if type(v) is not Literal}
-    read.update(v for v in (*body.outvars, *wanted) if type(v) is not Literal)
-    values = [v for eqn in moved for v in eqn.outvars if v in read]
-    before = Jaxpr(body.constvars, consts, values, moved)
-    # The programs share variables, which is fine as long as none is bound twice in one of them.
-    invars = [*consts, *values, *body.invars[num_consts:]]
-    return before, Jaxpr(body.constvars, invars, body.outvars, stay)
-
-
 # Transposition
 
 
@@ -333,24 +202,21 @@ def _scan_transpose(
     reverse: bool,
     **params: Any,
 ) -> list[Any]:
-    sizes = num_consts, num_carry
     linear = [is_undefined_primal(x) for x in args]
-    carry_linear = _linear_carry(jaxpr, num_consts, num_carry, tuple(linear))
-    consts, carry, xs = split_list(args, *sizes)
+    carry_linear = linear_carry(jaxpr, num_consts, num_carry, tuple(linear))
+    consts, carry, xs = split_list(args, num_consts, num_carry)
     if not all(carry_linear):
         loop = {**params, "reverse": reverse}
         jaxpr, known = _run_known(jaxpr, consts, carry, xs, tuple(carry_linear), loop)
         xs = [*xs, *known]
         cts = [*chosen(cts[:num_carry], carry_linear), *cts[num_carry:]]
-    is_known = [not is_undefined_primal(x) for x in (*consts, *xs)]
     known_consts, known_xs = (
         [v for v in values if not is_undefined_primal(v)] for values in (consts, xs)
     )
+    operands_linear = tuple(is_undefined_primal(x) for x in (*consts, *xs))
     carry_cts, y_cts = split_list(cts, sum(carry_linear))
-    tr = _transpose_body(
-        jaxpr, num_consts, tuple(not k for k in is_known), tuple(nonzero(carry_cts)),
-        tuple(nonzero(y_cts)),
-    )  # fmt: skip
+    cts_nz = tuple(nonzero(carry_cts)), tuple(nonzero(y_cts))
+    tr = transpose_body(jaxpr, num_consts, operands_linear, *cts_nz)
     sums = [zeros_like_aval(a) for a in tr.sum_avals]
     init = [*sums, *map(instantiate_zeros, chosen(carry_cts, tr.carry_nz))]
     outs = scan_p.bind(
@@ -374,95 +240,6 @@ def _spread(found: Sequence[Any], kept: Sequence[bool]) -> list[Any]:
     return [next(rest) if keep else None for keep in kept]
 
 
-class _TransposedBody(NamedTuple):
-    """The step of a transposed scan.
-
-    Attributes:
-      jaxpr: takes known constants; sums of cotangents of constants, cotangents of the carry; known
-        xs, cotangents of ys. Returns sums and carry; cotangents of xs.
-      sum_avals: the types of the sums.
-      consts_kept: which constants get a cotangent.
-      carry_nz: which components of the carry have a cotangent that is not always zero.
-      xs_kept: which xs get a cotangent.
-    """
-
-    jaxpr: ClosedJaxpr
-    sum_avals: list[Any]
-    consts_kept: list[bool]
-    carry_nz: list[bool]
-    xs_kept: list[bool]
-
-
-@memoize_on_jaxpr
-def _transpose_body(
-    closed: ClosedJaxpr,
-    num_consts: int,
-    linear: tuple[bool, ...],
-    carry_start: tuple[bool, ...],
-    ys_nz: tuple[bool, ...],
-) -> _TransposedBody:
-    """Transpose a body that is linear in its carry and in the constants and xs of `linear`."""
-    consts_linear, xs_linear = split_list(linear, num_consts)
-    num_carry = len(carry_start)
-    all_linear = [*consts_linear, *[True] * num_carry, *xs_linear]
-
-    def transpose_with(carry_nz: list[bool]) -> tuple[ClosedJaxpr, list[list[bool]]]:
-        instantiate = [False] * sum(consts_linear) + carry_nz + [False] * sum(xs_linear)
-        transposed, kept = transpose_jaxpr(
-            closed, all_linear, [*carry_nz, *ys_nz], instantiate=instantiate
-        )
-        return transposed, split_list(kept, sum(consts_linear), num_carry)
-
-    carry_nz = fixpoint(lambda nz: transpose_with(nz)[1][1], carry_start)
-    transposed, (consts_kept, _, xs_kept) = transpose_with(carry_nz)
-    const_avals, carry_avals, x_avals = split_list(closed.in_avals, num_consts, num_carry)
-    sum_avals = [a.to_tangent() for a in chosen(chosen(const_avals, consts_linear), consts_kept)]
-    known_consts = [a for a, lin in zip(const_avals, consts_linear) if not lin]
-    known_xs = [a for a, lin in zip(x_avals, xs_linear) if not lin]
-    carry_cts = [a.to_tangent() for a in chosen(carry_avals, carry_nz)]
-    y_cts = [a.to_tangent() for a in chosen(closed.out_avals[num_carry:], ys_nz)]
-
-    def step(*args: Any) -> list[Any]:
-        sizes = len(known_consts), len(sum_avals), len(carry_cts), len(known_xs)
-        consts, sums, carry, xs, ys = split_list(args, *sizes)
-        outs = jaxpr_as_fun(transposed)(*consts, *xs, *carry, *ys)
-        terms, rest = split_list(outs, len(sums))
-        return [*(add_tangents(s, t) for s, t in zip(sums, terms)), *rest]
-
-    avals = [*known_consts, *sum_avals, *carry_cts, *known_xs, *y_cts]
-    return _TransposedBody(
-        jaxpr=trace_to_jaxpr(step, avals),
-        sum_avals=sum_avals,
-        consts_kept=_at_linear(consts_linear, consts_kept),
-        carry_nz=carry_nz,
-        xs_kept=_at_linear(xs_linear, xs_kept),
-    )
-
-
-def _at_linear(linear: Sequence[bool], kept: Sequence[bool]) -> list[bool]:
-    """A mask over the linear values as a mask over all."""
-    rest = iter(kept)
-    return [lin and next(rest) for lin in linear]
-
-
-@memoize_on_jaxpr
-def _linear_carry(
-    closed: ClosedJaxpr, num_consts: int, num_carry: int, linear: tuple[bool, ...]
-) -> list[bool]:
-    """Which components of the carry depend on a linear operand."""
-    consts, start, xs = split_list(linear, num_consts, num_carry)
-    if all(start):
-        return start
-    outputs = range(len(closed.out_avals))
-    reads = [dce_jaxpr(closed.jaxpr, [i == k for i in outputs])[1] for k in range(num_carry)]
-
-    def depends(carry: list[bool]) -> list[bool]:
-        marked = [*consts, *carry, *xs]
-        return [any(r and m for r, m in zip(read, marked)) for read in reads]
-
-    return fixpoint(depends, start)
-
-
 def _run_known(
     closed: ClosedJaxpr,
     consts: Sequence[Any],
@@ -476,7 +253,7 @@ def _run_known(
     Returns:
       The body with them as further xs, and their stacked values.
     """
-    loop, reads, body = _split_known(closed, len(consts), carry_linear)
+    loop, reads, body = split_known(closed, len(consts), carry_linear)
     known = [not lin for lin in carry_linear]
     used_consts, _, used_xs = split_list(reads, len(consts), len(carry))
     consts, carry = chosen(consts, used_consts), chosen(carry, known)
@@ -488,23 +265,6 @@ def _run_known(
         **params,
     )
     return body, outs[len(carry) :]
-
-
-@memoize_on_jaxpr
-def _split_known(
-    closed: ClosedJaxpr, num_consts: int, carry_linear: tuple[bool, ...]
-) -> tuple[ClosedJaxpr, list[bool], ClosedJaxpr]:
-    jaxpr, count = closed.jaxpr, len(carry_linear)
-    known = [i for i, lin in enumerate(carry_linear) if not lin]
-    values = [jaxpr.invars[num_consts + i] for i in known]
-    own = jaxpr.replace(outvars=[*(jaxpr.outvars[i] for i in known), *values])
-    instantiate = [v in values for v in jaxpr.invars]
-    loop, reads = dce_jaxpr(own, [True] * len(own.outvars), instantiate)
-    moved = [num_consts + i for i in known]
-    order = [*(i for i in range(len(jaxpr.invars)) if i not in moved), *moved]
-    kept = [i for i in range(len(jaxpr.outvars)) if i >= count or carry_linear[i]]
-    body = with_outputs(with_binders(closed, order), kept)
-    return close_consts(loop, closed.consts), reads, body
 
 
 # Batches and dead code
@@ -630,7 +390,7 @@ def _pair(f: Callable[..., Any], carry: Any, x: Any) -> Any:
         size = f" of length {len(out)}" if isinstance(out, (tuple, list)) else ""
         raise TypeError(
             f"scan: the body {Body('scan', f)} must return a pair (carry, y), got "
-            f"{type(out).__name__}{size}."
+            f"{describe(out) if isinstance(out, Array) else type(out).__name__}{size}."
         )
     return tuple(out)
 

@@ -235,19 +235,15 @@ def custom_root(
     def solve_tangents(x: Any, y: Any) -> Any:
         return tangent_solve(linearize(f, x)[1], y)
 
-    def trace(name: str, fun: Any, call: Any, count: int = 1) -> Traced:
+    def trace(name: str, fun: Any, call: Any, count: int = 1, aux: bool = False) -> Traced:
         body = Body(f"custom_root {name}", fun, call)
-        return trace_body(body, leaf_structure(*[tree] * count), avals * count, cached=False)
+        traced = trace_body(body, leaf_structure(*[tree] * count), avals * count, cached=False)
+        _check_result("custom_root", name, "initial_guess", traced, (tree, avals), aux)
+        return traced
 
     traced_f = trace("f", f, lambda x: f(x))
-    traced_solve = trace("solve", solve, lambda x: solve(f, x))
+    traced_solve = trace("solve", solve, lambda x: solve(f, x), aux=has_aux)
     traced_tangent = trace("tangent_solve", tangent_solve, solve_tangents, 2)
-    for name, traced, aux in (
-        ("f", traced_f, False),
-        ("solve", traced_solve, has_aux),
-        ("tangent_solve", traced_tangent, False),
-    ):
-        _check_result("custom_root", name, "initial_guess", traced, (tree, avals), aux)
     parts = traced_f, traced_solve, traced_tangent
     programs, consts = join_consts([t.jaxpr for t in parts], [t.consts for t in parts])
     outs = custom_root_p.bind(

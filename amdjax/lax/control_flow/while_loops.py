@@ -146,10 +146,12 @@ def _ignoring(closed: ClosedJaxpr, avals: tuple[Any, ...]) -> ClosedJaxpr:
 def _while_transpose(cts: Any, *args: Any, **params: Any) -> list[Any]:
     raise ValueError(
         "Reverse-mode differentiation does not work for lax.while_loop, nor for lax.fori_loop "
-        "with bounds that are not known while tracing: the values of all steps would have to be "
-        "kept, and their number is unknown. Use lax.scan, or lax.fori_loop with Python integers "
-        "as bounds (with a known upper bound: mask the steps that are too many); or use "
-        "forward mode, jax.jvp or jax.jacfwd; or, for a solver, lax.custom_root."
+        "with bounds that are not known while tracing: it needs the values of all steps, whose "
+        "number is unknown.\n"
+        "  - With an upper bound of the number of steps use lax.scan, or lax.fori_loop with Python "
+        "integers as bounds, and keep the carry in steps beyond the end.\n"
+        "  - Forward mode works: amdjax.jvp, amdjax.jacfwd.\n"
+        "  - A solver is better differentiated at its solution: lax.custom_root."
     )
 
 
