@@ -221,13 +221,13 @@ def check_grads(
     def check(f: Callable[..., Any], args: tuple[Any, ...], order: int, chain: str) -> None:
         if "fwd" in modes:
             label = f"{chain}fwd"
-            check_jvp(f, partial(jvp, f), args, err_msg=label, **tolerances)  # type: ignore[arg-type]
+            check_jvp(f, partial(jvp, f), args, err_msg=label, **tolerances)
             if order > 1:
                 tangents = tree_map(partial(_random_like, np.random.default_rng(2)), args)
                 check(lambda *xs: jvp(f, xs, tangents), args, order - 1, f"{label} of ")
         if "rev" in modes:
             label = f"{chain}rev"
-            check_vjp(f, partial(vjp, f), args, err_msg=label, **tolerances)  # type: ignore[arg-type]
+            check_vjp(f, partial(vjp, f), args, err_msg=label, **tolerances)
             if order > 1:
 
                 def pulled(*xs: Any) -> Any:

@@ -116,6 +116,12 @@ class Array:
     def __hash__(self) -> int:
         raise TypeError(f"unhashable type: {type(self)}")
 
+    def __getattr__(self, name: str) -> Any:
+        # Reached for methods that are not installed yet, and for mistakes.
+        if not name.startswith("__") and load_methods():
+            return getattr(self, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
 
 def install_methods(methods: Mapping[str, Any], on: type = Array) -> None:
     """Install operators, methods and properties on all arrays, traced or not.
@@ -126,6 +132,56 @@ def install_methods(methods: Mapping[str, Any], on: type = Array) -> None:
     """
     for name, method in methods.items():
         setattr(on, name, method)
+
+
+_OPERATORS = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul"),
+    *("and", "or", "xor", "lshift", "rshift"),
+)
+_DUNDERS = tuple(
+    f"__{name}__"
+    for name in (
+        *_OPERATORS,
+        *(f"r{name}" for name in _OPERATORS),
+        *("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "round"),
+        *("getitem", "setitem", "iter", "reversed", "contains"),
+    )
+)
+_methods_loader: Callable[[], None] | None = None
+
+
+def set_methods_loader(loader: Callable[[], None]) -> None:
+    """Name the function that installs operators and methods; it is called when one is first used.
+
+    The floor that defines them need not be imported before.
+    """
+    global _methods_loader
+    _methods_loader = loader
+    install_methods({name: _placeholder(name) for name in _DUNDERS})
+
+
+def load_methods() -> bool:
+    """Install operators and methods now; False if they are already."""
+    global _methods_loader
+    with _lock:
+        loader, _methods_loader = _methods_loader, None
+        if loader is None:
+            return False
+        for name in _DUNDERS:
+            if getattr(Array.__dict__.get(name), "is_placeholder", False):
+                delattr(Array, name)
+        loader()
+    return True
+
+
+def _placeholder(name: str) -> Callable[..., Any]:
+    def operator(self: Array, *args: Any) -> Any:
+        load_methods()
+        method = getattr(type(self), name, None)
+        return NotImplemented if method is None else method(self, *args)
+
+    operator.is_placeholder = True  # type: ignore[attr-defined]
+    return operator
 
 
 class ConcreteArray(Array):

@@ -50,6 +50,7 @@ class ShapedArray(AbstractValue):
     weak_type: bool
     ndim: int
     size: int
+    _tangent: ShapedArray | None
     _interned: ClassVar[dict[Any, ShapedArray]] = {}
 
     def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False) -> ShapedArray:
@@ -233,5 +234,5 @@ def _numpy_value(x: Any) -> AbstractValue:
 
 for _typ in (bool, int, float, complex):
     register_aval(_typ, _python_scalar(_typ))
-for _typ in (np.ndarray, np.generic):
-    register_aval(_typ, _numpy_value)
+register_aval(np.ndarray, _numpy_value)
+register_aval(np.generic, _numpy_value)

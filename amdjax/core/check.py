@@ -71,8 +71,8 @@ def _check(jaxpr: Jaxpr) -> None:
                 raise
             text = format_eqn(eqn).replace("\n", "\n  ")
             raise JaxprTypeError(f"{e}\nin the equation:\n  {text}") from None
-    for i, v in enumerate(jaxpr.outvars):
-        _read(bound, v, f"result {i} of the program")
+    for i, result in enumerate(jaxpr.outvars):
+        _read(bound, result, f"result {i} of the program")
     missing = {
         e
         for eqn in jaxpr.eqns

@@ -454,7 +454,7 @@ class _Same:
 
     def jaxprs(self, a: Jaxpr, b: Jaxpr) -> bool:
         sizes = [(x.constvars, x.invars, x.eqns, x.outvars) for x in (a, b)]
-        if [*map(len, sizes[0])] != [*map(len, sizes[1])]:
+        if [len(part) for part in sizes[0]] != [len(part) for part in sizes[1]]:
             return False
         binders = zip([*a.constvars, *a.invars], [*b.constvars, *b.invars])
         return (

@@ -302,7 +302,7 @@ def _callable_name(value: Any) -> str:
     return getattr(value, "__name__", type(value).__name__)
 
 
-_OPAQUE_REPRS = frozenset(
+_OPAQUE_REPRS: frozenset[Any] = frozenset(
     f.__repr__
     for f in (
         object,

@@ -255,8 +255,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
         ("destinations", [d for _, d in pairs]),
     ):
         if len(set(positions)) != len(positions):
-            raise ValueError(f"ppermute: perm must have unique sources and destinations, got {side} "
-                             f"{positions}")  # fmt: skip
+            raise ValueError(f"ppermute: perm names {side} twice: {positions}")
         if any(not 0 <= p < size for p in positions):
             raise ValueError(f"ppermute: {side} {positions} are not all below the axis size {size}")
     return tree_map(lambda leaf: ppermute_p.bind(leaf, axis_name=_names(axis_name), perm=pairs), x)
@@ -396,8 +395,8 @@ def _reduce_scatter_abstract(
         shape[scatter_dimension] //= axis_size
     elif shape.pop(scatter_dimension) != axis_size:
         raise ValueError(
-            f"psum_scatter: axis {scatter_dimension} of {x.shape} must have the size {axis_size} of "
-            "the mapped axis"
+            f"psum_scatter: axis {scatter_dimension} of {x.shape} must have the size {axis_size} "
+            "of the mapped axis"
         )
     return ShapedArray(shape, x.dtype)
 

@@ -214,12 +214,15 @@ class _CustomFunction:
     """What `custom_jvp` and `custom_vjp` share: the function and its static arguments."""
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Any, nondiff_argnames: Any):
-        functools.update_wrapper(self, fun)
+        functools.update_wrapper(self, fun)  # type: ignore[arg-type]
         self.fun = fun
         self.nondiff_argnums = _nondiff_positions(fun, nondiff_argnums, nondiff_argnames)
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else functools.partial(self, obj)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
 
     def _split(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         args = resolve_kwargs(self.fun, args, kwargs)

@@ -388,7 +388,8 @@ def _locate(
     if forward:
         known.update((identity_of(x), ("out", i)) for i, x in reversed([*enumerate(outs)]))
         known.update((identity_of(x), ("in", i)) for i, x in enumerate(args))
-    sources, fresh = [], []
+    sources: list[tuple[str, int]] = []
+    fresh: list[Any] = []
     for r in residuals:
         place = known.get(identity_of(r))
         if place is None:

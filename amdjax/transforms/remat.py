@@ -219,7 +219,7 @@ def _split(closed: ClosedJaxpr, nonzeros: tuple[bool, ...], policy: Policy | Non
     lin = linearize_jaxpr(closed, nonzeros, forward=False)
     both = lin.primal if policy is None else inline_calls(lin.primal)
     count = len(closed.out_avals)
-    kept = [] if policy is None else _kept_variables(both.jaxpr, policy)
+    kept: list[Var] = [] if policy is None else _kept_variables(both.jaxpr, policy)
     recompute = _without(both.jaxpr, kept, both.jaxpr.outvars[count:])
     recompute, used = dce_jaxpr(recompute, [True] * len(recompute.outvars))
     # Kept values that nothing needs again are not kept.
@@ -236,7 +236,7 @@ def _split(closed: ClosedJaxpr, nonzeros: tuple[bool, ...], policy: Policy | Non
 
 
 def _kept_variables(jaxpr: Jaxpr, policy: Policy) -> list[Var]:
-    kept = []
+    kept: list[Var] = []
     for eqn in jaxpr.eqns:
         if is_kept(policy, eqn.primitive, [v.aval for v in eqn.invars], eqn.params):
             kept.extend(eqn.outvars)

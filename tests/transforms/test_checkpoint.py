@@ -35,6 +35,8 @@ def close(a, b, tol=1e-5):
     np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
 
 
+KEEP_Z = policies.save_only_these_names("z")
+
 # name: (policy, sines and products computed in all by the gradient)
 KEPT = {
     "nothing": (None, 3, 3),
@@ -42,12 +44,12 @@ KEPT = {
     "everything_saveable": (policies.everything_saveable, 2, 2),
     "dots_saveable": (policies.dots_saveable, 3, 2),
     "dots_with_no_batch_dims_saveable": (policies.dots_with_no_batch_dims_saveable, 3, 2),
-    "save_only_these_names": (policies.save_only_these_names("z"), 2, 3),
+    "save_only_these_names": (KEEP_Z, 2, 3),
     "other names": (policies.save_only_these_names("y"), 3, 3),
     "save_any_names_but_these": (policies.save_any_names_but_these("z"), 3, 3),
     "save_anything_except_these_names": (policies.save_anything_except_these_names("z"), 2, 2),
     "both": (
-        policies.save_from_both_policies(policies.dots_saveable, policies.save_only_these_names("z")),
+        policies.save_from_both_policies(policies.dots_saveable, KEEP_Z),
         2,
         2,
     ),

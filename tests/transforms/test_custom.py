@@ -294,7 +294,7 @@ ERRORS = {
     "jvp no pair": (with_jvp(lambda p, t: t[0]), TypeError, r"pair \(result, tangent\)"),
     "jvp structure": (with_jvp(lambda p, t: (p[0], t)), TypeError, "different structures"),
     "jvp type": (with_jvp(lambda p, t: (p[0], total(t[0]))), TypeError, r"f32\[\] for.*f32\[3\]"),
-    "fwd no pair": (with_vjp(lambda x: x, lambda r, ct: (ct,)), TypeError, r"\(result, residuals\)"),
+    "fwd no pair": (with_vjp(lambda x: x, lambda r, ct: (ct,)), TypeError, "result, residuals"),
     "bwd no tuple": (with_vjp(plain, lambda r, ct: ct), TypeError, "must return a tuple"),
     "bwd length": (with_vjp(plain, lambda r, ct: (ct, ct)), TypeError, "tuple of length 2"),
     "bwd structure": (with_vjp(plain, lambda r, ct: ((ct, ct),)), TypeError, "not an array"),
