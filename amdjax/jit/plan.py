@@ -249,6 +249,7 @@ class _Body:
         self.p, self.fusion, self.env, self.wanted = planner, fusion, env, wanted
         self.last_use = self._last_uses()
         self.owned: set[int] = set()  # storages this body may overwrite once their value is dead
+        self.taken: set[Var] = set()  # dead values whose memory another value has already
 
     def _last_uses(self) -> dict[Var, int]:
         last: dict[Var, int] = {}
@@ -308,7 +309,7 @@ class _Body:
 
     def overwritable(self, v: Any) -> bool:
         """Whether the memory of a value may hold another one after this step."""
-        if isinstance(v, Literal) or not self.dead_after(v):
+        if isinstance(v, Literal) or v in self.taken or not self.dead_after(v):
             return False
         storage = self.env[v].storage
         if storage.slot is not None:
@@ -347,6 +348,7 @@ class _Body:
         else:
             return False
         self.env[result] = view
+        self.taken.add(source)
         return True
 
     def calls(self, calls: Sequence[Call | Copy]) -> None:

@@ -54,14 +54,7 @@ def _unit_axes_reduction(m: Match) -> Any:
     shape, axes = m["x"].aval.shape, m["axes"]
     if all(shape[a] == 1 for a in axes):
         return _reshape(m, m["x"], m.out.shape)
-    rest = tuple(a for a in axes if shape[a] != 1)
-    if len(rest) == len(axes):
-        return None
-    kept = tuple(n for i, n in enumerate(shape) if i not in axes or i in rest)
-    moved = [i for i in range(len(shape)) if i not in axes or i in rest]
-    squeezed = _reshape(m, m["x"], kept)
-    params = {**m.eqn.params, "axes": tuple(moved.index(a) for a in rest)}
-    return m.apply(m.eqn.primitive.name, squeezed, **params)
+    return None
 
 
 def _same_convert(m: Match) -> Any:
