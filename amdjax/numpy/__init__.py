@@ -4,6 +4,20 @@ Names, argument orders, defaults and dtype promotion are jax.numpy's.
 """
 
 from amdjax.numpy import array_methods as _array_methods
+from amdjax.numpy import fft as fft
+from amdjax.numpy import linalg as linalg
+from amdjax.numpy.apply import (
+    apply_along_axis as apply_along_axis,
+)
+from amdjax.numpy.apply import (
+    apply_over_axes as apply_over_axes,
+)
+from amdjax.numpy.apply import (
+    interp as interp,
+)
+from amdjax.numpy.apply import (
+    unwrap as unwrap,
+)
 from amdjax.numpy.arithmetic import (
     abs as abs,
 )
@@ -90,6 +104,12 @@ from amdjax.numpy.arithmetic import (
 )
 from amdjax.numpy.arithmetic import (
     true_divide as true_divide,
+)
+from amdjax.numpy.bits import (
+    packbits as packbits,
+)
+from amdjax.numpy.bits import (
+    unpackbits as unpackbits,
 )
 from amdjax.numpy.contractions import (
     convolve as convolve,
@@ -406,6 +426,18 @@ from amdjax.numpy.floating import (
 from amdjax.numpy.floating import (
     trunc as trunc,
 )
+from amdjax.numpy.histograms import (
+    histogram as histogram,
+)
+from amdjax.numpy.histograms import (
+    histogram2d as histogram2d,
+)
+from amdjax.numpy.histograms import (
+    histogram_bin_edges as histogram_bin_edges,
+)
+from amdjax.numpy.histograms import (
+    histogramdd as histogramdd,
+)
 from amdjax.numpy.logic import (
     allclose as allclose,
 )
@@ -669,6 +701,66 @@ from amdjax.numpy.manipulation import (
 )
 from amdjax.numpy.manipulation import (
     vstack as vstack,
+)
+from amdjax.numpy.nan_reductions import (
+    nanargmax as nanargmax,
+)
+from amdjax.numpy.nan_reductions import (
+    nanargmin as nanargmin,
+)
+from amdjax.numpy.nan_reductions import (
+    nanmax as nanmax,
+)
+from amdjax.numpy.nan_reductions import (
+    nanmean as nanmean,
+)
+from amdjax.numpy.nan_reductions import (
+    nanmin as nanmin,
+)
+from amdjax.numpy.nan_reductions import (
+    nanprod as nanprod,
+)
+from amdjax.numpy.nan_reductions import (
+    nanstd as nanstd,
+)
+from amdjax.numpy.nan_reductions import (
+    nansum as nansum,
+)
+from amdjax.numpy.nan_reductions import (
+    nanvar as nanvar,
+)
+from amdjax.numpy.padding import (
+    pad as pad,
+)
+from amdjax.numpy.polynomial import (
+    poly as poly,
+)
+from amdjax.numpy.polynomial import (
+    polyadd as polyadd,
+)
+from amdjax.numpy.polynomial import (
+    polyder as polyder,
+)
+from amdjax.numpy.polynomial import (
+    polydiv as polydiv,
+)
+from amdjax.numpy.polynomial import (
+    polyfit as polyfit,
+)
+from amdjax.numpy.polynomial import (
+    polyint as polyint,
+)
+from amdjax.numpy.polynomial import (
+    polymul as polymul,
+)
+from amdjax.numpy.polynomial import (
+    polysub as polysub,
+)
+from amdjax.numpy.polynomial import (
+    polyval as polyval,
+)
+from amdjax.numpy.polynomial import (
+    roots as roots,
 )
 from amdjax.numpy.ranges import (
     bartlett as bartlett,
@@ -1066,6 +1158,36 @@ from amdjax.numpy.selecting import (
 from amdjax.numpy.selecting import (
     where as where,
 )
+from amdjax.numpy.setops import (
+    intersect1d as intersect1d,
+)
+from amdjax.numpy.setops import (
+    isin as isin,
+)
+from amdjax.numpy.setops import (
+    setdiff1d as setdiff1d,
+)
+from amdjax.numpy.setops import (
+    setxor1d as setxor1d,
+)
+from amdjax.numpy.setops import (
+    union1d as union1d,
+)
+from amdjax.numpy.setops import (
+    unique as unique,
+)
+from amdjax.numpy.setops import (
+    unique_all as unique_all,
+)
+from amdjax.numpy.setops import (
+    unique_counts as unique_counts,
+)
+from amdjax.numpy.setops import (
+    unique_inverse as unique_inverse,
+)
+from amdjax.numpy.setops import (
+    unique_values as unique_values,
+)
 from amdjax.numpy.sorting import (
     argpartition as argpartition,
 )
@@ -1092,6 +1214,30 @@ from amdjax.numpy.sorting import (
 )
 from amdjax.numpy.sorting import (
     sort_complex as sort_complex,
+)
+from amdjax.numpy.statistics import (
+    corrcoef as corrcoef,
+)
+from amdjax.numpy.statistics import (
+    cov as cov,
+)
+from amdjax.numpy.statistics import (
+    median as median,
+)
+from amdjax.numpy.statistics import (
+    nanmedian as nanmedian,
+)
+from amdjax.numpy.statistics import (
+    nanpercentile as nanpercentile,
+)
+from amdjax.numpy.statistics import (
+    nanquantile as nanquantile,
+)
+from amdjax.numpy.statistics import (
+    percentile as percentile,
+)
+from amdjax.numpy.statistics import (
+    quantile as quantile,
 )
 from amdjax.numpy.ufunc_api import (
     frompyfunc as frompyfunc,

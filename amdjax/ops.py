@@ -1,0 +1,138 @@
+"""Reductions of segments: rows with the same number are combined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import amdjax.numpy as jnp
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+from amdjax.core.trace import concrete_or_error
+
+
+def _identity(name: str, dtype: Any) -> Any:
+    if name in ("segment_sum", "segment_prod"):
+        return 0 if name == "segment_sum" else 1
+    if dtype == bool:
+        return name == "segment_min"
+    if dtypes.issubdtype(dtype, np.inexact):
+        return -np.inf if name == "segment_max" else np.inf
+    info = dtypes.iinfo(dtype)
+    return info.min if name == "segment_max" else info.max
+
+
+def _segment(
+    name: str, scatter: Callable[..., Array], data: Any, segment_ids: Any, num_segments: int | None,
+    is_sorted: bool, unique: bool, bucket_size: int | None, mode: Any,
+) -> Array:  # fmt: skip
+    data, ids = jnp.asarray(data), jnp.asarray(segment_ids)
+    if num_segments is None:
+        known = concrete_or_error(
+            None, ids, f"{name}: without `num_segments` the result's shape depends on segment_ids."
+        )
+        num_segments = int(known.max()) + 1 if known.size else 0
+    if num_segments < 0:
+        raise ValueError("num_segments must be non-negative.")
+    if ids.shape != data.shape[: ids.ndim]:
+        raise ValueError(
+            f"{name}: segment_ids of shape {ids.shape} must have the leading shape of data,"
+            f" {data.shape}"
+        )
+    rest = data.shape[ids.ndim :]
+    out = jnp.full((num_segments, *rest), _identity(name, data.dtype), data.dtype)
+    flat_ids = ids.reshape(-1)
+    rows = data.reshape(flat_ids.shape[0], *rest)
+    options = dict(indices_are_sorted=is_sorted, unique_indices=unique, mode=mode,
+                   wrap_negative_indices=False)  # fmt: skip
+    if bucket_size is None:
+        return _scatter(scatter, out, flat_ids, rows, options)
+    # Buckets are combined apart and then together, for fewer rounding errors.
+    buckets = -(-flat_ids.shape[0] // bucket_size)
+    parts = [
+        _scatter(scatter, out, flat_ids[i * bucket_size : (i + 1) * bucket_size],
+                 rows[i * bucket_size : (i + 1) * bucket_size], options)
+        for i in range(buckets)
+    ]  # fmt: skip
+    combine = {"segment_sum": jnp.sum, "segment_prod": jnp.prod, "segment_max": jnp.max}.get(
+        name, jnp.min
+    )
+    return combine(jnp.stack(parts), axis=0).astype(data.dtype) if parts else out
+
+
+def _scatter(
+    scatter: Callable[..., Array], out: Array, ids: Array, rows: Array, options: Any
+) -> Array:
+    # Negative numbers mean "no segment": they must stay out of bounds.
+    from amdjax.numpy.indexing import update_index
+
+    return update_index(out, ids, rows, scatter, **options)
+
+
+def segment_sum(
+    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
+    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
+    out_sharding: Any = None,
+) -> Array:  # fmt: skip
+    """The sums of the rows of each segment.
+
+    Args:
+      data: rows.
+      segment_ids: the segment of each row; numbers out of range are dropped.
+      num_segments: how many segments; needed under `jit`.
+      indices_are_sorted: promise that the ids ascend.
+      unique_indices: promise that no id occurs twice.
+      bucket_size: sum buckets of this many rows apart first.
+      mode: treatment of ids out of range, as in `x.at`.
+      out_sharding: accepted; there is one device.
+
+        >>> amdjax.ops.segment_sum(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+        Array([3, 3], dtype=int32)
+    """
+    return _segment("segment_sum", lax.scatter_add, data, segment_ids, num_segments,
+                    indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
+
+
+def segment_prod(
+    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
+    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
+    out_sharding: Any = None,
+) -> Array:  # fmt: skip
+    """The products of the rows of each segment; arguments as for `segment_sum`.
+
+    >>> amdjax.ops.segment_prod(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+    Array([2, 3], dtype=int32)
+    """
+    return _segment("segment_prod", lax.scatter_mul, data, segment_ids, num_segments,
+                    indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
+
+
+def segment_max(
+    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
+    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
+    out_sharding: Any = None,
+) -> Array:  # fmt: skip
+    """The largest elements of each segment, -inf where it is empty; arguments as for `segment_sum`.
+
+    >>> amdjax.ops.segment_max(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+    Array([2, 3], dtype=int32)
+    """
+    return _segment("segment_max", lax.scatter_max, data, segment_ids, num_segments,
+                    indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
+
+
+def segment_min(
+    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
+    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
+    out_sharding: Any = None,
+) -> Array:  # fmt: skip
+    """The smallest elements of each segment, inf where it is empty; arguments as for `segment_sum`.
+
+    >>> amdjax.ops.segment_min(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+    Array([1, 3], dtype=int32)
+    """
+    return _segment("segment_min", lax.scatter_min, data, segment_ids, num_segments,
+                    indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
