@@ -28,7 +28,9 @@ def direction(rng, x):
 
 
 def inner(xs, ys):
-    return sum(np.sum(np.asarray(x) * np.asarray(y)) for x, y in zip(xs, ys, strict=True))
+    """The real pairing of tangents and cotangents: functions need not be holomorphic."""
+    products = [np.asarray(x) * np.asarray(y) for x, y in zip(xs, ys, strict=True)]
+    return sum(np.sum(p.real) for p in products)
 
 
 def check_derivatives(fun, *args, order=2, rtol=1e-5, atol=1e-5, step=1e-6, reverse=True, seed=0):

