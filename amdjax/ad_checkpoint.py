@@ -1,6 +1,70 @@
 """Recompute instead of store."""
 
-from amdjax import checkpoint_policies
-from amdjax.transforms.remat import checkpoint, checkpoint_name, remat
+from __future__ import annotations
 
-__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
+from collections.abc import Callable
+from typing import Any
+
+from amdjax import checkpoint_policies
+from amdjax.transforms.linear import linearize_jaxpr
+from amdjax.transforms.remat import checkpoint, checkpoint_name, inline_calls, remat
+from amdjax.transforms.staging import trace_function
+
+__all__ = [
+    "checkpoint",
+    "checkpoint_name",
+    "checkpoint_policies",
+    "print_saved_residuals",
+    "remat",
+    "saved_residuals",
+]
+
+
+def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:
+    """What reverse mode keeps of a function between its forward and its backward pass.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      *args: its arguments; only shapes and dtypes matter.
+      **kwargs: its keyword arguments.
+
+    Returns:
+      Pairs of an abstract value and a description of where it comes from.
+    """
+    closed, _ = trace_function("saved_residuals", fun, args, kwargs)
+    info = closed.jaxpr.debug_info
+    names = (info and info.arg_names) or ()
+    closed = inline_calls(closed)
+    nonzeros = [a.to_tangent() is a for a in closed.in_avals]  # type: ignore[comparison-overlap]
+    lin = linearize_jaxpr(closed, nonzeros)
+    makers = {v: eqn for eqn in lin.primal.eqns for v in eqn.outvars}
+    found = []
+    for kind, i in lin.sources:
+        if kind == "in":
+            name = names[i] if i < len(names) else f"number {i}"
+            found.append((closed.in_avals[i], f"from the argument {name}"))
+            continue
+        var: Any = lin.primal.jaxpr.outvars[i + (len(closed.out_avals) if kind == "res" else 0)]
+        eqn = makers.get(var)
+        made = f"output of {eqn.primitive.name} from {eqn.source}" if eqn else "an argument"
+        found.append((var.aval, made))
+    found.extend((v.aval, "a constant") for v in lin.tangent.jaxpr.constvars)
+    return found
+
+
+def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Print what `saved_residuals` finds.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      *args: its arguments.
+      **kwargs: its keyword arguments.
+
+    Example:
+      >>> import amdjax
+      >>> from amdjax.ad_checkpoint import print_saved_residuals
+      >>> print_saved_residuals(lambda x: amdjax.lax.mul(x, x), 1.0)
+      f32[] from the argument x
+    """
+    for aval, description in saved_residuals(fun, *args, **kwargs):
+        print(f"{aval.str_short()} {description}")

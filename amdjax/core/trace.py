@@ -219,6 +219,12 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(x, Tracer) or x.concrete_value() is not None
 
 
+_ALIVE = (
+    "An enclosing transform still works on it, but this operation does not belong to it. A "
+    "function with a custom derivative that closes over the value must take it as an argument."
+)
+
+
 class EvalTrace(Trace):
     """The bottom: computes."""
 
@@ -231,7 +237,7 @@ class EvalTrace(Trace):
 
     def concrete(self, x: Any) -> ConcreteArray:
         if isinstance(x, Tracer):
-            raise UnexpectedTracerError(leaked_tracer_message(x))
+            raise UnexpectedTracerError(leaked_tracer_message(x, _ALIVE if x._trace.alive else ""))
         return asarray_concrete(x)
 
     def process_custom_jvp_call(
@@ -452,12 +458,20 @@ def trace_to_jaxpr(
         source_info.restore(replayed)
         context.trace = outer
         trace.alive = False
+    if config.check:
+        _check_program(closed)
     if config.check_tracer_leaks:
         outs = None  # type: ignore[assignment]
         watch = weakref.ref(trace)
         del trace
         _check_leaks(watch, debug_info)
     return closed
+
+
+def _check_program(closed: ClosedJaxpr) -> None:
+    from amdjax.core.check import check_jaxpr
+
+    check_jaxpr(closed)
 
 
 def _check_leaks(watch: weakref.ref[JaxprTrace], debug_info: DebugInfo | None) -> None:

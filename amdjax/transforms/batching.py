@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray, get_aval, register_aval
 from amdjax.core.context import context
 from amdjax.core.effects import NamedAxisEffect
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr, subjaxprs_of_value
 from amdjax.core.primitive import Primitive
-from amdjax.core.trace import FlatFun, Trace, Tracer, set_trace, trace_to_jaxpr
+from amdjax.core.trace import FlatFun, Trace, Tracer, is_float0, set_trace, trace_to_jaxpr
 from amdjax.transforms import ops
 from amdjax.transforms.forward import known_value
 from amdjax.transforms.zero import Zero
@@ -86,8 +88,13 @@ def batch_at(axis: AxisData, x: Any, dim: int | None, to: int | None) -> Any:
       dim: where its mapped axis is, None if it has none.
       to: where it shall be; None only if it has none.
     """
+    if dim is None and to is None:
+        return x
+    if is_float0(x):
+        aval = batched_aval(axis, unbatched_aval(get_aval(x), dim), to)
+        return np.zeros(aval.shape, aval.dtype)
     if dim is None:
-        return x if to is None else ops.broadcast(x, axis.size, to)
+        return ops.broadcast(x, axis.size, to)
     if to is None:
         raise ValueError("a batched value cannot be made unbatched")
     return ops.moveaxis(x, dim, to)

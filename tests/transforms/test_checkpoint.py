@@ -136,3 +136,14 @@ def test_effects_happen_once():
 
     amdjax.grad(f)(0.5)
     assert seen == [0.5]
+
+
+def test_saved_residuals(capsys):
+    amdjax.ad_checkpoint.print_saved_residuals(lambda x: total(layer(x, W)), X)
+    before = capsys.readouterr().out
+    assert "output of cos from" in before
+    assert "test_checkpoint.py" in before
+    amdjax.ad_checkpoint.print_saved_residuals(lambda x: total(amdjax.checkpoint(layer)(x, W)), X)
+    after = capsys.readouterr().out
+    assert "cos" not in after
+    assert "from the argument x" in after

@@ -115,6 +115,10 @@ def test_integers_have_float0_tangents():
         lambda n: lax.mul(lax.convert_element_type(n, np.float32), 2.0), allow_int=True
     )(3)
     assert g.dtype == amdjax.float0
+    batch = amdjax.vmap(amdjax.grad(lambda x, n: lax.mul(x, x), (0, 1), allow_int=True))
+    gx, gn = batch(X, np.arange(3))
+    close(gx, 2 * X)
+    assert (np.asarray(gn).dtype, gn.shape) == (amdjax.float0, (3,))
     zero = np.zeros((), amdjax.float0)
     close(amdjax.jvp(lambda n, x: lax.mul(x, x), (3, 2.0), (zero, 1.0))[1], 4.0)
 
