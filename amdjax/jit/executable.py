@@ -12,6 +12,7 @@ import numpy as np
 import amdjax.kernels  # noqa: F401  (registers the shaped kernels)
 from amdjax.codegen.engine import host
 from amdjax.core.array import ConcreteArray
+from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit import tile
 from amdjax.jit.kernels import load_kernels
@@ -33,6 +34,15 @@ def cpu_target() -> CpuTarget:
 def compile_jaxpr(closed: ClosedJaxpr, donated: Sequence[bool] = (),
                   observe: Callable[[str, Any], None] = lambda stage, x: None) -> Executable:
     """Compile a program for the CPU."""
+    if config.dump:
+        from amdjax.jit.dump import dumping
+
+        with dumping(config.dump, closed, observe) as observe:
+            return _compile(closed, donated, observe)
+    return _compile(closed, donated, observe)
+
+
+def _compile(closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]) -> Executable:
     plan = plan_program(closed, cpu_target(), donated, observe)
     observe("plan", plan)
     return Executable(closed, plan)

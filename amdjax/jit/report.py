@@ -12,6 +12,7 @@ from amdjax.jit.fusion import Fusion, Region
 from amdjax.jit.plan import Label, Plan, View
 from amdjax.runtime import vm
 
+TEXT_STAGES = ("jaxpr", "simplified", "fusion", "tiles", "plan", "llvm", "asm")
 OPCODES = "HALT CALL JUMP UNLESS SET ADD REPEAT SWAP ADDRESS COPY SWITCH HOST".split()
 
 

@@ -14,8 +14,6 @@ from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.jit import report
 from amdjax.jit.executable import Executable, compile_jaxpr
 
-STAGES = ("jaxpr", "simplified", "fusion", "tiles", "plan", "llvm", "asm")
-
 
 @dataclass(frozen=True)
 class Traced:
@@ -38,7 +36,7 @@ class Traced:
     @property
     def out_info(self) -> Any:
         """Shapes and dtypes of the result."""
-        from amdjax.transforms.differentiate_shapes import ShapeDtypeStruct  # type: ignore[import-not-found]
+        from amdjax.api import ShapeDtypeStruct
 
         leaves = [ShapeDtypeStruct(a.shape, a.dtype) for a in self.jaxpr.out_avals]
         return tree_unflatten(self.out_tree, leaves)
@@ -108,8 +106,8 @@ class Compiled:
 
     def as_text(self, stage: str = "fusion") -> str:
         """The program at a stage: one of `jaxpr simplified fusion tiles plan llvm asm`."""
-        if stage not in STAGES:
-            raise ValueError(f"stage must be one of {', '.join(STAGES)}; got {stage!r}")
+        if stage not in report.TEXT_STAGES:
+            raise ValueError(f"stage must be one of {', '.join(report.TEXT_STAGES)}; got {stage!r}")
         return report.stage_text(stage, self.traced.jaxpr, self.stages, self.executable.plan)
 
     def cost_analysis(self) -> dict[str, float]:

@@ -1,0 +1,56 @@
+"""`AMDJAX_DUMP=dir`: every stage of every compile as files a person can read."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit import report
+
+_numbers = itertools.count()
+
+
+@contextmanager
+def dumping(
+    directory: str, closed: ClosedJaxpr, observe: Callable[[str, Any], None]
+) -> Iterator[Callable[[str, Any], None]]:
+    """An observer that also keeps the stages, written to a folder of their own at the end.
+
+    The folder is `<directory>/<process>-<number>-<name>/` and holds `jaxpr.txt`, `simplified.txt`,
+    `fusion.txt`, `tiles.txt`, `plan.txt`, `llvm.ll`, `asm.s`.
+    """
+    stages: list[tuple[str, Any]] = []
+
+    def both(stage: str, x: Any) -> None:
+        stages.append((stage, x))
+        observe(stage, x)
+
+    folder = Path(directory) / _folder(closed)
+    try:
+        yield both
+    except Exception:
+        _write(folder, closed, stages, None)  # as far as it came
+        raise
+    _write(folder, closed, stages, next(x for s, x in stages if s == "plan"))
+
+
+def _folder(closed: ClosedJaxpr) -> str:
+    info = closed.jaxpr.debug_info
+    name = info.name if info is not None else "_".join(dict.fromkeys(e.primitive.name for e in closed.eqns[:3]))
+    safe = re.sub(r"[^A-Za-z0-9_]+", "_", name)[:60]
+    return f"{os.getpid()}-{next(_numbers):04d}-{safe}"
+
+
+def _write(folder: Path, closed: ClosedJaxpr, stages: list[tuple[str, Any]], plan: Any) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = report.TEXT_STAGES if plan is not None else ("jaxpr", "simplified", "fusion")
+    for stage in wanted:
+        suffix = {"llvm": "ll", "asm": "s"}.get(stage, "txt")
+        text = report.stage_text(stage, closed, stages, plan)
+        (folder / f"{stage}.{suffix}").write_text(text + "\n")
