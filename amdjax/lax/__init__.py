@@ -1,6 +1,9 @@
 """Primitives, each with all its rules in one place."""
 
 # ruff: noqa: F403, I001
+from amdjax.core.dtypes import dtype as dtype
+from amdjax.transforms.zero import copy_p as copy_p
+from amdjax.lax.accuracy import *
 from amdjax.lax.comparison import *
 from amdjax.lax.bitwise import *
 from amdjax.lax.casting import *
@@ -16,6 +19,7 @@ from amdjax.lax.slicing import *
 from amdjax.lax.joining import *
 from amdjax.lax.filling import *
 from amdjax.lax.dot import *
+from amdjax.lax.dot_forms import *
 from amdjax.lax.padding import *
 from amdjax.lax.windows import *
 from amdjax.lax.conv import *

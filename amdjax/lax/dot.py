@@ -323,6 +323,7 @@ def dot_general(
       ValueError: for an unknown precision.
 
     Example:
+      >>> import numpy as np
       >>> x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
       >>> dot_general(x, x, (((1,), (1,)), ((), ()))).tolist()
       [[5.0, 14.0], [14.0, 50.0]]
@@ -371,6 +372,7 @@ def dot(
       ValueError: if the ranks or sizes do not fit and there are no `dimension_numbers`.
 
     Example:
+      >>> import numpy as np
       >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
       11.0
     """
@@ -403,6 +405,7 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
       TypeError: if sizes do not fit.
 
     Example:
+      >>> import numpy as np
       >>> x = np.ones((3, 2, 2), np.float32)
       >>> batch_matmul(x, x).shape
       (3, 2, 2)

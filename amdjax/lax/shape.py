@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -61,10 +60,8 @@ def _broadcast_in_dim_type(
             "broadcast_in_dim broadcast_dimensions must be a subset of output dimensions, "
             f"{given} and shape {shape}."
         )
-    if any(d >= e for d, e in itertools.pairwise(broadcast_dimensions)):
-        raise TypeError(
-            f"broadcast_in_dim broadcast_dimensions must be strictly increasing, {given}."
-        )
+    if len(set(broadcast_dimensions)) != len(broadcast_dimensions):
+        raise TypeError(f"broadcast_in_dim broadcast_dimensions must be distinct, {given}.")
     if any(n not in (1, shape[d]) for n, d in zip(x.shape, broadcast_dimensions)):
         raise TypeError(
             "broadcast_in_dim operand sizes must be 1 or equal to those of the output, "
@@ -84,9 +81,11 @@ def _broadcast_in_dim_transpose(
 ) -> Any:
     from amdjax.lax.reductions import reduce_sum
 
-    kept = {d for d, n in zip(broadcast_dimensions, x.shape) if n == shape[d]}
+    kept = [d for d, n in zip(broadcast_dimensions, x.shape) if n == shape[d]]
     summed = [d for d in range(len(shape)) if d not in kept]
-    return reshape(reduce_sum(ct, summed) if summed else ct, x.shape)
+    total = reduce_sum(ct, summed) if summed else ct
+    order = [sorted(kept).index(d) for d in kept]
+    return reshape(transpose(total, order), x.shape)
 
 
 def _broadcast_in_dim_batch(
@@ -117,7 +116,7 @@ def broadcast_in_dim(
     Args:
       operand: array of rank n.
       shape: the shape of the result.
-      broadcast_dimensions: n ascending integers, the axis of the result that each axis of the
+      broadcast_dimensions: n distinct integers, the axis of the result that each axis of the
         operand becomes.
       out_sharding: accepted for compatibility; arrays live on one device.
 
@@ -126,7 +125,7 @@ def broadcast_in_dim(
 
     Raises:
       TypeError: if a size of the operand is neither 1 nor that of the result, or the dimensions
-        do not name axes in order.
+        do not name distinct axes.
 
     Example:
       >>> broadcast_in_dim(1.5, (3,), ()).tolist()

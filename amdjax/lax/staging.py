@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from amdjax.core.array import Array
+from amdjax.core.effects import Effect
 from amdjax.core.lowering import Decompose, Pointwise
 from amdjax.core.primitive import Primitive
-from amdjax.core.pytree import tree_flatten, tree_unflatten
+from amdjax.core.pytree import tree_flatten, tree_leaves, tree_unflatten
+from amdjax.core.trace import Tracer
 from amdjax.lax._rules import LINEAR, instantiate_zeros, is_zero, jvp_from, zero_tangent
 
 __all__ = [
+    "composite",
+    "dce_sink",
+    "dce_sink_p",
     "optimization_barrier",
     "optimization_barrier_p",
     "stage",
     "stage_p",
+    "with_sharding_constraint",
 ]
 
 optimization_barrier_p = Primitive("optimization_barrier", multiple_results=True)
@@ -93,3 +101,94 @@ def stage(x: Any, /) -> Array:
       1.5
     """
     return stage_p.bind(x)
+
+
+class NoDCEEffect(Effect):
+    """Keeps an operation alive though nobody reads its results."""
+
+    __slots__ = ()
+
+
+_no_dce = NoDCEEffect()
+
+dce_sink_p = Primitive("dce_sink", multiple_results=True)
+dce_sink_p.abstract_eval = lambda x, *, prevent_mlir_dce: []
+dce_sink_p.effects = lambda x, *, prevent_mlir_dce: frozenset({_no_dce})
+dce_sink_p.jvp = lambda primals, tangents, **params: (dce_sink_p.bind(*primals, **params), [])
+dce_sink_p.transpose = lambda cts, x, **_: [None]
+dce_sink_p.batch = lambda axis, args, dims, **params: (dce_sink_p.bind(*args, **params), [])
+dce_sink_p.lowering = Decompose(lambda x, **_: [])
+
+
+def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
+    """Count values as used, so that what computes them stays in the program.
+
+    Args:
+      val: pytree of arrays.
+      prevent_mlir_dce: accepted for compatibility.
+
+    Returns:
+      Nothing.
+
+    Raises:
+      TypeError: if a leaf is not an array.
+
+    Example:
+      >>> dce_sink(1.5)
+    """
+    for leaf in tree_leaves(val):
+        dce_sink_p.bind(leaf, prevent_mlir_dce=prevent_mlir_dce)
+
+
+def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
+    """A function with a name that compilers may know.
+
+    This compiler sees through it to what it is made of, so naming it changes nothing.
+
+    Args:
+      decomposition: what the function does, in terms of others.
+      name: the name of the operation.
+      version: the version of its meaning.
+
+    Returns:
+      A function that does as `decomposition` does. Keyword arguments are constants.
+
+    Raises:
+      TypeError: if a keyword argument is a traced value.
+
+    Example:
+      >>> composite(lambda x: x, name="my.identity")(1.5)
+      1.5
+    """
+
+    @functools.wraps(decomposition)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        for key, value in kwargs.items():
+            if isinstance(value, Tracer):
+                raise TypeError(
+                    f"composite {name!r} got a traced value as keyword argument {key!r}: pass "
+                    "arrays that are computed with by position."
+                )
+        return decomposition(*args, **kwargs)
+
+    return function
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """The same arrays: all of an array lives on one device here.
+
+    Args:
+      x: pytree of arrays.
+      shardings: accepted for compatibility.
+
+    Returns:
+      `x`.
+
+    Raises:
+      Nothing.
+
+    Example:
+      >>> with_sharding_constraint(1.5, None)
+      1.5
+    """
+    return x

@@ -461,7 +461,9 @@ def _every(x: Any, axis: int, start: int, count: int, stride: int) -> Any:
     shape = shape_of(x)
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
     starts[axis], strides[axis] = start, stride
-    limits[axis] = start + (count - 1) * stride + 1 if count else start
+    limits[axis] = start + (count - 1) * stride + 1
+    if count == 0:
+        starts[axis] = limits[axis] = 0
     return slice_(x, starts, limits, strides)
 
 

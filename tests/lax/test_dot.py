@@ -138,3 +138,32 @@ def test_errors_of_short_forms():
         lax.batch_matmul(X, X[None])
     with pytest.raises(ValueError, match="rank 2"):
         lax.batch_matmul(X[0], X[0])
+
+
+def test_ragged_products():
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((6, 3)), rng.standard_normal((2, 3, 4))
+    sizes = np.array([2, 3], np.int32)
+    fun = lambda p, q: lax.ragged_dot(p, q, sizes)
+    wanted = np.concatenate([x[:2] @ w[0], x[2:5] @ w[1], np.zeros((1, 4))])
+    np.testing.assert_allclose(fun(x.astype("float32"), w.astype("float32")), wanted, rtol=1e-4)
+    check_derivatives(fun, x, w)
+    contracted = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
+    found = lax.ragged_dot_general(x.astype("float32"), x.astype("float32"), sizes, contracted)
+    wanted = np.stack([x[:2].T @ x[:2], x[2:5].T @ x[2:5]])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_scaled_product():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 4, 6)), rng.standard_normal((2, 6, 3))
+    s, t = rng.uniform(0.5, 2, (2, 4, 2)), rng.uniform(0.5, 2, (2, 3, 1))
+    found = lax.scaled_dot(
+        *(v.astype(np.float32) for v in (x, y)),
+        lhs_scale=s.astype(np.float32),
+        rhs_scale=t.astype(np.float32),
+        preferred_element_type=np.float32,
+    )
+    wanted = (x * np.repeat(s, 3, 2)) @ (y * np.repeat(np.repeat(t, 2, 1), 3, 2))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    assert str(lax.scaled_dot(np.ones((2, 2)), np.ones((2, 2))).dtype) == "bfloat16"

@@ -133,7 +133,7 @@ X = counting(2, 3)
     [
         (TypeError, "sizes must be 1 or equal", lambda: lax.broadcast_in_dim(X, (2, 4), (0, 1))),
         (TypeError, "one entry for each axis", lambda: lax.broadcast_in_dim(X, (2, 3), (0,))),
-        (TypeError, "strictly increasing", lambda: lax.broadcast_in_dim(X, (3, 2), (1, 0))),
+        (TypeError, "distinct", lambda: lax.broadcast_in_dim(X, (2, 3), (1, 1))),
         (TypeError, "subset of output", lambda: lax.broadcast_in_dim(X, (2, 3), (0, 2))),
         (TypeError, "nonnegative", lambda: lax.full((-2,), 1)),
         (TypeError, "total size", lambda: lax.reshape(X, (4,))),
@@ -169,6 +169,7 @@ LINEAR = {
     "broadcast_ones": lambda x: lax.broadcast_in_dim(
         lax.expand_dims(x, (0,)), (2, 2, 3), (0, 1, 2)
     ),
+    "broadcast_transposed": lambda x: lax.broadcast_in_dim(x, (3, 4, 2), (2, 0)),
     "reshape": lambda x: lax.reshape(x, (3, 2)),
     "transpose": lambda x: lax.transpose(x, (1, 0)),
     "squeeze": lambda x: lax.squeeze(lax.expand_dims(x, (0, 3)), (0, 3)),

@@ -1,0 +1,232 @@
+"""Matrix products with groups of rows or with scales, made from `dot_general`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+from amdjax.lax._rules import Shape, filled_like, move_axis, shape_of
+from amdjax.lax.bitwise import bitwise_and
+from amdjax.lax.casting import convert
+from amdjax.lax.comparison import ge, lt
+from amdjax.lax.dot import DotDimensionNumbers, PrecisionLike, dot_general
+from amdjax.lax.elementwise import mul, sub
+from amdjax.lax.filling import broadcasted_iota
+from amdjax.lax.selection import select
+from amdjax.lax.shape import broadcast_in_dim, reshape
+from amdjax.typing import ArrayLike, DTypeLike
+
+__all__ = [
+    "RaggedDotDimensionNumbers",
+    "ragged_dot",
+    "ragged_dot_general",
+    "scaled_dot",
+]
+
+
+@dataclass(frozen=True, init=False)
+class RaggedDotDimensionNumbers:
+    """Which axes of a ragged product are contracted, paired, ragged and grouped.
+
+    Args:
+      dot_dimension_numbers: as in `dot_general`.
+      lhs_ragged_dimensions: the axis of `lhs` that is cut into groups.
+      rhs_group_dimensions: the axis of `rhs` with one entry for each group, if any.
+    """
+
+    dot_dimension_numbers: DotDimensionNumbers
+    lhs_ragged_dimensions: Sequence[int]
+    rhs_group_dimensions: Sequence[int]
+
+    def __init__(
+        self,
+        dot_dimension_numbers: DotDimensionNumbers,
+        lhs_ragged_dimensions: Sequence[int],
+        rhs_group_dimensions: Sequence[int],
+    ):
+        numbers = tuple(tuple(tuple(axes) for axes in pair) for pair in dot_dimension_numbers)
+        object.__setattr__(self, "dot_dimension_numbers", numbers)
+        object.__setattr__(self, "lhs_ragged_dimensions", tuple(lhs_ragged_dimensions))
+        object.__setattr__(self, "rhs_group_dimensions", tuple(rhs_group_dimensions))
+
+
+_ROWS = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
+
+
+def _group_masks(group_sizes: Any, groups: int, shape: Shape, axis: int) -> Any:
+    """For each group, which positions along `axis` of an array of `shape` are in it."""
+    from amdjax.lax.cumulative import cumsum
+
+    sizes = convert(group_sizes, np.dtype(np.int32))
+    stops = cumsum(sizes)
+    starts = sub(stops, sizes)
+    masks_shape = (groups, *shape)
+    place = broadcasted_iota(np.int32, masks_shape, axis + 1)
+    first, last = (broadcast_in_dim(v, masks_shape, (0,)) for v in (starts, stops))
+    return bitwise_and(ge(place, first), lt(place, last))
+
+
+def ragged_dot_general(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: ArrayLike,
+    ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    group_offset: ArrayLike | None = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Product in which consecutive pieces of an axis of `lhs` are groups.
+
+    A ragged axis that is neither contracted nor paired meets, in each group, that group's entry
+    of `rhs`. A contracted one gives a result for each group. For a paired one groups make no
+    difference.
+
+    Args:
+      lhs: array of any rank.
+      rhs: array of any rank.
+      group_sizes: integer array of shape (groups,), sizes of the pieces; elements beyond their
+        sum count for nothing.
+      ragged_dot_dimension_numbers: which axes are which.
+      precision: how exactly to multiply float32 where hardware offers a choice.
+      preferred_element_type: dtype of the result and of the sums.
+      group_offset: must be None.
+      out_sharding: accepted for compatibility; arrays live on one device.
+
+    Returns:
+      Array as of `dot_general`, with a leading axis of groups if the ragged axis is contracted.
+
+    Raises:
+      NotImplementedError: for a `group_offset`, or sizes that differ along batch axes.
+      TypeError: if sizes do not fit.
+
+    Example:
+      >>> x, w = np.ones((3, 2), np.float32), np.ones((2, 2, 4), np.float32)
+      >>> ragged_dot_general(x, w, np.array([1, 2]), _ROWS).shape
+      (3, 4)
+    """
+    if group_offset is not None:
+        raise NotImplementedError("ragged_dot_general: group_offset is not supported.")
+    if len(shape_of(group_sizes)) != 1:
+        raise NotImplementedError(
+            "ragged_dot_general: group_sizes must have one axis, got shape "
+            f"{shape_of(group_sizes)}."
+        )
+    contract, batch = ragged_dot_dimension_numbers.dot_dimension_numbers
+    (ragged,) = ragged_dot_dimension_numbers.lhs_ragged_dimensions
+    options: Any = {"precision": precision, "preferred_element_type": preferred_element_type}
+    if ragged in batch[0]:
+        return dot_general(lhs, rhs, (contract, batch), **options)
+    (groups,) = shape_of(group_sizes)
+    shape = shape_of(lhs)
+    members = _group_masks(group_sizes, groups, shape, ragged)
+    copies = broadcast_in_dim(lhs, (groups, *shape), range(1, len(shape) + 1))
+    grouped = select(members, copies, filled_like(copies, 0))
+    left_contract, left_batch = (tuple(d + 1 for d in axes) for axes in (contract[0], batch[0]))
+    if ragged in contract[0]:
+        out = dot_general(
+            grouped, rhs, ((left_contract, contract[1]), (left_batch, batch[1])), **options
+        )
+        return move_axis(out, len(left_batch), 0)
+    (group_axis,) = ragged_dot_dimension_numbers.rhs_group_dimensions
+    with_groups = ((0, *left_contract), (group_axis, *contract[1]))
+    return dot_general(grouped, rhs, (with_groups, (left_batch, batch[1])), **options)
+
+
+def ragged_dot(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: ArrayLike,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    group_offset: ArrayLike | None = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Product of consecutive groups of rows with a matrix for each group.
+
+    Args:
+      lhs: array of shape (m, k).
+      rhs: array of shape (groups, k, n).
+      group_sizes: integer array of shape (groups,), numbers of rows.
+      precision: how exactly to multiply float32 where hardware offers a choice.
+      preferred_element_type: dtype of the result and of the sums.
+      group_offset: must be None.
+      out_sharding: accepted for compatibility; arrays live on one device.
+
+    Returns:
+      Array of shape (m, n); rows beyond the last group are zero.
+
+    Raises:
+      TypeError: if sizes do not fit.
+
+    Example:
+      >>> x, w = np.ones((3, 2), np.float32), np.ones((2, 2, 4), np.float32)
+      >>> ragged_dot(x, w, np.array([1, 2])).shape
+      (3, 4)
+    """
+    return ragged_dot_general(
+        lhs, rhs, group_sizes, _ROWS, precision, preferred_element_type, group_offset
+    )
+
+
+def _scaled(x: Any, scale: Any, dtype: Any) -> Any:
+    """`x` times `scale`, each entry of which holds for a block of `x`."""
+    x = convert(x, dtype)
+    if scale is None:
+        return x
+    shape, blocks = shape_of(x), shape_of(scale)
+    if len(shape) != len(blocks) or any(b == 0 or n % b for n, b in zip(shape, blocks)):
+        raise TypeError(
+            f"scaled_dot: a scale of shape {blocks} does not divide an operand of shape {shape}."
+        )
+    wide = tuple(size for n, b in zip(shape, blocks) for size in (b, n // b))
+    spread = broadcast_in_dim(convert(scale, dtype), wide, range(0, len(wide), 2))
+    return mul(x, reshape(spread, shape))
+
+
+def scaled_dot(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    *,
+    lhs_scale: ArrayLike | None = None,
+    rhs_scale: ArrayLike | None = None,
+    dimension_numbers: DotDimensionNumbers | None = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
+    """Product of operands that are stored in few bits with a scale for each block.
+
+    Args:
+      lhs: array of shape (…, m, k).
+      rhs: array of shape (…, k, n).
+      lhs_scale: array whose sizes divide those of `lhs`; 1 where omitted.
+      rhs_scale: array whose sizes divide those of `rhs`; 1 where omitted.
+      dimension_numbers: as in `dot_general`; a stack of matrix products where omitted.
+      preferred_element_type: dtype of scaled operands and result; bfloat16 where omitted.
+
+    Returns:
+      The product.
+
+    Raises:
+      TypeError: if a rank is below two or a scale does not fit.
+
+    Example:
+      >>> x, s = np.ones((2, 4), np.float32), np.full((2, 2), 0.5, np.float32)
+      >>> scaled_dot(x, x.T.copy(), lhs_scale=s).shape
+      (2, 2)
+    """
+    rank = len(shape_of(lhs))
+    if dimension_numbers is None:
+        if rank < 2:
+            raise TypeError(f"scaled_dot needs operands of rank 2 or more, got rank {rank}.")
+        batch = tuple(range(rank - 2))
+        dimension_numbers = (((rank - 1,), (rank - 2,)), (batch, batch))
+    dtype = dtypes.check_and_canonicalize_user_dtype(
+        dtypes.bfloat16 if preferred_element_type is None else preferred_element_type, "scaled_dot"
+    )
+    left, right = _scaled(lhs, lhs_scale, dtype), _scaled(rhs, rhs_scale, dtype)
+    return dot_general(left, right, dimension_numbers, preferred_element_type=dtype)
