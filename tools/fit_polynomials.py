@@ -35,6 +35,7 @@ class Fit:
 
 
 def round_to(x: mp.mpf, elem: str) -> mp.mpf:
+    """The nearest float or double."""
     if elem == "double":
         return mp.mpf(float(x))
     with mp.workprec(24):
@@ -50,6 +51,7 @@ def least_squares(columns: list, values: np.ndarray, weights: np.ndarray) -> lis
 
 
 def evaluate(coefficients: list, columns: list) -> np.ndarray:
+    """The values of the polynomial at the sample points."""
     return sum(c * column for c, column in zip(coefficients, columns))
 
 
@@ -100,6 +102,7 @@ def relative_to(f: Real, factor: Real) -> Real:
 
 
 def of_root(f: Real) -> Real:
+    """`f` as a function of the square of its argument."""
     return lambda z: f(mp.sqrt(z))
 
 
@@ -111,15 +114,18 @@ DIGAMMA_ROOT = mp.findroot(mp.digamma, 1.46)
 
 
 def atanh_log(s: mp.mpf) -> mp.mpf:
+    """The logarithm of a mantissa by `s = (m - 1) / (m + 1)`."""
     return mp.log((1 + s) / (1 - s))
 
 
 def extended_log(z: mp.mpf) -> mp.mpf:
+    """What remains of `atanh_log` after two terms."""
     s = mp.sqrt(z)
     return (atanh_log(s) / s - 2 - mp.mpf(2) / 3 * z) / z**2
 
 
 def minus_log2_erfc(x: mp.mpf) -> mp.mpf:
+    """The exponent of the complementary error function."""
     return -mp.log(mp.erfc(x), 2)
 
 
@@ -140,6 +146,7 @@ def erf_inv_central(w: mp.mpf) -> mp.mpf:
 
 
 def erf_inv_tail(s: mp.mpf) -> mp.mpf:
+    """`erf_inv_central` by the root of its argument."""
     return erf_inv_central(s * s)
 
 
@@ -166,6 +173,8 @@ def bessel_tail(order: int) -> Real:
 
 
 def bessel_slope(order: int) -> Real:
+    """The logarithmic derivative of a Bessel function in `x**2 / 4`."""
+
     def slope(z: mp.mpf) -> mp.mpf:
         x = 2 * mp.sqrt(z)
         return mp.besseli(order + 1, x) / mp.besseli(order, x) / mp.sqrt(z)
@@ -174,6 +183,7 @@ def bessel_slope(order: int) -> Real:
 
 
 def centered(f: Real, center: float) -> Real:
+    """`f` around another origin."""
     return lambda u: f(center + u)
 
 
@@ -235,7 +245,9 @@ FITS: list[Fit] = [
     *odd("ASIN", mp.asin, 0.5, (4, 11)),
     *odd("ATAN", mp.atan, 1.0, (8, 19)),
     *odd("SINH", mp.sinh, 1.0, (3, 6)),
-    odd("TANH", mp.tanh, 0.55, (4, 9))[0],
+    odd("TANH", mp.tanh, 0.6, (4, 9))[0],
+    # 1 - tanh(x) = e P(e), e = exp(-2 x), for x beyond 0.6
+    Fit("TANH_TAIL", "float", lambda e: 2 / (1 + e), (0, 0.302), 6, lambda e: e),
     odd("ASINH", mp.asinh, 0.5, (4, 9))[0],
     odd("ATANH", mp.atanh, 0.5, (6, 9))[0],
     # erf(x) = x + x P(z)
@@ -300,6 +312,7 @@ TWO_OVER_PI_BITS = 1280
 
 
 def split(x: mp.mpf, parts: int, elem: str) -> list[float]:
+    """Floats of decreasing size whose sum is `x`."""
     out = []
     for _ in range(parts):
         out.append(float(round_to(x, elem)))
@@ -318,6 +331,7 @@ def split_downward(x: mp.mpf, parts: int, elem: str) -> list[float]:
 
 
 def print_table(name: str, values: Callable[[str], list[float]]) -> None:
+    """A dictionary of constants by element type."""
     print(f"\n{name} = {{")
     for elem in ("float", "double"):
         numbers = ", ".join(literal(x, elem) for x in values(elem))
@@ -326,6 +340,7 @@ def print_table(name: str, values: Callable[[str], list[float]]) -> None:
 
 
 def print_constants() -> None:
+    """What is not a polynomial."""
     print_table("HALF_PI_DOWN", lambda elem: split_downward(mp.pi / 2, 3, elem))
     for name, (x, parts) in SPLITS.items():
         print_table(name, lambda elem, x=x, parts=parts: split(x, parts, elem))
@@ -340,10 +355,12 @@ def print_constants() -> None:
 
 
 def literal(x: float, elem: str) -> str:
+    """Enough digits to get the number back."""
     return f"{x:.9g}" if elem == "float" else repr(x)
 
 
 def main(names: list[str]) -> None:
+    """Fit what is named, or all, and print the module."""
     fits = [fit for fit in FITS if not names or fit.name in names]
     with ProcessPoolExecutor() as pool:
         results = list(pool.map(solve_index, [FITS.index(fit) for fit in fits]))
@@ -362,6 +379,7 @@ def main(names: list[str]) -> None:
 
 
 def solve_index(i: int) -> tuple[list[float], float]:
+    """For worker processes, which cannot receive functions."""
     return solve(FITS[i])
 
 

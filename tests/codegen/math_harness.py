@@ -247,8 +247,10 @@ def measure_mpmath(name, dtype, n):
     """The largest error in ulp against mpmath, and where."""
     xs = sample(name, dtype, n, seed=7)
     fit = np.isfinite(xs[0])
-    for x in xs:
-        fit &= np.isfinite(x) & (np.abs(x.astype(np.float64)) <= LARGEST.get(name, math.inf))
+    with np.errstate(invalid="ignore"):
+        for x in xs:
+            largest = LARGEST.get(name, math.inf)
+            fit &= np.isfinite(x) & (np.abs(x.astype(np.float64)) <= largest)
     xs = [x[fit] for x in xs]
     errors = ulp_errors_mpmath(evaluate(name, *xs), xs, REFERENCES[name][1])
     worst = int(errors.argmax())

@@ -2,7 +2,10 @@
 
 Exponentials reduce to `x = n log 2 + r`, `|r| <= log(2) / 2` (Cody and Waite, "Software Manual for
 the Elementary Functions", 1980) and use a minimax polynomial in `r`. Logarithms split
-`x = m * 2**e` with `m` around 1.
+`x = m * 2**e` with `m` around 1 (J.-M. Muller, "Elementary Functions", 3rd ed., 2016).
+
+Errors in the docstrings here and in the other files are the largest that were measured, see
+docs/math.md.
 """
 
 from __future__ import annotations
@@ -57,13 +60,19 @@ def exp_scaled(x: Expr, shift: int = 0) -> Expr:
 
 @elementwise
 def exp(x: Expr) -> Expr:
-    """`e**x` by Cody–Waite reduction and a minimax polynomial."""
+    """`e**x` by Cody–Waite reduction and a minimax polynomial.
+
+    Error: 1.0 ulp in float, 0.9 in double.
+    """
     return exp_scaled(x)
 
 
 @elementwise
 def exp2(x: Expr) -> Expr:
-    """`2**x`; the reduction is exact."""
+    """`2**x`; the reduction is exact.
+
+    Error: 0.9 ulp in float, 0.8 in double.
+    """
     low, high = EXP2_RANGE[x.type.elem]
     x = at_least(at_most(x, high), low)
     shifted = x + x.format.round_magic
@@ -73,6 +82,12 @@ def exp2(x: Expr) -> Expr:
 def exp2_scaled(r: Expr, n: Expr) -> Expr:
     """`2**(n + r)` for `|r| <= 1/2`."""
     return scale_by_power(fma(polynomial(r, c.EXP2[r.type.elem]), r, 1.0), n)
+
+
+def short_exp2(shifted: Expr, r: Expr) -> Expr:
+    """`2**(n + r)` in float to 23 bits, for normal results; NaN is not kept."""
+    p = fma(polynomial(r, c.EXP2_SHORT["float"]), r, 1.0)
+    return (p.bits() + (shifted.bits() << p.format.mantissa)).as_float()
 
 
 def half_expm1(x: Expr) -> Expr:
@@ -88,7 +103,10 @@ def half_expm1(x: Expr) -> Expr:
 
 @elementwise
 def expm1(x: Expr) -> Expr:
-    """The exponential less one: `2**n p + (2**n - 1)` with `p` that of the reduced argument."""
+    """The exponential less one: `2**n p + (2**n - 1)` with `p` that of the reduced argument.
+
+    Error: 1.6 ulp in float, 1.8 in double.
+    """
     low, high = {"float": (-25.0, 89.0), "double": (-50.0, 710.0)}[x.type.elem]
     half = half_expm1(at_least(at_most(x, high), low))
     return copysign(half + half, x)
@@ -96,7 +114,10 @@ def expm1(x: Expr) -> Expr:
 
 @elementwise
 def logistic(x: Expr) -> Expr:
-    """`1 / (1 + e**-x)` from `exp(-|x|)`, which cannot overflow."""
+    """`1 / (1 + e**-x)` from `exp(-|x|)`, which cannot overflow.
+
+    Error: 1.7 ulp in float, 1.5 in double.
+    """
     e = exp_below_zero(-absolute(x))
     # 1 / (1 + e) = 1 - e / (1 + e) and e / (1 + e) = e - e * e / (1 + e): the quotient's error
     # shrinks by the last operation.
@@ -183,7 +204,10 @@ def log_of_parts(e: Expr, f: Expr, more: Expr | None = None) -> Expr:
 
 @elementwise
 def log(x: Expr) -> Expr:
-    """Natural logarithm."""
+    """Natural logarithm: `e log(2)` and a polynomial, in double as in fdlibm.
+
+    Error: 1.0 ulp in float, 1.3 in double.
+    """
     e, m = split_exponent(x, low_mantissa(x))
     return log_specials(x, log_of_parts(e, m - 1.0))
 
@@ -201,19 +225,28 @@ def _log_in_base(x: Expr, log_e: tuple[float, float], log_2: tuple[float, float]
 
 @elementwise
 def log2(x: Expr) -> Expr:
-    """Logarithm to base 2; exact for powers of two."""
+    """Logarithm to base 2; exact for powers of two.
+
+    Error: 1.6 ulp in float, 1.0 in double.
+    """
     return _log_in_base(x, c.LOG2_E[x.type.elem], (1.0, 0.0))
 
 
 @elementwise
 def log10(x: Expr) -> Expr:
-    """Logarithm to base 10."""
+    """Logarithm to base 10, by constants of two parts.
+
+    Error: 1.6 ulp in float, 0.9 in double.
+    """
     return _log_in_base(x, c.LOG10_E[x.type.elem], c.LOG10_2[x.type.elem])
 
 
 @elementwise
 def log1p(x: Expr) -> Expr:
-    """`log(1 + x)`: the exponent of `1 + x` is applied to `x` and 1 apart, without rounding."""
+    """`log(1 + x)`: the exponent of `1 + x` is applied to `x` and 1 apart, without rounding.
+
+    Error: 1.6 ulp in float, 1.3 in double.
+    """
     fmt = x.format
     offset = exponent_offset(x + 1.0, low_mantissa(x))
     inverse_power = (fmt.one_bits + (2 << fmt.mantissa) - offset).as_float()  # 4 / 2**e

@@ -1,21 +1,26 @@
-"""Hyperbolic functions and their inverses, from exponentials and `log1p`."""
+"""Hyperbolic functions and their inverses, from exponentials and `log1p`.
+
+The formulas are those of W. Kahan, "Branch cuts for complex elementary functions" (1987), and of
+J.-M. Muller, "Elementary Functions" (3rd ed., 2016).
+"""
 
 from __future__ import annotations
 
 import math
 
 from . import coefficients as c
-from .exponential import exp_of_reduced, exp_scaled, half_expm1, log1p, reduce_exp
+from .exponential import exp_scaled, half_expm1, log1p, short_exp2
 from .expr import (
     Expr,
     absolute,
     at_least,
+    at_most,
     copysign,
     elementwise,
     fma,
-    low_integer,
     odd_polynomial,
-    power_of_two,
+    polynomial,
+    round_shifted,
     select,
     select_constant,
     sqrt_of,
@@ -24,24 +29,32 @@ from .expr import (
 
 @elementwise
 def tanh(x: Expr) -> Expr:
-    """In float a polynomial up to 0.55, then `1 - 2 e / (1 + e)` with `e = exp(-2 |x|)`.
+    """In float a polynomial up to 0.6, then `1 - e P(e)` with `e = exp(-2 |x|)`.
 
     In double `-u / (1 + u)` with `u = expm1(-2 |x|) / 2`.
+
+    Error: 1.5 ulp in float, 2.5 in double.
     """
     a = absolute(x)
     if x.is_double:
         u = half_expm1(at_least(a * -2.0, -40.0))
         return copysign(u / (u + 1.0), x)
-    shifted, r = reduce_exp(at_least(a * -2.0, -20.0))
-    e = exp_of_reduced(r) * power_of_two(low_integer(shifted), x.format)
-    large = fma(e / (e + 1.0), -2.0, 1.0)
+    # The error of e shrinks in the subtraction, so that one constant suffices for log2(e).
+    limited, scale = at_most(a, 9.1), -2.0 * c.LOG2_E["float"][0]
+    n, shifted = round_shifted(limited, scale)
+    e = short_exp2(shifted, fma(limited, scale, -n))
+    large = fma(-e, polynomial(e, c.TANH_TAIL["float"]), 1.0)
     small = odd_polynomial(a, a * a, c.TANH["float"])
-    return copysign(select(a < 0.55, small, large), x)
+    # A NaN takes the polynomial, which keeps it.
+    return copysign(select(a >= 0.6, large, small), x)
 
 
 @elementwise
 def sinh(x: Expr) -> Expr:
-    """A polynomial up to 1, then `e - 1 / (4 e)` with `e = exp(|x|) / 2`."""
+    """A polynomial up to 1, then `e - 1 / (4 e)` with `e = exp(|x|) / 2`.
+
+    Error: 1.7 ulp in float, 1.5 in double.
+    """
     e = exp_scaled(absolute(x), -1)
     large = e - 0.25 / e
     small = odd_polynomial(x, x * x, c.SINH[x.type.elem])
@@ -50,7 +63,10 @@ def sinh(x: Expr) -> Expr:
 
 @elementwise
 def cosh(x: Expr) -> Expr:
-    """`e + 1 / (4 e)` with `e = exp(|x|) / 2`."""
+    """`e + 1 / (4 e)` with `e = exp(|x|) / 2`.
+
+    Error: 1.4 ulp in float, 1.2 in double.
+    """
     e = exp_scaled(absolute(x), -1)
     return e + 0.25 / e
 
@@ -67,7 +83,10 @@ def _big(x: Expr) -> Expr:
 
 @elementwise
 def asinh(x: Expr) -> Expr:
-    """`log1p(a + a**2 / (1 + sqrt(1 + a**2)))` with `a = |x|`."""
+    """`log1p(a + a**2 / (1 + sqrt(1 + a**2)))` with `a = |x|`.
+
+    Error: 2.0 ulp in float, 2.0 in double.
+    """
     a = absolute(x)
     u = fma(a, a / (sqrt_of(fma(a, a, 1.0)) + 1.0), a)
     return copysign(_log1p_or_log_twice(_big(a), a, u), x)
@@ -75,7 +94,10 @@ def asinh(x: Expr) -> Expr:
 
 @elementwise
 def acosh(x: Expr) -> Expr:
-    """`log1p(t + sqrt(t**2 + 2 t))` with `t = x - 1`, in float a polynomial near 1."""
+    """`log1p(t + sqrt(t**2 + 2 t))` with `t = x - 1`, in float a polynomial near 1.
+
+    Error: 1.5 ulp in float, 2.2 in double.
+    """
     t = x - 1.0
     u = t + sqrt_of(fma(t, t, t + t))
     result = select(x < 1.0, x.like(math.nan), _log1p_or_log_twice(_big(x), x, u))
@@ -88,7 +110,10 @@ def acosh(x: Expr) -> Expr:
 
 @elementwise
 def atanh(x: Expr) -> Expr:
-    """`log1p(2 a / (1 - a)) / 2` with `a = |x|`, in float a polynomial up to 1/2."""
+    """`log1p(2 a / (1 - a)) / 2` with `a = |x|`, in float a polynomial up to 1/2.
+
+    Error: 1.1 ulp in float, 2.0 in double.
+    """
     a = absolute(x)
     result = copysign(log1p((a + a) / (1.0 - a)) * 0.5, x)
     if x.is_double:

@@ -33,7 +33,10 @@ def sqrt(x: Expr) -> Expr:
 
 @elementwise
 def rsqrt(x: Expr) -> Expr:
-    """`1 / sqrt(x)`."""
+    """`1 / sqrt(x)`.
+
+    Error: 1.5 ulp in float, 1.5 in double.
+    """
     return 1.0 / sqrt_of(x)
 
 
@@ -43,6 +46,8 @@ def cbrt(x: Expr) -> Expr:
 
     The guess is Kahan's, "Computing a real cube root" (1991); the last step corrects
     `x * y**2` by its residual.
+
+    Error: 0.9 ulp in float, 0.8 in double.
     """
     fmt = x.format
     a = absolute(x)
@@ -167,7 +172,12 @@ def _magnitude(a: Expr, y: Expr) -> Expr:
 
 @elementwise
 def pow(x: Expr, y: Expr) -> Expr:
-    """`x**y` with IEEE 754's special values: `exp2(y * log2(x))` with a logarithm in two parts."""
+    """`x**y` with IEEE 754's special values: `exp2(y * log2(x))` with a logarithm in two parts.
+
+    The arithmetic of two parts is T. J. Dekker's (1971), with fused multiplications.
+
+    Error: 1.0 ulp in float, 0.9 in double.
+    """
     a = absolute(x)
     # Replaced below; keeps the logarithm away from values without a mantissa.
     infinite_or_zero = (a == 0.0) | (a == math.inf)

@@ -1,4 +1,8 @@
-"""Error, gamma and Bessel functions."""
+"""Error, gamma and Bessel functions.
+
+Series and recurrences are in the NIST Digital Library of Mathematical Functions, chapters 5, 7
+and 10.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from .exponential import (
     log_of_parts,
     low_mantissa,
     reduce_exp,
+    short_exp2,
     split_exponent,
 )
 from .expr import (
@@ -38,12 +43,10 @@ from .trigonometric import sin_cos_half_turns
 
 def _erf_tail(a: Expr) -> Expr:
     """`1 - 2**-P(a)` for `a >= 1`, in float."""
-    fmt = a.format
-    g = -polynomial(at_most(a, 3.95), c.ERF_TAIL["float"])
-    shifted = g + fmt.round_magic
-    r = g - (shifted - fmt.round_magic)
-    power = ((shifted.bits() << fmt.mantissa) + fmt.one_bits).as_float()
-    return fma(-power, fma(polynomial(r, c.EXP2_SHORT["float"]), r, 1.0), 1.0)
+    magic = a.format.round_magic
+    g = polynomial(at_most(a, 3.95), c.ERF_TAIL["float"])
+    shifted = magic - g
+    return 1.0 - short_exp2(shifted, (magic - shifted) - g)
 
 
 @elementwise
@@ -51,11 +54,14 @@ def erf(x: Expr) -> Expr:
     """Error function: an odd polynomial up to 1; beyond, `1 - erfc`.
 
     In float `erfc(x)` is `2**-P(x)` there, whose error shrinks in the subtraction.
+
+    Error: 1.3 ulp in float, 0.7 in double.
     """
     a = absolute(x)
     small = fma(x, polynomial(x * x, c.ERF[x.type.elem]), x)
     large = 1.0 - _erfc_positive(a) if x.is_double else _erf_tail(a)
-    return select(a < 1.0, small, copysign(large, x))
+    # A NaN takes the polynomial, which keeps it.
+    return select(a >= 1.0, copysign(large, x), small)
 
 
 def _erfc_positive(a: Expr) -> Expr:
@@ -87,7 +93,10 @@ def _erfc_positive(a: Expr) -> Expr:
 
 @elementwise
 def erfc(x: Expr) -> Expr:
-    """Complementary error function, to full relative precision in the tail."""
+    """Complementary error function, to full relative precision in the tail.
+
+    Error: 1.8 ulp in float, 1.2 in double.
+    """
     positive = _erfc_positive(absolute(x))
     return select(x < 0.0, 2.0 - positive, positive)
 
@@ -97,6 +106,8 @@ def erf_inv(x: Expr) -> Expr:
     """Inverse error function: `x + x P(w)`, `w = -log(1 - x**2)`; `P(sqrt(w))` in the tails.
 
     The form is that of M. Giles, "Approximating the erfinv function" (2010).
+
+    Error: 1.5 ulp in float, 1.7 in double.
     """
     elem = x.type.elem
     w = -log(fma(-x, x, 1.0))
@@ -177,6 +188,8 @@ def lgamma(x: Expr) -> Expr:
 
     For negative `x` the error is relative to `log(pi / |sin(pi x)|)`: near the zeros there only
     the absolute error is small.
+
+    Error for `x > 0`: 1.6 ulp in float, 1.4 in double.
     """
     a = absolute(x)
     positive = _lgamma_positive(a)
@@ -238,6 +251,8 @@ def digamma(x: Expr) -> Expr:
     """Derivative of `lgamma`; NaN at the poles.
 
     For negative `x`, by reflection, the error is relative to `pi / |tan(pi x)|`.
+
+    Error for `x > 0`: 1.8 ulp in float, 2.7 in double.
     """
     negative = x <= 0.0
     positive, next_to_it = _digamma_positive(absolute(x))
@@ -292,11 +307,17 @@ def _bessel(a: Expr, order: int) -> Expr:
 
 @elementwise
 def bessel_i0e(x: Expr) -> Expr:
-    """`exp(-|x|) I0(x)`, the scaled modified Bessel function of order 0."""
+    """`exp(-|x|) I0(x)`, the scaled modified Bessel function of order 0.
+
+    Error: 1.9 ulp in float, 2.6 in double.
+    """
     return _bessel(absolute(x), 0)
 
 
 @elementwise
 def bessel_i1e(x: Expr) -> Expr:
-    """`exp(-|x|) I1(x)`, the scaled modified Bessel function of order 1."""
+    """`exp(-|x|) I1(x)`, the scaled modified Bessel function of order 1.
+
+    Error: 1.7 ulp in float, 2.5 in double.
+    """
     return copysign(_bessel(absolute(x), 1), x)
