@@ -94,10 +94,21 @@ def _integer_pow(f: Function, x: Value, n: int) -> Value:
     return result
 
 
+def _extremum(predicate: str) -> Callable[[Function, Value, Value], Value]:
+    """The greater or lesser operand, NaN if either is one; a comparison fewer than IEEE's order of
+    zeros would need, which nobody asks for."""
+
+    def rule(f: Function, a: Value, b: Value) -> Value:
+        chosen = f.select(f.fcmp(predicate, a, b), a, b)  # b where unordered: one instruction
+        return f.select(f.fcmp("uno", a, a), a, chosen)
+
+    return rule
+
+
 _FLOAT_RULES: dict[str, Callable[..., Value]] = {
     "add": Function.add, "sub": Function.sub, "mul": Function.mul, "div": Function.fdiv,
     "neg": Function.neg, "abs": _overloaded("fabs"), "fma": Function.fma,
-    "min": _overloaded("minimum"), "max": _overloaded("maximum"),
+    "min": _extremum("olt"), "max": _extremum("ogt"),
     "is_finite": _is_finite, "integer_pow": _integer_pow, "copysign": _overloaded("copysign"),
 }  # fmt: skip
 

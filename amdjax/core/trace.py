@@ -270,12 +270,12 @@ def find_current_trace() -> Trace:
 class JaxprTracer(Tracer):
     """A variable of the program being recorded."""
 
-    __slots__ = ("aval", "source", "var")
+    __slots__ = ("aval", "source", "variable")
 
     def __init__(self, trace: JaxprTrace, var: Var, source: SourceInfo):
         self._trace = trace
         self.aval = var.aval
-        self.var = var
+        self.variable = var
         self.source = source
 
     def _origin_msg(self) -> str:
@@ -308,7 +308,7 @@ class JaxprTrace(Trace):
     def atom(self, x: Any) -> Atom:
         """`x` as it appears in the program."""
         if type(x) is JaxprTracer and x._trace is self:
-            return x.var
+            return x.variable
         if isinstance(x, Tracer):
             if not x._trace.alive:
                 raise UnexpectedTracerError(leaked_tracer_message(x))
@@ -329,7 +329,7 @@ class JaxprTrace(Trace):
 
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
         atoms = [
-            x.var if type(x) is JaxprTracer and x._trace is self else self.atom(x) for x in args
+            x.variable if type(x) is JaxprTracer and x._trace is self else self.atom(x) for x in args
         ]
         avals = [a.aval for a in atoms]
         rule = primitive.abstract_eval
@@ -386,7 +386,7 @@ class JaxprTrace(Trace):
         info = self.debug_info or DebugInfo()
         where = f" at {info.location}" if info.location else ""
         lines = [f"This happened while tracing the function {info.name}{where} for {info.kind}."]
-        depends = self._arguments_behind(tracer.var)
+        depends = self._arguments_behind(tracer.variable)
         if depends:
             names = ", ".join(depends[:5]) + (", …" if len(depends) > 5 else "")
             plural = "s" if len(depends) > 1 else ""

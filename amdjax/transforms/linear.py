@@ -367,7 +367,7 @@ def _take_residuals(linear: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
 
 def identity_of(x: Any) -> Any:
     """What two tracers of the same value have in common."""
-    return x.var if isinstance(x, JaxprTracer) else id(x)
+    return x.variable if isinstance(x, JaxprTracer) else id(x)
 
 
 def rename(jaxpr: Jaxpr, names: dict[Var, Var]) -> Jaxpr:
