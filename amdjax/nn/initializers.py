@@ -121,8 +121,8 @@ def _fans(
     """How many inputs an output has, and how many outputs an input."""
     if len(shape) <= 1:
         raise ValueError(
-            f"Can't compute input and output sizes of a {len(shape)}-dimensional weights tensor. Must"
-            " be at least 2D."
+            f"Can't compute input and output sizes of a {len(shape)}-dimensional weights tensor."
+            " Must be at least 2D."
         )
     extent = lambda axes: math.prod(shape[i] for i in ((axes,) if isinstance(axes, int) else axes))
     inputs, outputs, batch = extent(in_axis), extent(out_axis), extent(batch_axis)

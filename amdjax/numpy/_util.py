@@ -98,7 +98,7 @@ def convert(x: Any, dtype: DTypeLike, weak: bool = False) -> Array:
             return x
         if is_kind(x.dtype, np.complexfloating) and not is_kind(dtype, np.complexfloating):
             # Booleans ask whether the number is zero, everything else keeps the real part.
-            x = lax.ne(x, np.zeros((), x.dtype)) if dtype == bool else lax.real(x)
+            x = lax.ne(x, np.zeros((), x.dtype)) if dtype == np.bool_ else lax.real(x)
         return lax.convert_element_type_p.bind(
             x, new_dtype=np.dtype(dtype), weak_type=bool(weak), sharding=None
         )

@@ -163,7 +163,7 @@ def unwrap(
     low = lax.neg(half)
     centred = lax.add(mod(lax.sub(step, low), turn), low)
     on_edge = lax.bitwise_and(lax.eq(centred, low), lax.gt(step, constant(step, 0)))
-    if not whole or isinstance(period, int) and period % 2 == 0:
+    if not whole or (isinstance(period, int) and period % 2 == 0):
         centred = select(on_edge, half, centred)
     correction = lax.sub(centred, step)
     least = half if discont is None else convert(discont, x.dtype)

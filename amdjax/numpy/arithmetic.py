@@ -205,7 +205,7 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 def _static_exponent(y: Any) -> int | None:
     """The exponent as a Python int where it is known and certainly small."""
-    if isinstance(y, bool) or isinstance(y, np.bool_):
+    if isinstance(y, (bool, np.bool_)):
         return None
     if isinstance(y, (int, np.integer)):
         return int(y)

@@ -44,7 +44,7 @@ def _kind(dtype: Any) -> str:
         return "c"
     if dtypes.issubdtype(dtype, np.inexact):
         return "f"
-    return "b" if dtype == bool else "i"
+    return "b" if dtype == np.bool_ else "i"
 
 
 def _table(**by_kind: Primitive) -> dict[str, Primitive]:
@@ -226,9 +226,9 @@ def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
     if dtype == self.dtype:
         return self
     old, new = dtypes.itemsize_bits(self.dtype), dtypes.itemsize_bits(dtype)
-    if self.dtype == bool or dtype == bool:
+    if self.dtype == np.bool_ or dtype == np.bool_:
         x = creation.astype(self, np.uint8) if self.dtype == bool else _view(self, np.uint8)
-        return _view(x, dtype) if dtype != bool else lax.ne(x, np.uint8(0))
+        return _view(x, dtype) if dtype != np.bool_ else lax.ne(x, np.uint8(0))
     if old == new:
         return lax.bitcast_convert_type(self, dtype)
     if not self.ndim:

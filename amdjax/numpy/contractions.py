@@ -76,13 +76,14 @@ def matmul(
     for i, operand in enumerate((x, y)):
         if operand.ndim < 1:
             raise ValueError(
-                f"matmul input operand {i} must have ndim at least 1, but it has ndim {operand.ndim}"
+                f"matmul input operand {i} must have ndim at least 1, but it has ndim"
+                f" {operand.ndim}"
             )
     k = canonical_axis(-1 if y.ndim == 1 else -2, y.ndim)
     if x.shape[-1] != y.shape[k]:
         raise TypeError(
-            f"dot_general requires contracting dimensions to have the same shape, got ({x.shape[-1]},)"
-            f" and ({y.shape[k]},)."
+            "dot_general requires contracting dimensions to have the same shape, got"
+            f" ({x.shape[-1]},) and ({y.shape[k]},)."
         )
     if y.ndim <= 2:
         result = dot_general(x, y, ((x.ndim - 1,), (k,)), ((), ()), precision, dtype)
@@ -110,7 +111,7 @@ def _batched(x: Array, y: Array, precision: Any, dtype: Any) -> Array:
     contract = ((x.ndim - 1,), (len(y_kept) if y_matrix else 0,))
     batch = ([x_kept.index(i) for i in both], [y_kept.index(i) for i in both])
     result = dot_general(x, y, contract, batch, precision, dtype)
-    # The result has the shared axes, then those of x alone, its rows, those of y alone, its columns.
+    # In the result the shared axes come first, then the others of x, then the others of y.
     labels: list[Any] = [*both, *(i for i in x_kept if i not in both)]
     labels += ["row"] if x_matrix else []
     labels += [i for i in y_kept if i not in both]
@@ -267,8 +268,10 @@ def tensordot(
     (x, y), dtype, weak = _operands("tensordot", preferred_element_type, a, b)
     if isinstance(axes, (int, np.integer)):
         if axes > builtins.min(x.ndim, y.ndim):
-            raise TypeError(f"Number of tensordot axes (axes {axes}) exceeds input ranks ({x.shape} and"
-                            f" {y.shape})")  # fmt: skip
+            raise TypeError(
+                f"Number of tensordot axes (axes {axes}) exceeds input ranks ({x.shape} and"
+                f" {y.shape})"
+            )
         contract = (tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes)))
     elif isinstance(axes, Sequence) and len(axes) == 2:
         left, right = ((v,) if isinstance(v, (int, np.integer)) else tuple(v) for v in axes)

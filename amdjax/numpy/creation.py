@@ -31,10 +31,10 @@ from amdjax.numpy._util import (
 def array(
     object: Any,
     dtype: DTypeLike = None,
+    *args: Any,
     copy: bool = True,
     order: str | None = "K",
     ndmin: int = 0,
-    *,
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
@@ -44,6 +44,7 @@ def array(
       object: a number, an array, anything with `__array__`, or nested sequences of these; entries
         may be traced.
       dtype: dtype of the result; None means that of the promoted entries.
+      args: nothing; the others are keywords.
       copy: accepted for NumPy's sake; arrays are immutable.
       order: only "K" and "C" have a meaning here.
       ndmin: leading axes of one are added up to this rank.
@@ -61,6 +62,8 @@ def array(
         Array([[1, 2],
                [3, 4]], dtype=int32)
     """
+    if args:
+        raise TypeError(f"array() takes 2 positional arguments, got {2 + len(args)}")
     if order is not None and order not in ("K", "C"):
         raise NotImplementedError("Only implemented for order='K'")
     dtype = None if dtype is None else user_dtype(dtype, "array")
@@ -163,7 +166,8 @@ def asarray(
     >>> jnp.asarray([1.0, 2.0])
     Array([1., 2.], dtype=float32)
     """
-    return array(a, dtype, bool(copy), "K" if order is None else order, device=device)
+    order = "K" if order is None else order
+    return array(a, dtype, copy=bool(copy), order=order, device=device)
 
 
 def copy(a: ArrayLike, order: str | None = None) -> Array:
@@ -190,7 +194,7 @@ def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = False, device: Any
     """
     x = as_array("astype", x)
     dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "astype")
-    if dtype == bool:
+    if dtype == np.bool_:
         return lax.ne(x, np.zeros((), x.dtype)) if x.dtype != bool else x
     result = convert(x, dtype)
     return result if device is None else _put(result, device)
@@ -253,7 +257,9 @@ def ones(
     return _filled(shape, 1, dtype, "ones")
 
 
-def empty(shape: Shape, dtype: DTypeLike = None, *, device: Any = None) -> Array:
+def empty(
+    shape: Shape, dtype: DTypeLike = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
     """An array of zeros: uninitialised memory is never handed out.
 
     >>> jnp.empty(2)
@@ -475,9 +481,9 @@ def fromfunction(
 
 
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
-    """The bytes of a buffer as a one-dimensional array.
+    r"""The bytes of a buffer as a one-dimensional array.
 
-    >>> jnp.frombuffer(b"\\x01\\x02", dtype=jnp.uint8)
+    >>> jnp.frombuffer(b"\x01\x02", dtype=jnp.uint8)
     Array([1, 2], dtype=uint8)
     """
     return asarray(np.frombuffer(buffer, dtype=user_dtype(dtype, "frombuffer"), count=count,

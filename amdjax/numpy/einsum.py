@@ -83,7 +83,8 @@ def _parse(subscripts: Any, operands: tuple[Any, ...]) -> tuple[str, list[Any]]:
     for position, x in enumerate(arrays):
         if not is_arraylike(x):
             raise TypeError(
-                f"einsum requires ndarray or scalar arguments, got {type(x)} at position {position}."
+                f"einsum requires ndarray or scalar arguments, got {type(x)} at position"
+                f" {position}."
             )
     # opt_einsum reads shapes only, so that traced operands pass.
     shaped = iter(arrays)
@@ -157,7 +158,7 @@ def _take_diagonals(x: Array, labels: str) -> tuple[Array, str]:
             if x.shape[first] != x.shape[second]:
                 raise ValueError(f"einsum: label {label!r} has extents {x.shape[first]} and"
                                  f" {x.shape[second]}")  # fmt: skip
-            iota = lambda axis: lax.broadcasted_iota(np.dtype("int32"), x.shape, axis)  # noqa: B023
+            iota = lambda axis: lax.broadcasted_iota(np.dtype("int32"), x.shape, axis)
             equal = lax.eq(iota(first), iota(second))
             x = lax.reduce_sum(select(equal, x, np.zeros((), x.dtype)), (second,))
             labels = labels[:second] + labels[second + 1 :]

@@ -93,7 +93,7 @@ def _transform(name: str, kind: str, a: ArrayLike, s: Any, axes: Any, norm: str 
 
 
 def _many(x: Array, kind: str, lengths: Sequence[int]) -> Array:
-    """lax transforms up to three axes at once; more are done in turns."""
+    """Transform up to three axes at once, as lax does; more are done in turns."""
     if len(lengths) <= 3:
         return lax.fft(x, lax.FftType[kind], tuple(lengths))
     inner = {"RFFT": "FFT", "IRFFT": "IFFT"}.get(kind, kind)

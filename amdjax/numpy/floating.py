@@ -23,7 +23,7 @@ from amdjax.numpy._util import (
     select,
     strong,
 )
-from amdjax.numpy.logic import isposinf, isneginf, signbit
+from amdjax.numpy.logic import isneginf, isposinf, signbit
 
 _EVEN = lax.RoundingMethod.TO_NEAREST_EVEN
 

@@ -48,6 +48,7 @@ class Window:
     count: int
 
     def whole(self, n: int) -> bool:
+        """Whether this is all of an axis of `n`."""
         return self.step == 1 and self.start == 0 and self.count == n
 
 
@@ -111,7 +112,7 @@ def parse(shape: tuple[int, ...], index: Any) -> list[tuple[Entry, int | None]]:
 
 
 def _is_boolean(item: Any) -> bool:
-    return isinstance(item, (bool, np.bool_)) or getattr(item, "dtype", None) == bool
+    return isinstance(item, (bool, np.bool_)) or getattr(item, "dtype", None) == np.bool_
 
 
 def _expand_booleans(shape: tuple[int, ...], items: tuple[Any, ...]) -> list[Any]:
@@ -417,6 +418,7 @@ class Plan:
     out_of_reach: bool = False
 
     def gather_numbers(self) -> Any:
+        """The dimension numbers of the gather."""
         return lax.GatherDimensionNumbers(
             offset_dims=self.offset_dims,
             collapsed_slice_dims=self.collapsed,
@@ -424,6 +426,7 @@ class Plan:
         )
 
     def scatter_numbers(self) -> Any:
+        """The dimension numbers of the scatter."""
         return lax.ScatterDimensionNumbers(
             update_window_dims=self.offset_dims,
             inserted_window_dims=self.collapsed,

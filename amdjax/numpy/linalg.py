@@ -40,9 +40,9 @@ from amdjax.transforms import custom_jvp
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv",
-    "lstsq", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot",
-    "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "tensorinv",
-    "tensorsolve", "trace", "vecdot", "vector_norm",
+    "lstsq", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose",
+    "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
+    "tensorinv", "tensorsolve", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -748,8 +748,10 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """
     x, y = as_arrays("jnp.linalg.cross", x1, x2)
     if x.shape[axis] != 3 or y.shape[axis] != 3:
-        raise ValueError(f"Both input arrays must be (arrays of) 3-dimensional vectors, but they have"
-                         f" {x.shape[axis]} and {y.shape[axis]} dimensions instead.")  # fmt: skip
+        raise ValueError(
+            "Both input arrays must be (arrays of) 3-dimensional vectors, but they have"
+            f" {x.shape[axis]} and {y.shape[axis]} dimensions instead."
+        )
     return contractions.cross(x, y, axis=axis)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.numpy import _util
@@ -535,7 +535,8 @@ def _split(name: str, ary: ArrayLike, where: Any, axis: int, equal: bool) -> lis
         inner = [builtins.max(i + length, 0) if i < 0 else builtins.min(i, length) for i in inner]
         cuts = [0, *inner, length]
     return [
-        lax.slice_in_dim(a, lo, builtins.max(lo, hi), axis=axis) for lo, hi in zip(cuts, cuts[1:])
+        lax.slice_in_dim(a, lo, builtins.max(lo, hi), axis=axis)
+        for lo, hi in itertools.pairwise(cuts)
     ]
 
 

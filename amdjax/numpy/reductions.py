@@ -38,8 +38,8 @@ def _keep(result: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array
 def _sum_dtype(dtype: np.dtype, promote_integers: bool) -> np.dtype:
     """The dtype a sum has by default: integers at least of the default width."""
     if not promote_integers:
-        return np.dtype("int32") if dtype == bool else dtype
-    if dtype == bool:
+        return np.dtype("int32") if dtype == np.bool_ else dtype
+    if dtype == np.bool_:
         return dtypes.default_int_dtype()
     if is_kind(dtype, np.unsignedinteger):
         wide = dtypes.default_uint_dtype()
@@ -166,7 +166,7 @@ def prod(
 
 
 def _extremum(name: str) -> Callable[[Array, tuple[int, ...]], Array]:
-    """lax's reduction; complex numbers are ordered by real part, then by imaginary part."""
+    """The reduction of lax; complex numbers are ordered by real part, then by imaginary part."""
     fn, worst = (lax.reduce_max, -np.inf) if name == "max" else (lax.reduce_min, np.inf)
 
     def reduce(a: Array, axes: tuple[int, ...]) -> Array:

@@ -120,8 +120,11 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
     if len(funclist) == len(conditions):
         funclist = [*funclist, 0]
     if len(funclist) != len(conditions) + 1:
-        raise ValueError(f"with {len(conditions)} condition(s), either {len(conditions)} or"
-                         f" {len(conditions) + 1} functions are expected; got {len(funclist)}")  # fmt: skip
+        n = len(conditions)
+        raise ValueError(
+            f"with {n} condition(s), either {n} or {n + 1} functions are expected; got"
+            f" {len(funclist)}"
+        )
     value = lambda f: f(x, *args, **kw) if callable(f) else f
     result = convert(broadcast_to(as_array("piecewise", value(funclist[-1])), x.shape), x.dtype)
     for condition, function in reversed(list(zip(conditions, funclist))):
@@ -394,8 +397,8 @@ def _along(shape: tuple[int, ...], indices: Any, axis: int) -> tuple[Any, ...]:
 def _refuse_inplace(name: str, inplace: bool) -> None:
     if inplace:
         raise ValueError(
-            f"jax.numpy.{name} cannot modify arrays in-place, because JAX arrays are immutable. Pass"
-            " inplace=False to instead return an updated array."
+            f"jax.numpy.{name} cannot modify arrays in-place, because JAX arrays are immutable."
+            " Pass inplace=False to instead return an updated array."
         )
 
 

@@ -187,8 +187,10 @@ def searchsorted(
             f"{side!r} is an invalid value for keyword 'side'. Expected one of ['left', 'right']."
         )
     if method not in ("scan", "scan_unrolled", "sort", "compare_all"):
-        raise ValueError(f"{method!r} is an invalid value for keyword 'method'. Expected one of ['sort',"
-                         " 'scan', 'scan_unrolled', 'compare_all'].")  # fmt: skip
+        raise ValueError(
+            f"{method!r} is an invalid value for keyword 'method'. Expected one of ['sort', 'scan',"
+            " 'scan_unrolled', 'compare_all']."
+        )
     a, v = as_arrays("searchsorted", a, v)
     if a.ndim != 1:
         raise ValueError("a should be 1-dimensional")
@@ -318,8 +320,12 @@ def bincount(
     if length is None:
         from amdjax.core.trace import concrete_or_error
 
-        values = concrete_or_error(None, x, "The error occurred because of argument 'x' of"
-                                   " jnp.bincount. To avoid it, pass a static `length`.")  # fmt: skip
+        values = concrete_or_error(
+            None,
+            x,
+            "The error occurred because of argument 'x' of jnp.bincount. To avoid it, pass a static"
+            " `length`.",
+        )
         length = max(minlength, int(values.max()) + 1 if values.size else 0)
     weights = (
         lax.full((), 1, dtypes.default_int_dtype()) if weights is None

@@ -1,0 +1,454 @@
+"""Special functions: `scipy.special`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import amdjax.numpy as jnp
+from amdjax import lax
+from amdjax.core.array import Array
+from amdjax.core.composite import composite
+from amdjax.nn.functions import log_softmax as _log_softmax
+from amdjax.nn.functions import logsumexp as logsumexp
+from amdjax.nn.functions import softmax as _softmax
+from amdjax.numpy._util import ArrayLike, Axis, constant, is_kind, promote_args_inexact, select
+from amdjax.numpy.elementary import i0 as i0
+from amdjax.transforms import custom_jvp
+
+
+def gammaln(x: ArrayLike) -> Array:
+    """The logarithm of the magnitude of the gamma function.
+
+    >>> special.gammaln(jnp.array([1.0, 3.0]))
+    Array([0.       , 0.6931472], dtype=float32)
+    """
+    return lax.lgamma(*promote_args_inexact("gammaln", x))
+
+
+loggamma = gammaln
+
+
+@composite
+def gammasgn(x: ArrayLike) -> Array:
+    """The sign of the gamma function; NaN at negative integers.
+
+    >>> special.gammasgn(jnp.array([-0.5, 2.0]))
+    Array([-1.,  1.], dtype=float32)
+    """
+    (x,) = promote_args_inexact("gammasgn", x)
+    floor = lax.floor(x)
+    one = constant(x, 1)
+    odd = jnp.remainder(floor, 2) != 0
+    negative = select(x == floor, constant(x, np.nan), select(odd, lax.neg(one), one))
+    at_zero = select(jnp.signbit(x), lax.neg(one), one)
+    return jnp.where(x == 0, at_zero, jnp.where(x < 0, negative, one))
+
+
+@composite
+def gamma(x: ArrayLike) -> Array:
+    """The gamma function.
+
+    >>> jnp.round(special.gamma(jnp.array([1.0, 4.0])), 3)
+    Array([1., 6.], dtype=float32)
+    """
+    (x,) = promote_args_inexact("gamma", x)
+    return gammasgn(x) * lax.exp(lax.lgamma(x))
+
+
+@composite
+def betaln(a: ArrayLike, b: ArrayLike) -> Array:
+    """The logarithm of the magnitude of the beta function.
+
+    >>> special.betaln(1.0, 1.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
+    a, b = promote_args_inexact("betaln", a, b)
+    return lax.lgamma(a) + lax.lgamma(b) - lax.lgamma(a + b)
+
+
+@composite
+def beta(a: ArrayLike, b: ArrayLike) -> Array:
+    """The beta function.
+
+    >>> special.beta(1.0, 1.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
+    a, b = promote_args_inexact("beta", a, b)
+    return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * lax.exp(betaln(a, b))
+
+
+def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
+    """The regularised incomplete beta function.
+
+    >>> special.betainc(1.0, 1.0, 0.25)
+    Array(0.25, dtype=float32, weak_type=True)
+    """
+    return lax.betainc(*promote_args_inexact("betainc", a, b, x))
+
+
+def factorial(n: ArrayLike, exact: bool = False) -> Array:
+    """`n!`, by the gamma function.
+
+    >>> jnp.round(special.factorial(jnp.array([0.0, 3.0])), 3)
+    Array([1., 6.], dtype=float32)
+    """
+    if exact:
+        raise NotImplementedError("factorial with exact=True")
+    (n,) = promote_args_inexact("factorial", n)
+    return jnp.where(n < 0, 0, lax.exp(lax.lgamma(n + 1)))
+
+
+@composite
+def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
+    """The number of ways to choose `k` things of `N`.
+
+    >>> jnp.round(special.comb(5.0, 2.0), 3)
+    Array(10., dtype=float32, weak_type=True)
+    """
+    n, k = promote_args_inexact("comb", N, k)
+    value = lax.exp(lax.lgamma(n + 1) - lax.lgamma(k + 1) - lax.lgamma(n - k + 1))
+    return jnp.where((k < 0) | (k > n), 0, value)
+
+
+def digamma(x: ArrayLike) -> Array:
+    """The derivative of `gammaln`.
+
+    >>> special.digamma(jnp.array([1.0]))
+    Array([-0.5772157], dtype=float32)
+    """
+    return lax.digamma(*promote_args_inexact("digamma", x))
+
+
+def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
+    """The `n`-th derivative of `digamma`.
+
+    >>> special.polygamma(1, jnp.array([1.0]))
+    Array([1.6449341], dtype=float32)
+    """
+    return lax.polygamma(*promote_args_inexact("polygamma", n, x))
+
+
+def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
+    """The Hurwitz zeta function.
+
+    >>> special.zeta(2.0, 1.0)
+    Array(1.6449341, dtype=float32, weak_type=True)
+    """
+    return lax.zeta(*promote_args_inexact("zeta", x, 1.0 if q is None else q))
+
+
+def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
+    """The regularised lower incomplete gamma function.
+
+    >>> special.gammainc(1.0, 0.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
+    return lax.igamma(*promote_args_inexact("gammainc", a, x))
+
+
+def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
+    """The regularised upper incomplete gamma function.
+
+    >>> special.gammaincc(1.0, 0.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
+    return lax.igammac(*promote_args_inexact("gammaincc", a, x))
+
+
+def multigammaln(a: ArrayLike, d: int) -> Array:
+    """The logarithm of the multivariate gamma function of dimension `d`.
+
+    >>> special.multigammaln(jnp.array([1.0]), 1)
+    Array([0.], dtype=float32)
+    """
+    (a,) = promote_args_inexact("multigammaln", a)
+    d = d.__index__()
+    steps = [lax.lgamma(a - i / 2) for i in range(d)]
+    return sum(steps[1:], steps[0]) + d * (d - 1) / 4 * np.log(np.pi)
+
+
+def erf(x: ArrayLike) -> Array:
+    """The error function.
+
+    >>> special.erf(jnp.array([0.0, 1.0]))
+    Array([0.       , 0.8427008], dtype=float32)
+    """
+    return lax.erf(*promote_args_inexact("erf", x))
+
+
+def erfc(x: ArrayLike) -> Array:
+    """`1 - erf(x)`, accurate for large `x`.
+
+    >>> special.erfc(jnp.array([0.0]))
+    Array([1.], dtype=float32)
+    """
+    return lax.erfc(*promote_args_inexact("erfc", x))
+
+
+def erfinv(x: ArrayLike) -> Array:
+    """The inverse of `erf`.
+
+    >>> special.erfinv(jnp.array([0.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.erf_inv(*promote_args_inexact("erfinv", x))
+
+
+def expit(x: ArrayLike) -> Array:
+    """`1 / (1 + exp(-x))`.
+
+    >>> special.expit(jnp.array([0.0]))
+    Array([0.5], dtype=float32)
+    """
+    return lax.logistic(*promote_args_inexact("expit", x))
+
+
+@composite
+def logit(x: ArrayLike) -> Array:
+    """`log(x / (1 - x))`, the inverse of `expit`.
+
+    >>> special.logit(jnp.array([0.5]))
+    Array([0.], dtype=float32)
+    """
+    (x,) = promote_args_inexact("logit", x)
+    return lax.log(x) - lax.log1p(-x)
+
+
+@custom_jvp
+def _xlogy(x: Array, y: Array) -> Array:
+    zero = constant(x, 0)
+    used = x != 0
+    return select(used, x * lax.log(select(used, y, constant(y, 1))), lax.mul(x, zero))
+
+
+_xlogy.defjvps(
+    lambda g, ans, x, y: g * lax.log(y),
+    lambda g, ans, x, y: g * (x / y),
+)
+
+
+@composite
+def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
+    """`x * log(y)`, 0 where `x` is 0.
+
+    >>> special.xlogy(jnp.array([0.0, 2.0]), jnp.array([0.0, 1.0]))
+    Array([0., 0.], dtype=float32)
+    """
+    return _xlogy(*jnp.broadcast_arrays(*promote_args_inexact("xlogy", x, y)))
+
+
+@custom_jvp
+def _xlog1py(x: Array, y: Array) -> Array:
+    used = x != 0
+    return select(used, x * lax.log1p(select(used, y, constant(y, 0))), lax.mul(x, constant(x, 0)))
+
+
+_xlog1py.defjvps(
+    lambda g, ans, x, y: g * lax.log1p(y),
+    lambda g, ans, x, y: g * (x / (1 + y)),
+)
+
+
+@composite
+def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
+    """`x * log(1 + y)`, 0 where `x` is 0.
+
+    >>> special.xlog1py(jnp.array([0.0]), jnp.array([-1.0]))
+    Array([0.], dtype=float32)
+    """
+    return _xlog1py(*jnp.broadcast_arrays(*promote_args_inexact("xlog1py", x, y)))
+
+
+@custom_jvp
+def _xlogx(x: Array) -> Array:
+    """`x log x`, whose derivative at zero is -inf and not NaN."""
+    return xlogy(x, x)
+
+
+_xlogx.defjvps(lambda g, ans, x: g * (lax.log(x) + 1))
+
+
+@composite
+def entr(x: ArrayLike) -> Array:
+    """`-x * log(x)`, 0 at 0, -inf below.
+
+    >>> special.entr(jnp.array([0.0, 1.0]))
+    Array([-0., -0.], dtype=float32)
+    """
+    (x,) = promote_args_inexact("entr", x)
+    return jnp.where(x < 0, -np.inf, -_xlogx(x))
+
+
+@composite
+def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
+    """`p * log(p / q)`.
+
+    >>> special.rel_entr(1.0, 1.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
+    p, q = promote_args_inexact("rel_entr", p, q)
+    zero = constant(p, 0)
+    both = (p > 0) & (q > 0)
+    one = constant(p, 1)
+    value = _xlogx(select(both, p, one)) - xlogy(select(both, p, one), select(both, q, one))
+    nothing = (p == 0) & (q >= 0)
+    return select(both, value, select(nothing, zero, constant(p, np.inf)))
+
+
+@composite
+def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
+    """`p * log(p / q) - p + q`.
+
+    >>> special.kl_div(1.0, 1.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
+    p, q = promote_args_inexact("kl_div", p, q)
+    return rel_entr(p, q) - p + q
+
+
+@composite
+def ndtr(x: ArrayLike) -> Array:
+    """The distribution function of the standard normal distribution.
+
+    >>> special.ndtr(jnp.array([0.0]))
+    Array([0.5], dtype=float32)
+    """
+    (x,) = promote_args_inexact("ndtr", x)
+    half = constant(x, 0.5)
+    scaled = x * constant(x, np.sqrt(0.5))
+    size = lax.abs(scaled)
+    # Each form keeps its digits in its own range.
+    tail = select(scaled > 0, 2 - lax.erfc(size), lax.erfc(size))
+    return half * select(size < constant(x, np.sqrt(0.5)), 1 + lax.erf(scaled), tail)
+
+
+@composite
+def ndtri(p: ArrayLike) -> Array:
+    """The inverse of `ndtr`.
+
+    >>> special.ndtri(jnp.array([0.5]))
+    Array([0.], dtype=float32)
+    """
+    (p,) = promote_args_inexact("ndtri", p)
+    return constant(p, np.sqrt(2)) * lax.erf_inv(2 * p - 1)
+
+
+@custom_jvp
+def _log_ndtr(x: Array) -> Array:
+    double = x.dtype == np.float64
+    low, high = (-20.0, 8.0) if double else (-10.0, 5.0)
+    middle = lax.log(ndtr(jnp.maximum(x, low)))
+    return jnp.where(
+        x > high, -ndtr(-x), jnp.where(x > low, middle, _log_tail(jnp.minimum(x, low)))
+    )
+
+
+def _log_tail(x: Array) -> Array:
+    """The asymptotic series for very negative arguments."""
+    square = x * x
+    series, term = 1.0, 1.0
+    for k in range(1, 4):
+        term = term * -(2 * k - 1) / square
+        series = series + term
+    return -square / 2 - lax.log(-x) - 0.5 * np.log(2 * np.pi) + jnp.log(series)
+
+
+_log_ndtr.defjvps(lambda g, ans, x: g * lax.exp(-(x * x) / 2 - 0.5 * np.log(2 * np.pi) - ans))
+
+
+def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
+    """The logarithm of `ndtr`, accurate far into the tail.
+
+    >>> special.log_ndtr(jnp.array([0.0]))
+    Array([-0.6931472], dtype=float32)
+    """
+    (x,) = promote_args_inexact("log_ndtr", x)
+    if not is_kind(x.dtype, np.floating):
+        raise TypeError(f"x.dtype={x.dtype} is not supported, see docstring for supported types.")
+    return _log_ndtr(x)
+
+
+def i0e(x: ArrayLike) -> Array:
+    """`exp(-|x|) * i0(x)`.
+
+    >>> special.i0e(jnp.array([0.0]))
+    Array([1.], dtype=float32)
+    """
+    return lax.bessel_i0e(*promote_args_inexact("i0e", x))
+
+
+def i1e(x: ArrayLike) -> Array:
+    """`exp(-|x|) * i1(x)`.
+
+    >>> special.i1e(jnp.array([0.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.bessel_i1e(*promote_args_inexact("i1e", x))
+
+
+def i1(x: ArrayLike) -> Array:
+    """The modified Bessel function of the first kind of order one.
+
+    >>> special.i1(jnp.array([0.0]))
+    Array([0.], dtype=float32)
+    """
+    (x,) = promote_args_inexact("i1", x)
+    return lax.exp(lax.abs(x)) * lax.bessel_i1e(x)
+
+
+def poch(z: ArrayLike, m: ArrayLike) -> Array:
+    """The rising factorial `gamma(z + m) / gamma(z)`.
+
+    >>> jnp.round(special.poch(2.0, 3.0), 3)
+    Array(24., dtype=float32, weak_type=True)
+    """
+    z, m = promote_args_inexact("poch", z, m)
+    return jnp.where(m == 0, 1, gamma(z + m) / gamma(z))
+
+
+def _boxcox(x: Array, power: Array, log: Any, value: Any) -> Array:
+    none = power == 0
+    safe = jnp.where(none, 1, power)
+    return jnp.where(none, log, jnp.expm1(safe * value) / safe)
+
+
+@composite
+def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
+    """`(x**lmbda - 1) / lmbda`, `log(x)` where `lmbda` is 0.
+
+    >>> special.boxcox(jnp.array([1.0]), 2.0)
+    Array([0.], dtype=float32)
+    """
+    x, power = promote_args_inexact("boxcox", x, lmbda)
+    return _boxcox(x, power, lax.log(x), lax.log(x))
+
+
+@composite
+def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
+    """`boxcox(1 + x, lmbda)`, accurate near zero.
+
+    >>> special.boxcox1p(jnp.array([0.0]), 2.0)
+    Array([0.], dtype=float32)
+    """
+    x, power = promote_args_inexact("boxcox1p", x, lmbda)
+    return _boxcox(x, power, lax.log1p(x), lax.log1p(x))
+
+
+def softmax(x: ArrayLike, /, *, axis: Axis = None) -> Array:
+    """Exponentials divided by their sum, over all axes by default.
+
+    >>> special.softmax(jnp.array([1.0, 1.0]))
+    Array([0.5, 0.5], dtype=float32)
+    """
+    return _softmax(x, axis)
+
+
+def log_softmax(x: ArrayLike, /, *, axis: Axis = None) -> Array:
+    """The logarithm of `softmax`.
+
+    >>> special.log_softmax(jnp.array([1.0, 1.0]))
+    Array([-0.6931472, -0.6931472], dtype=float32)
+    """
+    return _log_softmax(x, axis)

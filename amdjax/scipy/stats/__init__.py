@@ -1,0 +1,3 @@
+"""Probability distributions: `scipy.stats`."""
+
+from amdjax.scipy.stats import norm as norm
