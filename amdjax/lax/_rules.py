@@ -213,29 +213,26 @@ def total(y: Any, terms: Sequence[Any]) -> Any:
     return result
 
 
-def jvp_from(
-    primitive: Primitive, derivatives: Sequence[Derivative], multiple: bool = False
-) -> Callable[..., Any]:
+def jvp_from(primitive: Primitive, derivatives: Sequence[Derivative]) -> Callable[..., Any]:
     """The jvp rule of a single-result primitive from one derivative for each operand."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         y = primitive.bind(*primals, **params)
-        rules = derivatives * len(primals) if multiple else derivatives
         terms = []
-        for rule, g in zip(rules, tangents):
+        for rule, g in zip(derivatives, tangents):
             if rule == FLAT or is_zero(g):
                 continue
-            if rule is None:
+            if rule == LINEAR:
+                terms.append(primitive.bind(g, **params))
+                continue
+            if not callable(rule):
                 raise NotImplementedError(
                     f"{primitive} has no derivative with respect to one of its arguments, which "
                     "depends on the differentiated inputs. Wrap it in lax.stop_gradient if the "
                     "dependence should be ignored."
                 )
-            if rule == LINEAR:
-                terms.append(primitive.bind(g, **params))
-            else:
-                term = rule(g, y, *primals, **params)
-                terms.append(term if is_zero(term) else repeat_to(shape_of(y), term))
+            term = rule(g, y, *primals, **params)
+            terms.append(term if is_zero(term) else repeat_to(shape_of(y), term))
         return y, total(y, terms)
 
     return jvp

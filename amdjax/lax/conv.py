@@ -95,12 +95,13 @@ def _conv_type(
     _check_groups(
         batch, features, out_features, in_features, feature_group_count, batch_group_count
     )
-    for name, values in (
+    entries: tuple[tuple[str, Sequence[Any]], ...] = (
         ("window_strides", window_strides),
         ("padding", padding),
         ("lhs_dilation", lhs_dilation),
         ("rhs_dilation", rhs_dilation),
-    ):
+    )
+    for name, values in entries:
         if len(values) != len(kernel):
             raise ValueError(
                 f"conv_general_dilated: {name} must have one entry for each of the {len(kernel)} "
@@ -329,7 +330,7 @@ def conv_padding(
         kernel = [rhs_shape[d] for d in numbers.rhs_spec[2:]]
         return tuple(padtype_to_pads(space, dilated(kernel, rhs_dilation), window_strides, padding))
     try:
-        pairs = tuple(as_ints(pair, "padding") for pair in padding)
+        pairs: tuple[Any, ...] = tuple(as_ints(pair, "padding") for pair in padding)
     except TypeError:
         pairs = ((),)
     if any(len(pair) != 2 for pair in pairs):
@@ -484,7 +485,7 @@ def conv_general_permutations(
       ((0, 2, 1), (2, 1, 0), (0, 2, 1))
     """
     given = tuple(dimension_numbers)
-    roles = ("NC", "OI", "NC")
+    roles = (("N", "C"), ("O", "I"), ("N", "C"))
     for spec, (first, second) in zip(given, roles):
         if len(set(spec)) != len(spec) or first not in spec or second not in spec:
             raise TypeError(

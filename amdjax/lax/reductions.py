@@ -455,6 +455,7 @@ def _reduce_type(
             raise ValueError(
                 f"reduce: init_values must be scalars, got shape {init.shape} at {position}."
             )
+    out: Any
     for x, out in zip(operands, jaxpr.out_avals):
         if (out.shape, out.dtype) != ((), x.dtype):
             raise TypeError(

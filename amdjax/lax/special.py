@@ -293,7 +293,7 @@ def _bernoulli_over_factorial(count: int) -> list[float]:
     """The ratios B(2j) / (2j)! for j = 1 … count, from the recurrence 24.5.3."""
     bernoulli = [Fraction(1)]
     for m in range(1, 2 * count + 1):
-        total = sum(math.comb(m + 1, k) * b for k, b in enumerate(bernoulli))
+        total = sum((math.comb(m + 1, k) * b for k, b in enumerate(bernoulli)), Fraction(0))
         bernoulli.append(-total / (m + 1))
     return [float(bernoulli[2 * j] / math.factorial(2 * j)) for j in range(1, count + 1)]
 

@@ -412,6 +412,7 @@ def _reduce_window_type(
         check_same_dtype("reduce_window", x, init)
         if init.shape:
             raise TypeError(f"reduce_window: init_value must be a scalar, got {init.shape}.")
+    out: Any
     for x, out in zip(operands, jaxpr.out_avals):
         if (out.shape, out.dtype) != ((), x.dtype):
             raise TypeError(
