@@ -725,3 +725,45 @@ def test_disable_jit_runs_python():
         close(lax.while_loop(lambda c: c < 3, lambda c: c + 1, 0), 3)
         with pytest.raises(ValueError, match="disable_jit"):
             lax.scan(lambda c, x: (c, x), 0.0, np.zeros(0))
+
+
+# How the compiled loop moves its carry between buffers must not show.
+STEPS = {
+    "exchange": lambda c, x: ((c[1], c[0]), c[0]),
+    "same result twice": lambda c, x: ((c[0] + x, c[0] + x), c[0] + x),
+    "constant": lambda c, x: ((1.0 * jnp.ones(2), c[0] * x), c[1]),
+    "row": lambda c, x: ((x, c[0]), c[1]),
+    "carry as y": lambda c, x: ((c[0] + c[1], c[1] * x), (c[0], c[1])),
+    "update in place": lambda c, x: ((c[0].at[0].add(x[1]), c[1] + c[0]), c[0]),
+}
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_carry_between_buffers(step, length):
+    def fun(h, xs):
+        h, xs = jnp.sin(h), jnp.cos(xs)
+        carry, ys = lax.scan(step, (h, 2 * h), xs)
+        twice = lax.fori_loop(0, length, lambda i, c: step(c, xs[0])[0], carry)
+        return carry, ys, twice, h + 1
+
+    args = rows(2), rows(length, 2, seed=1)
+    with amdjax.disable_jit():
+        wanted = fun(*args)
+    close(amdjax.jit(fun)(*args), wanted)
+    close(fun(*args), wanted)
+
+
+def test_one_value_as_initial_carry_and_as_xs():
+    def fun(x):
+        v = jnp.sin(x)
+        return lax.scan(lambda c, y: (c * 2 + y + v, None), v, v)[0]
+
+    def loop(x):
+        v = jnp.sin(x)
+        return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2 + v), (0, v))[1]
+
+    for f in (fun, loop):
+        with amdjax.disable_jit():
+            wanted = f(rows(3))
+        close(amdjax.jit(f)(rows(3)), wanted)
