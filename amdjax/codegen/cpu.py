@@ -174,7 +174,21 @@ class CpuKernel:
     def op_compress(self, op: tile.Op) -> list[Rep]:
         x, mask = (self.rep(v) for v in op.operands)
         assert isinstance(x, Value) and isinstance(mask, Value)
-        return [self.f.intrinsic("experimental.vector.compress", x.type, x, mask, llvm.undef(x.type))]
+        return [self._compressed(x, mask)]
+
+    def _compressed(self, x: Value, mask: Value) -> Value:
+        """Selected lanes first. LLVM 22 crashes on vectors wider than a register: halves meet in memory."""
+        f, lanes = self.f, x.type.lanes
+        if lanes * x.type.bits <= 512:
+            return f.intrinsic("experimental.vector.compress", x.type, x, mask, llvm.undef(x.type))
+        half = lanes // 2
+        slot = f.alloca(x.type)
+        places = [range(half), range(half, lanes)]
+        low, high = (self._compressed(f.shuffle(x, None, p), f.shuffle(mask, None, p)) for p in places)
+        first = f.cast("zext", f.shuffle(mask, None, places[0]), "i64")
+        f.store(low, slot, x.type.bits // 8)
+        f.store(high, f.gep(slot, f.reduce("add", first), x.type.with_lanes(0)), x.type.bits // 8)
+        return f.load(x.type, slot, 64)
 
     # -- combining ------------------------------------------------------------------------------
 

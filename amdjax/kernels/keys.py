@@ -77,7 +77,14 @@ class Key:
         return self._widened(k, x)
 
     def _widened(self, k: Builder, x: Value) -> Value:
+        if self._unused:  # bits above those of an int4 or int2 mean nothing
+            return k.op("shl", x, self._const(k, x, self._unused))
         return k.bitcast(k.convert(k.convert(x, "f32"), "bf16"), "u16") if self.is_narrow else x
+
+    @property
+    def _unused(self) -> int:
+        bits = {"i4": 4, "u4": 4, "i2": 2, "u2": 2}.get(self.element)
+        return 8 - bits if bits else 0
 
     # -- keys ---------------------------------------------------------------------------------------
 
@@ -125,5 +132,6 @@ class Key:
             key = k.op("not", key)
         top = self._const(k, key, 1 << (self.width - 1))
         if not self.is_float:
-            return k.op("xor", key, top) if self.element[0] == "i" else key
+            bits = k.op("xor", key, top) if self.element[0] == "i" else key
+            return k.op("shr_logical", bits, self._const(k, key, self._unused)) if self._unused else bits
         return k.select(k.op("ge", key, top), k.op("xor", key, top), k.op("not", key))
