@@ -396,7 +396,7 @@ def _gather_element(
     if not inside:
         return b.read(operand, position)
     fill = b.const(fill_value, operand.dtype)
-    return b.read_if(b.all_of(inside), operand, position, fill)
+    return b.read_if(b.all_of(*inside), operand, position, fill)
 
 
 gather_p.lowering = Element(_gather_element)

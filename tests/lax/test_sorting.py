@@ -96,7 +96,7 @@ def test_approximate_k_is_exact():
     np.testing.assert_array_equal(np.take_along_axis(x, np.asarray(indices), 1), found)
     found, _ = lax.approx_min_k(x, 2, reduction_dimension=0)
     np.testing.assert_array_equal(found, np.sort(x, 0)[:2])
-    check_derivatives(lambda x: lax.approx_min_k(x, 2), x[:, :4])
+    check_derivatives(lambda x: lax.approx_min_k(x, 2), x[:, :4].astype(np.float64))
     check_batching(lambda x: lax.approx_max_k(x, 2), x[:, :4])
 
 
