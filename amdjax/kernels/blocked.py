@@ -79,7 +79,7 @@ def choose_blocking(problem: Contraction, target: CpuTarget, shape: TileShape) -
             pack = PACKING * shape.rows * min(rows, high) / shape.cycles
             if not shared:
                 pack += PACKING * shape.columns * min(columns, wide) / shape.cycles
-            each = tiles + pack + 40 / (shape.cycles * max(depth, 1))
+            each = tiles + pack + PROGRAM_CYCLES / (shape.cycles * max(depth, 1))
             rounds = (
                 -(-programs // target.threads)
                 if programs < 8 * target.threads
@@ -103,6 +103,7 @@ def choose_blocking(problem: Contraction, target: CpuTarget, shape: TileShape) -
 
 
 PACKING = 0.15  # cycles to copy an element
+PROGRAM_CYCLES = 1500  # cycles a program costs before it does anything
 
 
 def _choose_splits(
@@ -127,6 +128,20 @@ def _equal_parts(total: int, most: int, unit: int) -> int:
         return total
     part = -(-total // -(-total // most))
     return -(-part // unit) * unit
+
+
+def _class_of(size: int) -> int:
+    """A size at least as large, one of few, so that kernels of similar products are the same."""
+    unit = max(16, 1 << max(size - 1, 1).bit_length() >> 2)
+    return -(-size // unit) * unit
+
+
+def _room(size: int) -> int:
+    """Elements of scratch for `size`, few different ones: kernels of many sizes are the same."""
+    room = 1 << 9
+    while room < size:
+        room *= 4
+    return room if room <= 1 << 17 else -(-size // (1 << 15)) << 15
 
 
 def _candidates(total: int, most: int) -> list[int]:
@@ -219,6 +234,7 @@ class BlockedProduct:
             "rows": p.rows, "columns": p.columns, "depth": p.depth, "wide": wide, "high": high,
             "panels": self.packer.panels, "padded": self.packer.depth, "block.rows": blocking.rows,
             "block.columns": blocking.columns, "block.depth": blocking.depth,
+            "ahead": max(2, -(-blocking.tile.columns // blocking.rows)),
         }  # fmt: skip
         for i, axis in enumerate(p.out.batch):
             numbers[f"batch{i}.extent"] = axis.extent
@@ -258,18 +274,21 @@ class BlockedProduct:
         p, blocking, k = self.problem, self.blocking, self.k
         shape = blocking.tile
         self.by_line = self.a_reader.depth_contiguous or not p.a.depth
+        rows, depth = blocking.rows * shape.rows, blocking.depth
+        room = _room if self.program.runtime else int
+        depth = _class_of(depth) if self.program.runtime else depth
         # A multiple of a page would put all lines of a panel into the same cache sets.
-        self.stride = -(-(blocking.depth + shape.lanes) // 16) * 16 + 16
-        rows = blocking.rows * shape.rows
-        size = rows * (self.stride if self.by_line else blocking.depth) + shape.lanes
-        self.a = k.scratch("a", p.accumulate, size)
+        self.stride = -(-(depth + shape.lanes) // 16) * 16 + 16
+        size = rows * (self.stride if self.by_line else depth) + shape.lanes
+        self.a = k.scratch("a", p.accumulate, room(size))
         if not self.shared:
-            self.panel_depth = -(-blocking.depth // shape.lanes) * shape.lanes
+            self.panel_depth = -(-depth // shape.lanes) * shape.lanes
             size = blocking.columns * self.panel_depth * shape.columns + shape.lanes
-            self.panels = k.scratch("b", p.accumulate, size)
+            self.panels = k.scratch("b", p.accumulate, room(size))
         self.partial = blocking.depth < -(-p.depth // blocking.splits)
         tiles = blocking.rows * blocking.columns if self.partial else 1
-        self.c = k.scratch("c", p.accumulate, tiles * shape.rows * shape.columns)
+        size = tiles * shape.rows * shape.columns
+        self.c = k.scratch("c", p.accumulate, room(size))
 
     # -- one block ----------------------------------------------------------------------------
 
@@ -375,7 +394,8 @@ class BlockedProduct:
         last: bool | Value,
     ) -> None:
         program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
-        steps, ahead_step = stop - start, max(2, -(-shape.columns // blocking.rows))
+        steps = stop - start
+        ahead_step = program.num("ahead", max(2, -(-shape.columns // blocking.rows)))
         if self.shared:
             b_base = self._panel(first_panel + j) + start * shape.columns
         else:
@@ -388,7 +408,7 @@ class BlockedProduct:
         ahead = (
             b_base
             + program.num("padded", self.packer.depth) * shape.columns
-            + i * ahead_step * steps
+            + i * steps * ahead_step
         )
         row, column = first_row + i * shape.rows, (first_panel + j) * shape.columns
         self._prefetch_result(row, column, last)

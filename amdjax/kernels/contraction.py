@@ -1,7 +1,7 @@
 """What a matrix product, a convolution and their gradients have in common.
 
-A contraction is `out[b, i, j] = Σ_k a[b, i, k] * b[b, k, j]` where each of `b`, `i`, `j` and `k` may
-stand for several loops, and where an operand is read through strides and, for convolutions, only
+A contraction is `out[b, i, j] = Σ_k a[b, i, k] * b[b, k, j]` where each of `b`, `i`, `j` and `k`
+may stand for several loops, and where an operand is read through strides and, for convolutions, only
 inside its bounds. The kernels beside this file compute contractions; `gemm.py` and `conv.py` state
 their operations as such.
 """
@@ -313,7 +313,9 @@ def choose_tile(target: CpuTarget, rows: int, columns: int, dtype: str, most: in
     for vectors in range(1, min(most, 4, -(-columns // lanes)) + 1):
         across = -(-columns // (vectors * lanes))
         full = max_rows(target, vectors)
-        for count in range(full, 0, -1):
+        # Large matrices share machine code: little is lost at their edge.
+        least = full - 2 if rows >= 16 * full else 1
+        for count in range(full, max(least, 1) - 1, -1):
             tile = TileShape(count, vectors, lanes)
             cost = across * -(-rows // count) * tile.cycles
             if best is None or cost < best[0] - 1e-9:

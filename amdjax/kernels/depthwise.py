@@ -464,7 +464,7 @@ class KernelGradient(LaneConvolution):
         if not last:
             return walk(*span, True, sums)
         # Taps that all positions have inside the input need no guards.
-        whole = max(0, -(-(-p.start) // p.tap_move))
+        whole = (max(0, -p.start) + p.tap_move - 1) // p.tap_move
         stop = (extent - 1 - p.start - (p.count - 1) * p.move) // p.tap_move + 1
         stop = min(max(stop, whole), p.taps)
         whole = min(whole, stop)

@@ -35,6 +35,8 @@ from amdjax.kernels.writing import Writer
 
 Value = tile.Value
 
+PAGE = 4096
+PREFETCH = 16  # steps in depth
 PROGRAM_CYCLES = 12_000  # work worth a program of its own
 
 
@@ -219,9 +221,14 @@ class DirectProduct(_Plain):
         def load_a(s: Value, r: int) -> Value:
             return self.load(self.a, a_base + (s + self.low) * a_step + r * a_line, 1, ())
 
+        b_step = _stride(p.b.depth)
+        far = p.rows <= 4 and b_step * itemsize(p.b.dtype) >= PAGE // 4
+
         def load_b(s: Value, v: int) -> Value:
-            at = b_base + (s + self.low) * _stride(p.b.depth)
-            return self.load(self.b, at + starts[v], 1, (shape.lanes,), masks[v])
+            at = b_base + (s + self.low) * b_step + starts[v]
+            if far:  # each step is another page, which no hardware prefetches
+                k.prefetch(self.b, at + PREFETCH * b_step)
+            return self.load(self.b, at, 1, (shape.lanes,), masks[v])
 
         cut = replace(shape, rows=self.rows, vectors=len(starts))
         sums = multiply(k, cut, p.accumulate, self.high - self.low, load_a, load_b, None)
@@ -271,8 +278,8 @@ class DotProduct(_Plain):
         splits = 1
         if blocks * p.batches * 2 <= self.target.threads and p.depth >= 1 << 15:
             splits = min(2 * self.target.threads // (blocks * p.batches), p.depth >> 13)
-        unit = 4 * self.lanes
-        self.part_depth = -(-(-(-p.depth // splits)) // unit) * unit
+        unit = 4 * self.lanes * splits
+        self.part_depth = -(-p.depth // unit) * 4 * self.lanes
         if splits > 1:
             sink, temp = split_sink(p, splits)
             return [

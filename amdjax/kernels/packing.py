@@ -151,8 +151,7 @@ class Reader:
 
         The offset is a scalar where the lines are contiguous.
 
-        Args:
-          aligned: `first` is a multiple of this; 0 asks for an offset in each lane.
+        `first` is a multiple of `aligned`; 0 for that asks for an offset in each lane.
         """
         k, program = self.k, self.program
         total = program.num(f"{self.name}.lines", self.source.line_count)

@@ -83,13 +83,9 @@ class Writer:
         mask: Value | None,
         pair: tuple[Value, Value] | None = None,
     ) -> None:
-        """Lanes of one row.
+        """Lanes of one row to (row, column) and on, where `mask` says that they exist.
 
-        Args:
-          row, column: where the first lane goes.
-          x: the lanes; unused if there is a `pair`.
-          mask: which lanes exist.
-          pair: real and imaginary parts, for a complex result with an epilogue.
+        `pair` are real and imaginary parts, for a complex result with an epilogue; else `x` counts.
         """
         if self.epilogue is not None:
             self._store_fused(row, column, x, mask, pair)

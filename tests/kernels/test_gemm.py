@@ -1,0 +1,278 @@
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import amdjax.kernels  # noqa: F401
+from amdjax.core.aval import ShapedArray
+from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.kernels import blocked, contraction, direct
+from amdjax.lax.dot import dot_general_p
+from amdjax.lax.elementwise import add_p, max_p
+from tests.kernels.runner import Runner, target
+
+FLOATS = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
+INTS = [np.int8, np.uint8, np.int32, np.int64]
+COMPLEX = [np.complex64, np.complex128]
+WIDER = [
+    (np.int8, np.int32), (np.uint8, np.int32),
+    (np.float16, np.float32), (ml_dtypes.bfloat16, np.float32),
+]  # fmt: skip
+SPECIAL = [
+    (1, 5000, 40), (300, 2000, 1), (4, 3000, 9), (1, 70000, 1), (2, 40000, 3),
+    (40, 30000, 30), (600, 900, 500), (1, 1, 1), (700, 2, 300),
+]  # fmt: skip
+FUSED = [
+    (5, 7, 9), (40, 300, 33), (300, 900, 130), (1, 3000, 50), (200, 3000, 1),
+    (30, 20000, 40), (4, 100, 70),
+]  # fmt: skip
+EPS = {"float32": 2**-24, "float64": 2**-53, "float16": 2**-11, "bfloat16": 2**-8}
+
+
+def params(numbers, preferred=None):
+    return {
+        "dimension_numbers": numbers,
+        "precision": None,
+        "preferred_element_type": preferred,
+        "out_sharding": None,
+    }
+
+
+def values(rng, shape, dtype):
+    dtype = np.dtype(dtype)
+    if dtype.kind == "c":
+        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(max(info.min, -200), min(info.max, 200), shape, endpoint=True).astype(
+            dtype
+        )
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def expected(x, y, numbers):
+    """The product and, for floats, the product of magnitudes that errors are measured by."""
+    (cx, cy), (bx, by) = numbers
+    letters = iter("abcdefghijklmnopqrstuvwxyz")
+    shared = {("x", d): next(letters) for d in (*bx, *cx)}
+    shared |= {("y", e): shared["x", d] for d, e in zip((*bx, *cx), (*by, *cy))}
+    names = [
+        [
+            shared.get((side, d)) or shared.setdefault((side, d), next(letters))
+            for d in range(z.ndim)
+        ]
+        for side, z in (("x", x), ("y", y))
+    ]
+    free = [
+        [n for d, n in enumerate(ns) if d not in (*b, *c)]
+        for ns, b, c in zip(names, (bx, by), (cx, cy))
+    ]
+    out = [names[0][d] for d in bx] + free[0] + free[1]
+    spec = f"{''.join(names[0])},{''.join(names[1])}->{''.join(out)}"
+    wide = {"f": np.float64, "c": np.complex128, "V": np.float64}.get(x.dtype.kind, np.int64)
+    x, y = x.astype(wide), y.astype(wide)
+    return np.einsum(spec, x, y), np.einsum(spec, abs(x), abs(y))
+
+
+def depth_of(x, numbers):
+    return int(np.prod([x.shape[d] for d in numbers[0][0]]))
+
+
+def check(x, y, numbers, preferred=None, out=None):
+    if out is None:
+        out = Runner(dot_general_p, [x, y], params(numbers, preferred))(x, y)
+    want, scale = expected(x, y, numbers)
+    if out.dtype.kind in "iu":
+        np.testing.assert_array_equal(out, want.astype(out.dtype))
+        return
+    real = out.real.dtype.name
+    sums = "float32" if real in ("float16", "bfloat16") else real
+    bound = (
+        (4 + depth_of(x, numbers)) * EPS[sums] * scale
+        + EPS[real] * abs(want)
+        + 1e-7 * (real == "float16")
+    )
+    error = abs(out.astype(want.dtype) - want)
+    assert (error <= 2 * bound).all(), (error / np.maximum(bound, 1e-300)).max()
+
+
+MATMUL = (((1,), (0,)), ((), ()))
+
+
+@st.composite
+def products(draw):
+    """Operand shapes with their axes in any order, and the dimension numbers."""
+    extent = st.sampled_from([1, 2, 3, 5, 8, 15, 16, 17, 33, 64])
+    batch, contract, rows, columns = (draw(st.lists(extent, max_size=n)) for n in (2, 2, 2, 2))
+    sides = []
+    for free in (rows, columns):
+        tags = [("b", i) for i in range(len(batch))] + [("k", i) for i in range(len(contract))]
+        tags = draw(st.permutations(tags + [("f", i) for i in range(len(free))]))
+        # Free axes keep their order in the result whatever their order in the operand.
+        size = {"b": batch, "k": contract, "f": free}
+        shape = tuple(size[t][i] for t, i in tags)
+        place = lambda kind, n, tags=tags: tuple(tags.index((kind, i)) for i in range(n))
+        sides.append((shape, place("b", len(batch)), place("k", len(contract))))
+    (xs, xb, xk), (ys, yb, yk) = sides
+    total = np.prod([*batch, *contract, *rows, *columns], dtype=float)
+    return xs, ys, ((xk, yk), (xb, yb)), total
+
+
+@settings(max_examples=60, deadline=None)
+@given(products(), st.sampled_from([*FLOATS, *INTS, *COMPLEX]), st.integers(0, 99))
+def test_any_layout(product, dtype, seed):
+    xs, ys, numbers, total = product
+    if total > 2e6:
+        return
+    rng = np.random.default_rng(seed)
+    check(values(rng, xs, dtype), values(rng, ys, dtype), numbers)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 150), st.integers(1, 700), st.integers(1, 150), st.booleans(), st.booleans())
+def test_matrices(m, k, n, turn_x, turn_y):
+    rng = np.random.default_rng(m * k * n)
+    x, y = (
+        values(rng, (k, m) if turn_x else (m, k), np.float32),
+        values(rng, (n, k) if turn_y else (k, n), np.float32),
+    )
+    check(x, y, (((0 if turn_x else 1,), (1 if turn_y else 0,)), ((), ())))
+
+
+@pytest.mark.parametrize("m, k, n", SPECIAL)
+@pytest.mark.parametrize("turn_x", [False, True])
+@pytest.mark.parametrize("turn_y", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_shapes_with_a_method_of_their_own(m, k, n, turn_x, turn_y, dtype):
+    rng = np.random.default_rng(0)
+    x, y = (
+        values(rng, (k, m) if turn_x else (m, k), dtype),
+        values(rng, (n, k) if turn_y else (k, n), dtype),
+    )
+    check(x, y, (((0 if turn_x else 1,), (1 if turn_y else 0,)), ((), ())))
+
+
+@pytest.mark.parametrize(
+    "shapes", [((0, 3), (3, 4)), ((2, 0), (0, 4)), ((2, 3), (3, 0)), ((0, 0), (0, 0))]
+)
+def test_nothing_to_compute(shapes):
+    x, y = (np.ones(s, np.float32) for s in shapes)
+    check(x, y, MATMUL)
+
+
+def test_scalars():
+    check(np.float32(3), np.float32(4), (((), ()), ((), ())))
+
+
+@pytest.mark.parametrize("dtype, preferred", WIDER)
+@pytest.mark.parametrize("turn", [False, True])
+def test_wider_results(dtype, preferred, turn):
+    rng = np.random.default_rng(1)
+    x, y = values(rng, (37, 203), dtype), values(rng, (50, 203) if turn else (203, 50), dtype)
+    check(x, y, (((1,), (1 if turn else 0,)), ((), ())), np.dtype(preferred))
+
+
+def test_specials_stay_in_their_row_and_column():
+    x, y = np.ones((40, 300), np.float32), np.ones((300, 50), np.float32)
+    x[7, 3], y[5, 9] = np.nan, np.inf
+    out = Runner(dot_general_p, [x, y], params(MATMUL))(x, y)
+    mask = np.zeros(out.shape, bool)
+    mask[7], mask[:, 9] = True, True
+    assert np.isfinite(out[~mask]).all() and np.isnan(out[7]).all() and np.isinf(out[8, 9])
+
+
+def test_sizes_share_machine_code():
+    rng = np.random.default_rng(0)
+    texts = []
+    for m, n, k in [(1024, 2048, 700), (1024, 2000, 750)]:
+        x, y = values(rng, (m, k), np.float32), values(rng, (k, n), np.float32)
+        runner = Runner(dot_general_p, [x, y], params(MATMUL))
+        texts.append(str(runner.calls[-1].kernel).partition("\n")[2])
+    assert texts[0] == texts[1]
+
+
+# -- epilogues --------------------------------------------------------------------------------
+
+
+def bias_relu(shape):
+    """`max(out + bias[None, :], other)` behind a product."""
+
+    def epilogue(out):
+        dtype = out.aval.dtype
+        other = Var(ShapedArray(shape, dtype))
+        summed, result = Var(out.aval), Var(out.aval)
+        producers = {
+            summed: JaxprEqn(add_p, [out, other], [summed], {}),
+            result: JaxprEqn(max_p, [summed, other], [result], {}),
+        }
+        return [result, out], [other], producers
+
+    return epilogue
+
+
+@pytest.mark.parametrize("shape", FUSED)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
+@pytest.mark.parametrize("turn", [False, True])
+def test_fused_equals_unfused(shape, dtype, turn):
+    m, k, n = shape
+    rng = np.random.default_rng(0)
+    x, y = values(rng, (m, k), dtype), values(rng, (n, k) if turn else (k, n), dtype)
+    other = values(rng, (m, n), dtype)
+    numbers = (((1,), (1 if turn else 0,)), ((), ()))
+    plain = Runner(dot_general_p, [x, y], params(numbers))(x, y)
+    fused = Runner(dot_general_p, [x, y], params(numbers), epilogue=bias_relu((m, n)))
+    result, out = fused(x, y, extra=[other])
+    np.testing.assert_array_equal(out, plain)
+    if dtype is not np.float16:
+        np.testing.assert_array_equal(result, np.maximum(plain + other, other))
+
+
+def test_fused_complex():
+    rng = np.random.default_rng(0)
+    x, y, other = (values(rng, s, np.complex64) for s in ((20, 30), (30, 17), (20, 17)))
+
+    def epilogue(out):
+        operand, result = Var(ShapedArray(other.shape, other.dtype)), Var(out.aval)
+        return [result], [operand], {result: JaxprEqn(add_p, [out, operand], [result], {})}
+
+    plain = Runner(dot_general_p, [x, y], params(MATMUL))(x, y)
+    fused = Runner(dot_general_p, [x, y], params(MATMUL), epilogue=epilogue)(x, y, extra=[other])
+    np.testing.assert_array_equal(fused, plain + other)
+
+
+# -- decisions --------------------------------------------------------------------------------
+
+
+def test_loops_merge():
+    source = contraction.Source(
+        None, "f32", 0, (), (contraction.Axis(4, 30), contraction.Axis(5, 6)),
+        (contraction.Axis(2, 3), contraction.Axis(3, 1)),
+    )  # fmt: skip
+    merged = source.merged()
+    assert merged.lines == (contraction.Axis(20, 6),) and merged.depth == (contraction.Axis(6, 1),)
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 1), (16, 16), (64, 64), (100, 33), (2048, 2048)])
+def test_tiles_fit_the_registers(rows, columns):
+    for bits, registers in ((512, 32), (256, 16), (128, 16)):
+        machine = target()
+        machine = type(machine)(bits, 4, machine.l1_bytes, machine.l2_bytes)
+        tile = contraction.choose_tile(machine, rows, columns, "f32")
+        assert tile.rows * tile.vectors + tile.vectors + 1 <= registers
+
+
+def test_other_machines():
+    """Narrower vectors and smaller caches give the same numbers."""
+    rng = np.random.default_rng(0)
+    x, y = values(rng, (70, 600), np.float32), values(rng, (600, 90), np.float32)
+    for bits in (128, 256, 512):
+        machine = type(target())(bits, 3, 32 << 10, 256 << 10)
+        runner = Runner(dot_general_p, [x, y], params(MATMUL), cpu_target=machine)
+        check(x, y, MATMUL, out=runner(x, y))
+
+
+def test_small_products_are_one_launch():
+    x = np.ones((64, 64), np.float32)
+    assert len(Runner(dot_general_p, [x, x + 1], params(MATMUL)).calls) == 1
+    assert direct.PROGRAM_CYCLES and blocked.PACKING
