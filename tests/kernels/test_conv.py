@@ -1,0 +1,318 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import amdjax.kernels  # noqa: F401
+from amdjax.core.aval import ShapedArray
+from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.kernels.conv import phases_of_axis
+from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
+from amdjax.lax.elementwise import add_p
+from tests.kernels.runner import Runner, target
+
+
+def specs(layout, spatial):
+    """Places of (batch, feature, spatial…) in operand, kernel and result."""
+    inner = tuple(range(spatial))
+    if layout == "last":
+        last = (0, spatial + 1, *(i + 1 for i in inner))
+        return last, (spatial + 1, spatial, *inner), last
+    if layout == "first":
+        first = (0, 1, *(i + 2 for i in inner))
+        return first, first, first
+    if layout == "gradient":  # batch and features change places
+        turned = (spatial + 1, 0, *(i + 1 for i in inner))
+        return turned, turned, (spatial, spatial + 1, *inner)
+    mixed = (spatial, 0, *(i + 1 for i in reversed(range(spatial - 1))), spatial + 1)
+    return mixed, (1, 0, *(i + 2 for i in inner)), (0, spatial + 1, *(i + 1 for i in inner))
+
+
+def plain_conv(x, w, strides, padding, dilation, window_dilation, groups, batch_groups):
+    """A convolution by its definition; axes are batch, feature, spatial…"""
+    spatial = len(strides)
+    for d in range(spatial):
+        n, axis = x.shape[2 + d], 2 + d
+        spread = np.zeros(
+            (*x.shape[:axis], max((n - 1) * dilation[d] + 1, 0), *x.shape[axis + 1 :]), x.dtype
+        )
+        if n:
+            spread[(slice(None),) * axis + (slice(None, None, dilation[d]),)] = x
+        lo, hi = padding[d]
+        width = [(0, 0)] * x.ndim
+        width[axis] = (max(lo, 0), max(hi, 0))
+        x = np.pad(spread, width)
+        start, stop = max(-lo, 0), x.shape[axis] - max(-hi, 0)
+        x = x[(slice(None),) * axis + (slice(start, max(stop, start)),)]
+    reach = [(w.shape[2 + d] - 1) * window_dilation[d] + 1 for d in range(spatial)]
+    size = [max((x.shape[2 + d] - reach[d]) // strides[d] + 1, 0) for d in range(spatial)]
+    images, features = x.shape[0] // batch_groups, w.shape[0] // (groups * batch_groups)
+    out = np.zeros((images, w.shape[0], *size), np.result_type(x, w))
+    for g in range(groups * batch_groups):
+        kernel = w[g * features : (g + 1) * features]
+        part = (
+            x[:, g * w.shape[1] : (g + 1) * w.shape[1]]
+            if batch_groups == 1
+            else x[g * images : (g + 1) * images]
+        )
+        for tap in np.ndindex(*w.shape[2:]):
+            window = tuple(
+                slice(
+                    t * window_dilation[d],
+                    t * window_dilation[d] + (size[d] - 1) * strides[d] + 1,
+                    strides[d],
+                )
+                for d, t in enumerate(tap)
+            )
+            if math.prod(size):
+                seen = part[(slice(None), slice(None), *window)]
+                out[:, g * features : (g + 1) * features] += np.einsum(
+                    "nc...,oc->no...", seen, kernel[(slice(None), slice(None), *tap)]
+                )
+    return out
+
+
+def placed(x, spec):
+    """From (batch, feature, spatial…) to a layout."""
+    return np.ascontiguousarray(np.transpose(x, np.argsort(spec)))
+
+
+def make(
+    x,
+    w,
+    layout,
+    strides,
+    padding,
+    dilation=None,
+    window_dilation=None,
+    groups=1,
+    batch_groups=1,
+    **options,
+):
+    spatial = len(strides)
+    ones = (1,) * spatial
+    lhs, rhs, out = specs(layout, spatial)
+    params = {
+        "window_strides": tuple(strides), "padding": tuple(padding),
+        "lhs_dilation": tuple(dilation or ones), "rhs_dilation": tuple(window_dilation or ones),
+        "dimension_numbers": ConvDimensionNumbers(lhs, rhs, out), "feature_group_count": groups,
+        "batch_group_count": batch_groups, "precision": None, "preferred_element_type": None, "out_sharding": None,
+    }  # fmt: skip
+    operands = placed(x, lhs), placed(w, rhs)
+    return Runner(conv_general_dilated_p, operands, params, **options), operands, out
+
+
+def check(
+    x, w, layout, strides, padding, dilation=None, window_dilation=None, groups=1, batch_groups=1
+):
+    runner, operands, out_spec = make(
+        x, w, layout, strides, padding, dilation, window_dilation, groups, batch_groups
+    )
+    got = np.transpose(runner(*operands), out_spec)
+    ones = (1,) * len(strides)
+    wide = {"f": np.float64, "c": np.complex128, "i": np.int64, "u": np.int64}[x.dtype.kind]
+    arguments = (strides, padding, dilation or ones, window_dilation or ones, groups, batch_groups)
+    want = plain_conv(x.astype(wide), w.astype(wide), *arguments)
+    assert got.shape == want.shape
+    if x.dtype.kind in "iu":
+        np.testing.assert_array_equal(got, want.astype(got.dtype))
+        return runner
+    scale = plain_conv(abs(x.astype(wide)), abs(w.astype(wide)), *arguments)
+    eps = np.finfo(got.dtype).eps
+    sums = min(eps, np.finfo(np.float32).eps) if got.dtype != np.float64 else eps
+    depth = math.prod(w.shape[1:])
+    bound = (
+        (4 + depth) * sums * abs(scale) + eps * abs(want) + (1e-7 if got.dtype == np.float16 else 0)
+    )
+    error = abs(got - want)
+    assert (error <= bound).all(), (error / np.maximum(bound, 1e-300)).max()
+    return runner
+
+
+def arrays(seed, x_shape, w_shape, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    if np.dtype(dtype).kind in "iu":
+        return tuple(rng.integers(-9, 9, s).astype(dtype) for s in (x_shape, w_shape))
+    if np.dtype(dtype).kind == "c":
+        return tuple(
+            (rng.standard_normal(s) + 1j * rng.standard_normal(s)).astype(dtype)
+            for s in (x_shape, w_shape)
+        )
+    return tuple(rng.standard_normal(s).astype(dtype) for s in (x_shape, w_shape))
+
+
+@st.composite
+def convolutions(draw):
+    spatial = draw(st.integers(1, 3))
+    few = lambda lo, hi: tuple(draw(st.integers(lo, hi)) for _ in range(spatial))
+    kind = draw(st.sampled_from(["plain", "grouped", "depthwise", "batched"]))
+    groups = draw(st.integers(2, 20)) if kind != "plain" else 1
+    inputs = 1 if kind == "depthwise" else draw(st.sampled_from([1, 2, 5, 16]))
+    features = draw(st.sampled_from([1, 2, 3, 17]))
+    images = draw(st.integers(1, 3))
+    window, extent = few(1, 4), few(1, 9 if spatial > 1 else 40)
+    batched = kind == "batched"
+    x_shape = (images * (groups if batched else 1), inputs * (1 if batched else groups), *extent)
+    options = dict(
+        layout=draw(st.sampled_from(["last", "first", "gradient", "mixed"])), strides=few(1, 3),
+        padding=tuple((draw(st.integers(-1, 3)), draw(st.integers(-1, 3))) for _ in range(spatial)),
+        dilation=few(1, 3), window_dilation=few(1, 3),
+        groups=1 if batched else groups, batch_groups=groups if batched else 1,
+    )  # fmt: skip
+    return x_shape, (features * groups, inputs, *window), options
+
+
+def has_room(x_shape, w_shape, options):
+    """Whether the padded input is no smaller than nothing, as the type rule demands."""
+    for d in range(len(options["strides"])):
+        spread = (x_shape[2 + d] - 1) * options["dilation"][d] + 1 + sum(options["padding"][d])
+        if spread < (w_shape[2 + d] - 1) * options["window_dilation"][d] + 1:
+            return False
+    return True
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    convolutions(),
+    st.sampled_from([np.float32] * 3 + [np.float64, np.float16, np.int32, np.complex64]),
+)
+def test_against_the_definition(conv, dtype):
+    x_shape, w_shape, options = conv
+    if has_room(x_shape, w_shape, options):
+        check(*arrays(0, x_shape, w_shape, dtype), **options)
+
+
+CASES = [
+    ((2, 64, 14, 14), (64, 64, 3, 3), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
+    ((2, 64, 14, 14), (128, 64, 1, 1), dict(strides=(2, 2), padding=[(0, 0)] * 2)),
+    ((2, 3, 40, 40), (32, 3, 7, 7), dict(strides=(2, 2), padding=[(3, 3)] * 2)),
+    ((2, 64, 20, 20), (64, 1, 3, 3), dict(strides=(1, 1), padding=[(1, 1)] * 2, groups=64)),
+    ((2, 40, 9, 50), (80, 1, 5, 3), dict(strides=(1, 2), padding=[(2, 2), (0, 1)], groups=40)),
+    ((1, 6, 5, 90), (6, 1, 2, 40), dict(strides=(1, 1), padding=[(0, 0), (9, 30)], groups=6)),
+    ((2, 64, 12, 12), (64, 8, 3, 3), dict(strides=(1, 1), padding=[(1, 1)] * 2, groups=8)),
+    ((2, 32, 9, 9), (48, 32, 4, 4), dict(strides=(1, 1), padding=[(2, 2)] * 2, dilation=(2, 2))),
+    ((2, 300, 8, 8), (40, 300, 3, 3), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
+    ((1, 1, 30, 30), (16, 1, 3, 3), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
+]
+GRADIENTS = [
+    ((32, 4, 12, 12), (24, 4, 12, 12), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
+    ((3, 2, 30, 30), (20, 2, 12, 12), dict(strides=(1, 1), padding=[(3, 1)] * 2, window_dilation=(2, 2))),
+    ((40, 3, 11, 9), (40, 3, 11, 9), dict(strides=(1, 1), padding=[(1, 1)] * 2, batch_groups=40)),
+    ((32, 3, 14, 14), (64, 3, 14, 14), dict(strides=(1, 1), padding=[(1, 1)] * 2, batch_groups=8)),
+    ((16, 8, 40, 40), (16, 8, 40, 40), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["last", "first"])
+@pytest.mark.parametrize("x_shape, w_shape, options", CASES)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_networks(layout, x_shape, w_shape, options, dtype):
+    check(*arrays(1, x_shape, w_shape, dtype), layout=layout, **options)
+
+
+@pytest.mark.parametrize("layout", ["gradient", "last", "mixed"])
+@pytest.mark.parametrize("x_shape, w_shape, options", GRADIENTS)
+def test_kernel_gradients(layout, x_shape, w_shape, options):
+    check(*arrays(2, x_shape, w_shape), layout=layout, **options)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [((0, 3, 5, 5), (4, 3, 2, 2)), ((2, 0, 5, 5), (4, 0, 2, 2)), ((2, 3, 5, 5), (0, 3, 2, 2))],
+)
+def test_nothing_to_compute(shapes):
+    check(*arrays(0, *shapes), layout="last", strides=(1, 1), padding=[(0, 0)] * 2)
+
+
+def test_no_spatial_axes():
+    x, w = arrays(0, (5, 7), (3, 7))
+    runner, operands, _ = make(x, w, "first", (), ())
+    np.testing.assert_allclose(runner(*operands), x @ w.T, rtol=1e-5)
+
+
+def test_nothing_is_read_outside_the_input():
+    """Memory around the operands is poisoned: what leaks into a result is not finite."""
+    x, w = arrays(0, (2, 5, 9, 10), (7, 5, 3, 3))
+    for layout in ("last", "first"):
+        runner, (lhs, rhs), out = make(x, w, layout, (1, 1), [(1, 1)] * 2)
+        around = []
+        for operand in (lhs, rhs):
+            block = np.full(operand.size + 512, np.nan, np.float32)
+            block[256:-256] = operand.ravel()
+            around.append(block[256:-256].reshape(operand.shape))
+        assert np.isfinite(runner(*around)).all()
+
+
+@pytest.mark.parametrize("x_shape, w_shape, options", CASES)
+@pytest.mark.parametrize("layout", ["last", "first"])
+def test_fused_equals_unfused(x_shape, w_shape, options, layout):
+    x, w = arrays(3, x_shape, w_shape)
+    plain, operands, _ = make(x, w, layout, **options)
+    result = plain(*operands)
+    other = np.random.default_rng(0).standard_normal(result.shape).astype(np.float32)
+
+    def epilogue(out):
+        operand, total = Var(ShapedArray(other.shape, other.dtype)), Var(out.aval)
+        return [total, out], [operand], {total: JaxprEqn(add_p, [out, operand], [total], {})}
+
+    fused, operands, _ = make(x, w, layout, **options, epilogue=epilogue)
+    total, again = fused(*operands, extra=[other])
+    np.testing.assert_array_equal(again, result)
+    np.testing.assert_array_equal(total, result + other)
+
+
+def test_fused_kernel_gradient():
+    x, w = arrays(3, (40, 3, 11, 9), (40, 3, 11, 9))
+    options = dict(strides=(1, 1), padding=[(1, 1)] * 2, batch_groups=40)
+    plain, operands, _ = make(x, w, "gradient", **options)
+    result = plain(*operands)
+
+    def epilogue(out):
+        total = Var(out.aval)
+        return [total], [], {total: JaxprEqn(add_p, [out, out], [total], {})}
+
+    fused, operands, _ = make(x, w, "gradient", **options, epilogue=epilogue)
+    np.testing.assert_array_equal(fused(*operands), result + result)
+
+
+@given(
+    *(st.integers(1, n) for n in (12, 6, 4)),
+    st.integers(-2, 6),
+    st.integers(1, 4),
+    st.integers(1, 4),
+)
+def test_phases_cover_positions_and_taps(
+    extent, window, stride, padding, dilation, window_dilation
+):
+    """Every position appears once, with just the taps that fall on an element."""
+    seen = {}
+    for p in phases_of_axis(extent, window, stride, padding, dilation, window_dilation):
+        for i in range(p.count):
+            places = {
+                p.tap + j * p.tap_step: p.start + i * p.move + j * p.tap_move for j in range(p.taps)
+            }
+            assert seen.setdefault(p.first + i * p.step, places) is places
+    for position in range(extent):
+        taps = {
+            t: (position * stride - padding + t * window_dilation) // dilation
+            for t in range(window)
+            if (position * stride - padding + t * window_dilation) % dilation == 0
+        }
+        assert seen[position] == taps
+
+
+def test_depthwise_is_one_launch():
+    x, w = arrays(0, (2, 64, 20, 20), (64, 1, 3, 3))
+    runner = make(x, w, "last", (1, 1), [(1, 1)] * 2, groups=64)[0]
+    assert len(runner.calls) == 1 and runner.calls[0].grid == 40
+
+
+def test_other_machines():
+    x, w = arrays(0, (2, 20, 9, 9), (30, 20, 3, 3))
+    want = plain_conv(x.astype(float), w.astype(float), (1, 1), [(1, 1)] * 2, (1, 1), (1, 1), 1, 1)
+    for bits in (128, 256):
+        machine = type(target())(bits, 3, 32 << 10, 256 << 10)
+        runner, operands, out = make(x, w, "last", (1, 1), [(1, 1)] * 2, cpu_target=machine)
+        np.testing.assert_allclose(np.transpose(runner(*operands), out), want, rtol=1e-4, atol=1e-4)
