@@ -65,11 +65,24 @@ class Copy:
 
 def lower_region(region: Region, fusion: Fusion, target: CpuTarget) -> list[Call]:
     """The kernels of a region, usually one."""
+    if 0 in region.domain:
+        return _empty_region(region, fusion, target)
     domain = Domain(region, fusion)
     if region.axes is None:
         return [_MapKernel(region, fusion, target, domain).build()]
-    plan = _RowKernel(region, fusion, target, domain)
-    return plan.build()
+    return _RowKernel(region, fusion, target, domain).build()
+
+
+def _empty_region(region: Region, fusion: Fusion, target: CpuTarget) -> list[Call]:
+    """Nothing to walk: element values have no elements, reductions are their identities."""
+    stored: list[Any] = [v for r in region.roots for v in r.vars if v in fusion.stored]
+    calls = [Call(tile.Builder("empty").finish(0), stored, 0, 0.0)]  # gives them their places
+    rows = int(np.prod(region.row_shape, dtype=np.int64)) if region.axes is not None else 0
+    if rows:
+        reductions = {r: Reduction(r.eqn) for r in region.roots if r.is_reduction}
+        partials: dict[Root, list[Temp]] = {r: [] for r in reductions}
+        calls.append(_CombineKernel(region, fusion, target, reductions, partials, 0, rows).build())
+    return calls
 
 
 # -- the domain ------------------------------------------------------------------------------
@@ -141,6 +154,15 @@ class Domain:
                 break
             self._trace()
         self._merge()
+
+    @classmethod
+    def of_rows(cls, region: Region, fusion: Fusion) -> Domain:
+        """What combining needs to know: nothing is merged, accesses are those of the rows."""
+        self = cls.__new__(cls)
+        self.region, self.fusion, self.alias = region, fusion, {}
+        self.operations, self.widest, self.cost = 8, 64, 8.0
+        self.loads, self.stores, self.irregular = [], [], []
+        return self
 
     def row_index(self) -> tuple[Index, ...]:
         return tuple(self.index[i] for i in self.region.row_axes)
@@ -785,18 +807,19 @@ class _RowKernel(_KernelWriter):
         b._store(buffer, Index.of(piece) * rows + row, part)
 
     def _combine(self, partials: dict[Root, list[Temp]], pieces: int, rows: int) -> Call:
-        return _CombineKernel(self, partials, pieces, rows).build()
+        return _CombineKernel(
+            self.region, self.fusion, self.target, self.reductions, partials, pieces, rows
+        ).build()
 
 
 class _CombineKernel(_KernelWriter):
     """Combines partial results of a reduction and computes what follows from them per row."""
 
-    def __init__(self, source: _RowKernel, partials: dict[Root, list[Temp]], pieces: int, rows: int):
+    def __init__(self, region: Region, fusion: Fusion, target: CpuTarget, reductions: dict[Root, Reduction],
+                 partials: dict[Root, list[Temp]], pieces: int, rows: int):
         self.partials, self.pieces, self.total_rows = partials, pieces, rows
-        self.reductions = source.reductions
-        self.values: dict[Var, El] = {}
-        super().__init__(source.region, source.fusion, source.target, source.domain)
-        self.b.alias = {}
+        self.reductions = reductions
+        super().__init__(region, fusion, target, Domain.of_rows(region, fusion))
 
     def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
         root = next((r for r in self.partials if var in r.vars), None)

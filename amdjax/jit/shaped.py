@@ -149,7 +149,11 @@ class TileWriter:
         k, (_, rows, columns) = self.kernel.k, self.shape
         out = self.kernel.ctx.outputs[0]
         b = ElementBuilder(k, {}, self.kernel.input)
-        batch_var, row_var, column_var = LoopVar("b", self.shape[0]), LoopVar("r", rows), LoopVar("c", columns)
+        # A loop of one step would fold to a constant, but a wider tile still has lanes along it.
+        high, wide = (*value.shape, 1, 1)[:2] if len(value.shape) == 2 else (1, *value.shape, 1)[:2]
+        batch_var = LoopVar("b", self.shape[0])
+        row_var = LoopVar("r", max(rows, min(high, 2)))
+        column_var = LoopVar("c", max(columns, min(wide, 2)))
         b.scalars[batch_var] = k.index(batch)
         if len(value.shape) == 2:
             b.lanes = [
