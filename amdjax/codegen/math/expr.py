@@ -231,7 +231,7 @@ def _operands(*args: Operand) -> list[Expr]:
     return [first.like(a) for a in args]
 
 
-def _intrinsic(name: str, *args: Operand) -> Expr:
+def intrinsic(name: str, *args: Operand) -> Expr:
     exprs = _operands(*args)
     f = exprs[0].f
     return Expr(f, f.intrinsic(name, exprs[0].type, *(e.value for e in exprs)))
@@ -239,43 +239,44 @@ def _intrinsic(name: str, *args: Operand) -> Expr:
 
 def fma(a: Operand, b: Operand, c: Operand) -> Expr:
     """`a * b + c` with one rounding."""
-    return _intrinsic("fma", a, b, c)
+    return intrinsic("fma", a, b, c)
 
 
 def absolute(x: Expr) -> Expr:
-    return _intrinsic("fabs", x)
+    return intrinsic("fabs", x)
 
 
 def copysign(magnitude: Operand, sign: Operand) -> Expr:
-    return _intrinsic("copysign", magnitude, sign)
+    return intrinsic("copysign", magnitude, sign)
 
 
 def sqrt_of(x: Expr) -> Expr:
-    return _intrinsic("sqrt", x)
+    return intrinsic("sqrt", x)
 
 
 def truncate(x: Expr) -> Expr:
-    return _intrinsic("trunc", x)
+    return intrinsic("trunc", x)
 
 
 def round_to_even(x: Expr) -> Expr:
-    return _intrinsic("roundeven", x)
+    return intrinsic("roundeven", x)
 
 
 def count_leading_zeros(x: Expr) -> Expr:
     """Leading zero bits of a non-zero integer."""
-    false = Value(Type("i1"), "true")
-    return Expr(x.f, x.f.intrinsic("ctlz", x.type, x.value, false))
+    zero_is_poison = Value(Type("i1"), "true")
+    return Expr(x.f, x.f.intrinsic("ctlz", x.type, x.value, zero_is_poison))
 
 
 def funnel_shift_left(high: Expr, low: Expr, count: Expr) -> Expr:
     """The upper half of `high:low << count`."""
-    return _intrinsic("fshl", high, low, count)
+    return intrinsic("fshl", high, low, count)
 
 
 def select(condition: Expr, a: Operand, b: Operand) -> Expr:
-    a, b = _operands(a, b) if isinstance(a, Expr) or isinstance(b, Expr) else (a, b)
-    return Expr(condition.f, condition.f.select(condition.value, a.value, b.value))
+    """`a` where the condition holds, else `b`; one of them is an expression."""
+    first, second = _operands(a, b)
+    return Expr(condition.f, condition.f.select(condition.value, first.value, second.value))
 
 
 def select_constant(condition: Expr, a: Number, b: Number, like: Expr) -> Expr:

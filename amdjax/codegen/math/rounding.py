@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 
+from ..llvm import Value
 from .expr import (
     Expr,
-    _intrinsic,
     absolute,
     any_lane,
     at_least,
@@ -15,6 +15,7 @@ from .expr import (
     count_leading_zeros,
     elementwise,
     fma,
+    intrinsic,
     power_of_two,
     round_to_even,
     select,
@@ -25,13 +26,13 @@ from .expr import (
 @elementwise
 def floor(x: Expr) -> Expr:
     """The largest integer not above `x`."""
-    return _intrinsic("floor", x)
+    return intrinsic("floor", x)
 
 
 @elementwise
 def ceil(x: Expr) -> Expr:
     """The smallest integer not below `x`."""
-    return _intrinsic("ceil", x)
+    return intrinsic("ceil", x)
 
 
 @elementwise
@@ -125,10 +126,10 @@ def rem(x: Expr, y: Expr) -> Expr:
     b_finite = select(b < math.inf, b, y.like(1.0))
     mantissa, exponent = _normalised(b_finite)
 
-    def more(carried: list) -> object:
+    def more(carried: list[Value]) -> Value:
         return any_lane(Expr(f, carried[0]) >= b_finite)
 
-    def step(carried: list) -> list:
+    def step(carried: list[Value]) -> list[Value]:
         return [_reduce_once(Expr(f, carried[0]), b_finite, mantissa, exponent).value]
 
     r = Expr(f, f.while_loop([r.value], more, step)[0])
