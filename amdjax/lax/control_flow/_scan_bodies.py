@@ -156,7 +156,7 @@ def _hoist(body: Jaxpr, num_consts: int, wanted: Sequence[Var]) -> tuple[Jaxpr, 
     gone = {id(eqn) for eqn in moved}
     stay = [eqn for eqn in body.eqns if id(eqn) not in gone]
     read = {v for eqn in stay for v in eqn.invars if type(v) is not Literal}
-    read.update(v for v in (*body.outvars, *wanted) if type(v) is not Literal)
+    read.update(v for v in (*body.outvars, *wanted) if isinstance(v, Var))
     values = [v for eqn in moved for v in eqn.outvars if v in read]
     before = Jaxpr(body.constvars, consts, values, moved)
     # The programs share variables, which is fine as long as none is bound twice in one of them.

@@ -163,7 +163,8 @@ def _linearize_branches(
     types: dict[tuple[str, int], Any] = {}
     named: list[list[tuple[str, int]]] = []
     for lin in lins:
-        fresh = [a.strong() for a in lin.primal.out_avals[count:]]
+        avals: list[Any] = lin.primal.out_avals[count:]
+        fresh = [a.strong() for a in avals]
         mine = []
         for i, aval in enumerate(fresh):
             key = aval, fresh[:i].count(aval)

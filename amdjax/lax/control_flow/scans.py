@@ -91,10 +91,10 @@ def _scan_type(
     given = [*consts, *carry, *(ShapedArray(x.shape[1:], x.dtype, x.weak_type) for x in xs)]
     if len(given) != len(jaxpr.in_avals) or not all(map(same_type, given, jaxpr.in_avals)):
         raise TypeError(f"scan: the body takes {jaxpr.in_avals}, but gets {given}.")
-    carry_out, ys = split_list(jaxpr.out_avals, num_carry)
-    if not all(map(same_type, carry, carry_out)):
-        raise TypeError(f"scan: the carry is {carry}, but becomes {carry_out}.")
-    return [*carry_out, *(ShapedArray((length, *y.shape), y.dtype, y.weak_type) for y in ys)]
+    if not all(map(same_type, carry, jaxpr.out_avals)):
+        becomes = jaxpr.out_avals[:num_carry]
+        raise TypeError(f"scan: the carry is {carry}, but becomes {becomes}.")
+    return _scan_outs(jaxpr, num_carry, length)
 
 
 @scan_p.def_effects
@@ -138,7 +138,8 @@ def _scan_jvp(
 
 def _scan_outs(jaxpr: ClosedJaxpr, num_carry: int, length: int) -> list[Any]:
     """The types of a scan's results."""
-    carry, ys = split_list(jaxpr.out_avals, num_carry)
+    avals: list[Any] = jaxpr.out_avals
+    carry, ys = split_list(avals, num_carry)
     return [*carry, *(ShapedArray((length, *y.shape), y.dtype, y.weak_type) for y in ys)]
 
 

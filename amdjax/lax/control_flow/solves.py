@@ -88,7 +88,7 @@ def _root_batch(
     dims: Any,
     *,
     num_consts: int,
-    **jaxprs: ClosedJaxpr,
+    **jaxprs: ClosedJaxpr | None,
 ) -> Any:
     return _batch_solver(custom_root_p, axis, args, dims, num_consts, jaxprs)
 

@@ -237,7 +237,7 @@ def _while_dce(used: Sequence[bool], eqn: JaxprEqn) -> tuple[list[bool], JaxprEq
     used_ins = [*cond_ins[:cond_nconsts], *body_ins]
     if all(used_ins) and len(new_body.eqns) == len(body.eqns):
         return used_ins, eqn
-    new_params = {
+    new_params: dict[str, Any] = {
         "cond_jaxpr": close_consts(new_cond, cond.consts),
         "body_jaxpr": close_consts(new_body, body.consts),
         "cond_nconsts": sum(cond_ins[:cond_nconsts]),
@@ -398,11 +398,9 @@ def fori_loop(
         raise ValueError(
             "fori_loop: unroll may only be given if lower and upper are known while tracing."
         )
-    init = _bound(lower, dtype), _bound(upper, dtype), init_val
-    *_, result = _while_loop(
-        Body("fori_loop", _below_upper), _for_body(body_fun, _while_step), init
-    )
-    return result
+    bounds = _bound(lower, dtype), _bound(upper, dtype)
+    cond, body = Body("fori_loop", _below_upper), _for_body(body_fun, _while_step)
+    return _while_loop(cond, body, (*bounds, init_val))[-1]
 
 
 def _for_body(body_fun: Callable[..., Any], step: Callable[..., Any]) -> Body:
