@@ -151,7 +151,7 @@ def _hoist(body: Jaxpr, num_consts: int, wanted: Sequence[Var]) -> tuple[Jaxpr, 
     for eqn in reversed(body.eqns):
         if any(v in needed for v in eqn.outvars):
             moved.append(eqn)
-            needed.update(v for v in eqn.invars if type(v) is not Literal)
+            needed.update(v for v in eqn.invars if isinstance(v, Var))
     moved.reverse()
     gone = {id(eqn) for eqn in moved}
     stay = [eqn for eqn in body.eqns if id(eqn) not in gone]
