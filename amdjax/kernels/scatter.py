@@ -327,7 +327,7 @@ class _Scatter:
             target = k.op("add", position, offset_of(k, index, [a.target for a in layout.rows]))
             if mask is not None:
                 inside = mask if inside is None else k.op("and", inside, mask)
-            self._scattered(source, target, inside)
+            self._scattered(k.broadcast(source, (count,)), k.broadcast(target, (count,)), inside)
 
         lane_loop(k, start, stop, count, body)
         return self.kernel.launch(grid, cost)
