@@ -93,7 +93,13 @@ def __getattr__(name: str) -> _Any:
         import importlib
 
         return importlib.import_module(f"amdjax.{name}")
-    if name in ("devices", "local_devices", "device_count", "local_device_count", "default_backend"):
+    if name in (
+        "devices",
+        "local_devices",
+        "device_count",
+        "local_device_count",
+        "default_backend",
+    ):
         from amdjax.runtime import devices
 
         return getattr(devices, name)

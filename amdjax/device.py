@@ -14,7 +14,9 @@ from amdjax.core.trace import Tracer
 __all__ = ["device_get", "device_put"]
 
 
-def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
+def device_put(
+    x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
+) -> Any:
     """Put a pytree of arrays on a device.
 
     Args:
@@ -43,7 +45,9 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
         if isinstance(leaf, Tracer):
             return leaf
         if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
-            raise TypeError(f"device_put: x{keystr(path)} of type {type(leaf).__name__} is not an array")
+            raise TypeError(
+                f"device_put: x{keystr(path)} of type {type(leaf).__name__} is not an array"
+            )
         return asarray_concrete(leaf)
 
     return tree_map_with_path(put, x)

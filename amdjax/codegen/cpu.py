@@ -52,7 +52,9 @@ class CpuKernel:
     def __init__(self, module: Module, kernel: tile.Kernel, name: str):
         self.kernel = kernel
         self.f: Function = module.function(
-            name, [("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)], attributes=FUNCTION_ATTRIBUTES
+            name,
+            [("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)],
+            attributes=FUNCTION_ATTRIBUTES,
         )
         self.reps: dict[int, Rep] = {}
         self.addresses: dict[str, Value] = {}
@@ -109,11 +111,15 @@ class CpuKernel:
 
     def op_convert(self, op: tile.Op) -> list[Rep]:
         (x,), to = op.operands, op.results[0].type
-        return [self._rowwise(to, lambda v: lower_convert(self.f, v, x.dtype, to.dtype), self.rep(x))]
+        return [
+            self._rowwise(to, lambda v: lower_convert(self.f, v, x.dtype, to.dtype), self.rep(x))
+        ]
 
     def op_bitcast(self, op: tile.Op) -> list[Rep]:
         to = op.results[0].type
-        return [self._rowwise(to, lambda v: self.f.bitcast(v, _llvm_type(to)), self.rep(op.operands[0]))]
+        return [
+            self._rowwise(to, lambda v: self.f.bitcast(v, _llvm_type(to)), self.rep(op.operands[0]))
+        ]
 
     def op_const(self, op: tile.Op) -> list[Rep]:
         t = op.results[0].type
@@ -184,7 +190,9 @@ class CpuKernel:
         half = lanes // 2
         slot = f.alloca(x.type)
         places = [range(half), range(half, lanes)]
-        low, high = (self._compressed(f.shuffle(x, None, p), f.shuffle(mask, None, p)) for p in places)
+        low, high = (
+            self._compressed(f.shuffle(x, None, p), f.shuffle(mask, None, p)) for p in places
+        )
         first = f.cast("zext", f.shuffle(mask, None, places[0]), "i64")
         f.store(low, slot, x.type.bits // 8)
         f.store(high, f.gep(slot, f.reduce("add", first), x.type.with_lanes(0)), x.type.bits // 8)
@@ -207,7 +215,10 @@ class CpuKernel:
 
     def _tree(self, combine: str, dtype: str, rows: list[Value]) -> Value:
         while len(rows) > 1:
-            pairs = [lower_pointwise(self.f, combine, dtype, a, b) for a, b in zip(rows[::2], rows[1::2], strict=False)]
+            pairs = [
+                lower_pointwise(self.f, combine, dtype, a, b)
+                for a, b in zip(rows[::2], rows[1::2], strict=False)
+            ]
             rows = pairs + rows[len(rows) & ~1 :]
         return rows[0]
 
@@ -227,7 +238,11 @@ class CpuKernel:
     def op_cumulative(self, op: tile.Op) -> list[Rep]:
         (x,) = op.operands
         combine, reverse = op.attrs["combine"], op.attrs["reverse"]
-        return [self._rowwise(x.type, lambda row: self._prefix(combine, x.dtype, row, reverse), self.rep(x))]
+        return [
+            self._rowwise(
+                x.type, lambda row: self._prefix(combine, x.dtype, row, reverse), self.rep(x)
+            )
+        ]
 
     def _prefix(self, combine: str, dtype: str, x: Value, reverse: bool) -> Value:
         """Prefix combination of one vector in log2(lanes) steps."""
@@ -235,7 +250,9 @@ class CpuKernel:
         while distance < lanes:
             moved = [i + distance if reverse else i - distance for i in range(lanes)]
             inside = [0 <= i < lanes for i in moved]
-            shifted = self.f.shuffle(x, None, [i if ok else -1 for i, ok in zip(moved, inside, strict=True)])
+            shifted = self.f.shuffle(
+                x, None, [i if ok else -1 for i, ok in zip(moved, inside, strict=True)]
+            )
             combined = lower_pointwise(self.f, combine, dtype, shifted, x)
             x = self.f.shuffle(x, combined, [lanes + i if ok else i for i, ok in enumerate(inside)])
             distance *= 2
@@ -295,11 +312,20 @@ class CpuKernel:
         for r in range(rows):
             row_mask = mask[r] if isinstance(mask, list) else mask
             start = self._step(offset, r, strides[0])
-            out.append(self._load_row(buffer, row_type, start, strides[1], row_mask, op.attrs["other"]))
+            out.append(
+                self._load_row(buffer, row_type, start, strides[1], row_mask, op.attrs["other"])
+            )
         return [out]
 
-    def _load_row(self, buffer: tile.Buffer, t: tile.TileType, offset: Value, stride: Value | int,
-                  mask: Rep | None, other: Any) -> Value:
+    def _load_row(
+        self,
+        buffer: tile.Buffer,
+        t: tile.TileType,
+        offset: Value,
+        stride: Value | int,
+        mask: Rep | None,
+        other: Any,
+    ) -> Value:
         f = self.f
         kind = Type(memory_element(t.dtype), t.shape[-1] if t.shape else 0)
         align = kind.bits // 8
@@ -312,7 +338,9 @@ class CpuKernel:
             else:
                 loaded = f.masked_load(kind, pointer, mask, llvm.const(kind, other), align)
         elif stride == 0 and mask is None:
-            loaded = f.splat(f.load(kind.with_lanes(0), self._address(buffer, offset), align), kind.lanes)
+            loaded = f.splat(
+                f.load(kind.with_lanes(0), self._address(buffer, offset), align), kind.lanes
+            )
         else:
             every = mask or llvm.const(kind.with_elem("i1"), True)
             pointers = self._address(buffer, self._lane_offsets(offset, stride, kind.lanes))
@@ -344,11 +372,20 @@ class CpuKernel:
             rep, strides = transpose_rows(self.f, rep), strides[::-1]
         for r, row in enumerate(rep):
             row_mask = mask[r] if isinstance(mask, list) else mask
-            self._store_row(buffer, value.dtype, self._step(offset, r, strides[0]), strides[1], row, row_mask)
+            self._store_row(
+                buffer, value.dtype, self._step(offset, r, strides[0]), strides[1], row, row_mask
+            )
         return []
 
-    def _store_row(self, buffer: tile.Buffer, dtype: str, offset: Value, stride: Value | int,
-                   x: Value, mask: Rep | None) -> None:
+    def _store_row(
+        self,
+        buffer: tile.Buffer,
+        dtype: str,
+        offset: Value,
+        stride: Value | int,
+        x: Value,
+        mask: Rep | None,
+    ) -> None:
         f, x = self.f, self._to_memory(x, dtype)
         align = x.type.bits // 8
         if not x.type.lanes:
@@ -361,7 +398,12 @@ class CpuKernel:
                 f.masked_store(x, pointer, self._unfolded(mask, x), align)
         else:
             every = mask or llvm.const(x.type.with_elem("i1"), True)
-            f.scatter(x, self._address(buffer, self._lane_offsets(offset, stride, x.type.lanes)), every, align)
+            f.scatter(
+                x,
+                self._address(buffer, self._lane_offsets(offset, stride, x.type.lanes)),
+                every,
+                align,
+            )
 
     def _unfolded(self, mask: Rep, x: Value) -> Value:
         """The mask of a store, hidden from constant folding where that is not safe.
@@ -386,13 +428,17 @@ class CpuKernel:
         def row(offsets: Value, *masks: Value) -> Value:
             every = masks[0] if masks else llvm.const(kind.with_elem("i1"), True)
             other = llvm.const(kind, op.attrs["other"])
-            loaded = self.f.gather(kind, self._address(buffer, offsets), every, other, kind.bits // 8)
+            loaded = self.f.gather(
+                kind, self._address(buffer, offsets), every, other, kind.bits // 8
+            )
             return self._from_memory(loaded, t.dtype)
 
         operands = [self.rep(op.operands[0])] + ([mask] if mask is not None else [])
         return [self._rowwise(t, row, *operands)]
 
-    def _load_scalar_at(self, buffer: tile.Buffer, t: tile.TileType, op: tile.Op, mask: Rep | None) -> Value:
+    def _load_scalar_at(
+        self, buffer: tile.Buffer, t: tile.TileType, op: tile.Op, mask: Rep | None
+    ) -> Value:
         kind = Type(memory_element(t.dtype))
         offset = self.scalar(op.operands[0])
         if mask is None:
@@ -412,6 +458,7 @@ class CpuKernel:
         mask = self.rep(op.operands[2]) if op.attrs["masked"] else None
         f = self.f
         if isinstance(rep, Value) and not rep.type.lanes:
+
             def write() -> list[Value]:
                 self._store_row(buffer, value.dtype, self.scalar(op.operands[0]), 0, rep, None)
                 return []
@@ -488,7 +535,9 @@ class CpuKernel:
     def op_if(self, op: tile.Op) -> list[Rep]:
         yes, no = op.blocks
         flat = self.f.if_(
-            self.scalar(op.operands[0]), lambda: _flatten(self.block(yes)), lambda: _flatten(self.block(no))
+            self.scalar(op.operands[0]),
+            lambda: _flatten(self.block(yes)),
+            lambda: _flatten(self.block(no)),
         )
         return _unflatten(flat, [v.type for v in op.results])
 

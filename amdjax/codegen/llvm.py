@@ -44,7 +44,9 @@ class Type:
     @property
     def suffix(self) -> str:
         """The mangling that overloaded intrinsics append, for example `v16f32`."""
-        elem = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(self.elem, self.elem)
+        elem = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(
+            self.elem, self.elem
+        )
         if self.is_ptr:
             space = self.elem.partition("(")[2].rstrip(")") or "0"
             elem = f"p{space}"
@@ -152,9 +154,17 @@ class Module:
         self.metadata.append(text)
         return f"!{len(self.metadata) - 1}"
 
-    def function(self, name: str, args: Sequence[tuple[str, Type]], result: Type = VOID, *,
-                 attributes: str = "", arg_attributes: Sequence[str] = (), linkage: str = "",
-                 convention: str = "") -> Function:
+    def function(
+        self,
+        name: str,
+        args: Sequence[tuple[str, Type]],
+        result: Type = VOID,
+        *,
+        attributes: str = "",
+        arg_attributes: Sequence[str] = (),
+        linkage: str = "",
+        convention: str = "",
+    ) -> Function:
         """Begin a function definition; its `entry` block is open for writing."""
         f = Function(self, name, args, result, attributes, arg_attributes, linkage, convention)
         self.functions.append(f)
@@ -168,7 +178,10 @@ class Module:
         defined = {f.name for f in self.functions}
         declarations = [d for name, d in self.declarations.items() if name not in defined]
         nodes = [f"!{i} = {text}" for i, text in enumerate(self.metadata)]
-        return "\n".join([*head, *self.globals.values(), *bodies, *declarations, *nodes, *self.footer]) + "\n"
+        return (
+            "\n".join([*head, *self.globals.values(), *bodies, *declarations, *nodes, *self.footer])
+            + "\n"
+        )
 
 
 @dataclass
@@ -197,8 +210,17 @@ def _binary(op: str) -> Callable[[Function, Value, Value], Value]:
 class Function:
     """A function being written. Instructions go to the end of the current block."""
 
-    def __init__(self, module: Module, name: str, args: Sequence[tuple[str, Type]], result: Type,
-                 attributes: str, arg_attributes: Sequence[str], linkage: str, convention: str):
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        args: Sequence[tuple[str, Type]],
+        result: Type,
+        attributes: str,
+        arg_attributes: Sequence[str],
+        linkage: str,
+        convention: str,
+    ):
         self.module, self.name, self.result = module, name, result
         self.attributes, self.linkage, self.convention = attributes, linkage, convention
         self.args = [Value(t, f"%{n}") for n, t in args]
@@ -233,10 +255,14 @@ class Function:
     def br(self, label: str) -> None:
         self.emit(f"br label %{label}")
 
-    def cond_br(self, cond: Value, then: str, other: str, weights: tuple[int, int] | None = None) -> None:
+    def cond_br(
+        self, cond: Value, then: str, other: str, weights: tuple[int, int] | None = None
+    ) -> None:
         prof = ""
         if weights:
-            node = self.module.add_metadata(f'!{{!"branch_weights", i32 {weights[0]}, i32 {weights[1]}}}')
+            node = self.module.add_metadata(
+                f'!{{!"branch_weights", i32 {weights[0]}, i32 {weights[1]}}}'
+            )
             prof = f", !prof {node}"
         self.emit(f"br {cond}, label %{then}, label %{other}{prof}")
 
@@ -247,8 +273,16 @@ class Function:
         edges = ", ".join(f"[{v.ref}, %{label}]" for v, label in incoming)
         return self.op(f"phi {type} {edges}", type)
 
-    def loop(self, start: Value, stop: Value, step: Value | int, carried: Sequence[Value],
-             body: Callable[[Value, list[Value]], Sequence[Value]], *, metadata: str = "") -> list[Value]:
+    def loop(
+        self,
+        start: Value,
+        stop: Value,
+        step: Value | int,
+        carried: Sequence[Value],
+        body: Callable[[Value, list[Value]], Sequence[Value]],
+        *,
+        metadata: str = "",
+    ) -> list[Value]:
         """`for index in range(start, stop, step)` with loop-carried values.
 
         `body(index, carried)` writes one iteration and returns the next carried values. Returns
@@ -256,7 +290,10 @@ class Function:
         """
         if isinstance(step, int):
             step = const(start.type, step)
-        pre, header, inside, after = self.block, *(self.new_label(x) for x in ("loop", "body", "done"))
+        pre, header, inside, after = (
+            self.block,
+            *(self.new_label(x) for x in ("loop", "body", "done")),
+        )
         self.br(header)
         self.start_block(header)
         index = self.op(f"phi {start.type} ", start.type)
@@ -269,15 +306,24 @@ class Function:
         following = self.add(index, step)
         latch = self.block
         self.emit(f"br label %{header}{metadata}")
-        for i, (first, last) in enumerate(zip([start, *carried], [following, *results], strict=True)):
+        for i, (first, last) in enumerate(
+            zip([start, *carried], [following, *results], strict=True)
+        ):
             header_lines[i] += f"[{first.ref}, %{pre}], [{last.ref}, %{latch}]"
         self.start_block(after)
         return phis
 
-    def while_loop(self, carried: Sequence[Value], cond: Callable[[list[Value]], Value],
-                   body: Callable[[list[Value]], Sequence[Value]]) -> list[Value]:
+    def while_loop(
+        self,
+        carried: Sequence[Value],
+        cond: Callable[[list[Value]], Value],
+        body: Callable[[list[Value]], Sequence[Value]],
+    ) -> list[Value]:
         """`while cond(carried): carried = body(carried)`; returns the final carried values."""
-        pre, header, inside, after = self.block, *(self.new_label(x) for x in ("while", "do", "done"))
+        pre, header, inside, after = (
+            self.block,
+            *(self.new_label(x) for x in ("while", "do", "done")),
+        )
         self.br(header)
         self.start_block(header)
         phis = [self.op(f"phi {c.type} ", c.type) for c in carried]
@@ -292,9 +338,14 @@ class Function:
         self.start_block(after)
         return phis
 
-    def if_(self, cond: Value, then: Callable[[], Sequence[Value]],
-            other: Callable[[], Sequence[Value]] = lambda: (), *,
-            weights: tuple[int, int] | None = None) -> list[Value]:
+    def if_(
+        self,
+        cond: Value,
+        then: Callable[[], Sequence[Value]],
+        other: Callable[[], Sequence[Value]] = lambda: (),
+        *,
+        weights: tuple[int, int] | None = None,
+    ) -> list[Value]:
         """Branch on a scalar; both arms return the same number of values, joined by phis."""
         yes, no, after = (self.new_label(x) for x in ("then", "else", "join"))
         self.cond_br(cond, yes, no, weights)
@@ -334,7 +385,9 @@ class Function:
     def select(self, cond: Value, a: Value, b: Value) -> Value:
         return self.op(f"select {cond}, {a}, {b}", a.type)
 
-    def intrinsic(self, name: str, result: Type, *args: Value, overload: Sequence[Type] | None = None) -> Value:
+    def intrinsic(
+        self, name: str, result: Type, *args: Value, overload: Sequence[Type] | None = None
+    ) -> Value:
         """Call `llvm.name.<overload suffixes>`; the overload defaults to the result type."""
         suffixes = [result] if overload is None else overload
         full = ".".join([f"llvm.{name}", *(t.suffix for t in suffixes)])
@@ -384,11 +437,17 @@ class Function:
 
     def splat(self, x: Value, lanes: int) -> Value:
         """The scalar `x` in every lane."""
-        if x.ref.lstrip("-").replace(".", "").isalnum() and not x.ref.startswith("%") and not x.type.is_ptr:
+        if (
+            x.ref.lstrip("-").replace(".", "").isalnum()
+            and not x.ref.startswith("%")
+            and not x.type.is_ptr
+        ):
             return Value(x.type.with_lanes(lanes), f"splat ({x})")
         to = x.type.with_lanes(lanes)
         first = self.op(f"insertelement {to} poison, {x}, i64 0", to)
-        return self.op(f"shufflevector {to} {first.ref}, {to} poison, <{lanes} x i32> zeroinitializer", to)
+        return self.op(
+            f"shufflevector {to} {first.ref}, {to} poison, <{lanes} x i32> zeroinitializer", to
+        )
 
     def extract(self, x: Value, lane: int | Value) -> Value:
         lane_text = f"i64 {lane}" if isinstance(lane, int) else str(lane)
@@ -402,7 +461,9 @@ class Function:
         """Pick lanes out of `a` followed by `b`; lane -1 is poison."""
         b = b or undef(a.type)
         mask = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in lanes)
-        return self.op(f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{mask}>", a.type.with_lanes(len(lanes)))
+        return self.op(
+            f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{mask}>", a.type.with_lanes(len(lanes))
+        )
 
     def iota(self, elem: str, lanes: int) -> Value:
         return vector(elem, range(lanes))
@@ -428,7 +489,9 @@ class Function:
         """Address of element `offset` (in units of `elem`) from `base`; `offset` may be a vector."""
         text = f"i64 {offset}" if isinstance(offset, int) else str(offset)
         lanes = 0 if isinstance(offset, int) else offset.type.lanes
-        return self.op(f"getelementptr {elem}, {base}, {text}", Type(base.type.elem, lanes or base.type.lanes))
+        return self.op(
+            f"getelementptr {elem}, {base}, {text}", Type(base.type.elem, lanes or base.type.lanes)
+        )
 
     def load(self, type: Type, pointer: Value, align: int = 0, flags: str = "") -> Value:
         suffix = f", align {align}" if align else ""
@@ -438,30 +501,44 @@ class Function:
         suffix = f", align {align}" if align else ""
         self.emit(f"store {value}, {pointer}{suffix}{flags}")
 
-    def masked_load(self, type: Type, pointer: Value, mask: Value, other: Value, align: int = 1) -> Value:
+    def masked_load(
+        self, type: Type, pointer: Value, mask: Value, other: Value, align: int = 1
+    ) -> Value:
         name = f"llvm.masked.load.{type.suffix}.{pointer.type.suffix}"
         self.module.declare(name, type, [pointer.type, mask.type, type])
-        return self.op(f"call {type} @{name}({pointer.type} align {align} {pointer.ref}, {mask}, {other})", type)
+        return self.op(
+            f"call {type} @{name}({pointer.type} align {align} {pointer.ref}, {mask}, {other})",
+            type,
+        )
 
     def masked_store(self, value: Value, pointer: Value, mask: Value, align: int = 1) -> None:
         name = f"llvm.masked.store.{value.type.suffix}.{pointer.type.suffix}"
         self.module.declare(name, VOID, [value.type, pointer.type, mask.type])
         self.emit(f"call void @{name}({value}, {pointer.type} align {align} {pointer.ref}, {mask})")
 
-    def gather(self, type: Type, pointers: Value, mask: Value, other: Value, align: int = 1) -> Value:
+    def gather(
+        self, type: Type, pointers: Value, mask: Value, other: Value, align: int = 1
+    ) -> Value:
         """Load each lane from its own address where `mask` is set, else `other`."""
         name = f"llvm.masked.gather.{type.suffix}.{pointers.type.suffix}"
         self.module.declare(name, type, [pointers.type, mask.type, type])
-        return self.op(f"call {type} @{name}({pointers.type} align {align} {pointers.ref}, {mask}, {other})", type)
+        return self.op(
+            f"call {type} @{name}({pointers.type} align {align} {pointers.ref}, {mask}, {other})",
+            type,
+        )
 
     def scatter(self, value: Value, pointers: Value, mask: Value, align: int = 1) -> None:
         name = f"llvm.masked.scatter.{value.type.suffix}.{pointers.type.suffix}"
         self.module.declare(name, VOID, [value.type, pointers.type, mask.type])
-        self.emit(f"call void @{name}({value}, {pointers.type} align {align} {pointers.ref}, {mask})")
+        self.emit(
+            f"call void @{name}({value}, {pointers.type} align {align} {pointers.ref}, {mask})"
+        )
 
     def __str__(self) -> str:
-        args = ", ".join(f"{a.type} {attrs} {a.ref}".replace("  ", " ")
-                         for a, attrs in zip(self.args, self.arg_attributes, strict=True))
+        args = ", ".join(
+            f"{a.type} {attrs} {a.ref}".replace("  ", " ")
+            for a, attrs in zip(self.args, self.arg_attributes, strict=True)
+        )
         head = " ".join(x for x in ("define", self.linkage, self.convention, str(self.result)) if x)
         out = [f"{head} @{self.name}({args}) {self.attributes} {{"]
         for i, (label, lines) in enumerate(self._blocks):

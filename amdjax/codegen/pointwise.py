@@ -196,6 +196,10 @@ def lower_convert(f: Function, x: Value, source: str, target: str) -> Value:
     """Convert between tile dtypes: floats round to nearest even, floats to integers saturate."""
     if source == target:
         return x
+    if source in _NARROW_INTS:  # in memory the bits above the lowest ones mean nothing
+        x, source = _extend(f, x, source), "i8" if source in SIGNED else "u8"
+        if source == target:
+            return x
     if (source, target) in CONVERSIONS:
         return CONVERSIONS[source, target](f, x)
     if target == "bool":
@@ -216,13 +220,18 @@ def lower_convert(f: Function, x: Value, source: str, target: str) -> Value:
     return _int_to_int(f, x, source, target)
 
 
+_NARROW_INTS = {"i2": 2, "u2": 2, "i4": 4, "u4": 4}
+
+
+def _extend(f: Function, x: Value, dtype: str) -> Value:
+    """An int4 or int2 extended to the byte it lives in."""
+    up = llvm.const(x.type, 8 - _NARROW_INTS[dtype])
+    return (f.ashr if dtype in SIGNED else f.lshr)(f.shl(x, up), up)
+
+
 def _int_to_int(f: Function, x: Value, source: str, target: str) -> Value:
     x = f.int_resize(x, ELEMENT_TYPES[target], source in SIGNED)
-    bits = int(target[1:]) if target != "index" else 64
-    if bits < 8:  # int4 and int2 live sign- or zero-extended in a byte
-        up = llvm.const(x.type, 8 - bits)
-        x = (f.ashr if target in SIGNED else f.lshr)(f.shl(x, up), up)
-    return x
+    return _extend(f, x, target) if target in _NARROW_INTS else x
 
 
 def _between_float_and_int(f: Function, x: Value, source: str, target: str) -> Value:
@@ -236,7 +245,11 @@ def _between_float_and_int(f: Function, x: Value, source: str, target: str) -> V
         wide = x.type.with_elem(f"i{max(bits, 8)}")
         converted = f.intrinsic(name, wide, x, overload=[wide, x.type])
         if bits < 8:
-            low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if target in SIGNED else (0, (1 << bits) - 1)
+            low, high = (
+                (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+                if target in SIGNED
+                else (0, (1 << bits) - 1)
+            )
             s = "s" if target in SIGNED else "u"
             converted = f.intrinsic(s + "max", wide, converted, llvm.const(wide, low))
             converted = f.intrinsic(s + "min", wide, converted, llvm.const(wide, high))

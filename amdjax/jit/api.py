@@ -15,7 +15,13 @@ from amdjax.core.config import config
 from amdjax.core.context import Context, context
 from amdjax.core.errors import api_boundary, hide_internal_frames
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.core.pytree import PyTreeDef, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from amdjax.core.pytree import (
+    PyTreeDef,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_unflatten,
+)
 from amdjax.core.trace import Tracer, hoist_tracers, trace_to_jaxpr
 from amdjax.transforms.calls import bind_jit
 from amdjax.transforms.flat import debug_info, flatten_result, fun_name, shaped, signature
@@ -99,16 +105,26 @@ def jit(
 class JitFunction:
     """A function compiled for each signature it is called with; made by `jit`."""
 
-    def __init__(self, fun: Callable[..., Any], *, static_argnums: Any = None, static_argnames: Any = None,
-                 donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
-                 inline: bool = False):
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        *,
+        static_argnums: Any = None,
+        static_argnames: Any = None,
+        donate_argnums: Any = None,
+        donate_argnames: Any = None,
+        keep_unused: bool = False,
+        inline: bool = False,
+    ):
         if not callable(fun):
             raise TypeError(f"jit: fun must be callable, got {fun!r} of type {type(fun).__name__}")
         functools.update_wrapper(self, fun)
         self._fun, self._name = fun, fun_name(fun)
         self._inline, self._keep_unused = inline, keep_unused
         self._static, self._static_names = _resolve(fun, static_argnums, static_argnames, "static")
-        self._donated, self._donated_names = _resolve(fun, donate_argnums, donate_argnames, "donate")
+        self._donated, self._donated_names = _resolve(
+            fun, donate_argnums, donate_argnames, "donate"
+        )
         self._plain = not (self._static or self._static_names)
         self._no_donation = not (self._donated or self._donated_names)
         self._compiled: dict[Any, _Signature] = {}
@@ -173,7 +189,9 @@ class JitFunction:
                     f"pass it as a traced argument."
                 ) from None
 
-    def _restore(self, leaves: Sequence[Any], tree: PyTreeDef, static: Any) -> tuple[Any, dict[str, Any]]:
+    def _restore(
+        self, leaves: Sequence[Any], tree: PyTreeDef, static: Any
+    ) -> tuple[Any, dict[str, Any]]:
         """Arguments of the user's function from their leaves."""
         if static is None:
             return tree_unflatten(tree, leaves), {}
@@ -232,7 +250,9 @@ class JitFunction:
 
     # -- tracing and compiling --------------------------------------------------------------------
 
-    def _trace(self, avals: Sequence[Any], tree: PyTreeDef, static: Any) -> tuple[ClosedJaxpr, PyTreeDef]:
+    def _trace(
+        self, avals: Sequence[Any], tree: PyTreeDef, static: Any
+    ) -> tuple[ClosedJaxpr, PyTreeDef]:
         out_tree: list[PyTreeDef] = []
 
         def flat(*values: Any) -> list[Any]:
@@ -280,7 +300,9 @@ class JitFunction:
 
     # -- ahead of time --------------------------------------------------------------------------------
 
-    def _abstract(self, args: Any, kwargs: dict[str, Any]) -> tuple[Traced, PyTreeDef, Any, list[Any]]:
+    def _abstract(
+        self, args: Any, kwargs: dict[str, Any]
+    ) -> tuple[Traced, PyTreeDef, Any, list[Any]]:
         from amdjax.jit.stages import Traced
 
         leaves, tree, static = self._split(args, kwargs)
@@ -317,11 +339,15 @@ class _Signature:
 
     __slots__ = ("run", "tree")
 
-    def __init__(self, run: Callable[[Sequence[ConcreteArray]], list[ConcreteArray]], tree: PyTreeDef):
+    def __init__(
+        self, run: Callable[[Sequence[ConcreteArray]], list[ConcreteArray]], tree: PyTreeDef
+    ):
         self.run, self.tree = run, tree
 
 
-def _checked(run: Executable, closed: ClosedJaxpr) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
+def _checked(
+    run: Executable, closed: ClosedJaxpr
+) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
     """The program itself; under `debug_nans`, one that looks for where a NaN first appears."""
     if not (config.debug_nans or config.debug_infs):
         return run
@@ -350,7 +376,9 @@ def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...
     if sig is None or not (given_nums or given_names):
         return given_nums, frozenset(given_names)
     parameters = list(sig.parameters.values())
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    positional = [
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     keywords = any(p.kind is p.VAR_KEYWORD for p in parameters)
     for n in given_nums:
@@ -366,7 +394,10 @@ def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...
             )
     # A default that the caller leaves out is a constant anyway, so both ways may be merged.
     nums_all = {*given_nums, *(positional.index(s) for s in given_names if s in positional)}
-    names_all = {*given_names, *(positional[n] for n in given_nums if -len(positional) <= n < len(positional))}
+    names_all = {
+        *given_names,
+        *(positional[n] for n in given_nums if -len(positional) <= n < len(positional)),
+    }
     return tuple(sorted(nums_all)), frozenset(names_all)
 
 

@@ -32,7 +32,9 @@ class CompilerBackend:
             buffer.as_numpy(value.shape, value.dtype, writable=True)[...] = value
         return buffer
 
-    def evaluate(self, primitive: Primitive, args: Sequence[ConcreteArray], params: dict[str, Any]) -> Any:
+    def evaluate(
+        self, primitive: Primitive, args: Sequence[ConcreteArray], params: dict[str, Any]
+    ) -> Any:
         """Run one primitive."""
         key: Any = (primitive, *[a.aval for a in args], *params.items())
         try:
@@ -59,7 +61,9 @@ class CompilerBackend:
         self._eager.clear()
 
 
-def one_equation(primitive: Primitive, avals: Sequence[ShapedArray], params: dict[str, Any]) -> ClosedJaxpr:
+def one_equation(
+    primitive: Primitive, avals: Sequence[ShapedArray], params: dict[str, Any]
+) -> ClosedJaxpr:
     """The program that applies one primitive to its arguments."""
     rule = primitive.abstract_eval
     if rule is None:

@@ -378,14 +378,18 @@ def sinh(x: Pair) -> Pair:
     a, b = x
     cosh_a, sinh_a, factor = _scaled_cosh_sinh(a)
     im = where(b.equals(0.0), b, _zero_wins(b.sin(), cosh_a) * factor)
-    return where(a.equals(0.0) & b.is_finite()._op("not"), a, _infinite_wins(b.cos(), sinh_a) * factor), im
+    return where(
+        a.equals(0.0) & b.is_finite()._op("not"), a, _infinite_wins(b.cos(), sinh_a) * factor
+    ), im
 
 
 def cosh(x: Pair) -> Pair:
     a, b = x
     cosh_a, sinh_a, factor = _scaled_cosh_sinh(a)
     sin_b = where(b.equals(0.0), b, b.sin())
-    im = where(sinh_a.equals(0.0) & b.is_finite()._op("not"), sinh_a, _zero_wins(sin_b, sinh_a) * factor)
+    im = where(
+        sinh_a.equals(0.0) & b.is_finite()._op("not"), sinh_a, _zero_wins(sin_b, sinh_a) * factor
+    )
     return _infinite_wins(b.cos(), cosh_a) * factor, im
 
 
@@ -398,7 +402,10 @@ def tanh(x: Pair) -> Pair:
     near = where(a.equals(0.0), a, beta * (s * s + 1.0).sqrt() * s / scale), t / scale
     wave = b.sin() * b.cos() * 4.0 * (abs(a) * -2.0).exp()
     im = where(b.is_finite(), wave, 0.0)
-    far = a.lift(1.0).copysign(a), where(a.is_infinite, im.lift(0.0).copysign(where(b.is_finite(), wave, b)), wave)
+    far = (
+        a.lift(1.0).copysign(a),
+        where(a.is_infinite, im.lift(0.0).copysign(where(b.is_finite(), wave, b)), wave),
+    )
     return both(abs(a) > 0.55 * a.limits.nmant, far, near)
 
 
@@ -460,7 +467,10 @@ def asinh(x: Pair) -> Pair:
 def atanh(x: Pair) -> Pair:
     a, b = abs(x[0]), x[1]
     gap = 1.0 - a
-    near = (4.0 * a / (gap * gap + b * b)).log1p() * 0.25, (b + b).atan2(gap * (1.0 + a) - b * b) * 0.5
+    near = (
+        (4.0 * a / (gap * gap + b * b)).log1p() * 0.25,
+        (b + b).atan2(gap * (1.0 + a) - b * b) * 0.5,
+    )
     large, small, ratio = _larger_first(x)
     # 1/x for large x: its real part, and a quarter turn.
     real = a / large / large / (ratio * ratio + 1.0)

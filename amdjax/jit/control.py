@@ -47,8 +47,19 @@ def lower_cond(body: _Body, eqn: JaxprEqn) -> None:
 class _Carry:
     """The carried values of a loop."""
 
-    def __init__(self, body: _Body, inits: Sequence[Any], jaxpr: Jaxpr, invars: Sequence[Var], outs: Sequence[Any]):
+    def __init__(
+        self,
+        body: _Body,
+        eqn: JaxprEqn,
+        inits: Sequence[Any],
+        jaxpr: Jaxpr,
+        invars: Sequence[Var],
+        outs: Sequence[Any],
+    ):
         self.p = p = body.p
+        used = list(
+            eqn.invars
+        )  # a value that is also read as a constant or a slice keeps its memory
         self.invars, self.outs = list(invars), list(outs)
         self.current: list[View] = []
         self.next: list[View] = []
@@ -61,8 +72,12 @@ class _Carry:
                 self.current.append(source)
                 self.next.append(source)
                 continue
-            if not isinstance(init, Literal) and body.overwritable(init) and list(inits).count(init) == 1 \
-                    and source.storage.slot is None:
+            if (
+                not isinstance(init, Literal)
+                and body.overwritable(init)
+                and used.count(init) == 1
+                and source.storage.slot is None
+            ):
                 first = source
             else:
                 first = p.arena(nbytes)
@@ -141,18 +156,33 @@ def lower_while(body: _Body, eqn: JaxprEqn) -> None:
     p = body.p
     n_cond, n_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     cond_consts, body_consts, inits = _split(eqn.invars, n_cond, n_body)
-    cond, step = prepare(eqn.params["cond_jaxpr"], p.observe), prepare(eqn.params["body_jaxpr"], p.observe)
-    carry = _Carry(body, inits, step.jaxpr, step.jaxpr.invars[n_body:], step.jaxpr.outvars)
+    cond, step = (
+        prepare(eqn.params["cond_jaxpr"], p.observe),
+        prepare(eqn.params["body_jaxpr"], p.observe),
+    )
+    carry = _Carry(body, eqn, inits, step.jaxpr, step.jaxpr.invars[n_body:], step.jaxpr.outvars)
     flag = p.arena(1)
     p.touch(flag)
     again, done = Label(), Label()
     start = p.time
     p.label(again)
-    env = dict(zip(cond.jaxpr.invars, [*(p.view(body.env, x) for x in cond_consts), *carry.current], strict=True))
+    env = dict(
+        zip(
+            cond.jaxpr.invars,
+            [*(p.view(body.env, x) for x in cond_consts), *carry.current],
+            strict=True,
+        )
+    )
     p.bind_constants(cond, env)
     p.body(cond.jaxpr, env, [flag])
     p.emit(vm.UNLESS, flag, done)
-    env = dict(zip(step.jaxpr.invars, [*(p.view(body.env, x) for x in body_consts), *carry.current], strict=True))
+    env = dict(
+        zip(
+            step.jaxpr.invars,
+            [*(p.view(body.env, x) for x in body_consts), *carry.current],
+            strict=True,
+        )
+    )
     p.bind_constants(step, env)
     p.body(step.jaxpr, env, carry.next)
     carry.swap()
@@ -185,7 +215,7 @@ def lower_scan(body: _Body, eqn: JaxprEqn) -> None:
     ys = [body.place(v) for v in y_results]
     for y in ys:
         p.touch(y)
-    carry = _Carry(body, inits, step.jaxpr, carry_vars, carry_outs)
+    carry = _Carry(body, eqn, inits, step.jaxpr, carry_vars, carry_outs)
     counter = p.slot()
     p.emit(vm.SET, counter, 0)
     end, again = Label(), Label()
@@ -203,7 +233,13 @@ def lower_scan(body: _Body, eqn: JaxprEqn) -> None:
         env: dict[Var, View] = {}
         env.update(zip(const_vars, (p.view(body.env, x) for x in consts), strict=True))
         env.update(zip(carry_vars, carry.current, strict=True))
-        env.update(zip(x_vars, (slice_of(p.view(body.env, x), v.aval) for x, v in zip(xs, x_vars)), strict=True))
+        env.update(
+            zip(
+                x_vars,
+                (slice_of(p.view(body.env, x), v.aval) for x, v in zip(xs, x_vars)),
+                strict=True,
+            )
+        )
         p.bind_constants(step, env)
         y_views = [slice_of(y, v.aval) for y, v in zip(ys, y_vars, strict=True)]
         p.body(step.jaxpr, env, [*carry.next, *y_views])

@@ -18,7 +18,7 @@ def has_invalid(arrays: Sequence[ConcreteArray]) -> bool:
 
 
 def _invalid(x: np.ndarray) -> str | None:
-    if x.dtype.kind not in "fcV" or x.dtype.kind == "V" and x.dtype.itemsize > 2:
+    if x.dtype.kind not in "fcV" or (x.dtype.kind == "V" and x.dtype.itemsize > 2):
         return None
     values = x if x.dtype.kind in "fc" else x.astype(np.float32)
     if config.debug_nans and np.isnan(values).any():

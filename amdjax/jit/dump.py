@@ -42,7 +42,11 @@ def dumping(
 
 def _folder(closed: ClosedJaxpr) -> str:
     info = closed.jaxpr.debug_info
-    name = info.name if info is not None else "_".join(dict.fromkeys(e.primitive.name for e in closed.eqns[:3]))
+    name = (
+        info.name
+        if info is not None
+        else "_".join(dict.fromkeys(e.primitive.name for e in closed.eqns[:3]))
+    )
     safe = re.sub(r"[^A-Za-z0-9_]+", "_", name)[:60]
     return f"{os.getpid()}-{next(_numbers):04d}-{safe}"
 

@@ -22,7 +22,17 @@ from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Element, Pointwise
 from amdjax.jit import tile
 from amdjax.jit.complex_math import COMPLEX_OPS
-from amdjax.jit.index import TRUE, Dynamic, Guard, Index, LoopVar, Quotient, Symbol, delinear, linear
+from amdjax.jit.index import (
+    TRUE,
+    Dynamic,
+    Guard,
+    Index,
+    LoopVar,
+    Quotient,
+    Symbol,
+    delinear,
+    linear,
+)
 
 #: The dtype in which values of a dtype are computed, where it differs.
 COMPUTE = {"f16": "f32", "bf16": "f32", "i4": "i8", "u4": "u8", "i2": "i8", "u2": "u8"}
@@ -115,8 +125,13 @@ class ElementBuilder:
       special: asked first about every variable; for values a kernel holds in registers.
     """
 
-    def __init__(self, k: tile.Builder, producers: dict[Var, JaxprEqn], memory: Callable[[Var], tile.Buffer],
-                 special: Reader | None = None):
+    def __init__(
+        self,
+        k: tile.Builder,
+        producers: dict[Var, JaxprEqn],
+        memory: Callable[[Var], tile.Buffer],
+        special: Reader | None = None,
+    ):
         self.k = k
         self.producers = producers
         self.memory = memory
@@ -155,7 +170,9 @@ class ElementBuilder:
         """The element of `atom` at `index`."""
         if isinstance(atom, Literal):
             return self.const(atom.val, atom.aval.dtype)
-        index = tuple(Index.of(i) if n != 1 else Index(0) for i, n in zip(index, atom.aval.shape, strict=True))
+        index = tuple(
+            Index.of(i) if n != 1 else Index(0) for i, n in zip(index, atom.aval.shape, strict=True)
+        )
         return self._known((atom, index, tuple(self.guards)), lambda: self._compute(atom, index))
 
     def _compute(self, var: Var, index: tuple[Index, ...]) -> El:
@@ -199,7 +216,9 @@ class ElementBuilder:
         """The operand's element at a row-major position."""
         return self.value(operand.atom, delinear(position, operand.shape))
 
-    def read_if(self, guard: Guard | bool, operand: Operand, index: Sequence[Index | int], otherwise: El) -> El:
+    def read_if(
+        self, guard: Guard | bool, operand: Operand, index: Sequence[Index | int], otherwise: El
+    ) -> El:
         """The element where `guard` holds, else `otherwise`; nothing is read where it fails."""
         return self.when(guard, lambda: self.read(operand, index), lambda: otherwise)
 
@@ -226,7 +245,9 @@ class ElementBuilder:
             return fn()
         return self.when(i.lt(stop), fn, lambda: self._rest(i, stop, pieces[1:]))
 
-    def _rest(self, i: Index, start: int, pieces: Sequence[tuple[int, int, Callable[[], El]]]) -> El:
+    def _rest(
+        self, i: Index, start: int, pieces: Sequence[tuple[int, int, Callable[[], El]]]
+    ) -> El:
         guard = i.ge(start).simplify()
         if guard is True or guard is False:
             return self.piecewise(i, pieces)
@@ -286,7 +307,9 @@ class ElementBuilder:
 
     def as_index(self, x: El, lo: int | None = None, hi: int | None = None) -> Index:
         """An integer value as an index, with what is known of its range."""
-        return Index.of(self._known(("as_index", x.value.number, lo, hi), lambda: Dynamic(x, lo, hi)))
+        return Index.of(
+            self._known(("as_index", x.value.number, lo, hi), lambda: Dynamic(x, lo, hi))
+        )
 
     def clamp_index(self, i: Index | El, lo: int, hi: int) -> Index:
         """An index limited to `lo..hi`, both inclusive."""
@@ -342,7 +365,11 @@ class ElementBuilder:
         return El(dtype, value)
 
     def _aligned(self, name: str, *xs: tile.Value) -> tile.Value:
-        shape = np.broadcast_shapes(*(x.shape for x in xs if x.shape)) if any(x.shape for x in xs) else ()
+        shape = (
+            np.broadcast_shapes(*(x.shape for x in xs if x.shape))
+            if any(x.shape for x in xs)
+            else ()
+        )
         return self.k.op(name, *(self.k.broadcast(x, shape) if x.shape else x for x in xs))
 
     def compare(self, predicate: str, x: El, y: El) -> El:
@@ -368,7 +395,11 @@ class ElementBuilder:
             part = part_dtype(name)
             real, imag = (x.parts[0], x.parts[1]) if x.is_complex else (x.value, None)
             re = self.convert(El(part_dtype(x.dtype), real), part).value
-            im = self.k.const(part, 0.0) if imag is None else self.convert(El(part_dtype(x.dtype), imag), part).value
+            im = (
+                self.k.const(part, 0.0)
+                if imag is None
+                else self.convert(El(part_dtype(x.dtype), imag), part).value
+            )
             return El(name, re, im)
         if x.is_complex:
             if name == "bool":
@@ -415,7 +446,9 @@ class ElementBuilder:
         result = self._fold_loop(list(extents), index, accs, many, fn)
         return result if many else result[0]
 
-    def _fold_loop(self, extents: list[int], index: list[Index], accs: list[El], many: bool, fn: Any) -> list[El]:
+    def _fold_loop(
+        self, extents: list[int], index: list[Index], accs: list[El], many: bool, fn: Any
+    ) -> list[El]:
         if not extents:
             out = fn(tuple(index), accs if many else accs[0])
             return list(out) if many else [out]
@@ -490,9 +523,9 @@ class ElementBuilder:
             lanes = self._lanes_of(s)
             if lanes is not None:
                 strides[lanes.axis] = c
-            elif isinstance(s, Quotient) and any(s.inner.depends_on(l.var) for l in self.lanes):
-                return None, strides
-            elif self._is_tile(s):
+            elif (
+                isinstance(s, Quotient) and any(s.inner.depends_on(l.var) for l in self.lanes)
+            ) or self._is_tile(s):
                 return None, strides
             else:
                 scalar = scalar + Index.of(s) * c
@@ -546,7 +579,9 @@ class ElementBuilder:
             mask = self.k.broadcast(mask, shape)
         return self.k.load(buffer, base, shape, strides, mask)
 
-    def _load_scattered(self, buffer: tile.Buffer, offsets: tile.Value, mask: tile.Value | None) -> tile.Value:
+    def _load_scattered(
+        self, buffer: tile.Buffer, offsets: tile.Value, mask: tile.Value | None
+    ) -> tile.Value:
         if mask is not None and mask.shape != offsets.shape:
             shape = np.broadcast_shapes(mask.shape, offsets.shape)
             mask, offsets = self.k.broadcast(mask, shape), self.k.broadcast(offsets, shape)
@@ -558,7 +593,9 @@ class ElementBuilder:
             return ()
         shape = [1] * len(self.lanes)
         for lanes in self.lanes:
-            wide = strides[lanes.axis] or (mask is not None and mask.shape and mask.shape[lanes.axis] > 1)
+            wide = strides[lanes.axis] or (
+                mask is not None and mask.shape and mask.shape[lanes.axis] > 1
+            )
             shape[lanes.axis] = lanes.count if wide else 1
         return tuple(shape)
 
@@ -582,13 +619,23 @@ class ElementBuilder:
         base, strides = self._split_offset(offset)
         mask = self._mask(None)
         shape = self._tile_shape() if any(strides) or base is None else ()
+        if not shape:  # one place for all lanes: the first one's value goes there
+            value = self._first_lane(value)
+            mask = None if mask is None else self._first_lane(mask)
         value = self.k.broadcast(value, shape)
         if mask is not None and mask.shape != shape:
             mask = self.k.broadcast(mask, shape)
         if base is None or (not shape and mask is not None):
-            self.k.store_at(buffer, base if base is not None else self.index_tile(offset), value, mask)
+            self.k.store_at(
+                buffer, base if base is not None else self.index_tile(offset), value, mask
+            )
         else:
             self.k.store(buffer, base, value, strides if shape else None, mask)
+
+    def _first_lane(self, value: tile.Value) -> tile.Value:
+        while value.shape:
+            value = self.k.extract(value, 0)
+        return value
 
 
 def _regroup(like: Sequence[El], flat: Sequence[tile.Value]) -> list[El]:

@@ -13,6 +13,7 @@ import amdjax.kernels  # noqa: F401  (registers the shaped kernels)
 from amdjax.codegen.engine import host
 from amdjax.core.array import ConcreteArray
 from amdjax.core.config import config
+from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit import tile
 from amdjax.jit.kernels import load_kernels
@@ -28,11 +29,16 @@ _HOST_CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
 def cpu_target() -> CpuTarget:
     """The machine this process runs on, with the threads it may use."""
     machine = host()
-    return CpuTarget(machine.vector_bits, threads.num_threads(), machine.l1d_bytes, machine.l2_bytes)
+    return CpuTarget(
+        machine.vector_bits, threads.num_threads(), machine.l1d_bytes, machine.l2_bytes
+    )
 
 
-def compile_jaxpr(closed: ClosedJaxpr, donated: Sequence[bool] = (),
-                  observe: Callable[[str, Any], None] = lambda stage, x: None) -> Executable:
+def compile_jaxpr(
+    closed: ClosedJaxpr,
+    donated: Sequence[bool] = (),
+    observe: Callable[[str, Any], None] = lambda stage, x: None,
+) -> Executable:
     """Compile a program for the CPU."""
     if config.dump:
         from amdjax.jit.dump import dumping
@@ -42,7 +48,9 @@ def compile_jaxpr(closed: ClosedJaxpr, donated: Sequence[bool] = (),
     return _compile(closed, donated, observe)
 
 
-def _compile(closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]) -> Executable:
+def _compile(
+    closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]
+) -> Executable:
     plan = plan_program(closed, cpu_target(), donated, observe)
     observe("plan", plan)
     return Executable(closed, plan)
@@ -62,7 +70,9 @@ class Executable:
         words = _Encoder(plan.instructions, table, self._hosts).words()
         self._code = array("q", words)
         self._code_address = self._code.buffer_info()[0]
-        self._most = max([1, *(i.words[_COUNT_AT[i.opcode]] for i in plan.instructions if i.opcode in _COUNT_AT)])
+        self._most = max(
+            [1, *(i.words[_COUNT_AT[i.opcode]] for i in plan.instructions if i.opcode in _COUNT_AT)]
+        )
         self._constants = [_constant(x) for x in plan.constants]
         constant_addresses = [a for a, _ in self._constants]
         gap = plan.constants_at - plan.outputs - len(self.out_avals)
@@ -70,6 +80,7 @@ class Executable:
         self._run = vm.run_program()
         self._pool = buffer_pool()
         self._arena_bytes = plan.arena_bytes
+        self._without_data = [i for i, t in enumerate(self.out_avals) if t.dtype == float0]
         self._shared = _shared_layout(self.sizes)
         self._error: BaseException | None = None
 
@@ -102,7 +113,10 @@ class Executable:
             raise error if error is not None else RuntimeError("the compiled program failed")
         for i in self.plan.aliases.values():
             args[i].buffer = None
-        return [ConcreteArray(t, b) for t, b in zip(self.out_avals, outs)]
+        results: list[Any] = [ConcreteArray(t, b) for t, b in zip(self.out_avals, outs)]
+        for i in self._without_data:
+            results[i] = np.zeros(self.out_avals[i].shape, float0)
+        return results
 
     def _allocate(self) -> list[Buffer]:
         """Memory for the results; many small ones share an allocation."""
@@ -117,7 +131,8 @@ class Executable:
     def _allocate_aliased(self, args: Sequence[ConcreteArray]) -> list[Buffer]:
         aliases = self.plan.aliases
         return [
-            args[aliases[i]].buffer if i in aliases else self._pool.alloc(n) for i, n in enumerate(self.sizes)
+            args[aliases[i]].buffer if i in aliases else self._pool.alloc(n)
+            for i, n in enumerate(self.sizes)
         ]
 
 
@@ -137,6 +152,8 @@ _COUNT_AT = {vm.CALL: 3, vm.HOST: 1}
 
 def _constant(x: Any) -> tuple[int, Any]:
     """Address of a constant's contents, and what keeps them alive."""
+    if x.dtype == float0:
+        return 0, None
     if isinstance(x, ConcreteArray):
         return x.buffer.address, x.buffer
     buffer = buffer_pool().alloc(max(1, np.asarray(x).nbytes))
@@ -148,7 +165,9 @@ def _constant(x: Any) -> tuple[int, Any]:
 class _Encoder:
     """Turns symbolic instructions into words."""
 
-    def __init__(self, instructions: Sequence[Instruction], kernels: dict[int, int], hosts: Sequence[Any]):
+    def __init__(
+        self, instructions: Sequence[Instruction], kernels: dict[int, int], hosts: Sequence[Any]
+    ):
         self.instructions, self.kernels, self.hosts = instructions, kernels, hosts
 
     def words(self) -> list[int]:

@@ -28,8 +28,40 @@ from amdjax.jit.element import El, ElementBuilder
 from amdjax.jit.index import Index, LoopVar
 
 EXPENSIVE = frozenset(
-    "exp exp2 expm1 log log2 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc "
-    "erf_inv lgamma digamma logistic pow cbrt rem div sqrt rsqrt nextafter".split()
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "atan2",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erfc",
+        "erf_inv",
+        "lgamma",
+        "digamma",
+        "logistic",
+        "pow",
+        "cbrt",
+        "rem",
+        "div",
+        "sqrt",
+        "rsqrt",
+        "nextafter",
+    ]
 )
 RECOMPUTE_LIMIT = 6  # cost above which a value with several readers is worth keeping
 INLINE_LIMIT = 256  # operations inlined into one root
@@ -155,6 +187,8 @@ def _expands(eqn: JaxprEqn, operand: Var) -> bool:
     """Whether elements of the operand are needed several times for one pass over the results."""
     if reads_many(eqn):
         return True
+    if not eqn.outvars:
+        return False
     return _size(eqn.outvars[0].aval.shape) > 1.5 * _size(operand.aval.shape)
 
 
@@ -205,7 +239,9 @@ class _Recorder(ElementBuilder):
     """Follows the reads of a root without producing code that anybody keeps."""
 
     def __init__(self, producers: dict[Var, JaxprEqn], roots: set[Var], dims: Sequence[LoopVar]):
-        super().__init__(tile.Builder("reads"), producers, lambda v: tile.Buffer("x", "f32", "in"), self._stop)
+        super().__init__(
+            tile.Builder("reads"), producers, lambda v: tile.Buffer("x", "f32", "in"), self._stop
+        )
         self.roots = roots
         self.reads: list[tuple[Var, tuple[Index, ...]]] = []
         for d in dims:
@@ -308,7 +344,10 @@ class _Clusters:
         return sorted(found, key=lambda n: n not in inputs)
 
     def _joins(self, root: Root, region: Region, inputs: set[int]) -> bool:
-        if len(region.roots) >= REGION_ROOTS or root.cost + sum(r.cost for r in region.roots) > REGION_COST:
+        if (
+            len(region.roots) >= REGION_ROOTS
+            or root.cost + sum(r.cost for r in region.roots) > REGION_COST
+        ):
             return False
         if any(region.number in self.depends[i] for i in inputs if i != region.number):
             return False  # it also reads something that waits for the region
@@ -389,7 +428,9 @@ class _Clusters:
         number = len(self.steps)
         self.steps.append(Single(eqn, number))
         self.depends.append(set())
-        inputs = {self.step_of[v] for v in eqn.invars if not isinstance(v, Literal) and v in self.step_of}
+        inputs = {
+            self.step_of[v] for v in eqn.invars if not isinstance(v, Literal) and v in self.step_of
+        }
         if eqn.effects:  # effects keep their order
             inputs |= {s.number for s in self.steps[:-1] if isinstance(s, Single) and s.eqn.effects}
         for v in eqn.outvars:
@@ -433,7 +474,9 @@ def step_reads(step: Region | Single) -> list[Any]:
     """Variables a step reads from memory, its own values excluded."""
     regions = [step] if isinstance(step, Region) else [step.epilogue] if step.epilogue else []
     own = {v for region in regions for r in region.roots for v in r.vars}
-    reads: list[Any] = [v for region in regions for r in region.roots for v, _ in r.reads if v not in own]
+    reads: list[Any] = [
+        v for region in regions for r in region.roots for v, _ in r.reads if v not in own
+    ]
     if isinstance(step, Single):
         made = set(step.eqn.outvars)
         reads = [*step.eqn.invars, *(v for v in reads if v not in made)]
@@ -467,7 +510,11 @@ def _attach_epilogues(steps: list[Region | Single]) -> list[Region | Single]:
 
 def _fits_behind(region: Region, result: Var) -> bool:
     """Whether every root is elementwise over the result's domain and reads it in place."""
-    if region.axes is not None or region.domain != tuple(result.aval.shape) or result.aval.dtype.kind == "c":
+    if (
+        region.axes is not None
+        or region.domain != tuple(result.aval.shape)
+        or result.aval.dtype.kind == "c"
+    ):
         return False
     for root in region.roots:
         here = tuple(Index.of(d) for d in root.dims)

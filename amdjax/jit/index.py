@@ -68,7 +68,11 @@ class Quotient(Symbol):
         if remainder:
             super().__init__(f"({inner} % {by})", 0, by - 1)
         else:
-            super().__init__(f"({inner} // {by})", None if lo is None else lo // by, None if hi is None else hi // by)
+            super().__init__(
+                f"({inner} // {by})",
+                None if lo is None else lo // by,
+                None if hi is None else hi // by,
+            )
         self.inner, self.by, self.remainder = inner, by, remainder
 
 
@@ -227,7 +231,9 @@ class Guard:
     conditions: tuple[Condition, ...] = ()
 
     def __and__(self, other: Guard) -> Guard:
-        return Guard(self.conditions + tuple(c for c in other.conditions if c not in self.conditions))
+        return Guard(
+            self.conditions + tuple(c for c in other.conditions if c not in self.conditions)
+        )
 
     def simplify(self) -> Guard | bool:
         """Drop what is always true; False if one can never hold."""

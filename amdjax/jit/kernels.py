@@ -56,7 +56,9 @@ def _load(missing: dict[str, tile.Kernel]) -> None:
     objects = {t: cache.get(keys[t]) for t in missing}
     absent = [t for t, data in objects.items() if data is None]
     if absent:
-        for t, data in zip(absent, compile_many([kernel_ir(missing[t]) for t in absent]), strict=True):
+        for t, data in zip(
+            absent, compile_many([kernel_ir(missing[t]) for t in absent]), strict=True
+        ):
             objects[t] = data
             cache.put(keys[t], data)
     for t, data in objects.items():

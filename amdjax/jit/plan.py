@@ -94,8 +94,12 @@ def nbytes_of(aval: Any) -> int:
     return int(np.prod(aval.shape, dtype=np.int64)) * aval.dtype.itemsize
 
 
-def plan_program(closed: ClosedJaxpr, target: CpuTarget, donated: Sequence[bool] = (),
-                 observe: Callable[[str, Any], None] = lambda stage, x: None) -> Plan:
+def plan_program(
+    closed: ClosedJaxpr,
+    target: CpuTarget,
+    donated: Sequence[bool] = (),
+    observe: Callable[[str, Any], None] = lambda stage, x: None,
+) -> Plan:
     """Lower a whole program.
 
     Args:
@@ -108,7 +112,9 @@ def plan_program(closed: ClosedJaxpr, target: CpuTarget, donated: Sequence[bool]
 
 
 class Planner:
-    def __init__(self, target: CpuTarget, observe: Callable[[str, Any], None] = lambda stage, x: None):
+    def __init__(
+        self, target: CpuTarget, observe: Callable[[str, Any], None] = lambda stage, x: None
+    ):
         self.target, self.observe = target, observe
         self.instructions: list[Instruction] = []
         self.storages: list[Storage] = []
@@ -137,8 +143,17 @@ class Planner:
         self.body(jaxpr, env, destinations)
         self.emit(vm.HALT)
         constants_at = self.place_constants()
-        return Plan(self.instructions, self.pack(), self.next_slot, inputs, outputs, constants_at,
-                    self.constants, self.hosts, self.aliases)
+        return Plan(
+            self.instructions,
+            self.pack(),
+            self.next_slot,
+            inputs,
+            outputs,
+            constants_at,
+            self.constants,
+            self.hosts,
+            self.aliases,
+        )
 
     def slot(self) -> int:
         self.next_slot += 1
@@ -151,7 +166,9 @@ class Planner:
     def constant(self, key: Any, value: Any, nbytes: int) -> View:
         found = self.constant_views.get(key)
         if found is None:
-            found = self.constant_views[key] = View(Storage(nbytes, -1 - len(self.constants), writable=False))
+            found = self.constant_views[key] = View(
+                Storage(nbytes, -1 - len(self.constants), writable=False)
+            )
             self.constants.append(value)
         return found
 
@@ -171,7 +188,10 @@ class Planner:
         for s in sorted(self.storages, key=lambda s: (-s.nbytes, s.first)):
             if s.last < 0 or s.nbytes == 0:
                 continue
-            beside = sorted((p for p in placed if p.first <= s.last and s.first <= p.last), key=lambda p: p.offset)
+            beside = sorted(
+                (p for p in placed if p.first <= s.last and s.first <= p.last),
+                key=lambda p: p.offset,
+            )
             at = 0
             for p in beside:
                 if at + s.nbytes <= p.offset:
@@ -232,7 +252,9 @@ class Planner:
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             if not isinstance(v, Literal) and v not in env:
                 wanted.setdefault(v, d)
-        for step in reversed(fusion.steps):  # a result that renames another value is that value's place
+        for step in reversed(
+            fusion.steps
+        ):  # a result that renames another value is that value's place
             if isinstance(step, Single) and is_bitcast(step.eqn) and step.eqn.outvars[0] in wanted:
                 (source,) = step.eqn.invars
                 if source not in env:
@@ -245,7 +267,9 @@ class Planner:
 class _Body:
     """The steps of one program: the whole one, or the body of a loop or branch."""
 
-    def __init__(self, planner: Planner, fusion: Fusion, env: dict[Var, View], wanted: dict[Var, View]):
+    def __init__(
+        self, planner: Planner, fusion: Fusion, env: dict[Var, View], wanted: dict[Var, View]
+    ):
         self.p, self.fusion, self.env, self.wanted = planner, fusion, env, wanted
         self.last_use = self._last_uses()
         self.owned: set[int] = set()  # storages this body may overwrite once their value is dead
@@ -368,7 +392,9 @@ class _Body:
         for call in calls:
             if isinstance(call, Copy):
                 if not self.share(call.source, call.result):
-                    self.p.copy(self.place(call.result), address(call.source), nbytes_of(call.result.aval))
+                    self.p.copy(
+                        self.place(call.result), address(call.source), nbytes_of(call.result.aval)
+                    )
                 continue
             if call.grid == 0:
                 for a in call.args:

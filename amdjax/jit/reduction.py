@@ -32,7 +32,9 @@ class Reduction:
             operands = operands + self._result_dtypes(len(identities) - len(operands))
         return [
             x if isinstance(x, El) else b.const(x, dtype)
-            for x, dtype in ((f(dtype), dtype) for f, dtype in zip(identities, operands, strict=False))
+            for x, dtype in (
+                (f(dtype), dtype) for f, dtype in zip(identities, operands, strict=False)
+            )
         ]
 
     def _operand_dtypes(self) -> list[Any]:
@@ -53,7 +55,10 @@ class Reduction:
     def merge(self, b: ElementBuilder, left: Sequence[El], right: Sequence[El]) -> list[El]:
         """Combine two sets of accumulators; `left` comes first in memory."""
         if isinstance(self.rule.combine, str):
-            return [self._combine_one(b, self.rule.combine, x, y) for x, y in zip(left, right, strict=True)]
+            return [
+                self._combine_one(b, self.rule.combine, x, y)
+                for x, y in zip(left, right, strict=True)
+            ]
         out = self.rule.combine(b, list(left), list(right))
         return list(out) if isinstance(out, (list, tuple)) else [out]
 
@@ -66,7 +71,9 @@ class Reduction:
 
     def horizontal(self, b: ElementBuilder, accs: Sequence[El]) -> list[El]:
         """Combine the lanes of the accumulators."""
-        simple = isinstance(self.rule.combine, str) and not (accs[0].is_complex and self.rule.combine != "add")
+        simple = isinstance(self.rule.combine, str) and not (
+            accs[0].is_complex and self.rule.combine != "add"
+        )
         if simple:
             assert isinstance(self.rule.combine, str)
             combine = self.rule.combine
@@ -84,7 +91,10 @@ class Reduction:
             results = self.rule.finish(b, results, **self._params())
             results = list(results) if isinstance(results, (list, tuple)) else [results]
         pairs = zip(results, self.eqn.outvars, strict=False)
-        return [x if x.dtype == short_dtype(v.aval.dtype) else b.convert(x, v.aval.dtype) for x, v in pairs]
+        return [
+            x if x.dtype == short_dtype(v.aval.dtype) else b.convert(x, v.aval.dtype)
+            for x, v in pairs
+        ]
 
 
 def _reduced(k: tile.Builder, combine: str, x: tile.Value) -> tile.Value:

@@ -13,7 +13,20 @@ from amdjax.jit.plan import Label, Plan, View
 from amdjax.runtime import vm
 
 TEXT_STAGES = ("jaxpr", "simplified", "fusion", "tiles", "plan", "llvm", "asm")
-OPCODES = "HALT CALL JUMP UNLESS SET ADD REPEAT SWAP ADDRESS COPY SWITCH HOST".split()
+OPCODES = [
+    "HALT",
+    "CALL",
+    "JUMP",
+    "UNLESS",
+    "SET",
+    "ADD",
+    "REPEAT",
+    "SWAP",
+    "ADDRESS",
+    "COPY",
+    "SWITCH",
+    "HOST",
+]
 
 
 def nbytes(aval: Any) -> int:
@@ -109,7 +122,11 @@ def single_flops(eqn: Any) -> float:
     out = float(np.prod(eqn.outvars[0].aval.shape, dtype=np.float64)) if eqn.outvars else 0.0
     if eqn.primitive.name == "dot_general":
         (contract, _), _ = eqn.params["dimension_numbers"]
-        return 2.0 * out * float(np.prod([eqn.invars[0].aval.shape[i] for i in contract], dtype=np.float64))
+        return (
+            2.0
+            * out
+            * float(np.prod([eqn.invars[0].aval.shape[i] for i in contract], dtype=np.float64))
+        )
     if eqn.primitive.name == "conv_general_dilated":
         rhs = eqn.invars[1].aval.shape
         features = rhs[eqn.params["dimension_numbers"].rhs_spec[0]]

@@ -66,7 +66,10 @@ def _is_scalar_program(closed: ClosedJaxpr) -> bool:
     for eqn in jaxpr.eqns:
         rule = eqn.primitive.lowering
         if isinstance(rule, Control) and rule.name in SCALAR_CONTROL:
-            if rule.name == "scan" and len(eqn.invars) > eqn.params["num_consts"] + eqn.params["num_carry"]:
+            if (
+                rule.name == "scan"
+                and len(eqn.invars) > eqn.params["num_consts"] + eqn.params["num_carry"]
+            ):
                 return False  # nested scans over arrays: their slices would be arrays
             if not _scalars(eqn.outvars) or not _is_scalar(eqn):
                 return False
@@ -111,7 +114,9 @@ class _ScalarKernel:
             self.env[v] = self.b.const(np.asarray(c)[()], v.aval.dtype)
         for eqn in closed.jaxpr.eqns:
             self.env.update(zip(eqn.outvars, self.equation(eqn), strict=True))
-        results = [self.read(v) if isinstance(v, Literal) else self.env[v] for v in closed.jaxpr.outvars]
+        results = [
+            self.read(v) if isinstance(v, Literal) else self.env[v] for v in closed.jaxpr.outvars
+        ]
         self.env = outer
         return results
 
@@ -142,7 +147,11 @@ class _ScalarKernel:
     def while_(self, eqn: JaxprEqn) -> list[El]:
         n_cond, n_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         values = [self.read(x) for x in eqn.invars]
-        cond_consts, body_consts, inits = values[:n_cond], values[n_cond : n_cond + n_body], values[n_cond + n_body :]
+        cond_consts, body_consts, inits = (
+            values[:n_cond],
+            values[n_cond : n_cond + n_body],
+            values[n_cond + n_body :],
+        )
         cond, body = _sub_jaxprs(eqn)
 
         def test(*flat: tile.Value) -> tile.Value:
@@ -189,4 +198,7 @@ def _parts(els: Sequence[El]) -> list[tile.Value]:
 
 def _group(like: Sequence[El], flat: Sequence[tile.Value]) -> list[El]:
     it = iter(flat)
-    return [El(x.dtype, *(next(it) for _ in range(2 if x.dtype in ("c64", "c128") else 1))) for x in like]
+    return [
+        El(x.dtype, *(next(it) for _ in range(2 if x.dtype in ("c64", "c128") else 1)))
+        for x in like
+    ]

@@ -93,7 +93,9 @@ class _Tracer(ElementBuilder):
 
     def __init__(self, region: Region, fusion: Fusion):
         self.region_roots = {v: r for r in region.roots for v in r.vars}
-        super().__init__(tile.Builder("trace"), _region_producers(region, fusion), _any_buffer, self._root)
+        super().__init__(
+            tile.Builder("trace"), _region_producers(region, fusion), _any_buffer, self._root
+        )
         self.offsets: list[tuple[Var, Index]] = []
         self.irregular: list[Index] = []
         self._any = self.k.program_id()
@@ -187,7 +189,9 @@ class Domain:
                 if v in self.fusion.stored:
                     stores.append((v, linear(index, v.aval.shape)))
         self.operations = len(tracer.k._block.ops)
-        self.widest = max((_bits(op.results[0].dtype) for op in tracer.k._block.ops if op.results), default=32)
+        self.widest = max(
+            (_bits(op.results[0].dtype) for op in tracer.k._block.ops if op.results), default=32
+        )
         self.cost = sum(root.cost for root in self.region.roots)
         self.loads, self.stores, self.irregular = tracer.offsets, stores, tracer.irregular
 
@@ -199,7 +203,11 @@ class Domain:
                 inner = q.inner
                 if len(inner.terms) == 1 and inner.const == 0 and inner.terms[0][1] == 1:
                     var = inner.terms[0][0]
-                    if isinstance(var, LoopVar) and var.extent % q.by == 0 and 1 < q.by < var.extent:
+                    if (
+                        isinstance(var, LoopVar)
+                        and var.extent % q.by == 0
+                        and 1 < q.by < var.extent
+                    ):
                         factors.setdefault(var, set()).add(q.by)
         table: dict[Symbol, Index] = {}
         atoms: list[tuple[LoopVar, bool]] = []
@@ -234,7 +242,11 @@ class Domain:
         self.alias: dict[Symbol, Index] = {}
         groups: list[tuple[list[LoopVar], bool]] = []
         for var, reduced in self.atoms:
-            if groups and groups[-1][1] == reduced and self._joins(groups[-1][0][-1], var, offsets, stuck):
+            if (
+                groups
+                and groups[-1][1] == reduced
+                and self._joins(groups[-1][0][-1], var, offsets, stuck)
+            ):
                 groups[-1][0].append(var)
             else:
                 groups.append(([var], reduced))
@@ -243,7 +255,9 @@ class Domain:
         for members, reduced in groups:
             merged = members[0]
             if len(members) > 1:
-                merged = LoopVar(members[-1].name, int(np.prod([m.extent for m in members], dtype=np.int64)))
+                merged = LoopVar(
+                    members[-1].name, int(np.prod([m.extent for m in members], dtype=np.int64))
+                )
                 self.alias.update({m: Index(0) for m in members})
                 self.alias[members[-1]] = Index.of(merged)
             self.vars.append(merged)
@@ -253,7 +267,9 @@ class Domain:
         self.stores = [(v, o.substitute(self.alias)) for v, o in self.stores]
 
     @staticmethod
-    def _joins(outer: LoopVar, inner: LoopVar, offsets: Sequence[Index], stuck: set[Symbol]) -> bool:
+    def _joins(
+        outer: LoopVar, inner: LoopVar, offsets: Sequence[Index], stuck: set[Symbol]
+    ) -> bool:
         if outer in stuck or inner in stuck:
             return False
         return all(o.coefficient(outer) == o.coefficient(inner) * inner.extent for o in offsets)
@@ -300,7 +316,9 @@ class _KernelWriter:
         self.k = tile.Builder("kernel")
         self.args: list[Any] = []
         self.buffers: dict[Any, tile.Buffer] = {}
-        self.b = ElementBuilder(self.k, _region_producers(self.region, self.fusion), self.memory, self.special)
+        self.b = ElementBuilder(
+            self.k, _region_producers(self.region, self.fusion), self.memory, self.special
+        )
         self.b.alias = self.domain.alias
 
     def param(self, owner: Any, dtype: str, role: str) -> tile.Buffer:
@@ -339,15 +357,24 @@ class _KernelWriter:
         remaining = self.k.convert(self.k.op("sub", stop, base), "i32")
         return self.k.op("lt", self.k.iota(count, "i32"), remaining)
 
-    def lane_loop(self, var: LoopVar, count: int, start: tile.Value | int, stop: tile.Value | int,
-                  carried: Sequence[tile.Value], body: Callable[..., Sequence[tile.Value]]) -> Sequence[tile.Value]:
+    def lane_loop(
+        self,
+        var: LoopVar,
+        count: int,
+        start: tile.Value | int,
+        stop: tile.Value | int,
+        carried: Sequence[tile.Value],
+        body: Callable[..., Sequence[tile.Value]],
+    ) -> Sequence[tile.Value]:
         """Walk `range(start, stop)` in tiles of `count`; the last, unfinished one is masked.
 
         `body(lanes, *carried)` returns the next carried values.
         """
         k = self.k
 
-        def run(base: tile.Value, mask: tile.Value | None, values: Sequence[tile.Value]) -> Sequence[tile.Value]:
+        def run(
+            base: tile.Value, mask: tile.Value | None, values: Sequence[tile.Value]
+        ) -> Sequence[tile.Value]:
             lanes = Lanes(var, count, 0, base, mask)
             return self.with_lanes([lanes], lambda: body(lanes, *values))
 
@@ -357,7 +384,9 @@ class _KernelWriter:
                 carried = self._whole_tiles(start, whole, count, carried, run)
             if whole < stop:
                 last = k.const("index", whole)
-                carried = self.b.nested(run)(last, self.mask(last, count, k.const("index", stop)), carried)
+                carried = self.b.nested(run)(
+                    last, self.mask(last, count, k.const("index", stop)), carried
+                )
             return carried
         low, high = k.index(start), k.index(stop)
         span = k.op("sub", high, low)
@@ -400,7 +429,10 @@ class _KernelWriter:
             return []
         for out, offset in self.domain.stores:
             for v, offsets in by_var.items():
-                same = v.aval.dtype.itemsize == out.aval.dtype.itemsize and v.aval.shape == out.aval.shape
+                same = (
+                    v.aval.dtype.itemsize == out.aval.dtype.itemsize
+                    and v.aval.shape == out.aval.shape
+                )
                 if same and all(o == offset for o in offsets) and v in self.buffers:
                     pairs.append((self.args.index(v), self.args.index(out)))
         return pairs
@@ -427,7 +459,9 @@ class _MapKernel(_KernelWriter):
             index = self.domain.root_index(root)
             for v in root.vars:
                 if v in self.fusion.stored:
-                    self.b.store(self.output(v), linear(index, v.aval.shape), self.b.value(v, index))
+                    self.b.store(
+                        self.output(v), linear(index, v.aval.shape), self.b.value(v, index)
+                    )
 
     def _lane_var(self) -> LoopVar:
         """The loop whose neighbours lie side by side in most accesses."""
@@ -447,7 +481,9 @@ class _MapKernel(_KernelWriter):
         if self.domain.widest > 64 or lane_var.extent < 8 or self.domain.operations > 100:
             return None
         for _, o in self.domain.loads:
-            if o.coefficient(lane_var) in (0, 1) or any(isinstance(s, Quotient) for s, _ in o.terms):
+            if o.coefficient(lane_var) in (0, 1) or any(
+                isinstance(s, Quotient) for s, _ in o.terms
+            ):
                 continue
             for var in self.domain.vars:
                 if var is not lane_var and var.extent >= 8 and o.coefficient(var) == 1:
@@ -511,7 +547,8 @@ class _MapKernel(_KernelWriter):
             pid = k.op("div", pid, k.const("index", n_blocks))
         self.bind_outer(outer, pid)
         stops = [
-            k.op("min", p + block, k.const("index", v.extent)) for p, v in zip(places, (across, lane_var), strict=True)
+            k.op("min", p + block, k.const("index", v.extent))
+            for p, v in zip(places, (across, lane_var), strict=True)
         ]
 
         def tile_at(i: tile.Value, j: tile.Value) -> None:
@@ -529,13 +566,25 @@ class _MapKernel(_KernelWriter):
             else:
                 k.if_(whole, self.b.nested(full), self.b.nested(part))
 
-        rows = self.b.nested(lambda i: k.for_(places[1], stops[1], side, self.b.nested(lambda j: tile_at(i, j))) and None)
+        rows = self.b.nested(
+            lambda i: (
+                k.for_(places[1], stops[1], side, self.b.nested(lambda j: tile_at(i, j))) and None
+            )
+        )
         k.for_(places[0], stops[0], side, rows)
         batches = int(np.prod([v.extent for v in outer], dtype=np.int64))
         return self.finish(batches * counts[0] * counts[1], self.domain.size)
 
-    def _square(self, across: LoopVar, lane_var: LoopVar, side: int, i: tile.Value, j: tile.Value,
-                row_mask: tile.Value | None, column_mask: tile.Value | None) -> None:
+    def _square(
+        self,
+        across: LoopVar,
+        lane_var: LoopVar,
+        side: int,
+        i: tile.Value,
+        j: tile.Value,
+        row_mask: tile.Value | None,
+        column_mask: tile.Value | None,
+    ) -> None:
         k = self.k
         lanes = [
             Lanes(across, side, 0, i, None if row_mask is None else k.expand(row_mask, 1)),
@@ -642,8 +691,12 @@ class _RowKernel(_KernelWriter):
 
     def _pass(self, level: int) -> None:
         reductions = [r for r in self.region.roots if r.is_reduction and r.level == level]
-        elements = [r for r in self.region.roots if not r.is_reduction and not r.row and r.level == level]
-        elements = [r for r in elements if any(v in self.fusion.stored for v in r.vars) or self._stashes(r)]
+        elements = [
+            r for r in self.region.roots if not r.is_reduction and not r.row and r.level == level
+        ]
+        elements = [
+            r for r in elements if any(v in self.fusion.stored for v in r.vars) or self._stashes(r)
+        ]
         if not reductions and not elements:
             return
         totals = self._reduce_loop(reductions, elements)
@@ -693,7 +746,12 @@ class _RowKernel(_KernelWriter):
             value = self.b._load(buffer, self._stash_position())
             return El(short_dtype(var.aval.dtype), value)
         root = next((r for r in self.region.roots if var in r.vars), None)
-        if root is not None and not root.row and var in self.fusion.stored and root.level < self.level:
+        if (
+            root is not None
+            and not root.row
+            and var in self.fusion.stored
+            and root.level < self.level
+        ):
             return self.b.load(var, linear(index, var.aval.shape))
         return None
 
@@ -701,8 +759,12 @@ class _RowKernel(_KernelWriter):
     stashed: dict[Var, tuple[tile.Buffer, int]] = {}
     level = 0
 
-    def _reduce_loop(self, reductions: Sequence[Root], elements: Sequence[Root],
-                     bounds: tuple[Any, Any] | None = None) -> list[list[El]]:
+    def _reduce_loop(
+        self,
+        reductions: Sequence[Root],
+        elements: Sequence[Root],
+        bounds: tuple[Any, Any] | None = None,
+    ) -> list[list[El]]:
         """One pass over the reduced axes; `bounds` limits the outermost loop."""
         k, b = self.k, self.b
         rules = [self.reductions[r] for r in reductions]
@@ -726,13 +788,17 @@ class _RowKernel(_KernelWriter):
                 out += [k.broadcast(p, shape) for e in merged for p in e.parts]
             return out
 
-        def loops(remaining: list[LoopVar], carried: Sequence[tile.Value], first: bool) -> Sequence[tile.Value]:
+        def loops(
+            remaining: list[LoopVar], carried: Sequence[tile.Value], first: bool
+        ) -> Sequence[tile.Value]:
             if not remaining:
                 return innermost(None, carried)
             var, rest = remaining[0], remaining[1:]
             low, high = bounds if first and bounds else (0, var.extent)
             if var is self.lane_var:
-                return self.lane_loop(var, self.count, low, high, carried, lambda l, *c: innermost(l.mask, c))
+                return self.lane_loop(
+                    var, self.count, low, high, carried, lambda l, *c: innermost(l.mask, c)
+                )
 
             def body(i: tile.Value, *values: tile.Value) -> Sequence[tile.Value]:
                 b.scalars[var] = i
@@ -815,8 +881,16 @@ class _RowKernel(_KernelWriter):
 class _CombineKernel(_KernelWriter):
     """Combines partial results of a reduction and computes what follows from them per row."""
 
-    def __init__(self, region: Region, fusion: Fusion, target: CpuTarget, reductions: dict[Root, Reduction],
-                 partials: dict[Root, list[Temp]], pieces: int, rows: int):
+    def __init__(
+        self,
+        region: Region,
+        fusion: Fusion,
+        target: CpuTarget,
+        reductions: dict[Root, Reduction],
+        partials: dict[Root, list[Temp]],
+        pieces: int,
+        rows: int,
+    ):
         self.partials, self.pieces, self.total_rows = partials, pieces, rows
         self.reductions = reductions
         super().__init__(region, fusion, target, Domain.of_rows(region, fusion))
@@ -833,7 +907,12 @@ class _CombineKernel(_KernelWriter):
             xs = []
             for a in accs:
                 buffers = [self.param(t, t.dtype, "in") for t in (next(it) for _ in a.parts)]
-                xs.append(El(a.dtype, *(self.b._load(u, k[0] * self.total_rows + position) for u in buffers)))
+                xs.append(
+                    El(
+                        a.dtype,
+                        *(self.b._load(u, k[0] * self.total_rows + position) for u in buffers),
+                    )
+                )
             return rule.merge(self.b, accs, xs)
 
         results = rule.finish(self.b, self.b.fold([self.pieces], rule.identity(self.b), step))
@@ -850,7 +929,9 @@ class _CombineKernel(_KernelWriter):
                     continue
                 for v in root.vars:
                     if v in self.fusion.stored:
-                        self.b.store(self.output(v), linear(index, v.aval.shape), self.b.value(v, index))
+                        self.b.store(
+                            self.output(v), linear(index, v.aval.shape), self.b.value(v, index)
+                        )
             return ()
 
         if n == 1:

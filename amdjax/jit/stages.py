@@ -68,7 +68,9 @@ class Lowered:
     def compile(self) -> Compiled:
         """Compile the program for this machine's CPU."""
         stages: list[tuple[str, Any]] = []
-        executable = compile_jaxpr(self.traced.jaxpr, self.traced.donated, lambda s, x: stages.append((s, x)))
+        executable = compile_jaxpr(
+            self.traced.jaxpr, self.traced.donated, lambda s, x: stages.append((s, x))
+        )
         return Compiled(self.traced, executable, stages)
 
 

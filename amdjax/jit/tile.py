@@ -58,7 +58,9 @@ class Value:
     def _binary(name: str, swap: bool = False) -> Callable[[Value, Any], Value]:  # type: ignore[misc]
         def method(self: Value, other: Any) -> Value:
             other = self.builder.like(other, self)
-            return self.builder.op(name, other, self) if swap else self.builder.op(name, self, other)
+            return (
+                self.builder.op(name, other, self) if swap else self.builder.op(name, self, other)
+            )
 
         return method
 
@@ -162,13 +164,21 @@ class Builder:
         self._count += 1
         return Value(self, self._count, type)
 
-    def emit(self, name: str, operands: Sequence[Value], types: Sequence[TileType],
-             attrs: dict[str, Any] | None = None, blocks: tuple[Block, ...] = ()) -> tuple[Value, ...]:
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        types: Sequence[TileType],
+        attrs: dict[str, Any] | None = None,
+        blocks: tuple[Block, ...] = (),
+    ) -> tuple[Value, ...]:
         results = tuple(self.value(t) for t in types)
         self._block.ops.append(Op(name, tuple(operands), attrs or {}, results, blocks))
         return results
 
-    def _pure_op(self, name: str, operands: tuple[Value, ...], type: TileType, **attrs: Any) -> Value:
+    def _pure_op(
+        self, name: str, operands: tuple[Value, ...], type: TileType, **attrs: Any
+    ) -> Value:
         """An instruction without effects: an equal one already visible here is reused."""
         key = (name, tuple(v.number for v in operands), type, tuple(attrs.items()))
         for scope in self._pure:
@@ -178,13 +188,17 @@ class Builder:
         self._pure[-1][key] = result
         return result
 
-    def _body(self, arg_types: Sequence[TileType], fn: Callable[..., Sequence[Value] | Value | None]) -> Block:
+    def _body(
+        self, arg_types: Sequence[TileType], fn: Callable[..., Sequence[Value] | Value | None]
+    ) -> Block:
         outer, self._block = self._block, Block([self.value(t) for t in arg_types])
         self._pure.append({})
         result = fn(*self._block.args)
         block, self._block = self._block, outer
         self._pure.pop()
-        block.yields = () if result is None else (result,) if isinstance(result, Value) else tuple(result)
+        block.yields = (
+            () if result is None else (result,) if isinstance(result, Value) else tuple(result)
+        )
         return block
 
     def index(self, x: Value | int) -> Value:
@@ -262,7 +276,9 @@ class Builder:
     def shuffle(self, x: Value, lanes: Sequence[int], other: Value | None = None) -> Value:
         """A rank-1 tile whose lane `i` is lane `lanes[i]` of `x` followed by `other`."""
         operands = (x,) if other is None else (x, other)
-        return self._pure_op("shuffle", operands, TileType(x.dtype, (len(lanes),)), lanes=tuple(lanes))
+        return self._pure_op(
+            "shuffle", operands, TileType(x.dtype, (len(lanes),)), lanes=tuple(lanes)
+        )
 
     def compress(self, x: Value, mask: Value) -> Value:
         """The lanes of a rank-1 tile where `mask` is true, moved to the front; the rest is undefined."""
@@ -274,9 +290,16 @@ class Builder:
 
     # -- memory -------------------------------------------------------------------------------
 
-    def load(self, buffer: Buffer, offset: Value | int, shape: tuple[int, ...] = (),
-             strides: Sequence[Value | int] | None = None, mask: Value | None = None,
-             other: Any = 0, dtype: str | None = None) -> Value:
+    def load(
+        self,
+        buffer: Buffer,
+        offset: Value | int,
+        shape: tuple[int, ...] = (),
+        strides: Sequence[Value | int] | None = None,
+        mask: Value | None = None,
+        other: Any = 0,
+        dtype: str | None = None,
+    ) -> Value:
         """Elements `offset + Σ i_axis * strides[axis]`; where `mask` is false, `other`.
 
         `dtype` reads the memory as another type of the same width.
@@ -287,38 +310,56 @@ class Builder:
         (v,) = self.emit("load", operands, [TileType(dtype or buffer.dtype, shape)], attrs)
         return v
 
-    def store(self, buffer: Buffer, offset: Value | int, value: Value,
-              strides: Sequence[Value | int] | None = None, mask: Value | None = None,
-              streaming: bool = False) -> None:
+    def store(
+        self,
+        buffer: Buffer,
+        offset: Value | int,
+        value: Value,
+        strides: Sequence[Value | int] | None = None,
+        mask: Value | None = None,
+        streaming: bool = False,
+    ) -> None:
         """Write a tile; `streaming` hints that it won't be read soon."""
         dynamic, static = self._strides(strides, value.shape)
         operands = [self.index(offset), value, *dynamic] + ([mask] if mask is not None else [])
-        attrs = {"buffer": buffer, "strides": static, "masked": mask is not None, "streaming": streaming}
+        attrs = {
+            "buffer": buffer,
+            "strides": static,
+            "masked": mask is not None,
+            "streaming": streaming,
+        }
         self.emit("store", operands, [], attrs)
 
-    def load_at(self, buffer: Buffer, offsets: Value, mask: Value | None = None, other: Any = 0) -> Value:
+    def load_at(
+        self, buffer: Buffer, offsets: Value, mask: Value | None = None, other: Any = 0
+    ) -> Value:
         """Gather: each element from its own offset."""
         operands = [offsets] + ([mask] if mask is not None else [])
         attrs = {"buffer": buffer, "masked": mask is not None, "other": other}
         (v,) = self.emit("load_at", operands, [TileType(buffer.dtype, offsets.shape)], attrs)
         return v
 
-    def store_at(self, buffer: Buffer, offsets: Value, value: Value, mask: Value | None = None) -> None:
+    def store_at(
+        self, buffer: Buffer, offsets: Value, value: Value, mask: Value | None = None
+    ) -> None:
         """Scatter: where offsets coincide the last element of the tile wins."""
         operands = [offsets, value] + ([mask] if mask is not None else [])
         self.emit("store_at", operands, [], {"buffer": buffer, "masked": mask is not None})
 
     def atomic(self, combine: str, buffer: Buffer, offset: Value, value: Value) -> Value:
         """Atomically combine a scalar into memory; returns what was there."""
-        (v,) = self.emit("atomic", [offset, value], [value.type], {"buffer": buffer, "combine": combine})
+        (v,) = self.emit(
+            "atomic", [offset, value], [value.type], {"buffer": buffer, "combine": combine}
+        )
         return v
 
     def prefetch(self, buffer: Buffer, offset: Value, write: bool = False, level: int = 1) -> None:
         """Ask for the cache line of an element, to be in the cache of `level` when it is needed."""
         self.emit("prefetch", [offset], [], {"buffer": buffer, "write": write, "level": level})
 
-    def _strides(self, strides: Sequence[Value | int] | None,
-                 shape: tuple[int, ...]) -> tuple[list[Value], tuple[int | None, ...]]:
+    def _strides(
+        self, strides: Sequence[Value | int] | None, shape: tuple[int, ...]
+    ) -> tuple[list[Value], tuple[int | None, ...]]:
         """Split strides into runtime values and static ones (None marks a runtime stride)."""
         if strides is None:
             strides = [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
@@ -327,20 +368,32 @@ class Builder:
 
     # -- control flow ---------------------------------------------------------------------------
 
-    def for_(self, start: Value | int, stop: Value | int, step: Value | int,
-             fn: Callable[..., Any], init: Iterable[Value] = ()) -> tuple[Value, ...]:
+    def for_(
+        self,
+        start: Value | int,
+        stop: Value | int,
+        step: Value | int,
+        fn: Callable[..., Any],
+        init: Iterable[Value] = (),
+    ) -> tuple[Value, ...]:
         """`for i in range(start, stop, step): carried = fn(i, *carried)`."""
         init = tuple(init)
         block = self._body([TileType("index"), *(v.type for v in init)], fn)
         operands = (self.index(start), self.index(stop), self.index(step), *init)
         return self.emit("for", operands, [v.type for v in init], blocks=(block,))
 
-    def while_(self, cond: Callable[..., Value], fn: Callable[..., Any], init: Iterable[Value]) -> tuple[Value, ...]:
+    def while_(
+        self, cond: Callable[..., Value], fn: Callable[..., Any], init: Iterable[Value]
+    ) -> tuple[Value, ...]:
         init = tuple(init)
         types = [v.type for v in init]
-        return self.emit("while", init, types, blocks=(self._body(types, cond), self._body(types, fn)))
+        return self.emit(
+            "while", init, types, blocks=(self._body(types, cond), self._body(types, fn))
+        )
 
-    def if_(self, cond: Value, then: Callable[[], Any], other: Callable[[], Any] = lambda: None) -> tuple[Value, ...]:
+    def if_(
+        self, cond: Value, then: Callable[[], Any], other: Callable[[], Any] = lambda: None
+    ) -> tuple[Value, ...]:
         """Branch on a scalar; both arms return values of the same types."""
         yes, no = self._body([], then), self._body([], other)
         return self.emit("if", (cond,), [v.type for v in yes.yields], blocks=(yes, no))
@@ -394,7 +447,11 @@ def print_kernel(kernel: Kernel) -> str:
                 head = ", ".join(f"{name(v)}: {v.type}" for v in op.results) + " = " + head
             for i, inner in enumerate(op.blocks):
                 args = ", ".join(f"{name(a)}: {a.type}" for a in inner.args)
-                head += (f" ({args}) {{" if args else " {") if i == 0 else (f" }} ({args}) {{" if args else " } {")
+                head += (
+                    (f" ({args}) {{" if args else " {")
+                    if i == 0
+                    else (f" }} ({args}) {{" if args else " } {")
+                )
                 lines.append(indent + head)
                 lines += block(inner, indent + "  ")
                 if inner.yields:
@@ -404,7 +461,9 @@ def print_kernel(kernel: Kernel) -> str:
         return lines
 
     params = ", ".join(f"{p.name}: {p.role} {p.dtype}" for p in kernel.params)
-    grid = kernel.grid if isinstance(kernel.grid, int) else f"ceil({kernel.grid}/{kernel.grid_unit})"
+    grid = (
+        kernel.grid if isinstance(kernel.grid, int) else f"ceil({kernel.grid}/{kernel.grid_unit})"
+    )
     head = [f"kernel {kernel.name}({params}) grid={grid} {{"]
     head += [f"  {s.name}: scratch {s.dtype}[{s.size}]" for s in kernel.scratch]
     return "\n".join(head + block(kernel.body, "  ") + ["}"])

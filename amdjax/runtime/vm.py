@@ -54,7 +54,9 @@ def interpreter_ir() -> str:
     """The interpreter as LLVM IR."""
     module = Module()
     module.declarations.update(DECLARATIONS)
-    f = module.function("amdjax_run", [("code", PTR), ("slots", PTR), ("most", I64)], I64, attributes="nounwind")
+    f = module.function(
+        "amdjax_run", [("code", PTR), ("slots", PTR), ("most", I64)], I64, attributes="nounwind"
+    )
     _Interpreter(f).write()
     return str(module)
 
@@ -77,7 +79,20 @@ class _Interpreter:
         header = f._lines
         edges: list[tuple[Value, str]] = [(llvm.const(I64, 0), start)]
         opcode = self.word(0)
-        names = ["halt", "call", "jump", "unless", "set", "add", "repeat", "swap", "address", "copy", "switch", "host"]
+        names = [
+            "halt",
+            "call",
+            "jump",
+            "unless",
+            "set",
+            "add",
+            "repeat",
+            "swap",
+            "address",
+            "copy",
+            "switch",
+            "host",
+        ]
         cases = " ".join(f"i64 {i}, label %{n}" for i, n in enumerate(names))
         f.emit(f"switch {opcode}, label %halt [ {cases} ]")
         for name in names:

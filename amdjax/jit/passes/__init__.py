@@ -8,7 +8,7 @@ from typing import Any
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
-from amdjax.jit.passes.flatten import flatten_calls
+from amdjax.jit.passes.flatten import flatten_calls, remove_barriers
 from amdjax.jit.passes.simplify import simplify
 
 #: In order; each runs on the whole program and on every loop body and branch.
@@ -17,10 +17,13 @@ PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
     simplify,
     eliminate_dead_code,
     eliminate_common_subexpressions,
+    remove_barriers,
 )
 
 
-def prepare(closed: ClosedJaxpr, observe: Callable[[str, Any], None] = lambda stage, x: None) -> ClosedJaxpr:
+def prepare(
+    closed: ClosedJaxpr, observe: Callable[[str, Any], None] = lambda stage, x: None
+) -> ClosedJaxpr:
     """Run all passes on a program; its loop bodies get them when they are lowered."""
     for run in PASSES:
         closed = run(closed)

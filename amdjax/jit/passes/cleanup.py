@@ -39,14 +39,15 @@ def eliminate_common_subexpressions(closed: ClosedJaxpr) -> ClosedJaxpr:
         if key is not None:
             seen[key] = list(eqn.outvars)
     jaxpr = closed.jaxpr.replace(eqns=eqns, outvars=[rename(v) for v in closed.jaxpr.outvars])
-    return ClosedJaxpr(Jaxpr(jaxpr.constvars, jaxpr.invars, jaxpr.outvars, eqns, None, jaxpr.debug_info), closed.consts)
+    return ClosedJaxpr(
+        Jaxpr(jaxpr.constvars, jaxpr.invars, jaxpr.outvars, eqns, None, jaxpr.debug_info),
+        closed.consts,
+    )
 
 
 def _key(eqn: Any, invars: list[Any]) -> Any:
     """What makes two equations compute the same; None if that cannot be told."""
-    operands = tuple(
-        (repr(x.val), x.aval) if isinstance(x, Literal) else id(x) for x in invars
-    )
+    operands = tuple((repr(x.val), x.aval) if isinstance(x, Literal) else id(x) for x in invars)
     key = (eqn.primitive, operands, tuple(sorted(eqn.params.items(), key=lambda p: p[0])))
     try:
         hash(key)

@@ -6,7 +6,10 @@ from typing import Any
 
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Decompose
+from amdjax.core.primitive import Primitive
 from amdjax.core.trace import trace_to_jaxpr
+
+BARRIER = "optimization_barrier"
 
 
 def flatten_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -16,8 +19,35 @@ def flatten_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
     env: dict[Var, Any] = {v: v for v in [*constvars, *closed.jaxpr.invars]}
     flat.inline(closed.jaxpr, env)
     outvars = [flat.read(env, v) for v in closed.jaxpr.outvars]
-    jaxpr = Jaxpr(constvars + flat.constvars, closed.jaxpr.invars, outvars, flat.eqns, None, closed.jaxpr.debug_info)
+    jaxpr = Jaxpr(
+        constvars + flat.constvars,
+        closed.jaxpr.invars,
+        outvars,
+        flat.eqns,
+        None,
+        closed.jaxpr.debug_info,
+    )
     return ClosedJaxpr(jaxpr, list(closed.consts) + flat.consts)
+
+
+def remove_barriers(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Optimisation barriers have done their work when common subexpressions are gone."""
+    if not any(e.primitive.name == BARRIER for e in closed.jaxpr.eqns):
+        return closed
+    names: dict[Var, Any] = {}
+
+    def rename(x: Any) -> Any:
+        return names.get(x, x) if isinstance(x, Var) else x
+
+    eqns = []
+    for eqn in closed.jaxpr.eqns:
+        invars = [rename(x) for x in eqn.invars]
+        if eqn.primitive.name == BARRIER:
+            names.update(zip(eqn.outvars, invars, strict=True))
+        else:
+            eqns.append(eqn.replace(invars=invars))
+    outvars = [rename(v) for v in closed.jaxpr.outvars]
+    return closed.replace(jaxpr=closed.jaxpr.replace(eqns=eqns, outvars=outvars))
 
 
 class _Flattener:
@@ -36,14 +66,25 @@ class _Flattener:
             invars = [self.read(env, x) for x in eqn.invars]
             rule = eqn.primitive.lowering
             if isinstance(rule, Control) and rule.name == "call":
+                if eqn.params.get("prevent_cse") and eqn.params.get("differentiated"):
+                    invars = self._behind_barrier(invars)
                 results = self._closed(eqn.params[rule.jaxpr_param], invars)
-            elif isinstance(rule, Decompose):
+            elif isinstance(rule, Decompose) and eqn.primitive.name != BARRIER:
                 results = self._closed(_decomposed(eqn), invars)
             else:
                 outvars = [Var(v.aval) for v in eqn.outvars]
                 self.eqns.append(eqn.replace(invars=invars, outvars=outvars))
                 results = list(outvars)
             env.update(zip(eqn.outvars, results, strict=True))
+
+    def _behind_barrier(self, atoms: list[Any]) -> list[Any]:
+        """New names for values, so that what is recomputed from them is not found to be known."""
+        primitive = Primitive.by_name[BARRIER]
+        known = [x for x in atoms if not isinstance(x, Literal)]
+        fresh = [Var(x.aval) for x in known]
+        self.eqns.append(JaxprEqn(primitive, known, fresh, {}))
+        table = dict(zip(known, fresh, strict=True))
+        return [x if isinstance(x, Literal) else table[x] for x in atoms]
 
     def _closed(self, inner: ClosedJaxpr | Jaxpr, args: list[Any]) -> list[Any]:
         if isinstance(inner, Jaxpr):
@@ -52,7 +93,9 @@ class _Flattener:
         self.constvars += fresh
         self.consts += inner.consts
         env: dict[Var, Any] = dict(zip(inner.jaxpr.constvars, fresh, strict=True))
-        env.update(zip(inner.jaxpr.invars, args[len(args) - len(inner.jaxpr.invars) :], strict=True))
+        env.update(
+            zip(inner.jaxpr.invars, args[len(args) - len(inner.jaxpr.invars) :], strict=True)
+        )
         self.inline(inner.jaxpr, env)
         return [self.read(env, v) for v in inner.jaxpr.outvars]
 

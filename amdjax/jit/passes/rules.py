@@ -46,7 +46,9 @@ def _same_shape(m: Match) -> Any:
 
 def _broadcast_of_broadcast(m: Match) -> Any:
     dims = tuple(m["outer"][d] for d in m["inner"])
-    return m.apply("broadcast_in_dim", m["x"], shape=m.out.shape, broadcast_dimensions=dims, sharding=None)
+    return m.apply(
+        "broadcast_in_dim", m["x"], shape=m.out.shape, broadcast_dimensions=dims, sharding=None
+    )
 
 
 def _unit_axes_reduction(m: Match) -> Any:

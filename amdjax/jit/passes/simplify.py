@@ -136,7 +136,11 @@ class _Rewriter:
             match = Match(self, eqn)
             if not self.matches_eqn(rule.pattern, eqn, match):
                 continue
-            new = match.atoms.get(rule.replacement.name) if isinstance(rule.replacement, X) else rule.replacement(match)
+            new = (
+                match.atoms.get(rule.replacement.name)
+                if isinstance(rule.replacement, X)
+                else rule.replacement(match)
+            )
             if new is not None and self.same_type(new, eqn):
                 return new
         return None
@@ -176,7 +180,11 @@ class _Rewriter:
                                      and known.val == atom.val and known.aval == atom.aval)  # fmt: skip
         if isinstance(pattern, Op):
             eqn = self.makers.get(atom) if isinstance(atom, Var) else None
-            return eqn is not None and eqn.primitive.name == pattern.name and self.matches_eqn(pattern, eqn, match)
+            return (
+                eqn is not None
+                and eqn.primitive.name == pattern.name
+                and self.matches_eqn(pattern, eqn, match)
+            )
         value = self.constant(atom)
         return value is not None and value == pattern
 
