@@ -11,6 +11,7 @@ parts are added by a second launch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,7 @@ from amdjax.kernels.contraction import (
     itemsize,
     lane_count,
 )
-from amdjax.kernels.packing import PanelPacker, Program, Reader, copy_lines, pack_lanes
+from amdjax.kernels.packing import PanelPacker, Program, Reader, copy_lines, depth_unit, pack_lanes
 from amdjax.kernels.writing import Writer
 from amdjax.targets.cpu import CpuTarget
 
@@ -58,7 +59,10 @@ def choose_blocking(problem: Contraction, target: CpuTarget, shape: TileShape) -
     """Blocks that fit the caches and keep all threads busy to the end."""
     size = itemsize(problem.accumulate)
     panel = max(64, target.l1_bytes * 2 // 3 // (shape.columns * size))
-    depth = _equal_parts(max(problem.depth, 1), panel, 16)
+    depth = max(problem.depth, 1)
+    if depth > panel * 5 // 4:
+        unit = math.lcm(*(depth_unit(source) for source in (problem.a, problem.b)))
+        depth = _equal_parts(depth, panel, 16 if unit == 1 else unit)
     high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
     split = _choose_splits(problem, target, shape, depth)
     if split is not None:
@@ -123,9 +127,7 @@ def _choose_splits(
 
 
 def _equal_parts(total: int, most: int, unit: int) -> int:
-    """The size of equal parts of `total`, each at most `most`, a multiple of `unit` if cut."""
-    if total <= most:
-        return total
+    """The size of equal parts of `total`, about `most` or less, a multiple of `unit`."""
     part = -(-total // -(-total // most))
     return -(-part // unit) * unit
 
@@ -358,7 +360,7 @@ class BlockedProduct:
         if self.by_line:
             copy_lines(
                 self.a_reader, first_row, high * shape.rows, base, coords, start, stop, self.a,
-                self.stride, shape.lanes,
+                self.stride, shape.lanes, self.blocking.depth >= self.problem.depth,
             )  # fmt: skip
             return
 
@@ -366,7 +368,7 @@ class BlockedProduct:
             at = i * shape.rows * (stop - start)
             pack_lanes(
                 self.a_reader, first_row + i * shape.rows, shape.rows, base, coords, start, stop,
-                self.a, at, shape.lanes, shape.rows,
+                self.a, at, shape.lanes, shape.rows, depth_unit(self.problem.a),
             )  # fmt: skip
 
         k.for_(0, high, 1, panel)

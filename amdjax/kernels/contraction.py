@@ -1,8 +1,8 @@
 """What a matrix product, a convolution and their gradients have in common.
 
 A contraction is `out[b, i, j] = Σ_k a[b, i, k] * b[b, k, j]` where each of `b`, `i`, `j` and `k`
-may stand for several loops, and where an operand is read through strides and, for convolutions, only
-inside its bounds. The kernels beside this file compute contractions; `gemm.py` and `conv.py` state
+may stand for several loops, and where an operand is read through strides and, for convolutions,
+only inside its bounds. The kernels beside this file compute contractions; `gemm.py` and `conv.py` state
 their operations as such.
 """
 

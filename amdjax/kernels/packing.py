@@ -7,8 +7,10 @@ outside an operand's limits is stored as zero; lines past the last one repeat it
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from amdjax.jit import tile
@@ -71,6 +73,32 @@ class Program:
 
     def less(self, a: Value, b: Value) -> Value:
         return self.k.op("lt", a, b)
+
+
+@dataclass
+class LanesPlace:
+    """Where lines spread over lanes lie.
+
+    Args:
+      pieces: where to load from, a scalar for contiguous lanes or offsets in a tile, and the lanes
+        that lie there; None for all.
+      coords: the limited coordinates, in a scalar where all lanes have the same.
+    """
+
+    pieces: list[tuple[Value, Value | None]]
+    coords: list[Value]
+
+
+def _steps(axes: Sequence[Axis], limits: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Offset and moves of every step of nested loops."""
+    out = []
+    for digits in itertools.product(*(range(axis.extent) for axis in axes)):
+        offset = sum(d * axis.stride for d, axis in zip(digits, axes))
+        moves = tuple(
+            sum(d * axis.moves[j] for d, axis in zip(digits, axes)) for j in range(limits)
+        )
+        out.append((offset, moves))
+    return out
 
 
 class Reader:
@@ -146,35 +174,62 @@ class Reader:
 
     def lanes(
         self, first: Value, count: int, base: Value, coords: list[Value], aligned: int
-    ) -> tuple[Value, list[Value], Value | None]:
-        """Offsets, coordinates and existence of `count` lines spread over lanes.
-
-        The offset is a scalar where the lines are contiguous.
+    ) -> LanesPlace:
+        """Where `count` lines spread over lanes lie.
 
         `first` is a multiple of `aligned`; 0 for that asks for an offset in each lane.
         """
-        k, program = self.k, self.program
+        k, program, axes = self.k, self.program, self.source.lines
         total = program.num(f"{self.name}.lines", self.source.line_count)
+        remaining = k.convert(total - first, "i32")
+        lane = k.iota(count, "i32")
+        exists = k.op("lt", lane, remaining)
         if aligned and self.lanes_contiguous(aligned):
-            remaining = k.convert(total - first, "i32")
-            mask = k.op("lt", k.iota(count, "i32"), remaining)
-            digits = program.split(first, f"{self.name}.lines", self.source.lines)
-            return *self.place("lines", digits, base, coords), mask
+            digits = program.split(first, f"{self.name}.lines", axes)
+            origin, coords = self.place("lines", digits, base, coords)
+            return LanesPlace([(origin, exists)], coords)
+        spread, lane_coords = self._spread(first, count, base, coords, total)
+        if not aligned or not axes or axes[-1].stride != 1 or program.runtime:
+            return LanesPlace([(k.broadcast(spread, (count,)), None)], lane_coords)
+        if all(far.stride == near.stride * near.extent for far, near in zip(axes, axes[1:])):
+            return LanesPlace([(base + first, exists)], lane_coords)
+        if axes[-1].extent < count - 1:
+            return LanesPlace([(k.broadcast(spread, (count,)), None)], lane_coords)
+        # The lanes fill the end of one run of the innermost loop and the start of the next.
+        digits = program.split(first, f"{self.name}.lines", axes)
+        room = k.const("index", axes[-1].extent) - digits[-1]
+        here, _ = self.place("lines", digits, base, [])
+        following = program.split(k.op("min", first + room, total - 1), f"{self.name}.lines", axes)
+        there, _ = self.place("lines", following, base, [])
+        before = k.op("lt", lane, k.convert(room, "i32"))
+        pieces = [
+            (here, k.op("and", before, exists)),
+            (there - room, k.op("and", k.op("not", before), exists)),
+        ]
+        return LanesPlace(pieces, lane_coords)
+
+    def _spread(
+        self, first: Value, count: int, base: Value, coords: list[Value], total: Value
+    ) -> tuple[Value, list[Value]]:
+        """Offsets and coordinates of lines in lanes; lines past the last repeat it."""
+        k, program, axes = self.k, self.program, self.source.lines
         lines = k.op("min", k.op("add", k.iota(count), first), total - 1)
-        if len(self.source.lines) > 1:
-            digits = program.split(k.convert(lines, "u32"), f"{self.name}.lines", self.source.lines)
+        if len(axes) > 1:
+            digits = program.split(k.convert(lines, "u32"), f"{self.name}.lines", axes)
             digits = [k.convert(d, "index") for d in digits]
         else:
-            digits = [lines] * len(self.source.lines)
-        base, coords = self.place("lines", digits, base, coords)
-        return k.broadcast(base, (count,)), coords, None
+            digits = [lines] * len(axes)
+        offsets, coords = self.place("lines", digits, base, coords)
+        # Coordinates are small: half as many registers as offsets.
+        return offsets, [k.convert(c, "i32") for c in coords]
 
     def inside(self, coords: Sequence[Value], shape: tuple[int, ...] = ()) -> Value | None:
         """Whether coordinates are within their limits, None where there are none."""
         k, out = self.k, None
         for c, limit in zip(coords, self.source.limits):
             # Negative numbers are large unsigned ones: one comparison for both ends.
-            test = k.op("lt", k.convert(c, "u64"), k.const("u64", limit.extent))
+            unsigned = "u32" if c.dtype == "i32" else "u64"
+            test = k.op("lt", k.convert(c, unsigned), k.const(unsigned, limit.extent))
             out = test if out is None else k.op("and", out, test)
         return out if out is None or not shape else k.broadcast(out, shape)
 
@@ -223,14 +278,28 @@ class Reader:
         """Coordinates at step `i` of a run."""
         k, out = self.k, []
         for j, (c, m) in enumerate(zip(coords, moves)):
-            c = k.op("add", c, m)
             near = self.inner().moves[j]
-            out.append(k.op("add", c, k.op("mul", i, k.const("index", near))) if near else c)
+            step = k.op("add", m, k.op("mul", i, k.const("index", near))) if near else m
+            out.append(k.op("add", c, k.convert(step, c.dtype)))
         return out
+
+    def taps(self, most: int) -> list[tuple[int, tuple[int, ...]]] | None:
+        """Offset and moves of each step of all depth loops but the outermost; None if too many."""
+        inner = self.source.depth[1:]
+        if not inner or product(inner) > most or self.program.runtime:
+            return None
+        return _steps(inner, len(self.source.limits))
+
+    @property
+    def lines_contiguous(self) -> bool:
+        return bool(self.source.lines) and self.source.lines[-1].stride == 1
 
     @property
     def depth_contiguous(self) -> bool:
         return bool(self.source.depth) and self.source.depth[-1].stride == 1
+
+
+UNROLLED = 48  # vectors or taps that are copied without loops
 
 
 def copy_lines(
@@ -244,15 +313,28 @@ def copy_lines(
     target: tile.Buffer,
     stride: int,
     lanes: int,
+    whole: bool = False,
 ) -> None:
     """Lines `first..first+count` by line into `target`, `stride` elements from one to the next.
 
-    Up to `lanes` elements after a line's last one are overwritten.
+    Up to `lanes` elements after a line's last one are overwritten. `whole` says that
+    `start..stop` is all of the depth.
     """
     k = reader.k
 
+    def load(
+        at: Value, e: Value | int, line: list[Value], moves: list[Value], mask: Value | None
+    ) -> Value:
+        place = k.op("add", k.iota(lanes), k.index(e)) if any(reader.inner().moves) else k.index(e)
+        within = reader.inside(reader.moved(line, moves, place), (lanes,))
+        if mask is None or within is None:
+            mask = within if mask is None else mask
+        else:
+            mask = k.op("and", mask, within)
+        return k.convert(k.load(reader.buffer, at, (lanes,), (1,), mask), target.dtype)
+
     def one(i: Value) -> None:
-        line_base, line_coords = reader.line(first + i, base, coords)
+        line_base, line = reader.line(first + i, base, coords)
         row = i * stride
 
         def run(
@@ -260,17 +342,47 @@ def copy_lines(
         ) -> None:
             def piece(e: Value) -> None:
                 mask = k.op("lt", k.iota(lanes, "i32"), k.convert(high - e, "i32"))
-                at = k.op("add", k.iota(lanes), e) if any(reader.inner().moves) else e
-                within = reader.inside(reader.moved(line_coords, moves, at), (lanes,))
-                mask = mask if within is None else k.op("and", mask, within)
-                x = k.load(reader.buffer, line_base + offset + e, (lanes,), (1,), mask)
-                k.store(target, row + position + (e - low), k.convert(x, target.dtype), (1,))
+                x = load(line_base + offset + e, e, line, moves, mask)
+                k.store(target, row + position + (e - low), x, (1,))
 
             k.for_(low, high, lanes, piece)
 
-        reader.runs(start, stop, run)
+        def straight() -> None:
+            *outer, inner = reader.source.depth
+            position = 0
+            for offset, moves in _steps(outer, len(coords)):
+                moved = [k.const("index", m) for m in moves]
+                for e in range(0, inner.extent, lanes):
+                    left = inner.extent - e
+                    mask = (
+                        k.op("lt", k.iota(lanes, "i32"), k.const("i32", left))
+                        if left < lanes
+                        else None
+                    )
+                    x = load(line_base + (offset + e), e, line, moved, mask)
+                    k.store(target, row + (position + e), x, (1,))
+                position += inner.extent
+
+        if whole and _vectors(reader, lanes) <= UNROLLED:
+            straight()
+        else:
+            reader.runs(start, stop, run)
 
     k.for_(0, count, 1, one)
+
+
+def depth_unit(source: Source) -> int:
+    """What blocks of depth should be multiples of: the steps of the loops that are unrolled."""
+    inner = product(source.depth[1:])
+    return inner if len(source.depth) > 1 and inner <= UNROLLED else 1
+
+
+def _vectors(reader: Reader, lanes: int) -> int:
+    """Vectors that cover the whole depth of a line run by run; many if sizes are not known."""
+    if reader.program.runtime or not reader.source.depth:
+        return UNROLLED + 1
+    *outer, inner = reader.source.depth
+    return product(outer) * -(-inner.extent // lanes)
 
 
 def pack_lanes(
@@ -285,39 +397,74 @@ def pack_lanes(
     at: Value,
     lanes: int,
     aligned: int,
+    unit: int = 1,
 ) -> None:
     """One panel of `lines` lines by depth, from `at` in `target`.
 
-    Up to `lanes` elements after the panel are overwritten.
+    Up to `lanes` elements after the panel are overwritten. `start` and `stop` are multiples of
+    `unit`.
     """
     k = reader.k
-    parts = []
-    for v in range(0, lines, lanes):
-        parts.append((v, *reader.lanes(first + v, lanes, base, coords, aligned)))
+    vectors = [
+        (v, reader.lanes(first + v, lanes, base, coords, aligned)) for v in range(0, lines, lanes)
+    ]
+
+    def load(place: LanesPlace, v: int, offset: Value, mask: Value | None) -> Value:
+        if lines - v < lanes:
+            own = k.op("lt", k.iota(lanes, "i32"), k.const("i32", lines - v))
+            mask = own if mask is None else k.op("and", mask, own)
+        x: Value | None = None
+        for origin, exists in place.pieces:
+            here = exists if mask is None else mask if exists is None else k.op("and", mask, exists)
+            if origin.shape:
+                part = k.load_at(reader.buffer, k.op("add", origin, offset), here)
+            else:
+                part = k.load(reader.buffer, origin + offset, (lanes,), (1,), here)
+            x = part if x is None else k.select(exists, part, x)
+        assert x is not None
+        return k.convert(x, target.dtype)
 
     def run(offset: Value, moves: list[Value], low: Value, high: Value, position: Value) -> None:
         def step(i: Value) -> None:
             there = offset + reader.inner_step(i)
             row = at + (position + (i - low)) * lines
-            for v, origin, line_coords, exists in parts:
-                mask = reader.inside(reader.moved(line_coords, moves, i), (lanes,))
-                for more in (
-                    exists,
-                    k.op("lt", k.iota(lanes, "i32"), k.const("i32", lines - v))
-                    if lines - v < lanes
-                    else None,
-                ):
-                    if more is not None:
-                        mask = more if mask is None else k.op("and", mask, more)
-                if origin.shape:
-                    x = k.load_at(reader.buffer, k.op("add", origin, there), mask)
-                else:
-                    x = k.load(reader.buffer, origin + there, (lanes,), (1,), mask)
-                k.store(target, row + v, k.convert(x, target.dtype), (1,))
+            for v, place in vectors:
+                mask = reader.inside(reader.moved(place.coords, moves, i), (lanes,))
+                k.store(target, row + v, load(place, v, there, mask), (1,))
 
         k.for_(low, high, 1, step)
 
-    reader.runs(start, stop, run)
+    taps = reader.taps(UNROLLED)
+    if taps is None or unit % len(taps):
+        reader.runs(start, stop, run)
+        return
+    # What each tap sees of the limits does not depend on the outermost loop of the depth.
+    fixed = not any(reader.source.depth[0].moves)
+    masks: dict[tuple[int, int], Value | None] = {}
+
+    def mask_of(t: int, v: int, place: LanesPlace, outer: Sequence[Value]) -> Value | None:
+        moved = [
+            k.op("add", k.op("add", c, k.convert(o, c.dtype)), k.const(c.dtype, m))
+            for c, o, m in zip(place.coords, outer, taps[t][1])
+        ]
+        return reader.inside(moved, (lanes,))
+
+    still = [k.const("index", 0)] * len(coords)
+    if fixed:
+        masks = {
+            (t, v): mask_of(t, v, place, still) for t in range(len(taps)) for v, place in vectors
+        }
+
+    def block(o: Value) -> None:
+        offset, outer = reader.place("depth", [o], k.const("index", 0), still)
+        row = at + (o * len(taps) - start) * lines
+        for t, (tap, _) in enumerate(taps):
+            for v, place in vectors:
+                mask = masks[t, v] if fixed else mask_of(t, v, place, outer)
+                k.store(target, row + (t * lines + v), load(place, v, offset + tap, mask), (1,))
+
+    count = k.const("index", len(taps))
+    k.for_(k.op("div", start, count), k.op("div", stop, count), 1, block)
 
 
 CHUNK = 64  # depth that one program of a transposing pack handles at a time
@@ -339,6 +486,7 @@ class PanelPacker:
         self.panels = -(-problem.b.line_count // columns)
         #: which batch loops `b` depends on
         self.batch = [i for i, axis in enumerate(problem.b.batch) if axis.stride]
+        self.unit = depth_unit(problem.b)
         self.source = replace(problem.b, batch=tuple(problem.b.batch[i] for i in self.batch))
         self.batches = product(self.source.batch)
         self.result = Temp(
@@ -348,7 +496,8 @@ class PanelPacker:
     def call(self) -> Call:
         """The launch that packs everything."""
         source = self.source
-        program = Program(self.ctx, "pack", runtime=True)
+        plain = not source.limits and len(source.lines) <= 1 and len(source.depth) <= 1
+        program = Program(self.ctx, "pack", runtime=plain)
         k = program.k
         reader = Reader(program, source, "b")
         target = program.buffer(self.result, self.dtype, "out")
@@ -373,7 +522,8 @@ class PanelPacker:
         depth = self.source.depth_count
         programs = self.batches * self.panels
         wanted = max(1, -(-4 * self.target.threads // programs))
-        return -(-max(depth // wanted, 4 * self.lanes) // self.lanes) * self.lanes
+        unit = math.lcm(self.lanes, self.unit)
+        return -(-max(depth // wanted, 4 * self.lanes) // unit) * unit
 
     def pack(
         self,
@@ -389,7 +539,7 @@ class PanelPacker:
         """One panel of depth `start..stop` to `at` in `target`."""
         if self.is_complex:
             self._complex(reader, first, base, coords, start, stop, target, at)
-        elif reader.depth_contiguous and not reader.lanes_contiguous(self.columns):
+        elif reader.depth_contiguous and not reader.lines_contiguous:
             self._transposing(reader, first, base, coords, start, stop, target, at)
         else:
             pack_lanes(
@@ -404,6 +554,7 @@ class PanelPacker:
                 at,
                 self.lanes,
                 self.columns,
+                self.unit,
             )
 
     def _transposing(
@@ -467,7 +618,8 @@ class PanelPacker:
         for v in range(0, self.columns, lanes):
             lines = k.op("add", k.iota(lanes), first + v)
             part = k.op("and", lines, one)
-            origin, line_coords, _ = reader.lanes(first + v, lanes, base, coords, 0)
+            place = reader.lanes(first + v, lanes, base, coords, 0)
+            (origin, _), line_coords = place.pieces[0], place.coords
             minus = k.op("eq", part, k.const("index", 0))
 
             def run(

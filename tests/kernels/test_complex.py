@@ -17,7 +17,7 @@ UNARY = {
     "logistic": lambda z: np.where(z.real > 0, 1 / (1 + np.exp(-z)), np.exp(z) / (1 + np.exp(z))),
 }  # fmt: skip
 #: Errors in units of rounding of the result's magnitude.
-LIMIT = {"exp2": 100.0}
+LIMIT = {"exp2": 400.0}  # the angle is a product with log 2, rounded
 EPS = float(np.finfo(np.float32).eps)
 
 
