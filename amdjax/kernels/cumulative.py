@@ -14,8 +14,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from amdjax.core import dtypes
 from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
@@ -49,23 +47,20 @@ class Combiner:
 
     def identity(self, k: Builder) -> El:
         b = _elements(k)
-        if self.name == "cumsum":
-            # Minus zero, so that a sum of minus zeros keeps its sign.
-            zero = 0 if np.dtype(self._numpy()).kind in "iu" else -0.0
-            return b.const(complex(-0.0, -0.0) if self.dtype.startswith("c") else zero, self.dtype)
         if self.name == "cumprod":
             return b.const(1, self.dtype)
-        low = self.name in ("cummax", "cumlogsumexp")
-        if self._numpy().kind in "iu":
-            info = np.iinfo if self.dtype not in ("i4", "u4", "i2", "u2") else dtypes.iinfo
-            return b.const(int(info(self._numpy()).min if low else info(self._numpy()).max), self.dtype)
-        if self.dtype.startswith("c"):
-            imaginary = 0.0 if self.name == "cumlogsumexp" else -math.inf if low else math.inf
-            return b.const(complex(-math.inf if low else math.inf, imaginary), self.dtype)
-        return b.const(-math.inf if low else math.inf, self.dtype)
-
-    def _numpy(self) -> np.dtype:
-        return dtypes.dtype_from_short_name(self.dtype)
+        integer = self.dtype[0] in "iu"
+        if self.name == "cumsum":  # minus zero, so that a sum of minus zeros keeps its sign
+            zero = complex(-0.0, -0.0) if self.dtype[0] == "c" else 0 if integer else -0.0
+            return b.const(zero, self.dtype)
+        least = self.name in ("cummax", "cumlogsumexp")
+        if integer:
+            limits = dtypes.iinfo(dtypes.dtype_from_short_name(self.dtype))
+            return b.const(int(limits.min if least else limits.max), self.dtype)
+        end = -math.inf if least else math.inf
+        if self.dtype[0] == "c":
+            end = complex(end, 0.0 if self.name == "cumlogsumexp" else end)
+        return b.const(end, self.dtype)
 
     @property
     def tile_op(self) -> str | None:
@@ -77,11 +72,17 @@ class Combiner:
     def __call__(self, k: Builder, left: El, right: El) -> El:
         b = _elements(k)
         if self.tile_op or self.name in ("cumsum", "cumprod"):
-            return b.op({"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}[self.name], left, right)
+            return b.op(
+                {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}[self.name],
+                left,
+                right,
+            )
         if self.name == "cumlogsumexp":
             return _log_add_exp(b, left, right)
         first = _precedes(b, left, right)
-        return b.select(first, right, left) if self.name == "cummax" else b.select(first, left, right)
+        return (
+            b.select(first, right, left) if self.name == "cummax" else b.select(first, left, right)
+        )
 
 
 def _elements(k: Builder) -> ElementBuilder:
@@ -91,7 +92,9 @@ def _elements(k: Builder) -> ElementBuilder:
 def _precedes(b: ElementBuilder, x: El, y: El) -> El:
     """Lexicographic order of complex numbers."""
     tied = b.compare("lt", b.imag(x), b.imag(y))
-    return b.select(b.compare("eq", b.real(x), b.real(y)), tied, b.compare("lt", b.real(x), b.real(y)))
+    return b.select(
+        b.compare("eq", b.real(x), b.real(y)), tied, b.compare("lt", b.real(x), b.real(y))
+    )
 
 
 def _log_add_exp(b: ElementBuilder, x: El, y: El) -> El:
@@ -127,7 +130,9 @@ class _Scan:
         self.cost = total * (0.3 if self.combine.tile_op else 8.0)
         threads = ctx.target.threads
         wanted = 4 * threads if threads > 1 and self.rows < 2 * threads else 1
-        self.pieces = max(1, min(-(-wanted // self.rows), total // (self.rows * self.least_piece())))
+        self.pieces = max(
+            1, min(-(-wanted // self.rows), total // (self.rows * self.least_piece()))
+        )
         self.length = self.round_piece(-(-n // self.pieces))
         self.pieces = -(-n // self.length)
 
@@ -164,14 +169,19 @@ class _Scan:
         totals = [Temp(part, self.rows * self.pieces * self.width()) for _ in range(count)]
         return [self.totals(totals), self.scan(totals)]
 
-    def before(self, row: Value, piece: Value, totals: list[Temp] | None, fetch: Callable[[Value], El]) -> El:
+    def before(
+        self, row: Value, piece: Value, totals: list[Temp] | None, fetch: Callable[[Value], El]
+    ) -> El:
         """All that precedes a piece, combined."""
         k = self.k
         start = self.start()
         if totals is None:
             return start
-        low, high = (k.op("add", piece, k.const("index", 1)), k.const("index", self.pieces)) if self.reverse else (
-            k.const("index", 0), piece)
+        low, high = (
+            (k.op("add", piece, k.const("index", 1)), k.const("index", self.pieces))
+            if self.reverse
+            else (k.const("index", 0), piece)
+        )
 
         def step(p: Value, *carried: Value) -> list[Value]:
             here = k.op("add", k.op("mul", row, k.const("index", self.pieces)), p)
@@ -223,12 +233,16 @@ class _Along(_Scan):
         def merge(base: Value, mask: Value | None, acc: El) -> El:
             x = load_element(k, self.x, self.dtype, k.op("add", first, base), count, 1, mask)
             if mask is not None:
-                x = self.element([k.select(mask, a, b) for a, b in zip(x.parts, neutral.parts, strict=True)])
+                x = self.element(
+                    [k.select(mask, a, b) for a, b in zip(x.parts, neutral.parts, strict=True)]
+                )
             return self.combine(k, acc, x)
 
         # Several accumulators: one alone waits for its own last addition.
         width = len(neutral.parts)
-        wide = k.op("sub", high, k.op("rem", k.op("sub", high, low), k.const("index", count * UNROLL)))
+        wide = k.op(
+            "sub", high, k.op("rem", k.op("sub", high, low), k.const("index", count * UNROLL))
+        )
 
         def block(base: Value, *carried: Value) -> list[Value]:
             out: list[Value] = []
@@ -241,8 +255,16 @@ class _Along(_Scan):
         acc = self.element(accs[:width])
         for u in range(1, UNROLL):
             acc = self.combine(k, acc, self.element(accs[u * width : (u + 1) * width]))
-        acc = self.element(lane_loop(
-            k, wide, high, count, lambda base, mask, *c: merge(base, mask, self.element(c)).parts, acc.parts))
+        acc = self.element(
+            lane_loop(
+                k,
+                wide,
+                high,
+                count,
+                lambda base, mask, *c: merge(base, mask, self.element(c)).parts,
+                acc.parts,
+            )
+        )
         for out, part in zip(outs, self._horizontal(acc).parts, strict=True):
             k.store(out, k.program_id(), part)
         return self.kernel.launch(self.rows * self.pieces, self.cost / 2)
@@ -255,7 +277,8 @@ class _Along(_Scan):
         while count > 1:
             half = count // 2
             low, high = (
-                self.element([k.shuffle(p, range(at, at + half)) for p in x.parts]) for at in (0, half)
+                self.element([k.shuffle(p, range(at, at + half)) for p in x.parts])
+                for at in (0, half)
             )
             x, count = self.combine(k, low, high), half
         return self.element([k.extract(p, 0) for p in x.parts])
@@ -266,11 +289,17 @@ class _Along(_Scan):
         out = self.kernel.output(self.ctx.outputs[0])
         reads = [self.kernel.input(t) for t in totals or ()]
         first = k.op("mul", row, k.const("index", self.n))
-        carry = self.before(row, piece, totals, lambda at: self.element([k.load(t, at) for t in reads]))
+        carry = self.before(
+            row, piece, totals, lambda at: self.element([k.load(t, at) for t in reads])
+        )
         length = k.op("sub", high, low)
 
         def vector(i: Value, mask: Value | None, *carried: Value) -> list[Value]:
-            at = k.op("sub", k.op("sub", high, i), k.const("index", count)) if self.reverse else k.op("add", low, i)
+            at = (
+                k.op("sub", k.op("sub", high, i), k.const("index", count))
+                if self.reverse
+                else k.op("add", low, i)
+            )
             if mask is not None and self.reverse:  # the missing lanes are the first ones
                 mask = k.shuffle(mask, range(count - 1, -1, -1))
             where = k.op("add", first, at)
@@ -303,12 +332,17 @@ class _Along(_Scan):
             sign = -1 if self.reverse else 1
             source = [i - sign * distance for i in range(count)]
             inside = [0 <= i < count for i in source]
-            moved = self.element([
-                k.shuffle(p, [i if ok else 0 for i, ok in zip(source, inside, strict=True)]) for p in x.parts
-            ])
+            moved = self.element(
+                [
+                    k.shuffle(p, [i if ok else 0 for i, ok in zip(source, inside, strict=True)])
+                    for p in x.parts
+                ]
+            )
             merged = self.combine(k, moved, x)
             keep = [count + i if ok else i for i, ok in enumerate(inside)]
-            x = self.element([k.shuffle(p, keep, m) for p, m in zip(x.parts, merged.parts, strict=True)])
+            x = self.element(
+                [k.shuffle(p, keep, m) for p, m in zip(x.parts, merged.parts, strict=True)]
+            )
             distance *= 2
         return x
 
@@ -339,7 +373,9 @@ class _Across(_Scan):
         return self.count
 
     def start(self) -> El:
-        return self.element([self.k.broadcast(p, (self.count,)) for p in self.combine.identity(self.k).parts])
+        return self.element(
+            [self.k.broadcast(p, (self.count,)) for p in self.combine.identity(self.k).parts]
+        )
 
     def _bundle(self, row: Value) -> tuple[Value, Value | None]:
         """Offset of the first element of a bundle of rows, and which of them exist."""

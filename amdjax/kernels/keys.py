@@ -59,21 +59,38 @@ class Key:
 
     # -- loading ----------------------------------------------------------------------------------
 
-    def load(self, k: Builder, buffer: Buffer, offset: Value, count: int = 0, stride: int = 1,
-             mask: Value | None = None) -> Value:
+    def load(
+        self,
+        k: Builder,
+        buffer: Buffer,
+        offset: Value,
+        count: int = 0,
+        stride: int = 1,
+        mask: Value | None = None,
+    ) -> Value:
         """The bits of elements, not yet keys."""
         parts = 2 if self.element != self.dtype else 1
-        at = offset if parts == 1 else k.op("add", k.op("mul", offset, k.const("index", 2)), k.const("index", self.part))
+        at = (
+            offset
+            if parts == 1
+            else k.op("add", k.op("mul", offset, k.const("index", 2)), k.const("index", self.part))
+        )
         memory = view(buffer, self.element if self.is_narrow else self.unsigned)
         x = k.load(memory, at, (count,) if count else (), [stride * parts] if count else None, mask)
         return self._widened(k, x)
 
-    def load_at(self, k: Builder, buffer: Buffer, offsets: Value, mask: Value | None = None) -> Value:
+    def load_at(
+        self, k: Builder, buffer: Buffer, offsets: Value, mask: Value | None = None
+    ) -> Value:
         """The bits of elements at offsets of their own."""
         parts = 2 if self.element != self.dtype else 1
         if parts == 2:
-            offsets = k.op("add", k.op("mul", offsets, k.const("index", 2)), k.const("index", self.part))
-        x = k.load_at(view(buffer, self.element if self.is_narrow else self.unsigned), offsets, mask)
+            offsets = k.op(
+                "add", k.op("mul", offsets, k.const("index", 2)), k.const("index", self.part)
+            )
+        x = k.load_at(
+            view(buffer, self.element if self.is_narrow else self.unsigned), offsets, mask
+        )
         return self._widened(k, x)
 
     def _widened(self, k: Builder, x: Value) -> Value:
@@ -133,5 +150,9 @@ class Key:
         top = self._const(k, key, 1 << (self.width - 1))
         if not self.is_float:
             bits = k.op("xor", key, top) if self.element[0] == "i" else key
-            return k.op("shr_logical", bits, self._const(k, key, self._unused)) if self._unused else bits
+            return (
+                k.op("shr_logical", bits, self._const(k, key, self._unused))
+                if self._unused
+                else bits
+            )
         return k.select(k.op("ge", key, top), k.op("xor", key, top), k.op("not", key))

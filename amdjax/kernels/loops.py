@@ -55,8 +55,14 @@ def tail_mask(k: Builder, base: Value, count: int, stop: Value) -> Value:
     return k.op("lt", k.iota(count, "i32"), rest)
 
 
-def lane_loop(k: Builder, start: Value | int, stop: Value | int, count: int,
-              body: Callable[..., Any], carried: Sequence[Value] = ()) -> Sequence[Value]:
+def lane_loop(
+    k: Builder,
+    start: Value | int,
+    stop: Value | int,
+    count: int,
+    body: Callable[..., Any],
+    carried: Sequence[Value] = (),
+) -> Sequence[Value]:
     """Walk a range in tiles of `count` lanes: `carried = body(base, mask, *carried)`.
 
     The mask is None for whole tiles; the last, unfinished tile has one.
@@ -68,7 +74,9 @@ def lane_loop(k: Builder, start: Value | int, stop: Value | int, count: int,
             carried = list(_whole(k, start, whole, count, body, carried))
         if whole < stop:
             last = k.const("index", whole)
-            carried = list(body(last, tail_mask(k, last, count, k.const("index", stop)), *carried) or ())
+            carried = list(
+                body(last, tail_mask(k, last, count, k.const("index", stop)), *carried) or ()
+            )
         return carried
     low, high = k.index(start), k.index(stop)
     whole_end = k.op("sub", high, k.op("rem", k.op("sub", high, low), k.const("index", count)))
@@ -82,7 +90,9 @@ def lane_loop(k: Builder, start: Value | int, stop: Value | int, count: int,
     )
 
 
-def _whole(k: Builder, start: Any, stop: Any, count: int, body: Any, carried: Sequence[Value]) -> Sequence[Value]:
+def _whole(
+    k: Builder, start: Any, stop: Any, count: int, body: Any, carried: Sequence[Value]
+) -> Sequence[Value]:
     return k.for_(start, stop, count, lambda base, *values: body(base, None, *values), carried)
 
 
@@ -132,8 +142,15 @@ def merge_axes(axes: Sequence[Axis]) -> list[Axis]:
 # -- elements of any dtype ---------------------------------------------------------------------
 
 
-def load_element(k: Builder, buffer: Buffer, dtype: str, offset: Value, count: int = 0, stride: int = 1,
-                 mask: Value | None = None) -> El:
+def load_element(
+    k: Builder,
+    buffer: Buffer,
+    dtype: str,
+    offset: Value,
+    count: int = 0,
+    stride: int = 1,
+    mask: Value | None = None,
+) -> El:
     """An element, or `count` of them in lanes, in the dtype it is computed in."""
     shape, part = ((count,) if count else ()), part_dtype(dtype)
     if part == dtype:
@@ -142,10 +159,18 @@ def load_element(k: Builder, buffer: Buffer, dtype: str, offset: Value, count: i
     parts = view(buffer, part)
     first = k.op("mul", offset, k.const("index", 2))
     strides = [2 * stride] if count else None
-    return El(dtype, *(k.load(parts, k.op("add", first, k.const("index", j)), shape, strides, mask) for j in (0, 1)))
+    return El(
+        dtype,
+        *(
+            k.load(parts, k.op("add", first, k.const("index", j)), shape, strides, mask)
+            for j in (0, 1)
+        ),
+    )
 
 
-def store_element(k: Builder, buffer: Buffer, offset: Value, x: El, stride: int = 1, mask: Value | None = None) -> None:
+def store_element(
+    k: Builder, buffer: Buffer, offset: Value, x: El, stride: int = 1, mask: Value | None = None
+) -> None:
     """Write what `load_element` reads."""
     strides = [stride] if x.value.shape else None
     if not x.is_complex:

@@ -88,7 +88,9 @@ class Layout:
             UpdateAxis(updates[u], source[u], strides[batch[i]] if i in batch else 0)
             for i, u in enumerate(update_dims)
         ]
-        self.indexed = [IndexedAxis(operand[d], extents[d], strides[d]) for d in dn.scatter_dims_to_operand_dims]
+        self.indexed = [
+            IndexedAxis(operand[d], extents[d], strides[d]) for d in dn.scatter_dims_to_operand_dims
+        ]
         self.window = _merge_window(window)
         self.rows = _merge_rows(rows)
         self.row_count = math.prod(a.extent for a in rows)
@@ -155,7 +157,11 @@ class _Scatter:
         layout = self.layout
         total = layout.row_count * layout.window_size
         cost = (0.2 if layout.window_size > 8 else 2.0) * total + 2.0 * layout.row_count
-        if layout.window_size == 1 and (self.replaces or self.unique) and not self.dtype.startswith("c128"):
+        if (
+            layout.window_size == 1
+            and (self.replaces or self.unique)
+            and not self.dtype.startswith("c128")
+        ):
             return self._single_elements(cost)
         pieces = self.ctx.target.threads if total >= PARALLEL_ELEMENTS else 1
         for plan in (self._by_window, self._by_update, self._by_range):
@@ -182,7 +188,10 @@ class _Scatter:
         if grid == 1:
             return None
         start = k.op("mul", k.program_id(), k.const("index", length))
-        bounds: tuple[Value | int, Value | int] = (start, k.op("min", start + length, k.const("index", axis.extent)))
+        bounds: tuple[Value | int, Value | int] = (
+            start,
+            k.op("min", start + length, k.const("index", axis.extent)),
+        )
         if axis.extent % length == 0:
             bounds = (start, start + length)
         self._apply(0, self.layout.row_count, {chosen: bounds})
@@ -213,14 +222,20 @@ class _Scatter:
         axis = max(owners, key=lambda a: a.size)
         length = -(-axis.size // pieces)
         first = self.k.op("mul", self.k.program_id(), self.k.const("index", length))
-        self._apply(0, self.layout.row_count, owner=(self.layout.indexed.index(axis), first, length))
+        self._apply(
+            0, self.layout.row_count, owner=(self.layout.indexed.index(axis), first, length)
+        )
         return pieces
 
     # -- applying updates -------------------------------------------------------------------------
 
-    def _apply(self, start: Value | int, stop: Value | int,
-               bounds: dict[int, tuple[Value | int, Value | int]] | None = None,
-               owner: tuple[int, Value, int] | None = None) -> None:
+    def _apply(
+        self,
+        start: Value | int,
+        stop: Value | int,
+        bounds: dict[int, tuple[Value | int, Value | int]] | None = None,
+        owner: tuple[int, Value, int] | None = None,
+    ) -> None:
         """Apply the updates of a range, or the part of them that this program owns."""
         k = self.k
 
@@ -228,7 +243,9 @@ class _Scatter:
             position, inside = self._window_start(row, 0, None, owner)
             index = split_position(k, row, [a.extent for a in self.layout.rows])
             source = offset_of(k, index, [a.source for a in self.layout.rows])
-            target = k.op("add", position, offset_of(k, index, [a.target for a in self.layout.rows]))
+            target = k.op(
+                "add", position, offset_of(k, index, [a.target for a in self.layout.rows])
+            )
             if inside is None:
                 self._window(0, source, target, bounds or {})
             else:
@@ -236,8 +253,13 @@ class _Scatter:
 
         k.for_(start, stop, 1, update)
 
-    def _window_start(self, row: Value, count: int, mask: Value | None,
-                      owner: tuple[int, Value, int] | None = None) -> tuple[Value, Value | None]:
+    def _window_start(
+        self,
+        row: Value,
+        count: int,
+        mask: Value | None,
+        owner: tuple[int, Value, int] | None = None,
+    ) -> tuple[Value, Value | None]:
         """Offset of the window of an update (of `count` updates in lanes), and whether it counts."""
         k, layout = self.k, self.layout
         base = k.op("mul", row, k.const("index", layout.vector_length))
@@ -261,8 +283,13 @@ class _Scatter:
             position = k.op("add", position, k.op("mul", x, k.const("index", axis.stride)))
         return position, inside
 
-    def _window(self, depth: int, source: Value, target: Value,
-                bounds: dict[int, tuple[Value | int, Value | int]]) -> None:
+    def _window(
+        self,
+        depth: int,
+        source: Value,
+        target: Value,
+        bounds: dict[int, tuple[Value | int, Value | int]],
+    ) -> None:
         """The loops over one window, from the axis `depth` on."""
         k, window = self.k, self.layout.window
         if not window:
@@ -271,6 +298,7 @@ class _Scatter:
         axis = window[depth]
         low, high = bounds.get(depth, (0, axis.extent))
         if depth < len(window) - 1:
+
             def step(i: Value) -> None:
                 inner = [offset_of(k, [i], [s]) for s in (axis.source, axis.target)]
                 self._window(depth + 1, source + inner[0], target + inner[1], bounds)
@@ -280,20 +308,35 @@ class _Scatter:
         count = lanes_for(self.ctx, self.dtype, axis.extent if depth not in bounds else 1 << 20, 1)
 
         def lanes(i: Value, mask: Value | None) -> None:
-            read, write = source + offset_of(k, [i], [axis.source]), target + offset_of(k, [i], [axis.target])
+            read, write = (
+                source + offset_of(k, [i], [axis.source]),
+                target + offset_of(k, [i], [axis.target]),
+            )
             self._element(read, write, count, axis, mask)
 
         lane_loop(k, low, high, count, lanes)
 
-    def _element(self, source: Value, target: Value, count: int = 0, axis: WindowAxis | None = None,
-                 mask: Value | None = None) -> None:
+    def _element(
+        self,
+        source: Value,
+        target: Value,
+        count: int = 0,
+        axis: WindowAxis | None = None,
+        mask: Value | None = None,
+    ) -> None:
         """Combine one element of an update, or a row of lanes, into the result."""
         k, dtype = self.k, self.dtype
         read, write = (axis.source, axis.target) if axis else (1, 1)
         if self.replaces:
             unsigned, parts = bits_dtype(dtype)
             if parts == 1:
-                x = k.load(view(self.updates, unsigned), source, (count,) if count else (), [read] if count else None, mask)
+                x = k.load(
+                    view(self.updates, unsigned),
+                    source,
+                    (count,) if count else (),
+                    [read] if count else None,
+                    mask,
+                )
                 k.store(view(self.result, unsigned), target, x, [write] if count else None, mask)
                 return
         new = load_element(k, self.updates, dtype, source, count, read, mask)
@@ -343,10 +386,16 @@ class _Scatter:
         parts = 1 if part == dtype else 2
 
         def places(offsets: Value) -> list[Value]:
-            return [k.op("add", k.op("mul", offsets, k.const("index", parts)), k.const("index", j)) for j in range(parts)]
+            return [
+                k.op("add", k.op("mul", offsets, k.const("index", parts)), k.const("index", j))
+                for j in range(parts)
+            ]
 
         def load(buffer: Any, offsets: Value) -> El:
-            read = [k.convert(k.load_at(view(buffer, part), p, mask), compute_dtype(part)) for p in places(offsets)]
+            read = [
+                k.convert(k.load_at(view(buffer, part), p, mask), compute_dtype(part))
+                for p in places(offsets)
+            ]
             return El(dtype, *read)
 
         value = self.combine(load(self.result, target), load(self.updates, source))
@@ -356,7 +405,13 @@ class _Scatter:
 
 # -- combining -------------------------------------------------------------------------------------
 
-_OPS = {"scatter-add": "add", "scatter-sub": "sub", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max"}
+_OPS = {
+    "scatter-add": "add",
+    "scatter-sub": "sub",
+    "scatter-mul": "mul",
+    "scatter-min": "min",
+    "scatter-max": "max",
+}
 
 
 def _combiner(ctx: ShapedContext, k: Builder) -> Callable[[El, El], El]:
@@ -380,7 +435,9 @@ def _combiner(ctx: ShapedContext, k: Builder) -> Callable[[El, El], El]:
 def _precedes(b: ElementBuilder, x: El, y: El) -> El:
     """Lexicographic order of complex numbers."""
     tied = b.compare("lt", b.imag(x), b.imag(y))
-    return b.select(b.compare("eq", b.real(x), b.real(y)), tied, b.compare("lt", b.real(x), b.real(y)))
+    return b.select(
+        b.compare("eq", b.real(x), b.real(y)), tied, b.compare("lt", b.real(x), b.real(y))
+    )
 
 
 def _applied(closed: ClosedJaxpr, k: Builder) -> Callable[[El, El], El]:

@@ -23,7 +23,15 @@ from amdjax.jit.element import short_dtype
 from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
 from amdjax.jit.tile import Buffer, Builder, Value
 from amdjax.kernels.keys import Key
-from amdjax.kernels.loops import bits_dtype, itemsize, lane_loop, lanes_for, split_position, tail_mask, view
+from amdjax.kernels.loops import (
+    bits_dtype,
+    itemsize,
+    lane_loop,
+    lanes_for,
+    split_position,
+    tail_mask,
+    view,
+)
 
 NETWORK_ROWS = 512  # longest rows that go through networks, if there are rows for all lanes
 NETWORK_ALONE = 96  # the same for a few rows
@@ -71,8 +79,13 @@ def lower_sort(ctx: ShapedContext) -> list[Call | Copy]:
     return sort_calls(ctx, geometry, keys, outputs)
 
 
-def sort_calls(ctx: ShapedContext, geometry: Geometry, keys: list[tuple[Any, Key]],
-               outputs: list[tuple[Any, Any]], taken: int | None = None) -> list[Call | Copy]:
+def sort_calls(
+    ctx: ShapedContext,
+    geometry: Geometry,
+    keys: list[tuple[Any, Key]],
+    outputs: list[tuple[Any, Any]],
+    taken: int | None = None,
+) -> list[Call | Copy]:
     """The kernels that sort rows.
 
     Args:
@@ -91,8 +104,14 @@ def sort_calls(ctx: ShapedContext, geometry: Geometry, keys: list[tuple[Any, Key
 class _Output:
     """Writes sorted rows: from keys where these are enough, else by gathering operands."""
 
-    def __init__(self, ctx: ShapedContext, geometry: Geometry, keys: list[tuple[Any, Key]],
-                 outputs: list[tuple[Any, Any]], taken: int | None):
+    def __init__(
+        self,
+        ctx: ShapedContext,
+        geometry: Geometry,
+        keys: list[tuple[Any, Key]],
+        outputs: list[tuple[Any, Any]],
+        taken: int | None,
+    ):
         self.ctx, self.geometry, self.keys, self.outputs = ctx, geometry, keys, outputs
         self.taken = geometry.n if taken is None else taken
         self.single = keys[0][1] if len(keys) == 1 else None
@@ -103,21 +122,45 @@ class _Output:
         by_key = self.single is not None and self.single.reversible
         return not by_key or any(source is not self.keys[0][0] for source, _ in self.outputs)
 
-    def gather(self, kernel: ShapedKernel, source: Any, target: Any, where: Value, start: Value,
-               position: Value, count: int, stride: int, mask: Value | None) -> None:
+    def gather(
+        self,
+        kernel: ShapedKernel,
+        source: Any,
+        target: Any,
+        where: Value,
+        start: Value,
+        position: Value,
+        count: int,
+        stride: int,
+        mask: Value | None,
+    ) -> None:
         """Write the elements of one operand whose positions within the row are known."""
         k = kernel.k
         position = k.convert(position, "index")
         if source is None:
             dtype = short_dtype(target.aval.dtype)
-            k.store(kernel.output(target), where, k.convert(position, dtype), [stride] if count else None, mask)
+            k.store(
+                kernel.output(target),
+                where,
+                k.convert(position, dtype),
+                [stride] if count else None,
+                mask,
+            )
             return
         dtype, parts = bits_dtype(short_dtype(source.aval.dtype))
         offsets = k.op("add", k.op("mul", position, k.const("index", self.geometry.inner)), start)
         read, write = view(kernel.input(source), dtype), view(kernel.output(target), dtype)
         for j in range(parts):
-            at = offsets if parts == 1 else k.op("add", k.op("mul", offsets, k.const("index", parts)), k.const("index", j))
-            to = where if parts == 1 else k.op("add", k.op("mul", where, k.const("index", parts)), k.const("index", j))
+            at = (
+                offsets
+                if parts == 1
+                else k.op("add", k.op("mul", offsets, k.const("index", parts)), k.const("index", j))
+            )
+            to = (
+                where
+                if parts == 1
+                else k.op("add", k.op("mul", where, k.const("index", parts)), k.const("index", j))
+            )
             x = k.load_at(read, at, mask)
             k.store(write, to, x, [stride * parts] if count else None, mask)
 
@@ -156,12 +199,20 @@ class _Network(_Output):
         blocks = -(-side // self.count)
         bundle, block = split_position(k, k.program_id(), (g.rows // side, blocks))
         first = k.op("mul", block, k.const("index", self.count))
-        self.mask = None if side % self.count == 0 else tail_mask(k, first, self.count, k.const("index", side))
+        self.mask = (
+            None
+            if side % self.count == 0
+            else tail_mask(k, first, self.count, k.const("index", side))
+        )
         self.bundle, self.first = bundle, first
         self.start = self._start(g.n)
         self._write()
         stages = len(merge_exchange(g.n))
-        cost = g.rows * g.n * (1.0 + 0.15 * stages * (1 if self.single and not self.needs_position else 3))
+        cost = (
+            g.rows
+            * g.n
+            * (1.0 + 0.15 * stages * (1 if self.single and not self.needs_position else 3))
+        )
         return self.kernel.launch(g.rows // side * blocks, cost)
 
     def _start(self, n: int) -> Value:
@@ -250,7 +301,9 @@ class _Network(_Output):
             pairs = [(k.op("min", low[0], high[0]), k.op("max", low[0], high[0]))]
         else:
             swap = _less(k, high, low)
-            pairs = [(k.select(swap, b, a), k.select(swap, a, b)) for a, b in zip(low, high, strict=True)]
+            pairs = [
+                (k.select(swap, b, a), k.select(swap, a, b)) for a, b in zip(low, high, strict=True)
+            ]
         for s, (a, b) in zip(scratch, pairs, strict=True):
             k.store(s, here, a)
             k.store(s, there, b)
@@ -266,11 +319,30 @@ class _Network(_Output):
         start = k.op("add", lanes, k.broadcast(self.start, (count,)))
         for source, target in self.outputs:
             key = self.single
-            if key is not None and source is self.keys[0][0] and key.reversible and not (with_position and key.loses_zeros):
-                bits = k.convert(k.op("shr_logical", parts[0], k.const("u64", 32, (count,))), key.unsigned) if packed else parts[0]
-                k.store(view(self.kernel.output(target), key.unsigned), where, key.decode(k, bits), [apart], self.mask)
+            if (
+                key is not None
+                and source is self.keys[0][0]
+                and key.reversible
+                and not (with_position and key.loses_zeros)
+            ):
+                bits = (
+                    k.convert(
+                        k.op("shr_logical", parts[0], k.const("u64", 32, (count,))), key.unsigned
+                    )
+                    if packed
+                    else parts[0]
+                )
+                k.store(
+                    view(self.kernel.output(target), key.unsigned),
+                    where,
+                    key.decode(k, bits),
+                    [apart],
+                    self.mask,
+                )
             else:
-                self.gather(self.kernel, source, target, where, start, position, count, apart, self.mask)
+                self.gather(
+                    self.kernel, source, target, where, start, position, count, apart, self.mask
+                )
 
 
 def _less(k: Builder, a: Sequence[Value], b: Sequence[Value]) -> Value:
@@ -306,8 +378,14 @@ class Records:
 class _Radix(_Output):
     """Sorts by digits."""
 
-    def __init__(self, ctx: ShapedContext, geometry: Geometry, keys: list[tuple[Any, Key]],
-                 outputs: list[tuple[Any, Any]], taken: int | None):
+    def __init__(
+        self,
+        ctx: ShapedContext,
+        geometry: Geometry,
+        keys: list[tuple[Any, Key]],
+        outputs: list[tuple[Any, Any]],
+        taken: int | None,
+    ):
         super().__init__(ctx, geometry, keys, outputs, taken)
         threads, rows, n = ctx.target.threads, geometry.rows, geometry.n
         self.together = rows < 2 * threads and rows * n >= PARALLEL and threads > 1
@@ -357,12 +435,22 @@ class _Radix(_Output):
                     self._count(records, source, low, high, shift, counts, k.const("index", 0))
                     most = self._places(counts, k.const("index", 0), 1)
 
-                    def move(half: Value = half, source: Value = source, shift: int = shift) -> Value:
-                        target = k.op("add", base, k.op("mul", k.op("sub", k.const("index", 1), half), k.const("index", g.n)))
+                    def move(
+                        half: Value = half, source: Value = source, shift: int = shift
+                    ) -> Value:
+                        target = k.op(
+                            "add",
+                            base,
+                            k.op(
+                                "mul", k.op("sub", k.const("index", 1), half), k.const("index", g.n)
+                            ),
+                        )
                         self._move(records, source, target, low, high, shift, counts)
                         return k.op("sub", k.const("index", 1), half)
 
-                    (half,) = k.if_(k.op("lt", most, k.const("index", g.n)), move, lambda half=half: half)
+                    (half,) = k.if_(
+                        k.op("lt", most, k.const("index", g.n)), move, lambda half=half: half
+                    )
                 previous = records, k.op("add", base, k.op("mul", half, k.const("index", g.n)))
             assert previous is not None
             self._finish(self.steps[-1], *previous, r, low, k.const("index", self.taken))
@@ -416,20 +504,31 @@ class _Radix(_Output):
         k, n = self.k, self.geometry.n
         at = k.op("add", k.op("mul", row, k.const("index", passes + 1)), k.const("index", number))
         half = k.convert(k.load(self.kernel.input(state), at), "index")
-        return k.op("mul", k.op("add", k.op("mul", row, k.const("index", 2)), half), k.const("index", n))
+        return k.op(
+            "mul", k.op("add", k.op("mul", row, k.const("index", 2)), half), k.const("index", n)
+        )
 
     def _other_half(self, row: Value, offset: Value) -> Value:
         k, n = self.k, self.geometry.n
-        both = k.op("mul", k.op("add", k.op("mul", row, k.const("index", 4)), k.const("index", 1)), k.const("index", n))
+        both = k.op(
+            "mul",
+            k.op("add", k.op("mul", row, k.const("index", 4)), k.const("index", 1)),
+            k.const("index", n),
+        )
         return k.op("sub", both, offset)
 
-    def _fill_call(self, step: _Step, state: Temp, previous: tuple[_Step, Temp, int] | None, flags: Temp | None) -> Call:
+    def _fill_call(
+        self, step: _Step, state: Temp, previous: tuple[_Step, Temp, int] | None, flags: Temp | None
+    ) -> Call:
         row, piece, low, high = self._begin("sort_fill")
         k, n = self.k, self.geometry.n
         base = k.op("mul", row, k.const("index", 2 * n))
         came = None
         if previous is not None:
-            came = previous[0].records(self.kernel, read=True), self._half(previous[1], previous[2], previous[2], row)
+            came = (
+                previous[0].records(self.kernel, read=True),
+                self._half(previous[1], previous[2], previous[2], row),
+            )
         mixed = self._fill(step, step.records(self.kernel), row, low, high, base, came)
         at = k.op("mul", row, k.const("index", len(step.shifts) + 1))
         out = self.kernel.output(state)
@@ -446,7 +545,12 @@ class _Radix(_Output):
         out = self.kernel.inout(counts)
         base = k.op("mul", k.program_id(), k.const("index", self.bins))
         wide = min(self.bins, 16)
-        k.for_(0, self.bins, wide, lambda i: k.store(out, k.op("add", base, i), k.const("u32", 0, (wide,))))
+        k.for_(
+            0,
+            self.bins,
+            wide,
+            lambda i: k.store(out, k.op("add", base, i), k.const("u32", 0, (wide,))),
+        )
         self._count(step.records(self.kernel, read=True), source, low, high, shift, out, base)
         return self.kernel.launch(self.geometry.rows * self.pieces, self._cost() / 2)
 
@@ -455,20 +559,27 @@ class _Radix(_Output):
         k = self.k = self.kernel.k
         row = k.program_id()
         most = self._places(
-            self.kernel.inout(counts), k.op("mul", row, k.const("index", self.pieces * self.bins)), self.pieces
+            self.kernel.inout(counts),
+            k.op("mul", row, k.const("index", self.pieces * self.bins)),
+            self.pieces,
         )
         states = self.kernel.inout(state)
         at = k.op("add", k.op("mul", row, k.const("index", passes + 1)), k.const("index", number))
         half = k.load(states, at)
         moved = k.op("lt", most, k.const("index", self.geometry.n))
         k.store(states, at + 1, k.select(moved, k.op("sub", k.const("u32", 1), half), half))
-        return self.kernel.launch(self.geometry.rows, 0.3 * self.geometry.rows * self.pieces * self.bins)
+        return self.kernel.launch(
+            self.geometry.rows, 0.3 * self.geometry.rows * self.pieces * self.bins
+        )
 
     def _move_call(self, step: _Step, state: Temp, number: int, shift: int, counts: Temp) -> Call:
         row, _, low, high = self._begin("sort_move")
         k = self.k
         passes = len(step.shifts)
-        source, after = self._half(state, passes, number, row), self._half(state, passes, number + 1, row)
+        source, after = (
+            self._half(state, passes, number, row),
+            self._half(state, passes, number + 1, row),
+        )
         places = k.scratch("places", "u32", self.bins)
         records = step.records(self.kernel)
 
@@ -476,7 +587,12 @@ class _Radix(_Output):
             given = self.kernel.input(counts)
             base = k.op("mul", k.program_id(), k.const("index", self.bins))
             wide = min(self.bins, 16)
-            k.for_(0, self.bins, wide, lambda i: k.store(places, i, k.load(given, k.op("add", base, i), (wide,))))
+            k.for_(
+                0,
+                self.bins,
+                wide,
+                lambda i: k.store(places, i, k.load(given, k.op("add", base, i), (wide,))),
+            )
             self._move(records, source, self._other_half(row, source), low, high, shift, places)
 
         k.if_(k.op("ne", source, after), move)
@@ -498,15 +614,28 @@ class _Radix(_Output):
         row = k.program_id()
         given = self.kernel.input(flags)
         first = k.op("mul", row, k.const("index", self.pieces))
-        (seen,) = k.for_(0, self.pieces, 1, lambda i, seen: k.op("or", seen, k.load(given, k.op("add", first, i))),
-                         [k.const("u8", 0)])
+        (seen,) = k.for_(
+            0,
+            self.pieces,
+            1,
+            lambda i, seen: k.op("or", seen, k.load(given, k.op("add", first, i))),
+            [k.const("u8", 0)],
+        )
         k.if_(k.op("ne", seen, k.const("u8", 0)), lambda: self._restore_zeros(row))
         return self.kernel.launch(self.geometry.rows, 50.0 * self.geometry.rows)
 
     # -- the phases ---------------------------------------------------------------------------------------
 
-    def _fill(self, step: _Step, records: Records, row: Value, low: Value, high: Value, base: Value,
-              previous: tuple[Records, Value] | None) -> Value | None:
+    def _fill(
+        self,
+        step: _Step,
+        records: Records,
+        row: Value,
+        low: Value,
+        high: Value,
+        base: Value,
+        previous: tuple[Records, Value] | None,
+    ) -> Value | None:
         """Make records of a piece of a row; returns whether it has a negative zero that matters."""
         k, g, key = self.k, self.geometry, step.key
         count = lanes_for(self.ctx, records.keys.dtype, g.n, 1)
@@ -540,7 +669,9 @@ class _Radix(_Output):
         seen = lane_loop(k, low, high, count, lanes, carried)
         return k.op("ne", k.reduce("or", seen[0]), k.const("u8", 0)) if watch else None
 
-    def _positions(self, records: Records, base: Value, i: Value, count: int, mask: Value | None) -> Value:
+    def _positions(
+        self, records: Records, base: Value, i: Value, count: int, mask: Value | None
+    ) -> Value:
         """Where records come from."""
         k = self.k
         at = k.op("add", base, i)
@@ -553,8 +684,16 @@ class _Radix(_Output):
         x = k.op("shr_logical", x, k.const(x.dtype, shift)) if shift else x
         return k.op("and", k.convert(x, "index"), k.const("index", self.bins - 1))
 
-    def _count(self, records: Records, source: Value, low: Value, high: Value, shift: int, counts: Buffer,
-               base: Value) -> None:
+    def _count(
+        self,
+        records: Records,
+        source: Value,
+        low: Value,
+        high: Value,
+        shift: int,
+        counts: Buffer,
+        base: Value,
+    ) -> None:
         k = self.k
 
         def one(i: Value) -> None:
@@ -587,8 +726,16 @@ class _Radix(_Output):
         _, most = k.for_(0, self.bins, wide, block, [zero, k.const("u32", 0, (wide,))])
         return k.convert(k.reduce("max", most), "index")
 
-    def _move(self, records: Records, source: Value, target: Value, low: Value, high: Value, shift: int,
-              places: Buffer) -> None:
+    def _move(
+        self,
+        records: Records,
+        source: Value,
+        target: Value,
+        low: Value,
+        high: Value,
+        shift: int,
+        places: Buffer,
+    ) -> None:
         k = self.k
 
         def one(i: Value) -> None:
@@ -603,7 +750,9 @@ class _Radix(_Output):
 
         k.for_(low, high, 1, one)
 
-    def _finish(self, step: _Step, records: Records, source: Value, row: Value, low: Value, high: Value) -> None:
+    def _finish(
+        self, step: _Step, records: Records, source: Value, row: Value, low: Value, high: Value
+    ) -> None:
         """Write sorted elements `low..high` of a row."""
         k, g, key = self.k, self.geometry, self.single
         count = lanes_for(self.ctx, records.keys.dtype, g.n, 1)
@@ -611,16 +760,28 @@ class _Radix(_Output):
 
         def lanes(i: Value, mask: Value | None) -> None:
             where = k.op("add", out, k.op("mul", i, k.const("index", g.inner)))
-            position = self._positions(records, source, i, count, mask) if self.needs_position else None
+            position = (
+                self._positions(records, source, i, count, mask) if self.needs_position else None
+            )
             for operand, target in self.outputs:
                 if key is not None and operand is self.keys[0][0] and key.reversible:
                     x = k.load(records.keys, k.op("add", source, i), (count,), None, mask)
                     if records.packed:
-                        x = k.convert(k.op("shr_logical", x, k.const("u64", 32, (count,))), key.unsigned)
-                    k.store(view(self.kernel.output(target), key.unsigned), where, key.decode(k, x), [g.inner], mask)
+                        x = k.convert(
+                            k.op("shr_logical", x, k.const("u64", 32, (count,))), key.unsigned
+                        )
+                    k.store(
+                        view(self.kernel.output(target), key.unsigned),
+                        where,
+                        key.decode(k, x),
+                        [g.inner],
+                        mask,
+                    )
                 else:
                     assert position is not None
-                    self.gather(self.kernel, operand, target, where, start, position, count, g.inner, mask)
+                    self.gather(
+                        self.kernel, operand, target, where, start, position, count, g.inner, mask
+                    )
 
         lane_loop(k, low, high, count, lanes)
 
@@ -673,7 +834,9 @@ class _Step:
 
     def records(self, kernel: ShapedKernel, read: bool = False) -> Records:
         param: Callable[[Any], Buffer] = kernel.input if read else kernel.inout
-        return Records(param(self.keys), None if self.positions is None else param(self.positions), self.packed)
+        return Records(
+            param(self.keys), None if self.positions is None else param(self.positions), self.packed
+        )
 
 
 __all__ = ["Geometry", "itemsize", "lower_sort", "merge_exchange", "sort_calls"]

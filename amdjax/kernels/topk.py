@@ -73,7 +73,9 @@ class _List:
     def fill(self, element: Callable[[Value], tuple[Value, Value]]) -> None:
         """Start with the first elements, whatever they are."""
         k = self.k
-        k.for_(0, self.size, 1, lambda i: self.insert(*element(i), k.op("add", i, k.const("index", 1))))
+        k.for_(
+            0, self.size, 1, lambda i: self.insert(*element(i), k.op("add", i, k.const("index", 1)))
+        )
 
     def offer(self, x: Value, position: Value, worst: Value) -> Value:
         """Insert a key if it beats the last one; returns the last one then."""
@@ -132,9 +134,13 @@ class _Walk:
             self._write(kernel, best, row)
         else:
             self._keep(kernel, best, temps)
-        return kernel.launch(g.rows * self.pieces, 0.3 * g.rows * g.n + 500.0 * g.rows * self.pieces)
+        return kernel.launch(
+            g.rows * self.pieces, 0.3 * g.rows * g.n + 500.0 * g.rows * self.pieces
+        )
 
-    def _scan(self, k: Builder, best: _List, keys: Callable[..., Value], low: Value, high: Value) -> None:
+    def _scan(
+        self, k: Builder, best: _List, keys: Callable[..., Value], low: Value, high: Value
+    ) -> None:
         """Offer the elements `low..high` to the list."""
         count = self.count
         found_keys = k.scratch("found_keys", self.key.unsigned, count)
@@ -174,7 +180,14 @@ class _Walk:
         unit = k.const("index", count * UNROLL)
         wide = k.op("sub", high, k.op("rem", k.op("sub", high, low), unit))
         (worst,) = k.for_(low, wide, count * UNROLL, vectors, [best.last()])
-        lane_loop(k, wide, high, count, lambda i, mask, w: [close(i, keys(i, count, mask), mask, w)], [worst])
+        lane_loop(
+            k,
+            wide,
+            high,
+            count,
+            lambda i, mask, w: [close(i, keys(i, count, mask), mask, w)],
+            [worst],
+        )
 
     def _write(self, kernel: ShapedKernel, best: _List, row: Value) -> None:
         """Store the list as a row of the results."""
@@ -200,8 +213,14 @@ class _Walk:
         base = k.op("mul", k.program_id(), k.const("index", self.size))
         for temp, scratch in zip(temps, (best.keys, best.positions), strict=True):
             out: Any = kernel.output(temp)
-            k.for_(0, self.size, 1, lambda i, out=out, scratch=scratch: k.store(
-                out, k.op("add", base, i), k.load(scratch, k.op("add", i, k.const("index", 1)))))
+            k.for_(
+                0,
+                self.size,
+                1,
+                lambda i, out=out, scratch=scratch: k.store(
+                    out, k.op("add", base, i), k.load(scratch, k.op("add", i, k.const("index", 1)))
+                ),
+            )
 
     def _merge(self, temps: tuple[Temp, Temp]) -> Call:
         """One list out of those of the pieces; earlier pieces come first among equals."""

@@ -42,9 +42,15 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
     source, target = view(kernel.input(update), dtype), view(kernel.inout(result), dtype)
     shape, total = update.aval.shape, result.aval.shape
     base = _window_start(kernel, starts, shape, total, parts)
-    axes = [Axis(n, s * parts, t * parts) for n, s, t in zip(shape, row_major(shape), row_major(total), strict=True)]
+    axes = [
+        Axis(n, s * parts, t * parts)
+        for n, s, t in zip(shape, row_major(shape), row_major(total), strict=True)
+    ]
     axes = merge_axes([*axes, Axis(parts, 1, 1)]) or [Axis(1, 1, 1)]
-    lane = max(range(len(axes)), key=lambda i: (axes[i].target == 1 and axes[i].extent >= 8, axes[i].extent))
+    lane = max(
+        range(len(axes)),
+        key=lambda i: (axes[i].target == 1 and axes[i].extent >= 8, axes[i].extent),
+    )
     across = axes.pop(lane)
     count = lanes_for(ctx, dtype, across.extent)
     rows = math.prod(a.extent for a in axes)
@@ -55,7 +61,9 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
         write = k.op("add", base, offset_of(k, index, [a.target for a in axes]))
 
         def body(i: Value, mask: Value | None) -> None:
-            x = k.load(source, read + offset_of(k, [i], [across.source]), (count,), [across.source], mask)
+            x = k.load(
+                source, read + offset_of(k, [i], [across.source]), (count,), [across.source], mask
+            )
             k.store(target, write + offset_of(k, [i], [across.target]), x, [across.target], mask)
 
         lane_loop(k, start, stop, count, body)
@@ -75,8 +83,13 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
     return kernel.launch(-(-rows // bundle), work)
 
 
-def _window_start(kernel: ShapedKernel, starts: Sequence[Any], shape: Sequence[int],
-                  total: Sequence[int], parts: int) -> Value:
+def _window_start(
+    kernel: ShapedKernel,
+    starts: Sequence[Any],
+    shape: Sequence[int],
+    total: Sequence[int],
+    parts: int,
+) -> Value:
     """Where the window begins; starts are clamped so that it fits."""
     k = kernel.k
     base = k.const("index", 0)

@@ -99,7 +99,9 @@ def test_branch_cuts_and_infinities(name):
 
 
 def test_infinities_reach_the_magnitude():
-    z = np.array([complex(np.inf, np.nan), complex(np.nan, -np.inf), complex(np.nan, 1)], np.complex64)
+    z = np.array(
+        [complex(np.inf, np.nan), complex(np.nan, -np.inf), complex(np.nan, 1)], np.complex64
+    )
     np.testing.assert_array_equal(lax.abs(z), [np.inf, np.inf, np.nan])
 
 
@@ -116,11 +118,17 @@ def test_double_precision(x, y):
     with amdjax.enable_x64(True):
         a, b = np.array([x]), np.array([y])
         assert lax.mul(a, b).dtype == np.complex128
-        np.testing.assert_allclose(lax.mul(a, b)[0], x * y, rtol=1e-13, atol=1e-300 + abs(x * y) * 1e-15)
+        np.testing.assert_allclose(
+            lax.mul(a, b)[0], x * y, rtol=1e-13, atol=1e-300 + abs(x * y) * 1e-15
+        )
         np.testing.assert_allclose(lax.abs(a)[0], math.hypot(x.real, x.imag), rtol=1e-15)
-        np.testing.assert_allclose(lax.sqrt(a)[0], np.sqrt(a)[0], rtol=1e-14, atol=abs(x) ** 0.5 * 1e-15)
+        np.testing.assert_allclose(
+            lax.sqrt(a)[0], np.sqrt(a)[0], rtol=1e-14, atol=abs(x) ** 0.5 * 1e-15
+        )
         if x != 0:
-            np.testing.assert_allclose(np.exp(np.asarray(lax.log(a))[0]), x, rtol=1e-12, atol=abs(x) * 1e-14)
+            np.testing.assert_allclose(
+                np.exp(np.asarray(lax.log(a))[0]), x, rtol=1e-12, atol=abs(x) * 1e-14
+            )
 
 
 def test_comparisons():

@@ -28,7 +28,9 @@ def run(name, x, axis, reverse):
 
 
 def expected(name, x, axis, reverse):
-    wide = x.astype({"c": np.complex128, "f": np.float64, "V": np.float64}.get(x.dtype.kind, x.dtype))
+    wide = x.astype(
+        {"c": np.complex128, "f": np.float64, "V": np.float64}.get(x.dtype.kind, x.dtype)
+    )
     wide = np.flip(wide, axis) if reverse else wide
     if x.dtype == ml_dtypes.int4:
         wide = wide.astype(np.int64)
@@ -81,11 +83,15 @@ def test_against_numpy(shape, axis, name, reverse):
         eps = float(ml_dtypes.finfo(dtype).eps)
         scale = 1.0 if name in ("cummax", "cummin") else np.sqrt(max(x.shape[axis], 1))
         magnitude = np.max(np.abs(wanted), initial=1.0)
-        np.testing.assert_allclose(actual.astype(wanted.dtype), wanted, rtol=0, atol=4 * eps * scale * magnitude)
+        np.testing.assert_allclose(
+            actual.astype(wanted.dtype), wanted, rtol=0, atol=4 * eps * scale * magnitude
+        )
 
 
 @given(
-    hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=40), elements=st.floats(-9, 9, width=32)),
+    hnp.arrays(
+        np.float32, hnp.array_shapes(max_dims=3, max_side=40), elements=st.floats(-9, 9, width=32)
+    ),
     st.data(),
 )
 def test_any_shape(x, data):
@@ -109,7 +115,9 @@ def test_special_values():
     np.testing.assert_array_equal(run("cumlogsumexp", z, 0, False), [-inf, -inf, 1, inf, inf])
     far = np.array([0, 1000, 0, -1000], np.float32)
     np.testing.assert_array_equal(run("cumlogsumexp", far, 0, False), [0, 1000, 1000, 1000])
-    np.testing.assert_array_equal(np.signbit(run("cumsum", np.full(40, -0.0, np.float32), 0, False)), True)
+    np.testing.assert_array_equal(
+        np.signbit(run("cumsum", np.full(40, -0.0, np.float32), 0, False)), True
+    )
 
 
 def test_wide_dtypes():
