@@ -66,12 +66,19 @@ def parameter_shape(name: str, shape: Any, *parameters: Any) -> Shape:
     if shape is None:
         return lax.broadcast_shapes(*shapes) if shapes else ()
     shape = as_shape(name, shape)
-    if shapes and lax.broadcast_shapes(shape, *shapes) != shape:
+    if shapes and not _reaches(shape, shapes):
         found = ", ".join(map(str, shapes))
         raise ValueError(
             f"{name} parameters must broadcast to its shape argument {shape}, got shapes {found}."
         )
     return shape
+
+
+def _reaches(shape: Shape, shapes: Sequence[Shape]) -> bool:
+    try:
+        return lax.broadcast_shapes(shape, *shapes) == shape
+    except ValueError:
+        return False
 
 
 def check_castable(name: str, dtype: np.dtype, *parameters: Any) -> None:

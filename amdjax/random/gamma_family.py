@@ -11,6 +11,7 @@ from amdjax import lax
 from amdjax import numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
+from amdjax.core.config import disable_jit
 from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import batch_to, is_zero, zero_tangent
@@ -138,7 +139,10 @@ def _draw_gammas(key, a, *, impl, log_space):
     keys = PRNGKeyArray(impl, key)
     count = math.prod(a.shape[keys.ndim :])
     each = keys._with(impl.split(keys.flatten()._base_array, (count,))).flatten()
-    return lax.reshape(_marsaglia_tsang(each, lax.reshape(a, (a.size,)), log_space), a.shape)
+    # The rule says what the compiler is to build: its loops are no Python loops, whatever the flag.
+    with disable_jit(False):
+        drawn = _marsaglia_tsang(each, lax.reshape(a, (a.size,)), log_space)
+    return lax.reshape(drawn, a.shape)
 
 
 random_gamma_p.lowering = Decompose(_draw_gammas)

@@ -1,0 +1,233 @@
+"""Samples against recorded ones: bits exactly, floats up to how elementary functions round."""
+
+import math
+
+import numpy as np
+import pytest
+from recorded_samples import SAMPLES
+
+from amdjax import lax, random
+from amdjax.core import dtypes
+from amdjax.core.config import disable_jit, enable_x64
+from amdjax.core.errors import TypePromotionError
+from amdjax.transforms.differentiate import grad, jvp
+from amdjax.transforms.vmap import vmap
+
+# What differs from one elementary function to the next is a few units in the last place; sampling
+# by way of logarithms or differences multiplies that.
+TOLERANCE = {"float32": 1e-4, "complex64": 1e-5, "bfloat16": 0.02, "float16": 0.003}
+
+
+def arrays(arguments):
+    """Lists as float32 arrays."""
+    return {
+        name: np.asarray(v, np.float32) if isinstance(v, list) else v
+        for name, v in arguments.items()
+    }
+
+
+def as_recorded(found):
+    found = np.asarray(found)
+    if found.dtype.kind == "c":
+        return np.stack([found.real, found.imag], -1)
+    return found.astype(np.float32) if found.dtype.name in ("bfloat16", "float16") else found
+
+
+@pytest.mark.parametrize(
+    "name, seed, arguments, dtype, values",
+    SAMPLES,
+    ids=[f"{s[0]}-{s[1]}-{n}" for n, s in enumerate(SAMPLES)],
+)
+def test_recorded_samples(name, seed, arguments, dtype, values):
+    found = getattr(random, name)(random.key(seed), **arrays(arguments))
+    assert found.dtype == dtype
+    exact = dtype not in TOLERANCE or name in ("multinomial", "poisson", "binomial")
+    if exact:
+        np.testing.assert_array_equal(as_recorded(found), values)
+    else:
+        tol = TOLERANCE[dtype]
+        np.testing.assert_allclose(as_recorded(found), values, rtol=tol, atol=tol)
+
+
+def test_uniform_floats_are_exact():
+    for name, _, arguments, _, values in [s for s in SAMPLES if s[0] == "uniform"][:3]:
+        found = getattr(random, name)(random.key(0), **arguments)
+        np.testing.assert_array_equal(as_recorded(found), np.float32(values))
+
+
+def test_raw_and_typed_keys_agree():
+    for name in ("uniform", "normal", "exponential"):
+        sample = getattr(random, name)
+        a, b = sample(random.key(5), (7,)), sample(random.PRNGKey(5), (7,))
+        np.testing.assert_array_equal(a, b)
+
+
+def test_samplers_batch():
+    keys = random.split(random.key(0), 3)
+    samplers = [
+        lambda k: random.normal(k, (4,)),
+        lambda k: random.randint(k, (4,), 0, 9),
+        lambda k: random.gamma(k, 0.7, (4,)),
+        lambda k: random.poisson(k, 12.0, (4,)),
+        lambda k: random.binomial(k, 30.0, 0.2, (4,)),
+        lambda k: random.permutation(k, 6),
+        lambda k: random.categorical(k, np.zeros(5, np.float32), shape=(4,)),
+        lambda k: random.orthogonal(k, 2),
+    ]
+    for sampler in samplers:
+        found = np.asarray(vmap(sampler)(keys))
+        wanted = np.stack([np.asarray(sampler(k)) for k in keys])
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_samplers_batch_over_parameters():
+    key = random.key(3)
+    rates = np.array([0.5, 3.0, 20.0], np.float32)
+    for sampler in (random.gamma, random.poisson, random.chisquare):
+        found = np.asarray(vmap(lambda r: sampler(key, r, (4,)))(rates))
+        wanted = np.stack([np.asarray(sampler(key, r, (4,))) for r in rates])
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_without_jit():
+    with disable_jit():
+        found = random.normal(random.key(0), (3,)), random.gamma(random.key(0), 2.0)
+    np.testing.assert_allclose(found[0], random.normal(random.key(0), (3,)), rtol=1e-6)
+    np.testing.assert_allclose(found[1], random.gamma(random.key(0), 2.0), rtol=1e-6)
+
+
+def test_double_precision():
+    with enable_x64(True):
+        x = random.uniform(random.key(0), (1000,))
+        assert x.dtype == np.float64
+        assert len(np.unique(np.asarray(x).astype(np.float32))) > 990
+        assert random.randint(random.key(0), (3,), 0, 2**40).dtype == np.int64
+        assert random.bits(random.key(0)).dtype == np.uint64
+
+
+def test_ends_of_ranges():
+    lowest, highest = np.int32(-(2**31)), np.int32(2**31 - 1)
+    x = np.asarray(random.randint(random.key(0), (1000,), lowest, highest))
+    assert x.min() < -(2**30) and x.max() > 2**30
+    x = np.asarray(random.randint(random.key(0), (2000,), 0, 256, np.uint8))
+    assert (x.min(), x.max()) == (0, 255)
+    x = np.asarray(random.randint(random.key(0), (10,), 5, 5))
+    assert (x == 5).all()
+    u = np.asarray(random.uniform(random.key(0), (100_000,), minval=2.0, maxval=2.5))
+    assert u.min() >= 2 and u.max() < 2.5
+    t = np.asarray(random.truncated_normal(random.key(0), -0.5, 0.5, (10_000,)))
+    assert t.min() > -0.5 and t.max() < 0.5
+
+
+def test_permutations():
+    key = random.key(1)
+    x = np.arange(40, dtype=np.float32).reshape(8, 5)
+    for axis in (0, 1, -1):
+        found = np.asarray(random.permutation(key, x, axis=axis))
+        rows = {tuple(r) for r in np.moveaxis(found, axis, 0)}
+        assert rows == {tuple(r) for r in np.moveaxis(x, axis, 0)}
+        apart = np.asarray(random.permutation(key, x, axis=axis, independent=True))
+        np.testing.assert_array_equal(np.sort(apart, axis), np.sort(x, axis))
+    assert sorted(random.permutation(key, 5000).tolist()) == list(range(5000))
+
+
+def test_choice_takes_slices():
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    found = np.asarray(random.choice(random.key(0), x, (5, 2), axis=1))
+    assert found.shape == (3, 5, 2)
+    columns = {tuple(c) for c in x.T}
+    assert {tuple(found[:, i, j]) for i in range(5) for j in range(2)} <= columns
+    assert random.choice(random.key(0), x, (), axis=0).shape == (4,)
+    assert random.choice(random.key(0), x, (0,)).shape == (0,)
+    without = random.choice(random.key(0), 7, (7,), replace=False)
+    assert sorted(without.tolist()) == list(range(7))
+
+
+def test_derivatives_pass_through():
+    key = random.key(0)
+    mean = grad(lambda m: random.normal(key) * 2 + m)(1.0)
+    assert float(mean) == 1
+    with enable_x64(True):
+        for a in (0.4, 2.5):
+            _, slope = jvp(lambda a: random.gamma(key, a), (a,), (1.0,))
+            # At a fixed quantile; rejections make the sample itself jump, so ask the distribution.
+            from scipy.special import gammainc, gammaincinv
+
+            x = float(random.gamma(key, a))
+            q = gammainc(a, x)
+            wanted = (gammaincinv(a + 1e-5, q) - gammaincinv(a - 1e-5, q)) / 2e-5
+            assert math.isclose(float(slope), wanted, rel_tol=1e-4)
+            _, log_slope = jvp(lambda a: random.loggamma(key, a), (a,), (1.0,))
+            y = math.exp(float(random.loggamma(key, a)))
+            q = gammainc(a, y)
+            wanted = (gammaincinv(a + 1e-5, q) - gammaincinv(a - 1e-5, q)) / 2e-5 / y
+            assert math.isclose(float(log_slope), wanted, rel_tol=1e-4)
+
+
+def test_samples_inside_loops():
+    def step(key, _):
+        key, sub = random.split(key)
+        return key, random.uniform(sub)
+
+    _, found = lax.scan(step, random.key(0), None, length=4)
+    key, wanted = random.key(0), []
+    for _ in range(4):
+        key, sub = random.split(key)
+        wanted.append(float(random.uniform(sub)))
+    np.testing.assert_array_equal(found, np.float32(wanted))
+
+
+KEY = random.PRNGKey(0)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda: random.uniform(KEY, (2,), np.int32), ValueError, "`uniform` must be a float"),
+        (lambda: random.normal(KEY, (2,), np.int32), ValueError, "float or complex"),
+        (lambda: random.bits(KEY, (2,), np.int32), ValueError, "unsigned int"),
+        (lambda: random.randint(KEY, (2,), 0, 3, np.float32), TypeError, "integer dtypes"),
+        (lambda: random.randint(KEY, (2,), np.zeros(3, np.int32), 3), ValueError, "randint"),
+        (lambda: random.uniform(KEY, (2.5,)), TypeError, "uniform shape"),
+        (lambda: random.bernoulli(KEY, 1), TypeError, "floating"),
+        (lambda: random.bernoulli(KEY, mode="exact"), ValueError, "mode"),
+        (lambda: random.gumbel(KEY, mode="exact"), ValueError, "mode"),
+        (lambda: random.gamma(KEY, np.ones(3, np.float32), (2,)), ValueError, "gamma"),
+        (lambda: random.pareto(KEY, np.float32(1), dtype=np.float16), TypePromotionError, "pareto"),
+        (lambda: random.categorical(KEY, np.zeros(3, np.float32), axis=1), ValueError, "axis 1"),
+        (
+            lambda: random.categorical(KEY, np.zeros(3, np.float32), shape=(4,), replace=False),
+            ValueError,
+            "without replacement",
+        ),
+        (lambda: random.choice(KEY, 3, (4,), replace=False), ValueError, "larger sample"),
+        (lambda: random.choice(KEY, 3, 4), TypeError, "sequence"),
+        (lambda: random.choice(KEY, 3, (2,), p=np.ones(2, np.float32)), ValueError, "p must be"),
+        (lambda: random.choice(KEY, 0, (2,)), ValueError, "greater than 0"),
+        (lambda: random.permutation(KEY, 0.5), TypeError, "x must be an integer"),
+        (
+            lambda: random.multivariate_normal(KEY, np.zeros(2), np.zeros((3, 3))),
+            ValueError,
+            "covariance",
+        ),
+        (
+            lambda: random.multivariate_normal(KEY, np.zeros(2), np.eye(2), method="lu"),
+            ValueError,
+            "method",
+        ),
+        (lambda: random.dirichlet(KEY, 1.0), ValueError, "alpha.ndim"),
+        (lambda: random.poisson(random.key(0, impl="rbg"), 1.0), NotImplementedError, "threefry"),
+        (lambda: random.geometric(KEY, 0.5, dtype=np.float32), ValueError, "int"),
+    ],
+)
+def test_bad_arguments_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_dtypes_of_defaults():
+    assert random.uniform(KEY).dtype == np.float32
+    assert random.randint(KEY, (), 0, 3).dtype == np.int32
+    assert random.rademacher(KEY, dtype=np.int8).dtype == np.int8
+    assert random.key(0).dtype == random.key_dtype()
+    assert dtypes.issubdtype(random.key(0).dtype, dtypes.prng_key)
