@@ -17,7 +17,7 @@ from amdjax.core.trace import concrete_or_error
 def _identity(name: str, dtype: Any) -> Any:
     if name in ("segment_sum", "segment_prod"):
         return 0 if name == "segment_sum" else 1
-    if dtype == bool:
+    if dtype == np.bool_:
         return name == "segment_min"
     if dtypes.issubdtype(dtype, np.inexact):
         return -np.inf if name == "segment_max" else np.inf

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.codegen import llvm
+from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import I1, I8, I64, PTR, Function, Module, Type, Value
 from amdjax.codegen.math import MATH
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_convert, lower_pointwise
-from amdjax.jit import tile
+from amdjax.codegen import tile
 
 FUNCTION_ATTRIBUTES = (
     'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "no-trapping-math"="true"'
@@ -272,6 +273,19 @@ class CpuKernel:
                     total = self.f.add(self.f.mul(x, b_row), total)
             out.append(total)
         return [out]
+
+    def op_dot4(self, op: tile.Op) -> list[Rep]:
+        a, b, acc = (self.scalar(v) for v in op.operands)
+        f, t = self.f, acc.type
+        if t.lanes == 16 and host().has("avx512vnni"):
+            as_bytes = Type("i8", 64)
+            name = "llvm.x86.avx512.vpdpbusd.512"
+            return [f.call(name, t, acc, f.bitcast(a, as_bytes), f.bitcast(b, as_bytes))]
+        for byte in range(4):
+            up, down = llvm.const(t, 24 - 8 * byte), llvm.const(t, 24)
+            x, y = f.lshr(f.shl(a, up), down), f.ashr(f.shl(b, up), down)
+            acc = f.add(acc, f.mul(x, y))
+        return [acc]
 
     # -- memory ----------------------------------------------------------------------------------
 

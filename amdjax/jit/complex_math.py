@@ -213,7 +213,7 @@ def is_finite(x: Pair) -> Real:
     return x[0].is_finite() & x[1].is_finite()
 
 
-# -- magnitude and square root -----------------------------------------------------------------------
+# -- magnitude and square root ---------------------------------------------------------------------
 
 
 def _larger_first(x: Pair) -> tuple[Real, Real, Real]:
@@ -262,7 +262,7 @@ def rsqrt(x: Pair) -> Pair:
     return div((x[0].lift(1.0), x[0].lift(0.0)), sqrt(x))
 
 
-# -- exponentials and logarithms -----------------------------------------------------------------------
+# -- exponentials and logarithms -------------------------------------------------------------------
 
 
 def _zero_wins(x: Real, y: Real) -> Real:
@@ -359,7 +359,7 @@ def logistic(x: Pair) -> Pair:
     return div(both(right, one, e), add(one, e))
 
 
-# -- hyperbolic and trigonometric ------------------------------------------------------------------------
+# -- hyperbolic and trigonometric ------------------------------------------------------------------
 
 
 def _scaled_cosh_sinh(a: Real) -> tuple[Real, Real, Real]:
@@ -471,7 +471,7 @@ def atanh(x: Pair) -> Pair:
         (4.0 * a / (gap * gap + b * b)).log1p() * 0.25,
         (b + b).atan2(gap * (1.0 + a) - b * b) * 0.5,
     )
-    large, small, ratio = _larger_first(x)
+    large, _, ratio = _larger_first(x)
     # 1/x for large x: its real part, and a quarter turn.
     real = a / large / large / (ratio * ratio + 1.0)
     far = where(large.is_infinite, 0.0, real), b.lift(math.pi / 2).copysign(b)

@@ -20,7 +20,7 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Element, Pointwise
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.complex_math import COMPLEX_OPS
 from amdjax.jit.index import (
     TRUE,

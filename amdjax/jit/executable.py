@@ -15,7 +15,7 @@ from amdjax.core.array import ConcreteArray
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.kernels import load_kernels
 from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View, nbytes_of, plan_program
 from amdjax.runtime import threads, vm

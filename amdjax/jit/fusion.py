@@ -23,7 +23,7 @@ import numpy as np
 
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Element, Pointwise, Reduce
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.element import El, ElementBuilder
 from amdjax.jit.index import Index, LoopVar
 

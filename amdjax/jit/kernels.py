@@ -9,7 +9,7 @@ from hashlib import sha256
 from amdjax.codegen.cpu import emit_kernel
 from amdjax.codegen.engine import CODEGEN_VERSION, Library, compile_many, host
 from amdjax.codegen.llvm import Module
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.runtime import native
 from amdjax.runtime.cache import object_cache
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.fusion import Fusion, Region, Single, fuse, is_bitcast, step_reads, step_writes
 from amdjax.jit.passes import prepare
 from amdjax.jit.schedule import Call, Copy, Temp, lower_region

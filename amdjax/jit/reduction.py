@@ -7,7 +7,7 @@ from typing import Any
 
 from amdjax.core.jaxpr import JaxprEqn
 from amdjax.core.lowering import Reduce
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.element import El, ElementBuilder, short_dtype
 from amdjax.jit.index import Index
 

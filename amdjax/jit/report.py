@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.fusion import Fusion, Region
 from amdjax.jit.plan import Label, Plan, View
 from amdjax.runtime import vm

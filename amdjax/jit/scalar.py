@@ -14,7 +14,7 @@ import numpy as np
 
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.element import El, ElementBuilder, short_dtype
 from amdjax.jit.fusion import is_inlinable
 from amdjax.jit.index import Index, LoopVar

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.jaxpr import Var
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.element import El, ElementBuilder, Lanes, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.fusion import Fusion, Region, Root
 from amdjax.jit.index import Index, LoopVar, Quotient, Symbol, linear

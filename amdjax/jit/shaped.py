@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.element import short_dtype
 from amdjax.jit.schedule import Call, Copy, Temp
 from amdjax.targets.cpu import CpuTarget

@@ -162,7 +162,7 @@ def mish(x: ArrayLike) -> Array:
     """`x * tanh(softplus(x))`.
 
     >>> nn.mish(jnp.array([0.0, 1.0]))
-    Array([0.        , 0.86509836], dtype=float32)
+    Array([0.       , 0.8650984], dtype=float32)
     """
     x = as_array("mish", x)
     return x * jnp.tanh(softplus(x))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,7 @@ DTypeLike: TypeAlias = "Any"
 Shape: TypeAlias = "int | Sequence[int]"
 Axis: TypeAlias = "int | Sequence[int] | None"
 
-_PYTHON_SCALARS = (bool, int, float, complex)
+_PYTHON_SCALARS = frozenset((bool, int, float, complex))
 
 
 def is_arraylike(x: Any) -> bool:
@@ -102,6 +102,8 @@ def convert(x: Any, dtype: DTypeLike, weak: bool = False) -> Array:
         return lax.convert_element_type_p.bind(
             x, new_dtype=np.dtype(dtype), weak_type=bool(weak), sharding=None
         )
+    if type(x) in _PYTHON_SCALARS:
+        return scalar_array(x, np.dtype(dtype), bool(weak))
     if hasattr(x, "__jax_array__"):
         return convert(x.__jax_array__(), dtype, weak)
     # Python's numbers are checked against the range of the dtype, NumPy's values wrap.
@@ -109,31 +111,43 @@ def convert(x: Any, dtype: DTypeLike, weak: bool = False) -> Array:
     return from_numpy(value, bool(weak))
 
 
+def _floating(dtype: Any) -> Any:
+    return dtypes.to_inexact_dtype(dtype)
+
+
+# What each family of functions does with the promoted dtype.
+_ADJUST: dict[str, Callable[[Any], Any]] = {
+    "any": lambda dtype: dtype,
+    "inexact": _floating,
+    "complex": dtypes.to_complex_dtype,
+    "numeric": dtypes.to_numeric_dtype,
+}
+
+
+def _promote_dtypes(kind: str, args: Sequence[Any]) -> list[Array]:
+    dtype, weak = dtypes.lattice_result_type(*args)
+    dtype = _ADJUST[kind](dtype)
+    return [convert(x, dtype, weak) for x in args]
+
+
 def promote_dtypes(*args: Any) -> list[Array]:
     """All arguments with the dtype of their promotion."""
-    dtype, weak = dtypes.lattice_result_type(*args)
-    return [convert(x, dtype, weak) for x in args]
+    return _promote_dtypes("any", args)
 
 
 def promote_dtypes_inexact(*args: Any) -> list[Array]:
     """As `promote_dtypes`; integers and booleans become floats."""
-    dtype, weak = dtypes.lattice_result_type(*args)
-    dtype = dtypes.to_inexact_dtype(dtype)
-    return [convert(x, dtype, weak) for x in args]
+    return _promote_dtypes("inexact", args)
 
 
 def promote_dtypes_complex(*args: Any) -> list[Array]:
     """As `promote_dtypes`; everything becomes complex."""
-    dtype, weak = dtypes.lattice_result_type(*args)
-    dtype = dtypes.to_complex_dtype(dtype)
-    return [convert(x, dtype, weak) for x in args]
+    return _promote_dtypes("complex", args)
 
 
 def promote_dtypes_numeric(*args: Any) -> list[Array]:
     """As `promote_dtypes`; booleans become integers."""
-    dtype, weak = dtypes.lattice_result_type(*args)
-    dtype = dtypes.to_numeric_dtype(dtype)
-    return [convert(x, dtype, weak) for x in args]
+    return _promote_dtypes("numeric", args)
 
 
 def _checked(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -150,32 +164,74 @@ def _checked(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args
 
 
-def _same_type(args: tuple[Any, ...]) -> bool:
-    """Whether all arguments are arrays of one aval: nothing to promote."""
-    aval = getattr(args[0], "aval", None)
-    return aval is not None and all(getattr(x, "aval", None) is aval for x in args)
+class _Steps(NamedTuple):
+    """How arguments of given avals are promoted: the dtype, who needs it, and the rank."""
+
+    dtype: Any
+    weak: bool
+    converts: tuple[bool, ...]
+    rank: int | None
+
+
+_steps: dict[Any, _Steps] = {}
+
+
+def _promote(name: str, kind: str, args: tuple[Any, ...]) -> list[Array]:
+    """Check, promote and lift arguments to one rank.
+
+    What is to be done depends on avals and types only and is remembered by them.
+    """
+    key: list[Any] = [kind, config._trace_key]
+    for x in args:
+        if isinstance(x, Array):
+            key.append(x.aval)
+        elif type(x) in _PYTHON_SCALARS:
+            key.append(type(x))
+        else:
+            return promote_ranks(name, *_promote_dtypes(kind, _checked(name, args)))
+    found = _steps.get(tuple(key))
+    if found is None:
+        found = _steps[tuple(key)] = _plan_steps(name, kind, args)
+    dtype, weak, converts, rank = found
+    out = [
+        (convert(x, dtype, weak) if needed else x) for x, needed in zip(args, converts, strict=True)
+    ]
+    return out if rank is None else promote_ranks(name, *out)
+
+
+def _plan_steps(name: str, kind: str, args: tuple[Any, ...]) -> _Steps:
+    dtype, weak = dtypes.lattice_result_type(*_checked(name, args))
+    dtype = _ADJUST[kind](dtype)
+    converts = tuple(
+        not isinstance(x, Array) or x.dtype != dtype or x.weak_type != weak for x in args
+    )
+    ranks = {x.ndim for x in args if isinstance(x, Array) and x.ndim}
+    return _Steps(dtype, weak, converts, max(ranks) if len(ranks) > 1 else None)
 
 
 def promote_args(name: str, *args: Any) -> list[Array]:
     """Checked arguments with one dtype and compatible ranks."""
-    if _same_type(args):
-        return list(args)
-    return promote_ranks(name, *promote_dtypes(*_checked(name, args)))
+    if len(args) == 2:
+        x, y = args
+        # Nearly every call has operands of one type.
+        if isinstance(x, Array) and isinstance(y, Array) and x.aval is y.aval:
+            return [x, y]
+    return _promote(name, "any", args)
 
 
 def promote_args_inexact(name: str, *args: Any) -> list[Array]:
     """As `promote_args`; integers and booleans become floats."""
-    return promote_ranks(name, *promote_dtypes_inexact(*_checked(name, args)))
+    return _promote(name, "inexact", args)
 
 
 def promote_args_complex(name: str, *args: Any) -> list[Array]:
     """As `promote_args`; everything becomes complex."""
-    return promote_ranks(name, *promote_dtypes_complex(*_checked(name, args)))
+    return _promote(name, "complex", args)
 
 
 def promote_args_numeric(name: str, *args: Any) -> list[Array]:
     """As `promote_args`; booleans become integers."""
-    return promote_ranks(name, *promote_dtypes_numeric(*_checked(name, args)))
+    return _promote(name, "numeric", args)
 
 
 def promote_ranks(name: str, *args: Array) -> list[Array]:
@@ -284,7 +340,7 @@ def size_of(shape: Iterable[int]) -> int:
     return math.prod(shape)
 
 
-_scalars: dict[Any, Array] = {}
+_scalars: dict[Any, Any] = {}
 
 
 def constant(like: Any, value: Any) -> Any:
@@ -303,9 +359,13 @@ def strong(like: Any, value: Any) -> Any:
 
 def scalar_of(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """`value` as a scalar operand; see `constant`."""
-    if context.trace is not Context.base:
-        array = np.asarray(value, dtype)
-        return from_numpy(array, True) if weak else array
+    if not weak and context.trace is not Context.base:
+        return np.asarray(value, dtype)
+    return scalar_array(value, dtype, weak)
+
+
+def scalar_array(value: Any, dtype: np.dtype, weak: bool = False) -> Array:
+    """`value` as an array without axes, one for all uses."""
     # Zeros of both signs are equal as keys, NaN is not equal to itself.
     key = (value or repr(value), type(value), dtype, weak)
     found = _scalars.get(key)

@@ -16,6 +16,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array, install_methods
+from amdjax.core.context import Context, context
 from amdjax.core.primitive import Primitive
 from amdjax.numpy import (
     arithmetic,
@@ -31,8 +32,9 @@ from amdjax.numpy import (
     sorting,
 )
 from amdjax.numpy._util import scalar_of
-from amdjax.numpy.indexing import IndexUpdate, take_index
+from amdjax.numpy.indexing import IndexUpdate, row, take_index
 
+_INT32 = np.dtype("int32")
 _NUMBERS = frozenset((bool, int, float, complex))
 _OTHERS = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
@@ -177,6 +179,11 @@ def _round(self: Array, ndigits: int | None = None) -> Array:
 
 
 def _getitem(self: Array, index: Any) -> Array:
+    if type(index) is int and context.trace is Context.base:
+        shape = self.shape
+        if shape and shape[0]:
+            at = index + shape[0] if index < 0 else index
+            return row(self, scalar_of(min(max(at, 0), shape[0] - 1), _INT32))
     return take_index(self, index)
 
 

@@ -219,7 +219,7 @@ def full(
 
         >>> jnp.full((2, 2), 7)
         Array([[7, 7],
-               [7, 7]], dtype=int32)
+               [7, 7]], dtype=int32, weak_type=True)
     """
     value = as_array("full", fill_value)
     dtype = None if dtype is None else user_dtype(dtype, "full")

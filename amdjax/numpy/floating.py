@@ -156,7 +156,7 @@ def spacing(x: ArrayLike, /) -> Array:
     """The distance from `x` to the next number away from zero.
 
     >>> jnp.spacing(1.0)
-    Array(1.1920929e-07, dtype=float32, weak_type=True)
+    Array(1.1920929e-07, dtype=float32)
     """
     (x,) = promote_args_inexact("spacing", x)
     if not is_kind(x.dtype, np.floating):

@@ -16,6 +16,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.composite import composite
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
 from amdjax.core.errors import NonConcreteBooleanIndexError
@@ -279,6 +280,12 @@ def _moves(x: Array, entries: list[Any]) -> bool:
         isinstance(e, Point) or (isinstance(e, Window) and not e.whole(x.shape[axis]))
         for e, axis in entries
     )
+
+
+@composite
+def row(x: Array, at: Array) -> Array:
+    """The slice of `x` at a position of its first axis that is known to exist."""
+    return lax.dynamic_index_in_dim(x, at, 0, keepdims=False)
 
 
 def _check_static(x: Array, entries: list[Any]) -> None:

@@ -83,7 +83,7 @@ def logsumexp(
       The logarithm, or a pair with the sign.
 
         >>> nn.logsumexp(jnp.array([1000.0, 1000.0]))
-        Array(1000.6931, dtype=float32)
+        Array(1000.6932, dtype=float32)
     """
     if b is None:
         (x,), weights = promote_args_inexact("logsumexp", a), None

@@ -623,7 +623,7 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
     """Flat positions as one array for each axis of `shape`.
 
     >>> jnp.unravel_index(5, (2, 3))
-    (Array(1, dtype=int32, weak_type=True), Array(2, dtype=int32, weak_type=True))
+    (Array(1, dtype=int32), Array(2, dtype=int32))
     """
     from amdjax.numpy.arithmetic import clip, divmod
 

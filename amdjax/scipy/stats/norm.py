@@ -92,8 +92,8 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The inverse of `sf`.
 
-    >>> norm.isf(jnp.array([0.5]))
-    Array([0.], dtype=float32)
+    >>> norm.isf(jnp.array([0.5]), loc=1.0)
+    Array([1.], dtype=float32)
     """
     q, loc, scale = promote_args_inexact("norm.isf", q, loc, scale)
     return -ppf(q, 0, scale) + loc

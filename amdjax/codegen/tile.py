@@ -288,6 +288,10 @@ class Builder:
         """`acc + a @ b` for tiles (M, K), (K, N), (M, N)."""
         return self._pure_op("dot", (a, b, acc), acc.type)
 
+    def dot4(self, a: Value, b: Value, acc: Value) -> Value:
+        """`acc` plus the dot product of four bytes in each 32-bit lane: `a` unsigned, `b` signed."""
+        return self._pure_op("dot4", (a, b, acc), acc.type)
+
     # -- memory -------------------------------------------------------------------------------
 
     def load(
