@@ -238,7 +238,7 @@ def sign(x: Pair) -> Pair:
 
 
 def sqrt(x: Pair) -> Pair:
-    """The root in the right half-plane; parts are scaled by powers of four to keep them in range."""
+    """The root in the right half-plane, of parts scaled by powers of four to keep them in range."""
     large = abs(x[0]).max(abs(x[1]))
     info = x[0].limits
     huge, tiny = large > float(info.max) / 8, large < float(info.tiny) * 2.0**info.nmant
@@ -343,7 +343,7 @@ def _log_base(base: float) -> Callable[[Pair], Pair]:
 
 
 def power(x: Pair, y: Pair) -> Pair:
-    """`exp(y log x)`; 1 for exponent zero, 0 for base zero where the exponent's real part is positive."""
+    """`exp(y log x)`; 1 for exponent zero, else 0 for base zero if `y` has a positive real part."""
     general = exp(mul(y, log(x)))
     at_origin = (where(y[0] > 0.0, y[0].lift(0.0), y[0].lift(math.nan)),) * 2
     result = both(absolute(x).equals(0.0), at_origin, general)
@@ -363,7 +363,7 @@ def logistic(x: Pair) -> Pair:
 
 
 def _scaled_cosh_sinh(a: Real) -> tuple[Real, Real, Real]:
-    """cosh, sinh, and a factor to multiply products with them by, so that they do not overflow early."""
+    """Cosh and sinh divided by a third number, so that products with them do not overflow early."""
     limit = math.log(float(a.limits.max)) - 1.0
     large = (abs(a) > limit) & a.is_finite()
     half = (abs(a) - 8.0).exp() * 0.5
@@ -485,8 +485,8 @@ def atan(x: Pair) -> Pair:
 
 COMPLEX_OPS: dict[str, Callable[..., Any]] = {
     **{fn.__name__: _complex(fn) for fn in (
-        add, sub, mul, div, neg, sign, square, integer_pow, sqrt, rsqrt, exp, exp2, expm1, log, log1p,
-        logistic, sinh, cosh, tanh, sin, cos, tan, asin, acos, atan, asinh, acosh, atanh,
+        add, sub, mul, div, neg, sign, square, integer_pow, sqrt, rsqrt, exp, exp2, expm1, log,
+        log1p, logistic, sinh, cosh, tanh, sin, cos, tan, asin, acos, atan, asinh, acosh, atanh,
     )},
     "pow": _complex(power), "log2": _complex(_log_base(2.0)), "log10": _complex(_log_base(10.0)),
     "abs": _real(absolute), "eq": _real(equal), "ne": _real(differ), "is_finite": _real(is_finite),

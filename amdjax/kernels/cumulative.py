@@ -11,13 +11,13 @@ each piece, a second one starts each piece from all that precedes it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from amdjax.codegen.tile import Builder, Value
 from amdjax.core import dtypes
 from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
-from amdjax.jit.tile import Builder, Value
 from amdjax.kernels.loops import lane_loop, lanes_for, load_element, split_position, store_element
 
 PIECE = 1 << 14  # elements below which a row is not cut
@@ -59,7 +59,7 @@ class Combiner:
             return b.const(int(limits.min if least else limits.max), self.dtype)
         end = -math.inf if least else math.inf
         if self.dtype[0] == "c":
-            end = complex(end, 0.0 if self.name == "cumlogsumexp" else end)
+            return b.const(complex(end, 0.0 if self.name == "cumlogsumexp" else end), self.dtype)
         return b.const(end, self.dtype)
 
     @property
@@ -151,14 +151,14 @@ class _Scan:
         low, high = k.const("index", 0), k.const("index", self.n)
         if self.pieces > 1:
             row, piece = split_position(k, row, (self.rows, self.pieces))
-            low = k.op("mul", piece, k.const("index", self.length))
+            low = piece * self.length
             high = k.op("min", low + self.length, high)
         return row, piece, low, high
 
     def parts(self, x: El) -> list[Value]:
         return list(x.parts)
 
-    def element(self, parts: list[Value] | tuple[Value, ...]) -> El:
+    def element(self, parts: Sequence[Value]) -> El:
         return El(self.dtype, *parts)
 
     def build(self) -> list[Call]:
@@ -178,18 +178,18 @@ class _Scan:
         if totals is None:
             return start
         low, high = (
-            (k.op("add", piece, k.const("index", 1)), k.const("index", self.pieces))
+            (piece + 1, k.const("index", self.pieces))
             if self.reverse
             else (k.const("index", 0), piece)
         )
 
         def step(p: Value, *carried: Value) -> list[Value]:
-            here = k.op("add", k.op("mul", row, k.const("index", self.pieces)), p)
+            here = row * self.pieces + p
             return self.parts(self.combine(k, fetch(here), self.element(carried)))
 
         return self.element(k.for_(low, high, 1, step, start.parts))
 
-    # -- for the directions to say ----------------------------------------------------------------
+    # -- for the directions to say -----------------------------------------------------------------
 
     def width(self) -> int:
         """Values that a piece leaves."""
@@ -224,14 +224,14 @@ class _Along(_Scan):
         return self.combine.identity(self.k)
 
     def totals(self, totals: list[Temp]) -> Call:
-        row, piece, low, high = self.begin("totals")
+        row, _, low, high = self.begin("totals")
         k, count = self.k, self.count
-        first = k.op("mul", row, k.const("index", self.n))
+        first = row * self.n
         outs = [self.kernel.output(t) for t in totals]
         neutral = self.element([k.broadcast(p, (count,)) for p in self.start().parts])
 
         def merge(base: Value, mask: Value | None, acc: El) -> El:
-            x = load_element(k, self.x, self.dtype, k.op("add", first, base), count, 1, mask)
+            x = load_element(k, self.x, self.dtype, first + base, count, 1, mask)
             if mask is not None:
                 x = self.element(
                     [k.select(mask, a, b) for a, b in zip(x.parts, neutral.parts, strict=True)]
@@ -240,9 +240,7 @@ class _Along(_Scan):
 
         # Several accumulators: one alone waits for its own last addition.
         width = len(neutral.parts)
-        wide = k.op(
-            "sub", high, k.op("rem", k.op("sub", high, low), k.const("index", count * UNROLL))
-        )
+        wide = high - ((high - low) % (count * UNROLL))
 
         def block(base: Value, *carried: Value) -> list[Value]:
             out: list[Value] = []
@@ -288,21 +286,17 @@ class _Along(_Scan):
         k, count = self.k, self.count
         out = self.kernel.output(self.ctx.outputs[0])
         reads = [self.kernel.input(t) for t in totals or ()]
-        first = k.op("mul", row, k.const("index", self.n))
+        first = row * self.n
         carry = self.before(
             row, piece, totals, lambda at: self.element([k.load(t, at) for t in reads])
         )
-        length = k.op("sub", high, low)
+        length = high - low
 
         def vector(i: Value, mask: Value | None, *carried: Value) -> list[Value]:
-            at = (
-                k.op("sub", k.op("sub", high, i), k.const("index", count))
-                if self.reverse
-                else k.op("add", low, i)
-            )
+            at = ((high - i) - count) if self.reverse else low + i
             if mask is not None and self.reverse:  # the missing lanes are the first ones
                 mask = k.shuffle(mask, range(count - 1, -1, -1))
-            where = k.op("add", first, at)
+            where = first + at
             x = self._prefix(load_element(k, self.x, self.dtype, where, count, 1, mask))
             before = self.element(carried)
             wide = self.element([k.broadcast(p, (count,)) for p in before.parts])
@@ -317,7 +311,7 @@ class _Along(_Scan):
             return values
 
         unit = k.const("index", count * UNROLL)
-        wide = k.op("sub", length, k.op("rem", length, unit))
+        wide = length - (length % unit)
         carried = k.for_(0, wide, count * UNROLL, block, carry.parts)
         lane_loop(k, wide, length, count, vector, carried)
         return self.kernel.launch(self.rows * self.pieces, self.cost)
@@ -381,16 +375,16 @@ class _Across(_Scan):
         """Offset of the first element of a bundle of rows, and which of them exist."""
         k = self.k
         outer, block = split_position(k, row, (self.rows // self.blocks, self.blocks))
-        column = k.op("mul", block, k.const("index", self.count))
-        start = k.op("mul", outer, k.const("index", self.n * self.inner))
-        start = k.op("add", start, k.op("mul", column, k.const("index", self.apart)))
+        column = block * self.count
+        start = outer * (self.n * self.inner)
+        start = start + column * self.apart
         if self.inner % self.count == 0:
             return start, None
-        rest = k.convert(k.op("sub", k.const("index", self.inner), column), "i32")
-        return start, k.op("lt", k.iota(self.count, "i32"), rest)
+        rest = k.convert(self.inner - column, "i32")
+        return start, k.iota(self.count, "i32") < rest
 
     def _load(self, start: Value, i: Value, mask: Value | None) -> tuple[Value, El]:
-        where = self.k.op("add", start, self.k.op("mul", i, self.k.const("index", self.step)))
+        where = start + i * self.step
         return where, load_element(self.k, self.x, self.dtype, where, self.count, self.apart, mask)
 
     def totals(self, totals: list[Temp]) -> Call:
@@ -404,7 +398,7 @@ class _Across(_Scan):
 
         result = k.for_(low, high, 1, body, self.start().parts)
         for out, part in zip(outs, result, strict=True):
-            k.store(out, k.op("mul", k.program_id(), k.const("index", self.count)), part)
+            k.store(out, k.program_id() * self.count, part)
         return self.kernel.launch(self.rows * self.pieces, self.cost / 2)
 
     def scan(self, totals: list[Temp] | None) -> Call:
@@ -415,12 +409,12 @@ class _Across(_Scan):
         reads = [self.kernel.input(t) for t in totals or ()]
 
         def fetch(at: Value) -> El:
-            here = k.op("mul", at, k.const("index", count))
+            here = at * count
             return self.element([k.load(t, here, (count,)) for t in reads])
 
         def body(i: Value, *carried: Value) -> list[Value]:
             if self.reverse:
-                i = k.op("sub", k.op("sub", k.op("add", high, low), i), k.const("index", 1))
+                i = ((high + low) - i) - 1
             where, x = self._load(start, i, mask)
             total = self.combine(k, self.element(carried), x)
             store_element(k, out, where, total, self.apart, mask)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from amdjax.codegen.tile import Buffer, Builder, Value
 from amdjax.jit.element import part_dtype
-from amdjax.jit.tile import Buffer, Builder, Value
 from amdjax.kernels.loops import itemsize, view
 
 _EXPONENTS = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}
@@ -57,7 +57,7 @@ class Key:
         """Whether an element can be made from its key again, but for the sign of zero and NaN."""
         return not self.is_narrow and self.element == self.dtype
 
-    # -- loading ----------------------------------------------------------------------------------
+    # -- loading -----------------------------------------------------------------------------------
 
     def load(
         self,
@@ -70,11 +70,7 @@ class Key:
     ) -> Value:
         """The bits of elements, not yet keys."""
         parts = 2 if self.element != self.dtype else 1
-        at = (
-            offset
-            if parts == 1
-            else k.op("add", k.op("mul", offset, k.const("index", 2)), k.const("index", self.part))
-        )
+        at = offset if parts == 1 else offset * 2 + self.part
         memory = view(buffer, self.element if self.is_narrow else self.unsigned)
         x = k.load(memory, at, (count,) if count else (), [stride * parts] if count else None, mask)
         return self._widened(k, x)
@@ -85,9 +81,7 @@ class Key:
         """The bits of elements at offsets of their own."""
         parts = 2 if self.element != self.dtype else 1
         if parts == 2:
-            offsets = k.op(
-                "add", k.op("mul", offsets, k.const("index", 2)), k.const("index", self.part)
-            )
+            offsets = offsets * 2 + self.part
         x = k.load_at(
             view(buffer, self.element if self.is_narrow else self.unsigned), offsets, mask
         )
@@ -103,7 +97,7 @@ class Key:
         bits = {"i4": 4, "u4": 4, "i2": 2, "u2": 2}.get(self.element)
         return 8 - bits if bits else 0
 
-    # -- keys ---------------------------------------------------------------------------------------
+    # -- keys --------------------------------------------------------------------------------------
 
     def encode(self, k: Builder, bits: Value) -> Value:
         """Keys of elements given as bits."""
@@ -119,7 +113,7 @@ class Key:
         # With one key for both zeros -0 counts as positive: its bits are `top` already.
         negative = k.op("gt" if self.equal_zeros else "ge", bits, top)
         key = k.select(negative, k.op("not", bits), k.op("or", bits, top))
-        nan = k.op("gt", magnitude, self._const(k, bits, self._infinity))
+        nan = magnitude > self._const(k, bits, self._infinity)
         return k.select(nan, self._const(k, bits, 2 * sign - 1), key)
 
     @property
@@ -155,4 +149,4 @@ class Key:
                 if self._unused
                 else bits
             )
-        return k.select(k.op("ge", key, top), k.op("xor", key, top), k.op("not", key))
+        return k.select(key >= top, k.op("xor", key, top), k.op("not", key))

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.jit import tile
+from amdjax.codegen.tile import Buffer, Builder, Value
 from amdjax.jit.element import El, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.shaped import Call, ShapedContext
-from amdjax.jit.tile import Buffer, Builder, Value
 
 #: Elements that one program of a kernel moves, where it has the choice.
 CHUNK = 8192
@@ -51,8 +50,8 @@ def lanes_for(ctx: ShapedContext, dtype: str, extent: int, registers: int = 2) -
 
 def tail_mask(k: Builder, base: Value, count: int, stop: Value) -> Value:
     """Which of the lanes from `base` lie before `stop`."""
-    rest = k.convert(k.op("min", k.op("sub", stop, base), k.const("index", count)), "i32")
-    return k.op("lt", k.iota(count, "i32"), rest)
+    rest = k.convert(k.op("min", stop - base, k.const("index", count)), "i32")
+    return k.iota(count, "i32") < rest
 
 
 def lane_loop(
@@ -79,12 +78,12 @@ def lane_loop(
             )
         return carried
     low, high = k.index(start), k.index(stop)
-    whole_end = k.op("sub", high, k.op("rem", k.op("sub", high, low), k.const("index", count)))
+    whole_end = high - ((high - low) % count)
     carried = list(_whole(k, low, whole_end, count, body, carried))
     if count == 1:
         return carried
     return k.if_(
-        k.op("lt", whole_end, high),
+        whole_end < high,
         lambda: body(whole_end, tail_mask(k, whole_end, count, high), *carried),
         lambda: carried,
     )
@@ -103,8 +102,8 @@ def split_position(k: Builder, position: Value, extents: Sequence[int]) -> list[
         if n == 1:
             out.insert(0, k.const("index", 0))
             continue
-        out.insert(0, k.op("rem", position, k.const("index", n)))
-        position = k.op("div", position, k.const("index", n))
+        out.insert(0, position % n)
+        position = position // n
     return [position, *out] if extents else []
 
 
@@ -113,7 +112,7 @@ def offset_of(k: Builder, index: Sequence[Value], strides: Sequence[int]) -> Val
     total = k.const("index", 0)
     for i, stride in zip(index, strides, strict=True):
         if stride:
-            total = k.op("add", total, k.op("mul", i, k.const("index", stride)))
+            total = total + i * stride
     return total
 
 
@@ -139,7 +138,7 @@ def merge_axes(axes: Sequence[Axis]) -> list[Axis]:
     return out
 
 
-# -- elements of any dtype ---------------------------------------------------------------------
+# -- elements of any dtype -------------------------------------------------------------------------
 
 
 def load_element(
@@ -157,14 +156,11 @@ def load_element(
         x = k.load(buffer, offset, shape, [stride] if count else None, mask)
         return El(dtype, k.convert(x, compute_dtype(dtype)))
     parts = view(buffer, part)
-    first = k.op("mul", offset, k.const("index", 2))
+    first = offset * 2
     strides = [2 * stride] if count else None
     return El(
         dtype,
-        *(
-            k.load(parts, k.op("add", first, k.const("index", j)), shape, strides, mask)
-            for j in (0, 1)
-        ),
+        *(k.load(parts, first + j, shape, strides, mask) for j in (0, 1)),
     )
 
 
@@ -177,9 +173,9 @@ def store_element(
         k.store(buffer, offset, k.convert(x.value, x.dtype), strides, mask)
         return
     parts = view(buffer, part_dtype(x.dtype))
-    first = k.op("mul", offset, k.const("index", 2))
+    first = offset * 2
     for j, part in enumerate(x.parts):
-        where = k.op("add", first, k.const("index", j))
+        where = first + j
         k.store(parts, where, part, [2 * stride] if strides else None, mask)
 
 
@@ -190,8 +186,8 @@ def copy_call(ctx: ShapedContext, source: Any, result: Any) -> Call:
     kernel = ctx.kernel("copy")
     k = kernel.k
     x, y = view(kernel.input(source), dtype), view(kernel.output(result), dtype)
-    start = k.op("mul", k.program_id(), k.const("index", CHUNK))
-    stop = k.op("min", k.op("add", start, k.const("index", CHUNK)), k.const("index", n))
+    start = k.program_id() * CHUNK
+    stop = k.op("min", start + CHUNK, k.const("index", n))
     count = lanes_for(ctx, dtype, n)
 
     def body(base: Value, mask: Value | None) -> None:
@@ -199,9 +195,3 @@ def copy_call(ctx: ShapedContext, source: Any, result: Any) -> Call:
 
     lane_loop(k, start, stop, count, body)
     return kernel.launch(-(-n // CHUNK), 0.1 * n * itemsize(dtype))
-
-
-__all__ = [
-    "CHUNK", "Axis", "El", "bits_dtype", "copy_call", "itemsize", "lane_loop", "lanes_for", "load_element",
-    "merge_axes", "offset_of", "row_major", "split_position", "store_element", "tail_mask", "tile", "view",
-]  # fmt: skip

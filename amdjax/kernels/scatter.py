@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.codegen.tile import Builder, Value
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.passes import prepare
 from amdjax.jit.shaped import Call, Copy, ShapedContext, shaped
-from amdjax.jit.tile import Builder, Value
 from amdjax.kernels.loops import (
     bits_dtype,
     copy_call,
@@ -171,7 +171,7 @@ class _Scatter:
         self._apply(0, layout.row_count)
         return self.kernel.launch(1, cost)
 
-    # -- who does what --------------------------------------------------------------------------
+    # -- who does what -----------------------------------------------------------------------------
 
     def _by_window(self, pieces: int) -> int | None:
         """Programs own positions along the longest window axis that stays in place."""
@@ -187,7 +187,7 @@ class _Scatter:
         grid = -(-axis.extent // length)
         if grid == 1:
             return None
-        start = k.op("mul", k.program_id(), k.const("index", length))
+        start = k.program_id() * length
         bounds: tuple[Value | int, Value | int] = (
             start,
             k.op("min", start + length, k.const("index", axis.extent)),
@@ -210,7 +210,7 @@ class _Scatter:
         if units < pieces:
             return None
         each = -(-units // (4 * pieces)) * unit
-        start = k.op("mul", k.program_id(), k.const("index", each))
+        start = k.program_id() * each
         self._apply(start, k.op("min", start + each, k.const("index", self.layout.row_count)))
         return -(-self.layout.row_count // each)
 
@@ -221,13 +221,13 @@ class _Scatter:
             return None
         axis = max(owners, key=lambda a: a.size)
         length = -(-axis.size // pieces)
-        first = self.k.op("mul", self.k.program_id(), self.k.const("index", length))
+        first = self.k.program_id() * length
         self._apply(
             0, self.layout.row_count, owner=(self.layout.indexed.index(axis), first, length)
         )
         return pieces
 
-    # -- applying updates -------------------------------------------------------------------------
+    # -- applying updates --------------------------------------------------------------------------
 
     def _apply(
         self,
@@ -243,9 +243,7 @@ class _Scatter:
             position, inside = self._window_start(row, 0, None, owner)
             index = split_position(k, row, [a.extent for a in self.layout.rows])
             source = offset_of(k, index, [a.source for a in self.layout.rows])
-            target = k.op(
-                "add", position, offset_of(k, index, [a.target for a in self.layout.rows])
-            )
+            target = position + offset_of(k, index, [a.target for a in self.layout.rows])
             if inside is None:
                 self._window(0, source, target, bounds or {})
             else:
@@ -260,9 +258,9 @@ class _Scatter:
         mask: Value | None,
         owner: tuple[int, Value, int] | None = None,
     ) -> tuple[Value, Value | None]:
-        """Offset of the window of an update (of `count` updates in lanes), and whether it counts."""
+        """Offset of the window of an update, or of `count` ones in lanes; whether they count."""
         k, layout = self.k, self.layout
-        base = k.op("mul", row, k.const("index", layout.vector_length))
+        base = row * layout.vector_length
         shape = (count,) if count else ()
         position, inside = k.const("index", 0, shape), None
         for j, axis in enumerate(layout.indexed):
@@ -274,13 +272,13 @@ class _Scatter:
             if self.clip:
                 x = k.op("min", k.op("max", x, k.const("index", 0)), k.const("index", limit))
             else:  # as unsigned numbers the negative ones are beyond every limit
-                tests.append(k.op("le", k.bitcast(x, "u64"), k.const("u64", limit)))
+                tests.append(k.bitcast(x, "u64") <= k.const("u64", limit))
             if owner and owner[0] == j:
-                distance = k.bitcast(k.op("sub", x, owner[1]), "u64")
-                tests.append(k.op("lt", distance, k.const("u64", owner[2])))
+                distance = k.bitcast(x - owner[1], "u64")
+                tests.append(distance < k.const("u64", owner[2]))
             for test in tests:
                 inside = test if inside is None else k.op("and", inside, test)
-            position = k.op("add", position, k.op("mul", x, k.const("index", axis.stride)))
+            position = position + x * axis.stride
         return position, inside
 
     def _window(
@@ -345,7 +343,7 @@ class _Scatter:
             new = self.combine(old, new)
         store_element(k, self.result, target, new, write, mask)
 
-    # -- windows of one element -------------------------------------------------------------------
+    # -- windows of one element --------------------------------------------------------------------
 
     def _single_elements(self, cost: float) -> Call:
         """Updates in lanes. The last of equal offsets wins, as in the order one by one."""
@@ -357,17 +355,17 @@ class _Scatter:
         start: Value | int = 0
         stop: Value | int = layout.row_count
         if grid > 1:
-            start = k.op("mul", k.program_id(), k.const("index", each))
+            start = k.program_id() * each
             stop = k.op("min", start + each, k.const("index", layout.row_count))
         count = lanes_for(self.ctx, "i64", layout.row_count, 2)
 
         def body(base: Value, mask: Value | None) -> None:
             position, inside = self._window_start(base, count, mask)
             position = k.broadcast(position, (count,))
-            rows = k.op("add", k.iota(count), k.broadcast(base, (count,)))
+            rows = k.iota(count) + k.broadcast(base, (count,))
             index = split_position(k, rows, [a.extent for a in layout.rows])
             source = offset_of(k, index, [a.source for a in layout.rows])
-            target = k.op("add", position, offset_of(k, index, [a.target for a in layout.rows]))
+            target = position + offset_of(k, index, [a.target for a in layout.rows])
             if mask is not None:
                 inside = mask if inside is None else k.op("and", inside, mask)
             self._scattered(k.broadcast(source, (count,)), k.broadcast(target, (count,)), inside)
@@ -386,10 +384,7 @@ class _Scatter:
         parts = 1 if part == dtype else 2
 
         def places(offsets: Value) -> list[Value]:
-            return [
-                k.op("add", k.op("mul", offsets, k.const("index", parts)), k.const("index", j))
-                for j in range(parts)
-            ]
+            return [(offsets * parts) + j for j in range(parts)]
 
         def load(buffer: Any, offsets: Value) -> El:
             read = [

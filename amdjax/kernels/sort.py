@@ -19,13 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.codegen.tile import Buffer, Builder, Value
 from amdjax.jit.element import short_dtype
 from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
-from amdjax.jit.tile import Buffer, Builder, Value
 from amdjax.kernels.keys import Key
 from amdjax.kernels.loops import (
     bits_dtype,
-    itemsize,
     lane_loop,
     lanes_for,
     split_position,
@@ -58,9 +57,9 @@ class Geometry:
         """Offset of the first element of a row, in an array whose axis has length `n`."""
         n = self.n if n is None else n
         if self.inner == 1:
-            return k.op("mul", row, k.const("index", n))
+            return row * n
         outer, inside = split_position(k, row, (self.outer, self.inner))
-        return k.op("add", k.op("mul", outer, k.const("index", n * self.inner)), inside)
+        return outer * (n * self.inner) + inside
 
 
 @shaped("sort")
@@ -148,24 +147,16 @@ class _Output:
             )
             return
         dtype, parts = bits_dtype(short_dtype(source.aval.dtype))
-        offsets = k.op("add", k.op("mul", position, k.const("index", self.geometry.inner)), start)
+        offsets = position * self.geometry.inner + start
         read, write = view(kernel.input(source), dtype), view(kernel.output(target), dtype)
         for j in range(parts):
-            at = (
-                offsets
-                if parts == 1
-                else k.op("add", k.op("mul", offsets, k.const("index", parts)), k.const("index", j))
-            )
-            to = (
-                where
-                if parts == 1
-                else k.op("add", k.op("mul", where, k.const("index", parts)), k.const("index", j))
-            )
+            at = offsets if parts == 1 else offsets * parts + j
+            to = where if parts == 1 else where * parts + j
             x = k.load_at(read, at, mask)
             k.store(write, to, x, [stride * parts] if count else None, mask)
 
 
-# -- networks ----------------------------------------------------------------------------------------
+# -- networks --------------------------------------------------------------------------------------
 
 
 def merge_exchange(n: int) -> list[tuple[int, int, int]]:
@@ -198,7 +189,7 @@ class _Network(_Output):
         self.apart = 1 if g.inner > 1 else g.n
         blocks = -(-side // self.count)
         bundle, block = split_position(k, k.program_id(), (g.rows // side, blocks))
-        first = k.op("mul", block, k.const("index", self.count))
+        first = block * self.count
         self.mask = (
             None
             if side % self.count == 0
@@ -217,10 +208,10 @@ class _Network(_Output):
 
     def _start(self, n: int) -> Value:
         """Offset of the first element of the first row, in an array whose rows have length `n`."""
-        k, g = self.k, self.geometry
-        outer = k.op("mul", self.bundle, k.const("index", n * g.inner))
+        g = self.geometry
+        outer = self.bundle * (n * g.inner)
         apart = 1 if g.inner > 1 else n
-        return k.op("add", outer, k.op("mul", self.first, k.const("index", apart)))
+        return outer + self.first * apart
 
     def _write(self) -> None:
         """Keys alone cannot order zeros of both signs stably; such rows get positions as well."""
@@ -241,7 +232,7 @@ class _Network(_Output):
 
     def _load_bits(self, source: Any, key: Key, i: Value | int) -> Value:
         k, g = self.k, self.geometry
-        at = k.op("add", self.start, k.op("mul", k.index(i), k.const("index", g.inner)))
+        at = self.start + k.index(i) * g.inner
         return key.load(k, self.kernel.input(source), at, self.count, self.apart, self.mask)
 
     def _sort(self, with_position: bool) -> None:
@@ -313,10 +304,10 @@ class _Network(_Output):
         k, g, count = self.k, self.geometry, self.count
         parts = [k.load(s, i * count, (count,)) for s in scratch]
         position = k.convert(parts[-1], "u32") if packed else parts[-1]
-        where = k.op("add", self._start(self.taken), k.op("mul", i, k.const("index", g.inner)))
+        where = self._start(self.taken) + i * g.inner
         apart = 1 if g.inner > 1 else self.taken
-        lanes = k.op("mul", k.iota(count), k.const("index", self.apart, (count,)))
-        start = k.op("add", lanes, k.broadcast(self.start, (count,)))
+        lanes = k.iota(count) * k.const("index", self.apart, (count,))
+        start = lanes + k.broadcast(self.start, (count,))
         for source, target in self.outputs:
             key = self.single
             if (
@@ -347,13 +338,13 @@ class _Network(_Output):
 
 def _less(k: Builder, a: Sequence[Value], b: Sequence[Value]) -> Value:
     """Lexicographic order of records."""
-    less = k.op("lt", a[-1], b[-1])
+    less = a[-1] < b[-1]
     for x, y in zip(reversed(a[:-1]), reversed(b[:-1]), strict=True):
-        less = k.op("or", k.op("lt", x, y), k.op("and", k.op("eq", x, y), less))
+        less = k.op("or", x < y, k.op("and", k.op("eq", x, y), less))
     return less
 
 
-# -- by digits ---------------------------------------------------------------------------------------
+# -- by digits -------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -411,7 +402,7 @@ class _Radix(_Output):
         shifts = list(range(low, low + key.width, self.bits))
         return _Step(source, key, Temp(dtype, size), positions, packed, shifts)
 
-    # -- one kernel that does whole rows ----------------------------------------------------------------
+    # -- one kernel that does whole rows -----------------------------------------------------------
 
     def _build_rows(self) -> list[Call | Copy]:
         g = self.geometry
@@ -419,7 +410,7 @@ class _Radix(_Output):
         k = self.k = kernel.k
         counts = k.scratch("counts", "u32", self.bins)
         owner = k.program_id()
-        base = k.op("mul", owner, k.const("index", 2 * g.n))
+        base = owner * (2 * g.n)
 
         def row(r: Value) -> None:
             low, high = k.const("index", 0), k.const("index", g.n)
@@ -430,28 +421,18 @@ class _Radix(_Output):
                 mixed = self._fill(step, records, r, low, high, base, previous)
                 half = k.const("index", 0)
                 for shift in step.shifts:
-                    source = k.op("add", base, k.op("mul", half, k.const("index", g.n)))
+                    source = base + half * g.n
                     k.for_(0, self.bins, 1, lambda i: k.store(counts, i, k.const("u32", 0)))
                     self._count(records, source, low, high, shift, counts, k.const("index", 0))
                     most = self._places(counts, k.const("index", 0), 1)
 
-                    def move(
-                        half: Value = half, source: Value = source, shift: int = shift
-                    ) -> Value:
-                        target = k.op(
-                            "add",
-                            base,
-                            k.op(
-                                "mul", k.op("sub", k.const("index", 1), half), k.const("index", g.n)
-                            ),
-                        )
+                    def move() -> Value:
+                        target = base + (1 - half) * g.n
                         self._move(records, source, target, low, high, shift, counts)
-                        return k.op("sub", k.const("index", 1), half)
+                        return 1 - half
 
-                    (half,) = k.if_(
-                        k.op("lt", most, k.const("index", g.n)), move, lambda half=half: half
-                    )
-                previous = records, k.op("add", base, k.op("mul", half, k.const("index", g.n)))
+                    (half,) = k.if_(most < g.n, move, lambda: half)
+                previous = records, base + half * g.n
             assert previous is not None
             self._finish(self.steps[-1], *previous, r, low, k.const("index", self.taken))
             if mixed is not None:
@@ -460,10 +441,11 @@ class _Radix(_Output):
         k.for_(owner, g.rows, self.owners, row)
         return [kernel.launch(self.owners, self._cost() * len(self.steps) * 3)]
 
-    # -- a kernel for every phase -------------------------------------------------------------------------
+    # -- a kernel for every phase ------------------------------------------------------------------
 
     def _build_together(self) -> list[Call | Copy]:
-        g, calls = self.geometry, []
+        g = self.geometry
+        calls: list[Call | Copy] = []
         previous: tuple[_Step, Temp, int] | None = None
         flags = None
         for step in self.steps:
@@ -496,33 +478,25 @@ class _Radix(_Output):
         self.kernel = self.ctx.kernel(name)
         k = self.k = self.kernel.k
         row, piece = split_position(k, k.program_id(), (self.geometry.rows, self.pieces))
-        low = k.op("mul", piece, k.const("index", self.length))
+        low = piece * self.length
         return row, piece, low, k.op("min", low + self.length, k.const("index", self.geometry.n))
 
     def _half(self, state: Temp, passes: int, number: int, row: Value) -> Value:
         """Offset of the half that holds a row before the pass `number`."""
         k, n = self.k, self.geometry.n
-        at = k.op("add", k.op("mul", row, k.const("index", passes + 1)), k.const("index", number))
+        at = row * (passes + 1) + number
         half = k.convert(k.load(self.kernel.input(state), at), "index")
-        return k.op(
-            "mul", k.op("add", k.op("mul", row, k.const("index", 2)), half), k.const("index", n)
-        )
+        return (row * 2 + half) * n
 
     def _other_half(self, row: Value, offset: Value) -> Value:
-        k, n = self.k, self.geometry.n
-        both = k.op(
-            "mul",
-            k.op("add", k.op("mul", row, k.const("index", 4)), k.const("index", 1)),
-            k.const("index", n),
-        )
-        return k.op("sub", both, offset)
+        return (row * 4 + 1) * self.geometry.n - offset
 
     def _fill_call(
         self, step: _Step, state: Temp, previous: tuple[_Step, Temp, int] | None, flags: Temp | None
     ) -> Call:
         row, piece, low, high = self._begin("sort_fill")
         k, n = self.k, self.geometry.n
-        base = k.op("mul", row, k.const("index", 2 * n))
+        base = row * (2 * n)
         came = None
         if previous is not None:
             came = (
@@ -530,7 +504,7 @@ class _Radix(_Output):
                 self._half(previous[1], previous[2], previous[2], row),
             )
         mixed = self._fill(step, step.records(self.kernel), row, low, high, base, came)
-        at = k.op("mul", row, k.const("index", len(step.shifts) + 1))
+        at = row * (len(step.shifts) + 1)
         out = self.kernel.output(state)
         k.if_(k.op("eq", piece, k.const("index", 0)), lambda: k.store(out, at, k.const("u32", 0)))
         if flags is not None:
@@ -543,13 +517,13 @@ class _Radix(_Output):
         k = self.k
         source = self._half(state, len(step.shifts), number, row)
         out = self.kernel.inout(counts)
-        base = k.op("mul", k.program_id(), k.const("index", self.bins))
+        base = k.program_id() * self.bins
         wide = min(self.bins, 16)
         k.for_(
             0,
             self.bins,
             wide,
-            lambda i: k.store(out, k.op("add", base, i), k.const("u32", 0, (wide,))),
+            lambda i: k.store(out, base + i, k.const("u32", 0, (wide,))),
         )
         self._count(step.records(self.kernel, read=True), source, low, high, shift, out, base)
         return self.kernel.launch(self.geometry.rows * self.pieces, self._cost() / 2)
@@ -560,14 +534,14 @@ class _Radix(_Output):
         row = k.program_id()
         most = self._places(
             self.kernel.inout(counts),
-            k.op("mul", row, k.const("index", self.pieces * self.bins)),
+            row * (self.pieces * self.bins),
             self.pieces,
         )
         states = self.kernel.inout(state)
-        at = k.op("add", k.op("mul", row, k.const("index", passes + 1)), k.const("index", number))
+        at = row * (passes + 1) + number
         half = k.load(states, at)
-        moved = k.op("lt", most, k.const("index", self.geometry.n))
-        k.store(states, at + 1, k.select(moved, k.op("sub", k.const("u32", 1), half), half))
+        moved = most < self.geometry.n
+        k.store(states, at + 1, k.select(moved, k.const("u32", 1) - half, half))
         return self.kernel.launch(
             self.geometry.rows, 0.3 * self.geometry.rows * self.pieces * self.bins
         )
@@ -585,13 +559,13 @@ class _Radix(_Output):
 
         def move() -> None:
             given = self.kernel.input(counts)
-            base = k.op("mul", k.program_id(), k.const("index", self.bins))
+            base = k.program_id() * self.bins
             wide = min(self.bins, 16)
             k.for_(
                 0,
                 self.bins,
                 wide,
-                lambda i: k.store(places, i, k.load(given, k.op("add", base, i), (wide,))),
+                lambda i: k.store(places, i, k.load(given, base + i, (wide,))),
             )
             self._move(records, source, self._other_half(row, source), low, high, shift, places)
 
@@ -613,18 +587,18 @@ class _Radix(_Output):
         k = self.k = self.kernel.k
         row = k.program_id()
         given = self.kernel.input(flags)
-        first = k.op("mul", row, k.const("index", self.pieces))
+        first = row * self.pieces
         (seen,) = k.for_(
             0,
             self.pieces,
             1,
-            lambda i, seen: k.op("or", seen, k.load(given, k.op("add", first, i))),
+            lambda i, seen: k.op("or", seen, k.load(given, first + i)),
             [k.const("u8", 0)],
         )
         k.if_(k.op("ne", seen, k.const("u8", 0)), lambda: self._restore_zeros(row))
         return self.kernel.launch(self.geometry.rows, 50.0 * self.geometry.rows)
 
-    # -- the phases ---------------------------------------------------------------------------------------
+    # -- the phases --------------------------------------------------------------------------------
 
     def _fill(
         self,
@@ -643,19 +617,19 @@ class _Radix(_Output):
         watch = self._fixes_zeros
 
         def lanes(i: Value, mask: Value | None, *seen: Value) -> list[Value]:
-            position = k.op("add", k.iota(count), k.broadcast(i, (count,)))
+            position = k.iota(count) + k.broadcast(i, (count,))
             if previous is None:
-                at = k.op("add", start, k.op("mul", i, k.const("index", g.inner)))
+                at = start + i * g.inner
                 bits = key.load(k, operand, at, count, g.inner, mask)
             else:
                 position = self._positions(*previous, i, count, mask)
-                offsets = k.op("add", k.op("mul", position, k.const("index", g.inner)), start)
+                offsets = position * g.inner + start
                 bits = key.load_at(k, operand, offsets, mask)
             x = key.encode(k, bits)
             if records.packed:
                 high_bits = k.op("shl", k.convert(x, "u64"), k.const("u64", 32, (count,)))
                 x = k.op("or", high_bits, k.convert(position, "u64"))
-            to = k.op("add", base, i)
+            to = base + i
             k.store(records.keys, to, x, None, mask)
             if records.positions is not None:
                 k.store(records.positions, to, k.convert(position, "u32"), None, mask)
@@ -674,7 +648,7 @@ class _Radix(_Output):
     ) -> Value:
         """Where records come from."""
         k = self.k
-        at = k.op("add", base, i)
+        at = base + i
         if records.positions is not None:
             return k.convert(k.load(records.positions, at, (count,), None, mask), "index")
         return k.convert(k.convert(k.load(records.keys, at, (count,), None, mask), "u32"), "index")
@@ -697,8 +671,8 @@ class _Radix(_Output):
         k = self.k
 
         def one(i: Value) -> None:
-            at = k.op("add", base, self._digit(k.load(records.keys, k.op("add", source, i)), shift))
-            k.store(counts, at, k.op("add", k.load(counts, at), k.const("u32", 1)))
+            at = base + self._digit(k.load(records.keys, source + i), shift)
+            k.store(counts, at, k.load(counts, at) + k.const("u32", 1))
 
         k.for_(low, high, 1, one)
 
@@ -708,19 +682,19 @@ class _Radix(_Output):
         wide = min(self.bins, 16)
 
         def at(piece: int, i: Value) -> Value:
-            return k.op("add", base, k.op("add", i, k.const("index", piece * self.bins)))
+            return base + (i + piece * self.bins)
 
         def block(i: Value, carry: Value, most: Value) -> list[Value]:
             total = k.const("u32", 0, (wide,))
             before = []
             for piece in range(pieces):
                 before.append(total)
-                total = k.op("add", total, k.load(counts, at(piece, i), (wide,)))
+                total = total + k.load(counts, at(piece, i), (wide,))
             last = k.cumulative("add", total)
-            start = k.op("add", k.broadcast(carry, (wide,)), k.op("sub", last, total))
+            start = k.broadcast(carry, (wide,)) + (last - total)
             for piece in range(pieces):
-                k.store(counts, at(piece, i), k.op("add", start, before[piece]))
-            return [k.op("add", carry, k.extract(last, wide - 1)), k.op("max", most, total)]
+                k.store(counts, at(piece, i), start + before[piece])
+            return [carry + k.extract(last, wide - 1), k.op("max", most, total)]
 
         zero = k.const("u32", 0)
         _, most = k.for_(0, self.bins, wide, block, [zero, k.const("u32", 0, (wide,))])
@@ -739,12 +713,12 @@ class _Radix(_Output):
         k = self.k
 
         def one(i: Value) -> None:
-            at = k.op("add", source, i)
+            at = source + i
             xs = [k.load(b, at) for b in records.buffers]
             digit = self._digit(xs[0], shift)
             place = k.load(places, digit)
-            k.store(places, digit, k.op("add", place, k.const("u32", 1)))
-            to = k.op("add", target, k.convert(place, "index"))
+            k.store(places, digit, place + k.const("u32", 1))
+            to = target + k.convert(place, "index")
             for b, x in zip(records.buffers, xs, strict=True):
                 k.store(b, to, x)
 
@@ -759,13 +733,13 @@ class _Radix(_Output):
         start, out = g.start(k, row), g.start(k, row, self.taken)
 
         def lanes(i: Value, mask: Value | None) -> None:
-            where = k.op("add", out, k.op("mul", i, k.const("index", g.inner)))
+            where = out + i * g.inner
             position = (
                 self._positions(records, source, i, count, mask) if self.needs_position else None
             )
             for operand, target in self.outputs:
                 if key is not None and operand is self.keys[0][0] and key.reversible:
-                    x = k.load(records.keys, k.op("add", source, i), (count,), None, mask)
+                    x = k.load(records.keys, source + i, (count,), None, mask)
                     if records.packed:
                         x = k.convert(
                             k.op("shr_logical", x, k.const("u64", 32, (count,))), key.unsigned
@@ -796,7 +770,7 @@ class _Radix(_Output):
         zero = k.const(key.unsigned, key.zero_key(), (count,))
 
         def load(i: Value, mask: Value | None) -> tuple[Value, Value]:
-            at = k.op("add", start, k.op("mul", i, k.const("index", g.inner)))
+            at = start + i * g.inner
             bits = key.load(k, operand, at, count, g.inner, mask)
             return bits, key.encode(k, bits)
 
@@ -805,17 +779,17 @@ class _Radix(_Output):
             return k.convert(k.reduce("add", k.convert(found, "i32")), "index")
 
         def before(i: Value, mask: Value | None, total: Value) -> list[Value]:
-            return [k.op("add", total, size(k.op("lt", load(i, mask)[1], zero), mask))]
+            return [total + size(load(i, mask)[1] < zero, mask)]
 
         def write(i: Value, mask: Value | None, place: Value) -> list[Value]:
             bits, x = load(i, mask)
             found = k.op("eq", x, zero)
             found = found if mask is None else k.op("and", found, mask)
             number = size(found, None)
-            front = k.op("lt", k.iota(count), k.broadcast(number, (count,)))
-            at = k.op("add", out, k.op("mul", place, k.const("index", g.inner)))
+            front = k.iota(count) < k.broadcast(number, (count,))
+            at = out + place * g.inner
             k.store(result, at, k.compress(bits, found), [g.inner], front)
-            return [k.op("add", place, number)]
+            return [place + number]
 
         (place,) = lane_loop(k, 0, g.n, count, before, [k.const("index", 0)])
         lane_loop(k, 0, g.n, count, write, [place])
@@ -837,6 +811,3 @@ class _Step:
         return Records(
             param(self.keys), None if self.positions is None else param(self.positions), self.packed
         )
-
-
-__all__ = ["Geometry", "itemsize", "lower_sort", "merge_exchange", "sort_calls"]

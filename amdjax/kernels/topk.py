@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amdjax.codegen.tile import Builder, Value
 from amdjax.jit.element import short_dtype
 from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
-from amdjax.jit.tile import Builder, Value
 from amdjax.kernels.keys import Key
 from amdjax.kernels.loops import bits_dtype, lane_loop, lanes_for, split_position, view
 from amdjax.kernels.sort import Geometry, sort_calls
@@ -55,10 +55,10 @@ class _List:
         k = self.k
 
         def beyond(j: Value) -> Value:
-            return k.op("gt", k.load(self.keys, k.op("sub", j, k.const("index", 1))), x)
+            return k.load(self.keys, j - 1) > x
 
         def shift(j: Value) -> Value:
-            before = k.op("sub", j, k.const("index", 1))
+            before = j - 1
             k.store(self.keys, j, k.load(self.keys, before))
             k.store(self.positions, j, k.load(self.positions, before))
             return before
@@ -73,9 +73,7 @@ class _List:
     def fill(self, element: Callable[[Value], tuple[Value, Value]]) -> None:
         """Start with the first elements, whatever they are."""
         k = self.k
-        k.for_(
-            0, self.size, 1, lambda i: self.insert(*element(i), k.op("add", i, k.const("index", 1)))
-        )
+        k.for_(0, self.size, 1, lambda i: self.insert(*element(i), i + 1))
 
     def offer(self, x: Value, position: Value, worst: Value) -> Value:
         """Insert a key if it beats the last one; returns the last one then."""
@@ -85,7 +83,7 @@ class _List:
             self.insert(x, position, k.const("index", self.size))
             return self.last()
 
-        (worst,) = k.if_(k.op("lt", x, worst), better, lambda: worst)
+        (worst,) = k.if_(x < worst, better, lambda: worst)
         return worst
 
 
@@ -115,21 +113,21 @@ class _Walk:
         g, kernel = self.geometry, self.ctx.kernel("top_k")
         k = kernel.k
         row, piece = split_position(k, k.program_id(), (g.rows, self.pieces))
-        low = k.op("mul", piece, k.const("index", self.length))
+        low = piece * self.length
         high = k.op("min", low + self.length, k.const("index", g.n))
         best = _List(k, self.key, self.size)
         operand, start = kernel.input(self.ctx.inputs[0]), g.start(k, row)
 
         def keys(i: Value, count: int = 0, mask: Value | None = None) -> Value:
-            at = k.op("add", start, k.op("mul", i, k.const("index", g.inner)))
+            at = start + i * g.inner
             return self.key.encode(k, self.key.load(k, operand, at, count, g.inner, mask))
 
         def first(i: Value) -> tuple[Value, Value]:
-            i = k.op("add", low, i)
+            i = low + i
             return keys(i), k.convert(i, "u32")
 
         best.fill(first)
-        self._scan(k, best, keys, k.op("add", low, k.const("index", self.size)), high)
+        self._scan(k, best, keys, low + self.size, high)
         if temps is None:
             self._write(kernel, best, row)
         else:
@@ -148,9 +146,9 @@ class _Walk:
 
         def close(i: Value, x: Value, mask: Value | None, worst: Value) -> Value:
             """Offer those of a vector that beat the list's last one."""
-            hits = k.op("lt", x, k.broadcast(worst, (count,)))
+            hits = x < k.broadcast(worst, (count,))
             hits = hits if mask is None else k.op("and", hits, mask)
-            position = k.op("add", k.iota(count, "u32"), k.broadcast(k.convert(i, "u32"), (count,)))
+            position = k.iota(count, "u32") + k.broadcast(k.convert(i, "u32"), (count,))
             k.store(found_keys, 0, k.compress(x, hits))
             k.store(found_positions, 0, k.compress(position, hits))
             number = k.convert(k.reduce("add", k.convert(hits, "i32")), "index")
@@ -162,7 +160,7 @@ class _Walk:
             return worst
 
         def vectors(i: Value, worst: Value) -> Value:
-            xs = [keys(k.op("add", i, k.const("index", u * count)), count) for u in range(UNROLL)]
+            xs = [keys(i + u * count, count) for u in range(UNROLL)]
             least = xs[0]
             for x in xs[1:]:
                 least = k.op("min", least, x)
@@ -170,15 +168,15 @@ class _Walk:
             def look() -> Value:
                 now = worst
                 for u, x in enumerate(xs):
-                    now = close(k.op("add", i, k.const("index", u * count)), x, None, now)
+                    now = close(i + u * count, x, None, now)
                 return now
 
-            hit = k.reduce("or", k.op("lt", least, k.broadcast(worst, (count,))))
+            hit = k.reduce("or", least < k.broadcast(worst, (count,)))
             (worst,) = k.if_(hit, look, lambda: worst)
             return worst
 
         unit = k.const("index", count * UNROLL)
-        wide = k.op("sub", high, k.op("rem", k.op("sub", high, low), unit))
+        wide = high - ((high - low) % unit)
         (worst,) = k.for_(low, wide, count * UNROLL, vectors, [best.last()])
         lane_loop(
             k,
@@ -199,10 +197,10 @@ class _Walk:
         start, out = g.start(k, row), g.start(k, row, self.size)
 
         def one(i: Value) -> None:
-            position = k.load(best.positions, k.op("add", i, k.const("index", 1)))
-            at = k.op("mul", k.convert(position, "index"), k.const("index", g.inner))
-            to = k.op("add", out, k.op("mul", i, k.const("index", g.inner)))
-            k.store(write, to, k.load(read, k.op("add", start, at)))
+            position = k.load(best.positions, i + 1)
+            at = k.convert(position, "index") * g.inner
+            to = out + i * g.inner
+            k.store(write, to, k.load(read, start + at))
             k.store(places, to, k.convert(position, "i32"))
 
         k.for_(0, self.size, 1, one)
@@ -210,16 +208,14 @@ class _Walk:
     def _keep(self, kernel: ShapedKernel, best: _List, temps: Sequence[Temp]) -> None:
         """Store the list of a piece."""
         k = kernel.k
-        base = k.op("mul", k.program_id(), k.const("index", self.size))
+        base = k.program_id() * self.size
         for temp, scratch in zip(temps, (best.keys, best.positions), strict=True):
             out: Any = kernel.output(temp)
             k.for_(
                 0,
                 self.size,
                 1,
-                lambda i, out=out, scratch=scratch: k.store(
-                    out, k.op("add", base, i), k.load(scratch, k.op("add", i, k.const("index", 1)))
-                ),
+                lambda i, out=out, scratch=scratch: k.store(out, base + i, k.load(scratch, i + 1)),
             )
 
     def _merge(self, temps: tuple[Temp, Temp]) -> Call:
@@ -228,10 +224,10 @@ class _Walk:
         k, total = kernel.k, self.pieces * self.size
         best = _List(k, self.key, self.size)
         keys, positions = (kernel.input(t) for t in temps)
-        base = k.op("mul", k.program_id(), k.const("index", total))
+        base = k.program_id() * total
 
         def element(i: Value) -> tuple[Value, Value]:
-            at = k.op("add", base, i)
+            at = base + i
             return k.load(keys, at), k.load(positions, at)
 
         best.fill(element)

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from amdjax.codegen.tile import Value
 from amdjax.jit.element import short_dtype
 from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, shaped
-from amdjax.jit.tile import Value
 from amdjax.kernels.loops import (
     CHUNK,
     Axis,
@@ -58,7 +58,7 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
     def row(position: Value, start: Value | int, stop: Value | int) -> None:
         index = split_position(k, position, [a.extent for a in axes])
         read = offset_of(k, index, [a.source for a in axes])
-        write = k.op("add", base, offset_of(k, index, [a.target for a in axes]))
+        write = base + offset_of(k, index, [a.target for a in axes])
 
         def body(i: Value, mask: Value | None) -> None:
             x = k.load(
@@ -72,12 +72,12 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
     if across.extent > CHUNK:
         pieces = -(-across.extent // CHUNK)
         pid = k.program_id()
-        start = k.op("mul", k.op("rem", pid, k.const("index", pieces)), k.const("index", CHUNK))
+        start = (pid % pieces) * CHUNK
         stop = k.op("min", start + CHUNK, k.const("index", across.extent))
-        row(k.op("div", pid, k.const("index", pieces)), start, stop)
+        row(pid // pieces, start, stop)
         return kernel.launch(rows * pieces, work)
     bundle = max(1, CHUNK // across.extent)
-    first = k.op("mul", k.program_id(), k.const("index", bundle))
+    first = k.program_id() * bundle
     last = k.op("min", first + bundle, k.const("index", rows))
     k.for_(first, last, 1, lambda i: row(i, 0, across.extent))
     return kernel.launch(-(-rows // bundle), work)
@@ -98,5 +98,5 @@ def _window_start(
             continue
         x = k.convert(k.load(kernel.input(start), 0), "index")
         x = k.op("min", k.op("max", x, k.const("index", 0)), k.const("index", m - n))
-        base = k.op("add", base, k.op("mul", x, k.const("index", stride * parts)))
+        base = base + x * (stride * parts)
     return base
