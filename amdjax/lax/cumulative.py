@@ -162,8 +162,8 @@ def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
-      >>> lax.cumlogsumexp(np.zeros(3, np.float32)).round(3).tolist()
-      [0.0, 0.693, 1.099]
+      >>> print(lax.cumlogsumexp(np.zeros(3, np.float32)).round(3))
+      [0.    0.693 1.099]
     """
     return _bind(cumlogsumexp_p, operand, axis, reverse)
 

@@ -58,8 +58,8 @@ def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: A
 
     Example:
       >>> from amdjax import random
-      >>> random.exponential(random.key(0), (2,)).round(3).tolist()
-      [2.95, 3.278]
+      >>> print(random.exponential(random.key(0), (2,)).round(3))
+      [2.95  3.843]
     """
     typed = single_key("exponential", key)
     dtype = float_dtype("exponential", dtype)
@@ -93,8 +93,8 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
 
     Example:
       >>> from amdjax import random
-      >>> random.cauchy(random.key(0), (2,)).round(2).tolist()
-      [6.04, 8.4]
+      >>> print(random.cauchy(random.key(0), (2,)).round(2))
+      [ 6.03 14.84]
     """
     typed = single_key("cauchy", key)
     dtype = float_dtype("cauchy", dtype)
@@ -124,8 +124,8 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
 
     Example:
       >>> from amdjax import random
-      >>> random.laplace(random.key(0), (2,)).round(2).tolist()
-      [-2.26, -2.58]
+      >>> print(random.laplace(random.key(0), (2,)).round(2))
+      [-2.26 -3.15]
     """
     typed = single_key("laplace", key)
     dtype = float_dtype("laplace", dtype)
@@ -155,8 +155,8 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
 
     Example:
       >>> from amdjax import random
-      >>> random.logistic(random.key(0), (2,)).round(2).tolist()
-      [2.9, 3.24]
+      >>> print(random.logistic(random.key(0), (2,)).round(2))
+      [2.9  3.82]
     """
     typed = single_key("logistic", key)
     dtype = float_dtype("logistic", dtype)
@@ -195,8 +195,8 @@ def gumbel(
 
     Example:
       >>> from amdjax import random
-      >>> random.gumbel(random.key(0), (2,)).round(2).tolist()
-      [2.92, 3.26]
+      >>> print(random.gumbel(random.key(0), (2,)).round(2))
+      [2.92 3.83]
     """
     typed = single_key("gumbel", key)
     dtype = float_dtype("gumbel", dtype)
@@ -289,8 +289,8 @@ def pareto(
 
     Example:
       >>> from amdjax import random
-      >>> random.pareto(random.key(0), 2.0, (2,)).round(2).tolist()
-      [4.37, 5.15]
+      >>> print(random.pareto(random.key(0), 2.0, (2,)).round(2))
+      [4.37 6.83]
     """
     typed = single_key("pareto", key)
     dtype = float_dtype("pareto", dtype)
@@ -398,8 +398,8 @@ def weibull_min(
 
     Example:
       >>> from amdjax import random
-      >>> random.weibull_min(random.key(0), 1.0, 2.0, (2,)).round(2).tolist()
-      [1.72, 1.81]
+      >>> print(random.weibull_min(random.key(0), 1.0, 2.0, (2,)).round(2))
+      [1.72 1.96]
     """
     typed = single_key("weibull_min", key)
     dtype = float_dtype("weibull_min", dtype)
@@ -434,8 +434,8 @@ def rayleigh(
 
     Example:
       >>> from amdjax import random
-      >>> random.rayleigh(random.key(0), 1.0, (2,)).round(2).tolist()
-      [0.33, 0.28]
+      >>> print(random.rayleigh(random.key(0), 1.0, (2,)).round(2))
+      [0.33 0.21]
     """
     typed = single_key("rayleigh", key)
     dtype = float_dtype("rayleigh", dtype)
@@ -525,8 +525,8 @@ def triangular(
 
     Example:
       >>> from amdjax import random
-      >>> random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).round(2).tolist()
-      [1.68, 1.73]
+      >>> print(random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).round(2))
+      [1.68 1.79]
     """
     typed = single_key("triangular", key)
     dtype = float_dtype("triangular", dtype)
@@ -573,8 +573,8 @@ def lognormal(
 
     Example:
       >>> from amdjax import random
-      >>> random.lognormal(random.key(0), 1.0, (2,)).round(1).tolist()
-      [5.1, 7.6]
+      >>> print(random.lognormal(random.key(0), 1.0, (2,)).round(1))
+      [5.1 7.6]
     """
     typed = single_key("lognormal", key)
     dtype = inexact_dtype("lognormal", dtype)

@@ -62,7 +62,7 @@ def bernoulli(
     Example:
       >>> from amdjax import random
       >>> random.bernoulli(random.key(1), 0.5, (4,)).tolist()
-      [True, True, False, False]
+      [True, False, True, True]
     """
     typed = single_key("bernoulli", key)
     if mode not in ("high", "low"):
@@ -107,7 +107,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
     Example:
       >>> from amdjax import random
       >>> random.rademacher(random.key(1), (4,)).tolist()
-      [1, 1, -1, -1]
+      [1, -1, 1, 1]
     """
     typed = single_key("rademacher", key)
     dtype = dtypes.check_and_canonicalize_user_dtype(int if dtype is None else dtype)
@@ -340,7 +340,7 @@ def choice(
     Example:
       >>> from amdjax import random
       >>> random.choice(random.key(0), 10, (3,)).tolist()
-      [8, 3, 0]
+      [9, 0, 2]
     """
     typed = single_key("choice", key)
     if not isinstance(shape, Sequence):

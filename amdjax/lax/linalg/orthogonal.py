@@ -257,8 +257,9 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
       >>> import numpy as np
       >>> h, taus = lax.linalg.geqrf(np.array([[3.0], [4.0]], np.float32))
       >>> q = np.asarray(lax.linalg.ormqr(h, taus, np.eye(2, dtype=np.float32)))
-      >>> np.abs(q).round(2).tolist()
-      [[0.6, 0.8], [0.8, 0.6]]
+      >>> print(np.abs(q).round(2))
+      [[0.6 0.8]
+       [0.8 0.6]]
     """
     return ormqr_p.bind(a, taus, c, left=bool(left), transpose=bool(transpose))
 
