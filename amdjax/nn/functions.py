@@ -43,11 +43,11 @@ def identity(x: ArrayLike) -> Array:
 
 @custom_jvp
 def _relu(x: Array) -> Array:
-    return lax.max(x, constant(x, 0))
+    return jnp.maximum(x, 0)
 
 
 # At zero the derivative is zero.
-_relu.defjvps(lambda g, ans, x: select(lax.gt(x, constant(x, 0)), g, lax.full_like(g, 0)))
+_relu.defjvps(lambda g, ans, x: jnp.where(jnp.greater(x, 0), g, lax.full_like(g, 0)))
 
 
 @composite
@@ -65,7 +65,11 @@ def _relu6(x: Array) -> Array:
     return jnp.minimum(jnp.maximum(x, 0), 6.0)
 
 
-_relu6.defjvps(lambda g, ans, x: select((x > 0) & (x < 6), g, lax.full_like(g, 0)))
+_relu6.defjvps(
+    lambda g, ans, x: jnp.where(
+        jnp.logical_and(jnp.greater(x, 0), jnp.less(x, 6)), g, lax.full_like(g, 0)
+    )
+)
 
 
 @composite

@@ -340,34 +340,25 @@ def _slide(
         raise ValueError(f"{name}() only support 1-dimensional inputs.")
     if not x.size or not y.size:
         raise ValueError(f"{name}: inputs cannot be empty, got shapes {x.shape} and {y.shape}.")
-    compute = dtypes.to_inexact_dtype(x.dtype)
+    dtype = dtypes.to_inexact_dtype(dtype)
+    x, y = convert(x, dtype), convert(y, dtype)
     swapped = x.size < y.size
+    if name == "correlate" and is_kind(y.dtype, np.complexfloating):
+        y = lax.conj(y)
+    x, y = (y, x) if swapped else (x, y)
     if name == "convolve":
-        x, y = (y, x) if swapped else (x, y)
         y = lax.rev(y, (0,))
-        swapped = False
-    else:
-        y = lax.conj(y) if is_kind(y.dtype, np.complexfloating) else y
-        if swapped:
-            x, y = lax.rev(y, (0,)), lax.rev(x, (0,))
-    if mode == "valid":
-        padding = [(0, 0)]
-    elif mode == "same":
-        before = (y.size - 1) - (y.size - 1) // 2
-        padding = [(before, (y.size - 1) // 2)]
-    elif mode == "full":
-        padding = [(y.size - 1, y.size - 1)]
-    else:
+    n = y.size
+    padding = {"valid": (0, 0), "same": (n // 2, n - n // 2 - 1), "full": (n - 1, n - 1)}.get(mode)
+    if padding is None:
         raise ValueError("mode must be one of ['full', 'same', 'valid']")
-    exact = is_kind(x.dtype, np.integer) or x.dtype == bool
-    x, y = (convert(u, np.dtype("float64") if exact and dtypes.default_float_dtype().itemsize == 8
-                    else compute) for u in (x, y))  # fmt: skip
     result = lax.conv_general_dilated(
-        lax.reshape(x, (1, 1, x.size)), lax.reshape(y, (1, 1, y.size)), (1,), padding,
+        lax.reshape(x, (1, 1, x.size)), lax.reshape(y, (1, 1, n)), (1,), [padding],
         precision=precision,
     )  # fmt: skip
     result = lax.reshape(result, (result.size,))
-    return convert(lax.round(result) if exact else result, dtype)
+    # A correlation with its operands exchanged runs backwards.
+    return lax.rev(result, (0,)) if swapped and name == "correlate" else result
 
 
 def convolve(

@@ -13,6 +13,7 @@ from amdjax.core.composite import composite
 from amdjax.numpy._util import (
     ArrayLike,
     as_array,
+    as_arrays,
     constant,
     convert,
     is_kind,
@@ -331,6 +332,8 @@ def _logaddexp_jvp(exp: Any, function: Any) -> Any:
     """Each tangent weighs with its share e^(x - result) of the sum."""
 
     def jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        # Values may still be Python numbers here.
+        primals = as_arrays("logaddexp", *primals)
         result = function(*primals)
 
         def share(x: Array, t: Array) -> Array:

@@ -137,7 +137,7 @@ def histogramdd(
       The counts, and the edges along each axis.
 
         >>> jnp.histogramdd(jnp.zeros((3, 2)), 1)[0]
-        Array([[3.]], dtype=float32)
+        Array([[3]], dtype=int32)
     """
     if isinstance(sample, (list, tuple)):
         sample = stack(as_arrays("histogramdd", *sample), -1)
@@ -161,7 +161,8 @@ def histogramdd(
         width = slot.dtype.type(edges[-1].size + 1)
         cells = slot if cells is None else lax.add(lax.mul(cells, width), slot)
     shape = tuple(e.size + 1 for e in edges)
-    w = lax.full((n,), 1, points.dtype) if weights is None else as_array("histogramdd", weights)
+    ones = lax.full((n,), 1, dtypes.default_int_dtype())
+    w = ones if weights is None else as_array("histogramdd", weights)
     counts = lax.full((int(np.prod(shape)),), 0, w.dtype).at[cells].add(w)
     counts = lax.reshape(counts, shape)
     counts = lax.slice(counts, [1] * d, [s - 1 for s in shape])
@@ -182,7 +183,7 @@ def histogram2d(
     """How many points of the plane fall into each cell of a grid.
 
     >>> jnp.histogram2d(jnp.zeros(3), jnp.zeros(3), 1)[0]
-    Array([[3.]], dtype=float32)
+    Array([[3]], dtype=int32)
     """
     x, y = as_arrays("histogram2d", x, y)
     many = isinstance(bins, Sequence) or np.ndim(bins) > 0

@@ -210,7 +210,10 @@ def _statistic(a: Array, axis: int, before: int, after: int, mode: str, length: 
     first = fn(_part(a, axis, 0, min(lengths[0], n)), axis, keepdims=True)
     last = fn(_part(a, axis, n - min(lengths[1], n), n), axis, keepdims=True)
     if is_kind(a.dtype, np.integer):
-        first, last = (lax.round(x) if is_kind(x.dtype, np.floating) else x for x in (first, last))
+        first, last = (
+            lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN) if is_kind(x.dtype, np.floating) else x
+            for x in (first, last)
+        )
     first, last = convert(first, a.dtype), convert(last, a.dtype)
     return _join(_repeat(first, axis, before), a, _repeat(last, axis, after), axis)
 

@@ -70,8 +70,10 @@ def where(
     if x is None and y is None:
         return nonzero(as_array("where", condition), size=size, fill_value=fill_value)
     if x is None or y is None:
-        raise ValueError("Either both or neither of the x and y arguments should be provided to"
-                         f" jax.numpy.where, got {x} and {y}.")  # fmt: skip
+        raise TypeError(
+            "where requires ndarray or scalar arguments: either both or neither of x and y should"
+            f" be given, got {type(x)} and {type(y)}."
+        )
     if size is not None or fill_value is not None:
         raise ValueError("size and fill_value arguments cannot be used in three-term where.")
     return _where(*as_arrays("where", condition, x, y))
@@ -774,8 +776,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     if scalar:
         if values.ndim < a.ndim:
             values = lax.reshape(values, (1,) * (a.ndim - values.ndim) + values.shape)
-        if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
-            values = moveaxis(values, 0, axis) if axis and values.shape[0] != 1 else values
+        values = moveaxis(values, 0, axis) if values.ndim else values
         count = values.shape[axis]
         places = np.repeat(places, count)
     elif values.ndim < a.ndim:

@@ -20,6 +20,7 @@ from amdjax.numpy._util import (
     convert,
     is_kind,
     promote_dtypes,
+    select,
 )
 from amdjax.numpy.manipulation import concatenate, moveaxis, ravel
 from amdjax.numpy.selecting import nonzero, take
@@ -115,13 +116,8 @@ def unique(
         values, first, inverse, counts = _unique_rows(rows, n, index, equal_nan, size, fill_value)
     if axis is not None:
         values = moveaxis(values, 0, axis)
-    inverse = (
-        lax.reshape(inverse, shape)
-        if axis is None
-        else lax.reshape(
-            inverse, tuple(n if i == canonical_axis(axis, a.ndim) else 1 for i in range(a.ndim))
-        )
-    )
+    if axis is None:
+        inverse = lax.reshape(inverse, shape)
     results = [values]
     results += [first] if return_index else []
     results += [inverse] if return_inverse else []
@@ -308,7 +304,9 @@ def setdiff1d(
 def _compact(values: Array, keep: Array, size: int, fill: Any) -> Array:
     """The kept values in front, padded with `fill` (None means 0)."""
     index = nonzero(keep, size=size, fill_value=values.shape[0])[0]
-    return values.at[index].get(mode="fill", fill_value=0 if fill is None else fill)
+    found = values.at[index].get(mode="clip")
+    beyond = lax.ge(index, np.asarray(values.shape[0], index.dtype))
+    return select(beyond, convert(0 if fill is None else fill, values.dtype), found)
 
 
 def intersect1d(
@@ -383,4 +381,6 @@ def setxor1d(
     keep = lax.bitwise_and(lax.bitwise_not(in_other), _differs(ordered, True))
     if size is None:
         return ordered[keep]
+    if fill_value is None:
+        fill_value = ordered[nonzero(keep, size=1)[0][0]]
     return _compact(ordered, keep, size, fill_value)

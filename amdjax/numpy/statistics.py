@@ -221,8 +221,9 @@ def _unweighted(a: Array, q: Array, axis: Axis, method: str, keepdims: bool, ski
     lower, upper = bound(low), bound(lax.ceil(place))
     fraction = lax.sub(place, low)
     if method == "nearest":
-        # Halves go to the even place, as rounding does.
-        value = _pick(ordered, bound(lax.round(place, lax.RoundingMethod.TO_NEAREST_EVEN)))
+        # Halves go to the lower place.
+        nearest = select(lax.le(fraction, constant(fraction, 0.5)), low, lax.ceil(place))
+        value = _pick(ordered, bound(nearest))
     elif method == "lower":
         value = _pick(ordered, lower)
     elif method == "higher":

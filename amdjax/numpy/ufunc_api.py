@@ -166,6 +166,8 @@ class ufunc:
         if self._accumulate is not None:
             return self._accumulate(a, axis=axis, dtype=dtype)
         a = as_array(self.__name__, a)
+        if self.__name__.startswith("logical") and a.dtype != np.bool_:
+            a = lax.ne(a, np.zeros((), a.dtype))
         a = a if dtype is None else convert(a, dtype)
         axis = canonical_axis(axis, a.ndim)
         if not a.shape[axis]:

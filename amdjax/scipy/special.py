@@ -224,7 +224,7 @@ def _xlogy(x: Array, y: Array) -> Array:
 
 
 _xlogy.defjvps(
-    lambda g, ans, x, y: g * lax.log(y),
+    lambda g, ans, x, y: g * jnp.log(y),
     lambda g, ans, x, y: g * (x / y),
 )
 
@@ -246,7 +246,7 @@ def _xlog1py(x: Array, y: Array) -> Array:
 
 
 _xlog1py.defjvps(
-    lambda g, ans, x, y: g * lax.log1p(y),
+    lambda g, ans, x, y: g * jnp.log1p(y),
     lambda g, ans, x, y: g * (x / (1 + y)),
 )
 
@@ -267,7 +267,7 @@ def _xlogx(x: Array) -> Array:
     return xlogy(x, x)
 
 
-_xlogx.defjvps(lambda g, ans, x: g * (lax.log(x) + 1))
+_xlogx.defjvps(lambda g, ans, x: g * (jnp.log(x) + 1))
 
 
 @composite
@@ -355,7 +355,7 @@ def _log_tail(x: Array) -> Array:
     return -square / 2 - lax.log(-x) - 0.5 * np.log(2 * np.pi) + jnp.log(series)
 
 
-_log_ndtr.defjvps(lambda g, ans, x: g * lax.exp(-(x * x) / 2 - 0.5 * np.log(2 * np.pi) - ans))
+_log_ndtr.defjvps(lambda g, ans, x: g * jnp.exp(-(x * x) / 2 - 0.5 * np.log(2 * np.pi) - ans))
 
 
 def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:

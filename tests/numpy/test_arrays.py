@@ -1,0 +1,205 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import arrays, close
+
+import amdjax
+import amdjax.numpy as jnp
+
+REDUCTIONS = "sum prod max min mean var std any all argmax argmin median ptp"
+NAN = "nansum nanprod nanmax nanmin nanmean nanvar nanstd nanmedian nanargmax"
+PADDINGS = "constant edge linear_ramp maximum mean reflect symmetric wrap"
+
+
+@pytest.mark.parametrize("name", REDUCTIONS.split())
+@given(x=arrays(dtypes=["float32", "int32"]))
+def test_reductions_agree_with_numpy(name, x):
+    if not x.size:
+        return
+    close(getattr(jnp, name)(x), getattr(np, name)(x), rtol=1e-4)
+    for axis in range(x.ndim):
+        close(getattr(jnp, name)(x, axis), getattr(np, name)(x, axis), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAN.split())
+def test_nan_reductions_agree_with_numpy(name):
+    x = np.array([[1, np.nan, 3], [4, 5, np.nan]], np.float32)
+    for axis in (None, 0, 1):
+        close(getattr(jnp, name)(x, axis), getattr(np, name)(x, axis))
+
+
+def test_reductions_with_masks_and_initial_values():
+    x, mask = np.arange(6.0).reshape(2, 3), np.array([[1, 0, 1], [0, 0, 1]], bool)
+    close(jnp.sum(x, 1, where=mask), np.sum(x, 1, where=mask))
+    close(jnp.mean(x, 1, where=mask), np.mean(x, 1, where=mask))
+    close(jnp.max(x, 1, where=mask, initial=-1), np.max(x, 1, where=mask, initial=-1))
+    with pytest.raises(ValueError, match="identity"):
+        jnp.max(x, where=mask)
+    with pytest.raises(ValueError, match="zero-size"):
+        jnp.max(jnp.zeros((0,)))
+    with pytest.raises(ValueError, match="out of bounds"):
+        jnp.sum(x, axis=5)
+
+
+def test_small_floats_are_summed_in_float32():
+    assert float(jnp.full((4096,), 1, jnp.bfloat16).sum()) == 4096
+
+
+@pytest.mark.parametrize("method", ["linear", "lower", "higher", "midpoint", "nearest"])
+def test_quantiles(method):
+    x, q = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32), np.array([0.1, 0.5, 1])
+    close(jnp.quantile(x, q, axis=1, method=method), np.quantile(x, q, axis=1, method=method))
+
+
+@given(x=arrays(dtypes=["float32", "int32"], special=True))
+def test_sorting_agrees_with_numpy(x):
+    for axis in range(x.ndim):
+        close(jnp.sort(x, axis), np.sort(x, axis))
+        close(jnp.argsort(x, axis), np.argsort(x, axis, kind="stable"))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("method", ["scan", "sort", "compare_all", "scan_unrolled"])
+def test_searchsorted(side, method):
+    rng = np.random.default_rng(0)
+    a, v = np.sort(rng.integers(0, 9, 12)), rng.integers(-1, 11, (3, 4))
+    close(jnp.searchsorted(a, v, side, method=method), np.searchsorted(a, v, side))
+
+
+def test_sets():
+    a, b = np.array([3, 1, 2, 3, 1]), np.array([2, 3, 7, 2])
+    for name in ("union1d", "intersect1d", "setdiff1d", "setxor1d"):
+        close(getattr(jnp, name)(a, b), getattr(np, name)(a, b))
+    for ours, theirs in zip(
+        jnp.unique(a, True, True, True), np.unique(a, True, True, True), strict=True
+    ):
+        close(ours, theirs)
+    assert amdjax.jit(lambda x: jnp.unique(x, size=4, fill_value=-1))(a).tolist() == [1, 2, 3, -1]
+    close(jnp.isin(a, b), np.isin(a, b))
+
+
+SHAPES = [
+    ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)),
+    ((1, 3, 4), (2, 4, 5)), ((5, 1, 3, 4), (2, 4, 5)), ((4,), (2, 4, 5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("left, right", SHAPES)
+def test_matmul_broadcasts_like_numpy(left, right):
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=s).astype(np.float32) for s in (left, right))
+    close(jnp.matmul(x, y), np.matmul(x, y), rtol=1e-4, atol=1e-4)
+    close(jnp.dot(x, y), np.dot(x, y), rtol=1e-4, atol=1e-4)
+
+
+def test_matmul_refuses_scalars_and_unequal_extents():
+    with pytest.raises(ValueError, match="operand 1"):
+        jnp.matmul(jnp.ones(2), 2.0)
+    with pytest.raises(TypeError, match="contracting dimensions"):
+        jnp.ones((2, 3)) @ jnp.ones((4, 2))
+
+
+EINSUMS = [
+    "ij,jk->ik", "bij,bjk->bki", "ii->i", "ii", "ij->ji", "ij->", "...i,...i->...", "i,j->ij",
+    "ij,jk,kl->il", "bqhd,bkhd->bhqk", "iij,jk->ik", "i...->...", "ij,k->ijk",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EINSUMS)
+def test_einsum_agrees_with_numpy(text):
+    rng = np.random.default_rng(0)
+    inputs = text.split("->")[0].split(",")
+    operands = [
+        rng.normal(size=[3] * len(s.replace("...", "z"))).astype(np.float32) for s in inputs
+    ]
+    close(jnp.einsum(text, *operands), np.einsum(text, *operands), rtol=1e-4, atol=1e-4)
+
+
+def test_einsum_takes_operands_with_label_lists():
+    x, y = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32)
+    close(jnp.einsum(x, [0, 1], y, [1, 2], [0, 2]), x @ y)
+
+
+@pytest.mark.parametrize("mode", PADDINGS.split())
+def test_pad_agrees_with_numpy(mode):
+    x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    close(jnp.pad(x, ((1, 2), (5, 0)), mode), np.pad(x, ((1, 2), (5, 0)), mode))
+
+
+def test_linear_algebra():
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(2, 4, 4)).astype(np.float32)
+    spd = a @ a.transpose(0, 2, 1) + np.eye(4, dtype=np.float32)
+    for name in ("det", "inv", "cholesky", "eigvalsh", "pinv"):
+        ours, theirs = getattr(jnp.linalg, name)(spd), getattr(np.linalg, name)(spd)
+        close(ours, theirs, rtol=1e-3, atol=1e-3)
+    b = rng.normal(size=(2, 4, 3)).astype(np.float32)
+    close(jnp.linalg.solve(spd, b), np.linalg.solve(spd, b), rtol=1e-3, atol=1e-3)
+    close(jnp.linalg.norm(a, axis=(1, 2)), np.linalg.norm(a, axis=(1, 2)), rtol=1e-4)
+    close(jnp.linalg.slogdet(a)[1], np.linalg.slogdet(a)[1], rtol=1e-3, atol=1e-3)
+
+
+def test_gradient_of_det_of_a_singular_matrix():
+    a = np.array([[1.0, 2.0], [2.0, 4.0]], np.float32)
+    close(amdjax.grad(jnp.linalg.det)(a), np.array([[4.0, -2.0], [-2.0, 1.0]]), atol=1e-4)
+
+
+@pytest.mark.parametrize("norm", [None, "ortho", "forward"])
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "rfft2"])
+def test_fourier_transforms(name, norm):
+    x = np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32)
+    close(getattr(jnp.fft, name)(x, norm=norm), getattr(np.fft, name)(x, norm=norm), atol=1e-4)
+
+
+def test_creation():
+    close(jnp.arange(2, 9, 3), np.arange(2, 9, 3))
+    close(jnp.linspace(0, 1, 7), np.linspace(0, 1, 7))
+    close(jnp.array([[1, 2.5], [3, 4]]), np.array([[1, 2.5], [3, 4]]))
+    assert jnp.array([jnp.float16(1), 2]).dtype == np.float16
+    assert jnp.eye(2, 3, 1).tolist() == np.eye(2, 3, 1).tolist()
+    for bad, error in ((None, ValueError), ("a", TypeError), ([[1], [2, 3]], ValueError)):
+        with pytest.raises(error):
+            jnp.array(bad)
+    with pytest.raises(TypeError, match="concrete"):
+        amdjax.jit(lambda n: jnp.zeros(n))(3)
+
+
+def test_shapes():
+    x = jnp.arange(24).reshape(2, 3, 4)
+    assert x.T.shape == (4, 3, 2) and x.mT.shape == (2, 4, 3)
+    assert x.transpose(1, 0, 2).shape == x.transpose((1, 0, 2)).shape == (3, 2, 4)
+    assert x.reshape(4, -1).shape == (4, 6) and x.ravel().shape == x.flatten().shape == (24,)
+    with pytest.raises(TypeError, match="cannot reshape"):
+        x.reshape(5, 5)
+    close(jnp.roll(x, (1, 2), (0, 2)), np.roll(np.asarray(x), (1, 2), (0, 2)))
+    close(jnp.repeat(x, 2, 1), np.repeat(np.asarray(x), 2, 1))
+    close(jnp.tile(x, (2, 1, 2)), np.tile(np.asarray(x), (2, 1, 2)))
+    close(jnp.tril(x), np.tril(np.asarray(x)))
+
+
+def test_out_is_refused():
+    with pytest.raises(NotImplementedError, match="'out' argument to jnp"):
+        jnp.sum(jnp.ones(2), out=jnp.ones(()))
+
+
+def test_functions_inline_under_tracing():
+    jaxpr = str(amdjax.make_jaxpr(lambda x: jnp.where(x > 0, jnp.mean(x), x))(np.ones(3, "f")))
+    assert "jit" not in jaxpr
+    assert jaxpr.count("=") <= 8
+
+
+def test_ravel_pytree_round_trip():
+    tree = {"a": jnp.arange(3), "b": [jnp.ones((2, 2), jnp.float16)]}
+    flat, unravel = amdjax.flatten_util.ravel_pytree(tree)
+    assert flat.shape == (7,) and flat.dtype == np.float16
+    assert unravel(flat)["a"].tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="shape"):
+        unravel(flat[:3])
+
+
+@pytest.mark.parametrize("name, expected", [("sum", [3, 3]), ("prod", [2, 3]), ("max", [2, 3]),
+                                            ("min", [1, 3])])  # fmt: skip
+def test_segments(name, expected):
+    data, ids = jnp.array([1, 2, 3, 9]), jnp.array([0, 0, 1, -1])
+    fn = getattr(amdjax.ops, f"segment_{name}")
+    assert fn(data, ids, num_segments=2).tolist() == expected
