@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import (
     Axis,
@@ -32,6 +32,7 @@ from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
 Rows = list[list[Value]]
+Add = Callable[[tile.Builder, Value, Value, Value], Value]
 
 
 @dataclass(frozen=True)
@@ -167,11 +168,14 @@ def multiply(
     load_a: Callable[[Value, int], Value],
     load_b: Callable[[Value, int], Value],
     init: Rows | None,
+    add: Add | None = None,
 ) -> Rows:
     """The micro-kernel: `init + Σ a[:, i] b[i, :]` for `i` in `range(steps)`, all in registers.
 
-    `load_a(i, row)` gives a scalar, `load_b(i, vector)` a vector.
+    `load_a(i, row)` gives a scalar, `load_b(i, vector)` a vector; `add` takes the place of
+    `multiply_add`.
     """
+    add = add or multiply_add
     rows, vectors, lanes = shape.rows, shape.vectors, (shape.lanes,)
     zero = k.const(accumulate, 0, lanes)
     flat = [zero] * (rows * vectors) if init is None else [x for row in init for x in row]
@@ -181,7 +185,7 @@ def multiply(
         out = []
         for r in range(rows):
             a = k.broadcast(load_a(i, r), lanes)
-            out += [multiply_add(k, a, b[v], sums[r * vectors + v]) for v in range(vectors)]
+            out += [add(k, a, b[v], sums[r * vectors + v]) for v in range(vectors)]
         return out
 
     sums = k.for_(0, steps, 1, step, flat)
@@ -203,9 +207,12 @@ class BlockedProduct:
             shape = choose_tile(ctx.target, problem.rows, problem.columns, problem.accumulate)
             blocking = choose_blocking(problem, ctx.target, shape)
         self.blocking = blocking
-        self.packer = PanelPacker(
-            ctx, problem, blocking.tile.columns, blocking.tile.lanes, ctx.target
-        )
+        self.packer = self.make_packer()
+
+    def make_packer(self) -> PanelPacker:
+        """What packs `b`."""
+        shape = self.blocking.tile
+        return PanelPacker(self.ctx, self.problem, shape.columns, shape.lanes, self.target)
 
     def calls(self) -> list[Call]:
         """The launches in order."""
@@ -429,8 +436,8 @@ class BlockedProduct:
         c_base = k.const("index", 0)
         if self.partial:
             c_base = (j * program.num("block.rows", blocking.rows) + i) * size
-        init = None if first is True else self._initial(first, c_base)
-        sums = multiply(k, shape, self.problem.accumulate, steps, load_a, load_b, init)
+        init = self._initial(first, c_base, first_panel + j)
+        sums = multiply(k, shape, self.problem.accumulate, steps, load_a, load_b, init, self.add)
         if last is True:
             self._finish(row, column, c_base, sums)
         else:
@@ -457,31 +464,43 @@ class BlockedProduct:
 
     def _panel(self, panel: Value) -> Value:
         """Where a panel of this batch entry begins."""
+        start = self.panel_index(panel) * self.program.num("padded", self.packer.depth)
+        return start * self.blocking.tile.columns
+
+    def panel_index(self, panel: Value) -> Value:
+        """The place of a panel of this batch entry among all panels."""
         program = self.program
         entry: Value | None = None
         for i in self.packer.batch:
             digit = self.batch[i]
             if entry is not None:
-                digit = (
-                    entry * program.num(f"batch{i}.extent", self.problem.out.batch[i].extent)
-                    + digit
-                )
+                extent = program.num(f"batch{i}.extent", self.problem.out.batch[i].extent)
+                digit = entry * extent + digit
             entry = digit
-        if entry is not None:
-            panel = entry * program.num("panels", self.packer.panels) + panel
-        return panel * program.num("padded", self.packer.depth) * self.blocking.tile.columns
+        return panel if entry is None else entry * program.num("panels", self.packer.panels) + panel
 
-    def _initial(self, first: Value, c_base: Value) -> Rows:
+    def add(self, k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
+        """A step of the micro-kernel."""
+        return multiply_add(k, a, b, total)
+
+    def start(self, panel: Value) -> list[Value]:
+        """What sums of the columns of a panel start from."""
+        shape = self.blocking.tile
+        return [self.k.const(self.problem.accumulate, 0, (shape.lanes,))] * shape.vectors
+
+    def _initial(self, first: bool | Value, c_base: Value, panel: Value) -> Rows:
+        """Sums before a block of depth: new ones, or those that wait in scratch."""
         k, shape = self.k, self.blocking.tile
-        zero = k.const(self.problem.accumulate, 0, (shape.lanes,))
         count = shape.rows * shape.vectors
 
-        def loaded() -> list[Value]:
-            return [
-                k.load(self.c, c_base + n * shape.lanes, (shape.lanes,), (1,)) for n in range(count)
-            ]
+        def fresh() -> list[Value]:
+            return self.start(panel) * shape.rows
 
-        flat = k.if_(first, lambda: [zero] * count, loaded)
+        def loaded() -> list[Value]:
+            at = (c_base + n * shape.lanes for n in range(count))
+            return [k.load(self.c, offset, (shape.lanes,), (1,)) for offset in at]
+
+        flat = fresh() if first is True else k.if_(first, fresh, loaded)
         return [list(flat[r * shape.vectors : (r + 1) * shape.vectors]) for r in range(shape.rows)]
 
     def _keep(self, c_base: Value, sums: Rows) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from amdjax.core import dtypes
 from amdjax.jit.element import compute_dtype, part_dtype, short_dtype
-from amdjax.jit.tile import FLOATS
+from amdjax.codegen.tile import FLOATS
 from amdjax.targets.cpu import CpuTarget
 
 
@@ -54,6 +54,7 @@ class Source:
       lines: loops shared with the result only: rows of `a`, columns of `b`.
       depth: loops that are summed over; both operands count through them in the same order.
       limits: coordinates with bounds.
+      flip: bits that packing turns over in each element.
     """
 
     owner: Any
@@ -63,6 +64,7 @@ class Source:
     lines: tuple[Axis, ...]
     depth: tuple[Axis, ...]
     limits: tuple[Limit, ...] = ()
+    flip: int = 0
 
     @property
     def line_count(self) -> int:

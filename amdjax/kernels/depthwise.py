@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.element import short_dtype
 from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.blocked import multiply_add

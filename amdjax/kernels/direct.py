@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocked import (
     combine_parts,

@@ -10,6 +10,7 @@ from amdjax.jit.shaped import Call, ShapedContext, shaped
 from amdjax.kernels.blocked import BlockedProduct
 from amdjax.kernels.contraction import Axis, Contraction, Sink, Source, accumulate_dtype
 from amdjax.kernels.direct import direct_product
+from amdjax.kernels.quads import byte_product
 
 
 @shaped("dot_general")
@@ -25,7 +26,8 @@ def lower_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call]:
     if problem.is_complex:
         problem = problem.as_real()
     problem = problem.merged()
-    return direct_product(ctx, problem) or BlockedProduct(ctx, problem).calls()
+    special = direct_product(ctx, problem) or byte_product(ctx, problem)
+    return special or BlockedProduct(ctx, problem).calls()
 
 
 def row_major(shape: Sequence[int]) -> list[int]:

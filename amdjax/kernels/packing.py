@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import Axis, Contraction, Source, product
 from amdjax.targets.cpu import CpuTarget
@@ -115,6 +115,11 @@ class Reader:
         self.k = program.k
         self.buffer = program.buffer(source.owner, source.dtype)
         program.declare(self._numbers())
+
+    def packed(self, x: Value, dtype: str) -> Value:
+        """An element as it stands in a panel."""
+        x, flip = self.k.convert(x, dtype), self.source.flip
+        return self.k.op("xor", x, self.k.const(dtype, flip, x.shape)) if flip else x
 
     def _numbers(self) -> dict[str, int]:
         s, name = self.source, self.name
@@ -331,7 +336,7 @@ def copy_lines(
             mask = within if mask is None else mask
         else:
             mask = k.op("and", mask, within)
-        return k.convert(k.load(reader.buffer, at, (lanes,), (1,), mask), target.dtype)
+        return reader.packed(k.load(reader.buffer, at, (lanes,), (1,), mask), target.dtype)
 
     def one(i: Value) -> None:
         line_base, line = reader.line(first + i, base, coords)
@@ -422,7 +427,7 @@ def pack_lanes(
                 part = k.load(reader.buffer, origin + offset, (lanes,), (1,), here)
             x = part if x is None else k.select(exists, part, x)
         assert x is not None
-        return k.convert(x, target.dtype)
+        return reader.packed(x, target.dtype)
 
     def run(offset: Value, moves: list[Value], low: Value, high: Value, position: Value) -> None:
         def step(i: Value) -> None:
@@ -482,7 +487,8 @@ class PanelPacker:
     ):
         self.ctx, self.columns, self.lanes, self.target = ctx, columns, lanes, target
         self.is_complex, self.dtype = problem.is_complex, problem.accumulate
-        self.depth = -(-problem.b.depth_count // lanes) * lanes
+        self.steps = problem.b.depth_count
+        self.depth = -(-self.steps // lanes) * lanes
         self.panels = -(-problem.b.line_count // columns)
         #: which batch loops `b` depends on
         self.batch = [i for i, axis in enumerate(problem.b.batch) if axis.stride]
@@ -501,10 +507,10 @@ class PanelPacker:
         k = program.k
         reader = Reader(program, source, "b")
         target = program.buffer(self.result, self.dtype, "out")
-        depth = program.num("depth", source.depth_count)
+        depth = program.num("depth", self.steps)
         padded, panels = program.num("padded", self.depth), program.num("panels", self.panels)
         length = self._chunk()
-        chunks = -(-source.depth_count // length)
+        chunks = -(-self.steps // length)
         count, size = program.num("chunks", chunks), program.num("length", length)
         pid = k.program_id()
         start = k.op("rem", pid, count) * size
@@ -519,7 +525,7 @@ class PanelPacker:
 
     def _chunk(self) -> int:
         """Depth that one program packs."""
-        depth = self.source.depth_count
+        depth = self.steps
         programs = self.batches * self.panels
         wanted = max(1, -(-4 * self.target.threads // programs))
         unit = math.lcm(self.lanes, self.unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amdjax.jit import tile
+from amdjax.codegen import tile
 from amdjax.jit.element import El, ElementBuilder, Lanes, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.index import Index, LoopVar, delinear
 from amdjax.jit.shaped import Temp

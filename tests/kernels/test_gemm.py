@@ -173,6 +173,17 @@ def test_wider_results(dtype, preferred, turn):
     check(x, y, (((1,), (1 if turn else 0,)), ((), ())), np.dtype(preferred))
 
 
+@pytest.mark.parametrize("x_dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("turn", [False, True])
+@pytest.mark.parametrize("m, k, n", [(20, 400, 50), (300, 3000, 90), (1, 4000, 64), (33, 404, 31)])
+def test_bytes(m, k, n, turn, x_dtype):
+    rng = np.random.default_rng(1)
+    low = -128 if x_dtype is np.int8 else 0
+    x = rng.integers(low, low + 255, (2, m, k), endpoint=True).astype(x_dtype)
+    y = rng.integers(-128, 127, (2, n, k) if turn else (2, k, n), endpoint=True).astype(np.int8)
+    check(x, y, (((2,), (2 if turn else 1,)), ((0,), (0,))), np.dtype(np.int32))
+
+
 def test_specials_stay_in_their_row_and_column():
     x, y = np.ones((40, 300), np.float32), np.ones((300, 50), np.float32)
     x[7, 3], y[5, 9] = np.nan, np.inf
