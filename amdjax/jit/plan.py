@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.codegen import tile
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
-from amdjax.codegen import tile
+from amdjax.jit.calls import Call, Copy, Temp
 from amdjax.jit.fusion import Fusion, Region, Single, fuse, is_bitcast, step_reads, step_writes
 from amdjax.jit.passes import prepare
-from amdjax.jit.schedule import Call, Copy, Temp, lower_region
+from amdjax.jit.schedule import lower_region
 from amdjax.jit.shaped import SHAPED, Epilogue, ShapedContext
 from amdjax.runtime import vm
 from amdjax.targets.cpu import CpuTarget

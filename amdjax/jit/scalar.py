@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.codegen import tile
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control
-from amdjax.codegen import tile
+from amdjax.jit.calls import Call
 from amdjax.jit.element import El, ElementBuilder, short_dtype
 from amdjax.jit.fusion import is_inlinable
 from amdjax.jit.index import Index, LoopVar
 from amdjax.jit.passes import prepare
-from amdjax.jit.schedule import Call
 
 SCALAR_CONTROL = ("cond", "while", "scan")
 STEP_LIMIT = 400  # equations; a longer body is cut into kernels as usual

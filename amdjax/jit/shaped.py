@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.codegen import tile
+from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.jit.calls import Call, Copy, Temp
 from amdjax.jit.element import short_dtype
-from amdjax.jit.schedule import Call, Copy, Temp
 from amdjax.targets.cpu import CpuTarget
 
 __all__ = ["SHAPED", "Call", "Copy", "ShapedContext", "ShapedKernel", "Temp", "shaped"]

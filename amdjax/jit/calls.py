@@ -1,0 +1,43 @@
+"""What lowering hands to the planner: kernel launches, workspaces, copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from amdjax.codegen import tile
+from amdjax.core.jaxpr import Var
+
+
+@dataclass(eq=False)
+class Temp:
+    """Workspace between the kernels of one step."""
+
+    dtype: str
+    size: int
+
+
+@dataclass
+class Call:
+    """One kernel launch: what it reads and writes, and how long it may take.
+
+    Attributes:
+      args: a variable, a workspace or a number for each parameter of the kernel.
+      grid: number of programs.
+      nanoseconds: estimate for one thread.
+      in_place: pairs of positions in `args` (read, written) that may share memory.
+    """
+
+    kernel: tile.Kernel
+    args: list[Any]
+    grid: int
+    nanoseconds: float
+    in_place: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass
+class Copy:
+    """`result` starts as a copy of `source`, or takes over its memory if nobody needs it."""
+
+    source: Any
+    result: Var

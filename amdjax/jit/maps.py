@@ -1,0 +1,170 @@
+"""Kernels of regions without reductions: programs are blocks of the domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from amdjax.codegen import tile
+from amdjax.jit.calls import Call
+from amdjax.jit.element import Lanes
+from amdjax.jit.index import LoopVar, Quotient, linear
+from amdjax.jit.region_kernel import RegionKernel
+
+CHUNK = 4096  # elements a program handles
+
+
+class MapKernel(RegionKernel):
+    """A region without reductions."""
+
+    def build(self) -> Call:
+        domain = self.domain
+        if not domain.vars:
+            self.store_roots()
+            return self.finish(1, 1)
+        lane_var = self._lane_var()
+        across = self._across(lane_var)
+        if across is not None:
+            return self._build_transposing(lane_var, across)
+        if self._is_flat():
+            return self._build_flat(lane_var)
+        return self._build_blocks(lane_var)
+
+    def store_roots(self) -> None:
+        for root in self.region.roots:
+            index = self.domain.root_index(root)
+            for v in root.vars:
+                if v in self.fusion.stored:
+                    self.b.store(
+                        self.output(v), linear(index, v.aval.shape), self.b.value(v, index)
+                    )
+
+    def _lane_var(self) -> LoopVar:
+        """The loop whose neighbours lie side by side in most accesses."""
+
+        def score(var: LoopVar) -> float:
+            total = 0.0
+            for _, o in self.domain.stores:
+                total += 4.0 if o.coefficient(var) == 1 else 0.0
+            for _, o in self.domain.loads:
+                total += 2.0 if o.coefficient(var) == 1 else 1.0 if not o.depends_on(var) else 0.0
+            return total if var.extent >= 8 else total * var.extent / 16
+
+        return max(reversed(self.domain.vars), key=score)
+
+    def _across(self, lane_var: LoopVar) -> LoopVar | None:
+        """A loop along which some access is contiguous while it strides along the lanes."""
+        if self.domain.widest > 64 or lane_var.extent < 8 or self.domain.operations > 100:
+            return None
+        for _, o in self.domain.loads:
+            if o.coefficient(lane_var) in (0, 1) or any(
+                isinstance(s, Quotient) for s, _ in o.terms
+            ):
+                continue
+            for var in self.domain.vars:
+                if var is not lane_var and var.extent >= 8 and o.coefficient(var) == 1:
+                    return var
+        return None
+
+    def _is_flat(self) -> bool:
+        """Whether one code serves every length: a single loop, nothing depends on its extent."""
+        offsets = [o for _, o in self.domain.loads + self.domain.stores]
+        plain = all(o.const == 0 and all(c == 1 for _, c in o.terms) for o in offsets)
+        return len(self.domain.vars) == 1 and not self.domain.irregular and plain
+
+    def _build_flat(self, var: LoopVar) -> Call:
+        k, n = self.k, var.extent
+        count = self.lane_count(1 << 20)
+        size = self.param(n, "index", "size")
+        start = k.program_id() * CHUNK
+        stop = k.op("min", start + CHUNK, k.size(size))
+
+        def body(lanes: Lanes) -> Sequence[tile.Value]:
+            self.store_roots()
+            return ()
+
+        self.lane_loop(var, count, start, stop, (), body)
+        return self.finish(-(-n // CHUNK), n)
+
+    def _build_blocks(self, lane_var: LoopVar) -> Call:
+        k, n = self.k, lane_var.extent
+        count = self.lane_count(n)
+        outer = [v for v in self.domain.vars if v is not lane_var]
+        chunk = min(n, -(-CHUNK // count) * count)
+        chunks = -(-n // chunk)
+        pid = k.program_id()
+        start: tile.Value | int = 0
+        stop: tile.Value | int = n
+        if chunks > 1:
+            start = k.op("mul", k.op("rem", pid, k.const("index", chunks)), k.const("index", chunk))
+            stop = k.op("min", start + chunk, k.const("index", n))
+            pid = k.op("div", pid, k.const("index", chunks))
+        self.bind_outer(outer, pid)
+
+        def body(lanes: Lanes) -> Sequence[tile.Value]:
+            self.store_roots()
+            return ()
+
+        self.lane_loop(lane_var, count, start, stop, (), body)
+        rows = int(np.prod([v.extent for v in outer], dtype=np.int64))
+        return self.finish(rows * chunks, rows * n)
+
+    def _build_transposing(self, lane_var: LoopVar, across: LoopVar) -> Call:
+        """Square tiles: what lies the other way is transposed in registers."""
+        k = self.k
+        side = 16 if self.domain.widest <= 32 and self.target.vector_bits >= 512 else 8
+        block = 4 * side
+        outer = [v for v in self.domain.vars if v is not lane_var and v is not across]
+        counts = [-(-v.extent // block) for v in (across, lane_var)]
+        pid = k.program_id()
+        places = []
+        for n_blocks in reversed(counts):
+            places.insert(0, k.op("rem", pid, k.const("index", n_blocks)) * block)
+            pid = k.op("div", pid, k.const("index", n_blocks))
+        self.bind_outer(outer, pid)
+        stops = [
+            k.op("min", p + block, k.const("index", v.extent))
+            for p, v in zip(places, (across, lane_var), strict=True)
+        ]
+
+        def tile_at(i: tile.Value, j: tile.Value) -> None:
+            whole = k.op("and", k.op("le", i + side, stops[0]), k.op("le", j + side, stops[1]))
+
+            def full() -> None:
+                self._square(across, lane_var, side, i, j, None, None)
+
+            def part() -> None:
+                masks = self.mask(i, side, stops[0]), self.mask(j, side, stops[1])
+                self._square(across, lane_var, side, i, j, *masks)
+
+            if across.extent % side == 0 and lane_var.extent % side == 0:
+                full()
+            else:
+                k.if_(whole, self.b.nested(full), self.b.nested(part))
+
+        rows = self.b.nested(
+            lambda i: (
+                k.for_(places[1], stops[1], side, self.b.nested(lambda j: tile_at(i, j))) and None
+            )
+        )
+        k.for_(places[0], stops[0], side, rows)
+        batches = int(np.prod([v.extent for v in outer], dtype=np.int64))
+        return self.finish(batches * counts[0] * counts[1], self.domain.size)
+
+    def _square(
+        self,
+        across: LoopVar,
+        lane_var: LoopVar,
+        side: int,
+        i: tile.Value,
+        j: tile.Value,
+        row_mask: tile.Value | None,
+        column_mask: tile.Value | None,
+    ) -> None:
+        k = self.k
+        lanes = [
+            Lanes(across, side, 0, i, None if row_mask is None else k.expand(row_mask, 1)),
+            Lanes(lane_var, side, 1, j, None if column_mask is None else k.expand(column_mask, 0)),
+        ]
+        self.with_lanes(lanes, self.store_roots)

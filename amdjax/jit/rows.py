@@ -1,0 +1,378 @@
+"""Kernels of regions with reductions.
+
+A program is a row (the reduced axes run in lanes) or a bundle of rows (neighbouring rows run in
+lanes), and it makes one pass over its rows for each level of reductions that wait for each other.
+Few rows with much to reduce are cut into pieces, and a second kernel combines the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax.codegen import tile
+from amdjax.core.jaxpr import Var
+from amdjax.jit.calls import Call, Temp
+from amdjax.jit.domain import Domain
+from amdjax.jit.element import El, Lanes, short_dtype
+from amdjax.jit.fusion import Fusion, Region, Root
+from amdjax.jit.index import Index, LoopVar, linear
+from amdjax.jit.reduction import Reduction
+from amdjax.jit.region_kernel import RegionKernel
+from amdjax.targets.cpu import CpuTarget
+
+STASH_LIMIT = 8192  # elements of a row kept in scratch between passes
+SPLIT_WORK = 1 << 15  # elements below which a reduction is not cut into pieces
+
+
+class RowKernel(RegionKernel):
+    """A region with reductions."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.level = 0
+        self.rows: dict[Var, El] = {}
+        self.stashed: dict[Var, tuple[tile.Buffer, int]] = {}
+
+    def build(self) -> list[Call]:
+        domain = self.domain
+        self.reductions = {r: Reduction(r.eqn) for r in self.region.roots if r.is_reduction}
+        self.inner = [v for v in domain.vars if v in domain.reduced]
+        self.outer = [v for v in domain.vars if v not in domain.reduced]
+        self.levels = max(r.level for r in self.region.roots)
+        self._choose_lanes()
+        pieces = self._pieces()
+        if pieces > 1:
+            return self._build_pieces(pieces)
+        self.begin()
+        self._programs(self._passes)
+        return [self.finish(self.grid, domain.size * (1 + self.levels))]
+
+    # Shape of the schedule
+
+    def _choose_lanes(self) -> None:
+        """Lanes over the reduced axes (a row a program) or over neighbouring rows."""
+        vars_, reduced = self.domain.vars, self.domain.reduced
+        last = vars_[-1] if vars_ else None
+        rows = int(np.prod([v.extent for v in self.outer], dtype=np.int64))
+        if not self.inner and not self.outer:
+            self.lane_var, self.lanes_reduce = None, False
+        elif not self.outer:
+            self.lane_var, self.lanes_reduce = self.inner[-1], True
+        elif not self.inner:
+            self.lane_var, self.lanes_reduce = self.outer[-1], False
+        elif last in reduced:
+            short = last.extent < 16 and rows >= 64 and self.outer[-1].extent >= 8
+            self.lane_var, self.lanes_reduce = (self.outer[-1], False) if short else (last, True)
+        else:
+            narrow = last.extent < 4 and self.inner[-1].extent >= 16
+            self.lane_var, self.lanes_reduce = (self.inner[-1], True) if narrow else (last, False)
+        self.count = self.lane_count(self.lane_var.extent) if self.lane_var is not None else 0
+
+    @property
+    def grid(self) -> int:
+        n = int(np.prod([v.extent for v in self.outer], dtype=np.int64))
+        if self.lane_var is not None and not self.lanes_reduce:
+            n = n // self.lane_var.extent * -(-self.lane_var.extent // self.count)
+        return n
+
+    def _pieces(self) -> int:
+        """Into how many pieces the outermost reduced loop is cut."""
+        if self.levels > 0 or not self.inner or self.domain.size < SPLIT_WORK:
+            return 1
+        wanted = 4 * self.target.threads
+        if self.grid >= wanted:
+            return 1
+        extent = self.inner[0].extent
+        unit = self.count if self.inner[0] is self.lane_var else 1
+        most = max(1, extent // (unit * (8 if unit > 1 else 1)))
+        return max(1, min(-(-wanted // self.grid), most, self.domain.size // (SPLIT_WORK // 4)))
+
+    # Programs
+
+    def _programs(self, body: Callable[[], None], pieces: int = 1) -> None:
+        """Bind the variables of the grid and write the body for one program."""
+        k = self.k
+        pid = k.program_id()
+        if pieces > 1:
+            self.piece = k.op("rem", pid, k.const("index", pieces))
+            pid = k.op("div", pid, k.const("index", pieces))
+        outer = self.outer
+        if self.lane_var is None or self.lanes_reduce:
+            self.bind_outer(outer, pid)
+            body()
+            return
+        outer = [v for v in outer if v is not self.lane_var]
+        n, blocks = self.lane_var.extent, -(-self.lane_var.extent // self.count)
+        base = k.op("rem", pid, k.const("index", blocks)) * self.count
+        self.bind_outer(outer, k.op("div", pid, k.const("index", blocks)))
+
+        def with_mask(mask: tile.Value | None) -> None:
+            self.with_lanes([Lanes(self.lane_var, self.count, 0, base, mask)], body)
+
+        if n % self.count == 0:
+            with_mask(None)
+            return
+        k.if_(
+            k.op("le", base + self.count, k.const("index", n)),
+            self.b.nested(lambda: with_mask(None)),
+            self.b.nested(lambda: with_mask(self.mask(base, self.count, k.const("index", n)))),
+        )
+
+    def _passes(self) -> None:
+        self.rows, self.stashed = {}, {}
+        for level in range(self.levels + 1):
+            self.level = level
+            self._pass(level)
+            self._row_roots(level)
+
+    def _pass(self, level: int) -> None:
+        reductions = [r for r in self.region.roots if r.is_reduction and r.level == level]
+        elements = [
+            r for r in self.region.roots if not r.is_reduction and not r.row and r.level == level
+        ]
+        elements = [
+            r for r in elements if any(v in self.fusion.stored for v in r.vars) or self._stashes(r)
+        ]
+        if not reductions and not elements:
+            return
+        totals = self._reduce_loop(reductions, elements)
+        for r, accs in zip(reductions, totals, strict=True):
+            rule = self.reductions[r]
+            if self.lanes_reduce:
+                accs = rule.horizontal(self.b, accs)
+            for v, x in zip(r.vars, rule.finish(self.b, accs), strict=True):
+                self.rows[v] = x
+                if v in self.fusion.stored:
+                    self._store_row(v, x)
+
+    def _row_roots(self, level: int) -> None:
+        index = self.domain.row_index()
+        for r in self.region.roots:
+            if r.row and r.level == level:
+                for v in r.vars:
+                    x = self.rows[v] = self.b.value(v, index)
+                    if v in self.fusion.stored:
+                        self._store_row(v, x)
+
+    def _store_row(self, var: Var, x: El) -> None:
+        self.b.store(self.output(var), linear(self.domain.row_index(), var.aval.shape), x)
+
+    def _stashes(self, root: Root) -> bool:
+        """Whether an expensive value that later passes read is kept in scratch."""
+        if not self.lanes_reduce or root.cost <= 8 or root.level == self.levels:
+            return False
+        per_row = int(np.prod([v.extent for v in self.inner], dtype=np.int64))
+        if per_row > STASH_LIMIT or any(x.aval.dtype.kind == "c" for x in root.vars):
+            return False
+        own = set(root.vars)
+        return any(v in own for r in self.region.roots if r.level > root.level for v, _ in r.reads)
+
+    def _stash_position(self) -> Index:
+        position = Index(0)
+        for v in self.inner:
+            position = position * v.extent + Index.of(v)
+        return position
+
+    def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
+        if var in self.rows:
+            return self.rows[var]
+        if var in self.stashed and self.stashed[var][1] < self.level:
+            buffer = self.stashed[var][0]
+            value = self.b._load(buffer, self._stash_position())
+            return El(short_dtype(var.aval.dtype), value)
+        root = next((r for r in self.region.roots if var in r.vars), None)
+        if (
+            root is not None
+            and not root.row
+            and var in self.fusion.stored
+            and root.level < self.level
+        ):
+            return self.b.load(var, linear(index, var.aval.shape))
+        return None
+
+    def _reduce_loop(
+        self,
+        reductions: Sequence[Root],
+        elements: Sequence[Root],
+        bounds: tuple[Any, Any] | None = None,
+    ) -> list[list[El]]:
+        """One pass over the reduced axes; `bounds` limits the outermost loop."""
+        k, b = self.k, self.b
+        rules = [self.reductions[r] for r in reductions]
+        shape = (self.count,) if self.lane_var is not None else ()
+        starts = [rule.identity(b) for rule in rules]
+        flat = [k.broadcast(p, shape) for els in starts for e in els for p in e.parts]
+        index = tuple(self.domain.index)
+
+        def innermost(mask: tile.Value | None, carried: Sequence[tile.Value]) -> list[tile.Value]:
+            for r in elements:
+                self._element_root(r, index)
+            it = iter(carried)
+            out: list[tile.Value] = []
+            for rule, start in zip(rules, starts, strict=True):
+                accs = [El(e.dtype, *(next(it) for _ in e.parts)) for e in start]
+                xs = rule.element(b, index)
+                if mask is not None:
+                    keep = El("bool", mask)
+                    xs = [b.select(keep, x, e) for x, e in zip(xs, start, strict=True)]
+                merged = rule.merge(b, accs, xs)
+                out += [k.broadcast(p, shape) for e in merged for p in e.parts]
+            return out
+
+        def loops(
+            remaining: list[LoopVar], carried: Sequence[tile.Value], first: bool
+        ) -> Sequence[tile.Value]:
+            if not remaining:
+                return innermost(None, carried)
+            var, rest = remaining[0], remaining[1:]
+            low, high = bounds if first and bounds else (0, var.extent)
+            if var is self.lane_var:
+                return self.lane_loop(
+                    var, self.count, low, high, carried, lambda l, *c: innermost(l.mask, c)
+                )
+
+            def body(i: tile.Value, *values: tile.Value) -> Sequence[tile.Value]:
+                b.scalars[var] = i
+                return loops(rest, values, False)
+
+            return k.for_(low, high, 1, b.nested(body), carried)
+
+        order = [v for v in self.inner if v is not self.lane_var]
+        if self.lanes_reduce:
+            order.append(self.lane_var)
+        result = iter(loops(order, flat, True))
+        return [[El(e.dtype, *(next(result) for _ in e.parts)) for e in start] for start in starts]
+
+    def _element_root(self, root: Root, index: tuple[Index, ...]) -> None:
+        for v in root.vars:
+            x = self.b.value(v, index)
+            if v in self.fusion.stored:
+                self.b.store(self.output(v), linear(index, v.aval.shape), x)
+            elif self._stashes(root):
+                self._stash(v, x, root.level)
+
+    def _stash(self, var: Var, x: El, level: int) -> None:
+        if var not in self.stashed:
+            per_row = int(np.prod([v.extent for v in self.inner], dtype=np.int64))
+            dtype = x.value.dtype
+            buffer = self.k.scratch(f"s{len(self.stashed)}", dtype, per_row + self.count)
+            self.stashed[var] = (buffer, level)
+        self.b._store(self.stashed[var][0], self._stash_position(), x.value)
+
+    # Reductions in pieces
+
+    def _build_pieces(self, pieces: int) -> list[Call]:
+        """Partial results for each piece, then a kernel that combines them."""
+        domain = self.domain
+        first = self.inner[-1] if len(self.inner) == 1 else self.inner[0]
+        unit = self.count if first is self.lane_var else 1
+        length = -(-first.extent // (pieces * unit)) * unit
+        pieces = -(-first.extent // length)
+        rows = int(np.prod([v.extent for v in self.outer], dtype=np.int64))
+        self.begin()
+        partials: dict[Root, list[Temp]] = {}
+
+        def body() -> None:
+            k = self.k
+            low = k.op("mul", self.piece, k.const("index", length))
+            high = k.op("min", low + length, k.const("index", first.extent))
+            roots = [r for r in self.region.roots if r.is_reduction]
+            elements = [r for r in self.region.roots if not r.is_reduction and not r.row]
+            elements = [r for r in elements if any(v in self.fusion.stored for v in r.vars)]
+            totals = self._reduce_loop(roots, elements, (low, high))
+            for r, accs in zip(roots, totals, strict=True):
+                if self.lanes_reduce:
+                    accs = self.reductions[r].horizontal(self.b, accs)
+                parts = [p for a in accs for p in a.parts]
+                if r not in partials:
+                    partials[r] = [Temp(p.dtype, pieces * rows) for p in parts]
+                for temp, part in zip(partials[r], parts, strict=True):
+                    buffer = self.param(temp, temp.dtype, "out")
+                    self._store_partial(buffer, part, rows)
+
+        self._programs(body, pieces)
+        first_call = self.finish(self.grid * pieces, domain.size)
+        return [first_call, self._combine(partials, pieces, rows)]
+
+    def _store_partial(self, buffer: tile.Buffer, part: tile.Value, rows: int) -> None:
+        row = Index(0)
+        for v in self.outer:
+            row = row * v.extent + Index.of(v)
+        b = self.b
+        piece = LoopVar("piece", 1 << 30)
+        b.scalars[piece] = self.piece
+        b._store(buffer, Index.of(piece) * rows + row, part)
+
+    def _combine(self, partials: dict[Root, list[Temp]], pieces: int, rows: int) -> Call:
+        return CombineKernel(
+            self.region, self.fusion, self.target, self.reductions, partials, pieces, rows
+        ).build()
+
+
+class CombineKernel(RegionKernel):
+    """Combines partial results of a reduction and computes what follows from them per row."""
+
+    def __init__(
+        self,
+        region: Region,
+        fusion: Fusion,
+        target: CpuTarget,
+        reductions: dict[Root, Reduction],
+        partials: dict[Root, list[Temp]],
+        pieces: int,
+        rows: int,
+    ):
+        self.partials, self.pieces, self.total_rows = partials, pieces, rows
+        self.reductions = reductions
+        super().__init__(region, fusion, target, Domain.of_rows(region, fusion))
+
+    def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
+        root = next((r for r in self.partials if var in r.vars), None)
+        if root is None:
+            return None
+        rule, temps = self.reductions[root], self.partials[root]
+        position = linear(index, self.region.row_shape)
+
+        def step(k: tuple[Index, ...], accs: list[El]) -> list[El]:
+            it = iter(temps)
+            xs = []
+            for a in accs:
+                buffers = [self.param(t, t.dtype, "in") for t in (next(it) for _ in a.parts)]
+                xs.append(
+                    El(
+                        a.dtype,
+                        *(self.b._load(u, k[0] * self.total_rows + position) for u in buffers),
+                    )
+                )
+            return rule.merge(self.b, accs, xs)
+
+        results = rule.finish(self.b, self.b.fold([self.pieces], rule.identity(self.b), step))
+        return results[root.vars.index(var)]
+
+    def build(self) -> Call:
+        k, n = self.k, self.total_rows
+        row = LoopVar("row", n)
+        index = self.b.delinear(Index.of(row), self.region.row_shape)
+
+        def body(lanes: Lanes | None = None) -> Sequence[tile.Value]:
+            for root in self.region.roots:
+                if not (root.is_reduction or root.row):
+                    continue
+                for v in root.vars:
+                    if v in self.fusion.stored:
+                        self.b.store(
+                            self.output(v), linear(index, v.aval.shape), self.b.value(v, index)
+                        )
+            return ()
+
+        if n == 1:
+            body()
+            return self.finish(1, self.pieces)
+        count = self.lane_count(n)
+        start = k.program_id() * count
+        stop = k.op("min", start + count, k.const("index", n))
+        self.lane_loop(row, count, start, stop, (), body)
+        return self.finish(-(-n // count), n * self.pieces)
