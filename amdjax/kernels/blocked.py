@@ -25,6 +25,7 @@ from amdjax.kernels.contraction import (
     choose_tile,
     itemsize,
     lane_count,
+    private_cache,
 )
 from amdjax.kernels.packing import PanelPacker, Program, Reader, copy_lines, depth_unit, pack_lanes
 from amdjax.kernels.writing import Writer
@@ -68,15 +69,15 @@ def choose_blocking(problem: Contraction, target: CpuTarget, shape: TileShape) -
     split = _choose_splits(problem, target, shape, depth)
     if split is not None:
         return split
-    most_rows = max(1, target.l2_bytes // 4 // (depth * size * shape.rows))
-    waiting = target.l2_bytes // 4 // (shape.rows * shape.columns * size)
+    most_rows = max(1, private_cache(target) // 4 // (depth * size * shape.rows))
+    waiting = private_cache(target) // 4 // (shape.rows * shape.columns * size)
     best: tuple[float, Blocking] | None = None
     for rows in _candidates(high, most_rows):
         most_columns = max(1, waiting // rows) if depth < problem.depth else wide
         shared = -(-high // rows) > 1
         if not shared:
             most_columns = min(
-                most_columns, max(1, target.l2_bytes // 3 // (depth * size * shape.columns))
+                most_columns, max(1, private_cache(target) // 3 // (depth * size * shape.columns))
             )
         for columns in _candidates(wide, most_columns):
             programs = problem.batches * -(-high // rows) * -(-wide // columns)
@@ -119,7 +120,7 @@ def _choose_splits(
     high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
     whole = high * wide * shape.rows * shape.columns * size
     packed = depth * size * (high * shape.rows + wide * shape.columns)
-    fits = whole <= target.l2_bytes // 3 and packed <= target.l2_bytes // 2
+    fits = whole <= private_cache(target) // 3 and packed <= private_cache(target) // 2
     parts = -(-problem.depth // depth)
     if not fits or problem.batches >= target.threads or parts < 8 or target.threads == 1:
         return None

@@ -298,6 +298,11 @@ def lane_count(target: CpuTarget, dtype: str) -> int:
     return max(target.vector_bits // int(dtype[1:]), 2)
 
 
+def private_cache(target: CpuTarget) -> int:
+    """Bytes of second-level cache to plan for; blocks in it are on the stack of a thread."""
+    return min(target.l2_bytes, 2 << 20)
+
+
 def max_rows(target: CpuTarget, vectors: int) -> int:
     """Rows of a tile whose accumulators, operands and one spare fit the registers."""
     registers = 32 if target.vector_bits >= 512 else 16

@@ -148,7 +148,8 @@ class DirectProduct(_Plain):
         self.columns = min(shape.columns, p.columns)
         high, wide = -(-p.rows // shape.rows), -(-p.columns // shape.columns)
         cycles = p.batches * high * wide * shape.cycles * p.depth
-        traffic = p.batches * p.depth * (p.rows + p.columns) * itemsize(p.b.dtype) / 5
+        reads = p.depth * (p.rows + p.columns) * itemsize(p.b.dtype)
+        traffic = p.batches * (reads + p.rows * p.columns * itemsize(p.out.dtype)) / 5
         wanted = -(-self.wanted(max(cycles, traffic)) // p.batches)
         across = min(wide, wanted)
         down = min(high, -(-wanted // across))
@@ -207,7 +208,7 @@ class DirectProduct(_Plain):
             k.for_(*spans[0], 1, row)
 
         k.for_(*spans[1], 1, column)
-        cycles = p.batches * high * wide * (shape.cycles * p.depth + 20)
+        cycles = p.batches * high * wide * (shape.cycles * p.depth + shape.rows * shape.vectors * 4)
         return self.program.launch(p.batches * splits * down * across, cycles / 2.5)
 
     def _tile(self, i: Value, j: Value) -> None:

@@ -36,12 +36,14 @@ class Program:
 
     def num(self, name: str, x: int) -> Value:
         """A size: a constant, or the parameter of that name."""
-        if not self.runtime:
-            return self.k.const("index", x)
+        return self.param(name, x) if self.runtime else self.k.const("index", x)
+
+    def param(self, name: str, x: int) -> Value:
+        """The parameter of that name, which must first be named outside all blocks."""
         if name not in self._numbers:
-            param = self.k.param(name, "index", "size")
+            size = self.k.param(name, "index", "size")
             self.kernel.args.append(int(x))
-            self._numbers[name] = self.k.size(param)
+            self._numbers[name] = self.k.size(size)
         return self._numbers[name]
 
     def declare(self, numbers: dict[str, int]) -> None:
@@ -115,6 +117,10 @@ class Reader:
         self.k = program.k
         self.buffer = program.buffer(source.owner, source.dtype)
         program.declare(self._numbers())
+        # Where things begin is all that tells the phases of a convolution apart.
+        self.origin = program.param(f"{name}.offset", source.offset)
+        starts = (limit.start for limit in source.limits)
+        self.starts = [program.param(f"{name}.start{j}", x) for j, x in enumerate(starts)]
 
     def packed(self, x: Value, dtype: str) -> Value:
         """An element as it stands in a panel."""
@@ -123,7 +129,7 @@ class Reader:
 
     def _numbers(self) -> dict[str, int]:
         s, name = self.source, self.name
-        numbers = {f"{name}.offset": s.offset, f"{name}.lines": s.line_count}
+        numbers = {f"{name}.lines": s.line_count}
         for group in ("batch", "lines", "depth"):
             for i, axis in enumerate(getattr(s, group)):
                 numbers[f"{name}.{group}{i}.extent"] = axis.extent
@@ -158,8 +164,7 @@ class Reader:
 
     def start(self, batch: Sequence[Value]) -> tuple[Value, list[Value]]:
         """Offset and coordinates of the first line of a batch entry."""
-        base = self.program.num(f"{self.name}.offset", self.source.offset)
-        coords = [self.k.const("index", limit.start) for limit in self.source.limits]
+        base, coords = self.origin, list(self.starts)
         return self.place("batch", batch, base, coords)
 
     def line(self, line: Value, base: Value, coords: list[Value]) -> tuple[Value, list[Value]]:

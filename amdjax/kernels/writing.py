@@ -31,6 +31,7 @@ class Writer:
         if self.epilogue is None:
             self.buffer = program.buffer(self.sink.owner, self.sink.dtype, "out")
             program.declare(_numbers(self.sink))
+            self.origin = program.param("out.offset", self.sink.offset)
 
     @property
     def is_plain(self) -> bool:
@@ -68,7 +69,7 @@ class Writer:
         return base
 
     def _batch_base(self) -> Value:
-        base = self.program.num("out.offset", self.sink.offset)
+        base = self.origin
         for i, digit in enumerate(self.batch):
             base = base + digit * self.program.num(
                 f"out.batch{i}.stride", self.sink.batch[i].stride
@@ -159,7 +160,7 @@ def _walk(axes: Sequence[Axis], var: LoopVar, scale: int) -> Index:
 
 
 def _numbers(sink: Sink) -> dict[str, int]:
-    numbers = {"out.offset": sink.offset}
+    numbers: dict[str, int] = {}
     for group in ("batch", "rows", "columns"):
         for i, axis in enumerate(getattr(sink, group)):
             numbers[f"out.{group}{i}.extent"] = axis.extent
