@@ -93,6 +93,11 @@ class Key:
         return k.bitcast(k.convert(k.convert(x, "f32"), "bf16"), "u16") if self.is_narrow else x
 
     @property
+    def is_padded(self) -> bool:
+        """Whether elements have fewer bits than the byte they live in."""
+        return bool(self._unused)
+
+    @property
     def _unused(self) -> int:
         bits = {"i4": 4, "u4": 4, "i2": 2, "u2": 2}.get(self.element)
         return 8 - bits if bits else 0

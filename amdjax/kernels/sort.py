@@ -32,8 +32,8 @@ from amdjax.kernels.loops import (
     view,
 )
 
-NETWORK_ROWS = 512  # longest rows that go through networks, if there are rows for all lanes
-NETWORK_ALONE = 96  # the same for a few rows
+NETWORK = 2048  # longest rows that go through networks, if there are rows for all lanes
+NETWORK_FEW, NETWORK_ALONE = 512, 96  # the same for rows that fill half of them, or fewer
 PARALLEL = 1 << 14  # elements from which threads share the work
 
 
@@ -94,8 +94,8 @@ def sort_calls(
       outputs: pairs of an operand and where it goes, sorted; None as operand stands for positions.
       taken: how many elements of each sorted row are wanted; None for all.
     """
-    few = geometry.rows < 8
-    if geometry.n <= (NETWORK_ALONE if few else NETWORK_ROWS):
+    limit = NETWORK_ALONE if geometry.rows < 8 else NETWORK_FEW if geometry.rows < 16 else NETWORK
+    if geometry.n <= limit:
         return [_Network(ctx, geometry, keys, outputs, taken).build()]
     return _Radix(ctx, geometry, keys, outputs, taken).build()
 
@@ -189,12 +189,11 @@ class _Network(_Output):
         self.apart = 1 if g.inner > 1 else g.n
         blocks = -(-side // self.count)
         bundle, block = split_position(k, k.program_id(), (g.rows // side, blocks))
-        first = block * self.count
-        self.mask = (
-            None
-            if side % self.count == 0
-            else tail_mask(k, first, self.count, k.const("index", side))
-        )
+        first, self.mask = block * self.count, None
+        if side < self.count:
+            self.mask = tail_mask(k, first, self.count, k.const("index", side))
+        elif side % self.count:  # the last bundle overlaps the one before: both write the same
+            first = k.op("min", first, k.const("index", side - self.count))
         self.bundle, self.first = bundle, first
         self.start = self._start(g.n)
         self._write()
@@ -216,49 +215,120 @@ class _Network(_Output):
     def _write(self) -> None:
         """Keys alone cannot order zeros of both signs stably; such rows get positions as well."""
         key, k = self.single, self.k
+        records = self._records(self.needs_position)
+        seen = self._fill(records)
         if self.needs_position or key is None or not key.loses_zeros:
-            self._sort(self.needs_position)
+            self._sort(records)
             return
-        n, count = self.geometry.n, self.count
 
-        def look(i: Value, seen: Value) -> Value:
-            bits = self._load_bits(self.keys[0][0], key, i)
-            found = k.convert(key.negative_zero(k, bits), "i32")
-            return k.op("or", seen, found)
+        def with_positions() -> None:
+            pairs = self._records(True)
+            self._fill(pairs)
+            self._sort(pairs)
 
-        (seen,) = k.for_(0, n, 1, look, [k.const("i32", 0, (count,))])
         mixed = k.op("ne", k.reduce("or", seen), k.const("i32", 0))
-        k.if_(mixed, lambda: self._sort(True), lambda: self._sort(False))
+        k.if_(mixed, with_positions, lambda: self._sort(records))
+
+    def _records(self, with_position: bool) -> _Scratch:
+        packed = with_position and self.single is not None and self.single.width <= 32
+        if packed:
+            kinds = ["u64"]
+        else:
+            kinds = [key.unsigned for _, key in self.keys] + (["u32"] if with_position else [])
+        tag, size = "pairs" if with_position else "keys", self.geometry.n * self.count
+        buffers = [self.k.scratch(f"{tag}{j}", t, size) for j, t in enumerate(kinds)]
+        return _Scratch(buffers, with_position, packed)
+
+    def _each(self, start: int, stop: int, fn: Callable[[Value], Any]) -> None:
+        """A loop, written out where rows fit into registers."""
+        if self.geometry.n <= 16:
+            for i in range(start, stop):
+                fn(self.k.const("index", i))
+        elif start < stop:
+            self.k.for_(start, stop, 1, lambda i: fn(i) and None)
+
+    def _fill(self, records: _Scratch) -> Value:
+        """Make records; returns, in lanes, whether there is a negative zero."""
+        k, n, count = self.k, self.geometry.n, self.count
+        flags = k.scratch("flags", "i32", count)
+        k.store(flags, 0, k.const("i32", 0, (count,)))
+
+        def note(bits: Value) -> None:
+            key = self.single
+            if key is None or not key.loses_zeros or records.with_position:
+                return
+            zero = k.convert(key.negative_zero(k, bits), "i32")
+            zero = k.reduce("or", zero, 0) if len(zero.shape) == 2 else zero
+            k.store(flags, 0, k.op("or", k.load(flags, 0, (count,)), zero))
+
+        def one(i: Value) -> None:
+            bits = [self._load_bits(source, key, i) for source, key in self.keys]
+            note(bits[0])
+            position = k.broadcast(k.convert(i, "u64"), (count,))
+            self._put(records, i, bits, position, None)
+
+        def block(i: Value) -> None:
+            (source, key), square = self.keys[0], (count, count)
+            operand = view(self.kernel.input(source), key.unsigned)
+            bits = k.load(operand, self.start + i, square, (1, n))
+            note(bits)
+            position = k.iota(count, "u64") + k.broadcast(k.convert(i, "u64"), (count,))
+            position = k.broadcast(k.expand(position, 1), square)
+            self._put(records, i, [bits], position, (count, 1))
+
+        whole = n // count * count if self._by_blocks else 0
+        if whole:
+            k.for_(0, whole, count, block)
+        self._each(whole, n, one)
+        return k.load(flags, 0, (count,))
+
+    @property
+    def _by_blocks(self) -> bool:
+        """Whether square blocks of rows and elements are transposed in registers."""
+        key = self.single
+        plain = key is not None and key.reversible and not key.is_padded
+        return plain and self.apart != 1 and self.mask is None and 4 <= self.count <= 16
+
+    def _put(
+        self,
+        records: _Scratch,
+        i: Value,
+        bits: Sequence[Value],
+        position: Value,
+        strides: tuple[int, int] | None,
+    ) -> None:
+        """Write records number `i` (and those after it in a block)."""
+        k = self.k
+        parts = [key.encode(k, x) for x, (_, key) in zip(bits, self.keys, strict=True)]
+        if records.packed:
+            high = k.op("shl", k.convert(parts[0], "u64"), k.const("u64", 32, position.shape))
+            parts = [k.op("or", high, position)]
+        elif records.with_position:
+            parts.append(k.convert(position, "u32"))
+        for buffer, x in zip(records.buffers, parts, strict=True):
+            k.store(buffer, i * self.count, x, strides)
 
     def _load_bits(self, source: Any, key: Key, i: Value | int) -> Value:
         k, g = self.k, self.geometry
         at = self.start + k.index(i) * g.inner
         return key.load(k, self.kernel.input(source), at, self.count, self.apart, self.mask)
 
-    def _sort(self, with_position: bool) -> None:
-        k, n, count = self.k, self.geometry.n, self.count
-        packed = with_position and self.single is not None and self.single.width <= 32
-        if packed:
-            kinds = ["u64"]
-        else:
-            kinds = [key.unsigned for _, key in self.keys] + (["u32"] if with_position else [])
-        tag = "pairs" if with_position else "keys"
-        scratch = [k.scratch(f"{tag}{j}", t, n * count) for j, t in enumerate(kinds)]
+    def _sort(self, records: _Scratch) -> None:
+        for p, r, d in merge_exchange(self.geometry.n):
+            self._round(records.buffers, p, r, d)
+        whole = 0
+        if self._by_blocks and not records.with_position:
+            whole = self.taken // self.count * self.count
+            self.k.for_(0, whole, self.count, lambda i: self._emit_block(i, records.buffers[0]))
+        self._each(whole, self.taken, lambda i: self._emit(i, records))
 
-        def fill(i: Value) -> None:
-            parts = [key.encode(k, self._load_bits(source, key, i)) for source, key in self.keys]
-            if packed:
-                high = k.op("shl", k.convert(parts[0], "u64"), k.const("u64", 32, (count,)))
-                parts = [k.op("or", high, k.broadcast(k.convert(i, "u64"), (count,)))]
-            elif with_position:
-                parts.append(k.broadcast(k.convert(i, "u32"), (count,)))
-            for buffer, x in zip(scratch, parts, strict=True):
-                k.store(buffer, i * count, x)
-
-        k.for_(0, n, 1, fill)
-        for p, r, d in merge_exchange(n):
-            self._round(scratch, p, r, d)
-        k.for_(0, self.taken, 1, lambda i: self._emit(i, scratch, packed, with_position))
+    def _emit_block(self, i: Value, keys: Buffer) -> None:
+        """Write a block of sorted keys."""
+        k, count, key = self.k, self.count, self.single
+        assert key is not None
+        x = key.decode(k, k.load(keys, i * count, (count, count), (count, 1)))
+        target = view(self.kernel.output(self.outputs[0][1]), key.unsigned)
+        k.store(target, self._start(self.taken) + i, x, (1, self.taken))
 
     def _round(self, scratch: Sequence[Buffer], p: int, r: int, d: int) -> None:
         """One round: runs of `p` neighbours, every second one, from `r` on."""
@@ -270,14 +340,15 @@ class _Network(_Output):
             whole, rest = whole + 1, 0
 
         def run(start: Value, length: int) -> None:
-            if length <= 4:
+            if length <= 4 or self.geometry.n <= 16:
                 for j in range(length):
                     self._exchange(scratch, start + j, d)
             else:
                 k.for_(start, start + length, 1, lambda i: self._exchange(scratch, i, d))
 
-        if whole == 1:
-            run(k.const("index", r), p)
+        if whole == 1 or self.geometry.n <= 16:
+            for start in range(r, r + 2 * p * whole, 2 * p):
+                run(k.const("index", start), p)
         elif whole:
             k.for_(r, r + 2 * p * whole, 2 * p, lambda start: run(start, p))
         if rest:
@@ -299,41 +370,43 @@ class _Network(_Output):
             k.store(s, here, a)
             k.store(s, there, b)
 
-    def _emit(self, i: Value, scratch: Sequence[Buffer], packed: bool, with_position: bool) -> None:
+    def _emit(self, i: Value, records: _Scratch) -> None:
         """Write the elements that became number `i` of their rows."""
-        k, g, count = self.k, self.geometry, self.count
-        parts = [k.load(s, i * count, (count,)) for s in scratch]
-        position = k.convert(parts[-1], "u32") if packed else parts[-1]
+        k, g, count, key = self.k, self.geometry, self.count, self.single
+        parts = [k.load(s, i * count, (count,)) for s in records.buffers]
+        position = k.convert(parts[-1], "u32") if records.packed else parts[-1]
         where = self._start(self.taken) + i * g.inner
         apart = 1 if g.inner > 1 else self.taken
         lanes = k.iota(count) * k.const("index", self.apart, (count,))
         start = lanes + k.broadcast(self.start, (count,))
         for source, target in self.outputs:
-            key = self.single
-            if (
-                key is not None
-                and source is self.keys[0][0]
-                and key.reversible
-                and not (with_position and key.loses_zeros)
-            ):
-                bits = (
-                    k.convert(
-                        k.op("shr_logical", parts[0], k.const("u64", 32, (count,))), key.unsigned
-                    )
-                    if packed
-                    else parts[0]
-                )
-                k.store(
-                    view(self.kernel.output(target), key.unsigned),
-                    where,
-                    key.decode(k, bits),
-                    [apart],
-                    self.mask,
-                )
+            exact = key is not None and not (records.with_position and key.loses_zeros)
+            if exact and key.reversible and source is self.keys[0][0]:
+                bits = parts[0]
+                if records.packed:
+                    bits = k.op("shr_logical", bits, k.const("u64", 32, (count,)))
+                bits = key.decode(k, k.convert(bits, key.unsigned))
+                out = view(self.kernel.output(target), key.unsigned)
+                k.store(out, where, bits, [apart], self.mask)
             else:
                 self.gather(
                     self.kernel, source, target, where, start, position, count, apart, self.mask
                 )
+
+
+@dataclass
+class _Scratch:
+    """Records of a bundle of rows: for each element of the rows a vector.
+
+    Args:
+      buffers: keys, and positions unless packed.
+      with_position: whether records say where they come from.
+      packed: whether positions are in the lower 32 bits of the keys.
+    """
+
+    buffers: list[Buffer]
+    with_position: bool
+    packed: bool
 
 
 def _less(k: Builder, a: Sequence[Value], b: Sequence[Value]) -> Value:
