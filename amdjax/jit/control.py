@@ -137,7 +137,7 @@ def updates_in_place(jaxpr: Jaxpr, invar: Var, out: Any, outs: Sequence[Any]) ->
         others = [e for e in jaxpr.eqns if e is not eqn and source in e.invars]
         if isinstance(source, Literal) or others or list(eqn.invars).count(source) > 1:
             return False
-        if source is not invar and source in outs:
+        if source in jaxpr.outvars:
             return False
         value = source
     return True
