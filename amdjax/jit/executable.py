@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import amdjax.kernels  # noqa: F401  (registers the shaped kernels)
 from amdjax.codegen.engine import host
 from amdjax.core.array import ConcreteArray
+from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import ClosedJaxpr
@@ -99,9 +102,13 @@ class Executable:
 
     def __call__(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """Run on arrays that have the avals the program was compiled for."""
-        outs = self._allocate() if not self.plan.aliases else self._allocate_aliased(args)
         slots = [0, 0]
-        slots += [a.buffer.address for a in args]
+        try:
+            slots += [a.buffer.address for a in args]
+        except AttributeError:
+            _require_buffers(args)
+            raise
+        outs = self._allocate() if not self.plan.aliases else self._allocate_aliased(args)
         slots += [b.address for b in outs]
         slots += self._tail
         if self._arena_bytes:
@@ -129,11 +136,44 @@ class Executable:
         return [BufferPart(whole, start + offset, n) for offset, n in places]
 
     def _allocate_aliased(self, args: Sequence[ConcreteArray]) -> list[Buffer]:
+        """Memory for the results, some of it that of donated arguments."""
         aliases = self.plan.aliases
-        return [
-            args[aliases[i]].buffer if i in aliases else self._pool.alloc(n)
-            for i, n in enumerate(self.sizes)
-        ]
+        uses = Counter(id(a.buffer) for a in args)
+        outs = []
+        for i, n in enumerate(self.sizes):
+            donor = args[aliases[i]] if i in aliases else None
+            if donor is None:
+                outs.append(self._pool.alloc(n))
+            elif uses[id(donor.buffer)] == 1 and _is_sole_owner(donor):
+                outs.append(donor.buffer)
+            else:
+                outs.append(self._copied(donor.buffer, n))
+        return outs
+
+    def _copied(self, source: Buffer, nbytes: int) -> Buffer:
+        """The contents of a donated argument that others still see."""
+        copy = self._pool.alloc(nbytes)
+        ctypes.memmove(copy.address, source.address, nbytes)
+        return copy
+
+
+def _references(array: ConcreteArray) -> int:
+    return sys.getrefcount(array.buffer)
+
+
+_ALONE = _references(ConcreteArray(ShapedArray((), np.dtype("float32")), Buffer()))
+
+
+def _is_sole_owner(array: ConcreteArray) -> bool:
+    """Whether no NumPy view, constant or other array uses this array's memory, nor the caller's."""
+    return array.buffer.is_own and _references(array) <= _ALONE
+
+
+def _require_buffers(args: Sequence[ConcreteArray]) -> None:
+    """Raise for an argument that was donated or deleted."""
+    for a in args:
+        if a.buffer is None:
+            np.asarray(a)
 
 
 def _shared_layout(sizes: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | None:

@@ -141,7 +141,7 @@ class Planner:
         self.output_storages = [d.storage for d in destinations]
         self.aliases: dict[int, int] = {}
         self.bind_constants(closed, env)
-        self.body(jaxpr, env, destinations)
+        self.body(jaxpr, env, destinations, outermost=True)
         self.emit(vm.HALT)
         constants_at = self.place_constants()
         return Plan(
@@ -245,7 +245,13 @@ class Planner:
             return self.constant((value.tobytes(), str(value.dtype)), value, nbytes_of(atom.aval))
         return env[atom]
 
-    def body(self, jaxpr: Jaxpr, env: dict[Var, View], destinations: Sequence[View]) -> None:
+    def body(
+        self,
+        jaxpr: Jaxpr,
+        env: dict[Var, View],
+        destinations: Sequence[View],
+        outermost: bool = False,
+    ) -> None:
         """Write the instructions of a prepared program; results go to `destinations`."""
         fusion = fuse(jaxpr)
         self.observe("fusion", fusion)
@@ -260,7 +266,7 @@ class Planner:
                 (source,) = step.eqn.invars
                 if source not in env:
                     wanted.setdefault(source, wanted[step.eqn.outvars[0]])
-        _Body(self, fusion, env, wanted).run()
+        _Body(self, fusion, env, wanted, outermost).run()
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             self.copy(d, self.view(env, v), nbytes_of(v.aval))
 
@@ -269,9 +275,15 @@ class _Body:
     """The steps of one program: the whole one, or the body of a loop or branch."""
 
     def __init__(
-        self, planner: Planner, fusion: Fusion, env: dict[Var, View], wanted: dict[Var, View]
+        self,
+        planner: Planner,
+        fusion: Fusion,
+        env: dict[Var, View],
+        wanted: dict[Var, View],
+        outermost: bool,
     ):
         self.p, self.fusion, self.env, self.wanted = planner, fusion, env, wanted
+        self.outermost = outermost
         self.last_use = self._last_uses()
         self.owned: set[int] = set()  # storages this body may overwrite once their value is dead
         self.taken: set[Var] = set()  # dead values whose memory another value has already
@@ -316,9 +328,14 @@ class _Body:
             raise NotImplementedError(f"primitive {eqn.primitive.name} has no lowering")
 
     def rename(self, source: Var, result: Var) -> None:
-        """Another name for a value: from here on nobody may take over its memory."""
-        view = self.env[result] = self.env[source]
-        self.owned.discard(id(view.storage))
+        """Another name for a value; nobody may take over its memory while both are in use."""
+        view = self.env[source]
+        if self.overwritable(source):
+            self.taken.add(source)
+        else:
+            self.owned.discard(id(view.storage))
+            view.storage.writable = False
+        self.env[result] = view
 
     def epilogue(self, step: Single) -> Epilogue | None:
         """What a shaped kernel computes on its tiles before it stores them."""
@@ -337,8 +354,8 @@ class _Body:
         if isinstance(v, Literal) or v in self.taken or not self.dead_after(v):
             return False
         storage = self.env[v].storage
-        if storage.slot is not None:
-            return storage.writable and storage in self.p.input_storages
+        if storage.slot is not None:  # who runs a loop's body or a branch may still need it
+            return self.outermost and storage.writable and storage in self.p.input_storages
         return id(storage) in self.owned
 
     def place(self, v: Var) -> View:

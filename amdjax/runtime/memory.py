@@ -40,6 +40,7 @@ class Buffer:
         address: of the first byte; a multiple of `ALIGNMENT` unless the memory is NumPy's.
         nbytes: as asked for.
         read_only: whether writing is forbidden.
+        is_own: whether the memory is the pool's, not a caller's.
     """
 
     __slots__ = ("__weakref__", "address", "nbytes")
@@ -47,6 +48,7 @@ class Buffer:
     address: int
     nbytes: int
     read_only = False
+    is_own = True
 
     @staticmethod
     def from_numpy(array: np.ndarray) -> Buffer:
@@ -136,6 +138,8 @@ class _LargeBuffer(Buffer):
 
 class _NumpyBuffer(Buffer):
     __slots__ = ("_array", "read_only")
+
+    is_own = False
 
     def __init__(self, array: np.ndarray) -> None:
         if not array.flags.c_contiguous:
