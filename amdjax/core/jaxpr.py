@@ -22,7 +22,7 @@ class Var:
     __slots__ = ("__weakref__", "aval")
 
     def __init__(self, aval: AbstractValue):
-        self.aval = aval
+        self.aval: Any = aval  # nearly always a ShapedArray; a token for ordered effects
 
     def __repr__(self) -> str:
         return f"Var({self.aval.str_short()})"
@@ -46,7 +46,7 @@ class Literal:
 
     def __init__(self, val: Any, aval: AbstractValue | None = None):
         self.val = val
-        self.aval = get_aval(val) if aval is None else aval
+        self.aval: Any = get_aval(val) if aval is None else aval
 
     def __repr__(self) -> str:
         return f"Literal({self.val!r}:{self.aval.str_short()})"
@@ -144,11 +144,11 @@ class Jaxpr:
         self.memo: dict[Any, Any] = {}
 
     @property
-    def in_avals(self) -> list[AbstractValue]:
+    def in_avals(self) -> list[Any]:
         return [v.aval for v in self.invars]
 
     @property
-    def out_avals(self) -> list[AbstractValue]:
+    def out_avals(self) -> list[Any]:
         return [v.aval for v in self.outvars]
 
     def replace(self, **changes: Any) -> Jaxpr:
@@ -185,11 +185,11 @@ class ClosedJaxpr:
         self.memo: dict[Any, Any] = {}
 
     @property
-    def in_avals(self) -> list[AbstractValue]:
+    def in_avals(self) -> list[Any]:
         return [v.aval for v in self.jaxpr.invars]
 
     @property
-    def out_avals(self) -> list[AbstractValue]:
+    def out_avals(self) -> list[Any]:
         return [v.aval for v in self.jaxpr.outvars]
 
     @property

@@ -56,11 +56,10 @@ def _load(missing: dict[str, tile.Kernel]) -> None:
     objects = {t: cache.get(keys[t]) for t in missing}
     absent = [t for t, data in objects.items() if data is None]
     if absent:
-        for t, data in zip(
-            absent, compile_many([kernel_ir(missing[t]) for t in absent]), strict=True
-        ):
-            objects[t] = data
-            cache.put(keys[t], data)
+        compiled = compile_many([kernel_ir(missing[t]) for t in absent])
+        for t, made in zip(absent, compiled, strict=True):
+            objects[t] = made
+            cache.put(keys[t], made)
     for t, data in objects.items():
         assert data is not None
         _loaded[t] = native.load(data, [SYMBOL])

@@ -33,12 +33,11 @@ class MapKernel(RegionKernel):
 
     def store_roots(self) -> None:
         for root in self.region.roots:
-            index = self.domain.root_index(root)
             for v in root.vars:
                 if v in self.fusion.stored:
-                    self.b.store(
-                        self.output(v), linear(index, v.aval.shape), self.b.value(v, index)
-                    )
+                    index = self.domain.root_index(root, v)
+                    x = self.b.value(v, index)
+                    self.b.store(self.output(v), linear(index, v.aval.shape), x)
 
     def _lane_var(self) -> LoopVar:
         """The loop whose neighbours lie side by side in most accesses."""
@@ -118,7 +117,7 @@ class MapKernel(RegionKernel):
         outer = [v for v in self.domain.vars if v is not lane_var and v is not across]
         counts = [-(-v.extent // block) for v in (across, lane_var)]
         pid = k.program_id()
-        places = []
+        places: list[tile.Value] = []
         for n_blocks in reversed(counts):
             places.insert(0, k.op("rem", pid, k.const("index", n_blocks)) * block)
             pid = k.op("div", pid, k.const("index", n_blocks))

@@ -100,15 +100,15 @@ class RegionKernel:
             return carried
         low, high = k.index(start), k.index(stop)
         span = k.op("sub", high, low)
-        whole = k.op("sub", high, k.op("rem", span, k.const("index", count)))
-        carried = self._whole_tiles(low, whole, count, carried, run)
+        end = k.op("sub", high, k.op("rem", span, k.const("index", count)))
+        carried = self._whole_tiles(low, end, count, carried, run)
         if isinstance(stop, int) and var.extent % count == 0:
             return carried
 
         def tail() -> Sequence[tile.Value]:
-            return self.b.nested(run)(whole, self.mask(whole, count, high), carried)
+            return self.b.nested(run)(end, self.mask(end, count, high), carried)
 
-        return k.if_(k.op("lt", whole, high), tail, lambda: carried)
+        return k.if_(k.op("lt", end, high), tail, lambda: carried)
 
     def _whole_tiles(self, start: Any, stop: Any, count: int, carried: Any, run: Any) -> Any:
         body = self.b.nested(lambda base, *values: run(base, None, values))

@@ -18,7 +18,7 @@ from amdjax.jit.calls import Call, Temp
 from amdjax.jit.domain import Domain
 from amdjax.jit.element import El, Lanes, short_dtype
 from amdjax.jit.fusion import Fusion, Region, Root
-from amdjax.jit.index import Index, LoopVar, linear
+from amdjax.jit.index import Index, LoopVar, linear, placed
 from amdjax.jit.reduction import Reduction
 from amdjax.jit.region_kernel import RegionKernel
 from amdjax.targets.cpu import CpuTarget
@@ -57,7 +57,8 @@ class RowKernel(RegionKernel):
         vars_, reduced = self.domain.vars, self.domain.reduced
         last = vars_[-1] if vars_ else None
         rows = int(np.prod([v.extent for v in self.outer], dtype=np.int64))
-        if not self.inner and not self.outer:
+        self.lane_var: LoopVar | None
+        if last is None:
             self.lane_var, self.lanes_reduce = None, False
         elif not self.outer:
             self.lane_var, self.lanes_reduce = self.inner[-1], True
@@ -107,10 +108,11 @@ class RowKernel(RegionKernel):
         outer = [v for v in outer if v is not self.lane_var]
         n, blocks = self.lane_var.extent, -(-self.lane_var.extent // self.count)
         base = k.op("rem", pid, k.const("index", blocks)) * self.count
+        lane_var = self.lane_var
         self.bind_outer(outer, k.op("div", pid, k.const("index", blocks)))
 
         def with_mask(mask: tile.Value | None) -> None:
-            self.with_lanes([Lanes(self.lane_var, self.count, 0, base, mask)], body)
+            self.with_lanes([Lanes(lane_var, self.count, 0, base, mask)], body)
 
         if n % self.count == 0:
             with_mask(None)
@@ -149,16 +151,16 @@ class RowKernel(RegionKernel):
                     self._store_row(v, x)
 
     def _row_roots(self, level: int) -> None:
-        index = self.domain.row_index()
         for r in self.region.roots:
             if r.row and r.level == level:
                 for v in r.vars:
-                    x = self.rows[v] = self.b.value(v, index)
+                    x = self.rows[v] = self.b.value(v, self.domain.row_index(v.aval.shape))
                     if v in self.fusion.stored:
                         self._store_row(v, x)
 
     def _store_row(self, var: Var, x: El) -> None:
-        self.b.store(self.output(var), linear(self.domain.row_index(), var.aval.shape), x)
+        shape = var.aval.shape
+        self.b.store(self.output(var), linear(self.domain.row_index(shape), shape), x)
 
     def _stashes(self, root: Root) -> bool:
         """Whether an expensive value that later passes read is kept in scratch."""
@@ -205,16 +207,15 @@ class RowKernel(RegionKernel):
         shape = (self.count,) if self.lane_var is not None else ()
         starts = [rule.identity(b) for rule in rules]
         flat = [k.broadcast(p, shape) for els in starts for e in els for p in e.parts]
-        index = tuple(self.domain.index)
 
         def innermost(mask: tile.Value | None, carried: Sequence[tile.Value]) -> list[tile.Value]:
             for r in elements:
-                self._element_root(r, index)
+                self._element_root(r)
             it = iter(carried)
             out: list[tile.Value] = []
             for rule, start in zip(rules, starts, strict=True):
                 accs = [El(e.dtype, *(next(it) for _ in e.parts)) for e in start]
-                xs = rule.element(b, index)
+                xs = rule.element(b, self.domain.element_index(rule.shape))
                 if mask is not None:
                     keep = El("bool", mask)
                     xs = [b.select(keep, x, e) for x, e in zip(xs, start, strict=True)]
@@ -241,13 +242,14 @@ class RowKernel(RegionKernel):
             return k.for_(low, high, 1, b.nested(body), carried)
 
         order = [v for v in self.inner if v is not self.lane_var]
-        if self.lanes_reduce:
+        if self.lane_var is not None and self.lanes_reduce:
             order.append(self.lane_var)
         result = iter(loops(order, flat, True))
         return [[El(e.dtype, *(next(result) for _ in e.parts)) for e in start] for start in starts]
 
-    def _element_root(self, root: Root, index: tuple[Index, ...]) -> None:
+    def _element_root(self, root: Root) -> None:
         for v in root.vars:
+            index = self.domain.element_index(v.aval.shape)
             x = self.b.value(v, index)
             if v in self.fusion.stored:
                 self.b.store(self.output(v), linear(index, v.aval.shape), x)
@@ -334,7 +336,7 @@ class CombineKernel(RegionKernel):
         if root is None:
             return None
         rule, temps = self.reductions[root], self.partials[root]
-        position = linear(index, self.region.row_shape)
+        position = linear(index, var.aval.shape)
 
         def step(k: tuple[Index, ...], accs: list[El]) -> list[El]:
             it = iter(temps)
@@ -355,7 +357,7 @@ class CombineKernel(RegionKernel):
     def build(self) -> Call:
         k, n = self.k, self.total_rows
         row = LoopVar("row", n)
-        index = self.b.delinear(Index.of(row), self.region.row_shape)
+        symbols = self.b.delinear(Index.of(row), self.region.row_shape)
 
         def body(lanes: Lanes | None = None) -> Sequence[tile.Value]:
             for root in self.region.roots:
@@ -363,9 +365,9 @@ class CombineKernel(RegionKernel):
                     continue
                 for v in root.vars:
                     if v in self.fusion.stored:
-                        self.b.store(
-                            self.output(v), linear(index, v.aval.shape), self.b.value(v, index)
-                        )
+                        index = placed(symbols, v.aval.shape)
+                        x = self.b.value(v, index)
+                        self.b.store(self.output(v), linear(index, v.aval.shape), x)
             return ()
 
         if n == 1:

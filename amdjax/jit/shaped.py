@@ -12,7 +12,7 @@ launches in order; workspace between them is `Temp(dtype, size)`. A family named
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from amdjax.targets.cpu import CpuTarget
 
 __all__ = ["SHAPED", "Call", "Copy", "ShapedContext", "ShapedKernel", "Temp", "shaped"]
 
-Lower = Callable[["ShapedContext"], "list[Call | Copy]"]
+Lower = Callable[["ShapedContext"], Sequence[Call | Copy]]
 SHAPED: dict[str, Lower] = {}
 
 

@@ -95,7 +95,7 @@ class _Plain:
         self.k = k = program.k
         self.a, self.b = (program.buffer(s.owner, s.dtype) for s in (p.a, p.b))
         pid = k.program_id()
-        places = []
+        places: list[Value] = []
         for n in reversed(blocks):
             places.insert(
                 0, k.op("rem", pid, k.const("index", n)) if n > 1 else k.const("index", 0)

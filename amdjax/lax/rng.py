@@ -124,9 +124,9 @@ def threefry_words(key: Any, size: int) -> list[Any]:
     high, low = counters(size)
     if not batch:
         return threefry2x32((key_word(key, 0), key_word(key, 1)), (high, low))
-    words = [lax.broadcast_in_dim(key_word(key, k), shape, tuple(range(rank))) for k in (0, 1)]
-    counts = [lax.broadcast_in_dim(c, shape, (rank,)) for c in (high, low)]
-    return threefry2x32(tuple(words), tuple(counts))
+    w0, w1 = (lax.broadcast_in_dim(key_word(key, k), shape, tuple(range(rank))) for k in (0, 1))
+    c0, c1 = (lax.broadcast_in_dim(c, shape, (rank,)) for c in (high, low))
+    return threefry2x32((w0, w1), (c0, c1))
 
 
 def key_word(key: Any, k: int) -> Any:

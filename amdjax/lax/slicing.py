@@ -295,7 +295,7 @@ def _start_indices(name, operand, indices, allow_negative) -> list[Any]:
     return [_start_index(name, i, *rest, dtype) for i, *rest in zip(indices, shape, flags)]
 
 
-def _start_index(name, index, size, allow_negative, dtype) -> Any:
+def _start_index(name: str, index: Any, size: int, allow_negative: bool, dtype: Any) -> Any:
     if isinstance(index, (int, np.integer)):
         if index < 0 and not allow_negative:
             raise ValueError(

@@ -52,8 +52,8 @@ class KeyTy(ExtendedDType):
         return hash((KeyTy, self._impl.name))
 
 
-for _generator in GENERATORS.values():
-    register_short_name(KeyTy(_generator))
+for _known in GENERATORS.values():
+    register_short_name(KeyTy(_known))
 
 
 class PRNGKeyArray:

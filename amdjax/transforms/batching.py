@@ -93,10 +93,10 @@ def batch_at(axis: AxisData, x: Any, dim: int | None, to: int | None) -> Any:
     if is_float0(x):
         aval = batched_aval(axis, unbatched_aval(get_aval(x), dim), to)
         return np.zeros(aval.shape, aval.dtype)
-    if dim is None:
-        return ops.broadcast(x, axis.size, to)
     if to is None:
         raise ValueError("a batched value cannot be made unbatched")
+    if dim is None:
+        return ops.broadcast(x, axis.size, to)
     return ops.moveaxis(x, dim, to)
 
 

@@ -129,6 +129,7 @@ def _evaluate(one, many, arrays, ranks, lead, specs, params) -> list[np.ndarray]
 
 def _of_nothing(count: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """The factors of an empty matrix: identities, and no exchange of rows."""
+    example: np.ndarray
     if len(shape) == 2:
         example = np.eye(*shape)
     else:
