@@ -15,7 +15,7 @@ from amdjax.codegen import tile
 from amdjax.core.jaxpr import Var
 from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.fusion import Fusion, Region, Root
-from amdjax.jit.index import Index, LoopVar, Quotient, Symbol, linear
+from amdjax.jit.index import Index, LoopVar, Quotient, Symbol, linear, placed
 from amdjax.jit.reduction import Reduction
 
 
@@ -97,12 +97,18 @@ class Domain:
         self.loads, self.stores, self.irregular = [], [], []
         return self
 
-    def row_index(self) -> tuple[Index, ...]:
-        return tuple(self.index[i] for i in self.region.row_axes)
+    def row_index(self, shape: tuple[int, ...]) -> tuple[Index, ...]:
+        """The present row as an index into an array of one element a row."""
+        return placed((self.index[i] for i in self.region.row_axes), shape)
 
-    def root_index(self, root: Root) -> tuple[Index, ...]:
+    def element_index(self, shape: tuple[int, ...]) -> tuple[Index, ...]:
+        """The present element as an index into an array of one element a point of the domain."""
+        return placed(self.index, shape)
+
+    def root_index(self, root: Root, var: Var) -> tuple[Index, ...]:
         """The index of a root's result at the current point of the domain."""
-        return self.row_index() if root.row or root.is_reduction else tuple(self.index)
+        per_row = root.row or root.is_reduction
+        return (self.row_index if per_row else self.element_index)(var.aval.shape)
 
     def _trace(self) -> None:
         tracer = _Tracer(self.region, self.fusion)
@@ -112,9 +118,10 @@ class Domain:
         stores: list[tuple[Var, Index]] = []
         for root in self.region.roots:
             if root.is_reduction:
-                Reduction(root.eqn).element(tracer, tuple(self.index))
+                rule = Reduction(root.eqn)
+                rule.element(tracer, self.element_index(rule.shape))
             for v in root.vars:
-                index = self.root_index(root)
+                index = self.root_index(root, v)
                 if not root.is_reduction:
                     tracer.value(v, index)
                 if v in self.fusion.stored:
@@ -146,7 +153,8 @@ class Domain:
             if var not in factors:
                 atoms.append((var, reduced))
                 continue
-            index, inner = Index(0), 1
+            index = Index(0)
+            inner = 1
             pieces: list[tuple[LoopVar, bool]] = []
             for by in [*sorted(factors[var]), var.extent]:
                 if by % inner or by == inner:

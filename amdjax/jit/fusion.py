@@ -25,7 +25,7 @@ from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Element, Pointwise, Reduce
 from amdjax.codegen import tile
 from amdjax.jit.element import El, ElementBuilder
-from amdjax.jit.index import Index, LoopVar
+from amdjax.jit.index import Index, LoopVar, placed
 
 EXPENSIVE = frozenset(
     [
@@ -69,6 +69,7 @@ REGION_ROOTS = 16
 REGION_COST = 1200
 #: Fewer rows than this do not keep the threads busy, so nothing may wait for a whole row.
 FEW_ROWS = 16
+TALL = 1024
 LARGE = 1 << 15
 #: Up to this many elements a launch costs more than sharing one saves in memory traffic.
 SMALL_DOMAIN = 2048
@@ -80,7 +81,8 @@ class Root:
 
     Attributes:
       eqn: the equation that makes it.
-      domain: extents of the loops over it: the result's shape, or the operand's for a reduction.
+      domain: extents of the loops over it: the result's shape, or the operand's for a reduction;
+        axes of length one are left out, there and in `axes`.
       axes: the reduced axes; None unless a reduction.
       reads: roots and memory it reads, with the index in terms of `dims`.
       level: the pass of its region that computes it.
@@ -158,6 +160,10 @@ def is_bitcast(eqn: JaxprEqn) -> bool:
     if eqn.primitive.name == "broadcast_in_dim" and not isinstance(eqn.invars[0], Literal):
         return _size(eqn.invars[0].aval.shape) == _size(eqn.outvars[0].aval.shape)
     return False
+
+
+def _long_axes(shape: Iterable[int]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
 
 
 def _size(shape: Iterable[int]) -> int:
@@ -290,14 +296,16 @@ class _Clusters:
     # -- roots ---------------------------------------------------------------------------------
 
     def _element_root(self, eqn: JaxprEqn) -> Root:
-        root = Root(eqn, tuple(eqn.outvars[0].aval.shape), None)
+        root = Root(eqn, _long_axes(eqn.outvars[0].aval.shape), None)
         self._trace(root, list(eqn.outvars), skip=set(eqn.outvars))
         return root
 
     def _reduction_root(self, eqn: JaxprEqn) -> Root:
-        axes = tuple(sorted(eqn.params["axes"]))
-        root = Root(eqn, tuple(eqn.invars[0].aval.shape), axes)
-        operands = [x for x in eqn.invars if len(x.aval.shape) == len(root.domain)]
+        shape = tuple(eqn.invars[0].aval.shape)
+        long = [i for i, n in enumerate(shape) if n != 1]
+        axes = tuple(k for k, i in enumerate(long) if i in eqn.params["axes"])
+        root = Root(eqn, _long_axes(shape), axes)
+        operands = [x for x in eqn.invars if x.aval.shape == shape]
         self._trace(root, operands, skip=set())
         return root
 
@@ -307,7 +315,7 @@ class _Clusters:
         recorder = _Recorder(self.inline, self.roots - skip, root.dims)
         for atom in atoms:
             if not isinstance(atom, Literal):
-                recorder.value(atom, tuple(map(Index.of, root.dims)))
+                recorder.value(atom, placed(map(Index.of, root.dims), atom.aval.shape))
         root.reads = list(dict.fromkeys(recorder.reads))
         root.cost = sum(8.0 if op.name in EXPENSIVE else 1.0 for op in recorder.k._block.ops)
 
@@ -366,14 +374,17 @@ class _Clusters:
             return True
         return None
 
-    def _canonical(self, root: Root, other: Root, region: Region, row: bool) -> tuple[Index, ...]:
-        """The index at which `root` must read `other` for both to run in one loop nest."""
+    def _canonical(
+        self, root: Root, other: Root, var: Var, region: Region, row: bool
+    ) -> tuple[Index, ...]:
+        """The index at which `root` must read `var` of `other` for both to run in one loop nest."""
         axes = region.axes if region.axes is not None else root.axes
         kept = [i for i in range(len(region.domain)) if i not in (axes or ())]
         dims = dict(zip(kept, root.dims, strict=True)) if row else dict(enumerate(root.dims))
         per_row = other.row or other.is_reduction
         wanted = kept if per_row else range(len(region.domain))
-        return tuple(Index.of(dims[i]) if i in dims else Index(-1) for i in wanted)
+        symbols = [Index.of(dims[i]) if i in dims else Index(-1) for i in wanted]
+        return placed(symbols, var.aval.shape)
 
     def _reads_fit(self, root: Root, region: Region, row: bool) -> bool:
         level, waits = 0, False
@@ -383,7 +394,7 @@ class _Clusters:
             other = self.root_of[v]
             if row and not (other.row or other.is_reduction):
                 return False
-            if index != self._canonical(root, other, region, row):
+            if index != self._canonical(root, other, v, region, row):
                 return False
             waits = waits or other.is_reduction or other.row or other.level > 0
             per_row = other.row or other.is_reduction
@@ -403,6 +414,8 @@ class _Clusters:
             return True
         rows = _size(region.row_shape)
         if region.row_axes and region.row_axes[-1] == len(region.domain) - 1:
+            if total // max(rows, 1) > TALL:
+                return False  # a bundle of columns would not stay in the cache between passes
             rows = rows // 64  # columns run side by side in vector lanes
         return rows >= FEW_ROWS
 
@@ -512,12 +525,12 @@ def _fits_behind(region: Region, result: Var) -> bool:
     """Whether every root is elementwise over the result's domain and reads it in place."""
     if (
         region.axes is not None
-        or region.domain != tuple(result.aval.shape)
+        or region.domain != _long_axes(result.aval.shape)
         or result.aval.dtype.kind == "c"
     ):
         return False
     for root in region.roots:
-        here = tuple(Index.of(d) for d in root.dims)
+        here = placed(map(Index.of, root.dims), result.aval.shape)
         if any(v is result and index != here for v, index in root.reads):
             return False
         if root.cost > 200:

@@ -7,6 +7,7 @@ ranges of their operands, so that a reshape back and forth disappears.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -248,6 +249,12 @@ class Guard:
 
 
 TRUE = Guard()
+
+
+def placed(symbols: Iterable[Index], shape: tuple[int, ...]) -> tuple[Index, ...]:
+    """An index into `shape`: the symbols in order for axes longer than one, 0 for the others."""
+    it = iter(symbols)
+    return tuple(Index(0) if n == 1 else next(it) for n in shape)
 
 
 def linear(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:

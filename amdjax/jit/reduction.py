@@ -19,6 +19,11 @@ class Reduction:
         assert isinstance(eqn.primitive.lowering, Reduce)
         self.eqn, self.rule = eqn, eqn.primitive.lowering
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that is reduced."""
+        return tuple(self.eqn.invars[0].aval.shape)
+
     def _params(self) -> dict[str, Any]:
         return self.eqn.params
 
