@@ -57,7 +57,7 @@ def _segment(
                  rows[i * bucket_size : (i + 1) * bucket_size], options)
         for i in range(buckets)
     ]  # fmt: skip
-    combine = {"segment_sum": jnp.sum, "segment_prod": jnp.prod, "segment_max": jnp.max}.get(
+    combine: Any = {"segment_sum": jnp.sum, "segment_prod": jnp.prod, "segment_max": jnp.max}.get(
         name, jnp.min
     )
     return combine(jnp.stack(parts), axis=0).astype(data.dtype) if parts else out

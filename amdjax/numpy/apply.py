@@ -96,10 +96,10 @@ def interp(
     (fp,) = promote_dtypes_inexact(fp)
     known = lambda v: v if v is None or isinstance(v, str) else as_array("interp", v)
     sides = [known(left), known(right)]
-    flags = tuple(isinstance(v, str) for v in sides)
+    flags = (isinstance(sides[0], str), isinstance(sides[1], str))
     values = [None if isinstance(v, str) else v for v in sides]
     period = None if period is None else convert(period, x.dtype)
-    return _interp(x, xp, fp, *values, period, flags)
+    return _interp(x, xp, fp, values[0], values[1], period, flags)
 
 
 @composite(static_argnames="extrapolate")

@@ -24,10 +24,10 @@ from amdjax.numpy import (
     creation,
     cumulative,
     elementary,
-    floating,
     logic,
     manipulation,
     reductions,
+    rounding,
     selecting,
     sorting,
 )
@@ -95,8 +95,8 @@ def _number_plan(direct: dict[str, Primitive], x: Any, number: type) -> Primitiv
 
 def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Callable[..., Any]:
     direct = _DIRECT.get(name, {})
-    pairs: dict[Any, Primitive | None] = {}
-    numbers: dict[Any, Primitive | None] = {}
+    pairs: dict[Any, Any] = {}
+    numbers: dict[Any, Any] = {}
 
     def general(self: Array, other: Any) -> Any:
         if not isinstance(other, _OTHERS):
@@ -171,7 +171,7 @@ def _pos(self: Array) -> Array:
 
 
 def _round(self: Array, ndigits: int | None = None) -> Array:
-    result = floating.round(self, 0 if ndigits is None else ndigits)
+    result = rounding.round(self, 0 if ndigits is None else ndigits)
     # Python's round(x) gives an int.
     return (
         result if ndigits is not None or _kind(self.dtype) in "ib" else creation.astype(result, int)
@@ -333,7 +333,7 @@ _METHODS: dict[str, Any] = {
     "ptp": _method(reductions.ptp),
     "ravel": _method(manipulation.ravel),
     "repeat": _method(manipulation.repeat),
-    "round": _method(floating.round),
+    "round": _method(rounding.round),
     "searchsorted": _method(sorting.searchsorted),
     "sort": _method(sorting.sort),
     "squeeze": _method(manipulation.squeeze),

@@ -41,7 +41,7 @@ def dot_general(
     x: Array, y: Array, contract: Any, batch: Any, precision: Any, preferred: Any
 ) -> Array:
     """`lax.dot_general` whose axis numbers are plain ints."""
-    numbers = tuple(
+    numbers: Any = tuple(
         (tuple(builtins.int(i) for i in left), tuple(builtins.int(i) for i in right))
         for left, right in (contract, batch)
     )

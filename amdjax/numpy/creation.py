@@ -540,7 +540,9 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     """
     if kwargs.pop("allow_pickle", False):
         raise ValueError("allow_pickle: loading a file never runs code from it")
-    value = np.load(file, *args, allow_pickle=False, **kwargs)
+    if args:
+        raise TypeError("load: options of np.load are given by name")
+    value = np.load(file, allow_pickle=False, **kwargs)
     return asarray(value) if isinstance(value, np.ndarray) else value
 
 
@@ -551,5 +553,5 @@ def save(file: Any, arr: ArrayLike, allow_pickle: bool = True) -> None:
 
 def savez(file: Any, *args: ArrayLike, allow_pickle: bool = True, **kwds: ArrayLike) -> None:
     """Write arrays to an `.npz` file."""
-    values = {name: np.asarray(value) for name, value in kwds.items()}
+    values: Any = {name: np.asarray(value) for name, value in kwds.items()}
     np.savez(file, *(np.asarray(value) for value in args), **values)

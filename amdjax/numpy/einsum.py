@@ -62,8 +62,7 @@ def einsum(
     if preferred is not None:
         weak = False
     path = _contractions(text, tuple(x.shape for x in arrays), _hashable(optimize))
-    run = _einsum if len(arrays) > 1 or len(path) > 1 else _einsum.__wrapped__
-    return run(arrays, path, dtype, weak, precision, preferred)
+    return _einsum(arrays, path, dtype, weak, precision, preferred)
 
 
 def _hashable(optimize: Any) -> Any:

@@ -280,7 +280,7 @@ def _frequencies(name: str, n: int, d: Any, dtype: DTypeLike) -> tuple[int, Any]
     return concrete_int(n, f"n of {name}"), kind
 
 
-def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike = None, device: Any = None) -> Array:
+def fftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike = None, device: Any = None) -> Array:
     """The frequencies of `fft` of `n` points at distance `d`.
 
     >>> jnp.fft.fftfreq(4)
@@ -293,7 +293,7 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike = None, device: Any 
     return lax.div(k, convert(d * n, kind))
 
 
-def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike = None, device: Any = None) -> Array:
+def rfftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike = None, device: Any = None) -> Array:
     """The frequencies of `rfft` of `n` points at distance `d`.
 
     >>> jnp.fft.rfftfreq(4)

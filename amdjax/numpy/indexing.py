@@ -246,7 +246,7 @@ def take_index(
     if plain and all(isinstance(e, (NewAxis, Window, Point)) for e, _ in entries):
         if _moves(x, entries) and _is_dynamic_slice(entries):
             return _dynamic(x, entries, wrap_negative_indices)
-        if all(x.shape[axis] for e, axis in entries if isinstance(e, Point)):
+        if all(x.shape[axis or 0] for e, axis in entries if isinstance(e, Point)):
             return _static(x, entries, wrap_negative_indices)
         raise IndexError("index is out of bounds for axis with size 0")
     if plain and _is_dynamic_slice(entries):
@@ -310,7 +310,9 @@ def _static(x: Array, entries: list[Any], wrap: bool) -> Array:
         if isinstance(entry, Point):
             at = entry.at + n if wrap and entry.at < 0 else entry.at
             at = min(max(at, 0), n - 1)
-            starts.append(at), limits.append(at + 1), steps.append(1)
+            starts.append(at)
+            limits.append(at + 1)
+            steps.append(1)
             dropped.append(axis)
             continue
         first, step, count = entry.start, entry.step, entry.count
@@ -355,7 +357,8 @@ def _dynamic(x: Array, entries: list[Any], wrap: bool) -> Array:
             first = entry.start - entry.count + 1 if backwards else entry.start
             if backwards:
                 flipped.append(axis)
-            starts.append(first if entry.count else 0), sizes.append(entry.count)
+            starts.append(first if entry.count else 0)
+            sizes.append(entry.count)
             out += 1
         elif isinstance(entry, Dynamic):
             starts.append(_wrapped(entry.start, n) if wrap else entry.start)
@@ -365,7 +368,8 @@ def _dynamic(x: Array, entries: list[Any], wrap: bool) -> Array:
             at = _wrapped(entry.at, n) if wrap else entry.at
             if n == 0:
                 raise IndexError(f"index is out of bounds for axis {axis} with size 0")
-            starts.append(at), sizes.append(1)
+            starts.append(at)
+            sizes.append(1)
             dropped.append(axis)
     kind = _index_dtype(starts)
     starts = [
@@ -524,8 +528,8 @@ def _plan(x: Array, entries: list[Any], wrap: bool) -> Plan:
                 if step < 0:
                     start, step = start + (entry.count - 1) * step, -step
                     flipped.append(position)
-                values = np.arange(start, start + entry.count * step, step, dtype=np.int32)
-                components.append((axis, values, len(loops)))
+                places = np.arange(start, start + entry.count * step, step, dtype=np.int32)
+                components.append((axis, places, len(loops)))
                 loops.append(entry.count)
                 slice_sizes[axis] = 1
                 collapsed.append(axis)

@@ -602,8 +602,8 @@ def _matrix_norm(x: Array, order: Any, axes: tuple[int, ...], keepdims: bool) ->
         return result if keepdims else lax.squeeze(result, tuple(sorted(axes)))
     if order in ("nuc", 2, -2):
         s = svd(manipulation.moveaxis(x, axes, (-2, -1)), compute_uv=False)
-        pick = {"nuc": reductions.sum, 2: reductions.max, -2: reductions.min}[order]
-        result = pick(s, -1)
+        over: Any = {"nuc": reductions.sum, 2: reductions.max, -2: reductions.min}[order]
+        result = over(s, -1)
         return lax.expand_dims(result, tuple(sorted(axes))) if keepdims else result
     raise ValueError(f"Invalid order '{order}' for matrix norm.")
 

@@ -645,12 +645,13 @@ def roll(a: ArrayLike, shift: Any, axis: Axis = None) -> Array:
     if isinstance(shift, Array):
         shifts = [shift] * len(axes) if shift.ndim == 0 else list(shift)
         return _roll_dynamic(a, shifts, axes)
-    shifts = np.broadcast_to(np.asarray(shift), (builtins.max(len(axes), np.size(shift)),))
+    count = builtins.max(len(axes), np.size(shift))
+    steps = np.broadcast_to(np.asarray(shift), (count,))
     if len(axes) == 1:
-        axes = axes * len(shifts)
-    if len(axes) != len(shifts):
+        axes = axes * count
+    if len(axes) != count:
         raise ValueError(f"roll: shift {shift} and axis {axis} must have equal lengths")
-    for by, i in zip(shifts.tolist(), axes):
+    for by, i in zip(steps.tolist(), axes):
         n = a.shape[i]
         by = by % n if n else 0
         if by:
@@ -724,9 +725,9 @@ def repeat(
             )
         chosen = np.repeat(np.arange(length), counts)
         return lax.concatenate([_take_rows(a, chosen, axis)], axis)
-    counts = asarray(repeats)
-    counts = _util.broadcast_to(lax.reshape(counts, (counts.size,)), (length,))
-    ends = lax.cumsum(counts, 0)
+    each = asarray(repeats)
+    each = _util.broadcast_to(lax.reshape(each, (each.size,)), (length,))
+    ends = lax.cumsum(each, 0)
     position = lax.iota(ends.dtype, int(total_repeat_length))
     from amdjax.numpy.reductions import sum as sum_
 

@@ -100,7 +100,7 @@ def _values(value: Any, rank: int, dtype: Any) -> list[tuple[Any, Any]]:
     from amdjax.numpy.creation import asarray
 
     full = broadcast_to(convert(asarray(value), dtype), (rank, 2))
-    return [tuple(full[i, j] for j in range(2)) for i in range(rank)]
+    return [(full[i, 0], full[i, 1]) for i in range(rank)]
 
 
 def _constant(a: Array, widths: Widths, values: Any) -> Array:
@@ -199,7 +199,7 @@ def _ramp(a: Array, axis: int, before: int, after: int, ends: Any) -> Array:
 def _statistic(a: Array, axis: int, before: int, after: int, mode: str, length: Any) -> Array:
     from amdjax.numpy.statistics import median
 
-    fn = {
+    fn: Any = {
         "maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean,
         "median": median,
     }[mode]  # fmt: skip

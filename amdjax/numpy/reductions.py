@@ -431,8 +431,8 @@ def _var(
         free = float(count) - ddof
         value = lax.div(total, np.asarray(free if free > 0 else np.nan, compute))
     else:
-        free = lax.sub(count, np.asarray(ddof, compute))
-        value = select(lax.gt(free, np.zeros((), compute)), lax.div(total, free),
+        left = lax.sub(count, np.asarray(ddof, compute))
+        value = select(lax.gt(left, np.zeros((), compute)), lax.div(total, left),
                        np.asarray(np.nan, compute))  # fmt: skip
     return convert(value, result)
 

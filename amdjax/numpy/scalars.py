@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,16 @@ class _ScalarType(type):
     def __hash__(cls) -> int:
         return hash(cls.dtype.type)
 
-    def __eq__(cls, other: object) -> bool:
+    def __eq__(cls, other: object) -> builtins.bool:
         return cls is other or cls.dtype.type == other
 
-    def __ne__(cls, other: object) -> bool:
+    def __ne__(cls, other: object) -> builtins.bool:
         return not cls == other
 
     def __call__(cls, x: Any) -> Array:
         return asarray(x, dtype=cls.dtype)
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: Any) -> builtins.bool:
         return isinstance(instance, cls.dtype.type)
 
     def __repr__(cls) -> str:
@@ -40,14 +41,47 @@ def _make(name: str, scalar: type) -> Any:
     return _ScalarType(name, (), {"dtype": np.dtype(scalar), "__doc__": doc, "__slots__": ()})
 
 
-_made = {name: _make(name, scalar) for name, scalar in dtypes.scalar_types.items()}
-# Several names, one object: `jnp.double is jnp.float64`.
-_canonical: dict[Any, Any] = {}
-for _name, _type in _made.items():
-    _made[_name] = _canonical.setdefault(_type.dtype, _type)
-
-globals().update(_made)
-bool = bool_ = _made["bool_"]
+uint1 = _make("uint1", dtypes.scalar_types["uint1"])
+uint2 = _make("uint2", dtypes.scalar_types["uint2"])
+uint4 = _make("uint4", dtypes.scalar_types["uint4"])
+uint8 = _make("uint8", dtypes.scalar_types["uint8"])
+uint16 = _make("uint16", dtypes.scalar_types["uint16"])
+uint32 = _make("uint32", dtypes.scalar_types["uint32"])
+uint64 = _make("uint64", dtypes.scalar_types["uint64"])
+int1 = _make("int1", dtypes.scalar_types["int1"])
+int2 = _make("int2", dtypes.scalar_types["int2"])
+int4 = _make("int4", dtypes.scalar_types["int4"])
+int8 = _make("int8", dtypes.scalar_types["int8"])
+int16 = _make("int16", dtypes.scalar_types["int16"])
+int32 = _make("int32", dtypes.scalar_types["int32"])
+int64 = _make("int64", dtypes.scalar_types["int64"])
+float4_e2m1fn = _make("float4_e2m1fn", dtypes.scalar_types["float4_e2m1fn"])
+float6_e2m3fn = _make("float6_e2m3fn", dtypes.scalar_types["float6_e2m3fn"])
+float6_e3m2fn = _make("float6_e3m2fn", dtypes.scalar_types["float6_e3m2fn"])
+float8_e3m4 = _make("float8_e3m4", dtypes.scalar_types["float8_e3m4"])
+float8_e4m3 = _make("float8_e4m3", dtypes.scalar_types["float8_e4m3"])
+float8_e8m0fnu = _make("float8_e8m0fnu", dtypes.scalar_types["float8_e8m0fnu"])
+float8_e4m3b11fnuz = _make("float8_e4m3b11fnuz", dtypes.scalar_types["float8_e4m3b11fnuz"])
+float8_e4m3fn = _make("float8_e4m3fn", dtypes.scalar_types["float8_e4m3fn"])
+float8_e4m3fnuz = _make("float8_e4m3fnuz", dtypes.scalar_types["float8_e4m3fnuz"])
+float8_e5m2 = _make("float8_e5m2", dtypes.scalar_types["float8_e5m2"])
+float8_e5m2fnuz = _make("float8_e5m2fnuz", dtypes.scalar_types["float8_e5m2fnuz"])
+bfloat16 = _make("bfloat16", dtypes.scalar_types["bfloat16"])
+float16 = _make("float16", dtypes.scalar_types["float16"])
+float32 = _make("float32", dtypes.scalar_types["float32"])
+float64 = _make("float64", dtypes.scalar_types["float64"])
+complex64 = _make("complex64", dtypes.scalar_types["complex64"])
+complex128 = _make("complex128", dtypes.scalar_types["complex128"])
+bool_ = _make("bool_", dtypes.scalar_types["bool_"])
+single = float32
+double = float64
+csingle = complex64
+cdouble = complex128
+int_ = int64
+uint = uint64
+float_ = float64
+complex_ = complex128
+bool = bool_
 
 ComplexWarning = np.exceptions.ComplexWarning
 character = np.character
@@ -111,7 +145,7 @@ def isdtype(dtype: Any, kind: Any) -> Any:
     return dtypes.isdtype(dtype, kind)
 
 
-def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> Any:
     """Whether a cast is allowed by NumPy's rule.
 
     >>> jnp.can_cast("int8", "int16")
@@ -120,7 +154,7 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
     return dtypes.can_cast(from_, to, casting=casting)
 
 
-def get_printoptions() -> dict[str, Any]:
+def get_printoptions() -> Any:
     """How arrays are printed; NumPy's options."""
     return np.get_printoptions()
 

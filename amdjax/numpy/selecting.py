@@ -296,7 +296,7 @@ def take(
 
 
 def _gather_rows(
-    a: Array, indices: Array, axis: int, mode: Any, unique: bool, ordered: bool, fill: Any
+    a: Array, indices: Any, axis: int, mode: Any, unique: bool, ordered: bool, fill: Any
 ) -> Array:
     sizes = [1 if i == axis else n for i, n in enumerate(a.shape)]
     loops = range(axis, axis + indices.ndim)
@@ -363,7 +363,7 @@ def take_along_axis(
 
 
 def _gather_along(
-    a: Array, indices: Array, axis: int, shape: tuple[int, ...], mode: Any, fill: Any
+    a: Array, indices: Any, axis: int, shape: tuple[int, ...], mode: Any, fill: Any
 ) -> Array:
     """A gather whose batching dimensions are the axes both arrays run along."""
     # Axes along which `a` has one element are dropped, those of indices become windows.
@@ -497,7 +497,7 @@ def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") ->
                 index, "The error occurred because jnp.choose was jit-compiled with mode='raise'."
                 " Use mode='wrap' or mode='clip' instead."
             )  # fmt: skip
-        known = np.asarray(index)
+        known: np.ndarray = np.asarray(index)
         if (known < 0).any() or (known >= len(choices)).any():
             raise ValueError("invalid entry in choice array")
     elif mode == "wrap":
@@ -569,7 +569,7 @@ def _from_matrix(name: str, arr: ArrayLike) -> tuple[int, int]:
     a = as_array(name, arr)
     if a.ndim != 2:
         raise ValueError("Only 2-D inputs are accepted")
-    return a.shape
+    return a.shape[0], a.shape[1]
 
 
 def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
@@ -683,7 +683,7 @@ def ravel_multi_index(
     strides = np.cumprod([1, *(dims if order == "F" else dims[::-1])])[:-1]
     strides = strides if order == "F" else strides[::-1]
     index = promote_dtypes(*index) if len(index) > 1 else index
-    total = None
+    total: Any = None
     for i, stride in zip(_util.broadcast_arrays(*index), strides.tolist()):
         term = lax.mul(i, i.dtype.type(stride))
         total = term if total is None else lax.add(total, term)

@@ -50,6 +50,10 @@ class _UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
+def _number(fill: Any) -> Any:
+    return 0 if fill is None else fill
+
+
 def _known_size(name: str, size: int | None, *arrays: Array) -> None:
     for x in arrays:
         if size is None and not is_concrete(x):
@@ -332,7 +336,7 @@ def intersect1d(
     index = dtypes.default_int_dtype()
     if not a.size or not b.size:
         n = size or 0
-        values = lax.full((n,), 0 if fill_value is None else fill_value, a.dtype)
+        values = lax.full((n,), _number(fill_value), a.dtype)
         return (
             (values, lax.full((n,), a.size, index), lax.full((n,), b.size, index))
             if return_indices
@@ -373,7 +377,7 @@ def setxor1d(
         [lax.full(a.shape, 0, np.dtype("int32")), lax.full(b.shape, 1, np.dtype("int32"))]
     )
     if not both.size:
-        return lax.full((size or 0,), 0 if fill_value is None else fill_value, both.dtype)
+        return lax.full((size or 0,), _number(fill_value), both.dtype)
     ordered, origin = lax.sort((both, origin), num_keys=1)
     in_other = lax.select(
         lax.eq(origin, np.int32(0)), _flags(ordered, b, False), _flags(ordered, a, False)

@@ -56,7 +56,7 @@ class ufunc:
         accumulate: Callable[..., Any] | None = None,
     ):
         functools.update_wrapper(self, func)
-        self.__name__ = name or getattr(func, "__name__", "ufunc")
+        self.__name__: str = str(name or getattr(func, "__name__", "ufunc"))
         self.__signature__ = inspect.signature(type(self).__call__.__get__(self))
         if nargs is not None and nargs != nin + nout:
             raise ValueError(f"nargs must be nin + nout = {nin + nout}, got {nargs}")
@@ -132,8 +132,7 @@ class ufunc:
         order = (*axes, *kept)
         length = math.prod(a.shape[i] for i in axes)
         rest = tuple(a.shape[i] for i in kept)
-        mask = np.ones((), bool) if where is None else as_array(self.__name__, where)
-        mask = broadcast_arrays(mask, a)[0] if where is not None else mask
+        mask = a if where is None else broadcast_arrays(as_array(self.__name__, where), a)[0]
         rows = lax.reshape(lax.transpose(a, order), (length, *rest))
         masks = None if where is None else lax.reshape(lax.transpose(mask, order), rows.shape)
         start = self.identity if initial is None else initial

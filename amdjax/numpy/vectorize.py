@@ -86,6 +86,7 @@ def vectorize(
             rest = dict(zip(batched_names, batched[len(positions) :]))
             return pyfunc(*full, **rest, **named)
 
+        cores: list[Any]
         cores, outs = parsed if parsed is not None else ([()] * len(values), None)
         if len(cores) != len(values):
             raise TypeError(f"expected {len(cores)} arguments for {signature}, got {len(values)}")
@@ -97,7 +98,7 @@ def vectorize(
 def _apply(
     call: Callable[..., Any],
     values: list[Any],
-    cores: list[tuple[str, ...]],
+    cores: list[Any],
     outs: list[tuple[str, ...]] | None,
 ) -> Any:
     """Nest one `vmap` for each broadcast axis around `call`."""

@@ -348,7 +348,8 @@ def _log_ndtr(x: Array) -> Array:
 def _log_tail(x: Array) -> Array:
     """The asymptotic series for very negative arguments."""
     square = x * x
-    series, term = 1.0, 1.0
+    series: Any = 1.0
+    term: Any = 1.0
     for k in range(1, 4):
         term = term * -(2 * k - 1) / square
         series = series + term

@@ -203,3 +203,28 @@ def test_segments(name, expected):
     data, ids = jnp.array([1, 2, 3, 9]), jnp.array([0, 0, 1, -1])
     fn = getattr(amdjax.ops, f"segment_{name}")
     assert fn(data, ids, num_segments=2).tolist() == expected
+
+
+METHODS = """sum prod max min mean std var all any argmax argmin cumsum cumprod ravel squeeze trace
+diagonal conj flatten copy"""
+
+
+@pytest.mark.parametrize("name", METHODS.split())
+def test_methods_agree_with_those_of_numpy(name):
+    x = np.array([[1.26, -2.5], [3.75, 0.5]], np.float32)
+    close(getattr(jnp.asarray(x), name)(), getattr(x, name)())
+
+
+def test_methods_with_arguments_and_operators():
+    theirs = np.array([[1.26, -2.5], [3.75, 0.5]], np.float32)
+    x = jnp.asarray(theirs)
+    close(x.round(1), theirs.round(1))
+    close(round(x, 1), theirs.round(1))
+    close(x.clip(0, 1), theirs.clip(0, 1))
+    close(x.astype(int), theirs.astype(int))
+    close(x.take(jnp.array([0, 3])), theirs.take([0, 3]))
+    close(x.sort(), np.sort(theirs))
+    close(x.imag, np.zeros((2, 2)))
+    close(abs(-x), abs(theirs))
+    assert x.view(jnp.int32).dtype == np.int32
+    assert x.__array_namespace__() is jnp
