@@ -37,6 +37,10 @@ from amdjax.kernels.loops import (
 )
 
 PARALLEL_ELEMENTS = 1 << 14
+#: Bytes of windows from which picking updates out is faster than applying all, one by one:
+#: memory fetches ahead only what is read in order.
+OWNED_WINDOW = 512
+SINGLES = 4096  # single elements that a program writes
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,21 @@ class IndexedAxis:
     size: int
     window: int
     stride: int
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The range of an operand axis that a program writes: `length` positions from `first` on.
+
+    Args:
+      entry: which entry of the index vectors positions the axis.
+      first: a value of the kernel.
+      length: the same for all programs.
+    """
+
+    entry: int
+    first: Value
+    length: int
 
 
 class Layout:
@@ -216,16 +235,21 @@ class _Scatter:
 
     def _by_range(self, pieces: int) -> int | None:
         """Programs own ranges of an axis in which windows have size 1."""
-        owners = [a for a in self.layout.indexed if a.window == 1 and a.size >= 2 * pieces]
-        if not owners or self.layout.window_size < 4:
+        if self.layout.window_size * itemsize(self.dtype) < OWNED_WINDOW:
             return None
-        axis = max(owners, key=lambda a: a.size)
-        length = -(-axis.size // pieces)
-        first = self.k.program_id() * length
-        self._apply(
-            0, self.layout.row_count, owner=(self.layout.indexed.index(axis), first, length)
-        )
+        owner = self._owner(pieces)
+        if owner is None:
+            return None
+        self._apply(0, self.layout.row_count, owner=owner)
         return pieces
+
+    def _owner(self, pieces: int) -> Owner | None:
+        axes = [a for a in self.layout.indexed if a.window == 1 and a.size >= 2 * pieces]
+        if not axes:
+            return None
+        axis = max(axes, key=lambda a: a.size)
+        length = -(-axis.size // pieces)
+        return Owner(self.layout.indexed.index(axis), self.k.program_id() * length, length)
 
     # -- applying updates --------------------------------------------------------------------------
 
@@ -234,16 +258,14 @@ class _Scatter:
         start: Value | int,
         stop: Value | int,
         bounds: dict[int, tuple[Value | int, Value | int]] | None = None,
-        owner: tuple[int, Value, int] | None = None,
+        owner: Owner | None = None,
     ) -> None:
         """Apply the updates of a range, or the part of them that this program owns."""
         k = self.k
 
         def update(row: Value) -> None:
             position, inside = self._window_start(row, 0, None, owner)
-            index = split_position(k, row, [a.extent for a in self.layout.rows])
-            source = offset_of(k, index, [a.source for a in self.layout.rows])
-            target = position + offset_of(k, index, [a.target for a in self.layout.rows])
+            source, target = self._offsets(row, position)
             if inside is None:
                 self._window(0, source, target, bounds or {})
             else:
@@ -251,12 +273,19 @@ class _Scatter:
 
         k.for_(start, stop, 1, update)
 
+    def _offsets(self, row: Value, position: Value) -> tuple[Value, Value]:
+        """Where an update is read, and where its window begins in its batch."""
+        rows = self.layout.rows
+        index = split_position(self.k, row, [a.extent for a in rows])
+        source = offset_of(self.k, index, [a.source for a in rows])
+        return source, position + offset_of(self.k, index, [a.target for a in rows])
+
     def _window_start(
         self,
         row: Value,
         count: int,
         mask: Value | None,
-        owner: tuple[int, Value, int] | None = None,
+        owner: Owner | None = None,
     ) -> tuple[Value, Value | None]:
         """Offset of the window of an update, or of `count` ones in lanes; whether they count."""
         k, layout = self.k, self.layout
@@ -273,9 +302,9 @@ class _Scatter:
                 x = k.op("min", k.op("max", x, k.const("index", 0)), k.const("index", limit))
             else:  # as unsigned numbers the negative ones are beyond every limit
                 tests.append(k.bitcast(x, "u64") <= k.const("u64", limit))
-            if owner and owner[0] == j:
-                distance = k.bitcast(x - owner[1], "u64")
-                tests.append(distance < k.const("u64", owner[2]))
+            if owner and owner.entry == j:
+                distance = k.bitcast(x - owner.first, "u64")
+                tests.append(distance < k.const("u64", owner.length))
             for test in tests:
                 inside = test if inside is None else k.op("and", inside, test)
             position = position + x * axis.stride
@@ -348,24 +377,23 @@ class _Scatter:
     def _single_elements(self, cost: float) -> Call:
         """Updates in lanes. The last of equal offsets wins, as in the order one by one."""
         k, layout = self.k, self.layout
-        grid, each = 1, layout.row_count
-        if self.unique and layout.row_count >= PARALLEL_ELEMENTS:
-            each = 4096
-            grid = -(-layout.row_count // each)
         start: Value | int = 0
         stop: Value | int = layout.row_count
-        if grid > 1:
-            start = k.program_id() * each
-            stop = k.op("min", start + each, k.const("index", layout.row_count))
+        grid, owner, threads = 1, None, self.ctx.target.threads
+        if layout.row_count >= PARALLEL_ELEMENTS and threads > 1:
+            owner = None if self.unique else self._owner(threads)
+            grid = 1 if owner is None else threads
+            if self.unique:
+                grid = -(-layout.row_count // SINGLES)
+                start = k.program_id() * SINGLES
+                stop = k.op("min", start + SINGLES, k.const("index", layout.row_count))
         count = lanes_for(self.ctx, "i64", layout.row_count, 2)
 
         def body(base: Value, mask: Value | None) -> None:
-            position, inside = self._window_start(base, count, mask)
+            position, inside = self._window_start(base, count, mask, owner)
             position = k.broadcast(position, (count,))
             rows = k.iota(count) + k.broadcast(base, (count,))
-            index = split_position(k, rows, [a.extent for a in layout.rows])
-            source = offset_of(k, index, [a.source for a in layout.rows])
-            target = position + offset_of(k, index, [a.target for a in layout.rows])
+            source, target = self._offsets(rows, position)
             if mask is not None:
                 inside = mask if inside is None else k.op("and", inside, mask)
             self._scattered(k.broadcast(source, (count,)), k.broadcast(target, (count,)), inside)
