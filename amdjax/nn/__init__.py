@@ -1,6 +1,9 @@
 """Layers of neural networks: functions first, modules over them."""
 
+from amdjax.nn import initializers as initializers
+from amdjax.nn import losses as losses
 from amdjax.nn.attention import dot_product_attention as dot_product_attention
+from amdjax.nn.convolution import *  # noqa: F403
 from amdjax.nn.functions import (
     celu as celu,
 )
@@ -94,3 +97,10 @@ from amdjax.nn.functions import (
 from amdjax.nn.functions import (
     tanh as tanh,
 )
+from amdjax.nn.layers import *  # noqa: F403
+from amdjax.nn.linear import *  # noqa: F403
+from amdjax.nn.losses import *  # noqa: F403
+from amdjax.nn.module import *  # noqa: F403
+from amdjax.nn.normalization import *  # noqa: F403
+from amdjax.nn.pooling import *  # noqa: F403
+from amdjax.nn.regularization import *  # noqa: F403

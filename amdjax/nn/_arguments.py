@@ -1,0 +1,129 @@
+"""Arguments that layers share: layouts, windows, padding; and errors that name them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+
+Ints = int | Sequence[int]
+Padding = str | int | Sequence[int | tuple[int, int]]
+Pads = tuple[tuple[int, int], ...]
+
+LAYOUTS = ("channels_last", "channels_first")
+
+
+def check_layout(name: str, layout: str) -> bool:
+    """Whether the channels are the last axis.
+
+    Raises:
+      ValueError: `layout` is no layout.
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f"{name}: layout must be one of {LAYOUTS}, got {layout!r}.")
+    return layout == "channels_last"
+
+
+def space_rank(name: str, x: Array) -> int:
+    """The number of spatial axes of a batch of signals, images or volumes."""
+    if x.ndim < 3:
+        raise ValueError(
+            f"{name}: x must have a batch axis, a channel axis and one or more spatial axes, got "
+            f"shape {x.shape}. Add a batch axis with x[None] or use vmap."
+        )
+    return x.ndim - 2
+
+
+def ints(name: str, argument: str, value: Ints, rank: int, least: int = 1) -> tuple[int, ...]:
+    """One integer for each spatial axis; a single one stands for all.
+
+    Raises:
+      TypeError: not integers.
+      ValueError: not `rank` of them, or one is below `least`.
+    """
+    try:
+        values = tuple(map(operator.index, value))  # type: ignore[arg-type]
+    except TypeError:
+        try:
+            values = (operator.index(value),) * rank  # type: ignore[arg-type]
+        except TypeError:
+            raise TypeError(
+                f"{name}: {argument} must be an integer or a sequence of integers, got {value!r}."
+            ) from None
+    if len(values) != rank:
+        raise ValueError(
+            f"{name}: {argument} must have one entry for each of the {rank} spatial axes, got "
+            f"{value!r}."
+        )
+    if any(v < least for v in values):
+        raise ValueError(f"{name}: {argument} must be at least {least}, got {value!r}.")
+    return values
+
+
+def pads(
+    name: str,
+    padding: Padding,
+    space: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+) -> Pads:
+    """Padding as a pair for each spatial axis.
+
+    Args:
+      name: function that asks, for errors.
+      padding: "SAME" (as many windows as input positions, divided by the stride and rounded up),
+        "VALID" (none), an integer for all sides, or for each axis an integer or a pair.
+      space: sizes of the spatial axes.
+      window: sizes of the window, dilation included.
+      strides: steps of the window.
+    """
+    if isinstance(padding, str):
+        rule = padding.upper()
+        if rule == "VALID":
+            return ((0, 0),) * len(space)
+        if rule != "SAME":
+            raise ValueError(
+                f"{name}: padding must be 'SAME', 'VALID' or integers, got {padding!r}."
+            )
+        totals = [max(w - (n % s or s), 0) for n, w, s in zip(space, window, strides)]
+        return tuple((t // 2, t - t // 2) for t in totals)
+    per_axis = (padding,) * len(space) if isinstance(padding, int) else tuple(padding)
+    if len(per_axis) != len(space):
+        raise ValueError(
+            f"{name}: padding must have one entry for each of the {len(space)} spatial axes, got "
+            f"{padding!r}."
+        )
+    return tuple(_pair(name, padding, entry) for entry in per_axis)
+
+
+def _pair(name: str, padding: Any, entry: Any) -> tuple[int, int]:
+    try:
+        low, high = map(operator.index, entry if isinstance(entry, Sequence) else (entry, entry))
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name}: padding must be 'SAME', 'VALID', an integer, or for each spatial axis an "
+            f"integer or a pair of integers, got {padding!r}."
+        ) from None
+    return low, high
+
+
+def dilated(sizes: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+    """How far windows reach whose elements lie `dilation` apart."""
+    return tuple((n - 1) * d + 1 for n, d in zip(sizes, dilation))
+
+
+def check_floating(name: str, x: Array, argument: str = "x") -> None:
+    """Raise TypeError unless `x` is real or complex floating-point."""
+    if not dtypes.issubdtype(x.dtype, np.inexact):
+        raise TypeError(f"{name}: {argument} must have a floating-point dtype, got {x.dtype}.")
+
+
+def check_rate(name: str, rate: Any) -> None:
+    """Raise ValueError unless a probability that is known lies in [0, 1]."""
+    if isinstance(rate, (int, float)) and not 0 <= rate <= 1:
+        raise ValueError(f"{name}: rate must be a probability in [0, 1], got {rate!r}.")

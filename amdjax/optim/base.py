@@ -1,0 +1,170 @@
+"""What an optimiser is, and how optimisers are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.pytree import tree_leaves, tree_map
+
+__all__ = [
+    "EmptyState",
+    "GradientTransformation",
+    "apply_updates",
+    "chain",
+    "global_norm",
+    "identity",
+    "masked",
+]
+
+Params = Any
+Updates = Any
+State = Any
+
+
+class EmptyState(NamedTuple):
+    """State of what remembers nothing."""
+
+
+class GradientTransformation(NamedTuple):
+    """An optimiser, or a part of one.
+
+    Attributes:
+      init: `init(params) -> state`.
+      update: `update(grads, state, params=None) -> (updates, state)`; all trees have the form of
+        the parameters.
+    """
+
+    init: Callable[[Params], State]
+    update: Callable[..., tuple[Updates, State]]
+
+
+def identity() -> GradientTransformation:
+    """Gradients as they are.
+
+    >>> from amdjax import optim
+    >>> optim.identity().update({"w": 1.0}, optim.EmptyState())
+    ({'w': 1.0}, EmptyState())
+    """
+    return stateless(lambda grads, params: grads)
+
+
+def stateless(fn: Callable[[Updates, Params], Updates]) -> GradientTransformation:
+    """`fn(grads, params) -> updates` as a transformation."""
+
+    def update(grads: Updates, state: State, params: Params = None) -> tuple[Updates, State]:
+        return fn(grads, params), state
+
+    return GradientTransformation(lambda params: EmptyState(), update)
+
+
+def chain(*transformations: GradientTransformation) -> GradientTransformation:
+    """Transformations one after the other; the state is a tuple of their states.
+
+    Args:
+      transformations: in the order in which they see the gradients.
+
+    Raises:
+      TypeError: an argument is no transformation.
+
+        >>> from amdjax import optim
+        >>> clipped = optim.chain(optim.clip_by_global_norm(1.0), optim.sgd(0.5))
+        >>> params = jnp.array([3.0, 4.0])
+        >>> clipped.update(params, clipped.init(params))[0]
+        Array([-0.3, -0.4], dtype=float32)
+    """
+    for i, t in enumerate(transformations):
+        if not isinstance(t, GradientTransformation):
+            raise TypeError(f"chain: argument {i} must be a GradientTransformation, got {t!r}.")
+
+    def init(params: Params) -> tuple[State, ...]:
+        return tuple(t.init(params) for t in transformations)
+
+    def update(
+        grads: Updates, state: tuple[State, ...], params: Params = None
+    ) -> tuple[Updates, tuple[State, ...]]:
+        if len(state) != len(transformations):
+            raise ValueError(
+                f"chain: state must be a tuple of {len(transformations)} states as made by init, "
+                f"got {len(state)}."
+            )
+        states = []
+        for t, s in zip(transformations, state):
+            grads, s = t.update(grads, s, params)
+            states.append(s)
+        return grads, tuple(states)
+
+    return GradientTransformation(init, update)
+
+
+def masked(
+    inner: GradientTransformation, mask: Any | Callable[[Params], Any]
+) -> GradientTransformation:
+    """Apply a transformation to some of the parameters; gradients of the others pass.
+
+    Args:
+      inner: the transformation.
+      mask: tree of the parameters' form (or a function of them that returns one) with True for the
+        parameters that take part.
+
+        >>> from amdjax import optim
+        >>> half = optim.masked(optim.scale(0.5), {"a": True, "b": False})
+        >>> grads = {"a": 1.0, "b": 1.0}
+        >>> half.update(grads, half.init(grads))[0]
+        {'a': 0.5, 'b': 1.0}
+    """
+
+    def chosen(tree: Any, keep: Any) -> Any:
+        return tree_map(lambda yes, x: x if yes else None, keep, tree)
+
+    def mask_of(tree: Any) -> Any:
+        return mask(tree) if callable(mask) else mask
+
+    def init(params: Params) -> State:
+        return inner.init(chosen(params, mask_of(params)))
+
+    def update(grads: Updates, state: State, params: Params = None) -> tuple[Updates, State]:
+        keep = mask_of(grads if params is None else params)
+        kept = None if params is None else chosen(params, keep)
+        new, state = inner.update(chosen(grads, keep), state, kept)
+        # Where the mask is false `new` has None, which stands for the gradient itself.
+        leaves = iter(tree_leaves(new))
+        return tree_map(lambda yes, g: next(leaves) if yes else g, keep, grads), state
+
+    return GradientTransformation(init, update)
+
+
+def apply_updates(params: Params, updates: Updates) -> Params:
+    """Parameters plus updates, in the parameters' dtypes.
+
+    Args:
+      params: tree of arrays.
+      updates: tree of the same form; None leaves a parameter as it is.
+
+        >>> from amdjax import optim
+        >>> optim.apply_updates({"w": jnp.ones(2)}, {"w": jnp.array([0.5, -0.5])})
+        {'w': Array([1.5, 0.5], dtype=float32)}
+    """
+
+    def add(param: Any, update: Any) -> Any:
+        if param is None or update is None:
+            return param
+        return jnp.asarray(param + update).astype(jnp.asarray(param).dtype)
+
+    return tree_map(add, params, updates, is_leaf=lambda x: x is None)
+
+
+def global_norm(tree: Any) -> Array:
+    """The Euclidean norm of all leaves together.
+
+    Args:
+      tree: tree of arrays.
+
+        >>> from amdjax import optim
+        >>> optim.global_norm({"a": jnp.array([3.0]), "b": jnp.array([4.0])})
+        Array(5., dtype=float32)
+    """
+    squares = [jnp.sum(jnp.square(jnp.abs(x))) for x in tree_leaves(tree)]
+    return jnp.sqrt(sum(squares, start=jnp.zeros(())))

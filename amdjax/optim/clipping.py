@@ -1,0 +1,58 @@
+"""Bounds on gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import amdjax.numpy as jnp
+from amdjax.core.pytree import tree_map
+from amdjax.optim.base import GradientTransformation, global_norm, stateless
+
+__all__ = ["clip", "clip_by_global_norm"]
+
+
+def clip(max_delta: float) -> GradientTransformation:
+    """Bring each element into `[-max_delta, max_delta]`.
+
+    Args:
+      max_delta: bound, positive.
+
+    Raises:
+      ValueError: `max_delta` is not positive.
+
+        >>> from amdjax import optim
+        >>> optim.clip(1.0).update(jnp.array([-3.0, 0.5]), optim.EmptyState())[0]
+        Array([-1. ,  0.5], dtype=float32)
+    """
+    _check_bound("clip", "max_delta", max_delta)
+    return stateless(lambda g, _: tree_map(lambda x: jnp.clip(x, -max_delta, max_delta), g))
+
+
+def clip_by_global_norm(max_norm: float) -> GradientTransformation:
+    """Shrink all gradients by one factor so that their common norm is at most `max_norm`.
+
+    As in Pascanu et al. (2013).
+
+    Args:
+      max_norm: bound, positive.
+
+    Raises:
+      ValueError: `max_norm` is not positive.
+
+        >>> from amdjax import optim
+        >>> optim.clip_by_global_norm(1.0).update(jnp.array([3.0, 4.0]), optim.EmptyState())[0]
+        Array([0.6, 0.8], dtype=float32)
+    """
+    _check_bound("clip_by_global_norm", "max_norm", max_norm)
+
+    def shrink(grads: Any, _: Any) -> Any:
+        norm = global_norm(grads)
+        factor = jnp.where(norm < max_norm, 1.0, max_norm / norm)
+        return tree_map(lambda g: g * factor.astype(jnp.asarray(g).dtype), grads)
+
+    return stateless(shrink)
+
+
+def _check_bound(name: str, argument: str, value: Any) -> None:
+    if isinstance(value, (int, float)) and not value > 0:
+        raise ValueError(f"{name}: {argument} must be positive, got {value!r}.")
