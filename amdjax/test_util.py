@@ -28,12 +28,12 @@ _STEP = {"float16": 1e-1, "bfloat16": 3e-1, "float32": 1e-2, "complex64": 1e-2}
 
 
 def _default(table: dict[str, float], tree: Any, otherwise: float) -> float:
-    names = (np.dtype(get_aval(x).dtype).name for x in tree_flatten(tree)[0])  # type: ignore[attr-defined]
+    names = (np.dtype(get_aval(x).dtype).name for x in tree_flatten(tree)[0])
     return max((table.get(n, otherwise) for n in names), default=otherwise)
 
 
 def _is_inexact(x: Any) -> bool:
-    return bool(dtypes.issubdtype(get_aval(x).dtype, np.inexact))  # type: ignore[attr-defined]
+    return bool(dtypes.issubdtype(get_aval(x).dtype, np.inexact))
 
 
 def _numpy(tree: Any) -> Any:

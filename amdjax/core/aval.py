@@ -186,8 +186,10 @@ def register_aval(typ: type, rule: Callable[[Any], AbstractValue]) -> None:
     _aval_of[typ] = rule
 
 
-def get_aval(x: Any) -> AbstractValue:
-    """The abstract value of an array, tracer, NumPy array or Python scalar.
+def get_aval(x: Any) -> Any:
+    """The abstract value of an array, tracer, NumPy array or Python scalar: a `ShapedArray`.
+
+    Only tokens and other values that no array operation takes have another one.
 
     Raises:
       TypeError: `x` is not a value that operations take.

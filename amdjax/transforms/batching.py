@@ -50,7 +50,7 @@ class BatchTracer(Tracer):
         return known_value(self.value) if self.dim is not_mapped else None
 
     def _origin_msg(self) -> str:
-        size = get_aval(self.value).shape[self.dim] if self.dim is not None else 1  # type: ignore[attr-defined]
+        size = get_aval(self.value).shape[self.dim] if self.dim is not None else 1
         inner = self.value._origin_msg() if isinstance(self.value, Tracer) else ""
         return f"It differs between the {size} elements that vmap maps over.\n{inner}"
 

@@ -176,11 +176,11 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
 
 def _over(x: Any, size: int) -> Any:
-    dtype = get_aval(x).dtype  # type: ignore[attr-defined]
+    dtype = get_aval(x).dtype
     if not dtypes.issubdtype(dtype, np.inexact):
         dtype = dtypes.default_float_dtype()
         x = ops.convert(x, dtype)
-    return ops.div(x, ops.full(get_aval(x).shape, size, dtype))  # type: ignore[attr-defined]
+    return ops.div(x, ops.full(get_aval(x).shape, size, dtype))
 
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
@@ -331,13 +331,13 @@ def _all_gather_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> An
 
 def _merge(x: Any, at: int) -> Any:
     """`x` with the axes `at` and `at + 1` made one."""
-    shape = get_aval(x).shape  # type: ignore[attr-defined]
+    shape = get_aval(x).shape
     return ops.reshape(x, (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :]))
 
 
 def _part(x: Any, at: int, count: int) -> Any:
     """`x` with the axis `at` cut into `count` parts, which get an axis of their own at `at`."""
-    shape = get_aval(x).shape  # type: ignore[attr-defined]
+    shape = get_aval(x).shape
     return ops.reshape(x, (*shape[:at], count, shape[at] // count, *shape[at + 1 :]))
 
 
@@ -365,7 +365,7 @@ def all_gather(
     size = axis_size(axis_name)
 
     def gather(leaf: Any) -> Any:
-        ndim = get_aval(leaf).ndim + (not tiled)  # type: ignore[attr-defined]
+        ndim = get_aval(leaf).ndim + (not tiled)
         return all_gather_p.bind(
             leaf,
             all_gather_dimension=axis % ndim,
@@ -465,7 +465,7 @@ def psum_scatter(
             axis_index_groups=None,
             axis_name=_names(axis_name),
             axis_size=size,
-            scatter_dimension=scatter_dimension % get_aval(leaf).ndim,  # type: ignore[attr-defined]
+            scatter_dimension=scatter_dimension % get_aval(leaf).ndim,
             tiled=tiled,
         )
 
@@ -554,7 +554,7 @@ def all_to_all(
     size = axis_size(axis_name)
 
     def exchange(leaf: Any) -> Any:
-        ndim = get_aval(leaf).ndim  # type: ignore[attr-defined]
+        ndim = get_aval(leaf).ndim
         return all_to_all_p.bind(
             leaf,
             axis_index_groups=None,
@@ -623,7 +623,7 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
 
     def pick(leaf: Any) -> Any:
         one = ops.slice_in_dim(all_gather(leaf, axis_name), source, source + 1, 0)
-        return ops.reshape(one, get_aval(leaf).shape)  # type: ignore[attr-defined]
+        return ops.reshape(one, get_aval(leaf).shape)
 
     return tree_map(pick, x)
 

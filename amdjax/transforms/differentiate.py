@@ -486,7 +486,7 @@ def _differentiated(
 def _check_grad_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -> None:
     if not is_valid_value(x) and not hasattr(x, "__jax_array__"):
         raise TypeError(f"{name}: argument {x!r} of type {type(x)} is not a valid JAX type.")
-    dtype = get_aval(x).dtype  # type: ignore[attr-defined]
+    dtype = get_aval(x).dtype
     if isinstance(dtype, dtypes.ExtendedDType):
         raise TypeError(f"{name} cannot differentiate by a value of dtype {dtype}.")
     if holomorphic:
@@ -506,13 +506,13 @@ def _check_scalar(value: Any) -> None:
     advice = "Gradient only defined for scalar-output functions. "
     if len(leaves) != 1 or leaves[0] is not value:
         raise TypeError(f"{advice}Output was a {type(value).__name__} with {len(leaves)} leaves.")
-    shape = get_aval(value).shape  # type: ignore[attr-defined]
+    shape = get_aval(value).shape
     if shape != ():
         raise TypeError(f"{advice}Output had shape: {shape}.")
 
 
 def _check_grad_output(name: str, holomorphic: bool, value: Any) -> None:
-    dtype = get_aval(value).dtype  # type: ignore[attr-defined]
+    dtype = get_aval(value).dtype
     if holomorphic:
         if not dtypes.issubdtype(dtype, np.complexfloating):
             raise TypeError(
@@ -660,7 +660,7 @@ def hessian(
 
 
 def _check_jacfwd_input(holomorphic: bool, x: Any) -> None:
-    dtype = get_aval(x).dtype  # type: ignore[attr-defined]
+    dtype = get_aval(x).dtype
     kind, word = (np.complexfloating, "complex") if holomorphic else (np.floating, "real-valued")
     if not dtypes.issubdtype(dtype, kind):
         flag = " with holomorphic=True" if holomorphic else ""
@@ -669,7 +669,7 @@ def _check_jacfwd_input(holomorphic: bool, x: Any) -> None:
 
 
 def _check_jacfwd_output(holomorphic: bool, x: Any) -> None:
-    dtype = get_aval(x).dtype  # type: ignore[attr-defined]
+    dtype = get_aval(x).dtype
     if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
         raise TypeError(
             f"jacfwd with holomorphic=True requires outputs with complex dtype, but got {dtype}."
@@ -681,7 +681,7 @@ def _check_jacrev_output(holomorphic: bool, x: Any) -> None:
 
 
 def _sizes(tree: Any) -> list[int]:
-    return [get_aval(x).size for x in tree_flatten(tree)[0]]  # type: ignore[attr-defined]
+    return [get_aval(x).size for x in tree_flatten(tree)[0]]
 
 
 def _basis(tree: Any) -> Any:
@@ -704,7 +704,7 @@ def _basis(tree: Any) -> Any:
 def _unravel(example: Any, axis: int, x: Any) -> Any:
     """One axis of `x`, which runs over the elements of a pytree, as that pytree of blocks."""
     leaves, treedef = tree_flatten(example)
-    x_shape = get_aval(x).shape  # type: ignore[attr-defined]
+    x_shape = get_aval(x).shape
     axis %= len(x_shape)
     blocks, offset = [], 0
     for leaf in leaves:
@@ -713,7 +713,7 @@ def _unravel(example: Any, axis: int, x: Any) -> Any:
         if aval.size != x_shape[axis]:
             block = ops.slice_in_dim(x, offset, offset + aval.size, axis)
         new_shape = (*x_shape[:axis], *aval.shape, *x_shape[axis + 1 :])
-        if get_aval(block).shape != new_shape:  # type: ignore[attr-defined]
+        if get_aval(block).shape != new_shape:
             block = _reshape(block, new_shape)
         blocks.append(block)
         offset += aval.size
@@ -721,6 +721,6 @@ def _unravel(example: Any, axis: int, x: Any) -> Any:
 
 
 def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
-    if get_aval(x).dtype == float0:  # type: ignore[attr-defined]
+    if get_aval(x).dtype == float0:
         return np.zeros(shape, float0)
     return ops.reshape(x, shape)

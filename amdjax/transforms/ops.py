@@ -63,7 +63,7 @@ def full(shape: Sequence[int], value: Any, dtype: Any) -> Any:
 
 def moveaxis(x: Any, source: int, destination: int) -> Any:
     """`x` with one axis moved; `x` itself if it is in place."""
-    ndim = get_aval(x).ndim  # type: ignore[attr-defined]
+    ndim = get_aval(x).ndim
     source, destination = source % ndim, destination % ndim
     if source == destination:
         return x
@@ -74,7 +74,7 @@ def moveaxis(x: Any, source: int, destination: int) -> Any:
 
 def broadcast(x: Any, size: int, axis: int) -> Any:
     """`x` repeated along a new axis."""
-    shape = list(get_aval(x).shape)  # type: ignore[attr-defined]
+    shape = list(get_aval(x).shape)
     shape.insert(axis, size)
     kept = tuple(i for i in range(len(shape)) if i != axis)
     return _installed["broadcast_in_dim"](x, tuple(shape), kept)

@@ -70,7 +70,7 @@ def vmap(
         _check_arguments(leaves, names)
         axes = flatten_axes("vmap in_axes", in_tree, (in_axes, 0), kws=True)
         size = _mapped_size(leaves, axes, axis_size, names)
-        dims = [a if a is None or a >= 0 else a + get_aval(x).ndim for a, x in zip(axes, leaves)]  # type: ignore[attr-defined]
+        dims = [a if a is None or a >= 0 else a + get_aval(x).ndim for a, x in zip(axes, leaves)]
         axis = AxisData(axis_name, size)
         flat = FlatFunction(fun, in_tree)
         outs, out_dims = batch_flat(flat, axis, leaves, dims)
@@ -120,7 +120,7 @@ def _mapped_size(
     for i, (x, axis) in enumerate(zip(leaves, axes)):
         if axis is None:
             continue
-        shape = get_aval(x).shape  # type: ignore[attr-defined]
+        shape = get_aval(x).shape
         if not -len(shape) <= axis < len(shape):
             rank = f"rank at least {axis + 1 if axis >= 0 else -axis}"
             raise ValueError(
@@ -165,7 +165,7 @@ def _place_outputs(
                 )
             placed.append(x)
             continue
-        ndim = get_aval(x).ndim + (dim is None)  # type: ignore[attr-defined]
+        ndim = get_aval(x).ndim + (dim is None)
         if not -ndim <= to < ndim:
             raise ValueError(
                 f"vmap out_axes places the mapped axis at {to}, but result leaf {i} has only "

@@ -124,8 +124,8 @@ def promote_weak(x: Any, out: Any) -> Any:
 
 def select_rows(which: Any, *cases: Any) -> Any:
     """For each element of a batch the case that `which` says; batches lie along axis 0."""
-    shape = get_aval(cases[0]).shape  # type: ignore[attr-defined]
-    which = broadcast_in_dim(which, shape, tuple(range(get_aval(which).ndim)))  # type: ignore[attr-defined]
+    shape = get_aval(cases[0]).shape
+    which = broadcast_in_dim(which, shape, tuple(range(get_aval(which).ndim)))
     return select_n(which, *(repeat_to(shape, c) for c in cases))
 
 

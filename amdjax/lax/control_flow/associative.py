@@ -54,8 +54,8 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
     leaves, tree = checked_leaves("associative_scan", "elems", elems)
     if not leaves:
         return elems
-    axis = canonical_axis(axis, get_aval(leaves[0]).ndim)  # type: ignore[attr-defined]
-    shapes = [get_aval(x).shape for x in leaves]  # type: ignore[attr-defined]
+    axis = canonical_axis(axis, get_aval(leaves[0]).ndim)
+    shapes = [get_aval(x).shape for x in leaves]
     sizes = {shape[axis] if axis < len(shape) else None for shape in shapes}
     if len(sizes) > 1:
         raise ValueError(

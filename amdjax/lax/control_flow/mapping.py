@@ -74,7 +74,7 @@ def _map(fun: Callable[..., Any], call: Callable[..., Any], xs: Any) -> Any:
 
 
 def _in_batches(x: Any, batches: int, size: int) -> Any:
-    shape = get_aval(x).shape  # type: ignore[attr-defined]
+    shape = get_aval(x).shape
     rows = slice_in_dim(x, 0, batches * size)
     return reshape(rows, (batches, size, *shape[1:]))
 

@@ -473,7 +473,7 @@ def _without_passed(
 
 def scan_length(what: str, xs: Any, rows: Sequence[Any], length: Any) -> int:
     """The number of steps, from the arrays' axis 0 or given."""
-    shapes = [get_aval(x).shape for x in rows]  # type: ignore[attr-defined]
+    shapes = [get_aval(x).shape for x in rows]
     names = [f"xs{keystr(path)}" for path, _ in tree_flatten_with_path(xs)[0]]
     for name, shape in zip(names, shapes):
         if not shape:
