@@ -12,12 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
-from amdjax.core.lowering import Shaped
 from amdjax.jit.passes import prepare
-from amdjax.jit.plan import Label, Storage, View, _Body, nbytes_of
+from amdjax.jit.plan import Label, Storage, View, _Body, is_update, nbytes_of
 from amdjax.runtime import vm
-
-IN_PLACE = ("dynamic_update_slice", "scatter")
 
 
 def lower_cond(body: _Body, eqn: JaxprEqn) -> None:
@@ -130,8 +127,7 @@ def updates_in_place(jaxpr: Jaxpr, invar: Var, out: Any, outs: Sequence[Any]) ->
         if isinstance(value, Literal) or value not in makers:
             return False
         i, eqn = makers[value]
-        rule = eqn.primitive.lowering
-        if not (isinstance(rule, Shaped) and rule.name in IN_PLACE):
+        if not is_update(eqn):
             return False
         source = eqn.invars[0]
         others = [e for e in jaxpr.eqns if e is not eqn and source in e.invars]

@@ -27,6 +27,7 @@ from amdjax.runtime import vm
 from amdjax.targets.cpu import CpuTarget
 
 ALIGN = 64
+UPDATES = ("dynamic_update_slice", "scatter")
 PARALLEL_FROM = 20_000.0  # nanoseconds on one thread from which waking others pays
 
 
@@ -259,16 +260,31 @@ class Planner:
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             if not isinstance(v, Literal) and v not in env:
                 wanted.setdefault(v, d)
-        for step in reversed(
-            fusion.steps
-        ):  # a result that renames another value is that value's place
-            if isinstance(step, Single) and is_bitcast(step.eqn) and step.eqn.outvars[0] in wanted:
-                (source,) = step.eqn.invars
-                if source not in env:
+        # A result that renames or updates another value is that value's place.
+        for step in reversed(fusion.steps):
+            if isinstance(step, Single) and step.eqn.outvars and step.eqn.outvars[0] in wanted:
+                source = step.eqn.invars[0] if step.eqn.invars else None
+                if source in env or not isinstance(source, Var):
+                    continue
+                if is_bitcast(step.eqn) or _is_last_update(step, fusion):
                     wanted.setdefault(source, wanted[step.eqn.outvars[0]])
         _Body(self, fusion, env, wanted, outermost).run()
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             self.copy(d, self.view(env, v), nbytes_of(v.aval))
+
+
+def is_update(eqn: JaxprEqn) -> bool:
+    """Whether the result is the first operand with some elements changed, in place if that is free."""
+    rule = eqn.primitive.lowering
+    return isinstance(rule, Shaped) and rule.name in UPDATES
+
+
+def _is_last_update(step: Single, fusion: Fusion) -> bool:
+    """Whether a step updates a value that nothing else reads."""
+    if not is_update(step.eqn) or step.eqn.invars[0] in fusion.jaxpr.outvars:
+        return False
+    reads = [v for s in fusion.steps for v in step_reads(s)]
+    return reads.count(step.eqn.invars[0]) == 1
 
 
 class _Body:
