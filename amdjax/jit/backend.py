@@ -48,6 +48,10 @@ class CompilerBackend:
                     self._eager.clear()
                 self._eager[key] = run
         outs = run(args)
+        if config.debug_nans or config.debug_infs:
+            from amdjax.jit.debugging import check_results
+
+            check_results(primitive, outs)
         return outs if primitive.multiple_results else outs[0]
 
     def call_jaxpr(self, closed: ClosedJaxpr, args: Sequence[Any]) -> list[ConcreteArray]:
