@@ -90,7 +90,7 @@ def jit(
       >>> print(f(3.0))
       10.0
     """
-    options = {
+    options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames,
         "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
         "keep_unused": keep_unused, "inline": inline,
@@ -140,19 +140,19 @@ class JitFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if context.trace is not Context.base or config.disable_jit:
             return self._call_traced(args, kwargs)
-        if self._plain and not kwargs:
-            leaves, tree = tree_flatten(args)
-            static: Any = None
-        else:
-            leaves, tree, static = self._split(args, kwargs)
-        avals = []
-        for i, x in enumerate(leaves):
-            if type(x) is not ConcreteArray:
-                x = leaves[i] = self._concrete(x, args, kwargs)
-            avals.append(x.aval)
-        key = (tree, static, config.trace_key(), *avals)
-        found = self._compiled.get(key)
         try:
+            if self._plain and not kwargs:
+                leaves, tree = tree_flatten(args)
+                static: Any = None
+            else:
+                leaves, tree, static = self._split(args, kwargs)
+            avals = []
+            for i, x in enumerate(leaves):
+                if type(x) is not ConcreteArray:
+                    x = leaves[i] = self._concrete(x, args, kwargs)
+                avals.append(x.aval)
+            key = (tree, static, config.trace_key(), *avals)
+            found = self._compiled.get(key)
             if found is None:
                 found = self._compiled[key] = self._compile(leaves, tree, static)
             return found.tree.unflatten(found.run(leaves))
