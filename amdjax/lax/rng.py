@@ -36,13 +36,15 @@ __all__ = [
     "threefry2x32_p",
 ]
 
+Words = tuple[Any, Any]
+
 UINT_DTYPES = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
-def threefry2x32(key: tuple[Any, Any], count: tuple[Any, Any]) -> list[Any]:
+def threefry2x32(key: Words, count: Words) -> list[Any]:
     """Two words of random bits for each pair of counter words.
 
     Args:
@@ -104,7 +106,7 @@ def _threefry_rounds(b, key1, key2, count1, count2):
 threefry2x32_p.lowering = Pointwise(_threefry_rounds)
 
 
-def counters(size: int) -> tuple[Any, Any]:
+def counters(size: int) -> Words:
     """The high and low words of the numbers 0, 1, ... below `size`."""
     if size > 2**32:
         raise NotImplementedError(f"random arrays of more than 2**32 elements; got {size}.")
@@ -246,7 +248,7 @@ def _generate_bits(key, *, shape, dtype, algorithm, **_):
     key1, key2, low, high = (lax.index_in_dim(words, k, 0, keepdims=False) for k in range(4))
     generate = _threefry_stream if algorithm == RandomAlgorithm.RNG_THREE_FRY else _philox_stream
     bits, blocks = generate((key1, key2), (low, high), shape, dtype == np.uint64)
-    low, high = _advance(low, high, scalar(low, blocks))
+    low, high = _advance((low, high), scalar(low, blocks))
     state = lax.concatenate([lax.reshape(w, (1,)) for w in (key1, key2, low, high)], 0)
     if wide:
         state = _join_pairs(state)
@@ -257,7 +259,7 @@ def _philox_stream(key, counter, shape, wide) -> tuple[Any, int]:
     """Bits in the order in which blocks of four words yield them."""
     wanted = math.prod(shape) * (2 if wide else 1)
     blocks = -(-wanted // 4)
-    low, high = _advance(*counter, lax.iota(np.uint32, blocks))
+    low, high = _advance(counter, lax.iota(np.uint32, blocks))
     columns = _philox4x32(key, (low, high, *key))
     bits = lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
     bits = lax.slice_in_dim(lax.reshape(bits, (4 * blocks,)), 0, wanted)
@@ -268,7 +270,7 @@ def _threefry_stream(key, counter, shape, wide) -> tuple[Any, int]:
     """Bits of which the two words of a block lie side by side along one axis, as in XLA."""
     if wide:
         size = math.prod(shape)
-        low, high = threefry2x32(key, _advance(*counter, lax.iota(np.uint32, size)))
+        low, high = threefry2x32(key, _advance(counter, lax.iota(np.uint32, size)))
         return lax.reshape(_join_words(high, low), shape), size
     whole = shape or (1,)
     # Along the first even axis, else the longest.
@@ -276,7 +278,7 @@ def _threefry_stream(key, counter, shape, wide) -> tuple[Any, int]:
     axis = even[0] if even else int(np.argmax(whole))
     half = tuple(-(-n // 2) if d == axis else n for d, n in enumerate(whole))
     blocks = math.prod(half)
-    pair = threefry2x32(key, _advance(*counter, lax.iota(np.uint32, blocks)))
+    pair = threefry2x32(key, _advance(counter, lax.iota(np.uint32, blocks)))
     parts = [lax.expand_dims(lax.reshape(w, half), (axis + 1,)) for w in pair]
     doubled = tuple(2 * n if d == axis else n for d, n in enumerate(half))
     bits = lax.reshape(lax.concatenate(parts, axis + 1), doubled)
@@ -301,14 +303,15 @@ def _split_words(x: Any) -> Any:
     return lax.reshape(pairs, (2 * shape_of(x)[0],))
 
 
-def _advance(low: Any, high: Any, steps: Any) -> tuple[Any, Any]:
+def _advance(counter: Words, steps: Any) -> Words:
     """A counter of two words, some steps on."""
+    low, high = counter
     total = lax.add(low, steps)
     carry = lax.convert_element_type(lax.lt(total, steps), np.uint32)
     return total, lax.add(high, carry)
 
 
-def _philox4x32(key: tuple[Any, Any], counter: tuple[Any, ...]) -> tuple[Any, ...]:
+def _philox4x32(key: Words, counter: tuple[Any, ...]) -> tuple[Any, ...]:
     shape = shape_of(counter[0])
     c0, c1, c2, c3 = (lax.broadcast(c, shape) if not shape_of(c) else c for c in counter)
     k0, k1 = key
@@ -324,7 +327,7 @@ def _philox4x32(key: tuple[Any, Any], counter: tuple[Any, ...]) -> tuple[Any, ..
     return c0, c1, c2, c3
 
 
-def _multiply_wide(factor: int, x: Any) -> tuple[Any, Any]:
+def _multiply_wide(factor: int, x: Any) -> Words:
     """The two words of a 64-bit product, by halves: there is no uint64 without x64."""
     half = lambda v: lax.shift_right_logical(v, scalar(v, 16))
     mask = lambda v: lax.bitwise_and(v, scalar(v, 0xFFFF))

@@ -292,7 +292,9 @@ def _start_indices(name, operand, indices, allow_negative) -> list[Any]:
     # Python integers take the dtype of the arrays they stand beside.
     arrays = [i for i in indices if not isinstance(i, int)]
     dtype = dtype_of(arrays[0]) if arrays else np.dtype(np.int32)
-    return [_start_index(name, i, *rest, dtype) for i, *rest in zip(indices, shape, flags)]
+    return [
+        _start_index(name, i, size, flag, dtype) for i, size, flag in zip(indices, shape, flags)
+    ]
 
 
 def _start_index(name: str, index: Any, size: int, allow_negative: bool, dtype: Any) -> Any:

@@ -14,8 +14,8 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import asarray_concrete
-from amdjax.core.aval import get_aval
 from amdjax.core.config import config
+from amdjax.lax._rules import dtype_of, shape_of
 from amdjax.lax.rng import UINT_DTYPES, key_word, threefry2x32, threefry_bits, threefry_words
 
 Shape = Sequence[int]
@@ -56,13 +56,13 @@ def seed_words(seed: Any) -> Any:
         high = number >> 32 if config.enable_x64 else 0
         words = np.array([high & 0xFFFFFFFF, number & 0xFFFFFFFF], np.uint32)
         return asarray_concrete(words)
-    if not dtypes.issubdtype(get_aval(seed).dtype, np.integer):
+    if not dtypes.issubdtype(dtype_of(seed), np.integer):
         raise TypeError(f"PRNG key seed must be an integer; got {seed!r}")
     if config.random_seed_offset:
-        seed = lax.add(seed, np.asarray(config.random_seed_offset, get_aval(seed).dtype))
+        seed = lax.add(seed, np.asarray(config.random_seed_offset, dtype_of(seed)))
     low = lax.convert_element_type(seed, np.uint32)
-    if get_aval(seed).dtype.itemsize == 8:
-        upper = lax.shift_right_logical(seed, np.asarray(32, get_aval(seed).dtype))
+    if dtype_of(seed).itemsize == 8:
+        upper = lax.shift_right_logical(seed, np.asarray(32, dtype_of(seed)))
         high = lax.convert_element_type(upper, np.uint32)
     else:
         high = np.uint32(0)
@@ -71,7 +71,7 @@ def seed_words(seed: Any) -> Any:
 
 def _as_keys(words: Sequence[Any]) -> Any:
     """Arrays of words, as keys along a new last axis."""
-    axis = len(get_aval(words[0]).shape)
+    axis = len(shape_of(words[0]))
     return lax.concatenate([lax.expand_dims(w, (axis,)) for w in words], axis)
 
 
