@@ -135,9 +135,9 @@ class Writer:
         parts = [k.convert(p, compute_dtype(part_dtype(dtype))) for p in (pair or (x,))]
         result = El(dtype, *parts)
         b.special = lambda var, index: result if var is out else None
-        index = delinear(position, out.aval.shape)
-        for var in self.epilogue.stored:
-            b.store(self.program.kernel.output(var), position, b.value(var, index))
+        for stored in self.epilogue.stored:
+            index = delinear(position, stored.aval.shape)
+            b.store(self.program.kernel.output(stored), position, b.value(stored, index))
 
 
 def _complex_columns(columns: Sequence[Axis]) -> tuple[Axis, ...]:
