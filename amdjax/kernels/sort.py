@@ -156,7 +156,7 @@ class _Output:
             k.store(write, to, x, [stride * parts] if count else None, mask)
 
 
-# -- networks --------------------------------------------------------------------------------------
+# Networks
 
 
 def merge_exchange(n: int) -> list[tuple[int, int, int]]:
@@ -276,7 +276,8 @@ class _Network(_Output):
             position = k.broadcast(k.expand(position, 1), square)
             self._put(records, i, [bits], position, (count, 1))
 
-        whole = n // count * count if self._by_blocks else 0
+        usual = records.with_position == self.needs_position
+        whole = n // count * count if self._by_blocks and usual else 0
         if whole:
             k.for_(0, whole, count, block)
         self._each(whole, n, one)
@@ -314,8 +315,7 @@ class _Network(_Output):
         return key.load(k, self.kernel.input(source), at, self.count, self.apart, self.mask)
 
     def _sort(self, records: _Scratch) -> None:
-        for p, r, d in merge_exchange(self.geometry.n):
-            self._round(records.buffers, p, r, d)
+        self._network(records.buffers)
         whole = 0
         if self._by_blocks and not records.with_position:
             whole = self.taken // self.count * self.count
@@ -330,31 +330,45 @@ class _Network(_Output):
         target = view(self.kernel.output(self.outputs[0][1]), key.unsigned)
         k.store(target, self._start(self.taken) + i, x, (1, self.taken))
 
-    def _round(self, scratch: Sequence[Buffer], p: int, r: int, d: int) -> None:
-        """One round: runs of `p` neighbours, every second one, from `r` on."""
-        k, limit = self.k, self.geometry.n - d
-        if limit <= r:
+    def _network(self, scratch: Sequence[Buffer]) -> None:
+        """All rounds; written out where rows fit into registers."""
+        k, n = self.k, self.geometry.n
+        rounds = merge_exchange(n)
+        if n <= 16:
+            for p, r, d in rounds:
+                for i in range(n - d):
+                    if i & p == r:
+                        self._exchange(scratch, k.const("index", i), k.const("index", d))
             return
-        whole, rest = divmod(limit - r, 2 * p)
-        if rest >= p:  # the last run is whole as well
-            whole, rest = whole + 1, 0
+        top = rounds[0][0]
+        for p in dict.fromkeys(p for p, _, _ in rounds):
+            # As in `merge_exchange`, with the rounds of one p as a loop of the kernel.
+            k.while_(
+                lambda q, r, d: q >= p,
+                lambda q, r, d: (
+                    self._round(scratch, p, r, d) or (q // 2, k.const("index", p), q - p)
+                ),
+                [k.const("index", x) for x in (top, 0, p)],
+            )
 
-        def run(start: Value, length: int) -> None:
-            if length <= 4 or self.geometry.n <= 16:
-                for j in range(length):
+    def _round(self, scratch: Sequence[Buffer], p: int, r: Value, d: Value) -> None:
+        """One round: runs of `p` neighbours, every second one, from `r` on."""
+        k = self.k
+        limit = self.geometry.n - d
+        whole = r + (limit - r + p) // (2 * p) * (2 * p)
+
+        def run(start: Value) -> None:
+            if p <= 4:
+                for j in range(p):
                     self._exchange(scratch, start + j, d)
             else:
-                k.for_(start, start + length, 1, lambda i: self._exchange(scratch, i, d))
+                k.for_(start, start + p, 1, lambda i: self._exchange(scratch, i, d))
 
-        if whole == 1 or self.geometry.n <= 16:
-            for start in range(r, r + 2 * p * whole, 2 * p):
-                run(k.const("index", start), p)
-        elif whole:
-            k.for_(r, r + 2 * p * whole, 2 * p, lambda start: run(start, p))
-        if rest:
-            run(k.const("index", r + 2 * p * whole), rest)
+        k.for_(r, whole, 2 * p, run)
+        if p > 1:  # the last run may be shorter
+            k.for_(whole, limit, 1, lambda i: self._exchange(scratch, i, d))
 
-    def _exchange(self, scratch: Sequence[Buffer], i: Value, d: int) -> None:
+    def _exchange(self, scratch: Sequence[Buffer], i: Value, d: Value) -> None:
         k, count = self.k, self.count
         here, there = i * count, (i + d) * count
         low = [k.load(s, here, (count,)) for s in scratch]
@@ -380,13 +394,13 @@ class _Network(_Output):
         lanes = k.iota(count) * k.const("index", self.apart, (count,))
         start = lanes + k.broadcast(self.start, (count,))
         for source, target in self.outputs:
-            exact = key is not None and not (records.with_position and key.loses_zeros)
-            if exact and key.reversible and source is self.keys[0][0]:
+            exact = None if records.with_position and key and key.loses_zeros else key
+            if exact and exact.reversible and source is self.keys[0][0]:
                 bits = parts[0]
                 if records.packed:
                     bits = k.op("shr_logical", bits, k.const("u64", 32, (count,)))
-                bits = key.decode(k, k.convert(bits, key.unsigned))
-                out = view(self.kernel.output(target), key.unsigned)
+                bits = exact.decode(k, k.convert(bits, exact.unsigned))
+                out = view(self.kernel.output(target), exact.unsigned)
                 k.store(out, where, bits, [apart], self.mask)
             else:
                 self.gather(
@@ -417,7 +431,7 @@ def _less(k: Builder, a: Sequence[Value], b: Sequence[Value]) -> Value:
     return less
 
 
-# -- by digits -------------------------------------------------------------------------------------
+# By digits
 
 
 @dataclass
@@ -475,7 +489,7 @@ class _Radix(_Output):
         shifts = list(range(low, low + key.width, self.bits))
         return _Step(source, key, Temp(dtype, size), positions, packed, shifts)
 
-    # -- one kernel that does whole rows -----------------------------------------------------------
+    # One kernel that does whole rows
 
     def _build_rows(self) -> list[Call | Copy]:
         g = self.geometry
@@ -514,7 +528,7 @@ class _Radix(_Output):
         k.for_(owner, g.rows, self.owners, row)
         return [kernel.launch(self.owners, self._cost() * len(self.steps) * 3)]
 
-    # -- a kernel for every phase ------------------------------------------------------------------
+    # A kernel for every phase
 
     def _build_together(self) -> list[Call | Copy]:
         g = self.geometry
@@ -671,7 +685,7 @@ class _Radix(_Output):
         k.if_(k.op("ne", seen, k.const("u8", 0)), lambda: self._restore_zeros(row))
         return self.kernel.launch(self.geometry.rows, 50.0 * self.geometry.rows)
 
-    # -- the phases --------------------------------------------------------------------------------
+    # The phases
 
     def _fill(
         self,
