@@ -32,12 +32,15 @@ class MapKernel(RegionKernel):
         return self._build_blocks(lane_var)
 
     def store_roots(self) -> None:
+        """Compute the values of this point, then store them: a result may lie over an input."""
+        values = []
         for root in self.region.roots:
             for v in root.vars:
                 if v in self.fusion.stored:
                     index = self.domain.root_index(root, v)
-                    x = self.b.value(v, index)
-                    self.b.store(self.output(v), linear(index, v.aval.shape), x)
+                    values.append((v, linear(index, v.aval.shape), self.b.value(v, index)))
+        for v, position, x in values:
+            self.b.store(self.output(v), position, x)
 
     def _lane_var(self) -> LoopVar:
         """The loop whose neighbours lie side by side in most accesses."""

@@ -126,7 +126,7 @@ class Planner:
         self.next_slot = 2
         self.arena_readers: list[Storage] = []
 
-    # -- the whole program ------------------------------------------------------------------------
+    # The whole program
 
     def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
         closed = prepare(closed, self.observe)
@@ -204,7 +204,7 @@ class Planner:
             total = max(total, at + s.nbytes)
         return total
 
-    # -- instructions -------------------------------------------------------------------------------
+    # Instructions
 
     @property
     def time(self) -> int:
@@ -238,7 +238,7 @@ class Planner:
             if s.first < start <= s.last:
                 s.last = max(s.last, self.time)
 
-    # -- bodies --------------------------------------------------------------------------------------
+    # Bodies
 
     def view(self, env: dict[Var, View], atom: Any) -> View:
         if isinstance(atom, Literal):
@@ -274,7 +274,7 @@ class Planner:
 
 
 def is_update(eqn: JaxprEqn) -> bool:
-    """Whether the result is the first operand with some elements changed, in place if that is free."""
+    """Whether the result is the first operand, some elements changed, in place if it is free."""
     rule = eqn.primitive.lowering
     return isinstance(rule, Shaped) and rule.name in UPDATES
 
@@ -314,7 +314,8 @@ class _Body:
         return last
 
     def run(self) -> None:
-        for self.position, step in enumerate(self.fusion.steps):
+        for position, step in enumerate(self.fusion.steps):
+            self.position = position
             if isinstance(step, Region):
                 self.calls(lower_region(step, self.fusion, self.p.target))
             else:
@@ -322,10 +323,14 @@ class _Body:
 
     def single(self, step: Single) -> None:
         eqn, rule = step.eqn, step.eqn.primitive.lowering
-        if is_bitcast(eqn):
-            self.rename(eqn.invars[0], eqn.outvars[0])
+        source = eqn.invars[0] if eqn.invars else None
+        if isinstance(source, Var) and is_bitcast(eqn):
+            self.rename(source, eqn.outvars[0])
             return
-        if isinstance(rule, Shaped):
+        if isinstance(rule, Shaped) and all(v.aval.size == 0 for v in eqn.outvars):
+            for v in step_writes(step):
+                self.place(v)
+        elif isinstance(rule, Shaped):
             lower = SHAPED.get(rule.name)
             if lower is None:
                 raise NotImplementedError(f"no kernels for {eqn.primitive.name} ({rule.name})")
@@ -448,8 +453,8 @@ class _Body:
 
         def call(addresses: list[int]) -> None:
             arrays = [array_at(a, t) for a, t in zip(addresses, in_avals)]
-            for a in arrays:
-                a.flags.writeable = False
+            for array in arrays:
+                array.flags.writeable = False
             results = rule.fn(*arrays, **eqn.params)
             for a, t, x in zip(addresses[len(in_avals) :], out_avals, results or [], strict=True):
                 array_at(a, t)[...] = x
@@ -474,7 +479,7 @@ def array_at(address: int, aval: Any) -> np.ndarray:
     nbytes = nbytes_of(aval)
     if nbytes == 0:
         return np.empty(aval.shape, aval.dtype)
-    memory = (ctypes.c_char * nbytes).from_address(address)
+    memory: Any = (ctypes.c_char * nbytes).from_address(address)
     return np.frombuffer(memory, dtype=aval.dtype).reshape(aval.shape)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amdjax.core.config import disable_jit
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
@@ -109,4 +110,5 @@ def _decomposed(eqn: JaxprEqn) -> ClosedJaxpr:
         out = rule.fn(*args, **eqn.params)
         return list(out) if isinstance(out, (list, tuple)) else [out]
 
-    return trace_to_jaxpr(fn, [x.aval for x in eqn.invars])
+    with disable_jit(False):  # loops in the rule are to be compiled, whoever calls
+        return trace_to_jaxpr(fn, [x.aval for x in eqn.invars])
