@@ -1,57 +1,17 @@
 """Array programs, differentiated, vectorised and compiled, in pure Python on LLVM.
 
-JAX's way of programming: pure functions of arrays, transformed by `grad`, `vmap` and `jit`, compiled
-by a compiler that can be read. `amdjax.numpy` is the array library, `amdjax.lax` what it is made of.
+JAX's way of programming: pure functions of arrays, transformed by `grad`, `vmap` and `jit`,
+compiled by a compiler that can be read. `amdjax.numpy` is the array library, `amdjax.lax` what it
+is made of.
 """
 
 from __future__ import annotations
 
+import importlib as _importlib
 from typing import Any as _Any
 
-__version__ = "0.1.0"
-
-# The compiler is loaded when the first array is computed, not by `import amdjax`.
-from amdjax.core import array as _array
-from amdjax.core import composite as _composite
-
-
-def _load_backend() -> _Any:
-    from amdjax.jit import backend
-
-    return backend.load()
-
-
-def _load_methods() -> None:
-    import amdjax.numpy
-
-
-_array.set_backend(_load_backend)
-_array.set_methods_loader(_load_methods)
-
-from amdjax import lax as lax  # noqa: E402
-from amdjax import tree as tree  # noqa: E402
-from amdjax import tree_util as tree_util  # noqa: E402
-from amdjax.core.array import Array as Array  # noqa: E402
-from amdjax.core.config import (  # noqa: E402
-    check_tracer_leaks as check_tracer_leaks,
-    config as config,
-    debug_infs as debug_infs,
-    debug_key_reuse as debug_key_reuse,
-    debug_nans as debug_nans,
-    default_device as default_device,
-    default_matmul_precision as default_matmul_precision,
-    default_prng_impl as default_prng_impl,
-    disable_jit as disable_jit,
-    enable_checks as enable_checks,
-    enable_x64 as enable_x64,
-    log_compiles as log_compiles,
-    numpy_dtype_promotion as numpy_dtype_promotion,
-    numpy_rank_promotion as numpy_rank_promotion,
-)
-from amdjax.core.dtypes import float0 as float0  # noqa: E402
-from amdjax.device import device_get as device_get, device_put as device_put  # noqa: E402
-from amdjax.jit.api import clear_caches as clear_caches, jit as jit  # noqa: E402
-from amdjax.api import (  # noqa: E402
+from amdjax import lax as lax, tree as tree, tree_util as tree_util
+from amdjax.api import (
     ShapeDtypeStruct as ShapeDtypeStruct,
     block_until_ready as block_until_ready,
     checkpoint as checkpoint,
@@ -80,19 +40,58 @@ from amdjax.api import (  # noqa: E402
     vjp as vjp,
     vmap as vmap,
 )
+from amdjax.core import array as _array, composite as _composite
+from amdjax.core.array import Array as Array
+from amdjax.core.config import (
+    check_tracer_leaks as check_tracer_leaks,
+    config as config,
+    debug_infs as debug_infs,
+    debug_key_reuse as debug_key_reuse,
+    debug_nans as debug_nans,
+    default_device as default_device,
+    default_matmul_precision as default_matmul_precision,
+    default_prng_impl as default_prng_impl,
+    disable_jit as disable_jit,
+    enable_checks as enable_checks,
+    enable_x64 as enable_x64,
+    log_compiles as log_compiles,
+    numpy_dtype_promotion as numpy_dtype_promotion,
+    numpy_rank_promotion as numpy_rank_promotion,
+)
+from amdjax.core.dtypes import float0 as float0
+from amdjax.device import device_get as device_get, device_put as device_put
+from amdjax.jit.api import clear_caches as clear_caches, jit as jit
+
+__version__ = "0.1.0"
+
+
+# The compiler is loaded when the first array is computed, not by `import amdjax`.
+def _load_backend() -> _Any:
+    from amdjax.jit import backend
+
+    return backend.load()
+
+
+def _load_methods() -> None:
+    _importlib.import_module("amdjax.numpy")
+
+
+_array.set_backend(_load_backend)
+_array.set_methods_loader(_load_methods)
 
 _composite.set_jit(jit)
 
-_LAZY = ("numpy", "nn", "rnn", "random", "scipy", "dtypes", "errors", "typing", "stages", "debug", "ops", "optim", "custom_batching", "checkpoint_policies",
-         "flatten_util", "custom_derivatives", "ad_checkpoint", "test_util", "image", "doctor")  # fmt: skip
+_LAZY = (
+    "numpy", "nn", "rnn", "random", "scipy", "dtypes", "errors", "typing", "stages", "debug",
+    "ops", "optim", "custom_batching", "checkpoint_policies", "flatten_util",
+    "custom_derivatives", "ad_checkpoint", "test_util", "image", "doctor",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> _Any:
     """Submodules are imported when first asked for."""
     if name in _LAZY:
-        import importlib
-
-        return importlib.import_module(f"amdjax.{name}")
+        return _importlib.import_module(f"amdjax.{name}")
     if name in (
         "devices",
         "local_devices",

@@ -3,19 +3,21 @@
 import dataclasses
 from typing import Any
 
-from amdjax.core.pytree import tree_all as all
-from amdjax.core.pytree import tree_broadcast as broadcast
-from amdjax.core.pytree import tree_flatten as flatten
-from amdjax.core.pytree import tree_flatten_with_path as flatten_with_path
-from amdjax.core.pytree import tree_leaves as leaves
-from amdjax.core.pytree import tree_leaves_with_path as leaves_with_path
-from amdjax.core.pytree import tree_map as map
-from amdjax.core.pytree import tree_map_with_path as map_with_path
-from amdjax.core.pytree import tree_reduce as reduce
-from amdjax.core.pytree import tree_reduce_associative as reduce_associative
-from amdjax.core.pytree import tree_structure as structure
-from amdjax.core.pytree import tree_transpose as transpose
-from amdjax.core.pytree import tree_unflatten as unflatten
+from amdjax.core.pytree import (
+    tree_all as all,
+    tree_broadcast as broadcast,
+    tree_flatten as flatten,
+    tree_flatten_with_path as flatten_with_path,
+    tree_leaves as leaves,
+    tree_leaves_with_path as leaves_with_path,
+    tree_map as map,
+    tree_map_with_path as map_with_path,
+    tree_reduce as reduce,
+    tree_reduce_associative as reduce_associative,
+    tree_structure as structure,
+    tree_transpose as transpose,
+    tree_unflatten as unflatten,
+)
 
 __all__ = [
     "all",

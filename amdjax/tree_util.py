@@ -1,38 +1,40 @@
 """Pytrees: nested containers as leaves and a structure. See `amdjax.tree` for shorter names."""
 
-from amdjax.core.pytree import DictKey as DictKey
-from amdjax.core.pytree import FlattenedIndexKey as FlattenedIndexKey
-from amdjax.core.pytree import GetAttrKey as GetAttrKey
-from amdjax.core.pytree import KeyEntry as KeyEntry
-from amdjax.core.pytree import KeyPath as KeyPath
-from amdjax.core.pytree import Partial as Partial
-from amdjax.core.pytree import PyTreeDef as PyTreeDef
-from amdjax.core.pytree import SequenceKey as SequenceKey
-from amdjax.core.pytree import all_leaves as all_leaves
-from amdjax.core.pytree import default_registry as default_registry
-from amdjax.core.pytree import flatten_one_level as flatten_one_level
-from amdjax.core.pytree import flatten_one_level_with_keys as flatten_one_level_with_keys
-from amdjax.core.pytree import is_tree_node as is_tree_node
-from amdjax.core.pytree import keystr as keystr
-from amdjax.core.pytree import register_dataclass as register_dataclass
-from amdjax.core.pytree import register_pytree_node as register_pytree_node
-from amdjax.core.pytree import register_pytree_node_class as register_pytree_node_class
-from amdjax.core.pytree import register_pytree_with_keys as register_pytree_with_keys
-from amdjax.core.pytree import register_pytree_with_keys_class as register_pytree_with_keys_class
-from amdjax.core.pytree import register_static as register_static
-from amdjax.core.pytree import tree_all as tree_all
-from amdjax.core.pytree import tree_broadcast as tree_broadcast
-from amdjax.core.pytree import tree_flatten as tree_flatten
-from amdjax.core.pytree import tree_flatten_with_path as tree_flatten_with_path
-from amdjax.core.pytree import tree_leaves as tree_leaves
-from amdjax.core.pytree import tree_leaves_with_path as tree_leaves_with_path
-from amdjax.core.pytree import tree_map as tree_map
-from amdjax.core.pytree import tree_map_with_path as tree_map_with_path
-from amdjax.core.pytree import tree_reduce as tree_reduce
-from amdjax.core.pytree import tree_reduce_associative as tree_reduce_associative
-from amdjax.core.pytree import tree_structure as tree_structure
-from amdjax.core.pytree import tree_transpose as tree_transpose
-from amdjax.core.pytree import tree_unflatten as tree_unflatten
-from amdjax.core.pytree import treedef_children as treedef_children
-from amdjax.core.pytree import treedef_is_leaf as treedef_is_leaf
-from amdjax.core.pytree import treedef_tuple as treedef_tuple
+from amdjax.core.pytree import (
+    DictKey as DictKey,
+    FlattenedIndexKey as FlattenedIndexKey,
+    GetAttrKey as GetAttrKey,
+    KeyEntry as KeyEntry,
+    KeyPath as KeyPath,
+    Partial as Partial,
+    PyTreeDef as PyTreeDef,
+    SequenceKey as SequenceKey,
+    all_leaves as all_leaves,
+    default_registry as default_registry,
+    flatten_one_level as flatten_one_level,
+    flatten_one_level_with_keys as flatten_one_level_with_keys,
+    is_tree_node as is_tree_node,
+    keystr as keystr,
+    register_dataclass as register_dataclass,
+    register_pytree_node as register_pytree_node,
+    register_pytree_node_class as register_pytree_node_class,
+    register_pytree_with_keys as register_pytree_with_keys,
+    register_pytree_with_keys_class as register_pytree_with_keys_class,
+    register_static as register_static,
+    tree_all as tree_all,
+    tree_broadcast as tree_broadcast,
+    tree_flatten as tree_flatten,
+    tree_flatten_with_path as tree_flatten_with_path,
+    tree_leaves as tree_leaves,
+    tree_leaves_with_path as tree_leaves_with_path,
+    tree_map as tree_map,
+    tree_map_with_path as tree_map_with_path,
+    tree_reduce as tree_reduce,
+    tree_reduce_associative as tree_reduce_associative,
+    tree_structure as tree_structure,
+    tree_transpose as tree_transpose,
+    tree_unflatten as tree_unflatten,
+    treedef_children as treedef_children,
+    treedef_is_leaf as treedef_is_leaf,
+    treedef_tuple as treedef_tuple,
+)

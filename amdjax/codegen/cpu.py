@@ -1,7 +1,8 @@
 """Tile programs as LLVM IR for CPUs.
 
 A tile of rank 1 is one LLVM vector, which LLVM spreads over as many registers as it takes; a tile
-of rank 2 is a list of such rows. A kernel becomes `void name(ptr args, i64 begin, i64 end, i64 worker)`:
+of rank 2 is a list of such rows. A kernel becomes
+`void name(ptr args, i64 begin, i64 end, i64 worker)`:
 `args` points to one word a parameter (an address, or the number itself for a `size`), and the
 programs `begin..end` of the grid run one after the other.
 """
@@ -11,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amdjax.codegen import llvm
+from amdjax.codegen import llvm, tile
 from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import I1, I8, I64, PTR, Function, Module, Type, Value
 from amdjax.codegen.math import MATH
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_convert, lower_pointwise
-from amdjax.codegen import tile
 
 FUNCTION_ATTRIBUTES = (
     'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "no-trapping-math"="true"'
@@ -32,6 +32,10 @@ def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) ->
 
 def _flatten(reps: Sequence[Rep]) -> list[Value]:
     return [v for rep in reps for v in (rep if isinstance(rep, list) else [rep])]
+
+
+def _row_of(mask: Rep | None, r: int) -> Value | None:
+    return mask[r] if isinstance(mask, list) else mask
 
 
 def _unflatten(flat: Sequence[Value], types: Sequence[tile.TileType]) -> list[Rep]:
@@ -99,7 +103,7 @@ class CpuKernel:
             return fn(*operands)
         return [fn(*row) for row in zip(*operands, strict=True)]  # type: ignore[arg-type]
 
-    # -- elementwise ------------------------------------------------------------------------
+    # Elementwise
 
     def pointwise(self, op: tile.Op) -> list[Rep]:
         result = op.results[0].type
@@ -137,7 +141,7 @@ class CpuKernel:
         t = op.results[0].type
         return [llvm.vector(ELEMENT_TYPES[t.dtype], range(t.shape[0]))]
 
-    # -- shapes -------------------------------------------------------------------------------
+    # Shapes
 
     def op_broadcast(self, op: tile.Op) -> list[Rep]:
         x, rep = op.operands[0], self.rep(op.operands[0])
@@ -184,7 +188,10 @@ class CpuKernel:
         return [self._compressed(x, mask)]
 
     def _compressed(self, x: Value, mask: Value) -> Value:
-        """Selected lanes first. LLVM 22 crashes on vectors wider than a register: halves meet in memory."""
+        """Selected lanes first.
+
+        LLVM 22 crashes on vectors wider than a register, so halves meet in memory.
+        """
         f, lanes = self.f, x.type.lanes
         if lanes * x.type.bits <= 512:
             return f.intrinsic("experimental.vector.compress", x.type, x, mask, llvm.undef(x.type))
@@ -199,7 +206,7 @@ class CpuKernel:
         f.store(high, f.gep(slot, f.reduce("add", first), x.type.with_lanes(0)), x.type.bits // 8)
         return f.load(x.type, slot, 64)
 
-    # -- combining ------------------------------------------------------------------------------
+    # Combining
 
     def op_reduce(self, op: tile.Op) -> list[Rep]:
         (x,) = op.operands
@@ -287,7 +294,7 @@ class CpuKernel:
             acc = f.add(acc, f.mul(x, y))
         return [acc]
 
-    # -- memory ----------------------------------------------------------------------------------
+    # Memory
 
     def _address(self, buffer: tile.Buffer, offset: Value) -> Value:
         return self.f.gep(self.addresses[buffer.name], offset, Type(memory_element(buffer.dtype)))
@@ -312,7 +319,8 @@ class CpuKernel:
         strides, mask = self._memory_operands(op, 1)
         if len(t.shape) < 2:
             stride = strides[0] if strides else 0
-            return [self._load_row(buffer, t, offset, stride, mask, op.attrs["other"])]
+            row_mask = _row_of(mask, 0)
+            return [self._load_row(buffer, t, offset, stride, row_mask, op.attrs["other"])]
         rows, columns = t.shape
         if strides[0] == 1 and strides[1] != 1 and mask is None and rows > 1:
             sideways = tile.TileType(t.dtype, (rows,))
@@ -324,7 +332,7 @@ class CpuKernel:
         out = []
         row_type = tile.TileType(t.dtype, (columns,))
         for r in range(rows):
-            row_mask = mask[r] if isinstance(mask, list) else mask
+            row_mask = _row_of(mask, r)
             start = self._step(offset, r, strides[0])
             out.append(
                 self._load_row(buffer, row_type, start, strides[1], row_mask, op.attrs["other"])
@@ -337,7 +345,7 @@ class CpuKernel:
         t: tile.TileType,
         offset: Value,
         stride: Value | int,
-        mask: Rep | None,
+        mask: Value | None,
         other: Any,
     ) -> Value:
         f = self.f
@@ -380,12 +388,13 @@ class CpuKernel:
         offset, rep = self.scalar(op.operands[0]), self.rep(value)
         strides, mask = self._memory_operands(op, 2)
         if isinstance(rep, Value):
-            self._store_row(buffer, value.dtype, offset, strides[0] if strides else 0, rep, mask)
+            stride, row_mask = strides[0] if strides else 0, _row_of(mask, 0)
+            self._store_row(buffer, value.dtype, offset, stride, rep, row_mask)
             return []
         if strides[0] == 1 and strides[1] != 1 and mask is None and len(rep) > 1:
             rep, strides = transpose_rows(self.f, rep), strides[::-1]
         for r, row in enumerate(rep):
-            row_mask = mask[r] if isinstance(mask, list) else mask
+            row_mask = _row_of(mask, r)
             self._store_row(
                 buffer, value.dtype, self._step(offset, r, strides[0]), strides[1], row, row_mask
             )
@@ -398,7 +407,7 @@ class CpuKernel:
         offset: Value,
         stride: Value | int,
         x: Value,
-        mask: Rep | None,
+        mask: Value | None,
     ) -> None:
         f, x = self.f, self._to_memory(x, dtype)
         align = x.type.bits // 8
@@ -419,13 +428,12 @@ class CpuKernel:
                 align,
             )
 
-    def _unfolded(self, mask: Rep, x: Value) -> Value:
+    def _unfolded(self, mask: Value, x: Value) -> Value:
         """The mask of a store, hidden from constant folding where that is not safe.
 
         LLVM 22 turns a masked store of truncated integers into a store of the wider integer if
         just one lane of a constant mask is set, and so overwrites neighbours.
         """
-        assert isinstance(mask, Value)
         if x.type.is_float or x.type.bits == 64:
             return mask
         f = self.f
@@ -511,7 +519,7 @@ class CpuKernel:
         self.f.intrinsic("prefetch", llvm.VOID, pointer, *kinds, overload=[PTR])
         return []
 
-    # -- control flow ------------------------------------------------------------------------------
+    # Control flow
 
     def _bind(self, args: Sequence[tile.Value], flat: Sequence[Value]) -> None:
         for v, rep in zip(args, _unflatten(flat, [a.type for a in args]), strict=True):

@@ -231,7 +231,7 @@ class Function:
         self.block = ""
         self.start_block("entry")
 
-    # -- blocks and control flow ------------------------------------------------------------
+    # Blocks and control flow
 
     def new_label(self, hint: str = "b") -> str:
         self._counter += 1
@@ -358,7 +358,7 @@ class Function:
         self.start_block(after)
         return [self.phi(x.type, [(x, a_end), (y, b_end)]) for x, y in zip(a, b, strict=True)]
 
-    # -- arithmetic -----------------------------------------------------------------------
+    # Arithmetic
 
     add = _both("add", "fadd")
     sub = _both("sub", "fsub")
@@ -416,7 +416,7 @@ class Function:
     def unary_intrinsic(self, name: str, x: Value) -> Value:
         return self.intrinsic(name, x.type, x)
 
-    # -- conversions -----------------------------------------------------------------------
+    # Conversions
 
     def cast(self, op: str, x: Value, elem: str) -> Value:
         """`op` is an LLVM conversion such as `sext`, `fptrunc` or `sitofp`."""
@@ -433,7 +433,7 @@ class Function:
             return x
         return self.cast("trunc" if to < x.type.bits else "sext" if signed else "zext", x, elem)
 
-    # -- vectors --------------------------------------------------------------------------
+    # Vectors
 
     def splat(self, x: Value, lanes: int) -> Value:
         """The scalar `x` in every lane."""
@@ -476,7 +476,7 @@ class Function:
         self.module.declare(full, scalar, [a.type for a in args])
         return self.op(f"call {flags} {scalar} @{full}({', '.join(map(str, args))})", scalar)
 
-    # -- memory ---------------------------------------------------------------------------
+    # Memory
 
     def alloca(self, type: Type, count: int = 1, align: int = 64) -> Value:
         """Stack storage; placed in the entry block so that loops do not grow the stack."""
@@ -486,7 +486,7 @@ class Function:
         return Value(PTR, ref)
 
     def gep(self, base: Value, offset: Value | int, elem: Type) -> Value:
-        """Address of element `offset` (in units of `elem`) from `base`; `offset` may be a vector."""
+        """Address of element `offset`, in units of `elem`, from `base`; of many if a vector."""
         text = f"i64 {offset}" if isinstance(offset, int) else str(offset)
         lanes = 0 if isinstance(offset, int) else offset.type.lanes
         return self.op(

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amdjax.codegen import llvm
+from amdjax.codegen import llvm, math as _math
 from amdjax.codegen.llvm import Function, Value
-from amdjax.codegen import math as _math
 from amdjax.codegen.math import MATH
 
 CONVERSIONS = getattr(_math, "CONVERSIONS", {})
@@ -22,7 +21,10 @@ ELEMENT_TYPES = {
     **{f"{s}{n}": f"i{n}" for s in "iu" for n in (8, 16, 32, 64)},
     **{f"{s}{n}": "i8" for s in "iu" for n in (2, 4)},
     "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double",
-    **{f"f8_{k}": "i8" for k in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e4m3b11fnuz", "e4m3", "e3m4", "e8m0fnu")},
+    **dict.fromkeys(
+        ("f8_e4m3fn", "f8_e5m2", "f8_e4m3fnuz", "f8_e5m2fnuz", "f8_e4m3b11fnuz", "f8_e4m3",
+         "f8_e3m4", "f8_e8m0fnu"), "i8",
+    ),
     "f4_e2m1fn": "i8",
 }  # fmt: skip
 
@@ -96,7 +98,8 @@ def _integer_pow(f: Function, x: Value, n: int) -> Value:
 
 def _extremum(predicate: str) -> Callable[[Function, Value, Value], Value]:
     """The greater or lesser operand, NaN if either is one; a comparison fewer than IEEE's order of
-    zeros would need, which nobody asks for."""
+    zeros would need, which nobody asks for.
+    """
 
     def rule(f: Function, a: Value, b: Value) -> Value:
         chosen = f.select(f.fcmp(predicate, a, b), a, b)  # b where unordered: one instruction

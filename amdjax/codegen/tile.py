@@ -143,7 +143,7 @@ class Builder:
         self._block = Block()
         self._pure: list[dict[Any, Value]] = [{}]
 
-    # -- declarations ---------------------------------------------------------------------
+    # Declarations
 
     def param(self, name: str, dtype: str, role: str = "in") -> Buffer:
         buffer = Buffer(name, dtype, role)
@@ -158,7 +158,7 @@ class Builder:
     def finish(self, grid: int | str, *, grid_unit: int = 1, cost: float = 0.0) -> Kernel:
         return Kernel(self.name, self.params, self.scratches, self._block, grid, grid_unit, cost)
 
-    # -- plumbing -------------------------------------------------------------------------
+    # Plumbing
 
     def value(self, type: TileType) -> Value:
         self._count += 1
@@ -208,7 +208,7 @@ class Builder:
         """`x` as a value; numbers become constants of the other's type."""
         return x if isinstance(x, Value) else self.const(other.dtype, x, other.shape)
 
-    # -- values -----------------------------------------------------------------------------
+    # Values
 
     def const(self, dtype: str, x: Any, shape: tuple[int, ...] = ()) -> Value:
         x = float(x) if dtype in FLOATS else bool(x) if dtype == "bool" else int(x)
@@ -281,7 +281,7 @@ class Builder:
         )
 
     def compress(self, x: Value, mask: Value) -> Value:
-        """The lanes of a rank-1 tile where `mask` is true, moved to the front; the rest is undefined."""
+        """Lanes of a rank-1 tile where `mask` is true, moved to the front; others are undefined."""
         return self._pure_op("compress", (x, mask), x.type)
 
     def dot(self, a: Value, b: Value, acc: Value) -> Value:
@@ -289,10 +289,10 @@ class Builder:
         return self._pure_op("dot", (a, b, acc), acc.type)
 
     def dot4(self, a: Value, b: Value, acc: Value) -> Value:
-        """`acc` plus the dot product of four bytes in each 32-bit lane: `a` unsigned, `b` signed."""
+        """`acc` plus the dot products of four bytes in 32-bit lanes: `a` unsigned, `b` signed."""
         return self._pure_op("dot4", (a, b, acc), acc.type)
 
-    # -- memory -------------------------------------------------------------------------------
+    # Memory
 
     def load(
         self,
@@ -370,7 +370,7 @@ class Builder:
         static = tuple(s if isinstance(s, int) else None for s in strides)
         return [s for s in strides if isinstance(s, Value)], static
 
-    # -- control flow ---------------------------------------------------------------------------
+    # Control flow
 
     def for_(
         self,
@@ -421,7 +421,7 @@ class ConstantKey:
         return repr(self.x)
 
 
-# -- printing -------------------------------------------------------------------------------
+# Printing
 
 
 def print_kernel(kernel: Kernel) -> str:

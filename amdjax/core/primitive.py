@@ -26,6 +26,7 @@ class Primitive:
     """
 
     __slots__ = (
+        "__weakref__",
         "abstract_eval",
         "batch",
         "effects",
@@ -35,7 +36,6 @@ class Primitive:
         "multiple_results",
         "name",
         "transpose",
-        "__weakref__",
     )
 
     by_name: ClassVar[dict[str, Primitive]] = {}

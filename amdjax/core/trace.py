@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core import array as array_module
-from amdjax.core import dtypes, source_info
+from amdjax.core import array as array_module, dtypes, source_info
 from amdjax.core.array import Array, ConcreteArray, asarray_concrete, get_backend
 from amdjax.core.aval import AbstractValue, ShapedArray, get_aval, register_aval
 from amdjax.core.config import config
@@ -329,7 +328,8 @@ class JaxprTrace(Trace):
 
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
         atoms = [
-            x.variable if type(x) is JaxprTracer and x._trace is self else self.atom(x) for x in args
+            x.variable if type(x) is JaxprTracer and x._trace is self else self.atom(x)
+            for x in args
         ]
         avals = [a.aval for a in atoms]
         rule = primitive.abstract_eval

@@ -160,7 +160,7 @@ class JitFunction:
             hide_internal_frames(e)
             raise
 
-    # -- signatures -----------------------------------------------------------------------------
+    # Signatures
 
     def _split(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], PyTreeDef, Any]:
         """Leaves and structure of the traced arguments, and the static ones as a hashable."""
@@ -184,8 +184,9 @@ class JitFunction:
                 hash(value)
             except TypeError:
                 raise ValueError(
-                    f"jit of {self._name}: static argument {name!r} of type {type(value).__name__} cannot be "
-                    f"hashed. Static arguments are compared between calls; use a tuple instead of a list, or "
+                    f"jit of {self._name}: static argument {name!r} of type {type(value).__name__} "
+                    f"cannot be hashed. Static arguments are compared between calls; use a tuple "
+                    "instead of a list, or "
                     f"pass it as a traced argument."
                 ) from None
 
@@ -221,8 +222,9 @@ class JitFunction:
                 continue
             where = f"args{keystr(path[1:])}" if path[0].idx == 0 else f"kwargs{keystr(path[1:])}"
             raise TypeError(
-                f"jit of {self._name}: {where} is {leaf!r} of type {type(leaf).__name__}, which is not a valid "
-                f"JAX type. Arguments are arrays, scalars, or pytrees of them; mark others with static_argnums "
+                f"jit of {self._name}: {where} is {leaf!r} of type {type(leaf).__name__}, "
+                "which is not a valid JAX type. Arguments are arrays, scalars, or pytrees of them; "
+                "mark others with static_argnums "
                 f"or static_argnames."
             )
 
@@ -248,7 +250,7 @@ class JitFunction:
         kept = [i for i in range(n) if i not in fixed]
         return {k for k, i in enumerate(kept) if i in positions}
 
-    # -- tracing and compiling --------------------------------------------------------------------
+    # Tracing and compiling
 
     def _trace(
         self, avals: Sequence[Any], tree: PyTreeDef, static: Any
@@ -298,7 +300,7 @@ class JitFunction:
         )  # fmt: skip
         return tree_unflatten(out_tree, outs)
 
-    # -- ahead of time --------------------------------------------------------------------------------
+    # Ahead of time
 
     def _abstract(
         self, args: Any, kwargs: dict[str, Any]
@@ -384,13 +386,15 @@ def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...
     for n in given_nums:
         if not open_ended and not -len(positional) <= n < len(positional):
             raise ValueError(
-                f"jit: {what}_argnums={n} is out of range for {fun_name(fun)}, which takes {len(positional)} "
+                f"jit: {what}_argnums={n} is out of range for {fun_name(fun)}, which takes "
+                f"{len(positional)} "
                 f"positional arguments."
             )
     for s in given_names:
         if s not in sig.parameters and not keywords:
             raise ValueError(
-                f"jit: {what}_argnames names {s!r}, but {fun_name(fun)} has the parameters {list(sig.parameters)}."
+                f"jit: {what}_argnames names {s!r}, but {fun_name(fun)} has the parameters "
+                f"{list(sig.parameters)}."
             )
     # A default that the caller leaves out is a constant anyway, so both ways may be merged.
     nums_all = {*given_nums, *(positional.index(s) for s in given_names if s in positional)}

@@ -146,7 +146,7 @@ def over_i(z: Pair) -> Pair:
     return z[1], -z[0]
 
 
-# -- arithmetic ------------------------------------------------------------------------------------
+# Arithmetic
 
 
 def add(x: Pair, y: Pair) -> Pair:
@@ -213,7 +213,7 @@ def is_finite(x: Pair) -> Real:
     return x[0].is_finite() & x[1].is_finite()
 
 
-# -- magnitude and square root ---------------------------------------------------------------------
+# Magnitude and square root
 
 
 def _larger_first(x: Pair) -> tuple[Real, Real, Real]:
@@ -262,7 +262,7 @@ def rsqrt(x: Pair) -> Pair:
     return div((x[0].lift(1.0), x[0].lift(0.0)), sqrt(x))
 
 
-# -- exponentials and logarithms -------------------------------------------------------------------
+# Exponentials and logarithms
 
 
 def _zero_wins(x: Real, y: Real) -> Real:
@@ -359,7 +359,7 @@ def logistic(x: Pair) -> Pair:
     return div(both(right, one, e), add(one, e))
 
 
-# -- hyperbolic and trigonometric ------------------------------------------------------------------
+# Hyperbolic and trigonometric
 
 
 def _scaled_cosh_sinh(a: Real) -> tuple[Real, Real, Real]:

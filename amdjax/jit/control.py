@@ -126,7 +126,7 @@ def updates_in_place(jaxpr: Jaxpr, invar: Var, out: Any, outs: Sequence[Any]) ->
     while value is not invar:
         if isinstance(value, Literal) or value not in makers:
             return False
-        i, eqn = makers[value]
+        _, eqn = makers[value]
         if not is_update(eqn):
             return False
         source = eqn.invars[0]

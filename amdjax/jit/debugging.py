@@ -67,7 +67,8 @@ def _find(closed: ClosedJaxpr, args: Sequence[Any], forbidden: tuple[bool, bool]
             kind = _invalid(np.asarray(x), *forbidden)
             if kind is not None:
                 raise FloatingPointError(
-                    f"invalid value ({kind}) encountered in {eqn.primitive.name}, computed at {eqn.source}"
+                    f"invalid value ({kind}) encountered in {eqn.primitive.name}, "
+                    f"computed at {eqn.source}"
                 )
         env.update(zip(eqn.outvars, outs, strict=True))
     return [read(v) for v in closed.jaxpr.outvars]

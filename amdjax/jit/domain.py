@@ -153,16 +153,15 @@ class Domain:
             if var not in factors:
                 atoms.append((var, reduced))
                 continue
-            index = Index(0)
-            inner = 1
+            index, step = Index(0), 1
             pieces: list[tuple[LoopVar, bool]] = []
             for by in [*sorted(factors[var]), var.extent]:
-                if by % inner or by == inner:
+                if by % step or by == step:
                     continue
-                piece = LoopVar(f"{var.name}_{inner}", by // inner)
-                index = index + Index.of(piece) * inner
+                piece = LoopVar(f"{var.name}_{step}", by // step)
+                index = index + Index.of(piece) * step
                 pieces.insert(0, (piece, reduced))
-                inner = by
+                step = by
             table[var] = index
             atoms += pieces
         self.index = [i.substitute(table) for i in self.index]

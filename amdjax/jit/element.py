@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.codegen import tile
 from amdjax.core import dtypes
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Element, Pointwise
-from amdjax.codegen import tile
 from amdjax.jit.complex_math import COMPLEX_OPS
 from amdjax.jit.index import (
     TRUE,
@@ -142,7 +142,7 @@ class ElementBuilder:
         self.guards: list[Guard] = []
         self.scopes = [Scope()]
 
-    # -- scopes -----------------------------------------------------------------------------------
+    # Scopes
 
     def nested(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn` as the body of a block: what it computes is forgotten afterwards."""
@@ -164,7 +164,7 @@ class ElementBuilder:
         self.scopes[-1].values[key] = value
         return value
 
-    # -- values of variables ------------------------------------------------------------------------
+    # Values of variables
 
     def value(self, atom: Var | Literal, index: Sequence[Index]) -> El:
         """The element of `atom` at `index`."""
@@ -206,7 +206,7 @@ class ElementBuilder:
         dtype = short_dtype(var.aval.dtype)
         return x if x.dtype == dtype else self.convert(x, dtype)
 
-    # -- what element rules call ------------------------------------------------------------------
+    # What element rules call
 
     def read(self, operand: Operand, index: Sequence[Index | int]) -> El:
         """The operand's element at an index inside its shape."""
@@ -240,7 +240,7 @@ class ElementBuilder:
 
     def piecewise(self, i: Index, pieces: Sequence[tuple[int, int, Callable[[], El]]]) -> El:
         """The value of the piece `(start, stop, fn)` whose range contains `i`."""
-        start, stop, fn = pieces[0]
+        _, stop, fn = pieces[0]
         if len(pieces) == 1:
             return fn()
         return self.when(i.lt(stop), fn, lambda: self._rest(i, stop, pieces[1:]))
@@ -322,7 +322,7 @@ class ElementBuilder:
         x = self._aligned("min", x, self.k.const("index", hi))
         return self.as_index(El("index", x), lo, hi)
 
-    # -- arithmetic -------------------------------------------------------------------------------
+    # Arithmetic
 
     def const(self, x: Any, dtype: Any) -> El:
         name = dtype if isinstance(dtype, str) else short_dtype(dtype)
@@ -467,7 +467,7 @@ class ElementBuilder:
     def _tile_shape(self) -> tuple[int, ...]:
         return tuple(l.count for l in sorted(self.lanes, key=lambda l: l.axis))
 
-    # -- indices to code ----------------------------------------------------------------------------
+    # Indices to code
 
     def _lanes_of(self, symbol: Symbol) -> Lanes | None:
         return next((l for l in self.lanes if l.var is symbol), None)
@@ -513,10 +513,10 @@ class ElementBuilder:
         # A dividend that may be negative is one whose guard fails there: nobody uses the result.
         return self._aligned(name, x, self.k.const("index", s.by))
 
-    # -- memory ---------------------------------------------------------------------------------------
+    # Memory
 
     def _split_offset(self, offset: Index) -> tuple[tile.Value | None, list[int]]:
-        """Scalar base and a stride for each spread variable; (None, _) if an offset is irregular."""
+        """Scalar base, a stride for each spread variable; (None, _) if an offset is irregular."""
         strides = [0] * len(self.lanes)
         scalar = Index(offset.const)
         for s, c in offset.terms:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 import amdjax.kernels  # noqa: F401  (registers the shaped kernels)
+from amdjax.codegen import tile
 from amdjax.codegen.engine import host
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.codegen import tile
 from amdjax.jit.kernels import load_kernels
 from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View, nbytes_of, plan_program
 from amdjax.runtime import threads, vm

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.codegen import tile
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Element, Pointwise, Reduce
-from amdjax.codegen import tile
 from amdjax.jit.element import El, ElementBuilder
 from amdjax.jit.index import Index, LoopVar, placed
 
@@ -293,7 +293,7 @@ class _Clusters:
                 self._single(eqn)
         return self._ordered()
 
-    # -- roots ---------------------------------------------------------------------------------
+    # Roots
 
     def _element_root(self, eqn: JaxprEqn) -> Root:
         root = Root(eqn, _long_axes(eqn.outvars[0].aval.shape), None)
@@ -319,7 +319,7 @@ class _Clusters:
         root.reads = list(dict.fromkeys(recorder.reads))
         root.cost = sum(8.0 if op.name in EXPENSIVE else 1.0 for op in recorder.k._block.ops)
 
-    # -- placing ---------------------------------------------------------------------------------
+    # Placing
 
     def _inputs(self, root: Root) -> set[int]:
         return {self.step_of[v] for v, _ in root.reads if v in self.step_of}

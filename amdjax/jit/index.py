@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 _serial = count()
 
@@ -52,7 +52,7 @@ class Quotient(Symbol):
     """`inner // by` or `inner % by` where it does not simplify."""
 
     __slots__ = ("by", "inner", "remainder")
-    _known: dict[Any, Quotient] = {}
+    _known: ClassVar[dict[Any, Quotient]] = {}
 
     @staticmethod
     def of(inner: Index, by: int, remainder: bool) -> Quotient:

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Sequence
 from hashlib import sha256
 
+from amdjax.codegen import tile
 from amdjax.codegen.cpu import emit_kernel
 from amdjax.codegen.engine import CODEGEN_VERSION, Library, compile_many, host
 from amdjax.codegen.llvm import Module
-from amdjax.codegen import tile
 from amdjax.runtime import native
 from amdjax.runtime.cache import object_cache
 

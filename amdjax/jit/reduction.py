@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from amdjax.codegen import tile
 from amdjax.core.jaxpr import JaxprEqn
 from amdjax.core.lowering import Reduce
-from amdjax.codegen import tile
 from amdjax.jit.element import El, ElementBuilder, short_dtype
 from amdjax.jit.index import Index
 

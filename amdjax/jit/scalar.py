@@ -101,7 +101,7 @@ class _ScalarKernel:
                 self.b.store(self._buffer(v, "out"), Index(0), x)
         return Call(self.k.finish(1), self.args, 1, 1000.0)
 
-    # -- equations ----------------------------------------------------------------------------------
+    # Equations
 
     def read(self, atom: Any) -> El:
         return self.b.value(atom, ())
@@ -138,9 +138,8 @@ class _ScalarKernel:
             if i == len(programs) - 1:
                 return _parts(self.b.nested(self.program)(programs[i], args))
             here = self.k.op("le", index.value, self.k.const("i32", i))
-            return list(self.k.if_(
-                here, lambda: _parts(self.b.nested(self.program)(programs[i], args)), lambda: branch(i + 1)
-            ))  # fmt: skip
+            then = lambda: _parts(self.b.nested(self.program)(programs[i], args))
+            return list(self.k.if_(here, then, lambda: branch(i + 1)))
 
         return _group(like, branch(0))
 
@@ -169,7 +168,8 @@ class _ScalarKernel:
         n, m, length = params["num_consts"], params["num_carry"], params["length"]
         consts = [self.read(x) for x in eqn.invars[:n]]
         inits = [self.read(x) for x in eqn.invars[n : n + m]]
-        xs, ys = eqn.invars[n + m :], eqn.outvars[m:]
+        xs: Sequence[Any] = eqn.invars[n + m :]
+        ys = eqn.outvars[m:]
         (body,) = _sub_jaxprs(eqn)
         for x in xs:
             self._buffer(x)

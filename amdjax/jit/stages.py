@@ -91,7 +91,8 @@ class Compiled:
         leaves, tree = tree_flatten((args, kwargs))
         if tree != self.traced.in_tree:
             raise TypeError(
-                f"{self.traced.fun_name} was compiled for arguments of structure {self.traced.in_tree}, "
+                f"{self.traced.fun_name} was compiled for arguments of structure "
+                f"{self.traced.in_tree}, "
                 f"called with {tree}"
             )
         arrays = [x if type(x) is ConcreteArray else asarray_concrete(x) for x in leaves]
@@ -102,7 +103,8 @@ class Compiled:
         for i, (x, want) in enumerate(zip(arrays, self.traced.jaxpr.in_avals, strict=True)):
             if x.aval.shape != want.shape or x.aval.dtype != want.dtype:
                 raise TypeError(
-                    f"{self.traced.fun_name} was compiled for argument {i} of type {want.str_short()}, "
+                    f"{self.traced.fun_name} was compiled for argument {i} of type "
+                    f"{want.str_short()}, "
                     f"called with {x.aval.str_short()}"
                 )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from amdjax.codegen import tile
 from amdjax.jit.shaped import Call, ShapedContext, Temp
@@ -300,7 +301,7 @@ class BlockedProduct:
         size = tiles * shape.rows * shape.columns
         self.c = k.scratch("c", p.accumulate, room(size))
 
-    # -- one block ----------------------------------------------------------------------------
+    # One block
 
     def _block(self, row_block: Value, column_block: Value) -> None:
         program, k, blocking = self.program, self.k, self.blocking
@@ -318,7 +319,7 @@ class BlockedProduct:
         step = program.num("block.depth", blocking.depth)
         low, top = self._depth_range()
 
-        def part(start: Value, first: bool | Value, last: bool | Value) -> None:
+        def part(start: Value, first: Literal[True] | Value, last: Literal[True] | Value) -> None:
             stop = k.op("min", start + step, top)
             self._pack_a(first_row, high, base, coords, start, stop)
             if not self.shared:
@@ -400,8 +401,8 @@ class BlockedProduct:
         j: Value,
         start: Value,
         stop: Value,
-        first: bool | Value,
-        last: bool | Value,
+        first: Literal[True] | Value,
+        last: Literal[True] | Value,
     ) -> None:
         program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
         steps = stop - start
@@ -437,8 +438,11 @@ class BlockedProduct:
         c_base = k.const("index", 0)
         if self.partial:
             c_base = (j * program.num("block.rows", blocking.rows) + i) * size
-        init = self._initial(first, c_base, first_panel + j)
-        sums = multiply(k, shape, self.problem.accumulate, steps, load_a, load_b, init, self.add)
+        fresh = self.start(first_panel + j, first)
+        sums = multiply(
+            k, shape, self.problem.accumulate, steps, load_a, load_b, [fresh] * shape.rows, self.add
+        )
+        sums = self._with_earlier(first, c_base, sums)
         if last is True:
             self._finish(row, column, c_base, sums)
         else:
@@ -448,7 +452,7 @@ class BlockedProduct:
                 lambda: self._keep(c_base, sums),
             )
 
-    def _prefetch_result(self, row: Value, column: Value, last: bool | Value) -> None:
+    def _prefetch_result(self, row: Value, column: Value, last: Literal[True] | Value) -> None:
         """Have the lines that a tile will be stored to."""
         if not self.writer.is_plain or len(self.problem.out.rows) != 1:
             return
@@ -484,25 +488,32 @@ class BlockedProduct:
         """A step of the micro-kernel."""
         return multiply_add(k, a, b, total)
 
-    def start(self, panel: Value) -> list[Value]:
-        """What sums of the columns of a panel start from."""
+    def start(self, panel: Value, first: bool | Value) -> list[Value]:
+        """What a block's sums of the columns of a panel start from."""
+        del panel, first
         shape = self.blocking.tile
         return [self.k.const(self.problem.accumulate, 0, (shape.lanes,))] * shape.vectors
 
-    def _initial(self, first: bool | Value, c_base: Value, panel: Value) -> Rows:
-        """Sums before a block of depth: new ones, or those that wait in scratch."""
+    def _with_earlier(self, first: bool | Value, c_base: Value, sums: Rows) -> Rows:
+        """Sums of this block of depth and of those before it, which wait in scratch.
+
+        Each block is summed from zero: rounding errors then grow with the depth of a block and the
+        number of blocks, not with their product.
+        """
+        if first is True:
+            return sums
         k, shape = self.k, self.blocking.tile
-        count = shape.rows * shape.vectors
+        flat = [x for row in sums for x in row]
 
-        def fresh() -> list[Value]:
-            return self.start(panel) * shape.rows
+        def added() -> list[Value]:
+            at = (c_base + n * shape.lanes for n in range(len(flat)))
+            return [
+                k.op("add", x, k.load(self.c, offset, (shape.lanes,), (1,)))
+                for x, offset in zip(flat, at)
+            ]
 
-        def loaded() -> list[Value]:
-            at = (c_base + n * shape.lanes for n in range(count))
-            return [k.load(self.c, offset, (shape.lanes,), (1,)) for offset in at]
-
-        flat = fresh() if first is True else k.if_(first, fresh, loaded)
-        return [list(flat[r * shape.vectors : (r + 1) * shape.vectors]) for r in range(shape.rows)]
+        flat = list(k.if_(first, lambda: flat, added))
+        return [flat[r * shape.vectors : (r + 1) * shape.vectors] for r in range(shape.rows)]
 
     def _keep(self, c_base: Value, sums: Rows) -> None:
         shape = self.blocking.tile

@@ -2,8 +2,8 @@
 
 A contraction is `out[b, i, j] = Σ_k a[b, i, k] * b[b, k, j]` where each of `b`, `i`, `j` and `k`
 may stand for several loops, and where an operand is read through strides and, for convolutions,
-only inside its bounds. The kernels beside this file compute contractions; `gemm.py` and `conv.py` state
-their operations as such.
+only inside its bounds. The kernels beside this file compute contractions; `gemm.py` and
+`conv.py` state their operations as such.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from amdjax.codegen.tile import FLOATS
 from amdjax.core import dtypes
 from amdjax.jit.element import compute_dtype, part_dtype, short_dtype
-from amdjax.codegen.tile import FLOATS
 from amdjax.targets.cpu import CpuTarget
 
 
@@ -209,8 +209,8 @@ class Contraction:
                 ]
             else:
                 i += 1
-        a, b, out = (replace(x, batch=g) for x, g in zip((self.a, self.b, self.out), groups))
-        return replace(self, a=a.merged(), b=b.merged(), out=out.merged())
+        a, b = (replace(x, batch=g).merged() for x, g in zip((self.a, self.b), groups))
+        return replace(self, a=a, b=b, out=replace(self.out, batch=groups[2]).merged())
 
     def swapped(self) -> Contraction:
         """The transposed product."""

@@ -125,14 +125,15 @@ class Convolution:
         p = ctx.params
         lhs_spec, rhs_spec, out_spec = p["dimension_numbers"]
         arrays = (*ctx.inputs, ctx.outputs[0])
-        shapes, strides = [], []
-        for array, spec in zip(arrays, (lhs_spec, rhs_spec, out_spec)):
-            steps = row_major(array.aval.shape)
-            shapes.append(tuple(array.aval.shape[d] for d in spec))
-            strides.append(tuple(steps[d] for d in spec))
+        specs = (lhs_spec, rhs_spec, out_spec)
+        lhs, rhs, out = (tuple(x.aval.shape[d] for d in spec) for x, spec in zip(arrays, specs))
+        lhs_strides, rhs_strides, out_strides = (
+            tuple(row_major(x.aval.shape)[d] for d in spec) for x, spec in zip(arrays, specs)
+        )
         ones = (1,) * (len(lhs_spec) - 2)
         return Convolution(
-            *shapes, *strides, tuple(p["window_strides"]), tuple(lo for lo, _ in p["padding"]),
+            lhs, rhs, out, lhs_strides, rhs_strides, out_strides,
+            tuple(p["window_strides"]), tuple(lo for lo, _ in p["padding"]),
             tuple(p["lhs_dilation"] or ones), tuple(p["rhs_dilation"] or ones),
             p["feature_group_count"], p["batch_group_count"],
         )  # fmt: skip

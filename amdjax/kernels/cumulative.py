@@ -189,7 +189,7 @@ class _Scan:
 
         return self.element(k.for_(low, high, 1, step, start.parts))
 
-    # -- for the directions to say -----------------------------------------------------------------
+    # For the directions to say
 
     def width(self) -> int:
         """Values that a piece leaves."""

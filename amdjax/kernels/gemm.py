@@ -42,12 +42,12 @@ def dot_contraction(ctx: ShapedContext) -> Contraction:
     for side, operand in enumerate(ctx.inputs):
         shape, strides = operand.aval.shape, row_major(operand.aval.shape)
         free = [d for d in range(len(shape)) if d not in (*contract[side], *batch[side])]
-        groups = [
+        entries, lines, depth = (
             tuple(Axis(shape[d], strides[d]) for d in dims)
             for dims in (batch[side], free, contract[side])
-        ]
+        )
         dtype = part_dtype(short_dtype(operand.aval.dtype))
-        sources.append(Source(operand, dtype, 0, *groups))
+        sources.append(Source(operand, dtype, 0, entries, lines, depth))
     a, b = sources
     out = ctx.outputs[0]
     axes = [Axis(n, s) for n, s in zip(out.aval.shape, row_major(out.aval.shape))]

@@ -57,7 +57,7 @@ class Key:
         """Whether an element can be made from its key again, but for the sign of zero and NaN."""
         return not self.is_narrow and self.element == self.dtype
 
-    # -- loading -----------------------------------------------------------------------------------
+    # Loading
 
     def load(
         self,
@@ -102,7 +102,7 @@ class Key:
         bits = {"i4": 4, "u4": 4, "i2": 2, "u2": 2}.get(self.element)
         return 8 - bits if bits else 0
 
-    # -- keys --------------------------------------------------------------------------------------
+    # Keys
 
     def encode(self, k: Builder, bits: Value) -> Value:
         """Keys of elements given as bits."""

@@ -138,7 +138,7 @@ def merge_axes(axes: Sequence[Axis]) -> list[Axis]:
     return out
 
 
-# -- elements of any dtype -------------------------------------------------------------------------
+# Elements of any dtype
 
 
 def load_element(

@@ -62,7 +62,8 @@ class Program:
 
     def split(self, index: Value, name: str, axes: Sequence[Axis]) -> list[Value]:
         """The place along each of several loops that `index` counts through."""
-        k, digits = self.k, []
+        k = self.k
+        digits: list[Value] = []
         for i in range(len(axes) - 1, 0, -1):
             n = self._like(self.num(f"{name}{i}.extent", axes[i].extent), index)
             digits.insert(0, k.op("rem", index, n))
@@ -201,7 +202,7 @@ class Reader:
         spread, lane_coords = self._spread(first, count, base, coords, total)
         if not aligned or not axes or axes[-1].stride != 1 or program.runtime:
             return LanesPlace([(k.broadcast(spread, (count,)), None)], lane_coords)
-        if all(far.stride == near.stride * near.extent for far, near in zip(axes, axes[1:])):
+        if all(far.stride == near.stride * near.extent for far, near in itertools.pairwise(axes)):
             return LanesPlace([(base + first, exists)], lane_coords)
         if axes[-1].extent < count - 1:
             return LanesPlace([(k.broadcast(spread, (count,)), None)], lane_coords)
@@ -212,7 +213,7 @@ class Reader:
         following = program.split(k.op("min", first + room, total - 1), f"{self.name}.lines", axes)
         there, _ = self.place("lines", following, base, [])
         before = k.op("lt", lane, k.convert(room, "i32"))
-        pieces = [
+        pieces: list[tuple[Value, Value | None]] = [
             (here, k.op("and", before, exists)),
             (there - room, k.op("and", k.op("not", before), exists)),
         ]
@@ -430,7 +431,10 @@ def pack_lanes(
                 part = k.load_at(reader.buffer, k.op("add", origin, offset), here)
             else:
                 part = k.load(reader.buffer, origin + offset, (lanes,), (1,), here)
-            x = part if x is None else k.select(exists, part, x)
+            if x is None or exists is None:
+                x = part
+            else:
+                x = k.select(exists, part, x)
         assert x is not None
         return reader.packed(x, target.dtype)
 

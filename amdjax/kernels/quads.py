@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amdjax.codegen.engine import host
 from amdjax.codegen import tile
+from amdjax.codegen.engine import host
 from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.blocked import BlockedProduct, choose_blocking
 from amdjax.kernels.contraction import Axis, Contraction, Source, choose_tile
@@ -22,7 +22,7 @@ UP = 128  # by how much signed bytes of `a` are moved
 
 
 def byte_product(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
-    """The launches of a product of bytes; None where this machine or the layout has no use of it."""
+    """The launches of a product of bytes; None where machine or layout have no use of it."""
     a, b = problem.a, problem.b
     if problem.accumulate != "i32" or a.dtype not in ("i8", "u8") or b.dtype != "i8":
         return None
@@ -88,15 +88,19 @@ class ByteProduct(BlockedProduct):
     def add(self, k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
         return k.dot4(a, b, total)
 
-    def start(self, panel: Value) -> list[Value]:
+    def start(self, panel: Value, first: bool | Value) -> list[Value]:
+        zero = super().start(panel, first)
         if not self.signed:
-            return super().start(panel)
+            return zero
         k, shape = self.k, self.blocking.tile
         buffer = self.program.buffer(self.starts, "i32")
         at = self.panel_index(panel) * shape.columns
-        return [
-            k.load(buffer, at + v * shape.lanes, (shape.lanes,), (1,)) for v in range(shape.vectors)
-        ]
+
+        def moved() -> list[Value]:
+            places = (at + v * shape.lanes for v in range(shape.vectors))
+            return [k.load(buffer, place, (shape.lanes,), (1,)) for place in places]
+
+        return moved() if first is True else list(k.if_(first, moved, lambda: zero))
 
     def _column_sums(self) -> Call:
         """-128 times the sums of the columns of `b`."""

@@ -190,7 +190,7 @@ class _Scatter:
         self._apply(0, layout.row_count)
         return self.kernel.launch(1, cost)
 
-    # -- who does what -----------------------------------------------------------------------------
+    # Who does what
 
     def _by_window(self, pieces: int) -> int | None:
         """Programs own positions along the longest window axis that stays in place."""
@@ -251,7 +251,7 @@ class _Scatter:
         length = -(-axis.size // pieces)
         return Owner(self.layout.indexed.index(axis), self.k.program_id() * length, length)
 
-    # -- applying updates --------------------------------------------------------------------------
+    # Applying updates
 
     def _apply(
         self,
@@ -372,7 +372,7 @@ class _Scatter:
             new = self.combine(old, new)
         store_element(k, self.result, target, new, write, mask)
 
-    # -- windows of one element --------------------------------------------------------------------
+    # Windows of one element
 
     def _single_elements(self, cost: float) -> Call:
         """Updates in lanes. The last of equal offsets wins, as in the order one by one."""
@@ -426,7 +426,7 @@ class _Scatter:
             k.store_at(view(self.result, part), p, k.convert(x, part), mask)
 
 
-# -- combining -------------------------------------------------------------------------------------
+# Combining
 
 _OPS = {
     "scatter-add": "add",

@@ -33,8 +33,7 @@ from amdjax.lax.elementwise import sub
 from amdjax.lax.reductions import reduce_sum
 from amdjax.lax.selection import select
 from amdjax.lax.shape import broadcast, broadcast_in_dim, expand_dims, reshape, squeeze
-from amdjax.lax.slicing import slice as slice_
-from amdjax.lax.slicing import slice_in_dim
+from amdjax.lax.slicing import slice as slice_, slice_in_dim
 from amdjax.typing import ArrayLike
 
 __all__ = [

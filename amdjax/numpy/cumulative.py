@@ -26,8 +26,7 @@ from amdjax.numpy._util import (
     select,
     user_dtype,
 )
-from amdjax.numpy.reductions import _sum_dtype
-from amdjax.numpy.reductions import sum as sum_
+from amdjax.numpy.reductions import _sum_dtype, sum as sum_
 
 
 def _cumulative(

@@ -22,9 +22,7 @@ from amdjax.numpy._util import (
     select,
     stop_gradient,
 )
-from amdjax.numpy.reductions import _static
-from amdjax.numpy.reductions import max as max_
-from amdjax.numpy.reductions import sum as sum_
+from amdjax.numpy.reductions import _static, max as max_, sum as sum_
 
 
 @composite(static_argnames=("axis", "keepdims", "return_sign"))

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
-from amdjax import numpy as jnp
+from amdjax import lax, numpy as jnp
 from amdjax.core import dtypes
 from amdjax.lax.rng import UINT_DTYPES
 from amdjax.random._arguments import (

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
-from amdjax import numpy as jnp
+from amdjax import lax, numpy as jnp
 from amdjax.core import dtypes
 from amdjax.random._arguments import (
     Shape,

@@ -324,7 +324,7 @@ class BufferPool:
     def __del__(self) -> None:
         # Buffers hold their pool or its lists, so nothing is in use; slabs may still be, by
         # buffers that hold a list only: they are left to them.
-        if not sys.is_finalizing():
+        if sys is not None and not sys.is_finalizing():  # at exit even modules are gone
             self._trim_large(0)
 
 

@@ -10,9 +10,11 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.nn.functions import log_softmax as _log_softmax
-from amdjax.nn.functions import logsumexp as logsumexp
-from amdjax.nn.functions import softmax as _softmax
+from amdjax.nn.functions import (
+    log_softmax as _log_softmax,
+    logsumexp as logsumexp,
+    softmax as _softmax,
+)
 from amdjax.numpy._util import ArrayLike, Axis, constant, is_kind, promote_args_inexact, select
 from amdjax.numpy.elementary import i0 as i0
 from amdjax.transforms import custom_jvp

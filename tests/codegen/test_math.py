@@ -10,8 +10,7 @@ import pytest
 from math_harness import REFERENCES, evaluate, random_bits
 
 from amdjax.codegen.llvm import Type
-from amdjax.codegen.math import CONVERSIONS, MATH
-from amdjax.codegen.math import conversions as conv
+from amdjax.codegen.math import CONVERSIONS, MATH, conversions as conv
 
 # Casts of NaN and overflowing values are the point of many of these tests.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -36,7 +35,7 @@ def same_bits(got, want):
         )
 
 
-# -- accuracy ----------------------------------------------------------------------------------
+# Accuracy
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -117,7 +116,7 @@ def test_next_to_zeros(name, zero, dtype):
     assert errors.max() <= 2.0, x[errors.argmax()]
 
 
-# -- special values ----------------------------------------------------------------------------
+# Special values
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -166,7 +165,7 @@ def test_nan_of_any_payload_stays_nan(name):
     assert np.isnan(evaluate(name, x, *([np.full_like(x, 2)] * pairs), **options)).all()
 
 
-# -- exact functions ---------------------------------------------------------------------------
+# Exact functions
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -246,7 +245,7 @@ def test_nextafter_of_half_precisions(elem, dtype):
         np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
 
 
-# -- conversions -------------------------------------------------------------------------------
+# Conversions
 
 NUMPY = {
     "bool": np.bool_, "f16": np.float16, "f32": np.float32, "f64": np.float64,
@@ -412,7 +411,7 @@ def test_booleans():
     np.testing.assert_array_equal(convert(x, "f32", "bool"), x != 0)
 
 
-# -- code ----------------------------------------------------------------------------------------
+# Code
 
 GLOBAL = Type("ptr addrspace(1)")
 TARGETS = {

@@ -4,8 +4,7 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from amdjax.core import dtypes
 from amdjax.core.config import config, enable_x64, explicit_x64_dtypes, numpy_dtype_promotion

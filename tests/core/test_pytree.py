@@ -6,8 +6,7 @@ import pickle
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from amdjax import tree, tree_util
 from amdjax.core import treedef as structures

@@ -2,8 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import amdjax.kernels  # noqa: F401
 from amdjax.core.aval import ShapedArray
@@ -98,7 +97,8 @@ def make(
         "window_strides": tuple(strides), "padding": tuple(padding),
         "lhs_dilation": tuple(dilation or ones), "rhs_dilation": tuple(window_dilation or ones),
         "dimension_numbers": ConvDimensionNumbers(lhs, rhs, out), "feature_group_count": groups,
-        "batch_group_count": batch_groups, "precision": None, "preferred_element_type": None, "out_sharding": None,
+        "batch_group_count": batch_groups, "precision": None, "preferred_element_type": None,
+        "out_sharding": None,
     }  # fmt: skip
     operands = placed(x, lhs), placed(w, rhs)
     return Runner(conv_general_dilated_p, operands, params, **options), operands, out
@@ -198,7 +198,10 @@ CASES = [
 ]
 GRADIENTS = [
     ((32, 4, 12, 12), (24, 4, 12, 12), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
-    ((3, 2, 30, 30), (20, 2, 12, 12), dict(strides=(1, 1), padding=[(3, 1)] * 2, window_dilation=(2, 2))),
+    (
+        (3, 2, 30, 30), (20, 2, 12, 12),
+        dict(strides=(1, 1), padding=[(3, 1)] * 2, window_dilation=(2, 2)),
+    ),  # fmt: skip
     ((40, 3, 11, 9), (40, 3, 11, 9), dict(strides=(1, 1), padding=[(1, 1)] * 2, batch_groups=40)),
     ((32, 3, 14, 14), (64, 3, 14, 14), dict(strides=(1, 1), padding=[(1, 1)] * 2, batch_groups=8)),
     ((16, 8, 40, 40), (16, 8, 40, 40), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
@@ -236,7 +239,7 @@ def test_nothing_is_read_outside_the_input():
     """Memory around the operands is poisoned: what leaks into a result is not finite."""
     x, w = arrays(0, (2, 5, 9, 10), (7, 5, 3, 3))
     for layout in ("last", "first"):
-        runner, (lhs, rhs), out = make(x, w, layout, (1, 1), [(1, 1)] * 2)
+        runner, (lhs, rhs), _ = make(x, w, layout, (1, 1), [(1, 1)] * 2)
         around = []
         for operand in (lhs, rhs):
             block = np.full(operand.size + 512, np.nan, np.float32)

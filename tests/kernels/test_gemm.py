@@ -1,8 +1,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import amdjax.kernels  # noqa: F401
 from amdjax.core.aval import ShapedArray
@@ -203,7 +202,7 @@ def test_sizes_share_machine_code():
     assert texts[0] == texts[1]
 
 
-# -- epilogues --------------------------------------------------------------------------------
+# Epilogues
 
 
 def bias_relu(shape):
@@ -252,7 +251,7 @@ def test_fused_complex():
     np.testing.assert_array_equal(fused, plain + other)
 
 
-# -- decisions --------------------------------------------------------------------------------
+# Decisions
 
 
 def test_loops_merge():

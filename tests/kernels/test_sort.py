@@ -3,8 +3,7 @@ import functools
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from amdjax import lax
 from amdjax.kernels.sort import merge_exchange
@@ -139,7 +138,7 @@ def test_any_floats(xs):
     check([np.array(xs, np.float32)], 0)
 
 
-# -- top_k -----------------------------------------------------------------------------------------
+# Top_k
 
 
 def greatest(x, k, axis):

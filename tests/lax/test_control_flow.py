@@ -4,8 +4,7 @@ from functools import partial, reduce
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import amdjax
 import amdjax.numpy as jnp

@@ -2,8 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from indexing_reference import cases, gather_reference, scatter_reference
 from lax_checks import check_batching, check_derivatives
 

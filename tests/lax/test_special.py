@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 import scipy.special as sp
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax

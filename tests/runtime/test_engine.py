@@ -7,8 +7,7 @@ import threading
 import pytest
 from native_helpers import resident_bytes
 
-from amdjax.codegen import compile_worker
-from amdjax.codegen import engine as E
+from amdjax.codegen import compile_worker, engine as E
 
 SQUARE = "define i64 @{name}(i64 %x) nounwind {{\n  %y = mul i64 %x, %x\n  ret i64 %y\n}}\n"
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import amdjax
-from amdjax import checkpoint_policies as policies
-from amdjax import lax
+from amdjax import checkpoint_policies as policies, lax
 from amdjax.ad_checkpoint import checkpoint_name
 from amdjax.core.check import check_jaxpr
 from amdjax.core.jaxpr import subjaxprs

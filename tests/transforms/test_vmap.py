@@ -6,8 +6,7 @@ import pytest
 import amdjax
 from amdjax import lax
 from amdjax.core.jaxpr import jaxpr_as_fun
-from amdjax.transforms import AxisData, batch_jaxpr
-from amdjax.transforms import collectives as c
+from amdjax.transforms import AxisData, batch_jaxpr, collectives as c
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

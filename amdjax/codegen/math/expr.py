@@ -171,7 +171,7 @@ class Expr:
     def is_nan(self) -> Expr:
         return self._binary(functools.partial(self.f.fcmp, "uno"), self)
 
-    # -- representation --------------------------------------------------------------------
+    # Representation
 
     def bits(self) -> Expr:
         """The bits of a float as an integer of its width."""

@@ -92,7 +92,7 @@ def _reciprocal_of_power_of_two(m: Match) -> Any:
     return m.apply("mul", m["x"], literal)
 
 
-# -- products ------------------------------------------------------------------------------------
+# Products
 
 
 def _axes_before(permutation: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -130,8 +130,10 @@ def _transposed_product(m: Match) -> Any:
     n_left = len(_free(len(lhs.shape), contract[0], batch[0]))
     n_right = len(_free(len(rhs.shape), contract[1], batch[1]))
     swapped = (
-        *range(n_batch), *range(n_batch + n_left, n_batch + n_left + n_right), *range(n_batch, n_batch + n_left),
-    )  # fmt: skip
+        *range(n_batch),
+        *range(n_batch + n_left, n_batch + n_left + n_right),
+        *range(n_batch, n_batch + n_left),
+    )
     if m["permutation"] != swapped:
         return None
     product = m.source(m.eqn.invars[0], "dot_general")
@@ -167,7 +169,8 @@ RULES: tuple[Rule, ...] = (
         op.convert_element_type(op.convert_element_type(x, new_dtype=P("middle"))),
         _widening_round_trip,
     ),
-    Rule("transpose twice", op.transpose(op.transpose(x, permutation=P("inner")), permutation=P("outer")),
+    Rule("transpose twice",
+         op.transpose(op.transpose(x, permutation=P("inner")), permutation=P("outer")),
          _compose_transposes),
     Rule("transpose of unit axes", op.transpose(x, permutation=P("outer")), _identity_transpose),
     Rule("reshape to itself", op.reshape(x), _same_shape),
@@ -183,11 +186,18 @@ RULES: tuple[Rule, ...] = (
         _broadcast_of_broadcast,
     ),
     *(Rule(f"{name} of unit axes", getattr(op, name)(x, axes=P("axes")), _unit_axes_reduction)
-      for name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or")),
-    Rule("product of a transpose", op.dot_general(op.transpose(x, permutation=P("permutation")), y,
-                                                  dimension_numbers=P("numbers")), _transposed_operand(0)),
-    Rule("product with a transpose", op.dot_general(x, op.transpose(y, permutation=P("permutation")),
-                                                    dimension_numbers=P("numbers")), _transposed_operand(1)),
-    Rule("transpose of a product", op.transpose(op.dot_general(x, y, dimension_numbers=P("numbers")),
-                                                permutation=P("permutation")), _transposed_product),
+      for name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod",
+                   "reduce_and", "reduce_or")),
+    Rule("product of a transpose",
+         op.dot_general(op.transpose(x, permutation=P("permutation")), y,
+                        dimension_numbers=P("numbers")),
+         _transposed_operand(0)),
+    Rule("product with a transpose",
+         op.dot_general(x, op.transpose(y, permutation=P("permutation")),
+                        dimension_numbers=P("numbers")),
+         _transposed_operand(1)),
+    Rule("transpose of a product",
+         op.transpose(op.dot_general(x, y, dimension_numbers=P("numbers")),
+                      permutation=P("permutation")),
+         _transposed_product),
 )  # fmt: skip

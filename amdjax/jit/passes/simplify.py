@@ -160,7 +160,7 @@ class _Rewriter:
         self.record(eqn)
         return eqn.outvars[0]
 
-    # -- matching -------------------------------------------------------------------------------
+    # Matching
 
     def matches_eqn(self, pattern: Op, eqn: JaxprEqn, match: Match) -> bool:
         if len(pattern.operands) != len(eqn.invars):
@@ -176,8 +176,9 @@ class _Rewriter:
     def matches(self, pattern: Any, atom: Atom, match: Match) -> bool:
         if isinstance(pattern, X):
             known = match.atoms.setdefault(pattern.name, atom)
-            return known is atom or (isinstance(known, Literal) and isinstance(atom, Literal)
-                                     and known.val == atom.val and known.aval == atom.aval)  # fmt: skip
+            if known is atom or not isinstance(known, Literal) or not isinstance(atom, Literal):
+                return known is atom
+            return known.val == atom.val and known.aval == atom.aval
         if isinstance(pattern, Op):
             eqn = self.makers.get(atom) if isinstance(atom, Var) else None
             return (
