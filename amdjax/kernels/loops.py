@@ -157,11 +157,16 @@ def load_element(
         return El(dtype, k.convert(x, compute_dtype(dtype)))
     parts = view(buffer, part)
     first = offset * 2
+    if count > 1 and stride == 1:  # one walk over both parts, then the even and the odd lanes
+        both = k.load(parts, first, (2 * count,), None, _twice(k, mask))
+        return El(dtype, *(k.shuffle(both, range(j, 2 * count, 2)) for j in (0, 1)))
     strides = [2 * stride] if count else None
-    return El(
-        dtype,
-        *(k.load(parts, first + j, shape, strides, mask) for j in (0, 1)),
-    )
+    return El(dtype, *(k.load(parts, first + j, shape, strides, mask) for j in (0, 1)))
+
+
+def _twice(k: Builder, mask: Value | None) -> Value | None:
+    """A mask of complex elements as one of their parts."""
+    return None if mask is None else k.shuffle(mask, [i // 2 for i in range(2 * mask.shape[0])])
 
 
 def store_element(
@@ -174,9 +179,14 @@ def store_element(
         return
     parts = view(buffer, part_dtype(x.dtype))
     first = offset * 2
+    count = x.value.shape[0] if strides else 0
+    if count > 1 and stride == 1:
+        re, im = (k.broadcast(part, (count,)) for part in x.parts)
+        both = k.shuffle(re, [i // 2 + i % 2 * count for i in range(2 * count)], im)
+        k.store(parts, first, both, None, _twice(k, mask))
+        return
     for j, part in enumerate(x.parts):
-        where = first + j
-        k.store(parts, where, part, [2 * stride] if strides else None, mask)
+        k.store(parts, first + j, part, [2 * stride] if strides else None, mask)
 
 
 def copy_call(ctx: ShapedContext, source: Any, result: Any) -> Call:
