@@ -12,10 +12,11 @@ from amdjax.core import trace as tracing
 from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.config import config
-from amdjax.core.context import Context, context
+from amdjax.core.context import context
 from amdjax.core.errors import api_boundary, hide_internal_frames
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import (
+    LEAF,
     PyTreeDef,
     keystr,
     tree_flatten,
@@ -27,11 +28,12 @@ from amdjax.transforms.calls import bind_jit
 from amdjax.transforms.flat import debug_info, flatten_result, fun_name, shaped, signature
 
 if TYPE_CHECKING:
-    from amdjax.jit.executable import Executable
+    from amdjax.jit.executable import Runner
     from amdjax.jit.stages import Lowered, Traced
 
 __all__ = ["JitFunction", "clear_caches", "jit"]
 
+_BASE = tracing.eval_trace
 _functions: list[Any] = []  # weak references to all jitted functions, for clear_caches
 
 
@@ -128,6 +130,7 @@ class JitFunction:
         self._plain = not (self._static or self._static_names)
         self._no_donation = not (self._donated or self._donated_names)
         self._compiled: dict[Any, _Signature] = {}
+        self._compiled_flat: dict[Any, _Signature] = {}  # those whose arguments are arrays
         self._traced: dict[Any, tuple[ClosedJaxpr, PyTreeDef]] = {}
         _register(self)
 
@@ -138,27 +141,47 @@ class JitFunction:
         return f"<jit of {self._name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if context.trace is not Context.base or config.disable_jit:
+        if context.trace is not _BASE:
             return self._call_traced(args, kwargs)
         try:
-            if self._plain and not kwargs:
-                leaves, tree = tree_flatten(args)
-                static: Any = None
-            else:
-                leaves, tree, static = self._split(args, kwargs)
-            avals = []
-            for i, x in enumerate(leaves):
+            # The usual small call, all arguments arrays, needs no trees.
+            # `disable_jit` is part of the key, and nothing is ever compiled under it.
+            key = [config._trace_key]
+            for x in args:
                 if type(x) is not ConcreteArray:
-                    x = leaves[i] = self._concrete(x, args, kwargs)
-                avals.append(x.aval)
-            key = (tree, static, config.trace_key(), *avals)
-            found = self._compiled.get(key)
-            if found is None:
-                found = self._compiled[key] = self._compile(leaves, tree, static)
-            return found.tree.unflatten(found.run(leaves))
+                    break
+                key.append(x.aval)
+            else:
+                found = None if kwargs else self._compiled_flat.get(tuple(key))
+                if found is not None:
+                    outs = found.run(args)
+                    return outs[0] if found.tree is LEAF else found.tree.unflatten(outs)
+            return self._call_tree(args, kwargs)
         except Exception as e:
             hide_internal_frames(e)
             raise
+
+    def _call_tree(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call on any pytrees; compiles what is new."""
+        if config.disable_jit:
+            return self._fun(*args, **kwargs)
+        if self._plain and not kwargs:
+            leaves, tree = tree_flatten(args)
+            static: Any = None
+        else:
+            leaves, tree, static = self._split(args, kwargs)
+        avals = []
+        for i, x in enumerate(leaves):
+            if type(x) is not ConcreteArray:
+                x = leaves[i] = self._concrete(x, args, kwargs)
+            avals.append(x.aval)
+        key = (tree, static, config._trace_key, *avals)
+        found = self._compiled.get(key)
+        if found is None:
+            found = self._compiled[key] = self._compile(leaves, tree, static)
+        if static is None and all(type(x) is ConcreteArray for x in args):
+            self._compiled_flat[config._trace_key, *avals] = found
+        return found.tree.unflatten(found.run(leaves))
 
     # Signatures
 
@@ -272,7 +295,7 @@ class JitFunction:
 
         closed, out_tree = self._trace([x.aval for x in leaves], tree, static)
         run = compile_jaxpr(closed, self._donations(leaves, tree, static))
-        return _Signature(_checked(run, closed), out_tree)
+        return _Signature(_checked(run.run, closed), out_tree)
 
     def _call_traced(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """A call inside another trace: one `jit` equation."""
@@ -330,6 +353,7 @@ class JitFunction:
     def clear_cache(self) -> None:
         """Forget all compiled signatures."""
         self._compiled.clear()
+        self._compiled_flat.clear()
         self._traced.clear()
 
     def _cache_size(self) -> int:
@@ -341,15 +365,11 @@ class _Signature:
 
     __slots__ = ("run", "tree")
 
-    def __init__(
-        self, run: Callable[[Sequence[ConcreteArray]], list[ConcreteArray]], tree: PyTreeDef
-    ):
+    def __init__(self, run: Runner, tree: PyTreeDef):
         self.run, self.tree = run, tree
 
 
-def _checked(
-    run: Executable, closed: ClosedJaxpr
-) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
+def _checked(run: Runner, closed: ClosedJaxpr) -> Runner:
     """The program itself; under `debug_nans`, one that looks for where a NaN first appears."""
     if not (config.debug_nans or config.debug_infs):
         return run

@@ -12,7 +12,7 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from amdjax.core.primitive import Primitive
-from amdjax.jit.executable import Executable, compile_jaxpr
+from amdjax.jit.executable import Runner, compile_jaxpr
 from amdjax.runtime.memory import Buffer, buffer_pool
 
 EAGER_CACHE = 8192
@@ -22,7 +22,7 @@ class CompilerBackend:
     """Compiles programs of one operation for eager use, and keeps them by signature."""
 
     def __init__(self) -> None:
-        self._eager: dict[Any, Executable] = {}
+        self._eager: dict[Any, Runner] = {}
 
     def put(self, value: np.ndarray) -> Buffer:
         """A buffer of our own with the contents of `value`."""
@@ -42,7 +42,7 @@ class CompilerBackend:
         except TypeError:  # a parameter that cannot be hashed
             key, run = None, None
         if run is None:
-            run = compile_jaxpr(one_equation(primitive, [a.aval for a in args], params))
+            run = compile_jaxpr(one_equation(primitive, [a.aval for a in args], params)).run
             if key is not None:
                 if len(self._eager) >= EAGER_CACHE:
                     self._eager.clear()
@@ -58,7 +58,7 @@ class CompilerBackend:
         """Run a whole program."""
         run = closed.memo.get("executable")
         if run is None:
-            run = closed.memo["executable"] = compile_jaxpr(closed)
+            run = closed.memo["executable"] = compile_jaxpr(closed).run
         return run(args)
 
     def clear(self) -> None:

@@ -7,7 +7,8 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from struct import Struct
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
 from amdjax.targets.cpu import CpuTarget
 
 SHARE_UP_TO = 1024  # bytes of a result that may share its allocation with others
+Runner = Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]
 _HOST_CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
 
 
@@ -60,7 +62,13 @@ def _compile(
 
 
 class Executable:
-    """Runs a plan on concrete arrays."""
+    """Runs a plan on concrete arrays.
+
+    Attributes:
+      run: the program as a function of arrays that have the avals it was compiled for; what is
+        common (one result, or many small ones) has a closure of its own, since attribute
+        look-ups are much of what a small call costs.
+    """
 
     def __init__(self, closed: ClosedJaxpr, plan: Plan):
         self.in_avals, self.out_avals = closed.in_avals, closed.out_avals
@@ -68,24 +76,25 @@ class Executable:
         self.sizes = [nbytes_of(a) for a in self.out_avals]
         kernels = plan.kernels()
         addresses, self._libraries = load_kernels(kernels)
-        table = {id(k): a for k, a in zip(kernels, addresses, strict=True)}
         self._hosts = [self._host_call(fn, i) for i, fn in enumerate(plan.hosts)]
-        words = _Encoder(plan.instructions, table, self._hosts).words()
-        self._code = array("q", words)
-        self._code_address = self._code.buffer_info()[0]
-        self._most = max(
-            [1, *(i.words[_COUNT_AT[i.opcode]] for i in plan.instructions if i.opcode in _COUNT_AT)]
-        )
         self._constants = [_constant(x) for x in plan.constants]
-        constant_addresses = [a for a, _ in self._constants]
-        gap = plan.constants_at - plan.outputs - len(self.out_avals)
-        self._tail = [0] * gap + constant_addresses
-        self._run = vm.run_program()
-        self._pool = buffer_pool()
-        self._arena_bytes = plan.arena_bytes
+        self._shared = None if plan.aliases else _shared_layout(self.sizes)
+        self._code = array("q", self._words(dict(zip(map(id, kernels), addresses, strict=True))))
+        self._native, self._alloc = vm.run_program(), buffer_pool().alloc
         self._without_data = [i for i, t in enumerate(self.out_avals) if t.dtype == float0]
-        self._shared = _shared_layout(self.sizes)
         self._error: BaseException | None = None
+        self.run = self._choose_run()
+
+    def _words(self, kernels: dict[int, int]) -> list[int]:
+        """The program in machine words."""
+        plan = self.plan
+        fixed = {plan.constants_at + i: (vm.ZERO, a) for i, (a, _) in enumerate(self._constants)}
+        if self._shared is not None:
+            places = enumerate(self._shared[1])
+            fixed |= {plan.outputs + i: (plan.outputs, offset) for i, (offset, _) in places}
+        counts = [i.words[_COUNT_AT[i.opcode]] for i in plan.instructions if i.opcode in _COUNT_AT]
+        code = _Encoder(plan.instructions, kernels, self._hosts, fixed).words()
+        return vm.header(max([1, *counts]), plan.constants_at) + code
 
     def _host_call(self, fn: Callable[[list[int]], None], i: int) -> Any:
         count = [w.words[1] for w in self.plan.instructions if w.opcode == vm.HOST][i]
@@ -102,36 +111,107 @@ class Executable:
 
     def __call__(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """Run on arrays that have the avals the program was compiled for."""
-        slots = [0, 0]
+        return self.run(args)
+
+    # The ways to run
+
+    def _choose_run(self) -> Runner:
+        plan = self.plan
+        if not (plan.aliases or plan.arena_bytes or self._without_data):
+            if self._shared is not None:
+                return self._run_shared()
+            if len(self.sizes) == 1:
+                return self._run_single()
+        self._pack = self._packer(len(self.sizes))
+        return self._run_general
+
+    def _packer(self, outputs: int) -> Callable[..., bytes]:
+        """Packs `program, arena, zero, *inputs, *outputs`; other slots start as zeros."""
+        plan = self.plan
+        given = plan.outputs + outputs
+        return Struct(f"={1 + given}q{8 * (plan.constants_at - given)}x").pack
+
+    def _run_single(self) -> Runner:
+        """One result, no workspace."""
+        pack, native, alloc = self._packer(1), self._native, self._alloc
+        code, aval, size = self._code.buffer_info()[0], self.out_avals[0], self.sizes[0]
+
+        def run(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+            try:
+                addresses = [a.buffer.address for a in args]
+            except AttributeError:
+                _require_buffers(args)
+                raise
+            out = alloc(size)
+            if native(pack(code, 0, 0, *addresses, out.address)):
+                self._fail()
+            return [ConcreteArray(aval, out)]
+
+        return run
+
+    def _run_shared(self) -> Runner:
+        """Small results in one allocation, no workspace."""
+        assert self._shared is not None
+        pack, native, alloc = self._packer(1), self._native, self._alloc
+        code, (total, places) = self._code.buffer_info()[0], self._shared
+        results = [(t, at, n) for t, (at, n) in zip(self.out_avals, places, strict=True)]
+        new = object.__new__
+
+        def run(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+            try:
+                addresses = [a.buffer.address for a in args]
+            except AttributeError:
+                _require_buffers(args)
+                raise
+            whole = alloc(total)
+            start = whole.address
+            if native(pack(code, 0, 0, *addresses, start)):
+                self._fail()
+            outs = []
+            for aval, at, n in results:
+                # Written out: calling two constructors an array takes twice as long.
+                part = new(BufferPart)
+                part.whole, part.address, part.nbytes = whole, start + at, n
+                out = new(ConcreteArray)
+                out.aval, out.buffer, out._device = aval, part, None
+                outs.append(out)
+            return outs
+
+        return run
+
+    def _run_general(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         try:
-            slots += [a.buffer.address for a in args]
+            addresses = [a.buffer.address for a in args]
         except AttributeError:
             _require_buffers(args)
             raise
-        outs = self._allocate() if not self.plan.aliases else self._allocate_aliased(args)
-        slots += [b.address for b in outs]
-        slots += self._tail
-        if self._arena_bytes:
-            arena = self._pool.alloc(self._arena_bytes)
-            slots[0] = arena.address
-        words = array("q", slots)
-        if self._run(self._code_address, words.buffer_info()[0], self._most):
-            error, self._error = self._error, None
-            raise error if error is not None else RuntimeError("the compiled program failed")
-        for i in self.plan.aliases.values():
+        aliases, arena = self.plan.aliases, 0
+        outs = self._allocate_aliased(args) if aliases else self._allocate()
+        if self.plan.arena_bytes:
+            workspace = self._alloc(self.plan.arena_bytes)
+            arena = workspace.address
+        call = self._pack(
+            self._code.buffer_info()[0], arena, 0, *addresses, *[b.address for b in outs]
+        )
+        if self._native(call):
+            self._fail()
+        for i in aliases.values():
             args[i].buffer = None
-        results: list[Any] = [ConcreteArray(t, b) for t, b in zip(self.out_avals, outs)]
+        results: list[Any] = list(map(ConcreteArray, self.out_avals, outs))
         for i in self._without_data:
             results[i] = np.zeros(self.out_avals[i].shape, float0)
         return results
 
+    def _fail(self) -> NoReturn:
+        error, self._error = self._error, None
+        raise error if error is not None else RuntimeError("the compiled program failed")
+
     def _allocate(self) -> list[Buffer]:
         """Memory for the results; many small ones share an allocation."""
         if self._shared is None:
-            alloc = self._pool.alloc
-            return [alloc(n) for n in self.sizes]
+            return list(map(self._alloc, self.sizes))
         total, places = self._shared
-        whole = self._pool.alloc(total)
+        whole = self._alloc(total)
         start = whole.address
         return [BufferPart(whole, start + offset, n) for offset, n in places]
 
@@ -143,7 +223,7 @@ class Executable:
         for i, n in enumerate(self.sizes):
             donor = args[aliases[i]] if i in aliases else None
             if donor is None:
-                outs.append(self._pool.alloc(n))
+                outs.append(self._alloc(n))
             elif uses[id(donor.buffer)] == 1 and _is_sole_owner(donor):
                 outs.append(donor.buffer)
             else:
@@ -152,7 +232,7 @@ class Executable:
 
     def _copied(self, source: Buffer, nbytes: int) -> Buffer:
         """The contents of a donated argument that others still see."""
-        copy = self._pool.alloc(nbytes)
+        copy = self._alloc(nbytes)
         ctypes.memmove(copy.address, source.address, nbytes)
         return copy
 
@@ -203,12 +283,22 @@ def _constant(x: Any) -> tuple[int, Any]:
 
 
 class _Encoder:
-    """Turns symbolic instructions into words."""
+    """Turns symbolic instructions into words.
+
+    Args:
+      kernels: addresses by id.
+      fixed: slots whose address is known from that in another slot: (that slot, bytes behind it).
+    """
 
     def __init__(
-        self, instructions: Sequence[Instruction], kernels: dict[int, int], hosts: Sequence[Any]
+        self,
+        instructions: Sequence[Instruction],
+        kernels: dict[int, int],
+        hosts: Sequence[Any],
+        fixed: dict[int, tuple[int, int]],
     ):
         self.instructions, self.kernels, self.hosts = instructions, kernels, hosts
+        self.fixed = fixed
 
     def words(self) -> list[int]:
         starts, at = [], 0
@@ -234,9 +324,9 @@ class _Encoder:
                     out.append(int(w))
         return out
 
-    @staticmethod
-    def operand(view: View) -> list[int]:
+    def operand(self, view: View) -> list[int]:
         s: Storage = view.storage
-        if s.slot is None:
-            return [vm.ARENA, s.offset + view.offset, view.counter, view.stride]
-        return [s.slot, view.offset, view.counter, view.stride]
+        slot, start = (
+            (vm.ARENA, s.offset) if s.slot is None else self.fixed.get(s.slot, (s.slot, 0))
+        )
+        return [slot, start + view.offset, view.counter, view.stride]

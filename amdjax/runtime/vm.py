@@ -1,9 +1,9 @@
 """The machine that runs a compiled program: a few instructions over an array of slots.
 
-A program is a list of 64-bit words. Its instructions launch kernels, copy, count and branch; its
-data are addresses in *slots* (the arena, the arguments, the results, the constants, and pointers
-that loops exchange). Running one takes a single native call, loops and branches included, and
-compiling one takes no LLVM at all: the interpreter below is compiled once for a machine.
+A program is a list of 64-bit words, headed by two sizes. Its instructions launch kernels, copy,
+count and branch; its data are addresses in *slots* (the arena, the arguments, the results, and
+pointers that loops exchange). Running one takes a single native call, loops and branches included,
+and compiling one takes no LLVM at all: the interpreter below is compiled once for a machine.
 
 An operand is four words `(slot, offset, counter, stride)` and stands for the address
 `slots[slot] + offset + slots[counter] * stride`. Slot `ZERO` holds 0, so plain numbers and plain
@@ -38,25 +38,32 @@ from amdjax.runtime.threads import DECLARATIONS
 HALT, CALL, JUMP, UNLESS, SET, ADD, REPEAT, SWAP, ADDRESS, COPY, SWITCH, HOST = range(12)
 ARENA, ZERO = 0, 1
 OPERAND_WORDS = 4
+HEADER_WORDS = 2
 
 
 @cache
 def run_program() -> ctypes._CFuncPtr:  # type: ignore[name-defined]
-    """`run(code, slots, max_operands) -> status`; releases the interpreter lock."""
+    """`run(call: bytes) -> status`; releases the interpreter lock.
+
+    `call` holds the address of the program and the initial slots, which are copied. Bytes need
+    neither conversion nor declared argument types, which would take longer than a small kernel.
+    """
     text = interpreter_ir()
     (library,) = native.build([(text, ["amdjax_run"])], opt=3)
     run_program.library = library  # type: ignore[attr-defined]
-    prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    return prototype(library["amdjax_run"])
+    return ctypes.CFUNCTYPE(ctypes.c_int64)(library["amdjax_run"])
+
+
+def header(most_operands: int, slots: int) -> list[int]:
+    """What precedes the instructions of a program: sizes of what the interpreter needs."""
+    return [most_operands, slots]
 
 
 def interpreter_ir() -> str:
     """The interpreter as LLVM IR."""
     module = Module()
     module.declarations.update(DECLARATIONS)
-    f = module.function(
-        "amdjax_run", [("code", PTR), ("slots", PTR), ("most", I64)], I64, attributes="nounwind"
-    )
+    f = module.function("amdjax_run", [("words", PTR)], I64, attributes="nounwind")
     _Interpreter(f).write()
     return str(module)
 
@@ -66,7 +73,15 @@ class _Interpreter:
 
     def __init__(self, f: Function):
         self.f = f
-        self.code, self.slots, most = f.args
+        (words,) = f.args
+        program = f.load(PTR, words, 8)
+        most = f.load(I64, program, 8)
+        count = f.load(I64, f.gep(program, 1, I64), 8)
+        self.code = f.gep(program, HEADER_WORDS, I64)
+        # The slots change as the program runs; two calls in two threads have slots of their own.
+        self.slots = f.op(f"alloca i64, {count}, align 16", PTR)
+        size = f.mul(count, llvm.const(I64, 8))
+        self._move(self.slots, f.gep(words, 1, I64), size)
         # Kernel arguments are gathered here, then passed by address.
         self.gathered = f.op(f"alloca i64, {most}, align 16", PTR)
 
@@ -194,11 +209,12 @@ class _Interpreter:
         return self.after(6)
 
     def copy(self) -> Value:
-        f = self.f
-        to, source = self.pointer(self.operand(1)), self.pointer(self.operand(5))
-        f.module.declare("llvm.memmove.p0.p0.i64", VOID, [PTR, PTR, I64, llvm.I1])
-        f.emit(f"call void @llvm.memmove.p0.p0.i64({to}, {source}, {self.word(9)}, i1 false)")
+        self._move(self.pointer(self.operand(1)), self.pointer(self.operand(5)), self.word(9))
         return self.after(10)
+
+    def _move(self, to: Value, source: Value, size: Value) -> None:
+        self.f.module.declare("llvm.memmove.p0.p0.i64", VOID, [PTR, PTR, I64, llvm.I1])
+        self.f.emit(f"call void @llvm.memmove.p0.p0.i64({to}, {source}, {size}, i1 false)")
 
     def switch(self) -> Value:
         f = self.f
