@@ -561,8 +561,27 @@ class ElementBuilder:
         if dtype in ("c64", "c128"):
             part = part_dtype(dtype)
             as_parts = tile.Buffer(buffer.name, part, buffer.role, buffer.size)
+            row = self._complex_row(offset)
+            if row is not None:  # one walk over both parts, then the even and the odd lanes
+                first, count, mask = row
+                both = self.k.load(as_parts, first, (2 * count,), None, mask)
+                return El(dtype, *(self.k.shuffle(both, range(j, 2 * count, 2)) for j in (0, 1)))
             return El(dtype, *(self._load(as_parts, offset * 2 + j) for j in (0, 1)))
         return El(dtype, self.k.convert(self._load(buffer, offset), compute_dtype(dtype)))
+
+    def _complex_row(self, offset: Index) -> tuple[tile.Value, int, tile.Value | None] | None:
+        """Place, lanes and mask of parts, if complex elements lie side by side in all lanes."""
+        offset = offset.substitute(self.alias) if self.alias else offset
+        if len(self.lanes) != 1 or self.lanes[0].count == 1:
+            return None
+        base, strides = self._split_offset(offset)
+        if base is None or strides != [1]:
+            return None
+        count, mask = self.lanes[0].count, self._mask(strides)
+        if mask is not None:
+            mask = self.k.broadcast(mask, (count,))
+            mask = self.k.shuffle(mask, [i // 2 for i in range(2 * count)])
+        return self.k.op("mul", base, self.k.const("index", 2)), count, mask
 
     def _load(self, buffer: tile.Buffer, offset: Index) -> tile.Value:
         offset = offset.substitute(self.alias) if self.alias else offset
@@ -605,14 +624,24 @@ class ElementBuilder:
             self.guards.append(guard)
         try:
             if x.is_complex:
-                as_parts = tile.Buffer(buffer.name, part_dtype(x.dtype), buffer.role, buffer.size)
-                for j, part in enumerate(x.parts):
-                    self._store(as_parts, offset * 2 + j, part)
+                self._store_complex(buffer, offset, x)
             else:
                 self._store(buffer, offset, self.k.convert(x.value, buffer.dtype))
         finally:
             if guard is not None:
                 self.guards.pop()
+
+    def _store_complex(self, buffer: tile.Buffer, offset: Index, x: El) -> None:
+        as_parts = tile.Buffer(buffer.name, part_dtype(x.dtype), buffer.role, buffer.size)
+        row = self._complex_row(offset)
+        if row is None:
+            for j, part in enumerate(x.parts):
+                self._store(as_parts, offset * 2 + j, part)
+            return
+        first, count, mask = row
+        re, im = (self.k.broadcast(part, (count,)) for part in x.parts)
+        lanes = [i // 2 + i % 2 * count for i in range(2 * count)]
+        self.k.store(as_parts, first, self.k.shuffle(re, lanes, im), None, mask)
 
     def _store(self, buffer: tile.Buffer, offset: Index, value: tile.Value) -> None:
         offset = offset.substitute(self.alias) if self.alias else offset
