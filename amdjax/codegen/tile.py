@@ -16,13 +16,20 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.dtypes import dtype_from_short_name
+
 FLOATS = ("f16", "bf16", "f32", "f64")
 SIGNED = ("i8", "i16", "i32", "i64", "index")
 UNSIGNED = ("u8", "u16", "u32", "u64")
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-#: Associative ops that `reduce` and `cumulative` accept.
-COMBINERS = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes in memory of an element of a short dtype (`f32`, `bool`, `c64`, …) or of an index."""
+    if dtype == "index":
+        return 8
+    return 1 if dtype == "bool" else dtype_from_short_name(dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,6 +235,4 @@ def _symbols(i: Index) -> set[Symbol]:
 
 
 def _bits(dtype: str) -> int:
-    if dtype in ("index", "bool"):
-        return 8
-    return int("".join(ch for ch in compute_dtype(dtype) if ch.isdigit())[:2])
+    return 8 if dtype == "index" else 8 * tile.itemsize(compute_dtype(dtype))

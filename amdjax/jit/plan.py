@@ -422,7 +422,7 @@ class _Body:
                 return View(Storage(0, vm.ZERO), arg)
             if isinstance(arg, Temp):
                 if arg not in temps:
-                    temps[arg] = self.p.arena(arg.size * _itemsize(arg.dtype))
+                    temps[arg] = self.p.arena(arg.size * tile.itemsize(arg.dtype))
                 return temps[arg]
             if isinstance(arg, Var) and arg not in self.env:
                 return self.place(arg)
@@ -461,15 +461,6 @@ class _Body:
 
         self.p.hosts.append(call)
         self.p.emit(vm.HOST, len(self.p.hosts) - 1, len(reads) + len(writes), *reads, *writes)
-
-
-def _itemsize(dtype: str) -> int:
-    if dtype in ("bool",):
-        return 1
-    if dtype == "index":
-        return 8
-    digits = "".join(ch for ch in dtype.partition("_")[0] if ch.isdigit())
-    return max(1, int(digits) // 8)
 
 
 def array_at(address: int, aval: Any) -> np.ndarray:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from amdjax.codegen import tile
+from amdjax.codegen.tile import itemsize
 from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import (
     Axis,
@@ -24,7 +25,6 @@ from amdjax.kernels.contraction import (
     Sink,
     TileShape,
     choose_tile,
-    itemsize,
     lane_count,
     private_cache,
 )

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amdjax.codegen.tile import FLOATS
-from amdjax.core import dtypes
 from amdjax.jit.element import compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
 
@@ -287,11 +286,6 @@ class TileShape:
         """
         busy = max(self.rows * self.vectors / 2, (self.rows + self.vectors) / 2 * 1.02, 4.0)
         return busy + 0.3 + max(0, self.vectors - 2) * 0.6
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of an element in memory."""
-    return 1 if dtype == "bool" else dtypes.dtype_from_short_name(dtype).itemsize
 
 
 def lane_count(target: CpuTarget, dtype: str) -> int:

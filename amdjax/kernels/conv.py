@@ -17,7 +17,8 @@ from amdjax.jit.element import part_dtype, short_dtype
 from amdjax.jit.shaped import Call, ShapedContext, shaped
 from amdjax.kernels.contraction import Axis, Contraction, Limit, Sink, Source, accumulate_dtype
 from amdjax.kernels.depthwise import lane_convolution
-from amdjax.kernels.gemm import lower_contraction, row_major
+from amdjax.kernels.gemm import lower_contraction
+from amdjax.kernels.loops import row_major
 
 
 @shaped("conv_general_dilated")

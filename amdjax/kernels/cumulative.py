@@ -18,7 +18,14 @@ from amdjax.codegen.tile import Builder, Value
 from amdjax.core import dtypes
 from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
-from amdjax.kernels.loops import lane_loop, lanes_for, load_element, split_position, store_element
+from amdjax.kernels.loops import (
+    lane_loop,
+    lanes_for,
+    load_element,
+    precedes,
+    split_position,
+    store_element,
+)
 
 PIECE = 1 << 14  # elements below which a row is not cut
 UNROLL = 4
@@ -79,7 +86,7 @@ class Combiner:
             )
         if self.name == "cumlogsumexp":
             return _log_add_exp(b, left, right)
-        first = _precedes(b, left, right)
+        first = precedes(b, left, right)
         return (
             b.select(first, right, left) if self.name == "cummax" else b.select(first, left, right)
         )
@@ -87,14 +94,6 @@ class Combiner:
 
 def _elements(k: Builder) -> ElementBuilder:
     return ElementBuilder(k, {}, lambda var: None)  # type: ignore[arg-type, return-value]
-
-
-def _precedes(b: ElementBuilder, x: El, y: El) -> El:
-    """Lexicographic order of complex numbers."""
-    tied = b.compare("lt", b.imag(x), b.imag(y))
-    return b.select(
-        b.compare("eq", b.real(x), b.real(y)), tied, b.compare("lt", b.real(x), b.real(y))
-    )
 
 
 def _log_add_exp(b: ElementBuilder, x: El, y: El) -> El:

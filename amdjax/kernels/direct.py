@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from amdjax.codegen import tile
+from amdjax.codegen.tile import itemsize
 from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocked import (
     combine_parts,
@@ -26,7 +27,6 @@ from amdjax.kernels.contraction import (
     Source,
     TileShape,
     choose_tile,
-    itemsize,
     lane_count,
     max_rows,
 )

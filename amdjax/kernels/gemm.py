@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from amdjax.jit.element import part_dtype, short_dtype
 from amdjax.jit.shaped import Call, ShapedContext, shaped
 from amdjax.kernels.blocked import BlockedProduct
 from amdjax.kernels.contraction import Axis, Contraction, Sink, Source, accumulate_dtype
 from amdjax.kernels.direct import direct_product
+from amdjax.kernels.loops import row_major
 from amdjax.kernels.quads import byte_product
+from amdjax.kernels.thin import thin_product
 
 
 @shaped("dot_general")
@@ -25,14 +26,12 @@ def lower_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call]:
     """The kernels that suit a contraction's sizes and layout."""
     if problem.is_complex:
         problem = problem.as_real()
+    thin = thin_product(ctx, problem)
+    if thin is not None:
+        return thin
     problem = problem.merged()
     special = direct_product(ctx, problem) or byte_product(ctx, problem)
     return special or BlockedProduct(ctx, problem).calls()
-
-
-def row_major(shape: Sequence[int]) -> list[int]:
-    """Strides of a contiguous array."""
-    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
 def dot_contraction(ctx: ShapedContext) -> Contraction:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amdjax.codegen.tile import Buffer, Builder, Value
+from amdjax.codegen.tile import Buffer, Builder, Value, itemsize
 from amdjax.jit.element import part_dtype
-from amdjax.kernels.loops import itemsize, view
+from amdjax.kernels.loops import view
 
 _EXPONENTS = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.codegen.tile import Buffer, Builder, Value
-from amdjax.jit.element import El, compute_dtype, part_dtype, short_dtype
+from amdjax.codegen.tile import Buffer, Builder, Value, itemsize
+from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.shaped import Call, ShapedContext
 
 #: Elements that one program of a kernel moves, where it has the choice.
@@ -20,6 +20,14 @@ def row_major(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
+def precedes(b: ElementBuilder, x: El, y: El) -> El:
+    """Lexicographic order of complex numbers."""
+    tied = b.compare("lt", b.imag(x), b.imag(y))
+    return b.select(
+        b.compare("eq", b.real(x), b.real(y)), tied, b.compare("lt", b.real(x), b.real(y))
+    )
+
+
 def view(buffer: Buffer, dtype: str) -> Buffer:
     """The same memory read as another dtype."""
     return Buffer(buffer.name, dtype, buffer.role, buffer.size)
@@ -29,17 +37,6 @@ def bits_dtype(dtype: str) -> tuple[str, int]:
     """The unsigned type that moves elements of `dtype`, and how many of them make one element."""
     size = itemsize(dtype)
     return (f"u{8 * size}", 1) if size <= 8 else ("u64", size // 8)
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of an element in memory."""
-    if dtype in ("c64", "c128"):
-        return int(dtype[1:]) // 8
-    if dtype == "index":
-        return 8
-    wide = dtype in ("f16", "bf16", "f32", "f64") or dtype[0] in "iu"
-    digits = "".join(ch for ch in dtype if ch.isdigit())
-    return max(1, int(digits) // 8) if wide else 1
 
 
 def lanes_for(ctx: ShapedContext, dtype: str, extent: int, registers: int = 2) -> int:

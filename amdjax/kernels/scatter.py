@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.codegen.tile import Builder, Value
+from amdjax.codegen.tile import Builder, Value, itemsize
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.passes import prepare
@@ -25,11 +25,11 @@ from amdjax.jit.shaped import Call, Copy, ShapedContext, shaped
 from amdjax.kernels.loops import (
     bits_dtype,
     copy_call,
-    itemsize,
     lane_loop,
     lanes_for,
     load_element,
     offset_of,
+    precedes,
     row_major,
     split_position,
     store_element,
@@ -449,18 +449,10 @@ def _combiner(ctx: ShapedContext, k: Builder) -> Callable[[El, El], El]:
         if op is None:
             return new
         if op in ("min", "max") and old.is_complex:
-            return b.select(_precedes(b, old, new), *((old, new) if op == "min" else (new, old)))
+            return b.select(precedes(b, old, new), *((old, new) if op == "min" else (new, old)))
         return b.op(op, old, new)
 
     return combine
-
-
-def _precedes(b: ElementBuilder, x: El, y: El) -> El:
-    """Lexicographic order of complex numbers."""
-    tied = b.compare("lt", b.imag(x), b.imag(y))
-    return b.select(
-        b.compare("eq", b.real(x), b.real(y)), tied, b.compare("lt", b.real(x), b.real(y))
-    )
 
 
 def _applied(closed: ClosedJaxpr, k: Builder) -> Callable[[El, El], El]:

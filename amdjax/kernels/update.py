@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax.codegen.tile import Value
+from amdjax.codegen.tile import Value, itemsize
 from amdjax.jit.element import short_dtype
 from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, shaped
 from amdjax.kernels.loops import (
     CHUNK,
     Axis,
     bits_dtype,
-    itemsize,
     lane_loop,
     lanes_for,
     merge_axes,

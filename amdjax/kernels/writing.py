@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax.codegen import tile
+from amdjax.codegen.tile import itemsize
 from amdjax.jit.element import El, ElementBuilder, Lanes, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.index import Index, LoopVar, delinear
 from amdjax.jit.shaped import Temp
-from amdjax.kernels.contraction import Axis, Contraction, Sink, itemsize, product
+from amdjax.kernels.contraction import Axis, Contraction, Sink, product
 from amdjax.kernels.packing import Program
 
 Value = tile.Value

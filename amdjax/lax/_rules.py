@@ -441,15 +441,16 @@ def structural(
     return primitive
 
 
-def canonical_axis(axis: Any, ndim: int) -> int:
-    """`axis` counted from the front.
+def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
+    """`axis`, in `[-ndim, ndim)`, counted from the front.
 
     Raises:
-      ValueError: if an array of `ndim` axes has no such axis.
+      TypeError: if it is no integer.
+      ValueError: if an array of `ndim` axes has no such axis; the message begins with `name`.
     """
-    (axis,) = as_ints(axis, "axis")
+    (axis,) = as_ints((axis,), name)
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+        raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
     return axis % ndim
 
 

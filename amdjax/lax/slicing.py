@@ -17,9 +17,11 @@ from amdjax.lax._rules import (
     INT,
     as_ints,
     batch_to,
+    canonical_axis,
     check_dtype,
     check_same_dtype,
     dtype_of,
+    insert,
     instantiate_zeros,
     is_undefined,
     is_zero,
@@ -139,9 +141,9 @@ def _slice_batch(axis, args, dims, *, start_indices, limit_indices, strides):
     (operand,), (dim,) = args, dims
     out = slice(
         operand,
-        _inserted(start_indices, dim, 0),
-        _inserted(limit_indices, dim, operand.shape[dim]),
-        None if strides is None else _inserted(strides, dim, 1),
+        insert(start_indices, dim, 0),
+        insert(limit_indices, dim, operand.shape[dim]),
+        None if strides is None else insert(strides, dim, 1),
     )
     return out, dim
 
@@ -152,10 +154,6 @@ def _slice_element(b, index, operand, *, start_indices, limit_indices, strides):
 
 
 slice_p.lowering = Element(_slice_element)
-
-
-def _inserted(values: Sequence[Any], position: int, value: Any) -> tuple[Any, ...]:
-    return (*values[:position], value, *values[position:])
 
 
 def slice_in_dim(
@@ -187,7 +185,7 @@ def slice_in_dim(
       [1, 3]
     """
     shape = shape_of(operand)
-    axis = _canonical_axis(axis, len(shape), "slice_in_dim")
+    axis = canonical_axis(axis, len(shape), "slice_in_dim: axis")
     size = shape[axis]
     start = 0 if start_index is None else operator.index(start_index)
     limit = size if limit_index is None else operator.index(limit_index)
@@ -221,20 +219,13 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     """
     shape = shape_of(operand)
     index = operator.index(index)
-    axis = _canonical_axis(axis, len(shape), "index_in_dim")
+    axis = canonical_axis(axis, len(shape), "index_in_dim: axis")
     size = shape[axis]
     position = index + size if index < 0 else index
     if not 0 <= position < size:
         raise IndexError(f"index {index} is out of bounds for axis {axis} with size {size}")
     out = slice_in_dim(operand, position, position + 1, 1, axis)
     return out if keepdims else lax.squeeze(out, (axis,))
-
-
-def _canonical_axis(axis: int, rank: int, name: str) -> int:
-    axis = operator.index(axis)
-    if not -rank <= axis < rank:
-        raise ValueError(f"{name}: axis {axis} is out of bounds for an array of rank {rank}")
-    return axis % rank
 
 
 def dynamic_slice(
@@ -368,8 +359,8 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
         zero = lax.full((), 0, starts[0].dtype if starts else np.int32)
         out = dynamic_slice_p.bind(
             operand,
-            *_inserted(starts, dim, zero),
-            slice_sizes=_inserted(slice_sizes, dim, axis.size),
+            *insert(starts, dim, zero),
+            slice_sizes=insert(slice_sizes, dim, axis.size),
         )
         return out, dim
     axes = tuple(range(len(slice_sizes)))
@@ -441,7 +432,7 @@ def dynamic_slice_in_dim(
       [1, 2, 3]
     """
     shape = shape_of(operand)
-    axis = _canonical_axis(axis, len(shape), "dynamic_slice_in_dim")
+    axis = canonical_axis(axis, len(shape), "dynamic_slice_in_dim: axis")
     starts: list[Any] = [0] * len(shape)
     sizes = list(shape)
     starts[axis], sizes[axis] = start_index, operator.index(slice_size)
@@ -620,7 +611,7 @@ def dynamic_update_slice_in_dim(
     """
     rank = np.ndim(operand)
     starts: list[Any] = [0] * rank
-    starts[_canonical_axis(axis, rank, "dynamic_update_slice_in_dim")] = start_index
+    starts[canonical_axis(axis, rank, "dynamic_update_slice_in_dim: axis")] = start_index
     return dynamic_update_slice(
         operand, update, starts, allow_negative_indices=allow_negative_indices
     )
@@ -656,7 +647,7 @@ def dynamic_update_index_in_dim(
       [0.0, 7.0, 0.0]
     """
     rank = np.ndim(operand)
-    axis = _canonical_axis(axis, rank, "dynamic_update_index_in_dim")
+    axis = canonical_axis(axis, rank, "dynamic_update_index_in_dim: axis")
     if np.ndim(update) == rank - 1:
         update = lax.expand_dims(update, (axis,))
     return dynamic_update_slice_in_dim(

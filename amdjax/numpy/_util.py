@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +14,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array, from_numpy
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
+from amdjax.lax._rules import canonical_axis as canonical_axis
 from amdjax.transforms import stop_gradient_p
 
 ArrayLike: TypeAlias = "Array | np.ndarray | np.generic | bool | int | float | complex"
@@ -74,11 +74,6 @@ def refuse_out(name: str, out: Any) -> None:
 def dtype_of(x: Any) -> np.dtype:
     """The dtype `x` has as an array (for Python scalars, the default of their kind)."""
     return dtypes.dtype(x)
-
-
-def is_weak(x: Any) -> bool:
-    """Whether the dtype of `x` yields to that of other operands."""
-    return dtypes.is_weakly_typed(x)
 
 
 def user_dtype(dtype: DTypeLike, name: str) -> np.dtype:
@@ -304,17 +299,6 @@ def canonical_shape(shape: Any) -> tuple[int, ...]:
         ) from None
 
 
-def canonical_axis(axis: int, ndim: int, name: str = "axis") -> int:
-    """An axis in `[-ndim, ndim)` as one in `[0, ndim)`."""
-    try:
-        axis = operator.index(axis)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, got {axis!r}.") from None
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
-    return axis + ndim if axis < 0 else axis
-
-
 def canonical_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     """One axis, several, or all (None), as distinct numbers in `[0, ndim)`."""
     if axis is None:
@@ -333,11 +317,6 @@ def concrete_int(x: Any, what: str) -> int:
         return operator.index(x)
     except TypeError:
         raise TypeError(f"{what} must be a concrete integer, got {x!r} of {type(x)}.") from None
-
-
-def size_of(shape: Iterable[int]) -> int:
-    """The number of elements of a shape."""
-    return math.prod(shape)
 
 
 _scalars: dict[Any, Any] = {}
