@@ -19,6 +19,9 @@ def specs(layout, spatial):
     if layout == "last":
         last = (0, spatial + 1, *(i + 1 for i in inner))
         return last, (spatial + 1, spatial, *inner), last
+    if layout == "transposed":  # as gradients with respect to the input see a kernel
+        last = (0, spatial + 1, *(i + 1 for i in inner))
+        return last, (spatial, spatial + 1, *inner), last
     if layout == "first":
         first = (0, 1, *(i + 2 for i in inner))
         return first, first, first
@@ -195,20 +198,20 @@ CASES = [
     ((2, 32, 9, 9), (48, 32, 4, 4), dict(strides=(1, 1), padding=[(2, 2)] * 2, dilation=(2, 2))),
     ((2, 300, 8, 8), (40, 300, 3, 3), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
     ((1, 1, 30, 30), (16, 1, 3, 3), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
+    ((2, 40, 11, 9), (3, 40, 5, 4), dict(strides=(1, 1), padding=[(3, 2)] * 2, dilation=(2, 2))),
+    ((2, 32, 11, 9), (1, 32, 3, 3), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
 ]
+DILATED = dict(strides=(1, 1), padding=[(3, 1)] * 2, window_dilation=(2, 2))
 GRADIENTS = [
     ((32, 4, 12, 12), (24, 4, 12, 12), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
-    (
-        (3, 2, 30, 30), (20, 2, 12, 12),
-        dict(strides=(1, 1), padding=[(3, 1)] * 2, window_dilation=(2, 2)),
-    ),  # fmt: skip
+    ((3, 2, 30, 30), (20, 2, 12, 12), DILATED),
     ((40, 3, 11, 9), (40, 3, 11, 9), dict(strides=(1, 1), padding=[(1, 1)] * 2, batch_groups=40)),
     ((32, 3, 14, 14), (64, 3, 14, 14), dict(strides=(1, 1), padding=[(1, 1)] * 2, batch_groups=8)),
     ((16, 8, 40, 40), (16, 8, 40, 40), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize("layout", ["last", "first"])
+@pytest.mark.parametrize("layout", ["last", "first", "transposed"])
 @pytest.mark.parametrize("x_shape, w_shape, options", CASES)
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64])
 def test_networks(layout, x_shape, w_shape, options, dtype):
@@ -249,7 +252,7 @@ def test_nothing_is_read_outside_the_input():
 
 
 @pytest.mark.parametrize("x_shape, w_shape, options", CASES)
-@pytest.mark.parametrize("layout", ["last", "first"])
+@pytest.mark.parametrize("layout", ["last", "first", "transposed"])
 def test_fused_equals_unfused(x_shape, w_shape, options, layout):
     x, w = arrays(3, x_shape, w_shape)
     plain, operands, _ = make(x, w, layout, **options)
