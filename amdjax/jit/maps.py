@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -102,15 +103,37 @@ class MapKernel(RegionKernel):
             start = k.op("mul", k.op("rem", pid, k.const("index", chunks)), k.const("index", chunk))
             stop = k.op("min", start + chunk, k.const("index", n))
             pid = k.op("div", pid, k.const("index", chunks))
+        inner = self._inner_loops(outer, n)
         self.bind_outer(outer, pid)
 
         def body(lanes: Lanes) -> Sequence[tile.Value]:
             self.store_roots()
             return ()
 
-        self.lane_loop(lane_var, count, start, stop, (), body)
+        self._loop_over(inner, lambda: self.lane_loop(lane_var, count, start, stop, (), body))
         rows = int(np.prod([v.extent for v in outer], dtype=np.int64))
-        return self.finish(rows * chunks, rows * n)
+        return self.finish(rows * chunks, self.domain.size)
+
+    @staticmethod
+    def _inner_loops(outer: list[LoopVar], row: int) -> list[LoopVar]:
+        """Move loops from the grid into the program, until it has work enough to be worth one."""
+        inner: list[LoopVar] = []
+        while outer and row * outer[-1].extent <= CHUNK:
+            row *= outer[-1].extent
+            inner.insert(0, outer.pop())
+        return inner
+
+    def _loop_over(self, variables: Sequence[LoopVar], body: Callable[[], Any]) -> None:
+        """A nest of scalar loops around `body`."""
+        if not variables:
+            body()
+            return
+
+        def step(i: tile.Value) -> None:
+            self.b.scalars[variables[0]] = i
+            self._loop_over(variables[1:], body)
+
+        self.k.for_(0, variables[0].extent, 1, self.b.nested(step))
 
     def _build_transposing(self, lane_var: LoopVar, across: LoopVar) -> Call:
         """Square tiles: what lies the other way is transposed in registers."""
