@@ -488,13 +488,13 @@ class BlockedProduct:
         """A step of the micro-kernel."""
         return multiply_add(k, a, b, total)
 
-    def start(self, panel: Value, first: bool | Value) -> list[Value]:
+    def start(self, panel: Value, first: Literal[True] | Value) -> list[Value]:
         """What a block's sums of the columns of a panel start from."""
         del panel, first
         shape = self.blocking.tile
         return [self.k.const(self.problem.accumulate, 0, (shape.lanes,))] * shape.vectors
 
-    def _with_earlier(self, first: bool | Value, c_base: Value, sums: Rows) -> Rows:
+    def _with_earlier(self, first: Literal[True] | Value, c_base: Value, sums: Rows) -> Rows:
         """Sums of this block of depth and of those before it, which wait in scratch.
 
         Each block is summed from zero: rounding errors then grow with the depth of a block and the

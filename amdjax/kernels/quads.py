@@ -8,6 +8,7 @@ packed, and sums start from -128 times the sum of the column.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from amdjax.codegen import tile
 from amdjax.codegen.engine import host
@@ -88,7 +89,7 @@ class ByteProduct(BlockedProduct):
     def add(self, k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
         return k.dot4(a, b, total)
 
-    def start(self, panel: Value, first: bool | Value) -> list[Value]:
+    def start(self, panel: Value, first: Literal[True] | Value) -> list[Value]:
         zero = super().start(panel, first)
         if not self.signed:
             return zero

@@ -94,12 +94,11 @@ class ThinProduct:
                 return list(k.for_(0, p.a.depth[d].extent, 1, step, totals))
             offset, moves = self.a.place("depth", digits, zero, still)
             kernel, _ = self.b.place("depth", digits, zero, [])
-            inside = [
-                k.broadcast(
-                    self.a.inside([k.op("add", c, m) for c, m in zip(line, moves)]), (lanes,)
-                )
-                for _, line in rows
-            ]
+            inside = []
+            for _, line in rows:
+                test = self.a.inside([k.op("add", c, m) for c, m in zip(line, moves)])
+                assert test is not None
+                inside.append(k.broadcast(test, (lanes,)))
 
             def piece(e: Value, *totals: Value) -> list[Value]:
                 tail = None
