@@ -173,11 +173,6 @@ def tangent_dtype(dtype: Any) -> Any:
     return found
 
 
-def tangent_aval(aval: AbstractValue) -> AbstractValue:
-    """The type of tangents of values of type `aval`."""
-    return aval.to_tangent()
-
-
 _aval_of: dict[type, Callable[[Any], AbstractValue]] = {}
 
 

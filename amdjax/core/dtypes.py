@@ -21,8 +21,6 @@ import numpy as np
 from amdjax.core.config import config
 from amdjax.core.errors import TypePromotionError, warn
 
-DType = np.dtype
-
 
 class extended(np.generic):
     """Scalar class of all dtypes which NumPy cannot hold; only for `issubdtype`."""
@@ -143,10 +141,6 @@ def default_float_dtype() -> np.dtype:
     return np.dtype("float64" if config.enable_x64 else "float32")
 
 
-def default_complex_dtype() -> np.dtype:
-    return np.dtype("complex128" if config.enable_x64 else "complex64")
-
-
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
     """The dtype an array takes under the current setting of ``jax_enable_x64``.
 
@@ -236,17 +230,6 @@ def _explicit_dtype(dt: np.dtype, fun_name: str | None) -> np.dtype:
         f"dtype {narrow.name}. {remedy}"
     )
     return narrow
-
-
-def jax_dtype(obj: Any, *, align: bool = False, copy: bool = False) -> Any:
-    """`numpy.dtype`, except that None and Python's scalar types mean the default widths."""
-    if obj is None:
-        return default_float_dtype()
-    if isinstance(obj, ExtendedDType):
-        return obj
-    if isinstance(obj, type) and obj in python_scalar_dtypes:
-        return canonicalize_dtype(python_scalar_dtypes[obj])
-    return np.dtype(obj, align=align, copy=copy)
 
 
 _INEXACT: Final[dict[np.dtype, np.dtype]] = {
@@ -402,13 +385,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     return False
 
 
-_registered_weak_types: set[type] = set()
 _array_types: set[type] = set()
-
-
-def register_weak_scalar_type(typ: type) -> None:
-    """Treat instances of `typ` as weakly typed scalars, as Python's own are."""
-    _registered_weak_types.add(typ)
 
 
 def register_array_type(typ: type) -> None:
@@ -419,7 +396,7 @@ def register_array_type(typ: type) -> None:
 def is_weakly_typed(x: Any) -> bool:
     """Whether `x` takes part in promotion with its category only."""
     typ = type(x)
-    if typ is int or typ is float or typ is complex or typ in _registered_weak_types:
+    if typ is int or typ is float or typ is complex:
         return True
     aval = getattr(x, "aval", None)
     return bool(getattr(aval, "weak_type", False))
@@ -431,11 +408,6 @@ def is_weakly_typed_scalar(x: Any) -> bool:
     if aval is None:
         return type(x) in python_scalar_dtypes
     return bool(getattr(aval, "weak_type", False)) and not aval.shape
-
-
-def is_python_scalar(x: Any) -> bool:
-    """Whether `x` is a bool, int, float or complex of Python itself."""
-    return type(x) in python_scalar_dtypes
 
 
 def scalar_type_of(x: Any) -> type:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from amdjax.core import source_info
 from amdjax.core.aval import AbstractValue, get_aval
 from amdjax.core.config import config
-from amdjax.core.effects import Effects, NamedAxisEffect, has_side_effects, join_effects, no_effects
+from amdjax.core.effects import Effects, has_side_effects, join_effects, no_effects
 from amdjax.core.primitive import Primitive
 from amdjax.core.source_info import SourceInfo
 
@@ -405,7 +405,7 @@ def _dce_jaxpr(
     return new_jaxpr, used_inputs
 
 
-def dce_closed_call(param: str, keep_if_unused: bool = False) -> DceRule:
+def dce_closed_call(param: str) -> DceRule:
     """A dead-code rule for primitives that call the closed jaxpr in `params[param]`."""
 
     def rule(used: Sequence[bool], eqn: JaxprEqn) -> tuple[list[bool], JaxprEqn | None]:
@@ -496,8 +496,3 @@ class _Same:
 
             return format_value(a) == format_value(b)
         return bool(a == b) or (a != a and b != b)
-
-
-def used_axis_names(effects: Iterable[Any]) -> set[Any]:
-    """The names of mapped axes that operations with these effects speak of."""
-    return {e.name for e in effects if isinstance(e, NamedAxisEffect)}

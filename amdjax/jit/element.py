@@ -291,10 +291,6 @@ class ElementBuilder:
             out = test if out is None else self._aligned("and", out, test)
         return out if out is not None else self.k.const("bool", True)
 
-    def as_value(self, guard: Guard | bool) -> El:
-        """A guard as an element of dtype bool."""
-        return El("bool", self.guard_value(guard))
-
     def index_value(self, i: Index | int, dtype: Any) -> El:
         """An index as a value."""
         name = dtype if isinstance(dtype, str) else short_dtype(dtype)

@@ -95,7 +95,7 @@ class _ScalarKernel:
         return self.buffers[var]
 
     def build(self) -> Call:
-        outs = self.equation(self.eqn, top=True)
+        outs = self.equation(self.eqn)
         for v, x in zip(self.eqn.outvars, outs, strict=True):
             if x is not None:
                 self.b.store(self._buffer(v, "out"), Index(0), x)
@@ -120,7 +120,7 @@ class _ScalarKernel:
         self.env = outer
         return results
 
-    def equation(self, eqn: JaxprEqn, top: bool = False) -> list[Any]:
+    def equation(self, eqn: JaxprEqn) -> list[Any]:
         rule = eqn.primitive.lowering
         if not isinstance(rule, Control):
             return self.b._apply(eqn, ())

@@ -114,7 +114,6 @@ def _floating(dtype: Any) -> Any:
 _ADJUST: dict[str, Callable[[Any], Any]] = {
     "any": lambda dtype: dtype,
     "inexact": _floating,
-    "complex": dtypes.to_complex_dtype,
     "numeric": dtypes.to_numeric_dtype,
 }
 
@@ -133,16 +132,6 @@ def promote_dtypes(*args: Any) -> list[Array]:
 def promote_dtypes_inexact(*args: Any) -> list[Array]:
     """As `promote_dtypes`; integers and booleans become floats."""
     return _promote_dtypes("inexact", args)
-
-
-def promote_dtypes_complex(*args: Any) -> list[Array]:
-    """As `promote_dtypes`; everything becomes complex."""
-    return _promote_dtypes("complex", args)
-
-
-def promote_dtypes_numeric(*args: Any) -> list[Array]:
-    """As `promote_dtypes`; booleans become integers."""
-    return _promote_dtypes("numeric", args)
 
 
 def _checked(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -217,11 +206,6 @@ def promote_args(name: str, *args: Any) -> list[Array]:
 def promote_args_inexact(name: str, *args: Any) -> list[Array]:
     """As `promote_args`; integers and booleans become floats."""
     return _promote(name, "inexact", args)
-
-
-def promote_args_complex(name: str, *args: Any) -> list[Array]:
-    """As `promote_args`; everything becomes complex."""
-    return _promote(name, "complex", args)
 
 
 def promote_args_numeric(name: str, *args: Any) -> list[Array]:

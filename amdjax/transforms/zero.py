@@ -30,8 +30,6 @@ class Zero:
         """The zero tangent of a value."""
         return Zero(get_aval(primal).to_tangent())
 
-    from_primal_value = of
-
     def __repr__(self) -> str:
         return f"Zero({self.aval.str_short()})"
 
