@@ -9,7 +9,7 @@ from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.jit.passes.flatten import flatten_calls, remove_barriers
-from amdjax.jit.passes.simplify import simplify
+from amdjax.jit.passes.rules import simplify
 
 #: In order; each runs on the whole program and on every loop body and branch.
 PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.jaxpr import Literal
-from amdjax.jit.passes.simplify import Match, P, Rule, X, op
+from amdjax.core.jaxpr import ClosedJaxpr, Literal
+from amdjax.jit.passes.simplify import Match, P, Rule, X, op, rewrite
 
 x, y = X("x"), X("y")
 
@@ -201,3 +201,8 @@ RULES: tuple[Rule, ...] = (
                       permutation=P("permutation")),
          _transposed_product),
 )  # fmt: skip
+
+
+def simplify(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Rewrite a program with the rules of this table until none applies."""
+    return rewrite(closed, RULES)

@@ -90,11 +90,9 @@ class Match:
         return eqn if eqn is not None and eqn.primitive.name == name else None
 
 
-def simplify(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Rewrite a program with the rules of `rules.RULES` until none applies."""
-    from amdjax.jit.passes.rules import RULES
-
-    return _Rewriter(RULES).run(closed)
+def rewrite(closed: ClosedJaxpr, rules: Sequence[Rule]) -> ClosedJaxpr:
+    """The program with every rule applied wherever it fits."""
+    return _Rewriter(rules).run(closed)
 
 
 class _Rewriter:
