@@ -9,6 +9,7 @@ training step: forward pass, gradient, Adam.
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import time
 from functools import partial
@@ -24,19 +25,21 @@ from amdjax import nn, optim, random
 CLASSES = 10
 
 
+def require(module: str, what: str) -> Any:
+    """A package that the example needs but amdjax does not."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        sys.exit(f'{error}\nIt is needed for {what}: pip install "amdjax[examples]"')
+
+
 def load(seed: int, test_share: float = 0.2) -> tuple[np.ndarray, ...]:
     """Images `(n, 8, 8, 1)` in [0, 1] and labels `(n,)`, for training and for testing."""
-    try:
-        from sklearn.datasets import load_digits
-        from sklearn.model_selection import train_test_split
-    except ImportError:
-        sys.exit(
-            'The digits come with scikit-learn, which is missing: pip install "amdjax[examples]"'
-        )
-    data = load_digits()
+    data = require("sklearn.datasets", "the digits").load_digits()
+    split = require("sklearn.model_selection", "the digits").train_test_split
     images = data.images[..., None].astype(np.float32) / 16
     labels = data.target.astype(np.int32)
-    x, x_test, y, y_test = train_test_split(
+    x, x_test, y, y_test = split(
         images, labels, test_size=test_share, random_state=seed, stratify=labels
     )
     return x, y, x_test, y_test
@@ -106,8 +109,7 @@ def confusion_matrix(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
 
 def plot_confusion(counts: np.ndarray, title: str) -> Any:
     """A picture of a confusion matrix, as a matplotlib figure."""
-    import matplotlib.pyplot as plt
-
+    plt = require("matplotlib.pyplot", "the picture")
     figure, axes = plt.subplots(figsize=(5.5, 5), layout="constrained")
     # Rows are scaled to shares, so that rare confusions remain visible beside the diagonal.
     axes.imshow(counts / np.maximum(counts.sum(1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
@@ -120,13 +122,11 @@ def plot_confusion(counts: np.ndarray, title: str) -> Any:
     return figure
 
 
-def progress(total: int, description: str, quiet: bool = False) -> Any:
-    """A progress bar, or a silent stand-in where tqdm is missing."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        sys.exit('The progress bar needs tqdm, which is missing: pip install "amdjax[examples]"')
-    return tqdm(total=total, desc=description, unit="step", leave=False, disable=quiet or None)
+def progress(total: int, description: str) -> Any:
+    """A progress bar, on a terminal."""
+    tqdm = require("tqdm", "the progress bar").tqdm
+    # `disable=None` means: not when the output goes to a file.
+    return tqdm(total=total, desc=description, unit="step", leave=False, disable=None)
 
 
 def train(
@@ -199,6 +199,8 @@ def main(argv: list[str] | None = None) -> None:
     """Train, report, draw."""
     args = parse_args(argv)
     started = time.perf_counter()
+    if not args.no_plot:
+        require("matplotlib", "the picture, which --no-plot omits").use("Agg")
     data = load(args.seed)
     if args.batch > len(data[0]):
         sys.exit(f"--batch must be at most {len(data[0])}, the number of training images")
@@ -210,11 +212,6 @@ def main(argv: list[str] | None = None) -> None:
     if args.no_plot:
         return
     counts = confusion_matrix(data[3], np.asarray(predict(model, data[2])))
-    try:
-        import matplotlib
-    except ImportError:
-        sys.exit('The picture needs matplotlib, which is missing: pip install "amdjax[examples]"')
-    matplotlib.use("Agg")
     plot_confusion(counts, f"{correct:.2%} of {len(data[2])} test images").savefig(args.output)
     print(f"confusion matrix: {args.output}")
 

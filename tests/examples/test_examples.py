@@ -1,0 +1,77 @@
+"""Examples as a user starts them, with few steps."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(script, *args, cwd=None, fails=False):
+    """Output of an example; its errors go to the same place."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "examples" / script), *map(str, args)]
+    done = subprocess.run(
+        command, cwd=cwd or ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
+    output = done.stdout + done.stderr
+    assert (done.returncode != 0) == fails, output
+    return output
+
+
+def test_digits(tmp_path):
+    pytest.importorskip("sklearn")
+    output = run("digits.py", "--epochs", 2, "--output", "matrix.png", cwd=tmp_path)
+    found = re.search(r"([\d.]+)% of the test images recognised", output)
+    assert found and float(found[1]) > 90, output
+    assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_digits_stops_early(tmp_path):
+    pytest.importorskip("sklearn")
+    output = run("digits.py", "--steps", 3, "--batch", 32, "--no-plot", cwd=tmp_path)
+    assert "3 steps" in output and "epoch  2" not in output
+    assert not list(tmp_path.iterdir())
+
+
+def test_char_lstm():
+    options = {"steps": 5, "hidden": 32, "batch": 8, "length": 16, "characters": 20_000}
+    flags = [text for name, value in options.items() for text in (f"--{name}", value)]
+    output = run("char_lstm.py", *flags, "--sample", 40, "--prompt", "The ", "--layers", 2)
+    assert "5 steps, loss" in output
+    assert output.split("\n\n", 1)[1].startswith("The ")
+
+
+@pytest.mark.parametrize(
+    ("script", "args", "words"),
+    [
+        ("digits.py", ["--epochs", 0], "argument --epochs: must be at least 1, got 0"),
+        ("digits.py", ["--batch", 100_000], "--batch must be at most 1437"),
+        ("digits.py", ["--output", "no/such/folder.png"], "argument --output: there is no folder"),
+        ("char_lstm.py", ["--steps", -1], "argument --steps: must be positive"),
+        ("char_lstm.py", ["--prompt", "\u00e9"], "--prompt: the text the network learned from"),
+        ("char_lstm.py", ["--characters", 500], "--characters: "),
+        ("char_lstm.py", ["--temperature", -1], "argument --temperature"),
+    ],
+)
+def test_bad_arguments_are_named(script, args, words):
+    if script == "digits.py":
+        pytest.importorskip("sklearn")
+    output = run(script, *args, fails=True)
+    assert words in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("package", ["sklearn", "tqdm", "matplotlib"])
+def test_a_missing_package_is_named(package, tmp_path):
+    pytest.importorskip("sklearn")
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, str(ROOT / "examples" / "digits.py"), "--steps", "1"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert 'pip install "amdjax[examples]"' in done.stderr

@@ -1,0 +1,61 @@
+"""Layers in plain NumPy loops, in float64."""
+
+import itertools
+
+import numpy as np
+
+
+def pad_space(x, pads, value=0.0):
+    """`x` of shape (n, *space, c) with its spatial axes padded."""
+    return np.pad(x, [(0, 0), *pads, (0, 0)], constant_values=value)
+
+
+def windows(x, size, strides, dilation):
+    """Every window of (n, *space, c): its place in the result and its content."""
+    reach = [(k - 1) * d + 1 for k, d in zip(size, dilation)]
+    counts = [(n - r) // s + 1 for n, r, s in zip(x.shape[1:-1], reach, strides)]
+    for place in itertools.product(*map(range, counts)):
+        cut = tuple(
+            slice(p * s, p * s + r, d) for p, s, r, d in zip(place, strides, reach, dilation)
+        )
+        yield place, x[(slice(None), *cut, slice(None))]
+
+
+def conv(x, kernel, strides, pads, dilation, groups):
+    x, kernel = pad_space(x.astype(np.float64), pads), kernel.astype(np.float64)
+    features, inputs = kernel.shape[-1], kernel.shape[-2]
+    per_group = features // groups
+    out = {}
+    for place, window in windows(x, kernel.shape[:-2], strides, dilation):
+        pieces = [
+            window[..., g * inputs : (g + 1) * inputs].reshape(len(x), -1)
+            @ kernel[..., g * per_group : (g + 1) * per_group].reshape(-1, per_group)
+            for g in range(groups)
+        ]
+        out[place] = np.concatenate(pieces, axis=1)
+    return stack(out)
+
+
+def pool(x, size, strides, pads, reduce, value):
+    x = pad_space(x.astype(np.float64), pads, value)
+    axes = tuple(range(1, x.ndim - 1))
+    found = windows(x, size, strides, (1,) * len(size))
+    return stack({place: reduce(window, axes) for place, window in found})
+
+
+def stack(values):
+    """A result (n, *counts, c) from its parts (n, c) by place."""
+    counts = [max(place[i] for place in values) + 1 for i in range(len(next(iter(values))))]
+    first = next(iter(values.values()))
+    out = np.empty((first.shape[0], *counts, first.shape[1]))
+    for place, value in values.items():
+        out[(slice(None), *place, slice(None))] = value
+    return out
+
+
+def channels_first(x):
+    return np.moveaxis(x, -1, 1)
+
+
+def kernel_channels_first(kernel):
+    return np.moveaxis(np.moveaxis(kernel, -1, 0), -1, 1)
