@@ -8,7 +8,7 @@ is made of.
 from __future__ import annotations
 
 import importlib as _importlib
-from typing import Any as _Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from amdjax import lax as lax, tree as tree, tree_util as tree_util
 from amdjax.api import (
@@ -60,7 +60,7 @@ from amdjax.core.config import (
 )
 from amdjax.core.dtypes import float0 as float0
 from amdjax.device import device_get as device_get, device_put as device_put
-from amdjax.jit.api import clear_caches as clear_caches, jit as jit
+from amdjax.jit.api import clear_caches as clear_caches
 
 __version__ = "0.1.0"
 
@@ -78,6 +78,13 @@ def _load_methods() -> None:
 
 _array.set_backend(_load_backend)
 _array.set_methods_loader(_load_methods)
+
+if _TYPE_CHECKING:
+    from amdjax.jit.api import jit as jit
+else:
+    import sys as _sys
+
+    jit = _sys.modules["amdjax.jit"]  # the folder is the function
 
 _composite.set_jit(jit)
 
