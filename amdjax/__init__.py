@@ -8,7 +8,9 @@ is made of.
 from __future__ import annotations
 
 import importlib as _importlib
-from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
+import sys as _sys
+import typing as _typing
+from typing import Any as _Any
 
 from amdjax import lax as lax, tree as tree, tree_util as tree_util
 from amdjax.api import (
@@ -79,11 +81,9 @@ def _load_methods() -> None:
 _array.set_backend(_load_backend)
 _array.set_methods_loader(_load_methods)
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from amdjax.jit.api import jit as jit
 else:
-    import sys as _sys
-
     jit = _sys.modules["amdjax.jit"]  # the folder is the function
 
 _composite.set_jit(jit)
