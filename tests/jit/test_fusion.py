@@ -1,0 +1,203 @@
+"""Which kernels programs become, as text."""
+
+import numpy as np
+import pytest
+from jit_helpers import compiled, contents, opcodes, stage
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import jit, lax
+
+X = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
+W = np.random.default_rng(1).standard_normal(128).astype(np.float32)
+M = np.random.default_rng(2).standard_normal((128, 32)).astype(np.float32)
+SQUARE = np.random.default_rng(3).standard_normal((128, 128)).astype(np.float32)
+
+
+def softmax(x):
+    e = jnp.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def layernorm(x, w):
+    m = x.mean(-1, keepdims=True)
+    v = ((x - m) ** 2).mean(-1, keepdims=True)
+    return (x - m) * lax.rsqrt(v + 1e-5) * w
+
+
+def batchnorm(x, w):
+    return (x - x.mean(0)) * lax.rsqrt(x.var(0) + 1e-5) * w
+
+
+def backward(f):
+    return lambda x, w, ct: amdjax.vjp(f, x, w)[1](ct)
+
+
+def traffic(fun, *args):
+    """Bytes the kernels of a program read and write, by the compiler's own count."""
+    return compiled(fun, *args).cost_analysis()["bytes accessed"]
+
+
+def test_an_elementwise_chain_is_one_kernel():
+    f = lambda x: jnp.tanh(x * 2 + 1) * x - jnp.where(x > 0, x, 0.5)
+    assert contents(f, X) == ["sub over 64×128"]
+    assert stage(f, X, name="fusion") == "v1:f32[64,128] = sub over 64×128 (v0:f32[64,128])"
+
+
+def test_broadcasts_transposes_slices_and_padding_move_no_data():
+    def f(x, w):
+        y = jnp.pad(x.T[2:, ::-1], ((1, 1), (0, 0)))
+        return y * jnp.broadcast_to(w[:, None], (128, 64)) + jnp.arange(64)
+
+    assert contents(f, X, W) == ["add over 128×64"]
+
+
+def test_softmax_is_one_kernel():
+    assert contents(softmax, X) == ["reduce_max exp reduce_sum div over axes 1 of 64×128"]
+    assert opcodes(softmax, X) == ["CALL", "HALT"]
+    np.testing.assert_allclose(jit(softmax)(X).sum(-1), 1, rtol=1e-6)
+
+
+def test_layernorm_is_one_kernel():
+    assert contents(layernorm, X, W) == [
+        "reduce_sum reduce_sum rsqrt mul over axes 1 of 64×128"
+    ]  # fmt: skip
+
+
+def test_layernorm_gradient_reads_the_activations_twice():
+    """Gradients of rows and of columns cannot share a kernel; each is one."""
+    steps = contents(backward(layernorm), X, W, X)
+    rows = [s for s in steps if "axes 1" in s]
+    columns = [s for s in steps if "axes 0" in s]
+    assert len(rows) <= 2 and len(columns) == 1 and len(steps) <= 3
+
+
+def test_batchnorm_forward_and_backward_are_a_kernel_each():
+    assert contents(batchnorm, X, W) == ["reduce_sum reduce_sum rsqrt mul over axes 0 of 64×128"]
+    (step,) = contents(backward(batchnorm), X, W, X)
+    assert step.endswith("over axes 0 of 64×128")
+
+
+def test_bias_and_activation_ride_behind_a_product():
+    dense = lambda x, m, b: jnp.maximum(x @ m + b, 0)
+    assert contents(dense, X, M, M[0]) == ["dot_general then max over 64×32"]
+
+
+def test_residual_behind_a_product():
+    f = lambda x, m: x + jnp.tanh(x @ m)
+    assert contents(f, X, SQUARE) == ["dot_general then add over 64×128"]
+
+
+def test_a_product_read_elsewhere_too_is_stored_by_its_kernel():
+    f = lambda x, m: (lambda y: (y, jnp.maximum(y, 0)))(x @ m)
+    (step,) = contents(f, X, M)
+    assert step == "dot_general then max over 64×32"
+    y, z = jit(f)(X, M)
+    np.testing.assert_array_equal(z, np.maximum(y, 0))
+
+
+def test_a_transposed_reader_of_a_product_is_not_its_epilogue():
+    f = lambda x, m: (x @ m)[::-1] + 1
+    assert contents(f, X, M) == ["dot_general", "add over 64×32"]
+
+
+def test_reshapes_are_names():
+    assert contents(lambda x: x.reshape(128, 64), X) == ["reshape"]
+    assert "CALL" not in opcodes(lambda x: x.reshape(128, 64), X)
+    f = lambda x: jnp.exp(x).reshape(8, 1, 1024)[None]
+    assert opcodes(f, X) == ["CALL", "HALT"]
+
+
+def test_a_reshape_between_products_copies_nothing():
+    f = lambda x, m: ((x @ m).reshape(32, 64) @ x).reshape(-1)
+    assert [op for op in opcodes(f, X, M) if op == "COPY"] == []
+
+
+def test_expensive_values_with_several_readers_are_computed_once():
+    f = lambda x: (lambda e: (e.sum(0), e.T * 2, e[::-1]))(jnp.exp(x))
+    steps = contents(f, X)
+    assert sum("exp" in s for s in steps) == 1
+    tiles = stage(f, X, name="tiles")
+    assert sum("= exp " in line for line in tiles.splitlines()) <= 2  # whole tiles, and a tail
+
+
+def test_cheap_values_with_several_readers_are_computed_again():
+    f = lambda x: (lambda e: (e.sum(0), e.T * 2))(x + 1)
+    assert contents(f, X) == ["reduce_sum over axes 0 of 64×128", "mul over 128×64"]
+
+
+def test_expensive_values_are_not_recomputed_by_broadcasts():
+    f = lambda x, w: x * jnp.exp(w)
+    assert contents(f, X, W) == ["exp over 128", "mul over 64×128"]
+
+
+def test_no_kernel_waits_for_itself():
+    """a → product → sum with a: the two elementwise parts must not become one kernel."""
+    f = lambda x, m: (lambda a: a + a @ m + jnp.sin(a))(jnp.exp(x))
+    assert contents(f, X, SQUARE) == ["exp over 64×128", "dot_general then add over 64×128"]
+
+
+def test_no_cycle_through_a_reduction_over_other_axes():
+    def f(x):
+        a = jnp.exp(x)
+        rows = a / a.sum(1, keepdims=True)
+        return rows / rows.sum(0), a * 2
+
+    got = jit(f)(X)
+    a = np.exp(X.astype(np.float64))
+    rows = a / a.sum(1, keepdims=True)
+    np.testing.assert_allclose(got[0], rows / rows.sum(0), rtol=1e-5)
+    np.testing.assert_allclose(got[1], a * 2, rtol=1e-5)
+
+
+def test_reductions_of_one_array_share_a_pass():
+    f = lambda x: (x.sum(1), (x * x).sum(1), x.max(1), x.min(1))
+    (step,) = contents(f, X)
+    assert step == "reduce_sum reduce_sum reduce_max reduce_min over axes 1 of 64×128"
+
+
+def test_reductions_over_different_axes_are_kernels_of_their_own():
+    f = lambda x: (x.sum(0), x.sum(1))
+    assert len(contents(f, X)) == 2
+
+
+def test_few_long_rows_do_not_wait_for_one_thread():
+    long = np.zeros((2, 1 << 18), np.float32)
+    steps = contents(softmax, long)
+    assert len(steps) > 1  # passes that all threads share
+
+
+def test_optimiser_steps_of_one_shape_share_kernels():
+    def adam(p, m, v, g):
+        m = 0.9 * m + 0.1 * g
+        v = 0.999 * v + 0.001 * g * g
+        return p - 0.01 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+    assert len(contents(adam, X, X, X, X)) == 1
+
+
+def test_dead_results_leave_no_kernel():
+    def f(x):
+        jnp.exp(x).sum()
+        return x + 1
+
+    assert contents(f, X) == ["add over 64×128"]
+
+
+def test_empty_programs_have_no_kernels():
+    assert stage(lambda x: (), X, name="fusion") == ""
+    assert opcodes(lambda x: x, X) == ["COPY", "HALT"]
+
+
+def test_memory_traffic_of_a_fused_chain_is_one_read_and_one_write():
+    assert traffic(lambda x: jnp.tanh(x) * 2 + x, X) == 2 * X.nbytes
+    assert traffic(softmax, X) == 2 * X.nbytes
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_normalised_rows_and_columns_are_right(axis):
+    f = lambda x: (x - x.mean(axis, keepdims=True)) / (x.std(axis, keepdims=True) + 1e-6)
+    x = X.astype(np.float64)
+    want = (x - x.mean(axis, keepdims=True)) / (x.std(axis, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(jit(f)(X), want, rtol=1e-4, atol=1e-5)
+    assert len(contents(f, X)) == 1

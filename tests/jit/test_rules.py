@@ -1,0 +1,308 @@
+"""The rewrite rules one by one: what each makes of a tiny program, and what it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from jit_helpers import primitives, run_jaxpr
+
+import amdjax
+from amdjax import lax, make_jaxpr
+from amdjax.core.check import check_jaxpr
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit.passes.cleanup import eliminate_dead_code
+from amdjax.jit.passes.flatten import flatten_calls
+from amdjax.jit.passes.rules import RULES
+from amdjax.jit.passes.simplify import _Rewriter
+
+BY_NAME = {rule.name: rule for rule in RULES}
+
+F = np.array([[0.5, -2.0, 3.25], [np.inf, -0.0, 1e-40]], np.float32)
+X = np.array([1.5, -2.0, 0.0, np.inf], np.float32)
+I = np.array([-5, 0, 7, 2**31 - 1], np.int32)
+B = np.array([True, False, True])
+A = np.arange(6, dtype=np.float32).reshape(2, 3)
+C = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+ONE = np.ones((3, 1, 4), np.float32) * 2.5
+
+
+def rewritten(name: str, fun: Callable[..., Any], *args: Any) -> tuple[ClosedJaxpr, ClosedJaxpr]:
+    """A program before and after one rule, without what is dead then."""
+    before = flatten_calls(make_jaxpr(fun)(*args))
+    after = eliminate_dead_code(_Rewriter([BY_NAME[name]]).run(before))
+    check_jaxpr(after.jaxpr)
+    return before, after
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@dataclass
+class Case:
+    rule: str
+    fun: Callable[..., Any]
+    args: tuple[Any, ...]
+    text: str
+    bits: bool = True  # whether even the sign of a zero stays
+
+
+def product(x, y, contract=((1,), (0,)), batch=((), ())):
+    return lax.dot_general(x, y, (contract, batch))
+
+
+APPLIES = [
+    Case("add zero", lambda x: lax.add(x, 0.0), (X,), "a:f32[4] -> a", bits=False),
+    Case("add zero", lambda x: lax.add(x, lax.full((4,), 0, "int32")), (I,), "a:i32[4] -> a"),
+    Case("zero add", lambda x: lax.add(0.0, x), (X,), "a:f32[4] -> a", bits=False),
+    Case("add_any zero", lambda x: add_any(x, lax.full((4,), 0.0)), (X,), "a:f32[4] -> a", False),
+    Case("zero add_any", lambda x: add_any(lax.full((4,), 0.0), x), (X,), "a:f32[4] -> a", False),
+    Case("subtract zero", lambda x: lax.sub(x, 0.0), (X,), "a:f32[4] -> a"),
+    Case("times one", lambda x: lax.mul(x, 1.0), (X,), "a:f32[4] -> a"),
+    Case("one times", lambda x: lax.mul(np.int32(1), x), (I,), "a:i32[4] -> a"),
+    Case("divide by one", lambda x: lax.div(x, 1.0), (X,), "a:f32[4] -> a"),
+    Case("divide by a power of two", lambda x: lax.div(x, 8.0), (X,),
+         "a:f32[4] -> b:f32[4] = mul a 0.125:f32[]; b"),
+    Case("divide by a power of two", lambda x: lax.div(x, np.float16(2**-14)), (X.astype("e"),),
+         "a:f16[4] -> b:f16[4] = mul a 16384.0:f16[]; b"),
+    Case("negate twice", lambda x: lax.neg(lax.neg(x)), (X,), "a:f32[4] -> a"),
+    Case("subtract a negative", lambda x, y: lax.sub(x, lax.neg(y)), (I, I[::-1]),
+         "a:i32[4] b:i32[4] -> c:i32[4] = add a b; c"),
+    Case("add a negative", lambda x, y: lax.add(x, lax.neg(y)), (X, X[::-1].copy()),
+         "a:f32[4] b:f32[4] -> c:f32[4] = sub a b; c"),
+    Case("not twice", lambda x: lax.bitwise_not(lax.bitwise_not(x)), (B,), "a:bool[3] -> a"),
+    Case("and itself", lambda x: lax.bitwise_and(x, x), (I,), "a:i32[4] -> a"),
+    Case("or itself", lambda x: lax.bitwise_or(x, x), (B,), "a:bool[3] -> a"),
+    Case("max of one", lambda x: lax.max(x, x), (X,), "a:f32[4] -> a"),
+    Case("min of one", lambda x: lax.min(x, x), (I,), "a:i32[4] -> a"),
+    Case("square", lambda x: lax.integer_pow(x, 2), (X,),
+         "a:f32[4] -> b:f32[4] = mul a a; b"),
+    Case("same choice", lambda c, x: lax.select_n(c, x, x), (B, X[:3]),
+         "a:bool[3] b:f32[3] -> b"),
+    Case("copy", lambda x: copy(x), (X,), "a:f32[4] -> a"),
+    Case("same dtype", lambda x: convert(x, np.dtype("float32")), (X,), "a:f32[4] -> a"),
+    Case("widen and back", lambda x: lax.convert_element_type(
+        lax.convert_element_type(x, "float32"), "float16"), (X.astype("e"),), "a:f16[4] -> a"),
+    Case("widen and back", lambda x: lax.convert_element_type(
+        lax.convert_element_type(x, "int32"), "int8"), (np.array([-128, 5], "b"),),
+         "a:i8[2] -> a"),
+    Case("transpose twice", lambda x: lax.transpose(lax.transpose(x, (1, 0)), (1, 0)), (F,),
+         "a:f32[2,3] -> a"),
+    Case("transpose twice", lambda x: lax.transpose(lax.transpose(x, (1, 2, 0)), (0, 2, 1)),
+         (np.arange(24, dtype="f").reshape(2, 3, 4),),
+         "a:f32[2,3,4] -> b:f32[3,2,4] = transpose[permutation=(1, 0, 2)] a; b"),
+    Case("transpose of unit axes", lambda x: lax.transpose(x, (1, 0, 2)), (ONE,),
+         "a:f32[3,1,4] -> b:f32[1,3,4] = "
+         "reshape[dimensions=None new_sizes=(1, 3, 4) sharding=None] a; b"),
+    Case("reshape to itself", lambda x: reshape(x, (4,)), (X,), "a:f32[4] -> a"),
+    Case("reshape twice", lambda x: lax.reshape(lax.reshape(x, (6,)), (3, 2)), (F,),
+         "a:f32[2,3] -> b:f32[3,2] = "
+         "reshape[dimensions=None new_sizes=(3, 2) sharding=None] a; b"),
+    Case("reshape twice", lambda x: lax.reshape(lax.reshape(x, (6,)), (2, 3)), (F,),
+         "a:f32[2,3] -> a"),
+    Case("reshape of squeeze", lambda x: lax.reshape(lax.squeeze(x, (1,)), (12,)), (ONE,),
+         "a:f32[3,1,4] -> b:f32[12] = "
+         "reshape[dimensions=None new_sizes=(12,) sharding=None] a; b"),
+    Case("squeeze is a reshape", lambda x: lax.squeeze(x, (1,)), (ONE,),
+         "a:f32[3,1,4] -> b:f32[3,4] = "
+         "reshape[dimensions=None new_sizes=(3, 4) sharding=None] a; b"),
+    Case("broadcast to itself", lambda x: broadcast(x, (4,), (0,)), (X,), "a:f32[4] -> a"),
+    Case("broadcast twice",
+         lambda x: broadcast(broadcast(x, (3, 4), (1,)), (2, 3, 4), (1, 2)), (X,),
+         "a:f32[4] -> b:f32[2,3,4] = "
+         "broadcast_in_dim[broadcast_dimensions=(2,) shape=(2, 3, 4) sharding=None] a; b"),
+    *(Case(f"{p} of unit axes", lambda x, p=p: reduction(p, x, (1,)), (x,),
+           f"a:{t}[3,1,4] -> b:{t}[3,4] = "
+           "reshape[dimensions=None new_sizes=(3, 4) sharding=None] a; b")
+      for p, x, t in [("reduce_sum", ONE, "f32"), ("reduce_max", ONE, "f32"),
+                      ("reduce_min", ONE, "f32"), ("reduce_prod", ONE, "f32"),
+                      ("reduce_and", ONE > 0, "bool"), ("reduce_or", ONE > 0, "bool")]),
+    Case("product of a transpose",
+         lambda x, y: product(lax.transpose(x, (1, 0)), y), (A.T.copy(), C),
+         "a:f32[3,2] b:f32[3,4] -> c:f32[2,4] = "
+         "dot_general[dimension_numbers=(([0], [0]), ([], []))] a b; c"),
+    Case("product with a transpose",
+         lambda x, y: product(x, lax.transpose(y, (1, 0))), (A, C.T.copy()),
+         "a:f32[2,3] b:f32[4,3] -> c:f32[2,4] = "
+         "dot_general[dimension_numbers=(([1], [1]), ([], []))] a b; c"),
+    Case("transpose of a product", lambda x, y: lax.transpose(product(x, y), (1, 0)), (A, C),
+         "a:f32[2,3] b:f32[3,4] -> c:f32[4,2] = "
+         "dot_general[dimension_numbers=(([0], [1]), ([], []))] b a; c"),
+]  # fmt: skip
+
+
+def bind(name: str, *args: Any, **params: Any) -> Any:
+    """An equation as it is, without what `lax` would simplify."""
+    from amdjax.core.primitive import Primitive
+
+    return Primitive.by_name[name].bind(*map(amdjax.numpy.asarray, args), **params)
+
+
+def add_any(x, y):
+    return bind("add_any", x, y)
+
+
+def copy(x):
+    return bind("copy", x)
+
+
+def convert(x, dtype):
+    return bind("convert_element_type", x, new_dtype=dtype, weak_type=False, sharding=None)
+
+
+def reshape(x, shape):
+    return bind("reshape", x, new_sizes=shape, dimensions=None, sharding=None)
+
+
+def broadcast(x, shape, dims):
+    return bind("broadcast_in_dim", x, shape=shape, broadcast_dimensions=dims, sharding=None)
+
+
+def reduction(name, x, axes):
+    called = {"reduce_and": "all", "reduce_or": "any"}.get(name, name.removeprefix("reduce_"))
+    closed = flatten_calls(make_jaxpr(getattr(amdjax.numpy, called))(x))
+    (params,) = [e.params for e in closed.jaxpr.eqns if e.primitive.name == name]
+    return bind(name, x, **{**params, "axes": axes})
+
+
+def text(closed: ClosedJaxpr) -> str:
+    """A program on one line: `arguments -> equations; results`."""
+    import re
+
+    from amdjax.core.jaxpr import Literal
+
+    names: dict[Any, str] = {}
+
+    def name(v: Any, typed: bool = False) -> str:
+        if isinstance(v, Literal):
+            return f"{v.val}:{v.aval.str_short()}"
+        known = names.setdefault(v, "abcdefghijkl"[len(names)])
+        return f"{known}:{v.aval.str_short()}" if typed else known
+
+    head = " ".join(name(v, True) for v in closed.jaxpr.invars)
+    parts = []
+    for e in closed.jaxpr.eqns:
+        dot = e.primitive.name == "dot_general"
+        shown = sorted((k, v) for k, v in e.params.items() if not dot or k == "dimension_numbers")
+        options = " ".join(f"{k}={listed(v)}" for k, v in shown)
+        operands = " ".join(name(x) for x in e.invars)
+        results = " ".join(name(v, True) for v in e.outvars)
+        options = f"[{options}]" if options else ""
+        parts.append(f"{results} = {e.primitive.name}{options} {operands}")
+    parts.append(" ".join(name(v) for v in closed.jaxpr.outvars))
+    return re.sub(r"\s+", " ", f"{head} -> {'; '.join(parts)}")
+
+
+def listed(x: Any) -> Any:
+    """Dimension numbers, whose pairs may be lists or tuples, in one form."""
+    if isinstance(x, tuple) and len(x) == 2 and all(isinstance(p, (tuple, list)) for p in x):
+        return "((" + "), (".join(", ".join(str(list(q)) for q in p) for p in x) + "))"
+    return x
+
+
+@pytest.mark.parametrize("case", APPLIES, ids=lambda c: c.rule)
+def test_applies_and_keeps_values(case):
+    before, after = rewritten(case.rule, case.fun, *case.args)
+    assert text(after) == case.text
+    for want, got in zip(run_jaxpr(before, *case.args), run_jaxpr(after, *case.args), strict=True):
+        if case.bits:
+            assert same_bits(want, got)
+        else:
+            np.testing.assert_array_equal(want, got)
+
+
+def test_every_rule_has_a_case():
+    assert {case.rule for case in APPLIES} == set(BY_NAME)
+
+
+def test_rule_names_are_unique():
+    assert len(BY_NAME) == len(RULES)
+
+
+def narrow(dtype):
+    return lambda x: lax.convert_element_type(lax.convert_element_type(x, dtype), x.dtype)
+
+
+BIG = np.array([2**53 + 1, -(2**62) - 1])
+DECLINES = [
+    ("add zero", lambda x: lax.add(x, 1.0), (X,)),
+    ("add zero", lambda x: lax.add(x, lax.full((4,), 1e-45)), (X,)),
+    ("times one", lambda x: lax.mul(x, 0.0), (X,)),
+    ("divide by a power of two", lambda x: lax.div(x, 3.0), (X,)),
+    ("divide by a power of two", lambda x: lax.div(x, np.float32(2**-120)), (X,)),
+    ("divide by a power of two", lambda x: lax.div(x, np.float16(2**-20)), (X.astype("e"),)),
+    ("divide by a power of two", lambda x: lax.div(x, np.int32(4)), (I,)),
+    ("divide by a power of two", lambda x: lax.div(x, 0.0), (X,)),
+    ("subtract a negative", lambda x, y: lax.sub(lax.neg(x), y), (X, X)),
+    ("max of one", lambda x, y: lax.max(x, y), (X, X)),
+    ("square", lambda x: lax.integer_pow(x, 3), (X,)),
+    ("square", lambda x: lax.integer_pow(x, -1), (X,)),
+    ("same choice", lambda c, x, y: lax.select_n(c, x, y), (B, X[:3], X[1:])),
+    ("same dtype", lambda x: lax.convert_element_type(x, "float16"), (X,)),
+    ("widen and back", narrow("float16"), (X,)),
+    ("widen and back", narrow("float32"), (np.array([2**24 + 1], np.int32),)),
+    ("widen and back", narrow("uint32"), (np.array([-1], np.int16),)),
+    ("widen and back", narrow("bfloat16"), (X.astype("e"),)),
+    ("widen and back", narrow("float16"), (X.astype(ml_dtypes.bfloat16),)),
+    ("transpose of unit axes", lambda x: lax.transpose(x, (1, 0)), (F,)),
+    ("broadcast to itself", lambda x: broadcast(x, (2, 4), (1,)), (X,)),
+    ("reduce_sum of unit axes", lambda x: reduction("reduce_sum", x, (0,)), (ONE,)),
+    ("reduce_max of unit axes", lambda x: reduction("reduce_max", x, (1, 2)), (ONE,)),
+    ("product of a transpose",  # its free axes would change places
+     lambda x, y: product(lax.transpose(x, (2, 1, 0)), y, ((0,), (0,))),
+     (np.arange(24, dtype="f").reshape(2, 3, 4), np.arange(8, dtype="f").reshape(4, 2))),
+    ("transpose of a product",  # the batch axis moves
+     lambda x, y: lax.transpose(product(x, y, ((2,), (1,)), ((0,), (0,))), (1, 0, 2)),
+     (np.ones((2, 3, 4), "f"), np.ones((2, 4, 5), "f"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name,fun,args", DECLINES, ids=[f"{d[0]}-{i}" for i, d in enumerate(DECLINES)]
+)
+def test_leaves_alone(name, fun, args):
+    before, after = rewritten(name, fun, *args)
+    assert primitives(after) == primitives(before)
+
+
+@pytest.mark.parametrize(
+    "dtype,middle",
+    [
+        ("int64", "float64"),
+        ("uint64", "float64"),
+        ("int64", "float32"),
+    ],
+)
+def test_a_double_does_not_hold_long_integers(dtype, middle):
+    with amdjax.enable_x64(True):
+        x = BIG.astype(dtype) if dtype == "int64" else np.array([2**53 + 1], dtype)
+        before, after = rewritten("widen and back", narrow(middle), x)
+        assert primitives(after) == primitives(before)
+
+
+def test_batched_products_of_transposes():
+    x = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+    y = np.arange(40, dtype=np.float32).reshape(2, 4, 5)
+    numbers = ((2,), (1,)), ((0,), (0,))
+
+    def f(x, y):
+        return product(lax.transpose(x, (1, 2, 0)), y, *numbers)
+
+    before, after = rewritten("product of a transpose", f, x, y)
+    assert primitives(after) == ["dot_general"]
+    (want,), (got,) = run_jaxpr(before, x, y), run_jaxpr(after, x, y)
+    np.testing.assert_array_equal(want, got)
+
+
+def test_effects_are_not_rewritten():
+    def f(x):
+        amdjax.debug.callback(lambda v: None, x)
+        return lax.add(x, 0.0)
+
+    _, after = rewritten("add zero", f, X)
+    assert primitives(after) == ["debug_callback"]
