@@ -6,16 +6,13 @@ from amdjax.transforms.closures import closure_convert, custom_gradient
 from amdjax.transforms.custom import custom_jvp, custom_vjp
 from amdjax.transforms.differentiate import (
     grad,
-    hessian,
-    jacfwd,
-    jacobian,
-    jacrev,
     jvp,
     linear_transpose,
     linearize,
     value_and_grad,
     vjp,
 )
+from amdjax.transforms.jacobians import hessian, jacfwd, jacobian, jacrev
 from amdjax.transforms.remat import checkpoint, remat
 from amdjax.transforms.staging import (
     ShapeDtypeStruct,

@@ -14,6 +14,7 @@ from amdjax.lax.complexes import *
 from amdjax.lax.shape import *
 from amdjax.lax.reductions import *
 from amdjax.lax.special import *
+from amdjax.lax.incomplete import *
 from amdjax.lax.gather import *
 from amdjax.lax.slicing import *
 from amdjax.lax.joining import *

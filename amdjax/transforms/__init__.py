@@ -33,16 +33,13 @@ from amdjax.transforms.custom import custom_jvp, custom_jvp_call_p, custom_vjp, 
 from amdjax.transforms.vmap import vmap
 from amdjax.transforms.differentiate import (
     grad,
-    hessian,
-    jacfwd,
-    jacobian,
-    jacrev,
     jvp,
     linear_transpose,
     linearize,
     value_and_grad,
     vjp,
 )
+from amdjax.transforms.jacobians import hessian, jacfwd, jacobian, jacrev
 
 __all__ = [
     "AxisData",

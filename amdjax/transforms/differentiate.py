@@ -1,4 +1,4 @@
-"""Derivatives as users ask for them: `jvp`, `vjp`, `linearize`, `grad`, Jacobians."""
+"""Derivatives as users ask for them: `jvp`, `vjp`, `linearize`, `grad`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ from amdjax.core.pytree import (
     tree_flatten,
     tree_map,
     tree_structure,
-    tree_transpose,
     tree_unflatten,
 )
 from amdjax.core.trace import trace_to_jaxpr
-from amdjax.transforms import ops
 from amdjax.transforms.flat import (
     FlatFunction,
     flatten_fun,
@@ -35,7 +33,6 @@ from amdjax.transforms.flat import (
 from amdjax.transforms.forward import jvp_flat
 from amdjax.transforms.linear import has_tangent, linearize_flat
 from amdjax.transforms.reverse import backward_pass
-from amdjax.transforms.vmap import vmap
 from amdjax.transforms.zero import UndefinedPrimal, Zero, instantiate_zeros, ones_like_aval
 
 Argnums = int | Sequence[int]
@@ -424,19 +421,19 @@ def value_and_grad(
     """
     if reduce_axes:
         raise NotImplementedError("reduce_axes argument to grad is deprecated")
-    _check_callable(fun)
-    _check_argnums(argnums)
+    check_callable(fun)
+    check_argnums(argnums)
 
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        partial, chosen = _differentiated(fun, argnums, args, kwargs)
-        check = functools.partial(_check_grad_input, "grad", holomorphic, allow_int)
+        partial, chosen = differentiated(fun, argnums, args, kwargs)
+        check = functools.partial(check_grad_input, "grad", holomorphic, allow_int)
         leaves, flat = flatten_fun(partial, chosen, {}, has_aux=has_aux)
         flat.what = fun_name(fun)
         for x in leaves:
             check(x)
         value, f_vjp = _vjp(flat, leaves, tree_structure(tuple(chosen)))
         _check_scalar(value)
-        _check_grad_output("grad", holomorphic, value)
+        check_grad_output("grad", holomorphic, value)
         g = f_vjp(ones_like_aval(get_aval(value)))
         g = g[0] if isinstance(argnums, int) else g
         return ((value, _known_aux(flat.aux)), g) if has_aux else (value, g)
@@ -446,12 +443,12 @@ def value_and_grad(
     return public
 
 
-def _check_callable(fun: Any) -> None:
+def check_callable(fun: Any) -> None:
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}")
 
 
-def _check_argnums(argnums: Any) -> None:
+def check_argnums(argnums: Any) -> None:
     numbers = (argnums,) if isinstance(argnums, (int, np.integer)) else argnums
     ok = isinstance(numbers, (tuple, list)) and all(
         isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in numbers
@@ -460,7 +457,7 @@ def _check_argnums(argnums: Any) -> None:
         raise TypeError(f"argnums must be an int or a tuple of ints, got {argnums!r}.")
 
 
-def _differentiated(
+def differentiated(
     fun: Callable[..., Any], argnums: Argnums, args: Any, kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], list[Any]]:
     """The function of the differentiated arguments alone, and those arguments."""
@@ -483,7 +480,7 @@ def _differentiated(
     return partial, chosen
 
 
-def _check_grad_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -> None:
+def check_grad_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -> None:
     if not is_valid_value(x) and not hasattr(x, "__jax_array__"):
         raise TypeError(f"{name}: argument {x!r} of type {type(x)} is not a valid JAX type.")
     dtype = get_aval(x).dtype
@@ -511,7 +508,7 @@ def _check_scalar(value: Any) -> None:
         raise TypeError(f"{advice}Output had shape: {shape}.")
 
 
-def _check_grad_output(name: str, holomorphic: bool, value: Any) -> None:
+def check_grad_output(name: str, holomorphic: bool, value: Any) -> None:
     dtype = get_aval(value).dtype
     if holomorphic:
         if not dtypes.issubdtype(dtype, np.complexfloating):
@@ -530,197 +527,3 @@ def _check_grad_output(name: str, holomorphic: bool, value: Any) -> None:
             f"{name} requires real-valued outputs (output dtype that is a sub-dtype of "
             f"np.floating), but got {dtype}. For integer outputs, use vjp."
         )
-
-
-# Jacobians
-
-
-def jacfwd(
-    fun: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
-    """A function that computes the Jacobian column by column, by forward mode.
-
-    Args:
-      fun: a function of pytrees of arrays.
-      argnums: which positional arguments to differentiate by.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
-      holomorphic: whether `fun` is holomorphic.
-
-    Returns:
-      A function that returns, in the structure of the result of `fun`, the derivative by each
-      leaf of the argument: an array of shape `(*result.shape, *argument.shape)`.
-
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.jacfwd(lambda x: x * x)(np.array([1.0, 2.0])))
-      [[2. 0.]
-       [0. 4.]]
-    """
-    _check_callable(fun)
-    _check_argnums(argnums)
-
-    @functools.wraps(fun)
-    @api_boundary
-    def jacobian_fun(*args: Any, **kwargs: Any) -> Any:
-        partial, chosen = _differentiated(fun, argnums, args, kwargs)
-        point = tuple(chosen)
-        for x in tree_flatten(point)[0]:
-            _check_jacfwd_input(holomorphic, x)
-        push = functools.partial(jvp, partial, point, has_aux=has_aux)
-        if has_aux:
-            y, columns, aux = vmap(lambda t: push(t), out_axes=(None, -1, None))(_basis(point))
-        else:
-            y, columns = vmap(lambda t: push(t), out_axes=(None, -1))(_basis(point))
-        for leaf in tree_flatten(y)[0]:
-            _check_jacfwd_output(holomorphic, leaf)
-        example = chosen[0] if isinstance(argnums, int) else point
-        jac = tree_map(functools.partial(_unravel, example, -1), columns)
-        return (jac, aux) if has_aux else jac
-
-    return jacobian_fun
-
-
-def jacrev(
-    fun: Callable[..., Any],
-    argnums: Argnums = 0,
-    has_aux: bool = False,
-    holomorphic: bool = False,
-    allow_int: bool = False,
-) -> Callable[..., Any]:
-    """A function that computes the Jacobian row by row, by reverse mode.
-
-    Args:
-      fun: a function of pytrees of arrays.
-      argnums: which positional arguments to differentiate by.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
-      holomorphic: whether `fun` is holomorphic.
-      allow_int: whether integer arguments are allowed.
-
-    Returns:
-      A function that returns what `jacfwd` does.
-
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.jacrev(lambda x: x * x)(np.array([1.0, 2.0])))
-      [[2. 0.]
-       [0. 4.]]
-    """
-    _check_callable(fun)
-    _check_argnums(argnums)
-
-    @functools.wraps(fun)
-    @api_boundary
-    def jacobian_fun(*args: Any, **kwargs: Any) -> Any:
-        partial, chosen = _differentiated(fun, argnums, args, kwargs)
-        for x in tree_flatten(chosen)[0]:
-            _check_grad_input("jacrev", holomorphic, allow_int, x)
-        aux = None
-        if has_aux:
-            y, pull, aux = vjp(partial, *chosen, has_aux=True)
-        else:
-            y, pull = vjp(partial, *chosen)
-        for leaf in tree_flatten(y)[0]:
-            _check_jacrev_output(holomorphic, leaf)
-        rows = vmap(pull)(_basis(y))
-        rows = rows[0] if isinstance(argnums, int) else rows
-        example = chosen[0] if isinstance(argnums, int) else tuple(chosen)
-        by_input = tree_map(functools.partial(_unravel, y, 0), rows)
-        jac = tree_transpose(tree_structure(example), tree_structure(y), by_input)
-        return (jac, aux) if has_aux else jac
-
-    return jacobian_fun
-
-
-jacobian = jacrev
-
-
-def hessian(
-    fun: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
-    """A function that computes the matrix of second derivatives, forward over reverse.
-
-    Args:
-      fun: a function of pytrees of arrays.
-      argnums: which positional arguments to differentiate by.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
-      holomorphic: whether `fun` is holomorphic.
-
-    Returns:
-      A function that returns, for a scalar function of an array, an array of shape
-      `(*argument.shape, *argument.shape)`; for pytrees a pytree of pytrees of such blocks.
-
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.hessian(lambda x: x[0] * x[1])(np.array([1.0, 2.0])))
-      [[0. 1.]
-       [1. 0.]]
-    """
-    inner = jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic)
-    return jacfwd(inner, argnums, has_aux=has_aux, holomorphic=holomorphic)
-
-
-def _check_jacfwd_input(holomorphic: bool, x: Any) -> None:
-    dtype = get_aval(x).dtype
-    kind, word = (np.complexfloating, "complex") if holomorphic else (np.floating, "real-valued")
-    if not dtypes.issubdtype(dtype, kind):
-        flag = " with holomorphic=True" if holomorphic else ""
-        hint = "" if holomorphic else " For complex inputs, use holomorphic=True or jvp."
-        raise TypeError(f"jacfwd{flag} requires {word} inputs, but got {dtype}.{hint}")
-
-
-def _check_jacfwd_output(holomorphic: bool, x: Any) -> None:
-    dtype = get_aval(x).dtype
-    if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
-        raise TypeError(
-            f"jacfwd with holomorphic=True requires outputs with complex dtype, but got {dtype}."
-        )
-
-
-def _check_jacrev_output(holomorphic: bool, x: Any) -> None:
-    _check_grad_output("jacrev", holomorphic, x)
-
-
-def _sizes(tree: Any) -> list[int]:
-    return [get_aval(x).size for x in tree_flatten(tree)[0]]
-
-
-def _basis(tree: Any) -> Any:
-    """The standard basis of the space of a pytree, stacked along a new first axis."""
-    leaves, treedef = tree_flatten(tree)
-    total, offset, parts = sum(_sizes(tree)), 0, []
-    for x in leaves:
-        aval: Any = get_aval(x)
-        tangent = aval.to_tangent()
-        shape = (total, *aval.shape)
-        if tangent.dtype == float0:
-            parts.append(np.zeros(shape, float0))
-        else:
-            rows = ops.eye(total, aval.size, -offset, tangent.dtype)
-            parts.append(ops.reshape(rows, shape))
-        offset += aval.size
-    return tree_unflatten(treedef, parts)
-
-
-def _unravel(example: Any, axis: int, x: Any) -> Any:
-    """One axis of `x`, which runs over the elements of a pytree, as that pytree of blocks."""
-    leaves, treedef = tree_flatten(example)
-    x_shape = get_aval(x).shape
-    axis %= len(x_shape)
-    blocks, offset = [], 0
-    for leaf in leaves:
-        aval: Any = get_aval(leaf)
-        block = x
-        if aval.size != x_shape[axis]:
-            block = ops.slice_in_dim(x, offset, offset + aval.size, axis)
-        new_shape = (*x_shape[:axis], *aval.shape, *x_shape[axis + 1 :])
-        if get_aval(block).shape != new_shape:
-            block = _reshape(block, new_shape)
-        blocks.append(block)
-        offset += aval.size
-    return tree_unflatten(treedef, blocks)
-
-
-def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
-    if get_aval(x).dtype == float0:
-        return np.zeros(shape, float0)
-    return ops.reshape(x, shape)
