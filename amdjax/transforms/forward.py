@@ -14,12 +14,13 @@ from amdjax.core.trace import FlatFun, Trace, Tracer, is_float0, set_trace, trac
 from amdjax.transforms.zero import Zero, instantiate_zeros
 
 
-class JVPTracer(Tracer):
-    """A value and its tangent."""
+class TangentTracer(Tracer):
+    """A value and what is known of its tangent."""
 
     __slots__ = ("primal", "tangent")
+    _trace: TangentTrace
 
-    def __init__(self, trace: JVPTrace, primal: Any, tangent: Any):
+    def __init__(self, trace: TangentTrace, primal: Any, tangent: Any):
         self._trace = trace
         self.primal = primal
         self.tangent = tangent
@@ -35,7 +36,13 @@ class JVPTracer(Tracer):
         return self.primal._origin_msg() if isinstance(self.primal, Tracer) else ""
 
 
-register_aval(JVPTracer, lambda x: get_aval(x.primal))
+register_aval(TangentTracer, lambda x: get_aval(x.primal))
+
+
+class JVPTracer(TangentTracer):
+    """A value and its tangent."""
+
+    __slots__ = ()
 
 
 def known_value(x: Any) -> Any:
@@ -43,16 +50,17 @@ def known_value(x: Any) -> Any:
     return x.concrete_value() if isinstance(x, Tracer) else x
 
 
-class JVPTrace(Trace):
-    """Applies jvp rules in its parent.
+class TangentTrace(Trace):
+    """What forward mode and linearisation share: values are split into primal and tangent.
 
     Args:
-      parent: the trace that computes primals and tangents.
+      parent: the trace that computes primals.
       tag: identifies the differentiation. A function that is passed on to be traced elsewhere
         runs under another trace with the same tag, which knows the tracers of this one.
     """
 
     __slots__ = ("tag",)
+    tracer: type[TangentTracer]
 
     def __init__(self, parent: Trace, tag: object):
         super().__init__(parent)
@@ -60,13 +68,20 @@ class JVPTrace(Trace):
 
     def split(self, x: Any) -> tuple[Any, Any]:
         """The primal and the tangent of a value."""
-        if type(x) is JVPTracer and x._trace.tag is self.tag:  # type: ignore[attr-defined]
+        if type(x) is self.tracer and x._trace.tag is self.tag:
             return x.primal, x.tangent
         return x, Zero.of(x)
 
     def split_all(self, args: Any) -> tuple[list[Any], list[Any]]:
         pairs = [self.split(x) for x in args]
         return [p for p, _ in pairs], [t for _, t in pairs]
+
+
+class JVPTrace(TangentTrace):
+    """Applies jvp rules in its parent."""
+
+    __slots__ = ()
+    tracer = JVPTracer
 
     def pair(self, primal: Any, tangent: Any) -> Any:
         """A tracer, or `primal` itself if nothing depends on the inputs."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from amdjax.core.array import ConcreteArray
-from amdjax.core.aval import get_aval, register_aval
+from amdjax.core.aval import get_aval
 from amdjax.core.context import context
 from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import (
@@ -30,32 +29,14 @@ from amdjax.core.trace import (
     set_trace,
     trace_to_jaxpr,
 )
-from amdjax.transforms.forward import known_value, run_custom_jvp
+from amdjax.transforms.forward import TangentTrace, TangentTracer, run_custom_jvp
 from amdjax.transforms.zero import Zero, instantiate_zeros
 
 
-class LinearizeTracer(Tracer):
+class LinearizeTracer(TangentTracer):
     """A value and the variable that stands for its tangent."""
 
-    __slots__ = ("primal", "tangent")
-
-    def __init__(self, trace: LinearizeTrace, primal: Any, tangent: JaxprTracer):
-        self._trace = trace
-        self.primal = primal
-        self.tangent = tangent
-
-    @property
-    def aval(self) -> Any:  # type: ignore[override]
-        return get_aval(self.primal)
-
-    def concrete_value(self) -> ConcreteArray | None:
-        return known_value(self.primal)
-
-    def _origin_msg(self) -> str:
-        return self.primal._origin_msg() if isinstance(self.primal, Tracer) else ""
-
-
-register_aval(LinearizeTracer, lambda x: get_aval(x.primal))
+    __slots__ = ()
 
 
 class SplitTrace(Trace):
@@ -93,7 +74,7 @@ class SplitTrace(Trace):
             return primitive.bind_functions(fun, fwd, bwd, args, params)
 
 
-class LinearizeTrace(Trace):
+class LinearizeTrace(TangentTrace):
     """Computes primals in its parent and records tangent operations.
 
     Args:
@@ -102,23 +83,13 @@ class LinearizeTrace(Trace):
       linear: the program that tangent operations are recorded into.
     """
 
-    __slots__ = ("linear", "splitter", "tag")
+    __slots__ = ("linear", "splitter")
+    tracer = LinearizeTracer
 
     def __init__(self, parent: Trace, tag: object, linear: JaxprTrace):
-        super().__init__(parent)
-        self.tag = tag
+        super().__init__(parent, tag)
         self.linear = linear
         self.splitter = SplitTrace(parent, linear)
-
-    def split_all(self, args: Any) -> tuple[list[Any], list[Any]]:
-        pairs = [self.split(x) for x in args]
-        return [p for p, _ in pairs], [t for _, t in pairs]
-
-    def split(self, x: Any) -> tuple[Any, Any]:
-        """The primal and the tangent of a value."""
-        if type(x) is LinearizeTracer and x._trace.tag is self.tag:  # type: ignore[attr-defined]
-            return x.primal, x.tangent
-        return x, Zero.of(x)
 
     def pair(self, primal: Any, tangent: Any) -> Any:
         """A tracer, or `primal` itself if nothing depends on the inputs."""
