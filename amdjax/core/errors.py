@@ -69,15 +69,13 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def filtered_traceback(tb: types.TracebackType | None) -> types.TracebackType | None:
-    """`tb` without amdjax's frames, or `tb` itself when all of its frames are amdjax's."""
+    """`tb` without amdjax's frames; None if that leaves nothing below the caller's own frame."""
     kept = []
     entry = tb
     while entry is not None:
         if not _is_internal(entry.tb_frame.f_code.co_filename):
             kept.append(entry)
         entry = entry.tb_next
-    if not kept:
-        return tb
     out: types.TracebackType | None = None
     for entry in reversed(kept):
         out = types.TracebackType(out, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)

@@ -193,7 +193,9 @@ class JitFunction:
         static_kwargs = tuple((k, kwargs[k]) for k in sorted(kwargs) if k in self._static_names)
         dynamic = tuple(a for i, a in enumerate(args) if i not in positions)
         dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in self._static_names}
-        static = (n, static_args, static_kwargs)
+        # Equal values of different types, as 2 and 2.0, make different programs.
+        types = tuple(type(v) for _, v in (*static_args, *static_kwargs))
+        static = (n, static_args, static_kwargs, types)
         try:
             hash(static)
         except TypeError:
@@ -219,7 +221,7 @@ class JitFunction:
         """Arguments of the user's function from their leaves."""
         if static is None:
             return tree_unflatten(tree, leaves), {}
-        n, static_args, static_kwargs = static
+        n, static_args, static_kwargs, _ = static
         dynamic, kwargs = tree_unflatten(tree, leaves)
         fixed, rest = dict(static_args), iter(dynamic)
         args = tuple(fixed[i] if i in fixed else next(rest) for i in range(n))
@@ -386,7 +388,12 @@ def _checked(run: Runner, closed: ClosedJaxpr) -> Runner:
 
 def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...], frozenset[str]]:
     """Positions and names that both speak of the same parameters, as far as they are known."""
-    given_nums = () if nums is None else (nums,) if isinstance(nums, int) else tuple(nums)
+    if not isinstance(nums, (int, np.integer, Iterable, type(None))):
+        raise TypeError(f"jit: {what}_argnums must be ints, got {nums!r}")
+    whole = isinstance(nums, (int, np.integer))
+    given_nums = () if nums is None else (nums,) if whole else tuple(nums)
+    if not isinstance(names, (str, Iterable, type(None))):
+        raise TypeError(f"jit: {what}_argnames must be strings, got {names!r}")
     given_names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
     for n in given_nums:
         if not isinstance(n, (int, np.integer)):
