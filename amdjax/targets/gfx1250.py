@@ -1,0 +1,45 @@
+"""gfx1250, as far as LLVM knows it: waves of 32, 1024 VGPRs, 320 KiB of LDS.
+
+Source: "User Guide for AMDGPU Backend". No product figures are published; the device is a guess for
+the schedule, and the matrix unit is left out until its operand layout is documented.
+"""
+
+from amdjax.targets.gpu import Device, GpuTarget
+
+TARGETS = (
+    GpuTarget(
+        name="gfx1250",
+        family="gfx1250",
+        device=Device("unreleased", 256, 8000, 2400, 288),
+        wave_size=32,
+        lds_bytes=320 << 10,
+        lds_per_cu=320 << 10,
+        lds_granule=2048,
+        lds_banks=64,
+        vgprs=1024,
+        agprs=0,
+        sgprs=106,
+        max_waves=16,
+        simds=4,
+        vgpr_file=2048,
+        vgpr_granule=16,
+        max_workgroups=32,
+        vector_rate=256,
+        f64_rate=128,
+        packed=frozenset({"f16", "bf16", "f32"}),
+        native_bf16=True,
+        fp8="ocp",
+        atomics=frozenset(
+            {
+                "fadd_f32",
+                "fadd_f64",
+                "fmin_f32",
+                "fmax_f32",
+                "fmin_f64",
+                "fmax_f64",
+                "pk_add_f16",
+                "pk_add_bf16",
+            }
+        ),
+    ),
+)

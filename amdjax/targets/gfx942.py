@@ -1,0 +1,75 @@
+"""CDNA3: AMD Instinct MI300A, MI300X, MI325X.
+
+Sources: "AMD Instinct MI300 Instruction Set Architecture", "AMD CDNA 3 Architecture".
+float8 is the "fnuz" flavour: no negative zero, one NaN, bias one higher than OCP's.
+"""
+
+from amdjax.targets import gfx90a, gfx908
+from amdjax.targets.gpu import Device, GpuTarget, mfma
+
+MATRIX_I8 = (
+    mfma("i32.32x32x16.i8", (32, 32, 16), "i8", "i64", accumulator="i32"),
+    mfma("i32.16x16x32.i8", (16, 16, 32), "i8", "i64", accumulator="i32"),
+)
+MATRIX_XF32 = (
+    mfma("f32.32x32x4.xf32", (32, 32, 4), "xf32", "<2 x float>"),
+    mfma("f32.16x16x8.xf32", (16, 16, 8), "xf32", "<2 x float>"),
+)
+#: Of fp8 (e4m3) and bf8 (e5m2); `operand` names both where they differ.
+MATRIX_FP8 = tuple(
+    mfma(f"f32.{shape[0]}x{shape[1]}x{shape[2]}.{a}.{b}", shape, operand, "i64")
+    for a, b, operand in (
+        ("fp8", "fp8", "fp8"),
+        ("bf8", "bf8", "bf8"),
+        ("fp8", "bf8", "fp8_bf8"),
+        ("bf8", "fp8", "bf8_fp8"),
+    )
+    for shape in ((32, 32, 16), (16, 16, 32))
+)
+
+TARGETS = (
+    GpuTarget(
+        name="gfx942",
+        family="CDNA3",
+        device=Device("Instinct MI300X", 304, 5300, 2100, 192),
+        wave_size=64,
+        lds_bytes=64 << 10,
+        vgprs=256,
+        agprs=256,
+        sgprs=102,
+        max_waves=8,
+        simds=4,
+        vgpr_file=512,
+        vgpr_granule=8,
+        unified_registers=True,
+        matrix=(
+            gfx908.MATRIX
+            + gfx908.MATRIX_I8_BLOCKS
+            + gfx90a.MATRIX_BF16
+            + gfx90a.MATRIX_F64
+            + MATRIX_I8
+            + MATRIX_XF32
+            + MATRIX_FP8
+        ),
+        matrix_rate={
+            "f32": 256,
+            "f64": 256,
+            "xf32": 1024,
+            "f16": 2048,
+            "bf16": 2048,
+            "i8": 4096,
+            "fp8": 4096,
+            "bf8": 4096,
+        },
+        vector_rate=256,
+        f64_rate=128,
+        packed=frozenset({"f16", "f32"}),
+        dots=gfx908.DOTS,
+        fp8="fnuz",
+        atomics=frozenset(
+            {"fadd_f32", "fadd_f64", "fmin_f64", "fmax_f64", "pk_add_f16", "pk_add_bf16"}
+        ),
+        global_to_lds_bytes=(4,),
+        dpp_row_bcast=True,
+    ),
+)

@@ -1,0 +1,311 @@
+"""A GPU as code generation, the schedule and the linker see it.
+
+Sources of the figures in this folder: "User Guide for AMDGPU Backend" (LLVM), AMD's instruction set
+architecture guides ("AMD Instinct MI100", "MI200", "MI300", "CDNA4", "RDNA2", "RDNA3", "RDNA4"),
+the CDNA white papers, and ROCm's "GPU hardware specifications". The tests compile every matrix and
+dot instruction listed and compare occupancy with what LLVM reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+AMDGPU_TRIPLE = "amdgcn-amd-amdhsa"
+AMDGPU_DATA_LAYOUT = (
+    "e-m:e-p:64:64-p1:64:64-p2:32:32-p3:32:32-p4:64:64-p5:32:32-p6:32:32-p7:160:256:256:32"
+    "-p8:128:128:128:48-p9:192:256:256:32-i64:64-v16:16-v24:32-v32:32-v48:64-v96:128-v192:256"
+    "-v256:256-v512:512-v1024:1024-v2048:2048-n32:64-S32-A5-G1-ni:7:8:9"
+)
+NVPTX_TRIPLE = "nvptx64-nvidia-cuda"
+NVPTX_DATA_LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
+
+#: Where the lanes of a wave hold the elements of a matrix; see `MatrixInstruction`.
+Layout = Literal["mfma", "mfma_f64", "wmma_rdna3", "wmma_rdna4", "mma"]
+Fp8 = Literal["none", "fnuz", "ocp"]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixInstruction:
+    """`D = A @ B + C` by one wave, as an LLVM intrinsic.
+
+    Args:
+      intrinsic: full name of the LLVM intrinsic.
+      m, n, k: A is m x k, B is k x n, C and D are m x n.
+      operand: dtype of A and B (`f32`, `f16`, `bf16`, `f64`, `xf32`, `i8`, `i4`, `fp8`, `bf8`).
+      accumulator: dtype of C and D.
+      operand_type: LLVM type of what a lane holds of A, and of B.
+      accumulator_type: LLVM type of what a lane holds of C and D.
+      operand_elements: elements of A, and of B, in a lane.
+      accumulator_elements: elements of C in a lane.
+      arguments: the call's arguments; `a`, `b`, `c` stand for the operands, `signed` for the flag
+        that A or B is signed, in this order.
+      layout: which lane holds which element; see `operand_position`, `accumulator_position`.
+      blocks: independent products done at once.
+    """
+
+    intrinsic: str
+    m: int
+    n: int
+    k: int
+    operand: str
+    accumulator: str
+    operand_type: str
+    accumulator_type: str
+    operand_elements: int
+    accumulator_elements: int
+    arguments: tuple[str, ...]
+    layout: Layout
+    blocks: int = 1
+
+    @property
+    def operand_registers(self) -> int:
+        """32-bit registers a lane holds A, or B, in."""
+        return _bits(self.operand_type) // 32
+
+    @property
+    def accumulator_registers(self) -> int:
+        """32-bit registers a lane holds C in."""
+        return _bits(self.accumulator_type) // 32
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of one execution."""
+        return 2 * self.m * self.n * self.k * self.blocks
+
+    def call_arguments(
+        self, a: str, b: str, c: str, signed: tuple[bool, bool] = (True, True)
+    ) -> str:
+        """The text between the parentheses of the call, for the names or constants of operands."""
+        values = {
+            "a": f"{self.operand_type} {a}",
+            "b": f"{self.operand_type} {b}",
+            "c": f"{self.accumulator_type} {c}",
+        }
+        flags = iter(signed)
+        return ", ".join(
+            f"i1 {str(next(flags)).lower()}" if x == "signed" else values.get(x, x)
+            for x in self.arguments
+        )
+
+    def operand_position(self, lane: int, element: int) -> tuple[int, int]:
+        """(row of A, or column of B; index along k) of an element that a lane holds.
+
+        Rows of A and columns of B lie alike. For one block; instructions of several give each
+        group of `m * k / elements` lanes its own.
+        """
+        if self.layout == "wmma_rdna3":  # lanes 16..31 repeat lanes 0..15
+            return lane % self.m, element
+        return lane % self.m, lane // self.m * self.operand_elements + element
+
+    def accumulator_position(self, lane: int, element: int) -> tuple[int, int]:
+        """(row, column) of an element of C and D that a lane holds; for one block."""
+        column, group = lane % self.n, lane // self.n
+        groups = self.m * self.n // self.accumulator_elements // self.n
+        if self.layout in ("mfma_f64", "wmma_rdna3"):
+            return element * groups + group, column
+        if self.layout == "wmma_rdna4":
+            return group * self.accumulator_elements + element, column
+        # Four rows together, then those of the other groups of lanes.
+        return element // 4 * 4 * groups + group * 4 + element % 4, column
+
+
+def _bits(llvm_type: str) -> int:
+    count, _, element = llvm_type.strip("<>").rpartition(" x ")
+    width = {"half": 16, "bfloat": 16, "float": 32, "double": 64}.get(element) or int(element[1:])
+    return int(count or 1) * width
+
+
+@dataclass(frozen=True, slots=True)
+class DotInstruction:
+    """`c + sum(a * b)` within a lane, as an LLVM intrinsic.
+
+    Args:
+      intrinsic: full name.
+      operand: dtype of the elements of a and b.
+      signed: signs of a and b; None where the call says (`sudot4`) or for floats.
+      width: elements of a and b.
+      result: dtype of the sum.
+    """
+
+    intrinsic: str
+    operand: str
+    signed: bool | None
+    width: int
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A product: what the schedule assumes when it compiles without the device at hand.
+
+    Args:
+      name: the product.
+      compute_units: CUs that one HIP device has (a chiplet, where it appears as its own device).
+      bandwidth: memory bandwidth in GB/s.
+      clock: peak engine clock in MHz.
+      memory: bytes of memory in GiB; 0 where it is the host's.
+    """
+
+    name: str
+    compute_units: int
+    bandwidth: int
+    clock: int
+    memory: int = 0
+
+
+@dataclass(frozen=True)
+class GpuTarget:
+    """One instruction set, with the limits of the machines that have it.
+
+    Args:
+      name: LLVM's name of the processor.
+      family: `CDNA1` ... `CDNA4`, `RDNA2` ... `RDNA4`, `gfx1250`, `sm_80`, `sm_90`.
+      device: the product assumed where none is at hand.
+      wave_size: lanes of a wave.
+      lds_bytes: LDS that one workgroup may use.
+      lds_per_cu: LDS shared by the workgroups of one CU (RDNA: of one workgroup processor).
+      lds_granule: bytes LDS is allocated in.
+      lds_banks: banks of 4 bytes.
+      vgprs, agprs: registers one wave can address; `agprs` are for matrix results.
+      sgprs: scalar registers that a program can name.
+      vgpr_file: registers a SIMD divides among its waves, for each lane.
+      vgpr_granule: registers are allocated in multiples of this.
+      unified_registers: VGPRs and AGPRs come from one file (CDNA2 and later).
+      max_waves: waves that a SIMD holds at most.
+      simds: SIMDs that share `lds_per_cu`.
+      max_workgroup: threads of a workgroup at most.
+      max_workgroups: workgroups that share `lds_per_cu` at most, where they have more than a wave.
+      matrix: matrix instructions.
+      matrix_rate: floating-point operations a CU does in one clock with them, by operand dtype.
+      vector_rate: the same for f32 (fused multiply-adds, packed or dual issue included).
+      f64_rate: the same for f64.
+      packed: operations on two elements at once, by dtype: `f32` (v_pk_fma_f32), `f16`, `bf16`.
+      dots: dot instructions.
+      fp8: flavour of float8 the conversion and matrix instructions read.
+      native_bf16: arithmetic on bf16 vectors besides the matrix unit.
+      atomics: global atomic operations done by one instruction: `fadd_f32`, `fadd_f64`, `fmin_f64`,
+        `pk_add_f16`, `pk_add_bf16`, ...
+      max_load_bytes: widest global access of a lane.
+      global_to_lds_bytes: widths of direct loads from global memory into LDS.
+      dpp: lane permutations are operand modifiers; `dpp_row_bcast` also reaches over rows (GCN).
+      triple, cpu, features, data_layout: what LLVM is told.
+    """
+
+    name: str
+    family: str
+    device: Device
+    wave_size: int
+    lds_bytes: int
+    vgprs: int
+    agprs: int
+    sgprs: int
+    max_waves: int
+    simds: int
+    vgpr_file: int
+    vgpr_granule: int
+    lds_per_cu: int = 64 << 10
+    lds_granule: int = 512
+    lds_banks: int = 32
+    unified_registers: bool = False
+    max_workgroup: int = 1024
+    max_workgroups: int = 16
+    matrix: tuple[MatrixInstruction, ...] = ()
+    matrix_rate: dict[str, int] = field(default_factory=dict, hash=False)
+    vector_rate: int = 128
+    f64_rate: int = 4
+    packed: frozenset[str] = frozenset()
+    dots: tuple[DotInstruction, ...] = ()
+    fp8: Fp8 = "none"
+    native_bf16: bool = False
+    atomics: frozenset[str] = frozenset()
+    max_load_bytes: int = 16
+    global_to_lds_bytes: tuple[int, ...] = ()
+    dpp: bool = True
+    dpp_row_bcast: bool = False
+    triple: str = AMDGPU_TRIPLE
+    cpu: str = ""
+    features: str = ""
+    data_layout: str = AMDGPU_DATA_LAYOUT
+
+    @property
+    def is_amdgpu(self) -> bool:
+        return self.triple == AMDGPU_TRIPLE
+
+    @property
+    def llvm_cpu(self) -> str:
+        """LLVM's `-mcpu`."""
+        return self.cpu or self.name
+
+    @property
+    def compute_units(self) -> int:
+        """CUs of the device assumed where none is at hand."""
+        return self.device.compute_units
+
+    def matrix_for(self, operand: str, accumulator: str | None = None) -> list[MatrixInstruction]:
+        """Instructions of one block for operands of a dtype, most work an execution first."""
+        found = [
+            i
+            for i in self.matrix
+            if i.operand == operand
+            and i.blocks == 1
+            and (accumulator is None or i.accumulator == accumulator)
+        ]
+        return sorted(found, key=lambda i: -i.flops)
+
+    def dot_for(self, operand: str, result: str) -> DotInstruction | None:
+        """The dot instruction for signed or float elements of a dtype."""
+        matches = (d for d in self.dots if (d.operand, d.result) == (operand, result))
+        return next(matches, None)
+
+
+def mfma(
+    suffix: str,
+    shape: tuple[int, int, int],
+    operand: str,
+    operand_type: str,
+    *,
+    accumulator: str = "f32",
+    blocks: int = 1,
+    wave_size: int = 64,
+) -> MatrixInstruction:
+    """An MFMA instruction of a wave of 64; `suffix` follows `llvm.amdgcn.mfma.`."""
+    m, n, k = shape
+    element = {"f32": "float", "i32": "i32", "f64": "double"}[accumulator]
+    held = m * n * blocks // wave_size
+    return MatrixInstruction(
+        f"llvm.amdgcn.mfma.{suffix}",
+        m,
+        n,
+        k,
+        operand,
+        accumulator,
+        operand_type,
+        f"<{held} x {element}>" if held > 1 else element,
+        m * k * blocks // wave_size,
+        held,
+        ("a", "b", "c", "i32 0", "i32 0", "i32 0"),
+        "mfma_f64" if accumulator == "f64" else "mfma",
+        blocks,
+    )
+
+
+def wmma(
+    suffix: str, operand: str, operand_type: str, *, k: int = 16, layout: Layout
+) -> MatrixInstruction:
+    """A WMMA instruction of a wave of 32; `suffix` follows `llvm.amdgcn.wmma.`."""
+    integer = operand in ("i8", "i4")
+    return MatrixInstruction(
+        f"llvm.amdgcn.wmma.{suffix}",
+        16,
+        16,
+        k,
+        operand,
+        "i32" if integer else "f32",
+        operand_type,
+        "<8 x i32>" if integer else "<8 x float>",
+        k if layout == "wmma_rdna3" else k // 2,
+        8,
+        ("signed", "a", "signed", "b", "c", "i1 false") if integer else ("a", "b", "c"),
+        layout,
+    )
