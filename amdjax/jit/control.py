@@ -13,7 +13,7 @@ from typing import Any
 
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.jit.passes import prepare
-from amdjax.jit.plan import Label, Storage, View, _Body, is_update, nbytes_of
+from amdjax.jit.plan import Label, Storage, View, _Body, is_update
 from amdjax.runtime import vm
 
 
@@ -62,7 +62,7 @@ class _Carry:
         self.next: list[View] = []
         self.swaps: list[tuple[int, int]] = []
         for init, invar, out in zip(inits, invars, outs, strict=True):
-            nbytes = nbytes_of(invar.aval)
+            nbytes = invar.aval.nbytes
             source = p.view(body.env, init)
             if out is invar:  # passed on unchanged: two names for one value from here on
                 body.owned.discard(id(source.storage))
@@ -194,7 +194,7 @@ def _finish_carry(body: _Body, outvars: Sequence[Var], carry: _Carry) -> None:
         wanted = body.wanted.get(v)
         if wanted is not None:
             body.env[v] = wanted
-            body.p.copy(wanted, view, nbytes_of(v.aval))
+            body.p.copy(wanted, view, v.aval.nbytes)
         else:
             body.env[v] = view
 
@@ -220,7 +220,7 @@ def lower_scan(body: _Body, eqn: JaxprEqn) -> None:
         p.label(again)
 
         def slice_of(view: View, aval: Any) -> View:
-            nbytes = nbytes_of(aval)
+            nbytes = aval.nbytes
             if view.counter != vm.ZERO:  # a slice of a slice: fix the outer address first
                 view = _fixed(p, view)
             first = view.offset + (nbytes * (length - 1) if reverse else 0)

@@ -21,7 +21,7 @@ from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.kernels import load_kernels
-from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View, nbytes_of, plan_program
+from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View, plan_program
 from amdjax.runtime import threads, vm
 from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
 from amdjax.targets.cpu import CpuTarget
@@ -73,7 +73,7 @@ class Executable:
     def __init__(self, closed: ClosedJaxpr, plan: Plan):
         self.in_avals, self.out_avals = closed.in_avals, closed.out_avals
         self.plan = plan
-        self.sizes = [nbytes_of(a) for a in self.out_avals]
+        self.sizes = [a.nbytes for a in self.out_avals]
         kernels = plan.kernels()
         addresses, self._libraries = load_kernels(kernels)
         self._hosts = [self._host_call(fn, i) for i, fn in enumerate(plan.hosts)]

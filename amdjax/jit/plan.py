@@ -92,10 +92,6 @@ class Plan:
         return [w for i in self.instructions for w in i.words if isinstance(w, tile.Kernel)]
 
 
-def nbytes_of(aval: Any) -> int:
-    return int(np.prod(aval.shape, dtype=np.int64)) * aval.dtype.itemsize
-
-
 def plan_program(
     closed: ClosedJaxpr,
     target: CpuTarget,
@@ -135,9 +131,9 @@ class Planner:
         inputs = self.next_slot
         donated = tuple(donated) or (False,) * len(jaxpr.invars)
         for v, free in zip(jaxpr.invars, donated, strict=True):
-            env[v] = View(Storage(nbytes_of(v.aval), self.slot(), writable=free))
+            env[v] = View(Storage(v.aval.nbytes, self.slot(), writable=free))
         outputs = self.next_slot
-        destinations = [View(Storage(nbytes_of(v.aval), self.slot())) for v in jaxpr.outvars]
+        destinations = [View(Storage(v.aval.nbytes, self.slot())) for v in jaxpr.outvars]
         self.input_storages = [env[v].storage for v in jaxpr.invars]
         self.output_storages = [d.storage for d in destinations]
         self.aliases: dict[int, int] = {}
@@ -163,7 +159,7 @@ class Planner:
 
     def bind_constants(self, closed: ClosedJaxpr, env: dict[Var, View]) -> None:
         for v, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
-            env[v] = self.constant(("object", id(value)), value, nbytes_of(v.aval))
+            env[v] = self.constant(("object", id(value)), value, v.aval.nbytes)
 
     def constant(self, key: Any, value: Any, nbytes: int) -> View:
         found = self.constant_views.get(key)
@@ -243,7 +239,7 @@ class Planner:
     def view(self, env: dict[Var, View], atom: Any) -> View:
         if isinstance(atom, Literal):
             value = np.asarray(atom.val, dtype=atom.aval.dtype)
-            return self.constant((value.tobytes(), str(value.dtype)), value, nbytes_of(atom.aval))
+            return self.constant((value.tobytes(), str(value.dtype)), value, atom.aval.nbytes)
         return env[atom]
 
     def body(
@@ -270,7 +266,7 @@ class Planner:
                     wanted.setdefault(source, wanted[step.eqn.outvars[0]])
         _Body(self, fusion, env, wanted, outermost).run()
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
-            self.copy(d, self.view(env, v), nbytes_of(v.aval))
+            self.copy(d, self.view(env, v), v.aval.nbytes)
 
 
 def is_update(eqn: JaxprEqn) -> bool:
@@ -385,7 +381,7 @@ class _Body:
         if found is None:
             found = self.wanted.get(v)
             if found is None:
-                found = self.p.arena(nbytes_of(v.aval))
+                found = self.p.arena(v.aval.nbytes)
                 self.owned.add(id(found.storage))
             self.env[v] = found
         return found
@@ -395,7 +391,7 @@ class _Body:
         if result in self.env or not self.overwritable(source):
             return False
         view = self.env[source]
-        if nbytes_of(source.aval) != nbytes_of(result.aval):
+        if source.aval.nbytes != result.aval.nbytes:
             return False
         wanted = self.wanted.get(result)
         if wanted is None:
@@ -432,7 +428,7 @@ class _Body:
             if isinstance(call, Copy):
                 if not self.share(call.source, call.result):
                     self.p.copy(
-                        self.place(call.result), address(call.source), nbytes_of(call.result.aval)
+                        self.place(call.result), address(call.source), call.result.aval.nbytes
                     )
                 continue
             if call.grid == 0:
@@ -467,7 +463,7 @@ def array_at(address: int, aval: Any) -> np.ndarray:
     """A NumPy view of memory; an empty array where there is none."""
     import ctypes
 
-    nbytes = nbytes_of(aval)
+    nbytes = aval.nbytes
     if nbytes == 0:
         return np.empty(aval.shape, aval.dtype)
     memory: Any = (ctypes.c_char * nbytes).from_address(address)

@@ -29,10 +29,6 @@ OPCODES = [
 ]
 
 
-def nbytes(aval: Any) -> int:
-    return int(np.prod(aval.shape, dtype=np.int64)) * aval.dtype.itemsize
-
-
 def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: Plan) -> str:
     """The text of a stage, from what the compiler observed."""
     if stage == "jaxpr":
@@ -111,10 +107,10 @@ def cost_analysis(stages: Sequence[tuple[str, Any]]) -> dict[str, float]:
                 flops += size * sum(r.cost for r in step.roots)
                 own = {v for r in step.roots for v in r.vars}
                 reads = {v for r in step.roots for v, _ in r.reads} - own
-                traffic += sum(nbytes(v.aval) for v in reads | (own & fusion.stored))
+                traffic += sum(v.aval.nbytes for v in reads | (own & fusion.stored))
             else:
                 flops += single_flops(step.eqn)
-                traffic += sum(nbytes(v.aval) for v in [*step.eqn.invars, *step.eqn.outvars])
+                traffic += sum(v.aval.nbytes for v in [*step.eqn.invars, *step.eqn.outvars])
     return {"flops": flops, "bytes accessed": traffic}
 
 

@@ -120,8 +120,8 @@ class Compiled:
 
     def memory_analysis(self) -> MemoryStats:
         """Bytes the program takes."""
-        arguments = sum(report.nbytes(a) for a in self.traced.jaxpr.in_avals)
-        results = sum(report.nbytes(a) for a in self.traced.jaxpr.out_avals)
+        arguments = sum(a.nbytes for a in self.traced.jaxpr.in_avals)
+        results = sum(a.nbytes for a in self.traced.jaxpr.out_avals)
         aliased = sum(self.executable.sizes[i] for i in self.executable.plan.aliases)
         constants = sum(np.asarray(c).nbytes for c in self.executable.plan.constants)
         return MemoryStats(arguments, results, aliased, self.executable.plan.arena_bytes, constants)
