@@ -1,4 +1,12 @@
-"""The stages of a program that is compiled ahead of time: traced, lowered, compiled."""
+"""The stages of a program that is compiled ahead of time: traced, lowered, compiled.
+
+>>> import amdjax, amdjax.numpy as jnp
+>>> traced = amdjax.jit(lambda x: jnp.tanh(x) * 2).trace(jnp.ones(3))
+>>> lowered = traced.lower()
+>>> compiled = lowered.compile()
+>>> compiled(jnp.zeros(3))
+Array([0., 0., 0.], dtype=float32)
+"""
 
 from __future__ import annotations
 
@@ -35,7 +43,7 @@ class Traced:
 
     @property
     def out_info(self) -> Any:
-        """Shapes and dtypes of the result."""
+        """Shapes and dtypes of the result, as a pytree of `ShapeDtypeStruct`."""
         from amdjax.api import ShapeDtypeStruct
 
         leaves = [ShapeDtypeStruct(a.shape, a.dtype) for a in self.jaxpr.out_avals]
@@ -54,15 +62,34 @@ class Lowered:
 
     @property
     def out_info(self) -> Any:
-        """Shapes and dtypes of the result."""
+        """Shapes and dtypes of the result, as a pytree of `ShapeDtypeStruct`."""
         return self.traced.out_info
 
     def as_text(self, stage: str = "jaxpr") -> str:
-        """The program at a stage; those after `simplified` compile it first."""
+        """The program at a stage.
+
+        Args:
+          stage: one of `jaxpr simplified fusion tiles plan llvm asm`; all but the first compile
+            the program.
+
+        Returns:
+          Text for people to read; its form may change.
+
+        Raises:
+          ValueError: there is no such stage.
+
+        Example:
+          >>> import amdjax
+          >>> print(amdjax.jit(lambda x: x * 2 + 1).lower(1.0).as_text())
+          { lambda ; a:f32[]. let
+              b:f32[] = mul a 2.0:f32[]
+              c:f32[] = add b 1.0:f32[]
+            in (c,) }
+        """
         return str(self.traced.jaxpr) if stage == "jaxpr" else self.compile().as_text(stage)
 
     def cost_analysis(self) -> dict[str, float]:
-        """Estimates of the work: `flops` and `bytes accessed`."""
+        """Estimates of the work; see `Compiled.cost_analysis`."""
         return self.compile().cost_analysis()
 
     def compile(self) -> Compiled:
@@ -84,7 +111,7 @@ class Compiled:
 
     @property
     def out_info(self) -> Any:
-        """Shapes and dtypes of the result."""
+        """Shapes and dtypes of the result, as a pytree of `ShapeDtypeStruct`."""
         return self.traced.out_info
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -92,8 +119,7 @@ class Compiled:
         if tree != self.traced.in_tree:
             raise TypeError(
                 f"{self.traced.fun_name} was compiled for arguments of structure "
-                f"{self.traced.in_tree}, "
-                f"called with {tree}"
+                f"{self.traced.in_tree}, called with {tree}"
             )
         arrays = [x if type(x) is ConcreteArray else asarray_concrete(x) for x in leaves]
         self._check(arrays)
@@ -104,22 +130,49 @@ class Compiled:
             if x.aval.shape != want.shape or x.aval.dtype != want.dtype:
                 raise TypeError(
                     f"{self.traced.fun_name} was compiled for argument {i} of type "
-                    f"{want.str_short()}, "
-                    f"called with {x.aval.str_short()}"
+                    f"{want.str_short()}, called with {x.aval.str_short()}"
                 )
 
     def as_text(self, stage: str = "fusion") -> str:
-        """The program at a stage: one of `jaxpr simplified fusion tiles plan llvm asm`."""
+        """The program at a stage.
+
+        Args:
+          stage: one of `jaxpr simplified fusion tiles plan llvm asm`.
+
+        Returns:
+          Text for people to read; its form may change.
+
+        Raises:
+          ValueError: there is no such stage.
+        """
         if stage not in report.TEXT_STAGES:
             raise ValueError(f"stage must be one of {', '.join(report.TEXT_STAGES)}; got {stage!r}")
         return report.stage_text(stage, self.traced.jaxpr, self.stages, self.executable.plan)
 
     def cost_analysis(self) -> dict[str, float]:
-        """Estimates of the work: `flops` and `bytes accessed`."""
+        """Estimates of the work.
+
+        Returns:
+          `flops`, the operations on elements, and `bytes accessed`, what the kernels read from
+          and write to memory.
+
+        Example:
+          >>> import amdjax, amdjax.numpy as jnp
+          >>> compiled = amdjax.jit(lambda x: x + 1).lower(jnp.zeros(1000)).compile()
+          >>> compiled.cost_analysis()["bytes accessed"]
+          8000.0
+        """
         return report.cost_analysis(self.stages)
 
     def memory_analysis(self) -> MemoryStats:
-        """Bytes the program takes."""
+        """Bytes the program takes: arguments, results, the arena of intermediates, constants.
+
+        Example:
+          >>> import amdjax, amdjax.numpy as jnp
+          >>> compiled = amdjax.jit(lambda x: x + 1).lower(jnp.zeros(1000)).compile()
+          >>> compiled.memory_analysis().output_size_in_bytes
+          4000
+        """
         arguments = sum(a.nbytes for a in self.traced.jaxpr.in_avals)
         results = sum(a.nbytes for a in self.traced.jaxpr.out_avals)
         aliased = sum(self.executable.sizes[i] for i in self.executable.plan.aliases)
@@ -129,7 +182,15 @@ class Compiled:
 
 @dataclass(frozen=True)
 class MemoryStats:
-    """Memory of a compiled program, in bytes."""
+    """Memory of a compiled program, in bytes.
+
+    Attributes:
+      argument_size_in_bytes: of all arguments.
+      output_size_in_bytes: of all results.
+      alias_size_in_bytes: of results that take over the memory of donated arguments.
+      temp_size_in_bytes: of the arena that holds intermediates.
+      constant_size_in_bytes: of arrays that the program captured.
+    """
 
     argument_size_in_bytes: int
     output_size_in_bytes: int

@@ -343,13 +343,11 @@ class _Network(_Output):
         top = rounds[0][0]
         for p in dict.fromkeys(p for p, _, _ in rounds):
             # As in `merge_exchange`, with the rounds of one p as a loop of the kernel.
-            k.while_(
-                lambda q, r, d: q >= p,
-                lambda q, r, d: (
-                    self._round(scratch, p, r, d) or (q // 2, k.const("index", p), q - p)
-                ),
-                [k.const("index", x) for x in (top, 0, p)],
-            )
+            def step(q: Value, r: Value, d: Value) -> tuple[Value, ...]:
+                self._round(scratch, p, r, d)
+                return q // 2, k.const("index", p), q - p
+
+            k.while_(lambda q, r, d: q >= p, step, [k.const("index", x) for x in (top, 0, p)])
 
     def _round(self, scratch: Sequence[Buffer], p: int, r: Value, d: Value) -> None:
         """One round: runs of `p` neighbours, every second one, from `r` on."""

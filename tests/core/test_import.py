@@ -1,0 +1,40 @@
+"""What `import amdjax` loads, seen from a fresh process."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("llvmlite", "scipy", "hip", "opt_einsum", "matplotlib", "sklearn")
+
+
+def loaded_by(code: str) -> set[str]:
+    """Which of `HEAVY` a fresh interpreter has loaded after `code`."""
+    program = f"{code}\nimport sys\nprint(*(m for m in {HEAVY!r} if m in sys.modules))"
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import amdjax",
+        "import amdjax, amdjax.lax, amdjax.tree_util, amdjax.api",
+        "import amdjax\nprint(end=str(amdjax.make_jaxpr(lambda x: amdjax.lax.sin(x))(1.0))[:0])",
+    ],
+)
+def test_no_compiler_is_loaded_before_it_is_needed(code):
+    assert not loaded_by(code)
+
+
+def test_numpy_and_nn_load_no_compiler():
+    assert not loaded_by("import amdjax.numpy, amdjax.nn, amdjax.random") - {"opt_einsum"}
+
+
+def test_the_first_array_loads_llvm():
+    loaded = loaded_by("import amdjax.numpy as jnp\njnp.ones(2) + 1")
+    assert "llvmlite" in loaded
+    assert not loaded & {"hip", "scipy"}
