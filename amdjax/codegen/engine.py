@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import heapq
 import itertools
 import os
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -241,7 +241,7 @@ _MAX_WORKERS = 8
 
 def estimated_seconds(text: str) -> float:
     """What compiling `text` takes, roughly: a fixed part, then its length."""
-    return 2e-3 + 0.4e-6 * len(text)
+    return 2e-3 + 0.7e-6 * len(text)
 
 
 def compile_many(texts: Sequence[str], *, opt: int = 2) -> list[bytes]:
@@ -259,7 +259,11 @@ def compile_many(texts: Sequence[str], *, opt: int = 2) -> list[bytes]:
 def _worker_count(texts: Sequence[str]) -> int:
     if len(texts) <= 8:
         return 0
-    work = sum(map(estimated_seconds, texts))
+    return _workers_for(sum(map(estimated_seconds, texts)))
+
+
+def _workers_for(work: float) -> int:
+    """How many helpers to employ for so many seconds of compiling."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     spare = min((usable or 1) - 1, _MAX_WORKERS)
     running = _workers.running()
@@ -269,21 +273,84 @@ def _worker_count(texts: Sequence[str]) -> int:
     return min(spare, int(work / _WORKER_START_SECONDS)) if work > 2 * _WORKER_START_SECONDS else 0
 
 
-class _Batch:
-    """One call of `compile_many`: threads take the longest text left, one thread a helper."""
+class Compilation:
+    """Modules that helpers compile while the caller is still writing more of them.
 
-    def __init__(self, texts: Sequence[str], opt: int) -> None:
-        self._texts, self._opt = texts, opt
-        self._results: list[bytes | None] = [None] * len(texts)
-        self._todo = deque(sorted(range(len(texts)), key=lambda i: -len(texts[i])))
+    Args:
+        opt: level, as for `compile_ir`.
+    """
+
+    def __init__(self, *, opt: int = 2) -> None:
+        self._batch = _Batch((), opt, open=True)
+        self._seconds = self._expected = 0.0
+
+    def expect(self, seconds: float) -> None:
+        """Announce work to come: helpers that start now are ready when it does."""
+        self._expected += seconds
+
+    def add(self, text: str) -> None:
+        """Take one more module."""
+        self._seconds += estimated_seconds(text)
+        self._batch.add(text)
+        self._batch.employ(_workers_for(max(self._seconds, self._expected)))
+
+    def finish(self) -> list[bytes]:
+        """Object code of all modules in the order they were added.
+
+        Raises:
+            CompileError: for the first text that LLVM rejects.
+        """
+        return self._batch.run(0)
+
+    def cancel(self) -> None:
+        """Let go of the helpers; what they have not begun is not compiled."""
+        self._batch.close(drop=True)
+
+
+class _Batch:
+    """Modules to compile: threads take the longest text there is, one thread a helper.
+
+    While a batch is open more may be added, and threads wait for that.
+    """
+
+    def __init__(self, texts: Sequence[str], opt: int, *, open: bool = False) -> None:
+        self._texts: list[str] = []
+        self._results: list[bytes | None] = []
+        self._todo: list[tuple[int, int]] = []  # a heap of (-length, index)
+        self._changed = threading.Condition()
+        self._open, self._opt = open, opt
+        self._threads: list[threading.Thread] = []
         self._error: CompileError | None = None
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        with self._changed:
+            self._texts.append(text)
+            self._results.append(None)
+            heapq.heappush(self._todo, (-len(text), len(self._texts) - 1))
+            self._changed.notify()
+
+    def employ(self, workers: int) -> None:
+        """Have at least so many helpers."""
+        while len(self._threads) < workers:
+            thread = threading.Thread(target=self._feed, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self, *, drop: bool = False) -> None:
+        """Nothing more will be added."""
+        with self._changed:
+            self._open = False
+            if drop:
+                self._todo.clear()
+            self._changed.notify_all()
 
     def run(self, workers: int) -> list[bytes]:
-        threads = [threading.Thread(target=self._feed, daemon=True) for _ in range(workers)]
-        for thread in threads:
-            thread.start()
+        self.close()
+        self.employ(workers)
         self._compile_here()
-        for thread in threads:
+        for thread in self._threads:
             thread.join()
         # What a worker had in hand when it died.
         self._compile_here()
@@ -292,16 +359,25 @@ class _Batch:
         return [data for data in self._results if data is not None]
 
     def _take(self) -> int | None:
-        with contextlib.suppress(IndexError):
-            return self._todo.popleft() if self._error is None else None
-        return None
+        """The next module, waiting for it while the batch is open; None when there is none."""
+        with self._changed:
+            while self._open and not self._todo and self._error is None:
+                self._changed.wait()
+            if not self._todo or self._error is not None:
+                return None
+            return heapq.heappop(self._todo)[1]
 
     def _compile_here(self) -> None:
         try:
             while (index := self._take()) is not None:
                 self._results[index] = compile_ir(self._texts[index], opt=self._opt)
         except CompileError as error:
+            self._fail(error)
+
+    def _fail(self, error: CompileError) -> None:
+        with self._changed:
             self._error = error
+            self._changed.notify_all()
 
     def _feed(self) -> None:
         """Pass work to one helper until there is none left or the helper fails."""
@@ -313,10 +389,12 @@ class _Batch:
             while (index := self._take()) is not None:
                 self._results[index] = worker.compile(self._texts[index], self._opt)
         except CompileError as error:
-            self._error = error
+            self._fail(error)
         except (OSError, EOFError, ValueError):
             if index is not None:
-                self._todo.append(index)
+                with self._changed:
+                    heapq.heappush(self._todo, (-len(self._texts[index]), index))
+                    self._changed.notify()
             worker.close()
             return
         _workers.release(worker)

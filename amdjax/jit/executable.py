@@ -20,7 +20,7 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit.kernels import load_kernels
+from amdjax.jit.kernels import KernelLoader
 from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View, plan_program
 from amdjax.runtime import threads, vm
 from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
@@ -56,9 +56,14 @@ def compile_jaxpr(
 def _compile(
     closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]
 ) -> Executable:
-    plan = plan_program(closed, cpu_target(), donated, observe)
-    observe("plan", plan)
-    return Executable(closed, plan)
+    loader = KernelLoader()
+    try:
+        plan = plan_program(closed, cpu_target(), donated, observe, loader)
+        observe("plan", plan)
+        return Executable(closed, plan, loader)
+    except BaseException:
+        loader.cancel()
+        raise
 
 
 class Executable:
@@ -70,12 +75,12 @@ class Executable:
         look-ups are much of what a small call costs.
     """
 
-    def __init__(self, closed: ClosedJaxpr, plan: Plan):
+    def __init__(self, closed: ClosedJaxpr, plan: Plan, loader: KernelLoader):
         self.in_avals, self.out_avals = closed.in_avals, closed.out_avals
         self.plan = plan
         self.sizes = [a.nbytes for a in self.out_avals]
         kernels = plan.kernels()
-        addresses, self._libraries = load_kernels(kernels)
+        addresses, self._libraries = loader.load(kernels)
         self._hosts = [self._host_call(fn, i) for i, fn in enumerate(plan.hosts)]
         self._constants = [_constant(x) for x in plan.constants]
         self._shared = None if plan.aliases else _shared_layout(self.sizes)

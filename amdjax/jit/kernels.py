@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from amdjax.codegen import tile
 from amdjax.codegen.cpu import emit_kernel
-from amdjax.codegen.engine import CODEGEN_VERSION, Library, compile_many, host
+from amdjax.codegen.engine import CODEGEN_VERSION, Compilation, Library, compile_ir, host
 from amdjax.codegen.llvm import Module
 from amdjax.runtime import native
 from amdjax.runtime.cache import object_cache
@@ -16,6 +16,7 @@ from amdjax.runtime.cache import object_cache
 _loaded: dict[str, Library] = {}
 _lock = threading.Lock()
 SYMBOL = "kernel"
+SECONDS_PER_KERNEL = 0.01  # of compiling; they range from 2 to 60 ms
 
 
 def kernel_text(kernel: tile.Kernel) -> str:
@@ -36,33 +37,66 @@ def _cache_key(text: str) -> bytes:
     return sha256("\0".join(parts).encode()).digest()
 
 
-def load_kernels(kernels: Sequence[tile.Kernel]) -> tuple[list[int], list[Library]]:
-    """Addresses of the kernels' functions, and what must be kept alive while they are used.
+class KernelLoader:
+    """The kernels of a program; what is neither in memory nor on disk is compiled.
 
-    Looks in memory, then on disk, and compiles what is left, in several processes if it is much.
+    Kernels are added as the program is planned, so that helper processes compile the first ones
+    while the last ones are being made.
     """
-    texts = [kernel_text(k) for k in kernels]
-    with _lock:
-        missing = {t: k for t, k in zip(texts, kernels, strict=True) if t not in _loaded}
-        if missing:
-            _load(missing)
-        libraries = [_loaded[t] for t in texts]
-    return [library[SYMBOL] for library in libraries], libraries
 
+    def __init__(self) -> None:
+        self._texts: dict[int, tuple[tile.Kernel, str]] = {}  # by id; kernels stay alive
+        self._objects: dict[str, bytes] = {}  # found on disk
+        self._compiling: dict[str, bytes] = {}  # cache keys of what is being compiled
+        self._compilation = Compilation()
 
-def _load(missing: dict[str, tile.Kernel]) -> None:
-    cache = object_cache()
-    keys = {t: _cache_key(t) for t in missing}
-    objects = {t: cache.get(keys[t]) for t in missing}
-    absent = [t for t, data in objects.items() if data is None]
-    if absent:
-        compiled = compile_many([kernel_ir(missing[t]) for t in absent])
-        for t, made in zip(absent, compiled, strict=True):
-            objects[t] = made
-            cache.put(keys[t], made)
-    for t, data in objects.items():
-        assert data is not None
-        _loaded[t] = native.load(data, [SYMBOL])
+    def expect(self, kernels: int) -> None:
+        """Announce about how many kernels will come."""
+        self._compilation.expect(kernels * SECONDS_PER_KERNEL)
+
+    def add(self, kernel: tile.Kernel) -> None:
+        """Take one more kernel."""
+        if id(kernel) in self._texts:
+            return
+        text = kernel_text(kernel)
+        self._texts[id(kernel)] = kernel, text
+        if text in _loaded or text in self._objects or text in self._compiling:
+            return
+        key = _cache_key(text)
+        found = object_cache().get(key)
+        if found is not None:
+            self._objects[text] = found
+        else:
+            self._compiling[text] = key
+            self._compilation.add(kernel_ir(kernel))
+
+    def load(self, kernels: Sequence[tile.Kernel]) -> tuple[list[int], list[Library]]:
+        """Addresses of the functions of kernels that were added, and what to keep alive."""
+        compiled = self._compilation.finish()
+        for (text, key), data in zip(self._compiling.items(), compiled, strict=True):
+            object_cache().put(key, data)
+            self._objects[text] = data
+        libraries = [self._library(self._texts[id(k)][1]) for k in kernels]
+        return [library[SYMBOL] for library in libraries], libraries
+
+    def _library(self, text: str) -> Library:
+        found = _loaded.get(text)
+        if found is None:
+            with _lock:
+                found = _loaded.get(text)
+                if found is None:
+                    data = self._objects.get(text) or self._compiled_again(text)
+                    found = _loaded[text] = native.load(data, [SYMBOL])
+        return found
+
+    def _compiled_again(self, text: str) -> bytes:
+        """A kernel that was in memory when it was added, but has been cleared since."""
+        kernel = next(k for k, t in self._texts.values() if t == text)
+        return compile_ir(kernel_ir(kernel))
+
+    def cancel(self) -> None:
+        """The program could not be planned."""
+        self._compilation.cancel()
 
 
 def clear_loaded() -> None:

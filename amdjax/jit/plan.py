@@ -20,6 +20,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit.calls import Call, Copy, Temp
 from amdjax.jit.fusion import Fusion, Region, Single, fuse, is_bitcast, step_reads, step_writes
+from amdjax.jit.kernels import KernelLoader
 from amdjax.jit.passes import prepare
 from amdjax.jit.schedule import lower_region
 from amdjax.jit.shaped import SHAPED, Epilogue, ShapedContext
@@ -97,6 +98,7 @@ def plan_program(
     target: CpuTarget,
     donated: Sequence[bool] = (),
     observe: Callable[[str, Any], None] = lambda stage, x: None,
+    loader: KernelLoader | None = None,
 ) -> Plan:
     """Lower a whole program.
 
@@ -105,15 +107,19 @@ def plan_program(
       target: the machine.
       donated: which arguments may be overwritten.
       observe: receives (stage, object) for every intermediate form, for dumps.
+      loader: receives the kernels as they are made.
     """
-    return Planner(target, observe).program(closed, donated)
+    return Planner(target, observe, loader).program(closed, donated)
 
 
 class Planner:
     def __init__(
-        self, target: CpuTarget, observe: Callable[[str, Any], None] = lambda stage, x: None
+        self,
+        target: CpuTarget,
+        observe: Callable[[str, Any], None] = lambda stage, x: None,
+        loader: KernelLoader | None = None,
     ):
-        self.target, self.observe = target, observe
+        self.target, self.observe, self.loader = target, observe, loader
         self.instructions: list[Instruction] = []
         self.storages: list[Storage] = []
         self.constants: list[Any] = []
@@ -210,6 +216,8 @@ class Planner:
         for w in words:
             if isinstance(w, View):
                 self.touch(w)
+            elif self.loader is not None and isinstance(w, tile.Kernel):
+                self.loader.add(w)
         self.instructions.append(Instruction(opcode, list(words)))
 
     def touch(self, view: View) -> None:
@@ -252,6 +260,8 @@ class Planner:
         """Write the instructions of a prepared program; results go to `destinations`."""
         fusion = fuse(jaxpr)
         self.observe("fusion", fusion)
+        if self.loader is not None:
+            self.loader.expect(len(fusion.steps))
         wanted: dict[Var, View] = {}
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             if not isinstance(v, Literal) and v not in env:

@@ -192,6 +192,26 @@ def test_compile_many_reports_errors(helpers):
     worker.close()
 
 
+def test_helpers_compile_while_modules_are_added(helpers, monkeypatch):
+    monkeypatch.setattr(E, "_workers_for", lambda seconds: 2)
+    compilation = E.Compilation()
+    compilation.expect(1.0)
+    for text in texts(30):
+        compilation.add(text)
+    assert compilation.finish() == [E.compile_ir(text) for text in texts(30)]
+    assert helpers.running() == 2
+
+
+def test_a_cancelled_compilation_lets_its_helpers_go(helpers, monkeypatch):
+    monkeypatch.setattr(E, "_workers_for", lambda seconds: 2)
+    compilation = E.Compilation()
+    compilation.add(square())
+    compilation.cancel()
+    for thread in compilation._batch._threads:
+        thread.join(20)
+    assert helpers.running() == 2
+
+
 def test_small_programs_start_no_helper():
     assert E._worker_count(texts(8)) == 0
     assert E._worker_count(texts(30)) == 0
