@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
@@ -114,13 +116,15 @@ class Module:
         return _build(type(self), {**self.__dict__, **changes})
 
     def __repr__(self) -> str:
-        """Constructor form, arrays as dtype and shape."""
-        fields = (
-            f"{f.name}={_short(getattr(self, f.name))}"
-            for f in dataclasses.fields(self)
-            if f.repr and hasattr(self, f.name)
-        )
-        return f"{type(self).__name__}({', '.join(fields)})"
+        """Constructor form: arrays as dtype and shape, settings that are not the usual ones."""
+        usual = _defaults(type(self))
+        fields = {f.name: f for f in dataclasses.fields(self) if f.repr and hasattr(self, f.name)}
+        shown = [
+            f"{name}={_text(getattr(self, name))}"
+            for name, field in fields.items()
+            if not (field.metadata.get("static") and usual.get(name, self) == getattr(self, name))
+        ]
+        return _bracketed(f"{type(self).__name__}(", shown, ")")
 
 
 def _build(cls: type[T], values: dict[str, Any]) -> T:
@@ -157,16 +161,39 @@ def _register(cls: type) -> None:
     register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
-def _short(value: Any) -> str:
+@functools.cache
+def _defaults(cls: type) -> dict[str, Any]:
+    return {p.name: p.default for p in inspect.signature(cls).parameters.values()}
+
+
+def _text(value: Any) -> str:
     if isinstance(value, (Array, np.ndarray)):
         return f"{value.dtype}[{','.join(map(str, value.shape))}]"
-    if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
-        left, right = "()" if isinstance(value, tuple) else "[]"
-        comma = "," if isinstance(value, tuple) and len(value) == 1 else ""
-        return left + ", ".join(map(_short, value)) + comma + right
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k!r}: {_short(v)}" for k, v in value.items()) + "}"
+    if type(value) is tuple:
+        return _bracketed("(", list(map(_text, value)), ",)" if len(value) == 1 else ")")
+    if type(value) is list:
+        return _bracketed("[", list(map(_text, value)), "]")
+    if type(value) is dict:
+        return _bracketed("{", [f"{k!r}: {_text(v)}" for k, v in value.items()], "}")
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        pairs = zip(value._fields, value)
+        return _bracketed(f"{type(value).__name__}(", [f"{k}={_text(v)}" for k, v in pairs], ")")
     return getattr(value, "__name__", None) or repr(value)
+
+
+def _bracketed(left: str, items: list[str], right: str) -> str:
+    """On one line where there is room, else one item a line."""
+    line = left + ", ".join(items) + right
+    if len(line) <= 92 and "\n" not in line:
+        return line
+    if len(items) == 1:
+        return line
+    return (
+        left
+        + "".join(f"\n  {item.replace(chr(10), chr(10) + '  ')}," for item in items)
+        + "\n"
+        + right
+    )
 
 
 def partition(tree: T) -> tuple[T, T]:
@@ -184,9 +211,9 @@ def partition(tree: T) -> tuple[T, T]:
         >>> layer = nn.BatchNorm(3)
         >>> parameters, rest = nn.partition(layer)
         >>> parameters
-        BatchNorm(scale=float32[3], bias=float32[3], mean=None, variance=None, ...)
+        BatchNorm(scale=float32[3], bias=float32[3], mean=None, variance=None)
         >>> nn.combine(parameters, rest)
-        BatchNorm(scale=float32[3], bias=float32[3], mean=float32[3], variance=float32[3], ...)
+        BatchNorm(scale=float32[3], bias=float32[3], mean=float32[3], variance=float32[3])
     """
     is_parameter = tree_map_with_path(lambda path, x: _is_parameter(tree, path, x), tree)
     parameters = tree_map(lambda x, yes: x if yes else None, tree, is_parameter)

@@ -95,8 +95,22 @@ def test_fields_become_children_or_structure():
     assert paths == [".inner.kernel", ".factors['a']"]
     assert amdjax.tree.structure(layer) != amdjax.tree.structure(layer.replace(power=3))
     assert repr(layer) == (
-        "Scaled(inner=Dense(kernel=float32[2,2], bias=None), "
-        "factors={'a': 2.0, 'b': None}, power=2)"
+        "Scaled(inner=Dense(kernel=float32[2,2], bias=None), factors={'a': 2.0, 'b': None})"
+    )
+    assert repr(layer.replace(power=3)).endswith("power=3)")
+
+
+def test_large_networks_are_printed_on_several_lines():
+    assert (
+        repr(nn.Sequential([small_network()[:2], nn.Lambda(abs)]))
+        == """\
+Sequential(layers=(
+  Sequential(layers=(
+    Conv(kernel=float32[3,3,1,4], bias=float32[4]),
+    BatchNorm(scale=float32[4], bias=float32[4], mean=float32[4], variance=float32[4]),
+  )),
+  Lambda(fn=abs),
+))"""
     )
 
 
