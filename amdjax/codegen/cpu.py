@@ -22,6 +22,9 @@ FUNCTION_ATTRIBUTES = (
     'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "no-trapping-math"="true"'
 )
 
+#: Ops whose results do not follow from lane positions, whatever their operands.
+_MEMORY = frozenset("load load_at atomic for while if".split())
+
 Rep = Value | list[Value]  # a scalar or rank-1 tile; the rows of a rank-2 tile
 
 
@@ -62,6 +65,7 @@ class CpuKernel:
             attributes=FUNCTION_ATTRIBUTES,
         )
         self.reps: dict[int, Rep] = {}
+        self.positional: set[int] = set()  # values that differ between lanes by their position
         self.addresses: dict[str, Value] = {}
 
     def write(self) -> None:
@@ -85,6 +89,8 @@ class CpuKernel:
         for op in block.ops:
             handler = getattr(self, f"op_{op.name}", None)
             results = handler(op) if handler else self.pointwise(op)
+            if op.name == "iota" or (op.name not in _MEMORY and self._is_positional(op)):
+                self.positional.update(v.number for v in op.results)
             for v, rep in zip(op.results, results, strict=True):
                 self.reps[v.number] = rep
         return [self.reps[v.number] for v in block.yields]
@@ -108,11 +114,35 @@ class CpuKernel:
     def pointwise(self, op: tile.Op) -> list[Rep]:
         result = op.results[0].type
         dtype = op.operands[-1].dtype  # `select` has its condition first
+        operands = [self.rep(v) for v in op.operands]
+        if op.name in tile.COMPARISONS and result.shape and self._is_positional(op):
+            operands[-1] = self._hidden(operands[-1])
 
         def one(*xs: Value) -> Value:
             return lower_pointwise(self.f, op.name, dtype, *xs, **op.attrs)
 
-        return [self._rowwise(result, one, *map(self.rep, op.operands))]
+        return [self._rowwise(result, one, *operands)]
+
+    def _is_positional(self, op: tile.Op) -> bool:
+        return any(v.number in self.positional for v in op.operands)
+
+    def _hidden(self, rep: Rep) -> Rep:
+        """Bounds of lane positions, hidden from constant folding.
+
+        A mask made with known ones would be constant, and LLVM 22 compiles some constant masks wrongly
+        (a masked store of one lane takes its value past the mask of the load behind it, or writes
+        a wider integer) and fails on others (loads that it splits into halves of which one is
+        never read).
+        """
+        if isinstance(rep, list):
+            return [self._hide(row) for row in rep]
+        return self._hide(rep)
+
+    def _hide(self, x: Value) -> Value:
+        f = self.f
+        zero = f.op('call i64 asm "", "=r,0"(i64 0)', I64)
+        lanes = f.splat(f.int_resize(zero, f"i{x.type.bits}", signed=False), x.type.lanes)
+        return f.bitcast(f.xor(f.bitcast(x, lanes.type), lanes), x.type)
 
     def op_convert(self, op: tile.Op) -> list[Rep]:
         (x,), to = op.operands, op.results[0].type
@@ -418,7 +448,7 @@ class CpuKernel:
             if mask is None:
                 f.store(x, pointer, align)
             else:
-                f.masked_store(x, pointer, self._unfolded(mask, x), align)
+                f.masked_store(x, pointer, mask, align)
         else:
             every = mask or llvm.const(x.type.with_elem("i1"), True)
             f.scatter(
@@ -427,18 +457,6 @@ class CpuKernel:
                 every,
                 align,
             )
-
-    def _unfolded(self, mask: Value, x: Value) -> Value:
-        """The mask of a store, hidden from constant folding where that is not safe.
-
-        LLVM 22 turns a masked store of truncated integers into a store of the wider integer if
-        just one lane of a constant mask is set, and so overwrites neighbours.
-        """
-        if x.type.is_float or x.type.bits == 64:
-            return mask
-        f = self.f
-        byte = f.op('call i8 asm "", "=r,0"(i8 1)', I8)
-        return f.and_(mask, f.splat(f.cast("trunc", byte, "i1"), x.type.lanes))
 
     def op_load_at(self, op: tile.Op) -> list[Rep]:
         buffer, t = op.attrs["buffer"], op.results[0].type
