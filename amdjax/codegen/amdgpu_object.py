@@ -1,0 +1,183 @@
+"""LLVM IR text to AMDGPU objects and assembly.
+
+`compile_object` makes a relocatable object; `amdjax.runtime.elf.link` makes it loadable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from amdjax.codegen.compile_worker import CompileError, Compiler
+from amdjax.runtime.code_object import KernelArgument, KernelInfo, kernel_info
+from amdjax.targets import GpuTarget, get
+
+__all__ = [
+    "KERNEL_CONVENTION",
+    "CompileError",
+    "KernelArgument",
+    "KernelInfo",
+    "assembly",
+    "compile_object",
+    "kernel_attributes",
+    "kernel_info",
+    "module_footer",
+    "optimized",
+]
+
+KERNEL_CONVENTION = "amdgpu_kernel"
+CODE_OBJECT_VERSION = 500
+
+# Values that the hardware or the runtime could hand to a kernel. Unless a kernel disclaims them,
+# LLVM reserves registers and 256 bytes of hidden arguments, because a call might need them.
+_UNUSED_INPUTS = (
+    "dispatch-ptr",
+    "queue-ptr",
+    "dispatch-id",
+    "implicitarg-ptr",
+    "heap-ptr",
+    "hostcall-ptr",
+    "multigrid-sync-arg",
+    "default-queue",
+    "completion-action",
+    "lds-kernel-id",
+    "flat-scratch-init",
+)
+_COORDINATES = ("x", "y", "z")
+
+
+def kernel_attributes(
+    workgroup: int | tuple[int, int],
+    *,
+    waves_per_simd: int | tuple[int, int] | None = None,
+    grid_rank: int = 3,
+    workgroup_rank: int = 3,
+    atomic_fp: bool = True,
+    flush_denormals: bool = False,
+) -> str:
+    """Attributes for a function of the convention `amdgpu_kernel`.
+
+    Args:
+      workgroup: threads of a workgroup, or the least and the most.
+      waves_per_simd: occupancy to aim at, or its range: what registers are allotted by.
+      grid_rank: axes of the grid that the kernel reads (`workgroup.id.x`, ...).
+      workgroup_rank: axes of the workgroup that the kernel reads (`workitem.id.x`, ...).
+      atomic_fp: global floating-point atomics may be single instructions; these do not work on
+        fine-grained memory of the host.
+      flush_denormals: f32 arithmetic takes denormals for zero.
+
+    The kernel must not use hidden arguments: dispatch or queue pointers, `printf`, block counts.
+    """
+    low, high = (workgroup, workgroup) if isinstance(workgroup, int) else workgroup
+    unused = list(_UNUSED_INPUTS)
+    unused += [f"workgroup-id-{axis}" for axis in _COORDINATES[max(grid_rank, 1) :]]
+    unused += [f"workitem-id-{axis}" for axis in _COORDINATES[max(workgroup_rank, 1) :]]
+    pairs = {
+        "amdgpu-flat-work-group-size": f"{low},{high}",
+        "uniform-work-group-size": "true",
+        "denormal-fp-math-f32": "preserve-sign,preserve-sign" if flush_denormals else "ieee,ieee",
+        "no-trapping-math": "true",
+    }
+    if waves_per_simd is not None:
+        least, most = (
+            (waves_per_simd, waves_per_simd) if isinstance(waves_per_simd, int) else waves_per_simd
+        )
+        pairs["amdgpu-waves-per-eu"] = f"{least},{most}"
+    if atomic_fp:
+        pairs["amdgpu-unsafe-fp-atomics"] = "true"
+    text = [f'"{key}"="{value}"' for key, value in pairs.items()]
+    return " ".join(["nounwind", *(f'"amdgpu-no-{name}"' for name in unused), *text])
+
+
+def module_footer() -> str:
+    """Module flags; `compile_object` adds them where the text has none."""
+    return (
+        "!llvm.module.flags = !{!9000}\n"
+        f'!9000 = !{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT_VERSION}}}\n'
+    )
+
+
+def compile_object(ir_text: str, target: GpuTarget | str, opt: int = 3) -> bytes:
+    """Compile a module to a relocatable object.
+
+    Args:
+      ir_text: LLVM IR; triple, data layout and module flags may be left out.
+      target: a target or its name.
+      opt: 0 no passes at all, 1 to 3 LLVM's pipelines.
+
+    Raises:
+      CompileError: LLVM rejects the text; the message shows where.
+    """
+    with _module(ir_text, target, opt) as (module, machine):
+        machine.set_asm_verbosity(False)
+        return machine.emit_object(module)
+
+
+def assembly(ir_text: str, target: GpuTarget | str, opt: int = 3, *, verbose: bool = True) -> str:
+    """Compile a module to assembly; verbose text has comments with registers and occupancy."""
+    with _module(ir_text, target, opt) as (module, machine):
+        machine.set_asm_verbosity(verbose)
+        return machine.emit_assembly(module)
+
+
+def optimized(ir_text: str, target: GpuTarget | str, opt: int = 3) -> str:
+    """The IR text after LLVM's passes."""
+    with _module(ir_text, target, opt) as (module, _):
+        return str(module)
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@cache
+def _machine(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
+    _initialize()
+    target = llvm.Target.from_triple(triple)
+    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic")
+
+
+@contextmanager
+def _module(
+    ir_text: str, target: GpuTarget | str, opt: int
+) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
+    """The optimised module, parsed anew: code generation consumes it."""
+    target = get(target) if isinstance(target, str) else target
+    machine = _machine(target.triple, target.llvm_cpu, target.features)
+    context = llvm.create_context()
+    try:
+        module = Compiler._parse(_completed(ir_text, target), context)
+        try:
+            if opt > 0:
+                tuning = llvm.create_pipeline_tuning_options(min(opt, 3))
+                builder = llvm.create_pass_builder(machine, tuning)
+                builder.getModulePassManager().run(module, builder)
+            yield module, machine
+        finally:
+            module.close()
+    finally:
+        context.close()
+
+
+_HAS_TRIPLE = re.compile(r"^target triple", re.MULTILINE)
+_HAS_LAYOUT = re.compile(r"^target datalayout", re.MULTILINE)
+_HAS_FLAGS = re.compile(r"^!llvm\.module\.flags", re.MULTILINE)
+
+
+def _completed(text: str, target: GpuTarget) -> str:
+    """The text with what it may leave out; added behind, so that line numbers stay."""
+    tail = "" if text.endswith("\n") else "\n"
+    if not _HAS_FLAGS.search(text) and target.is_amdgpu:
+        tail += module_footer()
+    head = ""
+    if not _HAS_LAYOUT.search(text):
+        head += f'target datalayout = "{target.data_layout}" '
+    if not _HAS_TRIPLE.search(text):
+        head += f'target triple = "{target.triple}" '
+    return head + text + tail
