@@ -125,6 +125,8 @@ def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
         >>> tree_unflatten(tree_structure((0, [0])), [1, 2])
         (1, [2])
     """
+    if not isinstance(treedef, PyTreeDef):
+        raise TypeError(f"tree_unflatten: treedef must be a PyTreeDef, got {treedef!r}")
     return treedef.unflatten(leaves)
 
 
@@ -650,6 +652,8 @@ def tree_reduce(
     """
     leaves = tree_leaves(tree, is_leaf)
     if initializer is _NO_VALUE:
+        if not leaves:
+            raise TypeError("tree_reduce: a tree without leaves needs an initializer")
         return functools.reduce(function, leaves)
     return functools.reduce(function, leaves, initializer)
 

@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from amdjax.core.errors import api_boundary
 from amdjax.jit.api import JitFunction, clear_caches, jit
 
 __all__ = ["JitFunction", "clear_caches", "jit"]
@@ -17,6 +18,7 @@ __all__ = ["JitFunction", "clear_caches", "jit"]
 class _CallableModule(ModuleType):
     """A module that is called like the function of its name."""
 
+    @api_boundary
     def __call__(self, *args: Any, **options: Any) -> Any:
         return jit(*args, **options)
 

@@ -328,10 +328,16 @@ def dot_general(
       >>> dot_general(x, x, (((1,), (1,)), ((), ()))).tolist()
       [[5.0, 14.0], [14.0, 50.0]]
     """
-    contract, batch = (
-        tuple(as_ints(axes, "dot_general dimension_numbers") for axes in pair)
-        for pair in dimension_numbers
-    )
+    try:
+        contract, batch = (
+            tuple(as_ints(axes, "dot_general dimension_numbers") for axes in (left, right))
+            for left, right in dimension_numbers
+        )
+    except (TypeError, ValueError):
+        raise TypeError(
+            "dot_general: dimension_numbers must be ((lhs_contracting, rhs_contracting), "
+            f"(lhs_batch, rhs_batch)), got {dimension_numbers!r}."
+        ) from None
     if preferred_element_type is not None:
         preferred_element_type = dtypes.check_and_canonicalize_user_dtype(
             preferred_element_type, "dot_general"

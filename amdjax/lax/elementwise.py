@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import enum
+import operator
 from typing import Any
 
 import numpy as np
@@ -644,7 +645,11 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
       >>> float(integer_pow(2.0, -2))
       0.25
     """
-    return integer_pow_p.bind(x, y=int(y))
+    try:
+        power = operator.index(y)
+    except TypeError:
+        raise TypeError(f"integer_pow: y must be an integer, got {y!r}") from None
+    return integer_pow_p.bind(x, y=power)
 
 
 def reciprocal(x: ArrayLike) -> Array:

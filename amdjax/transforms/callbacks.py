@@ -44,6 +44,8 @@ class FlatCallback:
     def __init__(
         self, fun: Callable[..., Any], in_tree: Any, avals: Any = None, out_tree: Any = None
     ):
+        if not callable(fun):
+            raise TypeError(f"callback must be callable, got {fun!r}")
         self.fun = fun
         self.in_tree = in_tree
         self.avals = avals

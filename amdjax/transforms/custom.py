@@ -214,6 +214,8 @@ class _CustomFunction:
     """What `custom_jvp` and `custom_vjp` share: the function and its static arguments."""
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Any, nondiff_argnames: Any):
+        if not callable(fun):
+            raise TypeError(f"{type(self).__name__}: fun must be callable, got {fun!r}")
         functools.update_wrapper(self, fun)  # type: ignore[arg-type]
         self.fun = fun
         self.nondiff_argnums = _nondiff_positions(fun, nondiff_argnums, nondiff_argnames)

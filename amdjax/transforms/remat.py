@@ -343,6 +343,8 @@ def checkpoint(
         return functools.partial(
             checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums
         )
+    if not callable(fun):
+        raise TypeError(f"checkpoint: fun must be callable, got {fun!r}")
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     @functools.wraps(fun)

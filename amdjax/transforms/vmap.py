@@ -51,6 +51,8 @@ def vmap(
       [0. 2. 4.]
     """
     del spmd_axis_name
+    if not callable(fun):
+        raise TypeError(f"vmap: fun must be callable, got {fun!r}")
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     _check_axes_types("in_axes", in_axes, top=True)

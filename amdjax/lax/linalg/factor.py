@@ -45,6 +45,9 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
       >>> lax.linalg.cholesky(np.array([[4.0, 2.0], [2.0, 2.0]], np.float32)).tolist()
       [[2.0, 0.0], [1.0, 1.0]]
     """
+    shape = shape_of(x)
+    if len(shape) > 1 and shape[-1] != shape[-2]:
+        raise ValueError(f"cholesky takes square matrices, got shape {shape}.")
     return cholesky_p.bind(symmetrize(x) if symmetrize_input else x)
 
 
