@@ -23,7 +23,7 @@ FUNCTION_ATTRIBUTES = (
 )
 
 #: Ops whose results do not follow from lane positions, whatever their operands.
-_MEMORY = frozenset("load load_at atomic for while if".split())
+_MEMORY = frozenset(("load", "load_at", "atomic", "for", "while", "if"))
 
 Rep = Value | list[Value]  # a scalar or rank-1 tile; the rows of a rank-2 tile
 
@@ -129,8 +129,8 @@ class CpuKernel:
     def _hidden(self, rep: Rep) -> Rep:
         """Bounds of lane positions, hidden from constant folding.
 
-        A mask made with known ones would be constant, and LLVM 22 compiles some constant masks wrongly
-        (a masked store of one lane takes its value past the mask of the load behind it, or writes
+        A mask made with known ones would be constant, and LLVM 22 compiles some constant masks
+        wrongly (a masked store of one lane takes its value past the mask of the load behind it, or writes
         a wider integer) and fails on others (loads that it splits into halves of which one is
         never read).
         """
@@ -408,10 +408,14 @@ class CpuKernel:
         return f.add(f.splat(offset, lanes), steps)
 
     def _from_memory(self, x: Value, dtype: str) -> Value:
-        return self.f.icmp("ne", x, llvm.zero(x.type)) if dtype == "bool" else x
+        if dtype == "bool":
+            return self.f.icmp("ne", x, llvm.zero(x.type))
+        return self.f.bitcast(x, x.type.with_elem(ELEMENT_TYPES[dtype]))
 
     def _to_memory(self, x: Value, dtype: str) -> Value:
-        return self.f.cast("zext", x, "i8") if dtype == "bool" else x
+        if dtype == "bool":
+            return self.f.cast("zext", x, "i8")
+        return self.f.bitcast(x, x.type.with_elem(memory_element(dtype)))
 
     def op_store(self, op: tile.Op) -> list[Rep]:
         buffer, value = op.attrs["buffer"], op.operands[1]
@@ -583,8 +587,12 @@ class CpuKernel:
 
 
 def memory_element(dtype: str) -> str:
-    """The LLVM type a dtype has in memory; booleans take a byte."""
-    return "i8" if dtype == "bool" else ELEMENT_TYPES[dtype]
+    """The LLVM type a dtype has in memory; booleans take a byte.
+
+    Half precision is moved as bits: where a CPU has no instructions for it, LLVM would move lanes
+    of a masked access one by one through single precision and library calls.
+    """
+    return {"bool": "i8", "f16": "i16", "bf16": "i16"}.get(dtype) or ELEMENT_TYPES[dtype]
 
 
 def transpose_rows(f: Function, rows: list[Value]) -> list[Value]:

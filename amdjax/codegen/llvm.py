@@ -404,6 +404,10 @@ class Function:
         """`a * b + c` with one rounding."""
         return self.intrinsic("fma", a.type, a, b, c)
 
+    def unary_intrinsic(self, name: str, x: Value) -> Value:
+        """An overloaded intrinsic of one operand, such as `ctpop`."""
+        return self.intrinsic(name, x.type, x)
+
     # Conversions
 
     def cast(self, op: str, x: Value, elem: str) -> Value:

@@ -388,10 +388,13 @@ def _checked(run: Runner, closed: ClosedJaxpr) -> Runner:
 
 def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...], frozenset[str]]:
     """Positions and names that both speak of the same parameters, as far as they are known."""
-    if not isinstance(nums, (int, np.integer, Iterable, type(None))):
+    if nums is None:
+        nums = ()
+    elif isinstance(nums, (int, np.integer)):
+        nums = (nums,)
+    elif not isinstance(nums, Iterable):
         raise TypeError(f"jit: {what}_argnums must be ints, got {nums!r}")
-    whole = isinstance(nums, (int, np.integer))
-    given_nums = () if nums is None else (nums,) if whole else tuple(nums)
+    given_nums = tuple(nums)
     if not isinstance(names, (str, Iterable, type(None))):
         raise TypeError(f"jit: {what}_argnames must be strings, got {names!r}")
     given_names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
