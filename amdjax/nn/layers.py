@@ -373,8 +373,9 @@ class GroupNorm(Module):
 
     def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
         """`nn.group_norm` with these parameters."""
-        options = {"groups": self.groups, "axis": self.axis, "epsilon": self.epsilon}
-        return group_norm(x, self.scale, self.bias, **options)
+        return group_norm(
+            x, self.scale, self.bias, groups=self.groups, axis=self.axis, epsilon=self.epsilon
+        )
 
 
 class Dropout(Module):
@@ -466,8 +467,9 @@ class MaxPool(Module):
 
     def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
         """Pool `x` of shape `(n, *space, channels)`."""
-        options = {"strides": self.strides, "padding": self.padding, "layout": self.layout}
-        return max_pool(x, self.window, **options)
+        return max_pool(
+            x, self.window, strides=self.strides, padding=self.padding, layout=self.layout
+        )
 
 
 class AvgPool(Module):
@@ -490,8 +492,9 @@ class AvgPool(Module):
 
     def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
         """Pool `x` of shape `(n, *space, channels)`."""
-        options = {"strides": self.strides, "padding": self.padding, "layout": self.layout}
-        return avg_pool(x, self.window, **options)
+        return avg_pool(
+            x, self.window, strides=self.strides, padding=self.padding, layout=self.layout
+        )
 
 
 class Flatten(Module):
@@ -547,7 +550,7 @@ class Sequential(Module):
                 raise TypeError(f"Sequential: layers[{i}] is not callable: {layer!r}.")
         self.layers = tuple(x if isinstance(x, Module) else Lambda(x) for x in layers)
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Any:
+    def __call__(self, x: Any, *, key: Any = None, train: bool = False) -> Any:
         """The last layer's result; with the network as it is then, if a layer has state.
 
         Args:

@@ -117,14 +117,15 @@ class Module:
 
     def __repr__(self) -> str:
         """Constructor form: arrays as dtype and shape, settings that are not the usual ones."""
-        usual = _defaults(type(self))
-        fields = {f.name: f for f in dataclasses.fields(self) if f.repr and hasattr(self, f.name)}
+        cls: Any = type(self)
+        usual = _defaults(cls)
+        fields = {f.name: f for f in dataclasses.fields(cls) if f.repr and hasattr(self, f.name)}
         shown = [
             f"{name}={_text(getattr(self, name))}"
             for name, field in fields.items()
             if not (field.metadata.get("static") and usual.get(name, self) == getattr(self, name))
         ]
-        return _bracketed(f"{type(self).__name__}(", shown, ")")
+        return _bracketed(f"{cls.__name__}(", shown, ")")
 
 
 def _build(cls: type[T], values: dict[str, Any]) -> T:

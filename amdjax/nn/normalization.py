@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -106,16 +107,19 @@ def batch_norm(
     x = _input("batch_norm", x)
     axes = tuple(sorted(canonical_axes(axis, x.ndim)))
     shape = tuple(x.shape[i] for i in axes)
-    named = zip(("scale", "bias", "mean", "variance"), (scale, bias, mean, variance))
-    scale, bias, mean, variance = (_parameter("batch_norm", n, v, shape) for n, v in named)
-    if mean is None or variance is None:
+    factor = _parameter("batch_norm", "scale", scale, shape)
+    offset = _parameter("batch_norm", "bias", bias, shape)
+    running_mean = _parameter("batch_norm", "mean", mean, shape)
+    running_variance = _parameter("batch_norm", "variance", variance, shape)
+    if running_mean is None or running_variance is None:
         raise TypeError("batch_norm: mean and variance must be arrays, got None.")
+    values = (x, factor, offset, running_mean, running_variance)
     names = axis_name if axis_name is None or isinstance(axis_name, str) else tuple(axis_name)
     if not train:
-        return _normalize_batch(x, scale, bias, mean, variance, axes, epsilon), (mean, variance)
-    if x.size // max(math.prod(shape), 1) < 1:
+        return _normalize_batch(*values, axes, epsilon), (running_mean, running_variance)
+    if not x.size:
         raise ValueError(f"batch_norm: x of shape {x.shape} has no elements to take the mean of.")
-    return _train_batch_norm(x, scale, bias, mean, variance, axes, momentum, epsilon, names)
+    return _train_batch_norm(*values, axes, momentum, epsilon, names)
 
 
 @composite(static_argnames="axes")
@@ -126,7 +130,7 @@ def _normalize_batch(
     mean: Array,
     variance: Array,
     axes: tuple[int, ...],
-    epsilon: ArrayLike,
+    epsilon: Any,
 ) -> Array:
     kept = _kept(x.shape, axes)
     wide = _wide(x)
@@ -144,8 +148,8 @@ def _train_batch_norm(
     mean: Array,
     variance: Array,
     axes: tuple[int, ...],
-    momentum: ArrayLike,
-    epsilon: ArrayLike,
+    momentum: Any,
+    epsilon: Any,
     names: str | tuple[str, ...] | None,
 ) -> tuple[Array, tuple[Array, Array]]:
     reduced = tuple(i for i in range(x.ndim) if i not in axes)
@@ -205,7 +209,7 @@ def layer_norm(
 
 @composite(static_argnames="axes")
 def _layer_norm(
-    x: Array, scale: Array | None, bias: Array | None, axes: tuple[int, ...], epsilon: ArrayLike
+    x: Array, scale: Array | None, bias: Array | None, axes: tuple[int, ...], epsilon: Any
 ) -> Array:
     wide = _wide(x)
     mean, variance = _moments(wide, axes)
@@ -241,7 +245,7 @@ def rms_norm(
 
 
 @composite(static_argnames="axes")
-def _rms_norm(x: Array, scale: Array | None, axes: tuple[int, ...], epsilon: ArrayLike) -> Array:
+def _rms_norm(x: Array, scale: Array | None, axes: tuple[int, ...], epsilon: Any) -> Array:
     wide = _wide(x)
     square = jnp.mean(jnp.square(wide), axes, keepdims=True)
     y = wide * lax.rsqrt(square + epsilon)
@@ -293,7 +297,7 @@ def group_norm(
 
 @composite(static_argnames=("groups", "axis"))
 def _group_norm(
-    x: Array, scale: Array | None, bias: Array | None, groups: int, axis: int, epsilon: ArrayLike
+    x: Array, scale: Array | None, bias: Array | None, groups: int, axis: int, epsilon: Any
 ) -> Array:
     shape = x.shape
     grouped = lax.reshape(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from amdjax.nn._arguments import (
 from amdjax.numpy._util import ArrayLike, as_array, constant
 
 __all__ = ["avg_pool", "global_avg_pool", "global_max_pool", "max_pool"]
+
+T = TypeVar("T")
 
 
 def max_pool(
@@ -138,14 +142,12 @@ def _window(
             )
         if x.shape[axis] + low + high < size:
             raise ValueError(f"{name}: {window=} is larger than x of shape {x.shape}.")
-    sizes, steps = (dict(zip(axes, values)) for values in (sizes, steps))
-    by_axis = dict(zip(axes, margins))
-    everywhere = range(x.ndim)
-    return (
-        tuple(sizes.get(i, 1) for i in everywhere),
-        tuple(steps.get(i, 1) for i in everywhere),
-        tuple(by_axis.get(i, (0, 0)) for i in everywhere),
-    )
+
+    def for_all_axes(values: Sequence[T], otherwise: T) -> tuple[T, ...]:
+        by_axis = dict(zip(axes, values))
+        return tuple(by_axis.get(i, otherwise) for i in range(x.ndim))
+
+    return for_all_axes(sizes, 1), for_all_axes(steps, 1), for_all_axes(margins, (0, 0))
 
 
 @composite(static_argnames=("window", "strides", "pads"))

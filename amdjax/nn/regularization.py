@@ -47,7 +47,7 @@ def dropout(
 
 
 @composite(static_argnames="shared")
-def _dropout(key: Any, x: Array, rate: ArrayLike, shared: tuple[int, ...]) -> Array:
+def _dropout(key: Any, x: Array, rate: Any, shared: tuple[int, ...]) -> Array:
     shape = tuple(1 if i in shared else n for i, n in enumerate(x.shape))
     keep = random.bernoulli(key, 1 - rate, shape)
     enlarged = (x / (1 - rate)).astype(x.dtype)

@@ -44,7 +44,7 @@ class TraceState(NamedTuple):
 class ScaleByAdamState(NamedTuple):
     """`scale_by_adam`: number of updates, mean of gradients, mean of their squares."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]  # hides tuple.count, as in optax
     mu: Updates
     nu: Updates
 
@@ -65,7 +65,7 @@ class ScaleByLionState(NamedTuple):
 class ScaleByScheduleState(NamedTuple):
     """`scale_by_schedule`: number of updates."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]  # hides tuple.count, as in optax
 
 
 def zeros_like(params: Params, dtype: Any = None) -> Updates:
@@ -85,7 +85,7 @@ def _average(decay: float, old: Updates, new: Updates, power: int = 1) -> Update
     return tree_map(one, old, new)
 
 
-def scale(step_size: float) -> GradientTransformation:
+def scale(step_size: float | Array) -> GradientTransformation:
     """Multiply by a number.
 
     Args:

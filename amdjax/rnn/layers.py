@@ -10,7 +10,7 @@ from amdjax import random
 from amdjax.core.array import Array
 from amdjax.nn.module import Module, static
 from amdjax.nn.regularization import dropout
-from amdjax.numpy._util import ArrayLike
+from amdjax.numpy._util import ArrayLike, as_array
 from amdjax.rnn.cells import Weights, check_activation, init_weights
 from amdjax.rnn.sequences import gru, lstm, rnn
 
@@ -81,14 +81,14 @@ class _Recurrent(Module):
         if noisy and key is None:
             raise ValueError(f"{name}: key must be given where train=True.")
         keys = random.split(key, count) if noisy else [None] * count
-        states, run = [], self._sequence()
+        states, run, y = [], self._sequence(), as_array(name, x)
         for i, (weights, layer_key) in enumerate(zip(self.weights, keys)):
             if noisy and i > 0:
-                x = dropout(layer_key, x, self.rate)
+                y = dropout(layer_key, y, self.rate)
             start = None if state is None else state[i]
-            x, end = run(weights, x, start, reverse=self.reverse, time_major=self.time_major)
+            y, end = run(weights, y, start, reverse=self.reverse, time_major=self.time_major)
             states.append(end)
-        return x, tuple(states)
+        return y, tuple(states)
 
 
 class LSTM(_Recurrent):
