@@ -130,9 +130,9 @@ class CpuKernel:
         """Bounds of lane positions, hidden from constant folding.
 
         A mask made with known ones would be constant, and LLVM 22 compiles some constant masks
-        wrongly (a masked store of one lane takes its value past the mask of the load behind it, or writes
-        a wider integer) and fails on others (loads that it splits into halves of which one is
-        never read).
+        wrongly (a masked store of one lane takes its value past the mask of the load behind it, or
+        writes a wider integer) and fails on others (loads that it splits into halves of which one
+        is never read).
         """
         if isinstance(rep, list):
             return [self._hide(row) for row in rep]
