@@ -22,6 +22,7 @@ from amdjax.jit.calls import Call, Copy, Temp
 from amdjax.jit.fusion import Fusion, Region, Single, fuse, is_bitcast, step_reads, step_writes
 from amdjax.jit.kernels import KernelLoader
 from amdjax.jit.passes import prepare
+from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import lower_region
 from amdjax.jit.shaped import SHAPED, Epilogue, ShapedContext
 from amdjax.runtime import vm
@@ -120,6 +121,7 @@ class Planner:
         loader: KernelLoader | None = None,
     ):
         self.target, self.observe, self.loader = target, observe, loader
+        self.repeats = Repeats()
         self.instructions: list[Instruction] = []
         self.storages: list[Storage] = []
         self.constants: list[Any] = []
@@ -323,9 +325,13 @@ class _Body:
         for position, step in enumerate(self.fusion.steps):
             self.position = position
             if isinstance(step, Region):
-                self.calls(lower_region(step, self.fusion, self.p.target))
+                self.calls(self.region(step))
             else:
                 self.single(step)
+
+    def region(self, step: Region) -> Sequence[Call | Copy]:
+        fusion, target = self.fusion, self.p.target
+        return self.p.repeats.region(step, fusion, lambda: lower_region(step, fusion, target))
 
     def single(self, step: Single) -> None:
         eqn, rule = step.eqn, step.eqn.primitive.lowering
@@ -340,7 +346,8 @@ class _Body:
             lower = SHAPED.get(rule.name)
             if lower is None:
                 raise NotImplementedError(f"no kernels for {eqn.primitive.name} ({rule.name})")
-            self.calls(lower(ShapedContext(eqn, self.p.target, self.epilogue(step))))
+            ctx = ShapedContext(eqn, self.p.target, self.epilogue(step))
+            self.calls(self.p.repeats.single(step, ctx.epilogue, lambda: lower(ctx)))
         elif isinstance(rule, Control):
             from amdjax.jit import control, scalar
 
