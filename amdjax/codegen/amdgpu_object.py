@@ -17,6 +17,7 @@ from amdjax.runtime.code_object import KernelArgument, KernelInfo, kernel_info
 from amdjax.targets import GpuTarget, get
 
 __all__ = [
+    "ATOMIC_METADATA",
     "KERNEL_CONVENTION",
     "CompileError",
     "KernelArgument",
@@ -31,6 +32,13 @@ __all__ = [
 
 KERNEL_CONVENTION = "amdgpu_kernel"
 CODE_OBJECT_VERSION = 500
+
+#: Behind an `atomicrmw` on floats, lets LLVM use the instruction the target has. It promises that
+#: the memory is the device's own: the instructions do nothing on fine-grained or remote memory.
+ATOMIC_METADATA = (
+    ", !amdgpu.no.fine.grained.memory !{}, !amdgpu.no.remote.memory !{}"
+    ", !amdgpu.ignore.denormal.mode !{}"
+)
 
 # Values that the hardware or the runtime could hand to a kernel. Unless a kernel disclaims them,
 # LLVM reserves registers and 256 bytes of hidden arguments, because a call might need them.
@@ -56,7 +64,6 @@ def kernel_attributes(
     waves_per_simd: int | tuple[int, int] | None = None,
     grid_rank: int = 3,
     workgroup_rank: int = 3,
-    atomic_fp: bool = True,
     flush_denormals: bool = False,
 ) -> str:
     """Attributes for a function of the convention `amdgpu_kernel`.
@@ -66,8 +73,6 @@ def kernel_attributes(
       waves_per_simd: occupancy to aim at, or its range: what registers are allotted by.
       grid_rank: axes of the grid that the kernel reads (`workgroup.id.x`, ...).
       workgroup_rank: axes of the workgroup that the kernel reads (`workitem.id.x`, ...).
-      atomic_fp: global floating-point atomics may be single instructions; these do not work on
-        fine-grained memory of the host.
       flush_denormals: f32 arithmetic takes denormals for zero.
 
     The kernel must not use hidden arguments: dispatch or queue pointers, `printf`, block counts.
@@ -87,8 +92,6 @@ def kernel_attributes(
             (waves_per_simd, waves_per_simd) if isinstance(waves_per_simd, int) else waves_per_simd
         )
         pairs["amdgpu-waves-per-eu"] = f"{least},{most}"
-    if atomic_fp:
-        pairs["amdgpu-unsafe-fp-atomics"] = "true"
     text = [f'"{key}"="{value}"' for key, value in pairs.items()]
     return " ".join(["nounwind", *(f'"amdgpu-no-{name}"' for name in unused), *text])
 

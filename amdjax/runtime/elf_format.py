@@ -172,10 +172,10 @@ class ElfFile:
         if not headers:
             return []
         names = self._content(headers[self._names_index])
-        return [
-            Section(string_at(names, name), *fields, data=self._content((name, *fields)))
-            for name, *fields in headers
-        ]
+        sections = [Section(string_at(names, name), *fields) for name, *fields in headers]
+        for section, header in zip(sections, headers):
+            section.data = self._content(header)
+        return sections
 
     def _content(self, header: tuple[int, ...]) -> bytes:
         kind, offset, size = header[1], header[4], header[5]

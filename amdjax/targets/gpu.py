@@ -21,7 +21,7 @@ NVPTX_TRIPLE = "nvptx64-nvidia-cuda"
 NVPTX_DATA_LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 
 #: Where the lanes of a wave hold the elements of a matrix; see `MatrixInstruction`.
-Layout = Literal["mfma", "mfma_f64", "wmma_rdna3", "wmma_rdna4", "mma"]
+Layout = Literal["mfma", "mfma_f64", "wmma_rdna3", "wmma_rdna4"]
 Fp8 = Literal["none", "fnuz", "ocp"]
 
 

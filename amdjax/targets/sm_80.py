@@ -1,7 +1,8 @@
 """NVIDIA Ampere, for the PTX twin of the generator: A100.
 
 Sources: "CUDA C++ Programming Guide" (technical specifications), "NVIDIA A100 Tensor Core GPU
-Architecture", "PTX ISA". A multiprocessor is a CU, a warp a wave, shared memory LDS.
+Architecture". A multiprocessor is a CU, a warp a wave, shared memory LDS. `matrix` is empty: mma and
+wgmma hold A and B in unlike ways, which `MatrixInstruction` does not describe.
 """
 
 from amdjax.targets.gpu import (
@@ -9,42 +10,6 @@ from amdjax.targets.gpu import (
     NVPTX_TRIPLE,
     Device,
     GpuTarget,
-    MatrixInstruction,
-)
-
-
-def mma(
-    suffix: str,
-    shape: tuple[int, int, int],
-    operand: str,
-    operand_type: str,
-    accumulator: str,
-    accumulator_type: str,
-) -> MatrixInstruction:
-    """A warp's mma.sync; the intrinsic takes and returns single registers, not vectors."""
-    m, n, k = shape
-    return MatrixInstruction(
-        f"llvm.nvvm.mma.m{m}n{n}k{k}.row.col.{suffix}",
-        m,
-        n,
-        k,
-        operand,
-        accumulator,
-        operand_type,
-        accumulator_type,
-        m * k // 32,
-        m * n // 32,
-        ("a", "b", "c"),
-        "mma",
-    )
-
-
-MATRIX = (
-    mma("f32.f32", (16, 8, 16), "f16", "<8 x half>", "f32", "<4 x float>"),
-    mma("bf16", (16, 8, 16), "bf16", "<4 x i32>", "f32", "<4 x float>"),
-    mma("tf32", (16, 8, 8), "xf32", "<4 x i32>", "f32", "<4 x float>"),
-    mma("s8", (16, 8, 32), "i8", "<4 x i32>", "i32", "<4 x i32>"),
-    mma("f64", (8, 8, 4), "f64", "double", "f64", "<2 x double>"),
 )
 
 TARGETS = (
@@ -64,7 +29,6 @@ TARGETS = (
         vgpr_file=512,
         vgpr_granule=8,
         max_workgroups=32,
-        matrix=MATRIX,
         matrix_rate={"f16": 2048, "bf16": 2048, "xf32": 1024, "i8": 4096, "f64": 128},
         f64_rate=64,
         packed=frozenset({"f16", "bf16"}),
