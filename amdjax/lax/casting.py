@@ -58,7 +58,9 @@ def _convert_batch(axis: Any, args: Any, dims: Any, **params: Any) -> tuple[Any,
 
 
 def _convert_back(ct: Any, x: Any, **_: Any) -> Any:
-    return convert(ct, x.aval.dtype, x.aval.weak_type)
+    # Not `convert`, which warns: a real operand has no imaginary part to lose.
+    dtype, weak_type = x.aval.dtype, x.aval.weak_type
+    return convert_element_type_p.bind(ct, new_dtype=dtype, weak_type=weak_type, sharding=None)
 
 
 def _convert(b: Any, x: Any, *, new_dtype: Any, **_: Any) -> Any:
