@@ -1,0 +1,81 @@
+"""`debug_nans` and `debug_infs` say which operation made the value, and where."""
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import debug_infs, debug_nans, grad, jit, lax, vmap
+
+
+def make_nan(x):
+    return jnp.log(x) * 0
+
+
+@pytest.fixture
+def nans():
+    with debug_nans(True):
+        yield
+
+
+def message(call):
+    with pytest.raises(FloatingPointError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("call,name", [
+    (lambda: jit(make_nan)(-1.0), "log"),
+    (lambda: jit(lambda x: jit(make_nan)(x) + 1)(-1.0), "log"),
+    (lambda: jit(vmap(make_nan))(jnp.array([1.0, -1.0])), "log"),
+    (lambda: jnp.sqrt(jnp.float32(-1)), "sqrt"),
+    (lambda: jnp.zeros(3) / jnp.zeros(3), "div"),
+    (lambda: jit(lambda x: lax.scan(lambda c, _: (jnp.log(c), None), x, None, length=3)[0])(0.5),
+     "scan"),
+    (lambda: jit(lambda x: lax.cond(x > 0, jnp.log, jnp.sqrt, x))(-1.0), "cond"),
+    (lambda: jit(lambda x: (x - x).astype("bfloat16") / (x - x).astype("bfloat16"))(1.0), "div"),
+    (lambda: jit(lambda z: z / 0)(1j), "div"),
+])  # fmt: skip
+def test_names_the_operation(nans, call, name):
+    assert f"invalid value (nan) encountered in {name}" in message(call)
+
+
+def test_names_the_line_of_the_user(nans):
+    assert f"{__file__}:" in message(lambda: jit(make_nan)(-1.0))
+    assert "(make_nan)" in message(lambda: jit(make_nan)(-1.0))
+
+
+def test_finds_nans_of_gradients(nans):
+    with pytest.raises(FloatingPointError, match="nan"):
+        jit(grad(lambda x: jnp.where(x > 0, jnp.sqrt(x), 0.0)))(0.0)
+
+
+def test_nans_that_do_not_reach_a_result_are_allowed(nans):
+    f = jit(lambda x: jnp.where(x > 0, jnp.log(x), 0.0))
+    assert f(-1.0) == 0
+
+
+def test_integers_and_valid_values_pass(nans):
+    assert jit(lambda x: x * 2)(3) == 6
+    assert jit(jnp.log)(1.0) == 0
+
+
+def test_infinities():
+    with debug_infs(True):
+        assert "(inf) encountered in div" in message(lambda: jit(lambda x: 1 / x)(0.0))
+        assert "(inf) encountered in exp" in message(lambda: jnp.exp(jnp.float32(1000)))
+    assert np.isinf(jit(lambda x: 1 / x)(0.0))
+
+
+def test_off_again_afterwards(nans):
+    with debug_nans(False):
+        assert np.isnan(jit(make_nan)(-1.0))
+        assert np.isnan(jnp.log(jnp.float32(-1)))
+
+
+def test_the_flag_for_the_whole_process():
+    amdjax.config.update("jax_debug_nans", True)
+    try:
+        assert "log" in message(lambda: jit(make_nan)(-1.0))
+    finally:
+        amdjax.config.update("jax_debug_nans", False)

@@ -1,0 +1,137 @@
+"""Many Python threads calling, tracing and compiling at once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import grad, jit, lax
+
+
+def at_once(jobs):
+    """The results of functions that all start together; raises what they raise."""
+    barrier = threading.Barrier(len(jobs))
+
+    def run(job):
+        barrier.wait(30)
+        return job()
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return list(pool.map(run, jobs))
+
+
+X = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+
+
+def test_one_function_from_many_threads():
+    f = jit(lambda x: jnp.tanh(x @ x) * 2)
+    want = np.asarray(f(X))
+
+    def job():
+        return all(np.array_equal(f(X), want) for _ in range(50))
+
+    assert all(at_once([job] * 8))
+
+
+def test_the_first_call_from_many_threads():
+    f = jit(lambda x: jnp.exp(x) - jnp.cumsum(x, 0))
+    results = at_once([lambda: np.asarray(f(X))] * 8)
+    for r in results:
+        np.testing.assert_array_equal(r, results[0])
+
+
+def test_different_programs_compile_at_once():
+    def job(i):
+        def work():
+            x = np.full(i + 2, 0.5, np.float32)
+            return np.asarray(grad(jit(lambda x: (jnp.sin(x) * (i + 1)).sum()))(x))
+
+        return work
+
+    for i, r in enumerate(at_once([job(i) for i in range(8)])):
+        np.testing.assert_allclose(r, np.cos(np.full(i + 2, 0.5)) * (i + 1), rtol=1e-5)
+
+
+def test_traces_of_threads_do_not_mix():
+    """A thread that is in the midst of tracing does not make others trace."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    @jit
+    def slow_to_trace(x):
+        inside.set()
+        assert go_on.wait(30)
+        return x + 1
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(slow_to_trace, 1.0)
+        assert inside.wait(30)
+        value = jnp.sin(jnp.float32(0)) + 1
+        assert float(value) == 1.0  # concrete
+        go_on.set()
+        assert result.result(30) == 2
+
+
+def test_loops_and_parallel_kernels():
+    big = np.random.default_rng(1).standard_normal((512, 512)).astype(np.float32)
+    f = jit(lambda x: lax.fori_loop(0, 5, lambda i, c: jnp.sin(c) + c.sum(0) * 1e-3, x))
+    want = np.asarray(f(big))
+    results = at_once([lambda: np.asarray(f(big))] * 6)
+    assert all(np.array_equal(r, want) for r in results)
+
+
+def test_errors_stay_in_their_thread():
+    f = jit(lambda x: x * 2)
+
+    def fails():
+        try:
+            jit(lambda x: x + jnp.zeros(7))(X)
+        except (TypeError, ValueError):
+            return "failed"
+
+    def works():
+        return all(f(float(i)) == 2 * i for i in range(50))
+
+    assert at_once([fails, works] * 4) == ["failed", True] * 4
+
+
+def test_caches_may_be_cleared_while_others_call():
+    f = jit(lambda x: x * 3 - 1)
+    done = threading.Event()
+
+    def clear():
+        while not done.is_set():
+            amdjax.clear_caches()
+
+    def call():
+        try:
+            return all(f(float(i)) == 3 * i - 1 for i in range(200))
+        finally:
+            done.set()
+
+    assert at_once([clear, call])[1]
+
+
+def test_flags_of_a_thread_are_its_own():
+    def narrow():
+        return jit(lambda x: x + 1)(np.float64(1)).dtype
+
+    def wide():
+        with amdjax.enable_x64(True):
+            return jit(lambda x: x + 1)(np.float64(1)).dtype
+
+    assert at_once([narrow, wide] * 4) == [np.float32, np.float64] * 4
+
+
+def test_callbacks_from_several_threads():
+    def job(i):
+        def work():
+            out = amdjax.ShapeDtypeStruct((), "int32")
+            f = jit(lambda x: amdjax.pure_callback(lambda v: np.int32(v + i), out, x) * 2)
+            return [int(f(np.int32(k))) for k in range(20)]
+
+        return work
+
+    for i, r in enumerate(at_once([job(i) for i in range(4)])):
+        assert r == [2 * (k + i) for k in range(20)]
