@@ -56,13 +56,16 @@ from amdjax.numpy.logic import (
     logical_not, logical_or, logical_xor, not_equal, right_shift, signbit,
 )
 from amdjax.numpy.manipulation import (
-    append, array_split, atleast_1d, atleast_2d, atleast_3d, block, broadcast_arrays,
-    broadcast_shapes, broadcast_to, column_stack, concat, concatenate, diag, diagflat, diagonal,
-    dsplit, dstack, expand_dims, flip, fliplr, flipud, hsplit, hstack, isscalar, iterable, kron,
-    matrix_transpose, moveaxis, ndim, permute_dims, ravel, repeat, reshape, resize, roll,
-    rollaxis, rot90, shape, size, split, squeeze, stack, swapaxes, tile, trace, transpose, tril,
-    trim_zeros, triu, unstack, vander, vsplit, vstack,
+    atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_shapes, broadcast_to,
+    expand_dims, flip, fliplr, flipud, isscalar, iterable, matrix_transpose, moveaxis, ndim,
+    permute_dims, ravel, repeat, reshape, resize, roll, rollaxis, rot90, shape, size, squeeze,
+    swapaxes, tile, transpose,
 )
+from amdjax.numpy.joining import (
+    append, array_split, block, column_stack, concat, concatenate, dsplit, dstack, hsplit,
+    hstack, split, stack, trim_zeros, unstack, vsplit, vstack,
+)
+from amdjax.numpy.diagonals import (diag, diagflat, diagonal, kron, trace, tril, triu, vander)
 from amdjax.numpy.nan_reductions import (
     nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
 )
@@ -92,10 +95,12 @@ from amdjax.numpy.scalars import (
     uint4, uint64, uint8, unsignedinteger,
 )
 from amdjax.numpy.selecting import (
-    argwhere, choose, compress, delete, diag_indices, diag_indices_from, extract, fill_diagonal,
-    flatnonzero, insert, ix_, mask_indices, nonzero, piecewise, place, put, put_along_axis,
-    ravel_multi_index, select, take, take_along_axis, tril_indices, tril_indices_from,
-    triu_indices, triu_indices_from, unravel_index, where,
+    argwhere, choose, compress, delete, extract, flatnonzero, insert, nonzero, piecewise, place,
+    put, put_along_axis, select, take, take_along_axis, where,
+)
+from amdjax.numpy.index_arrays import (
+    diag_indices, diag_indices_from, fill_diagonal, ix_, mask_indices, ravel_multi_index,
+    tril_indices, tril_indices_from, triu_indices, triu_indices_from, unravel_index,
 )
 from amdjax.numpy.setops import (
     intersect1d, isin, setdiff1d, setxor1d, union1d, unique, unique_all, unique_counts,

@@ -302,7 +302,8 @@ def cross(
     >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
     Array([0, 0, 1], dtype=int32)
     """
-    from amdjax.numpy.manipulation import moveaxis, stack
+    from amdjax.numpy.joining import stack
+    from amdjax.numpy.manipulation import moveaxis
 
     if axis is not None:
         axisa = axisb = axisc = axis

@@ -23,7 +23,8 @@ from amdjax.numpy._util import (
     select,
 )
 from amdjax.numpy.cumulative import diff
-from amdjax.numpy.manipulation import ravel, stack
+from amdjax.numpy.joining import stack
+from amdjax.numpy.manipulation import ravel
 from amdjax.numpy.ranges import linspace
 from amdjax.numpy.sorting import searchsorted
 

@@ -19,8 +19,6 @@ from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
-from amdjax.core.errors import NonConcreteBooleanIndexError
-from amdjax.core.trace import is_concrete
 from amdjax.numpy._util import (
     as_array,
     broadcast_arrays,
@@ -30,196 +28,18 @@ from amdjax.numpy._util import (
     scalar_of,
     select,
 )
-
-Mode = Any
-_Modes = lax.GatherScatterMode
-
-
-@dataclass(frozen=True)
-class NewAxis:
-    """`None` in an index."""
-
-
-@dataclass(frozen=True)
-class Window:
-    """A slice with known bounds: `count` elements from `start` at distance `step`."""
-
-    start: int
-    step: int
-    count: int
-
-    def whole(self, n: int) -> bool:
-        """Whether this is all of an axis of `n`."""
-        return self.step == 1 and self.start == 0 and self.count == n
-
-
-@dataclass(frozen=True)
-class Dynamic:
-    """A window of known size at a traced start (`lax.dslice` and its like)."""
-
-    start: Any
-    size: int
-    step: int = 1
-
-
-@dataclass(frozen=True)
-class Point:
-    """A known position."""
-
-    at: int
-
-
-@dataclass(frozen=True)
-class Points:
-    """An array of positions, negative ones counted from the end."""
-
-    at: Any
-
-
-Entry = NewAxis | Window | Dynamic | Point | Points
-
-
-def parse(shape: tuple[int, ...], index: Any) -> list[tuple[Entry, int | None]]:
-    """The entries of an index, each with the axis it consumes (None for new axes).
-
-    Raises:
-      IndexError: too many indices, several ellipses, or an entry that is no index.
-      TypeError: an entry is a list, a float, or an array that is not of integers or booleans.
-    """
-    items = _expand_booleans(shape, index if isinstance(index, tuple) else (index,))
-    consuming = sum(1 for item in items if item is not None and item is not Ellipsis)
-    if consuming > len(shape):
-        raise IndexError(
-            f"Too many indices: array is {len(shape)}-dimensional, but {consuming} were indexed"
-        )
-    ellipses = sum(1 for item in items if item is Ellipsis)
-    if ellipses > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
-    if not ellipses:
-        items = [*items, Ellipsis]
-    entries: list[tuple[Entry, int | None]] = []
-    axis = 0
-    for item in items:
-        if item is None:
-            entries.append((NewAxis(), None))
-        elif item is Ellipsis:
-            for _ in range(len(shape) - consuming):
-                entries.append((Window(0, 1, shape[axis]), axis))
-                axis += 1
-        else:
-            entries.append((_entry(item, shape[axis]), axis))
-            axis += 1
-    return entries
-
-
-def _is_boolean(item: Any) -> bool:
-    return isinstance(item, (bool, np.bool_)) or getattr(item, "dtype", None) == np.bool_
-
-
-def _expand_booleans(shape: tuple[int, ...], items: tuple[Any, ...]) -> list[Any]:
-    """The index with every boolean mask replaced by the positions where it is true."""
-    out: list[Any] = []
-    for place, item in enumerate(items):
-        if isinstance(item, (list, tuple)):
-            raise TypeError(_SEQUENCE_INDEX.format(item))
-        if not _is_boolean(item):
-            out.append(item)
-            continue
-        if not is_concrete(item):
-            raise NonConcreteBooleanIndexError(item)
-        mask = np.asarray(item)
-        if mask.ndim == 0:
-            if not mask:
-                raise NotImplementedError("a false scalar as one of several indices")
-            out.append(None)
-            continue
-        axis = _axis_of(items, place, len(shape))
-        expected = shape[axis : axis + mask.ndim]
-        if (
-            any(have not in (0, want) for have, want in zip(mask.shape, expected))
-            or len(expected) < mask.ndim
-        ):
-            raise IndexError(
-                f"boolean index did not match shape of indexed array in index {place}: got"
-                f" {mask.shape}, expected {expected}"
-            )
-        out.extend(np.nonzero(mask))
-    return out
-
-
-_SEQUENCE_INDEX = (
-    "Using a non-tuple sequence for multidimensional indexing is not allowed; use `arr[array(seq)]`"
-    " instead of `arr[seq]`. Got {}"
+from amdjax.numpy.index_syntax import (
+    Dynamic,
+    Mode,
+    Modes,
+    NewAxis,
+    Point,
+    Points,
+    Window,
+    is_false,
+    parse,
+    parse_mode,
 )
-
-
-def _is_false(index: Any) -> bool:
-    """Whether the whole index is one false scalar, which selects nothing."""
-    return _is_boolean(index) and np.ndim(index) == 0 and is_concrete(index) and not bool(index)
-
-
-def _axis_of(items: tuple[Any, ...], place: int, rank: int) -> int:
-    """The first axis that the entry at `place` consumes."""
-
-    def width(item: Any) -> int:
-        if item is None or item is Ellipsis:
-            return 0
-        return np.ndim(item) if _is_boolean(item) else 1
-
-    before = items[:place]
-    axis = sum(width(item) for item in before)
-    if any(item is Ellipsis for item in before):
-        axis += rank - sum(width(item) for item in items)
-    return axis
-
-
-def _entry(item: Any, n: int) -> Entry:
-    if isinstance(item, slice):
-        return _slice_entry(item, n)
-    if hasattr(item, "start") and hasattr(item, "size") and hasattr(item, "stride"):
-        # lax's Slice: a traced start, a known size.
-        return Dynamic(item.start, item.size, item.stride)
-    if isinstance(item, (int, np.integer)):
-        return Point(int(item))
-    if isinstance(item, (Array, np.ndarray)):
-        if not is_kind(item.dtype, np.integer):
-            raise TypeError(
-                f"Indexer must have integer or boolean type, got indexer with type {item.dtype} at"
-                f" indexer value {item}"
-            )
-        return Points(item)
-    if isinstance(item, str):
-        raise TypeError(f"JAX does not support string indexing; got idx={item!r}")
-    if isinstance(item, (float, complex, np.generic)):
-        raise TypeError(
-            "Indexer must have integer or boolean type, got indexer with type"
-            f" {np.dtype(type(item))} at indexer value {item}"
-        )
-    if hasattr(item, "__jax_array__"):
-        return _entry(item.__jax_array__(), n)
-    if hasattr(item, "__index__"):
-        return Point(item.__index__())
-    raise IndexError(
-        "only integers, slices (`:`), ellipsis (`...`), newaxis (`None`) and integer or boolean"
-        f" arrays are valid indices. Got {item}"
-    )
-
-
-def _slice_entry(item: slice, n: int) -> Entry:
-    try:
-        start, stop, step = item.indices(n)
-    except TypeError:
-        raise IndexError(
-            "Array slice indices must have static start/stop/step to be used with NumPy indexing"
-            f" syntax. Found slice({item.start}, {item.stop}, {item.step}). To index a statically"
-            " sized array at a dynamic position, try lax.dynamic_slice/dynamic_update_slice."
-        ) from None
-    return Window(start, step, len(range(start, stop, step)))
-
-
-def parse_mode(mode: Mode, default: Mode) -> Mode:
-    """How an index out of bounds is treated, as lax's enumeration."""
-    return default if mode is None else _Modes.from_any(mode)
 
 
 def take_index(
@@ -237,10 +57,10 @@ def take_index(
     Positions known to Python are clamped by default, and so are those of index arrays
     (`mode="promise_in_bounds"` of lax); `mode` changes that.
     """
-    if _is_false(index):
+    if is_false(index):
         return lax.full((0, *x.shape), 0, x.dtype)
     entries = parse(x.shape, index)
-    plain = mode is None or parse_mode(mode, None) in (_Modes.PROMISE_IN_BOUNDS, _Modes.CLIP)
+    plain = mode is None or parse_mode(mode, None) in (Modes.PROMISE_IN_BOUNDS, Modes.CLIP)
     if config.check_static_indices:
         _check_static(x, entries)
     if plain and all(isinstance(e, (NewAxis, Window, Point)) for e, _ in entries):
@@ -261,7 +81,7 @@ def take_index(
         slice_sizes=plan.slice_sizes,
         indices_are_sorted=indices_are_sorted or plan.sorted,
         unique_indices=unique_indices or plan.unique,
-        mode=parse_mode(mode, _Modes.PROMISE_IN_BOUNDS),
+        mode=parse_mode(mode, Modes.PROMISE_IN_BOUNDS),
         fill_value=fill_value,
     )
     if plan.reversed:
@@ -613,7 +433,7 @@ def update_index(
 
     By default updates out of bounds are dropped.
     """
-    if _is_false(index):
+    if is_false(index):
         return x
     y = as_array("scatter", y)
     dtype, weak = x.dtype, x.weak_type
@@ -645,7 +465,7 @@ def update_index(
         plan.scatter_numbers(),
         indices_are_sorted=indices_are_sorted or plan.sorted,
         unique_indices=unique_indices or plan.unique,
-        mode=parse_mode(mode, _Modes.FILL_OR_DROP),
+        mode=parse_mode(mode, Modes.FILL_OR_DROP),
     )
     return convert(result, dtype, weak)
 

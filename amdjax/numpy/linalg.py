@@ -16,6 +16,7 @@ from amdjax.core.composite import composite
 from amdjax.numpy import (
     arithmetic,
     contractions,
+    diagonals,
     elementary,
     logic,
     manipulation,
@@ -245,7 +246,7 @@ def _lu_parts(a: Array) -> tuple[Array, Array, Array]:
     parity = reductions.sum(exchanges, -1, dtype=np.int32)
     odd = lax.eq(lax.bitwise_and(parity, np.int32(1)), np.int32(1))
     sign = select(odd, np.asarray(-1, a.dtype), np.asarray(1, a.dtype))
-    return lu, manipulation.diagonal(lu, axis1=-2, axis2=-1), broadcast_to(sign, parity.shape)
+    return lu, diagonals.diagonal(lu, axis1=-2, axis2=-1), broadcast_to(sign, parity.shape)
 
 
 @custom_jvp
@@ -295,7 +296,7 @@ def _cofactors(a: Array) -> Array:
 def _det_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (a,), (t,) = primals, tangents
     product = contractions.matmul(_cofactors(a), t)
-    return _det(a), manipulation.trace(product, axis1=-2, axis2=-1)
+    return _det(a), diagonals.trace(product, axis1=-2, axis2=-1)
 
 
 _det.defjvp(_det_jvp)
@@ -327,7 +328,7 @@ def _slogdet(a: Array) -> tuple[Array, Array]:
 def _slogdet_jvp(primals: Any, tangents: Any) -> Any:
     (a,), (t,) = primals, tangents
     sign, total = _slogdet(a)
-    change = manipulation.trace(solve(a, t), axis1=-2, axis2=-1)
+    change = diagonals.trace(solve(a, t), axis1=-2, axis2=-1)
     if is_kind(a.dtype, np.complexfloating):
         turn = lax.mul(lax.complex(lax.full_like(lax.imag(change), 0), lax.imag(change)), sign)
         return (sign, total), (turn, lax.real(change))
@@ -776,7 +777,7 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     >>> jnp.linalg.diagonal(jnp.array([[1, 2], [3, 4]]))
     Array([1, 4], dtype=int32)
     """
-    return manipulation.diagonal(x, offset, -2, -1)
+    return diagonals.diagonal(x, offset, -2, -1)
 
 
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike = None) -> Array:
@@ -785,7 +786,7 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike = None) -> Array
     >>> jnp.linalg.trace(jnp.array([[1, 2], [3, 4]]))
     Array(5, dtype=int32)
     """
-    return manipulation.trace(x, offset, -2, -1, dtype)
+    return diagonals.trace(x, offset, -2, -1, dtype)
 
 
 def matmul(

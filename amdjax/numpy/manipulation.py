@@ -1,9 +1,8 @@
-"""Shapes changed, axes moved, arrays joined and split."""
+"""Shapes changed, axes moved, elements repeated and rolled."""
 
 from __future__ import annotations
 
 import builtins
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,26 +11,19 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
-from amdjax.core.composite import composite
 from amdjax.numpy import _util
 from amdjax.numpy._util import (
     ArrayLike,
     Axis,
-    DTypeLike,
     Shape,
     as_array,
     as_arrays,
     canonical_axes,
     canonical_axis,
     canonical_shape,
-    convert,
     is_arraylike,
-    promote_dtypes,
-    refuse_out,
-    select,
-    user_dtype,
 )
-from amdjax.numpy.creation import asarray, lower_mask
+from amdjax.numpy.creation import asarray
 
 
 def shape(a: Any) -> tuple[int, ...]:
@@ -321,253 +313,6 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     return tuple(lax.broadcast_shapes(*(canonical_shape(s) for s in shapes))) if shapes else ()
 
 
-def _sequence(name: str, arrays: Any) -> list[Any]:
-    """The entries of a list, a tuple or an array."""
-    if isinstance(arrays, (np.ndarray, Array)):
-        return list(arrays)
-    if isinstance(arrays, (str, bytes)) or not isinstance(arrays, Sequence):
-        raise TypeError(f"{name} requires a sequence of arrays, got {type(arrays)}")
-    return list(arrays)
-
-
-def concatenate(arrays: Any, axis: int | None = 0, dtype: DTypeLike = None) -> Array:
-    """Arrays joined along an existing axis.
-
-    Args:
-      arrays: arrays that agree along the other axes.
-      axis: the axis; None joins the flattened arrays.
-      dtype: dtype of the result; None means the promoted one.
-
-        >>> jnp.concatenate([jnp.arange(2), jnp.arange(3)])
-        Array([0, 1, 0, 1, 2], dtype=int32)
-    """
-    parts = as_arrays("concatenate", *_sequence("concatenate", arrays))
-    if not parts:
-        raise ValueError("Need at least one array to concatenate.")
-    if axis is None:
-        parts, axis = [ravel(x) for x in parts], 0
-    if parts[0].ndim == 0:
-        raise ValueError("Zero-dimensional arrays cannot be concatenated.")
-    axis = canonical_axis(axis, parts[0].ndim)
-    parts = _joined_dtype(parts, dtype, "concatenate")
-    return parts[0] if len(parts) == 1 else lax.concatenate(parts, axis)
-
-
-def _joined_dtype(parts: list[Array], dtype: DTypeLike, name: str) -> list[Array]:
-    if dtype is not None:
-        target = user_dtype(dtype, name)
-        return [convert(x, target) for x in parts]
-    return promote_dtypes(*parts) if len(parts) > 1 else parts
-
-
-def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
-    """Arrays joined along an axis; the array API's name for `concatenate`.
-
-    >>> jnp.concat([jnp.arange(2), jnp.arange(2)])
-    Array([0, 1, 0, 1], dtype=int32)
-    """
-    return concatenate(arrays, axis)
-
-
-def stack(arrays: Any, axis: int = 0, out: None = None, dtype: DTypeLike = None) -> Array:
-    """Arrays of one shape joined along a new axis.
-
-    >>> jnp.stack([jnp.arange(2), jnp.arange(2)], axis=1)
-    Array([[0, 0],
-           [1, 1]], dtype=int32)
-    """
-    refuse_out("stack", out)
-    parts = as_arrays("stack", *_sequence("stack", arrays))
-    if not parts:
-        raise ValueError("Need at least one array to stack.")
-    if len({x.shape for x in parts}) > 1:
-        raise ValueError(
-            f"All input arrays must have the same shape, got {[x.shape for x in parts]}"
-        )
-    axis = canonical_axis(axis, parts[0].ndim + 1)
-    return concatenate([lax.expand_dims(x, (axis,)) for x in parts], axis, dtype)
-
-
-def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The slices of `x` along `axis`.
-
-    >>> jnp.unstack(jnp.array([[1, 2], [3, 4]]))
-    (Array([1, 2], dtype=int32), Array([3, 4], dtype=int32))
-    """
-    x = as_array("unstack", x)
-    if x.ndim == 0:
-        raise ValueError(
-            "Unstack requires arrays with rank > 0, however a scalar array was passed."
-        )
-    axis = canonical_axis(axis, x.ndim)
-    return tuple(lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis]))
-
-
-def vstack(tup: Any, dtype: DTypeLike = None) -> Array:
-    """Arrays joined as rows.
-
-    >>> jnp.vstack([jnp.arange(2), jnp.arange(2)])
-    Array([[0, 1],
-           [0, 1]], dtype=int32)
-    """
-    return concatenate([atleast_2d(x) for x in _sequence("vstack", tup)], 0, dtype)
-
-
-def hstack(tup: Any, dtype: DTypeLike = None) -> Array:
-    """Arrays joined as columns; vectors end to end.
-
-    >>> jnp.hstack([jnp.arange(2), jnp.arange(2)])
-    Array([0, 1, 0, 1], dtype=int32)
-    """
-    parts = [atleast_1d(x) for x in _sequence("hstack", tup)]
-    return concatenate(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype)
-
-
-def dstack(tup: Any, dtype: DTypeLike = None) -> Array:
-    """Arrays joined along the third axis.
-
-    >>> jnp.dstack([jnp.arange(2), jnp.arange(2)]).shape
-    (1, 2, 2)
-    """
-    return concatenate([atleast_3d(x) for x in _sequence("dstack", tup)], 2, dtype)
-
-
-def column_stack(tup: Any) -> Array:
-    """Vectors as the columns of a matrix.
-
-    >>> jnp.column_stack([jnp.arange(2), jnp.arange(2)])
-    Array([[0, 0],
-           [1, 1]], dtype=int32)
-    """
-    parts = as_arrays("column_stack", *_sequence("column_stack", tup))
-    return concatenate([lax.reshape(x, (x.size, 1)) if x.ndim < 2 else x for x in parts], 1)
-
-
-def block(arrays: Any) -> Array:
-    """A matrix assembled from nested lists of blocks.
-
-    >>> jnp.block([[jnp.ones((1, 1)), jnp.zeros((1, 1))]])
-    Array([[1., 0.]], dtype=float32)
-    """
-    depth = _depth(arrays)
-    rank = builtins.max(depth, *(x.ndim for x in _blocks(arrays)))
-    return _assemble(arrays, depth, rank)
-
-
-def _depth(arrays: Any) -> int:
-    if isinstance(arrays, tuple):
-        raise ValueError("jax.numpy.block does not allow tuples, got a tuple")
-    if not isinstance(arrays, list):
-        return 0
-    if not arrays:
-        raise ValueError("jax.numpy.block does not allow empty list arguments")
-    depths = {_depth(x) for x in arrays}
-    if len(depths) > 1:
-        raise ValueError("List depths are mismatched in jax.numpy.block")
-    return 1 + depths.pop()
-
-
-def _blocks(arrays: Any) -> list[Array]:
-    if isinstance(arrays, list):
-        return [x for part in arrays for x in _blocks(part)]
-    return [as_array("block", arrays)]
-
-
-def _assemble(arrays: Any, depth: int, rank: int) -> Array:
-    if depth == 0:
-        x = as_array("block", arrays)
-        return lax.reshape(x, (1,) * (rank - x.ndim) + x.shape)
-    return concatenate([_assemble(x, depth - 1, rank) for x in arrays], axis=-depth)
-
-
-def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
-    """`arr` followed by `values`.
-
-    >>> jnp.append(jnp.arange(2), jnp.array([9]))
-    Array([0, 1, 9], dtype=int32)
-    """
-    return concatenate([arr, values], axis)
-
-
-def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """`ary` cut along `axis`.
-
-    Args:
-      ary: array.
-      indices_or_sections: a number of equal parts, or the indices to cut at.
-      axis: the axis to cut.
-
-    Raises:
-      ValueError: the axis cannot be cut into equal parts.
-
-        >>> jnp.split(jnp.arange(4), 2)
-        [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
-    """
-    return _split("split", ary, indices_or_sections, axis, equal=True)
-
-
-def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """`ary` cut along `axis` into parts that may differ by one.
-
-    >>> jnp.array_split(jnp.arange(3), 2)
-    [Array([0, 1], dtype=int32), Array([2], dtype=int32)]
-    """
-    return _split("array_split", ary, indices_or_sections, axis, equal=False)
-
-
-def _split(name: str, ary: ArrayLike, where: Any, axis: int, equal: bool) -> list[Array]:
-    a = as_array(name, ary)
-    axis = canonical_axis(axis, a.ndim)
-    length = a.shape[axis]
-    if np.ndim(where) == 0 and not isinstance(where, (list, tuple)):
-        parts = int(where)
-        if parts <= 0:
-            raise ValueError("number sections must be larger than 0.")
-        if equal and length % parts:
-            raise ValueError(
-                f"array split does not result in an equal division: rest is {length % parts}"
-            )
-        small, extra = builtins.divmod(length, parts)
-        sizes = [small + 1] * extra + [small] * (parts - extra)
-        cuts = np.cumsum([0, *sizes]).tolist()
-    else:
-        inner = [int(i) for i in np.asarray(where)]
-        inner = [builtins.max(i + length, 0) if i < 0 else builtins.min(i, length) for i in inner]
-        cuts = [0, *inner, length]
-    return [
-        lax.slice_in_dim(a, lo, builtins.max(lo, hi), axis=axis)
-        for lo, hi in itertools.pairwise(cuts)
-    ]
-
-
-def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
-    """`ary` cut along its second axis, a vector along its only one.
-
-    >>> [x.shape for x in jnp.hsplit(jnp.ones((2, 4)), 2)]
-    [(2, 2), (2, 2)]
-    """
-    a = as_array("hsplit", ary)
-    return _split("hsplit", a, indices_or_sections, 0 if a.ndim == 1 else 1, equal=True)
-
-
-def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
-    """`ary` cut along its first axis.
-
-    >>> [x.shape for x in jnp.vsplit(jnp.ones((4, 2)), 2)]
-    [(2, 2), (2, 2)]
-    """
-    return _split("vsplit", ary, indices_or_sections, 0, equal=True)
-
-
-def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
-    """`ary` cut along its third axis.
-
-    >>> [x.shape for x in jnp.dsplit(jnp.ones((1, 2, 4)), 2)]
-    [(1, 2, 2), (1, 2, 2)]
-    """
-    return _split("dsplit", ary, indices_or_sections, 2, equal=True)
-
-
 def flip(m: ArrayLike, axis: Axis = None) -> Array:
     """`m` with the order of its elements along `axis` reversed.
 
@@ -750,148 +495,6 @@ def _repeat_evenly(a: Array, count: int, axis: int) -> Array:
     return lax.reshape(lax.broadcast_in_dim(a, wide, kept), final)
 
 
-def _triangle(m: ArrayLike, k: int, name: str, keep_lower: bool) -> Array:
-    m = as_array(name, m)
-    if m.ndim < 2:
-        raise ValueError(f"Argument to jax.numpy.{name} must be at least 2D")
-    rows, columns = m.shape[-2:]
-    mask = lower_mask(rows, columns, k if keep_lower else k - 1, np.dtype(bool))
-    mask = _util.broadcast_to(mask, m.shape)
-    zero = lax.full(m.shape, 0, m.dtype)
-    return lax.select(mask, m, zero) if keep_lower else lax.select(mask, zero, m)
-
-
-@composite(static_argnames="k")
-def tril(m: ArrayLike, k: int = 0) -> Array:
-    """`m` with zeros above its `k`-th diagonal.
-
-    >>> jnp.tril(jnp.ones((2, 2)))
-    Array([[1., 0.],
-           [1., 1.]], dtype=float32)
-    """
-    return _triangle(m, k, "tril", True)
-
-
-@composite(static_argnames="k")
-def triu(m: ArrayLike, k: int = 0) -> Array:
-    """`m` with zeros below its `k`-th diagonal.
-
-    >>> jnp.triu(jnp.ones((2, 2)))
-    Array([[1., 1.],
-           [0., 1.]], dtype=float32)
-    """
-    return _triangle(m, k, "triu", False)
-
-
-def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The diagonal of the matrices spanned by two axes, as a new last axis.
-
-    >>> jnp.diagonal(jnp.array([[1, 2], [3, 4]]))
-    Array([1, 4], dtype=int32)
-    """
-    a = as_array("diagonal", a)
-    if a.ndim < 2:
-        raise ValueError("diagonal requires an array of at least two dimensions.")
-    first, second = canonical_axis(axis1, a.ndim), canonical_axis(axis2, a.ndim)
-    if first == second:
-        raise ValueError("axis1 and axis2 cannot be the same")
-    a = moveaxis(a, (first, second), (-2, -1))
-    rows, columns = a.shape[-2:]
-    length = builtins.max(
-        0, builtins.min(rows + builtins.min(offset, 0), columns - builtins.max(offset, 0))
-    )
-    # Rows of one element more put the diagonal into one column.
-    flat = lax.reshape(a, (*a.shape[:-2], rows * columns))
-    start = offset if offset >= 0 else -offset * columns
-    if not length:
-        return lax.full((*a.shape[:-2], 0), 0, a.dtype)
-    return lax.slice_in_dim(
-        flat, start, start + (length - 1) * (columns + 1) + 1, columns + 1, axis=flat.ndim - 1
-    )
-
-
-def diag(v: ArrayLike, k: int = 0) -> Array:
-    """A matrix with a given diagonal, or the diagonal of a matrix.
-
-    >>> jnp.diag(jnp.array([1, 2]))
-    Array([[1, 0],
-           [0, 2]], dtype=int32)
-    """
-    v = as_array("diag", v)
-    k = int(k)
-    if v.ndim == 2:
-        return diagonal(v, k)
-    if v.ndim != 1:
-        raise ValueError(f"diag input must be 1d or 2d, got shape {v.shape}")
-    n = v.size + abs(k)
-    zero = np.zeros((), v.dtype)
-    padded = lax.pad(v, zero, ((builtins.max(0, k), builtins.max(0, -k), 0),))
-    on = lax.eq(
-        lax.broadcasted_iota(np.dtype("int32"), (n, n), 1),
-        lax.add(lax.broadcasted_iota(np.dtype("int32"), (n, n), 0), np.int32(k)),
-    )
-    return select(on, _util.broadcast_to(padded, (n, n)), zero)
-
-
-def diagflat(v: ArrayLike, k: int = 0) -> Array:
-    """A matrix with the flattened `v` on its `k`-th diagonal.
-
-    >>> jnp.diagflat(jnp.array([[1, 2]])).shape
-    (2, 2)
-    """
-    return diag(ravel(v), k)
-
-
-def trace(
-    a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None,
-    out: None = None,
-) -> Array:  # fmt: skip
-    """The sum of the diagonal.
-
-    >>> jnp.trace(jnp.array([[1, 2], [3, 4]]))
-    Array(5, dtype=int32)
-    """
-    from amdjax.numpy.reductions import sum as sum_
-
-    refuse_out("trace", out)
-    return sum_(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
-
-
-def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
-    """The matrix of powers of the elements of `x`.
-
-    >>> jnp.vander(jnp.array([2, 3]), 3)
-    Array([[4, 2, 1],
-           [9, 3, 1]], dtype=int32)
-    """
-    x = as_array("vander", x)
-    if x.ndim != 1:
-        raise ValueError("x must be a one-dimensional array")
-    N = x.size if N is None else int(N)
-    if N < 0:
-        raise ValueError("N must be nonnegative")
-    powers = [lax.full_like(x, 1)]
-    for _ in range(N - 1):
-        powers.append(lax.mul(powers[-1], x))
-    powers = powers[:N] if increasing else powers[:N][::-1]
-    return stack(powers, 1) if powers else lax.full((x.size, 0), 0, x.dtype)
-
-
-def kron(a: ArrayLike, b: ArrayLike) -> Array:
-    """The Kronecker product.
-
-    >>> jnp.kron(jnp.array([1, 10]), jnp.array([1, 2]))
-    Array([ 1,  2, 10, 20], dtype=int32)
-    """
-    x, y = promote_dtypes(*as_arrays("kron", a, b))
-    rank = builtins.max(x.ndim, y.ndim)
-    xs = (1,) * (rank - x.ndim) + x.shape
-    ys = (1,) * (rank - y.ndim) + y.shape
-    x = lax.reshape(x, tuple(n for e in xs for n in (e, 1)))
-    y = lax.reshape(y, tuple(n for e in ys for n in (1, e)))
-    return lax.reshape(lax.mul(x, y), tuple(m * n for m, n in zip(xs, ys)))
-
-
 def iterable(y: Any) -> bool:
     """Whether `y` can be iterated over.
 
@@ -910,22 +513,3 @@ def isscalar(element: Any) -> bool:
     if is_arraylike(element) and hasattr(element, "ndim"):
         return element.ndim == 0
     return np.isscalar(element)
-
-
-def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Any = None) -> Array:
-    """A concrete array without leading and trailing zeros.
-
-    >>> jnp.trim_zeros(jnp.array([0, 1, 2, 0]))
-    Array([1, 2], dtype=int32)
-    """
-    a = as_array("trim_zeros", filt)
-    nonzero = np.nonzero(np.asarray(a))
-    box = []
-    for i, n in enumerate(a.shape):
-        hit = nonzero[i]
-        lo, hi = (int(hit.min()), int(hit.max()) + 1) if hit.size else (0, 0)
-        chosen = i in canonical_axes(axis, a.ndim)
-        lo = lo if chosen and "f" in trim.lower() else 0
-        hi = hi if chosen and "b" in trim.lower() else n
-        box.append((builtins.min(lo, hi), hi))
-    return lax.slice(a, [lo for lo, _ in box], [hi for _, hi in box]) if a.ndim else a

@@ -22,7 +22,8 @@ from amdjax.numpy._util import (
     promote_dtypes_inexact,
 )
 from amdjax.numpy.contractions import convolve, dot, outer
-from amdjax.numpy.manipulation import concatenate, vander
+from amdjax.numpy.diagonals import vander
+from amdjax.numpy.joining import concatenate
 
 
 @composite(static_argnames="unroll")
@@ -65,7 +66,7 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
 
 
 def _trimmed(x: Array) -> Array:
-    from amdjax.numpy.manipulation import trim_zeros
+    from amdjax.numpy.joining import trim_zeros
 
     return trim_zeros(x, "f")
 
@@ -199,7 +200,7 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
         (2,)
     """
     from amdjax.numpy import linalg
-    from amdjax.numpy.manipulation import trim_zeros
+    from amdjax.numpy.joining import trim_zeros
 
     (p,) = promote_dtypes_inexact(as_array("roots", p))
     if p.ndim != 1:

@@ -284,7 +284,7 @@ class _Concatenator:
     axis, ndmin, trans1d = 0, 1, -1
 
     def __getitem__(self, key: Any) -> Array:
-        from amdjax.numpy.manipulation import concatenate
+        from amdjax.numpy.joining import concatenate
 
         parts = key if isinstance(key, tuple) else (key,)
         axis, ndmin, trans1d = self.axis, self.ndmin, self.trans1d

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from amdjax.numpy._util import (
     as_arrays,
     broadcast_to,
     canonical_axis,
-    canonical_shape,
     convert,
     is_kind,
     promote_dtypes,
@@ -29,7 +28,8 @@ from amdjax.numpy._util import (
 )
 from amdjax.numpy.creation import asarray
 from amdjax.numpy.indexing import _wrapped, take_index
-from amdjax.numpy.manipulation import concatenate, moveaxis, ravel, stack
+from amdjax.numpy.joining import concatenate, stack
+from amdjax.numpy.manipulation import moveaxis, ravel
 
 
 @composite
@@ -135,7 +135,8 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
     return result
 
 
-def _known(x: Array, size: int | None, name: str) -> None:
+def require_known(x: Array, size: int | None, name: str) -> None:
+    """Without `size`, refuse a traced array: the shape of the result depends on its values."""
     if size is None and not is_concrete(x):
         raise ConcretizationTypeError(
             x,
@@ -156,7 +157,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
         (Array([1, 3], dtype=int32),)
     """
     x = as_array("nonzero", a)
-    _known(x, size, "nonzero")
+    require_known(x, size, "nonzero")
     index = dtypes.default_int_dtype()
     if size is None:
         return tuple(asarray(i.astype(index)) for i in np.nonzero(np.atleast_1d(np.asarray(x))))[
@@ -512,207 +513,6 @@ def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") ->
         raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
     index, *choices = _util.broadcast_arrays(index, *promote_dtypes(*choices))
     return lax.select_n(convert(index, np.dtype("int32")), *choices)
-
-
-def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """The positions of the diagonal of an array with `ndim` axes of `n`.
-
-    >>> jnp.diag_indices(2)
-    (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
-    """
-    n, ndim = int(n), int(ndim)
-    if n < 0:
-        raise ValueError(f"n argument to diag_indices must be nonnegative, got {n}")
-    if ndim < 0:
-        raise ValueError(f"ndim argument to diag_indices must be nonnegative, got {ndim}")
-    return (lax.iota(dtypes.default_int_dtype(), n),) * ndim
-
-
-def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
-    """The positions of the diagonal of `arr`.
-
-    >>> jnp.diag_indices_from(jnp.ones((2, 2)))[0]
-    Array([0, 1], dtype=int32)
-    """
-    a = as_array("diag_indices_from", arr)
-    if a.ndim < 2:
-        raise ValueError("input array must be at least 2-d")
-    if len(set(a.shape)) != 1:
-        raise ValueError("All dimensions of input must be of equal length")
-    return diag_indices(a.shape[0], a.ndim)
-
-
-def _triangle_indices(n: int, m: int | None, keep: Callable[..., Any]) -> tuple[Array, Array]:
-    rows, columns = np.nonzero(keep(np.ones((n, n if m is None else m), bool)))
-    return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
-
-
-def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The positions at and below the `k`-th diagonal of an `n` × `m` matrix.
-
-    >>> jnp.tril_indices(2)
-    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
-    """
-    return _triangle_indices(n, m, lambda a: np.tril(a, k))
-
-
-def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The positions at and above the `k`-th diagonal of an `n` × `m` matrix.
-
-    >>> jnp.triu_indices(2)
-    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
-    """
-    return _triangle_indices(n, m, lambda a: np.triu(a, k))
-
-
-def _from_matrix(name: str, arr: ArrayLike) -> tuple[int, int]:
-    a = as_array(name, arr)
-    if a.ndim != 2:
-        raise ValueError("Only 2-D inputs are accepted")
-    return a.shape[0], a.shape[1]
-
-
-def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
-    """The positions at and below the `k`-th diagonal of a matrix.
-
-    >>> jnp.tril_indices_from(jnp.ones((2, 2)))[1]
-    Array([0, 0, 1], dtype=int32)
-    """
-    rows, columns = _from_matrix("tril_indices_from", arr)
-    return tril_indices(rows, k, columns)
-
-
-def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
-    """The positions at and above the `k`-th diagonal of a matrix.
-
-    >>> jnp.triu_indices_from(jnp.ones((2, 2)))[1]
-    Array([0, 1, 1], dtype=int32)
-    """
-    rows, columns = _from_matrix("triu_indices_from", arr)
-    return triu_indices(rows, k, columns)
-
-
-def mask_indices(
-    n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None
-) -> tuple[Array, ...]:
-    """The positions that a mask function such as `triu` keeps of an `n` × `n` matrix.
-
-    >>> jnp.mask_indices(2, jnp.triu)[1]
-    Array([0, 1, 1], dtype=int32)
-    """
-    return nonzero(mask_func(lax.full((n, n), 1, np.dtype("int32")), k), size=size)
-
-
-def ix_(*args: ArrayLike) -> tuple[Array, ...]:
-    """Vectors as open grids, to index the product of positions.
-
-    >>> [x.shape for x in jnp.ix_(jnp.arange(2), jnp.arange(3))]
-    [(2, 1), (1, 3)]
-    """
-    results = []
-    for i, x in enumerate(as_arrays("ix_", *args)):
-        if x.ndim != 1:
-            raise ValueError(
-                f"Arguments to jax.numpy.ix_ must be 1-dimensional, got shape {x.shape}"
-            )
-        if x.dtype == bool:
-            x = nonzero(x)[0]
-        results.append(lax.reshape(x, tuple(x.size if i == j else 1 for j in range(len(args)))))
-    return tuple(results)
-
-
-def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
-    """Flat positions as one array for each axis of `shape`.
-
-    >>> jnp.unravel_index(5, (2, 3))
-    (Array(1, dtype=int32), Array(2, dtype=int32))
-    """
-    from amdjax.numpy.arithmetic import clip, divmod
-
-    flat = as_array("unravel_index", indices)
-    if not is_kind(flat.dtype, np.integer):
-        raise TypeError(f"unravel_index requires integer indices, got {flat.dtype}")
-    shape = canonical_shape(shape)
-    total = math.prod(shape)
-    flat = clip(_wrapped(flat, total), 0, max(total - 1, 0))
-    results = []
-    for n in reversed(shape):
-        flat, position = divmod(flat, n)
-        results.append(position)
-    return tuple(reversed(results))
-
-
-def ravel_multi_index(
-    multi_index: Sequence[ArrayLike], dims: Sequence[int], mode: str = "raise", order: str = "C",
-    *, dtype: Any = None,
-) -> Array:  # fmt: skip
-    """Positions along each axis as flat positions.
-
-    Args:
-      multi_index: one integer array for each axis.
-      dims: shape of the array.
-      mode: out of bounds, "raise" (concrete indices only), "clip" or "wrap".
-      order: "C" or "F".
-      dtype: dtype of the result.
-
-        >>> jnp.ravel_multi_index((jnp.array([1]), jnp.array([2])), (2, 3))
-        Array([5], dtype=int32)
-    """
-    from amdjax.numpy.arithmetic import clip, mod
-
-    if len(multi_index) != len(dims):
-        raise ValueError(f"parameter multi_index must be a sequence of length {len(dims)}, got "
-                         f"{len(multi_index)}")  # fmt: skip
-    dims = canonical_shape(tuple(dims))
-    index = as_arrays("ravel_multi_index", *multi_index)
-    if any(not is_kind(i.dtype, np.integer) for i in index):
-        raise TypeError("only int indices permitted")
-    if mode == "raise":
-        for i, n in zip(index, dims):
-            _known(i, None, "ravel_multi_index")
-            if ((np.asarray(i) < 0) | (np.asarray(i) >= n)).any():
-                raise ValueError("invalid entry in coordinates array")
-    elif mode == "clip":
-        index = [clip(i, 0, n - 1) for i, n in zip(index, dims)]
-    elif mode == "wrap":
-        index = [mod(i, n) for i, n in zip(index, dims)]
-    else:
-        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
-    if order not in ("C", "F"):
-        raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
-    strides = np.cumprod([1, *(dims if order == "F" else dims[::-1])])[:-1]
-    strides = strides if order == "F" else strides[::-1]
-    index = promote_dtypes(*index) if len(index) > 1 else index
-    total: Any = None
-    for i, stride in zip(_util.broadcast_arrays(*index), strides.tolist()):
-        term = lax.mul(i, i.dtype.type(stride))
-        total = term if total is None else lax.add(total, term)
-    return total if dtype is None else convert(total, dtype)
-
-
-def fill_diagonal(
-    a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True
-) -> Array:
-    """`a` with `val` on its main diagonal; needs `inplace=False`.
-
-    >>> jnp.fill_diagonal(jnp.zeros((2, 2)), 1.0, inplace=False)
-    Array([[1., 0.],
-           [0., 1.]], dtype=float32)
-    """
-    if inplace:
-        raise NotImplementedError("JAX arrays are immutable, must use inplace=False")
-    if wrap:
-        raise NotImplementedError("wrap=True is not implemented, must use wrap=False")
-    a, val = as_arrays("fill_diagonal", a, val)
-    if a.ndim < 2:
-        raise ValueError("array must be at least 2-d")
-    if a.ndim > 2 and len(set(a.shape)) > 1:
-        raise ValueError("All dimensions of input must be of equal length")
-    n = min(a.shape)
-    from amdjax.numpy.manipulation import resize
-
-    values = val if val.ndim == 0 else resize(ravel(val), n)
-    return a.at[diag_indices(n, a.ndim)].set(values)
 
 
 def delete(

@@ -22,7 +22,8 @@ from amdjax.numpy._util import (
     promote_dtypes,
     select,
 )
-from amdjax.numpy.manipulation import concatenate, moveaxis, ravel
+from amdjax.numpy.joining import concatenate
+from amdjax.numpy.manipulation import moveaxis, ravel
 from amdjax.numpy.selecting import nonzero, take
 from amdjax.numpy.sorting import searchsorted
 

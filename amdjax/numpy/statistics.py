@@ -30,7 +30,7 @@ from amdjax.numpy._util import (
     user_dtype,
 )
 from amdjax.numpy.contractions import dot
-from amdjax.numpy.manipulation import concatenate
+from amdjax.numpy.joining import concatenate
 from amdjax.numpy.reductions import _static
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -361,7 +361,7 @@ def corrcoef(
     c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return lax.div(c, c)
-    from amdjax.numpy.manipulation import diagonal
+    from amdjax.numpy.diagonals import diagonal
 
     variance = diagonal(c)
     variance = lax.real(variance) if is_kind(c.dtype, np.complexfloating) else variance
