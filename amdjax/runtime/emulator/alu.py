@@ -1,0 +1,791 @@
+"""What vector instructions compute, one entry each.
+
+An entry is `result operands: expression`; expressions take the writer `h` and the operands as
+values over lanes. Names are RDNA3's; `ALIASES` has the older ones. Special functions (rcp, rsq,
+sqrt, exp, log, sin, cos) are computed in double and rounded, so they are at least as exact as the
+hardware's (1 ulp in f32); the f32 forms flush denormal inputs and results, as hardware does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from amdjax.codegen.llvm import Type, Value, vector
+from amdjax.runtime.emulator.builder import Lanes, Operation
+
+OPERATIONS: dict[str, Operation] = {}
+
+
+def define(names: str, types: str, compute: Callable[..., Value], **options) -> None:
+    """Enter operations: `types` is `result sources...`."""
+    dst, *sources = types.split()
+    for name in names.split():
+        OPERATIONS[name] = Operation(dst, tuple(sources), compute, **options)
+
+
+# Integer expressions
+
+
+def amount(h: Lanes, x: Value, bits: int) -> Value:
+    """A shift amount: only the low bits count."""
+    return h.f.and_(x, h.like(x, bits - 1))
+
+
+def amount64(h: Lanes, x: Value) -> Value:
+    return h.f.cast("zext", amount(h, x, 64), "i64")
+
+
+def extremum(predicate: str) -> Callable[..., Value]:
+    return lambda h, a, b: h.f.select(h.f.icmp(predicate, a, b), a, b)
+
+
+def umin(h: Lanes, a: Value, b: Value) -> Value:
+    return extremum("ult")(h, a, b)
+
+
+def intrinsic(name: str) -> Callable[..., Value]:
+    return lambda h, *xs: h.f.intrinsic(name, xs[0].type, *xs)
+
+
+def count_bits(name: str, x_type: str = "i32") -> Callable[..., Value]:
+    """Leading or trailing zeros; -1 where there is no one at all."""
+
+    def compute(h: Lanes, x: Value) -> Value:
+        f = h.f
+        full = f"llvm.{name}.{x.type.suffix}"
+        f.module.declare(full, x.type, [x.type, Type("i1")])
+        count = f.op(f"call {x.type} @{full}({x}, i1 false)", x.type)
+        count = f.int_resize(count, "i32", False)
+        none = f.icmp("eq", x, h.like(x, 0))
+        return f.select(none, h.like(count, -1), count)
+
+    return compute
+
+
+def count_sign(h: Lanes, x: Value) -> Value:
+    """Leading bits equal to the sign, counted from the top; -1 if all are."""
+    f = h.f
+    flipped = f.xor(x, f.ashr(x, h.like(x, x.type.bits - 1)))
+    return count_bits("ctlz")(h, flipped)
+
+
+def bfe(signed: bool) -> Callable[..., Value]:
+    def compute(h: Lanes, x: Value, offset: Value, width: Value) -> Value:
+        f = h.f
+        offset, width = amount(h, offset, 32), amount(h, width, 32)
+        zero = h.like(x, 0)
+        if not signed:
+            mask = f.sub(f.shl(h.like(x, 1), width), h.like(x, 1))
+            return f.and_(f.lshr(x, offset), mask)
+        # The field moves to the top and back, with whatever sign bits the register end supplies.
+        moved = f.ashr(x, offset)
+        up = f.sub(h.like(x, 32), width)
+        up_safe = f.and_(up, h.like(x, 31))
+        field = f.ashr(f.shl(moved, up_safe), up_safe)
+        return f.select(f.icmp("eq", width, zero), zero, field)
+
+    return compute
+
+
+def bfi(h: Lanes, mask: Value, a: Value, b: Value) -> Value:
+    return h.f.or_(h.f.and_(mask, a), h.f.and_(h.f.not_(mask), b))
+
+
+def bfm(h: Lanes, width: Value, offset: Value) -> Value:
+    one = h.like(width, 1)
+    bits = width.type.bits
+    field = h.f.sub(h.f.shl(one, amount(h, width, bits)), one)
+    return h.f.shl(field, amount(h, offset, bits))
+
+
+def mul_high(signed: bool) -> Callable[..., Value]:
+    def compute(h: Lanes, a: Value, b: Value) -> Value:
+        wide = [h.f.cast("sext" if signed else "zext", x, "i64") for x in (a, b)]
+        product = h.f.mul(*wide)
+        return h.f.cast("trunc", h.f.lshr(product, h.like(product, 32)), "i32")
+
+    return compute
+
+
+def low24(h: Lanes, x: Value, signed: bool) -> Value:
+    eight = h.like(x, 8)
+    up = h.f.shl(x, eight)
+    return h.f.ashr(up, eight) if signed else h.f.lshr(up, eight)
+
+
+def mul24(signed: bool, high: bool = False) -> Callable[..., Value]:
+    def compute(h: Lanes, a: Value, b: Value, c: Value | None = None) -> Value:
+        a, b = low24(h, a, signed), low24(h, b, signed)
+        product = mul_high(signed)(h, a, b) if high else h.f.mul(a, b)
+        return product if c is None else h.f.add(product, c)
+
+    return compute
+
+
+def mad64(signed: bool) -> Callable[..., tuple[Value, Value]]:
+    """64-bit a * b + c and its carry (for signed: its overflow)."""
+
+    def compute(h: Lanes, a: Value, b: Value, c: Value) -> tuple[Value, Value]:
+        f = h.f
+        x, y = (f.cast("sext" if signed else "zext", v, "i64") for v in (a, b))
+        product = f.mul(x, y)
+        total = f.add(product, c)
+        if not signed:
+            return total, f.icmp("ult", total, product)
+        overflow = f.and_(f.xor(total, product), f.xor(total, c))
+        return total, f.icmp("slt", overflow, h.like(overflow, 0))
+
+    return compute
+
+
+def add_carry(h: Lanes, a: Value, b: Value, carry: Value | None = None) -> tuple[Value, Value]:
+    f = h.f
+    total = f.add(f.cast("zext", a, "i64"), f.cast("zext", b, "i64"))
+    if carry is not None:
+        total = f.add(total, f.cast("zext", carry, "i64"))
+    low, high = h.split(total)
+    return low, f.icmp("ne", high, h.like(high, 0))
+
+
+def sub_borrow(h: Lanes, a: Value, b: Value, borrow: Value | None = None) -> tuple[Value, Value]:
+    f = h.f
+    total = f.sub(f.cast("zext", a, "i64"), f.cast("zext", b, "i64"))
+    if borrow is not None:
+        total = f.sub(total, f.cast("zext", borrow, "i64"))
+    low, high = h.split(total)
+    return low, f.icmp("ne", high, h.like(high, 0))
+
+
+def swapped(compute: Callable[..., Value]) -> Callable[..., Value]:
+    return lambda h, a, b, *rest: compute(h, b, a, *rest)
+
+
+def perm(h: Lanes, a: Value, b: Value, selector: Value) -> Value:
+    """Each byte of the result is one of the eight bytes of a:b, a sign of one, 0 or 0xff."""
+    f = h.f
+    data = h.join(b, a)
+    result = h.like(a, 0)
+    for byte in range(4):
+        s = f.and_(f.lshr(selector, h.like(selector, 8 * byte)), h.like(selector, 255))
+        shift = f.cast("zext", f.shl(f.and_(s, h.like(s, 7)), h.like(s, 3)), "i64")
+        picked = f.and_(f.cast("trunc", f.lshr(data, shift), "i32"), h.like(s, 255))
+        # 8…11: sign of bytes 1, 3, 5, 7.
+        odd = f.add(f.shl(f.sub(s, h.like(s, 8)), h.like(s, 4)), h.like(s, 15))
+        sign = f.lshr(data, f.cast("zext", f.and_(odd, h.like(s, 63)), "i64"))
+        sign = f.and_(f.cast("trunc", sign, "i32"), h.like(s, 1))
+        sign = f.mul(sign, h.like(s, 255))
+        fixed = f.select(f.icmp("uge", s, h.like(s, 13)), h.like(s, 255), h.like(s, 0))
+        special = f.select(f.icmp("ult", s, h.like(s, 12)), sign, fixed)
+        value = f.select(f.icmp("ult", s, h.like(s, 8)), picked, special)
+        result = f.or_(result, f.shl(value, h.like(value, 8 * byte)))
+    return result
+
+
+def alignbit(scale: int) -> Callable[..., Value]:
+    def compute(h: Lanes, a: Value, b: Value, c: Value) -> Value:
+        shift = h.f.and_(c, h.like(c, 31 // scale))
+        shift = h.f.mul(shift, h.like(c, scale)) if scale > 1 else shift
+        data = h.f.lshr(h.join(b, a), h.f.cast("zext", shift, "i64"))
+        return h.f.cast("trunc", data, "i32")
+
+    return compute
+
+
+def median(low: Callable[..., Value], high: Callable[..., Value]) -> Callable[..., Value]:
+    return lambda h, a, b, c: high(h, low(h, a, b), low(h, high(h, a, b), c))
+
+
+def three(fn: Callable[..., Value]) -> Callable[..., Value]:
+    return lambda h, a, b, c: fn(h, fn(h, a, b), c)
+
+
+def mbcnt(high: bool) -> Callable[..., Value]:
+    """Ones of the mask below the lane, in its low or high word, plus the addend."""
+
+    def compute(h: Lanes, mask: Value, addend: Value) -> Value:
+        masks = []
+        for lane in range(h.lanes):
+            position = lane - 32 if high else lane
+            masks.append((1 << max(0, min(32, position))) - 1)
+        below = h.f.and_(mask, vector("i32", masks))
+        return h.f.add(h.f.unary_intrinsic("ctpop", below), addend)
+
+    return compute
+
+
+for _names, _fn in {
+    "v_and_b32": lambda h, a, b: h.f.and_(a, b),
+    "v_or_b32": lambda h, a, b: h.f.or_(a, b),
+    "v_xor_b32": lambda h, a, b: h.f.xor(a, b),
+    "v_xnor_b32": lambda h, a, b: h.f.not_(h.f.xor(a, b)),
+    "v_lshlrev_b32": lambda h, a, b: h.f.shl(b, amount(h, a, 32)),
+    "v_lshrrev_b32": lambda h, a, b: h.f.lshr(b, amount(h, a, 32)),
+    "v_ashrrev_i32": lambda h, a, b: h.f.ashr(b, amount(h, a, 32)),
+    "v_min_i32": extremum("slt"), "v_max_i32": extremum("sgt"),
+    "v_min_u32": extremum("ult"), "v_max_u32": extremum("ugt"),
+    "v_mul_lo_u32": lambda h, a, b: h.f.mul(a, b),
+    "v_mul_hi_u32": mul_high(False), "v_mul_hi_i32": mul_high(True),
+    "v_mul_u32_u24": mul24(False), "v_mul_i32_i24": mul24(True),
+    "v_mul_hi_u32_u24": mul24(False, True), "v_mul_hi_i32_i24": mul24(True, True),
+    "v_bcnt_u32_b32": lambda h, a, b: h.f.add(h.f.unary_intrinsic("ctpop", a), b),
+    "v_bfm_b32": bfm, "v_mbcnt_lo_u32_b32": mbcnt(False), "v_mbcnt_hi_u32_b32": mbcnt(True),
+}.items():  # fmt: skip
+    define(_names, "u32 u32 u32", _fn)
+
+define("v_add_nc_u32", "u32 u32 u32", lambda h, a, b: h.f.add(a, b), saturate=intrinsic("uadd.sat"))
+define("v_sub_nc_u32", "u32 u32 u32", lambda h, a, b: h.f.sub(a, b), saturate=intrinsic("usub.sat"))
+define("v_subrev_nc_u32", "u32 u32 u32", lambda h, a, b: h.f.sub(b, a),
+       saturate=swapped(intrinsic("usub.sat")))  # fmt: skip
+define("v_add_nc_i32", "i32 i32 i32", lambda h, a, b: h.f.add(a, b), saturate=intrinsic("sadd.sat"))
+define("v_sub_nc_i32", "i32 i32 i32", lambda h, a, b: h.f.sub(a, b), saturate=intrinsic("ssub.sat"))
+
+for _names, _fn in {
+    "v_mad_u32_u24": mul24(False), "v_mad_i32_i24": mul24(True),
+    "v_bfe_u32": bfe(False), "v_bfe_i32": bfe(True), "v_bfi_b32": bfi,
+    "v_alignbit_b32": alignbit(1), "v_alignbyte_b32": alignbit(8), "v_perm_b32": perm,
+    "v_min3_i32": three(extremum("slt")), "v_max3_i32": three(extremum("sgt")),
+    "v_min3_u32": three(extremum("ult")), "v_max3_u32": three(extremum("ugt")),
+    "v_med3_i32": median(extremum("slt"), extremum("sgt")),
+    "v_med3_u32": median(extremum("ult"), extremum("ugt")),
+    "v_add3_u32": lambda h, a, b, c: h.f.add(h.f.add(a, b), c),
+    "v_lshl_add_u32": lambda h, a, b, c: h.f.add(h.f.shl(a, amount(h, b, 32)), c),
+    "v_add_lshl_u32": lambda h, a, b, c: h.f.shl(h.f.add(a, b), amount(h, c, 32)),
+    "v_lshl_or_b32": lambda h, a, b, c: h.f.or_(h.f.shl(a, amount(h, b, 32)), c),
+    "v_and_or_b32": lambda h, a, b, c: h.f.or_(h.f.and_(a, b), c),
+    "v_or3_b32": lambda h, a, b, c: h.f.or_(h.f.or_(a, b), c),
+    "v_xor3_b32": lambda h, a, b, c: h.f.xor(h.f.xor(a, b), c),
+    "v_xad_u32": lambda h, a, b, c: h.f.add(h.f.xor(a, b), c),
+    "v_maxmin_i32": lambda h, a, b, c: extremum("slt")(h, extremum("sgt")(h, a, b), c),
+    "v_minmax_i32": lambda h, a, b, c: extremum("sgt")(h, extremum("slt")(h, a, b), c),
+    "v_maxmin_u32": lambda h, a, b, c: extremum("ult")(h, extremum("ugt")(h, a, b), c),
+    "v_minmax_u32": lambda h, a, b, c: extremum("ugt")(h, extremum("ult")(h, a, b), c),
+    "v_sad_u32": lambda h, a, b, c: h.f.add(
+        h.f.sub(extremum("ugt")(h, a, b), extremum("ult")(h, a, b)), c
+    ),
+}.items():  # fmt: skip
+    define(_names, "u32 u32 u32 u32", _fn)
+
+for _names, _types, _fn in (
+    ("v_mov_b32 v_accvgpr_read v_accvgpr_write v_accvgpr_mov_b32", "b32 b32", lambda h, a: a),
+    ("v_mov_b64", "b64 b64", lambda h, a: a),
+    ("v_mov_b16", "b16 b16", lambda h, a: a),
+    ("v_not_b32", "b32 b32", lambda h, a: h.f.not_(a)),
+    ("v_not_b16", "b16 b16", lambda h, a: h.f.not_(a)),
+    ("v_bfrev_b32", "b32 b32", intrinsic("bitreverse")),
+    ("v_clz_i32_u32", "i32 u32", count_bits("ctlz")),
+    ("v_ctz_i32_b32", "i32 b32", count_bits("cttz")),
+    ("v_cls_i32", "i32 i32", count_sign),
+    ("v_cvt_i32_i16", "i32 i16", lambda h, a: h.f.cast("sext", a, "i32")),
+    ("v_cvt_u32_u16", "u32 u16", lambda h, a: h.f.cast("zext", a, "i32")),
+    ("v_lshlrev_b64", "u64 u32 u64", lambda h, a, b: h.f.shl(b, amount64(h, a))),
+    ("v_lshrrev_b64", "u64 u32 u64", lambda h, a, b: h.f.lshr(b, amount64(h, a))),
+    ("v_ashrrev_i64", "i64 u32 i64", lambda h, a, b: h.f.ashr(b, amount64(h, a))),
+    ("v_lshl_add_u64", "u64 u64 u32 u64",
+     lambda h, a, b, c: h.f.add(h.f.shl(a, amount64(h, b)), c)),
+    ("v_cndmask_b32", "b32 b32 b32 mask", lambda h, a, b, m: h.f.select(m, b, a)),
+    ("v_cndmask_b16", "b16 b16 b16 mask", lambda h, a, b, m: h.f.select(m, b, a)),
+    ("v_mad_u32_u16", "u32 u16 u16 u32",
+     lambda h, a, b, c: h.f.add(h.f.mul(h.f.cast("zext", a, "i32"), h.f.cast("zext", b, "i32")), c)),
+    ("v_mad_i32_i16", "i32 i16 i16 i32",
+     lambda h, a, b, c: h.f.add(h.f.mul(h.f.cast("sext", a, "i32"), h.f.cast("sext", b, "i32")), c)),
+    ("v_pack_b32_f16", "b32 f16 f16", lambda h, a, b: pack16(h, a, b)),
+):  # fmt: skip
+    define(_names, _types, _fn)
+
+for _names, _types, _fn in (
+    ("v_add_co_u32", "u32 u32 u32", add_carry),
+    ("v_sub_co_u32", "u32 u32 u32", sub_borrow),
+    ("v_subrev_co_u32", "u32 u32 u32", swapped(sub_borrow)),
+    ("v_add_co_ci_u32", "u32 u32 u32 mask", add_carry),
+    ("v_sub_co_ci_u32", "u32 u32 u32 mask", sub_borrow),
+    ("v_subrev_co_ci_u32", "u32 u32 u32 mask", swapped(sub_borrow)),
+    ("v_mad_u64_u32", "u64 u32 u32 u64", mad64(False)),
+    ("v_mad_i64_i32", "i64 i32 i32 i64", mad64(True)),
+):
+    define(_names, _types, _fn, sdst="mask")
+
+for _suffix, _types in (("u16", "u16 u16 u16"), ("i16", "i16 i16 i16")):
+    _s = "u" if _suffix == "u16" else "s"
+    for _op in ("add", "sub"):
+        define(f"v_{_op}_nc_{_suffix}", _types, lambda h, a, b, op=_op: getattr(h.f, op)(a, b),
+               saturate=intrinsic(f"{_s}{_op}.sat"))  # fmt: skip
+    define(f"v_min_{_suffix}", _types, extremum(f"{_s}lt"))
+    define(f"v_max_{_suffix}", _types, extremum(f"{_s}gt"))
+    for _op, _p in (("min", "lt"), ("max", "gt")):
+        define(f"v_{_op}3_{_suffix}", _types + " " + _suffix, three(extremum(_s + _p)))
+    define(f"v_med3_{_suffix}", _types + " " + _suffix,
+           median(extremum(_s + "lt"), extremum(_s + "gt")))  # fmt: skip
+    define(f"v_mad_{_suffix}", _types + " " + _suffix,
+           lambda h, a, b, c: h.f.add(h.f.mul(a, b), c))  # fmt: skip
+define("v_subrev_nc_u16", "u16 u16 u16", lambda h, a, b: h.f.sub(b, a))
+define("v_mul_lo_u16", "u16 u16 u16", lambda h, a, b: h.f.mul(a, b))
+define("v_lshlrev_b16", "u16 u16 u16", lambda h, a, b: h.f.shl(b, amount(h, a, 16)))
+define("v_lshrrev_b16", "u16 u16 u16", lambda h, a, b: h.f.lshr(b, amount(h, a, 16)))
+define("v_ashrrev_i16", "u16 u16 u16", lambda h, a, b: h.f.ashr(b, amount(h, a, 16)))
+for _op in ("and_", "or_", "xor"):
+    define(
+        f"v_{_op.rstrip('_')}_b16", "b16 b16 b16", lambda h, a, b, op=_op: getattr(h.f, op)(a, b)
+    )
+
+
+# Float expressions
+
+
+def flush(h: Lanes, x: Value) -> Value:
+    """A denormal becomes a zero of its sign."""
+    f = h.f
+    smallest = {"float": 2.0**-126, "double": 2.0**-1022, "half": 2.0**-14}[x.type.elem]
+    tiny = f.fcmp("olt", f.unary_intrinsic("fabs", x), h.like(x, smallest))
+    signed_zero = f.intrinsic("copysign", x.type, h.like(x, 0.0), x)
+    return f.select(tiny, signed_zero, x)
+
+
+def fmin(h: Lanes, a: Value, b: Value) -> Value:
+    return h.f.intrinsic("minimumnum", a.type, a, b)
+
+
+def fmax(h: Lanes, a: Value, b: Value) -> Value:
+    return h.f.intrinsic("maximumnum", a.type, a, b)
+
+
+def fma(h: Lanes, a: Value, b: Value, c: Value) -> Value:
+    if a.type.elem in ("half", "bfloat"):
+        # In double nothing of these sums is lost, hence one rounding.
+        wide = [h.f.cast("fpext", x, "double") for x in (a, b, c)]
+        return h.f.cast("fptrunc", h.f.fma(*wide), a.type.elem)
+    return h.f.fma(a, b, c)
+
+
+def in_double(compute: Callable[..., Value], flushes: bool = False) -> Callable[..., Value]:
+    """Compute in double and round to the operand's type."""
+
+    def wrapped(h: Lanes, x: Value) -> Value:
+        elem = x.type.elem
+        if flushes and elem == "float":
+            x = flush(h, x)
+        if elem != "double":
+            x = h.f.cast("fpext", x, "double")
+        y = compute(h, x)
+        if elem != "double":
+            y = h.f.cast("fptrunc", y, elem)
+        return flush(h, y) if flushes and elem == "float" else y
+
+    return wrapped
+
+
+def reciprocal(h: Lanes, x: Value) -> Value:
+    return h.f.fdiv(h.like(x, 1.0), x)
+
+
+def sqrt(h: Lanes, x: Value) -> Value:
+    return h.f.unary_intrinsic("sqrt", x)
+
+
+def rsqrt(h: Lanes, x: Value) -> Value:
+    return reciprocal(h, sqrt(h, x))
+
+
+def turns(name: str) -> Callable[..., Value]:
+    """Sine or cosine of 2 pi x; whole turns are dropped before the multiplication."""
+
+    def compute(h: Lanes, x: Value) -> Value:
+        fraction = h.f.sub(x, h.f.unary_intrinsic("floor", x))
+        return h.f.unary_intrinsic(name, h.f.mul(fraction, h.like(x, 2 * math.pi)))
+
+    return compute
+
+
+def fract(h: Lanes, x: Value) -> Value:
+    below_one = {"float": 1 - 2.0**-24, "double": 1 - 2.0**-53, "half": 1 - 2.0**-11}
+    y = h.f.sub(x, h.f.unary_intrinsic("floor", x))
+    return h.f.select(
+        h.f.fcmp("ogt", y, h.like(y, below_one[x.type.elem])),
+        h.like(y, below_one[x.type.elem]),
+        y,
+    )
+
+
+def ldexp(h: Lanes, x: Value, exponent: Value) -> Value:
+    elem = x.type.elem
+    exponent = h.f.int_resize(exponent, "i32", True)
+    wide = h.f.cast("fpext", x, "double") if elem != "double" else x
+    # Three factors reach every result; beyond that it is zero or infinite anyway.
+    limit = h.like(exponent, 2200)
+    exponent = extremum("sgt")(h, h.f.sub(h.like(exponent, 0), limit), exponent)
+    exponent = extremum("slt")(h, limit, exponent)
+    if elem != "double":
+        clamped = extremum("slt")(h, h.like(exponent, 1000), exponent)
+        exponent = extremum("sgt")(h, h.like(exponent, -1000), clamped)
+        return h.f.cast("fptrunc", h.f.mul(wide, power_of_two(h, exponent)), elem)
+    return h.f.intrinsic("ldexp", x.type, x, exponent, overload=[x.type, exponent.type])
+
+
+def power_of_two(h: Lanes, exponent: Value) -> Value:
+    """2^exponent in double, for exponents of normal numbers."""
+    biased = h.f.cast("sext", h.f.add(exponent, h.like(exponent, 1023)), "i64")
+    bits = h.f.shl(biased, h.like(biased, 52))
+    return h.f.bitcast(bits, bits.type.with_elem("double"))
+
+
+def exponent_bits(h: Lanes, x: Value) -> Value:
+    """The biased exponent field as i32."""
+    width, mantissa = (8, 23) if x.type.elem == "float" else (11, 52)
+    bits = h.f.bitcast(x, x.type.with_elem(f"i{x.type.bits}"))
+    field_value = h.f.and_(h.f.lshr(bits, h.like(bits, mantissa)), h.like(bits, (1 << width) - 1))
+    return h.f.int_resize(field_value, "i32", False)
+
+
+def _normalised(h: Lanes, x: Value) -> tuple[Value, Value]:
+    """X in double without denormals, and what its exponent must be corrected by."""
+    if x.type.elem != "double":
+        return h.f.cast("fpext", x, "double"), h.const("i32", 0)
+    tiny = h.f.fcmp("olt", h.f.unary_intrinsic("fabs", x), h.like(x, 2.0**-1022))
+    scaled = h.f.select(tiny, h.f.mul(x, h.like(x, 2.0**54)), x)
+    return scaled, h.f.select(tiny, h.const("i32", -54), h.const("i32", 0))
+
+
+def _special(h: Lanes, x: Value) -> Value:
+    """Zero, infinite or not a number."""
+    magnitude = h.f.unary_intrinsic("fabs", x)
+    finite = h.f.fcmp("olt", magnitude, h.like(x, math.inf))
+    nonzero = h.f.fcmp("ogt", magnitude, h.like(x, 0.0))
+    return h.f.not_(h.f.and_(finite, nonzero))
+
+
+def frexp_exponent(h: Lanes, x: Value) -> Value:
+    wide, correction = _normalised(h, x)
+    exponent = h.f.sub(exponent_bits(h, wide), h.const("i32", 1022))
+    exponent = h.f.select(_special(h, x), h.const("i32", 0), h.f.add(exponent, correction))
+    return h.f.cast("trunc", exponent, "i16") if x.type.elem == "half" else exponent
+
+
+def frexp_mantissa(h: Lanes, x: Value) -> Value:
+    wide, _ = _normalised(h, x)
+    bits = h.f.bitcast(wide, wide.type.with_elem("i64"))
+    kept = h.f.and_(bits, h.like(bits, ~(0x7FF << 52)))
+    mantissa = h.f.bitcast(h.f.or_(kept, h.like(bits, 1022 << 52)), wide.type)
+    if x.type.elem != "double":
+        mantissa = h.f.cast("fptrunc", mantissa, x.type.elem)
+    return h.f.select(_special(h, x), x, mantissa)
+
+
+def to_int(signed: bool, elem: str) -> Callable[..., Value]:
+    """Truncate, saturating; NaN gives 0."""
+
+    def compute(h: Lanes, x: Value) -> Value:
+        to = x.type.with_elem(elem)
+        name = "fptosi.sat" if signed else "fptoui.sat"
+        return h.f.intrinsic(name, to, x, overload=[to, x.type])
+
+    return compute
+
+
+def cast(op: str, elem: str) -> Callable[..., Value]:
+    return lambda h, x: h.f.cast(op, x, elem)
+
+
+def unsigned_byte(index: int) -> Callable[..., Value]:
+    def compute(h: Lanes, x: Value) -> Value:
+        byte = h.f.and_(h.f.lshr(x, h.like(x, 8 * index)), h.like(x, 255))
+        return h.f.cast("uitofp", byte, "float")
+
+    return compute
+
+
+def pack16(h: Lanes, low: Value, high: Value) -> Value:
+    f = h.f
+    bits = [f.bitcast(x, x.type.with_elem("i16")) for x in (low, high)]
+    a, b = (f.cast("zext", x, "i32") for x in bits)
+    return f.or_(a, f.shl(b, h.like(b, 16)))
+
+
+def round_to_zero16(h: Lanes, x: Value) -> Value:
+    """f32 to f16 towards zero: one step down where rounding went away from zero."""
+    f = h.f
+    nearest = f.cast("fptrunc", x, "half")
+    back = f.unary_intrinsic("fabs", f.cast("fpext", nearest, "float"))
+    above = f.fcmp("ogt", back, f.unary_intrinsic("fabs", x))
+    bits = f.bitcast(nearest, nearest.type.with_elem("i16"))
+    lower = f.sub(bits, h.like(bits, 1))
+    return f.bitcast(f.select(above, lower, bits), nearest.type)
+
+
+def to_bfloat(h: Lanes, x: Value) -> Value:
+    return h.f.cast("fptrunc", x, "bfloat")
+
+
+def pack_converted(convert: Callable[..., Value]) -> Callable[..., Value]:
+    return lambda h, a, b: pack16(h, convert(h, a), convert(h, b))
+
+
+def saturating_pack(low: int, high: int) -> Callable[..., Value]:
+    def clamp(h: Lanes, x: Value) -> Value:
+        if low == 0:
+            x = umin(h, x, h.like(x, high))
+        else:
+            x = extremum("sgt")(h, x, h.like(x, low))
+            x = extremum("slt")(h, x, h.like(x, high))
+        return h.f.cast("trunc", x, "i16")
+
+    return pack_converted(clamp)
+
+
+def div_scale(h: Lanes, x: Value, denominator: Value, numerator: Value) -> tuple[Value, Value]:
+    """Scale numerator or denominator (whichever x is) away from the ends of the range."""
+    f = h.f
+    double = x.type.elem == "double"
+    shift, near_max, tiny_limit = (128, 768, 53) if double else (64, 96, 23)
+    smallest = 2.0**-1022 if double else 2.0**-126
+
+    def denormal(v: Value) -> Value:
+        size = f.unary_intrinsic("fabs", v)
+        return f.and_(f.fcmp("olt", size, h.like(v, smallest)), f.fcmp("ogt", size, h.like(v, 0.0)))
+
+    up, down = f.mul(x, h.like(x, 2.0**shift)), f.mul(x, h.like(x, 2.0**-shift))
+    is_denominator = f.fcmp("oeq", x, denominator)
+    is_numerator = f.fcmp("oeq", x, numerator)
+    inverse_tiny = denormal(reciprocal(h, denominator))
+    quotient_tiny = denormal(f.fdiv(numerator, denominator))
+    exponents = [exponent_bits(h, v) for v in (numerator, denominator)]
+    far = f.icmp("sge", f.sub(*exponents), h.const("i32", near_max))
+    zero = f.or_(
+        f.fcmp("oeq", numerator, h.like(x, 0.0)), f.fcmp("oeq", denominator, h.like(x, 0.0))
+    )
+    no, yes = h.const("i1", False), h.const("i1", True)
+    # First match wins: condition, result, flag.
+    cases = (
+        (zero, h.like(x, math.nan), no),
+        (far, f.select(is_denominator, up, x), yes),
+        (denormal(denominator), up, no),
+        (f.and_(inverse_tiny, quotient_tiny), f.select(is_denominator, up, x), yes),
+        (inverse_tiny, down, no),
+        (quotient_tiny, f.select(is_numerator, up, x), yes),
+        (f.icmp("sle", exponents[0], h.const("i32", tiny_limit)), up, no),
+    )
+    result, flag = x, no
+    for condition, value, mark in reversed(cases):
+        result, flag = f.select(condition, value, result), f.select(condition, mark, flag)
+    return result, flag
+
+
+def div_fmas(h: Lanes, a: Value, b: Value, c: Value, scaled: Value) -> Value:
+    factor = 2.0**64 if a.type.elem == "double" else 2.0**32
+    y = h.f.fma(a, b, c)
+    return h.f.select(scaled, h.f.mul(y, h.like(y, factor)), y)
+
+
+def div_fixup(h: Lanes, quotient: Value, denominator: Value, numerator: Value) -> Value:
+    """The quotient's sign, and the cases with zeros, infinities and NaN."""
+    f = h.f
+    if quotient.type.elem == "half":
+        wide = [f.cast("fpext", x, "float") for x in (quotient, denominator, numerator)]
+        return f.cast("fptrunc", div_fixup(h, *wide), "half")
+    elem = f"i{quotient.type.bits}"
+    sign_source = f.bitcast(
+        f.xor(*(f.bitcast(x, x.type.with_elem(elem)) for x in (numerator, denominator))),
+        quotient.type,
+    )
+
+    def signed(value: float) -> Value:
+        return f.intrinsic("copysign", quotient.type, h.like(quotient, value), sign_source)
+
+    def is_(x: Value, value: float) -> Value:
+        return f.fcmp("oeq", f.unary_intrinsic("fabs", x), h.like(x, value))
+
+    n_zero, d_zero = is_(numerator, 0.0), is_(denominator, 0.0)
+    n_inf, d_inf = is_(numerator, math.inf), is_(denominator, math.inf)
+    underflow = -150 if quotient.type.elem == "float" else -1075
+    gap = f.sub(exponent_bits(h, numerator), exponent_bits(h, denominator))
+    cases = (
+        (f.fcmp("uno", numerator, numerator), f.add(numerator, numerator)),
+        (f.fcmp("uno", denominator, denominator), f.add(denominator, denominator)),
+        (f.or_(f.and_(n_zero, d_zero), f.and_(n_inf, d_inf)), f.neg(h.like(quotient, math.nan))),
+        (f.or_(d_zero, n_inf), signed(math.inf)),
+        (f.or_(d_inf, n_zero), signed(0.0)),
+        (f.icmp("slt", gap, h.const("i32", underflow)), signed(0.0)),
+    )
+    size = f.unary_intrinsic("fabs", quotient)
+    result = f.intrinsic("copysign", quotient.type, size, sign_source)
+    for condition, value in reversed(cases):
+        result = f.select(condition, value, result)
+    return result
+
+
+def med3(h: Lanes, a: Value, b: Value, c: Value) -> Value:
+    f = h.f
+    nan = f.or_(f.fcmp("uno", a, b), f.fcmp("uno", c, c))
+    ordered = fmax(h, fmin(h, a, b), fmin(h, fmax(h, a, b), c))
+    return f.select(nan, three(fmin)(h, a, b, c), ordered)
+
+
+def dot2(h: Lanes, a: Value, b: Value, c: Value, elem: str = "half") -> Value:
+    """Two products of halves added to c in f32; rounded once (hardware may round between)."""
+    f = h.f
+    total = f.cast("fpext", c, "double")
+    for part in range(2):
+        halves = [f.cast("trunc", f.lshr(x, h.like(x, 16 * part)), "i16") for x in (a, b)]
+        x, y = (f.cast("fpext", f.bitcast(v, v.type.with_elem(elem)), "double") for v in halves)
+        total = f.add(total, f.mul(x, y))
+    return f.cast("fptrunc", total, "float")
+
+
+def rounding(name: str) -> Callable[..., Value]:
+    return lambda h, x: h.f.unary_intrinsic(name, x)
+
+
+for _t in ("f16", "f32", "f64"):
+    for _name, _fn in {
+        "add": lambda h, a, b: h.f.add(a, b), "mul": lambda h, a, b: h.f.mul(a, b),
+        "sub": lambda h, a, b: h.f.sub(a, b), "subrev": lambda h, a, b: h.f.sub(b, a),
+        "min": fmin, "max": fmax,
+    }.items():  # fmt: skip
+        define(f"v_{_name}_{_t}", f"{_t} {_t} {_t}", _fn)
+    for _name, _fn in {
+        "fma": fma, "min3": three(fmin), "max3": three(fmax), "med3": med3, "div_fixup": div_fixup,
+        "maxmin": lambda h, a, b, c: fmin(h, fmax(h, a, b), c),
+        "minmax": lambda h, a, b, c: fmax(h, fmin(h, a, b), c),
+    }.items():  # fmt: skip
+        define(f"v_{_name}_{_t}", f"{_t} {_t} {_t} {_t}", _fn)
+    for _name in ("fmac", "fmamk", "fmaak"):
+        define(f"v_{_name}_{_t}", f"{_t} {_t} {_t} {_t}", fma)
+    for _name, _fn in {
+        "trunc": rounding("trunc"), "ceil": rounding("ceil"), "floor": rounding("floor"),
+        "rndne": rounding("roundeven"), "fract": fract,
+        "rcp": in_double(reciprocal, True), "rcp_iflag": in_double(reciprocal, True),
+        "sqrt": in_double(sqrt, True), "rsq": in_double(rsqrt, True),
+        "exp": in_double(rounding("exp2"), True), "log": in_double(rounding("log2"), True),
+        "sin": in_double(turns("sin"), True), "cos": in_double(turns("cos"), True),
+        "frexp_mant": frexp_mantissa,
+    }.items():  # fmt: skip
+        define(f"v_{_name}_{_t}", f"{_t} {_t}", _fn)
+    define(f"v_frexp_exp_{'i16' if _t == 'f16' else 'i32'}_{_t}",
+           f"{'i16' if _t == 'f16' else 'i32'} {_t}", frexp_exponent)  # fmt: skip
+    define(f"v_ldexp_{_t}", f"{_t} {_t} {'i16' if _t == 'f16' else 'i32'}", ldexp)
+for _t in ("f32", "f64"):
+    define(f"v_div_scale_{_t}", f"{_t} {_t} {_t} {_t}", div_scale, sdst="mask")
+    define(f"v_div_fmas_{_t}", f"{_t} {_t} {_t} {_t} mask", div_fmas)
+
+for _names, _types, _fn in (
+    ("v_cvt_i32_f64", "i32 f64", to_int(True, "i32")),
+    ("v_cvt_u32_f64", "u32 f64", to_int(False, "i32")),
+    ("v_cvt_i32_f32", "i32 f32", to_int(True, "i32")),
+    ("v_cvt_u32_f32", "u32 f32", to_int(False, "i32")),
+    ("v_cvt_i16_f16", "i16 f16", to_int(True, "i16")),
+    ("v_cvt_u16_f16", "u16 f16", to_int(False, "i16")),
+    ("v_cvt_f64_i32", "f64 i32", cast("sitofp", "double")),
+    ("v_cvt_f64_u32", "f64 u32", cast("uitofp", "double")),
+    ("v_cvt_f32_i32", "f32 i32", cast("sitofp", "float")),
+    ("v_cvt_f32_u32", "f32 u32", cast("uitofp", "float")),
+    ("v_cvt_f16_i16", "f16 i16", cast("sitofp", "half")),
+    ("v_cvt_f16_u16", "f16 u16", cast("uitofp", "half")),
+    ("v_cvt_f16_f32", "f16 f32", cast("fptrunc", "half")),
+    ("v_cvt_f32_f16", "f32 f16", cast("fpext", "float")),
+    ("v_cvt_f32_bf16", "f32 bf16", cast("fpext", "float")),
+    ("v_cvt_f32_f64", "f32 f64", cast("fptrunc", "float")),
+    ("v_cvt_f64_f32", "f64 f32", cast("fpext", "double")),
+    ("v_cvt_floor_i32_f32", "i32 f32",
+     lambda h, x: to_int(True, "i32")(h, h.f.unary_intrinsic("floor", x))),
+    ("v_cvt_nearest_i32_f32", "i32 f32",
+     lambda h, x: to_int(True, "i32")(h, h.f.unary_intrinsic("floor", h.f.add(x, h.like(x, 0.5))))),
+    ("v_cvt_pk_rtz_f16_f32", "b32 f32 f32", pack_converted(round_to_zero16)),
+    ("v_cvt_pk_f16_f32", "b32 f32 f32", pack_converted(lambda h, x: h.f.cast("fptrunc", x, "half"))),
+    ("v_cvt_pk_bf16_f32", "b32 f32 f32", pack_converted(to_bfloat)),
+    ("v_cvt_pk_u16_u32", "b32 u32 u32", saturating_pack(0, 0xFFFF)),
+    ("v_cvt_pk_i16_i32", "b32 i32 i32", saturating_pack(-0x8000, 0x7FFF)),
+    ("v_mul_legacy_f32", "f32 f32 f32", lambda h, a, b: h.f.select(
+        h.f.or_(h.f.fcmp("oeq", a, h.like(a, 0.0)), h.f.fcmp("oeq", b, h.like(b, 0.0))),
+        h.like(a, 0.0), h.f.mul(a, b))),
+):  # fmt: skip
+    define(_names, _types, _fn)
+for _i in range(4):
+    define(f"v_cvt_f32_ubyte{_i}", "f32 u32", unsigned_byte(_i))
+for _names in ("v_dot2_f32_f16 v_dot2c_f32_f16 v_dot2acc_f32_f16",):
+    define(_names, "f32 b32 b32 f32", dot2)
+define("v_dot2_f32_bf16 v_dot2c_f32_bf16", "f32 b32 b32 f32",
+       lambda h, a, b, c: dot2(h, a, b, c, "bfloat"))  # fmt: skip
+
+# Packed arithmetic: the scalar operation on both halves.
+for _kind, _names in {
+    "f16": "add mul min max fma", "u16": "add sub min max mad", "i16": "add sub min max mad",
+}.items():  # fmt: skip
+    for _op in _names.split():
+        _scalar = OPERATIONS.get(f"v_{_op}_{_kind}") or OPERATIONS[f"v_{_op}_nc_{_kind}"]
+        OPERATIONS[f"v_pk_{_op}_{_kind}"] = Operation(
+            _kind, _scalar.sources, _scalar.compute, _scalar.saturate, packed=True
+        )
+for _op in ("mul_lo_u16", "lshlrev_b16", "lshrrev_b16", "ashrrev_i16"):
+    _scalar = OPERATIONS[f"v_{_op}"]
+    OPERATIONS[f"v_pk_{_op}"] = Operation("u16", _scalar.sources, _scalar.compute, packed=True)
+OPERATIONS["v_pk_fmac_f16"] = Operation("f16", ("f16",) * 3, fma, packed=True)
+for _op in ("add", "mul", "fma"):
+    _scalar = OPERATIONS[f"v_{_op}_f32"]
+    OPERATIONS[f"v_pk_{_op}_f32"] = Operation("f32", _scalar.sources, _scalar.compute, packed=True)
+OPERATIONS["v_pk_mov_b32"] = Operation("b32", ("b32", "b32"), lambda h, a, b: a, packed=True)
+
+
+# Comparisons
+
+_INT_PREDICATES = {"lt": "lt", "eq": "eq", "le": "le", "gt": "gt", "ne": "ne", "ge": "ge"}
+_FLOAT_PREDICATES = {
+    "lt": "olt", "eq": "oeq", "le": "ole", "gt": "ogt", "lg": "one", "ge": "oge", "o": "ord",
+    "u": "uno", "nge": "ult", "nlg": "ueq", "ngt": "ule", "nle": "ugt", "neq": "une", "nlt": "uge",
+}  # fmt: skip
+
+
+def compare_int(condition: str, signed: bool) -> Callable[..., Value]:
+    predicate = _INT_PREDICATES[condition]
+    if predicate not in ("eq", "ne"):
+        predicate = ("s" if signed else "u") + predicate
+    return lambda h, a, b: h.f.icmp(predicate, a, b)
+
+
+def compare_float(condition: str) -> Callable[..., Value]:
+    return lambda h, a, b: h.f.fcmp(_FLOAT_PREDICATES[condition], a, b)
+
+
+def compare_class(h: Lanes, x: Value, classes: Value) -> Value:
+    """Whether x is of one of the classes set in a mask of ten bits."""
+    f = h.f
+    classes = f.int_resize(classes, "i32", False)
+    found = h.const("i1", False)
+    # AMD's bits and LLVM's is.fpclass have the same order: sNaN, qNaN, -inf, -normal, …, +inf.
+    for bit in range(10):
+        name = f"llvm.is.fpclass.{x.type.suffix}"
+        result = x.type.with_elem("i1")
+        f.module.declare(name, result, [x.type, Type("i32")])
+        member = f.op(f"call {result} @{name}({x}, i32 {1 << bit})", result)
+        wanted = f.icmp("ne", f.and_(classes, h.like(classes, 1 << bit)), h.like(classes, 0))
+        found = f.or_(found, f.and_(member, wanted))
+    return found
+
+
+for _prefix in ("v_cmp", "v_cmpx"):
+    for _t in ("i16", "u16", "i32", "u32", "i64", "u64"):
+        for _c in _INT_PREDICATES:
+            define(f"{_prefix}_{_c}_{_t}", f"mask {_t} {_t}", compare_int(_c, _t[0] == "i"))
+        define(f"{_prefix}_f_{_t}", f"mask {_t} {_t}", lambda h, a, b: h.const("i1", False))
+        define(f"{_prefix}_t_{_t}", f"mask {_t} {_t}", lambda h, a, b: h.const("i1", True))
+    for _t in ("f16", "f32", "f64"):
+        for _c in _FLOAT_PREDICATES:
+            define(f"{_prefix}_{_c}_{_t}", f"mask {_t} {_t}", compare_float(_c))
+        define(f"{_prefix}_f_{_t}", f"mask {_t} {_t}", lambda h, a, b: h.const("i1", False))
+        define(f"{_prefix}_tru_{_t} {_prefix}_t_{_t}", f"mask {_t} {_t}",
+               lambda h, a, b: h.const("i1", True))  # fmt: skip
+        define(f"{_prefix}_class_{_t}", f"mask {_t} {'b16' if _t == 'f16' else 'b32'}",
+               compare_class)  # fmt: skip
+
+# The same operation under another name, older first.
+ALIASES = {
+    "v_add_u32": "v_add_nc_u32", "v_sub_u32": "v_sub_nc_u32", "v_subrev_u32": "v_subrev_nc_u32",
+    "v_add_i32": "v_add_nc_i32", "v_sub_i32": "v_sub_nc_i32", "v_add_u16": "v_add_nc_u16",
+    "v_sub_u16": "v_sub_nc_u16", "v_subrev_u16": "v_subrev_nc_u16", "v_add_i16": "v_add_nc_i16",
+    "v_sub_i16": "v_sub_nc_i16", "v_addc_co_u32": "v_add_co_ci_u32",
+    "v_subb_co_u32": "v_sub_co_ci_u32", "v_subbrev_co_u32": "v_subrev_co_ci_u32",
+    "v_ffbh_u32": "v_clz_i32_u32", "v_ffbl_b32": "v_ctz_i32_b32", "v_ffbh_i32": "v_cls_i32",
+    "v_cvt_rpi_i32_f32": "v_cvt_nearest_i32_f32", "v_cvt_flr_i32_f32": "v_cvt_floor_i32_f32",
+    "v_cvt_pkrtz_f16_f32": "v_cvt_pk_rtz_f16_f32", "v_mac_f16": "v_fmac_f16",
+    "v_rcp_iflag_f32": "v_rcp_f32", "v_mad_f16": "v_fma_f16",
+    "v_mul_dx9_zero_f32": "v_mul_legacy_f32", "v_madmk_f16": "v_fmamk_f16",
+    "v_madak_f16": "v_fmaak_f16",
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Opcode numbers and field layouts of the instruction sets, as data."""
