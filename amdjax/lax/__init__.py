@@ -17,6 +17,7 @@ from amdjax.lax.special import *
 from amdjax.lax.incomplete import *
 from amdjax.lax.gather import *
 from amdjax.lax.slicing import *
+from amdjax.lax.dynamic_slicing import *
 from amdjax.lax.joining import *
 from amdjax.lax.filling import *
 from amdjax.lax.dot import *
