@@ -22,6 +22,7 @@ FUNCTION_ATTRIBUTES = (
     'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "no-trapping-math"="true"'
 )
 
+CACHE_LINE = 64
 #: Ops whose results do not follow from lane positions, whatever their operands.
 _MEMORY = frozenset(("load", "load_at", "atomic", "for", "while", "if"))
 
@@ -65,6 +66,7 @@ class CpuKernel:
             attributes=FUNCTION_ATTRIBUTES,
         )
         self.reps: dict[int, Rep] = {}
+        self.streams: str | None = None  # the metadata that marks streaming stores, once there are any
         self.positional: set[int] = set()  # values that differ between lanes by their position
         self.addresses: dict[str, Value] = {}
 
@@ -83,7 +85,14 @@ class CpuKernel:
             return []
 
         f.loop(begin, end, 1, [], program)
+        if self.streams is not None:
+            f.emit("fence seq_cst")  # streaming stores are ordered with nothing else
         f.ret()
+
+    def _streaming_node(self) -> str:
+        if self.streams is None:
+            self.streams = self.f.module.add_metadata("!{i32 1}")
+        return self.streams
 
     def block(self, block: tile.Block) -> list[Rep]:
         for op in block.ops:
@@ -421,17 +430,16 @@ class CpuKernel:
         buffer, value = op.attrs["buffer"], op.operands[1]
         offset, rep = self.scalar(op.operands[0]), self.rep(value)
         strides, mask = self._memory_operands(op, 2)
+        streaming = op.attrs["streaming"]
         if isinstance(rep, Value):
             stride, row_mask = strides[0] if strides else 0, _row_of(mask, 0)
-            self._store_row(buffer, value.dtype, offset, stride, rep, row_mask)
+            self._store_row(buffer, value.dtype, offset, stride, rep, row_mask, streaming)
             return []
         if strides[0] == 1 and strides[1] != 1 and mask is None and len(rep) > 1:
             rep, strides = transpose_rows(self.f, rep), strides[::-1]
         for r, row in enumerate(rep):
-            row_mask = _row_of(mask, r)
-            self._store_row(
-                buffer, value.dtype, self._step(offset, r, strides[0]), strides[1], row, row_mask
-            )
+            row_mask, start = _row_of(mask, r), self._step(offset, r, strides[0])
+            self._store_row(buffer, value.dtype, start, strides[1], row, row_mask, streaming)
         return []
 
     def _store_row(
@@ -442,6 +450,7 @@ class CpuKernel:
         stride: Value | int,
         x: Value,
         mask: Value | None,
+        streaming: bool = False,
     ) -> None:
         f, x = self.f, self._to_memory(x, dtype)
         align = x.type.bits // 8
@@ -449,7 +458,9 @@ class CpuKernel:
             f.store(x, self._address(buffer, offset), align)
         elif stride == 1:
             pointer = self._address(buffer, offset)
-            if mask is None:
+            if streaming:
+                f.store(x, pointer, CACHE_LINE, f", !nontemporal {self._streaming_node()}")
+            elif mask is None:
                 f.store(x, pointer, align)
             else:
                 f.masked_store(x, pointer, mask, align)

@@ -36,6 +36,7 @@ from amdjax.jit.index import (
 
 #: The dtype in which values of a dtype are computed, where it differs.
 COMPUTE = {"f16": "f32", "bf16": "f32", "i4": "i8", "u4": "u8", "i2": "i8", "u2": "u8"}
+CACHE_LINE = 64
 UNROLL_FOLD = 32
 
 
@@ -138,6 +139,7 @@ class ElementBuilder:
         self.special = special
         self.scalars: dict[Symbol, tile.Value] = {}
         self.alias: dict[Symbol, Index] = {}  # merged loops, substituted in offsets
+        self.streaming: set[tile.Buffer] = set()  # large results, written past the caches
         self.lanes: list[Lanes] = []
         self.guards: list[Guard] = []
         self.scopes = [Scope()]
@@ -655,7 +657,18 @@ class ElementBuilder:
                 buffer, base if base is not None else self.index_tile(offset), value, mask
             )
         else:
-            self.k.store(buffer, base, value, strides if shape else None, mask)
+            streaming = buffer in self.streaming and mask is None and self._is_aligned(offset, buffer)
+            self.k.store(buffer, base, value, strides if shape else None, mask, streaming)
+
+    def _is_aligned(self, offset: Index, buffer: tile.Buffer) -> bool:
+        """Whether the tile begins at a cache line and is whole lines of memory."""
+        if not self.lanes:
+            return False
+        inner = max(self.lanes, key=lambda lanes: lanes.axis)
+        line = CACHE_LINE // tile.itemsize(buffer.dtype)
+        others = [c for s, c in offset.terms if s is not inner.var]
+        aligned = all(n % line == 0 for n in (offset.const, inner.count, *others))
+        return aligned and offset.coefficient(inner.var) == 1
 
     def _first_lane(self, value: tile.Value) -> tile.Value:
         while value.shape:

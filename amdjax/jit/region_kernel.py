@@ -9,10 +9,14 @@ from amdjax.codegen import tile
 from amdjax.core.jaxpr import Var
 from amdjax.jit.calls import Call
 from amdjax.jit.domain import Domain, region_producers
-from amdjax.jit.element import El, ElementBuilder, Lanes, short_dtype
+from amdjax.jit.element import CACHE_LINE, El, ElementBuilder, Lanes, short_dtype
 from amdjax.jit.fusion import Fusion, Region
 from amdjax.jit.index import Index, LoopVar
 from amdjax.targets.cpu import CpuTarget
+
+#: Results of this size leave the caches before anybody reads them; writing past the caches saves
+#: reading the memory first.
+STREAM_FROM = 16 << 20
 
 
 class RegionKernel:
@@ -43,7 +47,11 @@ class RegionKernel:
         return self.param(var, short_dtype(var.aval.dtype), "in")
 
     def output(self, var: Var) -> tile.Buffer:
-        return self.param(var, short_dtype(var.aval.dtype), "out")
+        buffer = self.param(var, short_dtype(var.aval.dtype), "out")
+        if var.aval.nbytes >= STREAM_FROM and var.aval.nbytes % CACHE_LINE == 0:
+            if not any(v is var for root in self.region.roots for v, _ in root.reads):
+                self.b.streaming.add(buffer)
+        return buffer
 
     def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
         return None
