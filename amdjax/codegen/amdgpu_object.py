@@ -116,14 +116,12 @@ def compile_object(ir_text: str, target: GpuTarget | str, opt: int = 3) -> bytes
       CompileError: LLVM rejects the text; the message shows where.
     """
     with _module(ir_text, target, opt) as (module, machine):
-        machine.set_asm_verbosity(False)
         return machine.emit_object(module)
 
 
 def assembly(ir_text: str, target: GpuTarget | str, opt: int = 3, *, verbose: bool = True) -> str:
     """Compile a module to assembly; verbose text has comments with registers and occupancy."""
-    with _module(ir_text, target, opt) as (module, machine):
-        machine.set_asm_verbosity(verbose)
+    with _module(ir_text, target, opt, verbose) as (module, machine):
         return machine.emit_assembly(module)
 
 
@@ -140,19 +138,21 @@ def _initialize() -> None:
 
 
 @cache
-def _machine(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
+def _machine(triple: str, cpu: str, features: str, verbose: bool) -> llvm.TargetMachine:
     _initialize()
     target = llvm.Target.from_triple(triple)
-    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic")
+    machine = target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic")
+    machine.set_asm_verbosity(verbose)
+    return machine
 
 
 @contextmanager
 def _module(
-    ir_text: str, target: GpuTarget | str, opt: int
+    ir_text: str, target: GpuTarget | str, opt: int, verbose: bool = False
 ) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
     """The optimised module, parsed anew: code generation consumes it."""
     target = get(target) if isinstance(target, str) else target
-    machine = _machine(target.triple, target.llvm_cpu, target.features)
+    machine = _machine(target.triple, target.llvm_cpu, target.features, verbose)
     context = llvm.create_context()
     try:
         module = Compiler._parse(_completed(ir_text, target), context)

@@ -115,6 +115,7 @@ class _Linker:
         self.got: dict[_Definition, int] = {}
         self.relative: list[tuple[OutputSection, int, int]] = []
         self.lds_size = 0
+        self.dynamic_strings = elf.StringTable()
 
     def link(self) -> bytes:
         self._discard_duplicate_groups()
@@ -319,7 +320,7 @@ class _Linker:
 
     def _scan(self) -> int:
         """Find what the GOT must hold; returns the number of RELATIVE64 relocations."""
-        count = 0
+        count, wanted = 0, set()
         for o, index, record, form in self._relocations():
             where = _place_name(o, index, record)
             definition = self._definition(o, record.symbol, where)
@@ -328,10 +329,14 @@ class _Linker:
                     definition = self.globals.setdefault(
                         o.symbols[record.symbol].name, _absent(o, record.symbol)
                     )
-                self.got.setdefault(definition, len(self.got))
+                wanted.add(definition)
             elif form.base == "absolute" and definition and not definition.is_constant:
                 _check_can_be_relative(o, index, record, where)
                 count += 1
+        # In the order of the symbols, so that the file does not depend on code generation.
+        for d in (*self.globals.values(), *self.locals.values()):
+            if d in wanted:
+                self.got[d] = len(self.got)
         return count + sum(not d.is_constant for d in self.got)
 
     def _relocate(self) -> None:
@@ -379,16 +384,15 @@ class _Linker:
             if d.symbol.visibility in seen
             and d.symbol.is_defined
             and d.symbol.section != elf.SHN_AMDGPU_LDS
-            and (d.is_constant or (d.object, d.symbol.section) in self.places)
+            and self._is_in_image(d)
         ]
+        for d in found:
+            self.dynamic_strings.add(d.symbol.name)
         buckets = elf.gnu_hash_buckets(len(found))
         return sorted(found, key=lambda d: elf.gnu_hash(d.symbol.name) % buckets)
 
     def _lay_out(self, symbols: list[_Definition], relative_count: int) -> Image:
         names = [d.symbol.name for d in symbols]
-        strings = elf.StringTable()
-        for name in names:
-            strings.add(name)
         alloc, write = elf.SHF_ALLOC, elf.SHF_ALLOC | elf.SHF_WRITE
         size = elf.SYMBOL.size
         self._synthetic(".dynsym", elf.SHT_DYNSYM, alloc, (len(names) + 1) * size, size, ".dynstr")
@@ -398,7 +402,7 @@ class _Linker:
         self._synthetic(".hash", elf.SHT_HASH, alloc, 0, 4, ".dynsym", alignment=4)
         self.outputs[".hash"].data = bytearray(elf.hash_section(["", *names]))
         self._synthetic(".dynstr", elf.SHT_STRTAB, alloc, 0, alignment=1)
-        self.outputs[".dynstr"].data = strings.data
+        self.outputs[".dynstr"].data = self.dynamic_strings.data
         if relative_count:
             size = elf.RELOCATION.size
             self._synthetic(
@@ -451,9 +455,8 @@ class _Linker:
         ]
 
     def _fill_dynamic(self, image: Image, symbols: list[_Definition]) -> None:
-        strings = elf.StringTable()
         records = [bytes(elf.SYMBOL.size)]
-        records += [self._symbol_record(image, d, strings) for d in symbols]
+        records += [self._symbol_record(image, d, self.dynamic_strings) for d in symbols]
         self.outputs[".dynsym"].data = bytearray(b"".join(records))
         entries = [elf.DYNAMIC_ENTRY.pack(*entry) for entry in self._dynamic_entries()]
         self.outputs[".dynamic"].data = bytearray(b"".join(entries))

@@ -75,8 +75,9 @@ class Image:
     def __init__(self, sections: Sequence[OutputSection]) -> None:
         self.sections = list(sections)
         groups = self._groups()
-        self._header_count = len(groups) + 5  # PHDR, DYNAMIC, RELRO, STACK, NOTE
-        self.headers_size = elf.FILE_HEADER.size + self._header_count * elf.PROGRAM_HEADER.size
+        has_notes = any(s.type == elf.SHT_NOTE for s in self.sections)
+        count = len(groups) + 4 + has_notes  # PHDR, DYNAMIC, RELRO, STACK, NOTE
+        self.headers_size = elf.FILE_HEADER.size + count * elf.PROGRAM_HEADER.size
         self._place(groups)
         self.segments = self._segments(groups)
 

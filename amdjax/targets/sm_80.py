@@ -1,16 +1,11 @@
 """NVIDIA Ampere, for the PTX twin of the generator: A100.
 
 Sources: "CUDA C++ Programming Guide" (technical specifications), "NVIDIA A100 Tensor Core GPU
-Architecture". A multiprocessor is a CU, a warp a wave, shared memory LDS. `matrix` is empty: mma and
-wgmma hold A and B in unlike ways, which `MatrixInstruction` does not describe.
+Architecture". A multiprocessor is a CU, a warp a wave, shared memory LDS. `matrix` is empty: mma
+and wgmma hold A and B in unlike ways, which `MatrixInstruction` does not describe.
 """
 
-from amdjax.targets.gpu import (
-    NVPTX_DATA_LAYOUT,
-    NVPTX_TRIPLE,
-    Device,
-    GpuTarget,
-)
+from amdjax.targets.gpu import NVPTX_DATA_LAYOUT, NVPTX_TRIPLE, Device, GpuTarget
 
 TARGETS = (
     GpuTarget(

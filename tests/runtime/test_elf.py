@@ -1,0 +1,505 @@
+import itertools
+import struct
+from dataclasses import replace
+
+import pytest
+from elf_objects import (
+    MODULE,
+    ObjectWriter,
+    lld,
+    loaded,
+    needs_lld,
+    needs_readelf,
+    readelf,
+)
+from hypothesis import given, settings, strategies as st
+
+from amdjax import targets
+from amdjax.codegen.amdgpu_object import compile_object, kernel_attributes
+from amdjax.runtime import elf_format as elf, msgpack
+from amdjax.runtime.code_object import kernel_info, metadata, target_id
+from amdjax.runtime.elf import ElfError, link
+from amdjax.runtime.elf_format import ElfFile
+
+TARGETS = [name for name in targets.names() if targets.get(name).is_amdgpu]
+DISTINCT = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx1250"]
+KERNELS = ["add", "reduce", "tables", "calls", "switches"]
+
+_objects = {}
+
+
+def objects(name, opt=3):
+    """The module of all kinds of kernels, compiled once a target."""
+    if (name, opt) not in _objects:
+        text = MODULE.replace("ATTRIBUTES", kernel_attributes(256, grid_rank=1, workgroup_rank=1))
+        _objects[name, opt] = compile_object(text, name, opt)
+    return _objects[name, opt]
+
+
+def dynamic_symbols(file):
+    return {s.name: s for s in file.symbols(elf.SHT_DYNSYM)[1:]}
+
+
+def check_file(data):
+    """What every loadable code object must satisfy."""
+    file = ElfFile(data)
+    assert file.type == elf.ET_DYN
+    loads = [s for s in file.segments if s.type == elf.PT_LOAD]
+    end = 0
+    for s in loads:
+        assert (s.address - s.offset) % s.alignment == 0 and s.alignment % 4096 == 0
+        assert s.address // 4096 >= -(-end // 4096), "segments share a page"
+        assert s.flags in (elf.PF_R, elf.PF_R | elf.PF_X, elf.PF_R | elf.PF_W)
+        assert s.offset + s.file_size <= len(data) and s.file_size <= s.memory_size
+        end = s.address + s.memory_size
+    for section in file.sections:
+        assert section.address % max(section.alignment, 1) == 0
+        if section.flags & elf.SHF_ALLOC and section.size:
+            home = [s for s in loads if 0 <= section.address - s.address < s.memory_size]
+            assert len(home) == 1 and bool(home[0].flags & elf.PF_W) == bool(section.flags & 1)
+    check_hashes(file)
+    return file
+
+
+def check_hashes(file):
+    """Look every dynamic symbol up, as a loader does, through both hash tables."""
+    names = [s.name for s in file.symbols(elf.SHT_DYNSYM)]
+    data = file.section(".hash").data
+    count, _, *words = struct.unpack(f"<{len(data) // 4}I", data)
+    buckets, chains = words[:count], words[count:]
+    for i, name in enumerate(names[1:], 1):
+        at = buckets[elf.sysv_hash(name) % count]
+        while at and at != i:
+            at = chains[at]
+        assert at == i
+    for i, name in enumerate(names[1:], 1):
+        assert gnu_look_up(file.section(".gnu.hash").data, names, name) == i
+    assert gnu_look_up(file.section(".gnu.hash").data, names, "not there") is None
+
+
+def gnu_look_up(data, names, name):
+    count, first, bloom, shift = struct.unpack_from("<4I", data)
+    words = struct.unpack_from(f"<{bloom}Q", data, 16)
+    buckets = struct.unpack_from(f"<{count}I", data, 16 + 8 * bloom)
+    chain = struct.unpack_from(f"<{len(names) - first}I", data, 16 + 8 * bloom + 4 * count)
+    h = elf.gnu_hash(name)
+    mask = 1 << h % 64 | 1 << (h >> shift) % 64
+    if words[h // 64 % bloom] & mask != mask or not (at := buckets[h % count]):
+        return None
+    while True:
+        if chain[at - first] | 1 == h | 1 and names[at] == name:
+            return at
+        if chain[at - first] & 1:
+            return None
+        at += 1
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_kernels_of_every_target(name):
+    data = link(objects(name))
+    file = check_file(data)
+    symbols = dynamic_symbols(file)
+    infos = kernel_info(data)
+    assert list(infos) == KERNELS and target_id(data) == name
+    relocatable = kernel_info(objects(name))
+    for kernel, info in infos.items():
+        moved = replace(info.descriptor, entry_offset=relocatable[kernel].descriptor.entry_offset)
+        assert relocatable[kernel] == replace(info, descriptor=moved)
+    for kernel, info in infos.items():
+        descriptor = symbols[f"{kernel}.kd"]
+        assert descriptor.value % 64 == 0 and descriptor.size == 64
+        entry = descriptor.value + info.descriptor.entry_offset
+        assert entry == symbols[kernel].value and entry % 256 == 0
+        assert info.wave_size == targets.get(name).wave_size
+        assert info.kernarg_size == info.descriptor.kernarg_size
+        assert info.lds == info.descriptor.group_segment_size
+    assert [a.name for a in infos["add"].arguments] == ["a", "b", "n"]
+    assert [a.offset for a in infos["add"].arguments] == [0, 8, 16]
+    assert infos["reduce"].lds == 1024 and infos["add"].lds == 0
+    assert infos["add"].max_workgroup == 256 and not infos["add"].uses_scratch
+    assert {"calls", "calls.kd", "scaled", "counter", "zeros"} <= set(symbols)
+    assert "shifted" not in symbols and "table" not in symbols
+
+
+@pytest.mark.parametrize("name", DISTINCT)
+def test_data_and_pointers(name):
+    file = ElfFile(link(objects(name)))
+    base = 0x7F0000000000
+    memory = loaded(file, base)
+    symbols = {s.name: s for s in file.symbols()}
+    table = struct.unpack_from("<4f", memory, symbols["table"].value)
+    assert table == (1, 2, 3, 4)
+    pointers = struct.unpack_from("<2Q", memory, symbols["pointers"].value)
+    assert pointers == tuple(base + symbols["table"].value + i for i in (0, 8))
+    assert struct.unpack_from("<4i", memory, symbols["counter"].value) == (1, 2, 3, 4)
+    assert not any(memory[symbols["zeros"].value :][:400]) and symbols["zeros"].value % 32 == 0
+    got = file.section(".got")
+    slots = struct.unpack_from(f"<{got.size // 8}Q", memory, got.address)
+    assert base + symbols["counter"].value in slots and base + symbols["zeros"].value in slots
+
+
+def same_as_lld(mine, theirs):
+    """Everything that is loaded is byte for byte what lld makes; so are symbols and segments."""
+    a, b = ElfFile(mine), ElfFile(theirs)
+    assert a.segments == b.segments
+    for s in a.segments:
+        if s.type == elf.PT_LOAD:
+            start = elf.FILE_HEADER.size if s.offset == 0 else s.offset
+            assert mine[start : s.offset + s.file_size] == theirs[start : s.offset + s.file_size]
+    assert (a.flags, a.abi_version, a.os_abi) == (b.flags, b.abi_version, b.os_abi)
+    described = lambda s: (s.name, s.value, s.size, s.type, s.binding, s.visibility)
+    for table in (elf.SHT_SYMTAB, elf.SHT_DYNSYM):
+        assert sorted(map(described, a.symbols(table))) == sorted(map(described, b.symbols(table)))
+    sections = [
+        [
+            (s.name, s.type, s.flags, s.address, s.size, s.alignment, s.entry_size)
+            for s in file.sections
+            if s.flags & elf.SHF_ALLOC
+        ]
+        for file in (a, b)
+    ]
+    assert sections[0] == sections[1]
+
+
+@needs_lld
+@pytest.mark.parametrize("opt", [0, 3])
+@pytest.mark.parametrize("name", DISTINCT)
+def test_same_as_lld(tmp_path, name, opt):
+    data = objects(name, opt)
+    mine, theirs = link(data), lld(tmp_path, data)
+    same_as_lld(mine, theirs)
+    assert kernel_info(mine) == kernel_info(theirs)
+
+
+@needs_readelf
+@pytest.mark.parametrize("name", TARGETS)
+def test_readelf_accepts(tmp_path, name):
+    text = readelf(tmp_path, link(objects(name)))
+    assert "DYN (Shared object file)" in text and "NT_AMDGPU_METADATA" in text
+    assert text.count("R_AMDGPU_RELATIVE64") >= 4 and "SYMBOLIC" in text
+
+
+def test_small_kernel_without_data(tmp_path):
+    data = compile_object("define amdgpu_kernel void @k() {\n ret void\n}", "gfx1100")
+    file = check_file(link(data))
+    assert set(dynamic_symbols(file)) == {"k", "k.kd"}
+    assert not any(s.name in (".got", ".rela.dyn", ".data") for s in file.sections)
+    assert len(link(data)) < 8192
+
+
+def unit(function, other, kernel):
+    return (
+        f"declare float @{other}(float)\n"
+        f"define float @{function}(float %x) noinline {{\n %y = fadd float %x, 2.0\n"
+        f" ret float %y\n}}\n"
+        f"define amdgpu_kernel void @{kernel}(ptr addrspace(1) %p) {{\n"
+        f" %x = load float, ptr addrspace(1) %p\n %y = call float @{other}(float %x)\n"
+        f" store float %y, ptr addrspace(1) %p\n ret void\n}}\n"
+    )
+
+
+def test_several_objects(tmp_path):
+    units = [compile_object(unit(*names), "gfx942") for names in (("f", "g", "a"), ("g", "f", "b"))]
+    data = link(units)
+    file = check_file(data)
+    assert list(kernel_info(data)) == ["a", "b"]
+    symbols = dynamic_symbols(file)
+    for kernel, info in kernel_info(data).items():
+        entry = symbols[f"{kernel}.kd"].value + info.descriptor.entry_offset
+        assert entry == symbols[kernel].value
+    slots = [r.addend for s in file.sections if s.name == ".rela.dyn" for r in file.relocations(s)]
+    assert sorted(slots) == sorted([symbols["f"].value, symbols["g"].value])
+    assert len([n for n in file.notes() if n[1] == elf.NT_AMDGPU_METADATA]) == 1
+    assert metadata(data)["amdhsa.version"] == metadata(units[0])["amdhsa.version"]
+
+
+def test_undefined_symbol():
+    data = compile_object(unit("f", "missing", "k"), "gfx942")
+    with pytest.raises(ElfError, match=r"undefined symbol 'missing', .* by mine in \.text\+0x"):
+        link(data, ["mine"])
+
+
+def test_duplicate_symbol():
+    data = compile_object(unit("f", "f2", "k"), "gfx942")
+    with pytest.raises(ElfError, match="'f' is defined by object 0 and by object 1"):
+        link([data, data])
+
+
+def test_different_targets():
+    with pytest.raises(ElfError, match="a and b are for different targets"):
+        link([objects("gfx942"), objects("gfx1100")], ["a", "b"])
+
+
+def test_settings_of_features():
+    def flags(x):
+        o = ObjectWriter(flags=x)
+        o.text()
+        return o.bytes()
+
+    xnack_any, xnack_off, xnack_on = 0x54C, 0x64C, 0x74C
+    assert ElfFile(link([flags(xnack_any), flags(xnack_on)])).flags == xnack_on
+    assert ElfFile(link([flags(xnack_off), flags(xnack_any)])).flags == xnack_off
+    with pytest.raises(ElfError, match="differ in the setting of xnack"):
+        link([flags(xnack_off), flags(xnack_on)])
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b"", "not an ELF file"),
+        (b"\x7fELF", "damaged"),
+        (b"\x7fELF" + bytes(100), "not a 64-bit AMDGPU ELF file"),
+    ],
+)
+def test_not_an_object(data, message):
+    with pytest.raises(ElfError, match=message):
+        link(data)
+
+
+def test_linked_files_and_damaged_ones():
+    with pytest.raises(ElfError, match="not a relocatable object"):
+        link(link(objects("gfx942")))
+    with pytest.raises(ElfError, match="nothing to link"):
+        link([])
+    data = objects("gfx942")
+    with pytest.raises(ElfError, match="damaged"):
+        link(data[: len(data) // 2])
+
+
+RELOCATIONS = {
+    elf.R_AMDGPU_REL32: ("<i", lambda s, a, p, g: s + a - p),
+    elf.R_AMDGPU_REL64: ("<q", lambda s, a, p, g: s + a - p),
+    elf.R_AMDGPU_REL32_LO: ("<I", lambda s, a, p, g: (s + a - p) & 0xFFFFFFFF),
+    elf.R_AMDGPU_REL32_HI: ("<I", lambda s, a, p, g: (s + a - p) >> 32 & 0xFFFFFFFF),
+    elf.R_AMDGPU_REL16: ("<h", lambda s, a, p, g: (s + a - p - 4) // 4),
+    elf.R_AMDGPU_GOTPCREL: ("<i", lambda s, a, p, g: g + a - p),
+    elf.R_AMDGPU_GOTPCREL32_LO: ("<I", lambda s, a, p, g: (g + a - p) & 0xFFFFFFFF),
+    elf.R_AMDGPU_GOTPCREL32_HI: ("<I", lambda s, a, p, g: (g + a - p) >> 32 & 0xFFFFFFFF),
+}
+
+
+def one_relocation(kind, addend=0):
+    o = ObjectWriter()
+    text = o.text(bytes(64))
+    o.symbol("start", text)
+    symbol = o.symbol("there", text, 40)
+    o.relocate(text, 8, kind, symbol, addend)
+    return o.bytes()
+
+
+@pytest.mark.parametrize("addend", [0, 4, -8])
+@pytest.mark.parametrize("kind", RELOCATIONS)
+def test_relative_relocations(kind, addend):
+    file = check_file(link(one_relocation(kind, addend)))
+    symbols = dynamic_symbols(file)
+    place = symbols["start"].value + 8
+    got = next((s.address for s in file.sections if s.name == ".got"), 0)
+    form, value = RELOCATIONS[kind]
+    (stored,) = struct.unpack(form, file.read(place, struct.calcsize(form)))
+    assert stored == value(symbols["there"].value, addend, place, got)
+    if got:
+        (entry,) = file.relocations(file.section(".rela.dyn"))
+        assert (entry.offset, entry.addend) == (got, symbols["there"].value)
+
+
+@needs_lld
+@pytest.mark.parametrize("kind", RELOCATIONS)
+def test_relative_relocations_as_lld(tmp_path, kind):
+    data = one_relocation(kind, 4)
+    same_as_lld(link(data), lld(tmp_path, data))
+
+
+def test_absolute_values():
+    o = ObjectWriter()
+    data = o.data(bytes(32))
+    o.symbol("start", data)
+    constant = o.symbol("constant", elf.SHN_ABS, 0x123456789A)
+    small = o.symbol("small", elf.SHN_ABS, 77)
+    nothing = o.symbol("nothing", 0, binding=elf.STB_WEAK)
+    o.relocate(data, 0, elf.R_AMDGPU_ABS64, constant, 1)
+    o.relocate(data, 8, elf.R_AMDGPU_ABS32_LO, constant)
+    o.relocate(data, 12, elf.R_AMDGPU_ABS32_HI, constant)
+    o.relocate(data, 16, elf.R_AMDGPU_ABS32, small)
+    o.relocate(data, 24, elf.R_AMDGPU_ABS64, nothing)
+    file = check_file(link(o.bytes()))
+    start = dynamic_symbols(file)["start"].value
+    values = struct.unpack("<QIIIIQ", file.read(start, 32))
+    assert values == (0x123456789B, 0x3456789A, 0x12, 77, 0, 0)
+    assert not any(s.name == ".rela.dyn" for s in file.sections)
+
+
+@pytest.mark.parametrize(
+    "kind, flags, message",
+    [
+        (
+            elf.R_AMDGPU_ABS32_LO,
+            elf.SHF_WRITE,
+            "needs a fixed address of 'there'; compile with PIC",
+        ),
+        (elf.R_AMDGPU_ABS64, 0, "stores the address of 'there' in read-only data"),
+        (99, elf.SHF_WRITE, "unknown relocation 99 in .data"),
+    ],
+)
+def test_what_cannot_be_linked(kind, flags, message):
+    o = ObjectWriter()
+    text = o.text()
+    data = o.section(".data", elf.SHF_ALLOC | flags, bytes(8))
+    o.relocate(data, 0, kind, o.symbol("there", text))
+    with pytest.raises(ElfError, match=message):
+        link(o.bytes())
+
+
+def test_out_of_reach():
+    o = ObjectWriter()
+    text = o.text(bytes(8))
+    far = o.symbol("far", text, 1 << 20)
+    o.relocate(text, 0, elf.R_AMDGPU_REL16, far)
+    with pytest.raises(ElfError, match=r"'far' is out of reach of \.text\+0x0"):
+        link(o.bytes())
+
+
+def test_weak_and_common_symbols():
+    first, second = ObjectWriter(), ObjectWriter()
+    first.symbol("f", first.text(b"weak" * 4), binding=elf.STB_WEAK)
+    first.symbol("shared", elf.SHN_COMMON, 16, 40)
+    data = first.data(bytes(8))
+    first.relocate(data, 0, elf.R_AMDGPU_ABS64, 1, 8)
+    second.symbol("f", second.text(b"real" * 4))
+    second.symbol("shared", elf.SHN_COMMON, 64, 24)
+    file = check_file(link([first.bytes(), second.bytes()]))
+    symbols = dynamic_symbols(file)
+    assert file.read(symbols["f"].value, 4) == b"real"
+    shared = symbols["shared"]
+    assert shared.size == 40 and shared.value % 64 == 0
+    assert file.sections[shared.section].name == ".bss"
+    (entry,) = file.relocations(file.section(".rela.dyn"))
+    assert entry.addend == shared.value + 8
+
+
+def grouped(content):
+    o = ObjectWriter()
+    text = o.text(content, ".text.inline")
+    o.sections[-1][2] |= elf.SHF_GROUP
+    signature = o.symbol("inline", text, binding=elf.STB_WEAK)
+    group = struct.pack("<2I", elf.GRP_COMDAT, text)
+    o.section(".group", 0, group, elf.SHT_GROUP, info=signature)
+    return o.bytes()
+
+
+def test_groups_are_linked_once():
+    file = check_file(link([grouped(b"a" * 16), grouped(b"b" * 16)]))
+    assert file.section(".text").data == b"a" * 16
+
+
+def kernel_with_lds(name, variables, used=64):
+    """A hand-made kernel whose descriptor claims `used` bytes and that refers to LDS variables."""
+    o = ObjectWriter()
+    text = o.text(bytes(4 * len(variables) or 4))
+    descriptor = o.section(".rodata", elf.SHF_ALLOC, struct.pack("<I60x", used), align=64)
+    o.symbol(name, text)
+    o.symbol(f"{name}.kd", descriptor, size=64, kind=elf.STT_OBJECT)
+    entry = {".name": name, ".symbol": f"{name}.kd", ".group_segment_fixed_size": used}
+    note = elf.make_note(
+        "AMDGPU", elf.NT_AMDGPU_METADATA, msgpack.pack({"amdhsa.kernels": [entry]})
+    )
+    o.section(".note", elf.SHF_ALLOC, note, elf.SHT_NOTE)
+    for i, (variable, size, align) in enumerate(variables):
+        symbol = o.symbol(variable, elf.SHN_AMDGPU_LDS, align, size, kind=elf.STT_OBJECT)
+        o.relocate(text, 4 * i, elf.R_AMDGPU_ABS32_LO, symbol)
+    return o.bytes()
+
+
+def test_lds_variables():
+    a = kernel_with_lds("a", [("x", 24, 8), ("big", 1000, 128), ("dynamic", 0, 16)], used=100)
+    b = kernel_with_lds("b", [("x", 24, 8), ("y", 4, 4)])
+    c = kernel_with_lds("c", [])
+    data = link([a, b, c])
+    file = ElfFile(data)
+    symbols = dynamic_symbols(file)
+    assert "x" not in symbols and "big" not in symbols
+    read = lambda name, i: struct.unpack("<I", file.read(symbols[name].value + 4 * i, 4))[0]
+    assert [read("a", i) for i in range(3)] == [1128, 128, 1168]  # x, big, dynamic
+    assert [read("b", i) for i in range(2)] == [1128, 1152]
+    sizes = {k: struct.unpack("<I", file.read(symbols[f"{k}.kd"].value, 4))[0] for k in "abc"}
+    assert sizes == {"a": 1168, "b": 1168, "c": 64}
+    noted = {k[".name"]: k[".group_segment_fixed_size"] for k in metadata(data)["amdhsa.kernels"]}
+    assert noted == sizes
+
+
+section_kinds = st.sampled_from([".text", ".rodata", ".data", ".bss", ".data.rel.ro"])
+random_sections = st.lists(
+    st.tuples(section_kinds, st.integers(1, 5000), st.sampled_from([1, 4, 16, 256, 4096, 16384])),
+    min_size=1,
+    max_size=8,
+)
+FLAGS = {
+    ".text": elf.SHF_ALLOC | elf.SHF_EXECINSTR,
+    ".rodata": elf.SHF_ALLOC,
+    ".data": elf.SHF_ALLOC | elf.SHF_WRITE,
+    ".data.rel.ro": elf.SHF_ALLOC | elf.SHF_WRITE,
+    ".bss": elf.SHF_ALLOC | elf.SHF_WRITE,
+}
+
+
+def random_object(sections):
+    o = ObjectWriter()
+    for i, (name, size, align) in enumerate(sections):
+        nobits = name == ".bss"
+        kind = elf.SHT_NOBITS if nobits else elf.SHT_PROGBITS
+        content = b"" if nobits else bytes((i * 37 + j) % 251 for j in range(size))
+        index = o.section(f"{name}.{i}", FLAGS[name], content, kind, align, size)
+        o.symbol(f"s{i}", index, size=size, kind=elf.STT_OBJECT)
+    return o.bytes()
+
+
+@settings(max_examples=40, deadline=None)
+@given(random_sections)
+def test_random_sections(sections):
+    file = check_file(link(random_object(sections)))
+    symbols = dynamic_symbols(file)
+    taken = []
+    for i, (name, size, align) in enumerate(sections):
+        symbol = symbols[f"s{i}"]
+        assert symbol.value % align == 0
+        expected = bytes((i * 37 + j) % 251 for j in range(size)) if name != ".bss" else bytes(size)
+        assert file.read(symbol.value, size) == expected
+        taken.append((symbol.value, symbol.value + size))
+    taken.sort()
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(taken))
+
+
+@needs_lld
+@settings(max_examples=15, deadline=None)
+@given(random_sections)
+def test_random_sections_as_lld(tmp_path_factory, sections):
+    data = random_object(sections)
+    same_as_lld(link(data), lld(tmp_path_factory.mktemp("lld"), data))
+
+
+metadata_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=300),
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=30,
+)
+
+
+@settings(deadline=None)
+@given(metadata_values)
+def test_msgpack_round_trip(value):
+    assert msgpack.unpack(msgpack.pack(value)) == value
+
+
+def test_msgpack_is_what_llvm_writes():
+    for name in DISTINCT:
+        (content,) = [c for _, _, c in ElfFile(objects(name)).notes()]
+        assert msgpack.pack(msgpack.unpack(content)) == content
+
+
+@pytest.mark.parametrize("data", [b"", b"\xa5abc", b"\x92\x01", b"\xc1", b"\xcd\x01"])
+def test_damaged_msgpack(data):
+    with pytest.raises(ValueError, match="msgpack"):
+        msgpack.unpack(data)
