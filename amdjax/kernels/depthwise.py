@@ -29,7 +29,7 @@ from amdjax.kernels.packing import Program
 from amdjax.kernels.writing import Writer
 
 if TYPE_CHECKING:
-    from amdjax.kernels.conv import Convolution, Phase
+    from amdjax.kernels.convolution import Convolution, Phase
 
 Value = tile.Value
 

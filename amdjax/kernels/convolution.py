@@ -1,0 +1,248 @@
+"""`conv_general_dilated` stated as contractions.
+
+Rows are positions of the result, columns its features, and what is summed over are the taps of the
+kernel with the input features. The input is read through its padding and strides while it is
+packed, so no patches are ever written to memory. A dilated input is cut by phase: all positions of
+the result with the same remainder see the same taps, and no zero between input elements is touched.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from amdjax.jit.element import part_dtype, short_dtype
+from amdjax.jit.shaped import ShapedContext
+from amdjax.kernels.contraction import Axis, Contraction, Limit, Sink, Source, accumulate_dtype
+from amdjax.kernels.loops import row_major
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Positions of the result along one spatial axis that see the same taps.
+
+    Args:
+      first, step, count: the positions.
+      tap, tap_step, taps: the taps of the kernel they see.
+      start: input coordinate of the first position's first tap.
+      move: by how much the next position moves it.
+      tap_move: by how much the next tap moves it.
+    """
+
+    first: int
+    step: int
+    count: int
+    tap: int
+    tap_step: int
+    taps: int
+    start: int
+    move: int
+    tap_move: int
+
+    def leaves(self, extent: int) -> bool:
+        """Whether some tap of some position lies outside `range(extent)`."""
+        if not self.taps:
+            return False
+        last = self.start + (self.count - 1) * self.move + (self.taps - 1) * self.tap_move
+        return self.start < 0 or last >= extent
+
+
+def phases_of_axis(
+    extent: int, window: int, stride: int, padding: int, dilation: int, window_dilation: int
+) -> list[Phase]:
+    """The phases of one axis.
+
+    Args:
+      extent: of the result.
+      window: taps of the kernel.
+      stride: of the window.
+      padding: in front, in steps of the dilated input.
+      dilation: of the input.
+      window_dilation: of the kernel.
+    """
+    step = dilation // math.gcd(stride, dilation)
+    tap_step = dilation // math.gcd(window_dilation, dilation)
+    phases = []
+    for first in range(min(step, extent)):
+        at = first * stride - padding
+        fitting = [
+            t for t in range(min(tap_step, window)) if (at + t * window_dilation) % dilation == 0
+        ]
+        tap = fitting[0] if fitting else 0
+        taps = -(-(window - tap) // tap_step) if fitting else 0
+        start = (at + tap * window_dilation) // dilation
+        count = -(-(extent - first) // step)
+        phases.append(
+            Phase(
+                first, step, count, tap, tap_step, taps, start,
+                step * stride // dilation, tap_step * window_dilation // dilation,
+            )
+        )  # fmt: skip
+    return phases
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution's sizes and layout, axes in the order batch, feature, spatial.
+
+    Args:
+      lhs, rhs, out: shapes; the kernel's axes are output feature, input feature, spatial.
+      lhs_strides, rhs_strides, out_strides: of the axes in that order.
+    """
+
+    lhs: tuple[int, ...]
+    rhs: tuple[int, ...]
+    out: tuple[int, ...]
+    lhs_strides: tuple[int, ...]
+    rhs_strides: tuple[int, ...]
+    out_strides: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    window_dilation: tuple[int, ...]
+    feature_groups: int
+    batch_groups: int
+
+    @staticmethod
+    def of(ctx: ShapedContext) -> Convolution:
+        p = ctx.params
+        lhs_spec, rhs_spec, out_spec = p["dimension_numbers"]
+        arrays = (*ctx.inputs, ctx.outputs[0])
+        specs = (lhs_spec, rhs_spec, out_spec)
+        lhs, rhs, out = (tuple(x.aval.shape[d] for d in spec) for x, spec in zip(arrays, specs))
+        lhs_strides, rhs_strides, out_strides = (
+            tuple(row_major(x.aval.shape)[d] for d in spec) for x, spec in zip(arrays, specs)
+        )
+        ones = (1,) * (len(lhs_spec) - 2)
+        return Convolution(
+            lhs, rhs, out, lhs_strides, rhs_strides, out_strides,
+            tuple(p["window_strides"]), tuple(lo for lo, _ in p["padding"]),
+            tuple(p["lhs_dilation"] or ones), tuple(p["rhs_dilation"] or ones),
+            p["feature_group_count"], p["batch_group_count"],
+        )  # fmt: skip
+
+    @property
+    def spatial(self) -> int:
+        return len(self.strides)
+
+    def phases(self) -> Iterator[tuple[Phase, ...]]:
+        return itertools.product(
+            *(
+                phases_of_axis(
+                    self.out[2 + d], self.rhs[2 + d], self.strides[d], self.padding[d],
+                    self.dilation[d], self.window_dilation[d],
+                )
+                for d in range(self.spatial)
+            )
+        )  # fmt: skip
+
+    def contraction(self, ctx: ShapedContext, phases: Sequence[Phase]) -> Contraction:
+        """The part of the convolution that computes one phase."""
+        groups = self.feature_groups * self.batch_groups
+        features = self.rhs[0] // groups
+        images = self.lhs[0] // self.batch_groups
+        limited = [d for d in range(self.spatial) if phases[d].leaves(self.lhs[2 + d])]
+        limits = tuple(Limit(phases[d].start, self.lhs[2 + d]) for d in limited)
+
+        def axis(extent: int, stride: int, along: int = -1, move: int = 0) -> Axis:
+            return Axis(extent, stride, tuple(move if d == along else 0 for d in limited))
+
+        rows = [(axis(images, self.lhs_strides[0]), Axis(images, self.out_strides[0]))]
+        taps = []
+        for d, phase in enumerate(phases):
+            lhs, rhs, out = (
+                s[2 + d] for s in (self.lhs_strides, self.rhs_strides, self.out_strides)
+            )
+            rows.append(
+                (
+                    axis(phase.count, lhs * phase.move, d, phase.move),
+                    Axis(phase.count, out * phase.step),
+                )
+            )
+            taps.append(
+                (
+                    axis(phase.taps, lhs * phase.tap_move, d, phase.tap_move),
+                    Axis(phase.taps, rhs * phase.tap_step),
+                )
+            )
+        channels = (axis(self.rhs[1], self.lhs_strides[1]), Axis(self.rhs[1], self.rhs_strides[1]))
+        depth = self._depth_order(taps, channels)
+        split = (
+            images * self.lhs_strides[0]
+            if self.batch_groups > 1
+            else self.rhs[1] * self.lhs_strides[1]
+        )
+        group = (
+            axis(groups, split),
+            Axis(groups, features * self.rhs_strides[0]),
+            Axis(groups, features * self.out_strides[1]),
+        )
+        batch = [group]
+        columns = Axis(features, self.rhs_strides[0]), Axis(features, self.out_strides[1])
+        sideways = self._sideways()
+        if sideways and images > 1:
+            batch.append((rows[0][0], Axis(images, 0), rows[0][1]))
+            rows = rows[1:]
+        rows.sort(key=lambda r: -r[1].stride)
+        lhs_var, rhs_var = ctx.inputs
+        out_var = ctx.outputs[0]
+        offsets = [
+            sum(getattr(f, name) * s[2 + d] for d, f in enumerate(phases))
+            for name, s in (
+                ("start", self.lhs_strides),
+                ("tap", self.rhs_strides),
+                ("first", self.out_strides),
+            )
+        ]
+        a_dtype, b_dtype, out_dtype = (
+            short_dtype(v.aval.dtype) for v in (lhs_var, rhs_var, out_var)
+        )
+        a = Source(
+            lhs_var,
+            part_dtype(a_dtype),
+            offsets[0],
+            tuple(g[0] for g in batch),
+            tuple(r[0] for r in rows),
+            tuple(x[0] for x in depth),
+            limits,
+        )
+        b = Source(
+            rhs_var,
+            part_dtype(b_dtype),
+            offsets[1],
+            tuple(g[1] for g in batch),
+            (columns[0],),
+            tuple(x[1] for x in depth),
+        )
+        sink = Sink(
+            out_var, part_dtype(out_dtype), offsets[2], tuple(g[2] for g in batch),
+            tuple(r[1] for r in rows), (columns[1],),
+        )  # fmt: skip
+        accumulate = accumulate_dtype(out_var.aval.dtype, lhs_var.aval.dtype, rhs_var.aval.dtype)
+        problem = Contraction(a, b, sink, accumulate, out_dtype in ("c64", "c128"))
+        problem = _without_depth(problem) if not problem.depth else problem
+        return problem.swapped() if sideways else problem
+
+    def _sideways(self) -> bool:
+        """Whether positions, not features, lie side by side in the result."""
+        return (
+            self.out_strides[1] != 1
+            and 1 in self.out_strides[2:]
+            and self.out[2 + self.out_strides[2:].index(1)] > 1
+        )
+
+    def _depth_order(
+        self, taps: list[tuple[Axis, Axis]], channels: tuple[Axis, Axis]
+    ) -> list[tuple[Axis, Axis]]:
+        """Loops in the order in which they lie in the operand that is read along them."""
+        along = 1 if self._sideways() else 0
+        return sorted([*taps, channels], key=lambda pair: -pair[along].stride)
+
+
+def _without_depth(problem: Contraction) -> Contraction:
+    """A sum of nothing, in one loop."""
+    still = (0,) * len(problem.a.limits)
+    a = replace(problem.a, depth=(Axis(0, 1, still),))
+    return replace(problem, a=a, b=replace(problem.b, depth=(Axis(0, 1),)))
