@@ -65,7 +65,7 @@ def access_of(name: str) -> Access | None:
         return _plain(match[2], match[1], match[3])
     if match := re.fullmatch(r"(global|flat)_atomic_(\w+)", name):
         return _atomic(match[1], match[2])
-    if match := re.fullmatch(r"ds_(read|load|write|store)(2?)(st64|stride64)?_(\w+)", name):
+    if match := re.fullmatch(r"ds_(read|load|write|store)(2|_2addr)?(st64|_stride64)?_(\w+)", name):
         kind = {"read": "load", "write": "store"}.get(match[1], match[1])
         plain = _plain(kind, "lds", match[4])
         if plain is None or not match[2]:

@@ -283,8 +283,8 @@ for _names, _types, _fn in (
     ("v_ashrrev_i64", "i64 u32 i64", lambda h, a, b: h.f.ashr(b, amount64(h, a))),
     ("v_lshl_add_u64", "u64 u64 u32 u64",
      lambda h, a, b, c: h.f.add(h.f.shl(a, amount64(h, b)), c)),
-    ("v_cndmask_b32", "b32 b32 b32 mask", lambda h, a, b, m: h.f.select(m, b, a)),
-    ("v_cndmask_b16", "b16 b16 b16 mask", lambda h, a, b, m: h.f.select(m, b, a)),
+    ("v_cndmask_b32", "f32 f32 f32 mask", lambda h, a, b, m: h.f.select(m, b, a)),
+    ("v_cndmask_b16", "f16 f16 f16 mask", lambda h, a, b, m: h.f.select(m, b, a)),
     ("v_mad_u32_u16", "u32 u16 u16 u32",
      lambda h, a, b, c: h.f.add(h.f.mul(h.f.cast("zext", a, "i32"), h.f.cast("zext", b, "i32")), c)),
     ("v_mad_i32_i16", "i32 i16 i16 i32",
@@ -558,7 +558,7 @@ def div_scale(h: Lanes, x: Value, denominator: Value, numerator: Value) -> tuple
         (zero, h.like(x, math.nan), no),
         (far, f.select(is_denominator, up, x), yes),
         (denormal(denominator), up, no),
-        (f.and_(inverse_tiny, quotient_tiny), f.select(is_denominator, up, x), yes),
+        (f.and_(inverse_tiny, quotient_tiny), f.select(is_denominator, down, x), yes),
         (inverse_tiny, down, no),
         (quotient_tiny, f.select(is_numerator, up, x), yes),
         (f.icmp("sle", exponents[0], h.const("i32", tiny_limit)), up, no),
@@ -570,9 +570,16 @@ def div_scale(h: Lanes, x: Value, denominator: Value, numerator: Value) -> tuple
 
 
 def div_fmas(h: Lanes, a: Value, b: Value, c: Value, scaled: Value) -> Value:
-    factor = 2.0**64 if a.type.elem == "double" else 2.0**32
+    """An fma that undoes what `div_scale` did to the quotient.
+
+    Published pseudocode multiplies by 2^32 (2^64), which does not undo the published scaling by
+    2^64 (2^128) and cannot serve both directions. The quotient in c tells which one it was.
+    """
+    shift, middle = (128, 1023) if a.type.elem == "double" else (64, 127)
     y = h.f.fma(a, b, c)
-    return h.f.select(scaled, h.f.mul(y, h.like(y, factor)), y)
+    large = h.f.icmp("sgt", exponent_bits(h, c), h.const("i32", middle))
+    factor = h.f.select(large, h.like(y, 2.0**shift), h.like(y, 2.0**-shift))
+    return h.f.select(scaled, h.f.mul(y, factor), y)
 
 
 def div_fixup(h: Lanes, quotient: Value, denominator: Value, numerator: Value) -> Value:
@@ -723,6 +730,11 @@ for _op in ("add", "mul", "fma"):
     OPERATIONS[f"v_pk_{_op}_f32"] = Operation("f32", _scalar.sources, _scalar.compute, packed=True)
 OPERATIONS["v_pk_mov_b32"] = Operation("b32", ("b32", "b32"), lambda h, a, b: a, packed=True)
 
+# The operands of these are f32 or f16 as op_sel_hi says: `lower` reads them.
+MIXED = {"v_fma_mix_f32": "f32", "v_fma_mixlo_f16": "f16", "v_fma_mixhi_f16": "f16"}
+for _name, _dst in MIXED.items():
+    OPERATIONS[_name] = Operation(_dst, ("f32",) * 3, fma, packed=True)
+
 
 # Comparisons
 
@@ -777,6 +789,9 @@ for _prefix in ("v_cmp", "v_cmpx"):
 
 # The same operation under another name, older first.
 ALIASES = {
+    "v_mad_mix_f32": "v_fma_mix_f32",
+    "v_mad_mixlo_f16": "v_fma_mixlo_f16",
+    "v_mad_mixhi_f16": "v_fma_mixhi_f16",
     "v_add_u32": "v_add_nc_u32", "v_sub_u32": "v_sub_nc_u32", "v_subrev_u32": "v_subrev_nc_u32",
     "v_add_i32": "v_add_nc_i32", "v_sub_i32": "v_sub_nc_i32", "v_add_u16": "v_add_nc_u16",
     "v_sub_u16": "v_sub_nc_u16", "v_subrev_u16": "v_subrev_nc_u16", "v_add_i16": "v_add_nc_i16",

@@ -411,6 +411,8 @@ def _computed(h: Lanes) -> Callable[[], None]:
     """Write the computation; the returned function writes its stores."""
     name = h.variant.name
     op = alu.OPERATIONS.get(name) or salu.OPERATIONS[name]
+    if name in alu.MIXED:
+        return _computed_mixed(h, op)
     if op.packed:
         return _computed_packed(h, op)
     sources = [h.source(i, kind) for i, kind in enumerate(op.sources)]
@@ -484,6 +486,41 @@ def _computed_packed(h: Lanes, op: Operation) -> Callable[[], None]:
             h.write(h.join(*words), "b64")
         else:
             h.write(alu.pack16(h, *parts), "b32")
+
+    return store
+
+
+def _computed_mixed(h: Lanes, op: Operation) -> Callable[[], None]:
+    """An fma of operands that are f32, or a half of a register where op_sel_hi is set."""
+    v, f = h.variant, h.f
+    sources = []
+    for i in range(3):
+        x = h.raw(i, v.sources[i], 32)
+        if v.flag("opsel_hi") >> i & 1:
+            x = f.lshr(x, h.like(x, 16)) if v.opsel >> i & 1 else x
+            x = f.bitcast(f.cast("trunc", x, "i16"), Type("half", h.lanes))
+            x = f.cast("fpext", x, "float")
+        else:
+            x = f.bitcast(x, Type("float", h.lanes))
+        if v.flag("neg_hi") >> i & 1:
+            x = f.unary_intrinsic("fabs", x)
+        sources.append(f.neg(x) if v.neg >> i & 1 else x)
+    if op.dst == "f32":
+        result = _clamped(h, op, sources)
+        return lambda: h.write(result, "f32")
+    wide = [f.cast("fpext", x, "double") for x in sources]
+    result = f.cast("fptrunc", f.fma(*wide), "half")
+    if v.clamp:
+        result = alu.fmin(h, alu.fmax(h, result, h.like(result, 0.0)), h.like(result, 1.0))
+    high = v.name == "v_fma_mixhi_f16"
+
+    def store() -> None:
+        place = h.at(h.wave, h.slot(state.DST))
+        mine = f.cast("zext", f.bitcast(result, Type("i16", h.lanes)), "i32")
+        mine = f.shl(mine, h.like(mine, 16)) if high else mine
+        old = f.load(mine.type, place, 64)
+        kept = f.and_(old, h.like(old, 0xFFFF if high else 0xFFFF0000))
+        h.write(f.or_(mine, kept), "b32")
 
     return store
 
