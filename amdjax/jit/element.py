@@ -38,6 +38,7 @@ from amdjax.jit.index import (
 COMPUTE = {"f16": "f32", "bf16": "f32", "i4": "i8", "u4": "u8", "i2": "i8", "u2": "u8"}
 CACHE_LINE = 64
 UNROLL_FOLD = 32
+DEEP = 25  # nested values from which chains are followed step by step
 
 
 def compute_dtype(dtype: str) -> str:
@@ -143,6 +144,7 @@ class ElementBuilder:
         self.lanes: list[Lanes] = []
         self.guards: list[Guard] = []
         self.scopes = [Scope()]
+        self.depth = 0  # of calls that follow operands
 
     # Scopes
 
@@ -185,8 +187,41 @@ class ElementBuilder:
         eqn = self.producers.get(var)
         if eqn is None:
             return self.load(var, linear(index, var.aval.shape))
+        self.depth += 1
+        if self.depth % DEEP == 0:
+            self._prepare(eqn, index)
         results = self._known((id(eqn), index, tuple(self.guards)), lambda: self._apply(eqn, index))
+        self.depth -= 1
         return results[list(eqn.outvars).index(var)]
+
+    def _prepare(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> None:
+        """Compute what a chain of pointwise equations reads, the deepest first.
+
+        Following operands by recursion alone would exceed Python's stack on long chains.
+        """
+        chain: list[Var] = []
+        waiting, seen = [eqn], {id(eqn)}
+        while waiting:
+            e = waiting.pop()
+            if not isinstance(e.primitive.lowering, Pointwise):
+                continue
+            for x in e.invars:
+                maker = None if isinstance(x, Literal) else self.producers.get(x)
+                if maker is None or id(maker) in seen:
+                    continue
+                seen.add(id(maker))
+                at = index if x.aval.shape else ()
+                key = (x, at, tuple(self.guards))
+                if any(key in scope.values for scope in self.scopes):
+                    continue
+                found = self.special(x, at) if self.special is not None else None
+                if found is not None:
+                    self.scopes[-1].values[key] = found
+                    continue
+                chain.append(x)
+                waiting.append(maker)
+        for x in reversed(chain):
+            self.value(x, index if x.aval.shape else ())
 
     def _apply(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> list[El]:
         rule = eqn.primitive.lowering
@@ -657,7 +692,9 @@ class ElementBuilder:
                 buffer, base if base is not None else self.index_tile(offset), value, mask
             )
         else:
-            streaming = buffer in self.streaming and mask is None and self._is_aligned(offset, buffer)
+            streaming = (
+                buffer in self.streaming and mask is None and self._is_aligned(offset, buffer)
+            )
             self.k.store(buffer, base, value, strides if shape else None, mask, streaming)
 
     def _is_aligned(self, offset: Index, buffer: tile.Buffer) -> bool:

@@ -201,3 +201,39 @@ def test_normalised_rows_and_columns_are_right(axis):
     want = (x - x.mean(axis, keepdims=True)) / (x.std(axis, keepdims=True) + 1e-6)
     np.testing.assert_allclose(jit(f)(X), want, rtol=1e-4, atol=1e-5)
     assert len(contents(f, X)) == 1
+
+
+def test_chains_of_any_length_compile():
+    """Longer than Python's stack is deep, and than one kernel may be."""
+
+    def long(x):
+        for i in range(1500):
+            x = x * 0.999 + (i % 3) * 0.1
+        return x
+
+    want = X[:2].astype(np.float64)
+    for i in range(1500):
+        want = want * 0.999 + (i % 3) * 0.1
+    np.testing.assert_allclose(jit(long)(X[:2]), want, rtol=1e-4)
+
+
+def test_sums_of_many_arguments_compile():
+    f = jit(lambda *xs: sum(xs))
+    assert f(*(jnp.float32(i) for i in range(400))) == 399 * 200
+
+
+def test_long_chains_behind_a_reduction():
+    def f(x):
+        m = x.max(1, keepdims=True)
+        for i in range(300):
+            m = m * 0.99 + i
+        y = x - m
+        for _ in range(300):
+            y = y * 0.99
+        return y.sum(1)
+
+    x = X.astype(np.float64)
+    m = x.max(1, keepdims=True)
+    for i in range(300):
+        m = m * 0.99 + i
+    np.testing.assert_allclose(jit(f)(X), ((x - m) * 0.99**300).sum(1), rtol=1e-4)
