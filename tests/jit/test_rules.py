@@ -299,6 +299,15 @@ def test_batched_products_of_transposes():
     np.testing.assert_array_equal(want, got)
 
 
+def test_a_product_that_is_also_read_as_it_is_is_not_computed_twice():
+    def f(x, y):
+        z = product(x, y)
+        return z, lax.transpose(z, (1, 0))
+
+    _, after = rewritten("transpose of a product", f, A, C)
+    assert primitives(after) == ["dot_general", "transpose"]
+
+
 def test_effects_are_not_rewritten():
     def f(x):
         amdjax.debug.callback(lambda v: None, x)

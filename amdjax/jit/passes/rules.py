@@ -123,7 +123,9 @@ def _transposed_operand(side: int) -> Any:
 
 
 def _transposed_product(m: Match) -> Any:
-    """The transpose of a product is the product the other way round."""
+    """The transpose of a product is the product the other way round, if only it is needed."""
+    if m.rewriter.uses[m.eqn.invars[0]] > 1:
+        return None
     contract, batch = m["numbers"]
     lhs, rhs = m["x"].aval, m["y"].aval
     n_batch = len(batch[0])

@@ -9,6 +9,7 @@ sign of a zero.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -106,8 +107,11 @@ class _Rewriter:
         self.eqns: list[JaxprEqn] = []
         self.names: dict[Var, Atom] = {}
         self.source: Any = None
+        self.uses: Counter[Var] = Counter()  # in the program as it was
 
     def run(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+        self.uses.update(x for e in closed.jaxpr.eqns for x in e.invars if isinstance(x, Var))
+        self.uses.update(x for x in closed.jaxpr.outvars if isinstance(x, Var))
         for eqn in closed.jaxpr.eqns:
             self.source = eqn.source
             invars = [self.names.get(x, x) if isinstance(x, Var) else x for x in eqn.invars]
