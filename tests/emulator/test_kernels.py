@@ -7,8 +7,8 @@ from emulation import IDS, LANES, TARGETS, compiled, elementwise, run
 pytestmark = pytest.mark.parametrize("gfx", TARGETS)
 
 
-def test_vector_add(gfx, rng=np.random.default_rng(0)):
-    a, b = rng.standard_normal((2, 640)).astype(np.float32)
+def test_vector_add(gfx):
+    a, b = np.random.default_rng(0).standard_normal((2, 640)).astype(np.float32)
     out = np.zeros_like(a)
     code = compiled(elementwise("  %r = fadd float %x0, %x1", "float float"), gfx)
     counters = run(code, 10, 64, out, a, b)

@@ -100,7 +100,7 @@ class Decoder:
             if form.op is None:
                 return self._decode_dual(form, window, pc)
             number = _bits(word, *form.op)
-            tried = f"{form.name} opcode {number}"
+            tried = tried or f"{form.name} opcode {number}"
             if number in form.names:
                 return self._finish(form, form.names[number], window, pc)
         raise UnknownInstruction(

@@ -472,9 +472,8 @@ def _computed_packed(h: Lanes, op: Operation) -> Callable[[], None]:
             chosen = selections[0] if v.name == "v_pk_mov_b32" else selections[half]
             high = chosen >> i & 1
             x = _packed_source(h, i, kind, bool(high), wide)
-            if OPERAND_TYPES[kind].is_float:
-                if negations[half] >> i & 1:
-                    x = f.neg(x)
+            if OPERAND_TYPES[kind].is_float and negations[half] >> i & 1:
+                x = f.neg(x)
             sources.append(x)
         if v.name == "v_pk_mov_b32":
             sources = [sources[0], sources[0]]
@@ -508,8 +507,7 @@ def _computed_mixed(h: Lanes, op: Operation) -> Callable[[], None]:
     if op.dst == "f32":
         result = _clamped(h, op, sources)
         return lambda: h.write(result, "f32")
-    wide = [f.cast("fpext", x, "double") for x in sources]
-    result = f.cast("fptrunc", f.fma(*wide), "half")
+    result = f.cast("fptrunc", f.fma(*sources), "half")
     if v.clamp:
         result = alu.fmin(h, alu.fmax(h, result, h.like(result, 0.0)), h.like(result, 1.0))
     high = v.name == "v_fma_mixhi_f16"

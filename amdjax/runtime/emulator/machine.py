@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
 from amdjax.runtime.emulator import handlers as native, state
+from amdjax.runtime.emulator.builder import Variant
 from amdjax.runtime.emulator.code_object import Kernel
 from amdjax.runtime.emulator.decode import Instruction, decoder
 from amdjax.runtime.emulator.errors import EmulatorError, MemoryFault, UnknownInstruction
@@ -70,6 +72,7 @@ class Program:
         decode = decoder(self.kernel.isa).decode
         furthest = 0
         while pc < len(code):
+            inst = Instruction("unknown", "", {}, pc, 4)
             try:
                 inst = decode(code, pc)
                 low = lower(wave, inst)
@@ -77,8 +80,6 @@ class Program:
                 # An error only if it is reached: constants may lie behind the code.
                 word = int.from_bytes(code[pc : pc + 4], "little")
                 self.problems[len(lowered)] = f"{error} (0x{word:08x})"
-                name = inst.name if isinstance(error, UnknownInstruction) and inst else "unknown"
-                inst = Instruction(name, "", {}, pc, 4)
                 low = self._unknown(wave)
             self.instructions.append(inst)
             lowered.append(low)
@@ -94,8 +95,6 @@ class Program:
 
     @staticmethod
     def _unknown(wave: Wave) -> Lowered:
-        from amdjax.runtime.emulator.builder import Variant
-
         return Lowered(Variant("unknown", wave.isa, wave.lanes))
 
     def copy_of_records(self) -> np.ndarray:
@@ -283,7 +282,7 @@ def launch(
     groups = math.prod(shape)
     threads = max(1, min(os.cpu_count() or 1, groups // _GROUPS_PER_THREAD))
     bounds = [groups * i // threads for i in range(threads + 1)]
-    workers = [_Worker(prepared, a, b) for a, b in zip(bounds, bounds[1:])]
+    workers = [_Worker(prepared, a, b) for a, b in pairwise(bounds)]
     others = [threading.Thread(target=w.run) for w in workers[1:]]
     for thread in others:
         thread.start()

@@ -1,0 +1,101 @@
+"""Planted faults are found, and the error says where."""
+
+import numpy as np
+import pytest
+from emulation import IDS, TARGETS, compiled, elementwise, pack, run
+
+from amdjax.runtime.emulator import (
+    CodeObject,
+    EmulatorError,
+    Memory,
+    MemoryFault,
+    UnknownInstruction,
+    launch,
+)
+
+pytestmark = pytest.mark.parametrize("gfx", TARGETS)
+COPY = elementwise("  %r = fadd float %x0, 1.0", "float")
+SHORT = elementwise("  %r = add i32 %x0, 1", "i32", "i32")
+LDS = """
+@tile = internal addrspace(3) global [64 x float] poison, align 16
+define amdgpu_kernel void @beyond(ptr addrspace(1) %out, i32 %shift) #0 {
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %i = add i32 %t, %shift
+  %p = getelementptr float, ptr addrspace(3) @tile, i32 %i
+  store volatile float 1.0, ptr addrspace(3) %p
+  ret void
+}
+attributes #0 = { "amdgpu-flat-work-group-size"="64,64" }
+""" + IDS
+
+
+def test_out_of_bounds_load(gfx):
+    # The neighbouring memory exists, it only is not the kernel's.
+    a, out = np.zeros(64, np.float32)[:60], np.zeros(64, np.float32)
+    with pytest.raises(MemoryFault, match="outside every allocation") as caught:
+        run(compiled(COPY, gfx), 1, 64, out, a)
+    fault = caught.value
+    assert fault.kernel == "kernel" and fault.instruction.startswith("global_load")
+    assert fault.lane == 60 % {"gfx942": 64, "gfx1100": 32}[gfx]
+    assert fault.address == a.ctypes.data + 240
+
+
+def test_out_of_bounds_store(gfx):
+    a, out = np.zeros(64, np.float32), np.zeros(64, np.float32)[:32]
+    with pytest.raises(MemoryFault) as caught:
+        run(compiled(COPY, gfx), 1, 64, out, a)
+    assert caught.value.instruction.startswith("global_store")
+
+
+def test_use_after_release(gfx):
+    a, out, memory = np.zeros(64, np.float32), np.zeros(64, np.float32), Memory()
+    kernel = compiled(COPY, gfx).kernels["kernel"]
+    memory.add(out)
+    address = memory.add(a)
+    launch(kernel, 1, 64, pack(out, a), memory)
+    memory.release(address)
+    with pytest.raises(MemoryFault):
+        launch(kernel, 1, 64, pack(out, a), memory)
+
+
+def test_misaligned(gfx):
+    backing, out = np.zeros(65 * 4, np.uint8), np.zeros(64, np.uint32)
+    a = backing[2:-2].view(np.uint32)
+    with pytest.raises(MemoryFault, match="misaligned"):
+        run(compiled(SHORT, gfx), 1, 64, out, a)
+    run(compiled(SHORT, gfx), 1, 64, out, a, sanitize=False)
+    assert (out == 1).all()
+
+
+def test_lds_out_of_bounds(gfx):
+    out = np.zeros(64, np.float32)
+    run(compiled(LDS, gfx), 1, 64, out, np.int32(0))
+    with pytest.raises(MemoryFault, match="LDS") as caught:
+        run(compiled(LDS, gfx), 1, 64, out, np.int32(1))
+    assert caught.value.instruction.startswith("ds_") and caught.value.address == 256
+
+
+def test_null_pointer(gfx):
+    kernel = compiled(COPY, gfx).kernels["kernel"]
+    out = np.zeros(64, np.float32)
+    memory = Memory()
+    memory.add(out)
+    with pytest.raises(MemoryFault):
+        launch(kernel, 1, 64, pack(out, np.uint64(0)), memory)
+
+
+def test_unknown_instruction(gfx):
+    good = compiled(COPY, gfx)
+    kernel = good.kernels["kernel"]
+    data = good._data
+    at = data.index(kernel.code[:16])
+    # SOPP with an opcode that nobody has.
+    broken = CodeObject(data[:at] + (0xBFFF0000).to_bytes(4, "little") + data[at + 4 :])
+    out, a = np.zeros((2, 64), np.float32)
+    with pytest.raises(UnknownInstruction, match=r"kernel kernel: .*0xbfff0000.*SOPP opcode 127"):
+        run(broken, 1, 64, out, a)
+
+
+def test_file_that_is_none(gfx):
+    with pytest.raises(EmulatorError, match="not an AMDGPU"):
+        CodeObject(b"\x7fELF" + bytes(100))
