@@ -8,16 +8,16 @@ with the loop's counter, so nothing is sliced or stacked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.jit.passes import prepare
-from amdjax.jit.plan import Label, Storage, View, _Body, is_update
+from amdjax.jit.plan import CONTROL, Body, Label, Storage, View, is_update
 from amdjax.runtime import vm
 
 
-def lower_cond(body: _Body, eqn: JaxprEqn) -> None:
+def lower_cond(body: Body, eqn: JaxprEqn) -> None:
     """`cond`: a jump table; each branch writes the results."""
     p = body.p
     branches = [prepare(b, p.observe) for b in eqn.params["branches"]]
@@ -46,7 +46,7 @@ class _Carry:
 
     def __init__(
         self,
-        body: _Body,
+        body: Body,
         eqn: JaxprEqn,
         inits: Sequence[Any],
         jaxpr: Jaxpr,
@@ -147,7 +147,7 @@ def _split(items: Sequence[Any], *sizes: int) -> list[list[Any]]:
     return [*out, list(items[at:])]
 
 
-def lower_while(body: _Body, eqn: JaxprEqn) -> None:
+def lower_while(body: Body, eqn: JaxprEqn) -> None:
     """`while`: test, body, exchange, again."""
     p = body.p
     n_cond, n_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
@@ -188,7 +188,7 @@ def lower_while(body: _Body, eqn: JaxprEqn) -> None:
     _finish_carry(body, eqn.outvars, carry)
 
 
-def _finish_carry(body: _Body, outvars: Sequence[Var], carry: _Carry) -> None:
+def _finish_carry(body: Body, outvars: Sequence[Var], carry: _Carry) -> None:
     for v, view in zip(outvars, carry.current, strict=True):
         body.p.touch(view)
         wanted = body.wanted.get(v)
@@ -199,7 +199,7 @@ def _finish_carry(body: _Body, outvars: Sequence[Var], carry: _Carry) -> None:
             body.env[v] = view
 
 
-def lower_scan(body: _Body, eqn: JaxprEqn) -> None:
+def lower_scan(body: Body, eqn: JaxprEqn) -> None:
     """`scan`: a counted loop whose slices and results are addresses that advance."""
     p, params = body.p, eqn.params
     length, reverse = params["length"], params["reverse"]
@@ -256,8 +256,4 @@ def _fixed(p: Any, view: View) -> View:
     return View(_Pointer(0, slot, (view.storage,)))
 
 
-LOWERINGS: dict[str, Callable[[_Body, JaxprEqn], None]] = {
-    "cond": lower_cond,
-    "while": lower_while,
-    "scan": lower_scan,
-}
+CONTROL.update({"cond": lower_cond, "while": lower_while, "scan": lower_scan})

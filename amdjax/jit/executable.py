@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-import amdjax.kernels  # noqa: F401  (registers the shaped kernels)
+import amdjax.jit.control
+import amdjax.kernels  # noqa: F401  (both register what plans are made of)
 from amdjax.codegen import tile
 from amdjax.codegen.engine import host
 from amdjax.core.array import ConcreteArray

@@ -23,6 +23,7 @@ from amdjax.jit.fusion import Fusion, Region, Single, fuse, is_bitcast, step_rea
 from amdjax.jit.kernels import KernelLoader
 from amdjax.jit.passes import prepare
 from amdjax.jit.repeats import Repeats
+from amdjax.jit.scalar import scalar_call
 from amdjax.jit.schedule import lower_region
 from amdjax.jit.shaped import SHAPED, Epilogue, ShapedContext
 from amdjax.runtime import vm
@@ -92,6 +93,10 @@ class Plan:
 
     def kernels(self) -> list[tile.Kernel]:
         return [w for i in self.instructions for w in i.words if isinstance(w, tile.Kernel)]
+
+
+#: What lays out the sub-programs of a `Control` rule, by its name; `control.py` fills it.
+CONTROL: dict[str, Callable[[Body, JaxprEqn], None]] = {}
 
 
 def plan_program(
@@ -276,7 +281,7 @@ class Planner:
                     continue
                 if is_bitcast(step.eqn) or _is_last_update(step, fusion):
                     wanted.setdefault(source, wanted[step.eqn.outvars[0]])
-        _Body(self, fusion, env, wanted, outermost).run()
+        Body(self, fusion, env, wanted, outermost).run()
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             self.copy(d, self.view(env, v), v.aval.nbytes)
 
@@ -295,7 +300,7 @@ def _is_last_update(step: Single, fusion: Fusion) -> bool:
     return reads.count(step.eqn.invars[0]) == 1
 
 
-class _Body:
+class Body:
     """The steps of one program: the whole one, or the body of a loop or branch."""
 
     def __init__(
@@ -349,13 +354,11 @@ class _Body:
             ctx = ShapedContext(eqn, self.p.target, self.epilogue(step))
             self.calls(self.p.repeats.single(step, ctx.epilogue, lambda: lower(ctx)))
         elif isinstance(rule, Control):
-            from amdjax.jit import control, scalar
-
-            call = scalar.scalar_call(eqn)
+            call = scalar_call(eqn)
             if call is not None:
                 self.calls([call])
                 return
-            control.LOWERINGS[rule.name](self, eqn)
+            CONTROL[rule.name](self, eqn)
         elif isinstance(rule, Host):
             self.host(eqn, rule)
         else:
