@@ -1,11 +1,17 @@
 """LLVM IR text to AMDGPU objects and assembly.
 
 `compile_object` makes a relocatable object; `amdjax.runtime.elf.link` makes it loadable.
+
+What LLVM's AMDGPU code generation cannot do (an intrinsic of another target, too much LDS) ends the
+process: llvmlite leaves LLVM's handlers of such errors in place. LDS is therefore checked here
+first, and `compile_isolated` compiles text that is not trusted in a process of its own.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -23,6 +29,7 @@ __all__ = [
     "KernelArgument",
     "KernelInfo",
     "assembly",
+    "compile_isolated",
     "compile_object",
     "kernel_attributes",
     "kernel_info",
@@ -78,7 +85,7 @@ def kernel_attributes(
     The kernel must not use hidden arguments: dispatch or queue pointers, `printf`, block counts.
     """
     low, high = (workgroup, workgroup) if isinstance(workgroup, int) else workgroup
-    unused = list(_UNUSED_INPUTS)
+    unused = [*_UNUSED_INPUTS, *(f"cluster-id-{axis}" for axis in _COORDINATES)]
     unused += [f"workgroup-id-{axis}" for axis in _COORDINATES[max(grid_rank, 1) :]]
     unused += [f"workitem-id-{axis}" for axis in _COORDINATES[max(workgroup_rank, 1) :]]
     pairs = {
@@ -131,6 +138,53 @@ def optimized(ir_text: str, target: GpuTarget | str, opt: int = 3) -> str:
         return str(module)
 
 
+def compile_isolated(ir_text: str, target: GpuTarget | str, opt: int = 3) -> bytes:
+    """`compile_object` in a process of its own, which may die of what LLVM cannot do.
+
+    Raises:
+      CompileError: LLVM rejects the text or cannot generate code for it.
+    """
+    name = target if isinstance(target, str) else target.name
+    command = [sys.executable, "-m", __name__, name, str(opt)]
+    done = subprocess.run(command, input=ir_text.encode(), capture_output=True)
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").splitlines()
+        reason = [line for line in lines if "error" in line.lower()] or lines[-1:]
+        raise CompileError("\n".join(reason) or f"code generation died ({done.returncode})")
+    return done.stdout
+
+
+_ELEMENT_BYTES = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8}
+_LDS = re.compile(
+    r"^(@[\w.$-]+) = .*?addrspace\(3\) global ([^,\n]+?) (?:poison|undef)", re.MULTILINE
+)
+_KERNEL = re.compile(
+    r"^define [^\n]*amdgpu_kernel [^\n]*?@([\w.$-]+)(.*?)^\}", re.MULTILINE | re.DOTALL
+)
+
+
+def _check_lds(text: str, target: GpuTarget) -> None:
+    """A kernel that names more LDS than there is; LLVM would end the process."""
+    sizes = {name: _type_bytes(kind) for name, kind in _LDS.findall(text)}
+    if sum(sizes.values()) <= target.lds_bytes:
+        return
+    for name, body in _KERNEL.findall(text):
+        used = sum(sizes.get(x, 0) for x in set(re.findall(r"@[\w.$-]+", body)))
+        if used > target.lds_bytes:
+            raise CompileError(
+                f"kernel {name} needs {used} bytes of LDS; {target.name} has {target.lds_bytes}"
+            )
+
+
+def _type_bytes(kind: str) -> int:
+    """Bytes of a scalar, vector or array type."""
+    kind = kind.strip()
+    if kind[0] in "[<":
+        count, _, element = kind[1:-1].partition(" x ")
+        return int(count) * _type_bytes(element)
+    return _ELEMENT_BYTES.get(kind) or (int(kind[1:]) + 7) // 8 if kind[0] != "{" else 0
+
+
 @cache
 def _initialize() -> None:
     llvm.initialize_all_targets()
@@ -152,6 +206,7 @@ def _module(
 ) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
     """The optimised module, parsed anew: code generation consumes it."""
     target = get(target) if isinstance(target, str) else target
+    _check_lds(ir_text, target)
     machine = _machine(target.triple, target.llvm_cpu, target.features, verbose)
     context = llvm.create_context()
     try:
@@ -184,3 +239,7 @@ def _completed(text: str, target: GpuTarget) -> str:
     if not _HAS_TRIPLE.search(text):
         head += f'target triple = "{target.triple}" '
     return head + text + tail
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(compile_object(sys.stdin.read(), sys.argv[1], int(sys.argv[2])))

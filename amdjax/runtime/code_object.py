@@ -13,7 +13,7 @@ from amdjax.runtime import elf_format as elf, msgpack
 from amdjax.runtime.elf_format import ElfError, ElfFile
 
 DESCRIPTOR_SIZE = 64
-_DESCRIPTOR = struct.Struct("<IIII q 20x III H H 4x".replace(" ", ""))
+_DESCRIPTOR = struct.Struct("<IIII q 20x III H H 4x")
 
 
 @dataclass(frozen=True, slots=True)

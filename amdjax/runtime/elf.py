@@ -37,7 +37,15 @@ def link(objects: bytes | Sequence[bytes], names: Sequence[str] = ()) -> bytes:
     if not data:
         raise ElfError("nothing to link")
     labels = [*names, *(f"object {i}" for i in range(len(names), len(data)))]
-    return _Linker([ElfFile(d, n) for d, n in zip(data, labels, strict=True)]).link()
+    try:
+        return _Linker([ElfFile(d, n) for d, n in zip(data, labels)]).link()
+    except (IndexError, KeyError, struct.error, UnicodeDecodeError, OverflowError):
+        raise ElfError(f"damaged object among {', '.join(labels)}") from None
+
+
+# Far above what code objects have; damaged headers do not fill the memory.
+_MAX_BYTES = 1 << 28
+_MAX_ALIGNMENT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -258,6 +266,8 @@ class _Linker:
         if output.type == elf.SHT_NOBITS and section.type != elf.SHT_NOBITS:
             output.type, output.data = section.type, bytearray(output.size)
         at = align(output.memory_size, section.alignment)
+        if at + section.size > _MAX_BYTES or section.alignment > _MAX_ALIGNMENT:
+            raise ElfError(f"{o.name}: section {section.name} is too large")
         output.alignment = max(output.alignment, section.alignment)
         self.places[o, index] = output, at
         if output.type == elf.SHT_NOBITS:

@@ -244,7 +244,10 @@ def _symbol(fields: tuple[int, ...], names: bytes) -> Symbol:
 
 def string_at(table: bytes, offset: int) -> str:
     """The zero-terminated string at an offset of a string table."""
-    return table[offset : table.index(b"\0", offset)].decode() if table else ""
+    end = table.find(b"\0", offset)
+    if end < 0 and table:
+        raise IndexError(offset)
+    return table[offset : max(end, 0)].decode()
 
 
 def iterate_notes(data: bytes) -> Iterator[tuple[str, int, bytes]]:

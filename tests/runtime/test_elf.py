@@ -1,3 +1,4 @@
+import contextlib
 import itertools
 import struct
 from dataclasses import replace
@@ -264,6 +265,16 @@ def test_linked_files_and_damaged_ones():
     data = objects("gfx942")
     with pytest.raises(ElfError, match="damaged"):
         link(data[: len(data) // 2])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
+def test_changed_bytes_raise_no_other_error(changes):
+    data = bytearray(one_relocation(elf.R_AMDGPU_GOTPCREL32_LO))
+    for at, value in changes:
+        data[at % len(data)] = value
+    with contextlib.suppress(ElfError):
+        link(bytes(data))
 
 
 RELOCATIONS = {
