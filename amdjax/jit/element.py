@@ -199,7 +199,7 @@ class ElementBuilder:
 
         Following operands by recursion alone would exceed Python's stack on long chains.
         """
-        chain: list[Var] = []
+        chain: list[Any] = []
         waiting, seen = [eqn], {id(eqn)}
         while waiting:
             e = waiting.pop()

@@ -48,9 +48,9 @@ class RegionKernel:
 
     def output(self, var: Var) -> tile.Buffer:
         buffer = self.param(var, short_dtype(var.aval.dtype), "out")
-        if var.aval.nbytes >= STREAM_FROM and var.aval.nbytes % CACHE_LINE == 0:
-            if not any(v is var for root in self.region.roots for v, _ in root.reads):
-                self.b.streaming.add(buffer)
+        whole_lines = var.aval.nbytes >= STREAM_FROM and var.aval.nbytes % CACHE_LINE == 0
+        if whole_lines and not any(v is var for r in self.region.roots for v, _ in r.reads):
+            self.b.streaming.add(buffer)
         return buffer
 
     def special(self, var: Var, index: tuple[Index, ...]) -> El | None:

@@ -16,7 +16,8 @@ from amdjax.runtime.emulator import (
 pytestmark = pytest.mark.parametrize("gfx", TARGETS)
 COPY = elementwise("  %r = fadd float %x0, 1.0", "float")
 SHORT = elementwise("  %r = add i32 %x0, 1", "i32", "i32")
-LDS = """
+LDS = (
+    """
 @tile = internal addrspace(3) global [64 x float] poison, align 16
 define amdgpu_kernel void @beyond(ptr addrspace(1) %out, i32 %shift) #0 {
   %t = call i32 @llvm.amdgcn.workitem.id.x()
@@ -26,7 +27,9 @@ define amdgpu_kernel void @beyond(ptr addrspace(1) %out, i32 %shift) #0 {
   ret void
 }
 attributes #0 = { "amdgpu-flat-work-group-size"="64,64" }
-""" + IDS
+"""
+    + IDS
+)
 
 
 def test_out_of_bounds_load(gfx):

@@ -16,7 +16,8 @@ def test_vector_add(gfx):
     assert counters.by_class["vmem"] >= 30
 
 
-SAXPY = """
+SAXPY = (
+    """
 define amdgpu_kernel void @saxpy(ptr addrspace(1) %y, ptr addrspace(1) %x, float %a, i32 %n) {
   %t = call i32 @llvm.amdgcn.workitem.id.x()
   %g = call i32 @llvm.amdgcn.workgroup.id.x()
@@ -37,7 +38,9 @@ end:
   ret void
 }
 declare float @llvm.fma.f32(float, float, float)
-""" + IDS
+"""
+    + IDS
+)
 
 
 @pytest.mark.parametrize("n", [1, 63, 256, 1000])
@@ -49,7 +52,8 @@ def test_saxpy_with_tail_guard(gfx, n):
     np.testing.assert_array_equal(y, want)
 
 
-REDUCE = """
+REDUCE = (
+    """
 @tile = internal addrspace(3) global [256 x float] poison, align 16
 define amdgpu_kernel void @total(ptr addrspace(1) %out, ptr addrspace(1) %x) #0 {
 entry:
@@ -99,7 +103,9 @@ end:
 }
 declare void @llvm.amdgcn.s.barrier()
 attributes #0 = { "amdgpu-flat-work-group-size"="256,256" }
-""" + IDS
+"""
+    + IDS
+)
 
 
 def test_tree_reduction_in_lds(gfx):
@@ -114,57 +120,96 @@ UINT = "i32 i32 i32"
 INTEGER = {
     "add": ("  %r = add i32 %x0, %x1", lambda a, b, c: a + b),
     "mul": ("  %r = mul i32 %x0, %x1", lambda a, b, c: a * b),
-    "mulhi": ("""  %l = zext i32 %x0 to i64
+    "mulhi": (
+        """  %l = zext i32 %x0 to i64
   %m = zext i32 %x1 to i64
   %n = mul i64 %l, %m
   %h = lshr i64 %n, 32
-  %r = trunc i64 %h to i32""", lambda a, b, c: (a.astype(np.uint64) * b >> 32).astype(np.uint32)),
-    "smulhi": ("""  %l = sext i32 %x0 to i64
+  %r = trunc i64 %h to i32""",
+        lambda a, b, c: (a.astype(np.uint64) * b >> 32).astype(np.uint32),
+    ),
+    "smulhi": (
+        """  %l = sext i32 %x0 to i64
   %m = sext i32 %x1 to i64
   %n = mul i64 %l, %m
   %h = lshr i64 %n, 32
-  %r = trunc i64 %h to i32""", lambda a, b, c: (
-        a.view(np.int32).astype(np.int64) * b.view(np.int32) >> 32).astype(np.uint32)),
+  %r = trunc i64 %h to i32""",
+        lambda a, b, c: (a.view(np.int32).astype(np.int64) * b.view(np.int32) >> 32).astype(
+            np.uint32
+        ),
+    ),
     "shl": ("  %s = and i32 %x1, 31\n  %r = shl i32 %x0, %s", lambda a, b, c: a << (b & 31)),
-    "ashr": ("  %s = and i32 %x1, 31\n  %r = ashr i32 %x0, %s",
-             lambda a, b, c: (a.view(np.int32) >> (b & 31).view(np.int32)).view(np.uint32)),
-    "clz": ("  %r = call i32 @llvm.ctlz.i32(i32 %x0, i1 false)",
-            lambda a, b, c: np.array([32 - int(x).bit_length() for x in a], np.uint32)),
-    "ctz": ("  %r = call i32 @llvm.cttz.i32(i32 %x0, i1 false)",
-            lambda a, b, c: np.array([32 if x == 0 else (int(x) & -int(x)).bit_length() - 1
-                                      for x in a], np.uint32)),
-    "popcount": ("  %r = call i32 @llvm.ctpop.i32(i32 %x0)",
-                 lambda a, b, c: np.bitwise_count(a).astype(np.uint32)),
-    "reverse": ("  %r = call i32 @llvm.bitreverse.i32(i32 %x0)",
-                lambda a, b, c: np.array([int(f"{x:032b}"[::-1], 2) for x in a], np.uint32)),
+    "ashr": (
+        "  %s = and i32 %x1, 31\n  %r = ashr i32 %x0, %s",
+        lambda a, b, c: (a.view(np.int32) >> (b & 31).view(np.int32)).view(np.uint32),
+    ),
+    "clz": (
+        "  %r = call i32 @llvm.ctlz.i32(i32 %x0, i1 false)",
+        lambda a, b, c: np.array([32 - int(x).bit_length() for x in a], np.uint32),
+    ),
+    "ctz": (
+        "  %r = call i32 @llvm.cttz.i32(i32 %x0, i1 false)",
+        lambda a, b, c: np.array(
+            [32 if x == 0 else (int(x) & -int(x)).bit_length() - 1 for x in a], np.uint32
+        ),
+    ),
+    "popcount": (
+        "  %r = call i32 @llvm.ctpop.i32(i32 %x0)",
+        lambda a, b, c: np.bitwise_count(a).astype(np.uint32),
+    ),
+    "reverse": (
+        "  %r = call i32 @llvm.bitreverse.i32(i32 %x0)",
+        lambda a, b, c: np.array([int(f"{x:032b}"[::-1], 2) for x in a], np.uint32),
+    ),
     "bswap": ("  %r = call i32 @llvm.bswap.i32(i32 %x0)", lambda a, b, c: a.byteswap()),
-    "bfe": ("  %r = call i32 @llvm.amdgcn.ubfe.i32(i32 %x0, i32 5, i32 9)",
-            lambda a, b, c: a >> 5 & 511),
-    "sbfe": ("  %r = call i32 @llvm.amdgcn.sbfe.i32(i32 %x0, i32 5, i32 9)",
-             lambda a, b, c: (a.view(np.int32) << 18 >> 23).view(np.uint32)),
-    "funnel": ("  %r = call i32 @llvm.fshr.i32(i32 %x0, i32 %x1, i32 %x2)",
-               lambda a, b, c: ((a.astype(np.uint64) << 32 | b) >> (c & 31)).astype(np.uint32)),
+    "bfe": (
+        "  %r = call i32 @llvm.amdgcn.ubfe.i32(i32 %x0, i32 5, i32 9)",
+        lambda a, b, c: a >> 5 & 511,
+    ),
+    "sbfe": (
+        "  %r = call i32 @llvm.amdgcn.sbfe.i32(i32 %x0, i32 5, i32 9)",
+        lambda a, b, c: (a.view(np.int32) << 18 >> 23).view(np.uint32),
+    ),
+    "funnel": (
+        "  %r = call i32 @llvm.fshr.i32(i32 %x0, i32 %x1, i32 %x2)",
+        lambda a, b, c: ((a.astype(np.uint64) << 32 | b) >> (c & 31)).astype(np.uint32),
+    ),
     "udiv": ("  %s = or i32 %x1, 1\n  %r = udiv i32 %x0, %s", lambda a, b, c: a // (b | 1)),
-    "srem": ("  %s = or i32 %x1, 1\n  %r = srem i32 %x0, %s", lambda a, b, c: np.fmod(
-        a.view(np.int32), (b | 1).view(np.int32)).view(np.uint32)),
-    "max3": ("""  %m = call i32 @llvm.smax.i32(i32 %x0, i32 %x1)
-  %r = call i32 @llvm.smax.i32(i32 %m, i32 %x2)""", lambda a, b, c: np.maximum(
-        np.maximum(a.view(np.int32), b.view(np.int32)), c.view(np.int32)).view(np.uint32)),
-    "saturate": ("  %r = call i32 @llvm.uadd.sat.i32(i32 %x0, i32 %x1)",
-                 lambda a, b, c: np.minimum(a.astype(np.uint64) + b, 2**32 - 1).astype(np.uint32)),
-    "bytes": ("""  %p = and i32 %x0, 255
+    "srem": (
+        "  %s = or i32 %x1, 1\n  %r = srem i32 %x0, %s",
+        lambda a, b, c: np.fmod(a.view(np.int32), (b | 1).view(np.int32)).view(np.uint32),
+    ),
+    "max3": (
+        """  %m = call i32 @llvm.smax.i32(i32 %x0, i32 %x1)
+  %r = call i32 @llvm.smax.i32(i32 %m, i32 %x2)""",
+        lambda a, b, c: np.maximum(
+            np.maximum(a.view(np.int32), b.view(np.int32)), c.view(np.int32)
+        ).view(np.uint32),
+    ),
+    "saturate": (
+        "  %r = call i32 @llvm.uadd.sat.i32(i32 %x0, i32 %x1)",
+        lambda a, b, c: np.minimum(a.astype(np.uint64) + b, 2**32 - 1).astype(np.uint32),
+    ),
+    "bytes": (
+        """  %p = and i32 %x0, 255
   %q1 = lshr i32 %x1, 8
   %q2 = and i32 %q1, 65280
   %o1 = or i32 %p, %q2
   %h = shl i32 %x2, 16
-  %r = or i32 %o1, %h""", lambda a, b, c: a & 255 | b >> 8 & 0xFF00 | c << 16),
-    "u16": ("""  %p = trunc i32 %x0 to i16
+  %r = or i32 %o1, %h""",
+        lambda a, b, c: a & 255 | b >> 8 & 0xFF00 | c << 16,
+    ),
+    "u16": (
+        """  %p = trunc i32 %x0 to i16
   %q1 = trunc i32 %x1 to i16
   %m = mul i16 %p, %q1
   %n = lshr i16 %m, 3
   %s = sext i16 %n to i32
-  %r = xor i32 %s, %x2""", lambda a, b, c: (
-        ((a * b & 0xFFFF) >> 3).astype(np.uint16).astype(np.int16).astype(np.uint32) ^ c)),
+  %r = xor i32 %s, %x2""",
+        lambda a, b, c: (
+            ((a * b & 0xFFFF) >> 3).astype(np.uint16).astype(np.int16).astype(np.uint32) ^ c
+        ),
+    ),
 }
 DECLARE = """
 declare i32 @llvm.ctlz.i32(i32, i1)
@@ -254,7 +299,8 @@ def test_floats(gfx, name, dtype):
         np.testing.assert_array_equal(out, reference(a, b))
 
 
-LOOP = """
+LOOP = (
+    """
 define amdgpu_kernel void @collatz(ptr addrspace(1) %out, ptr addrspace(1) %x) #0 {
 entry:
   %t = call i32 @llvm.amdgcn.workitem.id.x()
@@ -282,7 +328,9 @@ done:
   ret void
 }
 attributes #0 = { "amdgpu-flat-work-group-size"="128,128" }
-""" + IDS
+"""
+    + IDS
+)
 
 
 def test_divergent_loop(gfx):
@@ -298,7 +346,8 @@ def test_divergent_loop(gfx):
     np.testing.assert_array_equal(out, [steps(int(n)) for n in x])
 
 
-ATOMICS = """
+ATOMICS = (
+    """
 define amdgpu_kernel void @histogram(ptr addrspace(1) %bins, ptr addrspace(1) %x,
                                      ptr addrspace(1) %sum, ptr addrspace(1) %order) #0 {
   %t = call i32 @llvm.amdgcn.workitem.id.x()
@@ -317,7 +366,9 @@ define amdgpu_kernel void @histogram(ptr addrspace(1) %bins, ptr addrspace(1) %x
   ret void
 }
 attributes #0 = { "amdgpu-flat-work-group-size"="128,128" "amdgpu-unsafe-fp-atomics"="true" }
-""" + IDS
+"""
+    + IDS
+)
 
 
 def test_atomics(gfx):
@@ -331,21 +382,37 @@ def test_atomics(gfx):
 
 
 SHUFFLES = {
-    "bpermute": ("""  %s = mul i32 %x1, 4
-  %r = call i32 @llvm.amdgcn.ds.bpermute(i32 %s, i32 %x0)""", lambda a, b, w: a[b % w]),
-    "quad": ("  %r = call i32 @llvm.amdgcn.mov.dpp.i32(i32 %x0, i32 177, i32 15, i32 15, i1 true)",
-             lambda a, b, w: a[np.arange(w) ^ 1]),
+    "bpermute": (
+        """  %s = mul i32 %x1, 4
+  %r = call i32 @llvm.amdgcn.ds.bpermute(i32 %s, i32 %x0)""",
+        lambda a, b, w: a[b % w],
+    ),
+    "quad": (
+        "  %r = call i32 @llvm.amdgcn.mov.dpp.i32(i32 %x0, i32 177, i32 15, i32 15, i1 true)",
+        lambda a, b, w: a[np.arange(w) ^ 1],
+    ),
     "row_shr": (
-        "  %r = call i32 @llvm.amdgcn.update.dpp.i32(i32 7, i32 %x0, i32 273, i32 15, i32 15, i1 0)",
-        lambda a, b, w: np.where(np.arange(w) % 16, np.roll(a, 1), 7)),
-    "swizzle": ("  %r = call i32 @llvm.amdgcn.ds.swizzle(i32 %x0, i32 16415)",
-                lambda a, b, w: a[np.arange(w) ^ 16]),
-    "first": ("  %r = call i32 @llvm.amdgcn.readfirstlane.i32(i32 %x0)",
-              lambda a, b, w: np.full(w, a[0])),
-    "lane5": ("  %r = call i32 @llvm.amdgcn.readlane.i32(i32 %x0, i32 5)",
-              lambda a, b, w: np.full(w, a[5])),
-    "number": ("""  %lo = call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 0)
-  %r = call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 %lo)""", lambda a, b, w: np.arange(w)),
+        "  %r = call i32 "
+        "@llvm.amdgcn.update.dpp.i32(i32 7, i32 %x0, i32 273, i32 15, i32 15, i1 0)",
+        lambda a, b, w: np.where(np.arange(w) % 16, np.roll(a, 1), 7),
+    ),
+    "swizzle": (
+        "  %r = call i32 @llvm.amdgcn.ds.swizzle(i32 %x0, i32 16415)",
+        lambda a, b, w: a[np.arange(w) ^ 16],
+    ),
+    "first": (
+        "  %r = call i32 @llvm.amdgcn.readfirstlane.i32(i32 %x0)",
+        lambda a, b, w: np.full(w, a[0]),
+    ),
+    "lane5": (
+        "  %r = call i32 @llvm.amdgcn.readlane.i32(i32 %x0, i32 5)",
+        lambda a, b, w: np.full(w, a[5]),
+    ),
+    "number": (
+        """  %lo = call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 0)
+  %r = call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 %lo)""",
+        lambda a, b, w: np.arange(w),
+    ),
 }
 DECLARE_SHUFFLES = """
 declare i32 @llvm.amdgcn.ds.bpermute(i32, i32)

@@ -124,7 +124,8 @@ def _transposed_operand(side: int) -> Any:
 
 def _transposed_product(m: Match) -> Any:
     """The transpose of a product is the product the other way round, if only it is needed."""
-    if m.rewriter.uses[m.eqn.invars[0]] > 1:
+    operand = m.eqn.invars[0]
+    if isinstance(operand, Literal) or m.rewriter.uses[operand] > 1:
         return None
     contract, batch = m["numbers"]
     lhs, rhs = m["x"].aval, m["y"].aval

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from amdjax.codegen.llvm import Type, Value, vector
 from amdjax.runtime.emulator.builder import Lanes, Operation
 
 OPERATIONS: dict[str, Operation] = {}
+_fn: Callable[..., Any]  # of the tables below
 
 
-def define(names: str, types: str, compute: Callable[..., Value], **options) -> None:
+def define(names: str, types: str, compute: Callable[..., Any], **options: Any) -> None:
     """Enter operations: `types` is `result sources...`."""
     dst, *sources = types.split()
     for name in names.split():
@@ -157,7 +159,7 @@ def sub_borrow(h: Lanes, a: Value, b: Value, borrow: Value | None = None) -> tup
     return low, f.icmp("ne", high, h.like(high, 0))
 
 
-def swapped(compute: Callable[..., Value]) -> Callable[..., Value]:
+def swapped(compute: Callable[..., Any]) -> Callable[..., Any]:
     return lambda h, a, b, *rest: compute(h, b, a, *rest)
 
 
@@ -188,6 +190,15 @@ def alignbit(scale: int) -> Callable[..., Value]:
         shift = h.f.mul(shift, h.like(c, scale)) if scale > 1 else shift
         data = h.f.lshr(h.join(b, a), h.f.cast("zext", shift, "i64"))
         return h.f.cast("trunc", data, "i32")
+
+    return compute
+
+
+def mad16(widen: str) -> Callable[..., Value]:
+    """Product of two halves, widened, plus a word."""
+
+    def compute(h: Lanes, a: Value, b: Value, c: Value) -> Value:
+        return h.f.add(h.f.mul(h.f.cast(widen, a, "i32"), h.f.cast(widen, b, "i32")), c)
 
     return compute
 
@@ -285,10 +296,8 @@ for _names, _types, _fn in (
      lambda h, a, b, c: h.f.add(h.f.shl(a, amount64(h, b)), c)),
     ("v_cndmask_b32", "f32 f32 f32 mask", lambda h, a, b, m: h.f.select(m, b, a)),
     ("v_cndmask_b16", "f16 f16 f16 mask", lambda h, a, b, m: h.f.select(m, b, a)),
-    ("v_mad_u32_u16", "u32 u16 u16 u32",
-     lambda h, a, b, c: h.f.add(h.f.mul(h.f.cast("zext", a, "i32"), h.f.cast("zext", b, "i32")), c)),
-    ("v_mad_i32_i16", "i32 i16 i16 i32",
-     lambda h, a, b, c: h.f.add(h.f.mul(h.f.cast("sext", a, "i32"), h.f.cast("sext", b, "i32")), c)),
+    ("v_mad_u32_u16", "u32 u16 u16 u32", mad16("zext")),
+    ("v_mad_i32_i16", "i32 i16 i16 i32", mad16("sext")),
     ("v_pack_b32_f16", "b32 f16 f16", lambda h, a, b: pack16(h, a, b)),
 ):  # fmt: skip
     define(_names, _types, _fn)
@@ -696,7 +705,8 @@ for _names, _types, _fn in (
     ("v_cvt_nearest_i32_f32", "i32 f32",
      lambda h, x: to_int(True, "i32")(h, h.f.unary_intrinsic("floor", h.f.add(x, h.like(x, 0.5))))),
     ("v_cvt_pk_rtz_f16_f32", "b32 f32 f32", pack_converted(round_to_zero16)),
-    ("v_cvt_pk_f16_f32", "b32 f32 f32", pack_converted(lambda h, x: h.f.cast("fptrunc", x, "half"))),
+    ("v_cvt_pk_f16_f32", "b32 f32 f32",
+     pack_converted(lambda h, x: h.f.cast("fptrunc", x, "half"))),
     ("v_cvt_pk_bf16_f32", "b32 f32 f32", pack_converted(to_bfloat)),
     ("v_cvt_pk_u16_u32", "b32 u32 u32", saturating_pack(0, 0xFFFF)),
     ("v_cvt_pk_i16_i32", "b32 i32 i32", saturating_pack(-0x8000, 0x7FFF)),

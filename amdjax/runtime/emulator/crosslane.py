@@ -117,7 +117,7 @@ def _permute_address(h: Lanes) -> Value:
 
 @handler("ds_bpermute_b32")
 def backward_permute(h: Lanes) -> None:
-    """Each lane reads another; lanes that are off give 0. (gfx11 wave64: within 32 lanes.)"""
+    """Each lane reads another; lanes that are off give 0. In wave64 of gfx11, within 32 lanes."""
     f = h.f
     data = f.select(h.exec(), h.raw(1, "v", 32), zero(Type("i32", h.lanes)))
     h.write(gather(h, data, _permute_address(h)), "b32")

@@ -25,7 +25,9 @@ _SDWA = {"vsrc0": (7, 0), "dst_sel": (10, 8), "dst_unused": (12, 11), "clmp": (1
 _MFMA = {"cbsz": (10, 8), "abid": (14, 11), "acc_cd": (15, 15), "acc": (60, 59), "blgp": (63, 61)}
 # These carry a constant behind them whatever their operands are.
 _WITH_LITERAL = ("fmamk", "fmaak", "madmk", "madak", "s_setreg_imm32")
-_SIZES = {name: 8 for name in ["SMEM", "VOP3", "VOP3SD", "VOP3P", "VOPD", "DS", "FLAT", "GLOBAL", "SCRATCH", "MUBUF"]}
+_SIZES = dict.fromkeys(
+    ("SMEM", "VOP3", "VOP3SD", "VOP3P", "VOPD", "DS", "FLAT", "GLOBAL", "SCRATCH", "MUBUF"), 8
+)
 
 
 @dataclass(slots=True)
@@ -118,7 +120,8 @@ class Decoder:
             fields["src1"] += VGPR
             sources = sources[:1]
         extra = window >> (8 * size) & 0xFFFFFFFF
-        if LITERAL in sources or (name.find("k_f") > 0 and any(x in name for x in _WITH_LITERAL)) or name == "s_setreg_imm32_b32":
+        built_in = name.find("k_f") > 0 and any(x in name for x in _WITH_LITERAL)
+        if LITERAL in sources or built_in or name == "s_setreg_imm32_b32":
             inst.literal = extra
             inst.size += 4
         elif form.name.startswith("VOP") and sources:

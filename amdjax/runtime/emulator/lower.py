@@ -141,6 +141,7 @@ def _sopk(wave: Wave, inst: Instruction, name: str) -> Lowered:
     signed = raw - (raw >> 15 << 16)
     value = raw if name.endswith("_u32") and "cmp" in name else signed & 0xFFFFFFFF
     register = wave.sgpr(inst.fields["sdst"])
+    kinds: tuple[str, ...]
     if name == "s_mov_b32":
         slots, kinds = {state.SRC0: value}, ("k",)
     else:
@@ -295,7 +296,7 @@ def _vector_destination(
 
 def _dual(wave: Wave, inst: Instruction) -> Lowered:
     lowered = [lower(wave, part) for part in inst.parts]
-    slots = {}
+    slots: dict[int, int] = {}
     for i, half in enumerate(lowered):
         slots |= {index + state.SECOND * i: value for index, value in half.slots.items()}
     parts = tuple(half.variant for half in lowered)

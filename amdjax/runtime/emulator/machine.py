@@ -68,7 +68,8 @@ class Program:
                 self._targets.append((i, index.get(x.target, len(lowered) - 1)))
 
     def _decode(self, wave: Wave) -> list[Lowered]:
-        code, pc, lowered = self.kernel.code, 0, []
+        code, pc = self.kernel.code, 0
+        lowered: list[Lowered] = []
         decode = decoder(self.kernel.isa).decode
         furthest = 0
         while pc < len(code):

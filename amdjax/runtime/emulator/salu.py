@@ -7,19 +7,21 @@ result is not zero.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from amdjax.codegen.llvm import I1, I32, I64, PTR, Type, Value, const
 from amdjax.runtime.emulator import alu, state
 from amdjax.runtime.emulator.builder import Lanes, Operation
 
 OPERATIONS: dict[str, Operation] = {}
+_fn: Callable[..., Any]  # of the table below
 
 
 def nonzero(h: Lanes, x: Value) -> Value:
     return h.f.icmp("ne", x, h.like(x, 0))
 
 
-def define(names: str, types: str, compute: Callable[..., Value], **options) -> None:
+def define(names: str, types: str, compute: Callable[..., Any], **options: Any) -> None:
     dst, *sources = types.split()
     for name in names.split():
         OPERATIONS[name] = Operation(dst, tuple(sources), compute, **options)

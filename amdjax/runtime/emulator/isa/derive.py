@@ -19,7 +19,11 @@ from pathlib import Path
 from typing import Any
 
 SOURCES = {"cdna3": "cdna", "rdna3": "rdna3"}
-FORMATS = ["SOP1", "SOP2", "SOPC", "SOPK", "SOPP", "SMEM", "VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOPD", "DS", "FLAT", "GLOBAL", "SCRATCH", "MUBUF"]
+FORMATS = (
+    *("SOP1", "SOP2", "SOPC", "SOPK", "SOPP", "SMEM"),
+    *("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOPD"),
+    *("DS", "FLAT", "GLOBAL", "SCRATCH", "MUBUF"),
+)
 # The operand roles have one name in all formats.
 RENAMED = {"ssrc0": "src0", "ssrc1": "src1", "vsrc1": "src1", "vsrcx1": "srcx1", "vsrcy1": "srcy1"}
 IGNORED = {"encoding", "op", "seg"}
