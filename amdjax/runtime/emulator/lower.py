@@ -110,8 +110,8 @@ def lower(wave: Wave, inst: Instruction) -> Lowered:
         return _control(wave, inst)
     if name in crosslane.HANDLERS:
         return _crosslane(wave, inst)
-    if name in matrix.SHAPES:
-        return matrix.lower(wave, inst, operand)
+    if matrix.shape_of(name) is not None:
+        return Lowered(*matrix.lower(wave, inst, operand))
     if inst.format.startswith("SOP") and name in salu.OPERATIONS:
         return _scalar(wave, inst, salu.OPERATIONS[name], name)
     if inst.format.startswith("VOP") and name in alu.OPERATIONS:
@@ -397,7 +397,7 @@ def write_handler(h: Lanes) -> None:
         salu.CONTROL[name](h)
     elif name in crosslane.HANDLERS:
         crosslane.HANDLERS[name](h)
-    elif name in matrix.SHAPES:
+    elif matrix.shape_of(name) is not None:
         matrix.emit(h)
     elif name in alu.OPERATIONS or name in salu.OPERATIONS:
         _computed(h)()
