@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 import subprocess
@@ -97,7 +98,7 @@ def run(code: CodeObject, grid, workgroup, *values, name: str = "", **options) -
 
 def elementwise(body: str, types: str, result: str = "float") -> str:
     """A kernel `out[i] = body(a[i], b[i], …)`; body defines %r from %x0, %x1, …"""
-    kinds = types.split()
+    kinds = re.findall(r"<[^>]*>|\S+", types)
     args = ", ".join(f"ptr addrspace(1) %p{i}" for i in range(len(kinds)))
     loads = "\n".join(
         f"  %a{i} = getelementptr {t}, ptr addrspace(1) %p{i}, i64 %i\n"

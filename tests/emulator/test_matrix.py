@@ -20,7 +20,7 @@ MFMA = {
 
 
 def mfma_text(name: str) -> str:
-    _, _, _, _, ab, _, c, dtype = MFMA[name]
+    ab, _, c, dtype = MFMA[name][4:]
     out = {"f": "f64" if dtype == np.float64 else "f32", "i": "i32"}[np.dtype(dtype).kind]
     call = f"llvm.amdgcn.mfma.{out}.{name}"
     return f"""
@@ -53,7 +53,7 @@ def lanes_of(matrix: np.ndarray, blocks: int) -> np.ndarray:
 
 def result_lanes(matrix: np.ndarray, together: int) -> np.ndarray:
     """[blocks, m, n] as [64, registers]: bundles of rows go to lane groups, then registers."""
-    blocks, m, n = matrix.shape
+    n = matrix.shape[2]
     groups = 64 // n
     bundles = matrix.reshape(-1, groups, together, n)
     return np.ascontiguousarray(bundles.transpose(1, 3, 0, 2)).reshape(64, -1)

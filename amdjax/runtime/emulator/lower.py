@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from amdjax.codegen.llvm import Type, Value
 from amdjax.runtime.emulator import access, alu, crosslane, matrix, salu, state
@@ -436,7 +437,7 @@ def _computed(h: Lanes) -> Callable[[], None]:
     return store
 
 
-def _clamped(h: Lanes, op: Operation, sources: list[Value]) -> Value:
+def _clamped(h: Lanes, op: Operation, sources: list[Value]) -> Any:
     """The operation with its output modifiers."""
     v, f = h.variant, h.f
     if op.dst not in ("f16", "f32", "f64"):
@@ -453,7 +454,7 @@ def _clamped(h: Lanes, op: Operation, sources: list[Value]) -> Value:
     if v.clamp:
         # NaN becomes 0, as kernels are run with DX10_CLAMP.
         x = alu.fmin(h, alu.fmax(h, x, h.like(x, 0.0)), h.like(x, 1.0))
-    return (x, pair[1]) if pair else x  # type: ignore[return-value]
+    return (x, pair[1]) if pair else x
 
 
 def _computed_packed(h: Lanes, op: Operation) -> Callable[[], None]:

@@ -237,7 +237,7 @@ def _store_row(h: Lanes, shape: Shape, index: Value, total: Value) -> None:
     if shape.out in ("f16", "bf16"):
         half = f.bitcast(f.cast("fptrunc", total, _ELEMENTS[shape.out]), I16.with_lanes(n))
         old = f.load(Type("i32", n), place, 4)
-        high = h.variant.flag("high")
-        mine = f.shl(f.cast("zext", half, "i32"), const(old.type, 16 * high))
-        total = f.or_(mine, f.and_(old, const(old.type, 0xFFFF if high else 0xFFFF0000)))
+        upper = h.variant.flag("high")
+        mine = f.shl(f.cast("zext", half, "i32"), const(old.type, 16 * upper))
+        total = f.or_(mine, f.and_(old, const(old.type, 0xFFFF if upper else 0xFFFF0000)))
     f.store(f.bitcast(total, Type("i32", n)), place, 4)
