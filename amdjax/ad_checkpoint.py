@@ -35,7 +35,7 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     info = closed.jaxpr.debug_info
     names = (info and info.arg_names) or ()
     closed = inline_calls(closed)
-    nonzeros = [a.to_tangent() is a for a in closed.in_avals]  # type: ignore[comparison-overlap]
+    nonzeros = [a.to_tangent() is a for a in closed.in_avals]
     lin = linearize_jaxpr(closed, nonzeros)
     makers = {v: eqn for eqn in lin.primal.eqns for v in eqn.outvars}
     found = []

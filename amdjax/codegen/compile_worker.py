@@ -11,7 +11,7 @@ import os
 import select
 import struct
 import sys
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import llvmlite.binding as llvm
 
@@ -80,7 +80,7 @@ class Compiler:
         """The IR text after the passes of a level."""
         return self._emit(text, opt, "")
 
-    def _emit(self, text: str, opt: int, method: str):
+    def _emit(self, text: str, opt: int, method: str) -> Any:
         machine = self._machines[2 if opt else 0]
         # A context of its own: constants and types are interned in it and would pile up.
         context = llvm.create_context()
@@ -187,7 +187,7 @@ def main() -> None:
 class _FullReads:
     """Raw reads return what is there; this one returns all that was asked for."""
 
-    def __init__(self, raw) -> None:
+    def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
 
     def fileno(self) -> int:

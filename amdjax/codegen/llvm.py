@@ -124,7 +124,7 @@ def zero(type: Type) -> Value:
 
 @dataclass
 class Module:
-    """Functions, declarations and attribute groups of one LLVM module.
+    """Functions, declarations, globals and attribute groups of one LLVM module.
 
     `native` names intrinsics that the target runs as an instruction and that other targets would
     turn into a library call; `ldexp` on AVX-512 and AMD GPUs. Math functions then use them.
@@ -135,6 +135,7 @@ class Module:
     native: frozenset[str] = frozenset()
     functions: list[Function] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
+    globals: dict[str, str] = field(default_factory=dict)
     metadata: list[str] = field(default_factory=list)
     footer: list[str] = field(default_factory=list)
 
@@ -142,6 +143,11 @@ class Module:
         if name not in self.declarations:
             types = ", ".join(map(str, args))
             self.declarations[name] = f"declare {result} @{name}({types}) {attributes}".rstrip()
+
+    def add_global(self, name: str, definition: str) -> Value:
+        """Add `@name = definition` once; returns its address."""
+        self.globals.setdefault(name, f"@{name} = {definition}")
+        return Value(PTR, f"@{name}")
 
     def add_metadata(self, text: str) -> str:
         """Add a metadata node, returns its reference such as `!3`."""
@@ -172,7 +178,8 @@ class Module:
         defined = {f.name for f in self.functions}
         declarations = [d for name, d in self.declarations.items() if name not in defined]
         nodes = [f"!{i} = {text}" for i, text in enumerate(self.metadata)]
-        return "\n".join([*head, *bodies, *declarations, *nodes, *self.footer]) + "\n"
+        parts = [*head, *self.globals.values(), *bodies, *declarations, *nodes, *self.footer]
+        return "\n".join(parts) + "\n"
 
 
 @dataclass

@@ -188,7 +188,7 @@ def conv_transpose(
     if dimension_numbers is None:
         if len(left) not in _TRANSPOSED_LAYOUTS:
             raise ValueError(f"conv_transpose: dimension_numbers are needed for rank {len(left)}.")
-        dimension_numbers = _TRANSPOSED_LAYOUTS[len(left)]  # type: ignore[assignment]
+        dimension_numbers = _TRANSPOSED_LAYOUTS[len(left)]
     numbers = conv_dimension_numbers(left, right, dimension_numbers)
     out_axis, in_axis, *space = numbers.rhs_spec
     rhs_dilation = (1,) * len(space) if rhs_dilation is None else rhs_dilation

@@ -181,7 +181,9 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
         offset_dims=axes, collapsed_slice_dims=(), start_index_map=axes
     )
     indices = _stack_starts(axis, starts, start_dims)
-    return lax.gather_p.batch(
+    gather = lax.gather_p.batch
+    assert gather is not None
+    return gather(
         axis,
         [operand, indices],
         [dim, 0],
@@ -376,7 +378,9 @@ def _dynamic_update_slice_batch(axis, args, dims):
     dnums = lax.ScatterDimensionNumbers(
         update_window_dims=axes, inserted_window_dims=(), scatter_dims_to_operand_dims=axes
     )
-    return lax.scatter_p.batch(
+    scatter = lax.scatter_p.batch
+    assert scatter is not None
+    return scatter(
         axis,
         [operand, _stack_starts(axis, starts, start_dims), update],
         [0, 0, 0],

@@ -136,7 +136,7 @@ def _build(cls: type[T], values: dict[str, Any]) -> T:
 
 
 def _register(cls: type) -> None:
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    fields = dataclasses.fields(cls)
     static_names = tuple(f.name for f in fields if f.metadata.get("static"))
     names = tuple(f.name for f in fields if not f.metadata.get("static"))
     keys = tuple(map(GetAttrKey, names))

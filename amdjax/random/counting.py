@@ -80,11 +80,11 @@ def _rounds(dtype: Any) -> Any:
 def _poisson_by_products(key: PRNGKeyArray, lam: Any, dtype: Any) -> Any:
     """How many uniform numbers keep their product above exp(-lam)."""
 
-    def more(state):
+    def more(state: Any) -> Any:
         i, _, _, log_product = state
         return jnp.any(log_product > -lam) & (i < _rounds(dtype))
 
-    def step(state):
+    def step(state: Any) -> Any:
         i, k, key, log_product = state
         key, subkey = subkeys(key)
         k = lax.select(log_product > -lam, k + 1, k)
@@ -102,7 +102,7 @@ def _poisson_by_rejection(key: PRNGKeyArray, lam: Any, dtype: Any) -> Any:
     inv_alpha = 1.1239 + 1.1328 / (b - 3.4)
     v_r = 0.9277 - 3.6224 / (b - 2)
 
-    def propose(key: PRNGKeyArray):
+    def propose(key: PRNGKeyArray) -> Any:
         key, u_key, v_key = subkeys(key, 3)
         u = uniform_in(u_key, 0.0, 1.0, lam.shape, lam.dtype) - 0.5
         v = uniform_in(v_key, 0.0, 1.0, lam.shape, lam.dtype)
@@ -120,11 +120,11 @@ def _poisson_by_rejection(key: PRNGKeyArray, lam: Any, dtype: Any) -> Any:
 def _until_accepted(propose: Callable[..., Any], key: PRNGKeyArray, like: Any, rounds: Any) -> Any:
     """Proposals until each element has accepted one; a later acceptance replaces an earlier."""
 
-    def more(state):
+    def more(state: Any) -> Any:
         i, _, accepted, _ = state
         return jnp.any(~accepted) & (i < rounds)
 
-    def step(state):
+    def step(state: Any) -> Any:
         i, found, accepted, key = state
         key, k, accept = propose(key)
         return i + 1, lax.select(accept, k, found), accepted | accept, key
@@ -197,11 +197,11 @@ def _binomial_by_inversion(key: PRNGKeyArray, n: Any, p: Any, dtype: Any) -> Any
     """How many geometric waiting times fit into n trials."""
     log_failure = lax.log1p(-p)
 
-    def more(state):
+    def more(state: Any) -> Any:
         i, _, waited, _ = state
         return jnp.any(waited <= n) & (i < _rounds(dtype))
 
-    def step(state):
+    def step(state: Any) -> Any:
         i, successes, waited, key = state
         subkey, key = subkeys(key)
         successes = lax.select(waited <= n, successes + 1, successes)
@@ -222,7 +222,7 @@ def _binomial_by_rejection(key: PRNGKeyArray, n: Any, p: Any, dtype: Any) -> Any
     alpha = (2.83 + 5.1 / b) * deviation
     m = lax.floor((n + 1) * p)
 
-    def propose(key: PRNGKeyArray):
+    def propose(key: PRNGKeyArray) -> Any:
         key, u_key, v_key = subkeys(key, 3)
         u = uniform_in(u_key, 0.0, 1.0, p.shape, p.dtype)
         v = uniform_in(v_key, 0.0, 1.0, p.shape, p.dtype)
@@ -319,7 +319,7 @@ def _multinomial(key: PRNGKeyArray, n: Any, p: Any, *, shape: Shape, unroll: int
     ratios = p / jnp.where(remaining == 0, 1, remaining)
     keys = key._with(key._impl.split(key._base_array, (p.shape[0],)))
 
-    def step(trials, ratio_and_key):
+    def step(trials: Any, ratio_and_key: Any) -> Any:
         ratio, key = ratio_and_key
         count = binomial_in(key, trials, jnp.clip(ratio, 0, 1), trials.shape, trials.dtype)
         return trials - count, count

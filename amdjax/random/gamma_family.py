@@ -105,12 +105,12 @@ random_gamma_p = Primitive("random_gamma")
 
 
 @random_gamma_p.def_abstract_eval
-def _random_gamma_type(key, a, *, impl, log_space):
+def _random_gamma_type(key: Any, a: Any, *, impl: Any, log_space: bool) -> Any:
     return ShapedArray(a.shape, a.dtype)
 
 
 @random_gamma_p.def_jvp
-def _random_gamma_jvp(primals, tangents, *, impl, log_space):
+def _random_gamma_jvp(primals: Any, tangents: Any, *, impl: Any, log_space: bool) -> Any:
     key, a = primals
     out = random_gamma_p.bind(key, a, impl=impl, log_space=log_space)
     t = tangents[1]
@@ -128,12 +128,12 @@ def _slope(sample: Any, a: Any, log_space: bool) -> Any:
 
 
 @random_gamma_p.def_batch
-def _random_gamma_batch(axis, args, dims, **params):
+def _random_gamma_batch(axis: Any, args: Any, dims: Any, **params: Any) -> Any:
     key, a = (batch_to(x, d, axis.size) for x, d in zip(args, dims))
     return random_gamma_p.bind(key, a, **params), 0
 
 
-def _draw_gammas(key, a, *, impl, log_space):
+def _draw_gammas(key: Any, a: Any, *, impl: Any, log_space: bool) -> Any:
     """Each element draws from a key of its own, so that rejections do not depend on neighbours."""
     keys = PRNGKeyArray(impl, key)
     count = math.prod(a.shape[keys.ndim :])
@@ -155,13 +155,13 @@ def _marsaglia_tsang(keys: PRNGKeyArray, alpha: Any, log_space: bool) -> Any:
     d = lax.select(large, alpha, alpha + 1) - third
     c = third / lax.sqrt(d)
 
-    def rejected(state):
+    def rejected(state: Any) -> Any:
         _, x, v, u = state
         squeeze = u >= 1 - np.asarray(0.0331, dtype) * (x * x)
         exact = lax.log(u) >= x * np.asarray(0.5, dtype) + d * ((1 - v) + lax.log(v))
         return squeeze & exact
 
-    def propose(state):
+    def propose(state: Any) -> Any:
         keys, x_keys, u_keys = subkeys_of_each(state[0], 3)
         x, v = _positive_cube_root(x_keys, c)
         return keys, x * x, (v * v) * v, uniform_in(u_keys, 0.0, 1.0, (), dtype)
@@ -181,7 +181,7 @@ def _marsaglia_tsang(keys: PRNGKeyArray, alpha: Any, log_space: bool) -> Any:
 def _positive_cube_root(keys: PRNGKeyArray, c: Any) -> tuple[Any, Any]:
     """Normal numbers x for which `1 + c x` is positive, and that."""
 
-    def draw(state):
+    def draw(state: Any) -> Any:
         keys, these = subkeys_of_each(state[0])
         x = normal_in(these, (), c.dtype)
         return keys, x, 1 + x * c
@@ -201,7 +201,7 @@ def subkeys_of_each(keys: PRNGKeyArray, num: int = 2) -> list[PRNGKeyArray]:
 def while_lanes(again: Any, step: Any, start: tuple[Any, ...]) -> Any:
     """A loop for each lane, all running until the last is done; `start[0]` holds keys."""
 
-    def body(state):
+    def body(state: Any) -> Any:
         active = again(state)
         keys, *values = step(state)
         data = jnp.where(active[..., None], keys._base_array, state[0]._base_array)

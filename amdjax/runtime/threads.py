@@ -24,6 +24,7 @@ import platform
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import cache
 
 from amdjax.codegen.engine import Library, engine
@@ -81,7 +82,7 @@ class _Pool:
         self.configure(threads)
 
 
-def _ticks_per_microsecond(ticks) -> float:
+def _ticks_per_microsecond(ticks: Callable[[], int]) -> float:
     """Rate of the counter that spinning threads read; 100 µs are enough for a per cent or two."""
     t0, c0 = time.perf_counter_ns(), ticks()
     while (elapsed := time.perf_counter_ns() - t0) < 100_000:

@@ -40,7 +40,7 @@ class BatchTracer(Tracer):
         self._aval: Any = None
 
     @property
-    def aval(self) -> Any:  # type: ignore[override]
+    def aval(self) -> Any:
         aval = self._aval
         if aval is None:
             aval = self._aval = unbatched_aval(get_aval(self.value), self.dim)

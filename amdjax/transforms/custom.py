@@ -202,7 +202,7 @@ def custom_lin(
         out_avals=out_avals,
         symbolic_zeros=params["symbolic_zeros"],
     )
-    return [Zero(a) if a.dtype == float0 else t for t, a in zip(found, out_avals)]  # type: ignore[attr-defined]
+    return [Zero(a) if a.dtype == float0 else t for t, a in zip(found, out_avals)]
 
 
 def _nondiff_positions(fun: Any, argnums: Any, argnames: Any) -> tuple[int, ...]:
@@ -216,7 +216,7 @@ class _CustomFunction:
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Any, nondiff_argnames: Any):
         if not callable(fun):
             raise TypeError(f"{type(self).__name__}: fun must be callable, got {fun!r}")
-        functools.update_wrapper(self, fun)  # type: ignore[arg-type]
+        functools.update_wrapper(self, fun)
         self.fun = fun
         self.nondiff_argnums = _nondiff_positions(fun, nondiff_argnums, nondiff_argnames)
 
@@ -372,9 +372,9 @@ class _JVPCall(_Call):
         if type(tangent) is Zero:
             return tangent
         aval: Any = get_aval(tangent)
-        if wanted.dtype == float0:  # type: ignore[attr-defined]
+        if wanted.dtype == float0:
             return Zero(wanted)
-        if (aval.shape, aval.dtype) != (wanted.shape, wanted.dtype):  # type: ignore[attr-defined]
+        if (aval.shape, aval.dtype) != (wanted.shape, wanted.dtype):
             raise TypeError(
                 f"The JVP rule {rule} of {self.name} returns a tangent of type "
                 f"{aval.str_short()} for a result of type {get_aval(out).str_short()}, whose "

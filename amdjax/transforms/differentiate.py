@@ -96,15 +96,15 @@ def _check_values(what: str, leaves: Sequence[Any]) -> None:
 def _check_tangent(primal: Any, tangent: Any) -> Any:
     aval: Any = get_aval(primal)
     wanted, got = aval.to_tangent(), get_aval(tangent)
-    if got.dtype != wanted.dtype:  # type: ignore[attr-defined]
+    if got.dtype != wanted.dtype:
         raise TypeError(
             "primal and tangent arguments to jvp do not match; the tangent of a value of dtype "
             f"{aval.dtype} must have dtype {_dtype_name(wanted.dtype)}, but got "
-            f"{_dtype_name(got.dtype)}."  # type: ignore[attr-defined]
+            f"{_dtype_name(got.dtype)}."
         )
-    if got.shape != wanted.shape:  # type: ignore[attr-defined]
+    if got.shape != wanted.shape:
         raise ValueError(
-            f"jvp called with different primal and tangent shapes: {wanted.shape} and {got.shape}."  # type: ignore[attr-defined]
+            f"jvp called with different primal and tangent shapes: {wanted.shape} and {got.shape}."
         )
     return Zero(wanted) if wanted.dtype == float0 else tangent
 
@@ -274,16 +274,16 @@ class _Pullback(_Linear):
 
     def check(self, ct: Any, aval: Any) -> None:
         wanted, got = aval.to_tangent(), get_aval(ct)
-        if got.dtype != wanted.dtype:  # type: ignore[attr-defined]
+        if got.dtype != wanted.dtype:
             raise ValueError(
                 "unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got dtype "
-                f"{_dtype_name(got.dtype)}, but expected {_dtype_name(wanted.dtype)} because the "  # type: ignore[attr-defined]
+                f"{_dtype_name(got.dtype)}, but expected {_dtype_name(wanted.dtype)} because the "
                 f"corresponding output has dtype {aval.dtype}."
             )
-        if got.shape != wanted.shape:  # type: ignore[attr-defined]
+        if got.shape != wanted.shape:
             raise ValueError(
                 "unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got shape "
-                f"{got.shape}, but the corresponding output has shape {aval.shape}."  # type: ignore[attr-defined]
+                f"{got.shape}, but the corresponding output has shape {aval.shape}."
             )
 
 
@@ -332,7 +332,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
             )
         for ct, a in zip(cts, closed.out_avals):
             got: Any = get_aval(ct)
-            if (got.shape, got.dtype) != (a.shape, a.dtype):  # type: ignore[attr-defined]
+            if (got.shape, got.dtype) != (a.shape, a.dtype):
                 raise TypeError(
                     "cotangent type does not match function output, expected "
                     f"{a.str_short()} but got {got.str_short()}"

@@ -26,7 +26,7 @@ class TangentTracer(Tracer):
         self.tangent = tangent
 
     @property
-    def aval(self) -> Any:  # type: ignore[override]
+    def aval(self) -> Any:
         return get_aval(self.primal)
 
     def concrete_value(self) -> ConcreteArray | None:

@@ -108,7 +108,7 @@ class _Backward:
 
 def _check_cotangent(v: Any, ct: Any) -> None:
     aval, expected = get_aval(ct), v.aval.to_tangent()
-    if (aval.shape, aval.dtype) != (expected.shape, expected.dtype):  # type: ignore[attr-defined]
+    if (aval.shape, aval.dtype) != (expected.shape, expected.dtype):
         raise TypeError(f"a cotangent for {expected} has type {aval}")
 
 

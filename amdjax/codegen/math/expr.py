@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..llvm import Function, Type, Value, const
 
@@ -211,7 +212,7 @@ def elementwise(fn: Callable[..., Expr], *, widen: bool = True) -> Callable:
     """
 
     @functools.wraps(fn)
-    def call(first: Function | Expr, *args, **options):
+    def call(first: Function | Expr, *args: Any, **options: Any) -> Any:
         if not isinstance(first, Function):
             return fn(first, *args, **options)
         values = [Expr(first, a) if isinstance(a, Value) else a for a in args]

@@ -427,7 +427,7 @@ def _while_step(body_fun: Callable[..., Any], carry: Any) -> Any:
 
 def _next(i: Any) -> Any:
     aval = get_aval(i)
-    return add(i, 1 if aval.weak_type else np.ones((), aval.dtype)[()])  # type: ignore[attr-defined]
+    return add(i, 1 if aval.weak_type else np.ones((), aval.dtype)[()])
 
 
 def _bound_dtype(lower: Any, upper: Any) -> Any:

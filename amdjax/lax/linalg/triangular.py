@@ -261,7 +261,8 @@ def _tridiagonal_jvp(primals, tangents, **params):
     x = tridiagonal_solve_p.bind(*primals, **params)
     terms = [] if is_zero(t_b) else [t_b]
     if not all(is_zero(t) for t in changes):
-        moved = _tridiagonal_product(*(instantiate_zeros(t) for t in changes), x)
+        dl, d, du = map(instantiate_zeros, changes)
+        moved = _tridiagonal_product(dl, d, du, x)
         terms.append(lax.neg(moved))
     if not terms:
         return x, zero_tangent(x)
