@@ -66,7 +66,7 @@ class CpuKernel:
             attributes=FUNCTION_ATTRIBUTES,
         )
         self.reps: dict[int, Rep] = {}
-        self.streams: str | None = None  # the metadata that marks streaming stores, once there are any
+        self.streams: str | None = None  # metadata that marks streaming stores, once there are any
         self.positional: set[int] = set()  # values that differ between lanes by their position
         self.addresses: dict[str, Value] = {}
 

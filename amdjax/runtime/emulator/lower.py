@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amdjax.codegen.llvm import Type, Value
-from amdjax.runtime.emulator import access, alu, crosslane, matrix, salu, state
+from amdjax.runtime.emulator import access, alu, crosslane, matrix, narrow, salu, state
 from amdjax.runtime.emulator.builder import OPERAND_TYPES, Lanes, Operation, Variant, as_half
 from amdjax.runtime.emulator.decode import LITERAL, VGPR, Instruction
 from amdjax.runtime.emulator.errors import EmulatorError, UnknownInstruction
@@ -24,8 +24,16 @@ _APERTURES = {235: state.SHARED_APERTURE << 32, 236: (state.SHARED_APERTURE << 3
 # Mode bits that may be written: what is emulated is round to nearest with denormals.
 _MODE_REGISTER = 1
 # Operations of the older set that keep the other half of a 16-bit destination.
-_KEEP_HALF = {"v_mad_f16", "v_fma_f16", "v_mad_u16", "v_mad_i16", "v_div_fixup_f16"}
-_ACCUMULATE = ("v_fmac_", "v_mac_", "v_dot2c_", "v_dot2acc_", "v_pk_fmac_")
+_KEEP_HALF = {
+    "v_cvt_pk_fp8_f32",
+    "v_cvt_pk_bf8_f32",
+    "v_mad_f16",
+    "v_fma_f16",
+    "v_mad_u16",
+    "v_mad_i16",
+    "v_div_fixup_f16",
+}
+_ACCUMULATE = ("v_fmac_", "v_mac_", "v_dot2c_", "v_dot4c_", "v_dot8c_", "v_dot2acc_", "v_pk_fmac_")
 
 
 @dataclass
@@ -384,6 +392,8 @@ def _scalar_memory(wave: Wave, inst: Instruction) -> Lowered:
 
 
 # Writing handlers
+
+assert narrow  # its operations are entered in alu's table
 
 
 def write_handler(h: Lanes) -> None:
