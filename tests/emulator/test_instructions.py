@@ -34,6 +34,7 @@ kernel:
   .amdhsa_next_free_vgpr 16
   .amdhsa_next_free_sgpr 32
   .amdhsa_kernarg_size 24
+  .amdhsa_float_denorm_mode_32 {denormals}
   {extra}
 .end_amdhsa_kernel
 """
@@ -64,9 +65,9 @@ FLOATS = np.array([0.0, -0.0, 1.0, -1.5, 2.5, 3.5, np.inf, -np.inf, np.nan, 1e-4
                    3e9, -3e9, 0.49999997, 65520.0], np.float32)  # fmt: skip
 
 
-def assemble(body: str, gfx: str, folder) -> CodeObject:
+def assemble(body: str, gfx: str, folder, denormals=3) -> CodeObject:
     path = folder / "x.s"
-    path.write_text(SOURCE.format(body=body, extra=EXTRA[gfx]))
+    path.write_text(SOURCE.format(body=body, extra=EXTRA[gfx], denormals=denormals))
     arguments = ["-triple=amdgcn-amd-amdhsa", f"-mcpu={gfx}", "-filetype=obj"]
     subprocess.run([tool("llvm-mc"), *arguments, path, "-o", folder / "x.o"], check=True)
     return CodeObject(link((folder / "x.o").read_bytes()))
@@ -108,7 +109,7 @@ INTEGER = {
     "v_med3_i32 v3, v1, v2, -5": lambda a, b: np.median(
         [signed(a), signed(b), np.full(a.shape, -5)], axis=0).astype(np.int64),
     "v_lshl_add_u32 v3, v1, 3, v2": lambda a, b: (a.astype(np.int64) << 3) + b,
-    "v_and_or_b32 v3, v1, 0xff0, v2": lambda a, b: a & 0xFF0 | b,
+    "v_and_or_b32 v3, v1, 60, v2": lambda a, b: a & 60 | b,
     "v_cvt_f32_ubyte2 v3, v1": lambda a, b: (a >> 16 & 255).astype(np.float32).view(np.uint32),
     "v_bfm_b32 v3, v1, v2": lambda a, b: ((1 << (a & 31).astype(np.int64)) - 1) << (b & 31),
     "v_mbcnt_lo_u32_b32 v3, v1, 7": None,
@@ -130,7 +131,7 @@ def test_perm(gfx, tmp_path):
     selectors = np.array([0x03020100, 0x07060504, 0x0C0D0800, 0x090A0B0C, 0x04050607], np.uint32)
     rng = np.random.default_rng(0)
     a, b = rng.choice(selectors, 256), rng.integers(0, 2**32, 256, np.uint32)
-    got = execute("v_perm_b32 v3, v2, 0x80ff017f, v1", gfx, tmp_path, a, b)
+    got = execute("v_mov_b32 v4, 0x80ff017f\n v_perm_b32 v3, v2, v4, v1", gfx, tmp_path, a, b)
 
     def byte(data: bytes, s: int) -> int:
         if s < 8:
@@ -152,7 +153,7 @@ FLOAT = {
     "v_max_f32 v3, v1, v2": np.fmax,
     "v_mul_f32 v3, -v1, |v2|": lambda a, b: -a * abs(b),
     "v_add_f32 v3, v1, v2 clamp": lambda a, b: np.clip(np.nan_to_num(a + b, nan=0), 0, 1),
-    "v_fma_f32 v3, v1, v2, 1.0": lambda a, b: (a.astype(np.float64) * b + 1).astype(np.float32),
+    "v_fma_f32 v3, v1, v2, v1": lambda a, b: (a.astype(np.float64) * b + a).astype(np.float32),
     "v_rcp_f32 v3, v1": lambda a, b: flushed(1 / flushed(a)),
     "v_exp_f32 v3, v1": lambda a, b: flushed(np.exp2(flushed(a).astype("f8")).astype("f4")),
     "v_log_f32 v3, v1": lambda a, b: np.log2(flushed(a).astype("f8")).astype("f4"),
@@ -173,8 +174,18 @@ def test_float(gfx, body, tmp_path):
     with np.errstate(all="ignore"):
         want = FLOAT[body](a, b).astype(np.float32)
     np.testing.assert_array_equal(got, want)
-    number = ~np.isnan(want) & (want != 0) if "max" in body else ~np.isnan(want)
+    number = ~np.isnan(want) & (want != 0) if "max" in body or "clamp" in body else ~np.isnan(want)
     np.testing.assert_array_equal(np.signbit(got)[number], np.signbit(want)[number])
+
+
+@pytest.mark.parametrize("gfx", TARGETS)
+def test_denormals_are_flushed_where_the_descriptor_says(gfx, tmp_path):
+    a, b = pairs(np.array([1e-40, -1e-40, 1.5, 2.0**-100, 2.0**-30], np.float32))
+    out = np.zeros_like(a)
+    for op in (np.add, np.multiply):
+        body = f"v_{'add' if op is np.add else 'mul'}_f32 v3, v1, v2"
+        run(assemble(body, gfx, tmp_path, denormals=0), 1, a.size, out, a, b)
+        np.testing.assert_array_equal(out, flushed(op(flushed(a), flushed(b))))
 
 
 @pytest.mark.parametrize("gfx", TARGETS)

@@ -54,6 +54,7 @@ class Wave:
     entry: int
     accumulators: int  # where AGPRs begin among the vector registers
     name: str = ""
+    flushes: bool = False  # f32 denormals, as the descriptor says
 
     @property
     def stride(self) -> int:
@@ -257,6 +258,8 @@ def _vector(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
     if "accvgpr" in name:
         _accumulator_move(wave, inst, name, slots)
     flags = [("keeps_half", 1)] if inst.name in _KEEP_HALF else []
+    if wave.flushes and "f32" in (op.dst, *op.sources) and "cndmask" not in name:
+        flags.append(("flush", 1))
     if op.packed:
         flags += [
             ("opsel_hi", f.get("opsel_hi", 3) | f.get("opsel_hi2", 1) << 2),
@@ -428,6 +431,8 @@ def _computed(h: Lanes) -> Callable[[], None]:
     if op.packed:
         return _computed_packed(h, op)
     sources = [h.source(i, kind) for i, kind in enumerate(op.sources)]
+    if h.variant.flag("flush"):
+        sources = [alu.flush(h, x) if k == "f32" else x for x, k in zip(sources, op.sources)]
     result = _clamped(h, op, sources)
     second: Value | None = None
     if isinstance(result, tuple):
@@ -450,6 +455,8 @@ def _computed(h: Lanes) -> Callable[[], None]:
 def _clamped(h: Lanes, op: Operation, sources: list[Value]) -> Any:
     """The operation with its output modifiers."""
     v, f = h.variant, h.f
+    if v.flag("flush") and op.packed:
+        sources = [alu.flush(h, x) if x.type.elem == "float" else x for x in sources]
     if op.dst not in ("f16", "f32", "f64"):
         if v.clamp and op.dst != "mask":
             if op.saturate is None:
@@ -464,6 +471,8 @@ def _clamped(h: Lanes, op: Operation, sources: list[Value]) -> Any:
     if v.clamp:
         # NaN becomes 0, as kernels are run with DX10_CLAMP.
         x = alu.fmin(h, alu.fmax(h, x, h.like(x, 0.0)), h.like(x, 1.0))
+    if v.flag("flush") and op.dst == "f32":
+        x = alu.flush(h, x)
     return (x, pair[1]) if pair else x
 
 

@@ -31,6 +31,8 @@ _FAULTS = {
 # Registers start with what no kernel means, so that one read too early shows.
 _POISON = 0xDEADBEEF
 _GROUPS_PER_THREAD = 32
+# Float modes: round to nearest, denormals everywhere or everywhere but in f32.
+_KEEP, _FLUSH = 0xF0, 0xC0
 
 
 @dataclass
@@ -53,7 +55,10 @@ class Program:
         self.kernel = kernel
         self.instructions: list[Instruction] = []
         self.problems: dict[int, str] = {}
-        wave = Wave(kernel.isa, kernel.lanes, kernel.entry, kernel.accumulators, kernel.name)
+        wave = Wave(
+            kernel.isa, kernel.lanes, kernel.entry, kernel.accumulators, kernel.name,
+            flushes=kernel.float_mode == _FLUSH,
+        )  # fmt: skip
         lowered = self._decode(wave)
         addresses = native.HANDLERS.addresses(x.variant for x in lowered)
         self.records = np.zeros((len(lowered) + 1, state.RECORD // 8), np.uint64)
@@ -296,10 +301,10 @@ def launch(
 
 
 def _check(kernel: Kernel, grid: tuple[int, int, int], workgroup: tuple[int, int, int]) -> None:
-    if kernel.float_mode & 0xF or kernel.float_mode & 0xF0 != 0xF0:
+    if kernel.float_mode not in (_KEEP, _FLUSH):
         raise EmulatorError(
             f"kernel {kernel.name}: float mode 0x{kernel.float_mode:02x} is not emulated "
-            "(round to nearest with denormals, 0xf0, is)"
+            "(round to nearest with all denormals, 0xf0, or without those of f32, 0xc0, are)"
         )
     if kernel.kernarg_preload:
         raise EmulatorError(f"kernel {kernel.name} wants preloaded arguments: no emulation")
