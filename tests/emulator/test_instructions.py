@@ -267,3 +267,12 @@ def test_scalar(gfx, body, tmp_path):
         run(code, 1, 16 * lanes, out, *(np.ascontiguousarray(x[part]) for x in wide))
         got.append(out[::lanes])
     np.testing.assert_array_equal(np.concatenate(got), u32(SCALAR[body](a, b).astype(np.int64)))
+
+
+@pytest.mark.parametrize("gfx", TARGETS)
+def test_dpp_with_modifiers(gfx, tmp_path):
+    a = np.arange(64, dtype=np.float32) - 30
+    b = np.arange(64, dtype=np.float32) * 100
+    body = "v_add_f32_dpp v3, -v1, |v2| quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf"
+    got = execute(body, gfx, tmp_path, a, b, 64).view(np.float32)
+    np.testing.assert_array_equal(got, -a[np.arange(64) ^ 1] + b)

@@ -7,8 +7,8 @@ lane for vector instructions and scalars for scalar ones, so that one expression
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from amdjax.codegen.llvm import (
     BF16,
@@ -75,12 +75,7 @@ class Operation:
     saturate: Callable[..., Value] | None = None
     scc: Callable[..., Value] | None = None
     sdst: str = ""
-    # The result replaces only part of the destination, which is read as one more operand.
-    reads_dst: bool = False
     packed: bool = False
-    # Ignores EXEC and writes scalar results, as v_readlane does.
-    custom: bool = False
-    tags: frozenset[str] = field(default_factory=frozenset)
 
 
 class Lanes:
@@ -374,7 +369,3 @@ def as_half(lanes: Lanes, part: int) -> Lanes:
     """The writer for one half of a dual instruction."""
     variant = lanes.variant.parts[part]
     return Lanes(lanes.f, replace(variant), state.SECOND * part)
-
-
-def all_types(sources: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sources)

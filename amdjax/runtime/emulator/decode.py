@@ -14,8 +14,9 @@ SDWA, DPP8, DPP8_FI, DPP16, LITERAL = 249, 233, 234, 250, 255
 VGPR = 256
 
 # Further bits of instructions whose source 0 says so; the real source 0 is `vsrc0`.
-_DPP16 = {"vsrc0": (7, 0), "dpp": (16, 8), "fi": (18, 18), "bc": (19, 19), "row_mask": (31, 28),
-          "bank_mask": (27, 24), "dpp_neg": (22, 20), "dpp_abs": (23, 21)}  # fmt: skip
+_DPP16 = {"vsrc0": (7, 0), "dpp": (16, 8), "fi": (18, 18), "bc": (19, 19), "src0_neg": (20, 20),
+          "src0_abs": (21, 21), "src1_neg": (22, 22), "src1_abs": (23, 23), "bank_mask": (27, 24),
+          "row_mask": (31, 28)}  # fmt: skip
 _DPP8 = {"vsrc0": (7, 0), "lanes8": (31, 8)}
 _SDWA = {"vsrc0": (7, 0), "dst_sel": (10, 8), "dst_unused": (12, 11), "clmp": (13, 13),
          "omod": (15, 14), "src0_sel": (18, 16), "src0_sext": (19, 19), "src0_neg": (20, 20),

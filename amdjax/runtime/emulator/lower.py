@@ -202,16 +202,10 @@ def _check_mode(inst: Instruction) -> None:
 def _modifiers(inst: Instruction) -> dict[str, int]:
     f = inst.fields
     sources = {"neg": f.get("neg", 0), "abs": f.get("abs", 0)}
-    if inst.dpp is not None:
-        sources["neg"] ^= inst.dpp.get("dpp_neg", 0) & 1
-        sources["abs"] |= inst.dpp.get("dpp_abs", 0) & 1
-        for key, bits in (("neg", "dpp_neg"), ("abs", "dpp_abs")):
-            # Of two bits for each operand: bit 0 is negate, bit 1 absolute value.
-            sources[key] |= 0 * inst.dpp.get(bits, 0)
-    if inst.sdwa is not None:
+    for extra in (inst.dpp or {}, inst.sdwa or {}):
         for i in range(2):
-            sources["neg"] |= inst.sdwa[f"src{i}_neg"] << i
-            sources["abs"] |= inst.sdwa[f"src{i}_abs"] << i
+            sources["neg"] |= extra.get(f"src{i}_neg", 0) << i
+            sources["abs"] |= extra.get(f"src{i}_abs", 0) << i
     return sources
 
 

@@ -37,14 +37,6 @@ def shift(op: str) -> Callable[..., Value]:
     return lambda h, a, b: getattr(h.f, op)(a, amount(h, b, a))
 
 
-def unsigned_carry(h: Lanes, a: Value, b: Value) -> tuple[Value, Value]:
-    return alu.add_carry(h, a, b)
-
-
-def with_scc(h: Lanes) -> Value:
-    return h.scc()
-
-
 def signed_overflow(op: str) -> Callable[..., tuple[Value, Value]]:
     def compute(h: Lanes, a: Value, b: Value) -> tuple[Value, Value]:
         pair = h.f.op(
