@@ -116,7 +116,7 @@ class CpuKernel:
         """Apply `fn` to vectors, row by row for rank-2 tiles."""
         if len(type.shape) < 2:
             return fn(*operands)
-        return [fn(*row) for row in zip(*operands, strict=True)]  # type: ignore[arg-type]
+        return [fn(*row) for row in zip(*operands, strict=True)]
 
     # Elementwise
 
