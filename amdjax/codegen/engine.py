@@ -448,14 +448,17 @@ class _Worker:
 
 
 class _Workers:
-    """Idle helpers, kept for the next batch; each ends by itself after a silent while."""
+    """Idle helpers, kept for the next batch; each ends by itself after a silent while.
+
+    Threads share the list without a lock, which a fork might leave taken: every access is one
+    that Python makes atomic, so that a helper is never handed out twice.
+    """
 
     def __init__(self) -> None:
         self._idle: list[_Worker] = []
 
     def running(self) -> int:
-        self._idle = [worker for worker in self._idle if worker.alive]
-        return len(self._idle)
+        return sum([worker.alive for worker in tuple(self._idle)])
 
     def acquire(self) -> _Worker | None:
         """An idle helper or a new one; None when none can be started."""

@@ -3,6 +3,7 @@ import gc
 import os
 import signal
 import threading
+import time
 
 import pytest
 from native_helpers import resident_bytes
@@ -200,6 +201,34 @@ def test_helpers_compile_while_modules_are_added(helpers, monkeypatch):
         compilation.add(text)
     assert compilation.finish() == [E.compile_ir(text) for text in texts(30)]
     assert helpers.running() == 2
+
+
+def test_a_helper_serves_one_thread_at_a_time(monkeypatch):
+    class Idle:
+        alive = property(lambda self: time.sleep(1e-5) or True)  # lets other threads in
+
+        def __init__(self):
+            self.busy = threading.Lock()
+
+    monkeypatch.setattr(E, "_Worker", Idle)
+    workers, twice = E._Workers(), []
+
+    def work():
+        for _ in range(50):
+            worker = workers.acquire()
+            if not worker.busy.acquire(blocking=False):
+                twice.append(worker)
+            worker.busy.release()
+            workers.release(worker)
+            workers.running()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not twice
+    assert len({id(w) for w in workers._idle}) == len(workers._idle)
 
 
 def test_a_cancelled_compilation_lets_its_helpers_go(helpers, monkeypatch):
