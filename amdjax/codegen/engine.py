@@ -212,10 +212,12 @@ class Engine:
         return self._session
 
 
-@cache
+_engine = Engine()
+
+
 def engine() -> Engine:
     """The engine of this process."""
-    return Engine()
+    return _engine
 
 
 def _hold_llvm_lock_over_fork() -> None:

@@ -139,6 +139,31 @@ class Kernel:
         return print_kernel(self)
 
 
+class Visible(dict[Any, Any]):
+    """What is known by key in a block; the blocks inside it see it too.
+
+    One table for all blocks, of which the end of a block drops what came in it: keys are long to
+    hash, and are looked up more often than blocks end.
+    """
+
+    def __init__(self) -> None:
+        self._added: list[Any] = []
+
+    def add(self, key: Any, value: Any) -> None:
+        self[key] = value
+        self._added.append(key)
+
+    def mark(self) -> int:
+        """Begin a block; `forget` takes the result."""
+        return len(self._added)
+
+    def forget(self, mark: int) -> None:
+        """End the block begun by `mark`."""
+        for key in self._added[mark:]:
+            self.pop(key, None)
+        del self._added[mark:]
+
+
 class Builder:
     """Writes a kernel. Methods return SSA values; Python ints stand for constants."""
 
@@ -148,7 +173,7 @@ class Builder:
         self.scratches: list[Buffer] = []
         self._count = 0
         self._block = Block()
-        self._pure: list[dict[Any, Value]] = [{}]
+        self._pure = Visible()
 
     # Declarations
 
@@ -179,7 +204,7 @@ class Builder:
         attrs: dict[str, Any] | None = None,
         blocks: tuple[Block, ...] = (),
     ) -> tuple[Value, ...]:
-        results = tuple(self.value(t) for t in types)
+        results = tuple([self.value(t) for t in types])
         self._block.ops.append(Op(name, tuple(operands), attrs or {}, results, blocks))
         return results
 
@@ -187,22 +212,22 @@ class Builder:
         self, name: str, operands: tuple[Value, ...], type: TileType, **attrs: Any
     ) -> Value:
         """An instruction without effects: an equal one already visible here is reused."""
-        key = (name, tuple(v.number for v in operands), type, tuple(attrs.items()))
-        for scope in self._pure:
-            if key in scope:
-                return scope[key]
-        (result,) = self.emit(name, operands, [type], attrs)
-        self._pure[-1][key] = result
-        return result
+        key = (name, type.dtype, type.shape, tuple([v.number for v in operands]), *attrs.items())
+        found = self._pure.get(key)
+        if found is None:
+            found = self.value(type)
+            self._block.ops.append(Op(name, operands, attrs, (found,)))
+            self._pure.add(key, found)
+        return found
 
     def _body(
         self, arg_types: Sequence[TileType], fn: Callable[..., Sequence[Value] | Value | None]
     ) -> Block:
         outer, self._block = self._block, Block([self.value(t) for t in arg_types])
-        self._pure.append({})
+        mark = self._pure.mark()
         result = fn(*self._block.args)
         block, self._block = self._block, outer
-        self._pure.pop()
+        self._pure.forget(mark)
         block.yields = (
             () if result is None else (result,) if isinstance(result, Value) else tuple(result)
         )
@@ -234,8 +259,10 @@ class Builder:
 
     def op(self, name: str, *operands: Value) -> Value:
         """An elementwise tile op; all operands have one shape (scalars are broadcast)."""
-        shape = max((v.shape for v in operands), key=len)
-        operands = tuple(self.broadcast(v, shape) for v in operands)
+        shape = operands[0].type.shape
+        if any([v.type.shape != shape for v in operands]):
+            shape = max([v.type.shape for v in operands], key=len)
+            operands = tuple([self.broadcast(v, shape) for v in operands])
         first = operands[1] if name == "select" else operands[0]
         dtype = "bool" if name in COMPARISONS or name == "is_finite" else first.dtype
         return self._pure_op(name, operands, TileType(dtype, shape))

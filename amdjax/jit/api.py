@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["JitFunction", "clear_caches", "jit"]
 
 _BASE = tracing.eval_trace
+_all_concrete = frozenset((ConcreteArray,)).issuperset  # of types
 _functions: list[Any] = []  # weak references to all jitted functions, for clear_caches
 
 
@@ -170,16 +171,16 @@ class JitFunction:
             static: Any = None
         else:
             leaves, tree, static = self._split(args, kwargs)
-        avals = []
-        for i, x in enumerate(leaves):
-            if type(x) is not ConcreteArray:
-                x = leaves[i] = self._concrete(x, args, kwargs)
-            avals.append(x.aval)
+        if not _all_concrete(map(type, leaves)):
+            for i, x in enumerate(leaves):
+                if type(x) is not ConcreteArray:
+                    leaves[i] = self._concrete(x, args, kwargs)
+        avals = [x.aval for x in leaves]
         key = (tree, static, config._trace_key, *avals)
         found = self._compiled.get(key)
         if found is None:
             found = self._compiled[key] = self._compile(leaves, tree, static)
-        if static is None and all(type(x) is ConcreteArray for x in args):
+        if static is None and len(args) == len(leaves) and _all_concrete(map(type, args)):
             self._compiled_flat[config._trace_key, *avals] = found
         return found.tree.unflatten(found.run(leaves))
 

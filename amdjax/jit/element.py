@@ -12,7 +12,7 @@ over one axis of the tile (`lanes`). Values that do not depend on a spread varia
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -107,13 +107,6 @@ class Lanes:
     mask: tile.Value | None = None  # lanes inside the loop's extent, where some are not
 
 
-@dataclass
-class Scope:
-    """Values known in a block; inner blocks see those of outer ones."""
-
-    values: dict[Any, Any] = field(default_factory=dict)
-
-
 Reader = Callable[[Any, tuple[Index, ...]], "El | None"]
 
 
@@ -143,30 +136,29 @@ class ElementBuilder:
         self.streaming: set[tile.Buffer] = set()  # large results, written past the caches
         self.lanes: list[Lanes] = []
         self.guards: list[Guard] = []
-        self.scopes = [Scope()]
+        self.visible = tile.Visible()
         self.depth = 0  # of calls that follow operands
 
-    # Scopes
+    # What is known
 
     def nested(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn` as the body of a block: what it computes is forgotten afterwards."""
 
         def body(*args: Any) -> Any:
-            self.scopes.append(Scope())
+            mark = self.visible.mark()
             try:
                 return fn(*args)
             finally:
-                self.scopes.pop()
+                self.visible.forget(mark)
 
         return body
 
     def _known(self, key: Any, make: Callable[[], Any]) -> Any:
-        for scope in self.scopes:
-            if key in scope.values:
-                return scope.values[key]
-        value = make()
-        self.scopes[-1].values[key] = value
-        return value
+        found = self.visible.get(key)
+        if found is None:
+            found = make()
+            self.visible.add(key, found)
+        return found
 
     # Values of variables
 
@@ -212,11 +204,11 @@ class ElementBuilder:
                 seen.add(id(maker))
                 at = index if x.aval.shape else ()
                 key = (x, at, tuple(self.guards))
-                if any(key in scope.values for scope in self.scopes):
+                if key in self.visible:
                     continue
                 found = self.special(x, at) if self.special is not None else None
                 if found is not None:
-                    self.scopes[-1].values[key] = found
+                    self.visible.add(key, found)
                     continue
                 chain.append(x)
                 waiting.append(maker)

@@ -50,8 +50,9 @@ def run_program() -> ctypes._CFuncPtr:  # type: ignore[name-defined]
     """
     text = interpreter_ir()
     (library,) = native.build([(text, ["amdjax_run"])], opt=3)
-    run_program.library = library  # type: ignore[attr-defined]
-    return ctypes.CFUNCTYPE(ctypes.c_int64)(library["amdjax_run"])
+    run = ctypes.CFUNCTYPE(ctypes.c_int64)(library["amdjax_run"])
+    run.library = library  # type: ignore[attr-defined]  # two threads may make one each
+    return run
 
 
 def header(most_operands: int, slots: int) -> list[int]:

@@ -87,12 +87,14 @@ def library():
 
 def repeat(array, reps: int) -> None:
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    function(library()["repeat"])(array.ctypes.data, array.size, reps)
+    code = library()  # threads that come first at once have one each
+    function(code["repeat"])(array.ctypes.data, array.size, reps)
 
 
 def nested(array) -> None:
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
-    function(library()["nested"])(array.ctypes.data, array.size // 8)
+    code = library()
+    function(code["nested"])(array.ctypes.data, array.size // 8)
 
 
 def run_python(code: str, timeout: float = 60, **environment: str) -> str:
