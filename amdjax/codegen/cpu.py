@@ -276,11 +276,26 @@ class CpuKernel:
             start = llvm.const(x.type.with_lanes(0), -0.0 if combine == "add" else 1.0)
             return f.reduce("f" + combine, x, start, "reassoc")
         if floating:
-            return f.reduce("fminimum" if combine == "min" else "fmaximum", x)
+            return self._halved(combine, dtype, x)
         if combine in ("min", "max"):
             signed = dtype in tile.SIGNED
             return f.reduce(("s" if signed else "u") + combine, x)
         return f.reduce(combine, x)
+
+    def _halved(self, combine: str, dtype: str, x: Value) -> Value:
+        """All lanes combined by halving the vector: shorter than LLVM's order of signed zeros."""
+        lanes = x.type.lanes
+        while lanes > 1:
+            half, odd = lanes // 2, lanes % 2
+            low = self.f.shuffle(x, None, range(half))
+            high = self.f.shuffle(x, None, range(half + odd, lanes))
+            combined = lower_pointwise(self.f, combine, dtype, low, high)
+            if odd:
+                last = self.f.extract(x, half)
+                wider = self.f.shuffle(combined, None, [*range(half), -1])
+                combined = self.f.insert(wider, last, half)
+            x, lanes = combined, half + odd
+        return self.f.extract(x, 0)
 
     def op_cumulative(self, op: tile.Op) -> list[Rep]:
         (x,) = op.operands

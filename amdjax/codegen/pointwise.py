@@ -97,13 +97,17 @@ def _integer_pow(f: Function, x: Value, n: int) -> Value:
 
 
 def _extremum(predicate: str) -> Callable[[Function, Value, Value], Value]:
-    """The greater or lesser operand, NaN if either is one; a comparison fewer than IEEE's order of
-    zeros would need, which nobody asks for.
+    """The greater or lesser operand, NaN if either is one.
+
+    Selecting both ways round gives the same number twice, or a NaN once: their bits joined are the
+    result. That is three instructions without masks. Zeros are not ordered by sign.
     """
 
     def rule(f: Function, a: Value, b: Value) -> Value:
-        chosen = f.select(f.fcmp(predicate, a, b), a, b)  # b where unordered: one instruction
-        return f.select(f.fcmp("uno", a, a), a, chosen)
+        bits = a.type.with_elem(f"i{a.type.bits}")
+        one = f.bitcast(f.select(f.fcmp(predicate, a, b), a, b), bits)
+        other = f.bitcast(f.select(f.fcmp(predicate, b, a), b, a), bits)
+        return f.bitcast(f.or_(one, other), a.type)
 
     return rule
 

@@ -357,7 +357,7 @@ class Builder:
         mask: Value | None = None,
         streaming: bool = False,
     ) -> None:
-        """Write a tile; `streaming` hints that it won't be read soon."""
+        """Write a tile; `streaming` writes past the caches, from a cache line on."""
         dynamic, static = self._strides(strides, value.shape)
         operands = [self.index(offset), value, *dynamic] + ([mask] if mask is not None else [])
         attrs = {

@@ -309,7 +309,9 @@ def test_reading_memory_as_another_dtype():
 
 
 def test_prefetch_is_harmless():
-    x, y = f32(8), np.zeros(8, np.float32)
+    x, room = f32(8), np.zeros(32, np.float32)
+    first = -room.ctypes.data % 64 // 4  # streaming stores begin at a cache line
+    y = room[first : first + 8]
 
     def write(k, x, y):
         k.prefetch(x, k.const("index", 1 << 40))
