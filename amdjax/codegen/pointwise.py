@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amdjax.codegen import llvm, math as _math
+from amdjax.codegen import llvm
 from amdjax.codegen.llvm import Function, Value
-from amdjax.codegen.math import MATH
-
-CONVERSIONS = getattr(_math, "CONVERSIONS", {})
+from amdjax.codegen.math import CONVERSIONS, MATH
 
 #: LLVM element type in registers. Narrow floats without arithmetic travel as their bits.
 ELEMENT_TYPES = {

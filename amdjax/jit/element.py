@@ -431,11 +431,8 @@ class ElementBuilder:
                 zero = self.const(0, x.dtype)
                 return self.op("ne", x, zero)
             return self.convert(El(part_dtype(x.dtype), x.parts[0]), name)
-        narrow = self.k.convert(self._exact(x), name)
+        narrow = self.k.convert(x.value, name)
         return El(name, self.k.convert(narrow, compute_dtype(name)))
-
-    def _exact(self, x: El) -> tile.Value:
-        return x.value
 
     def bitcast(self, x: El, dtype: Any) -> El:
         """Reinterpret the bits of an element as another dtype of the same width."""

@@ -133,7 +133,6 @@ class Planner:
         self.constant_views: dict[Any, View] = {}
         self.hosts: list[Callable[[list[int]], None]] = []
         self.next_slot = 2
-        self.arena_readers: list[Storage] = []
 
     # The whole program
 
