@@ -125,6 +125,9 @@ class Kernel:
       grid: number of programs; an int, or the name of a `size` parameter it is computed from as
         `ceil(size / grid_unit)`.
       cost: estimated nanoseconds of one core for one program, to decide about threads.
+      workgroup: GPU threads of a program; 0 for one wave.
+      vector: neighbouring elements of a tile that a GPU thread holds side by side.
+      index_bits: width of an `index` on a GPU; 32 where every buffer is smaller than 2 GiB.
     """
 
     name: str
@@ -134,6 +137,9 @@ class Kernel:
     grid: int | str
     grid_unit: int = 1
     cost: float = 0.0
+    workgroup: int = 0
+    vector: int = 1
+    index_bits: int = 64
 
     def __str__(self) -> str:
         return print_kernel(self)
@@ -171,6 +177,7 @@ class Builder:
         self.name = name
         self.params: list[Buffer] = []
         self.scratches: list[Buffer] = []
+        self.workgroup, self.vector = 0, 1  # see `Kernel`
         self._count = 0
         self._block = Block()
         self._pure = Visible()
@@ -188,7 +195,10 @@ class Builder:
         return buffer
 
     def finish(self, grid: int | str, *, grid_unit: int = 1, cost: float = 0.0) -> Kernel:
-        return Kernel(self.name, self.params, self.scratches, self._block, grid, grid_unit, cost)
+        return Kernel(
+            self.name, self.params, self.scratches, self._block, grid, grid_unit, cost,
+            self.workgroup, self.vector,
+        )  # fmt: skip
 
     # Plumbing
 
@@ -502,6 +512,9 @@ def print_kernel(kernel: Kernel) -> str:
     grid = (
         kernel.grid if isinstance(kernel.grid, int) else f"ceil({kernel.grid}/{kernel.grid_unit})"
     )
-    head = [f"kernel {kernel.name}({params}) grid={grid} {{"]
+    layout = {"workgroup": (kernel.workgroup, 0), "vector": (kernel.vector, 1)}
+    layout["index_bits"] = (kernel.index_bits, 64)
+    shown = "".join(f" {key}={x}" for key, (x, usual) in layout.items() if x != usual)
+    head = [f"kernel {kernel.name}({params}) grid={grid}{shown} {{"]
     head += [f"  {s.name}: scratch {s.dtype}[{s.size}]" for s in kernel.scratch]
     return "\n".join(head + block(kernel.body, "  ") + ["}"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 
 from amdjax.codegen import tile
@@ -21,7 +22,7 @@ SECONDS_PER_KERNEL = 0.01  # of compiling; they range from 2 to 60 ms
 
 def kernel_text(kernel: tile.Kernel) -> str:
     """What identifies a kernel: its program, without its name and the size of its grid."""
-    return tile.print_kernel(tile.Kernel(SYMBOL, kernel.params, kernel.scratch, kernel.body, 0))
+    return tile.print_kernel(replace(kernel, name=SYMBOL, grid=0))
 
 
 def kernel_ir(kernel: tile.Kernel) -> str:
