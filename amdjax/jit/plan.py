@@ -25,7 +25,7 @@ from amdjax.jit.passes import prepare
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.scalar import scalar_call
 from amdjax.jit.schedule import lower_region
-from amdjax.jit.shaped import SHAPED, Epilogue, ShapedContext
+from amdjax.jit.shaped import Epilogue, ShapedContext, lower_shaped
 from amdjax.runtime import vm
 from amdjax.targets.cpu import CpuTarget
 
@@ -347,11 +347,8 @@ class Body:
             for v in step_writes(step):
                 self.place(v)
         elif isinstance(rule, Shaped):
-            lower = SHAPED.get(rule.name)
-            if lower is None:
-                raise NotImplementedError(f"no kernels for {eqn.primitive.name} ({rule.name})")
             ctx = ShapedContext(eqn, self.p.target, self.epilogue(step))
-            self.calls(self.p.repeats.single(step, ctx.epilogue, lambda: lower(ctx)))
+            self.calls(self.p.repeats.single(step, ctx.epilogue, lambda: lower_shaped(ctx)))
         elif isinstance(rule, Control):
             call = scalar_call(eqn)
             if call is not None:

@@ -8,34 +8,73 @@ A kernel family registers a function under the name its primitive's `Shaped` rul
 It reads the equation from `ctx.eqn`, builds tile programs with `ctx.kernel(name)`, and returns the
 launches in order; workspace between them is `Temp(dtype, size)`. A family named in
 `fusion.WITH_EPILOGUE` stores what `ctx.epilogue` says instead of its plain result.
+
+`@shaped("dot_general", on="gpu")` registers kernels for GPUs. They find the machine in `ctx.gpu`,
+and may return None to leave an equation to the family for CPUs, whose programs then run on one wave
+each, as on a CPU with vectors as wide as a wave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal as Choice, TypeVar
 
 from amdjax.codegen import tile
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.core.lowering import Shaped
 from amdjax.jit.calls import Call, Copy, Temp
 from amdjax.jit.element import short_dtype
+from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
-__all__ = ["SHAPED", "Call", "Copy", "ShapedContext", "ShapedKernel", "Temp", "shaped"]
+__all__ = [
+    "FAMILIES",
+    "Call",
+    "Copy",
+    "ShapedContext",
+    "ShapedKernel",
+    "Temp",
+    "lower_shaped",
+    "shaped",
+]
 
-Lower = Callable[["ShapedContext"], Sequence[Call | Copy]]
-SHAPED: dict[str, Lower] = {}
+Calls = Sequence[Call | Copy]
+Lower = Callable[["ShapedContext"], Calls | None]
+F = TypeVar("F", bound=Lower)
+#: Kernel families by kind of machine and name.
+FAMILIES: dict[str, dict[str, Lower]] = {"cpu": {}, "gpu": {}}
 
 
-def shaped(name: str) -> Callable[[Lower], Lower]:
-    """Register the kernels of the primitives whose lowering is `Shaped(name)`."""
+def shaped(name: str, on: Choice["cpu", "gpu"] = "cpu") -> Callable[[F], F]:
+    """Register the kernels of the primitives whose lowering is `Shaped(name)`.
 
-    def register(fn: Lower) -> Lower:
-        SHAPED[name] = fn
+    Args:
+      name: of the family.
+      on: the kind of machine; one for CPUs also serves GPUs where there is no other.
+    """
+
+    def register(fn: F) -> F:
+        FAMILIES[on][name] = fn
         return fn
 
     return register
+
+
+def lower_shaped(ctx: ShapedContext) -> Calls:
+    """The launches of an equation.
+
+    Raises:
+      NotImplementedError: no family has the name that its primitive asks for.
+    """
+    rule = ctx.eqn.primitive.lowering
+    assert isinstance(rule, Shaped)
+    for kind in ("gpu", "cpu") if ctx.on_gpu else ("cpu",):
+        lower = FAMILIES[kind].get(rule.name)
+        calls = lower(ctx) if lower is not None else None
+        if calls is not None:
+            return calls
+    raise NotImplementedError(f"no kernels for {ctx.eqn.primitive.name} ({rule.name})")
 
 
 @dataclass
@@ -57,13 +96,28 @@ class ShapedContext:
 
     Args:
       eqn: the equation.
-      target: the machine.
+      machine: what is compiled for.
       epilogue: what is fused behind its (single) result, if anything.
     """
 
     eqn: JaxprEqn
-    target: CpuTarget
+    machine: CpuTarget | GpuTarget
     epilogue: Epilogue | None = None
+
+    @property
+    def on_gpu(self) -> bool:
+        return isinstance(self.machine, GpuTarget)
+
+    @property
+    def gpu(self) -> GpuTarget:
+        """The GPU; for families that are registered for one."""
+        assert isinstance(self.machine, GpuTarget)
+        return self.machine
+
+    @property
+    def target(self) -> CpuTarget:
+        """The machine as one with vector registers and threads, which any machine can be."""
+        return self.machine.vectors
 
     @property
     def params(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Literal
 
 from amdjax.codegen import tile
-from amdjax.codegen.engine import host
 from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.blocked import BlockedProduct, choose_blocking
 from amdjax.kernels.contraction import Axis, Contraction, Source, choose_tile
@@ -27,7 +26,7 @@ def byte_product(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
     a, b = problem.a, problem.b
     if problem.accumulate != "i32" or a.dtype not in ("i8", "u8") or b.dtype != "i8":
         return None
-    if ctx.target.vector_bits < 512 or not host().has("avx512vnni"):
+    if ctx.target.vector_bits < 512 or not ctx.target.dots_bytes:
         return None
     if a.limits or b.limits or len(a.depth) != 1 or len(b.depth) != 1 or len(b.lines) > 1:
         return None

@@ -14,9 +14,16 @@ class CpuTarget:
       threads: threads that run a kernel.
       l1_bytes: data cache of one core.
       l2_bytes: second-level cache of one core.
+      dots_bytes: one instruction sums products of four bytes in each 32-bit lane.
     """
 
     vector_bits: int = 256
     threads: int = 1
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
+    dots_bytes: bool = False
+
+    @property
+    def vectors(self) -> CpuTarget:
+        """The machine as one with vector registers and threads."""
+        return self

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from amdjax.targets.cpu import CpuTarget
+
 AMDGPU_TRIPLE = "amdgcn-amd-amdhsa"
 AMDGPU_DATA_LAYOUT = (
     "e-m:e-p:64:64-p1:64:64-p2:32:32-p3:32:32-p4:64:64-p5:32:32-p6:32:32-p7:160:256:256:32"
@@ -241,6 +243,27 @@ class GpuTarget:
     def compute_units(self) -> int:
         """CUs of the device assumed where none is at hand."""
         return self.device.compute_units
+
+    # What schedules ask
+
+    @property
+    def busy_threads(self) -> int:
+        """Threads of a grid from which more of them hide no more latency."""
+        return self.compute_units * 1024
+
+    def vector_for(self, bits: int) -> int:
+        """Elements side by side in a thread, for the narrowest dtype in memory."""
+        return max(1, min(8, 8 * self.max_load_bytes // max(bits, 8)))
+
+    @property
+    def vectors(self) -> CpuTarget:
+        """The machine as one with vector registers and threads.
+
+        A program of a kernel family for CPUs runs on one wave: its vectors are a register of the
+        wave, its caches half of the LDS that a workgroup may have.
+        """
+        cache = self.lds_bytes // 2
+        return CpuTarget(32 * self.wave_size, 4 * self.compute_units, cache // 2, cache)
 
     def matrix_for(self, operand: str, accumulator: str | None = None) -> list[MatrixInstruction]:
         """Instructions of one block for operands of a dtype, most work an execution first."""

@@ -10,14 +10,15 @@ from amdjax.codegen import cpu, llvm
 from amdjax.codegen.engine import compile_ir, engine, host
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
-from amdjax.jit.shaped import SHAPED, Epilogue, ShapedContext, Temp
+from amdjax.jit.shaped import Epilogue, ShapedContext, Temp, lower_shaped
 from amdjax.runtime import threads
 from amdjax.targets.cpu import CpuTarget
 
 
 def target(count: int = 4) -> CpuTarget:
     machine = host()
-    return CpuTarget(machine.vector_bits, count, machine.l1d_bytes, machine.l2_bytes)
+    caches = machine.l1d_bytes, machine.l2_bytes
+    return CpuTarget(machine.vector_bits, count, *caches, dots_bytes=machine.has("avx512vnni"))
 
 
 def aligned(nbytes):
@@ -42,7 +43,7 @@ class Runner:
             fused = Epilogue(self.stored, producers)
         self.invars = invars
         context = ShapedContext(eqn, cpu_target or target(), fused)
-        self.calls = SHAPED[primitive.lowering.name](context)
+        self.calls = lower_shaped(context)
         self.code = []
         threads.initialize()
         cache = {}
