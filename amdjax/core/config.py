@@ -159,6 +159,8 @@ FLAGS: dict[str, Flag] = {
         ),
         _flag_int("num_threads", None, "CPU worker threads; None means one per core."),
         _flag_text("platforms", None, "Comma-separated backends in order of preference."),
+        _flag_text("emulate", None, "Comma-separated GPU targets to emulate, such as gfx942."),
+        _flag_bool("sync", False, "Wait for each kernel on a device, so that errors name it."),
         Flag("default_device", object, None, "Device of new arrays.", None, True, True),
         _flag_bool("enable_compilation_cache", True, "Use the on-disk kernel cache."),
         _flag_text("cache_dir", None, "Folder of the on-disk kernel cache."),

@@ -1,0 +1,361 @@
+"""What a GPU can do: memory, kernels, launches.
+
+`GpuDevice` is what compiled programs are run on. A platform implements the methods that talk to its
+driver, whose names begin with an underscore; what all platforms share is here: the memory pool,
+kernels loaded once, errors that name the kernel, graphs of launches.
+
+Work on a device is asynchronous and in order. What a kernel does wrong shows at the next call that
+waits, which then names the kernels that may have done it; with `AMDJAX_SYNC=1` every launch is
+waited for, and the message names the one.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from amdjax.core.config import config
+from amdjax.runtime.device_pool import DevicePool
+from amdjax.runtime.devices import Device
+
+__all__ = ["DeviceBuffer", "DeviceError", "Function", "GpuDevice", "Graph"]
+
+SUSPECTS = 16  # kernels named when an error shows late
+
+
+class DeviceError(RuntimeError):
+    """A device or its driver failed.
+
+    Args:
+      message: what was asked for and what the driver said.
+      status: the driver's name of the error, such as `hipErrorInvalidValue`.
+      kernels: names of the kernels that may be the cause.
+    """
+
+    def __init__(self, message: str, status: str = "", kernels: Sequence[str] = ()):
+        super().__init__(message)
+        self.status, self.kernels = status, tuple(kernels)
+
+    def blaming(self, kernels: Sequence[str]) -> DeviceError:
+        """The same error with the kernels that may be its cause, if none are named yet."""
+        names = tuple(dict.fromkeys(kernels))
+        if self.kernels or not names:
+            return self
+        if len(names) == 1:
+            cause = f"in kernel {names[0]}"
+        else:
+            cause = f"in one of the kernels {', '.join(names)}; AMDJAX_SYNC=1 tells in which"
+        return type(self)(f"{self}, {cause}", self.status, names)
+
+
+class DeviceBuffer:
+    """A piece of a device's memory; goes back to the pool when the last reference goes.
+
+    Attributes:
+      address: of the first byte, on the device.
+      nbytes: as asked for.
+      device: whose memory it is.
+      is_own: whether a program may write a result over it once nobody else sees it.
+    """
+
+    __slots__ = ("__weakref__", "_host", "_size", "address", "device", "is_own", "nbytes")
+
+    def __init__(self, device: GpuDevice, nbytes: int):
+        # Set first: `__del__` runs even when there was no memory.
+        self._size = -1
+        self.device, self.nbytes, self.is_own = device, nbytes, True
+        self._host: np.ndarray | None = None
+        self.address, self._size = device.pool.alloc(nbytes)
+
+    def __del__(self) -> None:
+        if self._size >= 0:
+            self.device.pool.release(self.address, self._size)
+
+    def as_numpy(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """The contents as a read-only array in host memory; waits until they are computed.
+
+        They are copied once, and the copy is kept as long as the buffer.
+        """
+        host = self._host
+        if host is None:
+            host = np.empty(self.nbytes, np.uint8)
+            if self.nbytes:
+                self.device.read(self.address, host)
+            host.flags.writeable = False
+            self._host = host
+        return host.view(dtype).reshape(shape)
+
+    def overwritten(self) -> None:
+        """Note that a program has written to the buffer."""
+        self._host = None
+
+    def block_until_ready(self) -> None:
+        """Wait until the contents are computed."""
+        self.device.synchronize()
+
+    def is_ready(self) -> bool:
+        """Whether the contents are computed, as far as can be told without waiting."""
+        return self._host is not None or self.device.is_idle()
+
+    def __repr__(self) -> str:
+        return f"DeviceBuffer({self.device}, address={self.address:#x}, nbytes={self.nbytes})"
+
+
+class Function:
+    """A kernel loaded on a device; unloaded when the last program that uses it goes."""
+
+    __slots__ = ("__weakref__", "_device", "handle", "name")
+
+    def __init__(self, device: GpuDevice, handle: int, name: str):
+        self._device, self.handle, self.name = device, handle, name
+
+    def __del__(self) -> None:
+        self._device._give_back(self._device._unload, self.handle)
+
+
+class Graph:
+    """Launches and copies recorded by `GpuDevice.capture`."""
+
+    __slots__ = ("_device", "handle", "kernels")
+
+    def __init__(self, device: GpuDevice, handle: int, kernels: Sequence[str]):
+        self._device, self.handle, self.kernels = device, handle, tuple(kernels)
+
+    def __del__(self) -> None:
+        self._device._give_back(self._device._drop_graph, self.handle)
+
+
+class GpuDevice(Device, ABC):
+    """One GPU.
+
+    Args:
+      id: number within the platform.
+      device_kind: the model.
+      target: what code is generated for.
+      exact_memory: whether every buffer is an allocation of its own; see `DevicePool`.
+
+    Attributes:
+      lock: held by whoever issues work that nothing else may come between.
+      can_capture: whether `capture` works.
+    """
+
+    can_capture = False
+
+    def __init__(self, id: int, device_kind: str, target: Any, *, exact_memory: bool = False):
+        super().__init__(id, device_kind)
+        self.target = target
+        unmap = lambda address: self._give_back(self._unmap, address)
+        self.pool = DevicePool(self._map, unmap, exact_memory)
+        self.lock = threading.RLock()
+        self._functions: WeakValueDictionary[tuple[str, bytes], Function] = WeakValueDictionary()
+        self._recent: deque[str] = deque(maxlen=SUSPECTS)
+        self._capturing = False
+        self._failure: DeviceError | None = None
+
+    # Memory
+
+    def alloc(self, nbytes: int) -> DeviceBuffer:
+        """Memory with undefined contents.
+
+        Raises:
+          MemoryError: the device has none left.
+        """
+        return DeviceBuffer(self, nbytes)
+
+    def write(self, address: int, data: np.ndarray) -> None:
+        """Copy a C-contiguous array to the device, after all work issued before.
+
+        `data` may change as soon as this returns.
+        """
+        if data.nbytes:
+            self._write(address, data)
+
+    def read(self, address: int, out: np.ndarray) -> None:
+        """Fill a C-contiguous array from the device; waits for all work issued before."""
+        if out.nbytes:
+            self._waiting(self._read, address, out)
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """Copy on the device, after all work issued before; the ranges do not overlap."""
+        if nbytes:
+            self._copy(to, source, nbytes)
+
+    def upload(self, value: np.ndarray) -> DeviceBuffer:
+        """A buffer with the contents of an array."""
+        buffer = self.alloc(value.nbytes)
+        self.write(buffer.address, np.ascontiguousarray(value))
+        return buffer
+
+    def memory_stats(self) -> dict[str, int]:
+        """Bytes in use by arrays, and those taken from the driver."""
+        stats = self.pool.stats()
+        return {"bytes_in_use": stats.in_use, "bytes_reserved": stats.mapped}
+
+    # Kernels
+
+    def function(self, kernel: Any) -> Function:
+        """A `GpuKernel` ready to launch; equal ones are loaded once.
+
+        Raises:
+          DeviceError: the driver rejects its code.
+        """
+        key = kernel.name, kernel.code
+        found = self._functions.get(key)
+        if found is None:
+            with self.lock:
+                found = self._functions.get(key)
+                if found is None:
+                    found = Function(self, self._load(kernel), kernel.name)
+                    self._functions[key] = found
+        return found
+
+    def launch(
+        self, function: Function, grid: int, workgroup: int, lds: int, kernarg: bytes
+    ) -> None:
+        """Run `grid` programs of `workgroup` threads after all work issued before.
+
+        Args:
+          function: what `function` returned.
+          grid: number of programs; nothing happens if it is 0.
+          workgroup: threads of a program.
+          lds: bytes of LDS of a program beyond what the kernel declares itself.
+          kernarg: the kernel's arguments as it reads them from memory.
+
+        Raises:
+          DeviceError: the launch is refused, or earlier work has failed.
+        """
+        if not grid:
+            return
+        try:
+            self._launch(function.handle, grid, workgroup, lds, kernarg)
+        except DeviceError as error:
+            raise error.blaming([function.name]) from None
+        self._recent.append(function.name)
+        if config.sync and not self._capturing:
+            self.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait for all work issued before.
+
+        Raises:
+          DeviceError: some of it has failed.
+        """
+        self._waiting(self._wait)
+
+    def is_idle(self) -> bool:
+        """Whether all work issued before is done; waits where the driver cannot be asked."""
+        self.synchronize()
+        return True
+
+    def _waiting(self, wait: Callable[..., None], *args: Any) -> None:
+        """Run what waits for the device; errors of kernels show here."""
+        recent = list(self._recent)
+        self._recent.clear()
+        try:
+            wait(*args)
+        except DeviceError as error:
+            raise error.blaming(recent) from None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    # Graphs
+
+    def capture(self, issue: Callable[[], None]) -> Graph | None:
+        """Record the launches and copies that `issue` makes, instead of running them.
+
+        Args:
+          issue: launches and copies only; no reads, no allocation from the driver.
+
+        Returns:
+          What `replay` runs, with the same addresses; None if the device cannot capture.
+        """
+        if not self.can_capture:
+            return None
+        with self.lock:
+            before, self._recent = self._recent, deque(maxlen=SUSPECTS)
+            self._begin_capture()
+            self._capturing, done = True, False
+            try:
+                issue()
+                done = True
+            finally:
+                self._capturing = False
+                handle = self._end_capture()
+                kernels, self._recent = list(self._recent), before
+                if not done:
+                    self._drop_graph(handle)
+            return Graph(self, handle, kernels)
+
+    def replay(self, graph: Graph) -> None:
+        """Run what was recorded, after all work issued before."""
+        try:
+            self._replay(graph.handle)
+        except DeviceError as error:
+            raise error.blaming(graph.kernels) from None
+        self._recent.extend(graph.kernels)
+        if config.sync:
+            self.synchronize()
+
+    def _give_back(self, how: Callable[[int], None], handle: int) -> None:
+        """Free something of the driver's; at exit the driver does it itself.
+
+        Nobody catches what a finalizer raises, so an error is kept for the next call that waits.
+        """
+        if sys.is_finalizing():
+            return
+        try:
+            how(handle)
+        except DeviceError as error:
+            self._failure = error.blaming(self._recent)
+
+    # What a platform implements. All raise `DeviceError` for what the driver refuses.
+
+    @abstractmethod
+    def _map(self, nbytes: int) -> int | None:
+        """The address of new memory, a multiple of 256; None if there is none left."""
+
+    @abstractmethod
+    def _unmap(self, address: int) -> None:
+        """Give memory back, once the work issued before is done."""
+
+    @abstractmethod
+    def _write(self, address: int, data: np.ndarray) -> None: ...
+
+    @abstractmethod
+    def _read(self, address: int, out: np.ndarray) -> None: ...
+
+    @abstractmethod
+    def _copy(self, to: int, source: int, nbytes: int) -> None: ...
+
+    @abstractmethod
+    def _load(self, kernel: Any) -> int:
+        """A handle for a kernel on the device."""
+
+    def _unload(self, handle: int) -> None:
+        """Unload a kernel, once the work issued before is done."""
+
+    @abstractmethod
+    def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None: ...
+
+    @abstractmethod
+    def _wait(self) -> None: ...
+
+    def _begin_capture(self) -> None:
+        raise NotImplementedError(f"{self} cannot capture")
+
+    def _end_capture(self) -> int:
+        raise NotImplementedError(f"{self} cannot capture")
+
+    def _replay(self, handle: int) -> None:
+        raise NotImplementedError(f"{self} cannot replay")
+
+    def _drop_graph(self, handle: int) -> None:
+        """Free what `_end_capture` returned."""
