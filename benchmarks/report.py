@@ -9,6 +9,9 @@ from typing import Any
 
 Row = dict[str, Any]
 
+#: Begins the part of the page that ``benchmarks.gpu`` writes.
+GPU_MARK = "<!-- below: written by python -m benchmarks.gpu -->"
+
 LABELS = {
     "amdjax": "amdjax",
     "jax": "JAX",
@@ -142,6 +145,13 @@ def markdown(rows: list[Row], libs: list[str], machine: dict[str, str], picture:
         out += ["", "## Errors", ""]
         out += [f"- {name}, {LABELS[lib]}: {text}" for name, lib, text in errors]
     return "\n".join(out) + "\n"
+
+
+def with_gpu_section(text: str, page: Path, section: str | None = None) -> str:
+    """A page's text with the part about GPUs: a new one, or that of the page as it is."""
+    if section is None and page.exists():
+        section = page.read_text(encoding="utf-8").partition(GPU_MARK)[2].strip("\n")
+    return f"{text.rstrip()}\n\n{GPU_MARK}\n\n{section}\n" if section else text
 
 
 def draw(rows: list[Row], path: Path) -> bool:

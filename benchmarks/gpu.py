@@ -1,0 +1,300 @@
+"""``python -m benchmarks.gpu``: the generator's code on a GPU beside JAX's and PyTorch's.
+
+Everything runs in this process, in turns, on one device. Calls are timed back to back and only the
+last is waited for. Memory-bound work is also compared with a copy: the share of a copy's bandwidth
+that it reaches. The table becomes the last part of ``docs/benchmarks.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import report
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+NAMES = ("amdjax", "jax", "torch")
+
+
+@dataclass
+class GpuWorkload:
+    """One row.
+
+    Args:
+      name: of the row.
+      shapes: of the arguments, standard normal numbers.
+      jaxlike: `fn(lib, *arrays)`, jitted.
+      torch: `fn(torch, *tensors)`.
+      dtype: of the arguments.
+      moved: bytes that have to move at least; 0 where memory is not the limit.
+      flops: of products; 0 where they are not the limit.
+      tolerance: greatest difference, as a fraction of the greatest magnitude.
+    """
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    jaxlike: Callable[..., Any]
+    torch: Callable[..., Any]
+    dtype: str = "float32"
+    moved: int = 0
+    flops: int = 0
+    tolerance: float = 1e-4
+
+
+class JaxLike:
+    """amdjax or JAX on its GPU."""
+
+    def __init__(self, name: str):
+        import importlib
+
+        self.name = name
+        self.module = importlib.import_module(name)
+        for part in ("numpy", "lax", "nn"):
+            importlib.import_module(f"{name}.{part}")
+        platform = "gpu" if name == "jax" else "cuda"
+        self.device = self.module.devices(platform)[0]
+
+    def prepare(self, work: GpuWorkload, arrays: list[np.ndarray]) -> Callable[[], Any]:
+        module = self.module
+        dtype = module.numpy.dtype(work.dtype)
+        args = [module.device_put(module.numpy.asarray(x, dtype), self.device) for x in arrays]
+        function = module.jit(lambda *xs: work.jaxlike(module, *xs))
+        return lambda: function(*args)
+
+    def wait(self, result: Any) -> None:
+        self.module.block_until_ready(result)
+
+    def host(self, result: Any) -> np.ndarray:
+        return np.asarray(result).astype(np.float32)
+
+
+class Torch:
+    """PyTorch, eager."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+    def prepare(self, work: GpuWorkload, arrays: list[np.ndarray]) -> Callable[[], Any]:
+        dtype = getattr(self.torch, work.dtype)
+        args = [self.torch.from_numpy(x).to("cuda", dtype) for x in arrays]
+        return lambda: work.torch(self.torch, *args)
+
+    def wait(self, result: Any) -> None:
+        self.torch.cuda.synchronize()
+
+    def host(self, result: Any) -> np.ndarray:
+        return result.float().cpu().numpy()
+
+    def copy_bandwidth(self, nbytes: int = 1 << 30) -> float:
+        """Bytes read and written by a copy, in a second."""
+        x = self.torch.empty(nbytes, dtype=self.torch.uint8, device="cuda")
+        y = self.torch.empty_like(x)
+        return 2 * nbytes / min(self.sample(lambda: y.copy_(x), 20) for _ in range(5))
+
+    def sample(self, run: Callable[[], Any], calls: int) -> float:
+        return sample(self, run, calls)
+
+
+def sample(lib: Any, run: Callable[[], Any], calls: int) -> float:
+    """Seconds of a call, many issued back to back."""
+    lib.wait(run())
+    start = time.perf_counter()
+    for _ in range(calls):
+        result = run()
+    lib.wait(result)
+    return (time.perf_counter() - start) / calls
+
+
+def _layernorm(l: Any, x: Any) -> Any:
+    mean = x.mean(-1, keepdims=True)
+    return (x - mean) * l.lax.rsqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
+
+
+def _gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The gradient of `sum(function(x) * g)` with respect to x."""
+    return lambda l, x, g: l.grad(lambda x: (function(l, x) * g).sum())(x)
+
+
+def _torch_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(t: Any, x: Any, g: Any) -> Any:
+        x = x.detach().requires_grad_()
+        (dx,) = t.autograd.grad(function(t, x), x, g)
+        return dx
+
+    return gradient
+
+
+def workloads() -> list[GpuWorkload]:
+    """What is timed."""
+    wide, big = (16384, 4096), (8192, 8192)
+    n = 4 * wide[0] * wide[1]  # bytes of one array
+    m = 4096
+    product = 2 * m**3
+    memory = [
+        GpuWorkload("x + 1, 64M", (wide,), lambda l, x: x + 1, lambda t, x: x + 1, moved=2 * n),
+        GpuWorkload(
+            "gelu, 64M", (wide,), lambda l, x: l.nn.gelu(x),
+            lambda t, x: t.nn.functional.gelu(x, approximate="tanh"), moved=2 * n,
+        ),
+        GpuWorkload(
+            "gelu in bfloat16, 64M", (wide,), lambda l, x: l.nn.gelu(x),
+            lambda t, x: t.nn.functional.gelu(x, approximate="tanh"),
+            dtype="bfloat16", moved=n, tolerance=2e-2,
+        ),
+        GpuWorkload(
+            "x * y + z, 64M", (wide,) * 3, lambda l, x, y, z: x * y + z,
+            lambda t, x, y, z: t.addcmul(z, x, y), moved=4 * n,
+        ),
+        GpuWorkload(
+            "x + y.T, 8192²", (big, big), lambda l, x, y: x + y.T, lambda t, x, y: x + y.T,
+            moved=3 * n,
+        ),
+        GpuWorkload(
+            "softmax, 16384×4096", (wide,), lambda l, x: l.nn.softmax(x),
+            lambda t, x: t.softmax(x, -1), moved=2 * n,
+        ),
+        GpuWorkload(
+            "softmax gradient, 16384×4096", (wide, wide),
+            _gradient(lambda l, x: l.nn.softmax(x)), _torch_gradient(lambda t, x: t.softmax(x, -1)),
+            moved=3 * n,
+        ),
+        GpuWorkload(
+            "layernorm, 16384×4096", (wide,), _layernorm,
+            lambda t, x: t.nn.functional.layer_norm(x, x.shape[-1:]), moved=2 * n,
+        ),
+        GpuWorkload(
+            "layernorm gradient, 16384×4096", (wide, wide), _gradient(_layernorm),
+            _torch_gradient(lambda t, x: t.nn.functional.layer_norm(x, x.shape[-1:])), moved=3 * n,
+        ),
+        GpuWorkload("sum all, 64M", (wide,), lambda l, x: x.sum(), lambda t, x: x.sum(), moved=n),
+        GpuWorkload(
+            "sum axis 0, 8192²", (big,), lambda l, x: x.sum(0), lambda t, x: x.sum(0), moved=n
+        ),
+        GpuWorkload(
+            "max axis 1, 8192²", (big,), lambda l, x: x.max(1), lambda t, x: x.amax(1), moved=n
+        ),
+    ]  # fmt: skip
+    products = [
+        GpuWorkload(
+            f"matmul in {dtype}, 4096²", ((m, m), (m, m)), lambda l, x, y: x @ y,
+            lambda t, x, y: x @ y, dtype=dtype, flops=product, tolerance=tolerance,
+        )
+        for dtype, tolerance in (("float16", 2e-3), ("bfloat16", 1e-2), ("float32", 1e-4))
+    ] + [
+        GpuWorkload(
+            "relu(x @ y + b) in bfloat16, 4096²", ((m, m), (m, m), (m,)),
+            lambda l, x, y, b: l.nn.relu(x @ y + b),
+            lambda t, x, y, b: t.relu(t.addmm(b, x, y)),
+            dtype="bfloat16", flops=product, tolerance=1e-2,
+        ),
+    ]  # fmt: skip
+    return memory + products
+
+
+def measure(work: GpuWorkload, libs: list[Any], rounds: int) -> report.Row:
+    """Samples of every library in turn, after their results were compared."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in work.shapes]
+    errors: dict[str, str] = {}
+    runs: dict[str, tuple[Any, Callable[[], Any], int]] = {}
+    reference: np.ndarray | None = None
+    for lib in reversed(libs):  # PyTorch is the reference
+        try:
+            run = lib.prepare(work, arrays)
+            host = lib.host(run())
+            reference = host if reference is None else reference
+            off = float(np.abs(host - reference).max() / np.abs(reference).max())
+            if not off <= work.tolerance:
+                errors[lib.name] = f"results differ by {off:.1e} of the greatest magnitude"
+                continue
+            calls = max(3, min(200, int(0.05 / sample(lib, run, 3))))
+            runs[lib.name] = lib, run, calls
+        except Exception as error:
+            errors[lib.name] = f"{type(error).__name__}: {error}"[:300]
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, (lib, run, calls) in runs.items():
+            samples[name].append(sample(lib, run, calls))
+    seconds = {name: statistics.median(times) for name, times in samples.items()}
+    return {"name": work.name, "seconds": seconds, "samples": samples, "errors": errors}
+
+
+def achieved(work: GpuWorkload, row: report.Row, copy: float) -> str:
+    """The share of a copy's bandwidth, or of PyTorch's rate, that amdjax reaches."""
+    ours = row["seconds"].get("amdjax")
+    if ours is None:
+        return "–"
+    if work.moved:
+        return f"{work.moved / ours / copy:.0%} of a copy"
+    return f"{work.flops / ours / 1e12:.0f} TFLOP/s"
+
+
+def section(rows: list[tuple[GpuWorkload, report.Row]], copy: float, device: str) -> str:
+    """The part of the page about GPUs."""
+    lines = [
+        "## GPU code, as PTX",
+        "",
+        "The generator that writes AMD machine code also writes PTX, to be timed on hardware that",
+        "can be had. One run, libraries in turns; medians. Compilation is not included.",
+        "",
+        f"- device: {device}; a copy moves {copy / 1e12:.2f} TB/s, read and written",
+        "",
+        "| workload | amdjax | JAX | PyTorch | vs JAX | vs PyTorch | reached |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for work, row in rows:
+        cells = " | ".join(report.cell(row, lib) for lib in NAMES)
+        ratios = " | ".join(report.ratio_text(report.speedup(row, x)) for x in ("jax", "torch"))
+        lines.append(f"| {row['name']} | {cells} | {ratios} | {achieved(work, row, copy)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="run the rows whose name contains this")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--libs", default=",".join(NAMES))
+    parser.add_argument("--json", type=Path, help="write all samples there")
+    parser.add_argument("--markdown", type=Path, default=PAGE, help="the page to write into")
+    args = parser.parse_args()
+    os.environ.setdefault("AMDJAX_PLATFORMS", "cuda,cpu")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    names = args.libs.split(",")
+    libs = [Torch() if name == "torch" else JaxLike(name) for name in NAMES if name in names]
+    torch = next((lib for lib in libs if isinstance(lib, Torch)), None) or Torch()
+    copy, device = torch.copy_bandwidth(), torch.torch.cuda.get_device_name()
+    rows = []
+    for work in workloads():
+        if args.only and args.only not in work.name:
+            continue
+        row = measure(work, libs, args.rounds)
+        rows.append((work, row))
+        cells = "".join(f"{report.cell(row, lib):>12}" for lib in NAMES)
+        print(f"{work.name:<38}{cells}   {achieved(work, row, copy)}", flush=True)
+        for name, text in row["errors"].items():
+            print(f"    error: {name}: {text}", flush=True)
+    if args.json:
+        args.json.write_text(json.dumps([row for _, row in rows], indent=1))
+    if not args.only:
+        page, text = args.markdown, section(rows, copy, device)
+        before = page.read_text(encoding="utf-8").partition(report.GPU_MARK)[0]
+        page.write_text(report.with_gpu_section(before, page, text), encoding="utf-8")
+        print(f"wrote {args.markdown}")
+
+
+if __name__ == "__main__":
+    main()
