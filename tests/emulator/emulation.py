@@ -12,10 +12,11 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from amdjax import targets
 from amdjax.runtime.emulator import CodeObject, Counters, Memory, launch
 
 TARGETS = ("gfx942", "gfx1100")
-LANES = {"gfx942": 64, "gfx1100": 32}
+LANES = {gfx: targets.get(gfx).wave_size for gfx in TARGETS}
 LAYOUT = (
     "e-p:64:64-p1:64:64-p2:32:32-p3:32:32-p4:64:64-p5:32:32-p6:32:32-p7:160:256:256:32"
     "-p8:128:128:128:48-p9:192:256:256:32-i64:64-v16:16-v24:32-v32:32-v48:64-v96:128-v192:256"

@@ -29,6 +29,7 @@ from amdjax.codegen.llvm import (
     zero,
 )  # fmt: skip
 from amdjax.runtime.emulator import state
+from amdjax.runtime.emulator.isa import ISAS
 
 OPERAND_TYPES = {
     **{f"{kind}{bits}": Type(f"i{bits}") for kind in "uib" for bits in (16, 32, 64)},
@@ -310,12 +311,13 @@ class Lanes:
         f.masked_store(value, place, mask, 64)
 
     def _merge_half(self, value: Value, place: Value) -> Value:
-        """A 16-bit result: gfx9 clears the other half (unless it can choose), gfx11 keeps it."""
+        """A 16-bit result: CDNA clears the other half (unless it can choose), RDNA keeps it."""
         f, high = self.f, self.variant.opsel >> 3 & 1
         wide = f.cast("zext", value, "i32")
         if self.variant.sdwa is not None:
             return self._merge_part(wide, place)
-        if self.variant.isa == "cdna3" and not high and not self.variant.flag("keeps_half"):
+        clears = ISAS[self.variant.isa].clears_half and not self.variant.flag("keeps_half")
+        if clears and not high:
             return wide
         old = f.load(wide.type, place, 64)
         if high:

@@ -6,11 +6,12 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+from amdjax.runtime.emulator import state
 from amdjax.runtime.emulator.errors import EmulatorError
+from amdjax.runtime.emulator.isa import ISAS, MACHINES, Isa
 
-# Machine of e_flags, low byte (llvm/BinaryFormat/ELF.h): name and instruction set.
-_MACHINES = {0x4C: ("gfx942", "cdna3"), 0x41: ("gfx1100", "rdna3"), 0x46: ("gfx1101", "rdna3"),
-             0x47: ("gfx1102", "rdna3"), 0x44: ("gfx1103", "rdna3")}  # fmt: skip
+# Trap registers that hold ids of a workgroup (y and z share one); a place nobody reads.
+_TTMP_IDS_YZ, _TTMP_ID_X, _SINK = 115, 117, state.SGPRS - 16
 _EM_AMDGPU, _PT_LOAD, _SHT_DYNSYM, _STT_OBJECT, _STT_KERNEL = 224, 1, 11, 1, 10
 
 # amd_kernel_descriptor_t, https://llvm.org/docs/AMDGPUUsage.html#kernel-descriptor
@@ -36,14 +37,14 @@ class Kernel:
     kernarg_size: int
     user_sgprs: dict[str, int]
     user_sgpr_count: int
-    kernarg_preload: int
     workgroup_ids: tuple[bool, bool, bool]
+    scratch_offset_sgpr: int | None  # where the wave's offset in scratch memory is expected
+    kernarg_preload: int
+    id_places: tuple[int, int, int]  # of the workgroup, as bytes of a wave's state
     workitem_ids: int
     float_mode: int
-    ieee: bool
-    dx10_clamp: bool
-    private_enabled: bool
-    accumulators: int
+    accumulators: int  # where AGPRs begin among the vector registers
+    registers: int  # vector registers, AGPRs included
     image: Any = field(repr=False, compare=False, default=None)
 
 
@@ -63,7 +64,7 @@ class CodeObject:
         if struct.unpack_from("<H", data, 16)[0] != 3:
             raise EmulatorError("the code object is not linked (its type is not ET_DYN)")
         flags = struct.unpack_from("<I", data, 48)[0]
-        machine = _MACHINES.get(flags & 0xFF)
+        machine = MACHINES.get(flags & 0xFF)
         if machine is None:
             raise EmulatorError(f"no emulation of machine 0x{flags & 0xFF:x} of the ELF flags")
         self.gfx, self.isa = machine
@@ -126,17 +127,44 @@ class CodeObject:
                 user[key] = index
                 index += count
         wave32 = bool(properties >> 10 & 1)
-        granule = 8 if self.isa == "cdna3" or wave32 else 4
+        isa = ISAS[self.isa]
+        granule = 8 if wave32 or isa.accumulators == "unified" else 4
+        vgprs = ((rsrc1 & 63) + 1) * granule
+        accumulators = ((rsrc3 & 63) + 1) * 4 if isa.accumulators == "unified" else vgprs
         size = symbols[name][1] if name in symbols else 0
         start = at + entry
         code = self.image[start : start + size if size else None].tobytes()
         return Kernel(
             name=name, isa=self.isa, code=code, entry=self.base + start,
-            lanes=32 if wave32 else 64, vgprs=((rsrc1 & 63) + 1) * granule,
+            lanes=32 if wave32 else 64, vgprs=vgprs,
             group_segment=group, private_segment=private, kernarg_size=kernarg,
-            user_sgprs=user, user_sgpr_count=rsrc2 >> 1 & 31, kernarg_preload=preload,
+            user_sgprs=user, user_sgpr_count=rsrc2 >> 1 & 31,
             workgroup_ids=(bool(rsrc2 >> 7 & 1), bool(rsrc2 >> 8 & 1), bool(rsrc2 >> 9 & 1)),
-            workitem_ids=rsrc2 >> 11 & 3, float_mode=rsrc1 >> 12 & 0xFF,
-            ieee=bool(rsrc1 >> 23 & 1), dx10_clamp=bool(rsrc1 >> 21 & 1),
-            private_enabled=bool(rsrc2 & 1), accumulators=((rsrc3 & 63) + 1) * 4, image=self.image,
+            scratch_offset_sgpr=_scratch_offset(isa, rsrc2), kernarg_preload=preload,
+            id_places=_id_places(isa, rsrc2), workitem_ids=rsrc2 >> 11 & 3,
+            float_mode=rsrc1 >> 12 & 0xFF, accumulators=accumulators,
+            registers=2 * vgprs if isa.accumulators == "separate" else max(vgprs, accumulators),
+            image=self.image,
         )  # fmt: skip
+
+
+def _scratch_offset(isa: Isa, rsrc2: int) -> int | None:
+    """The scalar register behind those of user and workgroup, where it is asked for."""
+    if not rsrc2 & 1 or isa.ids_in_trap_registers:
+        return None
+    return (rsrc2 >> 1 & 31) + (rsrc2 >> 7 & 15).bit_count()
+
+
+def _id_places(isa: Isa, rsrc2: int) -> tuple[int, int, int]:
+    """Where the ids of a workgroup in x, y, z go: behind the user SGPRs, or to trap registers."""
+    if isa.ids_in_trap_registers:
+        # z is the upper half of y's register.
+        yz = state.SGPRS + 4 * _TTMP_IDS_YZ
+        return state.SGPRS + 4 * _TTMP_ID_X, yz, yz + 2
+    places, sgpr = [], rsrc2 >> 1 & 31
+    for enabled in (rsrc2 >> bit & 1 for bit in (7, 8, 9)):
+        # An id that is not asked for goes to the unused part of the header.
+        places.append(state.SGPRS + 4 * sgpr if enabled else _SINK)
+        sgpr += enabled
+    x, y, z = places
+    return x, y, z

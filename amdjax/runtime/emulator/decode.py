@@ -8,6 +8,7 @@ from functools import cache
 from importlib import resources
 
 from amdjax.runtime.emulator.errors import UnknownInstruction
+from amdjax.runtime.emulator.isa import ISAS
 
 # Values of a source field that are neither register nor inline constant.
 SDWA, DPP8, DPP8_FI, DPP16, LITERAL = 249, 233, 234, 250, 255
@@ -26,9 +27,6 @@ _SDWA = {"vsrc0": (7, 0), "dst_sel": (10, 8), "dst_unused": (12, 11), "clmp": (1
 _MFMA = {"cbsz": (10, 8), "abid": (14, 11), "acc_cd": (15, 15), "acc": (60, 59), "blgp": (63, 61)}
 # These carry a constant behind them whatever their operands are.
 _WITH_LITERAL = ("fmamk", "fmaak", "madmk", "madak", "s_setreg_imm32")
-_SIZES = dict.fromkeys(
-    ("SMEM", "VOP3", "VOP3SD", "VOP3P", "VOPD", "DS", "FLAT", "GLOBAL", "SCRATCH", "MUBUF"), 8
-)
 
 
 @dataclass(slots=True)
@@ -53,6 +51,8 @@ class Instruction:
 @dataclass(frozen=True)
 class _Format:
     name: str
+    size: int
+    signed: tuple[str, ...]  # fields
     match: tuple[tuple[int, int, int], ...]
     op: tuple[int, int] | None
     fields: dict[str, tuple[int, int]]
@@ -71,13 +71,15 @@ def _bits(word: int, hi: int, lo: int) -> int:
 
 
 class Decoder:
-    """Decodes the instructions of one instruction set, `cdna3` or `rdna3`."""
+    """Decodes the instructions of one instruction set, by a table of `isa/`."""
 
-    def __init__(self, isa: str) -> None:
-        text = resources.files("amdjax.runtime.emulator.isa").joinpath(f"{isa}.json").read_text()
+    def __init__(self, table: str) -> None:
+        text = resources.files("amdjax.runtime.emulator.isa").joinpath(f"{table}.json").read_text()
         formats = [
             _Format(
                 name,
+                entry["size"],
+                tuple(entry.get("signed", ())),
                 tuple(tuple(m) for m in entry["match"]),
                 tuple(entry["op"]) if "op" in entry else None,
                 {k: tuple(v) for k, v in entry["fields"].items()},
@@ -112,7 +114,10 @@ class Decoder:
 
     def _finish(self, form: _Format, name: str, window: int, pc: int) -> Instruction:
         fields = {key: _bits(window, *bits) for key, bits in form.fields.items()}
-        size = _SIZES.get(form.name, 4)
+        for key in form.signed:
+            width = form.fields[key][0] - form.fields[key][1] + 1
+            fields[key] -= fields[key] >> (width - 1) << width
+        size = form.size
         if form.name == "VOP3P" and ("mfma" in name or "accvgpr" in name):
             fields |= {key: _bits(window, *bits) for key, bits in _MFMA.items()}
         inst = Instruction(name, form.name, fields, pc, size)
@@ -172,4 +177,4 @@ class Decoder:
 @cache
 def decoder(isa: str) -> Decoder:
     """The decoder of an instruction set, made once."""
-    return Decoder(isa)
+    return Decoder(ISAS[isa].table)

@@ -12,6 +12,7 @@ from amdjax.runtime.emulator import access, alu, crosslane, matrix, narrow, salu
 from amdjax.runtime.emulator.builder import OPERAND_TYPES, Lanes, Operation, Variant, as_half
 from amdjax.runtime.emulator.decode import LITERAL, VGPR, Instruction
 from amdjax.runtime.emulator.errors import EmulatorError, UnknownInstruction
+from amdjax.runtime.emulator.isa import ISAS, Isa
 
 _INLINE_FLOATS = dict(zip(range(240, 248), (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)))
 # 1/(2 pi) as the hardware has it.
@@ -57,6 +58,10 @@ class Wave:
     flushes: bool = False  # f32 denormals, as the descriptor says
 
     @property
+    def facts(self) -> Isa:
+        return ISAS[self.isa]
+
+    @property
     def stride(self) -> int:
         return 4 * self.lanes
 
@@ -64,7 +69,7 @@ class Wave:
         return state.VGPRS + self.stride * (number + (self.accumulators if accumulator else 0))
 
     def sgpr(self, number: int) -> int:
-        if self.isa == "rdna3" and number == state.NULL:
+        if number == self.facts.null:
             return state.SGPRS - 16  # a place nobody reads
         return state.SGPRS + 4 * number
 
@@ -95,7 +100,7 @@ def operand(wave: Wave, code: int, kind: str, literal: int | None) -> tuple[str,
     if code >= VGPR:
         return "v", wave.vgpr(code - VGPR)
     if code < 128:
-        if wave.isa == "rdna3" and code == state.NULL:
+        if code == wave.facts.null:
             return "k", 0
         return "s", wave.sgpr(code)
     if code in _SPECIAL:
@@ -210,10 +215,10 @@ def _modifiers(inst: Instruction) -> dict[str, int]:
 
 
 def _half_register(wave: Wave, inst: Instruction, code: int, kind: str) -> tuple[int, int]:
-    """In short encodings of gfx11 bit 7 of a register for 16 bits says its high half."""
+    """In short encodings bit 7 of a register for 16 bits may say its high half."""
     short = inst.format in ("VOP1", "VOP2", "VOPC")
     is_half = kind in OPERAND_TYPES and OPERAND_TYPES[kind].bits == 16
-    if wave.isa == "rdna3" and short and is_half and code >= VGPR and code & 128:
+    if wave.facts.split_registers and short and is_half and code >= VGPR and code & 128:
         return code - 128, 1
     return code, 0
 
@@ -291,7 +296,7 @@ def _vector_destination(
     if op.dst != "mask":
         code, high = _half_register(wave, inst, f["vdst"] + VGPR, op.dst)
         return "v", wave.vgpr(code - VGPR), high
-    if name.startswith("v_cmpx") and wave.isa == "rdna3":
+    if name.startswith("v_cmpx") and wave.facts.generation >= 10:
         return "s", wave.sgpr(state.EXEC), 0
     if inst.format == "VOPC":
         if inst.sdwa is not None and inst.sdwa["sd"]:
@@ -332,15 +337,11 @@ def _crosslane(wave: Wave, inst: Instruction) -> Lowered:
     return Lowered(Variant(name, wave.isa, wave.lanes, kinds, flags=tuple(flags)), slots)
 
 
-def _signed(value: int, bits: int) -> int:
-    return value - (value >> (bits - 1) << bits)
-
-
 def _memory(wave: Wave, inst: Instruction, what: access.Access) -> Lowered:
     f = inst.fields
     if what.kind == "scalar":
         return _scalar_memory(wave, inst)
-    accumulators = bool(f.get("acc", 0)) and wave.isa == "cdna3"
+    accumulators = bool(f.get("acc", 0))
     flags: dict[str, int] = {}
     slots = {state.DST: wave.vgpr(f["vdst"], accumulators), state.SRC0: wave.vgpr(f["addr"])}
     if inst.format == "DS":
@@ -354,9 +355,10 @@ def _memory(wave: Wave, inst: Instruction, what: access.Access) -> Lowered:
         flags["returns"] = int("_rtn" in inst.name)
     else:
         slots[state.SRC0 + 1] = wave.vgpr(f["data"], accumulators)
-        slots[state.OFFSET] = _signed(f["offset"], 13) if inst.format != "FLAT" else f["offset"]
-        flags["returns"] = f.get("sc0", 0) | f.get("glc", 0)
-        has_saddr = f["saddr"] not in (127, *([state.NULL] if wave.isa == "rdna3" else []))
+        slots[state.OFFSET] = f["offset"]
+        # What says that an atomic returns the old value is the lowest cache bit in every set.
+        flags["returns"] = f.get("sc0", 0) | f.get("glc", 0) | f.get("th", 0) & 1
+        has_saddr = f["saddr"] not in (127, wave.facts.null)
         if inst.format != "FLAT" and has_saddr:
             flags["saddr"] = 1
             slots[state.SRC0 + 2] = wave.sgpr(f["saddr"])
@@ -372,16 +374,16 @@ def _memory(wave: Wave, inst: Instruction, what: access.Access) -> Lowered:
 def _scalar_memory(wave: Wave, inst: Instruction) -> Lowered:
     f = inst.fields
     slots = {state.DST: wave.sgpr(f["sdata"]), state.SRC0: wave.sgpr(2 * f["sbase"])}
-    if wave.isa == "cdna3":
+    if wave.facts.generation == 9:
         has_register = f["soffset_en"]
-        slots[state.OFFSET] = _signed(f["offset"], 21) if f["imm"] else 0
+        slots[state.OFFSET] = f["offset"] if f["imm"] else 0
         register = f["soffset"]
         if not f["imm"] and not f["soffset_en"]:
             # Without either flag the offset field names a register.
             has_register, register = 1, f["offset"] & 127
     else:
-        has_register, register = int(f["soffset"] != state.NULL), f["soffset"]
-        slots[state.OFFSET] = _signed(f["offset"], 21)
+        has_register, register = int(f["soffset"] != wave.facts.null), f["soffset"]
+        slots[state.OFFSET] = f["offset"]
     if has_register:
         slots[state.SRC0 + 1] = wave.sgpr(register)
     flags = (("soffset", 1),) if has_register else ()
@@ -436,7 +438,7 @@ def _computed(h: Lanes) -> Callable[[], None]:
 
     def store() -> None:
         h.write(result, op.dst)
-        if name.startswith("v_cmpx") and h.variant.isa == "cdna3":
+        if name.startswith("v_cmpx") and ISAS[h.variant.isa].generation == 9:
             h.set_sgpr(state.EXEC, h.bits_of(h.f.and_(result, h.exec())))
         if second is not None and op.sdst:
             h.write(second, op.sdst, state.SDST)

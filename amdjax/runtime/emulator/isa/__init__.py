@@ -1,1 +1,69 @@
-"""Opcode numbers and field layouts of the instruction sets, as data."""
+"""The instruction sets: opcode numbers and field layouts as data, and what else they differ in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Isa:
+    """What decoding and semantics ask of an instruction set.
+
+    Args:
+      name: what the emulator calls it; part of a handler's identity.
+      generation: of gfx numbers, 9 (CDNA) to 12 (RDNA4).
+      table: the JSON file with its encodings.
+      null: the scalar operand that reads as zero and drops what is written.
+      accumulators: AGPRs come from the vector registers or are a second file of their own.
+      packed_ids: the three ids of a work-item are ten bits each of v0, else v0, v1 and v2.
+      float8: flavour of 8-bit floats.
+    """
+
+    name: str
+    generation: int
+    table: str
+    null: int | None = None
+    accumulators: Literal["none", "unified", "separate"] = "none"
+    packed_ids: bool = True
+    float8: Literal["none", "fnuz", "ocp"] = "none"
+
+    @property
+    def clears_half(self) -> bool:
+        """A result of 16 bits clears the other half of its register; later sets keep it."""
+        return self.generation == 9
+
+    @property
+    def split_registers(self) -> bool:
+        """Bit 7 of a 16-bit operand in a short encoding says the high half of a register."""
+        return self.generation >= 11
+
+    @property
+    def ids_in_trap_registers(self) -> bool:
+        """Workgroup ids are in ttmp9 and ttmp7 rather than behind the user SGPRs."""
+        return self.generation >= 12
+
+
+ISAS = {
+    isa.name: isa
+    for isa in (
+        Isa("cdna1", 9, "cdna1", accumulators="separate", packed_ids=False),
+        Isa("cdna2", 9, "cdna2", accumulators="unified"),
+        Isa("cdna3", 9, "cdna3", accumulators="unified", float8="fnuz"),
+        Isa("cdna4", 9, "cdna3", accumulators="unified", float8="ocp"),
+        Isa("rdna2", 10, "rdna2", null=125, packed_ids=False),
+        Isa("rdna3", 11, "rdna3", null=124),
+        Isa("rdna4", 12, "rdna4", null=124, float8="ocp"),
+    )
+}
+
+#: Instruction set by machine number in the low byte of e_flags (llvm/BinaryFormat/ELF.h).
+MACHINES = {
+    0x30: ("gfx908", "cdna1"), 0x3F: ("gfx90a", "cdna2"), 0x4C: ("gfx942", "cdna3"),
+    0x4F: ("gfx950", "cdna4"), 0x36: ("gfx1030", "rdna2"), 0x37: ("gfx1031", "rdna2"),
+    0x38: ("gfx1032", "rdna2"), 0x39: ("gfx1033", "rdna2"), 0x3E: ("gfx1034", "rdna2"),
+    0x3D: ("gfx1035", "rdna2"), 0x45: ("gfx1036", "rdna2"), 0x41: ("gfx1100", "rdna3"),
+    0x46: ("gfx1101", "rdna3"), 0x47: ("gfx1102", "rdna3"), 0x44: ("gfx1103", "rdna3"),
+    0x43: ("gfx1150", "rdna3"), 0x4A: ("gfx1151", "rdna3"), 0x48: ("gfx1200", "rdna4"),
+    0x4E: ("gfx1201", "rdna4"),
+}  # fmt: skip
