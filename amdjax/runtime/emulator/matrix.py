@@ -99,11 +99,23 @@ def emit(h: Lanes) -> None:
     a = _gathered(h, shape, 0, elem)
     b = _gathered(h, shape, 1, elem)
     f = h.f
+    rows = const(I64, shape.m * shape.blocks)
+    c = f.alloca(Type(elem, shape.n), shape.m * shape.blocks)
+
+    def held(index: Value) -> Value:
+        return f.gep(c, index, Type(elem, shape.n))
+
+    def keep(index: Value, _: list[Value]) -> list[Value]:
+        """D may overlap C in part."""
+        f.store(_load_row(h, shape, index), held(index))
+        return []
+
+    f.loop(const(I64, 0), rows, 1, [], keep)
 
     def row(index: Value, _: list[Value]) -> list[Value]:
         """Row index % m of block index // m."""
         block = f.udiv(index, const(I64, shape.m))
-        total = _load_row(h, shape, index)
+        total = f.load(Type(elem, shape.n), held(index))
 
         def step(k: Value, carried: list[Value]) -> list[Value]:
             x = f.load(Type(elem), f.gep(a, _at(h, index, shape.k, k), Type(elem)))
@@ -116,7 +128,7 @@ def emit(h: Lanes) -> None:
         _store_row(h, shape, index, total)
         return []
 
-    f.loop(const(I64, 0), const(I64, shape.m * shape.blocks), 1, [], row)
+    f.loop(const(I64, 0), rows, 1, [], row)
     h.finish()
 
 
