@@ -558,6 +558,10 @@ class ElementBuilder:
                 base = self.k.op("add", base, step)
         return base, strides
 
+    def resolved(self, offset: Index) -> Index:
+        """An offset in terms of the loops there are."""
+        return offset.substitute(self.alias) if self.alias else offset
+
     def _is_tile(self, s: Symbol) -> bool:
         if isinstance(s, Dynamic):
             return bool(s.value.value.shape)
@@ -593,7 +597,7 @@ class ElementBuilder:
 
     def _complex_row(self, offset: Index) -> tuple[tile.Value, int, tile.Value | None] | None:
         """Place, lanes and mask of parts, if complex elements lie side by side in all lanes."""
-        offset = offset.substitute(self.alias) if self.alias else offset
+        offset = self.resolved(offset)
         if len(self.lanes) != 1 or self.lanes[0].count == 1:
             return None
         base, strides = self._split_offset(offset)
@@ -606,7 +610,7 @@ class ElementBuilder:
         return self.k.op("mul", base, self.k.const("index", 2)), count, mask
 
     def _load(self, buffer: tile.Buffer, offset: Index) -> tile.Value:
-        offset = offset.substitute(self.alias) if self.alias else offset
+        offset = self.resolved(offset)
         base, strides = self._split_offset(offset)
         mask = self._mask(strides if base is not None else None)
         if base is None:
@@ -666,7 +670,7 @@ class ElementBuilder:
         self.k.store(as_parts, first, self.k.shuffle(re, lanes, im), None, mask)
 
     def _store(self, buffer: tile.Buffer, offset: Index, value: tile.Value) -> None:
-        offset = offset.substitute(self.alias) if self.alias else offset
+        offset = self.resolved(offset)
         base, strides = self._split_offset(offset)
         mask = self._mask(None)
         shape = self._tile_shape() if any(strides) or base is None else ()

@@ -138,7 +138,7 @@ class MapKernel(RegionKernel):
     def _build_transposing(self, lane_var: LoopVar, across: LoopVar) -> Call:
         """Square tiles: what lies the other way is transposed in registers."""
         k = self.k
-        side = 16 if self.domain.widest <= 32 and self.target.vector_bits >= 512 else 8
+        side = 16 if self.domain.widest <= 32 and self.target.vectors.vector_bits >= 512 else 8
         block = 4 * side
         outer = [v for v in self.domain.vars if v is not lane_var and v is not across]
         counts = [-(-v.extent // block) for v in (across, lane_var)]

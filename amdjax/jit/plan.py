@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,13 +20,14 @@ from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit.calls import Call, Copy, Temp
 from amdjax.jit.fusion import Fusion, Region, Single, fuse, is_bitcast, step_reads, step_writes
-from amdjax.jit.kernels import KernelLoader
+from amdjax.jit.gpu_calls import fit_gpu
 from amdjax.jit.passes import prepare
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.scalar import scalar_call
 from amdjax.jit.schedule import lower_region
 from amdjax.jit.shaped import Epilogue, ShapedContext, lower_shaped
 from amdjax.runtime import vm
+from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
 ALIGN = 64
@@ -70,6 +71,30 @@ class Instruction:
     words: list[Word]
 
 
+@dataclass(frozen=True, eq=False)
+class HostCall:
+    """A call of Python: `fn(*operands, **params)` with arrays of these types."""
+
+    fn: Callable[..., Any]
+    params: dict[str, Any]
+    in_avals: list[Any]
+    out_avals: list[Any]
+
+    def __call__(self, addresses: Sequence[int]) -> None:
+        """Call with views of the operands; copy the results behind them."""
+        n = len(self.in_avals)
+        operands = [array_at(a, t) for a, t in zip(addresses, self.in_avals)]
+        self.run(operands, [array_at(a, t) for a, t in zip(addresses[n:], self.out_avals)])
+
+    def run(self, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+        """Call with arrays and fill others with the results."""
+        for array in operands:
+            array.flags.writeable = False
+        values = self.fn(*operands, **self.params)
+        for result, value in zip(results, values or [], strict=True):
+            result[...] = value
+
+
 @dataclass
 class Plan:
     """A program for the machine, kernels and arena offsets still symbolic.
@@ -88,11 +113,21 @@ class Plan:
     outputs: int
     constants_at: int
     constants: list[Any]
-    hosts: list[Callable[[list[int]], None]]
+    hosts: list[HostCall]
     aliases: dict[int, int] = field(default_factory=dict)
 
     def kernels(self) -> list[tile.Kernel]:
         return [w for i in self.instructions for w in i.words if isinstance(w, tile.Kernel)]
+
+
+class Loader(Protocol):
+    """Takes kernels as they are made."""
+
+    def expect(self, kernels: int) -> None:
+        """About how many more will come."""
+
+    def add(self, kernel: tile.Kernel) -> None:
+        """One more kernel."""
 
 
 #: What lays out the sub-programs of a `Control` rule, by its name; `control.py` fills it.
@@ -101,10 +136,10 @@ CONTROL: dict[str, Callable[[Body, JaxprEqn], None]] = {}
 
 def plan_program(
     closed: ClosedJaxpr,
-    target: CpuTarget,
+    target: CpuTarget | GpuTarget,
     donated: Sequence[bool] = (),
     observe: Callable[[str, Any], None] = lambda stage, x: None,
-    loader: KernelLoader | None = None,
+    loader: Loader | None = None,
 ) -> Plan:
     """Lower a whole program.
 
@@ -121,9 +156,9 @@ def plan_program(
 class Planner:
     def __init__(
         self,
-        target: CpuTarget,
+        target: CpuTarget | GpuTarget,
         observe: Callable[[str, Any], None] = lambda stage, x: None,
-        loader: KernelLoader | None = None,
+        loader: Loader | None = None,
     ):
         self.target, self.observe, self.loader = target, observe, loader
         self.repeats = Repeats()
@@ -131,7 +166,7 @@ class Planner:
         self.storages: list[Storage] = []
         self.constants: list[Any] = []
         self.constant_views: dict[Any, View] = {}
-        self.hosts: list[Callable[[list[int]], None]] = []
+        self.hosts: list[HostCall] = []
         self.next_slot = 2
 
     # The whole program
@@ -229,6 +264,10 @@ class Planner:
     def touch(self, view: View) -> None:
         s = view.storage
         s.first, s.last = min(s.first, self.time), max(s.last, self.time)
+
+    def fitted(self, calls: Sequence[Call | Copy]) -> Sequence[Call | Copy]:
+        """The launches as the machine can do them."""
+        return fit_gpu(calls, self.target) if isinstance(self.target, GpuTarget) else calls
 
     def label(self, label: Label) -> None:
         label.position = self.time
@@ -334,8 +373,10 @@ class Body:
                 self.single(step)
 
     def region(self, step: Region) -> Sequence[Call | Copy]:
-        fusion, target = self.fusion, self.p.target
-        return self.p.repeats.region(step, fusion, lambda: lower_region(step, fusion, target))
+        fusion, p = self.fusion, self.p
+        return p.repeats.region(
+            step, fusion, lambda: p.fitted(lower_region(step, fusion, p.target))
+        )
 
     def single(self, step: Single) -> None:
         eqn, rule = step.eqn, step.eqn.primitive.lowering
@@ -348,11 +389,12 @@ class Body:
                 self.place(v)
         elif isinstance(rule, Shaped):
             ctx = ShapedContext(eqn, self.p.target, self.epilogue(step))
-            self.calls(self.p.repeats.single(step, ctx.epilogue, lambda: lower_shaped(ctx)))
+            p = self.p
+            self.calls(p.repeats.single(step, ctx.epilogue, lambda: p.fitted(lower_shaped(ctx))))
         elif isinstance(rule, Control):
             call = scalar_call(eqn)
             if call is not None:
-                self.calls([call])
+                self.calls(self.p.fitted([call]))
                 return
             CONTROL[rule.name](self, eqn)
         elif isinstance(rule, Host):
@@ -462,16 +504,7 @@ class Body:
         reads = [self.p.view(self.env, x) for x in eqn.invars]
         writes = [self.place(v) for v in eqn.outvars]
         in_avals, out_avals = [x.aval for x in eqn.invars], [v.aval for v in eqn.outvars]
-
-        def call(addresses: list[int]) -> None:
-            arrays = [array_at(a, t) for a, t in zip(addresses, in_avals)]
-            for array in arrays:
-                array.flags.writeable = False
-            results = rule.fn(*arrays, **eqn.params)
-            for a, t, x in zip(addresses[len(in_avals) :], out_avals, results or [], strict=True):
-                array_at(a, t)[...] = x
-
-        self.p.hosts.append(call)
+        self.p.hosts.append(HostCall(rule.fn, eqn.params, in_avals, out_avals))
         self.p.emit(vm.HOST, len(self.p.hosts) - 1, len(reads) + len(writes), *reads, *writes)
 
 

@@ -12,6 +12,7 @@ from amdjax.jit.domain import Domain, region_producers
 from amdjax.jit.element import CACHE_LINE, El, ElementBuilder, Lanes, short_dtype
 from amdjax.jit.fusion import Fusion, Region
 from amdjax.jit.index import Index, LoopVar
+from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
 #: Results of this size leave the caches before anybody reads them; writing past the caches saves
@@ -19,10 +20,15 @@ from amdjax.targets.cpu import CpuTarget
 STREAM_FROM = 16 << 20
 
 
+Machine = CpuTarget | GpuTarget
+
+
 class RegionKernel:
     """What map and row kernels share: parameters, builders, lane loops."""
 
-    def __init__(self, region: Region, fusion: Fusion, target: CpuTarget, domain: Domain):
+    elements: type[ElementBuilder] = ElementBuilder
+
+    def __init__(self, region: Region, fusion: Fusion, target: Machine, domain: Domain):
         self.region, self.fusion, self.target, self.domain = region, fusion, target, domain
         self.begin()
 
@@ -30,7 +36,7 @@ class RegionKernel:
         self.k = tile.Builder("kernel")
         self.args: list[Any] = []
         self.buffers: dict[Any, tile.Buffer] = {}
-        self.b = ElementBuilder(
+        self.b = self.elements(
             self.k, region_producers(self.region, self.fusion), self.memory, self.special
         )
         self.b.alias = self.domain.alias
@@ -49,7 +55,11 @@ class RegionKernel:
     def output(self, var: Var) -> tile.Buffer:
         buffer = self.param(var, short_dtype(var.aval.dtype), "out")
         whole_lines = var.aval.nbytes >= STREAM_FROM and var.aval.nbytes % CACHE_LINE == 0
-        if whole_lines and not any(v is var for r in self.region.roots for v, _ in r.reads):
+        if (
+            whole_lines
+            and isinstance(self.target, CpuTarget)
+            and not any(v is var for r in self.region.roots for v, _ in r.reads)
+        ):
             self.b.streaming.add(buffer)
         return buffer
 
@@ -59,7 +69,7 @@ class RegionKernel:
     def lane_count(self, extent: int) -> int:
         """Elements in a tile: four registers of the widest dtype, fewer where much is alive."""
         registers = 4 if self.domain.operations < 60 else 2 if self.domain.operations < 200 else 1
-        full = max(4, registers * self.target.vector_bits // max(self.domain.widest, 8))
+        full = max(4, registers * self.target.vectors.vector_bits // max(self.domain.widest, 8))
         full = min(full, 128)
         return min(full, 1 << max(extent - 1, 0).bit_length())
 

@@ -20,8 +20,7 @@ from amdjax.jit.element import El, Lanes, short_dtype
 from amdjax.jit.fusion import Fusion, Region, Root
 from amdjax.jit.index import Index, LoopVar, linear, placed
 from amdjax.jit.reduction import Reduction
-from amdjax.jit.region_kernel import RegionKernel
-from amdjax.targets.cpu import CpuTarget
+from amdjax.jit.region_kernel import Machine, RegionKernel
 
 STASH_LIMIT = 8192  # elements of a row kept in scratch between passes
 SPLIT_WORK = 1 << 15  # elements below which a reduction is not cut into pieces
@@ -30,8 +29,11 @@ SPLIT_WORK = 1 << 15  # elements below which a reduction is not cut into pieces
 class RowKernel(RegionKernel):
     """A region with reductions."""
 
+    stash_limit = STASH_LIMIT
+
     def begin(self) -> None:
         super().begin()
+        self.per_row = self.b  # writes what is computed once a row
         self.level = 0
         self.rows: dict[Var, El] = {}
         self.stashed: dict[Var, tuple[tile.Buffer, int]] = {}
@@ -83,13 +85,21 @@ class RowKernel(RegionKernel):
         """Into how many pieces the outermost reduced loop is cut."""
         if self.levels > 0 or not self.inner or self.domain.size < SPLIT_WORK:
             return 1
-        wanted = 4 * self.target.threads
+        wanted = 4 * self.target.vectors.threads
         if self.grid >= wanted:
             return 1
-        extent = self.inner[0].extent
-        unit = self.count if self.inner[0] is self.lane_var else 1
-        most = max(1, extent // (unit * (8 if unit > 1 else 1)))
+        most = max(1, self.cut.extent // (self.unit * (8 if self.unit > 1 else 1)))
         return max(1, min(-(-wanted // self.grid), most, self.domain.size // (SPLIT_WORK // 4)))
+
+    @property
+    def cut(self) -> LoopVar:
+        """The reduced loop that is cut into pieces."""
+        return self.inner[0]
+
+    @property
+    def unit(self) -> int:
+        """Steps of it that stay together."""
+        return self.count if self.cut is self.lane_var else 1
 
     # Programs
 
@@ -143,31 +153,34 @@ class RowKernel(RegionKernel):
         totals = self._reduce_loop(reductions, elements)
         for r, accs in zip(reductions, totals, strict=True):
             rule = self.reductions[r]
-            if self.lanes_reduce:
-                accs = rule.horizontal(self.b, accs)
-            for v, x in zip(r.vars, rule.finish(self.b, accs), strict=True):
+            accs = self.horizontal(rule, accs)
+            for v, x in zip(r.vars, rule.finish(self.per_row, accs), strict=True):
                 self.rows[v] = x
                 if v in self.fusion.stored:
                     self._store_row(v, x)
+
+    def horizontal(self, rule: Reduction, accs: list[El]) -> list[El]:
+        """What the lanes accumulated, combined."""
+        return rule.horizontal(self.b, accs) if self.lanes_reduce else accs
 
     def _row_roots(self, level: int) -> None:
         for r in self.region.roots:
             if r.row and r.level == level:
                 for v in r.vars:
-                    x = self.rows[v] = self.b.value(v, self.domain.row_index(v.aval.shape))
+                    x = self.rows[v] = self.per_row.value(v, self.domain.row_index(v.aval.shape))
                     if v in self.fusion.stored:
                         self._store_row(v, x)
 
     def _store_row(self, var: Var, x: El) -> None:
         shape = var.aval.shape
-        self.b.store(self.output(var), linear(self.domain.row_index(shape), shape), x)
+        self.per_row.store(self.output(var), linear(self.domain.row_index(shape), shape), x)
 
     def _stashes(self, root: Root) -> bool:
         """Whether an expensive value that later passes read is kept in scratch."""
         if not self.lanes_reduce or root.cost <= 8 or root.level == self.levels:
             return False
         per_row = int(np.prod([v.extent for v in self.inner], dtype=np.int64))
-        if per_row > STASH_LIMIT or any(x.aval.dtype.kind == "c" for x in root.vars):
+        if per_row > self.stash_limit or any(x.aval.dtype.kind == "c" for x in root.vars):
             return False
         own = set(root.vars)
         return any(v in own for r in self.region.roots if r.level > root.level for v, _ in r.reads)
@@ -269,10 +282,9 @@ class RowKernel(RegionKernel):
     def _build_pieces(self, pieces: int) -> list[Call]:
         """Partial results for each piece, then a kernel that combines them."""
         domain = self.domain
-        first = self.inner[-1] if len(self.inner) == 1 else self.inner[0]
-        unit = self.count if first is self.lane_var else 1
-        length = -(-first.extent // (pieces * unit)) * unit
-        pieces = -(-first.extent // length)
+        extent, unit = self.cut.extent, self.unit
+        length = -(-extent // (pieces * unit)) * unit
+        pieces = -(-extent // length)
         rows = int(np.prod([v.extent for v in self.outer], dtype=np.int64))
         self.begin()
         partials: dict[Root, list[Temp]] = {}
@@ -280,14 +292,13 @@ class RowKernel(RegionKernel):
         def body() -> None:
             k = self.k
             low = k.op("mul", self.piece, k.const("index", length))
-            high = k.op("min", low + length, k.const("index", first.extent))
+            high = k.op("min", low + length, k.const("index", extent))
             roots = [r for r in self.region.roots if r.is_reduction]
             elements = [r for r in self.region.roots if not r.is_reduction and not r.row]
             elements = [r for r in elements if any(v in self.fusion.stored for v in r.vars)]
             totals = self._reduce_loop(roots, elements, (low, high))
             for r, accs in zip(roots, totals, strict=True):
-                if self.lanes_reduce:
-                    accs = self.reductions[r].horizontal(self.b, accs)
+                accs = self.horizontal(self.reductions[r], accs)
                 parts = [p for a in accs for p in a.parts]
                 if r not in partials:
                     partials[r] = [Temp(p.dtype, pieces * rows) for p in parts]
@@ -303,7 +314,7 @@ class RowKernel(RegionKernel):
         row = Index(0)
         for v in self.outer:
             row = row * v.extent + Index.of(v)
-        b = self.b
+        b = self.per_row
         piece = LoopVar("piece", 1 << 30)
         b.scalars[piece] = self.piece
         b._store(buffer, Index.of(piece) * rows + row, part)
@@ -321,7 +332,7 @@ class CombineKernel(RegionKernel):
         self,
         region: Region,
         fusion: Fusion,
-        target: CpuTarget,
+        target: Machine,
         reductions: dict[Root, Reduction],
         partials: dict[Root, list[Temp]],
         pieces: int,

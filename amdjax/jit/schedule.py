@@ -1,7 +1,8 @@
 """Gives a region its loops and tiles: from what is computed to a tile program.
 
-The domain of a region is first brought to few long loops (`domain.py`). One loop is then spread
-over vector lanes: by `maps.py` where nothing is reduced, by `rows.py` where something is.
+The domain of a region is first brought to few long loops (`domain.py`). On a CPU one loop is then
+spread over vector lanes: by `maps.py` where nothing is reduced, by `rows.py` where something is. On
+a GPU one or two loops are spread over a workgroup: by `gpu_maps.py` and `gpu_rows.py`.
 """
 
 from __future__ import annotations
@@ -14,23 +15,29 @@ from amdjax.codegen import tile
 from amdjax.jit.calls import Call, Temp
 from amdjax.jit.domain import Domain
 from amdjax.jit.fusion import Fusion, Region, Root
+from amdjax.jit.gpu_maps import GpuMapKernel
+from amdjax.jit.gpu_rows import GpuRowKernel
 from amdjax.jit.maps import MapKernel
 from amdjax.jit.reduction import Reduction
+from amdjax.jit.region_kernel import Machine
 from amdjax.jit.rows import CombineKernel, RowKernel
-from amdjax.targets.cpu import CpuTarget
+from amdjax.targets import GpuTarget
 
 
-def lower_region(region: Region, fusion: Fusion, target: CpuTarget) -> list[Call]:
+def lower_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]:
     """The kernels of a region, usually one."""
     if 0 in region.domain:
         return _empty_region(region, fusion, target)
     domain = Domain(region, fusion)
+    on_gpu = isinstance(target, GpuTarget)
     if region.axes is None:
-        return [MapKernel(region, fusion, target, domain).build()]
-    return RowKernel(region, fusion, target, domain).build()
+        maps = GpuMapKernel if on_gpu else MapKernel
+        return [maps(region, fusion, target, domain).build()]
+    rows = GpuRowKernel if on_gpu else RowKernel
+    return rows(region, fusion, target, domain).build()
 
 
-def _empty_region(region: Region, fusion: Fusion, target: CpuTarget) -> list[Call]:
+def _empty_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]:
     """Nothing to walk: element values have no elements, reductions are their identities."""
     stored: list[Any] = [v for r in region.roots for v in r.vars if v in fusion.stored]
     calls = [Call(tile.Builder("empty").finish(0), stored, 0, 0.0)]  # gives them their places

@@ -247,6 +247,11 @@ class GpuTarget:
     # What schedules ask
 
     @property
+    def usual_workgroup(self) -> int:
+        """Threads of a program, where nothing speaks for more or fewer."""
+        return min(256, self.max_workgroup)
+
+    @property
     def busy_threads(self) -> int:
         """Threads of a grid from which more of them hide no more latency."""
         return self.compute_units * 1024
