@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.codegen import llvm, tile
+from amdjax.codegen.emitter import Emitter, atomic_operation
 from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import I1, I8, I64, PTR, Function, Module, Type, Value
 from amdjax.codegen.math import MATH
@@ -34,20 +35,8 @@ def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) ->
     CpuKernel(module, kernel, name or kernel.name).write()
 
 
-def _flatten(reps: Sequence[Rep]) -> list[Value]:
-    return [v for rep in reps for v in (rep if isinstance(rep, list) else [rep])]
-
-
 def _row_of(mask: Rep | None, r: int) -> Value | None:
     return mask[r] if isinstance(mask, list) else mask
-
-
-def _unflatten(flat: Sequence[Value], types: Sequence[tile.TileType]) -> list[Rep]:
-    out: list[Rep] = []
-    it = iter(flat)
-    for t in types:
-        out.append([next(it) for _ in range(t.shape[0])] if len(t.shape) == 2 else next(it))
-    return out
 
 
 def _llvm_type(type: tile.TileType) -> Type:
@@ -55,17 +44,13 @@ def _llvm_type(type: tile.TileType) -> Type:
     return Type(ELEMENT_TYPES[type.dtype], type.shape[-1] if type.shape else 0)
 
 
-class CpuKernel:
-    """Writes one kernel. `self.reps` maps SSA values to what represents them."""
+class CpuKernel(Emitter[Rep]):
+    """Writes one kernel."""
 
     def __init__(self, module: Module, kernel: tile.Kernel, name: str):
+        arguments = [("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
+        super().__init__(module.function(name, arguments, attributes=FUNCTION_ATTRIBUTES))
         self.kernel = kernel
-        self.f: Function = module.function(
-            name,
-            [("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)],
-            attributes=FUNCTION_ATTRIBUTES,
-        )
-        self.reps: dict[int, Rep] = {}
         self.streams: str | None = None  # metadata that marks streaming stores, once there are any
         self.positional: set[int] = set()  # values that differ between lanes by their position
         self.addresses: dict[str, Value] = {}
@@ -94,23 +79,19 @@ class CpuKernel:
             self.streams = self.f.module.add_metadata("!{i32 1}")
         return self.streams
 
-    def block(self, block: tile.Block) -> list[Rep]:
-        for op in block.ops:
-            handler = getattr(self, f"op_{op.name}", None)
-            results = handler(op) if handler else self.pointwise(op)
-            if op.name == "iota" or (op.name not in _MEMORY and self._is_positional(op)):
-                self.positional.update(v.number for v in op.results)
-            for v, rep in zip(op.results, results, strict=True):
-                self.reps[v.number] = rep
-        return [self.reps[v.number] for v in block.yields]
+    def written(self, op: tile.Op) -> None:
+        if op.name == "iota" or (op.name not in _MEMORY and self._is_positional(op)):
+            self.positional.update(v.number for v in op.results)
 
-    def rep(self, v: tile.Value) -> Rep:
-        return self.reps[v.number]
+    def flatten(self, reps: Sequence[Rep], types: Sequence[tile.TileType]) -> list[Value]:
+        return [v for rep in reps for v in (rep if isinstance(rep, list) else [rep])]
 
-    def scalar(self, v: tile.Value) -> Value:
-        rep = self.reps[v.number]
-        assert isinstance(rep, Value)
-        return rep
+    def unflatten(self, flat: Sequence[Value], types: Sequence[tile.TileType]) -> list[Rep]:
+        out: list[Rep] = []
+        it = iter(flat)
+        for t in types:
+            out.append([next(it) for _ in range(t.shape[0])] if len(t.shape) == 2 else next(it))
+        return out
 
     def _rowwise(self, type: tile.TileType, fn: Callable[..., Value], *operands: Rep) -> Rep:
         """Apply `fn` to vectors, row by row for rank-2 tiles."""
@@ -550,13 +531,7 @@ class CpuKernel:
 
     def op_atomic(self, op: tile.Op) -> list[Rep]:
         offset, value = (self.scalar(v) for v in op.operands)
-        combine, dtype = op.attrs["combine"], op.operands[1].dtype
-        if dtype in tile.FLOATS:
-            name = {"add": "fadd", "min": "fminimum", "max": "fmaximum"}[combine]
-        elif combine in ("min", "max"):
-            name = combine if dtype in tile.SIGNED else "u" + combine
-        else:
-            name = combine
+        name = atomic_operation(op.attrs["combine"], op.operands[1].dtype)
         pointer = self._address(op.attrs["buffer"], offset)
         return [self.f.op(f"atomicrmw {name} {pointer}, {value} monotonic", value.type)]
 
@@ -566,50 +541,6 @@ class CpuKernel:
         kinds = [llvm.const(llvm.I32, x) for x in (write, locality, 1)]
         self.f.intrinsic("prefetch", llvm.VOID, pointer, *kinds, overload=[PTR])
         return []
-
-    # Control flow
-
-    def _bind(self, args: Sequence[tile.Value], flat: Sequence[Value]) -> None:
-        for v, rep in zip(args, _unflatten(flat, [a.type for a in args]), strict=True):
-            self.reps[v.number] = rep
-
-    def op_for(self, op: tile.Op) -> list[Rep]:
-        start, stop, step = (self.scalar(v) for v in op.operands[:3])
-        (body,) = op.blocks
-        carried = op.operands[3:]
-
-        def iteration(index: Value, flat: list[Value]) -> list[Value]:
-            self.reps[body.args[0].number] = index
-            self._bind(body.args[1:], flat)
-            return _flatten(self.block(body))
-
-        flat = self.f.loop(start, stop, step, _flatten([self.rep(v) for v in carried]), iteration)
-        return _unflatten(flat, [v.type for v in op.results])
-
-    def op_while(self, op: tile.Op) -> list[Rep]:
-        cond, body = op.blocks
-
-        def test(flat: list[Value]) -> Value:
-            self._bind(cond.args, flat)
-            (keep,) = self.block(cond)
-            assert isinstance(keep, Value)
-            return keep
-
-        def iteration(flat: list[Value]) -> list[Value]:
-            self._bind(body.args, flat)
-            return _flatten(self.block(body))
-
-        flat = self.f.while_loop(_flatten([self.rep(v) for v in op.operands]), test, iteration)
-        return _unflatten(flat, [v.type for v in op.results])
-
-    def op_if(self, op: tile.Op) -> list[Rep]:
-        yes, no = op.blocks
-        flat = self.f.if_(
-            self.scalar(op.operands[0]),
-            lambda: _flatten(self.block(yes)),
-            lambda: _flatten(self.block(no)),
-        )
-        return _unflatten(flat, [v.type for v in op.results])
 
 
 def memory_element(dtype: str) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 FLOAT_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
@@ -242,6 +243,18 @@ class Function:
 
     def emit(self, line: str) -> None:
         self._lines.append(line)
+
+    @contextmanager
+    def elsewhere(self, lines: list[str]) -> Iterator[None]:
+        """Instructions go to `lines`, which end up in a block that has been left open."""
+        here, self._lines = self._lines, lines
+        yield
+        self._lines = here
+
+    @property
+    def lines(self) -> list[str]:
+        """The instructions of the current block."""
+        return self._lines
 
     def op(self, text: str, type: Type) -> Value:
         """Emit `%n = text` and return the value."""

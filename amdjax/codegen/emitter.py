@@ -1,0 +1,114 @@
+"""What writing a tile program as LLVM IR has in common on all machines: the walk and control flow.
+
+How a tile is held, its *rep*, is the machine's own: vectors on a CPU, the share of one thread on a
+GPU. An `Emitter` has a method `op_<name>` for each tile op that is not elementwise.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from amdjax.codegen import tile
+from amdjax.codegen.llvm import Function, Value
+
+__all__ = ["Emitter", "atomic_operation"]
+
+Rep = TypeVar("Rep")
+
+
+class Emitter(Generic[Rep]):
+    """Writes the body of one kernel. `self.reps` maps SSA values to what represents them."""
+
+    def __init__(self, f: Function):
+        self.f = f
+        self.reps: dict[int, Rep] = {}
+
+    def block(self, block: tile.Block) -> list[Rep]:
+        """Write the ops of a block; returns what it yields."""
+        for op in block.ops:
+            handler: Callable[[tile.Op], list[Rep]] | None = getattr(self, f"op_{op.name}", None)
+            results = handler(op) if handler else self.pointwise(op)
+            self.written(op)
+            for v, rep in zip(op.results, results, strict=True):
+                self.reps[v.number] = rep
+        return [self.reps[v.number] for v in block.yields]
+
+    def written(self, op: tile.Op) -> None:
+        """Called behind each op."""
+
+    def rep(self, v: tile.Value) -> Rep:
+        return self.reps[v.number]
+
+    def scalar(self, v: tile.Value) -> Value:
+        """What represents a tile of rank 0."""
+        rep = self.reps[v.number]
+        assert isinstance(rep, Value)
+        return rep
+
+    @abstractmethod
+    def pointwise(self, op: tile.Op) -> list[Rep]:
+        """Write an elementwise op."""
+
+    @abstractmethod
+    def flatten(self, reps: Sequence[Rep], types: Sequence[tile.TileType]) -> list[Value]:
+        """Reps as LLVM values, to carry them through control flow."""
+
+    @abstractmethod
+    def unflatten(self, flat: Sequence[Value], types: Sequence[tile.TileType]) -> list[Rep]:
+        """The inverse of `flatten`."""
+
+    # Control flow
+
+    def _bind(self, args: Sequence[tile.Value], flat: Sequence[Value]) -> None:
+        for v, rep in zip(args, self.unflatten(flat, [a.type for a in args]), strict=True):
+            self.reps[v.number] = rep
+
+    def _yielded(self, block: tile.Block) -> list[Value]:
+        return self.flatten(self.block(block), [v.type for v in block.yields])
+
+    def _entering(self, values: Sequence[tile.Value]) -> list[Value]:
+        return self.flatten([self.rep(v) for v in values], [v.type for v in values])
+
+    def op_for(self, op: tile.Op) -> list[Rep]:
+        start, stop, step = (self.scalar(v) for v in op.operands[:3])
+        (body,) = op.blocks
+
+        def iteration(index: Value, flat: list[Value]) -> list[Value]:
+            self._bind(body.args, [index, *flat])
+            return self._yielded(body)
+
+        flat = self.f.loop(start, stop, step, self._entering(op.operands[3:]), iteration)
+        return self.unflatten(flat, [v.type for v in op.results])
+
+    def op_while(self, op: tile.Op) -> list[Rep]:
+        cond, body = op.blocks
+
+        def test(flat: list[Value]) -> Value:
+            self._bind(cond.args, flat)
+            (keep,) = self._yielded(cond)
+            return keep
+
+        def iteration(flat: list[Value]) -> list[Value]:
+            self._bind(body.args, flat)
+            return self._yielded(body)
+
+        flat = self.f.while_loop(self._entering(op.operands), test, iteration)
+        return self.unflatten(flat, [v.type for v in op.results])
+
+    def op_if(self, op: tile.Op) -> list[Rep]:
+        yes, no = op.blocks
+        flat = self.f.if_(
+            self.scalar(op.operands[0]), lambda: self._yielded(yes), lambda: self._yielded(no)
+        )
+        return self.unflatten(flat, [v.type for v in op.results])
+
+
+def atomic_operation(combine: str, dtype: str) -> str:
+    """The operation of LLVM's `atomicrmw`."""
+    if dtype in tile.FLOATS:
+        return {"add": "fadd", "min": "fminimum", "max": "fmaximum"}[combine]
+    if combine in ("min", "max"):
+        return combine if dtype in tile.SIGNED else "u" + combine
+    return combine

@@ -1,0 +1,142 @@
+"""Tile programs as LLVM IR for GPUs: amdgcn and nvptx.
+
+A program of the grid is a workgroup; `docs/gpu.md` says how tiles are spread over its threads.
+The classes below each other are one writer: `gpu_tiles` knows how tiles are held, `gpu_memory`
+how they are loaded and stored, `gpu_combine` and `gpu_moves` how threads exchange elements, and
+`GpuKernel` here everything elementwise and the products. What differs between targets is
+`gpu_isa`; barriers are placed by `gpu_barriers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from amdjax.codegen import llvm, tile
+from amdjax.codegen.gpu_combine import GpuCombine
+from amdjax.codegen.gpu_isa import isa_of
+from amdjax.codegen.gpu_tiles import Coordinates, Held, Positional, Rep
+from amdjax.codegen.llvm import Module, Value
+from amdjax.codegen.pointwise import lower_convert
+from amdjax.targets import GpuTarget
+
+__all__ = ["GpuWriter", "kernel_ir"]
+
+
+def kernel_ir(
+    kernel: tile.Kernel,
+    target: GpuTarget,
+    *,
+    index_bits: int | None = None,
+    symbol: str = "kernel",
+) -> str:
+    """A tile program as a module of LLVM IR.
+
+    Args:
+      kernel: the program.
+      target: the GPU.
+      index_bits: 32 where every buffer is smaller than 2 GiB, or 64; the kernel's own by default.
+      symbol: name of the function.
+
+    Returns:
+      LLVM IR text, complete but for optimisation.
+
+    Raises:
+      ValueError: the workgroup is not a power of two of whole waves that the target can run.
+    """
+    _check_workgroup(kernel, target)
+    isa = isa_of(target)
+    module = Module(target.triple, target.data_layout, isa.native)
+    GpuWriter(module, kernel, isa, symbol, index_bits or kernel.index_bits).write()
+    return str(module)
+
+
+def _check_workgroup(kernel: tile.Kernel, target: GpuTarget) -> None:
+    n = kernel.workgroup or target.wave_size
+    if n & (n - 1) or not target.wave_size <= n <= target.max_workgroup:
+        raise ValueError(
+            f"workgroup of {n} threads: {target.name} runs powers of two from {target.wave_size} "
+            f"to {target.max_workgroup}"
+        )
+
+
+class GpuWriter(GpuCombine):
+    """Writes one kernel."""
+
+    def written(self, op: tile.Op) -> None:
+        if op.results and op.results[0].type == tile.TileType("index"):
+            self.divisors[op.results[0].number] = self._divisor(op)
+
+    def _divisor(self, op: tile.Op) -> int:
+        known = [self.divisors.get(v.number, 1) for v in op.operands]
+        if op.name == "const":
+            x = op.attrs["value"].x
+            return x & -x if x else 1 << 30
+        if op.name == "mul":
+            return min(known[0] * known[1], 1 << 30)
+        if op.name in ("add", "sub", "min", "max"):
+            return min(known)
+        return min(known[1:]) if op.name == "select" else 1
+
+    # Elementwise
+
+    def _each(self, op: tile.Op, fn: Callable[..., Value]) -> list[Rep]:
+        """`fn` of the operands' elements; of positions alone, it stays a function of position."""
+        reps = [self.rep(v) for v in op.operands]
+        shape = op.results[0].shape
+        if not shape:
+            return [fn(*reps)]
+        if any(isinstance(rep, Held) for rep in reps):
+            layout = self.layout(shape)
+            return [Held(fn(*(self.held(rep, shape, layout).value for rep in reps)), layout)]
+        return [Positional(lambda at: fn(*(self.evaluate(rep, at) for rep in reps)))]
+
+    def pointwise(self, op: tile.Op) -> list[Rep]:
+        dtype = op.operands[-1].dtype  # `select` has its condition first
+        return self._each(op, lambda *xs: self.elementwise(op.name, dtype, *xs, **op.attrs))
+
+    def op_convert(self, op: tile.Op) -> list[Rep]:
+        source, to = (
+            self.index.elem if d == "index" else d
+            for d in (op.operands[0].dtype, op.results[0].dtype)
+        )
+        return self._each(op, lambda x: lower_convert(self.f, x, source, to))
+
+    def op_bitcast(self, op: tile.Op) -> list[Rep]:
+        to = self.element(op.results[0].dtype)
+        return self._each(op, lambda x: self.f.bitcast(x, x.type.with_elem(to)))
+
+    def op_const(self, op: tile.Op) -> list[Rep]:
+        t, x = op.results[0].type, op.attrs["value"].x
+        if not t.shape:
+            return [llvm.const(self.vector(t.dtype, 1), x)]
+        return [Positional(lambda at: llvm.const(self.vector(t.dtype, at.registers), x))]
+
+    def op_program_id(self, op: tile.Op) -> list[Rep]:
+        return [
+            self._at_head(
+                lambda: self.f.int_resize(self.isa.program(self.f), self.index.elem, False)
+            )
+        ]
+
+    def op_size(self, op: tile.Op) -> list[Rep]:
+        size = self.addresses[op.attrs["buffer"].name]
+        return [self.f.int_resize(size, self.index.elem, True)]
+
+    def op_iota(self, op: tile.Op) -> list[Rep]:
+        dtype = op.results[0].dtype
+        element = self.element(dtype)
+
+        def count(at: Coordinates) -> Value:
+            if dtype in tile.FLOATS:
+                return self.f.cast("uitofp", at.axis(0), element)
+            return self.f.int_resize(at.axis(0), element, False)
+
+        return [Positional(count)]
+
+    # Shapes
+
+    def op_broadcast(self, op: tile.Op) -> list[Rep]:
+        x = self.rep(op.operands[0])
+        if isinstance(x, Value):
+            return [Positional(lambda at: self.splat(x, at.registers))]
+        raise NotImplementedError

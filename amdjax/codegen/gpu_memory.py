@@ -1,0 +1,369 @@
+"""Loads and stores of tiles by a workgroup.
+
+A thread's registers that are neighbours in memory move in one access. Where a mask leaves all
+elements of a thread alive, which is so everywhere but at the ends of arrays, the accesses are the
+same as without a mask; other threads take a path with a branch for each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax.codegen import llvm, tile
+from amdjax.codegen.gpu_layout import Layout
+from amdjax.codegen.gpu_tiles import LDS, GpuTiles, Held, Rep
+from amdjax.codegen.llvm import I64, Type, Value
+
+__all__ = ["GpuMemory", "Spread"]
+
+Guards = Sequence[Value | None]
+_WIDEST = 16
+_REACH = 1 << 31
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where in a buffer a tile lies.
+
+    Args:
+      offset: of its first element.
+      strides: one for each axis, in elements.
+      divisor: a power of two that divides the offset.
+    """
+
+    buffer: tile.Buffer
+    offset: Value | int
+    strides: tuple[int | Value, ...]
+    divisor: int = 1
+
+
+class GpuMemory(GpuTiles):
+    # Addresses
+
+    def _scaled(self, offset: Value, size: int) -> Value:
+        """Elements as bytes from a buffer's start: never negative where anything is accessed."""
+        f = self.f
+        if size > 1:
+            offset = f.mul(offset, llvm.const(offset.type, size))
+        return offset if offset.type == I64 else f.cast("zext", offset, "i64")
+
+    def _pointer(self, buffer: tile.Buffer, offset: Value) -> Value:
+        """The address of one element, or of many."""
+        base = self.addresses[buffer.name]
+        kind = self.memory_type(buffer.dtype)
+        if base.type == LDS:
+            return self.f.gep(base, self.f.int_resize(offset, "i32", True), kind)
+        return self.f.gep(base, self._scaled(offset, kind.bits // 8), Type("i8"))
+
+    def _pointers(self, where: Spread, layout: Layout) -> list[Value]:
+        """The address of each register's element."""
+        if all(isinstance(s, int) and s >= 0 for s in where.strides):
+            return self._static_pointers(where, layout)
+        f, coordinates = self.f, self.coordinates(layout)
+        total = self.splat(self._index(where.offset), layout.registers)
+        for axis, stride in enumerate(where.strides):
+            place = f.int_resize(coordinates.axis(axis), self.index.elem, False)
+            step = self.splat(self._index(stride), layout.registers)
+            total = f.add(total, f.mul(place, step))
+        return [
+            self._pointer(where.buffer, self.register(total, r)) for r in range(layout.registers)
+        ]
+
+    def _index(self, x: Value | int) -> Value:
+        return llvm.const(self.index, x) if isinstance(x, int) else x
+
+    def _static_pointers(self, where: Spread, layout: Layout) -> list[Value]:
+        """A scalar address, to which threads add what depends on their number, then constants."""
+        f, strides = self.f, [s for s in where.strides if isinstance(s, int)]
+        kind = self.memory_type(where.buffer.dtype)
+        size = kind.bits // 8
+        base = f.gep(self.addresses[where.buffer.name], where.offset, kind)
+        places = self.places(layout)
+        starts: dict[object, Value] = {}
+
+        def pointer(r: int) -> Value:
+            key = tuple(p.base for p in places[r])
+            if key not in starts:
+                lanes = self._lane_offset(key, [s * size for s in strides], base.type == LDS)
+                starts[key] = base if lanes is None else f.gep(base, lanes, Type("i8"))
+            step = sum(s * p.step for s, p in zip(strides, places[r], strict=True)) * size
+            return f.gep(starts[key], step, Type("i8")) if step else starts[key]
+
+        return [pointer(r) for r in range(layout.registers)]
+
+    def _lane_offset(
+        self, bases: Sequence[Value | None], strides: Sequence[int], lds: bool
+    ) -> Value | None:
+        """Bytes that depend on the thread: 32 bits, widened, which the address units add."""
+        terms = [(b, s) for b, s in zip(bases, strides, strict=True) if b is not None and s]
+        if not terms:
+            return None
+        far = self.index == I64 and not lds and any(s * self._most() >= _REACH for _, s in terms)
+        if far:
+            wide = [(self.threads.widened(b), s) for b, s in terms]
+            return self.threads.total([self.threads.apply("mul", b, s) for b, s in wide])
+        total = self.threads.total([self.threads.apply("mul", b, s) for b, s in terms])
+        return total if lds else self.threads.widened(total)
+
+    def _most(self) -> int:
+        """More than any position of a thread along an axis."""
+        return 2 * self.workgroup * max(self.kernel.vector, 1)
+
+    def _alignment(self, where: Spread, layout: Layout, width: int) -> int:
+        """Of the accesses of `width` elements, as far as it is known."""
+        size = self.memory_type(where.buffer.dtype).bits // 8
+        strides = [
+            s if isinstance(s, int) else 1
+            for a, s in enumerate(where.strides)
+            if a != layout.near_axis
+        ]
+        known = [_WIDEST, width * size, where.divisor * size, *(s * size for s in strides if s)]
+        return min(x & -x for x in known)
+
+    # Elements
+
+    def _from_memory(self, x: Value, dtype: str) -> Value:
+        if dtype == "bool":
+            return self.f.icmp("ne", x, llvm.zero(x.type))
+        return self.f.bitcast(x, x.type.with_elem(self.element(dtype)))
+
+    def _to_memory(self, x: Value, dtype: str, memory: Type) -> Value:
+        if dtype == "bool":
+            x = self.f.cast("zext", x, "i8")
+        return self.f.bitcast(x, x.type.with_elem(memory.elem))
+
+    def _width(self, where: Spread, layout: Layout) -> int:
+        """Registers that are neighbours in memory."""
+        return layout.width if where.strides and where.strides[layout.near_axis] == 1 else 1
+
+    def _every(self, guards: Guards) -> Value:
+        every: Value | None = None
+        for guard in dict.fromkeys(g for g in guards if g is not None):
+            every = guard if every is None else self.f.and_(every, guard)
+        assert every is not None
+        return every
+
+    def _both(self, guards: Guards, mask: Value | None) -> Guards:
+        """Guards and the registers of a mask."""
+        if mask is None:
+            return guards
+        masks = [self.register(mask, i) for i in range(len(guards))]
+        return [m if g is None else self.f.and_(g, m) for g, m in zip(guards, masks, strict=True)]
+
+    def read(
+        self,
+        pointers: Sequence[Value],
+        kind: Type,
+        registers: int,
+        width: int,
+        guards: Guards,
+        other: Value,
+        align: int = 0,
+    ) -> Value:
+        """Load registers, where guards are true; `other` is one element."""
+        f = self.f
+        size = kind.bits // 8
+
+        def wide() -> list[Value]:
+            part = kind.with_lanes(width if width > 1 else 0)
+            return [f.load(part, pointers[r], align or size) for r in range(0, registers, width)]
+
+        def one(r: int) -> Value:
+            guard = guards[r]
+            if guard is None:
+                return f.load(kind, pointers[r], size)
+            (x,) = self.when(guard, lambda: [f.load(kind, pointers[r], size)], lambda: [other])
+            return x
+
+        def single() -> list[Value]:
+            parts = [[one(i) for i in range(r, r + width)] for r in range(0, registers, width)]
+            return [self.joined(part) for part in parts]
+
+        if all(g is None for g in guards):
+            return self.joined(wide())
+        if registers == 1:
+            return one(0)
+        return self.joined(self.when(self._every(guards), wide, single))
+
+    def overwrite(
+        self,
+        pointers: Sequence[Value],
+        x: Value,
+        width: int,
+        guards: Guards,
+        align: int = 0,
+        flags: str = "",
+    ) -> None:
+        """Store registers where guards are true."""
+        f = self.f
+        registers, size = x.type.lanes or 1, x.type.bits // 8
+
+        def wide() -> list[Value]:
+            for r in range(0, registers, width):
+                part = self.register(x, r)
+                if width > 1:
+                    part = f.shuffle(x, None, range(r, r + width))
+                f.store(part, pointers[r], align or size, flags)
+            return []
+
+        def put(r: int) -> list[Value]:
+            f.store(self.register(x, r), pointers[r], size, flags)
+            return []
+
+        def single() -> list[Value]:
+            for r, guard in enumerate(guards):
+                if guard is None:
+                    put(r)
+                else:
+                    self.when(guard, lambda r=r: put(r))  # type: ignore[misc]
+            return []
+
+        if all(g is None for g in guards):
+            wide()
+        elif registers == 1:
+            single()
+        else:
+            self.when(self._every(guards), wide, single)
+
+    # Tiles
+
+    def load_tile(
+        self,
+        where: Spread,
+        dtype: str,
+        layout: Layout,
+        mask: Value | None = None,
+        other: Any = 0,
+    ) -> Value:
+        """The elements of a tile, in registers."""
+        memory = self.memory_type(where.buffer.dtype)
+        if dtype != where.buffer.dtype:
+            memory = self.memory_type(dtype)
+        width = self._width(where, layout)
+        loaded = self.read(
+            self._pointers(where, layout),
+            memory,
+            layout.registers,
+            width,
+            self._both(self.guards(layout), mask),
+            llvm.const(memory, other) if mask is not None else llvm.undef(memory),
+            self._alignment(where, layout, width),
+        )
+        return self._from_memory(loaded, dtype)
+
+    def store_tile(
+        self,
+        where: Spread,
+        dtype: str,
+        layout: Layout,
+        x: Value,
+        mask: Value | None = None,
+        flags: str = "",
+    ) -> None:
+        """Write the elements of a tile, each once."""
+        width = self._width(where, layout)
+        memory = self.memory_type(where.buffer.dtype)
+        guards = self._both(self.guards(layout), mask)
+        pointers, align = self._pointers(where, layout), self._alignment(where, layout, width)
+        x = self._to_memory(x, dtype, memory)
+
+        def write() -> list[Value]:
+            self.overwrite(pointers, x, width, guards, align, flags)
+            return []
+
+        owner = self.owner(layout)
+        if owner is None:
+            write()
+        else:
+            self.when(owner, write)
+
+    # Ops
+
+    def _memory_operands(
+        self, op: tile.Op, skip: int
+    ) -> tuple[Spread, tile.Value | None, tuple[int, ...]]:
+        """Where a load or store is, its mask, and the numbers of the values that say where."""
+        rest = list(op.operands[skip:])
+        mask = rest.pop() if op.attrs["masked"] else None
+        numbers = (op.operands[0].number, *(v.number for v in rest))
+        strides = tuple(
+            [s if s is not None else self.scalar(rest.pop(0)) for s in op.attrs["strides"]]
+        )
+        offset = self.scalar(op.operands[0])
+        divisor = self.divisors.get(op.operands[0].number, 1)
+        return Spread(op.attrs["buffer"], offset, strides, divisor), mask, numbers
+
+    def _pattern(self, op: tile.Op, shape: tuple[int, ...], numbers: tuple[int, ...]) -> object:
+        return shape, op.attrs["strides"], numbers
+
+    def op_load(self, op: tile.Op) -> list[Rep]:
+        t = op.results[0].type
+        where, mask, numbers = self._memory_operands(op, 1)
+        if not t.shape:
+            self.access(where.buffer, "read")
+            return [self._load_scalar(where.buffer, op.operands[0], t.dtype, mask, op)]
+        layout = self.layout(t.shape)
+        masks = None if mask is None else self.in_registers(mask, layout).value
+        self.access(where.buffer, "read", self._pattern(op, t.shape, numbers), numbers)
+        return [Held(self.load_tile(where, t.dtype, layout, masks, op.attrs["other"]), layout)]
+
+    def _load_scalar(
+        self,
+        buffer: tile.Buffer,
+        offset: tile.Value,
+        dtype: str,
+        mask: tile.Value | None,
+        op: tile.Op,
+    ) -> Value:
+        kind = self.memory_type(dtype)
+        size = kind.bits // 8
+
+        def load() -> list[Value]:
+            return [self.f.load(kind, self._uniform_pointer(buffer, self.scalar(offset)), size)]
+
+        if mask is None:
+            (x,) = load()
+        else:
+            other = llvm.const(kind, op.attrs["other"])
+            (x,) = self.when(self.scalar(mask), load, lambda: [other])
+        return self._from_memory(x, dtype)
+
+    def _uniform_pointer(self, buffer: tile.Buffer, offset: Value) -> Value:
+        return self.f.gep(self.addresses[buffer.name], offset, self.memory_type(buffer.dtype))
+
+    def op_store(self, op: tile.Op) -> list[Rep]:
+        value = op.operands[1]
+        where, mask, numbers = self._memory_operands(op, 2)
+        flags = ", !nontemporal !{i32 1}" if op.attrs["streaming"] else ""
+        if not value.shape:
+            self.access(where.buffer, "write", "first thread", store=id(op))
+            self._store_scalar(where.buffer, op.operands[0], value, mask)
+            return []
+        layout = self.layout(value.shape)
+        x = self.in_registers(value, layout).value
+        masks = None if mask is None else self.in_registers(mask, layout).value
+        pattern = self._pattern(op, value.shape, numbers)
+        self.access(where.buffer, "write", pattern, numbers, id(op))
+        self.store_tile(where, value.dtype, layout, x, masks, flags)
+        return []
+
+    def _store_scalar(
+        self, buffer: tile.Buffer, offset: tile.Value, value: tile.Value, mask: tile.Value | None
+    ) -> None:
+        first = self.threads.compare("eq", self.threads.number, 0)
+        if mask is not None:
+            first = self.f.and_(first, self.scalar(mask))
+        x = self._to_memory(self.scalar(value), value.dtype, self.memory_type(buffer.dtype))
+
+        def write() -> list[Value]:
+            pointer = self._uniform_pointer(buffer, self.scalar(offset))
+            self.f.store(x, pointer, x.type.bits // 8)
+            return []
+
+        self.when(first, write)
+
+    def op_prefetch(self, op: tile.Op) -> list[Rep]:
+        """Other waves run while one waits for memory."""
+        return []
