@@ -18,18 +18,39 @@ A new instruction is an entry in a semantics table; a new machine is a decode ta
 entry of `code_object._MACHINES` and what its encodings do differently in `lower`.
 """
 
+from amdjax.runtime.emulator.checks import Checks
 from amdjax.runtime.emulator.code_object import CodeObject, Kernel
-from amdjax.runtime.emulator.errors import EmulatorError, MemoryFault, UnknownInstruction
-from amdjax.runtime.emulator.machine import Counters, launch
+from amdjax.runtime.emulator.counters import Counters, recording, table
+from amdjax.runtime.emulator.errors import (
+    DataRace,
+    DivergentBarrier,
+    EmulatorError,
+    KernelFault,
+    MemoryFault,
+    MissingWait,
+    Place,
+    UninitialisedRead,
+    UnknownInstruction,
+)
+from amdjax.runtime.emulator.machine import launch
 from amdjax.runtime.emulator.memory import Memory
 
 __all__ = [
+    "Checks",
     "CodeObject",
     "Counters",
+    "DataRace",
+    "DivergentBarrier",
     "EmulatorError",
     "Kernel",
+    "KernelFault",
     "Memory",
     "MemoryFault",
+    "MissingWait",
+    "Place",
+    "UninitialisedRead",
     "UnknownInstruction",
     "launch",
+    "recording",
+    "table",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import struct
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,8 +11,8 @@ from amdjax.runtime.emulator import state
 from amdjax.runtime.emulator.errors import EmulatorError
 from amdjax.runtime.emulator.isa import ISAS, MACHINES, Isa
 
-# Trap registers that hold ids of a workgroup (y and z share one); a place nobody reads.
-_TTMP_IDS_YZ, _TTMP_ID_X, _SINK = 115, 117, state.SGPRS - 16
+# Trap registers that hold ids of a workgroup (y and z share one).
+_TTMP_IDS_YZ, _TTMP_ID_X = 115, 117
 _EM_AMDGPU, _PT_LOAD, _SHT_DYNSYM, _STT_OBJECT, _STT_KERNEL = 224, 1, 11, 1, 10
 
 # amd_kernel_descriptor_t, https://llvm.org/docs/AMDGPUUsage.html#kernel-descriptor
@@ -27,6 +28,7 @@ class Kernel:
     """A kernel's descriptor, read. Addresses are those of the mapped image."""
 
     name: str
+    gfx: str
     isa: str
     code: bytes
     entry: int
@@ -46,6 +48,12 @@ class Kernel:
     accumulators: int  # where AGPRs begin among the vector registers
     registers: int  # vector registers, AGPRs included
     image: Any = field(repr=False, compare=False, default=None)
+    lines: tuple[tuple[int, str], ...] = field(repr=False, compare=False, default=())
+
+    def source_of(self, pc: int) -> str:
+        """What the instruction `pc` bytes behind the entry was made from; "" if nothing says so."""
+        index = bisect.bisect_right(self.lines, (pc, "\U0010ffff")) - 1
+        return self.lines[index][1] if index >= 0 else ""
 
 
 class CodeObject:
@@ -135,7 +143,7 @@ class CodeObject:
         start = at + entry
         code = self.image[start : start + size if size else None].tobytes()
         return Kernel(
-            name=name, isa=self.isa, code=code, entry=self.base + start,
+            name=name, gfx=self.gfx, isa=self.isa, code=code, entry=self.base + start,
             lanes=32 if wave32 else 64, vgprs=vgprs,
             group_segment=group, private_segment=private, kernarg_size=kernarg,
             user_sgprs=user, user_sgpr_count=rsrc2 >> 1 & 31,
@@ -164,7 +172,7 @@ def _id_places(isa: Isa, rsrc2: int) -> tuple[int, int, int]:
     places, sgpr = [], rsrc2 >> 1 & 31
     for enabled in (rsrc2 >> bit & 1 for bit in (7, 8, 9)):
         # An id that is not asked for goes to the unused part of the header.
-        places.append(state.SGPRS + 4 * sgpr if enabled else _SINK)
+        places.append(state.SGPRS + 4 * sgpr if enabled else state.SINK)
         sgpr += enabled
     x, y, z = places
     return x, y, z

@@ -8,7 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amdjax.codegen.llvm import Type, Value
-from amdjax.runtime.emulator import access, alu, crosslane, matrix, narrow, salu, state
+from amdjax.runtime.emulator import (
+    access,
+    alu,
+    crosslane,
+    matrix,
+    narrow,
+    salu,
+    scalar_memory,
+    state,
+    vector_memory,
+)
 from amdjax.runtime.emulator.builder import OPERAND_TYPES, Lanes, Operation, Variant, as_half
 from amdjax.runtime.emulator.decode import LITERAL, VGPR, Instruction
 from amdjax.runtime.emulator.errors import EmulatorError, UnknownInstruction
@@ -70,7 +80,7 @@ class Wave:
 
     def sgpr(self, number: int) -> int:
         if number == self.facts.null:
-            return state.SGPRS - 16  # a place nobody reads
+            return state.SINK
         return state.SGPRS + 4 * number
 
 
@@ -415,7 +425,7 @@ def write_handler(h: Lanes) -> None:
     else:
         found = access.access_of(name)
         assert found is not None
-        access.emit(h, found)
+        (scalar_memory if found.kind == "scalar" else vector_memory).emit(h, found)
 
 
 def _computed(h: Lanes) -> Callable[[], None]:

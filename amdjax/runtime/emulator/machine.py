@@ -1,4 +1,4 @@
-"""Running a kernel: its records, the initial state of its waves, the launch."""
+"""Running a kernel: the initial state of its waves, the launch, what went wrong."""
 
 from __future__ import annotations
 
@@ -6,115 +6,43 @@ import ctypes
 import math
 import os
 import threading
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
-from amdjax.runtime.emulator import handlers as native, state
-from amdjax.runtime.emulator.builder import Variant
+from amdjax.runtime.emulator import counters as counting, driver, handlers as native, shadow, state
+from amdjax.runtime.emulator.checks import Checks
 from amdjax.runtime.emulator.code_object import Kernel
-from amdjax.runtime.emulator.decode import Instruction, decoder
-from amdjax.runtime.emulator.errors import EmulatorError, MemoryFault, UnknownInstruction
-from amdjax.runtime.emulator.lower import Lowered, Wave, lower
+from amdjax.runtime.emulator.counters import Counters
+from amdjax.runtime.emulator.errors import (
+    DataRace,
+    DivergentBarrier,
+    EmulatorError,
+    KernelFault,
+    MemoryFault,
+    MissingWait,
+    Place,
+    UninitialisedRead,
+    UnknownInstruction,
+)
+from amdjax.runtime.emulator.isa import ISAS
 from amdjax.runtime.emulator.memory import Memory
+from amdjax.runtime.emulator.program import FLUSH_DENORMALS, KEEP_DENORMALS, Program, program_of
+from amdjax.targets import Occupancy, get as get_target, occupancy
 
-_FAULTS = {
-    state.Status.OUT_OF_BOUNDS: "access outside every allocation",
-    state.Status.MISALIGNED: "misaligned access",
-    state.Status.LDS_OUT_OF_BOUNDS: "LDS access out of bounds",
-    state.Status.SCRATCH_OUT_OF_BOUNDS: "scratch access out of bounds",
+_MEMORY_FAULTS = {
+    state.Status.OUT_OF_BOUNDS: (MemoryFault, "access outside every allocation, at"),
+    state.Status.MISALIGNED: (MemoryFault, "misaligned access at"),
+    state.Status.LDS_OUT_OF_BOUNDS: (MemoryFault, "LDS access out of bounds, at"),
+    state.Status.SCRATCH_OUT_OF_BOUNDS: (MemoryFault, "scratch access out of bounds, at"),
+    state.Status.UNINITIALISED: (UninitialisedRead, "read of memory that nobody wrote, at"),
+    state.Status.LDS_UNINITIALISED: (UninitialisedRead, "read of LDS that nobody wrote, at"),
+    state.Status.LDS_RACE: (DataRace, "race in LDS with {other}, at"),
 }
 # Registers start with what no kernel means, so that one read too early shows.
 _POISON = 0xDEADBEEF
 _GROUPS_PER_THREAD = 32
-# Float modes: round to nearest, denormals everywhere or everywhere but in f32.
-_KEEP, _FLUSH = 0xF0, 0xC0
-
-
-@dataclass
-class Counters:
-    """How many instructions waves ran, by mnemonic; `by_class` sums them up."""
-
-    by_mnemonic: Counter[str] = field(default_factory=Counter)
-    by_class: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def instructions(self) -> int:
-        """Instructions of all waves together."""
-        return self.by_mnemonic.total()
-
-
-class Program:
-    """A kernel as records, ready to run."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.instructions: list[Instruction] = []
-        self.problems: dict[int, str] = {}
-        wave = Wave(
-            kernel.isa, kernel.lanes, kernel.entry, kernel.accumulators, kernel.name,
-            flushes=kernel.float_mode == _FLUSH,
-        )  # fmt: skip
-        lowered = self._decode(wave)
-        addresses = native.HANDLERS.addresses(x.variant for x in lowered)
-        self.records = np.zeros((len(lowered) + 1, state.RECORD // 8), np.uint64)
-        self._targets: list[tuple[int, int]] = []
-        index = {inst.pc: i for i, inst in enumerate(self.instructions)}
-        for i, x in enumerate(lowered):
-            row = self.records[i]
-            row[state.HANDLER // 8] = addresses[x.variant]
-            for slot, value in x.slots.items():
-                row[state.SLOTS // 8 + slot] = value & 0xFFFFFFFFFFFFFFFF
-            if x.target is not None:
-                self._targets.append((i, index.get(x.target, len(lowered) - 1)))
-
-    def _decode(self, wave: Wave) -> list[Lowered]:
-        code, pc = self.kernel.code, 0
-        lowered: list[Lowered] = []
-        decode = decoder(self.kernel.isa).decode
-        furthest = 0
-        while pc < len(code):
-            inst = Instruction("unknown", "", {}, pc, 4)
-            try:
-                inst = decode(code, pc)
-                low = lower(wave, inst)
-            except EmulatorError as error:
-                # An error only if it is reached: constants may lie behind the code.
-                word = int.from_bytes(code[pc : pc + 4], "little")
-                self.problems[len(lowered)] = f"{error} (0x{word:08x})"
-                low = self._unknown(wave)
-            self.instructions.append(inst)
-            lowered.append(low)
-            furthest = max(furthest, low.target or 0)
-            pc = inst.next_pc
-            if inst.name == "s_endpgm" and furthest < pc:
-                break
-        # Where code runs off its end.
-        self.problems[len(lowered)] = "the program counter left the kernel"
-        self.instructions.append(Instruction("unknown", "", {}, pc, 4))
-        lowered.append(self._unknown(wave))
-        return lowered
-
-    @staticmethod
-    def _unknown(wave: Wave) -> Lowered:
-        return Lowered(Variant("unknown", wave.isa, wave.lanes))
-
-    def copy_of_records(self) -> np.ndarray:
-        """Records with branches into the copy itself; counts start at zero."""
-        records = self.records.copy()
-        base = records.ctypes.data
-        for i, target in self._targets:
-            records[i, state.SLOTS // 8 + state.TARGET] = base + state.RECORD * target
-        return records
-
-
-@lru_cache(maxsize=256)
-def _program(kernel: Kernel) -> Program:
-    return Program(kernel)
 
 
 class _Worker:
@@ -123,30 +51,69 @@ class _Worker:
     def __init__(self, launch: Launch, first: int, last: int) -> None:
         self.launch = launch
         kernel = launch.program.kernel
-        self.records = launch.program.copy_of_records()
+        self.records = launch.program.records(Checks.WAITS in launch.checks)
         lanes, waves = kernel.lanes, launch.waves
-        self.context = np.zeros(8, np.uint64)
-        table = launch.table
-        self.context[:5] = (table.ctypes.data, len(table), 1, 0, launch.alignment_mask)
-        self.lds = np.zeros(launch.lds_bytes + 64, np.uint8)
+        self.statistics = self._statistics()
+        self.context = self._context()
+        self.lds, self.shadow_bytes = self._local_memory()
         self.scratch = np.zeros((waves, lanes, max(kernel.private_segment, 1)), np.uint8)
         self.template = self._template()
-        backing = np.zeros(self.template.size + 16, np.uint32)
+        backing = np.empty(self.template.size + 16, np.uint32)
         skip = -backing.ctypes.data % 64 // 4
         self.states = backing[skip : skip + self.template.size]
-        gx, gy, _ = launch.grid
-        sgpr = kernel.user_sgpr_count
-        places = []
-        for enabled in kernel.workgroup_ids:
-            # An id that is not asked for goes to the unused part of the header.
-            places.append(state.SGPRS + 4 * sgpr if enabled else 128)
-            sgpr += enabled
-        self.block = np.zeros(native.LAUNCH_WORDS, np.uint64)
-        self.block[:] = (
-            self.states.ctypes.data, launch.state_bytes, waves, self.template.ctypes.data,
-            self.lds.ctypes.data, launch.lds_bytes, gx, gy, first, last, *places, 0,
-        )  # fmt: skip
+        self.block = np.zeros(driver.LAUNCH_WORDS, np.uint64)
+        self._fill_block(first, last)
         self.status = state.Status.RUNNING
+
+    def _statistics(self) -> np.ndarray | None:
+        shape = len(self.records), state.STATISTICS_WORDS
+        return np.zeros(shape, np.uint64) if self.launch.profile else None
+
+    def _context(self) -> np.ndarray:
+        context, table = np.zeros(16, np.uint64), self.launch.table
+        context[state.RANGES // 8] = table.ctypes.data
+        context[state.RANGE_COUNT // 8] = len(table)
+        context[state.LAST_LOW // 8] = 1  # a range that holds nothing
+        if Checks.ALIGNMENT in self.launch.checks:
+            context[state.CHECK_ALIGNMENT // 8] = 0xFFFFFFFFFFFFFFFF
+        if self.statistics is not None:
+            context[state.STATISTICS // 8] = self.statistics.ctypes.data
+            context[state.RECORDS // 8] = self.records.ctypes.data
+            context[state.BANKS // 8] = self.launch.target.lds_banks
+        return context
+
+    def _local_memory(self) -> tuple[np.ndarray, int]:
+        """LDS and behind it its three shadows, as far as they are wanted."""
+        launch = self.launch
+        # Reads of the shadow's end may run over by less than a wave's worth.
+        stride = -(-launch.lds_bytes // 64) * 64 + 64
+        shadows = (
+            3 * bool(launch.lds_bytes) * bool(launch.checks & (Checks.UNWRITTEN | Checks.RACES))
+        )
+        return np.zeros(stride * (1 + shadows), np.uint8), stride
+
+    def _shadow(self, check: Checks, index: int) -> int:
+        """Address of a shadow of LDS, 0 where it is not wanted."""
+        alone = check == Checks.RACES and self.launch.waves == 1
+        if check not in self.launch.checks or not self.launch.lds_bytes or alone:
+            return 0
+        return int(self.lds.ctypes.data) + index * self.shadow_bytes
+
+    def _fill_block(self, first: int, last: int) -> None:
+        launch, kernel, block = self.launch, self.launch.program.kernel, self.block
+        gx, gy, _ = launch.grid
+        block[: driver.ID_X] = (
+            self.states.ctypes.data, launch.state_bytes, launch.waves, self.template.ctypes.data,
+            self.lds.ctypes.data, launch.lds_bytes, gx, gy, first, last,
+        )  # fmt: skip
+        block[driver.ID_X : driver.ID_Z + 1] = kernel.id_places
+        for word, size, check, index, count in (
+            (driver.WRITTEN, driver.WRITTEN_BYTES, Checks.UNWRITTEN, 1, 1),
+            (driver.RACES, driver.RACES_BYTES, Checks.RACES, 2, 2),
+        ):
+            if address := self._shadow(check, index):
+                block[word], block[size] = address, count * self.shadow_bytes
+        block[driver.ONE_BARRIER] = Checks.BARRIERS in launch.checks
 
     def _template(self) -> np.ndarray:
         """The waves of a workgroup as they start."""
@@ -160,7 +127,11 @@ class _Worker:
             row[state.LDS_SIZE // 4] = launch.lds_bytes
             row[state.SCRATCH_SIZE // 4] = kernel.private_segment
             row[state.MODE // 4] = kernel.float_mode
+            row[state.WAVE // 4] = w + 1
             wide[state.LDS // 8] = self.lds.ctypes.data
+            wide[state.LDS_WRITTEN // 8] = self._shadow(Checks.UNWRITTEN, 1)
+            wide[state.LDS_RACES // 8] = self._shadow(Checks.RACES, 2)
+            wide[state.LDS_STRIDE // 8] = self.shadow_bytes
             wide[state.CONTEXT // 8] = self.context.ctypes.data
             wide[state.SCRATCH // 8] = self.scratch[w].ctypes.data
             self._registers(row[state.SGPRS // 4 :], w)
@@ -174,36 +145,68 @@ class _Worker:
             for i in range(count):
                 registers[index + i] = value >> 32 * i & 0xFFFFFFFF
         x, y, z = launch.workgroup
-        ids = wave * kernel.lanes + np.arange(kernel.lanes)
-        active = int(((ids < x * y * z) << np.arange(kernel.lanes, dtype=object)).sum())
+        first = wave * kernel.lanes
+        active = (1 << max(0, min(kernel.lanes, x * y * z - first))) - 1
         registers[state.EXEC], registers[state.EXEC + 1] = active & 0xFFFFFFFF, active >> 32
         vgprs = registers[(state.VGPRS - state.SGPRS) // 4 :]
-        packed = ids % x | ids // x % y << 10 | ids // (x * y) << 20
-        vgprs[: kernel.lanes] = packed
+        items = np.arange(first, first + kernel.lanes)
+        ids = [items % x, items // x % y, items // (x * y)]
+        if ISAS[kernel.isa].packed_ids:
+            ids = [ids[0] | ids[1] << 10 | ids[2] << 20]
+        for i, values in enumerate(ids[: kernel.workitem_ids + 1]):
+            vgprs[kernel.lanes * i : kernel.lanes * (i + 1)] = values
 
     def run(self) -> None:
-        driver = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(native.HANDLERS.driver)
-        self.status = state.Status(driver(self.block.ctypes.data))
+        run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(native.HANDLERS.driver)
+        self.status = state.Status(run(self.block.ctypes.data))
 
     def raise_fault(self) -> None:
         """Raise what stopped a wave, if anything did."""
         if self.status <= state.Status.BARRIER:
             return
-        program, kernel = self.launch.program, self.launch.program.kernel
-        wave = int(self.block[native.FAULTED]) - self.states.ctypes.data
+        wave = int(self.block[driver.FAULTED]) - self.states.ctypes.data
         row = self.states[wave // 4 :]
         wide = row[:32].view(np.uint64)
         index = (int(wide[state.PC // 8]) - self.records.ctypes.data) // state.RECORD
-        inst = program.instructions[index]
+        if self.status == state.Status.DIVERGENT_BARRIER:
+            index -= 1  # the wave goes on behind its barrier
         lane = int(row[state.FAULT_LANE // 4].astype(np.int32))
-        if self.status in _FAULTS:
+        place = self._place(index, wave // self.launch.state_bytes, lane)
+        if self.status in _MEMORY_FAULTS:
+            kind, what = _MEMORY_FAULTS[self.status]
+            other = _other_wave(int(row[state.OTHER_WAVE // 4]))
             address = int(wide[state.FAULT_ADDRESS // 8])
-            what = _FAULTS[self.status]
-            raise MemoryFault(what, kernel.name, inst.name, inst.pc, lane, address)
-        problem = program.problems.get(index)
-        if problem is not None:
-            raise UnknownInstruction(f"kernel {kernel.name}: {problem}")
-        raise EmulatorError(f"kernel {kernel.name}: {inst.name} at +0x{inst.pc:x} was reached")
+            raise kind(what.format(other=other), place, address)
+        raise self._stop(index, place)
+
+    def _stop(self, index: int, place: Place) -> EmulatorError:
+        program = self.launch.program
+        if self.status == state.Status.DIVERGENT_BARRIER:
+            return DivergentBarrier("another wave of the workgroup waits at another barrier", place)
+        if (problem := program.problems.get(index)) is not None:
+            return UnknownInstruction(f"kernel {place.kernel}: {problem}")
+        if self.status == state.Status.UNKNOWN and index in program.hazards:
+            return MissingWait(program.hazards[index].text, place)
+        return KernelFault("an instruction that ends the program with an error", place)
+
+    def _place(self, index: int, wave: int, lane: int) -> Place:
+        launch, program = self.launch, self.launch.program
+        group = int(self.block[driver.GROUP])
+        gx, gy, _ = launch.grid
+        inst = program.instructions[index]
+        of_lane = self.status in _MEMORY_FAULTS
+        return Place(
+            program.kernel.name, program.text(index), inst.pc, program.kernel.source_of(inst.pc),
+            (group % gx, group // gx % gy, group // (gx * gy)), wave, lane if of_lane else -1,
+        )  # fmt: skip
+
+
+def _other_wave(mark: int) -> str:
+    """What the shadow of LDS says of the other side of a race."""
+    number = mark & (shadow.ATOMIC - 1)
+    if mark in (shadow.SEVERAL, shadow.MANY):
+        return "several waves"
+    return f"wave {number - 1}" + (" (atomic)" if mark & shadow.ATOMIC else "")
 
 
 class Launch:
@@ -217,15 +220,16 @@ class Launch:
         kernarg: bytes,
         memory: Memory,
         shared_bytes: int,
-        sanitize: bool,
+        checks: Checks,
+        profile: bool,
     ) -> None:
         kernel = program.kernel
         self.program, self.grid, self.workgroup = program, grid, workgroup
+        self.checks, self.profile = checks, profile
+        self.target = get_target(kernel.gfx)
         self.waves = -(-math.prod(workgroup) // kernel.lanes)
-        registers = max(kernel.vgprs, kernel.accumulators if kernel.isa == "cdna3" else 0)
-        self.state_bytes = state.VGPRS + 4 * kernel.lanes * registers
+        self.state_bytes = state.VGPRS + 4 * kernel.lanes * kernel.registers
         self.lds_bytes = kernel.group_segment + shared_bytes
-        self.alignment_mask = 0xFFFFFFFFFFFFFFFF if sanitize else 0
         self.kernarg = np.zeros(max(len(kernarg), kernel.kernarg_size, 8) + 64, np.uint8)
         self.kernarg[: len(kernarg)] = np.frombuffer(kernarg, np.uint8)
         self.packet = _dispatch_packet(grid, workgroup, kernel, self.lds_bytes)
@@ -234,10 +238,16 @@ class Launch:
             "dispatch_ptr": self.packet.ctypes.data,
             "private_segment_size": kernel.private_segment,
         }
-        own = [(a.ctypes.data, a.ctypes.data + a.nbytes)
-               for a in (self.kernarg, self.packet, kernel.image)]  # fmt: skip
+        self.table = self._table(memory)
+
+    def _table(self, memory: Memory) -> np.ndarray:
+        """Everything that the kernel may access, sorted."""
+        own = [(a.ctypes.data, a.ctypes.data + a.nbytes, 0)
+               for a in (self.kernarg, self.packet, self.program.kernel.image)]  # fmt: skip
         rows = np.concatenate([memory.table(), np.array(own, np.uint64)])
-        self.table = np.ascontiguousarray(rows[np.argsort(rows[:, 0])])
+        if Checks.UNWRITTEN not in self.checks:
+            rows[:, 2] = 0
+        return np.ascontiguousarray(rows[np.argsort(rows[:, 0])])
 
 
 def _dispatch_packet(
@@ -264,7 +274,8 @@ def launch(
     kernarg: bytes,
     memory: Memory,
     shared_bytes: int = 0,
-    sanitize: bool = True,
+    sanitize: Checks | bool = True,
+    profile: bool = False,
 ) -> Counters:
     """Run a kernel over a grid and wait for its end.
 
@@ -275,16 +286,25 @@ def launch(
         kernarg: the kernel argument segment, hidden arguments included.
         memory: what the kernel may access; its code object and arguments are added.
         shared_bytes: dynamic LDS behind the kernel's own.
-        sanitize: also report misaligned accesses.
+        sanitize: faults to look for besides accesses out of bounds; True is all, False none.
+        profile: also count memory traffic and bank conflicts; `recording` asks for it too.
+
+    Returns:
+        What the kernel did.
 
     Raises:
-        MemoryFault: an access was out of bounds or misaligned.
+        KernelFault: the kernel did something wrong; `MemoryFault`, `UninitialisedRead`, `DataRace`,
+            `MissingWait` and `DivergentBarrier` say what.
         UnknownInstruction: execution reached code that cannot be emulated.
+        EmulatorError: the kernel wants what is not emulated, or the shapes are impossible.
     """
     shape, items = _three(grid), _three(workgroup)
     _check(kernel, shape, items)
-    program = _program(kernel)
-    prepared = Launch(program, shape, items, kernarg, memory, shared_bytes, sanitize)
+    program = program_of(kernel)
+    profile = profile or counting.is_recording()
+    prepared = Launch(
+        program, shape, items, kernarg, memory, shared_bytes, Checks.of(sanitize), profile
+    )
     groups = math.prod(shape)
     threads = max(1, min(os.cpu_count() or 1, groups // _GROUPS_PER_THREAD))
     bounds = [groups * i // threads for i in range(threads + 1)]
@@ -297,11 +317,13 @@ def launch(
         thread.join()
     for worker in workers:
         worker.raise_fault()
-    return _counted(program, workers)
+    result = _counted(prepared, workers)
+    counting.record(result)
+    return result
 
 
 def _check(kernel: Kernel, grid: tuple[int, int, int], workgroup: tuple[int, int, int]) -> None:
-    if kernel.float_mode not in (_KEEP, _FLUSH):
+    if kernel.float_mode not in (KEEP_DENORMALS, FLUSH_DENORMALS):
         raise EmulatorError(
             f"kernel {kernel.name}: float mode 0x{kernel.float_mode:02x} is not emulated "
             "(round to nearest with all denormals, 0xf0, or without those of f32, 0xc0, are)"
@@ -312,24 +334,25 @@ def _check(kernel: Kernel, grid: tuple[int, int, int], workgroup: tuple[int, int
         raise EmulatorError(f"workgroup {workgroup} is not of 1 to 1024 work-items")
 
 
-def _counted(program: Program, workers: list[_Worker]) -> Counters:
+def _counted(launch: Launch, workers: list[_Worker]) -> Counters:
+    program, kernel = launch.program, launch.program.kernel
+    groups = math.prod(launch.grid)
+    result = Counters(
+        kernel.name, launches=1, workgroups=groups, waves=groups * launch.waves,
+        occupancy=_occupancy(launch),
+    )  # fmt: skip
     counts = sum(w.records[:, state.COUNT // 8].astype(np.int64) for w in workers)
-    counters = Counters()
-    for inst, count in zip(program.instructions, np.asarray(counts).tolist()):
-        if count:
-            counters.by_mnemonic[inst.name] += count
-            counters.by_class[_class_of(inst)] += count
-    return counters
+    counting.count_instructions(result, program.instructions, np.asarray(counts), kernel.lanes)
+    statistics = [w.statistics.astype(np.int64) for w in workers if w.statistics is not None]
+    if statistics:
+        counting.count_traffic(result, program.instructions, sum(statistics[1:], statistics[0]))
+    return result
 
 
-def _class_of(inst: Instruction) -> str:
-    name, form = inst.name, inst.format
-    if "mfma" in name or "wmma" in name:
-        return "matrix"
-    if form == "SOPP":
-        return "branch" if "branch" in name else "control"
-    if form.startswith("SOP"):
-        return "salu"
-    if form.startswith("VOP"):
-        return "valu"
-    return {"SMEM": "smem", "DS": "lds"}.get(form, "vmem")
+def _occupancy(launch: Launch) -> Occupancy:
+    kernel = launch.program.kernel
+    vgprs = min(kernel.vgprs, kernel.accumulators)
+    return occupancy(
+        launch.target, vgprs, agprs=kernel.vgprs - vgprs, lds=launch.lds_bytes,
+        workgroup=math.prod(launch.workgroup),
+    )  # fmt: skip

@@ -43,6 +43,19 @@ class Shape:
         """Elements of A (or B) that one lane holds."""
         return self.k if self.wmma else self.m * self.k * self.blocks // 64
 
+    def registers(self, element: str) -> int:
+        """Registers that hold A or B, of elements `element`."""
+        return max(1, self.per_lane * _BYTES[_ELEMENTS[element]] // 4)
+
+    def accumulator_registers(self, lanes: int) -> int:
+        """Registers that hold C or D; 16-bit elements have one each."""
+        return self.m * self.n * self.blocks // lanes * (2 if self.out == "f64" else 1)
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.m * self.n * self.k * self.blocks
+
     @property
     def rows_together(self) -> int:
         """Consecutive rows that one lane holds in consecutive registers."""

@@ -1,4 +1,4 @@
-"""The memory that kernels may touch: allocations of this process by address."""
+"""The memory that kernels may touch: allocations of this process by address, and their shadows."""
 
 from __future__ import annotations
 
@@ -13,21 +13,34 @@ import numpy as np
 class Memory:
     """A registry of allocations; accesses outside them are faults.
 
-    Device addresses are addresses of this process, so buffers need no copies.
+    Device addresses are addresses of this process, so buffers need no copies. An allocation whose
+    contents nobody has written yet has a shadow, a byte for each of its own: stores of kernels set
+    it, the host says what it wrote by `written`, and reading the rest is a fault.
     """
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._sizes: dict[int, int] = {}
         self._keep: dict[int, Any] = {}
+        self._shadows: dict[int, np.ndarray] = {}
         self._table: np.ndarray | None = None
 
-    def register(self, address: int, size: int, owner: Any = None) -> int:
-        """Allow accesses to `size` bytes from `address`; keeps `owner` alive meanwhile."""
+    def register(self, address: int, size: int, owner: Any = None, initialised: bool = True) -> int:
+        """Allow accesses to `size` bytes from `address`; keeps `owner` alive meanwhile.
+
+        Args:
+            address: the first byte.
+            size: in bytes.
+            owner: what keeps the memory.
+            initialised: False where nobody has written to it yet.
+        """
         if address not in self._sizes:
             bisect.insort(self._starts, address)
         self._sizes[address] = size
         self._keep[address] = owner
+        self._shadows.pop(address, None)
+        if not initialised:
+            self._shadows[address] = np.zeros(size + 64, np.uint8)
         self._table = None
         return address
 
@@ -39,12 +52,38 @@ class Memory:
         """
         del self._sizes[address]
         self._keep.pop(address)
+        self._shadows.pop(address, None)
         self._starts.remove(address)
         self._table = None
 
     def add(self, array: np.ndarray) -> int:
         """Register an array's memory; returns its address."""
         return self.register(array.ctypes.data, array.nbytes, array)
+
+    def written(self, address: int, size: int) -> None:
+        """The host wrote these bytes."""
+        shadow = self._shadow(address, size)
+        if shadow is not None:
+            shadow[:] = 1
+
+    def copied(self, to: int, source: int, size: int) -> None:
+        """Bytes were copied on the device: what nobody wrote stays so."""
+        target, origin = self._shadow(to, size), self._shadow(source, size)
+        if target is not None:
+            target[:] = 1 if origin is None else origin
+
+    def is_written(self, address: int, size: int) -> bool:
+        """Whether somebody has written all these bytes."""
+        shadow = self._shadow(address, size)
+        return shadow is None or bool(shadow.all())
+
+    def _shadow(self, address: int, size: int) -> np.ndarray | None:
+        index = bisect.bisect_right(self._starts, address) - 1
+        if index < 0 or (start := self._starts[index]) not in self._shadows:
+            return None
+        if address + size > start + self._sizes[start]:
+            return None
+        return self._shadows[start][address - start : address - start + size]
 
     @contextmanager
     def holding(self, *arrays: np.ndarray) -> Iterator[None]:
@@ -57,8 +96,13 @@ class Memory:
                 self.release(address)
 
     def table(self) -> np.ndarray:
-        """Sorted rows of (start, end)."""
+        """Sorted rows of (start, end, shadow or 0)."""
         if self._table is None:
-            rows = [(start, start + self._sizes[start]) for start in self._starts]
-            self._table = np.array(rows, np.uint64).reshape(-1, 2)
+            rows = [
+                (start, start + self._sizes[start], self._shadows[start].ctypes.data)
+                if start in self._shadows
+                else (start, start + self._sizes[start], 0)
+                for start in self._starts
+            ]
+            self._table = np.array(rows, np.uint64).reshape(-1, 3)
         return self._table

@@ -12,6 +12,11 @@ import enum
 # Header of a wave's state, in bytes.
 PC, STATUS, SCC, FAULT_LANE, MODE, FAULT_ADDRESS = 0, 8, 12, 16, 20, 24
 LDS, LDS_SIZE, SCRATCH_SIZE, CONTEXT, SCRATCH = 32, 40, 44, 48, 56
+# Shadow of LDS, a byte each: written, and behind it who wrote and who read since the last barrier
+# (LDS_STRIDE apart). Zero where not wanted. WAVE is the wave's number in the workgroup, from 1.
+LDS_WRITTEN, LDS_RACES, LDS_STRIDE, WAVE, OTHER_WAVE = 64, 72, 80, 88, 92
+# What nobody reads is written here.
+SINK = 240
 SGPRS, VGPRS = 256, 1024
 
 VCC, M0_GFX9, NULL, M0_GFX11, EXEC = 106, 124, 124, 125, 126
@@ -21,8 +26,15 @@ HANDLER, COUNT, SLOTS, RECORD = 0, 8, 16, 128
 # Meaning of slots. The second half of a dual instruction has its own operands from SECOND on.
 DST, SDST, SRC0, TARGET, OFFSET, SECOND = 0, 1, 2, 5, 6, 7
 
-# The context of a launch: allocations as sorted (start, end), and the range last hit.
-RANGES, RANGE_COUNT, LAST_LOW, LAST_HIGH, CHECK_ALIGNMENT = 0, 8, 16, 24, 32
+# The context of a worker: allocations as sorted (start, end, shadow), and the range last hit, whose
+# shadow is given by its distance (0: none). STATISTICS has a row for each record, or is null; LDS
+# has so many BANKS.
+RANGES, RANGE_COUNT, LAST_LOW, LAST_HIGH, LAST_SHADOW, CHECK_ALIGNMENT = 0, 8, 16, 24, 32, 40
+STATISTICS, RECORDS, BANKS = 48, 56, 64
+RANGE_WORDS = 3
+# A row of statistics, in words.
+ACCESSES, ACTIVE, LINES_64, LINES_128, IDEAL_64, IDEAL_128, BANK_CYCLES, BANK_IDEAL = range(8)
+STATISTICS_WORDS = 8
 
 # High halves of flat addresses that mean LDS and private memory; no process has such addresses.
 SHARED_APERTURE, PRIVATE_APERTURE = 0x00010000, 0x00020000
@@ -40,3 +52,7 @@ class Status(enum.IntEnum):
     SCRATCH_OUT_OF_BOUNDS = 6
     TRAP = 7
     UNKNOWN = 8
+    UNINITIALISED = 9
+    LDS_UNINITIALISED = 10
+    LDS_RACE = 11
+    DIVERGENT_BARRIER = 12

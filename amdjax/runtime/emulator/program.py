@@ -1,0 +1,113 @@
+"""A kernel as records: decoded, lowered, with the handlers' addresses."""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from amdjax.runtime.emulator import handlers as native, state
+from amdjax.runtime.emulator.builder import Variant
+from amdjax.runtime.emulator.code_object import Kernel
+from amdjax.runtime.emulator.decode import Instruction, decoder
+from amdjax.runtime.emulator.errors import EmulatorError
+from amdjax.runtime.emulator.lower import Lowered, Wave, lower
+from amdjax.runtime.emulator.text import instruction_text
+from amdjax.runtime.emulator.waits import Hazard, find_hazards
+
+# Float modes: round to nearest, denormals everywhere or everywhere but in f32.
+KEEP_DENORMALS, FLUSH_DENORMALS = 0xF0, 0xC0
+
+
+class Program:
+    """A kernel ready to run.
+
+    Attributes:
+        kernel: what it was made from.
+        instructions: decoded, one for each record.
+        problems: for the index of a record, why it must not be reached.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.instructions: list[Instruction] = []
+        self.problems: dict[int, str] = {}
+        self.wave = Wave(
+            kernel.isa, kernel.lanes, kernel.entry, kernel.accumulators, kernel.name,
+            flushes=kernel.float_mode == FLUSH_DENORMALS,
+        )  # fmt: skip
+        self._lowered = lowered = self._decode()
+        variants = [x.variant for x in lowered]
+        addresses = native.HANDLERS.addresses([*variants, self._unknown().variant])
+        self._stop = addresses[self._unknown().variant]
+        self._records = np.zeros((len(lowered) + 1, state.RECORD // 8), np.uint64)
+        self._records[:-1, state.HANDLER // 8] = [addresses[v] for v in variants]
+        self._targets: list[tuple[int, int]] = []
+        slots = self._records[:, state.SLOTS // 8 :]
+        index = {inst.pc: i for i, inst in enumerate(self.instructions)}
+        for i, x in enumerate(lowered):
+            row = slots[i]
+            for slot, value in x.slots.items():
+                row[slot] = value & 0xFFFFFFFFFFFFFFFF
+            if x.target is not None:
+                self._targets.append((i, index.get(x.target, len(lowered) - 1)))
+
+    def _decode(self) -> list[Lowered]:
+        code, pc = self.kernel.code, 0
+        lowered: list[Lowered] = []
+        decode = decoder(self.kernel.isa).decode
+        furthest = 0
+        while pc < len(code):
+            inst = Instruction("unknown", "", {}, pc, 4)
+            try:
+                inst = decode(code, pc)
+                low = lower(self.wave, inst)
+            except EmulatorError as error:
+                # An error only if it is reached: constants may lie behind the code.
+                word = int.from_bytes(code[pc : pc + 4], "little")
+                self.problems[len(lowered)] = f"{error} (0x{word:08x})"
+                low = self._unknown()
+            self.instructions.append(inst)
+            lowered.append(low)
+            furthest = max(furthest, low.target or 0)
+            pc = inst.next_pc
+            if inst.name == "s_endpgm" and furthest < pc:
+                break
+        # Where code runs off its end.
+        self.problems[len(lowered)] = "the program counter left the kernel"
+        self.instructions.append(Instruction("unknown", "", {}, pc, 4))
+        lowered.append(self._unknown())
+        return lowered
+
+    def _unknown(self) -> Lowered:
+        return Lowered(Variant("unknown", self.wave.isa, self.wave.lanes))
+
+    @cached_property
+    def hazards(self) -> dict[int, Hazard]:
+        """By index of a record: the register or LDS that it uses too early."""
+        return find_hazards(self.wave, self.instructions, self._lowered)
+
+    def text(self, index: int) -> str:
+        """The instruction of a record as text."""
+        return instruction_text(self.wave, self.instructions[index], self._lowered[index])
+
+    def records(self, with_hazards: bool) -> np.ndarray:
+        """A copy of the records with branches into the copy itself; counts are zero.
+
+        Args:
+            with_hazards: records that are hazards stop their wave.
+        """
+        records = self._records.copy()
+        base = records.ctypes.data
+        for i, target in self._targets:
+            records[i, state.SLOTS // 8 + state.TARGET] = base + state.RECORD * target
+        if with_hazards:
+            for i in self.hazards:
+                records[i, state.HANDLER // 8] = self._stop
+        return records
+
+
+@lru_cache(maxsize=256)
+def program_of(kernel: Kernel) -> Program:
+    """The kernel's program, made once."""
+    return Program(kernel)

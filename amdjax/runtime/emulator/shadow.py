@@ -1,0 +1,94 @@
+"""What is known of memory besides its contents: which bytes were written, and by which wave.
+
+Each byte of LDS has three bytes of shadow, each byte of an allocation that starts without contents
+has one. `written` is 0 or 1. Since the last barrier, `writers` is 0, the wave's number (from 1), or
+with ATOMIC set where atomics of that wave or (SEVERAL) of several did it; `readers` is 0, a wave's
+number or MANY. A workgroup of one wave has no races and no such shadow.
+"""
+
+from __future__ import annotations
+
+from amdjax.codegen.llvm import I8, PTR, Type, Value, const
+from amdjax.runtime.emulator import state
+from amdjax.runtime.emulator.builder import Lanes
+
+ATOMIC, SEVERAL, MANY = 0x40, 0x7E, 0x7F
+
+
+def is_written(h: Lanes, shadow: Value, size: int) -> Value:
+    """Whether all of `size` bytes were written."""
+    return _all(h, h.f.icmp("ne", *_with_zero(h, shadow, size)))
+
+
+def mark_written(h: Lanes, shadow: Value, size: int) -> None:
+    h.f.store(const(Type("i8", size), 1), shadow, 1)
+
+
+def any_written(h: Lanes, shadow: Value, size: int) -> Value:
+    """Whether each aligned dword has a byte that was written."""
+    f = h.f
+    words = f.load(Type("i32", size // 4), shadow, 1)
+    return _all(h, f.icmp("ne", words, const(words.type, 0)))
+
+
+def _with_zero(h: Lanes, shadow: Value, size: int) -> tuple[Value, Value]:
+    x = h.f.load(Type("i8", size), shadow, 1)
+    return x, const(x.type, 0)
+
+
+def _all(h: Lanes, mask: Value) -> Value:
+    if mask.type.lanes == 1:
+        return h.f.extract(mask, 0)
+    bits = h.f.bitcast(mask, Type(f"i{mask.type.lanes}"))
+    return h.f.icmp("eq", bits, const(bits.type, -1))
+
+
+class Races:
+    """Checks one access of a wave to `size` bytes of LDS against those of other waves.
+
+    `ok` says whether no other wave is in the way; `mark` enters the access.
+    """
+
+    def __init__(self, h: Lanes, offset: Value, size: int, kind: str) -> None:
+        f = self.f = h.f
+        self.kind, self.size, type = kind, size, Type("i8", size)
+        base = h.header(state.LDS_RACES, PTR)
+        self.writers_at = h.at(base, offset)
+        self.readers_at = h.at(self.writers_at, h.header(state.LDS_STRIDE, Type("i64")))
+        me = f.splat(f.cast("trunc", h.header(state.WAVE, Type("i32")), "i8"), size)
+        self.me = me
+        zero = const(type, 0)
+        self.writers, self.readers = (
+            f.load(type, place, 1) for place in (self.writers_at, self.readers_at)
+        )
+        wave = f.and_(self.writers, const(type, ATOMIC - 1))
+        self.fresh = f.icmp("eq", self.writers, zero)
+        fine = f.or_(self.fresh, f.icmp("eq", wave, me))
+        if kind == "atomic":
+            fine = f.or_(fine, f.icmp("uge", self.writers, const(type, ATOMIC)))
+        self.unread = f.or_(f.icmp("eq", self.readers, zero), f.icmp("eq", self.readers, me))
+        self.writers_fine = fine
+        self.ok = _all(h, fine if kind == "load" else f.and_(fine, self.unread))
+
+    def mark(self) -> None:
+        """Enter the access."""
+        f, type = self.f, self.me.type
+        if self.kind == "load":
+            f.store(f.select(self.unread, self.me, const(type, MANY)), self.readers_at, 1)
+        elif self.kind == "store":
+            f.store(self.me, self.writers_at, 1)
+        else:
+            mine = f.or_(self.me, const(type, ATOMIC))
+            again = f.or_(self.fresh, f.icmp("eq", self.writers, mine))
+            kept = f.icmp("eq", self.writers, self.me)
+            others = f.select(kept, self.me, const(type, SEVERAL))
+            f.store(f.select(again, mine, others), self.writers_at, 1)
+
+    def blame(self, h: Lanes) -> None:
+        """Store who is in the way, for the report."""
+        f, none = self.f, const(self.me.type, 0)
+        writer = f.select(self.writers_fine, none, self.writers)
+        reader = f.select(self.unread, none, self.readers) if self.kind != "load" else none
+        found = f.reduce("umax", f.select(f.icmp("ne", writer, none), writer, reader))
+        assert found.type == I8
+        f.store(f.cast("zext", found, "i32"), h.at(h.wave, state.OTHER_WAVE))

@@ -1,0 +1,494 @@
+"""Handlers of vector loads, stores and atomics.
+
+Addresses of all lanes are computed first. Where every lane is active and the lanes' elements lie
+side by side, which is what good kernels do, the access is one vector move with one check. All else
+goes lane by lane over EXEC. Every access is checked before it is made: global memory against the
+launch's allocations, LDS and private memory against their sizes, then against the shadows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from amdjax.codegen.llvm import I1, I32, I64, PTR, Type, Value, const, vector
+from amdjax.runtime.emulator import shadow, state
+from amdjax.runtime.emulator.access import Access
+from amdjax.runtime.emulator.builder import Lanes
+
+FIND = "amdjax_emulator_find"
+NOTE = "amdjax_emulator_note"
+
+
+def emit(h: Lanes, access: Access) -> None:
+    """Write the handler of a vector memory instruction."""
+    f = h.f
+    some = f.new_label("some")
+    nobody = f.new_label("nobody")
+    f.cond_br(h._is_zero(h.exec_bits()), nobody, some, (1, 1 << 10))
+    f.start_block(nobody)
+    h.finish()
+    f.start_block(some)
+    # Results may overwrite the addresses.
+    accesses = [_Wave(h, access, which) for which in range(access.count)]
+    for wave in accesses:
+        wave.count()
+    for wave in accesses:
+        wave.run()
+    h.finish()
+
+
+def for_active_lanes(h: Lanes, body: Callable[[Value], None]) -> None:
+    """Write `body(lane)` once, to be run for each lane in EXEC."""
+    f = h.f
+    start = h.exec_bits()
+    name = f"llvm.cttz.{start.type}"
+    f.module.declare(name, start.type, [start.type, I1])
+
+    def turn(carried: list[Value]) -> list[Value]:
+        (left,) = carried
+        lane = f.op(f"call {left.type} @{name}({left}, i1 true)", left.type)
+        body(f.int_resize(lane, "i64", False))
+        return [f.and_(left, f.sub(left, const(left.type, 1)))]
+
+    f.while_loop([start], lambda c: f.icmp("ne", c[0], const(c[0].type, 0)), turn)
+
+
+# Registers
+
+
+def _element(h: Lanes, slot: int, lane: Value, dword: int = 0) -> Value:
+    """Where a lane's element of a register operand (or a following register) lies."""
+    f = h.f
+    place = f.add(h.slot(slot), f.shl(lane, const(I64, 2)))
+    return h.at(h.at(h.wave, place), dword * h.vgpr_stride())
+
+
+def _read32(h: Lanes, slot: int, lane: Value, dword: int = 0) -> Value:
+    return h.f.load(I32, _element(h, slot, lane, dword), 4)
+
+
+def _read64(h: Lanes, slot: int, lane: Value) -> Value:
+    return h.join(_read32(h, slot, lane), _read32(h, slot, lane, 1))
+
+
+def _register(h: Lanes, slot: int, dword: int = 0) -> Value:
+    """Where a register operand lies, all lanes of it."""
+    return h.at(h.at(h.wave, h.slot(slot)), dword * h.vgpr_stride())
+
+
+# Addresses
+
+
+def _zext(h: Lanes, x: Value) -> Value:
+    return h.f.cast("zext", x, "i64")
+
+
+def _addresses(h: Lanes, access: Access, which: int) -> Value:
+    """The address of every lane, or its offset in LDS or private memory."""
+    f = h.f
+    saddr = bool(h.variant.flag("saddr"))
+    offset = h.splat(h.slot(state.OFFSET if which == 0 else state.TARGET))
+    if access.space == "lds":
+        return f.add(_zext(h, h.raw(0, "v", 32)), offset)
+    if access.space == "scratch":
+        total = f.cast("trunc", offset, "i32")
+        if h.variant.flag("vaddr"):
+            total = f.add(total, h.raw(0, "v", 32))
+        if saddr:
+            total = f.add(total, h.splat(_scalar(h, state.SRC0 + 2, I32)))
+        return _zext(h, total)
+    if saddr:
+        base = h.splat(_scalar(h, state.SRC0 + 2, I64))
+        return f.add(f.add(base, _zext(h, h.raw(0, "v", 32))), offset)
+    return f.add(h.raw(0, "v", 64), offset)
+
+
+def _scalar(h: Lanes, slot: int, type: Type) -> Value:
+    return h.f.load(type, h.at(h.wave, h.slot(slot)), 4)
+
+
+def _to_pointer(h: Lanes, address: Value) -> Value:
+    return h.f.op(f"inttoptr {address} to ptr", PTR)
+
+
+# Faults
+
+
+def fail_unless(
+    h: Lanes, ok: Value, status: state.Status, lane: Value, address: Value,
+    before: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
+    """Go on if `ok`, else do what comes `before` leaving with a fault."""
+    f = h.f
+    bad, good = f.new_label("fault"), f.new_label("fine")
+    f.cond_br(ok, good, bad, (1 << 20, 1))
+    f.start_block(bad)
+    before()
+    f.store(f.int_resize(lane, "i32", False), h.at(h.wave, state.FAULT_LANE))
+    f.store(address, h.at(h.wave, state.FAULT_ADDRESS))
+    h.stop(status)
+    f.start_block(good)
+
+
+def _is_set(h: Lanes, pointer: Value) -> Value:
+    return h.f.icmp("ne", pointer, Value(PTR, "null"))
+
+
+@dataclass
+class _Bounds:
+    """The allocation that was hit last."""
+
+    low: Value
+    high: Value
+    shadow: Value
+
+    @classmethod
+    def load(cls, h: Lanes) -> _Bounds:
+        context = h.header(state.CONTEXT, PTR)
+        places = (state.LAST_LOW, state.LAST_HIGH, state.LAST_SHADOW)
+        return cls(*(h.f.load(I64, h.at(context, place), 8) for place in places))
+
+
+def check_global(h: Lanes, address: Value, size: int, lane: Value, aligned: int) -> None:
+    """Leave with a fault unless the access is within an allocation, and aligned."""
+    f, length = h.f, const(I64, size)
+    context = h.header(state.CONTEXT, PTR)
+    last = _Bounds.load(h)
+    near = f.and_(
+        f.icmp("uge", address, last.low), f.icmp("ule", f.add(address, length), last.high)
+    )
+    found = lambda: [f.call(FIND, I1, context, address, length)]
+    inside = f.if_(near, lambda: [const(I1, True)], found)[0]
+    fail_unless(h, inside, state.Status.OUT_OF_BOUNDS, lane, address)
+    _check_alignment(h, address, lane, aligned)
+
+
+def _alignment_mask(h: Lanes, aligned: int) -> Value:
+    wanted = h.f.load(I64, h.at(h.header(state.CONTEXT, PTR), state.CHECK_ALIGNMENT), 8)
+    return h.f.and_(wanted, const(I64, aligned - 1))
+
+
+def _check_alignment(h: Lanes, address: Value, lane: Value, aligned: int) -> None:
+    if aligned > 1:
+        rest = h.f.and_(address, _alignment_mask(h, aligned))
+        fail_unless(h, h._is_zero(rest), state.Status.MISALIGNED, lane, address)
+
+
+# Accesses
+
+
+class _Wave:
+    """One access of all active lanes of a wave."""
+
+    def __init__(self, h: Lanes, access: Access, which: int) -> None:
+        self.h, self.access, self.which = h, access, which
+        self.aligned = min(access.size, 4) if access.kind != "atomic" else access.size
+        self.addresses = _addresses(h, access, which)
+        self.buffer = h.f.alloca(self.addresses.type)
+        h.f.store(self.addresses, self.buffer, 64)
+
+    def count(self) -> None:
+        """Enter the access in the statistics, where they are wanted."""
+        h, f, access = self.h, self.h.f, self.access
+        if access.space == "scratch":
+            return
+        context = h.header(state.CONTEXT, PTR)
+        statistics = f.load(PTR, h.at(context, state.STATISTICS), 8)
+
+        def note() -> list[Value]:
+            kind = const(I32, 1 if access.space == "lds" else 0)
+            mask = f.int_resize(h.exec_bits(), "i64", False)
+            f.call(NOTE, Type("void"), context, h.record, self.buffer, mask,
+                   const(I32, access.size), kind)  # fmt: skip
+            return []
+
+        f.if_(_is_set(h, statistics), note, weights=(1, 1 << 10))
+
+    def run(self) -> None:
+        """Check and make the access."""
+        slow = lambda: for_active_lanes(self.h, self._one_lane)
+        packs = self.access.dwords in (1, 2, 4)
+        if self.access.kind == "atomic" or self.access.space == "scratch" or not packs:
+            slow()
+            return
+        f = self.h.f
+        f.if_(self._side_by_side(), self._together, lambda: (slow(), [])[1])
+
+    # All lanes at once
+
+    @property
+    def _bytes(self) -> int:
+        return self.h.lanes * self.access.size
+
+    def _side_by_side(self) -> Value:
+        """Whether all lanes are active and access neighbouring elements, in order."""
+        h, f = self.h, self.h.f
+        steps = vector("i64", [self.access.size * i for i in range(h.lanes)])
+        self.first = f.extract(self.addresses, 0)
+        expected = f.add(f.splat(self.first, h.lanes), steps)
+        same = h.bits_of(f.icmp("eq", self.addresses, expected))
+        bits = f.and_(same, h.exec_bits())
+        return f.and_(f.icmp("eq", bits, const(bits.type, -1)), self._inside())
+
+    def _inside(self) -> Value:
+        """Whether the whole block is within bounds and aligned."""
+        h, f, first = self.h, self.h.f, self.first
+        end = f.add(first, const(I64, self._bytes))
+        if self.access.space == "lds":
+            inside = f.icmp("ule", end, _zext(h, h.header(state.LDS_SIZE, I32)))
+        else:
+            self.last = _Bounds.load(h)
+            inside = f.and_(f.icmp("uge", first, self.last.low), f.icmp("ule", end, self.last.high))
+        if self.aligned > 1:
+            rest = f.and_(first, _alignment_mask(h, self.aligned))
+            inside = f.and_(inside, h._is_zero(rest))
+        return inside
+
+    def _together(self) -> list[Value]:
+        """The block at once, or lane by lane if its shadow has something to say."""
+        h, f = self.h, self.h.f
+        self._shadowed()
+        slow, fast, after = (f.new_label(x) for x in ("lanes", "block", "moved"))
+        f.cond_br(self.clean, fast, slow, (1 << 20, 1))
+        f.start_block(slow)
+        for_active_lanes(h, self._one_lane)
+        f.br(after)
+        f.start_block(fast)
+        pointer = (
+            h.at(h.header(state.LDS, PTR), self.first)
+            if self.access.space == "lds"
+            else _to_pointer(h, self.first)
+        )
+        (_load_block if self.access.kind == "load" else _store_block)(
+            h, self.access, pointer, self.which
+        )
+        f.br(after)
+        f.start_block(after)
+        return []
+
+    def _shadowed(self) -> None:
+        """Set `clean`: the shadow of the block has nothing against the access, and was updated."""
+        f = self.h.f
+        if self.access.space == "lds":
+            written = self._lds_written(self.first, self._bytes)
+            self.clean = f.if_(written, lambda: [self._lds_races(self.first)],
+                               lambda: [const(I1, False)])[0]  # fmt: skip
+        else:
+            self.clean = self._global_written(self.first, self.last, self._bytes)
+
+    def _lds_races(self, first: Value) -> Value:
+        h, f = self.h, self.h.f
+
+        def check() -> list[Value]:
+            races = shadow.Races(h, first, self._bytes, self.access.kind)
+
+            def mark() -> list[Value]:
+                races.mark()
+                return []
+
+            f.if_(races.ok, mark)
+            return [races.ok]
+
+        wanted = _is_set(h, h.header(state.LDS_RACES, PTR))
+        return f.if_(wanted, check, lambda: [const(I1, True)])[0]
+
+    def _lds_written(self, offset: Value, size: int) -> Value:
+        """Whether what is read was written; what is written is entered."""
+        h, f = self.h, self.h.f
+        base = h.header(state.LDS_WRITTEN, PTR)
+        return f.if_(_is_set(h, base), lambda: [self._written(h.at(base, offset), size)],
+                     lambda: [const(I1, True)])[0]  # fmt: skip
+
+    def _global_written(self, address: Value, last: _Bounds, size: int) -> Value:
+        h, f = self.h, self.h.f
+        place = lambda: _to_pointer(h, f.add(address, last.shadow))
+        has_shadow = f.icmp("ne", last.shadow, const(I64, 0))
+        return f.if_(has_shadow, lambda: [self._written(place(), size)],
+                     lambda: [const(I1, True)])[0]  # fmt: skip
+
+    def _written(self, place: Value, size: int) -> Value:
+        h, ok = self.h, const(I1, True)
+        if self.access.kind != "store":
+            ok = shadow.is_written(h, place, size)
+        if self.access.kind != "load":
+            shadow.mark_written(h, place, size)
+        return ok
+
+    # One lane
+
+    def _one_lane(self, lane: Value) -> None:
+        h, access = self.h, self.access
+        address = h.f.load(I64, h.f.gep(self.buffer, lane, I64), 8)
+        pointer = {
+            "global": self._global, "flat": self._flat, "lds": self._lds, "scratch": self._scratch,
+        }[access.space](address, lane)  # fmt: skip
+        if access.kind == "load":
+            _load(h, access, pointer, lane, self.which * access.dwords)
+        elif access.kind == "store":
+            _store(h, access, pointer, lane, state.SRC0 + 1 + self.which)
+        else:
+            _atomic(h, access, pointer, lane)
+
+    def _global(self, address: Value, lane: Value) -> Value:
+        h, size = self.h, self.access.size
+        check_global(h, address, size, lane, self.aligned)
+        ok = self._global_written(address, _Bounds.load(h), size)
+        fail_unless(h, ok, state.Status.UNINITIALISED, lane, address)
+        return _to_pointer(h, address)
+
+    def _flat(self, address: Value, lane: Value) -> Value:
+        """A flat address names LDS or private memory by its high half."""
+        f = self.h.f
+        high = f.lshr(address, const(I64, 32))
+        offset = f.and_(address, const(I64, 0xFFFFFFFF))
+        private = f.icmp("eq", high, const(I64, state.PRIVATE_APERTURE))
+        shared = f.icmp("eq", high, const(I64, state.SHARED_APERTURE))
+        rest = lambda: f.if_(
+            private, lambda: [self._scratch(offset, lane)], lambda: [self._global(address, lane)]
+        )
+        return f.if_(shared, lambda: [self._lds(offset, lane)], rest)[0]
+
+    def _lds(self, offset: Value, lane: Value) -> Value:
+        h, f, size = self.h, self.h.f, self.access.size
+        limit = _zext(h, h.header(state.LDS_SIZE, I32))
+        inside = f.icmp("ule", f.add(offset, const(I64, size)), limit)
+        fail_unless(h, inside, state.Status.LDS_OUT_OF_BOUNDS, lane, offset)
+        _check_alignment(h, offset, lane, self.aligned)
+        written = self._lds_written(offset, size)
+        fail_unless(h, written, state.Status.LDS_UNINITIALISED, lane, offset)
+
+        def check() -> list[Value]:
+            races = shadow.Races(h, offset, size, self.access.kind)
+            fail_unless(h, races.ok, state.Status.LDS_RACE, lane, offset, lambda: races.blame(h))
+            races.mark()
+            return []
+
+        f.if_(_is_set(h, h.header(state.LDS_RACES, PTR)), check)
+        return h.at(h.header(state.LDS, PTR), offset)
+
+    def _scratch(self, offset: Value, lane: Value) -> Value:
+        h, f = self.h, self.h.f
+        limit = _zext(h, h.header(state.SCRATCH_SIZE, I32))
+        inside = f.icmp("ule", f.add(offset, const(I64, self.access.size)), limit)
+        fail_unless(h, inside, state.Status.SCRATCH_OUT_OF_BOUNDS, lane, offset)
+        return h.at(h.header(state.SCRATCH, PTR), f.add(f.mul(lane, limit), offset))
+
+
+# Moves of whole registers
+
+
+def _every(h: Lanes, dwords: int, dword: int) -> list[int]:
+    return [dwords * i + dword for i in range(h.lanes)]
+
+
+def _load_block(h: Lanes, access: Access, pointer: Value, which: int) -> None:
+    f, first = h.f, which * access.dwords
+    if access.size >= 4:
+        data = f.load(Type("i32", h.lanes * access.dwords), pointer, 1)
+        for i in range(access.dwords):
+            part = f.shuffle(data, None, _every(h, access.dwords, i)) if access.dwords > 1 else data
+            f.store(part, _register(h, state.DST, first + i), 64)
+        return
+    narrow = f.load(Type(f"i{8 * access.size}", h.lanes), pointer, 1)
+    place = _register(h, state.DST, first)
+    if not access.half:
+        f.store(f.int_resize(narrow, "i32", access.signed), place, 64)
+        return
+    value = f.int_resize(f.int_resize(narrow, "i16", access.signed), "i32", False)
+    old = f.load(value.type, place, 64)
+    high = access.half == "hi"
+    value = f.shl(value, const(value.type, 16)) if high else value
+    kept = f.and_(old, const(old.type, 0xFFFF if high else 0xFFFF0000))
+    f.store(f.or_(value, kept), place, 64)
+
+
+def _store_block(h: Lanes, access: Access, pointer: Value, which: int) -> None:
+    f, slot = h.f, state.SRC0 + 1 + which
+    load = lambda dword: f.load(Type("i32", h.lanes), _register(h, slot, dword), 64)
+    if access.size < 4:
+        value = load(0)
+        if access.half == "hi":
+            value = f.lshr(value, const(value.type, 16))
+        f.store(f.int_resize(value, f"i{8 * access.size}", False), pointer, 1)
+        return
+    parts = [load(i) for i in range(access.dwords)]
+    while len(parts) > 1:  # interleave: first with the one half-way behind it
+        half = len(parts) // 2
+        parts = [_interleaved(h, parts[i], parts[i + half]) for i in range(half)]
+    f.store(parts[0], pointer, 1)
+
+
+def _interleaved(h: Lanes, a: Value, b: Value) -> Value:
+    n = a.type.lanes
+    return h.f.shuffle(a, b, [i // 2 + n * (i % 2) for i in range(2 * n)])
+
+
+# Moves of one lane
+
+
+def _load(h: Lanes, access: Access, pointer: Value, lane: Value, first: int) -> None:
+    f = h.f
+    if access.size >= 4:
+        words = [f.load(I32, h.at(pointer, 4 * i), 1) for i in range(access.dwords)]
+        for i, word in enumerate(words):
+            f.store(word, _element(h, state.DST, lane, first + i), 4)
+        return
+    narrow = f.load(Type(f"i{8 * access.size}"), pointer, 1)
+    place = _element(h, state.DST, lane, first)
+    if not access.half:
+        f.store(f.int_resize(narrow, "i32", access.signed), place, 4)
+        return
+    value = f.int_resize(narrow, "i16", access.signed)
+    f.store(value, h.at(place, 2 if access.half == "hi" else 0), 2)
+
+
+def _store(h: Lanes, access: Access, pointer: Value, lane: Value, slot: int) -> None:
+    f = h.f
+    if access.size >= 4:
+        words = [_read32(h, slot, lane, i) for i in range(access.dwords)]
+        for i, word in enumerate(words):
+            f.store(word, h.at(pointer, 4 * i), 1)
+        return
+    value = _read32(h, slot, lane)
+    if access.half == "hi":
+        value = f.lshr(value, const(I32, 16))
+    f.store(f.int_resize(value, f"i{8 * access.size}", False), pointer, 1)
+
+
+def _atomic(h: Lanes, access: Access, pointer: Value, lane: Value) -> None:
+    f = h.f
+    wide = access.size == 8
+    bits = Type("i64" if wide else "i32")
+    value = (_read64 if wide else _read32)(h, state.SRC0 + 1, lane)
+    if access.operation == "cmpxchg":
+        expected, new = _compare_operands(h, access, lane, value)
+        pair = f.op(f"cmpxchg ptr {pointer.ref}, {expected}, {new} seq_cst seq_cst", bits)
+        old = f.op(f"extractvalue {{{bits}, i1}} {pair.ref}, 0", bits)
+    else:
+        typed = f.op(f"bitcast {value} to {access.elem}", Type(access.elem))
+        old = f.op(
+            f"atomicrmw {access.operation} ptr {pointer.ref}, {typed} seq_cst, align {access.size}",
+            Type(access.elem),
+        )
+        old = f.op(f"bitcast {old} to {bits}", bits)
+    if h.variant.flag("returns"):
+        low, high = h.split(old) if wide else (old, old)
+        f.store(low, _element(h, state.DST, lane), 4)
+        if wide:
+            f.store(high, _element(h, state.DST, lane, 1), 4)
+
+
+def _compare_operands(h: Lanes, access: Access, lane: Value, first: Value) -> tuple[Value, Value]:
+    """Expected and new value: global forms have new before expected in one register group.
+
+    LDS has two operands; the older set has expected first, the newer new first.
+    """
+    dwords = access.dwords
+    if access.space == "lds":
+        second = (_read64 if dwords == 2 else _read32)(h, state.SRC0 + 2, lane)
+        return (first, second) if "cmpst_" in h.variant.name else (second, first)
+    if dwords == 1:
+        return _read32(h, state.SRC0 + 1, lane, 1), first
+    high = h.join(*(_read32(h, state.SRC0 + 1, lane, i) for i in (2, 3)))
+    return high, first
