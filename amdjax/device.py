@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.array import ConcreteArray, asarray_concrete
+from amdjax.core.array import ConcreteArray, asarray_concrete, get_backend
 from amdjax.core.aval import is_valid_value
 from amdjax.core.pytree import keystr, tree_map, tree_map_with_path
 from amdjax.core.trace import Tracer
@@ -19,9 +19,13 @@ def device_put(
 ) -> Any:
     """Put a pytree of arrays on a device.
 
+    An array that was put on a device is committed to it: operations on it run there, and so do
+    those on their results. Without `device` values go to the default device, but are moved to
+    wherever an operation needs them; arrays stay where they are.
+
     Args:
       x: a pytree of arrays, NumPy arrays or scalars.
-      device: one of `amdjax.devices()`; the default device if omitted.
+      device: one of `amdjax.devices()`, of any platform; the default device if omitted.
       src: accepted.
       donate: accepted; memory is shared where it can be.
       may_alias: accepted.
@@ -30,16 +34,15 @@ def device_put(
       A pytree of arrays like `x`.
 
     Raises:
-      TypeError: a leaf is not an array.
-      ValueError: `device` is no device of this process.
+      TypeError: a leaf is not an array, or `device` is not a device.
+      MemoryError: the device has no memory left.
 
     Example:
       >>> import amdjax, numpy as np
       >>> amdjax.device_put({"a": np.zeros(2, np.float32)})
       {'a': Array([0., 0.], dtype=float32)}
     """
-    if device is not None:
-        _check_device(device)
+    backend = get_backend()
 
     def put(path: Any, leaf: Any) -> Any:
         if isinstance(leaf, Tracer):
@@ -48,16 +51,9 @@ def device_put(
             raise TypeError(
                 f"device_put: x{keystr(path)} of type {type(leaf).__name__} is not an array"
             )
-        return asarray_concrete(leaf)
+        return backend.device_put(asarray_concrete(leaf), device)
 
     return tree_map_with_path(put, x)
-
-
-def _check_device(device: Any) -> None:
-    from amdjax.runtime.devices import Device, devices
-
-    if isinstance(device, Device) and device not in devices():
-        raise ValueError(f"device_put: {device!r} is not among {devices()}")
 
 
 def device_get(x: Any) -> Any:

@@ -27,12 +27,32 @@ class Backend(Protocol):
         """Run a primitive on `ConcreteArray`s; a list if it has multiple results."""
         ...
 
-    def put(self, value: np.ndarray) -> Any:
-        """A buffer with the contents of `value`, which stays the caller's."""
+    def evaluate_placed(self, primitive: Any, args: Any, params: dict[str, Any]) -> Any:
+        """As `evaluate`, where some of the arguments are `PlacedArray`s."""
         ...
 
-    def call_jaxpr(self, closed_jaxpr: Any, args: Any) -> list[Any]:
-        """Run a whole program."""
+    def put(self, value: np.ndarray) -> Any:
+        """A buffer in host memory with the contents of `value`, which stays the caller's."""
+        ...
+
+    def array(self, aval: ShapedArray, value: np.ndarray) -> ConcreteArray:
+        """A new array with the contents of `value`, on the default device."""
+        ...
+
+    def device_put(self, x: Array, device: Any) -> Array:
+        """`x` on a device; on the default one, not committed to it, if `device` is None."""
+        ...
+
+    def host_device(self) -> Any:
+        """The device whose memory is the host's."""
+        ...
+
+    def default_placement(self) -> Any:
+        """Where what nobody placed goes; None for the host."""
+        ...
+
+    def clear(self) -> None:
+        """Forget all compiled operations."""
         ...
 
 
@@ -239,18 +259,19 @@ def _placeholder(name: str) -> Callable[..., Any]:
 class ConcreteArray(Array):
     """An array that has been computed.
 
+    Those of exactly this type lie in host memory, and nobody has said where they belong: operations
+    on them look no further. Others are `PlacedArray`s.
+
     Args:
       aval: its shape and dtype.
       buffer: the memory that holds it; None once donated or deleted.
-      device: where that memory is.
     """
 
-    __slots__ = ("_device", "aval", "buffer")
+    __slots__ = ("aval", "buffer")
 
-    def __init__(self, aval: ShapedArray, buffer: Any, device: Any = None):
+    def __init__(self, aval: ShapedArray, buffer: Any):
         self.aval = aval
         self.buffer = buffer
-        self._device = device
 
     # NumPy and Python
 
@@ -289,7 +310,7 @@ class ConcreteArray(Array):
         return self.__copy__()
 
     def __copy__(self) -> ConcreteArray:
-        return ConcreteArray(self.aval, get_backend().put(np.array(self._view())), self._device)
+        return ConcreteArray(self.aval, get_backend().put(self._view()))
 
     def item(self, *index: int) -> Any:
         """The element at `index` as a Python scalar; the only one if no index is given."""
@@ -334,11 +355,16 @@ class ConcreteArray(Array):
     @property
     def device(self) -> Any:
         """The device that holds the array."""
-        return self._device
+        return get_backend().host_device()
+
+    @property
+    def committed(self) -> bool:
+        """Whether operations must run where the array is; others move it as they need."""
+        return False
 
     def devices(self) -> set[Any]:
         """The set of devices that hold the array."""
-        return {self._device}
+        return {self.device}
 
     @property
     def is_fully_addressable(self) -> bool:
@@ -372,9 +398,50 @@ class ConcreteArray(Array):
         return self._view().ctypes.data
 
 
-register_aval(Array, lambda x: x.aval)
-register_aval(ConcreteArray, lambda x: x.aval)
+class PlacedArray(ConcreteArray):
+    """An array on another device than the host, or one that was put where it is.
+
+    Args:
+      aval: its shape and dtype.
+      buffer: the memory that holds it; None once donated or deleted.
+      placement: its `device`, and whether it is `committed` to it.
+    """
+
+    __slots__ = ("placement",)
+
+    def __init__(self, aval: ShapedArray, buffer: Any, placement: Any):
+        self.aval = aval
+        self.buffer = buffer
+        self.placement = placement
+
+    @property
+    def device(self) -> Any:
+        """The device that holds the array."""
+        return self.placement.device
+
+    @property
+    def committed(self) -> bool:
+        """Whether operations must run where the array is; others move it as they need."""
+        return self.placement.committed
+
+    def __copy__(self) -> ConcreteArray:
+        backend, place = get_backend(), self.placement
+        copy = backend.device_put(ConcreteArray(self.aval, backend.put(self._view())), place.device)
+        assert isinstance(copy, PlacedArray)
+        copy.placement = place
+        return copy
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the first element, in the memory of its device."""
+        if self.buffer is None:
+            self._view()  # raises
+        return self.buffer.address
+
+
+for _type in (Array, ConcreteArray, PlacedArray):
+    register_aval(_type, lambda x: x.aval)
 dtypes.register_array_type(ConcreteArray)
+dtypes.register_array_type(PlacedArray)
 
 
 def format_array(value: np.ndarray, weak_type: bool = False) -> str:
@@ -393,10 +460,9 @@ def format_array(value: np.ndarray, weak_type: bool = False) -> str:
     return f"Array({text},{gap}{tail}"
 
 
-def from_numpy(value: np.ndarray, weak_type: bool = False, device: Any = None) -> ConcreteArray:
-    """A `ConcreteArray` with the contents of `value`, whose dtype must be canonical."""
-    aval = ShapedArray(value.shape, value.dtype, weak_type)
-    return ConcreteArray(aval, get_backend().put(value), device)
+def from_numpy(value: np.ndarray, weak_type: bool = False) -> ConcreteArray:
+    """A new array with the contents of `value`, whose dtype must be canonical."""
+    return get_backend().array(ShapedArray(value.shape, value.dtype, weak_type), value)
 
 
 def _from_bytes(data: bytes, shape: Any, dtype: Any, weak_type: bool) -> ConcreteArray:
@@ -404,7 +470,7 @@ def _from_bytes(data: bytes, shape: Any, dtype: Any, weak_type: bool) -> Concret
 
 
 def asarray_concrete(x: Any) -> ConcreteArray:
-    """A concrete value of any accepted type as a `ConcreteArray`.
+    """A concrete value of any accepted type as a `ConcreteArray`, in host memory if it is new.
 
     Args:
       x: a Python scalar (which stays weakly typed), NumPy scalar or array, or an object with
@@ -422,7 +488,7 @@ def asarray_concrete(x: Any) -> ConcreteArray:
     aval = get_aval(x)
     assert isinstance(aval, ShapedArray), aval
     value = np.asarray(x, dtype=aval.dtype)
-    return ConcreteArray(aval, get_backend().put(value), None)
+    return ConcreteArray(aval, get_backend().put(value))
 
 
 def block_until_ready(values: Iterable[Any]) -> None:

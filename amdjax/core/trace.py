@@ -42,6 +42,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.source_info import SourceInfo
 
 FlatFun = Callable[..., list[Any]]
+_all_plain = frozenset((ConcreteArray,)).issuperset  # of types
 
 
 class Trace:
@@ -230,8 +231,11 @@ class EvalTrace(Trace):
     __slots__ = ()
 
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
-        args = [a if type(a) is ConcreteArray else self.concrete(a) for a in args]
         backend = array_module._backend or get_backend()
+        if not _all_plain(map(type, args)):
+            args = [a if type(a) is ConcreteArray else self.concrete(a) for a in args]
+            if not _all_plain(map(type, args)):
+                return backend.evaluate_placed(primitive, args, params)
         return backend.evaluate(primitive, args, params)
 
     def concrete(self, x: Any) -> ConcreteArray:

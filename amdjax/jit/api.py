@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amdjax.core import trace as tracing
-from amdjax.core.array import ConcreteArray, asarray_concrete
+from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete, get_backend
 from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.config import config
 from amdjax.core.context import context
@@ -30,11 +30,12 @@ from amdjax.transforms.flat import debug_info, flatten_result, fun_name, shaped,
 if TYPE_CHECKING:
     from amdjax.jit.executable import Runner
     from amdjax.jit.stages import Lowered, Traced
+    from amdjax.runtime.devices import Device, Placement
 
 __all__ = ["JitFunction", "clear_caches", "jit"]
 
 _BASE = tracing.eval_trace
-_all_concrete = frozenset((ConcreteArray,)).issuperset  # of types
+_all_plain = frozenset((ConcreteArray,)).issuperset  # of types
 _functions: list[Any] = []  # weak references to all jitted functions, for clear_caches
 
 
@@ -72,8 +73,8 @@ def jit(
         be used afterwards.
       donate_argnames: names of such parameters.
       keep_unused: keep arguments the program does not read.
-      device: accepted; programs run where their arguments are.
-      backend: accepted.
+      device: where to run, one of `devices()`; by default where the arguments are committed.
+      backend: the platform on whose first device to run; of `device` and `backend`, give one.
       inline: whether the call vanishes into an enclosing traced program.
       abstracted_axes: not supported, must be None.
       compiler_options: accepted, none are needed.
@@ -83,7 +84,8 @@ def jit(
 
     Raises:
       TypeError: `fun` is not callable, or an argument is neither array nor static.
-      ValueError: a static argument cannot be hashed, or a position is out of range.
+      ValueError: a static argument cannot be hashed, a position is out of range, or arguments are
+        committed to different devices.
 
     Example:
       >>> import amdjax
@@ -96,7 +98,7 @@ def jit(
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames,
         "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
-        "keep_unused": keep_unused, "inline": inline,
+        "keep_unused": keep_unused, "inline": inline, "device": _chosen_device(device, backend),
     }  # fmt: skip
     if abstracted_axes is not None:
         raise NotImplementedError("jit: abstracted_axes is not supported; shapes are static")
@@ -118,12 +120,13 @@ class JitFunction:
         donate_argnames: Any = None,
         keep_unused: bool = False,
         inline: bool = False,
+        device: Any = None,
     ):
         if not callable(fun):
             raise TypeError(f"jit: fun must be callable, got {fun!r} of type {type(fun).__name__}")
         functools.update_wrapper(self, fun)
         self._fun, self._name = fun, fun_name(fun)
-        self._inline, self._keep_unused = inline, keep_unused
+        self._inline, self._keep_unused, self._device = inline, keep_unused, device
         self._static, self._static_names = _resolve(fun, static_argnums, static_argnames, "static")
         self._donated, self._donated_names = _resolve(
             fun, donate_argnums, donate_argnames, "donate"
@@ -171,18 +174,28 @@ class JitFunction:
             static: Any = None
         else:
             leaves, tree, static = self._split(args, kwargs)
-        if not _all_concrete(map(type, leaves)):
+        place = None
+        if not _all_plain(map(type, leaves)):
             for i, x in enumerate(leaves):
-                if type(x) is not ConcreteArray:
+                if type(x) is not ConcreteArray and type(x) is not PlacedArray:
                     leaves[i] = self._concrete(x, args, kwargs)
+            if not _all_plain(map(type, leaves)):
+                place = self._placement(leaves)
         avals = [x.aval for x in leaves]
-        key = (tree, static, config._trace_key, *avals)
+        key = (tree, static, config._trace_key, place, *avals)
         found = self._compiled.get(key)
         if found is None:
-            found = self._compiled[key] = self._compile(leaves, tree, static)
-        if static is None and len(args) == len(leaves) and _all_concrete(map(type, args)):
+            found = self._compiled[key] = self._compile(leaves, tree, static, place)
+        flat = place is None and static is None and len(args) == len(leaves)
+        if flat and _all_plain(map(type, args)):
             self._compiled_flat[config._trace_key, *avals] = found
         return found.tree.unflatten(found.run(leaves))
+
+    def _placement(self, leaves: Sequence[ConcreteArray]) -> Any:
+        """Where the program runs, some of its arguments being placed."""
+        from amdjax.jit.placement import placement_of
+
+        return None if self._device else placement_of(leaves, f"jit of {self._name}")
 
     # Signatures
 
@@ -293,12 +306,18 @@ class JitFunction:
         closed = trace_to_jaxpr(flat, avals, debug_info=debug_info("jit", self._fun, args, kwargs))
         return closed, out_tree[-1]
 
-    def _compile(self, leaves: Sequence[Any], tree: PyTreeDef, static: Any) -> _Signature:
-        from amdjax.jit.executable import compile_jaxpr  # loads LLVM
+    def _compile(
+        self, leaves: Sequence[Any], tree: PyTreeDef, static: Any, place: Placement | None
+    ) -> _Signature:
+        from amdjax.jit.placement import compile_placed  # loads LLVM
 
         closed, out_tree = self._trace([x.aval for x in leaves], tree, static)
-        run = compile_jaxpr(closed, self._donations(leaves, tree, static))
-        return _Signature(_checked(run.run, closed), out_tree)
+        if self._device is not None:
+            place = self._device.committed
+        elif place is None:
+            place = get_backend().default_placement()
+        run = compile_placed(closed, self._donations(leaves, tree, static), place)
+        return _Signature(_checked(run, closed), out_tree)
 
     def _call_traced(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """A call inside another trace: one `jit` equation."""
@@ -387,6 +406,18 @@ def _checked(run: Runner, closed: ClosedJaxpr) -> Runner:
     return checked
 
 
+def _chosen_device(device: Any, backend: str | None) -> Device | None:
+    """The device that `jit` was given, or the first one of the platform."""
+    if device is None and backend is None:
+        return None
+    from amdjax.jit.placement import checked_device
+    from amdjax.runtime.devices import devices
+
+    if device is not None and backend is not None:
+        raise ValueError("jit: give either device or backend, not both")
+    return devices(backend)[0] if device is None else checked_device(device, "jit")
+
+
 def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...], frozenset[str]]:
     """Positions and names that both speak of the same parameters, as far as they are known."""
     if nums is None:
@@ -444,12 +475,11 @@ def _register(function: JitFunction) -> None:
 
 def clear_caches() -> None:
     """Forget every traced and compiled program of this process; the disk cache stays."""
-    from amdjax.core.array import get_backend
     from amdjax.jit.kernels import clear_loaded
 
     for ref in list(_functions):
         function = ref()
         if function is not None:
             function.clear_cache()
-    get_backend().clear()  # type: ignore[attr-defined]
+    get_backend().clear()
     clear_loaded()

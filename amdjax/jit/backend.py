@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.array import ConcreteArray
+from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from amdjax.core.primitive import Primitive
-from amdjax.jit.executable import Runner, compile_jaxpr
-from amdjax.runtime.memory import Buffer, buffer_pool
+from amdjax.core.trace import Tracer
+from amdjax.jit import placement as placing
+from amdjax.jit.executable import Runner
+from amdjax.runtime.devices import Device, Placement, devices
+from amdjax.runtime.memory import Buffer
 
 EAGER_CACHE = 8192
 
@@ -22,47 +25,120 @@ class CompilerBackend:
     """Compiles programs of one operation for eager use, and keeps them by signature."""
 
     def __init__(self) -> None:
-        self._eager: dict[Any, Runner] = {}
+        self._eager: dict[Any, Runner] = {}  # by the flags of traces too: one look-up for all
+        self._programs: dict[Any, Runner] = {}
+        self._default: tuple[Any, Placement | None] | None = None
+
+    # Arrays
 
     def put(self, value: np.ndarray) -> Buffer:
         """A buffer of our own with the contents of `value`."""
-        value = np.asarray(value)
-        buffer = buffer_pool().alloc(value.nbytes)
-        if value.nbytes:
-            buffer.as_numpy(value.shape, value.dtype, writable=True)[...] = value
-        return buffer
+        return placing.host_buffer(value)
+
+    def array(self, aval: ShapedArray, value: np.ndarray) -> ConcreteArray:
+        """A new array with the contents of `value`, on the default device."""
+        array = ConcreteArray(aval, placing.host_buffer(value))
+        place = self.default_placement()
+        return array if place is None else placing.put(array, place)
+
+    def device_put(self, x: Array, device: Any) -> Array:
+        """`x` on a device; on the default one, not committed to it, if `device` is None."""
+        if isinstance(x, Tracer):
+            return x
+        assert isinstance(x, ConcreteArray)
+        if device is None:
+            place = self.default_placement()
+            return placing.put(x, place) if place is not None and type(x) is ConcreteArray else x
+        return placing.put(x, placing.checked_device(device, "device_put").committed)
+
+    def host_device(self) -> Device:
+        """The device whose memory is the host's."""
+        return devices("cpu")[0]
+
+    def default_placement(self) -> Placement | None:
+        """Where what nobody placed goes; None for the host."""
+        chosen = config.default_device
+        if self._default is None or self._default[0] is not chosen:
+            self._default = chosen, placing.default_placement()
+        return self._default[1]
+
+    # Operations
 
     def evaluate(
         self, primitive: Primitive, args: Sequence[ConcreteArray], params: dict[str, Any]
     ) -> Any:
         """Run one primitive."""
-        key: Any = (primitive, *[a.aval for a in args], *params.items())
+        key: Any = (primitive, config._trace_key, *[a.aval for a in args], *params.items())
         try:
             run = self._eager.get(key)
         except TypeError:  # a parameter that cannot be hashed
             key, run = None, None
         if run is None:
-            run = compile_jaxpr(one_equation(primitive, [a.aval for a in args], params)).run
-            if key is not None:
-                if len(self._eager) >= EAGER_CACHE:
-                    self._eager.clear()
-                self._eager[key] = run
+            run = self._operation(primitive, args, params, self.default_placement(), key)
         outs = run(args)
-        if config.debug_nans or config.debug_infs:
-            from amdjax.jit.debugging import check_results
-
-            check_results(primitive, outs)
         return outs if primitive.multiple_results else outs[0]
 
-    def call_jaxpr(self, closed: ClosedJaxpr, args: Sequence[Any]) -> list[ConcreteArray]:
-        """Run a whole program."""
-        run = closed.memo.get("executable")
+    def evaluate_placed(
+        self, primitive: Primitive, args: Sequence[ConcreteArray], params: dict[str, Any]
+    ) -> Any:
+        """Run one primitive where its arguments are committed, else on the default device."""
+        place = placing.placement_of(args, primitive.name)
+        key: Any = (primitive, config._trace_key, place, *[a.aval for a in args], *params.items())
+        try:
+            run = self._eager.get(key)
+        except TypeError:
+            key, run = None, None
         if run is None:
-            run = closed.memo["executable"] = compile_jaxpr(closed).run
-        return run(args)
+            run = self._operation(primitive, args, params, place, key)
+        outs = run(args)
+        return outs if primitive.multiple_results else outs[0]
+
+    def _operation(
+        self,
+        primitive: Primitive,
+        args: Sequence[ConcreteArray],
+        params: dict[str, Any],
+        place: Placement | None,
+        key: Any,
+    ) -> Runner:
+        """The program of one primitive, kept under a key if there is one."""
+        avals = [a.aval for a in args]
+        # Most flags make no difference here, and what does not need not be compiled again.
+        common = None if key is None else (primitive, place, *avals, *params.items())
+        run = self._programs.get(common) if key is not None else None
+        if run is None:
+            run = placing.compile_placed(one_equation(primitive, avals, params), (), place)
+            if key is not None:
+                _keep(self._programs, common, run)
+        if config.debug_nans or config.debug_infs:
+            run = _checked(primitive, run)
+        if key is not None:
+            _keep(self._eager, key, run)
+        return run
 
     def clear(self) -> None:
+        """Forget all programs, and what the default device is."""
         self._eager.clear()
+        self._programs.clear()
+        self._default = None
+
+
+def _keep(programs: dict[Any, Runner], key: Any, run: Runner) -> None:
+    if len(programs) >= EAGER_CACHE:
+        programs.clear()
+    programs[key] = run
+
+
+def _checked(primitive: Primitive, run: Runner) -> Runner:
+    """Under `debug_nans`: an operation that raises for what the flags forbid."""
+    from amdjax.jit.debugging import check_results
+
+    def checked(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        outs = run(args)
+        check_results(primitive, outs)
+        return outs
+
+    return checked
 
 
 def one_equation(
@@ -82,7 +158,17 @@ def one_equation(
 
 def load() -> CompilerBackend:
     """The backend; registered with `core.array.set_backend`."""
-    return CompilerBackend()
+    backend = CompilerBackend()
+
+    def forget(value: Any) -> None:
+        from amdjax.jit.api import clear_caches
+
+        clear_caches()
+
+    # These flags decide what the default device is, and programs were compiled for that.
+    for flag in ("platforms", "emulate"):
+        config.on_update(flag, forget)
+    return backend
 
 
 __all__ = ["CompilerBackend", "config", "load"]

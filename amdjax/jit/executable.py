@@ -183,7 +183,7 @@ class Executable:
                 part = new(BufferPart)
                 part.whole, part.address, part.nbytes = whole, start + at, n
                 out = new(ConcreteArray)
-                out.aval, out.buffer, out._device = aval, part, None
+                out.aval, out.buffer = aval, part
                 outs.append(out)
             return outs
 
@@ -234,7 +234,7 @@ class Executable:
             donor = args[aliases[i]] if i in aliases else None
             if donor is None:
                 outs.append(self._alloc(n))
-            elif uses[id(donor.buffer)] == 1 and _is_sole_owner(donor):
+            elif uses[id(donor.buffer)] == 1 and is_sole_owner(donor):
                 outs.append(donor.buffer)
             else:
                 outs.append(self._copied(donor.buffer, n))
@@ -254,7 +254,7 @@ def _references(array: ConcreteArray) -> int:
 _ALONE = _references(ConcreteArray(ShapedArray((), np.dtype("float32")), Buffer()))
 
 
-def _is_sole_owner(array: ConcreteArray) -> bool:
+def is_sole_owner(array: ConcreteArray) -> bool:
     """Whether no NumPy view, constant or other array uses this array's memory, nor the caller's."""
     return array.buffer.is_own and _references(array) <= _ALONE
 

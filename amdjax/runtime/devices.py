@@ -12,6 +12,7 @@ from amdjax.core.config import config
 __all__ = [
     "CpuDevice",
     "Device",
+    "Placement",
     "default_backend",
     "default_device",
     "device_count",
@@ -25,6 +26,17 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Placement:
+    """Where an array is, and whether operations on it must run there.
+
+    A device has one of either kind, so that placements can be compared by identity.
+    """
+
+    device: Device
+    committed: bool
+
+
 class Device:
     """A place where arrays live and programs run.
 
@@ -33,6 +45,8 @@ class Device:
         id: number within the platform.
         device_kind: the model, as the maker calls it.
         process_index: the process that drives the device.
+        committed: the placement of arrays that were put here.
+        uncommitted: the placement of arrays that happen to be here.
     """
 
     platform = "abstract"
@@ -41,6 +55,8 @@ class Device:
         self.id = id
         self.device_kind = device_kind
         self.process_index = 0
+        self.committed = Placement(self, True)
+        self.uncommitted = Placement(self, False)
 
     @property
     def local_hardware_id(self) -> int:
@@ -83,6 +99,8 @@ class _Platform:
     find: Callable[[], list[Any]]
     priority: int
     aliases: tuple[str, ...]
+    on_request: bool
+    hint: str
 
 
 _registry: dict[str, _Platform] = {}
@@ -96,6 +114,8 @@ def register_platform(
     *,
     priority: int = 0,
     aliases: tuple[str, ...] = (),
+    on_request: bool = False,
+    hint: str = "",
 ) -> None:
     """Announce a platform.
 
@@ -104,9 +124,11 @@ def register_platform(
         find: returns its devices, none if the hardware is missing; called once, when first asked.
         priority: the default backend is the highest one that has devices.
         aliases: other names users may ask for, such as `gpu`.
+        on_request: whether it never is the default unless a user names it.
+        hint: what to do where there are no devices, a sentence.
     """
     with _lock:
-        _registry[name] = _Platform(name, find, priority, aliases)
+        _registry[name] = _Platform(name, find, priority, aliases, on_request, hint)
         _found.pop(name, None)
 
 
@@ -134,9 +156,12 @@ def devices(backend: str | None = None) -> list[Any]:
         if backend in (row.name, *row.aliases) and (found := _devices_of(name)):
             return list(found)
     known = ", ".join(sorted(_registry))
+    rows = (row for row in _registry.values() if backend in (row.name, *row.aliases))
+    hints = " ".join(row.hint for row in rows if row.hint)
     raise RuntimeError(
         f"Unknown backend: {backend!r} requested, but no devices of it are present. "
         f"Platforms known: {known}; with devices: {', '.join(platforms())}."
+        + (f" {hints}" if hints else "")
     )
 
 
@@ -179,13 +204,13 @@ def default_backend() -> str:
     chosen = config.default_device
     if isinstance(chosen, Device):
         return chosen.platform
-    names = platforms()
-    if not names:
+    name = next((name for name in _preferred() if _devices_of(name)), None)
+    if name is None:
         raise RuntimeError(
             f"None of the platforms in AMDJAX_PLATFORMS={config.platforms!r} has devices here. "
             f"Platforms known: {', '.join(sorted(_registry))}."
         )
-    return names[0]
+    return name
 
 
 def default_device() -> Any:
@@ -197,12 +222,15 @@ def default_device() -> Any:
 
 
 def _preferred(everything: bool = False) -> list[str]:
-    """Platforms in order of preference; those not in AMDJAX_PLATFORMS only with `everything`."""
+    """Platforms in order of preference; those that nobody asked for only with `everything`."""
     names = sorted(_registry, key=lambda name: -_registry[name].priority)
-    if not config.platforms:
-        return names
-    wanted = [word.strip() for word in config.platforms.split(",") if word.strip()]
-    chosen = [name for word in wanted for name in names if word in (name, *_registry[name].aliases)]
+    if config.platforms:
+        wanted = [word.strip() for word in config.platforms.split(",") if word.strip()]
+        chosen = [n for word in wanted for n in names if word in (n, *_registry[n].aliases)]
+    else:
+        asked = "emulated" if config.emulate else None
+        chosen = [n for n in names if n == asked or not _registry[n].on_request]
+        chosen.sort(key=lambda n: n != asked)
     return chosen + [name for name in names if everything and name not in chosen]
 
 
@@ -215,3 +243,10 @@ def _devices_of(name: str) -> list[Any]:
 
 
 register_platform("cpu", lambda: [CpuDevice(0, "cpu")])
+
+
+def _forget_emulated(targets: Any) -> None:
+    _found.pop("emulated", None)
+
+
+config.on_update("emulate", _forget_emulated)

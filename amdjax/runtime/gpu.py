@@ -27,6 +27,7 @@ from amdjax.runtime.devices import Device
 
 __all__ = ["DeviceBuffer", "DeviceError", "Function", "GpuDevice", "Graph"]
 
+CONSTANTS = 1024  # kept for each device
 SUSPECTS = 16  # kernels named when an error shows late
 
 
@@ -155,6 +156,7 @@ class GpuDevice(Device, ABC):
         self.pool = DevicePool(self._map, unmap, exact_memory)
         self.lock = threading.RLock()
         self._functions: WeakValueDictionary[tuple[str, bytes], Function] = WeakValueDictionary()
+        self._constants: dict[bytes, DeviceBuffer] = {}
         self._recent: deque[str] = deque(maxlen=SUSPECTS)
         self._capturing = False
         self._failure: DeviceError | None = None
@@ -192,6 +194,18 @@ class GpuDevice(Device, ABC):
         buffer = self.alloc(value.nbytes)
         self.write(buffer.address, np.ascontiguousarray(value))
         return buffer
+
+    def constant(self, value: np.ndarray) -> DeviceBuffer:
+        """As `upload`, for a few bytes that are likely to be asked for again; not to be written."""
+        key = value.tobytes()
+        found = self._constants.get(key)
+        if found is None:
+            found = self.upload(value)
+            found.is_own = False
+            if len(self._constants) >= CONSTANTS:
+                self._constants.clear()
+            self._constants[key] = found
+        return found
 
     def memory_stats(self) -> dict[str, int]:
         """Bytes in use by arrays, and those taken from the driver."""

@@ -1,0 +1,54 @@
+"""Two GPUs for tests, on which programs run as the CPU's kernels; see `fake_gpu`."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from fake_gpu import PROTOTYPE, FakeGpu, FakeKernel
+
+import amdjax
+from amdjax.jit import device_program
+from amdjax.jit.executable import cpu_target
+from amdjax.jit.kernels import KernelLoader, kernel_text
+from amdjax.jit.plan import plan_program
+from amdjax.runtime import devices
+
+
+def compile_fake(closed: Any, target: Any, donated: Any, observe: Any) -> tuple[Any, Any]:
+    """What `compile_device` does for a GPU's target."""
+    loader = KernelLoader()
+    plan = plan_program(closed, cpu_target(), donated, observe, loader)
+    kernels = plan.kernels()
+    addresses, libraries = loader.load(kernels)
+    found = {
+        id(k): fake_kernel(k, address, library)
+        for k, address, library in zip(kernels, addresses, libraries, strict=True)
+    }
+    return plan, found
+
+
+def fake_kernel(kernel: Any, address: int, library: Any) -> FakeKernel:
+    function = PROTOTYPE(address)
+    function.library = library  # keeps the code
+
+    def run(grid: int, kernarg: int) -> None:
+        function(ctypes.c_void_p(kernarg), 0, grid, 0)
+
+    return FakeKernel(kernel.name, run, kernel_text(kernel).encode())
+
+
+@contextmanager
+def fake_platform(**options: Any) -> Iterator[list[FakeGpu]]:
+    """Two devices of platform `fake`, which is not the default."""
+    gpus = [FakeGpu(i, "fake", **options) for i in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "_registry", dict(devices._registry))
+        patch.setattr(devices, "_found", dict(devices._found))
+        patch.setattr(device_program, "_compile", compile_fake)
+        devices.register_platform("fake", lambda: gpus, priority=-5, aliases=("gpu",))
+        yield gpus
+    amdjax.clear_caches()
