@@ -330,7 +330,7 @@ def scalar_of(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
 def scalar_array(value: Any, dtype: np.dtype, weak: bool = False) -> Array:
     """`value` as an array without axes, one for all uses."""
     # Zeros of both signs are equal as keys, NaN is not equal to itself.
-    key = (value or repr(value), type(value), dtype, weak)
+    key = (value or repr(value), type(value), dtype, weak, config.default_device)
     found = _scalars.get(key)
     if found is None or found.buffer is None:
         found = from_numpy(np.asarray(value, dtype), weak)
