@@ -29,8 +29,10 @@ __all__ = [
     "KernelArgument",
     "KernelInfo",
     "assembly",
+    "check_lds",
     "compile_isolated",
     "compile_object",
+    "completed",
     "kernel_attributes",
     "kernel_info",
     "module_footer",
@@ -163,8 +165,8 @@ _KERNEL = re.compile(
 )
 
 
-def _check_lds(text: str, target: GpuTarget) -> None:
-    """A kernel that names more LDS than there is; LLVM would end the process."""
+def check_lds(text: str, target: GpuTarget) -> None:
+    """Raise `CompileError` for a kernel that names more LDS than there is."""
     sizes = {name: _type_bytes(kind) for name, kind in _LDS.findall(text)}
     if sum(sizes.values()) <= target.lds_bytes:
         return
@@ -206,11 +208,11 @@ def _module(
 ) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
     """The optimised module, parsed anew: code generation consumes it."""
     target = get(target) if isinstance(target, str) else target
-    _check_lds(ir_text, target)
+    check_lds(ir_text, target)
     machine = _machine(target.triple, target.llvm_cpu, target.features, verbose)
     context = llvm.create_context()
     try:
-        module = Compiler._parse(_completed(ir_text, target), context)
+        module = Compiler._parse(completed(ir_text, target), context)
         try:
             if opt > 0:
                 tuning = llvm.create_pipeline_tuning_options(min(opt, 3))
@@ -228,7 +230,7 @@ _HAS_LAYOUT = re.compile(r"^target datalayout", re.MULTILINE)
 _HAS_FLAGS = re.compile(r"^!llvm\.module\.flags", re.MULTILINE)
 
 
-def _completed(text: str, target: GpuTarget) -> str:
+def completed(text: str, target: GpuTarget) -> str:
     """The text with what it may leave out; added behind, so that line numbers stay."""
     tail = "" if text.endswith("\n") else "\n"
     if not _HAS_FLAGS.search(text) and target.is_amdgpu:

@@ -11,7 +11,7 @@ import os
 import select
 import struct
 import sys
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import llvmlite.binding as llvm
 
@@ -39,6 +39,18 @@ _LOOPS = (
 MAX_LEVEL = 4
 
 
+class Machine(NamedTuple):
+    """What LLVM generates code for."""
+
+    triple: str
+    cpu: str
+    features: str
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.triple.startswith(("amdgcn", "nvptx"))
+
+
 class CompileError(RuntimeError):
     """LLVM rejected the text; the message shows the lines around the place."""
 
@@ -51,24 +63,34 @@ class Compiler:
     for scalar code; 4 all of -O3.
     """
 
-    def __init__(self, triple: str, cpu: str, features: str) -> None:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        self._target = llvm.Target.from_triple(triple)
-        self._triple, self._cpu, self._features = triple, cpu, features
+    def __init__(self, machine: Machine) -> None:
+        if machine.is_gpu:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+        else:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+        self._target = llvm.Target.from_triple(machine.triple)
+        self._machine = machine
         # LLVM's own code generation has two speeds that differ: FastISel at 0, and the rest.
         self._machines = {level: self.target_machine(level) for level in (0, 2)}
 
     def target_machine(self, level: int = 2) -> llvm.TargetMachine:
         """A machine the caller owns (an LLJIT takes its machine over)."""
         return self._target.create_target_machine(
-            cpu=self._cpu,
-            features=self._features,
+            cpu=self._machine.cpu,
+            features=self._machine.features,
             opt=level,
             reloc="pic",
             codemodel="default",
-            jit=True,
+            jit=not self._machine.is_gpu,
         )
+
+    def code(self, text: str, opt: int = 2) -> bytes:
+        """What a machine of this kind is given: object code, or PTX for its driver."""
+        if self._machine.triple.startswith("nvptx"):
+            return self.assembly(text, opt).encode()
+        return self.object_code(text, opt)
 
     def object_code(self, text: str, opt: int = 2) -> bytes:
         return self._emit(text, opt, "emit_object")
@@ -165,7 +187,7 @@ def _serve(compiler: Compiler, requests: _FullReads, replies: BinaryIO) -> None:
         except EOFError:
             return
         try:
-            status, data = 0, compiler.object_code(text, opt)
+            status, data = 0, compiler.code(text, opt)
         except Exception as error:
             status, data = 1, str(error).encode()
         replies.write(REPLY.pack(status, len(data)) + data)
@@ -181,7 +203,7 @@ def main() -> None:
     os.dup2(2, 1)  # a stray print must not land between replies
     # Unbuffered: select() sees only what Python has not read ahead.
     requests = os.fdopen(os.dup(0), "rb", buffering=0)
-    _serve(Compiler(*sys.argv[-3:]), _FullReads(requests), replies)
+    _serve(Compiler(Machine(*sys.argv[-3:])), _FullReads(requests), replies)
 
 
 class _FullReads:

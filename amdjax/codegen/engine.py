@@ -1,4 +1,7 @@
-"""The host machine, and machine code for it: compile LLVM IR text, load objects, find symbols."""
+"""Machine code for this computer: compile LLVM IR text, load objects, find symbols.
+
+Helper processes compile for other machines as well.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ import itertools
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +22,8 @@ import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
 from amdjax.codegen import compile_worker
-from amdjax.codegen.compile_worker import CompileError, Compiler
+from amdjax.codegen.compile_worker import CompileError, Compiler, Machine
+from amdjax.codegen.host import HostMachine, host
 
 __all__ = [
     "CODEGEN_VERSION",
@@ -43,77 +47,15 @@ CODEGEN_VERSION = 11
 FUNCTION_ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
 
 
-@dataclass(frozen=True)
-class HostMachine:
-    """What the generator and the schedule want to know of this computer."""
-
-    triple: str
-    cpu: str
-    features: str
-    vector_bits: int
-    l1d_bytes: int
-    l2_bytes: int
-    l3_bytes: int
-    physical_cores: int
-    logical_cores: int
-
-    def has(self, feature: str) -> bool:
-        """Whether the CPU has an LLVM feature such as `avx512fp16`."""
-        return f"+{feature}" in self.features.split(",")
-
-
-@cache
-def host() -> HostMachine:
-    """The machine this process runs on."""
-    features = llvm.get_host_cpu_features()
-    physical, logical = _cores()
-    l1d, l2, l3 = _caches()
-    return HostMachine(
-        triple=llvm.get_process_triple(),
-        cpu=llvm.get_host_cpu_name(),
-        features=features.flatten(),
-        vector_bits=_vector_bits(features),
-        l1d_bytes=l1d,
-        l2_bytes=l2,
-        l3_bytes=l3,
-        physical_cores=physical,
-        logical_cores=logical,
-    )
-
-
-def _vector_bits(features: dict[str, bool]) -> int:
-    if features.get("avx512f") and features.get("avx512vl"):
-        return 512
-    return 256 if features.get("avx2") else 128
-
-
-def _caches() -> tuple[int, int, int]:
-    """Bytes of the data caches as one core sees them: L1d, L2, L3."""
-    sizes = {1: 32 << 10, 2: 1 << 20, 3: 16 << 20}
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            if (index / "type").read_text().strip() == "Instruction":
-                continue
-            text = (index / "size").read_text().strip()
-            unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[text[-1]]
-            sizes[int((index / "level").read_text())] = int(text[:-1]) * unit
-    return sizes[1], sizes[2], sizes[3]
-
-
-def _cores() -> tuple[int, int]:
-    """Physical and logical cores of the machine, whatever part of it we may use."""
-    logical = os.cpu_count() or 1
-    siblings = set()
-    for cpu in Path("/sys/devices/system/cpu").glob("cpu[0-9]*"):
-        with contextlib.suppress(OSError):
-            siblings.add((cpu / "topology/thread_siblings").read_text())
-    return min(len(siblings), logical) or logical, logical
-
-
 @cache
 def _compiler() -> Compiler:
+    return Compiler(_host_machine())
+
+
+@cache
+def _host_machine() -> Machine:
     machine = host()
-    return Compiler(machine.triple, machine.cpu, machine.features)
+    return Machine(machine.triple, machine.cpu, machine.features)
 
 
 def compile_ir(text: str, *, opt: int = 2) -> bytes:
@@ -239,6 +181,7 @@ _hold_llvm_lock_over_fork()
 
 _WORKER_START_SECONDS = 0.08
 _MAX_WORKERS = 8
+_OTHER_MACHINES = 8.0  # what compiling for a GPU takes, compared with the same text for the host
 
 
 def estimated_seconds(text: str) -> float:
@@ -280,10 +223,12 @@ class Compilation:
 
     Args:
         opt: level, as for `compile_ir`.
+        machine: what to compile for; this computer if None. Code generation for other machines may
+            end its process over what it cannot do, so it happens in helpers alone.
     """
 
-    def __init__(self, *, opt: int = 2) -> None:
-        self._batch = _Batch((), opt, open=True)
+    def __init__(self, *, opt: int = 2, machine: Machine | None = None) -> None:
+        self._batch = _Batch((), opt, open=True, machine=machine)
         self._seconds = self._expected = 0.0
 
     def expect(self, seconds: float) -> None:
@@ -294,7 +239,13 @@ class Compilation:
         """Take one more module."""
         self._seconds += estimated_seconds(text)
         self._batch.add(text)
-        self._batch.employ(_workers_for(max(self._seconds, self._expected)))
+        self._batch.employ(self._workers())
+
+    def _workers(self) -> int:
+        seconds = max(self._seconds, self._expected)
+        if self._batch.machine is None:
+            return _workers_for(seconds)
+        return max(1, _workers_for(seconds * _OTHER_MACHINES))
 
     def finish(self) -> list[bytes]:
         """Object code of all modules in the order they were added.
@@ -302,7 +253,7 @@ class Compilation:
         Raises:
             CompileError: for the first text that LLVM rejects.
         """
-        return self._batch.run(0)
+        return self._batch.run(self._batch.least_workers)
 
     def cancel(self) -> None:
         """Let go of the helpers; what they have not begun is not compiled."""
@@ -315,7 +266,15 @@ class _Batch:
     While a batch is open more may be added, and threads wait for that.
     """
 
-    def __init__(self, texts: Sequence[str], opt: int, *, open: bool = False) -> None:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        opt: int,
+        *,
+        open: bool = False,
+        machine: Machine | None = None,
+    ) -> None:
+        self.machine = machine
         self._texts: list[str] = []
         self._results: list[bytes | None] = []
         self._todo: list[tuple[int, int]] = []  # a heap of (-length, index)
@@ -325,6 +284,11 @@ class _Batch:
         self._error: CompileError | None = None
         for text in texts:
             self.add(text)
+
+    @property
+    def least_workers(self) -> int:
+        """Helpers without which nothing would be compiled."""
+        return int(self.machine is not None and bool(self._texts))
 
     def add(self, text: str) -> None:
         with self._changed:
@@ -351,10 +315,11 @@ class _Batch:
     def run(self, workers: int) -> list[bytes]:
         self.close()
         self.employ(workers)
-        self._compile_here()
+        if self.machine is None:
+            self._compile_here()
         for thread in self._threads:
             thread.join()
-        # What a worker had in hand when it died.
+        # What a worker had in hand when it died, or all if none could be started.
         self._compile_here()
         if self._error is not None:
             raise self._error
@@ -372,7 +337,11 @@ class _Batch:
     def _compile_here(self) -> None:
         try:
             while (index := self._take()) is not None:
-                self._results[index] = compile_ir(self._texts[index], opt=self._opt)
+                text = self._texts[index]
+                if self.machine is None:
+                    self._results[index] = compile_ir(text, opt=self._opt)
+                else:
+                    self._results[index] = Compiler(self.machine).code(text, self._opt)
         except CompileError as error:
             self._fail(error)
 
@@ -382,10 +351,14 @@ class _Batch:
             self._changed.notify_all()
 
     def _feed(self) -> None:
-        """Pass work to one helper until there is none left or the helper fails."""
-        worker = _workers.acquire()
-        if worker is None:
-            return
+        """Pass work to one helper at a time until there is none left or helpers fail."""
+        workers = _workers_of(self.machine)
+        while (worker := workers.acquire()) is not None:
+            if self._feed_one(worker, workers):
+                return
+
+    def _feed_one(self, worker: _Worker, workers: _Workers) -> bool:
+        """Pass work to a helper; whether nothing more is to be done."""
         index = None
         try:
             while (index := self._take()) is not None:
@@ -393,20 +366,28 @@ class _Batch:
         except CompileError as error:
             self._fail(error)
         except (OSError, EOFError, ValueError):
-            if index is not None:
-                with self._changed:
-                    heapq.heappush(self._todo, (-len(self._texts[index]), index))
-                    self._changed.notify()
             worker.close()
-            return
-        _workers.release(worker)
+            if index is None:
+                return True
+            if self.machine is not None and worker.process.returncode:
+                self._fail(CompileError(worker.last_words()))
+                return True
+            with self._changed:
+                heapq.heappush(self._todo, (-len(self._texts[index]), index))
+                self._changed.notify()
+            return self.machine is None
+        workers.release(worker)
+        return True
 
 
 class _Worker:
-    """One helper process."""
+    """One helper process, for this computer or for another machine."""
 
-    def __init__(self) -> None:
-        machine = host()
+    def __init__(self, machine: Machine | None = None) -> None:
+        self.machine = machine
+        #: What LLVM says when it gives up goes here; for this computer it does not.
+        self.errors = tempfile.TemporaryFile() if machine else None  # noqa: SIM115
+        machine = machine or _host_machine()
         # -I -S: neither the user's environment nor site-packages' start-up files take part, hence
         # the folder that holds llvmlite goes along.
         start = (
@@ -414,12 +395,12 @@ class _Worker:
             "runpy.run_path(script, run_name='__main__')"
         )
         folder = str(Path(llvm.__file__).parents[2])
-        arguments = [compile_worker.__file__, folder, machine.triple, machine.cpu, machine.features]
+        arguments = [compile_worker.__file__, folder, *machine]
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", start, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self.errors or subprocess.DEVNULL,
         )
         self.owner = os.getpid()
 
@@ -435,6 +416,15 @@ class _Worker:
             raise CompileError(reply.decode(errors="replace"))
         return reply
 
+    def last_words(self) -> str:
+        """Why the process died."""
+        lines: list[str] = []
+        if self.errors is not None:
+            self.errors.seek(0)
+            lines = self.errors.read().decode(errors="replace").splitlines()
+        reason = [line for line in lines if "error" in line.lower()] or lines[-1:]
+        return "\n".join(reason) or f"code generation died ({self.process.returncode})"
+
     @property
     def alive(self) -> bool:
         return self.owner == os.getpid() and self.process.poll() is None
@@ -445,18 +435,22 @@ class _Worker:
                 with contextlib.suppress(OSError):
                     pipe.close()
         if self.owner == os.getpid():
+            # A helper that LLVM ended is left its status; one that is alive has nothing to say.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0 if self.machine is None else 1)
             self.process.kill()
             self.process.wait()
 
 
 class _Workers:
-    """Idle helpers, kept for the next batch; each ends by itself after a silent while.
+    """Idle helpers for a machine; each ends by itself after a silent while.
 
     Threads share the list without a lock, which a fork might leave taken: every access is one
     that Python makes atomic, so that a helper is never handed out twice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine | None = None) -> None:
+        self.machine = machine
         self._idle: list[_Worker] = []
 
     def running(self) -> int:
@@ -472,7 +466,7 @@ class _Workers:
         if not sys.executable or not os.path.exists(compile_worker.__file__):
             return None
         with contextlib.suppress(OSError):
-            return _Worker()
+            return _Worker() if self.machine is None else _Worker(self.machine)
         return None
 
     def release(self, worker: _Worker) -> None:
@@ -484,4 +478,16 @@ class _Workers:
 
 
 _workers = _Workers()
+_elsewhere: dict[Machine, _Workers] = {}
 atexit.register(_workers.close)
+
+
+def _workers_of(machine: Machine | None) -> _Workers:
+    """The helpers for a machine."""
+    if machine is None:
+        return _workers
+    found = _elsewhere.get(machine)
+    if found is None:
+        found = _elsewhere.setdefault(machine, _Workers(machine))
+        atexit.register(found.close)
+    return found

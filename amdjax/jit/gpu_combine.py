@@ -12,7 +12,7 @@ from amdjax.jit.calls import Call
 from amdjax.jit.element import El, ElementBuilder
 from amdjax.jit.fusion import Root
 from amdjax.jit.gpu_element import TileElements
-from amdjax.jit.gpu_tiles import TileAxis, first_lanes, power_of_two, tile_lanes
+from amdjax.jit.gpu_tiles import TileAxis, first_lanes, power_of_two, region_name, tile_lanes
 from amdjax.jit.index import Index, LoopVar, linear, placed
 from amdjax.jit.reduction import Reduction
 from amdjax.jit.rows import CombineKernel
@@ -85,6 +85,10 @@ class GpuCombineKernel(CombineKernel):
     b: TileElements
     target: GpuTarget
 
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return "combine_" + region_name(self.region)
+
     def build(self) -> Call:
         k, n = self.k, self.total_rows
         self.totals: dict[Root, list[El]] = {}
@@ -94,7 +98,7 @@ class GpuCombineKernel(CombineKernel):
         elements = count * self.row.count
         most = self.target.usual_workgroup
         k.workgroup = max(self.target.wave_size, min(power_of_two(elements // 4), most))
-        (self.base,), _ = first_lanes(k, [self.row], k.program_id())
+        (self.base,), _ = first_lanes(k, [self.row], k.program_id(), 0)
         symbols = [Index.of(LoopVar(f"r{i}", m)) for i, m in enumerate(self.region.row_shape)]
         if n > 1:
             self.b.walk([s for i in symbols for s, _ in i.terms], self.row.var)  # type: ignore[misc]

@@ -18,6 +18,7 @@ from amdjax.jit.gpu_tiles import (
     fastest_vector,
     first_lanes,
     narrowest,
+    region_name,
     tile_lanes,
     uneven,
 )
@@ -36,6 +37,10 @@ class GpuMapKernel(MapKernel):
     elements = TileElements
     b: TileElements
     target: GpuTarget
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return region_name(self.region)
 
     def _build_flat(self, var: LoopVar) -> Call:
         n = var.extent
@@ -92,7 +97,7 @@ class GpuMapKernel(MapKernel):
     def _program(self, axes: Sequence[TileAxis], outer: Sequence[LoopVar]) -> Call:
         """One tile a program, in row-major order of tiles."""
         k, pid = self.k, self.k.program_id()
-        bases, rest = first_lanes(k, axes, pid)
+        bases, rest = first_lanes(k, axes, pid, len(outer))
         self.bind_outer(outer, rest)
         self.with_lanes(tile_lanes(k, axes, bases), self.store_roots)
         grid = math.prod(v.extent for v in outer) * math.prod(a.blocks for a in axes)

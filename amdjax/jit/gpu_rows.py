@@ -28,6 +28,7 @@ from amdjax.jit.gpu_tiles import (
     first_lanes,
     narrowest,
     power_of_two,
+    region_name,
     tile_lanes,
 )
 from amdjax.jit.index import Index, LoopVar
@@ -47,6 +48,10 @@ class GpuRowKernel(RowKernel):
 
     elements = TileElements
     target: GpuTarget
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return region_name(self.region)
 
     def begin(self) -> None:
         super().begin()
@@ -180,7 +185,7 @@ class GpuRowKernel(RowKernel):
             pid = k.op("div", pid, k.const("index", pieces))
         self.row_base = k.const("index", 0)
         if self.row_axis:
-            (self.row_base,), pid = first_lanes(k, [self.row_axis], pid)
+            (self.row_base,), pid = first_lanes(k, [self.row_axis], pid, len(self.around))
         self.bind_outer(self.around, pid)
         if self.row_axis:
             axis, base = self.row_axis, self.row_base

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from amdjax.codegen import tile
 from amdjax.jit.domain import Domain
 from amdjax.jit.element import part_dtype, short_dtype
+from amdjax.jit.fusion import Region
 from amdjax.jit.gpu_element import EdgeLanes, edge_lanes
 from amdjax.jit.index import LoopVar
 from amdjax.targets import GpuTarget
@@ -71,22 +72,38 @@ def tile_lanes(
 
 
 def first_lanes(
-    k: tile.Builder, axes: Sequence[TileAxis], number: tile.Value
+    k: tile.Builder, axes: Sequence[TileAxis], number: tile.Value, around: int
 ) -> tuple[list[tile.Value], tile.Value]:
     """Where the tile of a number begins; numbers count tiles, then the loops around.
+
+    Args:
+      k: the kernel.
+      axes: of the tile.
+      number: of the tile.
+      around: how many loops there are around the tiles.
 
     Returns:
       The first lane along each axis, and what is left of the number for the loops around.
     """
     bases: list[tile.Value] = []
+    cut = [axis for axis in axes if axis.blocks > 1]
     for axis in reversed(axes):
         if axis.blocks == 1:
             bases.insert(0, k.const("index", 0))
+            continue
+        if axis is cut[0] and not around:
+            bases.insert(0, number * axis.count)
             continue
         blocks = k.const("index", axis.blocks)
         bases.insert(0, k.op("rem", number, blocks) * axis.count)
         number = k.op("div", number, blocks)
     return bases, number
+
+
+def region_name(region: Region) -> str:
+    """A name for a kernel: what it computes, as profilers and error messages show it."""
+    names = [r.eqn.primitive.name for r in region.roots]
+    return "_".join(names)[:48] or "kernel"
 
 
 def power_of_two(n: int) -> int:

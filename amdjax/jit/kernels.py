@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -100,7 +100,17 @@ class KernelLoader:
         self._compilation.cancel()
 
 
+_when_cleared: list[Callable[[], None]] = []
+
+
+def when_cleared(forget: Callable[[], None]) -> None:
+    """Have `forget` called whenever compiled kernels are forgotten."""
+    _when_cleared.append(forget)
+
+
 def clear_loaded() -> None:
     """Forget compiled kernels; programs that use them keep them alive."""
     with _lock:
         _loaded.clear()
+    for forget in _when_cleared:
+        forget()

@@ -27,13 +27,14 @@ class RegionKernel:
     """What map and row kernels share: parameters, builders, lane loops."""
 
     elements: type[ElementBuilder] = ElementBuilder
+    name = "kernel"
 
     def __init__(self, region: Region, fusion: Fusion, target: Machine, domain: Domain):
         self.region, self.fusion, self.target, self.domain = region, fusion, target, domain
         self.begin()
 
     def begin(self) -> None:
-        self.k = tile.Builder("kernel")
+        self.k = tile.Builder(self.name)
         self.args: list[Any] = []
         self.buffers: dict[Any, tile.Buffer] = {}
         self.b = self.elements(
