@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from emulation import IDS, TARGETS, compiled, elementwise, pack, run
+from emulation import IDS, LANES, TARGETS, compiled, elementwise, pack, run
 
 from amdjax.runtime.emulator import (
     CodeObject,
@@ -39,7 +39,7 @@ def test_out_of_bounds_load(gfx):
         run(compiled(COPY, gfx), 1, 64, out, a)
     fault = caught.value
     assert fault.kernel == "kernel" and fault.instruction.startswith("global_load")
-    assert fault.lane == 60 % {"gfx942": 64, "gfx1100": 32}[gfx]
+    assert fault.lane == 60 % LANES[gfx]
     assert fault.address == a.ctypes.data + 240
 
 

@@ -5,22 +5,48 @@ import numpy as np
 import pytest
 from emulation import TARGETS, compiled, elementwise, run
 
+from amdjax import targets
 
-@pytest.mark.parametrize("gfx", TARGETS)
-def test_dot4(gfx):
-    if gfx == "gfx942":
-        name, extra = "llvm.amdgcn.sdot4", ""
-        body = f"  %r = call i32 @{name}(i32 %x0, i32 %x1, i32 %x2, i1 false)"
-        declare = f"declare i32 @{name}(i32, i32, i32, i1)"
-    else:
-        name, extra = "llvm.amdgcn.sudot4", "i1 true, "
-        body = f"  %r = call i32 @{name}({extra}i32 %x0, {extra}i32 %x1, i32 %x2, i1 false)"
-        declare = f"declare i32 @{name}(i1, i32, i1, i32, i32, i1)"
+DOT_TYPES = {"f16": "<2 x half>", "bf16": "<2 x bfloat>", "i16": "<2 x i16>", "i8": "i32",
+             "i4": "i32"}  # fmt: skip
+DOTS = [(gfx, dot) for gfx in TARGETS for dot in targets.get(gfx).dots]
+
+
+def dot_operands(dot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Elements of a and b, [64, width], and c."""
     rng = np.random.default_rng(0)
-    a, b = rng.integers(-128, 128, (2, 64, 4)).astype(np.int8)
-    c, out = rng.integers(-100, 100, 64).astype(np.int32), np.zeros(64, np.int32)
-    run(compiled(elementwise(body, "i32 i32 i32", "i32") + declare, gfx), 1, 64, out, a, b, c)
-    np.testing.assert_array_equal(out, (a.astype(np.int32) * b).sum(1) + c)
+    if dot.signed is None and dot.operand in ("f16", "bf16"):
+        return *rng.integers(-64, 64, (2, 64, dot.width)), rng.integers(-100, 100, 64)
+    bits = int(dot.operand[1:])
+    low = -(1 << bits - 1) if dot.signed is not False else 0
+    return *rng.integers(low, low + (1 << bits), (2, 64, dot.width)), rng.integers(-99, 99, 64)
+
+
+def dot_words(dot, x: np.ndarray) -> np.ndarray:
+    """A lane's elements in one register."""
+    if dot.operand in ("f16", "bf16"):
+        return x.astype({"f16": np.float16, "bf16": ml_dtypes.bfloat16}[dot.operand])
+    bits = int(dot.operand[1:])
+    fields = (x & (1 << bits) - 1).astype(np.uint64) << (bits * np.arange(dot.width, dtype="u8"))
+    return fields.sum(1).astype(np.uint32)
+
+
+@pytest.mark.parametrize(("gfx", "dot"), DOTS, ids=[f"{g}-{d.intrinsic[12:]}" for g, d in DOTS])
+def test_dot(gfx, dot):
+    type, result = DOT_TYPES[dot.operand], {"f32": "float", "i32": "i32"}[dot.result]
+    sign = "i1 true, " if "sudot" in dot.intrinsic else ""
+    body = (f"  %r = call {result} @{dot.intrinsic}({sign}{type} %x0, {sign}{type} %x1, "
+            f"{result} %x2, i1 false)")  # fmt: skip
+    kind = "i1, " if sign else ""
+    declare = f"declare {result} @{dot.intrinsic}({kind}{type}, {kind}{type}, {result}, i1)"
+    a, b, c = dot_operands(dot)
+    dtype = np.float32 if dot.result == "f32" else np.int32
+    out = np.zeros(64, dtype)
+    code = compiled(elementwise(body, f"{type} {type} {result}", result) + declare, gfx)
+    counters = run(code, 1, 64, out, dot_words(dot, a), dot_words(dot, b), c.astype(dtype))
+    want = (a * b).sum(1) + c
+    np.testing.assert_array_equal(out, want.astype(dtype))
+    assert any(name.startswith("v_dot") for name in counters.by_mnemonic)
 
 
 FLOAT8 = {"fp8": ml_dtypes.float8_e4m3fnuz, "bf8": ml_dtypes.float8_e5m2fnuz}

@@ -358,6 +358,15 @@ def fmax(h: Lanes, a: Value, b: Value) -> Value:
     return h.f.intrinsic("maximumnum", a.type, a, b)
 
 
+def minimum(h: Lanes, a: Value, b: Value) -> Value:
+    """IEEE 754-2019: NaN propagates."""
+    return h.f.intrinsic("minimum", a.type, a, b)
+
+
+def maximum(h: Lanes, a: Value, b: Value) -> Value:
+    return h.f.intrinsic("maximum", a.type, a, b)
+
+
 def fma(h: Lanes, a: Value, b: Value, c: Value) -> Value:
     if a.type.elem in ("half", "bfloat"):
         # In double nothing of these sums is lost, hence one rounding.
@@ -654,13 +663,16 @@ for _t in ("f16", "f32", "f64"):
     for _name, _fn in {
         "add": lambda h, a, b: h.f.add(a, b), "mul": lambda h, a, b: h.f.mul(a, b),
         "sub": lambda h, a, b: h.f.sub(a, b), "subrev": lambda h, a, b: h.f.sub(b, a),
-        "min": fmin, "max": fmax,
+        "min": fmin, "max": fmax, "minimum": minimum, "maximum": maximum,
     }.items():  # fmt: skip
         define(f"v_{_name}_{_t}", f"{_t} {_t} {_t}", _fn)
     for _name, _fn in {
         "fma": fma, "min3": three(fmin), "max3": three(fmax), "med3": med3, "div_fixup": div_fixup,
         "maxmin": lambda h, a, b, c: fmin(h, fmax(h, a, b), c),
         "minmax": lambda h, a, b, c: fmax(h, fmin(h, a, b), c),
+        "minimum3": three(minimum), "maximum3": three(maximum),
+        "maximumminimum": lambda h, a, b, c: minimum(h, maximum(h, a, b), c),
+        "minimummaximum": lambda h, a, b, c: maximum(h, minimum(h, a, b), c),
     }.items():  # fmt: skip
         define(f"v_{_name}_{_t}", f"{_t} {_t} {_t} {_t}", _fn)
     for _name in ("fmac", "fmamk", "fmaak"):
@@ -710,9 +722,6 @@ for _names, _types, _fn in (
     ("v_cvt_pk_bf16_f32", "b32 f32 f32", pack_converted(to_bfloat)),
     ("v_cvt_pk_u16_u32", "b32 u32 u32", saturating_pack(0, 0xFFFF)),
     ("v_cvt_pk_i16_i32", "b32 i32 i32", saturating_pack(-0x8000, 0x7FFF)),
-    ("v_mul_legacy_f32", "f32 f32 f32", lambda h, a, b: h.f.select(
-        h.f.or_(h.f.fcmp("oeq", a, h.like(a, 0.0)), h.f.fcmp("oeq", b, h.like(b, 0.0))),
-        h.like(a, 0.0), h.f.mul(a, b))),
 ):  # fmt: skip
     define(_names, _types, _fn)
 for _i in range(4):
@@ -724,7 +733,8 @@ define("v_dot2_f32_bf16 v_dot2c_f32_bf16", "f32 b32 b32 f32",
 
 # Packed arithmetic: the scalar operation on both halves.
 for _kind, _names in {
-    "f16": "add mul min max fma", "u16": "add sub min max mad", "i16": "add sub min max mad",
+    "f16": "add mul min max minimum maximum fma", "u16": "add sub min max mad",
+    "i16": "add sub min max mad",
 }.items():  # fmt: skip
     for _op in _names.split():
         _scalar = OPERATIONS.get(f"v_{_op}_{_kind}") or OPERATIONS[f"v_{_op}_nc_{_kind}"]
@@ -749,7 +759,7 @@ for _name, _dst in MIXED.items():
 # Comparisons
 
 _INT_PREDICATES = {"lt": "lt", "eq": "eq", "le": "le", "gt": "gt", "ne": "ne", "ge": "ge"}
-_FLOAT_PREDICATES = {
+FLOAT_PREDICATES = {
     "lt": "olt", "eq": "oeq", "le": "ole", "gt": "ogt", "lg": "one", "ge": "oge", "o": "ord",
     "u": "uno", "nge": "ult", "nlg": "ueq", "ngt": "ule", "nle": "ugt", "neq": "une", "nlt": "uge",
 }  # fmt: skip
@@ -763,7 +773,7 @@ def compare_int(condition: str, signed: bool) -> Callable[..., Value]:
 
 
 def compare_float(condition: str) -> Callable[..., Value]:
-    return lambda h, a, b: h.f.fcmp(_FLOAT_PREDICATES[condition], a, b)
+    return lambda h, a, b: h.f.fcmp(FLOAT_PREDICATES[condition], a, b)
 
 
 def compare_class(h: Lanes, x: Value, classes: Value) -> Value:
@@ -789,7 +799,7 @@ for _prefix in ("v_cmp", "v_cmpx"):
         define(f"{_prefix}_f_{_t}", f"mask {_t} {_t}", lambda h, a, b: h.const("i1", False))
         define(f"{_prefix}_t_{_t}", f"mask {_t} {_t}", lambda h, a, b: h.const("i1", True))
     for _t in ("f16", "f32", "f64"):
-        for _c in _FLOAT_PREDICATES:
+        for _c in FLOAT_PREDICATES:
             define(f"{_prefix}_{_c}_{_t}", f"mask {_t} {_t}", compare_float(_c))
         define(f"{_prefix}_f_{_t}", f"mask {_t} {_t}", lambda h, a, b: h.const("i1", False))
         define(f"{_prefix}_tru_{_t} {_prefix}_t_{_t}", f"mask {_t} {_t}",
@@ -809,8 +819,17 @@ ALIASES = {
     "v_subb_co_u32": "v_sub_co_ci_u32", "v_subbrev_co_u32": "v_subrev_co_ci_u32",
     "v_ffbh_u32": "v_clz_i32_u32", "v_ffbl_b32": "v_ctz_i32_b32", "v_ffbh_i32": "v_cls_i32",
     "v_cvt_rpi_i32_f32": "v_cvt_nearest_i32_f32", "v_cvt_flr_i32_f32": "v_cvt_floor_i32_f32",
-    "v_cvt_pkrtz_f16_f32": "v_cvt_pk_rtz_f16_f32", "v_mac_f16": "v_fmac_f16",
-    "v_rcp_iflag_f32": "v_rcp_f32", "v_mad_f16": "v_fma_f16",
-    "v_mul_dx9_zero_f32": "v_mul_legacy_f32", "v_madmk_f16": "v_fmamk_f16",
-    "v_madak_f16": "v_fmaak_f16",
+    "v_cvt_pkrtz_f16_f32": "v_cvt_pk_rtz_f16_f32", "v_rcp_iflag_f32": "v_rcp_f32",
+    "v_accvgpr_read_b32": "v_accvgpr_read", "v_accvgpr_write_b32": "v_accvgpr_write",
+    "v_mad_co_u64_u32": "v_mad_u64_u32", "v_mad_co_i64_i32": "v_mad_i64_i32",
+    "s_add_co_u32": "s_add_u32", "s_sub_co_u32": "s_sub_u32", "s_add_co_i32": "s_add_i32",
+    "s_sub_co_i32": "s_sub_i32", "s_add_co_ci_u32": "s_addc_u32", "s_sub_co_ci_u32": "s_subb_u32",
+    "s_addk_co_i32": "s_addk_i32",
+}  # fmt: skip
+# RDNA4 says which of IEEE's extrema is meant.
+ALIASES |= {
+    f"v_{pk}{name}_{t}": f"v_{pk}{name.replace('_num', '')}_{t}"
+    for name in ("min_num", "max_num", "min3_num", "max3_num", "med3_num", "minmax_num",
+                 "maxmin_num")
+    for pk in ("", "pk_") for t in ("f16", "f32", "f64")
 }  # fmt: skip

@@ -93,7 +93,7 @@ class Lanes:
     @property
     def wide(self) -> int:
         """Elements of values here: the wave's lanes, or none in scalar instructions."""
-        return 0 if self.variant.name.startswith("s_") else self.lanes
+        return 0 if self.variant.name.startswith(("s_", "v_s_")) else self.lanes
 
     def type(self, elem: str) -> Type:
         return Type(elem, self.wide)

@@ -38,8 +38,6 @@ class Kernel:
     private_segment: int
     kernarg_size: int
     user_sgprs: dict[str, int]
-    user_sgpr_count: int
-    workgroup_ids: tuple[bool, bool, bool]
     scratch_offset_sgpr: int | None  # where the wave's offset in scratch memory is expected
     kernarg_preload: int
     id_places: tuple[int, int, int]  # of the workgroup, as bytes of a wave's state
@@ -146,9 +144,8 @@ class CodeObject:
             name=name, gfx=self.gfx, isa=self.isa, code=code, entry=self.base + start,
             lanes=32 if wave32 else 64, vgprs=vgprs,
             group_segment=group, private_segment=private, kernarg_size=kernarg,
-            user_sgprs=user, user_sgpr_count=rsrc2 >> 1 & 31,
-            workgroup_ids=(bool(rsrc2 >> 7 & 1), bool(rsrc2 >> 8 & 1), bool(rsrc2 >> 9 & 1)),
-            scratch_offset_sgpr=_scratch_offset(isa, rsrc2), kernarg_preload=preload,
+            user_sgprs=user, scratch_offset_sgpr=_scratch_offset(isa, rsrc2),
+            kernarg_preload=preload,
             id_places=_id_places(isa, rsrc2), workitem_ids=rsrc2 >> 11 & 3,
             float_mode=rsrc1 >> 12 & 0xFF, accumulators=accumulators,
             registers=2 * vgprs if isa.accumulators == "separate" else max(vgprs, accumulators),

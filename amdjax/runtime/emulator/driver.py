@@ -62,7 +62,8 @@ class _Driver:
         def place(w: Value, _: list[Value]) -> list[Value]:
             for slot, value in zip((ID_X, ID_Y, ID_Z), ids):
                 at = f.gep(self._wave(w), self._word(slot), I8)
-                f.store(f.cast("trunc", value, "i32"), at, 4)
+                # z may share a register with y, which is stored before it.
+                f.store(f.cast("trunc", value, "i32"), at, 2)
             return []
 
         f.loop(const(I64, 0), self.waves, 1, [], place)

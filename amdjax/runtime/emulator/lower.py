@@ -12,9 +12,11 @@ from amdjax.runtime.emulator import (
     access,
     alu,
     crosslane,
+    legacy,
     matrix,
     narrow,
     salu,
+    scalar_float,
     scalar_memory,
     state,
     vector_memory,
@@ -151,13 +153,19 @@ def lower(wave: Wave, inst: Instruction) -> Lowered:
 
 def _scalar(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
     slots, kinds = {}, []
-    for i, kind in enumerate(op.sources):
-        how, slots[state.SRC0 + i] = operand(wave, inst.fields[f"src{i}"], kind, inst.literal)
+    for i, (code, kind) in enumerate(zip(_source_codes(inst, op, name), op.sources)):
+        assert code is not None
+        how, slots[state.SRC0 + i] = operand(wave, code, kind, inst.literal)
         kinds.append(how)
     if "sdst" in inst.fields:
         slots[state.DST] = wave.sgpr(inst.fields["sdst"])
-    variant = Variant(name, wave.isa, wave.lanes, tuple(kinds), dst="s")
-    return Lowered(variant, slots)
+    flags = _flush_flag(wave, op, name)
+    return Lowered(Variant(name, wave.isa, wave.lanes, tuple(kinds), dst="s", flags=flags), slots)
+
+
+def _flush_flag(wave: Wave, op: Operation, name: str) -> tuple[tuple[str, int], ...]:
+    flushes = wave.flushes and "f32" in (op.dst, *op.sources) and "cndmask" not in name
+    return (("flush", 1),) if flushes else ()
 
 
 def _sopk(wave: Wave, inst: Instruction, name: str) -> Lowered:
@@ -237,10 +245,12 @@ def _source_codes(inst: Instruction, op: Operation, name: str) -> list[int | Non
     """Source fields in the order of the operation's operands; None stands for VCC."""
     f = inst.fields
     codes: list[int | None] = [f[key] for key in ("src0", "src1", "src2") if key in f]
-    if "fmamk" in name:
+    if "fmamk" in name or "madmk" in name:
         return [f["src0"], LITERAL, f["src1"]]
-    if "fmaak" in name:
+    if "fmaak" in name or "madak" in name:
         return [f["src0"], f["src1"], LITERAL]
+    if name.startswith("s_fmac_"):
+        return [*codes, f["sdst"]]
     if name.startswith(_ACCUMULATE):
         return [*codes[:2], f["vdst"] + VGPR]
     codes = codes[: len(op.sources)]
@@ -267,8 +277,7 @@ def _vector(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
     if "accvgpr" in name:
         _accumulator_move(wave, inst, name, slots)
     flags = [("keeps_half", 1)] if inst.name in _KEEP_HALF else []
-    if wave.flushes and "f32" in (op.dst, *op.sources) and "cndmask" not in name:
-        flags.append(("flush", 1))
+    flags += _flush_flag(wave, op, name)
     if op.packed:
         flags += [
             ("opsel_hi", f.get("opsel_hi", 3) | f.get("opsel_hi2", 1) << 2),
@@ -303,6 +312,8 @@ def _vector_destination(
 ) -> tuple[str, int, int]:
     """Kind and slot of the destination, and whether it is a register's high half."""
     f = inst.fields
+    if name.startswith("v_s_"):
+        return "s", wave.sgpr(f["vdst"]), 0
     if op.dst != "mask":
         code, high = _half_register(wave, inst, f["vdst"] + VGPR, op.dst)
         return "v", wave.vgpr(code - VGPR), high
@@ -402,7 +413,7 @@ def _scalar_memory(wave: Wave, inst: Instruction) -> Lowered:
 
 # Writing handlers
 
-assert narrow  # its operations are entered in alu's table
+assert legacy and narrow and scalar_float  # their operations are entered in the tables
 
 
 def write_handler(h: Lanes) -> None:

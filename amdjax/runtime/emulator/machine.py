@@ -43,6 +43,8 @@ _MEMORY_FAULTS = {
 # Registers start with what no kernel means, so that one read too early shows.
 _POISON = 0xDEADBEEF
 _GROUPS_PER_THREAD = 32
+# The trap register with the number of the wave in its workgroup, from bit 25.
+_TTMP_WAVE = 116
 
 
 class _Worker:
@@ -148,6 +150,10 @@ class _Worker:
         first = wave * kernel.lanes
         active = (1 << max(0, min(kernel.lanes, x * y * z - first))) - 1
         registers[state.EXEC], registers[state.EXEC + 1] = active & 0xFFFFFFFF, active >> 32
+        if kernel.scratch_offset_sgpr is not None:
+            registers[kernel.scratch_offset_sgpr] = 0
+        if ISAS[kernel.isa].ids_in_trap_registers:
+            registers[_TTMP_WAVE] = wave << 25
         vgprs = registers[(state.VGPRS - state.SGPRS) // 4 :]
         items = np.arange(first, first + kernel.lanes)
         ids = [items % x, items // x % y, items // (x * y)]

@@ -242,6 +242,10 @@ def control(names: str) -> Callable[[Callable[[Lanes], None]], Callable[[Lanes],
     "s_delay_alu s_waitcnt_depctr s_wait_idle s_set_inst_prefetch_distance s_sleep s_setprio "
     "s_sendmsg s_icache_inv s_code_end s_inst_prefetch s_dcache_wb s_dcache_inv s_gl1_inv "
     "buffer_inv buffer_wbl2 buffer_gl0_inv buffer_gl1_inv s_dcache_wb_vol v_nop s_wait_event "
+    "s_wait_alu s_wait_loadcnt s_wait_storecnt s_wait_dscnt s_wait_kmcnt s_wait_expcnt "
+    "s_wait_samplecnt s_wait_bvhcnt s_wait_loadcnt_dscnt s_wait_storecnt_dscnt s_barrier_signal "
+    "s_barrier_leave global_inv global_wb global_wbinv s_sleep_var s_wakeup buffer_wbinvl1 "
+    "buffer_wbinvl1_vol buffer_invl2 "
     "s_incperflevel s_decperflevel s_version s_setreg_b32 s_setreg_imm32_b32 s_round_mode "
     "s_denorm_mode s_sethalt s_ttracedata v_clrexcp"
 )
@@ -260,7 +264,7 @@ def trap(h: Lanes) -> None:
     h.stop(state.Status.TRAP)
 
 
-@control("s_barrier")
+@control("s_barrier s_barrier_wait")
 def barrier(h: Lanes) -> None:
     h.stop(state.Status.BARRIER, h.next_record())
 
