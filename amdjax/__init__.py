@@ -42,7 +42,7 @@ from amdjax.api import (
     vjp as vjp,
     vmap as vmap,
 )
-from amdjax.core import array as _array, composite as _composite
+from amdjax.core import array as _array, composite as _composite, errors as _errors
 from amdjax.core.array import Array as Array
 from amdjax.core.config import (
     check_tracer_leaks as check_tracer_leaks,
@@ -95,6 +95,7 @@ _LAZY = (
 )  # fmt: skip
 
 
+@_errors.api_boundary
 def __getattr__(name: str) -> _Any:
     """Submodules are imported when first asked for."""
     if name in _LAZY:
@@ -110,3 +111,6 @@ def __getattr__(name: str) -> _Any:
 
         return getattr(devices, name)
     raise AttributeError(f"module 'amdjax' has no attribute {name!r}")
+
+
+_errors.public_surface(globals())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax import checkpoint_policies
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.transforms.linear import linearize_jaxpr
 from amdjax.transforms.remat import checkpoint, checkpoint_name, inline_calls, remat
 from amdjax.transforms.staging import trace_function
@@ -68,3 +69,5 @@ def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) ->
     """
     for aval, description in saved_residuals(fun, *args, **kwargs):
         print(f"{aval.str_short()} {description}")
+
+_public_surface(globals())

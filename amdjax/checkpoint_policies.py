@@ -1,5 +1,6 @@
 """Which intermediate results `checkpoint` keeps."""
 
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.transforms.remat import (
     checkpoint_dots,
     checkpoint_dots_with_no_batch_dims,
@@ -29,3 +30,5 @@ __all__ = [
     "save_from_both_policies",
     "save_only_these_names",
 ]
+
+_public_surface(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.transforms.custom_vmap import custom_vmap
 
 __all__ = ["custom_vmap", "sequential_vmap"]
@@ -38,3 +39,5 @@ def sequential_vmap(fun: Callable[..., Any]) -> custom_vmap:
         return out, tree_map(lambda _: True, out)
 
     return custom
+
+_public_surface(globals())

@@ -1,5 +1,6 @@
 """Functions with derivatives of their own."""
 
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.transforms.closures import closure_convert, custom_gradient
 from amdjax.transforms.custom import (
     CustomJVPException,
@@ -24,3 +25,5 @@ __all__ = [
     "custom_vjp",
     "custom_vjp_call_p",
 ]
+
+_public_surface(globals())

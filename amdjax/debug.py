@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from typing import Any
 
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.transforms.callbacks import debug_callback
 
 __all__ = ["callback", "print"]
@@ -65,3 +66,5 @@ def _check_fields(fmt: str, count: int, kwargs: dict[str, Any]) -> None:
             f"debug.print: no field of the format string {fmt!r} shows: {extra}. "
             "An f-string shows values of tracing time; write '{}' in a plain string."
         )
+
+_public_surface(globals())

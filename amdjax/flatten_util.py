@@ -11,7 +11,12 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_flatten, tree_unflatten
+
+__all__ = [
+    "ravel_pytree",
+]
 
 
 def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
@@ -60,3 +65,5 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
         return tree_unflatten(treedef, back)
 
     return flat, unravel
+
+_public_surface(globals())

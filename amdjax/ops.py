@@ -11,7 +11,15 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.trace import concrete_or_error
+
+__all__ = [
+    "segment_max",
+    "segment_min",
+    "segment_prod",
+    "segment_sum",
+]
 
 
 def _identity(name: str, dtype: Any) -> Any:
@@ -136,3 +144,5 @@ def segment_min(
     """
     return _segment("segment_min", lax.scatter_min, data, segment_ids, num_segments,
                     indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
+
+_public_surface(globals())

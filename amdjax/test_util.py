@@ -11,6 +11,7 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.aval import get_aval
 from amdjax.core.dtypes import float0
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
 from amdjax.transforms.differentiate import jvp, vjp
 
@@ -238,3 +239,5 @@ def check_grads(
                 check(pulled, args, order - 1, f"{label} of ")
 
     check(f, tuple(args), order, "")
+
+_public_surface(globals())

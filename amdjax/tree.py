@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import (
     tree_all as all,
     tree_broadcast as broadcast,
@@ -54,3 +55,5 @@ def static(**kwargs: Any) -> Any:
     """
     metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
     return dataclasses.field(metadata=metadata, **kwargs)
+
+_public_surface(globals())

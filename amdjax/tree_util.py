@@ -1,5 +1,6 @@
 """Pytrees: nested containers as leaves and a structure. See `amdjax.tree` for shorter names."""
 
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import (
     DictKey as DictKey,
     FlattenedIndexKey as FlattenedIndexKey,
@@ -38,3 +39,5 @@ from amdjax.core.pytree import (
     treedef_is_leaf as treedef_is_leaf,
     treedef_tuple as treedef_tuple,
 )
+
+_public_surface(globals())

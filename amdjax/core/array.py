@@ -10,6 +10,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval, register_aval
+from amdjax.core.errors import api_boundary
 
 
 class Buffer(Protocol):
@@ -247,6 +248,7 @@ def load_methods() -> bool:
 
 
 def _placeholder(name: str) -> Callable[..., Any]:
+    @api_boundary
     def operator(self: Array, *args: Any) -> Any:
         load_methods()
         method = getattr(type(self), name, None)

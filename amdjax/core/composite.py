@@ -20,6 +20,7 @@ from typing import Any, TypeVar, overload
 
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
+from amdjax.core.errors import hide_internal_frames
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -62,10 +63,14 @@ def _composite(fn: Function, static_argnames: str | Iterable[str]) -> Function:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal compiled
-        if context.trace is not Context.base or _jit is None or config.disable_jit:
-            return fn(*args, **kwargs)
-        if compiled is None:
-            compiled = _jit(fn, static_argnames=names)
-        return compiled(*args, **kwargs)
+        try:
+            if context.trace is not Context.base or _jit is None or config.disable_jit:
+                return fn(*args, **kwargs)
+            if compiled is None:
+                compiled = _jit(fn, static_argnames=names)
+            return compiled(*args, **kwargs)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     return call  # type: ignore[return-value]

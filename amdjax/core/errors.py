@@ -7,10 +7,12 @@ import os
 import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from amdjax.core.config import config
+import numpy as np
+
+from amdjax.core.config import Config, State, config
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,6 +32,14 @@ class Location(NamedTuple):
 
 
 _INTERNAL = (PACKAGE_DIR, "<frozen ")
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+_PACKAGES = os.path.dirname(os.path.dirname(np.__file__))
+_LIBRARIES = tuple(
+    os.path.join(_PACKAGES, name, "")
+    for name in ("numpy", "scipy", "opt_einsum", "ml_dtypes", "llvmlite")
+)
+# What the standard library's folder holds besides the standard library.
+_INSTALLED = tuple(os.path.join(_STANDARD, d, "") for d in ("site-packages", "dist-packages"))
 
 
 def _is_internal(filename: str) -> bool:
@@ -68,12 +78,36 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level if frame is not None else 2)
 
 
+def _is_hidden(frame: types.FrameType, inside: bool) -> bool:
+    """Whether a traceback leaves `frame` out.
+
+    Args:
+        frame: a frame of it.
+        inside: whether the last frame before it that was not of a library is amdjax's.
+    """
+    filename = frame.f_code.co_filename
+    if filename.startswith("<"):  # code made by exec, such as the __init__ of a dataclass
+        return str(frame.f_globals.get("__name__", "")).startswith("amdjax.")
+    if not inside:
+        return False
+    if filename.startswith(_STANDARD):
+        return not filename.startswith(_INSTALLED) or filename.startswith(_LIBRARIES)
+    return filename.startswith(_LIBRARIES)
+
+
 def filtered_traceback(tb: types.TracebackType | None) -> types.TracebackType | None:
-    """`tb` without amdjax's frames; None if that leaves nothing below the caller's own frame."""
+    """`tb` without amdjax's frames; None if that leaves nothing below the caller's own frame.
+
+    Frames of libraries which amdjax called are left out too: the user did not write the call.
+    """
     kept = []
+    inside = False
     entry = tb
     while entry is not None:
-        if not _is_internal(entry.tb_frame.f_code.co_filename):
+        if _is_internal(entry.tb_frame.f_code.co_filename):
+            inside = True
+        elif not _is_hidden(entry.tb_frame, inside):
+            inside = False
             kept.append(entry)
         entry = entry.tb_next
     out: types.TracebackType | None = None
@@ -123,6 +157,71 @@ def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
             raise  # bare, so that this frame is not recorded again
 
     return boundary
+
+
+_BOUNDARY = api_boundary(len).__code__  # all boundaries share it
+
+
+def public_surface(namespace: dict[str, Any]) -> None:
+    """Make an `api_boundary` of every public function and method that a module offers.
+
+    Called at the end of a module that users see. Offered is what `__all__` lists, or else what the
+    module defines, or, where it defines nothing, what it imports. What amdjax itself imports from
+    the modules below stays as it is, so that only calls from outside pay. Functions get the
+    module's name as theirs, under which `pickle` finds them.
+
+    Args:
+        namespace: `globals()` of the module.
+    """
+    module = namespace["__name__"]
+    made: dict[Any, Any] = {}  # two names of one function stay one function
+    for name, value in _offered(namespace).items():
+        if type(value) is types.FunctionType and value.__code__ is not _BOUNDARY:
+            if value not in made:
+                made[value] = outer = api_boundary(value)
+                outer.__module__ = module
+            namespace[name] = made[value]
+        elif isinstance(value, type):
+            names = [n for n in vars(value) if not n.startswith("_")]
+            guard_methods(value, ["__init__", "__call__", "__getitem__", "__array__", *names])
+
+
+def _offered(namespace: dict[str, Any]) -> dict[str, Any]:
+    """The public functions and classes of a module by name."""
+    kinds = (types.FunctionType, type)
+    found = {
+        name: value
+        for name, value in namespace.items()
+        if not name.startswith("_")
+        and isinstance(value, kinds)
+        and str(value.__module__).startswith("amdjax.")
+    }
+    if "__all__" in namespace:
+        return {name: value for name, value in found.items() if name in namespace["__all__"]}
+    own = {n: value for n, value in found.items() if value.__module__ == namespace["__name__"]}
+    return own or found
+
+
+def guard_methods(cls: type, names: Iterable[str]) -> None:
+    """Make boundaries of methods of a class.
+
+    Args:
+        cls: a class of amdjax; errors and tuples stay as they are.
+        names: methods; those that the class does not define itself, and private ones, are passed
+          over.
+    """
+    if issubclass(cls, (BaseException, tuple)):
+        return
+    for name in names:
+        method = vars(cls).get(name)
+        private = name.startswith("_") and not name.endswith("__")
+        if type(method) is types.FunctionType and not private and method.__code__ is not _BOUNDARY:
+            setattr(cls, name, api_boundary(method))
+
+
+# That module cannot import this one.
+guard_methods(Config, ("update",))
+guard_methods(State, ("__call__",))
 
 
 def describe(value: Any) -> str:

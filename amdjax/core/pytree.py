@@ -9,8 +9,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from amdjax.core.treedef import (
@@ -125,9 +127,16 @@ def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
         >>> tree_unflatten(tree_structure((0, [0])), [1, 2])
         (1, [2])
     """
-    if not isinstance(treedef, PyTreeDef):
+    if not isinstance(treedef, PyTreeDef):  # inlined `_treedef`, for speed
         raise TypeError(f"tree_unflatten: treedef must be a PyTreeDef, got {treedef!r}")
     return treedef.unflatten(leaves)
+
+
+def _treedef(name: str, argument: str, value: Any) -> PyTreeDef:
+    """`value` if it is a structure, else a TypeError naming the function and the argument."""
+    if not isinstance(value, PyTreeDef):
+        raise TypeError(f"{name}: {argument} must be a PyTreeDef, got {value!r}")
+    return value
 
 
 def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
@@ -184,7 +193,8 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     >>> treedef_tuple([tree_structure(0), tree_structure([0])])
     PyTreeDef((*, [*]))
     """
-    return _intern(_TUPLE, None, tuple(treedefs))
+    items = tuple(_treedef("treedef_tuple", "each of treedefs", t) for t in treedefs)
+    return _intern(_TUPLE, None, items)
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
@@ -193,7 +203,7 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
     >>> treedef_children(tree_structure((0, [0])))
     [PyTreeDef(*), PyTreeDef([*])]
     """
-    return treedef.children()
+    return _treedef("treedef_children", "treedef", treedef).children()
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
@@ -202,7 +212,7 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
     >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure([1]))
     (True, False)
     """
-    return treedef.num_nodes == 1
+    return _treedef("treedef_is_leaf", "treedef", treedef).num_nodes == 1
 
 
 def treedef_is_strict_leaf(treedef: PyTreeDef) -> bool:
@@ -231,6 +241,8 @@ def is_tree_node(typ: type) -> bool:
     >>> is_tree_node(dict), is_tree_node(int)
     (True, False)
     """
+    if not isinstance(typ, type):
+        raise TypeError(f"is_tree_node: typ must be a type, got {typ!r}")
     return _kind_of(typ) is not None
 
 
@@ -318,9 +330,20 @@ def register_pytree_node_class(cls: Typ) -> Typ:
 
     Returns:
         `cls` itself.
+
+    Raises:
+        TypeError: `cls` is no class with these methods.
     """
+    _check_methods("register_pytree_node_class", cls, "tree_flatten", "tree_unflatten")
     register_pytree_node(cls, operator.methodcaller("tree_flatten"), cls.tree_unflatten)  # type: ignore[attr-defined]
     return cls
+
+
+def _check_methods(name: str, cls: Any, *methods: str) -> None:
+    missing = [m for m in methods if not callable(getattr(cls, m, None))]
+    if missing or not isinstance(cls, type):
+        wanted = " and ".join(methods)
+        raise TypeError(f"{name}: cls must be a class with {wanted}, got {cls!r}.")
 
 
 def register_pytree_with_keys(
@@ -337,6 +360,8 @@ def register_pytree_with_keys(
         unflatten_func: (auxiliary data, children) -> instance.
         flatten_func: instance -> (children, auxiliary data), if that can be done faster.
     """
+    if not callable(flatten_with_keys):
+        raise TypeError(f"flatten_with_keys must be callable, got {flatten_with_keys!r}.")
     if flatten_func is None:
 
         def flatten_func(tree: T) -> tuple[Iterable[Any], Any]:
@@ -355,7 +380,12 @@ def register_pytree_with_keys_class(cls: Typ) -> Typ:
 
     Returns:
         `cls` itself.
+
+    Raises:
+        TypeError: `cls` is no class with these methods.
     """
+    methods = ("tree_flatten_with_keys", "tree_unflatten")
+    _check_methods("register_pytree_with_keys_class", cls, *methods)
     register_pytree_with_keys(
         cls,
         operator.methodcaller("tree_flatten_with_keys"),
@@ -419,6 +449,16 @@ def _dataclass_fields(
     meta_fields: Sequence[str] | None,
     drop_fields: Sequence[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if not isinstance(nodetype, type):
+        raise TypeError(f"register_dataclass: nodetype must be a class, got {nodetype!r}.")
+    for argument, names in (
+        *(("data_fields", data_fields), ("meta_fields", meta_fields)),
+        ("drop_fields", drop_fields),
+    ):
+        if names is not None and (isinstance(names, str) or not all(map(_is_name, names))):
+            raise TypeError(
+                f"register_dataclass: {argument} must be a sequence of field names, got {names!r}."
+            )
     is_dataclass = dataclasses.is_dataclass(nodetype)
     if data_fields is None or meta_fields is None:
         if data_fields is not meta_fields:
@@ -444,9 +484,30 @@ def _dataclass_fields(
                 + (f" Missing fields: {missing}; drop_fields may list them." if missing else "")
                 + (f" Unexpected fields: {unexpected}." if unexpected else "")
             )
+    else:
+        _check_keywords(nodetype, given)
     if overlap := sorted({*data_fields} & {*meta_fields}):
         raise ValueError(f"data_fields and meta_fields must not overlap; both have {overlap}.")
     return tuple(data_fields), tuple(meta_fields)
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str)
+
+
+def _check_keywords(nodetype: type, fields: set[str]) -> None:
+    """Raise TypeError where a class without dataclass fields cannot be rebuilt from `fields`."""
+    try:
+        parameters = inspect.signature(nodetype).parameters
+    except ValueError:  # a type written in C, such as int
+        parameters = MappingProxyType({})
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    if unknown := sorted(fields - {*parameters}):
+        raise TypeError(
+            f"register_dataclass: {nodetype.__name__} does not take its fields {unknown} as "
+            "keyword arguments, so it cannot be rebuilt from them."
+        )
 
 
 def _attributes(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
@@ -580,6 +641,9 @@ def tree_transpose(
         >>> tree_transpose(tree_structure([0, 0]), tree_structure({"a": 0}), [{"a": 1}, {"a": 2}])
         {'a': [1, 2]}
     """
+    _treedef("tree_transpose", "outer_treedef", outer_treedef)
+    if inner_treedef is not None:
+        _treedef("tree_transpose", "inner_treedef", inner_treedef)
     leaves, treedef = tree_flatten(pytree_to_transpose)
     if inner_treedef is None:
         inner_treedef = tree_structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])

@@ -37,3 +37,6 @@ from amdjax.lax.parallel import *
 from amdjax.lax import linalg as linalg
 from amdjax.lax import _transform_ops as _transform_ops
 from amdjax.lax import _param_types as _param_types
+from amdjax.core.errors import public_surface as _public_surface
+
+_public_surface(globals())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
+from amdjax.core.errors import warn
 from amdjax.core.lowering import Element, Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -80,10 +80,9 @@ def convert(x: Any, new_dtype: Any, weak_type: bool = False) -> Any:
     if dtypes.issubdtype(aval.dtype, np.complexfloating) and not (
         dtypes.issubdtype(new_dtype, np.complexfloating) or new_dtype == np.bool_
     ):
-        warnings.warn(
+        warn(
             "Casting complex values to real discards the imaginary part",
             np.exceptions.ComplexWarning,
-            stacklevel=3,
         )
     return convert_element_type_p.bind(x, new_dtype=new_dtype, weak_type=weak_type, sharding=None)
 

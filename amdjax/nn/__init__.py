@@ -1,5 +1,6 @@
 """Layers of neural networks: functions first, modules over them."""
 
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn import initializers as initializers, losses as losses
 from amdjax.nn.attention import dot_product_attention as dot_product_attention
 from amdjax.nn.convolution import *  # noqa: F403
@@ -43,3 +44,5 @@ from amdjax.nn.module import *  # noqa: F403
 from amdjax.nn.normalization import *  # noqa: F403
 from amdjax.nn.pooling import *  # noqa: F403
 from amdjax.nn.regularization import *  # noqa: F403
+
+_public_surface(globals())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,30 @@ import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.errors import api_boundary, public_surface as _public_surface
+
+__all__ = [
+    "Initializer",
+    "constant",
+    "delta_orthogonal",
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "kaiming_normal",
+    "kaiming_uniform",
+    "lecun_normal",
+    "lecun_uniform",
+    "normal",
+    "ones",
+    "orthogonal",
+    "truncated_normal",
+    "uniform",
+    "variance_scaling",
+    "xavier_normal",
+    "xavier_uniform",
+    "zeros",
+]
 
 Axes = int | Sequence[int]
 
@@ -58,6 +82,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
     Array([7., 7.], dtype=float32)
     """
 
+    @api_boundary
     def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
         return jnp.full(shape, value, _dtype(dtype, None))
 
@@ -71,6 +96,7 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     (2,)
     """
 
+    @api_boundary
     def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
         kind = _dtype(dtype, None)
         return random.uniform(key, shape, kind) * jnp.array(scale, kind)
@@ -85,6 +111,7 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     (2,)
     """
 
+    @api_boundary
     def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
         kind = _dtype(dtype, None)
         return random.normal(key, shape, kind) * jnp.array(stddev, kind)
@@ -107,6 +134,7 @@ def truncated_normal(
         (2,)
     """
 
+    @api_boundary
     def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
         kind = _dtype(dtype, None)
         drawn = random.truncated_normal(key, lower, upper, shape, kind)
@@ -128,6 +156,16 @@ def _fans(
     inputs, outputs, batch = extent(in_axis), extent(out_axis), extent(batch_axis)
     receptive = math.prod(shape) / inputs / outputs / batch
     return inputs * receptive, outputs * receptive
+
+
+#: What a variance is divided by, from the numbers of inputs and of outputs of a unit.
+_FANS: dict[str, Callable[[float, float], float]] = {
+    "fan_in": lambda inputs, outputs: inputs,
+    "fan_out": lambda inputs, outputs: outputs,
+    "fan_avg": lambda inputs, outputs: (inputs + outputs) / 2,
+    "fan_geo_avg": lambda inputs, outputs: math.sqrt(inputs * outputs),
+}
+_DRAWN = ("truncated_normal", "normal", "uniform")
 
 
 def variance_scaling(
@@ -157,40 +195,34 @@ def variance_scaling(
         >>> init(amdjax.random.key(0), (2, 3)).shape
         (2, 3)
     """
+    for name, value, known in (("mode", mode, _FANS), ("distribution", distribution, _DRAWN)):
+        if value not in tuple(known):
+            raise ValueError(
+                f"variance_scaling: {name} must be one of {', '.join(known)}, got {value!r}."
+            )
+    fan = _FANS[mode]
 
+    @api_boundary
     def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
         shape = tuple(shape)
         kind = _dtype(dtype, None)
-        variance = jnp.array(scale / _denominator(mode, shape), dtypes.finfo(kind).dtype)
+        variance = jnp.array(
+            scale / fan(*_fans(shape, in_axis, out_axis, batch_axis)), dtypes.finfo(kind).dtype
+        )
         if distribution == "normal":
             return random.normal(key, shape, kind) * jnp.sqrt(variance).astype(kind)
         if distribution == "uniform":
             if dtypes.issubdtype(kind, np.floating):
                 return random.uniform(key, shape, kind, -1) * jnp.sqrt(3 * variance).astype(kind)
             return _complex_uniform(key, shape, kind) * jnp.sqrt(variance).astype(kind)
-        if distribution == "truncated_normal":
-            if dtypes.issubdtype(kind, np.floating):
-                # The cut at ±2 leaves this standard deviation of one.
-                stddev = jnp.sqrt(variance) / jnp.array(0.87962566103423978, variance.dtype)
-                drawn = random.truncated_normal(key, -2, 2, shape, kind)
-            else:
-                stddev = jnp.sqrt(variance) / jnp.array(0.95311164380491208, variance.dtype)
-                drawn = _complex_truncated_normal(key, 2, shape, kind)
-            return drawn * stddev.astype(kind)
-        raise ValueError(f"invalid distribution for variance scaling initializer: {distribution}")
-
-    def _denominator(mode: str, shape: tuple[int, ...]) -> float:
-        fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
-        match mode:
-            case "fan_in":
-                return fan_in
-            case "fan_out":
-                return fan_out
-            case "fan_avg":
-                return (fan_in + fan_out) / 2
-            case "fan_geo_avg":
-                return math.sqrt(fan_in * fan_out)
-        raise ValueError(f"invalid mode for variance scaling initializer: {mode}")
+        if dtypes.issubdtype(kind, np.floating):
+            # The cut at ±2 leaves this standard deviation of one.
+            stddev = jnp.sqrt(variance) / jnp.array(0.87962566103423978, variance.dtype)
+            drawn = random.truncated_normal(key, -2, 2, shape, kind)
+        else:
+            stddev = jnp.sqrt(variance) / jnp.array(0.95311164380491208, variance.dtype)
+            drawn = _complex_truncated_normal(key, 2, shape, kind)
+        return drawn * stddev.astype(kind)
 
     return init
 
@@ -300,6 +332,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
         (3, 2)
     """
 
+    @api_boundary
     def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
         kind = _dtype(dtype, None)
         shape = tuple(shape)
@@ -327,6 +360,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     (3, 3, 2, 4)
     """
 
+    @api_boundary
     def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
         kind = _dtype(dtype, None)
         shape = tuple(shape)
@@ -339,3 +373,6 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
         return jnp.zeros(shape, kind).at[centre].set(square)
 
     return init
+
+
+_public_surface(globals())

@@ -9,6 +9,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import log_sigmoid, log_softmax
 from amdjax.numpy._util import (
     ArrayLike,
@@ -206,3 +207,6 @@ def huber(
     distance = jnp.abs(predictions - targets)
     near = jnp.minimum(distance, delta)
     return _reduced("huber", near * (distance - 0.5 * near), reduction)
+
+
+_public_surface(globals())

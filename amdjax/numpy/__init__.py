@@ -120,6 +120,7 @@ from amdjax.numpy.vectorize import (
     vectorize,
 )
 from amdjax.numpy import array_methods as _array_methods
+from amdjax.core.errors import public_surface as _public_surface
 
 _array_methods.install()
 
@@ -181,3 +182,5 @@ __all__ = [
     "vander", "var", "vdot", "vecdot", "vecmat", "vectorize", "vsplit", "vstack", "where",
     "zeros", "zeros_like",
 ]
+
+_public_surface(globals())

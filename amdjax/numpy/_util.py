@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,6 +13,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array, from_numpy
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
+from amdjax.core.errors import warn
 from amdjax.lax._rules import canonical_axis as canonical_axis
 from amdjax.transforms import stop_gradient_p
 
@@ -232,10 +232,9 @@ def _complain_about_ranks(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
             f"Operands could not be broadcast together for {name} on shapes {text} and with the"
             " config option numpy_rank_promotion='raise'."
         )
-    warnings.warn(
+    warn(
         f"Following NumPy automatic rank promotion for {name} on shapes {text}. Set the config"
-        " option numpy_rank_promotion to 'allow' to silence this warning.",
-        stacklevel=4,
+        " option numpy_rank_promotion to 'allow' to silence this warning."
     )
 
 

@@ -15,9 +15,11 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes
-from amdjax.core.array import Array, install_methods
+from amdjax.core.array import Array, ConcreteArray, install_methods
 from amdjax.core.context import Context, context
+from amdjax.core.errors import api_boundary, guard_methods, hide_internal_frames
 from amdjax.core.primitive import Primitive
+from amdjax.core.trace import Tracer
 from amdjax.numpy import (
     arithmetic,
     contractions,
@@ -107,23 +109,27 @@ def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Call
         return fn(other, self) if reflected else fn(self, other)
 
     def method(self: Array, other: Any) -> Any:
-        if type(other) is type(self):
-            key = (self.aval, other.aval)
-            plan = pairs.get(key, False)
-            if plan is False:
-                plan = pairs[key] = _pair_plan(direct, *key)
-            if plan is not None:
-                return plan.bind(other, self) if reflected else plan.bind(self, other)
-        elif type(other) in _NUMBERS:
-            aval = self.aval
-            number = (aval, type(other))
-            plan = numbers.get(number, False)
-            if plan is False:
-                plan = numbers[number] = _number_plan(direct, *number)
-            if plan is not None:
-                other = scalar_of(other, aval.dtype, aval.weak_type)
-                return plan.bind(other, self) if reflected else plan.bind(self, other)
-        return general(self, other)
+        try:
+            if type(other) is type(self):
+                key = (self.aval, other.aval)
+                plan = pairs.get(key, False)
+                if plan is False:
+                    plan = pairs[key] = _pair_plan(direct, *key)
+                if plan is not None:
+                    return plan.bind(other, self) if reflected else plan.bind(self, other)
+            elif type(other) in _NUMBERS:
+                aval = self.aval
+                number = (aval, type(other))
+                plan = numbers.get(number, False)
+                if plan is False:
+                    plan = numbers[number] = _number_plan(direct, *number)
+                if plan is not None:
+                    other = scalar_of(other, aval.dtype, aval.weak_type)
+                    return plan.bind(other, self) if reflected else plan.bind(self, other)
+            return general(self, other)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     method.__name__ = method.__qualname__ = f"__{'r' if reflected else ''}{name}__"
     return method
@@ -180,12 +186,16 @@ def _round(self: Array, ndigits: int | None = None) -> Array:
 
 
 def _getitem(self: Array, index: Any) -> Array:
-    if type(index) is int and context.trace is Context.base:
-        shape = self.shape
-        if shape and shape[0]:
-            at = index + shape[0] if index < 0 else index
-            return row(self, scalar_of(min(max(at, 0), shape[0] - 1), _INT32))
-    return take_index(self, index)
+    try:
+        if type(index) is int and context.trace is Context.base:
+            shape = self.shape
+            if shape and shape[0]:
+                at = index + shape[0] if index < 0 else index
+                return row(self, scalar_of(min(max(at, 0), shape[0] - 1), _INT32))
+        return take_index(self, index)
+    except Exception as e:
+        hide_internal_frames(e)
+        raise
 
 
 def _setitem(self: Array, index: Any, value: Any) -> None:
@@ -286,7 +296,11 @@ def _method(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
-        return fn(self, *args, **kwargs)
+        try:
+            return fn(self, *args, **kwargs)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     return method
 
@@ -345,7 +359,7 @@ _METHODS: dict[str, Any] = {
     "trace": _method(diagonals.trace),
     "var": _method(reductions.var),
     "T": property(lambda self: manipulation.transpose(self), doc="The axes in reverse."),
-    "mT": property(manipulation.matrix_transpose, doc="The last two axes exchanged."),
+    "mT": property(api_boundary(manipulation.matrix_transpose), doc="The last two axes exchanged."),
     "at": property(IndexUpdate, doc="Functional updates: `x.at[index].set(value)`."),
     "real": property(elementary.real, doc="The real part."),
     "imag": property(elementary.imag, doc="The imaginary part."),
@@ -353,7 +367,20 @@ _METHODS: dict[str, Any] = {
 }
 
 
+# What hides amdjax's frames itself, as one more call would cost too much.
+_FAST = frozenset(
+    name for name, method in _METHODS.items() if hasattr(method, "__wrapped__")
+) | {"__getitem__"}  # fmt: skip
+_GUARDED = (
+    *("__bool__", "__int__", "__float__", "__complex__", "__index__", "__array__", "__hash__"),
+    *("__len__", "__getattr__", "__format__", "item", "tolist", "__reversed__", "__deepcopy__"),
+)
+
+
 def install() -> None:
     """Give all arrays, concrete and traced, their operators and methods."""
     install_methods(_operators())
     install_methods(_METHODS)
+    guard_methods(Array, (*_GUARDED, *(name for name in _METHODS if name not in _FAST)))
+    guard_methods(ConcreteArray, _GUARDED)
+    guard_methods(Tracer, _GUARDED)

@@ -11,6 +11,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import (
     ArrayLike,
     Axis,
@@ -323,3 +324,6 @@ def ifftshift(x: ArrayLike, axes: Axis = None) -> Array:
     x = as_array("ifftshift", x)
     over = canonical_axes(axes, x.ndim)
     return roll(x, [-(x.shape[i] // 2) for i in over], over)
+
+
+_public_surface(globals())

@@ -19,6 +19,7 @@ from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
+from amdjax.core.errors import guard_methods, warn
 from amdjax.numpy._util import (
     as_array,
     broadcast_arrays,
@@ -472,16 +473,13 @@ def update_index(
 
 def _check_cast(y: Array, x: Array) -> None:
     """Warn where updates lose digits, as in JAX; Python scalars pass."""
-    import warnings
-
     if dtypes.is_weakly_typed(y) or dtypes.safe_to_cast(y, x):
         return
-    warnings.warn(
+    warn(
         f"scatter inputs have incompatible types: cannot safely cast value from dtype={y.dtype} to"
         f" dtype={x.dtype} with numpy_dtype_promotion='standard'. In future releases this will"
         " result in an error.",
         FutureWarning,
-        stacklevel=4,
     )
 
 
@@ -601,3 +599,6 @@ class IndexUpdateRef:
     def _scatter(self, fn: Callable[..., Array], values: Any, options: dict[str, Any]) -> Array:
         options.pop("out_sharding", None)
         return update_index(self.array, self.index, values, fn, **options)
+
+
+guard_methods(IndexUpdateRef, [name for name in vars(IndexUpdateRef) if not name.startswith("_")])

@@ -13,6 +13,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy import (
     arithmetic,
     contractions,
@@ -838,3 +839,6 @@ def vecdot(
     return contractions.vecdot(
         x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type
     )
+
+
+_public_surface(globals())

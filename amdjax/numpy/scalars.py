@@ -9,6 +9,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.errors import api_boundary
 from amdjax.numpy.creation import asarray
 
 
@@ -26,6 +27,7 @@ class _ScalarType(type):
     def __ne__(cls, other: object) -> builtins.bool:
         return not cls == other
 
+    @api_boundary
     def __call__(cls, x: Any) -> Array:
         return asarray(x, dtype=cls.dtype)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.errors import guard_methods, hide_internal_frames
 from amdjax.numpy._util import (
     ArrayLike,
     as_array,
@@ -70,13 +71,17 @@ class ufunc:
 
     def __call__(self, *args: ArrayLike, out: None = None, where: ArrayLike | None = None) -> Any:
         """Apply the function to each element of the broadcast arguments."""
-        if out is not None or where is not None:
-            raise NotImplementedError(f"out and where arguments of {self}")
-        if len(args) != self.nin:
-            raise TypeError(
-                f"{self.__name__} takes {self.nin} positional arguments, got {len(args)}"
-            )
-        return self._call(*args)
+        try:
+            if out is not None or where is not None:
+                raise NotImplementedError(f"out and where arguments of {self}")
+            if len(args) != self.nin:
+                raise TypeError(
+                    f"{self.__name__} takes {self.nin} positional arguments, got {len(args)}"
+                )
+            return self._call(*args)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     def _elementwise(self, *args: ArrayLike) -> Any:
         from amdjax.numpy.vectorize import vectorize
@@ -249,6 +254,9 @@ class ufunc:
         self._binary("outer")
         A, B = as_arrays(self.__name__, A, B)
         return self._call(lax.reshape(A, A.shape + (1,) * B.ndim), B)
+
+
+guard_methods(ufunc, ("reduce", "accumulate", "at", "reduceat", "outer"))
 
 
 def ufunc_of(nin: int = 2, **options: Any) -> Callable[[Callable[..., Any]], ufunc]:

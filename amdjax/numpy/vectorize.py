@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from amdjax import lax
+from amdjax.core.errors import api_boundary
 from amdjax.numpy._util import as_array
 from amdjax.transforms import vmap
 
@@ -71,6 +72,7 @@ def vectorize(
     parsed = None if signature is None else _parse(signature)
 
     @functools.wraps(pyfunc)
+    @api_boundary
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         named = {k: v for k, v in kwargs.items() if k in excluded}
         batched_names = [k for k in kwargs if k not in excluded]

@@ -16,8 +16,11 @@ builds larger ones from smaller ones.
     True
 """
 
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.optim.base import *  # noqa: F403
 from amdjax.optim.clipping import *  # noqa: F403
 from amdjax.optim.optimizers import *  # noqa: F403
 from amdjax.optim.scaling import *  # noqa: F403
 from amdjax.optim.schedules import *  # noqa: F403
+
+_public_surface(globals())

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.errors import api_boundary
 from amdjax.core.pytree import tree_leaves, tree_map
+from amdjax.numpy._util import is_arraylike
 
 __all__ = [
     "EmptyState",
@@ -41,6 +43,13 @@ class GradientTransformation(NamedTuple):
     update: Callable[..., tuple[Updates, State]]
 
 
+def transformation(
+    init: Callable[[Params], State], update: Callable[..., tuple[Updates, State]]
+) -> GradientTransformation:
+    """A transformation whose tracebacks show the user's frames only."""
+    return GradientTransformation(api_boundary(init), api_boundary(update))
+
+
 def identity() -> GradientTransformation:
     """Gradients as they are.
 
@@ -51,13 +60,19 @@ def identity() -> GradientTransformation:
     return stateless(lambda grads, params: grads)
 
 
+def check_number(name: str, argument: str, value: Any) -> None:
+    """Raise TypeError naming the function and its argument unless `value` is a number or array."""
+    if not is_arraylike(value):
+        raise TypeError(f"{name}: {argument} must be a number, got {value!r}.")
+
+
 def stateless(fn: Callable[[Updates, Params], Updates]) -> GradientTransformation:
     """`fn(grads, params) -> updates` as a transformation."""
 
     def update(grads: Updates, state: State, params: Params = None) -> tuple[Updates, State]:
         return fn(grads, params), state
 
-    return GradientTransformation(lambda params: EmptyState(), update)
+    return transformation(lambda params: EmptyState(), update)
 
 
 def chain(*transformations: GradientTransformation) -> GradientTransformation:
@@ -96,7 +111,7 @@ def chain(*transformations: GradientTransformation) -> GradientTransformation:
             states.append(s)
         return grads, tuple(states)
 
-    return GradientTransformation(init, update)
+    return transformation(init, update)
 
 
 def masked(
@@ -115,6 +130,8 @@ def masked(
         >>> half.update(grads, half.init(grads))[0]
         {'a': 0.5, 'b': 1.0}
     """
+    if not isinstance(inner, GradientTransformation):
+        raise TypeError(f"masked: inner must be a GradientTransformation, got {inner!r}.")
 
     def chosen(tree: Any, keep: Any) -> Any:
         return tree_map(lambda yes, x: x if yes else None, keep, tree)
@@ -133,7 +150,7 @@ def masked(
         leaves = iter(tree_leaves(new))
         return tree_map(lambda yes, g: next(leaves) if yes else g, keep, grads), state
 
-    return GradientTransformation(init, update)
+    return transformation(init, update)
 
 
 def apply_updates(params: Params, updates: Updates) -> Params:

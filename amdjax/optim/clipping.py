@@ -6,7 +6,7 @@ from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.pytree import tree_map
-from amdjax.optim.base import GradientTransformation, global_norm, stateless
+from amdjax.optim.base import GradientTransformation, check_number, global_norm, stateless
 
 __all__ = ["clip", "clip_by_global_norm"]
 
@@ -18,6 +18,7 @@ def clip(max_delta: float) -> GradientTransformation:
       max_delta: bound, positive.
 
     Raises:
+      TypeError: `max_delta` is no number.
       ValueError: `max_delta` is not positive.
 
         >>> from amdjax import optim
@@ -37,6 +38,7 @@ def clip_by_global_norm(max_norm: float) -> GradientTransformation:
       max_norm: bound, positive.
 
     Raises:
+      TypeError: `max_norm` is no number.
       ValueError: `max_norm` is not positive.
 
         >>> from amdjax import optim
@@ -54,5 +56,6 @@ def clip_by_global_norm(max_norm: float) -> GradientTransformation:
 
 
 def _check_bound(name: str, argument: str, value: Any) -> None:
+    check_number(name, argument, value)
     if isinstance(value, (int, float)) and not value > 0:
         raise ValueError(f"{name}: {argument} must be positive, got {value!r}.")

@@ -13,8 +13,10 @@ from amdjax.optim.base import (
     GradientTransformation,
     Params,
     Updates,
+    check_number,
     masked,
     stateless,
+    transformation,
 )
 from amdjax.optim.schedules import Schedule
 
@@ -95,6 +97,7 @@ def scale(step_size: float | Array) -> GradientTransformation:
         >>> optim.scale(-2.0).update(jnp.array([1.0]), optim.EmptyState())[0]
         Array([-2.], dtype=float32)
     """
+    check_number("scale", "step_size", step_size)
     return stateless(lambda grads, _: tree_map(lambda g: step_size * g, grads))
 
 
@@ -104,6 +107,8 @@ def scale_by_schedule(schedule: Schedule) -> GradientTransformation:
     Args:
       schedule: `schedule(count) -> value`.
     """
+    if not callable(schedule):
+        raise TypeError(f"scale_by_schedule: schedule must be callable, got {schedule!r}.")
 
     def init(params: Params) -> ScaleByScheduleState:
         return ScaleByScheduleState(_count())
@@ -115,7 +120,7 @@ def scale_by_schedule(schedule: Schedule) -> GradientTransformation:
         scaled = tree_map(lambda g: factor.astype(jnp.asarray(g).dtype) * g, grads)
         return scaled, ScaleByScheduleState(state.count + 1)
 
-    return GradientTransformation(init, update)
+    return transformation(init, update)
 
 
 def scale_by_learning_rate(
@@ -130,6 +135,7 @@ def scale_by_learning_rate(
     sign = -1 if flip_sign else 1
     if callable(learning_rate):
         return scale_by_schedule(lambda count: sign * learning_rate(count))
+    check_number("scale_by_learning_rate", "learning_rate", learning_rate)
     if isinstance(learning_rate, (int, float)) and learning_rate < 0:
         raise ValueError(f"learning_rate must not be negative, got {learning_rate!r}.")
     return scale(sign * learning_rate)
@@ -151,6 +157,7 @@ def trace(
         >>> momentum.update(jnp.ones(1), state)[0]
         Array([1.9], dtype=float32)
     """
+    _check_decays("trace", decay=decay)
 
     def init(params: Params) -> TraceState:
         return TraceState(zeros_like(params, accumulator_dtype))
@@ -163,7 +170,7 @@ def trace(
         updates = tree_map(add, grads, new) if nesterov else new
         return updates, TraceState(new)
 
-    return GradientTransformation(init, update)
+    return transformation(init, update)
 
 
 def scale_by_adam(
@@ -206,7 +213,7 @@ def scale_by_adam(
         ratio = lambda m, v: m / (jnp.sqrt(v + eps_root) + eps)
         return tree_map(ratio, mean, square), ScaleByAdamState(count, mu, nu)
 
-    return GradientTransformation(init, update)
+    return transformation(init, update)
 
 
 def _squares_like(params: Params) -> Updates:
@@ -220,6 +227,7 @@ def _unbiased(decay: float, count: Array, average: Updates) -> Updates:
 
 def _check_decays(name: str, **decays: Any) -> None:
     for argument, value in decays.items():
+        check_number(name, argument, value)
         if isinstance(value, (int, float)) and not 0 <= value < 1:
             raise ValueError(f"{name}: {argument} must lie in [0, 1), got {value!r}.")
 
@@ -260,7 +268,7 @@ def scale_by_rms(
         updates = tree_map(lambda g, v: g * root(v), grads, spread if centered else nu)
         return updates, ScaleByRmsState(nu, mu)
 
-    return GradientTransformation(init, update)
+    return transformation(init, update)
 
 
 def scale_by_lion(
@@ -284,7 +292,7 @@ def scale_by_lion(
         updates = tree_map(lambda g, m: jnp.sign((1 - b1) * g + b1 * m), grads, state.mu)
         return updates, ScaleByLionState(_average(b2, state.mu, grads))
 
-    return GradientTransformation(init, update)
+    return transformation(init, update)
 
 
 def add_decayed_weights(

@@ -8,6 +8,8 @@ from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.errors import api_boundary
+from amdjax.optim.base import check_number
 
 __all__ = [
     "Schedule",
@@ -28,6 +30,7 @@ Schedule = Callable[[Any], Any]
 
 def _positive(name: str, **values: Any) -> None:
     for argument, value in values.items():
+        check_number(name, argument, value)
         if not value > 0:
             raise ValueError(f"{name}: {argument} must be positive, got {value!r}.")
 
@@ -70,6 +73,7 @@ def polynomial_schedule(
     """
     _positive("polynomial_schedule", transition_steps=transition_steps)
 
+    @api_boundary
     def schedule(count: Any) -> Array:
         done = jnp.clip(count - transition_begin, 0, transition_steps) / transition_steps
         return (init_value - end_value) * (1 - done) ** power + end_value
@@ -126,6 +130,7 @@ def exponential_decay(
     """
     _positive("exponential_decay", transition_steps=transition_steps, decay_rate=decay_rate)
 
+    @api_boundary
     def schedule(count: Any) -> Array:
         exponent = jnp.maximum(count - transition_begin, 0) / transition_steps
         exponent = jnp.floor(exponent) if staircase else exponent
@@ -157,6 +162,7 @@ def cosine_decay_schedule(
     """
     _positive("cosine_decay_schedule", decay_steps=decay_steps)
 
+    @api_boundary
     def schedule(count: Any) -> Array:
         done = jnp.clip(count, 0, decay_steps) / decay_steps
         decay = 0.5 * (1 + jnp.cos(math.pi * done))
@@ -239,6 +245,7 @@ def piecewise_constant_schedule(
         >>> optim.piecewise_constant_schedule(1.0, {2: 0.5, 4: 0.1})(jnp.array([0, 2, 3, 4]))
         Array([1.  , 0.5 , 0.5 , 0.05], dtype=float32, weak_type=True)
     """
+    check_number("piecewise_constant_schedule", "init_value", init_value)
     steps = sorted((boundaries_and_scales or {}).items())
     if any(scale < 0 for _, scale in steps):
         raise ValueError(
@@ -246,6 +253,7 @@ def piecewise_constant_schedule(
             f"got {boundaries_and_scales!r}."
         )
 
+    @api_boundary
     def schedule(count: Any) -> Array:
         value = jnp.asarray(init_value)
         for boundary, scale in steps:
@@ -276,6 +284,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
             f"{len(boundaries)} and {len(schedules)}."
         )
 
+    @api_boundary
     def schedule(count: Any) -> Array:
         value = schedules[0](count)
         for boundary, later in zip(boundaries, schedules[1:]):

@@ -4,6 +4,7 @@ A key is used once: `split` it to have several. Keys are typed (`key`) or raw ar
 all functions take both.
 """
 
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.random._keys import (
     PRNGKey,
     PRNGKeyArray,
@@ -109,3 +110,5 @@ __all__ = [
     "weibull_min",
     "wrap_key_data",
 ]
+
+_public_surface(globals())

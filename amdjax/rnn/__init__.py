@@ -1,5 +1,8 @@
 """Recurrent networks: cells, sequences of steps, and modules over them."""
 
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.rnn.cells import *  # noqa: F403
 from amdjax.rnn.layers import *  # noqa: F403
 from amdjax.rnn.sequences import *  # noqa: F403
+
+_public_surface(globals())

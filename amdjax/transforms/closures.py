@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax.core.aval import get_aval
+from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import eval_jaxpr
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.core.trace import Tracer, trace_to_jaxpr
@@ -41,6 +42,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Any, l
     kept = [c for c, m in zip(closed.consts, moved) if not m]
     in_tree, out_tree, jaxpr = flat.in_tree, flat.out_tree, closed.jaxpr
 
+    @api_boundary
     def converted(*args: Any) -> Any:
         count = len(args) - len(hoisted)
         args, given = args[:count], iter(args[count:])
@@ -86,8 +88,11 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
       >>> print(f(3.0), amdjax.grad(f)(3.0))
       9.0 3.0
     """
+    if not callable(fun):
+        raise TypeError(f"custom_gradient: fun must be callable, got {fun!r}")
 
     @functools.wraps(fun)
+    @api_boundary
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         def value(*args: Any) -> Any:
             return fun(*args, **kwargs)[0]

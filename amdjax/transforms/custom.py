@@ -9,7 +9,7 @@ from typing import Any
 from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.context import context
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import UnexpectedTracerError
+from amdjax.core.errors import UnexpectedTracerError, api_boundary, hide_internal_frames
 from amdjax.core.jaxpr import jaxpr_as_fun
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
@@ -335,10 +335,14 @@ class custom_jvp(_CustomFunction):
             raise AttributeError(
                 f"The custom_jvp function {fun_name(self.fun)} has no rule: set one with defjvp."
             )
-        call = _JVPCall(self, *self._split(args, kwargs))
-        params = {"name": call.name, "symbolic_zeros": self.symbolic_zeros}
-        outs = custom_jvp_call_p.bind_functions(call.fun, call.jvp, call.leaves, params)
-        return tree_unflatten(call.out_tree, outs)
+        try:
+            call = _JVPCall(self, *self._split(args, kwargs))
+            params = {"name": call.name, "symbolic_zeros": self.symbolic_zeros}
+            outs = custom_jvp_call_p.bind_functions(call.fun, call.jvp, call.leaves, params)
+            return tree_unflatten(call.out_tree, outs)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
 
 class _JVPCall(_Call):
@@ -447,6 +451,7 @@ class custom_vjp(_CustomFunction):
         self.symbolic_zeros = symbolic_zeros
         self.optimize_remat = optimize_remat
 
+    @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.fwd is None or self.bwd is None:
             raise AttributeError(

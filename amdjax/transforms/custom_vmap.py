@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax.core.aval import get_aval
+from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
@@ -82,6 +83,7 @@ class custom_vmap:
         self.rule = rule
         return rule
 
+    @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = fun_name(self.fun)
         if self.rule is None:

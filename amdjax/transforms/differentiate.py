@@ -180,6 +180,7 @@ class _Linear:
 class _Pushforward(_Linear):
     """The function that `linearize` returns; residuals are its first argument."""
 
+    @api_boundary
     def __call__(self, residuals: list[Any], *tangents: Any) -> Any:
         leaves, tree = tree_flatten(tangents)
         if tree != self.in_tree:
@@ -254,6 +255,7 @@ def _vjp(flat: FlatFunction, leaves: list[Any], in_tree: PyTreeDef) -> tuple[Any
 class _Pullback(_Linear):
     """The function that `vjp` returns; residuals are its first argument."""
 
+    @api_boundary
     def __call__(self, residuals: list[Any], cotangent: Any) -> Any:
         leaves, tree = tree_flatten(cotangent)
         if tree != self.out_tree:

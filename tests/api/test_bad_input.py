@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import inspect
 import re
+import traceback
 
 import numpy as np
 import pytest
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import lax, nn, random, tree_util
+from amdjax import lax, nn, optim, random, rnn, test_util, tree_util
 from amdjax.core.context import Context, context
+from amdjax.core.errors import PACKAGE_DIR
+from amdjax.scipy import special
+from amdjax.scipy.stats import norm
 
 ERRORS = (TypeError, ValueError, IndexError)
 
@@ -63,13 +67,22 @@ def public(module):
             yield name, fun, required
 
 
+_OF_ANY_TREE = {
+    "all", "broadcast", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "reduce",
+    "reduce_associative", "structure",
+}  # fmt: skip
+
 #: Functions to which any object is a fine argument, or which call what they are given later.
 TAKE_ANYTHING = {
     "numpy": {"array_equal", "array_repr", "array_str", "iscomplexobj", "isrealobj", "isscalar",
               "iterable", "vectorize", "save", "load", "from_dlpack"},
     "lax": {"stop_gradient", "optimization_barrier", "composite", "with_sharding_constraint"},
     "nn": {"count_parameters", "partition", "is_stateful"},
-    "random": set(),
+    "amdjax": {"block_until_ready", "device_get", "named_scope"},
+    "initializers": {"constant"},
+    "optim": {"constant_schedule"},
+    "tree": _OF_ANY_TREE,
+    "tree_util": {"tree_" + name for name in _OF_ANY_TREE},
 }  # fmt: skip
 
 #: Other names under which functions speak of themselves.
@@ -85,10 +98,16 @@ ALIASES = {
 
 
 def calls_with_nonsense():
-    modules = {"numpy": jnp, "lax": lax, "nn": nn, "random": random}
+    modules = {
+        "amdjax": amdjax, "debug": amdjax.debug, "flatten_util": amdjax.flatten_util, "lax": lax,
+        "linalg": jnp.linalg, "fft": jnp.fft, "lax.linalg": lax.linalg, "losses": nn.losses,
+        "initializers": nn.initializers, "nn": nn, "norm": norm, "numpy": jnp, "ops": amdjax.ops,
+        "optim": optim, "random": random, "rnn": rnn, "special": special, "test_util": test_util,
+        "tree": amdjax.tree, "tree_util": tree_util,
+    }  # fmt: skip
     for where, module in modules.items():
         for name, fun, required in public(module):
-            if name not in TAKE_ANYTHING[where]:
+            if name not in TAKE_ANYTHING.get(where, ()):
                 yield pytest.param(name, fun, required, id=f"{where}.{name}")
 
 
@@ -96,6 +115,7 @@ def calls_with_nonsense():
 def test_nonsense_is_refused(name, fun, required):
     with pytest.raises((*ERRORS, NameError, NotImplementedError)) as caught:
         fun(*[Nonsense() for _ in required])
+    only_user_frames(caught.value)
     message = str(caught.value)
     words = [name, ALIASES.get(name, name), *inspect.signature(fun).parameters, "Nonsense"]
     assert any(w in message for w in words), message
@@ -122,9 +142,18 @@ def table(*rows):
     ]
 
 
+def only_user_frames(error):
+    """Neither the error nor what caused it shows amdjax's own frames."""
+    while error is not None:
+        files = [f.filename for f in traceback.extract_tb(error.__traceback__)]
+        assert not [f for f in files if f.startswith(PACKAGE_DIR)]
+        error = error.__cause__ or error.__context__
+
+
 def expect(call, error, words):
     with pytest.raises(error) as caught:
         call()
+    only_user_frames(caught.value)
     for word in words:
         assert word in str(caught.value), str(caught.value)
 
@@ -420,6 +449,25 @@ PAIR = tree_util.tree_structure((0, 0))
     (lambda: tree_util.register_pytree_node(3, identity, identity), TypeError, "nodetype"),
     (lambda: tree_util.register_pytree_node(dict, identity, identity), ValueError, "dict"),
     (lambda: amdjax.tree.map(3, (1,)), TypeError, "callable"),
+    (lambda: tree_util.register_dataclass(int), TypeError, "data_fields"),
+    (lambda: tree_util.register_dataclass(int, ["a"], ["b"]), TypeError, "int", "keyword"),
+    (lambda: tree_util.register_dataclass(3, ["a"], ["b"]), TypeError, "nodetype", "3"),
+    (lambda: tree_util.register_dataclass(Nonsense, "ab", []), TypeError, "data_fields", "'ab'"),
+    (lambda: tree_util.register_dataclass(Nonsense, [], [1]), TypeError, "meta_fields", "[1]"),
+    (lambda: tree_util.register_dataclass(Nonsense, ["a"], []), TypeError, "['a']"),
+    (lambda: tree_util.register_pytree_node(Nonsense, 3, identity), TypeError, "flatten_func"),
+    (lambda: tree_util.register_pytree_node(Nonsense, identity, 3), TypeError, "unflatten_func"),
+    (lambda: tree_util.register_pytree_with_keys(Nonsense, 3, identity),
+     TypeError, "flatten_with_keys"),
+    (lambda: tree_util.register_pytree_node_class(Nonsense), TypeError, "tree_unflatten"),
+    (lambda: tree_util.treedef_tuple([3]), TypeError, "treedefs", "3"),
+    (lambda: tree_util.treedef_children(3), TypeError, "treedef", "3"),
+    (lambda: tree_util.is_tree_node(3), TypeError, "typ", "3"),
+    (lambda: tree_util.tree_transpose(3, LEAF, 3), TypeError, "outer_treedef", "3"),
+    (lambda: tree_util.tree_transpose(PAIR, 3, (1, 2)), TypeError, "inner_treedef", "3"),
+    (lambda: tree_util.tree_broadcast((1, 2), 3), ValueError, "tuple"),
+    (lambda: tree_util.flatten_one_level(3), ValueError, "int"),
+    (lambda: tree_util.tree_leaves({1: 0, "a": 0}), (TypeError, ValueError), "keys"),
 ))  # fmt: skip
 def test_trees(call, error, words):
     expect(call, error, words)

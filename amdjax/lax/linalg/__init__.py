@@ -3,6 +3,7 @@
 They run LAPACK through SciPy and NumPy on the host. What LAPACK cannot factor comes back as NaN.
 """
 
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.lax.linalg.eigen import (
     EighImplementation,
     EigImplementation,
@@ -89,3 +90,5 @@ __all__ = [
     "tridiagonal_solve",
     "tridiagonal_solve_p",
 ]
+
+_public_surface(globals())

@@ -7,8 +7,20 @@ import numpy as np
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, promote_args_inexact
 from amdjax.scipy import special
+
+__all__ = [
+    "cdf",
+    "isf",
+    "logcdf",
+    "logpdf",
+    "logsf",
+    "pdf",
+    "ppf",
+    "sf",
+]
 
 
 @composite
@@ -97,3 +109,6 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """
     q, loc, scale = promote_args_inexact("norm.isf", q, loc, scale)
     return -ppf(q, 0, scale) + loc
+
+
+_public_surface(globals())

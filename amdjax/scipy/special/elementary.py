@@ -19,6 +19,47 @@ from amdjax.numpy._util import ArrayLike, Axis, constant, is_kind, promote_args_
 from amdjax.numpy.elementary import i0 as i0
 from amdjax.transforms import custom_jvp
 
+__all__ = [
+    "beta",
+    "betainc",
+    "betaln",
+    "boxcox",
+    "boxcox1p",
+    "comb",
+    "digamma",
+    "entr",
+    "erf",
+    "erfc",
+    "erfinv",
+    "expit",
+    "factorial",
+    "gamma",
+    "gammainc",
+    "gammaincc",
+    "gammaln",
+    "gammasgn",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "kl_div",
+    "log_ndtr",
+    "log_softmax",
+    "loggamma",
+    "logit",
+    "logsumexp",
+    "multigammaln",
+    "ndtr",
+    "ndtri",
+    "poch",
+    "polygamma",
+    "rel_entr",
+    "softmax",
+    "xlog1py",
+    "xlogy",
+    "zeta",
+]
+
 
 def gammaln(x: ArrayLike) -> Array:
     """The logarithm of the magnitude of the gamma function.
