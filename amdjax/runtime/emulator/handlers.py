@@ -11,10 +11,10 @@ from amdjax.codegen.llvm import Module
 from amdjax.runtime.cache import compile_cached
 from amdjax.runtime.emulator.builder import Lanes, Variant, new_handler
 from amdjax.runtime.emulator.driver import RUN, write_driver
-from amdjax.runtime.emulator.lower import write_handler
 from amdjax.runtime.emulator.scalar_memory import find_function
 from amdjax.runtime.emulator.statistics import write_note
 from amdjax.runtime.emulator.vector_memory import FIND, NOTE
+from amdjax.runtime.emulator.write import write_handler
 
 
 class Handlers:

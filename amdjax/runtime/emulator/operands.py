@@ -12,7 +12,7 @@ from functools import cache
 from amdjax.runtime.emulator import access, alu, matrix, salu, state
 from amdjax.runtime.emulator.builder import OPERAND_TYPES, Operation, Variant
 from amdjax.runtime.emulator.isa import ISAS
-from amdjax.runtime.emulator.lower import Lowered, Wave
+from amdjax.runtime.emulator.records import Lowered, Wave
 
 FIRST_VECTOR = 128
 

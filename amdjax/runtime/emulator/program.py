@@ -11,7 +11,8 @@ from amdjax.runtime.emulator.builder import Variant
 from amdjax.runtime.emulator.code_object import Kernel
 from amdjax.runtime.emulator.decode import Instruction, decoder
 from amdjax.runtime.emulator.errors import EmulatorError
-from amdjax.runtime.emulator.lower import Lowered, Wave, lower
+from amdjax.runtime.emulator.lower import lower
+from amdjax.runtime.emulator.records import Lowered, Wave
 from amdjax.runtime.emulator.text import instruction_text
 from amdjax.runtime.emulator.waits import Hazard, find_hazards
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from amdjax.runtime.emulator import state
 from amdjax.runtime.emulator.decode import Instruction
-from amdjax.runtime.emulator.lower import Lowered, Wave
 from amdjax.runtime.emulator.operands import FIRST_VECTOR, footprint_of, register_name
+from amdjax.runtime.emulator.records import Lowered, Wave
 
 
 def instruction_text(wave: Wave, inst: Instruction, lowered: Lowered) -> str:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from amdjax.runtime.emulator.access import Access, access_of
 from amdjax.runtime.emulator.decode import Instruction
 from amdjax.runtime.emulator.isa import ISAS
-from amdjax.runtime.emulator.lower import Lowered, Wave
 from amdjax.runtime.emulator.operands import register_name, registers
+from amdjax.runtime.emulator.records import Lowered, Wave
 
 # Marks a store to LDS among the destinations.
 _LDS_STORE = 1 << 1023

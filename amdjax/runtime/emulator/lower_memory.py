@@ -1,0 +1,61 @@
+"""Memory instructions to records."""
+
+from __future__ import annotations
+
+from amdjax.runtime.emulator import access, state
+from amdjax.runtime.emulator.builder import Variant
+from amdjax.runtime.emulator.decode import Instruction
+from amdjax.runtime.emulator.records import Lowered, Wave
+
+
+def lower_memory(wave: Wave, inst: Instruction, what: access.Access) -> Lowered:
+    f = inst.fields
+    if what.kind == "scalar":
+        return _scalar_memory(wave, inst)
+    accumulators = bool(f.get("acc", 0))
+    flags: dict[str, int] = {}
+    slots = {state.DST: wave.vgpr(f["vdst"], accumulators), state.SRC0: wave.vgpr(f["addr"])}
+    if inst.format == "DS":
+        slots[state.SRC0 + 1] = wave.vgpr(f["data0"], accumulators)
+        slots[state.SRC0 + 2] = wave.vgpr(f["data1"], accumulators)
+        if what.count == 2:
+            slots[state.OFFSET] = f["offset0"] * what.scale
+            slots[state.TARGET] = f["offset1"] * what.scale
+        else:
+            slots[state.OFFSET] = f["offset0"] | f["offset1"] << 8
+        flags["returns"] = int("_rtn" in inst.name)
+    else:
+        slots[state.SRC0 + 1] = wave.vgpr(f["data"], accumulators)
+        slots[state.OFFSET] = f["offset"]
+        # What says that an atomic returns the old value is the lowest cache bit in every set.
+        flags["returns"] = f.get("sc0", 0) | f.get("glc", 0) | f.get("th", 0) & 1
+        has_saddr = f["saddr"] not in (127, wave.facts.null)
+        if inst.format != "FLAT" and has_saddr:
+            flags["saddr"] = 1
+            slots[state.SRC0 + 2] = wave.sgpr(f["saddr"])
+        flags["vaddr"] = f.get("sve", 0)
+    if what.kind != "atomic":
+        flags.pop("returns")
+    if what.space != "scratch":
+        flags.pop("vaddr", None)
+    kept = tuple((k, v) for k, v in flags.items() if v)
+    return Lowered(Variant(inst.name, wave.isa, wave.lanes, flags=kept), slots)
+
+
+def _scalar_memory(wave: Wave, inst: Instruction) -> Lowered:
+    f = inst.fields
+    slots = {state.DST: wave.sgpr(f["sdata"]), state.SRC0: wave.sgpr(2 * f["sbase"])}
+    if wave.facts.generation == 9:
+        has_register = f["soffset_en"]
+        slots[state.OFFSET] = f["offset"] if f["imm"] else 0
+        register = f["soffset"]
+        if not f["imm"] and not f["soffset_en"]:
+            # Without either flag the offset field names a register.
+            has_register, register = 1, f["offset"] & 127
+    else:
+        has_register, register = int(f["soffset"] != wave.facts.null), f["soffset"]
+        slots[state.OFFSET] = f["offset"]
+    if has_register:
+        slots[state.SRC0 + 1] = wave.sgpr(register)
+    flags = (("soffset", 1),) if has_register else ()
+    return Lowered(Variant(inst.name, wave.isa, wave.lanes, flags=flags), slots)
