@@ -62,7 +62,9 @@ def compile_device(
     try:
         plan = plan_program(closed, target, donated, observe, loader)
         observe("plan", plan)
-        return plan, loader.load()
+        kernels = loader.load()
+        observe("kernels", kernels)
+        return plan, kernels
     except BaseException:
         loader.cancel()
         raise

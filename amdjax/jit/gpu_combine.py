@@ -87,7 +87,7 @@ class GpuCombineKernel(CombineKernel):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        return "combine_" + region_name(self.region)
+        return region_name("combine", self.region)
 
     def build(self) -> Call:
         k, n = self.k, self.total_rows

@@ -40,7 +40,7 @@ class GpuMapKernel(MapKernel):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        return region_name(self.region)
+        return region_name("map", self.region)
 
     def _build_flat(self, var: LoopVar) -> Call:
         n = var.extent

@@ -51,7 +51,7 @@ class GpuRowKernel(RowKernel):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        return region_name(self.region)
+        return region_name("rows", self.region)
 
     def begin(self) -> None:
         super().begin()

@@ -100,10 +100,12 @@ def first_lanes(
     return bases, number
 
 
-def region_name(region: Region) -> str:
-    """A name for a kernel: what it computes, as profilers and error messages show it."""
-    names = [r.eqn.primitive.name for r in region.roots]
-    return "_".join(names)[:48] or "kernel"
+def region_name(kind: str, region: Region) -> str:
+    """A name for a kernel: what it computes, as profilers and error messages show it.
+
+    The kind in front keeps kernels from being called `exp`, of which LLVM believes to know all.
+    """
+    return "_".join([kind, *(r.eqn.primitive.name for r in region.roots)])[:56]
 
 
 def power_of_two(n: int) -> int:

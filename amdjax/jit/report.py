@@ -9,10 +9,12 @@ import numpy as np
 
 from amdjax.codegen import tile
 from amdjax.jit.fusion import Fusion, Region
+from amdjax.jit.kernel_records import DEVICE_STAGES, device_text
 from amdjax.jit.plan import Label, Plan, View
 from amdjax.runtime import vm
 
 TEXT_STAGES = ("jaxpr", "simplified", "fusion", "tiles", "plan", "llvm", "asm")
+GPU_STAGES = (*TEXT_STAGES, *(s for s in DEVICE_STAGES if s not in TEXT_STAGES))
 OPCODES = [
     "HALT",
     "CALL",
@@ -30,7 +32,15 @@ OPCODES = [
 
 
 def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: Plan) -> str:
-    """The text of a stage, from what the compiler observed."""
+    """The text of a stage, from what the compiler observed.
+
+    Raises:
+      ValueError: there is no such stage.
+    """
+    device_kernels = next((x for name, x in stages if name == "kernels"), None)
+    known = TEXT_STAGES if device_kernels is None else GPU_STAGES
+    if stage not in known:
+        raise ValueError(f"stage must be one of {', '.join(known)}; got {stage!r}")
     if stage == "jaxpr":
         return str(jaxpr)
     if stage == "simplified":
@@ -42,6 +52,8 @@ def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: 
     kernels = distinct(plan.kernels())
     if stage == "tiles":
         return "\n\n".join(map(str, kernels))
+    if device_kernels is not None:
+        return device_text(stage, plan, device_kernels)
     from amdjax.codegen.engine import to_assembly
     from amdjax.jit.kernels import kernel_ir
 

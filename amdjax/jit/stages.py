@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,12 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.jit import report
 from amdjax.jit.executable import Executable, compile_jaxpr
+from amdjax.jit.kernel_records import KernelRecord
+from amdjax.runtime.devices import default_device
+from amdjax.targets import GpuTarget, get
+
+if TYPE_CHECKING:
+    from amdjax.jit.gpu_executable import GpuExecutable
 
 
 @dataclass(frozen=True)
@@ -92,13 +98,42 @@ class Lowered:
         """Estimates of the work; see `Compiled.cost_analysis`."""
         return self.compile().cost_analysis()
 
-    def compile(self) -> Compiled:
-        """Compile the program for this machine's CPU."""
+    def compile(self, target: str | GpuTarget | None = None) -> Compiled:
+        """Compile the program.
+
+        Args:
+          target: a GPU, or its name as in `gfx942` or `sm_90`; it need not be there, nor its
+            driver. The default device if None.
+
+        Returns:
+          The compiled program, which can be looked at, and called where there is such a device.
+
+        Raises:
+          ValueError: no target has that name; the message lists the known ones and the nearest.
+
+        Warns:
+          UserWarning: a kernel has too few registers and uses scratch memory.
+
+        Example:
+          >>> import amdjax, amdjax.numpy as jnp
+          >>> compiled = amdjax.jit(lambda x: x + 1).lower(jnp.zeros(1000)).compile("gfx942")
+          >>> [(k.name, k.scratch_bytes) for k in compiled.kernels]
+          [('map_add', 0)]
+        """
         stages: list[tuple[str, Any]] = []
-        executable = compile_jaxpr(
-            self.traced.jaxpr, self.traced.donated, lambda s, x: stages.append((s, x))
+        gpu = get(target) if isinstance(target, str) else target or _default_target()
+        traced = self.traced
+        if gpu is None:
+            executable = compile_jaxpr(
+                traced.jaxpr, traced.donated, lambda s, x: stages.append((s, x))
+            )
+            return Compiled(traced, executable, stages)
+        from amdjax.jit.gpu_executable import GpuExecutable
+
+        on_gpu = GpuExecutable(
+            traced.jaxpr, gpu, traced.donated, lambda s, x: stages.append((s, x))
         )
-        return Compiled(self.traced, executable, stages)
+        return Compiled(traced, on_gpu, stages)
 
 
 @dataclass(frozen=True)
@@ -106,7 +141,7 @@ class Compiled:
     """A compiled program; call it with arguments of the signature it was lowered for."""
 
     traced: Traced
-    executable: Executable
+    executable: Executable | GpuExecutable
     stages: list[tuple[str, Any]] = field(repr=False)
 
     @property
@@ -137,7 +172,8 @@ class Compiled:
         """The program at a stage.
 
         Args:
-          stage: one of `jaxpr simplified fusion tiles plan llvm asm`.
+          stage: one of `jaxpr simplified fusion tiles plan llvm asm`; for a GPU also `amdgcn` or
+            `ptx`, which is what `asm` is there, and `resources`, a table of registers and memory.
 
         Returns:
           Text for people to read; its form may change.
@@ -145,9 +181,20 @@ class Compiled:
         Raises:
           ValueError: there is no such stage.
         """
-        if stage not in report.TEXT_STAGES:
-            raise ValueError(f"stage must be one of {', '.join(report.TEXT_STAGES)}; got {stage!r}")
         return report.stage_text(stage, self.traced.jaxpr, self.stages, self.executable.plan)
+
+    @property
+    def kernels(self) -> list[KernelRecord]:
+        """The kernels of a program for a GPU: code, launches, registers and memory.
+
+        Raises:
+          ValueError: the program was compiled for the CPU, whose kernels have no such records.
+        """
+        if isinstance(self.executable, Executable):
+            raise ValueError(
+                "kernels are recorded for GPUs: compile with a target, as in compile('gfx942')"
+            )
+        return self.executable.records
 
     def cost_analysis(self) -> dict[str, float]:
         """Estimates of the work.
@@ -178,6 +225,11 @@ class Compiled:
         aliased = sum(self.executable.sizes[i] for i in self.executable.plan.aliases)
         constants = sum(np.asarray(c).nbytes for c in self.executable.plan.constants)
         return MemoryStats(arguments, results, aliased, self.executable.plan.arena_bytes, constants)
+
+
+def _default_target() -> GpuTarget | None:
+    """The target of the default device; None for the CPU."""
+    return getattr(default_device(), "target", None)
 
 
 @dataclass(frozen=True)
