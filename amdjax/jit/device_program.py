@@ -174,8 +174,8 @@ class DeviceProgram:
                 outs.append(device.alloc(nbytes))
                 continue
             buffer = buffers[donor]
-            moved = buffer is not args[donor].buffer and buffer.is_own
-            if donor not in in_place and not moved:
+            was_here = buffer is args[donor].buffer
+            if not (donor in in_place if was_here else buffer.is_own):
                 buffer = device.alloc(nbytes)
                 device.copy(buffer.address, buffers[donor].address, nbytes)
             buffer.overwritten()

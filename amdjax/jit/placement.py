@@ -113,8 +113,13 @@ def host_buffer(value: np.ndarray) -> Buffer:
 def buffer_on(x: ConcreteArray, device: GpuDevice) -> DeviceBuffer:
     """The contents of an array in the memory of a GPU, where they may be already."""
     buffer = x.buffer
-    if isinstance(buffer, DeviceBuffer) and buffer.device is device:
-        return buffer
+    if isinstance(buffer, DeviceBuffer):
+        if buffer.device is device:
+            return buffer
+        if buffer.device.platform == device.platform:
+            moved = device.alloc(buffer.nbytes)
+            device.copy_from(buffer.device, buffer.address, moved.address, buffer.nbytes)
+            return moved
     value = x._view()
     return device.constant(value) if value.nbytes <= SMALL else device.upload(value)
 

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
@@ -112,13 +112,12 @@ class DeviceBuffer:
 class Function:
     """A kernel loaded on a device; unloaded when the last program that uses it goes."""
 
-    __slots__ = ("__weakref__", "_device", "handle", "name")
+    __slots__ = ("__weakref__", "handle", "name")
 
     def __init__(self, device: GpuDevice, handle: int, name: str):
-        self._device, self.handle, self.name = device, handle, name
-
-    def __del__(self) -> None:
-        self._device._give_back(self._device._unload, self.handle)
+        self.handle, self.name = handle, name
+        # Not `__del__`: while that runs, weak references still give the object to other threads.
+        finalize(self, device._give_back, device._unload, handle).atexit = False
 
 
 class Graph:
@@ -188,6 +187,15 @@ class GpuDevice(Device, ABC):
         """Copy on the device, after all work issued before; the ranges do not overlap."""
         if nbytes:
             self._copy(to, source, nbytes)
+
+    def copy_from(self, other: GpuDevice, source: int, to: int, nbytes: int) -> None:
+        """Copy from another device's memory, after all work issued before on both.
+
+        By the host, where the platform does not know a shorter way.
+        """
+        data = np.empty(nbytes, np.uint8)
+        other.read(source, data)
+        self.write(to, data)
 
     def upload(self, value: np.ndarray) -> DeviceBuffer:
         """A buffer with the contents of an array."""
@@ -323,7 +331,7 @@ class GpuDevice(Device, ABC):
 
         Nobody catches what a finalizer raises, so an error is kept for the next call that waits.
         """
-        if sys.is_finalizing():
+        if sys is None or sys.is_finalizing():  # at exit even modules are gone
             return
         try:
             how(handle)

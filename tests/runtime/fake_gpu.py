@@ -7,6 +7,7 @@ program means, copies are checked against what is mapped, and kernels fail on de
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,7 @@ class FakeGpu(GpuDevice):
         self.failing: set[str] = set()
         self.log: list[str] = []
         self._next = 0
+        self._draining = threading.RLock()
 
     def _handle(self) -> int:
         self._next += 1
@@ -75,9 +77,10 @@ class FakeGpu(GpuDevice):
         (self.queue if self.recording is None else self.recording).append((what, args))
 
     def _drain(self) -> None:
-        queue, self.queue = self.queue, []
-        for what, args in queue:
-            what(*args)
+        with self._draining:  # one thread at a time, or work would get out of order
+            queue, self.queue = self.queue, []
+            for what, args in queue:
+                what(*args)
 
     def _write(self, address: int, data: np.ndarray) -> None:
         assert data.flags.c_contiguous
