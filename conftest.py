@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run an example once, though packages offer functions under names of their own too."""
-    seen = set()
-    for item in list(items):
-        if isinstance(item, pytest.DoctestItem):
-            if item.dtest.docstring in seen:
-                items.remove(item)
-            seen.add(item.dtest.docstring)
+    """Run an example where it is written, not again where another module offers it."""
+    items[:] = [i for i in items if not isinstance(i, pytest.DoctestItem) or _written_here(i)]
+
+
+def _written_here(item: pytest.DoctestItem) -> bool:
+    module = item.dtest.globs["__name__"]
+    value = item.dtest.globs.get(item.name.removeprefix(f"{module}."))
+    return not inspect.isfunction(value) or inspect.unwrap(value).__module__ == module
 
 
 @pytest.fixture(autouse=True)
