@@ -14,8 +14,9 @@ from collections.abc import Callable
 from amdjax.codegen import llvm, tile
 from amdjax.codegen.gpu_combine import GpuCombine
 from amdjax.codegen.gpu_isa import isa_of
+from amdjax.codegen.gpu_memory import Spread
 from amdjax.codegen.gpu_tiles import Coordinates, Held, Positional, Rep
-from amdjax.codegen.llvm import Module, Value
+from amdjax.codegen.llvm import I32, Module, Value
 from amdjax.codegen.pointwise import lower_convert
 from amdjax.targets import GpuTarget
 
@@ -86,8 +87,7 @@ class GpuWriter(GpuCombine):
         if not shape:
             return [fn(*reps)]
         if any(isinstance(rep, Held) for rep in reps):
-            layout = self.layout(shape)
-            return [Held(fn(*(self.held(rep, shape, layout).value for rep in reps)), layout)]
+            return [Held(fn(*(self.held(rep, shape) for rep in reps)))]
         return [Positional(lambda at: fn(*(self.evaluate(rep, at) for rep in reps)))]
 
     def pointwise(self, op: tile.Op) -> list[Rep]:
@@ -133,10 +133,37 @@ class GpuWriter(GpuCombine):
 
         return [Positional(count)]
 
-    # Shapes
+    # Products
 
-    def op_broadcast(self, op: tile.Op) -> list[Rep]:
-        x = self.rep(op.operands[0])
-        if isinstance(x, Value):
-            return [Positional(lambda at: self.splat(x, at.registers))]
-        raise NotImplementedError
+    def op_dot(self, op: tile.Op) -> list[Rep]:
+        """By the vector unit: both operands in LDS, each thread sums up its elements."""
+        a, b, acc = op.operands
+        (m, depth), n = a.shape, b.shape[1]
+        layout = self.layout(acc.shape)
+        parts = [self.in_registers(v) for v in (a, b)]
+        buffer = self.temporary(a.dtype, depth * (m + n))
+        self.access(buffer, "write")
+        for part, v, start, width in zip(parts, (a, b), (0, m * depth), (depth, n), strict=True):
+            where = Spread(buffer, start, (width, 1))
+            self.store_tile(where, v.dtype, self.layout(v.shape), part)
+        self.access(buffer, "read")
+        f = self.f
+
+        def step(k: Value, carried: list[Value]) -> list[Value]:
+            below = f.add(f.mul(k, llvm.const(I32, n)), llvm.const(I32, m * depth))
+            with self.scope():
+                x = self.load_tile(Spread(buffer, k, (depth, 0)), a.dtype, layout)
+                y = self.load_tile(Spread(buffer, below, (0, 1)), b.dtype, layout)
+            if a.dtype in tile.FLOATS:
+                return [f.fma(x, y, carried[0])]
+            return [f.add(f.mul(x, y), carried[0])]
+
+        bounds = llvm.const(I32, 0), llvm.const(I32, depth)
+        return [Held(f.loop(*bounds, 1, [self.in_registers(acc)], step)[0])]
+
+    def op_dot4(self, op: tile.Op) -> list[Rep]:
+        def product(*xs: Value) -> Value:
+            registers = [[self.register(x, r) for x in xs] for r in range(xs[0].type.lanes or 1)]
+            return self.joined([self.isa.dot4(self.f, *words) for words in registers])
+
+        return self._each(op, product)

@@ -27,13 +27,14 @@ class Isa(ABC):
     def wave(self) -> int:
         return self.target.wave_size
 
-    #: Convention of kernels, and what follows an atomic operation on floats.
+    #: Lanes among which `partner` is one or two instructions of the vector unit.
+    row = 16
+    #: Convention of kernels; the scope of atomic operations, what follows those on floats.
     convention = ""
     atomic_metadata = ""
+    device_scope = ""
     #: Intrinsics that the target runs as instructions (`llvm.Module.native`).
     native: frozenset[str] = frozenset()
-    #: Wide accesses need no more alignment than their elements.
-    unaligned = False
 
     @abstractmethod
     def attributes(self, workgroup: int) -> str:
@@ -66,6 +67,14 @@ class Isa(ABC):
     def moved(self, f: Function, x: Value, distance: int, up: bool) -> Value:
         """The word of the lane `distance` below (`up`) or above; any word where there is none."""
 
+    def dot4(self, f: Function, a: Value, b: Value, acc: Value) -> Value:
+        """`acc` and the products of four bytes each: those of `a` are unsigned, of `b` signed."""
+        for byte in range(4):
+            up, down = llvm.const(I32, 24 - 8 * byte), llvm.const(I32, 24)
+            x, y = f.lshr(f.shl(a, up), down), f.ashr(f.shl(b, up), down)
+            acc = f.add(acc, f.mul(x, y))
+        return acc
+
     @abstractmethod
     def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
         """All threads' accesses of memory so far come before those behind the barrier."""
@@ -93,9 +102,9 @@ _SWIZZLE_XOR_16 = 0x10 << 10 | 0x1F
 
 class Amdgcn(Isa):
     convention = amdgpu_object.KERNEL_CONVENTION
+    device_scope = 'syncscope("agent") '
     atomic_metadata = amdgpu_object.ATOMIC_METADATA
     native = frozenset({"ldexp"})
-    unaligned = True
 
     def attributes(self, workgroup: int) -> str:
         return amdgpu_object.kernel_attributes(workgroup, grid_rank=1, workgroup_rank=1)
@@ -154,6 +163,20 @@ class Amdgcn(Isa):
         """From any lane, through the crossbar of LDS."""
         return f.call("llvm.amdgcn.ds.bpermute", I32, f.shl(lane, llvm.const(I32, 2)), x)
 
+    def dot4(self, f: Function, a: Value, b: Value, acc: Value) -> Value:
+        names = {d.intrinsic for d in self.target.dots}
+        flag = llvm.const(I1, False)
+        if "llvm.amdgcn.sudot4" in names:
+            name, signed = "llvm.amdgcn.sudot4", llvm.const(I1, True)
+            return f.call(name, I32, flag, a, signed, b, acc, flag)
+        if "llvm.amdgcn.sdot4" not in names:
+            return super().dot4(f, a, b, acc)
+        # As signed bytes `a` is too small by 128 throughout.
+        name, ones = "llvm.amdgcn.sdot4", llvm.const(I32, 0x01010101)
+        total = f.call(name, I32, ones, b, llvm.const(I32, 0), flag)
+        acc = f.add(acc, f.shl(total, llvm.const(I32, 7)))
+        return f.call(name, I32, f.xor(a, llvm.const(I32, 0x80808080)), b, acc, flag)
+
     def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
         scope = "workgroup" if waves > 1 else "wavefront"
         spaces = ""
@@ -166,6 +189,8 @@ class Amdgcn(Isa):
 
 
 class Nvptx(Isa):
+    row = 32
+    device_scope = 'syncscope("device") '
     convention = "ptx_kernel"
 
     def attributes(self, workgroup: int) -> str:
@@ -193,6 +218,9 @@ class Nvptx(Isa):
 
     def moved(self, f: Function, x: Value, distance: int, up: bool) -> Value:
         return self._shuffled(f, "up" if up else "down", x, distance, 0 if up else 31)
+
+    def dot4(self, f: Function, a: Value, b: Value, acc: Value) -> Value:
+        return f.call("llvm.nvvm.idp4a.u.s", I32, a, b, acc)
 
     def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
         if waves > 1:

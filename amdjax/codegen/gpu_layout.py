@@ -1,19 +1,16 @@
-"""Which thread of a workgroup holds which elements of a tile.
-
-A layout says, for each register of a thread, where its element lies along each axis. Layouts are
-functions of shape, workgroup and vector width (`RowMajor`), or those of a matrix unit.
-"""
+"""Which thread of a workgroup holds which elements of a tile."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from amdjax.codegen import llvm
 from amdjax.codegen.llvm import Function, Value
 
-__all__ = ["Layout", "Place", "RowMajor", "Threads"]
+__all__ = ["Layout", "Place", "Threads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,109 +68,101 @@ class Threads:
         return self._known[key]
 
 
-@dataclass(frozen=True)
-class Layout(ABC):
-    """How a tile of `shape` is spread over `threads`.
-
-    Args:
-      registers: elements that a thread holds.
-      width: registers `i * width .. (i + 1) * width` are neighbours along `near_axis`.
-    """
-
-    shape: tuple[int, ...]
-    threads: int
-    registers: int = field(init=False)
-    width: int = field(init=False)
-
-    @property
-    def near_axis(self) -> int:
-        """The axis along which the registers of a group are neighbours."""
-        return len(self.shape) - 1
-
-    @abstractmethod
-    def places(self, threads: Threads) -> Sequence[tuple[Place, ...]]:
-        """For each register its element's place along each axis."""
-
-    @abstractmethod
-    def thread_bits(self, axis: int) -> int | None:
-        """The bits of the thread's number that the place along an axis depends on.
-
-        Each bit moves one axis at most; None where that is not so.
-        """
-
-    def last_thread(self, register: int) -> int:
-        """The highest thread whose register holds an element, -1 for none."""
-        return self.threads - 1
-
-    @property
-    def copies(self) -> int:
-        """The bits of the thread's number that no place depends on: such threads hold the same."""
-        used = 0
-        for axis in range(len(self.shape)):
-            bits = self.thread_bits(axis)
-            if bits is None:
-                return 0
-            used |= bits
-        return (self.threads - 1) & ~used
-
-    @property
-    def whole(self) -> bool:
-        """Every register of every thread holds an element."""
-        last = self.threads - 1
-        return all(self.last_thread(r) == last for r in range(self.registers))
-
-
 def _is_power(n: int) -> bool:
     return n > 0 and not n & (n - 1)
 
 
 @dataclass(frozen=True)
-class RowMajor(Layout):
-    """Element `e = (c * threads + t) * width + j` is register `c * width + j` of thread `t`.
+class Layout:
+    """How a tile of `shape` is spread over a workgroup, row by row.
 
-    Where there are fewer elements than threads, and their number is a power of two, threads repeat
-    them.
+    Element `e = (c * threads + t) * width + j` is register `c * width + j` of thread `t`. Where
+    there are fewer elements than threads, and their number is a power of two, threads repeat them.
 
     Args:
+      shape: of the tile, of rank 1 or 2.
+      threads: of the workgroup, a power of two.
       vector: neighbours that a thread holds side by side where there are enough elements.
     """
 
+    shape: tuple[int, ...]
+    threads: int
     vector: int = 1
 
-    def __post_init__(self) -> None:
-        rows, columns = self._matrix
-        width = min(self.vector, max(self.size // self.threads, 1))
-        while width & (width - 1) or (rows > 1 and columns % width):
-            width = (width & (width - 1)) or width // 2
-        object.__setattr__(self, "width", width)
-        chunks = -(-self.size // (self.threads * width))
-        object.__setattr__(self, "registers", chunks * width)
-
-    @property
+    @cached_property
     def size(self) -> int:
-        rows, columns = self._matrix
-        return rows * columns
+        """Elements."""
+        return math.prod(self.shape)
 
-    @property
+    @cached_property
     def _matrix(self) -> tuple[int, int]:
         """Rows and columns; a tile with one axis longer than one is a row."""
-        rows, columns = (1, 1, *self.shape)[-2:]
+        rows, columns = (1, *self.shape)[-2:]
         return (1, rows) if columns == 1 else (rows, columns)
 
-    @property
+    @cached_property
     def near_axis(self) -> int:
+        """The axis along which the registers of a group of `width` are neighbours."""
         return len(self.shape) - (2 if self.shape[-1] == 1 and len(self.shape) == 2 else 1)
 
-    @property
+    @cached_property
+    def width(self) -> int:
+        """Neighbours that a thread holds side by side."""
+        rows, columns = self._matrix
+        width = min(self.vector, 1 << max(self.size // self.threads, 1).bit_length() - 1)
+        while rows > 1 and columns % width:
+            width //= 2
+        return width
+
+    @cached_property
+    def registers(self) -> int:
+        """Elements that a thread holds."""
+        return -(-self.size // (self.threads * self.width)) * self.width
+
+    @cached_property
     def _repeats(self) -> bool:
         return self.size < self.threads and _is_power(self.size)
 
-    def _linear(self, register: int) -> int:
+    def first_element(self, register: int) -> int:
+        """The element that thread 0 holds in a register."""
         chunk, j = divmod(register, self.width)
         return chunk * self.threads * self.width + j
 
-    def places(self, threads: Threads) -> Sequence[tuple[Place, ...]]:
-        steps = [self._linear(r) for r in range(self.registers)]
+    def holder(self, element: int) -> tuple[int, int]:
+        """Register and least thread of an element."""
+        group, j = divmod(element, self.width)
+        chunk, thread = divmod(group, self.threads)
+        return chunk * self.width + j, thread
+
+    @cached_property
+    def period(self) -> int:
+        """Threads after which elements repeat: fewer than there are where they do."""
+        return self.size if self._repeats else self.threads
+
+    def last_thread(self, register: int) -> int:
+        """The highest thread whose register holds an element; negative for none."""
+        if self._repeats:
+            return self.threads - 1
+        last = (self.size - 1 - self.first_element(register)) // self.width
+        return min(last, self.threads - 1)
+
+    def thread_bits(self, axis: int) -> int | None:
+        """The bits of the thread's number that the place along an axis depends on.
+
+        Each bit moves one axis at most; None where that is not so.
+        """
+        rows, columns = self._matrix
+        every = self.period - 1
+        if rows == 1:
+            return every if axis == self.near_axis else 0
+        if not _is_power(columns):
+            return None
+        low = min(columns // self.width - 1, every)
+        return low if axis == len(self.shape) - 1 else every & ~low
+
+    def places(self, threads: Threads) -> list[tuple[Place, ...]]:
+        """For each register its element's place along each axis."""
+        steps = [self.first_element(r) for r in range(self.registers)]
         rows, columns = self._matrix
         if self.size == 1:
             return [tuple(Place(None, 0) for _ in self.shape)]
@@ -194,7 +183,7 @@ class RowMajor(Layout):
     def _split(
         self, threads: Threads, start: Value, steps: Sequence[int]
     ) -> list[tuple[Place, ...]]:
-        """Rows of a power of two: the bits of the element's number."""
+        """Rows of a power of two: row and column are bits of the element's number."""
         columns = self._matrix[1]
         span = self.size if self._repeats else self.threads * self.width
         shift = columns.bit_length() - 1
@@ -209,18 +198,3 @@ class RowMajor(Layout):
         row = threads.apply("udiv", element, columns)
         column = threads.apply("urem", element, columns)
         return Place(row, 0), Place(column, step - first)
-
-    def thread_bits(self, axis: int) -> int | None:
-        rows, columns = self._matrix
-        every = (min(self.threads, self.size) if self._repeats else self.threads) - 1
-        if rows == 1:
-            return every if axis == self.near_axis else 0
-        if not _is_power(columns):
-            return None
-        low = min(columns // self.width - 1, every)
-        return low if axis == len(self.shape) - 1 else every & ~low
-
-    def last_thread(self, register: int) -> int:
-        if self._repeats:
-            return self.threads - 1
-        return min((self.size - 1 - self._linear(register)) // self.width, self.threads - 1)

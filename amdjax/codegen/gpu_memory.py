@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.codegen import llvm, tile
+from amdjax.codegen.emitter import atomic_operation
 from amdjax.codegen.gpu_layout import Layout
 from amdjax.codegen.gpu_tiles import LDS, GpuTiles, Held, Rep
 from amdjax.codegen.llvm import I64, Type, Value
@@ -49,7 +50,7 @@ class GpuMemory(GpuTiles):
             offset = f.mul(offset, llvm.const(offset.type, size))
         return offset if offset.type == I64 else f.cast("zext", offset, "i64")
 
-    def _pointer(self, buffer: tile.Buffer, offset: Value) -> Value:
+    def pointer(self, buffer: tile.Buffer, offset: Value) -> Value:
         """The address of one element, or of many."""
         base = self.addresses[buffer.name]
         kind = self.memory_type(buffer.dtype)
@@ -68,7 +69,7 @@ class GpuMemory(GpuTiles):
             step = self.splat(self._index(stride), layout.registers)
             total = f.add(total, f.mul(place, step))
         return [
-            self._pointer(where.buffer, self.register(total, r)) for r in range(layout.registers)
+            self.pointer(where.buffer, self.register(total, r)) for r in range(layout.registers)
         ]
 
     def _index(self, x: Value | int) -> Value:
@@ -124,12 +125,12 @@ class GpuMemory(GpuTiles):
 
     # Elements
 
-    def _from_memory(self, x: Value, dtype: str) -> Value:
+    def from_memory(self, x: Value, dtype: str) -> Value:
         if dtype == "bool":
             return self.f.icmp("ne", x, llvm.zero(x.type))
         return self.f.bitcast(x, x.type.with_elem(self.element(dtype)))
 
-    def _to_memory(self, x: Value, dtype: str, memory: Type) -> Value:
+    def to_memory(self, x: Value, dtype: str, memory: Type) -> Value:
         if dtype == "bool":
             x = self.f.cast("zext", x, "i8")
         return self.f.bitcast(x, x.type.with_elem(memory.elem))
@@ -145,8 +146,8 @@ class GpuMemory(GpuTiles):
         assert every is not None
         return every
 
-    def _both(self, guards: Guards, mask: Value | None) -> Guards:
-        """Guards and the registers of a mask."""
+    def both(self, guards: Guards, mask: Value | None) -> Guards:
+        """Guards, and a mask of the registers or one for all of them."""
         if mask is None:
             return guards
         masks = [self.register(mask, i) for i in range(len(guards))]
@@ -247,11 +248,11 @@ class GpuMemory(GpuTiles):
             memory,
             layout.registers,
             width,
-            self._both(self.guards(layout), mask),
+            self.both(self.guards(layout), mask),
             llvm.const(memory, other) if mask is not None else llvm.undef(memory),
             self._alignment(where, layout, width),
         )
-        return self._from_memory(loaded, dtype)
+        return self.from_memory(loaded, dtype)
 
     def store_tile(
         self,
@@ -265,9 +266,9 @@ class GpuMemory(GpuTiles):
         """Write the elements of a tile, each once."""
         width = self._width(where, layout)
         memory = self.memory_type(where.buffer.dtype)
-        guards = self._both(self.guards(layout), mask)
+        guards = self.both(self.guards(layout), mask)
         pointers, align = self._pointers(where, layout), self._alignment(where, layout, width)
-        x = self._to_memory(x, dtype, memory)
+        x = self.to_memory(x, dtype, memory)
 
         def write() -> list[Value]:
             self.overwrite(pointers, x, width, guards, align, flags)
@@ -303,20 +304,23 @@ class GpuMemory(GpuTiles):
         where, mask, numbers = self._memory_operands(op, 1)
         if not t.shape:
             self.access(where.buffer, "read")
-            return [self._load_scalar(where.buffer, op.operands[0], t.dtype, mask, op)]
+            return [
+                self.load_scalar(where.buffer, op.operands[0], t.dtype, mask, op.attrs["other"])
+            ]
         layout = self.layout(t.shape)
-        masks = None if mask is None else self.in_registers(mask, layout).value
+        masks = None if mask is None else self.in_registers(mask)
         self.access(where.buffer, "read", self._pattern(op, t.shape, numbers), numbers)
-        return [Held(self.load_tile(where, t.dtype, layout, masks, op.attrs["other"]), layout)]
+        return [Held(self.load_tile(where, t.dtype, layout, masks, op.attrs["other"]))]
 
-    def _load_scalar(
+    def load_scalar(
         self,
         buffer: tile.Buffer,
         offset: tile.Value,
         dtype: str,
         mask: tile.Value | None,
-        op: tile.Op,
+        other: float | int,
     ) -> Value:
+        """One element, in all threads."""
         kind = self.memory_type(dtype)
         size = kind.bits // 8
 
@@ -326,9 +330,8 @@ class GpuMemory(GpuTiles):
         if mask is None:
             (x,) = load()
         else:
-            other = llvm.const(kind, op.attrs["other"])
-            (x,) = self.when(self.scalar(mask), load, lambda: [other])
-        return self._from_memory(x, dtype)
+            (x,) = self.when(self.scalar(mask), load, lambda: [llvm.const(kind, other)])
+        return self.from_memory(x, dtype)
 
     def _uniform_pointer(self, buffer: tile.Buffer, offset: Value) -> Value:
         return self.f.gep(self.addresses[buffer.name], offset, self.memory_type(buffer.dtype))
@@ -339,23 +342,23 @@ class GpuMemory(GpuTiles):
         flags = ", !nontemporal !{i32 1}" if op.attrs["streaming"] else ""
         if not value.shape:
             self.access(where.buffer, "write", "first thread", store=id(op))
-            self._store_scalar(where.buffer, op.operands[0], value, mask)
+            self.store_scalar(where.buffer, op.operands[0], value, mask)
             return []
         layout = self.layout(value.shape)
-        x = self.in_registers(value, layout).value
-        masks = None if mask is None else self.in_registers(mask, layout).value
+        x = self.in_registers(value)
+        masks = None if mask is None else self.in_registers(mask)
         pattern = self._pattern(op, value.shape, numbers)
         self.access(where.buffer, "write", pattern, numbers, id(op))
         self.store_tile(where, value.dtype, layout, x, masks, flags)
         return []
 
-    def _store_scalar(
+    def store_scalar(
         self, buffer: tile.Buffer, offset: tile.Value, value: tile.Value, mask: tile.Value | None
     ) -> None:
         first = self.threads.compare("eq", self.threads.number, 0)
         if mask is not None:
             first = self.f.and_(first, self.scalar(mask))
-        x = self._to_memory(self.scalar(value), value.dtype, self.memory_type(buffer.dtype))
+        x = self.to_memory(self.scalar(value), value.dtype, self.memory_type(buffer.dtype))
 
         def write() -> list[Value]:
             pointer = self._uniform_pointer(buffer, self.scalar(offset))
@@ -363,6 +366,13 @@ class GpuMemory(GpuTiles):
             return []
 
         self.when(first, write)
+
+    def atomic(self, combine: str, dtype: str, pointer: Value, x: Value) -> Value:
+        """Combine into memory at once; what was there before."""
+        name = atomic_operation(combine, dtype)
+        extra = self.isa.atomic_metadata if dtype in tile.FLOATS else ""
+        scope = self.isa.device_scope
+        return self.f.op(f"atomicrmw {name} {pointer}, {x} {scope}monotonic{extra}", x.type)
 
     def op_prefetch(self, op: tile.Op) -> list[Rep]:
         """Other waves run while one waits for memory."""

@@ -17,7 +17,7 @@ from amdjax.codegen import llvm, tile
 from amdjax.codegen.emitter import Emitter
 from amdjax.codegen.gpu_barriers import Access, Barriers
 from amdjax.codegen.gpu_isa import Isa, by_words
-from amdjax.codegen.gpu_layout import Layout, Place, RowMajor, Threads
+from amdjax.codegen.gpu_layout import Layout, Place, Threads
 from amdjax.codegen.llvm import I32, I64, Function, Module, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_pointwise
 
@@ -33,7 +33,6 @@ class Held:
     """The registers of one thread: a vector, or a scalar where it is one."""
 
     value: Value
-    layout: Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,9 @@ class GpuTiles(Emitter[Rep]):
             number = isa.thread(self.f)
         self.threads = Threads(self.f, number, self._at_head)
         self.barriers = Barriers()
-        #: Layouts of tile shapes that are not row by row: those of the matrix unit.
-        self.layouts: dict[tuple[int, ...], Layout] = {}
+        #: Numbers of the values that something reads.
+        self.used = set(_used(kernel.body))
+        self._layouts: dict[tuple[int, ...], Layout] = {}
         self._axes: dict[tuple[Layout, int], Value] = {}
         self._made = tile.Visible()
         self._lds_sizes: dict[str, int] = {}
@@ -220,9 +220,9 @@ class GpuTiles(Emitter[Rep]):
 
     def layout(self, shape: tuple[int, ...]) -> Layout:
         """How tiles of a shape are held in this kernel."""
-        if shape not in self.layouts:
-            self.layouts[shape] = RowMajor(shape, self.workgroup, self.kernel.vector)
-        return self.layouts[shape]
+        if shape not in self._layouts:
+            self._layouts[shape] = Layout(shape, self.workgroup, self.kernel.vector)
+        return self._layouts[shape]
 
     def places(self, layout: Layout) -> Sequence[tuple[Place, ...]]:
         return layout.places(self.threads)
@@ -235,10 +235,9 @@ class GpuTiles(Emitter[Rep]):
 
     def owner(self, layout: Layout) -> Value | None:
         """Whether the thread is the first that holds its elements; None if it is the only one."""
-        if not layout.copies:
+        if layout.period == self.workgroup:
             return None
-        bits = self.threads.apply("and", self.threads.number, layout.copies)
-        return self.threads.compare("eq", bits, 0)
+        return self.threads.compare("ult", self.threads.number, layout.period)
 
     def coordinates(self, layout: Layout) -> Coordinates:
         """The positions of the elements of a layout."""
@@ -266,21 +265,16 @@ class GpuTiles(Emitter[Rep]):
 
     # Values
 
-    def held(self, rep: Rep, shape: tuple[int, ...], layout: Layout | None = None) -> Held:
-        """A tile in registers, in the layout of its shape or in another."""
-        wanted = layout or self.layout(shape)
+    def held(self, rep: Rep, shape: tuple[int, ...]) -> Value:
+        """A tile in registers."""
         if isinstance(rep, Positional):
-            return Held(self.evaluate(rep, self.coordinates(wanted)), wanted)
+            return self.evaluate(rep, self.coordinates(self.layout(shape)))
         assert isinstance(rep, Held)
-        return rep if rep.layout == wanted else self.relaid(rep, wanted)
+        return rep.value
 
-    def relaid(self, x: Held, layout: Layout) -> Held:
-        """A tile in another layout."""
-        raise NotImplementedError
-
-    def in_registers(self, v: tile.Value, layout: Layout | None = None) -> Held:
+    def in_registers(self, v: tile.Value) -> Value:
         """The tile of an SSA value, in registers."""
-        return self.held(self.rep(v), v.shape, layout)
+        return self.held(self.rep(v), v.shape)
 
     def evaluate(self, rep: Rep, at: Coordinates) -> Value:
         """Elements of a scalar or positional tile; known ones are used again."""
@@ -296,15 +290,12 @@ class GpuTiles(Emitter[Rep]):
 
     def flatten(self, reps: Sequence[Rep], types: Sequence[tile.TileType]) -> list[Value]:
         return [
-            self.held(rep, t.shape).value if t.shape else _scalar(rep)
+            self.held(rep, t.shape) if t.shape else _scalar(rep)
             for rep, t in zip(reps, types, strict=True)
         ]
 
     def unflatten(self, flat: Sequence[Value], types: Sequence[tile.TileType]) -> list[Rep]:
-        return [
-            Held(x, self.layout(t.shape)) if t.shape else x
-            for x, t in zip(flat, types, strict=True)
-        ]
+        return [Held(x) if t.shape else x for x, t in zip(flat, types, strict=True)]
 
     def elementwise(self, name: str, dtype: str, *xs: Value, **attrs: Any) -> Value:
         """One elementwise op; GPUs have extrema that pass NaN on."""
@@ -361,3 +352,11 @@ class GpuTiles(Emitter[Rep]):
 def _scalar(rep: Rep) -> Value:
     assert isinstance(rep, Value)
     return rep
+
+
+def _used(block: tile.Block) -> Iterator[int]:
+    for op in block.ops:
+        yield from (v.number for v in op.operands)
+        for inner in op.blocks:
+            yield from _used(inner)
+    yield from (v.number for v in block.yields)

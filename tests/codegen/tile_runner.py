@@ -3,16 +3,57 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from amdjax.codegen import cpu, llvm, tile
+from amdjax import targets
+from amdjax.codegen import cpu, gpu_kernel, llvm, tile
 from amdjax.codegen.engine import compile_ir, engine
 from amdjax.core import dtypes
+from amdjax.runtime.emulator import CodeObject, Memory, launch
 
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The CPU, or an emulated GPU with the layout of tiles.
+
+    Args:
+      gfx: the GPU's name; none is the CPU.
+      waves: of a workgroup.
+      vector, index_bits: as in `tile.Kernel`.
+    """
+
+    gfx: str = ""
+    waves: int = 1
+    vector: int = 1
+    index_bits: int = 64
+
+    def __str__(self) -> str:
+        return f"{self.gfx}-{self.waves}x{self.vector}" if self.gfx else "cpu"
+
+
+CPU = Backend()
+GPUS = tuple(
+    Backend(gfx, *layout) for gfx in ("gfx942", "gfx1100") for layout in ((1, 1, 64), (4, 2, 32))
+)
+BACKENDS = (CPU, *GPUS)
+_current = CPU
+
+
+@contextmanager
+def using(backend: Backend) -> Iterator[None]:
+    """Kernels are compiled for a backend."""
+    global _current
+    before, _current = _current, backend
+    yield
+    _current = before
 
 
 def kernel(
@@ -27,6 +68,38 @@ def kernel(
 
 def compile_kernel(program: tile.Kernel) -> Callable[..., None]:
     """The program as a function of arrays and numbers, one for each parameter."""
+    return _compile_cpu(program) if _current == CPU else compile_gpu(program, _current)
+
+
+def compile_gpu(program: tile.Kernel, backend: Backend) -> Callable[..., None]:
+    """The program on an emulated GPU. It must neither spill nor access other memory."""
+    target = targets.get(backend.gfx)
+    program = replace(
+        program,
+        workgroup=program.workgroup or backend.waves * target.wave_size,
+        vector=program.vector if program.vector > 1 else backend.vector,
+        index_bits=backend.index_bits,
+    )
+    compiled = gpu_kernel.compile_kernel(program, target)
+    assert compiled.scratch_bytes == 0
+    code = CodeObject(compiled.code)
+
+    def run(*args: Any) -> None:
+        words = [a if isinstance(a, int) else a.ctypes.data for a in args]
+        memory = Memory()
+        with memory.holding(*(a for a in args if isinstance(a, np.ndarray))):
+            launch(
+                code.kernels[compiled.name],
+                program.grid,
+                compiled.workgroup,
+                struct.pack(f"<{len(words)}q", *words),
+                memory,
+            )
+
+    return run
+
+
+def _compile_cpu(program: tile.Kernel) -> Callable[..., None]:
     module = llvm.Module()
     cpu.emit_kernel(module, program, "kernel")
     library = engine().load(compile_ir(str(module)), ["kernel"])
