@@ -344,15 +344,17 @@ class GpuMoves(GpuMemory):
         return self.take(shared, v.shape, 0, strides)
 
     def op_compress(self, op: tile.Op) -> list[Rep]:
-        v, mask = op.operands
+        """Elements that are kept go to the front, the others to the back."""
+        f, (v, mask) = self.f, op.operands
         x, keep = self.in_registers(v), self.in_registers(mask)
-        ones = self.f.cast("zext", keep, "i32")
-        behind = self.running("add", "i32", ones, v.shape[0], reverse=False)
-        places = self.f.sub(behind, llvm.const(behind.type, 1))
-        buffer = self.temporary(v.dtype, v.shape[0])
+        (n,) = v.shape
+        sofar = self.running("add", "i32", f.cast("zext", keep, "i32"), n, reverse=False)
+        place = self.coordinates(self.layout(v.shape)).axis(0)
+        left = f.sub(llvm.const(place.type, n - 1), f.sub(place, sofar))
+        places = f.select(keep, f.sub(sofar, llvm.const(place.type, 1)), left)
+        buffer = self.temporary(v.dtype, n)
         self.access(buffer, "write")
-        wide = self.f.int_resize(places, self.index.elem, True)
-        self.scattered(buffer, wide, x, v.shape, keep)
+        self.scattered(buffer, f.int_resize(places, self.index.elem, True), x, v.shape)
         return [self.take(buffer, v.shape, 0, (1,))]
 
     @abstractmethod
