@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from amdjax.codegen.llvm import (
     BF16,
@@ -61,6 +62,10 @@ class Variant:
 
     def flag(self, name: str) -> int:
         return dict(self.flags).get(name, 0)
+
+
+# One object for equal variants: making one costs more than finding it.
+variant_of = cache(Variant)
 
 
 @dataclass(frozen=True)

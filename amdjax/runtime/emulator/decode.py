@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 
 from amdjax.runtime.emulator.errors import UnknownInstruction
@@ -27,6 +27,10 @@ _SDWA = {"vsrc0": (7, 0), "dst_sel": (10, 8), "dst_unused": (12, 11), "clmp": (1
 _MFMA = {"cbsz": (10, 8), "abid": (14, 11), "acc_cd": (15, 15), "acc": (60, 59), "blgp": (63, 61)}
 # These carry a constant behind them whatever their operands are.
 _WITH_LITERAL = ("fmamk", "fmaak", "madmk", "madak", "s_setreg_imm32")
+
+
+# Most formats are told from these bits on.
+_TOP = 23
 
 
 @dataclass(slots=True)
@@ -58,8 +62,21 @@ class _Format:
     fields: dict[str, tuple[int, int]]
     names: dict[int, str]
 
-    def matches(self, word: int) -> bool:
-        return all(_bits(word, hi, lo) == value for hi, lo, value in self.match)
+    @cached_property
+    def places(self) -> tuple[tuple[str, int, int], ...]:
+        """Fields as (name, lowest bit, mask)."""
+        return tuple((key, lo, (1 << (hi - lo + 1)) - 1) for key, (hi, lo) in self.fields.items())
+
+    @cached_property
+    def known_bits(self) -> tuple[int, int]:
+        """The bits that select the format, and what they must be."""
+        mask = sum(((1 << (hi - lo + 1)) - 1) << lo for hi, lo, _ in self.match)
+        return mask, sum(value << lo for _, lo, value in self.match)
+
+    def matches(self, word: int, above: int = 0) -> bool:
+        """Whether a word is of this format, as far as the bits from `above` on tell."""
+        mask, wanted = self.known_bits
+        return not (word & mask ^ wanted) >> above
 
     @property
     def specificity(self) -> int:
@@ -89,6 +106,15 @@ class Decoder:
         ]
         # VOP2 and SOP2 are what remains when the longer prefixes do not match.
         self._formats = sorted(formats, key=lambda f: -f.specificity)
+        self._by_top: dict[int, list[_Format]] = {}
+
+    def _candidates(self, word: int) -> list[_Format]:
+        """Formats that the top bits of a word leave open."""
+        top = word >> _TOP
+        found = self._by_top.get(top)
+        if found is None:
+            found = self._by_top[top] = [f for f in self._formats if f.matches(word, _TOP)]
+        return found
 
     def decode(self, code: bytes, pc: int) -> Instruction:
         """The instruction at byte `pc` of `code`.
@@ -97,14 +123,14 @@ class Decoder:
             UnknownInstruction: no format matches, or the format has no such opcode.
         """
         window = int.from_bytes(code[pc : pc + 20].ljust(20, b"\0"), "little")
-        word, first = window & (1 << 64) - 1, window & 0xFFFFFFFF
+        first = window & 0xFFFFFFFF
         tried = ""
-        for form in self._formats:
+        for form in self._candidates(first):
             if not form.matches(first):
                 continue
             if form.op is None:
                 return self._decode_dual(form, window, pc)
-            number = _bits(word, *form.op)
+            number = _bits(window, *form.op)
             tried = tried or f"{form.name} opcode {number}"
             if number in form.names:
                 return self._finish(form, form.names[number], window, pc)
@@ -113,7 +139,7 @@ class Decoder:
         )
 
     def _finish(self, form: _Format, name: str, window: int, pc: int) -> Instruction:
-        fields = {key: _bits(window, *bits) for key, bits in form.fields.items()}
+        fields = {key: window >> lo & mask for key, lo, mask in form.places}
         for key in form.signed:
             width = form.fields[key][0] - form.fields[key][1] + 1
             fields[key] -= fields[key] >> (width - 1) << width

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amdjax.runtime.emulator import access, alu, crosslane, matrix, salu, state
-from amdjax.runtime.emulator.builder import OPERAND_TYPES, Operation, Variant
+from amdjax.runtime.emulator.builder import OPERAND_TYPES, Operation, variant_of
 from amdjax.runtime.emulator.decode import LITERAL, VGPR, Instruction
 from amdjax.runtime.emulator.errors import EmulatorError, UnknownInstruction
 from amdjax.runtime.emulator.lower_memory import lower_memory
@@ -21,6 +21,7 @@ _KEEP_HALF = {
     "v_mad_i16",
     "v_div_fixup_f16",
 }
+_HALVES = frozenset(kind for kind, type in OPERAND_TYPES.items() if type.bits == 16)
 _ACCUMULATE = ("v_fmac_", "v_mac_", "v_dot2c_", "v_dot4c_", "v_dot8c_", "v_dot2acc_", "v_pk_fmac_")
 
 
@@ -62,7 +63,9 @@ def _scalar(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
     if "sdst" in inst.fields:
         slots[state.DST] = wave.sgpr(inst.fields["sdst"])
     flags = _flush_flag(wave, op, name)
-    return Lowered(Variant(name, wave.isa, wave.lanes, tuple(kinds), dst="s", flags=flags), slots)
+    return Lowered(
+        variant_of(name, wave.isa, wave.lanes, tuple(kinds), dst="s", flags=flags), slots
+    )
 
 
 def _flush_flag(wave: Wave, op: Operation, name: str) -> tuple[tuple[str, int], ...]:
@@ -82,7 +85,7 @@ def _sopk(wave: Wave, inst: Instruction, name: str) -> Lowered:
     else:
         slots, kinds = {state.SRC0: register, state.SRC0 + 1: value}, ("s", "k")
     slots[state.DST] = register
-    return Lowered(Variant(name, wave.isa, wave.lanes, kinds, dst="s"), slots)
+    return Lowered(variant_of(name, wave.isa, wave.lanes, kinds, dst="s"), slots)
 
 
 def _control(wave: Wave, inst: Instruction) -> Lowered:
@@ -90,7 +93,7 @@ def _control(wave: Wave, inst: Instruction) -> Lowered:
     if name in ("s_setreg_b32", "s_setreg_imm32_b32", "s_round_mode", "s_denorm_mode"):
         _check_mode(inst)
     if emitter_is_nothing(name):
-        return Lowered(Variant("s_nop", wave.isa, wave.lanes))
+        return Lowered(variant_of("s_nop", wave.isa, wave.lanes))
     kinds: tuple[str, ...] = ()
     slots = {state.DST: wave.sgpr(f["sdst"])} if "sdst" in f else {}
     if "src0" in f and name != "s_getpc_b64":
@@ -103,7 +106,7 @@ def _control(wave: Wave, inst: Instruction) -> Lowered:
     target = None
     if "branch" in name:
         target = inst.next_pc + 4 * ((f["simm16"] ^ 0x8000) - 0x8000)
-    return Lowered(Variant(name, wave.isa, wave.lanes, kinds, dst="s"), slots, target)
+    return Lowered(variant_of(name, wave.isa, wave.lanes, kinds, dst="s"), slots, target)
 
 
 def emitter_is_nothing(name: str) -> bool:
@@ -124,22 +127,22 @@ def _check_mode(inst: Instruction) -> None:
     )
 
 
-def _modifiers(inst: Instruction) -> dict[str, int]:
-    f = inst.fields
-    sources = {"neg": f.get("neg", 0), "abs": f.get("abs", 0)}
-    for extra in (inst.dpp or {}, inst.sdwa or {}):
+def _modifiers(inst: Instruction) -> tuple[int, int]:
+    """Which operands are negated, and of which the absolute value is taken."""
+    neg, absolute = inst.fields.get("neg", 0), inst.fields.get("abs", 0)
+    extra = inst.dpp or inst.sdwa
+    if extra is not None:
         for i in range(2):
-            sources["neg"] |= extra.get(f"src{i}_neg", 0) << i
-            sources["abs"] |= extra.get(f"src{i}_abs", 0) << i
-    return sources
+            neg |= extra.get(f"src{i}_neg", 0) << i
+            absolute |= extra.get(f"src{i}_abs", 0) << i
+    return neg, absolute
 
 
 def _half_register(wave: Wave, inst: Instruction, code: int, kind: str) -> tuple[int, int]:
     """In short encodings bit 7 of a register for 16 bits may say its high half."""
-    short = inst.format in ("VOP1", "VOP2", "VOPC")
-    is_half = kind in OPERAND_TYPES and OPERAND_TYPES[kind].bits == 16
-    if wave.facts.split_registers and short and is_half and code >= VGPR and code & 128:
-        return code - 128, 1
+    if code & 128 and code >= VGPR and kind in _HALVES and wave.facts.split_registers:
+        if inst.format in ("VOP1", "VOP2", "VOPC"):
+            return code - 128, 1
     return code, 0
 
 
@@ -185,11 +188,11 @@ def _vector(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
             ("opsel_hi", f.get("opsel_hi", 3) | f.get("opsel_hi2", 1) << 2),
             ("neg_hi", f.get("neg_hi", 0)),
         ]
-    modifiers = _modifiers(inst)
+    neg, absolute = _modifiers(inst)
     clamp = f.get("clmp", 0) | (inst.sdwa or {}).get("clmp", 0) * (op.dst != "mask")
-    variant = Variant(
+    variant = variant_of(
         name, wave.isa, wave.lanes, tuple(kinds), dst,
-        neg=modifiers["neg"], abs=modifiers["abs"], omod=f.get("omod", 0), clamp=clamp,
+        neg=neg, abs=absolute, omod=f.get("omod", 0), clamp=clamp,
         opsel=opsel, dpp=_frozen(inst.dpp), sdwa=_frozen(inst.sdwa), flags=tuple(flags),
     )  # fmt: skip
     return Lowered(variant, slots)
@@ -234,7 +237,7 @@ def _dual(wave: Wave, inst: Instruction) -> Lowered:
     for i, half in enumerate(lowered):
         slots |= {index + state.SECOND * i: value for index, value in half.slots.items()}
     parts = tuple(half.variant for half in lowered)
-    return Lowered(Variant("v_dual", wave.isa, wave.lanes, parts=parts), slots)
+    return Lowered(variant_of("v_dual", wave.isa, wave.lanes, parts=parts), slots)
 
 
 def _crosslane(wave: Wave, inst: Instruction) -> Lowered:
@@ -257,4 +260,4 @@ def _crosslane(wave: Wave, inst: Instruction) -> Lowered:
             how, slots[state.SRC0 + i] = operand(wave, f[key], "b32", inst.literal)
             found.append(how)
         kinds = tuple(found)
-    return Lowered(Variant(name, wave.isa, wave.lanes, kinds, flags=tuple(flags)), slots)
+    return Lowered(variant_of(name, wave.isa, wave.lanes, kinds, flags=tuple(flags)), slots)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amdjax.runtime.emulator import access, state
-from amdjax.runtime.emulator.builder import Variant
+from amdjax.runtime.emulator.builder import variant_of
 from amdjax.runtime.emulator.decode import Instruction
 from amdjax.runtime.emulator.records import Lowered, Wave
 
@@ -39,7 +39,7 @@ def lower_memory(wave: Wave, inst: Instruction, what: access.Access) -> Lowered:
     if what.space != "scratch":
         flags.pop("vaddr", None)
     kept = tuple((k, v) for k, v in flags.items() if v)
-    return Lowered(Variant(inst.name, wave.isa, wave.lanes, flags=kept), slots)
+    return Lowered(variant_of(inst.name, wave.isa, wave.lanes, flags=kept), slots)
 
 
 def _scalar_memory(wave: Wave, inst: Instruction) -> Lowered:
@@ -58,4 +58,4 @@ def _scalar_memory(wave: Wave, inst: Instruction) -> Lowered:
     if has_register:
         slots[state.SRC0 + 1] = wave.sgpr(register)
     flags = (("soffset", 1),) if has_register else ()
-    return Lowered(Variant(inst.name, wave.isa, wave.lanes, flags=flags), slots)
+    return Lowered(variant_of(inst.name, wave.isa, wave.lanes, flags=flags), slots)

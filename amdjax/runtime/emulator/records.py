@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from amdjax.runtime.emulator import state
 from amdjax.runtime.emulator.builder import OPERAND_TYPES, Variant
@@ -41,11 +42,11 @@ class Wave:
     name: str = ""
     flushes: bool = False  # f32 denormals, as the descriptor says
 
-    @property
+    @cached_property
     def facts(self) -> Isa:
         return ISAS[self.isa]
 
-    @property
+    @cached_property
     def stride(self) -> int:
         return 4 * self.lanes
 
