@@ -14,6 +14,7 @@ from amdjax.runtime.emulator.isa import ISAS, MACHINES, Isa
 # Trap registers that hold ids of a workgroup (y and z share one).
 _TTMP_IDS_YZ, _TTMP_ID_X = 115, 117
 _EM_AMDGPU, _PT_LOAD, _SHT_DYNSYM, _STT_OBJECT, _STT_KERNEL = 224, 1, 11, 1, 10
+_SHT_RELA, _R_AMDGPU_RELATIVE64 = 4, 13
 
 # amd_kernel_descriptor_t, https://llvm.org/docs/AMDGPUUsage.html#kernel-descriptor
 _DESCRIPTOR = struct.Struct("<IIIIq20xIIIHH4x")
@@ -76,6 +77,7 @@ class CodeObject:
         self.gfx, self.isa = machine
         self._data = data
         self.image = self._map()
+        self._relocate()
         self.kernels: dict[str, Kernel] = {}
         symbols = self._symbols()
         for name, (value, _) in symbols.items():
@@ -101,6 +103,17 @@ class CodeObject:
                 self._data, np.uint8, file_size, offset
             )
         return image
+
+    def _relocate(self) -> None:
+        """Make addresses that are stored in the image point into it."""
+        for section in self._headers(40, 58, "<IIQQQQIIQQ"):
+            if section[1] != _SHT_RELA:
+                continue
+            for at in range(section[4], section[4] + section[5], 24):
+                where, info, addend = struct.unpack_from("<QQq", self._data, at)
+                if info & 0xFFFFFFFF != _R_AMDGPU_RELATIVE64:
+                    raise EmulatorError(f"relocation {info & 0xFFFFFFFF} in a linked code object")
+                struct.pack_into("<Q", self.image, where, self.base + addend)
 
     @property
     def base(self) -> int:

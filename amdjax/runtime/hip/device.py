@@ -1,0 +1,249 @@
+"""AMD GPUs as devices that programs run on."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from amdjax.runtime.gpu import GpuDevice
+from amdjax.runtime.hip.driver import Driver, HipError
+from amdjax.runtime.hip.staging import Staging
+from amdjax.targets import GpuTarget
+
+__all__ = ["HipDevice"]
+
+# Keys of the `extra` argument of hipModuleLaunchKernel.
+_POINTER, _SIZE, _END = 1, 2, 3
+_KERNARG_BYTES = 4096
+
+
+class _LaunchConfig(threading.local):
+    """The packed arguments of a launch, which HIP reads during the call; one for each thread."""
+
+    def __init__(self) -> None:
+        self.data = (ctypes.c_char * _KERNARG_BYTES)()
+        self.size = ctypes.c_size_t()
+        self.place = ctypes.addressof(self.data)
+        self._extra = (ctypes.c_size_t * 5)(
+            _POINTER, self.place, _SIZE, ctypes.addressof(self.size), _END
+        )
+        self.address = ctypes.addressof(self._extra)
+
+
+class HipDevice(GpuDevice):
+    """A GPU behind HIP: AMD's hardware, or the emulator.
+
+    Args:
+      driver: the library.
+      ordinal: HIP's number of the device.
+      target: what code is generated for.
+      name: the model.
+    """
+
+    platform = "hip"
+    can_capture = True
+
+    def __init__(self, driver: Driver, ordinal: int, target: GpuTarget, name: str) -> None:
+        # An emulated device finds accesses outside of allocations: a buffer is one of its own.
+        super().__init__(ordinal, name, target, exact_memory=driver.is_emulated)
+        if driver.is_emulated:
+            self.platform = "emulated"
+        self.ordinal, self._driver = ordinal, driver
+        hip = driver.hip
+        self._to_device = hip.hipMemcpyKind.hipMemcpyDeviceToDevice
+        self._capture_mode = hip.hipStreamCaptureMode.hipStreamCaptureModeThreadLocal
+        self._switches = driver.is_emulated or driver.device_count() > 1
+        self._use()
+        # Independent of the null stream, which other libraries may use.
+        self._stream = driver.call("hipStreamCreateWithFlags", hip.hipStreamNonBlocking)
+        self._staging = Staging(driver, self._stream)
+        self._config = _LaunchConfig()
+        self._modules: dict[int, Any] = {}
+        self._peers: set[int] = set()
+        self._postponed: list[Callable[[], None]] = []
+
+    def _use(self) -> None:
+        """Make this the calling thread's device."""
+        if self._switches:
+            self._driver.call("hipSetDevice", self.ordinal)
+
+    def memory_stats(self) -> dict[str, int]:
+        """Bytes in use by arrays, taken from the driver, and of the device's memory in all."""
+        self._use()
+        _, total = self._driver.call("hipMemGetInfo")
+        return {**super().memory_stats(), "bytes_limit": int(total)}
+
+    # Memory
+
+    def _map(self, nbytes: int) -> int | None:
+        self._use()
+        try:
+            return int(self._driver.call("hipMalloc", nbytes))
+        except HipError as error:
+            if error.status in ("hipErrorOutOfMemory", "hipErrorMemoryAllocation"):
+                return None
+            raise
+
+    def _unmap(self, address: int) -> None:
+        self._when_idle(lambda: self._driver.call("hipFree", address))
+
+    def _when_idle(self, give_back: Callable[[], None]) -> None:
+        """Give something back once the work issued before is done.
+
+        The garbage collector may ask for it amid a capture, which waiting would spoil.
+        """
+        if self._capturing:
+            self._postponed.append(give_back)
+            return
+        self._use()
+        self._wait()
+        give_back()
+
+    def _write(self, address: int, data: np.ndarray) -> None:
+        with self.lock:
+            self._use()
+            self._staging.write(address, data.ctypes.data, data.nbytes)
+
+    def _read(self, address: int, out: np.ndarray) -> None:
+        with self.lock:
+            self._use()
+            self._staging.read(address, out.ctypes.data, out.nbytes)
+
+    def _copy(self, to: int, source: int, nbytes: int) -> None:
+        self._driver.call("hipMemcpyAsync", to, source, nbytes, self._to_device, self._stream)
+
+    def copy_from(self, other: GpuDevice, source: int, to: int, nbytes: int) -> None:
+        """Copy from another device's memory, after all work issued before on both.
+
+        Args:
+          other: whose memory; by the host if it is a device of another kind.
+          source: address on `other`.
+          to: address here.
+          nbytes: how much.
+        """
+        if not nbytes:
+            return
+        if other is self:
+            self.copy(to, source, nbytes)
+            return
+        if not isinstance(other, HipDevice):
+            super().copy_from(other, source, to, nbytes)
+            return
+        call = self._driver.call
+        self._enable_peer(other)
+        self._after(other)
+        call("hipMemcpyPeerAsync", to, self.ordinal, source, other.ordinal, nbytes, self._stream)
+        # The source may be freed or overwritten by what `other` does next.
+        other._after(self)
+
+    def _after(self, other: HipDevice) -> None:
+        """Let further work here wait for what was issued on another device."""
+        call = self._driver.call
+        other._use()
+        event = call("hipEventCreateWithFlags", self._driver.hip.hipEventDisableTiming)
+        call("hipEventRecord", event, other._stream)
+        self._use()
+        call("hipStreamWaitEvent", self._stream, event, 0)
+        # HIP keeps what is still waited for.
+        call("hipEventDestroy", event)
+
+    def _enable_peer(self, other: HipDevice) -> None:
+        """Copy directly between the devices where they can; HIP goes by the host elsewhere."""
+        if other.ordinal in self._peers:
+            return
+        self._use()
+        if self._driver.call("hipDeviceCanAccessPeer", self.ordinal, other.ordinal):
+            try:
+                self._driver.call("hipDeviceEnablePeerAccess", other.ordinal, 0)
+            except HipError as error:
+                if error.status != "hipErrorPeerAccessAlreadyEnabled":
+                    raise
+        self._peers.add(other.ordinal)
+
+    # Kernels
+
+    def _load(self, kernel: Any) -> int:
+        if kernel.format != "elf":
+            raise HipError(f"kernel {kernel.name} is {kernel.format}, not a code object")
+        self._use()
+        call = self._driver.call
+        try:
+            module = call("hipModuleLoadData", kernel.code)
+        except HipError as error:
+            text = f"kernel {kernel.name} for {kernel.target.name} does not load on {self}: {error}"
+            raise HipError(text, error.status, [kernel.name]) from None
+        function = int(call("hipModuleGetFunction", module, kernel.name.encode()))
+        self._modules[function] = module
+        return function
+
+    def _unload(self, handle: int) -> None:
+        self._when_idle(lambda: self._driver.call("hipModuleUnload", self._modules.pop(handle)))
+
+    def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
+        config = self._config
+        size = len(kernarg)
+        if size > _KERNARG_BYTES:
+            raise HipError(f"{size} bytes of arguments; a kernel takes {_KERNARG_BYTES} at most")
+        ctypes.memmove(config.place, kernarg, size)
+        config.size.value = size
+        self._use()
+        self._driver.call(
+            "hipModuleLaunchKernel", handle, grid, 1, 1, workgroup, 1, 1, lds, self._stream,
+            None, config.address,
+        )  # fmt: skip
+
+    def _wait(self) -> None:
+        self._driver.call("hipStreamSynchronize", self._stream)
+
+    def is_idle(self) -> bool:
+        """Whether all work issued before is done; does not wait."""
+        try:
+            self._driver.call("hipStreamQuery", self._stream)
+        except HipError as error:
+            if error.status == "hipErrorNotReady":
+                return False
+            raise
+        return True
+
+    def elapsed(self, issue: Callable[[], None]) -> float:
+        """Seconds that the device takes for the work that `issue` issues; waits for it."""
+        call = self._driver.call
+        with self.lock:
+            self._use()
+            start, stop = call("hipEventCreate"), call("hipEventCreate")
+            try:
+                call("hipEventRecord", start, self._stream)
+                issue()
+                call("hipEventRecord", stop, self._stream)
+                self.synchronize()
+                return float(call("hipEventElapsedTime", start, stop)) / 1e3
+            finally:
+                call("hipEventDestroy", start)
+                call("hipEventDestroy", stop)
+
+    # Graphs
+
+    def _begin_capture(self) -> None:
+        self._use()
+        self._driver.call("hipStreamBeginCapture", self._stream, self._capture_mode)
+
+    def _end_capture(self) -> int:
+        call = self._driver.call
+        graph = call("hipStreamEndCapture", self._stream)
+        while self._postponed:
+            self._when_idle(self._postponed.pop())
+        try:
+            return int(call("hipGraphInstantiateWithFlags", graph, 0))
+        finally:
+            call("hipGraphDestroy", graph)
+
+    def _replay(self, handle: int) -> None:
+        self._use()
+        self._driver.call("hipGraphLaunch", handle, self._stream)
+
+    def _drop_graph(self, handle: int) -> None:
+        self._when_idle(lambda: self._driver.call("hipGraphExecDestroy", handle))

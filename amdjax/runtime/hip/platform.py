@@ -1,0 +1,143 @@
+"""The platforms `hip` and `emulated`: which devices there are."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax import targets
+from amdjax.core.config import config
+from amdjax.runtime.hip.device import HipDevice
+from amdjax.runtime.hip.driver import Driver, HipError, HipUnavailable, driver
+from amdjax.targets import GpuTarget
+
+__all__ = ["DeviceInfo", "describe", "emulated_devices", "hip_devices"]
+
+# What the kernel's driver offers to programs: on Linux itself, and in Windows' subsystem for it.
+KERNEL_INTERFACES = ("/dev/kfd", "/dev/dxg")
+
+_lock = threading.Lock()
+_opened: dict[int, HipDevice] = {}
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What HIP says about a device.
+
+    Args:
+      ordinal: HIP's number.
+      name: the model.
+      arch: gfx name and features.
+      compute_units: CUs.
+      memory_bytes: of its own memory.
+      target: what amdjax generates for it; None if it cannot.
+      problem: why not.
+    """
+
+    ordinal: int
+    name: str
+    arch: str
+    compute_units: int
+    memory_bytes: int
+    target: GpuTarget | None
+    problem: str = ""
+
+
+def _properties(driver: Driver, ordinal: int) -> Any:
+    """hip-python's `hipDeviceProp_t` of a device."""
+    try:
+        return driver.call("hipGetDeviceProperties", ordinal)
+    except TypeError:  # up to 7.2 the caller brings the object
+        found = driver.hip.hipDeviceProp_t()
+        driver.call("hipGetDeviceProperties", found, ordinal)
+        return found
+
+
+def _string(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def describe(driver: Driver, ordinal: int) -> DeviceInfo:
+    """What HIP says about a device, and whether amdjax can use it.
+
+    Raises:
+      HipError: HIP does not say.
+    """
+    found = _properties(driver, ordinal)
+    arch, target, problem = _string(found.gcnArchName), None, ""
+    try:
+        target = targets.get(arch)
+    except ValueError as error:
+        problem = str(error)
+    return DeviceInfo(
+        ordinal, _string(found.name), arch, int(found.multiProcessorCount),
+        int(found.totalGlobalMem), target, problem,
+    )  # fmt: skip
+
+
+def _open(driver: Driver, ordinals: Iterable[int]) -> tuple[list[HipDevice], list[str]]:
+    """The devices that amdjax can use, and why it cannot use the others."""
+    devices, problems = [], []
+    for ordinal in ordinals:
+        with _lock:
+            try:
+                if ordinal not in _opened:
+                    info = describe(driver, ordinal)
+                    if info.target is None:
+                        problems.append(f"device {ordinal} ({info.name}): {info.problem}")
+                        continue
+                    _opened[ordinal] = HipDevice(driver, ordinal, info.target, info.name)
+                devices.append(_opened[ordinal])
+            except HipError as error:
+                problems.append(f"device {ordinal}: {error}")
+    return devices, problems
+
+
+def hip_devices() -> list[HipDevice]:
+    """AMD GPUs, as `amdjax.devices("hip")` lists them; none where there is no hardware.
+
+    Raises:
+      HipUnavailable: `AMDJAX_PLATFORMS` asks for HIP, and there is no device that can be used.
+    """
+    wanted = bool({"hip", "rocm"} & {w.strip() for w in (config.platforms or "").split(",")})
+    if not wanted and not any(map(os.path.exists, KERNEL_INTERFACES)):
+        return []
+    try:
+        found = driver(emulated=False)
+        devices, problems = _open(found, range(found.device_count()))
+        if not devices:
+            reason = "; ".join(problems) or "HIP sees no device"
+            raise HipUnavailable(f"no AMD GPU can be used: {reason}")
+    except HipUnavailable as error:
+        if wanted:
+            raise HipUnavailable(f"{error} 'python -m amdjax.doctor' tells more.") from error
+        warnings.warn(
+            f"There seems to be an AMD GPU, but amdjax runs without it: {error} "
+            "'python -m amdjax.doctor' tells more; AMDJAX_PLATFORMS=cpu silences this.",
+            stacklevel=2,
+        )
+        return []
+    for problem in problems:
+        warnings.warn(f"amdjax does not use {problem}", stacklevel=2)
+    return devices
+
+
+def emulated_devices() -> list[HipDevice]:
+    """Emulated GPUs, those that `AMDJAX_EMULATE` names or one gfx942.
+
+    Raises:
+      ValueError: `AMDJAX_EMULATE` names an unknown target.
+      HipUnavailable: hip-python is missing, or the process uses AMD's library.
+    """
+    from amdjax.runtime.emulator.hip import device_names, emulated_hip
+
+    names = device_names(config.emulate)
+    found = driver(emulated=True)
+    devices, problems = _open(found, emulated_hip().devices(names))
+    if problems:
+        raise HipUnavailable("; ".join(problems))
+    return devices
