@@ -140,9 +140,9 @@ def _modifiers(inst: Instruction) -> tuple[int, int]:
 
 def _half_register(wave: Wave, inst: Instruction, code: int, kind: str) -> tuple[int, int]:
     """In short encodings bit 7 of a register for 16 bits may say its high half."""
-    if code & 128 and code >= VGPR and kind in _HALVES and wave.facts.split_registers:
-        if inst.format in ("VOP1", "VOP2", "VOPC"):
-            return code - 128, 1
+    may_be_high = code & 128 and code >= VGPR and kind in _HALVES
+    if may_be_high and wave.facts.split_registers and inst.format in ("VOP1", "VOP2", "VOPC"):
+        return code - 128, 1
     return code, 0
 
 

@@ -15,11 +15,13 @@ LDS, LDS_SIZE, SCRATCH_SIZE, CONTEXT, SCRATCH = 32, 40, 44, 48, 56
 # Shadow of LDS, a byte each: written, and behind it who wrote and who read since the last barrier
 # (LDS_STRIDE apart). Zero where not wanted. WAVE is the wave's number in the workgroup, from 1.
 LDS_WRITTEN, LDS_RACES, LDS_STRIDE, WAVE, OTHER_WAVE = 64, 72, 80, 88, 92
+# Where the state ends, and the records of the kernel's code: one word for each four bytes.
+END, CODE, CODE_START, CODE_SIZE = 96, 104, 112, 120
 # What nobody reads is written here.
 SINK = 240
 SGPRS, VGPRS = 256, 1024
 
-VCC, M0_GFX9, NULL, M0_GFX11, EXEC = 106, 124, 124, 125, 126
+VCC, EXEC = 106, 126
 
 # A record, in bytes.
 HANDLER, COUNT, SLOTS, RECORD = 0, 8, 16, 128

@@ -29,6 +29,11 @@ class Isa:
     float8: Literal["none", "fnuz", "ocp"] = "none"
 
     @property
+    def m0(self) -> int:
+        """The number of M0 among scalar registers."""
+        return 125 if self.generation >= 11 else 124
+
+    @property
     def clears_half(self) -> bool:
         """A result of 16 bits clears the other half of its register; later sets keep it."""
         return self.generation == 9
