@@ -23,7 +23,7 @@ NVPTX_TRIPLE = "nvptx64-nvidia-cuda"
 NVPTX_DATA_LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 
 #: Where the lanes of a wave hold the elements of a matrix; see `MatrixInstruction`.
-Layout = Literal["mfma", "mfma_f64", "wmma_rdna3", "wmma_rdna4"]
+Layout = Literal["mfma", "mfma_f64", "wmma_rdna3", "wmma_rdna4", "mma"]
 Fp8 = Literal["none", "fnuz", "ocp"]
 
 
@@ -36,9 +36,9 @@ class MatrixInstruction:
       m, n, k: A is m x k, B is k x n, C and D are m x n.
       operand: dtype of A and B (`f32`, `f16`, `bf16`, `f64`, `xf32`, `i8`, `i4`, `fp8`, `bf8`).
       accumulator: dtype of C and D.
-      operand_type: LLVM type of what a lane holds of A, and of B.
+      operand_type: LLVM type of what a lane holds of A, and of B (`mma`: of each register of it).
       accumulator_type: LLVM type of what a lane holds of C and D.
-      operand_elements: elements of A, and of B, in a lane.
+      operand_elements: elements of A, and of B, in a lane (`mma`: of A).
       accumulator_elements: elements of C in a lane.
       arguments: the call's arguments; `a`, `b`, `c` stand for the operands, `signed` for the flag
         that A or B is signed, in this order.
@@ -93,15 +93,23 @@ class MatrixInstruction:
     def operand_position(self, lane: int, element: int) -> tuple[int, int]:
         """(row of A, or column of B; index along k) of an element that a lane holds.
 
-        Rows of A and columns of B lie alike. For one block; instructions of several give each
-        group of `m * k / elements` lanes its own.
+        Rows of A and columns of B lie alike; in `mma` a lane holds one column of B, as it holds
+        the first of its rows of A. For one block; instructions of several give each group of
+        `m * k / elements` lanes its own.
         """
+        if self.layout == "mma":
+            width = max(32 // _bits(self.operand), 1)
+            register, place = divmod(element, width)
+            part, row = divmod(register, self.m // 8)
+            return lane // 4 + 8 * row, (4 * part + lane % 4) * width + place
         if self.layout == "wmma_rdna3":  # lanes 16..31 repeat lanes 0..15
             return lane % self.m, element
         return lane % self.m, lane // self.m * self.operand_elements + element
 
     def accumulator_position(self, lane: int, element: int) -> tuple[int, int]:
         """(row, column) of an element of C and D that a lane holds; for one block."""
+        if self.layout == "mma":
+            return lane // 4 + element // 2 * 8, lane % 4 * 2 + element % 2
         column, group = lane % self.n, lane // self.n
         groups = self.m * self.n // self.accumulator_elements // self.n
         if self.layout in ("mfma_f64", "wmma_rdna3"):
@@ -114,7 +122,8 @@ class MatrixInstruction:
 
 def _bits(llvm_type: str) -> int:
     count, _, element = llvm_type.strip("<>").rpartition(" x ")
-    width = {"half": 16, "bfloat": 16, "float": 32, "double": 64}.get(element) or int(element[1:])
+    names = {"half": 16, "bfloat": 16, "bf16": 16, "float": 32, "double": 64}
+    width = names.get(element) or int(element[1:])
     return int(count or 1) * width
 
 
@@ -265,10 +274,11 @@ class GpuTarget:
         """The machine as one with vector registers and threads.
 
         A program of a kernel family for CPUs runs on one wave: its vectors are a register of the
-        wave, its caches half of the LDS that a workgroup may have.
+        wave, its caches half of the LDS that a workgroup may have. Threads are few, since such
+        families combine what threads did one after the other.
         """
         cache = self.lds_bytes // 2
-        return CpuTarget(32 * self.wave_size, 4 * self.compute_units, cache // 2, cache)
+        return CpuTarget(32 * self.wave_size, min(self.compute_units, 64), cache // 2, cache)
 
     def matrix_for(self, operand: str, accumulator: str | None = None) -> list[MatrixInstruction]:
         """Instructions of one block for operands of a dtype, most work an execution first."""
@@ -336,4 +346,29 @@ def wmma(
         8,
         ("signed", "a", "signed", "b", "c", "i1 false") if integer else ("a", "b", "c"),
         layout,
+    )
+
+
+def mma(
+    suffix: str, shape: tuple[int, int, int], operand: str, register: str, accumulator: str = "f32"
+) -> MatrixInstruction:
+    """An `mma.sync` of a warp; `suffix` follows `llvm.nvvm.mma.` and the shape.
+
+    Its operands and its result are separate registers, in structs.
+    """
+    m, n, k = shape
+    element = {"f32": "float", "i32": "i32", "f64": "double"}[accumulator]
+    return MatrixInstruction(
+        f"llvm.nvvm.mma.m{m}n{n}k{k}.row.col.{suffix}",
+        m,
+        n,
+        k,
+        operand,
+        accumulator,
+        register,
+        f"<{m * n // 32} x {element}>",
+        m * k // 32,
+        m * n // 32,
+        (),
+        "mma",
     )

@@ -1,0 +1,57 @@
+"""Runs schedules made for a GPU on the CPU: a tile program means the same everywhere."""
+
+import dataclasses
+
+import numpy as np
+
+from amdjax import jit
+from amdjax.core.array import asarray_concrete
+from amdjax.core.pytree import tree_flatten, tree_unflatten
+from amdjax.jit.executable import Executable
+from amdjax.jit.kernels import KernelLoader
+from amdjax.jit.plan import plan_program
+from amdjax.targets import Device, get
+
+#: So small that every decision of the schedules is met with small arrays.
+TINY = dataclasses.replace(
+    get("gfx942"),
+    wave_size=4,
+    max_workgroup=16,
+    lds_bytes=8 << 10,
+    device=Device("tiny", 1, 1, 1, 1),
+)
+
+
+def plan_for(f, *args, target=TINY):
+    """The plan of a function for a GPU."""
+    return plan_program(jit(f).trace(*args).jaxpr, target)
+
+
+def kernels_for(f, *args, target=TINY):
+    """The tile programs of a function for a GPU."""
+    return plan_for(f, *args, target=target).kernels()
+
+
+def run_schedules(f, *args, target=TINY):
+    """The results of a function, computed on the CPU by the tile programs made for a GPU."""
+    traced = jit(f).trace(*args)
+    loader = KernelLoader()
+    plan = plan_program(traced.jaxpr, target, loader=loader)
+    executable = Executable(traced.jaxpr, plan, loader)
+    leaves, _ = tree_flatten((args, {}))
+    outs = executable.run([asarray_concrete(x) for x in leaves])
+    return tree_unflatten(traced.out_tree, outs)
+
+
+def assert_same(f, *args, rtol=1e-4, target=TINY):
+    """Both schedules give the same."""
+    got, want = run_schedules(f, *args, target=target), jit(f)(*args)
+    for g, w in zip(tree_flatten(got)[0], tree_flatten(want)[0], strict=True):
+        g, w = np.asarray(g), np.asarray(w)
+        assert g.dtype == w.dtype and g.shape == w.shape
+        if w.dtype.kind in "iub":
+            np.testing.assert_array_equal(g, w)
+        else:
+            scale = max(1.0, float(np.abs(w).max(initial=0.0)))
+            wide = np.complex128 if w.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(g.astype(wide), w.astype(wide), rtol, atol=rtol * scale)

@@ -1,0 +1,110 @@
+"""Tile programs made for GPUs compute what those made for the CPU do."""
+
+import dataclasses
+
+import ml_dtypes
+import numpy as np
+import pytest
+from gpu_cases import CASES, layer_norm_gradient, normal, softmax
+from gpu_oracle import TINY, assert_same, kernels_for, run_schedules
+from random_programs import draw_program
+
+import amdjax.numpy as jnp
+from amdjax import jit
+from amdjax.codegen import tile
+from amdjax.jit.gpu_calls import scratch_limit
+from amdjax.targets import get
+
+GFX942 = get("gfx942")
+#: Steps that jump: rounding differently they may choose differently.
+JUMPS = {"choose", "argmax", "through_bool"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name):
+    f, *args = CASES[name]
+    narrow = any(x.dtype.itemsize == 2 for x in args)
+    assert_same(f, *args, rtol=2e-2 if narrow else 2e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8, np.uint16, ml_dtypes.bfloat16])
+def test_random_programs(dtype):
+    for seed in range(30):
+        program = draw_program(seed, dtype)
+        floats = np.dtype(dtype).kind not in "iu"
+        if floats and any(name in JUMPS for name, _, _ in program.steps):
+            continue
+        run = lambda *xs, program=program: program.run(jnp, xs)
+        assert_same(run, *map(jnp.asarray, program.inputs), rtol=0.1 if floats else 0.0)
+
+
+def test_narrow_waves_and_wide_ones_agree():
+    for wave in (2, 8):
+        target = dataclasses.replace(TINY, wave_size=wave, max_workgroup=4 * wave)
+        assert_same(softmax, normal(7, 45), target=target)
+        assert_same(lambda x: x.T + x, normal(70, 70), target=target)
+
+
+@pytest.mark.parametrize("rows,columns", [(8, 32), (512, 1000), (3, 5000), (4096, 16384)])
+def test_a_row_in_registers_is_read_once(rows, columns):
+    (kernel,) = kernels_for(softmax, normal(rows, columns), target=GFX942)
+    text = str(kernel)
+    assert text.count("load x0") == 1 and text.count("store ") == 1
+    assert "for " not in text and not kernel.scratch
+
+
+def test_rows_beyond_the_registers_are_walked():
+    (kernel,) = kernels_for(softmax, normal(16, 100_000), target=GFX942)
+    assert str(kernel).count(" = for ") == 2
+
+
+def test_gradients_of_layer_norm_are_a_kernel_over_rows_and_one_over_columns():
+    args = normal(512, 1024), normal(1024), normal(1024)
+    kernels = kernels_for(layer_norm_gradient, *args, target=GFX942)
+    names = [k.name.partition("_")[0] for k in kernels]
+    assert names.count("map") == 0 and 2 <= len(names) <= 5
+
+
+def test_long_reductions_fill_the_machine():
+    x = normal(1 << 22)
+    first, second = kernels_for(lambda x: x.sum(), x, target=GFX942)
+    assert first.workgroup == 256 and first.vector == 4
+    assert second.name.startswith("combine_")
+
+
+def test_memory_moves_in_vectors_of_16_bytes():
+    shapes = {"float32": 4, "bfloat16": 8, "int8": 8}
+    for dtype, vector in shapes.items():
+        x = jnp.zeros(1 << 22, dtype)
+        (kernel,) = kernels_for(lambda x: x + x, x, target=GFX942)
+        assert kernel.vector == vector, dtype
+
+
+def test_indices_are_narrow_where_buffers_are_small():
+    (small,) = kernels_for(lambda x: x + 1, normal(100), target=GFX942)
+    assert small.index_bits == 32
+    big = jit(lambda x: x + 1).trace
+    from amdjax import ShapeDtypeStruct
+    from amdjax.jit.plan import plan_program
+
+    traced = big(ShapeDtypeStruct((1 << 29,), "float32"))
+    (large,) = plan_program(traced.jaxpr, GFX942).kernels()
+    assert large.index_bits == 64
+
+
+def test_scratch_beyond_lds_becomes_workspace():
+    cramped = dataclasses.replace(TINY, lds_bytes=256)
+    x = normal(6, 40)
+    kernels = kernels_for(jnp.sort, x, target=cramped)
+    assert any(p.name.startswith("w_") for k in kernels for p in k.params)
+    for k in kernels:
+        used = sum(b.size * tile.itemsize(b.dtype) for b in k.scratch)
+        assert used <= scratch_limit(cramped)
+    np.testing.assert_array_equal(run_schedules(jnp.sort, x, target=cramped), np.sort(x))
+
+
+def test_few_programs_share_a_workspace(monkeypatch):
+    monkeypatch.setattr("amdjax.jit.gpu_calls.WORKSPACE", 4096)
+    cramped = dataclasses.replace(TINY, lds_bytes=256)
+    x = normal(50, 40)
+    np.testing.assert_array_equal(run_schedules(jnp.sort, x, target=cramped), np.sort(x))
