@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from emulation import LANES, TARGETS, link, run, tool
 
+from amdjax import targets
 from amdjax.runtime.emulator import CodeObject
 
 SOURCE = """
@@ -38,7 +39,15 @@ kernel:
   {extra}
 .end_amdhsa_kernel
 """
-EXTRA = {"gfx942": ".amdhsa_accum_offset 16", "gfx1100": ".amdhsa_wavefront_size32 1"}
+EXTRA = {
+    gfx: ".amdhsa_wavefront_size32 1" if LANES[gfx] == 32
+    else ".amdhsa_accum_offset 16" if targets.get(gfx).unified_registers else ""
+    for gfx in TARGETS
+}  # fmt: skip
+
+# What RDNA4 has other names for.
+RDNA4 = {"s_waitcnt lgkmcnt(0)": "s_wait_kmcnt 0", "s_waitcnt vmcnt(0)": "s_wait_loadcnt 0",
+         "s_load_dwordx4": "s_load_b128", "s_load_dwordx2": "s_load_b64"}  # fmt: skip
 
 INTEGERS = np.array(
     [
@@ -67,7 +76,11 @@ FLOATS = np.array([0.0, -0.0, 1.0, -1.5, 2.5, 3.5, np.inf, -np.inf, np.nan, 1e-4
 
 def assemble(body: str, gfx: str, folder, denormals=3) -> CodeObject:
     path = folder / "x.s"
-    path.write_text(SOURCE.format(body=body, extra=EXTRA[gfx], denormals=denormals))
+    source = SOURCE.format(body=body, extra=EXTRA[gfx], denormals=denormals)
+    if gfx.startswith("gfx12"):
+        for old, new in RDNA4.items():
+            source = source.replace(old, new)
+    path.write_text(source)
     arguments = ["-triple=amdgcn-amd-amdhsa", f"-mcpu={gfx}", "-filetype=obj"]
     subprocess.run([tool("llvm-mc"), *arguments, path, "-o", folder / "x.o"], check=True)
     return CodeObject(link((folder / "x.o").read_bytes()))

@@ -20,7 +20,9 @@ _ATOMICS = {
     "add": "add", "sub": "sub", "smin": "min", "umin": "umin", "smax": "max", "umax": "umax",
     "min_i": "min", "min_u": "umin", "max_i": "max", "max_u": "umax", "and": "and", "or": "or",
     "xor": "xor", "inc": "uinc_wrap", "dec": "udec_wrap", "swap": "xchg", "wrxchg": "xchg",
-    "storexchg": "xchg", "add_f": "fadd", "min_f": "fmin", "max_f": "fmax", "cmpswap": "cmpxchg",
+    "storexchg": "xchg", "add_f": "fadd", "min_f": "fmin", "max_f": "fmax", "fmin": "fmin",
+    "fmax": "fmax", "min_num_f": "fmin", "max_num_f": "fmax", "cond_sub_u": "usub_cond",
+    "sub_clamp_u": "usub_sat", "csub": "usub_sat", "cmpswap": "cmpxchg",
     "cmpst": "cmpxchg", "cmpstore": "cmpxchg", "pk_add_f": "fadd", "pk_add_bf": "fadd",
 }  # fmt: skip
 
@@ -50,9 +52,9 @@ def access_of(name: str) -> Access | None:
     if match := re.fullmatch(r"s_load_(\w+)", name):
         found = _SIZES.get(match[1])
         return Access("scalar", "global", found[0]) if found else None
-    if match := re.fullmatch(r"(global|flat|scratch)_(load|store)_(\w+)", name):
+    if match := re.fullmatch(r"(global|flat|scratch|buffer)_(load|store)_(\w+)", name):
         return _plain(match[2], match[1], match[3])
-    if match := re.fullmatch(r"(global|flat)_atomic_(\w+)", name):
+    if match := re.fullmatch(r"(global|flat|buffer)_atomic_(\w+)", name):
         return _atomic(match[1], match[2])
     if match := re.fullmatch(r"ds_(read|load|write|store)(2|_2addr)?(st64|_stride64)?_(\w+)", name):
         kind = {"read": "load", "write": "store"}.get(match[1], match[1])

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from amdjax.runtime.emulator import access, state
 from amdjax.runtime.emulator.builder import variant_of
+=======
+from amdjax.runtime.emulator import access, buffer_memory, state
+from amdjax.runtime.emulator.builder import Variant
+>>>>>>> fa9df28 (tmp)
 from amdjax.runtime.emulator.decode import Instruction
-from amdjax.runtime.emulator.records import Lowered, Wave
+from amdjax.runtime.emulator.errors import UnknownInstruction
+from amdjax.runtime.emulator.records import Lowered, Wave, operand
 
 
 def lower_memory(wave: Wave, inst: Instruction, what: access.Access) -> Lowered:
     f = inst.fields
     if what.kind == "scalar":
         return _scalar_memory(wave, inst)
+    if what.space == "buffer":
+        return _buffer(wave, inst, what)
     accumulators = bool(f.get("acc", 0))
     flags: dict[str, int] = {}
     slots = {state.DST: wave.vgpr(f["vdst"], accumulators), state.SRC0: wave.vgpr(f["addr"])}
@@ -33,13 +41,34 @@ def lower_memory(wave: Wave, inst: Instruction, what: access.Access) -> Lowered:
         if inst.format != "FLAT" and has_saddr:
             flags["saddr"] = 1
             slots[state.SRC0 + 2] = wave.sgpr(f["saddr"])
-        flags["vaddr"] = f.get("sve", 0)
+        # Older scratch instructions have one of the two addresses.
+        flags["vaddr"] = f["sve"] if "sve" in f else int(not has_saddr)
     if what.kind != "atomic":
         flags.pop("returns")
     if what.space != "scratch":
         flags.pop("vaddr", None)
     kept = tuple((k, v) for k, v in flags.items() if v)
     return Lowered(variant_of(inst.name, wave.isa, wave.lanes, flags=kept), slots)
+
+
+def _buffer(wave: Wave, inst: Instruction, what: access.Access) -> Lowered:
+    f = inst.fields
+    if f["idxen"] or f.get("lds", 0) or f.get("tfe", 0):
+        raise UnknownInstruction(f"no semantics for {inst.name} with an index, lds or tfe")
+    data = wave.vgpr(f["vdata"], bool(f.get("acc", 0)))
+    # The resource is named by its first register, in older sets in units of four.
+    resource = f["srsrc"] if wave.facts.generation >= 12 else 4 * f["srsrc"]
+    slots = {state.DST: data, state.SRC0: wave.vgpr(f["vaddr"]), state.SRC0 + 1: data,
+             buffer_memory.RESOURCE: wave.sgpr(resource)}  # fmt: skip
+    how, soffset = operand(wave, f["soffset"], "b32", None)
+    slots[state.OFFSET] = f["offset"] + (soffset if how == "k" else 0)
+    if how == "s":
+        slots[buffer_memory.SCALAR_OFFSET] = soffset
+    returns = f.get("sc0", 0) | f.get("glc", 0) | f.get("th", 0) & 1
+    flags = {"vaddr": f["offen"], "soffset": how == "s",
+             "returns": what.kind == "atomic" and returns}  # fmt: skip
+    kept = tuple((k, 1) for k, v in flags.items() if v)
+    return Lowered(Variant(inst.name, wave.isa, wave.lanes, flags=kept), slots)
 
 
 def _scalar_memory(wave: Wave, inst: Instruction) -> Lowered:

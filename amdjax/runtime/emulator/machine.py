@@ -243,6 +243,7 @@ class Launch:
             "kernarg_segment_ptr": self.kernarg.ctypes.data,
             "dispatch_ptr": self.packet.ctypes.data,
             "private_segment_size": kernel.private_segment,
+            "private_segment_buffer": 0xFFFFFFFF << 64 | state.SCRATCH_RESOURCE << 32,
         }
         self.table = self._table(memory)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from amdjax.runtime.emulator import access, alu, matrix, salu, state
+from amdjax.runtime.emulator import access, alu, buffer_memory, matrix, salu, state
 from amdjax.runtime.emulator.builder import OPERAND_TYPES, Operation, Variant
 from amdjax.runtime.emulator.isa import ISAS
 from amdjax.runtime.emulator.records import Lowered, Wave
@@ -134,6 +134,10 @@ def _memory(variant: Variant, what: access.Access) -> Footprint:
     reads: list[tuple[int, int]] = []
     if what.space == "lds":
         reads.append((state.SRC0, 1))
+    elif what.space == "buffer":
+        reads += [(state.SRC0, 1)] * variant.flag("vaddr")
+        reads += [(buffer_memory.RESOURCE, 4)]
+        reads += [(buffer_memory.SCALAR_OFFSET, 1)] * variant.flag("soffset")
     elif what.space == "scratch":
         reads += [(state.SRC0, 1)] * variant.flag("vaddr")
         reads += [(state.SRC0 + 2, 1)] * variant.flag("saddr")

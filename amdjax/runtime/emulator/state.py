@@ -40,6 +40,8 @@ STATISTICS_WORDS = 8
 
 # High halves of flat addresses that mean LDS and private memory; no process has such addresses.
 SHARED_APERTURE, PRIVATE_APERTURE = 0x00010000, 0x00020000
+# Bits 32 to 47 of the address in a buffer resource that mean private memory.
+SCRATCH_RESOURCE = 0x8000
 
 
 class Status(enum.IntEnum):

@@ -27,8 +27,8 @@ FIND = "amdjax_emulator_find"
 NOTE = "amdjax_emulator_note"
 
 
-def emit(h: Lanes, access: Access) -> None:
-    """Write the handler of a vector memory instruction."""
+def emit(h: Lanes, access: Access, form: type[WaveAccess] | None = None) -> None:
+    """Write the handler of a vector memory instruction, which accesses memory in a form."""
     f = h.f
     some = f.new_label("some")
     nobody = f.new_label("nobody")
@@ -37,7 +37,7 @@ def emit(h: Lanes, access: Access) -> None:
     h.finish()
     f.start_block(some)
     # Results may overwrite the addresses.
-    accesses = [_Wave(h, access, which) for which in range(access.count)]
+    accesses = [(form or WaveAccess)(h, access, which) for which in range(access.count)]
     for wave in accesses:
         wave.count()
     for wave in accesses:
@@ -75,6 +75,9 @@ def _addresses(h: Lanes, access: Access, which: int) -> Value:
     offset = h.splat(h.slot(state.OFFSET if which == 0 else state.TARGET))
     if access.space == "lds":
         return f.add(_zext(h, h.raw(0, "v", 32)), offset)
+    if access.space == "buffer":
+        lanes = h.raw(0, "v", 32) if h.variant.flag("vaddr") else h.const("i32", 0)
+        return f.add(_zext(h, lanes), offset)
     if access.space == "scratch":
         total = f.cast("trunc", offset, "i32")
         if h.variant.flag("vaddr"):
@@ -162,7 +165,7 @@ def _check_alignment(h: Lanes, address: Value, lane: Value, aligned: int) -> Non
 # Accesses
 
 
-class _Wave:
+class WaveAccess:
     """One access of all active lanes of a wave."""
 
     def __init__(self, h: Lanes, access: Access, which: int) -> None:
@@ -307,6 +310,10 @@ class _Wave:
         pointer = {
             "global": self._global, "flat": self._flat, "lds": self._lds, "scratch": self._scratch,
         }[access.space](address, lane)  # fmt: skip
+        self._move(pointer, lane)
+
+    def _move(self, pointer: Value, lane: Value) -> None:
+        h, access = self.h, self.access
         if access.kind == "load":
             load_lane(h, access, pointer, lane, self.which * access.dwords)
         elif access.kind == "store":

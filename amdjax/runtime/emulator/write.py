@@ -9,6 +9,7 @@ from amdjax.codegen.llvm import Type, Value
 from amdjax.runtime.emulator import (
     access,
     alu,
+    buffer_memory,
     crosslane,
     legacy,
     matrix,
@@ -46,7 +47,12 @@ def write_handler(h: Lanes) -> None:
     else:
         found = access.access_of(name)
         assert found is not None
-        (scalar_memory if found.kind == "scalar" else vector_memory).emit(h, found)
+        if found.kind == "scalar":
+            scalar_memory.emit(h, found)
+        elif found.space == "buffer":
+            buffer_memory.emit(h, found)
+        else:
+            vector_memory.emit(h, found)
 
 
 def _computed(h: Lanes) -> Callable[[], None]:
