@@ -111,7 +111,7 @@ class CompilerBackend:
             if key is not None:
                 _keep(self._programs, common, run)
         if config.debug_nans or config.debug_infs:
-            run = _checked(primitive, run)
+            run = _checked(primitive, params, run)
         if key is not None:
             _keep(self._eager, key, run)
         return run
@@ -129,13 +129,13 @@ def _keep(programs: dict[Any, Runner], key: Any, run: Runner) -> None:
     programs[key] = run
 
 
-def _checked(primitive: Primitive, run: Runner) -> Runner:
+def _checked(primitive: Primitive, params: dict[str, Any], run: Runner) -> Runner:
     """Under `debug_nans`: an operation that raises for what the flags forbid."""
     from amdjax.jit.debugging import check_results
 
     def checked(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         outs = run(args)
-        check_results(primitive, outs)
+        check_results(primitive, params, args, outs)
         return outs
 
     return checked

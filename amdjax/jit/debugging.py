@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from amdjax.core.array import ConcreteArray
+from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.config import config, debug_infs, debug_nans
-from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, Literal
+from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 
@@ -30,11 +30,19 @@ def _invalid(x: np.ndarray, nans: bool, infs: bool) -> str | None:
     return None
 
 
-def check_results(primitive: Primitive, outs: Sequence[ConcreteArray]) -> None:
+def check_results(
+    primitive: Primitive,
+    params: Mapping[str, Any],
+    args: Sequence[ConcreteArray],
+    outs: Sequence[ConcreteArray],
+) -> None:
     """Raise if an operation that ran by itself made what the flags forbid."""
+    forbidden = config.debug_nans, config.debug_infs
     for x in outs:
-        kind = _invalid(np.asarray(x), config.debug_nans, config.debug_infs)
+        kind = _invalid(np.asarray(x), *forbidden)
         if kind is not None:
+            with debug_nans(False), debug_infs(False):
+                _look_inside(primitive, params, args, forbidden)
             raise FloatingPointError(f"invalid value ({kind}) encountered in {primitive.name}")
 
 
@@ -66,9 +74,84 @@ def _find(closed: ClosedJaxpr, args: Sequence[Any], forbidden: tuple[bool, bool]
         for x in outs:
             kind = _invalid(np.asarray(x), *forbidden)
             if kind is not None:
+                _look_inside(eqn.primitive, eqn.params, values, forbidden)
                 raise FloatingPointError(
                     f"invalid value ({kind}) encountered in {eqn.primitive.name}, "
                     f"computed at {eqn.source}"
                 )
         env.update(zip(eqn.outvars, outs, strict=True))
     return [read(v) for v in closed.jaxpr.outvars]
+
+
+def _look_inside(
+    primitive: Primitive,
+    params: Mapping[str, Any],
+    args: Sequence[Any],
+    forbidden: tuple[bool, bool],
+) -> None:
+    """Raise for the operation in a loop or branch that made what is forbidden.
+
+    Steps run as they are compiled, and only the first that goes wrong operation by operation.
+    Returns if none is found: a step may round differently when it runs alone.
+    """
+    rule = primitive.lowering
+    if not isinstance(rule, Control):
+        return
+    run = _compiled()
+    for body, inputs in _STEPS.get(rule.name, lambda *_: iter(()))(params, args, run):
+        outs = run(body, inputs)
+        if any(_invalid(np.asarray(x), *forbidden) for x in outs):
+            _find(body, inputs, forbidden)
+            return
+
+
+_Run = Callable[[ClosedJaxpr, Sequence[Any]], list[Any]]
+_Steps = Iterator[tuple[ClosedJaxpr, list[Any]]]
+
+
+def _compiled() -> _Run:
+    """What runs programs, each compiled once."""
+    from amdjax.jit.api import jit
+
+    programs: dict[int, Any] = {}
+
+    def run(closed: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
+        if id(closed) not in programs:
+            programs[id(closed)] = jit(jaxpr_as_fun(closed))
+        return programs[id(closed)](*args)
+
+    return run
+
+
+def _cond_steps(params: Mapping[str, Any], args: Sequence[Any], run: _Run) -> _Steps:
+    branches = params["branches"]
+    yield branches[min(max(int(args[0]), 0), len(branches) - 1)], list(args[1:])
+
+
+def _while_steps(params: Mapping[str, Any], args: Sequence[Any], run: _Run) -> _Steps:
+    n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
+    cond_consts, consts = list(args[:n_cond]), list(args[n_cond : n_cond + n_body])
+    carry = list(args[n_cond + n_body :])
+    # A loop over a batch goes on while any member does; the others keep their carry by a select.
+    while np.any(np.asarray(run(params["cond_jaxpr"], [*cond_consts, *carry])[0])):
+        yield params["body_jaxpr"], [*consts, *carry]
+        carry = run(params["body_jaxpr"], [*consts, *carry])
+
+
+def _scan_steps(params: Mapping[str, Any], args: Sequence[Any], run: _Run) -> _Steps:
+    n_consts, n_carry = params["num_consts"], params["num_carry"]
+    consts, carry = list(args[:n_consts]), list(args[n_consts : n_consts + n_carry])
+    columns = [np.asarray(x) for x in args[n_consts + n_carry :]]
+    steps = range(params["length"])
+    for i in reversed(steps) if params["reverse"] else steps:
+        inputs = [*consts, *carry, *(asarray_concrete(x[i]) for x in columns)]
+        yield params["jaxpr"], inputs
+        carry = run(params["jaxpr"], inputs)[:n_carry]
+
+
+#: How to walk the steps of what `Control` lays out: each is a program and its arguments.
+_STEPS: dict[str, Callable[[Mapping[str, Any], Sequence[Any], _Run], _Steps]] = {
+    "cond": _cond_steps,
+    "while": _while_steps,
+    "scan": _scan_steps,
+}

@@ -31,8 +31,13 @@ def message(call):
     (lambda: jnp.sqrt(jnp.float32(-1)), "sqrt"),
     (lambda: jnp.zeros(3) / jnp.zeros(3), "div"),
     (lambda: jit(lambda x: lax.scan(lambda c, _: (jnp.log(c), None), x, None, length=3)[0])(0.5),
-     "scan"),
-    (lambda: jit(lambda x: lax.cond(x > 0, jnp.log, jnp.sqrt, x))(-1.0), "cond"),
+     "log"),
+    (lambda: jit(lambda x: lax.cond(x > 0, jnp.log, jnp.sqrt, x))(-1.0), "sqrt"),
+    (lambda: lax.fori_loop(0, 5, lambda i, x: jnp.sqrt(x - i), 1.0), "sqrt"),
+    (lambda: jit(lambda x: lax.while_loop(lambda x: x < 3, lambda x: x / 0 * 0, x))(0.0), "div"),
+    (lambda: lax.scan(lambda c, x: (c, x / x), 0.0, jnp.arange(3.0), reverse=True), "div"),
+    (lambda: jit(lambda x: lax.fori_loop(
+        0, 2, lambda i, x: lax.cond(i > 0, jnp.log, jnp.negative, x), x))(2.0), "log"),
     (lambda: jit(lambda x: (x - x).astype("bfloat16") / (x - x).astype("bfloat16"))(1.0), "div"),
     (lambda: jit(lambda z: z / 0)(1j), "div"),
 ])  # fmt: skip
@@ -43,6 +48,15 @@ def test_names_the_operation(nans, call, name):
 def test_names_the_line_of_the_user(nans):
     assert f"{__file__}:" in message(lambda: jit(make_nan)(-1.0))
     assert "(make_nan)" in message(lambda: jit(make_nan)(-1.0))
+
+
+def test_names_the_line_in_a_loop(nans):
+    def loop(x):
+        return lax.fori_loop(0, 4, lambda i, x: make_nan(x - i), x)
+
+    assert "(make_nan)" in message(lambda: loop(1.5))
+    assert "(make_nan)" in message(lambda: jit(loop)(1.5))
+    assert "(make_nan)" in message(lambda: jit(vmap(loop))(jnp.array([1.5, 2.5])))
 
 
 def test_finds_nans_of_gradients(nans):

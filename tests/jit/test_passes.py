@@ -197,3 +197,8 @@ def test_simplified_golden():
     after = prepare(make_jaxpr(f)(X))
     assert primitives(after) == ["reshape", "mul"]
     assert all(Primitive.by_name[n].lowering is not None for n in primitives(after))
+
+
+def test_what_is_written_twice_is_shared_before_rules_take_it_apart():
+    closed = prepare(make_jaxpr(lambda x, y: (x @ y, (x @ y).T))(X, X.T))
+    assert primitives(closed).count("dot_general") == 1

@@ -11,9 +11,12 @@ from amdjax.jit.passes.cleanup import eliminate_common_subexpressions, eliminate
 from amdjax.jit.passes.flatten import flatten_calls, remove_barriers
 from amdjax.jit.passes.rules import simplify
 
-#: In order; each runs on the whole program and on every loop body and branch.
+#: In order; each runs on the whole program and on every loop body and branch. What is written twice
+#: is shared before rules look at it, since some only fit what has one reader, and once more after,
+#: since rules make different expressions equal.
 PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
     flatten_calls,
+    eliminate_common_subexpressions,
     simplify,
     eliminate_dead_code,
     eliminate_common_subexpressions,
