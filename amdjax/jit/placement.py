@@ -126,10 +126,10 @@ def buffer_on(x: ConcreteArray, device: GpuDevice) -> DeviceBuffer:
 
 def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:
     """An array with the contents of `x` at a placement; memory is shared where it can be."""
-    if type(x) is PlacedArray and x.placement is placement:
-        return x
     if x.buffer is None:
         x._view()  # raises
+    if type(x) is PlacedArray and x.placement is placement:
+        return x
     device = placement.device
     if isinstance(device, GpuDevice):
         return PlacedArray(x.aval, buffer_on(x, device), placement)

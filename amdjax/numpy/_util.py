@@ -10,10 +10,11 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes
-from amdjax.core.array import Array, from_numpy
-from amdjax.core.config import config
+from amdjax.core.array import Array, from_numpy, get_backend
+from amdjax.core.config import config, default_device
 from amdjax.core.context import Context, context
 from amdjax.core.errors import warn
+from amdjax.core.pytree import tree_map
 from amdjax.lax._rules import canonical_axis as canonical_axis
 from amdjax.transforms import stop_gradient_p
 
@@ -338,6 +339,13 @@ def scalar_array(value: Any, dtype: np.dtype, weak: bool = False) -> Array:
                 _scalars.clear()
             _scalars[key] = found
     return found
+
+
+def on_device(device: Any, make: Callable[..., Any], *args: Any) -> Any:
+    """The arrays that `make(*args)` returns, made on a device and committed to it."""
+    with default_device(device):
+        made = make(*args)
+    return tree_map(lambda x: get_backend().device_put(x, device), made)
 
 
 def stop_gradient(x: Array) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes
-from amdjax.core.array import Array, ConcreteArray, install_methods
+from amdjax.core.array import Array, ConcreteArray, get_backend, install_methods
 from amdjax.core.context import Context, context
 from amdjax.core.errors import api_boundary, guard_methods, hide_internal_frames
 from amdjax.core.primitive import Primitive
@@ -281,7 +281,7 @@ def _clip(self: Array, min: Any = None, max: Any = None) -> Array:
 
 def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
     """The array on another device."""
-    return creation._put(self, device)
+    return get_backend().device_put(self, device)
 
 
 def _namespace(self: Array, *, api_version: str | None = None) -> Any:

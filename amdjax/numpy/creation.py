@@ -11,7 +11,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes
-from amdjax.core.array import Array, from_numpy
+from amdjax.core.array import Array, PlacedArray, from_numpy, get_backend
 from amdjax.core.composite import composite
 from amdjax.core.pytree import tree_leaves
 from amdjax.numpy._util import (
@@ -24,6 +24,7 @@ from amdjax.numpy._util import (
     concrete_int,
     convert,
     is_arraylike,
+    on_device,
     user_dtype,
 )
 
@@ -81,14 +82,7 @@ def array(
         result = _from_protocol(object, dtype)
     if result.ndim < ndmin:
         result = lax.reshape(result, (1,) * (ndmin - result.ndim) + result.shape)
-    return result if device is None else _put(result, device)
-
-
-def _put(x: Array, device: Any) -> Array:
-    from amdjax.core.array import get_backend
-
-    move = getattr(get_backend(), "device_put", None)
-    return x if move is None else move(x, device)
+    return result if device is None else get_backend().device_put(result, device)
 
 
 def _from_sequence(values: Any, dtype: Any) -> Array:
@@ -197,7 +191,7 @@ def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = False, device: Any
     if dtype == np.bool_:
         return lax.ne(x, np.zeros((), x.dtype)) if x.dtype != bool else x
     result = convert(x, dtype)
-    return result if device is None else _put(result, device)
+    return result if device is None else get_backend().device_put(result, device)
 
 
 def full(
@@ -221,6 +215,8 @@ def full(
         Array([[7, 7],
                [7, 7]], dtype=int32, weak_type=True)
     """
+    if device is not None:
+        return on_device(device, full, shape, fill_value, dtype)
     value = as_array("full", fill_value)
     dtype = None if dtype is None else user_dtype(dtype, "full")
     weak = dtype is None and dtypes.is_weakly_typed(fill_value)
@@ -243,6 +239,8 @@ def zeros(
     >>> jnp.zeros((2,), int)
     Array([0, 0], dtype=int32)
     """
+    if device is not None:
+        return on_device(device, zeros, shape, dtype)
     return _filled(shape, 0, dtype, "zeros")
 
 
@@ -254,6 +252,8 @@ def ones(
     >>> jnp.ones(2)
     Array([1., 1.], dtype=float32)
     """
+    if device is not None:
+        return on_device(device, ones, shape, dtype)
     return _filled(shape, 1, dtype, "ones")
 
 
@@ -265,15 +265,27 @@ def empty(
     >>> jnp.empty(2)
     Array([0., 0.], dtype=float32)
     """
+    if device is not None:
+        return on_device(device, empty, shape, dtype)
     return _filled(shape, 0, dtype, "empty")
 
 
-def _like(a: Any, value: Any, dtype: DTypeLike, shape: Shape | None, name: str) -> Array:
+def _like(
+    a: Any, value: Any, dtype: DTypeLike, shape: Shape | None, name: str, device: Any = None
+) -> Array:
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
         a = as_array(name, a)
     weak = dtype is None and dtypes.is_weakly_typed(a)
     dtype = dtypes.dtype(a) if dtype is None else user_dtype(dtype, name)
     shape = tuple(a.shape) if shape is None else canonical_shape(shape)
+    if device is None and isinstance(a, PlacedArray) and a.committed:
+        device = a.device
+    if device is not None:
+        return on_device(device, _uniform, shape, value, dtype, weak, name)
+    return _uniform(shape, value, dtype, weak, name)
+
+
+def _uniform(shape: Any, value: Any, dtype: Any, weak: bool, name: str) -> Array:
     if np.ndim(value) == 0:
         return convert(lax.full(shape, value, dtype), dtype, weak)
     return broadcast_to(convert(as_array(name, value), dtype, weak), shape)
@@ -292,7 +304,7 @@ def zeros_like(
     >>> jnp.zeros_like(jnp.arange(2))
     Array([0, 0], dtype=int32)
     """
-    return _like(a, 0, dtype, shape, "zeros_like")
+    return _like(a, 0, dtype, shape, "zeros_like", device)
 
 
 def ones_like(
@@ -308,7 +320,7 @@ def ones_like(
     >>> jnp.ones_like(jnp.arange(2))
     Array([1, 1], dtype=int32)
     """
-    return _like(a, 1, dtype, shape, "ones_like")
+    return _like(a, 1, dtype, shape, "ones_like", device)
 
 
 def empty_like(
@@ -319,7 +331,7 @@ def empty_like(
     >>> jnp.empty_like(jnp.arange(2))
     Array([0, 0], dtype=int32)
     """
-    return _like(prototype, 0, dtype, shape, "empty_like")
+    return _like(prototype, 0, dtype, shape, "empty_like", device)
 
 
 def full_like(
@@ -336,7 +348,7 @@ def full_like(
     >>> jnp.full_like(jnp.arange(2), 5)
     Array([5, 5], dtype=int32)
     """
-    return _like(a, fill_value, dtype, shape, "full_like")
+    return _like(a, fill_value, dtype, shape, "full_like", device)
 
 
 def eye(
@@ -348,6 +360,8 @@ def eye(
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
+    if device is not None:
+        return on_device(device, eye, N, M, k, dtype)
     dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "eye")
     return _eye(_extent(N, "N of eye"), _extent(N if M is None else M, "M of eye"), k, dtype)
 
@@ -425,6 +439,8 @@ def arange(
         >>> jnp.arange(2, 8, 3)
         Array([2, 5], dtype=int32)
     """
+    if device is not None:
+        return on_device(device, arange, start, stop, step, dtype)
     given = [v for v in (start, stop, step) if v is not None]
     for name, value in (("start", start), ("stop", stop), ("step", step)):
         if value is not None and np.ndim(value):
@@ -526,6 +542,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     >>> jnp.from_dlpack(np.ones(2, np.float32))
     Array([1., 1.], dtype=float32)
     """
+    if device is not None:
+        return on_device(device, from_dlpack, x)
     return asarray(np.from_dlpack(x))
 
 

@@ -22,6 +22,7 @@ from amdjax.numpy._util import (
     constant,
     convert,
     is_kind,
+    on_device,
     user_dtype,
 )
 from amdjax.numpy.manipulation import moveaxis, roll
@@ -287,6 +288,8 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike = None, device: Any = None
     >>> jnp.fft.fftfreq(4)
     Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
     """
+    if device is not None:
+        return on_device(device, lambda: fftfreq(n, d, dtype=dtype))
     n, kind = _frequencies("fftfreq", n, d, dtype)
     k = lax.iota(kind, n)
     half = np.asarray((n - 1) // 2, kind)
@@ -300,6 +303,8 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike = None, device: Any = Non
     >>> jnp.fft.rfftfreq(4)
     Array([0.  , 0.25, 0.5 ], dtype=float32)
     """
+    if device is not None:
+        return on_device(device, lambda: rfftfreq(n, d, dtype=dtype))
     n, kind = _frequencies("rfftfreq", n, d, dtype)
     return lax.div(lax.iota(kind, n // 2 + 1), convert(d * n, kind))
 

@@ -23,6 +23,7 @@ from amdjax.numpy._util import (
     constant,
     convert,
     is_kind,
+    on_device,
     promote_dtypes,
     promote_dtypes_inexact,
     select,
@@ -57,6 +58,8 @@ def linspace(
         >>> jnp.linspace(0.0, 1.0, 5)
         Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
+    if device is not None:
+        return on_device(device, linspace, start, stop, num, endpoint, retstep, dtype, axis)
     num = concrete_int(num, "'num' argument of jnp.linspace")
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")

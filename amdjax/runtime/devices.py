@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -242,7 +243,33 @@ def _devices_of(name: str) -> list[Any]:
     return found
 
 
+def _found_by(module: str, function: str) -> Callable[[], list[Any]]:
+    """A function of a module that is imported when its platform is first asked for."""
+    return lambda: getattr(importlib.import_module(module), function)()
+
+
 register_platform("cpu", lambda: [CpuDevice(0, "cpu")])
+register_platform(
+    "hip",
+    _found_by("amdjax.runtime.hip", "hip_devices"),
+    priority=10,
+    aliases=("rocm", "gpu"),
+    hint="`python -m amdjax.doctor` looks for AMD GPUs and tells what is missing; "
+    "AMDJAX_EMULATE=gfx942 emulates one.",
+)
+register_platform(
+    "cuda",
+    _found_by("amdjax.runtime.cuda", "find_devices"),
+    priority=-10,
+    aliases=("gpu",),
+    hint="CUDA takes an NVIDIA GPU, its driver, and `pip install 'amdjax[cuda]'`.",
+)
+register_platform(
+    "emulated",
+    _found_by("amdjax.runtime.hip", "emulated_devices"),
+    on_request=True,
+    hint="The emulator takes hip-python, which has wheels for Linux on x86-64.",
+)
 
 
 def _forget_emulated(targets: Any) -> None:
