@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from amdjax.runtime.emulator import access, state
-from amdjax.runtime.emulator.builder import variant_of
-=======
 from amdjax.runtime.emulator import access, buffer_memory, state
-from amdjax.runtime.emulator.builder import Variant
->>>>>>> fa9df28 (tmp)
+from amdjax.runtime.emulator.builder import variant_of
 from amdjax.runtime.emulator.decode import Instruction
 from amdjax.runtime.emulator.errors import UnknownInstruction
 from amdjax.runtime.emulator.records import Lowered, Wave, operand
@@ -68,7 +63,7 @@ def _buffer(wave: Wave, inst: Instruction, what: access.Access) -> Lowered:
     flags = {"vaddr": f["offen"], "soffset": how == "s",
              "returns": what.kind == "atomic" and returns}  # fmt: skip
     kept = tuple((k, 1) for k, v in flags.items() if v)
-    return Lowered(Variant(inst.name, wave.isa, wave.lanes, flags=kept), slots)
+    return Lowered(variant_of(inst.name, wave.isa, wave.lanes, flags=kept), slots)
 
 
 def _scalar_memory(wave: Wave, inst: Instruction) -> Lowered:
