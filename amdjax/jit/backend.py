@@ -14,7 +14,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from amdjax.core.primitive import Primitive
 from amdjax.core.trace import Tracer
 from amdjax.jit import placement as placing
-from amdjax.jit.executable import Runner
+from amdjax.jit.executable import Runner, host_buffer
 from amdjax.runtime.devices import Device, Placement, devices
 from amdjax.runtime.memory import Buffer
 
@@ -33,11 +33,11 @@ class CompilerBackend:
 
     def put(self, value: np.ndarray) -> Buffer:
         """A buffer of our own with the contents of `value`."""
-        return placing.host_buffer(value)
+        return host_buffer(value)
 
     def array(self, aval: ShapedArray, value: np.ndarray) -> ConcreteArray:
         """A new array with the contents of `value`, on the default device."""
-        array = ConcreteArray(aval, placing.host_buffer(value))
+        array = ConcreteArray(aval, host_buffer(value))
         place = self.default_placement()
         return array if place is None else placing.put(array, place)
 

@@ -120,8 +120,8 @@ class Executable:
         return _HOST_CALL(call)
 
     def __call__(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-        """Run on arrays that have the avals the program was compiled for."""
-        return self.run(args)
+        """Run on arrays from anywhere that have the avals the program was compiled for."""
+        return self.run([on_host(x) for x in args])
 
     # The ways to run
 
@@ -280,15 +280,25 @@ def _shared_layout(sizes: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | 
 _COUNT_AT = {vm.CALL: 3, vm.HOST: 1}
 
 
+def host_buffer(value: np.ndarray) -> Buffer:
+    """A buffer of our own with the contents of `value`."""
+    value = np.asarray(value)
+    buffer = buffer_pool().alloc(value.nbytes)
+    if value.nbytes:
+        buffer.as_numpy(value.shape, value.dtype, writable=True)[...] = value
+    return buffer
+
+
+def on_host(x: ConcreteArray) -> ConcreteArray:
+    """An array in host memory: `x` if it is there, else a copy."""
+    return x if isinstance(x.buffer, Buffer) else ConcreteArray(x.aval, host_buffer(x._view()))
+
+
 def _constant(x: Any) -> tuple[int, Any]:
     """Address of a constant's contents, and what keeps them alive."""
     if x.dtype == float0:
         return 0, None
-    if isinstance(x, ConcreteArray):
-        return x.buffer.address, x.buffer
-    buffer = buffer_pool().alloc(max(1, np.asarray(x).nbytes))
-    contents = np.asarray(x)
-    buffer.as_numpy(contents.shape, contents.dtype, writable=True)[...] = contents
+    buffer = on_host(x).buffer if isinstance(x, ConcreteArray) else host_buffer(x)
     return buffer.address, buffer
 
 

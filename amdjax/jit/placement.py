@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit.executable import Runner, compile_jaxpr
+from amdjax.jit.executable import Runner, compile_jaxpr, on_host
 from amdjax.runtime.devices import CpuDevice, Device, Placement, default_device
 from amdjax.runtime.gpu import DeviceBuffer, GpuDevice
-from amdjax.runtime.memory import Buffer, buffer_pool
 
 SMALL = 16  # bytes; such arrays are mostly constants, of which a device keeps one copy
 
@@ -85,7 +82,7 @@ def _on_host(run: Runner, placement: Placement) -> Runner:
     """A program for the CPU on arguments from anywhere."""
 
     def placed(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-        outs = run([x if isinstance(x.buffer, Buffer) else _to_host(x) for x in args])
+        outs = run([on_host(x) for x in args])
         if not placement.committed:
             return outs
         return [
@@ -94,20 +91,6 @@ def _on_host(run: Runner, placement: Placement) -> Runner:
         ]
 
     return placed
-
-
-def _to_host(x: ConcreteArray) -> ConcreteArray:
-    """A copy in host memory; donating it has no effect on `x`."""
-    return ConcreteArray(x.aval, host_buffer(x._view()))
-
-
-def host_buffer(value: np.ndarray) -> Buffer:
-    """A buffer of our own with the contents of `value`."""
-    value = np.asarray(value)
-    buffer = buffer_pool().alloc(value.nbytes)
-    if value.nbytes:
-        buffer.as_numpy(value.shape, value.dtype, writable=True)[...] = value
-    return buffer
 
 
 def buffer_on(x: ConcreteArray, device: GpuDevice) -> DeviceBuffer:
@@ -133,7 +116,7 @@ def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:
     device = placement.device
     if isinstance(device, GpuDevice):
         return PlacedArray(x.aval, buffer_on(x, device), placement)
-    buffer = x.buffer if isinstance(x.buffer, Buffer) else host_buffer(x._view())
+    buffer = on_host(x).buffer
     if placement.committed:
         return PlacedArray(x.aval, buffer, placement)
     return ConcreteArray(x.aval, buffer)

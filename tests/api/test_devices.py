@@ -275,6 +275,11 @@ def test_constants_of_a_program_may_be_anywhere(gpu, gpus):
     assert f(jnp.ones(3)).tolist() == [2, 2, 2]
 
 
+def test_programs_compiled_ahead_take_arrays_from_anywhere(gpu, cpu):
+    compiled = amdjax.jit(lambda x: x + 1).lower(jnp.ones(3)).compile()
+    assert compiled(ones(gpu, 3)).tolist() == [2, 2, 2]
+
+
 # Choosing from outside
 
 

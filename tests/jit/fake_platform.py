@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_gpu import PROTOTYPE, FakeGpu, FakeKernel
 
@@ -38,7 +39,8 @@ def fake_kernel(kernel: Any, address: int, library: Any) -> FakeKernel:
     def run(grid: int, kernarg: int) -> None:
         function(ctypes.c_void_p(kernarg), 0, grid, 0)
 
-    return FakeKernel(kernel.name, run, kernel_text(kernel).encode())
+    addresses = np.array([p.role != "size" for p in kernel.params], np.int64)
+    return FakeKernel(kernel.name, run, addresses, kernel_text(kernel).encode())
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """A GPU for tests whose memory is the host's and whose kernels are the CPU's.
 
-It is as lazy as real ones: nothing happens before somebody waits. Memory starts with bytes that no
-program means, copies are checked against what is mapped, and kernels fail on demand.
+It is as lazy as real ones: nothing happens before somebody waits. Its addresses mean nothing to the
+host, who would crash on them. Memory starts with bytes that no program means, copies are checked
+against what is mapped, and kernels fail on demand.
 """
 
 from __future__ import annotations
@@ -18,14 +19,19 @@ from amdjax.runtime.gpu import DeviceError, GpuDevice
 
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 POISON = 0xCD
+ELSEWHERE = 1 << 46  # added to addresses of the host
 
 
 @dataclass(frozen=True)
 class FakeKernel:
-    """What `GpuKernel` is for real devices: here `run(grid, kernarg address)` is its code."""
+    """What `GpuKernel` is for real devices: here `run(grid, address of arguments)` is its code.
+
+    `addresses` says with 1 and 0 which arguments are addresses.
+    """
 
     name: str
     run: Callable[[int, int], None] = field(compare=False)
+    addresses: Any = 1
     code: bytes = b""
     workgroup: int = 1
     lds_bytes: int = 0
@@ -59,7 +65,7 @@ class FakeGpu(GpuDevice):
         if sum(self.sizes.values()) + nbytes > self.memory:
             return None
         block = np.full(nbytes + 256, POISON, np.uint8)
-        address = -(-block.ctypes.data // 256) * 256
+        address = -(-block.ctypes.data // 256) * 256 + ELSEWHERE
         self.allocations[address], self.sizes[address] = block, nbytes
         self.log.append("map")
         return address
@@ -85,7 +91,7 @@ class FakeGpu(GpuDevice):
     def _write(self, address: int, data: np.ndarray) -> None:
         assert data.flags.c_contiguous
         self._check(address, data.nbytes)
-        self._issue(self._move, address, data.tobytes(), data.nbytes)
+        self._issue(self._move, address - ELSEWHERE, data.tobytes(), data.nbytes)
 
     def _move(self, to: int, source: Any, nbytes: int) -> None:
         self.log.append("copy")
@@ -96,12 +102,12 @@ class FakeGpu(GpuDevice):
         self._check(address, out.nbytes)
         self._drain()
         self.log.append("read")
-        ctypes.memmove(out.ctypes.data, address, out.nbytes)
+        ctypes.memmove(out.ctypes.data, address - ELSEWHERE, out.nbytes)
 
     def _copy(self, to: int, source: int, nbytes: int) -> None:
         self._check(to, nbytes)
         self._check(source, nbytes)
-        self._issue(self._move, to, source, nbytes)
+        self._issue(self._move, to - ELSEWHERE, source - ELSEWHERE, nbytes)
 
     def _load(self, kernel: Any) -> int:
         handle = self._handle()
@@ -121,8 +127,8 @@ class FakeGpu(GpuDevice):
         if kernel.name in self.failing:
             self.queue.clear()
             raise DeviceError("illegal address", "fakeErrorIllegalAddress")
-        block = ctypes.create_string_buffer(kernarg, max(len(kernarg), 1))
-        kernel.run(grid, ctypes.addressof(block))
+        words = np.frombuffer(kernarg, np.int64) - kernel.addresses * ELSEWHERE
+        kernel.run(grid, words.ctypes.data)
 
     def _wait(self) -> None:
         assert self.recording is None

@@ -26,7 +26,7 @@ def adding(name="add", amount=1):
         (address,) = words(kernarg, 1)
         words(int(address), grid)[...] += amount
 
-    return FakeKernel(name, run, name.encode())
+    return FakeKernel(name, run, code=name.encode())
 
 
 def kernarg(*numbers):
