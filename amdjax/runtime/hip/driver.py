@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from amdjax.runtime.gpu import DeviceError
@@ -74,8 +75,9 @@ def load_hip_python() -> Any:
 def find_library() -> str:
     """Path or name of AMD's HIP library, which is loaded thereby.
 
-    Looked for in `AMDJAX_HIP_LIBRARY`; the folders `ROCM_PATH/lib` and `/opt/rocm/lib`; ROCm's
-    Python packages; where the system's loader looks.
+    Looked for in `AMDJAX_HIP_LIBRARY`; among what is loaded, perhaps by another framework; in the
+    folders `ROCM_PATH/lib` and `/opt/rocm/lib`; in ROCm's Python packages; where the system's
+    loader looks.
 
     Raises:
       HipUnavailable: there is none, or it does not load.
@@ -87,22 +89,31 @@ def find_library() -> str:
         try:
             ctypes.CDLL(name)
         except OSError as error:
-            # A bare name that is nowhere says nothing; a file that does not load does.
-            if os.path.isabs(name) or "cannot open shared object file" not in str(error):
-                problems.append(f"{name}: {error}")
+            # A name that was tried and is nowhere says nothing; a file that does not load does.
+            if chosen or not str(error).startswith(f"{name}: cannot open"):
+                problems.append(str(error) if name in str(error) else f"{name}: {error}")
         else:
             return name
-    if chosen:
-        problems.insert(0, f"AMDJAX_HIP_LIBRARY={chosen}")
     reason = "; ".join(problems) or f"{_SONAMES[0]} is in none of the usual places"
     raise HipUnavailable(
-        f"the HIP runtime library does not load ({reason}). Install ROCm's HIP runtime (packages "
-        "'hip-runtime-amd', 'rocm-hip-runtime' or 'libamdhip64-5', or 'pip install rocm'), or set "
+        f"the HIP runtime library does not load ({reason}). Install it from AMD's repository "
+        "(package 'amdrocm-runtime', 'hip-runtime-amd' before ROCm 7.13), or set "
         "AMDJAX_HIP_LIBRARY to the file."
     )
 
 
+def _loaded_libraries() -> Iterator[str]:
+    """HIP libraries that are in this process already; two of them would fight for the devices."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return
+    paths = (line.split(maxsplit=5)[5] for line in lines if "libamdhip64.so" in line)
+    yield from (path for path in dict.fromkeys(paths) if os.path.exists(path))
+
+
 def _candidates() -> Iterator[str]:
+    yield from _loaded_libraries()
     folders = [os.path.join(os.environ.get("ROCM_PATH", "/opt/rocm"), "lib"), "/opt/rocm/lib"]
     for folder in dict.fromkeys(folders):
         for name in _SONAMES:

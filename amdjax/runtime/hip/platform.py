@@ -13,9 +13,13 @@ from amdjax import targets
 from amdjax.core.config import config
 from amdjax.runtime.hip.device import HipDevice
 from amdjax.runtime.hip.driver import Driver, HipError, HipUnavailable, driver
+from amdjax.runtime.hip.system import kernel_driver, obstacle
 from amdjax.targets import GpuTarget
 
-__all__ = ["DeviceInfo", "describe", "emulated_devices", "hip_devices"]
+__all__ = ["DeviceInfo", "describe", "emulated_devices", "hip_devices", "version_text"]
+
+# The first with the device properties that hip-python asks for.
+OLDEST_RUNTIME = 6_00_00000
 
 # What the kernel's driver offers to programs: on Linux itself, and in Windows' subsystem for it.
 KERNEL_INTERFACES = ("/dev/kfd", "/dev/dxg")
@@ -45,6 +49,15 @@ class DeviceInfo:
     memory_bytes: int
     target: GpuTarget | None
     problem: str = ""
+
+
+def version_text(version: int) -> str:
+    """HIP's number for a version as people write it.
+
+    >>> version_text(70243211)
+    '7.2.43211'
+    """
+    return f"{version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"
 
 
 def _properties(driver: Driver, ordinal: int) -> Any:
@@ -100,30 +113,47 @@ def _open(driver: Driver, ordinals: Iterable[int]) -> tuple[list[HipDevice], lis
 def hip_devices() -> list[HipDevice]:
     """AMD GPUs, as `amdjax.devices("hip")` lists them; none where there is no hardware.
 
+    Where there is, but it cannot be used, a warning says why.
+
     Raises:
-      HipUnavailable: `AMDJAX_PLATFORMS` asks for HIP, and there is no device that can be used.
+      HipUnavailable: no device can be used, and `AMDJAX_PLATFORMS` wants nothing else.
     """
-    wanted = bool({"hip", "rocm"} & {w.strip() for w in (config.platforms or "").split(",")})
+    words = {word.strip() for word in (config.platforms or "").split(",")} - {""}
+    wanted = words & {"hip", "rocm"}
     if not wanted and not any(map(os.path.exists, KERNEL_INTERFACES)):
         return []
     try:
-        found = driver(emulated=False)
-        devices, problems = _open(found, range(found.device_count()))
-        if not devices:
-            reason = "; ".join(problems) or "HIP sees no device"
-            raise HipUnavailable(f"no AMD GPU can be used: {reason}")
+        devices, problems = _open_hardware()
     except HipUnavailable as error:
-        if wanted:
-            raise HipUnavailable(f"{error} 'python -m amdjax.doctor' tells more.") from error
-        warnings.warn(
-            f"There seems to be an AMD GPU, but amdjax runs without it: {error} "
-            "'python -m amdjax.doctor' tells more; AMDJAX_PLATFORMS=cpu silences this.",
-            stacklevel=2,
-        )
+        advice = "'python -m amdjax.doctor' tells more."
+        if wanted and wanted == words:
+            raise HipUnavailable(f"{error} {advice}") from error
+        warnings.warn(f"amdjax runs without an AMD GPU: {error} {advice}", stacklevel=2)
         return []
     for problem in problems:
         warnings.warn(f"amdjax does not use {problem}", stacklevel=2)
     return devices
+
+
+def _open_hardware() -> tuple[list[HipDevice], list[str]]:
+    """The devices of AMD's library, and why others cannot be used.
+
+    Raises:
+      HipUnavailable: there are none.
+    """
+    found = driver(emulated=False)
+    count = found.device_count()
+    if not count:
+        problem, advice = obstacle(kernel_driver())
+        reason = f": {problem}. {advice}" if problem else f", by {found.library}."
+        raise HipUnavailable(f"HIP sees no device{reason}")
+    if found.runtime_version < OLDEST_RUNTIME:
+        version = version_text(found.runtime_version)
+        raise HipUnavailable(f"HIP {version} ({found.library}) is too old: 6.0 is needed.")
+    devices, problems = _open(found, range(count))
+    if not devices:
+        raise HipUnavailable(f"no AMD GPU can be used: {'; '.join(problems)}")
+    return devices, problems
 
 
 def emulated_devices() -> list[HipDevice]:

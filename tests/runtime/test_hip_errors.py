@@ -1,0 +1,204 @@
+"""What users are told where HIP cannot be used: seen from fresh processes."""
+
+import ctypes
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hip", reason="needs hip-python", exc_type=ImportError)
+
+from amdjax.runtime.hip import driver as hip_driver, system
+from amdjax.runtime.hip.platform import version_text
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() != "x86_64" or platform.system() != "Linux", reason="Linux on x86-64"
+)
+TRY = """
+import amdjax
+try:
+    print(amdjax.devices({backend!r}))
+except Exception as error:
+    print(type(error).__name__, error)
+with amdjax.default_device(amdjax.devices("cpu")[0]):
+    print(amdjax.numpy.arange(3).sum(), amdjax.devices("cpu"))
+"""
+
+
+def run(backend: str | None = None, code: str = TRY, **environment: str) -> str:
+    """What a fresh process prints about its devices; it must stay usable on the CPU."""
+    ours = ("AMDJAX_", "ROCM_", "HIP_")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(backend=backend)],
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    *text, last = done.stdout.strip().splitlines()
+    assert last == "3 [CpuDevice(id=0)]"
+    return "\n".join(text)
+
+
+def test_a_library_that_is_not_there():
+    text = run("hip", AMDJAX_HIP_LIBRARY="/nowhere/libamdhip64.so", AMDJAX_PLATFORMS="hip")
+    assert text.startswith("HipUnavailable the HIP runtime library does not load")
+    assert "/nowhere/libamdhip64.so: cannot open" in text
+    assert "amdjax.doctor" in text
+
+
+def test_a_file_that_is_no_library(tmp_path):
+    path = tmp_path / "libamdhip64.so"
+    path.write_text("not a library")
+    text = run("hip", AMDJAX_HIP_LIBRARY=str(path), AMDJAX_PLATFORMS="hip")
+    assert "does not load" in text and str(path) in text
+
+
+def test_a_library_without_hip_functions():
+    text = run("hip", AMDJAX_HIP_LIBRARY="libm.so.6", AMDJAX_PLATFORMS="hip")
+    assert text.startswith("HipUnavailable") and "libm.so.6" in text
+
+
+def test_another_platform_beside_it_is_taken_with_a_warning():
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import amdjax
+    print(amdjax.devices())
+print(caught[0].message)
+print(amdjax.numpy.arange(3).sum(), amdjax.devices("cpu"))
+"""
+    library = "/nowhere/libamdhip64.so"
+    text = run(code=code, AMDJAX_HIP_LIBRARY=library, AMDJAX_PLATFORMS="hip,cpu")
+    assert text.startswith("[CpuDevice(id=0)]\namdjax runs without an AMD GPU:")
+    assert library in text
+
+
+@pytest.mark.skipif(os.path.exists("/dev/kfd"), reason="there is a GPU")
+def test_without_a_gpu_nobody_is_bothered():
+    assert run() == "[CpuDevice(id=0)]"
+    text = run("hip")
+    assert text.startswith("RuntimeError Unknown backend: 'hip' requested")
+    assert "python -m amdjax.doctor" in text
+
+
+def installed_runtime() -> str | None:
+    """A HIP library such as Debian's `libamdhip64-5`, if one is installed."""
+    for name in ("libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so.7"):
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        return name
+    return None
+
+
+@pytest.mark.skipif(os.path.exists("/dev/kfd"), reason="there is a GPU")
+def test_a_real_library_without_a_device():
+    if installed_runtime() is None:
+        pytest.skip("needs a HIP runtime library, such as Debian's libamdhip64-5")
+    text = run("hip", AMDJAX_PLATFORMS="hip")
+    assert text.startswith("HipUnavailable HIP sees no device: there is no AMD GPU.")
+
+
+def test_emulated_devices_come_by_the_flag_and_the_cpu_stays():
+    assert run(AMDJAX_EMULATE="gfx1100") == "[HipDevice(id=0)]"
+    assert run("emulated") == "[HipDevice(id=0)]"
+    text = run("emulated", AMDJAX_EMULATE="gfx9999")
+    assert "unknown GPU target 'gfx9999'" in text
+
+
+def test_too_little_memory_leaves_the_process_usable():
+    code = """
+import amdjax, numpy as np
+device = amdjax.devices()[0]
+kept = amdjax.device_put(np.ones(1000, np.float32), device)
+try:
+    amdjax.device_put(np.ones(1 << 20, np.float32), device)
+except MemoryError as error:
+    print(error)
+print(float((kept + 1).sum()))
+with amdjax.default_device(amdjax.devices("cpu")[0]):
+    print(amdjax.numpy.arange(3).sum(), amdjax.devices("cpu"))
+"""
+    text = run(code=code, AMDJAX_EMULATE="gfx942", AMDJAX_EMULATE_MEMORY="1M")
+    assert "out of device memory: 4,194,304 bytes asked for" in text
+    assert text.endswith("2000.0")
+
+
+def test_hip_python_is_missing(monkeypatch):
+    for package in ("rocm.bindings", "hip"):
+        monkeypatch.delitem(sys.modules, f"{package}.hip", raising=False)
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(hip_driver.HipUnavailable, match="hip-python is not installed"):
+        hip_driver.load_hip_python()
+
+
+def test_versions_as_text():
+    assert version_text(60443484) == "6.4.43484"
+
+
+# The operating system
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+CARD = {
+    "sys/bus/pci/devices/0000:03:00.0/vendor": "0x1002\n",
+    "sys/bus/pci/devices/0000:03:00.0/class": "0x030000\n",
+    "sys/bus/pci/devices/0000:03:00.0/device": "0x744c\n",
+    "sys/bus/pci/devices/0000:04:00.0/vendor": "0x8086\n",
+    "sys/bus/pci/devices/0000:04:00.0/class": "0x030000\n",
+}
+MODULE = {"sys/module/amdgpu/version": "6.12.12\n"}
+NODES = {"dev/kfd": "", "dev/dri/renderD128": ""}
+TOPOLOGY = {
+    "sys/class/kfd/kfd/topology/nodes/0/properties": "cpu_cores_count 16\ngfx_target_version 0\n",
+    "sys/class/kfd/kfd/topology/nodes/1/properties": "simd_count 192\ngfx_target_version 110000\n",
+    "sys/class/kfd/kfd/topology/nodes/2/properties": "simd_count 1216\ngfx_target_version 90402\n",
+    "sys/class/kfd/kfd/topology/nodes/10/properties": "simd_count 8\ngfx_target_version 90010\n",
+}
+
+
+def test_a_machine_that_is_ready(tmp_path):
+    found = system.kernel_driver(write(tmp_path, CARD | MODULE | NODES | TOPOLOGY))
+    assert found.cards == ("1002:744c",)
+    assert found.is_loaded and found.version == "6.12.12"
+    assert found.gfx == ("gfx1100", "gfx942", "gfx90a")
+    assert [node.path for node in found.nodes] == ["/dev/kfd", "/dev/dri/renderD128"]
+    assert system.obstacle(found) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("files", "problem", "advice"),
+    [
+        ({}, "there is no AMD GPU", "AMDJAX_EMULATE"),
+        (CARD, "amdgpu is not loaded", "modprobe amdgpu"),
+        (CARD | MODULE, "/dev/kfd does not exist", "--device /dev/kfd"),
+        ({"dev/dxg": ""}, "", ""),
+    ],
+)
+def test_what_keeps_a_machine_from_being_ready(tmp_path, files, problem, advice):
+    found = system.obstacle(system.kernel_driver(write(tmp_path, files)))
+    assert problem in found[0] and advice in found[1]
+    assert bool(found[0]) == bool(problem)
+
+
+def test_missing_permission(tmp_path, monkeypatch):
+    root = write(tmp_path, CARD | MODULE | NODES)
+    monkeypatch.setattr(os, "access", lambda path, mode: "render" in str(path))
+    problem, advice = system.obstacle(system.kernel_driver(root))
+    assert "may not open /dev/kfd" in problem and "renderD128" not in problem
+    assert "usermod -aG" in advice
