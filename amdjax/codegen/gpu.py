@@ -15,6 +15,7 @@ from amdjax.codegen import llvm, tile
 from amdjax.codegen.gpu_combine import GpuCombine
 from amdjax.codegen.gpu_isa import isa_of
 from amdjax.codegen.gpu_memory import Spread
+from amdjax.codegen.gpu_product import GpuProducts
 from amdjax.codegen.gpu_tiles import Coordinates, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, Module, Value
 from amdjax.codegen.pointwise import lower_convert
@@ -60,7 +61,7 @@ def _check_workgroup(kernel: tile.Kernel, target: GpuTarget) -> None:
         )
 
 
-class GpuWriter(GpuCombine):
+class GpuWriter(GpuProducts, GpuCombine):
     """Writes one kernel."""
 
     def written(self, op: tile.Op) -> None:

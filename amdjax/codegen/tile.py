@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from amdjax.core.dtypes import dtype_from_short_name
+
+if TYPE_CHECKING:
+    from amdjax.codegen.gpu_matrix import Tiling
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 SIGNED = ("i8", "i16", "i32", "i64", "index")
@@ -115,6 +118,37 @@ class Buffer:
     dtype: str
     role: str
     size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An operand of `Builder.contract` as it lies in memory.
+
+    Args:
+      buffer: where it is.
+      along: whether neighbours in memory are steps in `depth` or `lines` (rows of the left operand,
+        columns of the right one).
+      vector: how many, in aligned groups, lie side by side; a group lies inside or outside of all
+        limits as a whole.
+      run: elements from one step in depth to the next, if tiles of the product's depth are such
+        runs; the place of a tile is then that of its first step.
+      limits: extents of the coordinates that lines and depth move; zero is read outside.
+    """
+
+    buffer: Buffer
+    along: str
+    vector: int = 1
+    run: int | None = None
+    limits: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        run = "" if self.run is None else f" run={self.run}"
+        limits = f" limits={self.limits}" if self.limits else ""
+        return f"({self.buffer.name} {self.along}×{self.vector}{run}{limits})"
+
+
+#: Of a number: the offset of that line or step, and by how much it moves each limited coordinate.
+Places = Callable[[Value], Sequence[Value]]
 
 
 @dataclass(slots=True)
@@ -336,6 +370,40 @@ class Builder:
         """`acc` plus the dot products of four bytes in 32-bit lanes: `a` unsigned, `b` signed."""
         return self._pure_op("dot4", (a, b, acc), acc.type)
 
+    def contract(
+        self,
+        tiling: Tiling,
+        dtype: str,
+        sides: tuple[Side, Side],
+        lines: tuple[Places, Places],
+        depth: tuple[Places, Places],
+        origins: Sequence[tuple[Value | int, Value | int]],
+        start: Value | int,
+        stop: Value | int,
+        ragged: bool,
+    ) -> Value:
+        """`Σ a[i, k] b[k, j]` for `k` in `range(start, stop)`: a loop over tiles in memory.
+
+        For GPUs; the loop is theirs, with what it takes to keep a matrix unit busy.
+
+        Args:
+          tiling: how the workgroup divides the work; gives the shape of the result.
+          dtype: of the result.
+          sides: how `a` and `b` lie in memory.
+          lines: places of rows of `a` and columns of `b`, counted from the tile's first.
+          depth: places of steps in depth in `a` and `b`.
+          origins: for each operand an offset of all elements, and the last line that exists.
+          start, stop: the depth; a multiple of the tiling's unless `ragged`.
+          ragged: the last tile reaches past `stop`.
+        """
+        number = [TileType("index")]
+        blocks = tuple(self._body(number, fn) for fn in (*lines, *depth))
+        operands = [self.index(x) for x in (start, stop, *origins[0], *origins[1])]
+        attrs = {"sides": sides, "tiling": tiling, "ragged": ragged}
+        result = TileType(dtype, (tiling.rows, tiling.columns))
+        (v,) = self.emit("contract", operands, [result], attrs, blocks)
+        return v
+
     # Memory
 
     def load(
@@ -388,11 +456,20 @@ class Builder:
         return v
 
     def store_at(
-        self, buffer: Buffer, offsets: Value, value: Value, mask: Value | None = None
+        self,
+        buffer: Buffer,
+        offsets: Value,
+        value: Value,
+        mask: Value | None = None,
+        unique: bool = False,
     ) -> None:
-        """Scatter: where offsets coincide the last element of the tile wins."""
+        """Scatter: where offsets coincide the last element of the tile wins.
+
+        `unique` says that none do, which spares a GPU to find out.
+        """
         operands = [offsets, value] + ([mask] if mask is not None else [])
-        self.emit("store_at", operands, [], {"buffer": buffer, "masked": mask is not None})
+        attrs = {"buffer": buffer, "masked": mask is not None, "unique": unique}
+        self.emit("store_at", operands, [], attrs)
 
     def atomic(self, combine: str, buffer: Buffer, offset: Value, value: Value) -> Value:
         """Atomically combine a scalar into memory; returns what was there."""
@@ -482,6 +559,8 @@ def print_kernel(kernel: Kernel) -> str:
                 shown.append(x.name)
             elif key == "strides":
                 shown.append("strides=(" + ",".join("?" if s is None else str(s) for s in x) + ")")
+            elif key == "sides":
+                shown += map(str, x)
             elif x is not False and not (key == "other" and not op.attrs.get("masked")):
                 shown.append(str(x) if key == "value" else f"{key}={x}")
         return " ".join(shown)

@@ -681,9 +681,8 @@ class ElementBuilder:
         if mask is not None and mask.shape != shape:
             mask = self.k.broadcast(mask, shape)
         if base is None or (not shape and mask is not None):
-            self.k.store_at(
-                buffer, base if base is not None else self.index_tile(offset), value, mask
-            )
+            at = base if base is not None else self.index_tile(offset)
+            self.k.store_at(buffer, at, value, mask, unique=True)
         else:
             streaming = (
                 buffer in self.streaming and mask is None and self._is_aligned(offset, buffer)

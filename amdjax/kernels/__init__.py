@@ -4,6 +4,7 @@ from amdjax.kernels import (
     conv as conv,
     cumulative as cumulative,
     gemm as gemm,
+    gpu_gemm as gpu_gemm,
     scatter as scatter,
     sort as sort,
     topk as topk,

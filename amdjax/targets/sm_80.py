@@ -1,11 +1,18 @@
 """NVIDIA Ampere, for the PTX twin of the generator: A100.
 
 Sources: "CUDA C++ Programming Guide" (technical specifications), "NVIDIA A100 Tensor Core GPU
-Architecture". A multiprocessor is a CU, a warp a wave, shared memory LDS. `matrix` is empty: mma
-and wgmma hold A and B in unlike ways, which `MatrixInstruction` does not describe.
+Architecture", "Parallel Thread Execution ISA" (fragments of `mma`). A multiprocessor is a CU, a warp
+a wave, shared memory LDS.
 """
 
-from amdjax.targets.gpu import NVPTX_DATA_LAYOUT, NVPTX_TRIPLE, Device, GpuTarget
+from amdjax.targets.gpu import NVPTX_DATA_LAYOUT, NVPTX_TRIPLE, Device, GpuTarget, mma
+
+MATRIX = (
+    mma("f32.f32", (16, 8, 16), "f16", "<2 x half>"),
+    mma("bf16", (16, 8, 16), "bf16", "i32"),
+    mma("s8", (16, 8, 32), "i8", "i32", "i32"),
+    mma("f64", (8, 8, 4), "f64", "double", "f64"),
+)
 
 TARGETS = (
     GpuTarget(
@@ -24,6 +31,7 @@ TARGETS = (
         vgpr_file=512,
         vgpr_granule=8,
         max_workgroups=32,
+        matrix=MATRIX,
         matrix_rate={"f16": 2048, "bf16": 2048, "xf32": 1024, "i8": 4096, "f64": 128},
         f64_rate=64,
         packed=frozenset({"f16", "bf16"}),

@@ -1,0 +1,33 @@
+"""Matrix products and convolutions on GPUs."""
+
+from __future__ import annotations
+
+import math
+
+from amdjax.jit.shaped import Call, ShapedContext, shaped
+from amdjax.kernels.convolution import Convolution
+from amdjax.kernels.gemm import dot_contraction
+from amdjax.kernels.gpu_contraction import gpu_contraction
+
+
+@shaped("dot_general", on="gpu")
+def lower_dot_general(ctx: ShapedContext) -> list[Call] | None:
+    """Launches that compute a `dot_general` equation."""
+    if math.prod(ctx.outputs[0].aval.shape) == 0:
+        return []
+    return gpu_contraction(ctx, dot_contraction(ctx))
+
+
+@shaped("conv_general_dilated", on="gpu")
+def lower_conv(ctx: ShapedContext) -> list[Call] | None:
+    """Launches that compute a `conv_general_dilated` equation, one for each phase of dilation."""
+    if math.prod(ctx.outputs[0].aval.shape) == 0:
+        return []
+    conv = Convolution.of(ctx)
+    calls: list[Call] = []
+    for phase in conv.phases():
+        more = gpu_contraction(ctx, conv.contraction(ctx, phase))
+        if more is None:
+            return None
+        calls += more
+    return calls

@@ -1,0 +1,155 @@
+"""How a contraction is cut for a GPU: dtypes to multiply, tiles, parts of the depth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from amdjax.codegen.gpu_matrix import CELL_BYTES, MATRIX_NAMES, Tiling, Unit, units
+from amdjax.codegen.tile import FLOATS, itemsize
+from amdjax.kernels.contraction import Contraction
+from amdjax.targets import GpuTarget
+
+WAVES = 4  # of a program, one for each SIMD
+MOST_SUMS = 128  # registers of a lane that hold sums
+CACHE_RATE = 64  # bytes a compute unit gets from the second-level cache in a clock
+PROGRAM_CYCLES = 1500  # that a program costs besides multiplying: first loads, storing the result
+COMBINE_CYCLES = 8000  # that a second launch costs
+FEW_SUMS = 4  # sums of a lane with which half of the time goes into reading fragments
+LDS_RATE = 128  # bytes a compute unit reads of its LDS in a clock
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A contraction, cut.
+
+    Args:
+      tiling: of a program's tile.
+      splits: parts of the depth that different programs sum.
+      part: depth of each.
+    """
+
+    tiling: Tiling
+    splits: int
+    part: int
+
+
+def operand_units(target: GpuTarget, a: str, b: str, accumulate: str) -> list[Unit]:
+    """What can multiply operands of two dtypes without loss; the fastest, in all its sizes."""
+    best: list[Unit] = []
+    for dtype in _common_dtypes(a, b, accumulate):
+        found = units(target, dtype, accumulate)
+        if found and (not best or found[0].flops > best[0].flops):
+            best = found
+    return best
+
+
+def _common_dtypes(a: str, b: str, accumulate: str) -> Iterator[str]:
+    """Dtypes that hold all values of both operands, as far as the sums need them."""
+    if a == b and a in MATRIX_NAMES and accumulate == "f32":
+        yield a
+    if accumulate in FLOATS:
+        for dtype in ("f16", "bf16"):
+            if accumulate == "f32" and all(x == dtype or x in _WITHIN[dtype] for x in (a, b)):
+                yield dtype
+    elif accumulate == "i32" and all(x in _WITHIN["i8"] for x in (a, b)):
+        yield "i8"
+    yield accumulate
+
+
+_NARROW = ("bool", "i2", "u2", "i4", "u4")
+#: Dtypes whose values another holds.
+_WITHIN = {
+    "i8": frozenset({*_NARROW, "i8"}),
+    "f16": frozenset({*_NARROW, "i8", "u8", *MATRIX_NAMES, "f8_e4m3", "f8_e3m4",
+                      "f8_e4m3b11fnuz", "f4_e2m1fn"}),
+    "bf16": frozenset({*_NARROW, "i8", "u8", *MATRIX_NAMES, "f8_e4m3", "f8_e3m4",
+                       "f8_e4m3b11fnuz", "f8_e8m0fnu", "f4_e2m1fn"}),
+}  # fmt: skip
+
+
+def choose_plan(target: GpuTarget, problem: Contraction, choice: Sequence[Unit]) -> Plan:
+    """The plan that should take the fewest cycles."""
+    candidates = itertools.chain.from_iterable(_plans(target, problem, unit) for unit in choice)
+    return min(candidates, key=lambda plan: _cycles(target, problem, plan))
+
+
+def _plans(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Plan]:
+    waves = WAVES if target.wave_size == 64 else 2 * WAVES
+    wanted = max(unit.depth, 64 // itemsize(unit.operand))
+    depth = max(unit.depth, min(wanted, _power_of_two(problem.depth)))
+    for rows, columns in itertools.product(_sizes(unit.m), _sizes(unit.n)):
+        if rows > 2 * max(problem.rows, unit.m) or columns > 2 * max(problem.columns, unit.n):
+            continue
+        grid = _wave_grid(unit, rows, columns, waves)
+        fragments = rows // (grid[0] * unit.m), columns // (grid[1] * unit.n)
+        words = max(unit.sums.bits // 32, 1) * len(unit.elements)
+        if fragments[0] * fragments[1] * words > MOST_SUMS:
+            continue
+        tiling = Tiling(unit, grid, fragments, depth)
+        programs = problem.batches * -(-problem.rows // rows) * -(-problem.columns // columns)
+        splits = 1
+        while True:
+            part = -(-problem.depth // splits)
+            part = -(-part // depth) * depth
+            if splits == 1 or (splits - 1) * part < problem.depth:
+                yield Plan(tiling, splits, part)
+            splits *= 2
+            if programs * splits > 4 * target.compute_units or part < 8 * depth:
+                break
+
+
+def _sizes(least: int) -> list[int]:
+    sizes = [least]
+    while sizes[-1] < 256:
+        sizes.append(sizes[-1] * 2)
+    return sizes
+
+
+def _wave_grid(unit: Unit, rows: int, columns: int, most: int) -> tuple[int, int]:
+    """Waves along rows and columns; each gets about a square."""
+    high, wide = 1, 1
+    while high * wide < most:
+        can = [rows // (high * unit.m) > 1, columns // (wide * unit.n) > 1]
+        if not any(can):
+            break
+        if can[0] and (not can[1] or rows // high >= columns // wide):
+            high *= 2
+        else:
+            wide *= 2
+    return high, wide
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
+    """Clocks until the last compute unit is done."""
+    tiling, unit = plan.tiling, plan.tiling.unit
+    rows, columns = tiling.rows, tiling.columns
+    steps = -(-plan.part // tiling.depth)
+    sums = math.prod(tiling.fragments) * len(unit.elements)
+    busy = 2 * rows * columns * tiling.depth / unit.flops * (1 + FEW_SUMS / sums)
+    size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
+    loads = size * tiling.depth / CACHE_RATE
+    reads = (
+        sum(unit.cells * f * CELL_BYTES for f in tiling.fragments)
+        * tiling.wave_count
+        * (tiling.depth / unit.depth)
+        * target.wave_size
+        / LDS_RATE
+    )
+    store = rows * columns * 4 / CACHE_RATE
+    each = PROGRAM_CYCLES + steps * max(busy, loads, reads) + store
+    programs = problem.batches * -(-problem.rows // rows) * -(-problem.columns // columns)
+    rounds = programs * plan.splits / target.compute_units
+    rounds = -(-int(rounds * 1000) // 1000) if rounds < 8 else rounds
+    cycles = max(rounds, 1) * each
+    if plan.splits > 1:
+        moved = problem.batches * problem.rows * problem.columns * itemsize(unit.accumulator)
+        everywhere = CACHE_RATE / 4 * target.compute_units
+        cycles += COMBINE_CYCLES + 2 * plan.splits * moved / everywhere
+    return cycles

@@ -1,0 +1,94 @@
+"""Convolutions on GPUs, as machine code in the emulator, against their definition."""
+
+import numpy as np
+import pytest
+
+import amdjax.kernels  # noqa: F401
+from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
+from tests.kernels.gpu_runner import EMULATED, GpuRunner
+from tests.kernels.test_conv import placed, plain_conv, specs
+
+LAYOUTS = ("last", "transposed", "first", "gradient", "mixed")
+
+
+def make(x, w, gfx, layout, strides, padding, **options):
+    """A runner, its operands and where (batch, feature, spatial…) are in its result."""
+    spatial = len(strides)
+    ones = (1,) * spatial
+    lhs, rhs, out = specs(layout, spatial)
+    params = {
+        "window_strides": tuple(strides), "padding": tuple(padding),
+        "lhs_dilation": options.get("dilation", ones),
+        "rhs_dilation": options.get("window_dilation", ones),
+        "dimension_numbers": ConvDimensionNumbers(lhs, rhs, out),
+        "feature_group_count": options.get("groups", 1),
+        "batch_group_count": options.get("batch_groups", 1), "precision": None,
+        "preferred_element_type": options.get("out"), "out_sharding": None,
+    }  # fmt: skip
+    operands = placed(x, lhs), placed(w, rhs)
+    return GpuRunner(conv_general_dilated_p, operands, params, gfx), operands, out
+
+
+def check(gfx, layout, images, size, features, window, strides, padding, **options):
+    """Small integers, of which every dtype holds the products and sums."""
+    rng = np.random.default_rng(0)
+    groups, batch_groups = options.get("groups", 1), options.get("batch_groups", 1)
+    dtype = options.pop("dtype", np.float32)
+    into, out_features = features
+    x = rng.integers(-3, 4, (images, into, *size)).astype(dtype)
+    w = rng.integers(-3, 4, (out_features, into // groups, *window)).astype(dtype)
+    runner, operands, spec = make(x, w, gfx, layout, strides, padding, **options)
+    got = np.transpose(runner(*operands), spec)
+    ones = (1,) * len(strides)
+    want = plain_conv(
+        x.astype(np.float64), w.astype(np.float64), strides, padding,
+        options.get("dilation", ones), options.get("window_dilation", ones), groups, batch_groups,
+    )  # fmt: skip
+    np.testing.assert_array_equal(got.astype(np.float64), want.astype(got.dtype))
+    return runner
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1)])
+def test_layouts(gfx, layout, strides):
+    check(gfx, layout, 2, (9, 7), (8, 24), (3, 2), strides, [(1, 1), (0, 1)])
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_dtypes(gfx, dtype):
+    check(gfx, "last", 2, (8, 8), (16, 20), (3, 3), (1, 1), [(1, 1)] * 2, dtype=dtype)
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", ["last", "first"])
+def test_dilations(gfx, layout):
+    check(gfx, layout, 1, (7, 6), (4, 5), (3, 3), (1, 2), [(2, 1), (1, 3)],
+          dilation=(2, 1), window_dilation=(1, 2))  # fmt: skip
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", ["last", "first"])
+@pytest.mark.parametrize("options", [{"groups": 2}, {"batch_groups": 2}])
+def test_groups(gfx, layout, options):
+    check(gfx, layout, 4, (6, 6), (8, 12), (3, 3), (1, 1), [(1, 1)] * 2, **options)
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", ["last", "first"])
+def test_depthwise(gfx, layout):
+    check(gfx, layout, 2, (9, 8), (6, 12), (3, 3), (2, 1), [(1, 1)] * 2, groups=6)
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+def test_one_and_three_spatial_axes(gfx):
+    check(gfx, "last", 2, (30,), (3, 17), (5,), (2,), [(2, 2)])
+    check(gfx, "last", 1, (4, 5, 6), (3, 6), (2, 3, 2), (1, 1, 1), [(0, 1), (1, 1), (0, 0)])
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+def test_nothing_to_sum(gfx):
+    check(gfx, "last", 2, (4, 4), (0, 5), (3, 3), (1, 1), [(1, 1)] * 2)
+    # Some positions of a dilated input see no tap.
+    check(gfx, "last", 1, (4,), (2, 3), (1,), (1,), [(0, 0)], dilation=(2,))

@@ -1,0 +1,232 @@
+"""Matrix products on GPUs, as machine code in the emulator, against NumPy."""
+
+import itertools
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import amdjax.kernels  # noqa: F401
+from amdjax import targets
+from amdjax.codegen.amdgpu_object import assembly
+from amdjax.codegen.gpu_matrix import Tiling, units
+from amdjax.core.aval import ShapedArray
+from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.kernels.gemm import dot_contraction
+from amdjax.kernels.gpu_contraction import GpuContraction
+from amdjax.kernels.gpu_tiling import Plan
+from amdjax.lax.dot import dot_general_p
+from amdjax.lax.elementwise import add_p, max_p
+from amdjax.lax.shape import broadcast_in_dim_p
+from tests.kernels.gpu_runner import EMULATED, GpuRunner
+
+DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
+MATMUL = (((1,), (0,)), ((), ()))
+
+
+def params(numbers=MATMUL, out=None):
+    return {
+        "dimension_numbers": numbers, "precision": None, "preferred_element_type": out,
+        "out_sharding": None,
+    }  # fmt: skip
+
+
+def bias_relu(out):
+    """`max(out + bias, 0)`, with a bias for each column, and the product itself."""
+    shape, dtype = out.aval.shape, out.aval.dtype
+    bias = Var(ShapedArray(shape[-1:], dtype))
+    wide, summed, result = Var(out.aval), Var(out.aval), Var(out.aval)
+    spread = {"shape": shape, "broadcast_dimensions": (len(shape) - 1,), "sharding": None}
+    producers = {
+        wide: JaxprEqn(broadcast_in_dim_p, [bias], [wide], spread),
+        summed: JaxprEqn(add_p, [out, wide], [summed], {}),
+        result: JaxprEqn(max_p, [summed, Literal(dtype.type(0))], [result], {}),
+    }
+    return [result, out], [bias], producers
+
+
+def values(shape, dtype, seed=0):
+    """Integers whose products and sums every dtype here holds."""
+    low = 0 if np.dtype(dtype).kind == "u" else -3
+    return np.random.default_rng(seed).integers(low, 4, shape).astype(dtype)
+
+
+def check(gfx, x, y, numbers=MATMUL, out=None, **options):
+    runner = GpuRunner(dot_general_p, [x, y], params(numbers, out), gfx, **options)
+    got = runner(x, y)
+    wide = (z.astype(np.float64) for z in (x, y))
+    ((xs, ys), (xb, yb)) = numbers
+    letters = iter("abcdefghij")
+    a, b = ([next(letters) for _ in z.shape] for z in (x, y))
+    for i, j in zip((*xs, *xb), (*ys, *yb), strict=True):
+        b[j] = a[i]
+    batch = [a[i] for i in xb]
+    free = [c for i, c in enumerate(a) if i not in (*xs, *xb)]
+    free += [c for j, c in enumerate(b) if j not in (*ys, *yb)]
+    want = np.einsum(f"{''.join(a)},{''.join(b)}->{''.join([*batch, *free])}", *wide)
+    np.testing.assert_array_equal(got.astype(np.float64), want.astype(got.dtype))
+    return runner
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize(
+    "dtype, out",
+    [
+        (np.float16, None), (np.float16, np.float32), (ml_dtypes.bfloat16, None),
+        (np.float32, None), (np.float64, None), (np.int8, np.int32), (np.int8, None),
+        (np.int32, None), (np.int64, None), (np.uint8, np.int32),
+        (ml_dtypes.float8_e4m3fnuz, np.float32), (ml_dtypes.float8_e4m3fn, np.float32),
+        (ml_dtypes.float8_e5m2, np.float16),
+    ],
+)  # fmt: skip
+def test_dtypes(gfx, dtype, out):
+    check(gfx, values((37, 52), dtype), values((52, 44), dtype, 1), out=out and np.dtype(out))
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+def test_operands_of_two_dtypes(gfx):
+    pair = values((20, 30), np.float16), values((30, 24), ml_dtypes.bfloat16, 1)
+    check(gfx, *pair, out=np.dtype(np.float32))
+    pair = values((20, 32), ml_dtypes.float8_e5m2), values((32, 24), np.float16, 1)
+    check(gfx, *pair, out=np.dtype(np.float32))
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("turned", list(itertools.product((0, 1), repeat=2)))
+@pytest.mark.parametrize("shape", [(64, 96, 48), (33, 17, 65), (5, 1, 3)])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_transposed_operands(gfx, turned, shape, dtype):
+    m, k, n = shape
+    x = values((k, m) if turned[0] else (m, k), dtype)
+    y = values((n, k) if turned[1] else (k, n), dtype, 1)
+    check(gfx, x, y, (((1 - turned[0],), (turned[1],)), ((), ())))
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize(
+    "shapes, numbers",
+    [
+        (((3, 20, 30), (3, 30, 18)), (((2,), (1,)), ((0,), (0,)))),
+        (((20, 2, 3, 8), (8, 3, 18, 2)), (((3, 2), (0, 1)), ((1,), (3,)))),
+        (((2, 20, 3, 7), (7, 2, 9)), (((3,), (0,)), ((0,), (1,)))),
+        (((1, 64), (64, 30)), MATMUL),
+        (((30, 64), (64, 1)), MATMUL),
+        (((300,), (300,)), (((0,), (0,)), ((), ()))),
+        (((20,), (30,)), (((), ()), ((), ()))),
+        (((8, 0), (0, 9)), MATMUL),
+    ],
+)
+def test_shapes(gfx, shapes, numbers):
+    check(gfx, values(shapes[0], np.float32), values(shapes[1], np.float32, 1), numbers)
+
+
+def forced(operand, accumulate, size, waves, fragments, stages=1, splits=1):
+    """A family that cuts products in a given way; `size` numbers the units, largest first."""
+
+    def lower(ctx):
+        problem = dot_contraction(ctx).merged()
+        unit = units(ctx.gpu, operand, accumulate)[size]
+        depth = max(unit.depth, 64 // unit.cell // (16 // unit.cell))
+        tiling = Tiling(unit, waves, fragments, depth, stages)
+        part = -(-problem.depth // splits // depth) * depth
+        return GpuContraction(ctx, problem, Plan(tiling, splits, part)).calls()
+
+    return lower
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize(
+    "waves, fragments", [((2, 2), (2, 2)), ((4, 1), (1, 2)), ((1, 4), (2, 1)), ((2, 1), (4, 4))]
+)
+@pytest.mark.parametrize(
+    "gfx, dtype, operand, size",
+    [
+        ("gfx942", np.float16, "f16", 0), ("gfx942", np.float16, "f16", 1),
+        ("gfx942", np.float32, "f32", 1), ("gfx1100", np.float16, "f16", 0),
+        ("gfx1100", np.float32, "f32", 0),
+    ],
+)  # fmt: skip
+def test_tilings(gfx, dtype, operand, size, waves, fragments, turned):
+    x = values((100, 72), dtype)
+    y = values((130, 72) if turned else (72, 130), dtype, 1)
+    lower = forced(operand, "f32", size, waves, fragments)
+    check(gfx, x, y, (((1,), (turned,)), ((), ())), lower=lower)
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("depth", [512, 530])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_shared_depth(gfx, depth, stages):
+    """Programs sum parts of the depth; another launch adds them and applies what is fused."""
+    x, y = values((40, depth), np.float16), values((depth, 60), np.float16, 1)
+    lower = forced("f16", "f32", -1, (2, 2), (1, 2), stages, 3)
+    runner = check(gfx, x, y, out=np.dtype(np.float32), lower=lower)
+    assert [c.kernel.name for c in runner.calls] == ["product", "combine"]
+    other = values((60,), np.float32, 2)
+    fused = GpuRunner(
+        dot_general_p, [x, y], params(out=np.dtype(np.float32)), gfx, lower=lower,
+        epilogue=bias_relu,
+    )  # fmt: skip
+    plain = x.astype(np.float32) @ y.astype(np.float32)
+    result, out = fused(x, y, extra=[other])
+    np.testing.assert_array_equal(out, plain)
+    np.testing.assert_array_equal(result, np.maximum(plain + other, 0))
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
+@pytest.mark.parametrize("shape", [(64, 32, 64), (33, 70, 45)])
+def test_fused(gfx, dtype, shape):
+    m, k, n = shape
+    x, y, bias = values((m, k), dtype), values((k, n), dtype, 1), values((n,), dtype, 2)
+    runner = GpuRunner(dot_general_p, [x, y], params(), gfx, epilogue=bias_relu)
+    result, out = runner(x, y, extra=[bias])
+    plain = (x.astype(np.float64) @ y.astype(np.float64)).astype(dtype)
+    np.testing.assert_array_equal(out, plain)
+    np.testing.assert_array_equal(result, np.maximum(plain + bias, 0))
+
+
+# What every target gets
+
+LARGE = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "i8": np.int8}
+EXPECTED = {
+    "CDNA": {"f16": "v_mfma", "bf16": "v_mfma", "f32": "v_mfma", "i8": "v_mfma"},
+    "RDNA2": {"f16": "v_dot2", "bf16": "v_fma", "f32": "v_fma", "i8": "v_dot4"},
+    "RDNA": {"f16": "v_wmma", "bf16": "v_wmma", "f32": "v_(dual_)?fma", "i8": "v_wmma"},
+}
+
+
+def large(gfx, dtype, m=1024, k=1024, n=1024):
+    x, y = np.empty((m, k), LARGE[dtype]), np.empty((k, n), LARGE[dtype])
+    out = np.dtype(np.int32) if dtype == "i8" else None
+    return GpuRunner(dot_general_p, [x, y], params(out=out), gfx)
+
+
+@pytest.mark.parametrize("dtype", LARGE)
+@pytest.mark.parametrize("gfx", DISTINCT)
+def test_compiles_to_the_matrix_unit(gfx, dtype):
+    (kernel,) = large(gfx, dtype).compiled()
+    assert kernel.scratch_bytes == 0
+    family = targets.get(gfx).family
+    names = next(v for key, v in EXPECTED.items() if family.startswith(key))
+    text = assembly(kernel.llvm, gfx)
+    assert len(re.findall(names[dtype], text)) >= 4
+
+
+@pytest.mark.parametrize("dtype", LARGE)
+@pytest.mark.parametrize("gfx", [*DISTINCT, "sm_90"])
+@pytest.mark.parametrize("shape", [(4096, 4096, 4096), (64, 64, 65536), (8, 512, 30), (1, 999, 1)])
+def test_plans(gfx, dtype, shape):
+    """Tiles are no larger than needed, fill the machine, and their operands fit the LDS."""
+    target = targets.get(gfx)
+    m, k, n = shape
+    runner = large(gfx, dtype, m, k, n)
+    (op,) = [op for op in runner.calls[0].kernel.body.ops if op.name == "contract"]
+    tiling = op.attrs["tiling"]
+    assert tiling.rows <= max(2 * m, 32) and tiling.columns <= max(2 * n, 32)
+    assert tiling.wave_count * target.wave_size <= 256
+    if shape == (64, 64, 65536):
+        assert runner.calls[0].grid > target.compute_units // 4
+    if m == 4096:
+        assert tiling.rows * tiling.columns >= 128 * 64
