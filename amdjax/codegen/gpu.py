@@ -104,6 +104,8 @@ class GpuWriter(GpuProducts, GpuCombine):
 
     def op_bitcast(self, op: tile.Op) -> list[Rep]:
         to = self.element(op.results[0].dtype)
+        if op.operands[0].dtype == "index":  # of 64 bits, whatever it has here
+            return self._each(op, lambda x: self.f.int_resize(x, to, True))
         return self._each(op, lambda x: self.f.bitcast(x, x.type.with_elem(to)))
 
     def op_const(self, op: tile.Op) -> list[Rep]:

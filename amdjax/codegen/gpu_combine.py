@@ -109,7 +109,10 @@ class GpuCombine(GpuMoves):
             self.f.store(stored, self.pointer(parts, self.wave_number()), memory.bits // 8)
             return []
 
-        self.when(self.threads.compare("eq", self.lane_number(), 0), write)
+        first = self.threads.compare("eq", self.lane_number(), 0)
+        if bits + 1 < self.workgroup:  # the other waves repeat what these have
+            first = self.f.and_(first, self.threads.compare("ult", self.threads.number, bits + 1))
+        self.when(first, write)
         self.access(parts, "read")
         every = self.f.load(memory.with_lanes(waves), self.addresses[parts.name], 16)
         loaded = self.from_memory(every, dtype)

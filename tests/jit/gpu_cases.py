@@ -10,7 +10,7 @@ rng = np.random.default_rng(7)
 
 
 def normal(*shape, dtype="float32"):
-    return jnp.asarray(rng.normal(size=shape), dtype)
+    return rng.normal(size=shape).astype(jnp.dtype(dtype))
 
 
 def softmax(x, axis=-1):
@@ -46,11 +46,11 @@ MAPS = {
     "padded": (lambda x: jnp.pad(x, ((1, 2), (3, 1))) * 2, normal(20, 33)),
     "sliced": (lambda x: x[1:, 3:] - x[:-1, :-3], normal(20, 33)),
     "joined": (lambda x, y: jnp.concatenate([x, y], 1), normal(20, 33), normal(20, 7)),
-    "gathered": (lambda x, i: x[i], normal(20, 33), jnp.array([3, 1, 19, 0])),
+    "gathered": (lambda x, i: x[i], normal(20, 33), np.array([3, 1, 19, 0])),
     "pooled": (lambda x: nn.max_pool(x, (2, 2)), normal(2, 8, 8, 3)),
     "folded": (lambda x: nn.avg_pool(x, (8, 8)), normal(2, 16, 16, 3)),
     "complex": (lambda x: x * (1 + 2j), normal(5, 70)),
-    "bytes": (lambda x: x * 2 + 1, jnp.arange(1000).astype(jnp.int8)),
+    "bytes": (lambda x: x * 2 + 1, np.arange(1000).astype(np.int8)),
     "half": (lambda x: x * 2 + 1, normal(1000, dtype="float16")),
     "gelu": (nn.gelu, normal(3000)),
     "random": (lambda: amdjax.random.normal(amdjax.random.PRNGKey(0), (100,)),),
@@ -77,15 +77,18 @@ ROWS = {
     "argmax_all": (lambda x: x.argmax(), normal(50_000)),
     "complex_sum": (lambda x: (x * (1 + 2j)).sum(-1), normal(5, 70)),
     "complex_product": (lambda x: (x * (1 + 2j)).prod(-1), normal(5, 7)),
-    "bytes_and_sum": (lambda x: x * 2 + x.sum(), jnp.arange(300).astype(jnp.int8)),
+    "bytes_and_sum": (lambda x: x * 2 + x.sum(), np.arange(300).astype(np.int8)),
     "half_sum": (lambda x: jnp.exp(x).sum(-1), normal(30, 40, dtype="float16")),
     "empty": (lambda x: (x.sum(0), x + 1), normal(0, 5)),
 }
 CONTROL = {
     "scan": (lambda x: lax.scan(lambda c, a: (jnp.tanh(c + a), c * a), x[0], x), normal(10, 30)),
-    "while": (lambda x: lax.while_loop(lambda c: c.sum() < 99, lambda c: c * 1.5, x), jnp.ones(7)),
+    "while": (
+        lambda x: lax.while_loop(lambda c: c.sum() < 99, lambda c: c * 1.5, x),
+        np.ones(7, np.float32),
+    ),
     "cond": (lambda x: lax.cond(x[0] > 0, lambda x: x + 1, lambda x: x - 1, x), normal(7)),
-    "numbers": (lambda n: lax.fori_loop(0, n, lambda i, s: s + i * i, 0), jnp.int32(10)),
+    "numbers": (lambda n: lax.fori_loop(0, n, lambda i, s: s + i * i, 0), np.int32(10)),
 }
 FAMILIES = {
     "sort": (jnp.sort, normal(30, 100)),
@@ -96,14 +99,14 @@ FAMILIES = {
     "cumsum_columns": (lambda x: jnp.cumsum(x, 0), normal(1000, 30)),
     "cummax_back": (lambda x: lax.cummax(x, 0, reverse=True), normal(1000, 3)),
     "top_k": (lambda x: lax.top_k(x, 5), normal(30, 1000)),
-    "add_at": (lambda x, i: x.at[i].add(1.0), normal(1000), jnp.array([1, 2, 2, 999])),
-    "set_at": (lambda x, i: x.at[i].set(1.0), normal(1000, 4), jnp.array([1, 2, 2])),
-    "max_at": (lambda x, i: x.at[i].max(0.5), normal(50), jnp.arange(40) % 7),
+    "add_at": (lambda x, i: x.at[i].add(1.0), normal(1000), np.array([1, 2, 2, 999])),
+    "set_at": (lambda x, i: x.at[i].set(1.0), normal(1000, 4), np.array([1, 2, 2])),
+    "max_at": (lambda x, i: x.at[i].max(0.5), normal(50), np.arange(40) % 7),
     "embedding_gradient": (
-        amdjax.grad(lambda e, i: (e[i] ** 2).sum()), normal(100, 33), jnp.arange(50) % 7,
+        amdjax.grad(lambda e, i: (e[i] ** 2).sum()), normal(100, 33), np.arange(50) % 7,
     ),
     "update": (
-        lambda x, i: lax.dynamic_update_slice(x, x[:2] * 2, (i, 0)), normal(20, 30), jnp.int32(3),
+        lambda x, i: lax.dynamic_update_slice(x, x[:2] * 2, (i, 0)), normal(20, 30), np.int32(3),
     ),
     "product": (lambda x, y: x @ y, normal(30, 40), normal(40, 20)),
     "product_narrow": (
