@@ -133,9 +133,16 @@ with amdjax.default_device(amdjax.devices("cpu")[0]):
 
 
 def test_hip_python_is_missing(monkeypatch):
-    for package in ("rocm.bindings", "hip"):
-        monkeypatch.delitem(sys.modules, f"{package}.hip", raising=False)
-        monkeypatch.setitem(sys.modules, package, None)
+    class Nowhere:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name in ("hip", "rocm"):
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    for name in list(sys.modules):
+        if name.partition(".")[0] in ("hip", "rocm"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Nowhere, *sys.meta_path])
     with pytest.raises(hip_driver.HipUnavailable, match="hip-python is not installed"):
         hip_driver.load_hip_python()
 
