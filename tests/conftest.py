@@ -1,10 +1,19 @@
-"""Settings shared by all tests."""
+"""Settings shared by all tests, and the devices that tests of operations run on.
 
+Tests in `OPERATIONS` run on the CPU; those marked `devices` run on emulated GPUs as well. Where
+`AMDJAX_TEST_DEVICES` is set, all of them run on what it lists: `cpu`, names of targets to emulate,
+platforms. A test knows nothing of this: what it computes goes to the default device. `small` gives
+the few that are too large for an emulator a size to use there.
+"""
+
+import functools
 import os
+from pathlib import Path
 
 # Several test workers share the machine; a full thread pool in each would only fight over it.
 os.environ.setdefault("AMDJAX_NUM_THREADS", "2")
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _slow_ok = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -19,3 +28,63 @@ settings.register_profile(
 )
 _default = "ci" if os.environ.get("CI") else "dev"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _default))
+
+OPERATIONS = ("lax", "nn", "rnn")
+EMULATED = ("gfx942", "gfx1100")
+
+
+def pytest_generate_tests(metafunc):
+    if not _is_of_operations(metafunc.definition):
+        return
+    listed = os.environ.get("AMDJAX_TEST_DEVICES")
+    if listed is not None:
+        names = tuple(word.strip() for word in listed.split(",") if word.strip())
+    elif metafunc.definition.get_closest_marker("devices"):
+        names = ("cpu", *EMULATED)
+    else:
+        return
+    metafunc.parametrize("device", names, indirect=True)
+
+
+def _is_of_operations(item):
+    return Path(item.path).parent.name in OPERATIONS
+
+
+@pytest.fixture(autouse=True)
+def device(request):
+    """The device that the test runs on, as the default device; the CPU unless there are several."""
+    name = getattr(request, "param", "cpu")
+    if name == "cpu":
+        yield None
+        return
+    from amdjax.core.config import default_device
+
+    if reason := next((m.args[0] for m in request.node.iter_markers("cpu_only")), None):
+        pytest.skip(reason)
+    found = find_device(name)
+    with default_device(found):
+        yield found
+        found.synchronize()  # what goes wrong in a test belongs to it
+
+
+@functools.cache
+def find_device(name):
+    """The device of a name: a target to emulate, or a platform."""
+    from amdjax.core.config import config
+    from amdjax.runtime.devices import devices
+
+    if not name.startswith("gfx"):
+        return devices(name)[0]
+    before = config.emulate
+    config.update("emulate", name)
+    try:
+        return devices("emulated")[0]
+    finally:
+        config.update("emulate", before)
+
+
+@pytest.fixture
+def small(device):
+    """`small(n, m)` is n, or m on an emulated device."""
+    emulated = device is not None and device.platform == "emulated"
+    return lambda usual, less: less if emulated else usual
