@@ -185,10 +185,9 @@ def units(target: GpuTarget, operand: str, accumulator: str) -> list[Unit]:
     Vector lanes multiply f32, f64 and integers of 32 or 64 bits; smaller operands only where the
     target sums several products in one instruction.
     """
-    found = [
-        matrix_unit(i, target)
-        for i in target.matrix_for(MATRIX_NAMES.get(operand, operand), accumulator)
-    ]
+    name = MATRIX_NAMES.get(operand, operand)
+    found = [matrix_unit(i, target) for i in target.matrix_for(name, accumulator)]
+    found = [unit for unit in found if unit.operand == operand]  # the target's flavour of float8
     if found:
         return found
     return [x] if (x := lane_unit(target, operand, accumulator)) is not None else []
