@@ -52,6 +52,10 @@ class Backend(Protocol):
         """Where what nobody placed goes; None for the host."""
         ...
 
+    def placement_of(self, arrays: Iterable[Any], name: str) -> Any:
+        """Where an operation of this name on arrays runs, some of them being placed."""
+        ...
+
     def clear(self) -> None:
         """Forget all compiled operations."""
         ...

@@ -193,9 +193,7 @@ class JitFunction:
 
     def _placement(self, leaves: Sequence[ConcreteArray]) -> Any:
         """Where the program runs, some of its arguments being placed."""
-        from amdjax.jit.placement import placement_of
-
-        return None if self._device else placement_of(leaves, f"jit of {self._name}")
+        return None if self._device else get_backend().placement_of(leaves, self._name)
 
     # Signatures
 

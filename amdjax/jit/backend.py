@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,10 @@ class CompilerBackend:
         if self._default is None or self._default[0] is not chosen:
             self._default = chosen, placing.default_placement()
         return self._default[1]
+
+    def placement_of(self, arrays: Iterable[Any], name: str) -> Placement:
+        """Where an operation of this name on arrays runs, some of them being placed."""
+        return placing.placement_of(arrays, name)
 
     # Operations
 

@@ -121,8 +121,7 @@ class DeviceProgram:
     def runner(self, placement: Placement) -> Runner:
         """The program as a function of arrays from anywhere; results get the placement."""
         plan, device, out_avals = self.plan, self.device, self.out_avals
-        first, last = plan.inputs, plan.outputs
-        end = last + len(out_avals)
+        first, last = plan.inputs, plan.outputs + len(out_avals)  # results follow arguments
         without_data = [i for i, t in enumerate(out_avals) if t.dtype == float0]
 
         def run(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
@@ -133,8 +132,7 @@ class DeviceProgram:
             arena = device.alloc(plan.arena_bytes) if plan.arena_bytes else None
             if arena is not None:
                 slots[vm.ARENA] = arena.address
-            slots[first:last] = [b.address for b in buffers]
-            slots[last:end] = [b.address for b in outs]
+            slots[first:last] = [b.address for b in (*buffers, *outs)]
             # What this frees, later work may use at once: work on a device is in order.
             self._issue(slots)
             for i in plan.aliases.values():
