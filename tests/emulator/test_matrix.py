@@ -1,28 +1,30 @@
-"""MFMA and WMMA against matrix products, with operands placed as the ISA guides say."""
+"""Every matrix instruction that targets list, against products in NumPy.
 
+Operands are placed as the ISA guides say, independently of the target's own functions, which are
+compared with that.
+"""
+
+import ml_dtypes
 import numpy as np
 import pytest
-from emulation import IDS, compiled, run
+from emulation import IDS, LANES, TARGETS, compiled, run
 
-# intrinsic, m, n, k, blocks, A/B vector, NumPy dtype of A/B, C vector, NumPy dtype of C
-MFMA = {
-    "32x32x8f16": (32, 32, 8, 1, "<4 x half>", np.float16, "<16 x float>", np.float32),
-    "16x16x16f16": (16, 16, 16, 1, "<4 x half>", np.float16, "<4 x float>", np.float32),
-    "32x32x4f16": (32, 32, 4, 2, "<4 x half>", np.float16, "<32 x float>", np.float32),
-    "16x16x4f16": (16, 16, 4, 4, "<4 x half>", np.float16, "<16 x float>", np.float32),
-    "4x4x4f16": (4, 4, 4, 16, "<4 x half>", np.float16, "<4 x float>", np.float32),
-    "16x16x4f32": (16, 16, 4, 1, "float", np.float32, "<4 x float>", np.float32),
-    "32x32x2f32": (32, 32, 2, 1, "float", np.float32, "<16 x float>", np.float32),
-    "16x16x4f64": (16, 16, 4, 1, "double", np.float64, "<4 x double>", np.float64),
-    "16x16x32.i8": (16, 16, 32, 1, "i64", np.int8, "<4 x i32>", np.int32),
-    "32x32x16.i8": (32, 32, 16, 1, "i64", np.int8, "<16 x i32>", np.int32),
+from amdjax import targets
+from amdjax.targets import MatrixInstruction
+
+INSTRUCTIONS = [(gfx, x) for gfx in TARGETS for x in targets.get(gfx).matrix]
+FLOAT8 = {
+    "fnuz": {"fp8": ml_dtypes.float8_e4m3fnuz, "bf8": ml_dtypes.float8_e5m2fnuz},
+    "ocp": {"fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2},
 }
+DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "xf32": np.float32,
+          "f64": np.float64, "i8": np.int8, "i4": np.int8, "i32": np.int32}  # fmt: skip
 
 
-def mfma_text(name: str) -> str:
-    ab, _, c, dtype = MFMA[name][4:]
-    out = {"f": "f64" if dtype == np.float64 else "f32", "i": "i32"}[np.dtype(dtype).kind]
-    call = f"llvm.amdgcn.mfma.{out}.{name}"
+def kernel_text(x: MatrixInstruction, waves: int) -> str:
+    ab, c = x.operand_type, x.accumulator_type
+    kinds = {"a": ab, "b": ab, "c": c, "signed": "i1"}
+    types = ", ".join(kinds.get(arg) or arg.split()[0] for arg in x.arguments)
     return f"""
 define amdgpu_kernel void @kernel(ptr addrspace(1) %d, ptr addrspace(1) %a, ptr addrspace(1) %b,
                                   ptr addrspace(1) %c) #0 {{
@@ -34,101 +36,128 @@ define amdgpu_kernel void @kernel(ptr addrspace(1) %d, ptr addrspace(1) %a, ptr 
   %va = load {ab}, ptr addrspace(1) %pa
   %vb = load {ab}, ptr addrspace(1) %pb
   %vc = load {c}, ptr addrspace(1) %pc
-  %r = call {c} @{call}({ab} %va, {ab} %vb, {c} %vc, i32 0, i32 0, i32 0)
+  %r = call {c} @{x.intrinsic}({x.call_arguments("%va", "%vb", "%vc")})
   store {c} %r, ptr addrspace(1) %pd
   ret void
 }}
-declare {c} @{call}({ab}, {ab}, {c}, i32, i32, i32)
-attributes #0 = {{ "amdgpu-flat-work-group-size"="64,64" }}
+declare {c} @{x.intrinsic}({types})
+attributes #0 = {{ "amdgpu-flat-work-group-size"="{waves},{waves}" }}
 {IDS}"""
 
 
-def lanes_of(matrix: np.ndarray, blocks: int) -> np.ndarray:
-    """[blocks, lines, k] spread over 64 lanes: line, then block, then groups of k."""
-    _, lines, k = matrix.shape
-    groups = 64 // lines // blocks
+def operand_lanes(matrix: np.ndarray, lanes: int, layout: str) -> np.ndarray:
+    """[blocks, lines, k] as [lanes, elements]: line, then block, then groups of k."""
+    blocks, lines, k = matrix.shape
+    if layout == "wmma_rdna3":  # the upper lanes repeat the lower
+        return np.concatenate([matrix[0], matrix[0]])
+    groups = lanes // lines // blocks
     parts = matrix.reshape(blocks, lines, groups, k // groups)
-    return np.ascontiguousarray(parts.transpose(2, 0, 1, 3)).reshape(64, -1)
+    return np.ascontiguousarray(parts.transpose(2, 0, 1, 3)).reshape(lanes, -1)
 
 
-def result_lanes(matrix: np.ndarray, together: int) -> np.ndarray:
-    """[blocks, m, n] as [64, registers]: bundles of rows go to lane groups, then registers."""
-    n = matrix.shape[2]
-    groups = 64 // n
-    bundles = matrix.reshape(-1, groups, together, n)
-    return np.ascontiguousarray(bundles.transpose(1, 3, 0, 2)).reshape(64, -1)
+def result_lanes(matrix: np.ndarray, lanes: int, layout: str) -> np.ndarray:
+    """[blocks, m, n] as [lanes, registers]: bundles of rows go to lane groups, then registers."""
+    blocks, _, n = matrix.shape
+    if layout == "mfma_f64" and blocks > 1:  # lane = column + 4 block + 16 row
+        return np.ascontiguousarray(matrix.transpose(1, 0, 2)).reshape(lanes, 1)
+    together = {"mfma": 4, "mfma_f64": 1, "wmma_rdna3": 1, "wmma_rdna4": 8}[layout]
+    bundles = matrix.reshape(-1, lanes // n, together, n)
+    return np.ascontiguousarray(bundles.transpose(1, 3, 0, 2)).reshape(lanes, -1)
 
 
-@pytest.mark.parametrize("name", MFMA)
-def test_mfma(name):
-    m, n, k, blocks, _, ab_type, _, c_type = MFMA[name]
-    rng = np.random.default_rng(8)
-    a = rng.integers(-8, 8, (blocks, m, k)).astype(ab_type)
-    b = rng.integers(-8, 8, (blocks, n, k)).astype(ab_type)
-    c = rng.integers(-8, 8, (blocks, m, n)).astype(c_type)
-    together = 1 if c_type == np.float64 else 4
-    placed = result_lanes(c, together)
+def in_memory(elements: np.ndarray, kind: str) -> np.ndarray:
+    """A lane's elements side by side; two of four bits share a byte."""
+    if kind != "i4":
+        return elements
+    nibbles = elements.view(np.uint8) & 15
+    return np.ascontiguousarray(nibbles[:, ::2] | nibbles[:, 1::2] << 4)
+
+
+@pytest.mark.parametrize(
+    ("gfx", "x"), INSTRUCTIONS, ids=[f"{g}-{x.intrinsic[12:]}" for g, x in INSTRUCTIONS]
+)
+def test_product(gfx, x):
+    kinds = x.operand.split("_") * 2
+    rng, lanes = np.random.default_rng(8), LANES[gfx]
+    dtypes = DTYPES | FLOAT8.get(targets.get(gfx).fp8, {})
+    # Small integers: every format has them, and no sum is rounded.
+    a = rng.integers(-8, 8, (x.blocks, x.m, x.k)).astype(dtypes[kinds[0]])
+    b = rng.integers(-8, 8, (x.blocks, x.n, x.k)).astype(dtypes[kinds[1]])
+    c = rng.integers(-8, 8, (x.blocks, x.m, x.n)).astype(dtypes[x.accumulator])
+    operands = [in_memory(operand_lanes(m, lanes, x.layout), kinds[0]) for m in (a, b)]
+    placed = result_lanes(c, lanes, x.layout)
     d = np.zeros_like(placed)
-    code = compiled(mfma_text(name), "gfx942")
-    counters = run(code, 1, 64, d, lanes_of(a, blocks), lanes_of(b, blocks), placed)
+    counters = run(compiled(kernel_text(x, lanes), gfx), 1, lanes, d, *operands, placed)
     want = np.einsum("zmk,znk->zmn", a.astype(np.float64), b.astype(np.float64)) + c
-    np.testing.assert_array_equal(d, result_lanes(want.astype(c_type), together))
+    np.testing.assert_array_equal(d, result_lanes(want.astype(c.dtype), lanes, x.layout))
     assert counters.by_class["matrix"] == 1
 
 
-WMMA = {
-    "f32.16x16x16.f16": ("<16 x half>", np.float16, "<8 x float>", np.float32, ""),
-    "f32.16x16x16.bf16": ("<16 x i16>", "bfloat16", "<8 x float>", np.float32, ""),
-    "f16.16x16x16.f16": ("<16 x half>", np.float16, "<16 x half>", np.float16, ", i1 false"),
-    "i32.16x16x16.iu8": ("<4 x i32>", np.int8, "<8 x i32>", np.int32, ", i1 false"),
-}
+@pytest.mark.parametrize(
+    ("gfx", "x"),
+    [(g, x) for g, x in INSTRUCTIONS if x.blocks == 1],
+    ids=[f"{g}-{x.intrinsic[12:]}" for g, x in INSTRUCTIONS if x.blocks == 1],
+)
+def test_positions_that_the_target_gives(gfx, x):
+    lanes = LANES[gfx]
+    a = np.arange(x.m * x.k).reshape(1, x.m, x.k)
+    held = operand_lanes(a, lanes, x.layout)
+    places = [[x.operand_position(lane, e) for e in range(held.shape[1])] for lane in range(lanes)]
+    np.testing.assert_array_equal(held, [[a[0, i, k] for i, k in row] for row in places])
+    c = np.arange(x.m * x.n).reshape(1, x.m, x.n)
+    held = result_lanes(c, lanes, x.layout)
+    assert held.shape[1] == x.accumulator_elements
+    places = [
+        [x.accumulator_position(lane, e) for e in range(held.shape[1])] for lane in range(lanes)
+    ]
+    np.testing.assert_array_equal(held, [[c[0, i, j] for i, j in row] for row in places])
 
 
-def wmma_text(name: str) -> str:
-    ab, _, c, _, extra = WMMA[name]
-    overload = {"<8 x float>": "v8f32", "<16 x half>": "v16f16", "<8 x i32>": "v8i32"}
-    call = f"llvm.amdgcn.wmma.{name}.{overload[c]}."
-    call += {"<16 x half>": "v16f16", "<16 x i16>": "v16i16", "<4 x i32>": "v4i32"}[ab]
-    sign = "i1 true, " if "iu8" in name else ""
-    kind = "i1, " if sign else ""
-    return f"""
-define amdgpu_kernel void @kernel(ptr addrspace(1) %d, ptr addrspace(1) %a, ptr addrspace(1) %b,
-                                  ptr addrspace(1) %c) #0 {{
-  %t = call i32 @llvm.amdgcn.workitem.id.x()
-  %pa = getelementptr {ab}, ptr addrspace(1) %a, i32 %t
-  %pb = getelementptr {ab}, ptr addrspace(1) %b, i32 %t
-  %pc = getelementptr {c}, ptr addrspace(1) %c, i32 %t
-  %pd = getelementptr {c}, ptr addrspace(1) %d, i32 %t
-  %va = load {ab}, ptr addrspace(1) %pa
-  %vb = load {ab}, ptr addrspace(1) %pb
-  %vc = load {c}, ptr addrspace(1) %pc
-  %r = call {c} @{call}({sign}{ab} %va, {sign}{ab} %vb, {c} %vc{extra})
-  store {c} %r, ptr addrspace(1) %pd
-  ret void
-}}
-declare {c} @{call}({kind}{ab}, {kind}{ab}, {c}{", i1" if extra else ""})
-attributes #0 = {{ "amdgpu-flat-work-group-size"="32,32" }}
-{IDS}"""
+# Sums of 16 bits: on RDNA3 one half of each register takes part, on RDNA4 two share it.
+HALVES = [("gfx1100", 16, "f16"), ("gfx1100", 16, "bf16"), ("gfx1201", 8, "f16"),
+          ("gfx1201", 8, "bf16")]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WMMA)
-def test_wmma(name):
-    import ml_dtypes
-
-    _, ab_type, _, c_type, _ = WMMA[name]
-    ab_type = ml_dtypes.bfloat16 if ab_type == "bfloat16" else ab_type
+@pytest.mark.parametrize(("gfx", "held", "kind"), HALVES)
+def test_sums_of_16_bits(gfx, held, kind):
+    element, suffix = {"f16": ("half", "f16"), "bf16": ("i16", "i16")}[kind]
+    type = f"<{held} x {element}>"
+    layout = "wmma_rdna3" if gfx == "gfx1100" else "wmma_rdna4"
+    x = MatrixInstruction(
+        f"llvm.amdgcn.wmma.{kind}.16x16x16.{kind}.v{held}{suffix}.v{held}{suffix}", 16, 16, 16,
+        kind, kind, type, type, held, held, ("a", "b", "c", "i1 false"), layout,
+    )  # fmt: skip
     rng = np.random.default_rng(9)
-    a, b = rng.integers(-8, 8, (2, 16, 16))
-    c = rng.integers(-8, 8, (16, 16))
-    twice = [np.concatenate([x, x]).astype(ab_type).view(np.uint8) for x in (a, b)]
-    # Lane = column + 16 (row % 2), register = row // 2.
-    lanes = lambda x: np.ascontiguousarray(x.reshape(8, 2, 16).transpose(1, 2, 0)).reshape(32, 8)
-    placed = lanes(c).astype(c_type)
-    if c_type == np.float16:
-        # One half of each register takes part.
+    a, b = (rng.integers(-4, 5, (1, 16, 16)).astype(DTYPES[kind]) for _ in range(2))
+    c = rng.integers(-8, 8, (1, 16, 16)).astype(DTYPES[kind])
+    placed = result_lanes(c, 32, layout)
+    if gfx == "gfx1100":
         placed = np.repeat(placed, 2, axis=1)
         placed[:, 1::2] = 0
     d = np.zeros_like(placed)
-    run(compiled(wmma_text(name), "gfx1100"), 1, 32, d, *twice, placed)
-    got = d[:, ::2] if c_type == np.float16 else d
-    np.testing.assert_array_equal(got, lanes(a @ b.T + c).astype(c_type))
+    run(
+        compiled(kernel_text(x, 32), gfx),
+        1,
+        32,
+        d,
+        *(operand_lanes(m, 32, layout) for m in (a, b)),
+        placed,
+    )
+    got = d[:, ::2] if gfx == "gfx1100" else d
+    want = np.einsum("zmk,znk->zmn", a.astype(np.float64), b.astype(np.float64)) + c
+    np.testing.assert_array_equal(got, result_lanes(want.astype(c.dtype), 32, layout))
+
+
+def test_xf32_keeps_ten_bits_of_mantissa():
+    x = next(x for x in targets.get("gfx942").matrix if x.operand == "xf32" and x.m == 16)
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((2, 1, 16, x.k)).astype(np.float32)
+    d = np.zeros((64, 4), np.float32)
+    operands = [operand_lanes(m, 64, x.layout) for m in (a, b)]
+    run(compiled(kernel_text(x, 64), "gfx942"), 1, 64, d, *operands, np.zeros_like(d))
+    product = lambda p, q: np.einsum("zmk,znk->zmn", p.astype(np.float64), q.astype(np.float64))
+    short = [(m.view(np.uint32) + 0xFFF + (m.view(np.uint32) >> 13 & 1) & 0xFFFFE000).view("f4")
+             for m in (a, b)]  # fmt: skip
+    want = result_lanes(product(*short), 64, x.layout)
+    np.testing.assert_allclose(d, want, rtol=1e-5, atol=1e-6)
+    assert abs(d - result_lanes(product(a, b), 64, x.layout)).max() > 1e-4

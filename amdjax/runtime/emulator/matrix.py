@@ -1,8 +1,9 @@
-"""Matrix instructions: MFMA of CDNA and WMMA of RDNA3.
+"""Matrix instructions: MFMA of CDNA and WMMA of RDNA3 and RDNA4.
 
 Operands are gathered from lanes into plain matrices, multiplied row by row, and each row of the
 result, which lies in neighbouring lanes of one register, is stored as a vector. Sums run over k in
-order with one rounding a step; the hardware's order within an instruction is not published.
+order with one rounding a step; the hardware's order within an instruction is not published, nor is
+how operands are rounded to xf32 (here to nearest even).
 """
 
 from __future__ import annotations
@@ -11,18 +12,23 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from amdjax.codegen.llvm import I16, I32, I64, Type, Value, const
 from amdjax.runtime.emulator import state
 from amdjax.runtime.emulator.builder import Lanes, Variant
 from amdjax.runtime.emulator.decode import VGPR, Instruction
 from amdjax.runtime.emulator.errors import EmulatorError
+from amdjax.runtime.emulator.isa import ISAS
 
-_ELEMENTS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "i8": "i8",
-             "iu8": "i8", "fp8": "i8", "bf8": "i8"}  # fmt: skip
+_ELEMENTS = {"f16": "half", "bf16": "bfloat", "f32": "float", "xf32": "float", "f64": "double",
+             "i8": "i8", "iu8": "i8", "iu4": "i8", "fp8": "i8", "bf8": "i8"}  # fmt: skip
+# Elements of A in a lane, for the older mnemonics, which do not say how many blocks there are.
+_HELD = {"f32": 1, "f16": 4, "bf16": 2, "i8": 4, "f64": 1}
 _SUMS = {"f32": "float", "i32": "i32", "f64": "double", "f16": "float", "bf16": "float"}
 _BYTES = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "i8": 1, "i32": 4}
+
+Family = Literal["mfma", "rdna3", "rdna4"]
 
 
 @dataclass(frozen=True)
@@ -36,20 +42,36 @@ class Shape:
     a: str
     b: str
     out: str
-    wmma: bool
+    family: Family
+
+    @property
+    def operand_lanes(self) -> int:
+        """Lanes that A (or B) is spread over; what is left of a wave repeats them."""
+        return {"mfma": 64, "rdna4": 32, "rdna3": 16}[self.family]
 
     @property
     def per_lane(self) -> int:
         """Elements of A (or B) that one lane holds."""
-        return self.k if self.wmma else self.m * self.k * self.blocks // 64
+        return self.m * self.k * self.blocks // self.operand_lanes
 
     def registers(self, element: str) -> int:
         """Registers that hold A or B, of elements `element`."""
-        return max(1, self.per_lane * _BYTES[_ELEMENTS[element]] // 4)
+        return max(1, self.per_lane * _bits(element) // 32)
 
     def accumulator_registers(self, lanes: int) -> int:
-        """Registers that hold C or D; 16-bit elements have one each."""
-        return self.m * self.n * self.blocks // lanes * (2 if self.out == "f64" else 1)
+        """Registers that hold C or D; elements of 16 bits have one each, or share one (RDNA4)."""
+        held = self.m * self.n * self.blocks // lanes
+        return held // 2 if self.packs_result else held * (2 if self.out == "f64" else 1)
+
+    @property
+    def halves(self) -> bool:
+        """C and D have elements of 16 bits."""
+        return self.out in ("f16", "bf16")
+
+    @property
+    def packs_result(self) -> bool:
+        """Two elements of C or D share a register."""
+        return self.halves and self.family == "rdna4"
 
     @property
     def flops(self) -> int:
@@ -59,36 +81,57 @@ class Shape:
     @property
     def rows_together(self) -> int:
         """Consecutive rows that one lane holds in consecutive registers."""
-        return 1 if self.wmma or self.out == "f64" else 4
+        if self.family == "mfma":
+            return 1 if self.out == "f64" else 4
+        return 8 if self.family == "rdna4" else 1
+
+
+def _bits(element: str) -> int:
+    return 4 if element == "iu4" else 8 * _BYTES[_ELEMENTS[element]]
 
 
 @cache
-def shape_of(name: str) -> Shape | None:
-    """The shape in a mnemonic, or None if it is no (known) matrix instruction."""
+def shape_of(name: str, isa: str = "") -> Shape | None:
+    """The shape in a mnemonic, or None if it is no (known) matrix instruction.
+
+    Args:
+        name: the mnemonic.
+        isa: the instruction set, on which the layout of WMMA depends.
+    """
     match = re.fullmatch(
-        r"v_(mfma|wmma)_(\w+?)_(\d+)x(\d+)x(\d+)_(?:(\d+)b_)?([a-z]+\d+)(?:_([a-z]+8))?", name
+        r"v_(mfma|wmma)_(\w+?)_(\d+)x(\d+)x(\d+)_?(?:(\d+)b_)?([a-z]+\d+)(?:_([a-z]+8|1k))?", name
     )
     if match is None or match[7] not in _ELEMENTS or match[2] not in _SUMS:
         return None
     m, n, k = (int(match[i]) for i in (3, 4, 5))
+    a, b = match[7], match[8] or match[7]
     blocks = int(match[6] or 1)
-    return Shape(m, n, k, blocks, match[7], match[8] or match[7], match[2], match[1] == "wmma")
+    if not re.search(r"x\d+_", name):
+        held, b = _HELD[a] * (2 if b == "1k" else 1), a
+        blocks = 64 * held // (m * k)
+    wmma: Family = "rdna4" if isa == "rdna4" else "rdna3"
+    family: Family = "mfma" if match[1] == "mfma" else wmma
+    return Shape(m, n, k, blocks, a, b, match[2], family)
 
 
 def lower(wave: Any, inst: Instruction, operand: Callable[..., tuple[str, int]]) -> Any:
     """Variant and slots of a matrix instruction."""
-    f, shape = inst.fields, shape_of(inst.name)
+    f, shape = inst.fields, shape_of(inst.name, wave.isa)
     assert shape is not None
     flags: dict[str, int] = {}
     acc = f.get("acc", 0)
-    if not shape.wmma:
+    # CDNA1 has nothing but accumulators for C and D.
+    sums = wave.facts.accumulators == "separate" or bool(f.get("acc_cd", 0))
+    if wave.lanes == 64 and shape.family != "mfma":
+        raise EmulatorError(f"{inst.name} at +0x{inst.pc:x} in a wave of 64")
+    if shape.family == "mfma":
         if f["cbsz"] or f["abid"] or f["blgp"]:
             raise EmulatorError(f"{inst.name} at +0x{inst.pc:x} with cbsz, abid or blgp")
-    elif shape.a == "iu8":
+    elif shape.a in ("iu8", "iu4"):
         flags = {"signed": f["neg"] & 3}
     elif f["neg"] or f["neg_hi"]:
         raise EmulatorError(f"{inst.name} at +0x{inst.pc:x} with negated operands")
-    if shape.wmma and shape.out in ("f16", "bf16"):
+    if shape.halves and not shape.packs_result:
         flags["high"] = f["opsel"] >> 2 & 1
     shift = wave.vgpr(0, True) - wave.vgpr(0)
     kinds, slots = [], {}
@@ -96,17 +139,17 @@ def lower(wave: Any, inst: Instruction, operand: Callable[..., tuple[str, int]])
         code = f[f"src{i}"]
         kind = {"f64": "f64", "i32": "i32"}.get(shape.out, "f32") if i == 2 else "b32"
         how, slots[state.SRC0 + i] = operand(wave, code, kind, inst.literal)
-        accumulator = f.get("acc_cd", 0) if i == 2 else acc >> i & 1
+        accumulator = sums if i == 2 else acc >> i & 1
         if code >= VGPR and accumulator:
             slots[state.SRC0 + i] += shift
         kinds.append(how)
-    slots[state.DST] = wave.vgpr(f["vdst"], bool(f.get("acc_cd", 0)))
+    slots[state.DST] = wave.vgpr(f["vdst"], sums)
     return Variant(inst.name, wave.isa, wave.lanes, tuple(kinds), flags=tuple(flags.items())), slots
 
 
 def emit(h: Lanes) -> None:
     """Write the handler of a matrix instruction. EXEC plays no part."""
-    shape = shape_of(h.variant.name)
+    shape = shape_of(h.variant.name, h.variant.isa)
     assert shape is not None
     elem = _SUMS[shape.out]
     a = _gathered(h, shape, 0, elem)
@@ -154,10 +197,7 @@ def _gathered(h: Lanes, shape: Shape, which: int, elem: str) -> Value:
     f = h.f
     size, name = (shape.m, shape.a) if which == 0 else (shape.n, shape.b)
     buffer = f.alloca(Type(elem), size * shape.k * shape.blocks)
-    width = _BYTES[_ELEMENTS[name]]
     base = h.at(h.wave, h.slot(state.SRC0 + which))
-    # The upper half of a WMMA wave repeats the lower.
-    lanes = size if shape.wmma else 64
 
     def lane(index: Value, _: list[Value]) -> list[Value]:
         line, group = f.urem(index, const(I64, size)), f.udiv(index, const(I64, size))
@@ -165,9 +205,9 @@ def _gathered(h: Lanes, shape: Shape, which: int, elem: str) -> Value:
                        f.udiv(group, const(I64, shape.blocks)))  # fmt: skip
         for j in range(shape.per_lane):
             k = f.add(f.mul(part, const(I64, shape.per_lane)), const(I64, j))
-            word, offset = divmod(j * width, 4)
-            place = h.at(h.at(base, f.shl(index, const(I64, 2))), word * h.vgpr_stride() + offset)
-            x = _element(h, place, name, which, elem)
+            word, bit = divmod(j * _bits(name), 32)
+            register = h.at(h.at(base, f.shl(index, const(I64, 2))), word * h.vgpr_stride())
+            x = _element(h, h.at(register, bit // 8), name, which, elem, bit % 8)
             if which == 0:
                 target = _at(h, _at(h, block, size, line), shape.k, k)
             else:
@@ -175,33 +215,53 @@ def _gathered(h: Lanes, shape: Shape, which: int, elem: str) -> Value:
             f.store(x, f.gep(buffer, target, Type(elem)))
         return []
 
-    f.loop(const(I64, 0), const(I64, lanes), 1, [], lane)
+    f.loop(const(I64, 0), const(I64, shape.operand_lanes), 1, [], lane)
     return buffer
 
 
-def _element(h: Lanes, place: Value, name: str, which: int, elem: str) -> Value:
-    """One element in the type of the sum."""
+def _element(h: Lanes, place: Value, name: str, which: int, elem: str, bit: int) -> Value:
+    """One element, `bit` bits into the byte at `place`, in the type of the sum."""
     f = h.f
     if name == "f64":
         low, high = f.load(I32, place, 4), f.load(I32, h.at(place, h.vgpr_stride()), 4)
         return f.bitcast(h.join(low, high), Type("double"))
     x = f.load(Type(_ELEMENTS[name]), place, 1)
     if name in ("fp8", "bf8"):
-        table = h.f.module.add_global(f"table_{name}", _float8_table(name))
+        values = _float8_table(name, ISAS[h.variant.isa].float8)
+        table = h.f.module.add_global(f"table_{name}", values)
         return f.load(Type("float"), f.gep(table, f.cast("zext", x, "i64"), Type("float")), 4)
     if elem == "i32":
-        signed = name == "i8" or h.variant.flag("signed") >> which & 1
-        return f.int_resize(x, "i32", bool(signed))
+        signed = bool(name == "i8" or h.variant.flag("signed") >> which & 1)
+        if name == "iu4":
+            x = f.shl(x, const(x.type, 4 - bit))
+            x = f.ashr(x, const(x.type, 4)) if signed else f.lshr(x, const(x.type, 4))
+        return f.int_resize(x, "i32", signed)
+    if name == "xf32":
+        return _round_to_xf32(h, x)
     return x if _ELEMENTS[name] == elem else f.cast("fpext", x, elem)
 
 
+def _round_to_xf32(h: Lanes, x: Value) -> Value:
+    """To a mantissa of ten bits, to nearest even; infinities and NaN stay."""
+    f = h.f
+    bits = f.bitcast(x, Type("i32"))
+    odd = f.and_(f.lshr(bits, const(I32, 13)), const(I32, 1))
+    rounded = f.add(f.add(bits, const(I32, 0xFFF)), odd)
+    rounded = f.bitcast(f.and_(rounded, const(I32, -(1 << 13))), x.type)
+    finite = f.fcmp("olt", f.unary_intrinsic("fabs", x), const(x.type, float("inf")))
+    return f.select(finite, rounded, x)
+
+
 @cache
-def _float8_table(name: str) -> str:
-    """All values of gfx942's 8-bit floats (one zero, no infinities) as bits of f32."""
+def _float8_table(name: str, flavour: str) -> str:
+    """All values of an 8-bit float as bits of f32."""
     import ml_dtypes
     import numpy as np
 
-    dtype = ml_dtypes.float8_e4m3fnuz if name == "fp8" else ml_dtypes.float8_e5m2fnuz
+    if flavour == "fnuz":
+        dtype = ml_dtypes.float8_e4m3fnuz if name == "fp8" else ml_dtypes.float8_e5m2fnuz
+    else:
+        dtype = ml_dtypes.float8_e4m3fn if name == "fp8" else ml_dtypes.float8_e5m2
     bits = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32).view(np.int32)
     words = ", ".join(f"i32 {x}" for x in bits.tolist())
     return f"private constant [256 x i32] [{words}], align 4"
@@ -225,6 +285,8 @@ def _row_place(h: Lanes, shape: Shape, index: Value) -> tuple[Value, Value]:
 
 def _row_pointer(h: Lanes, shape: Shape, index: Value, slot: int) -> Value:
     register, lane = _row_place(h, shape, index)
+    if shape.packs_result:
+        register = h.f.lshr(register, const(I64, 1))
     words = 2 if shape.out == "f64" else 1
     offset = h.f.add(
         h.f.mul(register, const(I64, words * h.vgpr_stride())), h.f.shl(lane, const(I64, 2))
@@ -244,8 +306,8 @@ def _load_row(h: Lanes, shape: Shape, index: Value) -> Value:
     if shape.out == "f64":
         high = f.load(Type("i32", n), h.at(place, h.vgpr_stride()), 4)
         return f.bitcast(h.join(low, high), result)
-    if shape.out in ("f16", "bf16"):
-        low = f.lshr(low, const(low.type, 16 * h.variant.flag("high")))
+    if shape.halves:
+        low = f.lshr(low, _half_place(h, shape, index))
         half = f.bitcast(f.cast("trunc", low, "i16"), Type(_ELEMENTS[shape.out], n))
         return f.cast("fpext", half, "float")
     return f.bitcast(low, result)
@@ -259,10 +321,19 @@ def _store_row(h: Lanes, shape: Shape, index: Value, total: Value) -> None:
         f.store(low, place, 4)
         f.store(high, h.at(place, h.vgpr_stride()), 4)
         return
-    if shape.out in ("f16", "bf16"):
+    if shape.halves:
         half = f.bitcast(f.cast("fptrunc", total, _ELEMENTS[shape.out]), I16.with_lanes(n))
         old = f.load(Type("i32", n), place, 4)
-        upper = h.variant.flag("high")
-        mine = f.shl(f.cast("zext", half, "i32"), const(old.type, 16 * upper))
-        total = f.or_(mine, f.and_(old, const(old.type, 0xFFFF if upper else 0xFFFF0000)))
+        at = _half_place(h, shape, index)
+        others = f.not_(f.shl(const(old.type, 0xFFFF), at))
+        total = f.or_(f.shl(f.cast("zext", half, "i32"), at), f.and_(old, others))
     f.store(f.bitcast(total, Type("i32", n)), place, 4)
+
+
+def _half_place(h: Lanes, shape: Shape, index: Value) -> Value:
+    """By how many bits an element of a row is shifted in its register."""
+    type = Type("i32", shape.n)
+    if not shape.packs_result:
+        return const(type, 16 * h.variant.flag("high"))
+    odd = h.f.and_(h.f.cast("trunc", index, "i32"), const(I32, 1))
+    return h.f.splat(h.f.shl(odd, const(I32, 4)), shape.n)

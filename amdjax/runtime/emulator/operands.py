@@ -76,7 +76,7 @@ def footprint_of(variant: Variant) -> Footprint:
     name = variant.name
     if name in salu.CONTROL:
         return _control(variant)
-    if (shape := matrix.shape_of(name)) is not None:
+    if (shape := matrix.shape_of(name, variant.isa)) is not None:
         return _matrix(variant, shape)
     if (op := alu.OPERATIONS.get(name) or salu.OPERATIONS.get(name)) is not None:
         return _computed(variant, op)
