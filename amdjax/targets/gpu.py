@@ -278,7 +278,7 @@ class GpuTarget:
         families combine what threads did one after the other.
         """
         cache = self.lds_bytes // 2
-        return CpuTarget(32 * self.wave_size, min(self.compute_units, 64), cache // 2, cache)
+        return CpuTarget(32 * self.wave_size, min(self.compute_units, 32), cache // 2, cache)
 
     def matrix_for(self, operand: str, accumulator: str | None = None) -> list[MatrixInstruction]:
         """Instructions of one block for operands of a dtype, most work an execution first."""

@@ -1,0 +1,180 @@
+"""Programs compiled for GPUs that are not there."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from gpu_cases import CASES, normal, softmax
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import jit
+from amdjax.codegen.amdgpu_object import completed
+from amdjax.codegen.compile_worker import CompileError, Machine
+from amdjax.codegen.engine import Compilation
+from amdjax.jit import device_kernels
+from amdjax.jit.kernel_records import KernelRecord, warn_of_scratch
+from amdjax.targets import get
+
+X = np.ones((64, 1000), np.float32)
+
+
+def lowered(f=softmax, *args):
+    return jit(f).lower(*(args or (X,)))
+
+
+@pytest.mark.parametrize(
+    "target", ["gfx942", "gfx1100", "gfx90a", "gfx1030", "gfx1201", "gfx908", "sm_90"]
+)
+def test_no_kernel_needs_scratch(target):
+    for name, (f, *args) in CASES.items():
+        for kernel in jit(f).lower(*args).compile(target).kernels:
+            assert kernel.scratch_bytes == 0, (name, kernel.name, kernel.vgprs)
+            assert kernel.lds_bytes <= get(target).lds_bytes
+            assert kernel.code and kernel.workgroup % get(target).wave_size == 0
+
+
+def test_kernels_are_on_record():
+    (kernel,) = lowered().compile("gfx942").kernels
+    assert kernel.name.startswith("rows_reduce_max") and kernel.target == "gfx942"
+    assert kernel.format == "elf" and kernel.code[:4] == b"\x7fELF"
+    assert (kernel.grid, kernel.launches) == (64, 1)
+    assert [(a.role, a.offset, a.size) for a in kernel.arguments] == [("in", 0, 8), ("out", 8, 8)]
+    assert kernel.kernarg_bytes == 16
+    assert kernel.vgprs > 0 and kernel.sgprs > 0 and 1 <= kernel.occupancy <= 8
+
+
+def test_every_stage_has_a_text():
+    program = lowered().compile("gfx942")
+    marks = {
+        "jaxpr": "reduce_max",
+        "fusion": "of 64×1000",
+        "tiles": "workgroup=",
+        "plan": "CALL rows_reduce_max",
+        "llvm": "amdgpu_kernel",
+        "asm": "s_endpgm",
+        "amdgcn": "s_endpgm",
+        "resources": "scratch_bytes",
+    }
+    for stage, mark in marks.items():
+        assert mark in program.as_text(stage), stage
+    with pytest.raises(ValueError, match="gfx942 has no ptx; its assembly is amdgcn"):
+        program.as_text("ptx")
+    with pytest.raises(ValueError, match=r"stage must be one of .*amdgcn.*'hlo'"):
+        program.as_text("hlo")
+
+
+def test_ptx():
+    program = lowered().compile("sm_90")
+    (kernel,) = program.kernels
+    assert kernel.format == "ptx" and kernel.code.decode() == program.as_text("ptx")
+    assert ".target sm_90" in program.as_text("asm")
+    with pytest.raises(ValueError, match="its assembly is ptx"):
+        program.as_text("amdgcn")
+
+
+def test_a_target_or_its_name():
+    by_name, by_target = (lowered().compile(t).kernels for t in ("gfx1100", get("gfx1100")))
+    assert by_name == by_target
+
+
+def test_unknown_targets_are_answered_with_the_nearest():
+    with pytest.raises(
+        ValueError, match=r"'gfx943'. Did you mean 'gfx942'\? Known targets: gfx908"
+    ):
+        lowered().compile("gfx943")
+
+
+def test_calling_needs_a_device():
+    program = lowered().compile("gfx908")
+    if any(getattr(d, "target", None) is get("gfx908") for d in amdjax.devices()):
+        pytest.skip("there is one")
+    with pytest.raises(RuntimeError, match=r"no such device here; AMDJAX_EMULATE=gfx908"):
+        program(X)
+
+
+def test_programs_for_the_cpu_have_no_records():
+    with pytest.raises(ValueError, match="compile with a target"):
+        _ = lowered().compile().kernels
+
+
+def test_equal_kernels_are_recorded_once():
+    each = lambda *xs: [softmax(x) for x in xs]
+    (kernel,) = lowered(each, X, X, X).compile("gfx942").kernels
+    assert kernel.launches == 3
+
+
+def test_analyses():
+    program = lowered(lambda x: x + 1).compile("gfx942")
+    assert program.cost_analysis()["bytes accessed"] == 2 * X.nbytes
+    assert program.memory_analysis().output_size_in_bytes == X.nbytes
+
+
+def test_scratch_is_warned_of():
+    usual = ("k", "gfx942", b"", "elf", 1, 64, (), 256, 32, 0, 0)
+    with pytest.warns(UserWarning, match="kernel k for gfx942 uses 16 bytes of scratch"):
+        warn_of_scratch([KernelRecord(*usual, scratch_bytes=16, occupancy=1)])
+
+
+def test_kernels_are_kept_on_disk(monkeypatch):
+    f, args = (lambda x: jnp.tanh(x) * 1.0078125), (normal(77),)
+    first = lowered(f, *args).compile("gfx942")
+    amdjax.clear_caches()
+    monkeypatch.setattr(device_kernels, "kernel_ir", None)  # nothing is generated again
+    second = lowered(f, *args).compile("gfx942")
+    assert first.kernels == second.kernels
+    assert first.as_text("llvm") == second.as_text("llvm")
+
+
+def compile_for(target, *texts):
+    target = get(target)
+    machine = Machine(target.triple, target.llvm_cpu, target.features)
+    compilation = Compilation(opt=4, machine=machine)
+    for text in texts:
+        compilation.add(completed(text, target))
+    return compilation.finish()
+
+
+#: LLVM ends the process that selects instructions for this.
+MISSING = """
+declare <4 x float> @llvm.amdgcn.mfma.f32.4x4x1f32(float, float, <4 x float>, i32, i32, i32)
+define amdgpu_kernel void @k(ptr addrspace(1) %p) {
+  %x = call <4 x float> @llvm.amdgcn.mfma.f32.4x4x1f32(
+    float 1.0, float 1.0, <4 x float> zeroinitializer, i32 0, i32 0, i32 0)
+  store <4 x float> %x, ptr addrspace(1) %p
+  ret void
+}
+"""
+EMPTY = "define amdgpu_kernel void @k() { ret void }"
+
+
+def test_what_llvm_dies_of_is_an_error():
+    with pytest.raises(CompileError, match="Cannot select"):
+        compile_for("gfx1100", MISSING)
+    assert len(compile_for("gfx1100", EMPTY)) == 1  # and others go on
+
+
+def test_rejected_text_shows_the_place():
+    with pytest.raises(CompileError, match="expected"):
+        compile_for("gfx1100", "nonsense")
+
+
+def test_results_keep_their_order():
+    texts = [
+        f"define amdgpu_kernel void @k{i}(ptr addrspace(1) %p) {{\n"
+        f"store i32 {i}, ptr addrspace(1) %p\nret void }}"
+        for i in range(12)
+    ]
+    objects = compile_for("gfx1100", *texts)
+    assert all(f"k{i}.kd".encode() in data for i, data in enumerate(objects))
+
+
+def test_compiling_for_a_gpu_needs_no_driver():
+    code = (
+        "import sys, amdjax, amdjax.numpy as jnp\n"
+        "c = amdjax.jit(lambda x: x + 1).lower(jnp.zeros(100)).compile('gfx942')\n"
+        "assert c.kernels[0].code\n"
+        "assert not [m for m in sys.modules if m.startswith(('hip', 'cuda'))]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
