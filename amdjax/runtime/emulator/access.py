@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 _SIZES = {
@@ -29,7 +29,11 @@ _ATOMICS = {
 
 @dataclass(frozen=True)
 class Access:
-    """What a memory instruction moves. `half` is where 16-bit data goes: "", "lo" or "hi"."""
+    """What a memory instruction moves.
+
+    `half` is where 16-bit data goes: "", "lo" or "hi". A load `to_lds` has no destination register:
+    the dwords of each lane go behind those of the lane before.
+    """
 
     kind: str
     space: str
@@ -40,6 +44,7 @@ class Access:
     elem: str = ""
     count: int = 1  # 2 for the forms with two addresses
     scale: int = 1  # of their offsets
+    to_lds: bool = False
 
     @property
     def dwords(self) -> int:
@@ -51,7 +56,10 @@ def access_of(name: str) -> Access | None:
     """What the mnemonic does, or None if it is no (known) memory access."""
     if match := re.fullmatch(r"s_load_(\w+)", name):
         found = _SIZES.get(match[1])
-        return Access("scalar", "global", found[0]) if found else None
+        return Access("scalar", "global", *found) if found else None
+    if match := re.fullmatch(r"global_load_lds_(\w+)", name):
+        plain = _plain("load", "global", match[1])
+        return replace(plain, to_lds=True) if plain is not None else None
     if match := re.fullmatch(r"(global|flat|scratch|buffer)_(load|store)_(\w+)", name):
         return _plain(match[2], match[1], match[3])
     if match := re.fullmatch(r"(global|flat|buffer)_atomic_(\w+)", name):

@@ -163,7 +163,17 @@ class Lanes:
     def raw(self, index: int, kind: str, bits: int) -> Value:
         """The bits of source `index` as an integer of 32 or 64 bits over the lanes."""
         place = self.slot(state.SRC0 + index)
+        if kind == "v":
+            place = self._indexed(place, index)
         return self.raw_at(place, kind, bits)
+
+    def _indexed(self, place: Value, operand: int) -> Value:
+        """The register of an operand (3: the destination), moved on in the index mode of GCN."""
+        if not self.variant.flag("relative") >> operand & 1:
+            return place
+        from amdjax.runtime.emulator.indirect import indexed
+
+        return indexed(self, place)
 
     def raw_at(self, place: Value, kind: str, bits: int) -> Value:
         wide = 64 if bits == 64 else 32
@@ -286,7 +296,10 @@ class Lanes:
         target = target or self.variant.dst
         if target == "n" or kind == "-":
             return
-        place = self.at(self.wave, self.slot(slot))
+        register = self.slot(slot)
+        if target == "v" and slot == state.DST:
+            register = self._indexed(register, 3)
+        place = self.at(self.wave, register)
         if kind == "mask":
             bits = self.bits_of(self.f.and_(value, self.exec()))
             self.f.store(bits, place, 4)

@@ -95,7 +95,9 @@ def _control(wave: Wave, inst: Instruction) -> Lowered:
     if emitter_is_nothing(name):
         return Lowered(variant_of("s_nop", wave.isa, wave.lanes))
     kinds: tuple[str, ...] = ()
-    slots = {state.DST: wave.sgpr(f["sdst"])} if "sdst" in f else {}
+    flags: tuple[tuple[str, int], ...] = ()
+    target_register = None if name == "s_setpc_b64" else f.get("sdst", f.get("sdata"))
+    slots = {} if target_register is None else {state.DST: wave.sgpr(target_register)}
     if "src0" in f and name != "s_getpc_b64":
         kind = "b64" if name.endswith("b64") and "bitset" not in name else "b32"
         how, slots[state.SRC0] = operand(wave, f["src0"], kind, inst.literal)
@@ -104,9 +106,16 @@ def _control(wave: Wave, inst: Instruction) -> Lowered:
         kinds, slots[state.SRC0] = ("k",), (f["simm16"] ^ 0x8000) - 0x8000 & 0xFFFFFFFF
     slots[state.OFFSET] = wave.entry + inst.next_pc
     target = None
-    if "branch" in name:
+    if "branch" in name or name == "s_call_b64":
         target = inst.next_pc + 4 * ((f["simm16"] ^ 0x8000) - 0x8000)
-    return Lowered(variant_of(name, wave.isa, wave.lanes, kinds, dst="s"), slots, target)
+    elif name == "s_set_gpr_idx_on":
+        flags = (("mode", f["src1"] & 15),)
+    elif name == "s_getreg_b32":
+        if f["simm16"] & 63 != _MODE_REGISTER:
+            raise EmulatorError(f"{name} at +0x{inst.pc:x} reads another register than the mode")
+        flags = (("register", f["simm16"]),)
+    variant = variant_of(name, wave.isa, wave.lanes, kinds, dst="s", flags=flags)
+    return Lowered(variant, slots, target)
 
 
 def emitter_is_nothing(name: str) -> bool:

@@ -78,9 +78,9 @@ class _Worker:
         context[state.LAST_LOW // 8] = 1  # a range that holds nothing
         if Checks.ALIGNMENT in self.launch.checks:
             context[state.CHECK_ALIGNMENT // 8] = 0xFFFFFFFFFFFFFFFF
+        context[state.RECORDS // 8] = self.records.ctypes.data
         if self.statistics is not None:
             context[state.STATISTICS // 8] = self.statistics.ctypes.data
-            context[state.RECORDS // 8] = self.records.ctypes.data
             context[state.BANKS // 8] = self.launch.target.lds_banks
         return context
 
@@ -136,6 +136,10 @@ class _Worker:
             wide[state.LDS_STRIDE // 8] = self.shadow_bytes
             wide[state.CONTEXT // 8] = self.context.ctypes.data
             wide[state.SCRATCH // 8] = self.scratch[w].ctypes.data
+            wide[state.END // 8] = launch.state_bytes
+            wide[state.CODE // 8] = launch.program.code_table.ctypes.data
+            wide[state.CODE_START // 8] = kernel.entry
+            wide[state.CODE_SIZE // 8] = len(kernel.code)
             self._registers(row[state.SGPRS // 4 :], w)
         return words.reshape(-1)
 
@@ -193,6 +197,8 @@ class _Worker:
             return UnknownInstruction(f"kernel {place.kernel}: {problem}")
         if self.status == state.Status.UNKNOWN and index in program.hazards:
             return MissingWait(program.hazards[index].text, place)
+        if self.status == state.Status.JUMP:
+            return KernelFault("a jump to an address outside the kernel", place)
         return KernelFault("an instruction that ends the program with an error", place)
 
     def _place(self, index: int, wave: int, lane: int) -> Place:

@@ -60,7 +60,8 @@ def _bits(wave: Wave, slots: dict[int, int], places: tuple[tuple[int, int], ...]
 def register_name(wave: Wave, bit: int) -> str:
     """How assembly writes the register."""
     if bit < FIRST_VECTOR:
-        return "vcc" if bit in (state.VCC, state.VCC + 1) else f"s{bit}"
+        special = {state.VCC: "vcc", state.EXEC: "exec", ISAS[wave.isa].m0: "m0"}
+        return special.get(bit, f"s{bit}")
     number = bit - FIRST_VECTOR
     if ISAS[wave.isa].accumulators != "none" and number >= wave.accumulators:
         return f"a{number - wave.accumulators}"
@@ -146,6 +147,8 @@ def _memory(variant: Variant, what: access.Access) -> Footprint:
     else:
         reads.append((state.SRC0, 2))
     writes: list[tuple[int, int]] = []
+    if what.to_lds:
+        return Footprint(tuple(reads))
     if what.kind == "load":
         writes.append((state.DST, what.dwords * what.count))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -57,12 +58,16 @@ class Program:
         code, pc = self.kernel.code, 0
         lowered: list[Lowered] = []
         decode = decoder(self.kernel.isa).decode
-        furthest = 0
+        furthest = mode = 0
         while pc < len(code):
             inst = Instruction("unknown", "", {}, pc, 4)
             try:
                 inst = decode(code, pc)
                 low = lower(self.wave, inst)
+                mode = _index_mode(inst, mode)
+                if mode and inst.format.startswith("VOP"):
+                    flags = (*low.variant.flags, ("relative", mode))
+                    low.variant = replace(low.variant, flags=flags)
             except EmulatorError as error:
                 # An error only if it is reached: constants may lie behind the code.
                 word = int.from_bytes(code[pc : pc + 4], "little")
@@ -92,6 +97,13 @@ class Program:
         """The instruction of a record as text."""
         return instruction_text(self.wave, self.instructions[index], self._lowered[index])
 
+    @cached_property
+    def code_table(self) -> np.ndarray:
+        """Index of a record for each four bytes of code; within instructions that is the end."""
+        table = np.full(len(self.kernel.code) // 4 + 1, len(self.instructions) - 1, np.uint32)
+        table[[inst.pc // 4 for inst in self.instructions[:-1]]] = range(len(self.instructions) - 1)
+        return table
+
     def records(self, with_hazards: bool) -> np.ndarray:
         """A copy of the records with branches into the copy itself; counts are zero.
 
@@ -106,6 +118,13 @@ class Program:
             for i in self.hazards:
                 records[i, state.HANDLER // 8] = self._stop
         return records
+
+
+def _index_mode(inst: Instruction, mode: int) -> int:
+    """Which operands of the vector instructions to come have an index added (GCN)."""
+    if inst.name == "s_set_gpr_idx_on":
+        return inst.fields["src1"] & 15
+    return 0 if inst.name == "s_set_gpr_idx_off" else mode
 
 
 @lru_cache(maxsize=256)

@@ -247,7 +247,7 @@ def control(names: str) -> Callable[[Callable[[Lanes], None]], Callable[[Lanes],
     "s_barrier_leave global_inv global_wb global_wbinv s_sleep_var s_wakeup buffer_wbinvl1 "
     "buffer_wbinvl1_vol buffer_invl2 "
     "s_incperflevel s_decperflevel s_version s_setreg_b32 s_setreg_imm32_b32 s_round_mode "
-    "s_denorm_mode s_sethalt s_ttracedata v_clrexcp"
+    "s_denorm_mode s_sethalt s_ttracedata v_clrexcp s_set_gpr_idx_off"
 )
 def nothing(h: Lanes) -> None:
     """Instructions run in order and memory is coherent: waiting and caches need nothing."""

@@ -60,3 +60,4 @@ class Status(enum.IntEnum):
     LDS_UNINITIALISED = 10
     LDS_RACE = 11
     DIVERGENT_BARRIER = 12
+    JUMP = 13

@@ -8,13 +8,15 @@ launch's allocations, LDS and private memory against their sizes, then against t
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amdjax.codegen.llvm import I1, I32, I64, PTR, Type, Value, const, vector
 from amdjax.runtime.emulator import shadow, state
 from amdjax.runtime.emulator.access import Access
 from amdjax.runtime.emulator.builder import Lanes
+from amdjax.runtime.emulator.isa import ISAS
 from amdjax.runtime.emulator.moves import (
     atomic_lane,
     load_block,
@@ -195,8 +197,9 @@ class WaveAccess:
     def run(self) -> None:
         """Check and make the access."""
         slow = lambda: for_active_lanes(self.h, self._one_lane)
-        packs = self.access.dwords in (1, 2, 4)
-        if self.access.kind == "atomic" or self.access.space == "scratch" or not packs:
+        access = self.access
+        packs = access.dwords in (1, 2, 4) and not access.to_lds
+        if access.kind == "atomic" or access.space == "scratch" or not packs:
             slow()
             return
         f = self.h.f
@@ -314,12 +317,27 @@ class WaveAccess:
 
     def _move(self, pointer: Value, lane: Value) -> None:
         h, access = self.h, self.access
-        if access.kind == "load":
+        if access.to_lds:
+            self._move_to_lds(pointer, lane)
+        elif access.kind == "load":
             load_lane(h, access, pointer, lane, self.which * access.dwords)
         elif access.kind == "store":
             store_lane(h, access, pointer, lane, state.SRC0 + 1 + self.which)
         else:
             atomic_lane(h, access, pointer, lane)
+
+    def _move_to_lds(self, pointer: Value, lane: Value) -> None:
+        """To M0's low half, the offset and the lane's place behind them, in whole dwords."""
+        h, f, access = self.h, self.h.f, self.access
+        size = max(access.size, 4)
+        base = f.and_(h.sgpr(ISAS[h.variant.isa].m0, I32), const(I32, 0xFFFF))
+        offset = f.add(f.cast("zext", base, "i64"), h.slot(state.OFFSET))
+        offset = f.add(offset, f.mul(lane, const(I64, size)))
+        store = copy.copy(self)
+        store.access = replace(access, kind="store", space="lds", size=size)
+        target = store._lds(offset, lane)
+        data = f.load(Type(f"i{8 * access.size}"), pointer, 1)
+        f.store(f.int_resize(data, f"i{8 * size}", access.signed), target, 1)
 
     def _global(self, address: Value, lane: Value) -> Value:
         h, size = self.h, self.access.size

@@ -174,7 +174,7 @@ class _Analysis:
         if what.space == "flat":
             # In order with the others from gfx10 on.
             return ("flat", "flat_lds") if self.shared else ("vector", "lds")
-        return ("vector",) if writes or self.shared else ("stores",)
+        return ("vector",) if writes or self.shared or what.to_lds else ("stores",)
 
     def _run_block(self, steps: list[_Step], queues: Queues) -> Queues:
         pending = _pending(queues)
@@ -218,7 +218,7 @@ class _Analysis:
 
 
 def _stores_to_lds(what: Access) -> bool:
-    return what.space == "lds" and what.kind != "load"
+    return what.to_lds or (what.space == "lds" and what.kind != "load")
 
 
 def _union(held: tuple[int, ...]) -> int:

@@ -11,6 +11,7 @@ from amdjax.runtime.emulator import (
     alu,
     buffer_memory,
     crosslane,
+    indirect,
     legacy,
     matrix,
     narrow,
@@ -24,7 +25,7 @@ from amdjax.runtime.emulator.builder import OPERAND_TYPES, Lanes, Operation, as_
 from amdjax.runtime.emulator.errors import UnknownInstruction
 from amdjax.runtime.emulator.isa import ISAS
 
-assert legacy and narrow and scalar_float  # their operations are entered in the tables
+assert indirect and legacy and narrow and scalar_float  # their operations are entered in the tables
 
 
 def write_handler(h: Lanes) -> None:
