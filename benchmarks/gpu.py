@@ -60,6 +60,8 @@ class JaxLike:
         self.module = importlib.import_module(name)
         for part in ("numpy", "lax", "nn"):
             importlib.import_module(f"{name}.{part}")
+        if name == "jax":  # full precision, as the others compute
+            self.module.config.update("jax_default_matmul_precision", "highest")
         platform = "gpu" if name == "jax" else "cuda"
         self.device = self.module.devices(platform)[0]
 
@@ -291,7 +293,8 @@ def main() -> None:
         args.json.write_text(json.dumps([row for _, row in rows], indent=1))
     if not args.only:
         page, text = args.markdown, section(rows, copy, device)
-        before = page.read_text(encoding="utf-8").partition(report.GPU_MARK)[0]
+        old = page.read_text(encoding="utf-8") if page.exists() else "# Benchmarks"
+        before = old.partition(report.GPU_MARK)[0]
         page.write_text(report.with_gpu_section(before, page, text), encoding="utf-8")
         print(f"wrote {args.markdown}")
 

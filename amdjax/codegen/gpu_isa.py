@@ -194,7 +194,7 @@ class Nvptx(Isa):
     convention = "ptx_kernel"
 
     def attributes(self, workgroup: int) -> str:
-        return f'nounwind "nvvm.maxntid"="{workgroup}" "nvvm.reqntid"="{workgroup}"'
+        return f'nounwind "nvvm.reqntid"="{workgroup}"'
 
     def thread(self, f: Function) -> Value:
         return f.call("llvm.nvvm.read.ptx.sreg.tid.x", I32)

@@ -1,0 +1,217 @@
+"""NVIDIA GPUs through the CUDA driver, reached by cuda-bindings (extra `cuda`).
+
+The twin of `runtime/hip`: it runs what the same generator makes as PTX, so that the generator can
+be proven and timed where there is such hardware. The driver compiles the PTX.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from amdjax.runtime.gpu import DeviceError, GpuDevice
+from amdjax.targets import get as target_named
+
+__all__ = ["CudaDevice", "find_devices"]
+
+#: Marks in the `extra` list of a launch: what follows is the argument block, and its size.
+_END, _POINTER, _SIZE = 0, 1, 2
+_LOG_BYTES = 8192
+
+
+@cache
+def _driver() -> Any:
+    """The driver's functions; None where cuda-bindings or the driver is missing."""
+    if importlib.util.find_spec("cuda") is None:
+        return None
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return None
+    try:
+        (status,) = driver.cuInit(0)
+    except RuntimeError:  # cuda-bindings found no libcuda
+        return None
+    return driver if status == 0 else None
+
+
+def find_devices() -> list[CudaDevice]:
+    """The GPUs that the generator has a target for; none without cuda-bindings and a driver."""
+    driver = _driver()
+    if driver is None:
+        return []
+    count = _checked(driver.cuDeviceGetCount(), "counting devices")
+    return [d for i in range(count) if (d := _device(driver, i)) is not None]
+
+
+def _device(driver: Any, id: int) -> CudaDevice | None:
+    handle = _checked(driver.cuDeviceGet(id), f"opening device {id}")
+    attribute = driver.CUdevice_attribute
+    major, minor = (
+        _checked(driver.cuDeviceGetAttribute(a, handle), "asking for the compute capability")
+        for a in (
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        )
+    )
+    if major < 8:
+        return None
+    # PTX for an older generation runs on every later one; only sm_90a is tied to its own.
+    target = target_named("sm_90a" if (major, minor) == (9, 0) else "sm_80")
+    name = _checked(driver.cuDeviceGetName(128, handle), "asking for the name")
+    return CudaDevice(id, name.split(b"\0")[0].decode(), target, driver, handle)
+
+
+def _checked(answer: tuple[Any, ...], doing: str) -> Any:
+    """The results of a driver call.
+
+    Raises:
+      DeviceError: the driver reports an error.
+    """
+    status, *results = answer
+    if status != 0:
+        name = getattr(status, "name", str(status))
+        raise DeviceError(f"{doing}: the driver says {name}", name)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+class CudaDevice(GpuDevice):
+    """One NVIDIA GPU, with a stream of its own."""
+
+    platform = "cuda"
+    can_capture = True
+
+    def __init__(self, id: int, device_kind: str, target: Any, driver: Any, handle: Any):
+        super().__init__(id, device_kind, target)
+        self._driver = driver
+        self._context = self._check(driver.cuDevicePrimaryCtxRetain(handle), "opening a context")
+        self._handles: dict[int, tuple[Any, ...]] = {}  # what integers given out stand for
+        self._next = 0
+        self._enter()
+        flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self._stream = self._check(driver.cuStreamCreate(flags), "making a stream")
+
+    @staticmethod
+    def _check(answer: tuple[Any, ...], doing: str) -> Any:
+        return _checked(answer, doing)
+
+    def _enter(self) -> Any:
+        """Make this device the thread's current one; returns the driver."""
+        self._check(self._driver.cuCtxSetCurrent(self._context), "choosing the device")
+        return self._driver
+
+    def _keep(self, *what: Any) -> int:
+        self._next += 1
+        self._handles[self._next] = what
+        return self._next
+
+    def memory_stats(self) -> dict[str, int]:
+        """Bytes in use by arrays, taken from the driver, and in the device altogether."""
+        _, total = self._check(self._enter().cuMemGetInfo(), "asking for the memory")
+        return {**super().memory_stats(), "bytes_limit": int(total)}
+
+    def _map(self, nbytes: int) -> int | None:
+        driver = self._enter()
+        status, address = driver.cuMemAlloc(nbytes)
+        if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            return None
+        self._check((status,), f"allocating {nbytes:,} bytes")
+        return int(address)
+
+    def _unmap(self, address: int) -> None:
+        self._check(self._enter().cuMemFree(address), "freeing memory")
+
+    def _write(self, address: int, data: np.ndarray) -> None:
+        # Ordinary memory is copied aside before the call returns.
+        answer = self._enter().cuMemcpyHtoDAsync(
+            address, data.ctypes.data, data.nbytes, self._stream
+        )
+        self._check(answer, "copying to the device")
+
+    def _read(self, address: int, out: np.ndarray) -> None:
+        answer = self._enter().cuMemcpyDtoHAsync(out.ctypes.data, address, out.nbytes, self._stream)
+        self._check(answer, "copying from the device")
+        self._wait()
+
+    def _copy(self, to: int, source: int, nbytes: int) -> None:
+        answer = self._enter().cuMemcpyDtoDAsync(to, source, nbytes, self._stream)
+        self._check(answer, "copying on the device")
+
+    def _load(self, kernel: Any) -> int:
+        driver = self._enter()
+        module = self._compiled(driver, kernel)
+        symbol = kernel.name.encode()
+        function = self._check(
+            driver.cuModuleGetFunction(module, symbol), f"loading kernel {kernel.name}"
+        )
+        return self._keep(function, module)
+
+    def _compiled(self, driver: Any, kernel: Any) -> Any:
+        """The PTX of a kernel as a module."""
+        option = driver.CUjit_option
+        log = bytes(_LOG_BYTES)  # the driver writes into it
+        options = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+        values = [log, _LOG_BYTES]
+        answer = driver.cuModuleLoadDataEx(kernel.code + b"\0", len(options), options, values)
+        if answer[0] != 0:
+            detail = log.partition(b"\0")[0].decode(errors="replace").strip()
+            raise DeviceError(
+                f"the driver rejects kernel {kernel.name}: {answer[0].name}\n{detail}",
+                answer[0].name,
+                [kernel.name],
+            )
+        return answer[1]
+
+    def _unload(self, handle: int) -> None:
+        _, module = self._handles.pop(handle)
+        self._check(self._enter().cuModuleUnload(module), "unloading a kernel")
+
+    def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
+        function, _ = self._handles[handle]
+        block = ctypes.create_string_buffer(kernarg, len(kernarg))
+        size = ctypes.c_size_t(len(kernarg))
+        extra = (ctypes.c_void_p * 5)(
+            _POINTER, ctypes.addressof(block), _SIZE, ctypes.addressof(size), _END
+        )
+        answer = self._enter().cuLaunchKernel(
+            function, grid, 1, 1, workgroup, 1, 1, lds, self._stream, 0, ctypes.addressof(extra)
+        )
+        self._check(answer, f"launching {grid} workgroups of {workgroup} threads")
+
+    def _wait(self) -> None:
+        self._check(self._enter().cuStreamSynchronize(self._stream), "waiting for the device")
+
+    def is_idle(self) -> bool:
+        """Whether all work issued before is done."""
+        driver = self._enter()
+        (status,) = driver.cuStreamQuery(self._stream)
+        if status == driver.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        self._check((status,), "asking whether the device is done")
+        return True
+
+    def _begin_capture(self) -> None:
+        driver = self._enter()
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._check(driver.cuStreamBeginCapture(self._stream, mode), "beginning a graph")
+
+    def _end_capture(self) -> int:
+        driver = self._enter()
+        graph = self._check(driver.cuStreamEndCapture(self._stream), "ending a graph")
+        try:
+            runnable = self._check(driver.cuGraphInstantiate(graph, 0), "preparing a graph")
+        finally:
+            self._check(driver.cuGraphDestroy(graph), "freeing a graph")
+        return self._keep(runnable)
+
+    def _replay(self, handle: int) -> None:
+        (graph,) = self._handles[handle]
+        self._check(self._enter().cuGraphLaunch(graph, self._stream), "launching a graph")
+
+    def _drop_graph(self, handle: int) -> None:
+        (graph,) = self._handles.pop(handle)
+        self._check(self._enter().cuGraphExecDestroy(graph), "freeing a graph")
