@@ -9,6 +9,7 @@ from amdjax.core.effects import Effects
 from amdjax.core.jaxpr import ClosedJaxpr, dce_closed_call, dce_rules
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
+from amdjax.core.trace import hoist_tracers
 from amdjax.transforms.batching import AxisData, batch_jaxpr_axes
 from amdjax.transforms.forward import jvp_jaxpr
 from amdjax.transforms.linear import linearize_jaxpr
@@ -32,6 +33,9 @@ def give_call_rules(
     """
 
     def call(jaxpr: ClosedJaxpr, params: dict[str, Any], args: Sequence[Any]) -> list[Any]:
+        # A custom rule may have brought values of enclosing traces into the program.
+        jaxpr, consts = hoist_tracers(jaxpr)
+        args = [*consts, *args]
         params = {**params, param: jaxpr}
         if adjust is not None:
             params = adjust(params, len(args))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from amdjax.core.array import asarray_concrete
 from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.context import context
 from amdjax.core.dtypes import float0
@@ -238,6 +239,14 @@ class _CustomFunction:
         return join_args(positions, static, others)
 
 
+_NUMBERS = frozenset((bool, int, float, complex))
+
+
+def _as_arrays(leaves: Iterable[Any]) -> list[Any]:
+    """Values as functions and rules get them: Python numbers have a shape and a dtype too."""
+    return [asarray_concrete(x) if type(x) in _NUMBERS else x for x in leaves]
+
+
 class _Call:
     """One call of a custom function: what its flat functions share."""
 
@@ -250,7 +259,7 @@ class _Call:
         self.name = fun_name(custom.fun)
 
     def fun(self, *leaves: Any) -> list[Any]:
-        args = tree_unflatten(self.in_tree, leaves)
+        args = tree_unflatten(self.in_tree, _as_arrays(leaves))
         return self.result(self.custom.fun(*self.custom._join(self.static, list(args))))
 
     def result(self, out: Any) -> list[Any]:
@@ -348,6 +357,7 @@ class custom_jvp(_CustomFunction):
 class _JVPCall(_Call):
     def jvp(self, *leaves: Any) -> list[Any]:
         half = len(leaves) // 2
+        leaves = tuple(_as_arrays(leaves))
         tangents = leaves[half:]
         if self.custom.symbolic_zeros:
             tangents = tuple(SymbolicZero(t.aval) if type(t) is Zero else t for t in tangents)
@@ -473,6 +483,7 @@ class custom_vjp(_CustomFunction):
 
 class _VJPCall(_Call):
     def fwd(self, nonzeros: Sequence[bool], *leaves: Any) -> tuple[list[Any], list[Any]]:
+        leaves = tuple(_as_arrays(leaves))
         given: Any = leaves
         if self.custom.symbolic_zeros:
             given = [CustomVJPPrimal(x, nz) for x, nz in zip(leaves, nonzeros)]

@@ -181,9 +181,10 @@ def resolve_kwargs(fun: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -
         return tuple(args)
     bound = sig.bind(*args, **kwargs)
     bound.apply_defaults()
-    if bound.kwargs:
+    # What keeps its default is not part of the call.
+    if given := sorted(name for name in bound.kwargs if name in kwargs):
         raise TypeError(
-            f"keyword arguments {sorted(bound.kwargs)} of {fun_name(fun)} have no position; "
+            f"keyword arguments {given} of {fun_name(fun)} have no position; "
             "functions with custom derivatives take positional arguments only"
         )
     return bound.args

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
-from amdjax.core.aval import get_aval
+from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
@@ -179,14 +179,17 @@ give_call_rules(remat_p)
 @remat_p.def_linearize
 def _linearize(nonzeros: Any, *primals: Any, jaxpr: ClosedJaxpr, **params: Any) -> Any:
     split = _split(jaxpr, tuple(map(bool, nonzeros)), params["policy"])
-    outs = remat_p.bind(*primals, jaxpr=split.primal, **params)
+    primal, consts = hoist_tracers(split.primal)
+    outs = remat_p.bind(*consts, *primals, jaxpr=primal, **params)
     count = len(jaxpr.out_avals)
     residuals = [x for x, used in zip([*primals, *outs[count:]], split.used) if used]
+    tangent, consts = hoist_tracers(split.tangent)
+    residuals = [*consts, *residuals]
 
     def tangent_fn(residuals: Any, *tangents: Any) -> list[Any]:
         given = [t for t in tangents if type(t) is not Zero]
         again = {**params, "differentiated": True}
-        found = remat_p.bind(*residuals, *given, jaxpr=split.tangent, **again)
+        found = remat_p.bind(*residuals, *given, jaxpr=tangent, **again)
         return spread_tangents(found, split.nonzeros_out, jaxpr.out_avals)
 
     return outs[:count], residuals, tangent_fn
@@ -195,7 +198,8 @@ def _linearize(nonzeros: Any, *primals: Any, jaxpr: ClosedJaxpr, **params: Any) 
 @remat_p.def_transpose
 def _transpose(cts: Any, *args: Any, jaxpr: ClosedJaxpr, **params: Any) -> list[Any]:
     transposed, values, spread = transpose_call(jaxpr, cts, args)
-    return spread(remat_p.bind(*values, jaxpr=transposed, **params))
+    transposed, consts = hoist_tracers(transposed)
+    return spread(remat_p.bind(*consts, *values, jaxpr=transposed, **params))
 
 
 class _Split(NamedTuple):
@@ -217,7 +221,7 @@ class _Split(NamedTuple):
 @memoize_on_jaxpr
 def _split(closed: ClosedJaxpr, nonzeros: tuple[bool, ...], policy: Policy | None) -> _Split:
     lin = linearize_jaxpr(closed, nonzeros, forward=False)
-    both = lin.primal if policy is None else inline_calls(lin.primal)
+    both = lin.primal if policy is None else _stack_kept(inline_calls(lin.primal), policy)
     count = len(closed.out_avals)
     kept: list[Var] = [] if policy is None else _kept_variables(both.jaxpr, policy)
     recompute = _without(both.jaxpr, kept, both.jaxpr.outvars[count:])
@@ -240,7 +244,51 @@ def _kept_variables(jaxpr: Jaxpr, policy: Policy) -> list[Var]:
     for eqn in jaxpr.eqns:
         if is_kept(policy, eqn.primitive, [v.aval for v in eqn.invars], eqn.params):
             kept.extend(eqn.outvars)
+        elif _is_scan(eqn):
+            in_step = set(_kept_variables(eqn.params["jaxpr"].jaxpr, policy))
+            kept.extend(y for y, v in _stacked(eqn) if isinstance(v, Var) and v in in_step)
     return kept
+
+
+# What a policy keeps of the steps of a scan is stacked over them.
+
+
+def _is_scan(eqn: JaxprEqn) -> bool:
+    return eqn.primitive.name == "scan"
+
+
+def _stacked(eqn: JaxprEqn) -> list[tuple[Any, Any]]:
+    """The stacked results of a scan, each with what it is in a step."""
+    first = eqn.params["num_carry"]
+    return list(zip(eqn.outvars[first:], eqn.params["jaxpr"].jaxpr.outvars[first:]))
+
+
+def _stack_kept(closed: ClosedJaxpr, policy: Policy) -> ClosedJaxpr:
+    """The program whose scans also return what the policy keeps of their steps."""
+    eqns = [_stack_kept_of(e, policy) if _is_scan(e) else e for e in closed.jaxpr.eqns]
+    return ClosedJaxpr(closed.jaxpr.replace(eqns=eqns), closed.consts)
+
+
+def _stack_kept_of(eqn: JaxprEqn, policy: Policy) -> JaxprEqn:
+    body = _stack_kept(inline_calls(eqn.params["jaxpr"]), policy)
+    returned = {v for v in body.jaxpr.outvars[eqn.params["num_carry"] :] if isinstance(v, Var)}
+    kept = [v for v in _kept_variables(body.jaxpr, policy) if v not in returned]
+    body = close_consts(
+        body.jaxpr.replace(outvars=[*body.jaxpr.outvars, *kept], debug_info=None), body.consts
+    )
+    length = eqn.params["length"]
+    stacked = [Var(ShapedArray((length, *v.aval.shape), v.aval.dtype)) for v in kept]
+    return eqn.replace(outvars=[*eqn.outvars, *stacked], params={**eqn.params, "jaxpr": body})
+
+
+def _scan_without(eqn: JaxprEqn, known: Container[Any]) -> JaxprEqn:
+    """A scan whose steps are given what is known of them instead of computing it."""
+    closed = eqn.params["jaxpr"]
+    given = {v: y for y, v in _stacked(eqn) if isinstance(v, Var) and y in known}
+    given = {v: y for v, y in given.items() if v not in closed.jaxpr.invars}
+    body = close_consts(_without(closed.jaxpr, [*given], closed.jaxpr.outvars), closed.consts)
+    params = {**eqn.params, "jaxpr": body}
+    return eqn.replace(invars=[*eqn.invars, *given.values()], params=params)
 
 
 def _without(jaxpr: Jaxpr, given: Sequence[Var], outvars: Sequence[Any]) -> Jaxpr:
@@ -250,6 +298,8 @@ def _without(jaxpr: Jaxpr, given: Sequence[Var], outvars: Sequence[Any]) -> Jaxp
     for eqn in jaxpr.eqns:
         if known.issuperset(eqn.outvars) and eqn.outvars:
             continue
+        if _is_scan(eqn) and not known.isdisjoint(eqn.outvars):
+            eqn = _scan_without(eqn, known)
         fresh = [Var(v.aval) if v in known else v for v in eqn.outvars]
         eqns.append(eqn.replace(outvars=fresh) if fresh != list(eqn.outvars) else eqn)
     eqns = [e for e in eqns if not _is_only_effect(e)]

@@ -146,3 +146,35 @@ def test_saved_residuals(capsys):
     after = capsys.readouterr().out
     assert "cos" not in after
     assert "from the argument x" in after
+
+
+# policy: products and sines in the gradient of a checkpointed loop, as JAX has them
+IN_LOOPS = {
+    None: (4, 2),
+    policies.dots_saveable: (3, 2),
+    policies.everything_saveable: (3, 1),
+    policies.nothing_saveable: (4, 2),
+}
+
+
+def loop(x, w, nested):
+    def step(c, _):
+        return lax.sin(lax.dot(c, w)), None
+
+    def outer(c, _):
+        return lax.scan(step, c, None, length=2)
+
+    return total(lax.scan(outer if nested else step, x, None, length=3)[0])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("policy", IN_LOOPS)
+def test_policies_look_into_loops(policy, nested):
+    f = amdjax.checkpoint(lambda x, w: loop(x, w, nested), policy=policy)
+    gradient = amdjax.make_jaxpr(amdjax.grad(f, argnums=(0, 1)))(X, W)
+    check_jaxpr(gradient.jaxpr)
+    assert (count(gradient.jaxpr, "dot_general"), count(gradient.jaxpr, "sin")) == IN_LOOPS[policy]
+    plain = amdjax.grad(lambda x, w: loop(x, w, nested), argnums=(0, 1))
+    for got, expected in zip(amdjax.grad(f, argnums=(0, 1))(X, W), plain(X, W)):
+        close(got, expected)
+    close(amdjax.hessian(f)(X, W), amdjax.hessian(lambda x, w: loop(x, w, nested))(X, W))

@@ -312,3 +312,76 @@ def test_errors_say_what_is_wrong(case):
     call, error, message = ERRORS[case]
     with pytest.raises((error, ValueError), match=message):
         call()
+
+
+def scaled_sine(c, kind):
+    """sin with the derivative c, a value that the rule closes over."""
+    if kind == "jvp":
+        f = amdjax.custom_jvp(lax.sin)
+        f.defjvp(lambda primals, tangents: (lax.sin(primals[0]), lax.mul(c, tangents[0])))
+    else:
+        f = amdjax.custom_vjp(lax.sin)
+        f.defvjp(lambda x: (lax.sin(x), None), lambda _, ct: (lax.mul(c, ct),))
+    return f
+
+
+def twice(f, x):
+    return lax.scan(lambda carry, _: (f(carry), None), x, None, length=2)[0]
+
+
+THROUGH = {
+    "call": lambda f, x: f(x),
+    "jit": lambda f, x: amdjax.jit(f)(x),
+    "checkpoint": lambda f, x: amdjax.checkpoint(f)(x),
+    "cond": lambda f, x: lax.cond(x > 0, f, lax.cos, x),
+    "scan": twice,
+    "scan in jit": lambda f, x: amdjax.jit(lambda x: twice(f, x))(x),
+}
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+@pytest.mark.parametrize("through", THROUGH)
+def test_rules_close_over_values_of_enclosing_functions(through, kind):
+    apply = THROUGH[through]
+    expected = 9.0 if "scan" in through else 3.0
+    gradient = lambda c, x: amdjax.grad(lambda x: apply(scaled_sine(c, kind), x))(x)
+    close(amdjax.jit(gradient)(3.0, 1.0), expected)
+    close(amdjax.vmap(gradient, in_axes=(0, None))(np.array([3.0], np.float32), 1.0), [expected])
+    close(amdjax.grad(gradient)(3.0, 1.0), 6.0 if "scan" in through else 1.0)
+    if kind == "jvp":
+        forward = lambda c, x: amdjax.jvp(lambda x: apply(scaled_sine(c, kind), x), (x,), (1.0,))
+        close(amdjax.jit(forward)(3.0, 1.0)[1], expected)
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+def test_rules_must_not_outlive_what_they_close_over(kind):
+    inner = amdjax.jit(lambda c, x: scaled_sine(c, kind)(x))
+    with pytest.raises(UnexpectedTracerError, match="escaped"):
+        amdjax.grad(lambda x: inner(3.0, x))(1.0)
+
+
+def test_python_numbers_reach_rules_as_arrays():
+    seen = []
+
+    @amdjax.custom_jvp
+    def f(x):
+        seen.append(x.dtype)
+        return lax.mul(x, 2.0)
+
+    @f.defjvp
+    def rule(primals, tangents):
+        seen.append(primals[0].dtype)
+        return f(primals[0]), lax.mul(tangents[0], 2.0)
+
+    @amdjax.custom_vjp
+    def g(x):
+        return lax.mul(x, 2.0)
+
+    def fwd(x):
+        seen.append(x.dtype)
+        return g(x), x
+
+    g.defvjp(fwd, lambda x, ct: (lax.mul(ct, lax.full_like(x, 2.0)),))
+    assert amdjax.grad(f)(1.0) == amdjax.grad(g)(1.0) == 2.0
+    assert f(3.0) == 6.0 and amdjax.jvp(f, (1.0,), (1.0,))[1] == 2.0
+    assert set(seen) == {np.dtype("float32")}

@@ -25,7 +25,7 @@ from amdjax.core.jaxpr import (
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import keystr, tree_flatten_with_path, tree_unflatten, treedef_children
-from amdjax.core.trace import Tracer, full_lower, is_concrete, trace_to_jaxpr
+from amdjax.core.trace import Tracer, full_lower, hoist_tracers, is_concrete, trace_to_jaxpr
 from amdjax.lax._rules import aval_of
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import ne
@@ -97,9 +97,20 @@ def _cond_jvp(primals: Any, tangents: Any, *, branches: Branches, **params: Any)
     index, *operands = primals
     nonzeros = nonzero(tangents[1:])
     jvps, nonzeros_out = _jvp_branches(branches[0], branches, tuple(nonzeros))
-    outs = cond_p.bind(index, *operands, *chosen(tangents[1:], nonzeros), branches=jvps, **params)
+    jvps, enclosing = _hoist_tracers(jvps)
+    given = chosen(tangents[1:], nonzeros)
+    outs = cond_p.bind(index, *enclosing, *operands, *given, branches=jvps, **params)
     avals = branches[0].out_avals
     return outs[: len(avals)], spread_tangents(outs[len(avals) :], nonzeros_out, avals)
+
+
+def _hoist_tracers(branches: Branches) -> tuple[Branches, list[Any]]:
+    """The branches with what custom rules close over as leading operands, and those."""
+    programs, consts = zip(*map(hoist_tracers, branches))
+    if not any(consts):
+        return branches, []
+    joined, enclosing = join_consts(programs, consts)
+    return tuple(joined), enclosing
 
 
 @memoize_on_jaxpr
@@ -120,7 +131,8 @@ def _cond_linearize(
 ) -> Any:
     lin = _linearize_branches(branches[0], branches, tuple(nonzeros[1:]))
     avals = branches[0].out_avals
-    outs = cond_p.bind(index, *operands, branches=lin.primal, **params)
+    primal, enclosing = _hoist_tracers(lin.primal)
+    outs = cond_p.bind(index, *enclosing, *operands, branches=primal, **params)
     where = {"in": operands, "out": outs, "slot": outs[len(avals) :]}
     residuals = [index, *(where[kind][i] for kind, i in lin.sources)]
 
@@ -221,7 +233,9 @@ def _cond_transpose(
     transposed, kept = _transpose_branches(branches[0], branches, tuple(linear), tuple(nonzeros))
     outs: list[Any] = []
     if any(kept):
-        outs = cond_p.bind(index, *known, *chosen(cts, nonzeros), branches=transposed, **params)
+        transposed, enclosing = _hoist_tracers(transposed)
+        given = [*enclosing, *known, *chosen(cts, nonzeros)]
+        outs = cond_p.bind(index, *given, branches=transposed, **params)
     found, keep = iter(outs), iter(kept)
     return [None, *(next(found) if lin and next(keep) else None for lin in linear)]
 

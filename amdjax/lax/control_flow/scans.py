@@ -29,7 +29,7 @@ from amdjax.core.pytree import (
     tree_unflatten,
     treedef_children,
 )
-from amdjax.core.trace import concrete_or_error
+from amdjax.core.trace import concrete_or_error, hoist_tracers
 from amdjax.lax.control_flow._common import (
     Body,
     Traced,
@@ -117,15 +117,16 @@ def _scan_jvp(
 ) -> Any:
     nonzeros = tuple(nonzero(tangents))
     jvped, carry_nz, ys_nz = jvp_body(jaxpr, num_consts, num_carry, nonzeros)
+    jvped, enclosing = hoist_tracers(jvped)  # what custom rules close over
     consts, carry, xs = split_list(primals, num_consts, num_carry)
     const_dots, carry_dots, x_dots = split_list(tangents, num_consts, num_carry)
     const_dots, x_dots = (chosen(dots, nonzero(dots)) for dots in (const_dots, x_dots))
     outs = scan_p.bind(
-        *[*consts, *const_dots],
+        *[*enclosing, *consts, *const_dots],
         *[*carry, *map(instantiate_zeros, chosen(carry_dots, carry_nz))],
         *[*xs, *x_dots],
         jaxpr=jvped,
-        num_consts=num_consts + len(const_dots),
+        num_consts=len(enclosing) + num_consts + len(const_dots),
         num_carry=num_carry + sum(carry_nz),
         **params,
     )
@@ -158,11 +159,12 @@ def _scan_linearize(
     lin = linearize_body(jaxpr, num_consts, num_carry, tuple(nonzeros))
     consts, carry, xs = split_list(primals, num_consts, num_carry)
     hoisted = eval_jaxpr(lin.hoisted.jaxpr, lin.hoisted.consts, *consts)
+    primal, enclosing = hoist_tracers(lin.primal)  # what custom rules close over
     outs = scan_p.bind(
-        *[*consts, *hoisted],
+        *[*enclosing, *consts, *hoisted],
         *[*carry, *xs],
-        jaxpr=lin.primal,
-        num_consts=num_consts + len(hoisted),
+        jaxpr=primal,
+        num_consts=len(enclosing) + num_consts + len(hoisted),
         num_carry=num_carry,
         **params,
     )
@@ -220,11 +222,12 @@ def _scan_transpose(
     tr = transpose_body(jaxpr, num_consts, operands_linear, *cts_nz)
     sums = [zeros_like_aval(a) for a in tr.sum_avals]
     init = [*sums, *map(instantiate_zeros, chosen(carry_cts, tr.carry_nz))]
+    step, enclosing = hoist_tracers(tr.jaxpr)
     outs = scan_p.bind(
-        *[*known_consts, *init],
+        *[*enclosing, *known_consts, *init],
         *[*known_xs, *chosen(y_cts, nonzero(y_cts))],
-        jaxpr=tr.jaxpr,
-        num_consts=len(known_consts),
+        jaxpr=step,
+        num_consts=len(enclosing) + len(known_consts),
         num_carry=len(init),
         reverse=not reverse,
         **params,

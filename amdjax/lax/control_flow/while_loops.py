@@ -25,7 +25,7 @@ from amdjax.core.jaxpr import (
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_unflatten, treedef_is_leaf
-from amdjax.core.trace import is_concrete, trace_to_jaxpr
+from amdjax.core.trace import hoist_tracers, is_concrete, trace_to_jaxpr
 from amdjax.lax._rules import aval_of
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import lt
@@ -108,15 +108,16 @@ def _while_jvp(
     const_nz = nonzero(const_tangents)
     start = tuple(nonzero(carry_tangents))
     body, carry_nz = _jvp_body(body_jaxpr, tuple(const_nz), start)
+    body, enclosing = hoist_tracers(body)  # what custom rules close over
     given = [instantiate_zeros(t) for t in chosen(carry_tangents, carry_nz)]
     outs = while_p.bind(
         *cond_consts,
-        *[*body_consts, *chosen(const_tangents, const_nz)],
+        *[*enclosing, *body_consts, *chosen(const_tangents, const_nz)],
         *[*carry, *given],
         cond_jaxpr=_ignoring(cond_jaxpr, tuple(get_aval(t) for t in given)),
         body_jaxpr=body,
         cond_nconsts=cond_nconsts,
-        body_nconsts=body_nconsts + sum(const_nz),
+        body_nconsts=len(enclosing) + body_nconsts + sum(const_nz),
     )
     count = len(carry)
     return outs[:count], spread_tangents(outs[count:], carry_nz, body_jaxpr.out_avals)
