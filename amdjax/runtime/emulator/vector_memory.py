@@ -75,8 +75,8 @@ def _addresses(h: Lanes, access: Access, which: int) -> Value:
     f = h.f
     saddr = bool(h.variant.flag("saddr"))
     offset = h.splat(h.slot(state.OFFSET if which == 0 else state.TARGET))
-    if access.space == "lds":
-        return f.add(_zext(h, h.raw(0, "v", 32)), offset)
+    if access.space == "lds":  # wraps, so that a base below zero may come with an offset
+        return _zext(h, f.add(h.raw(0, "v", 32), f.cast("trunc", offset, "i32")))
     if access.space == "buffer":
         lanes = h.raw(0, "v", 32) if h.variant.flag("vaddr") else h.const("i32", 0)
         return f.add(_zext(h, lanes), offset)
@@ -300,7 +300,9 @@ class WaveAccess:
     def _written(self, place: Value, size: int) -> Value:
         h, ok = self.h, const(I1, True)
         if self.access.kind != "store":
-            ok = shadow.is_written(h, place, size)
+            # LLVM rounds loads up to whole dwords where that does no harm.
+            whole = shadow.is_written if self.access.size % 4 else shadow.any_written
+            ok = whole(h, place, size)
         if self.access.kind != "load":
             shadow.mark_written(h, place, size)
         return ok
