@@ -120,7 +120,8 @@ class GpuMemory(GpuTiles):
             for a, s in enumerate(where.strides)
             if a != layout.near_axis
         ]
-        known = [_WIDEST, width * size, where.divisor * size, *(s * size for s in strides if s)]
+        aligned = _WIDEST if where.buffer.role == "scratch" else self.kernel.align
+        known = [aligned, width * size, where.divisor * size, *(s * size for s in strides if s)]
         return min(x & -x for x in known)
 
     # Elements

@@ -162,6 +162,7 @@ class Kernel:
       workgroup: GPU threads of a program; 0 for one wave.
       vector: neighbouring elements of a tile that a GPU thread holds side by side.
       index_bits: width of an `index` on a GPU; 32 where every buffer is smaller than 2 GiB.
+      align: bytes of which the addresses of all parameters are multiples.
     """
 
     name: str
@@ -174,6 +175,7 @@ class Kernel:
     workgroup: int = 0
     vector: int = 1
     index_bits: int = 64
+    align: int = 16
 
     def __str__(self) -> str:
         return print_kernel(self)
@@ -592,7 +594,7 @@ def print_kernel(kernel: Kernel) -> str:
         kernel.grid if isinstance(kernel.grid, int) else f"ceil({kernel.grid}/{kernel.grid_unit})"
     )
     layout = {"workgroup": (kernel.workgroup, 0), "vector": (kernel.vector, 1)}
-    layout["index_bits"] = (kernel.index_bits, 64)
+    layout["index_bits"], layout["align"] = (kernel.index_bits, 64), (kernel.align, 16)
     shown = "".join(f" {key}={x}" for key, (x, usual) in layout.items() if x != usual)
     head = [f"kernel {kernel.name}({params}) grid={grid}{shown} {{"]
     head += [f"  {s.name}: scratch {s.dtype}[{s.size}]" for s in kernel.scratch]

@@ -253,7 +253,9 @@ def _fixed(p: Any, view: View) -> View:
     """A view's present address in a slot of its own."""
     slot = p.slot()
     p.emit(vm.ADDRESS, slot, view)
-    return View(_Pointer(0, slot, (view.storage,)))
+    pointer = _Pointer(0, slot, (view.storage,))
+    pointer.align = view.align
+    return View(pointer)
 
 
 CONTROL.update({"cond": lower_cond, "while": lower_while, "scan": lower_scan})

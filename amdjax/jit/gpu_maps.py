@@ -44,13 +44,13 @@ class GpuMapKernel(MapKernel):
 
     def _build_flat(self, var: LoopVar) -> Call:
         n = var.extent
-        count = self._tile_size(n, n)
+        count = self._tile_size(n)
         size = None if n % count == 0 else self.k.size(self.param(n, "index", "size"))
         return self._program([TileAxis(var, count, size)], [])
 
     def _build_blocks(self, lane_var: LoopVar) -> Call:
         total, n = self.domain.size, lane_var.extent
-        count = self._tile_size(total, n)
+        count = self._tile_size(total, lane_var)
         outer = [v for v in self.domain.vars if v is not lane_var]
         fast = block_extent(n, count)
         slow = block_extent(outer[-1].extent, count // fast) if outer else 1
@@ -77,10 +77,15 @@ class GpuMapKernel(MapKernel):
         k.vector = min(k.vector, side * side // k.workgroup)
         return self._program([TileAxis(across, side), TileAxis(lane_var, side)], outer)
 
-    def _tile_size(self, total: int, row: int) -> int:
-        """Elements of a tile; decides about threads and vectors."""
+    def _tile_size(self, total: int, *rows: LoopVar) -> int:
+        """Elements of a tile; decides about threads and vectors.
+
+        Args:
+          total: elements of all tiles.
+          rows: a loop at whose end memory goes on elsewhere.
+        """
         domain, k = self.domain, self.k
-        vector = fastest_vector(self.target, narrowest(domain), LoopVar("row", row))
+        vector = fastest_vector(self.target, narrowest(domain), *rows)
         if domain.operations > 60:
             vector = min(vector, 4 if domain.operations < 200 else 2)
         threads = self.target.usual_workgroup

@@ -10,7 +10,7 @@ iteration of a loop is needed until the loop ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,12 +37,17 @@ PARALLEL_FROM = 20_000.0  # nanoseconds on one thread from which waking others p
 
 @dataclass(eq=False)
 class Storage:
-    """A piece of memory; `slot` is None for the arena, where `offset` is decided last."""
+    """A piece of memory; `slot` is None for the arena, where `offset` is decided last.
+
+    Attributes:
+      align: bytes of which its address is a multiple.
+    """
 
     nbytes: int
     slot: int | None = None
     writable: bool = True
     offset: int = 0
+    align: int = ALIGN
     first: int = 1 << 60
     last: int = -1
 
@@ -55,6 +60,12 @@ class View:
     offset: int = 0
     counter: int = vm.ZERO
     stride: int = 0
+
+    @property
+    def align(self) -> int:
+        """Bytes of which the address is a multiple, however far it advances."""
+        bits = self.storage.align | self.offset | self.stride
+        return bits & -bits
 
 
 @dataclass(eq=False)
@@ -268,6 +279,14 @@ class Planner:
     def fitted(self, calls: Sequence[Call | Copy]) -> Sequence[Call | Copy]:
         """The launches as the machine can do them."""
         return fit_gpu(calls, self.target) if isinstance(self.target, GpuTarget) else calls
+
+    def aligned(self, kernel: tile.Kernel, views: Sequence[View]) -> tile.Kernel:
+        """The kernel for arguments that may lie anywhere, as slices of a loop do."""
+        if isinstance(self.target, CpuTarget):
+            return kernel
+        memory = (v.align for v in views if v.storage.slot != vm.ZERO)
+        align = min(memory, default=kernel.align)
+        return kernel if align >= kernel.align else replace(kernel, align=align)
 
     def label(self, label: Label) -> None:
         label.position = self.time
@@ -497,7 +516,8 @@ class Body:
                 self.share(call.args[read], call.args[written])
             views = [address(a) for a in call.args]
             parallel = int(call.grid > 1 and call.nanoseconds > PARALLEL_FROM)
-            self.p.emit(vm.CALL, call.kernel, call.grid, parallel, len(views), *views)
+            kernel = self.p.aligned(call.kernel, views)
+            self.p.emit(vm.CALL, kernel, call.grid, parallel, len(views), *views)
 
     def host(self, eqn: JaxprEqn, rule: Host) -> None:
         """A call of Python with views of the operands; results are copied back."""

@@ -10,7 +10,7 @@ from gpu_oracle import TINY, assert_same, kernels_for, run_schedules
 from random_programs import draw_program
 
 import amdjax.numpy as jnp
-from amdjax import jit
+from amdjax import jit, lax
 from amdjax.codegen import tile
 from amdjax.jit.gpu_calls import scratch_limit
 from amdjax.targets import get
@@ -108,3 +108,14 @@ def test_few_programs_share_a_workspace(monkeypatch):
     cramped = dataclasses.replace(TINY, lds_bytes=256)
     x = normal(50, 40)
     np.testing.assert_array_equal(run_schedules(jnp.sort, x, target=cramped), np.sort(x))
+
+
+@pytest.mark.parametrize("columns,align", [(30, 8), (31, 4), (32, 16)])
+def test_slices_of_loops_are_as_aligned_as_their_strides(columns, align):
+    def step(carry, x):
+        return carry, x + carry
+
+    f = lambda c, xs: lax.scan(step, c, xs)[1]
+    kernels = kernels_for(f, normal(columns), normal(5, columns), target=GFX942)
+    assert min(k.align for k in kernels) == align
+    assert_same(f, normal(columns), normal(5, columns))
