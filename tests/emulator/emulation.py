@@ -15,7 +15,9 @@ import pytest
 from amdjax import targets
 from amdjax.runtime.emulator import CodeObject, Counters, Memory, launch
 
-TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201")
+TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
+# What LLVM 19, whose assembler and disassembler the tests use, knows of them.
+ASSEMBLED = tuple(gfx for gfx in TARGETS if gfx != "gfx950")
 LANES = {gfx: targets.get(gfx).wave_size for gfx in TARGETS}
 LAYOUT = (
     "e-p:64:64-p1:64:64-p2:32:32-p3:32:32-p4:64:64-p5:32:32-p6:32:32-p7:160:256:256:32"

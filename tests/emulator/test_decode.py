@@ -6,12 +6,12 @@ import subprocess
 import pytest
 import test_kernels as kernels
 import test_math
-from emulation import TARGETS, elementwise, link, relocatable, tool
+from emulation import ASSEMBLED, elementwise, link, relocatable, tool
 
 from amdjax.runtime.emulator import CodeObject
 from amdjax.runtime.emulator.decode import decoder
 
-pytestmark = pytest.mark.parametrize("gfx", TARGETS)
+pytestmark = pytest.mark.parametrize("gfx", ASSEMBLED)
 
 
 def corpus() -> list[str]:

@@ -4,7 +4,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from emulation import LANES, TARGETS, link, run, tool
+from emulation import ASSEMBLED, LANES, link, run, tool
 
 from amdjax import targets
 from amdjax.runtime.emulator import CodeObject
@@ -42,7 +42,7 @@ kernel:
 EXTRA = {
     gfx: ".amdhsa_wavefront_size32 1" if LANES[gfx] == 32
     else ".amdhsa_accum_offset 16" if targets.get(gfx).unified_registers else ""
-    for gfx in TARGETS
+    for gfx in ASSEMBLED
 }  # fmt: skip
 
 # What RDNA4 has other names for.
@@ -132,14 +132,14 @@ INTEGER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("gfx", TARGETS)
+@pytest.mark.parametrize("gfx", ASSEMBLED)
 @pytest.mark.parametrize("body", [k for k, v in INTEGER.items() if v])
 def test_integer(gfx, body, tmp_path):
     a, b = pairs(INTEGERS)
     np.testing.assert_array_equal(execute(body, gfx, tmp_path, a, b), u32(INTEGER[body](a, b)))
 
 
-@pytest.mark.parametrize("gfx", TARGETS)
+@pytest.mark.parametrize("gfx", ASSEMBLED)
 def test_perm(gfx, tmp_path):
     selectors = np.array([0x03020100, 0x07060504, 0x0C0D0800, 0x090A0B0C, 0x04050607], np.uint32)
     rng = np.random.default_rng(0)
@@ -179,7 +179,7 @@ FLOAT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("gfx", TARGETS)
+@pytest.mark.parametrize("gfx", ASSEMBLED)
 @pytest.mark.parametrize("body", FLOAT)
 def test_float(gfx, body, tmp_path):
     a, b = pairs(FLOATS)
@@ -191,7 +191,7 @@ def test_float(gfx, body, tmp_path):
     np.testing.assert_array_equal(np.signbit(got)[number], np.signbit(want)[number])
 
 
-@pytest.mark.parametrize("gfx", TARGETS)
+@pytest.mark.parametrize("gfx", ASSEMBLED)
 def test_denormals_are_flushed_where_the_descriptor_says(gfx, tmp_path):
     a, b = pairs(np.array([1e-40, -1e-40, 1.5, 2.0**-100, 2.0**-30], np.float32))
     out = np.zeros_like(a)
@@ -201,7 +201,7 @@ def test_denormals_are_flushed_where_the_descriptor_says(gfx, tmp_path):
         np.testing.assert_array_equal(out, flushed(op(flushed(a), flushed(b))))
 
 
-@pytest.mark.parametrize("gfx", TARGETS)
+@pytest.mark.parametrize("gfx", ASSEMBLED)
 def test_float_to_int_saturates(gfx, tmp_path):
     a, b = pairs(FLOATS)
     got = execute("v_cvt_i32_f32 v3, v1", gfx, tmp_path, a, b).view(np.int32)
@@ -235,7 +235,7 @@ DPP = {
 }
 
 
-@pytest.mark.parametrize("gfx", TARGETS)
+@pytest.mark.parametrize("gfx", ASSEMBLED)
 @pytest.mark.parametrize("control", DPP)
 def test_dpp(gfx, control, tmp_path):
     a = np.arange(64, dtype=np.uint32) * 3
@@ -264,7 +264,7 @@ SCALAR = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("gfx", TARGETS)
+@pytest.mark.parametrize("gfx", ASSEMBLED)
 @pytest.mark.parametrize("body", SCALAR)
 def test_scalar(gfx, body, tmp_path):
     """Each wave works on the values of its first lane."""
@@ -282,7 +282,7 @@ def test_scalar(gfx, body, tmp_path):
     np.testing.assert_array_equal(np.concatenate(got), u32(SCALAR[body](a, b).astype(np.int64)))
 
 
-@pytest.mark.parametrize("gfx", TARGETS)
+@pytest.mark.parametrize("gfx", ASSEMBLED)
 def test_dpp_with_modifiers(gfx, tmp_path):
     a = np.arange(64, dtype=np.float32) - 30
     b = np.arange(64, dtype=np.float32) * 100

@@ -49,11 +49,31 @@ def test_dot(gfx, dot):
     assert any(name.startswith("v_dot") for name in counters.by_mnemonic)
 
 
-FLOAT8 = {"fp8": ml_dtypes.float8_e4m3fnuz, "bf8": ml_dtypes.float8_e5m2fnuz}
+@pytest.mark.parametrize("second", ["fp8", "bf8"])
+@pytest.mark.parametrize("first", ["fp8", "bf8"])
+def test_dot_of_float8(first, second):
+    name = f"llvm.amdgcn.dot4.f32.{first}.{second}"
+    body = f"  %r = call float @{name}(i32 %x0, i32 %x1, float %x2)"
+    declare = f"declare float @{name}(i32, i32, float)"
+    a, b = np.random.default_rng(0).integers(-8, 8, (2, 64, 4))
+    c, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    words = [x.astype(FLAVOURS["ocp"][n]) for x, n in ((a, first), (b, second))]
+    code = compiled(elementwise(body, "i32 i32 float") + declare, "gfx1201")
+    run(code, 1, 64, out, *words, c)
+    np.testing.assert_array_equal(out, (a * b).sum(1) + c)
 
 
-@pytest.mark.parametrize("name", FLOAT8)
-def test_decode_float8(name):
+FLAVOURS = {
+    "fnuz": {"fp8": ml_dtypes.float8_e4m3fnuz, "bf8": ml_dtypes.float8_e5m2fnuz},
+    "ocp": {"fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2},
+}
+FLOAT8 = [(gfx, name, dtype) for gfx in TARGETS
+          for name, dtype in FLAVOURS.get(targets.get(gfx).fp8, {}).items()]  # fmt: skip
+FLOAT8_IDS = [f"{gfx}-{name}" for gfx, name, _ in FLOAT8]
+
+
+@pytest.mark.parametrize(("gfx", "name", "dtype"), FLOAT8, ids=FLOAT8_IDS)
+def test_decode_float8(gfx, name, dtype):
     body = "\n".join(
         f"  %f{i} = call float @llvm.amdgcn.cvt.f32.{name}(i32 %x0, i32 {i})\n"
         f"  %r{i} = insertelement <4 x float> {'%r' + str(i - 1) if i else 'poison'}, "
@@ -64,19 +84,35 @@ def test_decode_float8(name):
     body += "<4 x i32> <i32 0, i32 1, i32 2, i32 3>"
     declare = f"declare float @llvm.amdgcn.cvt.f32.{name}(i32, i32)"
     x, out = np.arange(256, dtype=np.uint8), np.zeros(256, np.float32)
-    run(compiled(elementwise(body, "i32", "<4 x float>") + declare, "gfx942"), 1, 64, out, x)
-    np.testing.assert_array_equal(out, x.view(FLOAT8[name]).astype(np.float32))
+    run(compiled(elementwise(body, "i32", "<4 x float>") + declare, gfx), 1, 64, out, x)
+    np.testing.assert_array_equal(out, x.view(dtype).astype(np.float32))
 
 
-@pytest.mark.parametrize("name", FLOAT8)
-def test_encode_float8(name):
+@pytest.mark.parametrize("high", [False, True])
+@pytest.mark.parametrize(("gfx", "name", "dtype"), FLOAT8, ids=FLOAT8_IDS)
+def test_decode_two_float8(gfx, name, dtype, high):
+    intrinsic = f"llvm.amdgcn.cvt.pk.f32.{name}"
+    body = f"  %r = call <2 x float> @{intrinsic}(i32 %x0, i1 {str(high).lower()})"
+    declare = f"declare <2 x float> @{intrinsic}(i32, i1)"
+    x, out = np.arange(256, dtype=np.uint8), np.zeros((64, 2), np.float32)
+    run(compiled(elementwise(body, "i32", "<2 x float>") + declare, gfx), 1, 64, out, x)
+    want = x.view(dtype).astype(np.float32).reshape(64, 4)
+    np.testing.assert_array_equal(out, want[:, 2:] if high else want[:, :2])
+
+
+@pytest.mark.parametrize(("gfx", "name", "dtype"), FLOAT8, ids=FLOAT8_IDS)
+def test_encode_float8(gfx, name, dtype):
     body = f"  %r = call i32 @llvm.amdgcn.cvt.pk.{name}.f32(float %x0, float %x1, i32 %x2, i1 true)"
     declare = f"declare i32 @llvm.amdgcn.cvt.pk.{name}.f32(float, float, i32, i1)"
     rng = np.random.default_rng(1)
     a, b = np.ldexp(rng.standard_normal((2, 256)), rng.integers(-20, 8, (2, 256))).astype("f")
-    a[:4] = 0.0, -0.0, np.nan, -1e-12
+    a[:10] = 0.0, -0.0, np.inf, -np.inf, 1e-12, -1e-12, 448, 464, 465, 57344
+    b[:4] = 61439, 61440, 1e30, 240
     old, out = np.full(256, 0x1234, np.uint32), np.zeros(256, np.uint32)
-    code = compiled(elementwise(body, "float float i32", "i32") + declare, "gfx942")
+    code = compiled(elementwise(body, "float float i32", "i32") + declare, gfx)
     run(code, 4, 64, out, a, b, old)
-    want = [x.astype(FLOAT8[name]).view(np.uint8).astype(np.uint32) for x in (a, b)]
+    want = [x.astype(dtype).view(np.uint8).astype(np.uint32) for x in (a, b)]
     np.testing.assert_array_equal(out, want[0] << 16 | want[1] << 24 | 0x1234)
+    a[:] = np.nan
+    run(code, 4, 64, out, a, b, old)
+    assert np.isnan((out >> 16 & 0xFF).astype(np.uint8).view(dtype).astype(np.float32)).all()
