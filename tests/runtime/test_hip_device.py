@@ -20,7 +20,7 @@ TARGETS = ("gfx942", "gfx1100")
 
 def open_device(*names):
     found = driver(emulated=True)
-    devices, problems = platform._open(found, emulated_hip().devices(names))
+    devices, problems = platform.open_devices(found, emulated_hip().devices(names))
     assert not problems
     return devices
 
@@ -255,7 +255,7 @@ def test_an_unsupported_gfx_name_is_left_out_with_a_reason():
     found = driver(emulated=True)
     strange = replace(targets.get("gfx942"), name="gfx943")
     ordinal = emulated_hip().runtime.add_device(strange, 1 << 20)
-    devices, problems = platform._open(found, [ordinal])
+    devices, problems = platform.open_devices(found, [ordinal])
     assert not devices
     (problem,) = problems
     assert "unknown GPU target 'gfx943'. Did you mean 'gfx942'?" in problem

@@ -1,19 +1,41 @@
 """AMD GPUs through hip-python, and emulated ones by the same way.
 
 `driver` binds hip-python to a HIP library: AMD's, or the emulator's of the same name. `device` is
-what compiled programs run on, `platform` finds them. hip-python is imported when a device is first
-asked for.
+what compiled programs run on, `platform` finds them, `system` looks at the machine. hip-python is
+imported when a device is first asked for.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-__all__ = ["emulated_devices", "hip_devices"]
+from amdjax.core.config import config
+
+__all__ = ["NAMES", "emulated_devices", "hip_devices", "wanted_platforms"]
+
+#: What `AMDJAX_PLATFORMS` may call AMD's hardware.
+NAMES = frozenset({"hip", "rocm"})
+# What the kernel's driver offers to programs: on Linux itself, and in Windows' subsystem for it.
+_KERNEL_INTERFACES = ("/dev/kfd", "/dev/dxg")
+
+
+def wanted_platforms() -> set[str]:
+    """The words of `AMDJAX_PLATFORMS`."""
+    return {word.strip() for word in (config.platforms or "").split(",")} - {""}
 
 
 def hip_devices() -> list[Any]:
-    """AMD GPUs; see `platform.hip_devices`."""
+    """AMD GPUs, as `amdjax.devices("hip")` lists them; none where there is no hardware.
+
+    Where there is, but it cannot be used, a warning says why.
+
+    Raises:
+      HipUnavailable: no device can be used, and `AMDJAX_PLATFORMS` wants nothing else.
+    """
+    # Most machines have none; they should not pay for finding out.
+    if not wanted_platforms() & NAMES and not any(map(os.path.exists, _KERNEL_INTERFACES)):
+        return []
     from amdjax.runtime.hip import platform
 
     return platform.hip_devices()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from collections.abc import Iterable
@@ -11,18 +10,23 @@ from typing import Any
 
 from amdjax import targets
 from amdjax.core.config import config
+from amdjax.runtime.hip import NAMES, wanted_platforms
 from amdjax.runtime.hip.device import HipDevice
 from amdjax.runtime.hip.driver import Driver, HipError, HipUnavailable, driver
 from amdjax.runtime.hip.system import kernel_driver, obstacle
 from amdjax.targets import GpuTarget
 
-__all__ = ["DeviceInfo", "describe", "emulated_devices", "hip_devices", "version_text"]
+__all__ = [
+    "DeviceInfo",
+    "describe",
+    "emulated_devices",
+    "hip_devices",
+    "open_devices",
+    "version_text",
+]
 
 # The first with the device properties that hip-python asks for.
 OLDEST_RUNTIME = 6_00_00000
-
-# What the kernel's driver offers to programs: on Linux itself, and in Windows' subsystem for it.
-KERNEL_INTERFACES = ("/dev/kfd", "/dev/dxg")
 
 _lock = threading.Lock()
 _opened: dict[int, HipDevice] = {}
@@ -92,7 +96,7 @@ def describe(driver: Driver, ordinal: int) -> DeviceInfo:
     )  # fmt: skip
 
 
-def _open(driver: Driver, ordinals: Iterable[int]) -> tuple[list[HipDevice], list[str]]:
+def open_devices(driver: Driver, ordinals: Iterable[int]) -> tuple[list[HipDevice], list[str]]:
     """The devices that amdjax can use, and why it cannot use the others."""
     devices, problems = [], []
     for ordinal in ordinals:
@@ -111,22 +115,12 @@ def _open(driver: Driver, ordinals: Iterable[int]) -> tuple[list[HipDevice], lis
 
 
 def hip_devices() -> list[HipDevice]:
-    """AMD GPUs, as `amdjax.devices("hip")` lists them; none where there is no hardware.
-
-    Where there is, but it cannot be used, a warning says why.
-
-    Raises:
-      HipUnavailable: no device can be used, and `AMDJAX_PLATFORMS` wants nothing else.
-    """
-    words = {word.strip() for word in (config.platforms or "").split(",")} - {""}
-    wanted = words & {"hip", "rocm"}
-    if not wanted and not any(map(os.path.exists, KERNEL_INTERFACES)):
-        return []
+    """AMD GPUs; see `amdjax.runtime.hip.hip_devices`."""
     try:
         devices, problems = _open_hardware()
     except HipUnavailable as error:
         advice = "'python -m amdjax.doctor' tells more."
-        if wanted and wanted == words:
+        if wanted_platforms() and wanted_platforms() <= NAMES:
             raise HipUnavailable(f"{error} {advice}") from error
         warnings.warn(f"amdjax runs without an AMD GPU: {error} {advice}", stacklevel=2)
         return []
@@ -150,7 +144,7 @@ def _open_hardware() -> tuple[list[HipDevice], list[str]]:
     if found.runtime_version < OLDEST_RUNTIME:
         version = version_text(found.runtime_version)
         raise HipUnavailable(f"HIP {version} ({found.library}) is too old: 6.0 is needed.")
-    devices, problems = _open(found, range(count))
+    devices, problems = open_devices(found, range(count))
     if not devices:
         raise HipUnavailable(f"no AMD GPU can be used: {'; '.join(problems)}")
     return devices, problems
@@ -167,7 +161,7 @@ def emulated_devices() -> list[HipDevice]:
 
     names = device_names(config.emulate)
     found = driver(emulated=True)
-    devices, problems = _open(found, emulated_hip().devices(names))
+    devices, problems = open_devices(found, emulated_hip().devices(names))
     if problems:
         raise HipUnavailable("; ".join(problems))
     return devices

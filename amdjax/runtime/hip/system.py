@@ -6,7 +6,6 @@ Everything is read from files below a root folder, so that tests can bring their
 from __future__ import annotations
 
 import getpass
-import grp
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -141,9 +140,8 @@ def _node_paths(root: Path) -> Iterator[Path]:
 
 
 def _node(path: Path, root: Path) -> Node:
-    gid = path.stat().st_gid
     try:
-        group = grp.getgrgid(gid).gr_name
+        group = path.group()
     except KeyError:
-        group = str(gid)
+        group = str(path.stat().st_gid)
     return Node(f"/{path.relative_to(root)}", group, os.access(path, os.R_OK | os.W_OK))

@@ -1,0 +1,185 @@
+"""Looks for AMD GPUs, tells what keeps them from being used, and tries them out.
+
+    python -m amdjax.doctor
+
+The folder is also the function: `amdjax.doctor()` does the same from Python.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import platform
+import sys
+from importlib import metadata
+from types import ModuleType
+from typing import Any, TextIO
+
+from amdjax.core.config import config
+from amdjax.core.errors import api_boundary
+from amdjax.doctor.report import Report
+
+__all__ = ["doctor"]
+
+_VARIABLES = (
+    "AMDJAX_",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "HSA_OVERRIDE_GFX_VERSION",
+    "HSA_ENABLE_SDMA",
+    "ROCM_PATH",
+    "LD_LIBRARY_PATH",
+)
+
+
+def doctor(*, self_test: bool = True, file: TextIO | None = None) -> bool:
+    """Report on AMD GPUs, or on emulated ones where `AMDJAX_EMULATE` is set.
+
+    Args:
+      self_test: also run some programs on every device, in processes of their own, and compare
+        the results with the CPU's.
+      file: where the report goes; standard output by default.
+
+    Returns:
+      Whether a device can be used and nothing is wrong.
+
+    Example:
+      >>> amdjax.doctor(self_test=False)  # doctest: +SKIP
+      True
+    """
+    report = Report(sys.stdout if file is None else file)
+    emulated = bool(config.emulate) or "emulated" in (config.platforms or "")
+    _versions(report)
+    _environment(report)
+    if not emulated:
+        _system(report)
+    devices = _devices(report, emulated)
+    if self_test:
+        for device in devices:
+            _try_out(report, device)
+    names = ", ".join(f"{d.platform}:{d.id} ({d.target.name})" for d in devices)
+    return report.conclude(f"All well: amdjax can use {names}.")
+
+
+def _versions(report: Report) -> None:
+    import llvmlite.binding as llvm
+
+    import amdjax
+    from amdjax.runtime.hip.driver import hip_python_version
+
+    report.write("amdjax doctor")
+    report.section("Versions")
+    report.row("amdjax", amdjax.__version__)
+    report.row("Python", f"{platform.python_version()}, {platform.platform()}")
+    report.row("NumPy", metadata.version("numpy"))
+    version = ".".join(map(str, llvm.llvm_version_info))
+    report.row("llvmlite", f"{metadata.version('llvmlite')}, LLVM {version}")
+    report.row("hip-python", hip_python_version() or "not installed")
+
+
+def _environment(report: Report) -> None:
+    found = {k: v for k, v in sorted(os.environ.items()) if k.startswith(_VARIABLES)}
+    if found:
+        report.section("Environment")
+        for name, value in found.items():
+            report.write(f"  {name}={value}")
+
+
+def _system(report: Report) -> None:
+    """Hardware, kernel driver, permissions."""
+    from amdjax.runtime.hip.system import kernel_driver, obstacle
+
+    found = kernel_driver()
+    report.section("System")
+    report.row("AMD cards", ", ".join(found.cards) or "none on the PCI bus")
+    module = found.version or "the kernel's own"
+    report.row("amdgpu driver", module if found.is_loaded else "not loaded")
+    if found.gfx:
+        report.row("offers", ", ".join(found.gfx))
+    for node in found.nodes:
+        access = "open to you" if node.is_open else "closed to you"
+        report.row(node.path, f"group {node.group}, {access}")
+    problem, advice = obstacle(found)
+    if problem:
+        report.problem(problem, advice)
+
+
+def _devices(report: Report, emulated: bool) -> list[Any]:
+    """The devices that can be used; the report says what is wrong with others."""
+    from amdjax.runtime.hip.driver import HipError, HipUnavailable, driver
+    from amdjax.runtime.hip.platform import OLDEST_RUNTIME, describe, open_devices, version_text
+
+    report.section("HIP")
+    try:
+        found = driver(emulated=emulated)
+        ordinals = _ordinals(emulated, found)
+    except (HipUnavailable, ValueError) as error:
+        what, _, advice = str(error).partition(". ")
+        report.problem(what, advice)
+        return []
+    report.row("library", "the emulator" if emulated else found.library)
+    report.row("runtime", version_text(found.runtime_version))
+    report.row("driver", version_text(found.driver_version))
+    if ordinals and found.runtime_version < OLDEST_RUNTIME:
+        report.problem("this HIP runtime is too old: 6.0 is needed", "Install a newer ROCm.")
+        return []
+    if not ordinals:
+        report.problem(
+            "HIP sees no device",
+            "HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES may hide it.",
+        )
+    report.section("Devices")
+    for ordinal in ordinals:
+        try:
+            info = describe(found, ordinal)
+        except HipError as error:
+            report.problem(f"device {ordinal}: {error}")
+            continue
+        memory = info.memory_bytes / 2**30
+        text = f"{info.name}, {info.arch}, {info.compute_units} CUs, {memory:.1f} GiB"
+        report.row(f"{ordinal}", text)
+        if info.target is None:
+            report.problem(f"device {ordinal} is not supported: {info.problem}")
+    devices, _ = open_devices(found, ordinals)
+    return devices
+
+
+def _ordinals(emulated: bool, driver: Any) -> list[int]:
+    """HIP's numbers of the devices to look at."""
+    if not emulated:
+        return list(range(driver.device_count()))
+    from amdjax.runtime.emulator.hip import device_names, emulated_hip
+
+    return emulated_hip().devices(device_names(config.emulate))
+
+
+def _try_out(report: Report, device: Any) -> None:
+    """Run the checks on a device."""
+    from amdjax.doctor.checks import CHECKS, outcomes
+
+    report.section(f"Self-test on {device.platform}:{device.id} ({device.target.name})")
+    failed = []
+    for outcome in outcomes(device.platform, device.id, [check.name for check in CHECKS]):
+        report.row(outcome.name, outcome.text, width=24)
+        if not outcome.passed:
+            failed.append(outcome.name)
+    if failed:
+        report.problem(
+            f"{device.platform}:{device.id} failed {len(failed)} of {len(CHECKS)} checks: "
+            f"{', '.join(failed)}",
+            "Please report this with the whole output. AMDJAX_PLATFORMS=cpu works meanwhile.",
+        )
+
+
+class _CallableModule(ModuleType):
+    """A module that is called like the function of its name."""
+
+    @api_boundary
+    def __call__(self, **options: Any) -> bool:
+        return doctor(**options)
+
+
+_module = sys.modules[__name__]
+_module.__class__ = _CallableModule
+_module.__signature__ = inspect.signature(doctor)  # type: ignore[attr-defined]
