@@ -1,6 +1,7 @@
 """Runs schedules made for a GPU on the CPU: a tile program means the same everywhere."""
 
 import dataclasses
+from unittest import mock
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.jit.executable import Executable
 from amdjax.jit.kernels import KernelLoader
 from amdjax.jit.plan import plan_program
+from amdjax.jit.shaped import FAMILIES
 from amdjax.targets import Device, get
 
 #: So small that every decision of the schedules is met with small arrays.
@@ -20,6 +22,10 @@ TINY = dataclasses.replace(
     lds_bytes=8 << 10,
     device=Device("tiny", 1, 1, 1, 1),
 )
+
+
+#: What uses the matrix unit, which a CPU does not have; there the families for CPUs do it.
+MATRIX = ("dot_general", "conv_general_dilated")
 
 
 def plan_for(f, *args, target=TINY):
@@ -36,7 +42,9 @@ def run_schedules(f, *args, target=TINY):
     """The results of a function, computed on the CPU by the tile programs made for a GPU."""
     traced = jit(f).trace(*args)
     loader = KernelLoader()
-    plan = plan_program(traced.jaxpr, target, loader=loader)
+    others = {name: lower for name, lower in FAMILIES["gpu"].items() if name not in MATRIX}
+    with mock.patch.dict(FAMILIES, gpu=others):
+        plan = plan_program(traced.jaxpr, target, loader=loader)
     executable = Executable(traced.jaxpr, plan, loader)
     leaves, _ = tree_flatten((args, {}))
     outs = executable.run([asarray_concrete(x) for x in leaves])
