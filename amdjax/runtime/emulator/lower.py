@@ -265,7 +265,8 @@ def _crosslane(wave: Wave, inst: Instruction) -> Lowered:
         scalar = name.startswith("v_read")
         slots = {state.DST: (wave.sgpr if scalar else wave.vgpr)(f["vdst"])}
         found = []
-        for i, key in enumerate(k for k in ("src0", "src1", "src2") if k in f):
+        count = 2 if name in ("v_readlane_b32", "v_writelane_b32") else 3
+        for i, key in enumerate(k for k in ("src0", "src1", "src2")[:count] if k in f):
             how, slots[state.SRC0 + i] = operand(wave, f[key], "b32", inst.literal)
             found.append(how)
         kinds = tuple(found)
