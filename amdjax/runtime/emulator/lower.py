@@ -198,10 +198,14 @@ def _vector(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
             ("neg_hi", f.get("neg_hi", 0)),
         ]
     neg, absolute = _modifiers(inst)
+    omod = f.get("omod", 0)
+    if name.startswith("v_bitop3"):  # a table of eight bits is where modifiers are
+        flags.append(("table", omod << 6 | absolute << 3 | neg))
+        neg = absolute = omod = 0
     clamp = f.get("clmp", 0) | (inst.sdwa or {}).get("clmp", 0) * (op.dst != "mask")
     variant = variant_of(
         name, wave.isa, wave.lanes, tuple(kinds), dst,
-        neg=neg, abs=absolute, omod=f.get("omod", 0), clamp=clamp,
+        neg=neg, abs=absolute, omod=omod, clamp=clamp,
         opsel=opsel, dpp=_frozen(inst.dpp), sdwa=_frozen(inst.sdwa), flags=tuple(flags),
     )  # fmt: skip
     return Lowered(variant, slots)

@@ -15,6 +15,7 @@ from amdjax.runtime.emulator import (
     legacy,
     matrix,
     narrow,
+    rare,
     salu,
     scalar_float,
     scalar_memory,
@@ -25,7 +26,9 @@ from amdjax.runtime.emulator.builder import OPERAND_TYPES, Lanes, Operation, as_
 from amdjax.runtime.emulator.errors import UnknownInstruction
 from amdjax.runtime.emulator.isa import ISAS
 
-assert indirect and legacy and narrow and scalar_float  # their operations are entered in the tables
+assert (
+    indirect and legacy and narrow and rare and scalar_float
+)  # their operations are entered in the tables
 
 
 def write_handler(h: Lanes) -> None:
