@@ -11,6 +11,7 @@ from amdjax.jit.device_kernels import compile_device
 from amdjax.jit.device_program import DeviceProgram
 from amdjax.jit.executable import Runner
 from amdjax.jit.kernel_records import kernel_records, warn_of_scratch
+from amdjax.jit.profile import Profile
 from amdjax.runtime.devices import default_device, devices, platforms
 from amdjax.runtime.gpu import GpuDevice
 from amdjax.targets import GpuTarget
@@ -59,6 +60,23 @@ class GpuExecutable:
             program = DeviceProgram(self.closed, self.plan, self._kernels, device)
             self._run = program.runner(device.uncommitted)
         return self._run(args)
+
+    def profile(self, args: Sequence[ConcreteArray]) -> Profile:
+        """Run once on an emulator of the target, which counts what the kernels do.
+
+        Raises:
+          ValueError: the target is none that the emulator knows.
+        """
+        from amdjax.runtime.emulator.counters import recording
+        from amdjax.runtime.emulator.device import emulated_device
+
+        if not self.target.is_amdgpu:
+            raise ValueError(f"profile counts on an emulated AMD GPU, not on {self.target.name}")
+        device = emulated_device(self.target.name)
+        program = DeviceProgram(self.closed, self.plan, self._kernels, device)
+        with recording() as launches:
+            program.runner(device.uncommitted)([x.copy() for x in args])
+        return Profile(self.target.name, launches)
 
 
 def _device_of(target: GpuTarget) -> GpuDevice:

@@ -27,6 +27,7 @@ from amdjax.targets import GpuTarget, get
 
 if TYPE_CHECKING:
     from amdjax.jit.gpu_executable import GpuExecutable
+    from amdjax.jit.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,10 @@ class Compiled:
         return self.traced.out_info
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return tree_unflatten(self.traced.out_tree, self.executable(self._arrays(args, kwargs)))
+
+    def _arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[ConcreteArray]:
+        """The leaves of the arguments, which fit what the program was compiled for."""
         leaves, tree = tree_flatten((args, kwargs))
         if tree != self.traced.in_tree:
             raise TypeError(
@@ -158,7 +163,7 @@ class Compiled:
             )
         arrays = [x if type(x) is ConcreteArray else asarray_concrete(x) for x in leaves]
         self._check(arrays)
-        return tree_unflatten(self.traced.out_tree, self.executable(arrays))
+        return arrays
 
     def _check(self, arrays: Sequence[ConcreteArray]) -> None:
         for i, (x, want) in enumerate(zip(arrays, self.traced.jaxpr.in_avals, strict=True)):
@@ -195,6 +200,35 @@ class Compiled:
                 "kernels are recorded for GPUs: compile with a target, as in compile('gfx942')"
             )
         return self.executable.records
+
+    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+        """Run a program compiled for an AMD GPU on the emulator, and count what its kernels do.
+
+        Args:
+          *args: as for a call; donated arguments stay as they are.
+          **kwargs: likewise.
+
+        Returns:
+          Instructions by class, bytes moved and how well accesses coalesce, LDS bank conflicts,
+          the share of matrix instructions and the occupancy of every launch; prints as a table.
+
+        Raises:
+          ValueError: the program was compiled for the CPU or for PTX.
+
+        Example:
+          >>> import amdjax, amdjax.numpy as jnp
+          >>> x = jnp.zeros(1024)
+          >>> compiled = amdjax.jit(lambda x: x + 1).lower(x).compile("gfx942")
+          >>> counted = compiled.profile(x)
+          >>> counted.total.bytes_read, counted.total.coalescing
+          (4096, 1.0)
+        """
+        if isinstance(self.executable, Executable):
+            raise ValueError(
+                "profile counts what kernels do on an AMD GPU: compile with a target, "
+                "as in compile('gfx942')"
+            )
+        return self.executable.profile(self._arrays(args, kwargs))
 
     def cost_analysis(self) -> dict[str, float]:
         """Estimates of the work.

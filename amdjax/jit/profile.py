@@ -1,0 +1,45 @@
+"""What the kernels of a program do, counted by the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from amdjax.runtime.emulator.counters import Counters
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The counters of every launch of one run; prints as a table.
+
+    Attributes:
+      target: name of the GPU that was emulated.
+      launches: counters of each launch, in order.
+    """
+
+    target: str
+    launches: list[Counters] = field(repr=False)
+
+    @property
+    def total(self) -> Counters:
+        """All launches together."""
+        from amdjax.runtime.emulator.counters import total
+
+        return total(self.launches)
+
+    def __iter__(self) -> Iterator[Counters]:
+        return iter(self.launches)
+
+    def __len__(self) -> int:
+        return len(self.launches)
+
+    def __str__(self) -> str:
+        from amdjax.runtime.emulator.counters import table
+
+        return f"on an emulated {self.target}\n{table(self.launches)}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"

@@ -1,0 +1,65 @@
+"""Counters of whole programs, on the emulator."""
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import nn
+
+TARGETS = ("gfx942", "gfx1100")
+
+
+def compiled(fun, *args, target, **options):
+    return amdjax.jit(fun, **options).lower(*args).compile(target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_map_moves_each_byte_once_in_whole_lines(target):
+    x = jnp.arange(4096.0)
+    counted = compiled(lambda x: x * 2 + 1, x, target=target).profile(x)
+    assert [c.kernel for c in counted] == ["map_add"]
+    total = counted.total
+    assert (total.bytes_read, total.bytes_written) == (4 * 4096, 4 * 4096)
+    assert total.coalescing == 1.0 and total.lds_accesses == 0
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_softmax_reads_its_rows_once(target):
+    x = jnp.ones((16, 1024))
+    counted = compiled(nn.softmax, x, target=target).profile(x)
+    assert len(counted) == 1
+    assert counted.total.bytes_read == x.nbytes and counted.total.bytes_written == x.nbytes
+    assert counted.total.bank_conflicts == 0
+
+
+def test_products_run_on_the_matrix_unit():
+    x = jnp.ones((128, 128), jnp.float16)
+    counted = compiled(lambda x: x @ x, x, target="gfx942").profile(x)
+    assert counted.total.matrix_flops == 2 * 128**3
+    assert "product" in str(counted) and "emulated gfx942" in counted._repr_html_()
+
+
+def test_donated_arguments_stay():
+    x = jnp.arange(8.0)
+    compiled(lambda x: x + 1, x, target="gfx942", donate_argnums=0).profile(x)
+    np.testing.assert_array_equal(np.asarray(x), np.arange(8.0))
+
+
+def test_loops_count_every_launch():
+    def power(x):
+        return amdjax.lax.fori_loop(0, 5, lambda i, y: jnp.sin(y @ x), x)
+
+    x = jnp.eye(16)
+    counted = compiled(power, x, target="gfx1100").profile(x)
+    assert sum(c.kernel == "product" for c in counted) == 5
+
+
+def test_what_cannot_be_counted():
+    x = jnp.ones(4)
+    with pytest.raises(ValueError, match="compile with a target"):
+        compiled(lambda x: x + 1, x, target=None).profile(x)
+    with pytest.raises(ValueError, match="not on sm_90a"):
+        compiled(lambda x: x + 1, x, target="sm_90a").profile(x)
+    with pytest.raises(TypeError, match="argument 0"):
+        compiled(lambda x: x + 1, x, target="gfx942").profile(jnp.ones(5))
