@@ -1,14 +1,13 @@
 """Settings shared by all tests, and the devices that tests of operations run on.
 
-Tests in `OPERATIONS` run on the CPU; those marked `devices` run on emulated GPUs as well. Where
-`AMDJAX_TEST_DEVICES` is set, all of them run on what it lists: `cpu`, names of targets to emulate,
+Tests marked `devices` run on the CPU and on emulated GPUs. Where `AMDJAX_TEST_DEVICES` is set, they
+and all tests of the folders in `OPERATIONS` run on what it lists: `cpu`, targets to emulate,
 platforms. A test knows nothing of this: what it computes goes to the default device. `small` gives
 the few that are too large for an emulator a size to use there.
 """
 
 import functools
 import os
-from pathlib import Path
 
 # Several test workers share the machine; a full thread pool in each would only fight over it.
 os.environ.setdefault("AMDJAX_NUM_THREADS", "2")
@@ -34,20 +33,14 @@ EMULATED = ("gfx942", "gfx1100")
 
 
 def pytest_generate_tests(metafunc):
-    if not _is_of_operations(metafunc.definition):
-        return
+    item = metafunc.definition
+    marked = item.get_closest_marker("devices") is not None
     listed = os.environ.get("AMDJAX_TEST_DEVICES")
-    if listed is not None:
-        names = tuple(word.strip() for word in listed.split(",") if word.strip())
-    elif metafunc.definition.get_closest_marker("devices"):
-        names = ("cpu", *EMULATED)
-    else:
-        return
-    metafunc.parametrize("device", names, indirect=True)
-
-
-def _is_of_operations(item):
-    return Path(item.path).parent.name in OPERATIONS
+    if listed is not None and (marked or item.path.parent.name in OPERATIONS):
+        names = [word.strip() for word in listed.split(",") if word.strip()]
+        metafunc.parametrize("device", names, indirect=True)
+    elif marked:
+        metafunc.parametrize("device", ["cpu", *EMULATED], indirect=True)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Plans run on a device: the fake one, whose kernels are the CPU's, so results are the CPU's bits."""
+"""Plans run on devices: on the fake one, whose results are the CPU's bits, and on emulated ones."""
 
 import gc
 import threading
@@ -100,7 +100,9 @@ PROGRAMS = {
         np.int32(7), normal(20, 3),
     ),
     "callback": (lambda x: host_only(x + 1) * 2, normal(4, 5)),
-    "callback in a loop": (lambda x: lax.fori_loop(0, 3, lambda i, c: host_only(c) - i, x), normal(6)),
+    "callback in a loop": (
+        lambda x: lax.fori_loop(0, 3, lambda i, c: host_only(c) - i, x), normal(6),
+    ),
     "eigenvalues": (lambda x: jnp.linalg.eigvalsh(x @ x.T), normal(4, 4)),
     "solve": (lambda x: jnp.linalg.solve(x @ x.T + jnp.eye(4), x), normal(4, 4)),
     "gradient": (amdjax.grad(lambda x: (jnp.tanh(x) ** 2).sum()), normal(17)),
@@ -116,6 +118,19 @@ PROGRAMS = {
 def test_programs(gpu, name):
     fun, *args = PROGRAMS[name]
     check(gpu, fun, *args)
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_as_machine_code(device, name):
+    """The same programs as code of the GPU, emulated where there is none."""
+    fun, *args = PROGRAMS[name]
+    found = amdjax.tree.leaves(amdjax.jit(fun)(*args))
+    with amdjax.default_device(amdjax.devices("cpu")[0]):
+        wanted = amdjax.tree.leaves(amdjax.jit(fun)(*args))
+    for f, w in zip(found, wanted, strict=True):
+        assert f.aval is w.aval and (device is None or f.device is device)
+        np.testing.assert_allclose(np.asarray(f), np.asarray(w), rtol=2e-5, atol=2e-5)
 
 
 def test_results_without_data(gpu):
@@ -180,7 +195,11 @@ def test_constants_are_uploaded_once(gpu):
 
 
 def test_constants_go_with_the_programs(gpu):
-    f = amdjax.jit(lambda x, table=jnp.asarray(normal(100_000)): x + table.sum())
+    def sum_of_table():
+        table = jnp.asarray(normal(100_000))
+        return amdjax.jit(lambda x: x + table.sum())
+
+    f = sum_of_table()
     f(amdjax.device_put(1.0, gpu))
     gpu.synchronize()
     assert gpu.pool.stats().in_use > 400_000
