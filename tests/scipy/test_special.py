@@ -1,0 +1,113 @@
+"""Special functions against SciPy in both precisions, their derivatives against differences."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.special as sp
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import enable_x64, grad, jit, vmap
+from amdjax.scipy import special
+from amdjax.test_util import check_grads
+
+RNG = np.random.default_rng(0)
+REAL = np.concatenate([RNG.uniform(-8, 8, 200), RNG.uniform(-1, 1, 100), [0.0, 1e-5, 30.0, -3.0]])
+POSITIVE = np.concatenate([np.abs(REAL) + 1e-3, [2.0, 4.0, 41.0, 85.0]])
+COMPLEX = RNG.normal(size=200) * 4 + 1j * np.abs(RNG.normal(size=200)) * 4
+
+# name: (arguments, relative error allowed in units of the last place)
+CASES = {
+    "wofz": ((COMPLEX,), 64),
+    "erfcx": ((REAL,), 32),
+    "dawsn": ((REAL,), 16),
+    "fresnel": ((REAL,), 32),
+    "owens_t": ((REAL / 3, REAL[::-1]), 300),
+    "exp1": ((POSITIVE,), 16),
+    "expi": ((np.concatenate([POSITIVE, -POSITIVE]),), 128),
+    "spence": ((POSITIVE,), 32),
+}
+
+
+@pytest.mark.parametrize("x64", [True, False])
+@pytest.mark.parametrize("name", CASES)
+def test_against_scipy(name, x64):
+    args, units = CASES[name]
+    real, complex_ = (np.float64, np.complex128) if x64 else (np.float32, np.complex64)
+    args = [a.astype(complex_ if np.iscomplexobj(a) else real) for a in args]
+    expected = getattr(sp, name)(*[a.astype(np.result_type(a, np.float64)) for a in args])
+    with enable_x64(x64):
+        found = getattr(special, name)(*args)
+    tolerance = units * np.finfo(real).eps
+    tiny = float(np.finfo(real).tiny)  # what lies below may be flushed to zero
+    for got, want in zip(np.atleast_2d(found), np.atleast_2d(expected), strict=True):
+        assert got.dtype == args[0].dtype
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tiny)
+
+
+def test_sine_and_cosine_integrals():
+    with enable_x64(True):
+        si, ci = special.sici(REAL)
+    expected = sp.sici(REAL)
+    np.testing.assert_allclose(si, expected[0], rtol=1e-14)
+    np.testing.assert_allclose(ci, expected[1], rtol=1e-11, atol=1e-15)  # it has zeros
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 20, 60])
+def test_exponential_integrals_of_higher_order(n):
+    with enable_x64(True):
+        np.testing.assert_allclose(special.expn(n, POSITIVE), sp.expn(n, POSITIVE), rtol=1e-14)
+        assert special.expn(n, 0.0) == (math.inf if n < 2 else 1 / (n - 1))
+    assert np.isnan(special.expn(-1, 1.0)) and np.isnan(special.expn(n, -1.0))
+
+
+def test_bernoulli_numbers():
+    with enable_x64(True):
+        np.testing.assert_allclose(special.bernoulli(60), sp.bernoulli(60), rtol=1e-8)
+        assert special.bernoulli(4).tolist() == [1.0, -0.5, 1 / 6, 0.0, -1 / 30]
+        assert special.bernoulli(300)[-3:].tolist() == [math.inf, 0.0, -math.inf]
+
+
+@pytest.mark.parametrize("value", [0.0, math.inf, -math.inf, math.nan])
+def test_special_values(value):
+    for name in ("erfcx", "dawsn", "exp1", "expi"):
+        np.testing.assert_equal(
+            float(getattr(special, name)(value)), float(getattr(sp, name)(value)), name
+        )
+    for name in ("fresnel", "sici"):
+        found = [float(v) for v in getattr(special, name)(value)]
+        np.testing.assert_allclose(found, getattr(sp, name)(value), rtol=1e-6, err_msg=name)
+    assert special.spence(0.0) == pytest.approx(math.pi**2 / 6)
+
+
+DERIVED = {
+    "erfcx": (special.erfcx, ([-1.5, 0.3, 4.0],)),
+    "dawsn": (special.dawsn, ([-1.5, 0.3, 4.0],)),
+    "fresnel": (special.fresnel, ([-1.5, 0.3, 2.2],)),
+    "exp1": (special.exp1, ([0.3, 1.5, 4.0],)),
+    "expn": (lambda x: special.expn(3, x), ([0.3, 1.5, 4.0],)),
+    "expi": (special.expi, ([-1.5, 0.3, 4.0],)),
+    "sici": (special.sici, ([0.3, 1.5, 6.0],)),
+    "spence": (special.spence, ([0.3, 1.4, 6.0],)),
+    "owens_t": (special.owens_t, ([0.3, -1.4, 0.2], [0.5, 2.0, -1.5])),
+    "wofz": (special.wofz, ([0.3 + 1j, -1.4 - 0.2j],)),
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_derivatives(name):
+    fn, args = DERIVED[name]
+    with enable_x64(True):
+        check_grads(fn, tuple(jnp.array(a) for a in args), order=2, atol=1e-5, rtol=1e-5)
+
+
+def test_transforms_and_narrow_dtypes():
+    x = jnp.array([0.5, 1.5])
+    np.testing.assert_allclose(vmap(jit(grad(special.dawsn)))(x), 1 - 2 * x * special.dawsn(x))
+    assert special.expi(x.astype("bfloat16")).dtype == "bfloat16"
+    with pytest.raises(TypeError, match="expi"):
+        special.expi(1j)
+    with pytest.raises(ValueError, match="bernoulli"):
+        special.bernoulli(-1)
+    assert amdjax.make_jaxpr(special.spence)(0.5)
