@@ -530,10 +530,27 @@ class CpuKernel(Emitter[Rep]):
         return []
 
     def op_atomic(self, op: tile.Op) -> list[Rep]:
-        offset, value = (self.scalar(v) for v in op.operands)
-        name = atomic_operation(op.attrs["combine"], op.operands[1].dtype)
-        pointer = self._address(op.attrs["buffer"], offset)
-        return [self.f.op(f"atomicrmw {name} {pointer}, {value} monotonic", value.type)]
+        f, name = self.f, atomic_operation(op.attrs["combine"], op.operands[1].dtype)
+
+        def one(offset: Value, value: Value, *mask: Value) -> Value:
+            pointer = self._address(op.attrs["buffer"], offset)
+
+            def combine() -> list[Value]:
+                return [f.op(f"atomicrmw {name} {pointer}, {value} monotonic", value.type)]
+
+            (old,) = f.if_(mask[0], combine, lambda: [value]) if mask else combine()
+            return old
+
+        def row(*xs: Value) -> Value:
+            lanes = xs[0].type.lanes
+            if not lanes:
+                return one(*xs)
+            out = xs[1]
+            for i in range(lanes):
+                out = f.insert(out, one(*(f.extract(x, i) for x in xs)), i)
+            return out
+
+        return [self._rowwise(op.results[0].type, row, *map(self.rep, op.operands))]
 
     def op_prefetch(self, op: tile.Op) -> list[Rep]:
         pointer = self._address(op.attrs["buffer"], self.scalar(op.operands[0]))

@@ -473,11 +473,16 @@ class Builder:
         attrs = {"buffer": buffer, "masked": mask is not None, "unique": unique}
         self.emit("store_at", operands, [], attrs)
 
-    def atomic(self, combine: str, buffer: Buffer, offset: Value, value: Value) -> Value:
-        """Atomically combine a scalar into memory; returns what was there."""
-        (v,) = self.emit(
-            "atomic", [offset, value], [value.type], {"buffer": buffer, "combine": combine}
-        )
+    def atomic(
+        self, combine: str, buffer: Buffer, offset: Value, value: Value, mask: Value | None = None
+    ) -> Value:
+        """Atomically combine a scalar, or each element of a tile, into memory.
+
+        Returns what was there, as far as `mask` is true.
+        """
+        operands = [offset, value] + ([mask] if mask is not None else [])
+        attrs = {"buffer": buffer, "combine": combine, "masked": mask is not None}
+        (v,) = self.emit("atomic", operands, [value.type], attrs)
         return v
 
     def prefetch(self, buffer: Buffer, offset: Value, write: bool = False, level: int = 1) -> None:

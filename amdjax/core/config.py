@@ -141,6 +141,7 @@ FLAGS: dict[str, Flag] = {
         _flag_bool("softmax_custom_jvp", True, "nn.softmax has its own derivative.", True),
         _flag_bool("allow_f16_reductions", True, "16-bit sums may stay in 16 bits.", True),
         _flag_int("random_seed_offset", 0, "Added to every seed given to random.key().", True),
+        _flag_bool("deterministic", False, "GPUs scatter sums in order, not as they come.", True),
         _flag_bool("disable_jit", False, "Run jitted functions as plain Python.", True),
         _flag_bool("debug_nans", False, "Raise FloatingPointError when a result has a NaN.", True),
         _flag_bool("debug_infs", False, "Raise FloatingPointError when a result has an inf.", True),

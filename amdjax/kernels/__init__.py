@@ -5,6 +5,7 @@ from amdjax.kernels import (
     cumulative as cumulative,
     gemm as gemm,
     gpu_gemm as gpu_gemm,
+    gpu_scatter as gpu_scatter,
     scatter as scatter,
     sort as sort,
     topk as topk,

@@ -151,10 +151,10 @@ def lower_scatter(ctx: ShapedContext) -> list[Call | Copy]:
     start: Call | Copy = copy_call(ctx, operand, result) if again else Copy(operand, result)
     if not math.prod(result.aval.shape) or not math.prod(updates.aval.shape):
         return [start]
-    return [start, _Scatter(ctx).build()]
+    return [start, ScatterKernel(ctx).build()]
 
 
-class _Scatter:
+class ScatterKernel:
     """Writes the kernel that applies the updates."""
 
     def __init__(self, ctx: ShapedContext):
@@ -428,7 +428,7 @@ class _Scatter:
 
 # Combining
 
-_OPS = {
+OPS = {
     "scatter-add": "add",
     "scatter-sub": "sub",
     "scatter-mul": "mul",
@@ -442,7 +442,7 @@ def _combiner(ctx: ShapedContext, k: Builder) -> Callable[[El, El], El]:
     program = ctx.params["update_jaxpr"]
     if program is not None and ctx.eqn.primitive.name == "scatter":
         return _applied(prepare(ClosedJaxpr(program, list(ctx.params["update_consts"]))), k)
-    op = _OPS.get(ctx.eqn.primitive.name)
+    op = OPS.get(ctx.eqn.primitive.name)
 
     def combine(old: El, new: El) -> El:
         b = ElementBuilder(k, {}, _no_memory)

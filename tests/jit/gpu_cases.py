@@ -102,6 +102,20 @@ FAMILIES = {
     "add_at": (lambda x, i: x.at[i].add(1.0), normal(1000), np.array([1, 2, 2, 999])),
     "set_at": (lambda x, i: x.at[i].set(1.0), normal(1000, 4), np.array([1, 2, 2])),
     "max_at": (lambda x, i: x.at[i].max(0.5), normal(50), np.arange(40) % 7),
+    "add_windows": (
+        lambda x, i, u: x.at[i, 2:5].add(u), normal(20, 9, 3), np.arange(40) % 20, normal(40, 3, 3),
+    ),
+    "add_complex": (lambda x, i: x.at[i].add(1 + 2j), normal(9) * 1j, np.array([1, 1, 1, -1])),
+    "add_narrow": (
+        lambda x, i: x.at[i].add(1), normal(9, dtype="bfloat16"), np.array([1, 1, 1, -1]),
+    ),
+    "add_outside": (
+        lambda x, i: x.at[i].add(1, mode="drop"), normal(9), np.array([1, 900, -7, -800]),
+    ),
+    "add_unique": (
+        lambda x, i: x.at[i].multiply(2, unique_indices=True), normal(900), np.arange(0, 900, 3),
+    ),
+    "multiply_at": (lambda x, i: x.at[i].multiply(2), normal(9), np.array([1, 1, 1, -1])),
     "embedding_gradient": (
         amdjax.grad(lambda e, i: (e[i] ** 2).sum()), normal(100, 33), np.arange(50) % 7,
     ),
