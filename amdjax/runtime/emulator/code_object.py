@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amdjax.runtime.emulator import state
+from amdjax.runtime.emulator.debug_lines import line_table
 from amdjax.runtime.emulator.errors import EmulatorError
 from amdjax.runtime.emulator.isa import ISAS, MACHINES, Isa
 
@@ -80,6 +81,7 @@ class CodeObject:
         self._relocate()
         self.kernels: dict[str, Kernel] = {}
         symbols = self._symbols()
+        self._lines = line_table(self._debug_sections())
         for name, (value, _) in symbols.items():
             if name.endswith(".kd"):
                 self.kernels[name[:-3]] = self._kernel(name[:-3], value, symbols)
@@ -103,6 +105,21 @@ class CodeObject:
                 self._data, np.uint8, file_size, offset
             )
         return image
+
+    def _debug_sections(self) -> dict[str, bytes]:
+        """Contents by name of the sections that say where code comes from."""
+        if b".debug_line" not in self._data:
+            return {}
+        sections = self._headers(40, 58, "<IIQQQQIIQQ")
+        (names_index,) = struct.unpack_from("<H", self._data, 62)
+        names = sections[names_index][4]
+        found = {}
+        for section in sections:
+            start = names + section[0]
+            name = self._data[start : self._data.index(b"\0", start)].decode()
+            if name in (".debug_line", ".debug_line_str", ".debug_str"):
+                found[name] = self._data[section[4] : section[4] + section[5]]
+        return found
 
     def _relocate(self) -> None:
         """Make addresses that are stored in the image point into it."""
@@ -163,6 +180,7 @@ class CodeObject:
             float_mode=rsrc1 >> 12 & 0xFF, accumulators=accumulators,
             registers=2 * vgprs if isa.accumulators == "separate" else max(vgprs, accumulators),
             image=self.image,
+            lines=tuple((address - start, text) for address, text in self._lines),
         )  # fmt: skip
 
 

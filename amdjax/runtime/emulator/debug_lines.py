@@ -1,0 +1,171 @@
+"""Which line of source each instruction was made from, by the `.debug_line` section (DWARF 2 to 5).
+
+Our linker keeps no debug sections; a code object that has them, because another linker made it,
+gets its errors named by file and line.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_STRING, _STRP, _LINE_STRP, _UDATA, _DATA16 = 0x08, 0x0E, 0x1F, 0x0F, 0x1E
+_FIXED = {0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8}  # DW_FORM_data1 … data8
+_PATH, _DIRECTORY = 1, 2  # DW_LNCT_…
+_COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE = 1, 2, 3, 4, 8, 9
+_END_SEQUENCE, _SET_ADDRESS = 1, 2
+
+
+class _Reader:
+    """Numbers and strings of a section, one after the other."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data, self.at = data, at
+
+    def number(self, size: int) -> int:
+        self.at += size
+        return int.from_bytes(self.data[self.at - size : self.at], "little")
+
+    def uleb(self) -> int:
+        result = shift = 0
+        while True:
+            byte = self.number(1)
+            result |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return result
+
+    def sleb(self) -> int:
+        start, value = self.at, self.uleb()
+        bits = 7 * (self.at - start)
+        return value - (value >> (bits - 1) << bits)
+
+    def string(self) -> str:
+        end = self.data.index(b"\0", self.at)
+        text = self.data[self.at : end].decode(errors="replace")
+        self.at = end + 1
+        return text
+
+
+@dataclass
+class _Unit:
+    """The head of a line program."""
+
+    end: int
+    min_length: int
+    line_base: int
+    line_range: int
+    opcode_lengths: tuple[int, ...]
+    files: list[str] = field(default_factory=list)
+
+
+def line_table(sections: dict[str, bytes]) -> list[tuple[int, str]]:
+    """Sorted (address, "file:line"), each for the code up to the next; "" where code ends.
+
+    Args:
+        sections: contents by name, as far as they are there.
+    """
+    data = sections.get(".debug_line", b"")
+    reader, rows = _Reader(data), []
+    while reader.at + 4 <= len(data):
+        unit = _head(reader, sections)
+        rows += list(_rows(reader, unit))
+        reader.at = unit.end
+    return sorted(rows, key=lambda row: row[0])
+
+
+def _head(r: _Reader, sections: dict[str, bytes]) -> _Unit:
+    end = r.number(4)
+    end += r.at
+    version = r.number(2)
+    if version >= 5:
+        r.number(2)  # sizes of addresses and segment selectors
+    program = r.number(4)
+    program += r.at
+    min_length = r.number(1)
+    if version >= 4:
+        r.number(1)  # operations of a long instruction word
+    r.number(1)
+    (line_base,) = struct.unpack("b", bytes([r.number(1)]))
+    line_range, opcodes = r.number(1), r.number(1)
+    lengths = tuple(r.number(1) for _ in range(opcodes - 1))
+    unit = _Unit(end, min_length, line_base, line_range, lengths)
+    unit.files = _new_files(r, sections) if version >= 5 else _old_files(r)
+    r.at = program
+    return unit
+
+
+def _old_files(r: _Reader) -> list[str]:
+    """Names of files, which count from 1."""
+    while r.string():
+        pass  # directories
+    files = [""]
+    while name := r.string():
+        files.append(name)
+        for _ in range(3):
+            r.uleb()
+    return files
+
+
+def _new_files(r: _Reader, sections: dict[str, bytes]) -> list[str]:
+    _entries(r, sections)  # directories
+    return _entries(r, sections)
+
+
+def _entries(r: _Reader, sections: dict[str, bytes]) -> list[str]:
+    formats = [(r.uleb(), r.uleb()) for _ in range(r.number(1))]
+    names = []
+    for _ in range(r.uleb()):
+        values = {kind: _value(r, form, sections) for kind, form in formats}
+        names.append(str(values.get(_PATH, "")))
+    return names
+
+
+def _value(r: _Reader, form: int, sections: dict[str, bytes]) -> str | int:
+    if form == _STRING:
+        return r.string()
+    if form in (_STRP, _LINE_STRP):
+        name = ".debug_line_str" if form == _LINE_STRP else ".debug_str"
+        return _Reader(sections[name], r.number(4)).string()
+    if form == _UDATA:
+        return r.uleb()
+    return r.number(16 if form == _DATA16 else _FIXED[form])
+
+
+def _rows(r: _Reader, unit: _Unit) -> Iterator[tuple[int, str]]:
+    """Run a line program."""
+    address, line, file = 0, 1, 1
+    base = len(unit.opcode_lengths) + 1
+    place = lambda: (address, f"{unit.files[min(file, len(unit.files) - 1)]}:{line}")
+    while r.at < unit.end:
+        op = r.number(1)
+        if op >= base:
+            address += (op - base) // unit.line_range * unit.min_length
+            line += unit.line_base + (op - base) % unit.line_range
+            yield place()
+        elif op == 0:
+            following = r.uleb()
+            following += r.at
+            extended = r.number(1)
+            if extended == _SET_ADDRESS:
+                address = r.number(following - r.at)
+            elif extended == _END_SEQUENCE:
+                yield address, ""
+                address, line, file = 0, 1, 1
+            r.at = following
+        elif op == _COPY:
+            yield place()
+        elif op == _ADVANCE_PC:
+            address += r.uleb() * unit.min_length
+        elif op == _ADVANCE_LINE:
+            line += r.sleb()
+        elif op == _SET_FILE:
+            file = r.uleb()
+        elif op == _CONST_ADD_PC:
+            address += (255 - base) // unit.line_range * unit.min_length
+        elif op == _FIXED_ADVANCE:
+            address += r.number(2)
+        else:
+            for _ in range(unit.opcode_lengths[op - 1]):
+                r.uleb()
