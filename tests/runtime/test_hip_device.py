@@ -10,6 +10,7 @@ from hip_kernels import raw_kernel, saxpy_arguments
 pytest.importorskip("hip", reason="needs hip-python", exc_type=ImportError)
 
 from amdjax import targets
+from amdjax.runtime.emulator import hip_modules
 from amdjax.runtime.emulator.hip import emulated_hip
 from amdjax.runtime.gpu import DeviceError
 from amdjax.runtime.hip import emulated_devices, platform, staging
@@ -247,6 +248,58 @@ def test_threads_use_a_device_at_once(device, rng):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_functions_come_and_go_in_many_threads(device, rng):
+    x = device.upload(vector(rng, 64))
+    kernel = raw_kernel(device.target.name)
+    KEPT.clear()
+    gc.collect()
+    failures = []
+
+    def work():
+        try:
+            for _ in range(20):
+                function = device.function(kernel)
+                device.launch(function, 1, 64, 0, saxpy_arguments(x.address, x.address, 64, 0.0))
+                del function
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    device.synchronize()
+    assert not failures
+
+
+def test_an_interruption_amid_a_kernel_reaches_the_program(device, rng, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    x = device.upload(vector(rng))
+    device.synchronize()
+    with monkeypatch.context() as patched:
+        patched.setattr(hip_modules, "launch", interrupted)
+        launch(device, x, x, 1000)
+        with pytest.raises(KeyboardInterrupt):
+            device.synchronize()
+    launch(device, x, x, 1000)
+    device.synchronize()
+
+
+def test_the_garbage_collector_keeps_away_from_calls(device, rng, monkeypatch):
+    enabled = []
+    real = hip_modules.launch
+    monkeypatch.setattr(
+        hip_modules, "launch", lambda *args: (enabled.append(gc.isenabled()), real(*args))
+    )
+    x = device.upload(vector(rng))
+    launch(device, x, x, 1000)
+    device.synchronize()
+    assert enabled == [False] and gc.isenabled()
 
 
 def test_an_unsupported_gfx_name_is_left_out_with_a_reason():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import gc
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
@@ -22,6 +24,18 @@ __all__ = ["Allocation", "EmulatedDevice", "Runtime"]
 
 T = TypeVar("T")
 _ALIGNMENT = 256
+
+
+@contextmanager
+def _no_finalizers() -> Iterator[None]:
+    """Keep the garbage collector away: a buffer it finds would be freed amid the call under way."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,19 +262,25 @@ class Runtime:
         function = export.function
 
         def call(*arguments: int) -> int:
-            with self._lock:
+            with self._lock, _no_finalizers():
                 try:
-                    result = function(self, *arguments)
+                    return function(self, *arguments) or 0
                 except HipFailure as failure:
                     return self.fail(failure.status, failure.detail)
                 except EmulatorError as error:
                     return self.fail(Status.LaunchFailure, str(error))
-                except Exception as error:
-                    # Nothing may pass through the C frames in between.
+                except BaseException as error:
+                    # Nothing can pass through the C frames in between.
+                    self._local.interruption = error
                     return self.fail(Status.Unknown, f"{export.name}: {error!r}")
-            return result or 0
 
         return call
+
+    def interruption(self) -> BaseException | None:
+        """What ended this thread's latest call that was not a failure, such as Ctrl-C; once."""
+        error = getattr(self._local, "interruption", None)
+        self._local.interruption = None
+        return error
 
     def fail(self, status: Status, detail: str) -> int:
         """Remember an error for this thread; returns its code."""

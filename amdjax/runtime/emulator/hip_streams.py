@@ -82,6 +82,9 @@ class Stream:
                 address = type(error) is MemoryFault
                 status = Status.IllegalAddress if address else Status.LaunchFailure
                 raise HipFailure(status, str(error)) from error
+            except BaseException:
+                self._pending.clear()
+                raise
 
     def wait(self) -> None:
         """Finish all work; of the null stream, that of the streams ordered with it too."""

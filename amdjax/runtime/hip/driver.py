@@ -14,9 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amdjax.runtime.gpu import DeviceError
+
+if TYPE_CHECKING:
+    from amdjax.runtime.emulator.hip import EmulatedHip
 
 __all__ = [
     "Driver",
@@ -156,14 +159,15 @@ class Driver:
     Args:
       hip: hip-python's module.
       library: path or name of the library.
-      emulated: whether it is the emulator's.
+      emulated: the emulator, if the library is its.
 
     Raises:
       HipUnavailable: it cannot be used; the message says why.
     """
 
-    def __init__(self, hip: Any, library: str, *, emulated: bool) -> None:
-        self.hip, self.library, self.is_emulated = hip, library, emulated
+    def __init__(self, hip: Any, library: str, emulated: EmulatedHip | None = None) -> None:
+        self.hip, self.library, self._emulated = hip, library, emulated
+        self.is_emulated = emulated is not None
         self._success = hip.hipError_t.hipSuccess
         try:
             with _redirected(hip, library):
@@ -210,7 +214,13 @@ class Driver:
         return results[0] if len(results) == 1 else tuple(results) or None
 
     def error(self, function: str, status: Any) -> HipError:
-        """The exception for a status that a function returned."""
+        """The exception for a status that a function returned.
+
+        Raises:
+          BaseException: what interrupted the emulator, such as Ctrl-C.
+        """
+        if self._emulated and (interruption := self._emulated.runtime.interruption()):
+            raise interruption
         name = getattr(status, "name", str(status))
         text = _text(self.hip.hipGetErrorString(status)[1])
         # The failed call also left its code behind, which the next launch must not see.
@@ -242,11 +252,7 @@ def driver(*, emulated: bool) -> Driver:
     global _bound
     with _lock:
         if _bound is None:
-            _bound = (
-                _emulated_driver()
-                if emulated
-                else Driver(load_hip_python(), find_library(), emulated=False)
-            )
+            _bound = _emulated_driver() if emulated else Driver(load_hip_python(), find_library())
         if _bound.is_emulated != emulated:
             used, wanted = ("the emulator", "AMD's library") if _bound.is_emulated else (
                 "AMD's library", "the emulator")  # fmt: skip
@@ -261,7 +267,8 @@ def _emulated_driver() -> Driver:
     from amdjax.runtime.emulator.hip import emulated_hip
 
     hip = load_hip_python()
-    return Driver(hip, emulated_hip(_function_names(hip)).library.path, emulated=True)
+    emulated = emulated_hip(_function_names(hip))
+    return Driver(hip, emulated.library.path, emulated)
 
 
 def _function_names(hip: Any) -> Sequence[str]:

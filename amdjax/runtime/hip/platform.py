@@ -122,7 +122,8 @@ def hip_devices() -> list[HipDevice]:
         advice = "'python -m amdjax.doctor' tells more."
         if wanted_platforms() and wanted_platforms() <= NAMES:
             raise HipUnavailable(f"{error} {advice}") from error
-        warnings.warn(f"amdjax runs without an AMD GPU: {error} {advice}", stacklevel=2)
+        silence = "AMDJAX_PLATFORMS=cpu silences this."
+        warnings.warn(f"amdjax runs without an AMD GPU: {error} {advice} {silence}", stacklevel=2)
         return []
     for problem in problems:
         warnings.warn(f"amdjax does not use {problem}", stacklevel=2)
