@@ -1,0 +1,128 @@
+"""What launches count, against kernels whose traffic is known."""
+
+import numpy as np
+import pytest
+from emulation import IDS, LANES, compiled, elementwise, run
+
+from amdjax.runtime.emulator import Counters, recording, table
+
+TARGETS = ("gfx942", "gfx1100")
+pytestmark = pytest.mark.parametrize("gfx", TARGETS)
+COPY = elementwise("  %r = fadd float %x0, 1.0", "float")
+
+# Each work-item reads in[(i * stride) % 4096] from memory, or from LDS.
+STRIDED = (
+    """
+@tile = internal addrspace(3) global [4096 x i32] undef, align 16
+define amdgpu_kernel void @strided(ptr addrspace(1) %out, ptr addrspace(1) %in, i32 %stride) {
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %m = mul i32 %t, %stride
+  %o = and i32 %m, 4095
+  %o64 = zext i32 %o to i64
+  %pi = getelementptr i32, ptr addrspace(1) %in, i64 %o64
+  %x = load i32, ptr addrspace(1) %pi
+  %pl = getelementptr i32, ptr addrspace(3) @tile, i32 %o
+  store volatile i32 %x, ptr addrspace(3) %pl
+  %y = load volatile i32, ptr addrspace(3) %pl
+  %i = zext i32 %t to i64
+  %po = getelementptr i32, ptr addrspace(1) %out, i64 %i
+  store i32 %y, ptr addrspace(1) %po
+  ret void
+}
+"""
+    + IDS
+)
+
+
+def strided(gfx, stride, lanes=64):
+    given, out = np.arange(4096, dtype=np.int32), np.zeros(64, np.int32)
+    counters = run(compiled(STRIDED, gfx), 1, lanes, out, given, np.int32(stride), profile=True)
+    np.testing.assert_array_equal(out[:lanes], np.arange(lanes) * stride % 4096)
+    return counters
+
+
+def test_copy(gfx):
+    a, out = np.zeros((2, 640), np.float32)
+    counters = run(compiled(COPY, gfx), 10, 64, out, a, profile=True)
+    waves = 640 // LANES[gfx]
+    assert (counters.kernel, counters.launches) == ("kernel", 1)
+    assert (counters.workgroups, counters.waves) == (10, waves)
+    assert counters.by_class["vmem"] == 2 * waves == counters.accesses
+    assert (counters.bytes_read, counters.bytes_written) == (2560, 2560)
+    assert counters.vector_flops == 640 and counters.matrix_flops == 0
+    # NumPy aligns to 16 bytes at least, so a wave may touch one line more than it fills.
+    ideal = 2 * 2560 // 64
+    assert counters.ideal_64 == ideal <= counters.lines_64 <= ideal + 2 * waves
+    assert counters.occupancy.waves > 0
+
+
+@pytest.mark.parametrize("stride", [1, 2, 8, 32])
+def test_coalescing_and_bank_conflicts(gfx, stride):
+    counters = strided(gfx, stride)
+    lanes = LANES[gfx]
+    waves = 64 // lanes
+    read = min(lanes, lanes * 4 * stride // 64) * waves  # lines of 64 bytes
+    written = 4
+    assert read + written <= counters.lines_64 <= read + written + 2 * waves
+    assert counters.lds_accesses == 2 * waves and counters.lds_bytes == 512
+    # Thirty-two lanes at a time: as many of them share a bank as the stride says.
+    assert counters.bank_ideal == 4 and counters.bank_cycles == 4 * stride
+    assert counters.bank_conflicts == 4 * (stride - 1)
+
+
+def test_lanes_that_are_off_move_nothing(gfx):
+    counters = strided(gfx, 1, lanes=20)
+    assert counters.bytes_read == counters.bytes_written == 80 == counters.lds_bytes // 2
+
+
+def test_reads_of_one_word_have_no_conflict(gfx):
+    counters = strided(gfx, 0, lanes=32)
+    assert counters.bank_conflicts == 0 and counters.lines_64 <= 1 + 3
+
+
+def test_traffic_is_counted_only_if_asked(gfx):
+    a, out = np.zeros((2, 64), np.float32)
+    counters = run(compiled(COPY, gfx), 1, 64, out, a)
+    assert not counters.profiled and counters.bytes_read == 0
+    assert "global read" not in str(counters)
+
+
+def test_recording_and_merging(gfx):
+    a, out = np.zeros((2, 64), np.float32)
+    with recording() as launches:
+        run(compiled(COPY, gfx), 1, 64, out, a)
+        run(compiled(COPY, gfx), 1, 64, out, a)
+        strided_one = strided(gfx, 1)
+    run(compiled(COPY, gfx), 1, 64, out, a)
+    assert len(launches) == 3 and all(c.profiled for c in launches)
+    both = launches[0].merge(launches[1])
+    assert both.launches == 2 and both.bytes_read == 512 and both.kernel == "kernel"
+    assert both.by_mnemonic == launches[0].by_mnemonic + launches[1].by_mnemonic
+    assert both.occupancy == launches[0].occupancy
+    lines = table(launches).splitlines()
+    assert [line.split()[0] for line in lines] == ["kernel", "kernel", "strided", "total"]
+    assert lines[1].split()[1] == "2"
+    everything = both.merge(strided_one)
+    assert everything.kernel == "kernel, strided" and everything.occupancy is None
+    assert "strided" in str(everything) and f"{everything.bytes_read:,} B" in str(everything)
+
+
+def test_matrix_work(gfx):
+    shape, result = ("16x16x16.f16", 4) if gfx == "gfx942" else ("16x16x16.f16", 8)
+    half, a_lanes = ("<4 x half>", 4) if gfx == "gfx942" else ("<16 x half>", 16)
+    name = f"llvm.amdgcn.mfma.f32.{shape.replace('.f16', 'f16')}" if gfx == "gfx942" else (
+        f"llvm.amdgcn.wmma.f32.{shape}.v8f32.v16f16")  # fmt: skip
+    flags = ", i32 0, i32 0, i32 0" if gfx == "gfx942" else ""
+    body = f"""  %c0 = insertelement <{result} x float> zeroinitializer, float 0.0, i32 0
+  %d = call <{result} x float> @{name}({half} %x0, {half} %x0, <{result} x float> %c0{flags})
+  %r = extractelement <{result} x float> %d, i32 0"""
+    arguments = f"{half}, {half}, <{result} x float>" + (", i32, i32, i32" if flags else "")
+    text = elementwise(body, half) + f"declare <{result} x float> @{name}({arguments})"
+    a, out = np.ones((64, a_lanes), np.float16), np.zeros(64, np.float32)
+    counters = run(compiled(text, gfx), 1, LANES[gfx], out, a)
+    assert counters.by_class["matrix"] == 1 and counters.matrix_flops == 2 * 16**3
+    assert counters.matrix_share == 1.0
+
+
+def test_nothing_merged(gfx):
+    assert Counters().merge(Counters(kernel=gfx)).kernel == gfx
