@@ -6,10 +6,14 @@ import subprocess
 import pytest
 import test_kernels as kernels
 import test_math
-from emulation import ASSEMBLED, elementwise, link, relocatable, tool
+import test_matrix
+from emulation import ASSEMBLED, LANES, elementwise, link, relocatable, tool
 
-from amdjax.runtime.emulator import CodeObject
-from amdjax.runtime.emulator.decode import decoder
+from amdjax.runtime.emulator import CodeObject, operands
+from amdjax.runtime.emulator.decode import Instruction, decoder
+from amdjax.runtime.emulator.lower import lower
+from amdjax.runtime.emulator.program import program_of
+from amdjax.runtime.emulator.records import Wave
 
 pytestmark = pytest.mark.parametrize("gfx", ASSEMBLED)
 
@@ -26,20 +30,26 @@ def corpus() -> list[str]:
     return texts + [test_math.kernel_text(name, 4) for name in test_math.REFERENCES]
 
 
-def disassembled(path, symbol_size: int) -> dict[int, str]:
-    """Mnemonic by offset from the kernel's entry."""
+def matrix_products(gfx: str) -> list[str]:
+    return [test_matrix.kernel_text(x, LANES[gfx]) for g, x in test_matrix.INSTRUCTIONS
+            if g == gfx and x.blocks == 1]  # fmt: skip
+
+
+def disassembled(path, symbol_size: int) -> dict[int, tuple[str, str]]:
+    """Mnemonic and operands by offset from the kernel's entry."""
     text = subprocess.run(
         [tool("llvm-objdump"), "-d", path], capture_output=True, text=True, check=True
     ).stdout
-    found: dict[int, str] = {}
+    found: dict[int, tuple[str, str]] = {}
     for line in text.splitlines():
         match = re.match(r"\s+(\S+)(.*?)// ([0-9A-F]+):", line)
         if match:
             second = re.search(r":: (v_dual_\w+)", match[2])
             name = match[1] + (f" :: {second[1]}" if second else "")
-            found[int(match[3], 16)] = re.sub(r"_(e32|e64|dpp|sdwa|e64_dpp)\b", "", name)
+            name = re.sub(r"_(e32|e64|dpp|sdwa|e64_dpp)\b", "", name)
+            found[int(match[3], 16)] = name, match[2]
     start = min(found)
-    return {at - start: name for at, name in found.items() if at - start < symbol_size}
+    return {at - start: line for at, line in found.items() if at - start < symbol_size}
 
 
 # Two names for one encoding.
@@ -54,18 +64,40 @@ def canonical(name: str) -> str:
     return name
 
 
+def registers_in(operands: str) -> set[str]:
+    """Vector, scalar and accumulator registers of an operand list, one by one."""
+    found = set()
+    for kind, first, last in re.findall(r"\b([vsa])(?:(?=\d)|\[)(\d+)(?::(\d+)\])?", operands):
+        found |= {f"{kind}{i}" for i in range(int(first), int(last or first) + 1)}
+    return found
+
+
+def registers_of(wave: Wave, inst: Instruction) -> set[str]:
+    """The same as the emulator sees it; VCC, EXEC and the like are left out."""
+    reads, writes = operands.registers(wave, lower(wave, inst))
+    both = reads | writes
+    names = {operands.register_name(wave, i) for i in range(both.bit_length()) if both >> i & 1}
+    return {
+        name for name in names if name[1:].isdigit() and (name[0] != "s" or int(name[1:]) < 106)
+    }
+
+
 def test_decoder_agrees_with_objdump(gfx, tmp_path):
     checked = 0
-    for text in corpus():
+    for text in corpus() + matrix_products(gfx):
         data = link(relocatable(text, gfx))
         (tmp_path / "code.so").write_bytes(data)
         code = CodeObject(data)
         (kernel,) = code.kernels.values()
+        wave = program_of(kernel).wave
         decode, pc = decoder(code.isa).decode, 0
         want = disassembled(tmp_path / "code.so", len(kernel.code))
         while pc < len(kernel.code) and pc in want:
             inst = decode(kernel.code, pc)
-            assert canonical(inst.name) == canonical(want[pc]), f"{want[pc]} at {pc}"
+            name, written = want[pc]
+            assert canonical(inst.name) == canonical(name), f"{name} at {pc}"
+            if inst.format != "SOPP":
+                assert registers_of(wave, inst) == registers_in(written), f"{name} {written}"
             pc, checked = inst.next_pc, checked + 1
             if inst.name == "s_endpgm":
                 break

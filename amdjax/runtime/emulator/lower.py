@@ -265,6 +265,7 @@ def _crosslane(wave: Wave, inst: Instruction) -> Lowered:
         kinds: tuple[str, ...] = ("v", "v")
         if name == "ds_swizzle_b32":
             flags.append(("offset", offset))
+            kinds = ("v",)
     else:
         scalar = name.startswith("v_read")
         slots = {state.DST: (wave.sgpr if scalar else wave.vgpr)(f["vdst"])}

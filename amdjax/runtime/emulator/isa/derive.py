@@ -74,6 +74,7 @@ _PROBES: tuple[dict[str, int], ...] = (
     {"src0": 256, "src1": 256}, {"soffset": 128}, {"saddr": 127}, {"saddr": 125}, {"saddr": 124},
     {"imm": 1}, {"soffset": 125}, {"soffset": 124}, {"glc": 1, "saddr": 127}, {"glc": 1},
     {"sc0": 1}, {"lds": 1}, {"gds": 1}, {"src0": 193}, {"simm16": 1}, {"vdst": 126},
+    {"src0": 256, "src1": 256, "src2": 256, "opsel_hi": 3, "opsel_hi2": 1},
 )  # fmt: skip
 
 
@@ -150,29 +151,37 @@ def _size(form: dict[str, Any]) -> int:
 def _ask(cpu: str, form: dict[str, Any], claimed: list[dict[str, Any]]) -> dict[int, str]:
     """Mnemonic by opcode; not of words that a format with more fixed bits claims."""
     high, low = form["op"]
-    found: dict[int, str] = {}
+    opcodes = [op for op in range(1 << (high - low + 1))
+               if not any(_matches(f, _encoding(form, op, {})) for f in claimed)]  # fmt: skip
+    names = mnemonics(cpu, [(form, op) for op in opcodes])
+    return {op: name for op, name in zip(opcodes, names) if name is not None}
+
+
+def mnemonics(cpu: str, questions: list[tuple[dict[str, Any], int]]) -> list[str | None]:
+    """What LLVM calls opcodes of formats; None where no probe makes a valid instruction."""
+    names: list[str | None] = [None] * len(questions)
     for probe in _PROBES:
-        if not all(key in form["fields"] for key in probe):
-            continue
-        words = {}
-        for op in range(1 << (high - low + 1)):
-            word = op << low
-            for _, at, value in form["match"]:
-                word |= value << at
-            if op in found or any(_matches(f, word) for f in claimed):
-                continue
-            for key, value in probe.items():
-                top, at = form["fields"][key]
-                word |= (value & (1 << (top - at + 1)) - 1) << at
-            words[op] = word
-        codes = [word.to_bytes(form["size"], "little") for word in words.values()]
-        for (op, word), line in zip(words.items(), disassembled(cpu, codes)):
+        asked = [i for i, (form, _) in enumerate(questions)
+                 if names[i] is None and probe.keys() <= form["fields"].keys()]  # fmt: skip
+        words = [_encoding(*questions[i], probe) for i in asked]
+        codes = [w.to_bytes(questions[i][0]["size"], "little") for i, w in zip(asked, words)]
+        for i, word, line in zip(asked, words, disassembled(cpu, codes)):
             # Unused fields may come back otherwise; what selects the instruction may not.
-            if line and all(
-                _same(word, line[1], *bits[:2]) for bits in (*form["match"], (high, low))
-            ):
-                found[op] = line[0]
-    return found
+            form = questions[i][0]
+            selecting = (*(bits[:2] for bits in form["match"]), form["op"])
+            if line is not None and all(_same(word, line[1], *bits) for bits in selecting):
+                names[i] = line[0]
+    return names
+
+
+def _encoding(form: dict[str, Any], op: int, fields: dict[str, int]) -> int:
+    word = op << form["op"][1]
+    for _, low, value in form["match"]:
+        word |= value << low
+    for key, value in fields.items():
+        high, low = form["fields"][key]
+        word |= (value & (1 << (high - low + 1)) - 1) << low
+    return word
 
 
 def _same(a: int, b: int, high: int, low: int) -> bool:
