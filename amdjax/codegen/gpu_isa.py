@@ -36,6 +36,10 @@ class Isa(ABC):
     #: Intrinsics that the target runs as instructions (`llvm.Module.native`).
     native: frozenset[str] = frozenset()
 
+    def alignment(self, nbytes: int, element: int) -> int:
+        """What an access of so many bytes needs, of elements of `element` bytes."""
+        return min(nbytes, 16)
+
     @abstractmethod
     def attributes(self, workgroup: int) -> str:
         """Attributes of a kernel."""
@@ -106,8 +110,14 @@ class Amdgcn(Isa):
     atomic_metadata = amdgpu_object.ATOMIC_METADATA
     native = frozenset({"ldexp"})
 
+    def alignment(self, nbytes: int, element: int) -> int:
+        return min(nbytes, 4)
+
     def attributes(self, workgroup: int) -> str:
-        return amdgpu_object.kernel_attributes(workgroup, grid_rank=1, workgroup_rank=1)
+        # Lest LLVM join elements of two bytes to dwords that are not aligned.
+        features = '"target-features"="-unaligned-access-mode"'
+        general = amdgpu_object.kernel_attributes(workgroup, grid_rank=1, workgroup_rank=1)
+        return f"{general} {features}"
 
     def thread(self, f: Function) -> Value:
         return f.call("llvm.amdgcn.workitem.id.x", I32)

@@ -7,17 +7,19 @@ same as without a mask; other threads take a path with a branch for each element
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from amdjax.codegen import llvm, tile
 from amdjax.codegen.emitter import atomic_operation
+from amdjax.codegen.gpu_isa import Isa
 from amdjax.codegen.gpu_layout import Layout
 from amdjax.codegen.gpu_tiles import LDS, GpuTiles, Held, Rep
-from amdjax.codegen.llvm import I64, Type, Value
+from amdjax.codegen.llvm import I32, I64, Module, Type, Value
 
-__all__ = ["GpuMemory", "Spread"]
+__all__ = ["GpuMemory", "Groups", "Spread"]
 
 Guards = Sequence[Value | None]
 _WIDEST = 16
@@ -40,7 +42,26 @@ class Spread:
     divisor: int = 1
 
 
+@dataclass(frozen=True)
+class Groups:
+    """Registers that move at once.
+
+    Args:
+      width: how many.
+      align: of such accesses in bytes.
+      aligned: whether they are that aligned, where it is known at run time only.
+    """
+
+    width: int
+    align: int
+    aligned: Value | None = None
+
+
 class GpuMemory(GpuTiles):
+    def __init__(self, module: Module, kernel: tile.Kernel, isa: Isa, name: str, index_bits: int):
+        super().__init__(module, kernel, isa, name, index_bits)
+        self._low: dict[str, Value] = {}
+
     # Addresses
 
     def _scaled(self, offset: Value, size: int) -> Value:
@@ -112,17 +133,38 @@ class GpuMemory(GpuTiles):
         """More than any position of a thread along an axis."""
         return 2 * self.workgroup * max(self.kernel.vector, 1)
 
-    def _alignment(self, where: Spread, layout: Layout, width: int) -> int:
-        """Of the accesses of `width` elements, as far as it is known."""
-        size = self.memory_type(where.buffer.dtype).bits // 8
-        strides = [
-            s if isinstance(s, int) else 1
-            for a, s in enumerate(where.strides)
-            if a != layout.near_axis
-        ]
-        aligned = _WIDEST if where.buffer.role == "scratch" else self.kernel.align
-        known = [aligned, width * size, where.divisor * size, *(s * size for s in strides if s)]
-        return min(x & -x for x in known)
+    def _groups(self, where: Spread, layout: Layout, size: int) -> Groups:
+        """How many neighbours of `size` bytes move at once, if they lie where they must."""
+        width = layout.width if where.strides and where.strides[layout.near_axis] == 1 else 1
+        needed = self.isa.alignment(width * size, size)
+        scratch = where.buffer.role == "scratch"
+        known = min(_WIDEST if scratch else self.kernel.align, where.divisor * size)
+        others = [s for a, s in enumerate(where.strides) if a != layout.near_axis]
+        static = [s * size for s in others if isinstance(s, int) and s]
+        least = min([width * size, known, *(s & -s for s in static)])
+        dynamic = [s for s in others if not isinstance(s, int)]
+        if width == 1 or needed <= size or (least >= needed and not dynamic):
+            return Groups(width, size if dynamic else max(least, size))
+        if any(s % needed for s in static):
+            return Groups(1, size)
+        terms = [] if scratch else [self._low_bits(where.buffer)]
+        for x in (where.offset, *dynamic):
+            scaled = self.f.mul(self._index(x), llvm.const(self.index, size))
+            terms.append(self.f.int_resize(scaled, "i32", False))
+        bits = functools.reduce(self.f.or_, terms)
+        rest = self.f.and_(bits, llvm.const(I32, needed - 1))
+        return Groups(width, needed, self.f.icmp("eq", rest, llvm.const(I32, 0)))
+
+    def _low_bits(self, buffer: tile.Buffer) -> Value:
+        """The low half of a parameter's address."""
+        if buffer.name not in self._low:
+            address = self.addresses[buffer.name]
+
+            def low() -> Value:
+                return self.f.cast("trunc", self.f.op(f"ptrtoint {address} to i64", I64), "i32")
+
+            self._low[buffer.name] = self._at_head(low)
+        return self._low[buffer.name]
 
     # Elements
 
@@ -136,15 +178,11 @@ class GpuMemory(GpuTiles):
             x = self.f.cast("zext", x, "i8")
         return self.f.bitcast(x, x.type.with_elem(memory.elem))
 
-    def _width(self, where: Spread, layout: Layout) -> int:
-        """Registers that are neighbours in memory."""
-        return layout.width if where.strides and where.strides[layout.near_axis] == 1 else 1
-
-    def _every(self, guards: Guards) -> Value:
+    def _every(self, guards: Guards) -> Value | None:
+        """Whether all are true; None if nothing needs to be asked."""
         every: Value | None = None
         for guard in dict.fromkeys(g for g in guards if g is not None):
             every = guard if every is None else self.f.and_(every, guard)
-        assert every is not None
         return every
 
     def both(self, guards: Guards, mask: Value | None) -> Guards:
@@ -158,19 +196,17 @@ class GpuMemory(GpuTiles):
         self,
         pointers: Sequence[Value],
         kind: Type,
-        registers: int,
-        width: int,
+        groups: Groups,
         guards: Guards,
         other: Value,
-        align: int = 0,
     ) -> Value:
         """Load registers, where guards are true; `other` is one element."""
-        f = self.f
+        f, registers, width = self.f, len(guards), groups.width
         size = kind.bits // 8
 
         def wide() -> list[Value]:
             part = kind.with_lanes(width if width > 1 else 0)
-            return [f.load(part, pointers[r], align or size) for r in range(0, registers, width)]
+            return [f.load(part, pointers[r], groups.align) for r in range(0, registers, width)]
 
         def one(r: int) -> Value:
             guard = guards[r]
@@ -183,23 +219,23 @@ class GpuMemory(GpuTiles):
             parts = [[one(i) for i in range(r, r + width)] for r in range(0, registers, width)]
             return [self.joined(part) for part in parts]
 
-        if all(g is None for g in guards):
+        every = self._every([*guards, groups.aligned])
+        if every is None:
             return self.joined(wide())
         if registers == 1:
             return one(0)
-        return self.joined(self.when(self._every(guards), wide, single))
+        return self.joined(self.when(every, wide, single))
 
     def overwrite(
         self,
         pointers: Sequence[Value],
         x: Value,
-        width: int,
+        groups: Groups,
         guards: Guards,
-        align: int = 0,
         flags: str = "",
     ) -> None:
         """Store registers where guards are true."""
-        f = self.f
+        f, width = self.f, groups.width
         registers, size = x.type.lanes or 1, x.type.bits // 8
 
         def wide() -> list[Value]:
@@ -207,7 +243,7 @@ class GpuMemory(GpuTiles):
                 part = self.register(x, r)
                 if width > 1:
                     part = f.shuffle(x, None, range(r, r + width))
-                f.store(part, pointers[r], align or size, flags)
+                f.store(part, pointers[r], groups.align, flags)
             return []
 
         def put(r: int) -> list[Value]:
@@ -222,12 +258,13 @@ class GpuMemory(GpuTiles):
                     self.when(guard, lambda r=r: put(r))  # type: ignore[misc]
             return []
 
-        if all(g is None for g in guards):
+        every = self._every([*guards, groups.aligned])
+        if every is None:
             wide()
         elif registers == 1:
             single()
         else:
-            self.when(self._every(guards), wide, single)
+            self.when(every, wide, single)
 
     # Tiles
 
@@ -243,15 +280,12 @@ class GpuMemory(GpuTiles):
         memory = self.memory_type(where.buffer.dtype)
         if dtype != where.buffer.dtype:
             memory = self.memory_type(dtype)
-        width = self._width(where, layout)
         loaded = self.read(
             self._pointers(where, layout),
             memory,
-            layout.registers,
-            width,
+            self._groups(where, layout, memory.bits // 8),
             self.both(self.guards(layout), mask),
             llvm.const(memory, other) if mask is not None else llvm.undef(memory),
-            self._alignment(where, layout, width),
         )
         return self.from_memory(loaded, dtype)
 
@@ -265,14 +299,13 @@ class GpuMemory(GpuTiles):
         flags: str = "",
     ) -> None:
         """Write the elements of a tile, each once."""
-        width = self._width(where, layout)
         memory = self.memory_type(where.buffer.dtype)
-        guards = self.both(self.guards(layout), mask)
-        pointers, align = self._pointers(where, layout), self._alignment(where, layout, width)
+        guards, pointers = self.both(self.guards(layout), mask), self._pointers(where, layout)
+        groups = self._groups(where, layout, memory.bits // 8)
         x = self.to_memory(x, dtype, memory)
 
         def write() -> list[Value]:
-            self.overwrite(pointers, x, width, guards, align, flags)
+            self.overwrite(pointers, x, groups, guards, flags)
             return []
 
         owner = self.owner(layout)

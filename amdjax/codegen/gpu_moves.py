@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from amdjax.codegen import llvm, tile
 from amdjax.codegen.gpu_isa import by_words
-from amdjax.codegen.gpu_memory import GpuMemory, Spread
+from amdjax.codegen.gpu_memory import GpuMemory, Groups, Spread
 from amdjax.codegen.gpu_tiles import Coordinates, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, Type, Value
 
@@ -217,7 +217,7 @@ class GpuMoves(GpuMemory):
         ]
         guards = self.both(self.guards(layout), mask)
         fill = llvm.undef(kind) if mask is None else llvm.const(kind, other)
-        loaded = self.read(pointers, kind, layout.registers, 1, guards, fill)
+        loaded = self.read(pointers, kind, Groups(1, kind.bits // 8), guards, fill)
         return self.from_memory(loaded, buffer.dtype)
 
     def scattered(
@@ -235,7 +235,7 @@ class GpuMoves(GpuMemory):
         ]
         stored = self.to_memory(x, buffer.dtype, self.memory_type(buffer.dtype))
         guards = self.both(self.both(self.guards(layout), mask), self.owner(layout))
-        self.overwrite(pointers, stored, 1, guards)
+        self.overwrite(pointers, stored, Groups(1, stored.type.bits // 8), guards)
 
     def op_load_at(self, op: tile.Op) -> list[Rep]:
         buffer, v = op.attrs["buffer"], op.operands[0]
