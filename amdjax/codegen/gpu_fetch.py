@@ -35,6 +35,58 @@ class Operand:
     base: Value
     last: Value
 
+    def line(self, f: Function, number: Value) -> tuple[Value, list[Value]]:
+        """Offset and coordinates of a line, or of the first of a group that lies side by side.
+
+        Lines past the last repeat it.
+        """
+        index, last = self.base.type, self.last
+        if self.side.along == "lines" and self.side.vector > 1:
+            last = f.sub(last, llvm.const(index, self.side.vector - 1))
+        number = f.intrinsic("smin", index, f.int_resize(number, index.elem, False), last)
+        offset, *coords = self.lines(number)
+        return offset, coords
+
+    def tile(self, gen: GpuTiles, k: Value, limit: Value | None) -> Address:
+        """The tile whose depth begins at `k`: `address(offset, coords, step)` in it.
+
+        Also whether something is there; None for always. Where nothing is, the address is that of
+        the buffer's first elements, which exist.
+        """
+        f, side = gen.f, self.side
+        element = gen.memory_type(side.buffer.dtype)
+        origin = f.gep(self.address, self.base, element)
+        moved: list[Value] = []
+        if side.run is not None:
+            first, *moved = self.depth(k)
+            origin = f.gep(origin, first, element)
+
+        def address(offset: Value, coords: list[Value], step: Value) -> tuple[Value, Value | None]:
+            moves = moved
+            if side.run is not None:
+                offset = f.add(offset, f.mul(step, llvm.const(k.type, side.run)))
+            else:
+                first, *moves = self.depth(f.add(k, step))
+                offset = f.add(offset, first)
+            if offset.type != I64 and not side.limits:
+                offset = f.cast("zext", offset, "i64")  # not negative: a register and an offset
+            found = f.gep(origin, offset, element)
+            valid = f.icmp("slt", f.add(k, step), limit) if limit is not None else None
+            for coordinate, move, extent in zip(coords, moves, side.limits, strict=True):
+                # Negative numbers are large unsigned ones: one comparison for both ends.
+                place = f.add(coordinate, move)
+                inside = f.icmp("ult", place, llvm.const(place.type, extent))
+                valid = inside if valid is None else f.and_(valid, inside)
+            if valid is not None:
+                found = f.select(valid, found, self.address)
+            return found, valid
+
+        return address
+
+
+#: `fn(offset of a line, its coordinates, step in depth) -> (address, validity)`.
+Address = Callable[[Value, list[Value], Value], tuple[Value, Value | None]]
+
 
 class Fetch:
     """What a thread brings of one operand's tiles.
@@ -54,7 +106,7 @@ class Fetch:
             self.planes = Planes(lines, planes)
             self.deep = self.cell
             self.parts = planes * lines
-            dealt = _deal(self.f, gen.threads.number, gen.workgroup, planes, lines)
+            dealt = deal(self.f, gen.threads.number, gen.workgroup, planes, lines)
             slots = [(line, plane) for plane, line in dealt]
         else:
             self.planes = Planes(lines, planes, vector)
@@ -63,7 +115,7 @@ class Fetch:
             across = lines // vector
             blocks = tiling.depth // self.deep
             self.parts = across * blocks
-            slots = _deal(self.f, gen.threads.number, gen.workgroup, across, blocks)
+            slots = deal(self.f, gen.threads.number, gen.workgroup, across, blocks)
             slots = [(self.f.mul(line, i32(vector)), block) for line, block in slots]
         self.slots = [self._slot(line, block) for line, block in slots]
 
@@ -81,58 +133,25 @@ class Fetch:
             cell = f.add(f.mul(plane, i32(self.planes.plane)), place)
             inside = f.mul(f.and_(block, i32(per - 1)), i32(CELL_BYTES // per))
             target = f.add(f.mul(cell, i32(CELL_BYTES)), inside)
-        index = self.operand.base.type
-        last = self.operand.last
-        if side.along == "lines" and side.vector > 1:
-            last = f.sub(last, llvm.const(index, side.vector - 1))
-        line = f.intrinsic("smin", index, f.int_resize(line, index.elem, False), last)
-        offset, *coords = self.operand.lines(line)
-        return _Slot(offset, coords, f.int_resize(depth, index.elem, False), target)
+        offset, coords = self.operand.line(f, line)
+        step = f.int_resize(depth, offset.type.elem, False)
+        return _Slot(offset, coords, step, target)
 
     def load(self, k: Value, limit: Value | None) -> list[Value]:
         """The thread's part of the tile whose depth begins at `k`; zero outside."""
         f, side = self.f, self.side
-        element = self.gen.memory_type(side.buffer.dtype)
-        origin = f.gep(self.operand.address, self.operand.base, element)
-        moves: list[Value] = []
-        if side.run is not None:
-            first, *moves = self.operand.depth(k)
-            origin = f.gep(origin, first, element)
-        step = side.vector if side.along == "depth" else 1
-        return [
-            self._one(origin, slot, f.add(slot.depth, llvm.const(k.type, x)), k, moves, limit)
-            for slot in self.slots
-            for x in range(0, self.deep, step)
-        ]
-
-    def _one(
-        self, origin: Value, slot: _Slot, local: Value, k: Value, moves: list[Value],
-        limit: Value | None,
-    ) -> Value:  # fmt: skip
-        """One access: a vector along depth or along lines."""
-        f, side = self.f, self.side
-        if side.run is not None:
-            offset = f.add(slot.offset, f.mul(local, llvm.const(k.type, side.run)))
-        else:
-            first, *moves = self.operand.depth(f.add(k, local))
-            offset = f.add(slot.offset, first)
-        if offset.type != I64 and not side.limits:
-            offset = f.cast("zext", offset, "i64")  # not negative: a register and an offset
-        element = self.gen.memory_type(side.buffer.dtype)
-        address = f.gep(origin, offset, element)
-        valid = f.icmp("slt", f.add(k, local), limit) if limit is not None else None
-        for coordinate, move, extent in zip(slot.coords, moves, side.limits, strict=True):
-            # Negative numbers are large unsigned ones: one comparison for both ends.
-            place = f.add(coordinate, move)
-            inside = f.icmp("ult", place, llvm.const(place.type, extent))
-            valid = inside if valid is None else f.and_(valid, inside)
-        if valid is not None:  # elsewhere the buffer's first elements are read, which exist
-            address = f.select(valid, address, self.operand.address)
-        kind = element.with_lanes(side.vector)
-        x = f.load(kind, address, side.vector * itemsize(side.buffer.dtype))
-        if valid is not None:
-            x = f.select(valid, x, llvm.zero(kind))
-        return x
+        place = self.operand.tile(self.gen, k, limit)
+        kind = self.gen.memory_type(side.buffer.dtype).with_lanes(side.vector)
+        out = []
+        for slot in self.slots:
+            for x in range(0, self.deep, side.vector if side.along == "depth" else 1):
+                step = f.add(slot.depth, llvm.const(k.type, x))
+                address, valid = place(slot.offset, slot.coords, step)
+                loaded = f.load(kind, address, side.vector * itemsize(side.buffer.dtype))
+                if valid is not None:
+                    loaded = f.select(valid, loaded, llvm.zero(kind))
+                out.append(loaded)
+        return out
 
     def store(self, values: list[Value], stage: Value) -> None:
         """What `load` brought, as cells in LDS."""
@@ -194,7 +213,7 @@ class _Slot:
     target: Value
 
 
-def _deal(
+def deal(
     f: Function, thread: Value, workgroup: int, fast: int, slow: int
 ) -> list[tuple[Value, Value]]:
     """(fast, slow) numbers of the things a thread gets of `fast * slow`, all powers of two."""

@@ -20,6 +20,7 @@ from amdjax.targets import GpuTarget, get, occupancy
 __all__ = ["GpuKernel", "compile_ir", "compile_kernel"]
 
 Format = Literal["elf", "ptx"]
+STATIC_LDS = 48 << 10  # bytes of shared memory that the variables of a PTX module may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,18 @@ class GpuKernel:
     llvm: str
     tile: str
 
+    @property
+    def dynamic_lds(self) -> int:
+        """Bytes of `lds_bytes` that a launch has to ask for."""
+        return dynamic_lds(self.code) if self.format == "ptx" else 0
+
     @classmethod
     def of(
         cls, kernel: Kernel, target: GpuTarget, code: bytes, llvm: str, name: str = "kernel"
     ) -> GpuKernel:
         """The kernel whose text `llvm` was compiled to `code`."""
+        if not target.is_amdgpu:
+            code = _with_dynamic_lds(code.decode()).encode()
         workgroup = kernel.workgroup or target.wave_size
         use = _amd_use(code, name) if target.is_amdgpu else _ptx_use(code)
         waves = occupancy(target, *use.registers, lds=use.lds, workgroup=workgroup).waves
@@ -98,9 +106,34 @@ def _amd_use(code: bytes, name: str) -> _Use:
 def _ptx_use(code: bytes) -> _Use:
     """What the text declares; the driver's compiler deals out registers."""
     text = code.decode()
-    shared = re.findall(r"\.shared [^\n]*?\.b8 [\w$.]+\[(\d+)\]", text)
+    shared = [str(dynamic_lds(code)), *(size for _, size in _SHARED.findall(text))]
     local = re.findall(r"\.local [^\n]*?\.b8 [\w$.]+\[(\d+)\]", text)
     return _Use((0, 0, 0), sum(map(int, shared)), sum(map(int, local)))
+
+
+_SHARED = re.compile(r"\.shared \.align \d+ \.b8 ([\w$.]+)\[(\d+)\]")
+_BEFORE_CODE = ".address_size 64\n"
+_DYNAMIC = re.compile(rb"^// dynamic shared memory: (\d+)", re.MULTILINE)
+
+
+def dynamic_lds(ptx: bytes) -> int:
+    """Bytes of shared memory that a launch of PTX from `compile_ir` has to ask for."""
+    found = _DYNAMIC.search(ptx)
+    return int(found[1]) if found else 0
+
+
+def _with_dynamic_lds(ptx: str) -> str:
+    """Variables may take up 48 KiB of shared memory; beyond that the largest gets its at launch."""
+    sizes = {name: int(size) for name, size in _SHARED.findall(ptx)}
+    if sum(sizes.values()) <= STATIC_LDS:
+        return ptx
+    largest = max(sizes, key=lambda name: sizes[name])
+    declared = re.compile(
+        rf"^[^\n]*\.shared [^\n]*\.b8 {re.escape(largest)}\[\d+\];\n", re.MULTILINE
+    )
+    head = f"// dynamic shared memory: {sizes[largest]}\n"
+    external = f".extern .shared .align 16 .b8 {largest}[];\n"
+    return head + declared.sub("", ptx).replace(_BEFORE_CODE, _BEFORE_CODE + external, 1)
 
 
 def compile_ir(text: str, target: GpuTarget | str) -> bytes:

@@ -63,6 +63,7 @@ class Unit:
       sums: LLVM type of a lane's sums.
       multiply: writes the code.
       flops: multiplications and additions of a compute unit in a clock.
+      from_lds: it reads its operands from LDS by itself.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Unit:
     sums: Type
     multiply: Multiply
     flops: int
+    from_lds: bool = False
 
     @property
     def cell(self) -> int:

@@ -395,7 +395,8 @@ class Builder:
           lines: places of rows of `a` and columns of `b`, counted from the tile's first.
           depth: places of steps in depth in `a` and `b`.
           origins: for each operand an offset of all elements, and the last line that exists.
-          start, stop: the depth; a multiple of the tiling's unless `ragged`.
+          start: first step in depth.
+          stop: the end of the depth; a multiple of the tiling's from `start` unless `ragged`.
           ragged: the last tile reaches past `stop`.
         """
         number = [TileType("index")]

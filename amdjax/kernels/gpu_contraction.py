@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from amdjax.codegen import tile
 from amdjax.codegen.gpu_matrix import Unit
+from amdjax.codegen.gpu_wgmma import warpgroup_units
 from amdjax.codegen.tile import Side, itemsize
 from amdjax.jit.element import El, compute_dtype, part_dtype, short_dtype
 from amdjax.jit.gpu_element import TileElements
@@ -22,6 +23,7 @@ from amdjax.kernels.blocked import split_sink
 from amdjax.kernels.contraction import Axis, Contraction, Sink, Source
 from amdjax.kernels.gpu_tiling import Plan, choose_plan, operand_units
 from amdjax.kernels.packing import Program
+from amdjax.targets import GpuTarget
 
 Value = tile.Value
 
@@ -34,10 +36,23 @@ def gpu_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | No
     if problem.is_complex:
         return None
     problem = problem.merged()
-    choice = operand_units(ctx.gpu, problem.a.dtype, problem.b.dtype, problem.accumulate)
+    choice = _warpgroup_units(ctx.gpu, problem) or operand_units(
+        ctx.gpu, problem.a.dtype, problem.b.dtype, problem.accumulate
+    )
     if not choice:
         return None
     return GpuContraction(ctx, problem, choose_plan(ctx.gpu, problem, choice)).calls()
+
+
+def _warpgroup_units(target: GpuTarget, problem: Contraction) -> list[Unit]:
+    """Units that take whole cells from memory as they are, where both operands have such."""
+    found = warpgroup_units(target, problem.a.dtype)
+    fits = problem.a.dtype == problem.b.dtype and problem.accumulate == "f32" and problem.depth
+    return [
+        unit
+        for unit in found
+        if fits and all(_neighbours(x, unit)[1] == unit.cell for x in (problem.a, problem.b))
+    ]
 
 
 class GpuContraction:
@@ -232,7 +247,8 @@ def _neighbours(source: Source, unit: Unit) -> tuple[str, int]:
     """Whether steps in depth or lines lie side by side, and how many are read at once."""
     most = max(1, 16 // itemsize(source.dtype))
     inner = {"depth": source.depth[-1:], "lines": source.lines[-1:]}
-    for along, limit in (("depth", unit.cell), ("lines", MOST_LINES_TOGETHER)):
+    lines = unit.cell if unit.from_lds else MOST_LINES_TOGETHER
+    for along, limit in (("depth", unit.cell), ("lines", lines)):
         axis = next(iter(inner[along]), None)
         if axis is not None and axis.stride == 1 and axis.extent > 1:
             together = 1 if any(axis.moves) else min(most, limit, _aligned(axis.extent, most))

@@ -14,6 +14,8 @@ from amdjax.targets import GpuTarget
 
 WAVES = 4  # of a program, one for each SIMD
 MOST_SUMS = 128  # registers of a lane that hold sums
+WARPGROUP_DEPTH = 64  # of tiles that `wgmma` reads
+MOST_STAGES = 5  # tiles of an operand in LDS
 CACHE_RATE = 64  # bytes a compute unit gets from the second-level cache in a clock
 PROGRAM_CYCLES = 1500  # that a program costs besides multiplying: first loads, storing the result
 COMBINE_CYCLES = 8000  # that a second launch costs
@@ -77,6 +79,22 @@ def choose_plan(target: GpuTarget, problem: Contraction, choice: Sequence[Unit])
 
 
 def _plans(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Plan]:
+    tilings = _warpgroup_tilings if unit.from_lds else _wave_tilings
+    for tiling in tilings(target, problem, unit):
+        yield from _split_plans(target, problem, tiling)
+
+
+def _warpgroup_tilings(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Tiling]:
+    """One or two warpgroups, each with 64 rows; as many tiles ahead as there is room for."""
+    for rows in (64, 128):
+        if rows > 2 * max(problem.rows, 64) or unit.n > 2 * max(problem.columns, 64):
+            continue
+        stage = (rows + unit.n) * WARPGROUP_DEPTH * itemsize(unit.operand)
+        stages = min(MOST_STAGES, (target.lds_bytes - 1024) // stage)
+        yield Tiling(unit, (rows // unit.m, 1), (1, 1), WARPGROUP_DEPTH, stages)
+
+
+def _wave_tilings(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Tiling]:
     waves = WAVES if target.wave_size == 64 else 2 * WAVES
     wanted = max(unit.depth, 64 // itemsize(unit.operand))
     depth = max(unit.depth, min(wanted, _power_of_two(problem.depth)))
@@ -88,17 +106,26 @@ def _plans(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Plan
         words = max(unit.sums.bits // 32, 1) * len(unit.elements)
         if fragments[0] * fragments[1] * words > MOST_SUMS:
             continue
-        tiling = Tiling(unit, grid, fragments, depth)
-        programs = problem.batches * -(-problem.rows // rows) * -(-problem.columns // columns)
-        splits = 1
-        while True:
-            part = -(-problem.depth // splits)
-            part = -(-part // depth) * depth
-            if splits == 1 or (splits - 1) * part < problem.depth:
-                yield Plan(tiling, splits, part)
-            splits *= 2
-            if programs * splits > 4 * target.compute_units or part < 8 * depth:
-                break
+        yield Tiling(unit, grid, fragments, depth)
+
+
+def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Iterator[Plan]:
+    """With one part of the depth, and with as many as can be of use."""
+    depth, programs = tiling.depth, _tiles(problem, tiling)
+    splits = 1
+    while True:
+        part = -(-problem.depth // splits)
+        part = -(-part // depth) * depth
+        if splits == 1 or (splits - 1) * part < problem.depth:
+            yield Plan(tiling, splits, part)
+        splits *= 2
+        if programs * splits > 4 * target.compute_units or part < 8 * depth:
+            return
+
+
+def _tiles(problem: Contraction, tiling: Tiling) -> int:
+    high, wide = -(-problem.rows // tiling.rows), -(-problem.columns // tiling.columns)
+    return problem.batches * high * wide
 
 
 def _sizes(least: int) -> list[int]:
@@ -142,9 +169,11 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
         * target.wave_size
         / LDS_RATE
     )
+    if unit.from_lds:
+        reads = 0.0
     store = rows * columns * 4 / CACHE_RATE
     each = PROGRAM_CYCLES + steps * max(busy, loads, reads) + store
-    programs = problem.batches * -(-problem.rows // rows) * -(-problem.columns // columns)
+    programs = _tiles(problem, tiling)
     rounds = programs * plan.splits / target.compute_units
     rounds = -(-int(rounds * 1000) // 1000) if rounds < 8 else rounds
     cycles = max(rounds, 1) * each

@@ -148,7 +148,12 @@ class CudaDevice(GpuDevice):
         function = self._check(
             driver.cuModuleGetFunction(module, symbol), f"loading kernel {kernel.name}"
         )
-        return self._keep(function, module)
+        dynamic = kernel.dynamic_lds
+        if dynamic:
+            most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            answer = driver.cuFuncSetAttribute(function, most, dynamic)
+            self._check(answer, f"giving kernel {kernel.name} its shared memory")
+        return self._keep(function, module, dynamic)
 
     def _compiled(self, driver: Any, kernel: Any) -> Any:
         """The PTX of a kernel as a module."""
@@ -167,16 +172,17 @@ class CudaDevice(GpuDevice):
         return answer[1]
 
     def _unload(self, handle: int) -> None:
-        _, module = self._handles.pop(handle)
+        _, module, _ = self._handles.pop(handle)
         self._check(self._enter().cuModuleUnload(module), "unloading a kernel")
 
     def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
-        function, _ = self._handles[handle]
+        function, _, dynamic = self._handles[handle]
         block = ctypes.create_string_buffer(kernarg, len(kernarg))
         size = ctypes.c_size_t(len(kernarg))
         extra = (ctypes.c_void_p * 5)(
             _POINTER, ctypes.addressof(block), _SIZE, ctypes.addressof(size), _END
         )
+        lds += dynamic
         answer = self._enter().cuLaunchKernel(
             function, grid, 1, 1, workgroup, 1, 1, lds, self._stream, 0, ctypes.addressof(extra)
         )

@@ -230,3 +230,25 @@ def test_plans(gfx, dtype, shape):
         assert runner.calls[0].grid > target.compute_units // 4
     if m == 4096:
         assert tiling.rows * tiling.columns >= 128 * 64
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("turned", list(itertools.product((0, 1), repeat=2)))
+def test_hopper_reads_operands_from_shared_memory(dtype, turned):
+    x, y = np.empty((512, 512), LARGE[dtype]), np.empty((512, 512), LARGE[dtype])
+    numbers = (((1 - turned[0],), (turned[1],)), ((), ()))
+    runner = GpuRunner(dot_general_p, [x, y], params(numbers), "sm_90a")
+    (kernel,) = runner.compiled()
+    text = kernel.code.decode()
+    # Whether each operand lies along its lines is part of the instruction.
+    (flags,) = set(re.findall(r"p, 1, 1, (\d, \d); }", text))
+    assert flags == f"{turned[0]}, {1 - turned[1]}"
+    assert "cp.async.cg.shared.global" in text and "ld.global" not in text
+    assert kernel.lds_bytes == kernel.dynamic_lds > 48 << 10
+    assert ".extern .shared" in text
+
+
+def test_hopper_copies_only_what_is_aligned():
+    x, y = np.empty((512, 511), np.float16), np.empty((511, 512), np.float16)
+    (kernel,) = GpuRunner(dot_general_p, [x, y], params(), "sm_90a").compiled()
+    assert "wgmma" not in kernel.code.decode() and "mma.sync" in kernel.code.decode()
