@@ -288,7 +288,7 @@ def run(code, **environment):
 
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "AMDJAX_EMULATE": "", **environment},
     )  # fmt: skip
     return result.stdout + result.stderr
 
@@ -307,3 +307,40 @@ def test_the_cpu_is_the_default_and_looking_costs_nothing():
         "import amdjax.numpy as jnp; jnp.ones(2) + 1; print('hip' in sys.modules)"
     )
     assert run(code).split("\n")[:2] == ["cpu [CpuDevice(id=0)]", "False"]
+
+
+EMULATED = """
+import numpy as np, amdjax, amdjax.numpy as jnp
+first, second, other = amdjax.devices()
+print(first, second.target.name, other.target.name, amdjax.default_backend())
+x = jnp.arange(1000.0)
+print(x.device, float(x.sum()), x.committed)
+for device in (second, other, amdjax.devices("cpu")[0]):
+    y = amdjax.jit(lambda x: jnp.sin(x) + 1)(amdjax.device_put(x, device))
+    print(y.device, np.abs(np.asarray(y) - np.sin(np.arange(1000)) - 1).max() < 1e-5)
+x = amdjax.device_put(np.ones(100_000, np.float32), second)
+f = amdjax.jit(lambda x: x * 0.5, donate_argnums=0)
+for _ in range(20):
+    x = f(x)
+print(x.device, second.memory_stats()["bytes_in_use"] < 1_000_000)
+"""
+
+
+def test_emulated_devices():
+    """Three devices of two kinds stand for the hardware; copies go between equal ones directly."""
+    found = run(EMULATED, AMDJAX_EMULATE="gfx942x2,gfx1100").splitlines()
+    assert found == [
+        "EMULATED_0 gfx942 gfx1100 emulated",
+        "EMULATED_0 499500.0 False",
+        "EMULATED_1 True",
+        "EMULATED_2 True",
+        "CPU_0 True",
+        "EMULATED_1 True",
+    ]
+
+
+def test_the_emulated_platform_by_name():
+    code = "import amdjax; print(amdjax.devices()[0].target.name, amdjax.devices('emulated'))"
+    assert run(code, AMDJAX_PLATFORMS="emulated").startswith("gfx942 [HipDevice(id=0)]")
+    code = "import amdjax; print(amdjax.devices(), amdjax.devices('emulated')[0].target.name)"
+    assert run(code) == "[CpuDevice(id=0)] gfx942\n"

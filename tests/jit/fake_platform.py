@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fake_gpu import PROTOTYPE, FakeGpu, FakeKernel
 
-import amdjax
+from amdjax.core.config import config
 from amdjax.jit import device_program
 from amdjax.jit.executable import cpu_target
 from amdjax.jit.kernels import KernelLoader, kernel_text
@@ -45,12 +45,16 @@ def fake_kernel(kernel: Any, address: int, library: Any) -> FakeKernel:
 
 @contextmanager
 def fake_platform(**options: Any) -> Iterator[list[FakeGpu]]:
-    """Two devices of platform `fake`, which is not the default."""
+    """Two devices of platform `fake`; the CPU is the default, whatever the environment says."""
+    before = config.platforms
     gpus = [FakeGpu(i, "fake", **options) for i in range(2)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(devices, "_registry", dict(devices._registry))
         patch.setattr(devices, "_found", dict(devices._found))
         patch.setattr(device_program, "_compile", compile_fake)
         devices.register_platform("fake", lambda: gpus, priority=-5, aliases=("gpu",))
-        yield gpus
-    amdjax.clear_caches()
+        config.update("platforms", "cpu")
+        try:
+            yield gpus
+        finally:
+            config.update("platforms", before)
