@@ -44,7 +44,7 @@ class Program:
         self._stop = addresses[self._unknown().variant]
         self._records = np.zeros((len(lowered) + 1, state.RECORD // 8), np.uint64)
         self._records[:-1, state.HANDLER // 8] = [addresses[v] for v in variants]
-        self._targets: list[tuple[int, int]] = []
+        branches: list[tuple[int, int]] = []
         slots = self._records[:, state.SLOTS // 8 :]
         index = {inst.pc: i for i, inst in enumerate(self.instructions)}
         for i, x in enumerate(lowered):
@@ -52,7 +52,8 @@ class Program:
             for slot, value in x.slots.items():
                 row[slot] = value & 0xFFFFFFFFFFFFFFFF
             if x.target is not None:
-                self._targets.append((i, index.get(x.target, len(lowered) - 1)))
+                branches.append((i, index.get(x.target, len(lowered) - 1)))
+        self._branches = np.array(branches, np.int64).reshape(-1, 2)
 
     def _decode(self) -> list[Lowered]:
         code, pc = self.kernel.code, 0
@@ -111,12 +112,11 @@ class Program:
             with_hazards: records that are hazards stop their wave.
         """
         records = self._records.copy()
-        base = records.ctypes.data
-        for i, target in self._targets:
-            records[i, state.SLOTS // 8 + state.TARGET] = base + state.RECORD * target
-        if with_hazards:
-            for i in self.hazards:
-                records[i, state.HANDLER // 8] = self._stop
+        sources, targets = self._branches.T
+        places = records.ctypes.data + state.RECORD * targets
+        records[sources, state.SLOTS // 8 + state.TARGET] = places
+        if with_hazards and self.hazards:
+            records[list(self.hazards), state.HANDLER // 8] = self._stop
         return records
 
 
