@@ -121,14 +121,18 @@ def _devices(report: Report, emulated: bool) -> list[Any]:
     report.row("library", "the emulator" if emulated else found.library)
     report.row("runtime", version_text(found.runtime_version))
     report.row("driver", version_text(found.driver_version))
-    if ordinals and found.runtime_version < OLDEST_RUNTIME:
-        report.problem("this HIP runtime is too old: 6.0 is needed", "Install a newer ROCm.")
-        return []
-    if not ordinals:
+    if found.runtime_version < OLDEST_RUNTIME:
         report.problem(
-            "HIP sees no device",
-            "HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES may hide it.",
+            "this HIP runtime is too old: 6.0 is needed",
+            "Install package 'amdrocm-runtime' from AMD's repository.",
         )
+    if not ordinals:
+        report.row("devices", "none")
+        if not report.problems:
+            hidden = "HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES may hide it."
+            report.problem("HIP sees no device", hidden)
+    if not ordinals or found.runtime_version < OLDEST_RUNTIME:
+        return []
     report.section("Devices")
     for ordinal in ordinals:
         try:

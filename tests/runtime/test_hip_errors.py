@@ -33,7 +33,7 @@ def run(backend: str | None = None, code: str = TRY, **environment: str) -> str:
     ours = ("AMDJAX_", "ROCM_", "HIP_")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     done = subprocess.run(
-        [sys.executable, "-c", code.format(backend=backend)],
+        [sys.executable, "-c", code.replace("{backend!r}", repr(backend))],
         env={**clean, **environment},
         capture_output=True,
         text=True,
@@ -105,6 +105,54 @@ def test_a_real_library_without_a_device():
         pytest.skip("needs a HIP runtime library, such as Debian's libamdhip64-5")
     text = run("hip", AMDJAX_PLATFORMS="hip")
     assert text.startswith("HipUnavailable HIP sees no device: there is no AMD GPU.")
+
+
+# Everything as with AMD's library, but the file is the emulator's.
+AS_AMD = """
+import os, amdjax, numpy as np
+from amdjax.runtime.emulator import hip, hip_devices
+hip_devices.VERSION = VERSION_NUMBER
+library = hip.EmulatedHip(1 << 28)
+library.devices(TARGETS)
+os.environ["AMDJAX_HIP_LIBRARY"] = library.library.path
+try:
+    print(amdjax.devices(), amdjax.devices()[0].platform)
+    x = np.arange(1000, dtype=np.float32)
+    arrays = [amdjax.device_put(x + i, amdjax.devices()[0]) for i in range(20)]
+    print([float(amdjax.jit(lambda x: (2 * x).sum())(a)) for a in arrays] == [
+        float((2 * (x + i)).sum()) for i in range(20)])
+    print(amdjax.devices()[0].pool.stats().mapped)
+    amdjax.devices()[0]._driver.call("hipDeviceSetLimit", TheLimit, 3)
+except Exception as error:
+    print(type(error).__name__, getattr(error, "status", ""), error)
+with amdjax.default_device(amdjax.devices("cpu")[0]):
+    print(amdjax.numpy.arange(3).sum(), amdjax.devices("cpu"))
+"""
+
+
+def as_amd(targets: list[str], version: int = 7_02_00000) -> str:
+    limit = 'amdjax.devices()[0]._driver.hip.hipLimit_t["hipLimitStackSize"]'
+    code = AS_AMD.replace("VERSION_NUMBER", str(version)).replace("TARGETS", repr(targets))
+    return run(code=code.replace("TheLimit", limit), AMDJAX_PLATFORMS="hip")
+
+
+def test_a_library_with_a_device_a_pool_and_a_function_missing():
+    devices, equal, mapped, missing = as_amd(["gfx1100"]).splitlines()
+    assert devices == "[HipDevice(id=0)] hip"
+    assert equal == "True"
+    assert int(mapped) % (2 << 20) == 0  # slabs, as on hardware
+    assert missing.startswith("HipError hipErrorNotSupported hipDeviceSetLimit is not in /proc")
+    assert "too old" in missing
+
+
+def test_a_library_without_a_device():
+    text = as_amd([])
+    assert text.startswith("HipUnavailable  HIP sees no device")
+
+
+def test_a_library_that_is_too_old():
+    text = as_amd(["gfx1100"], 5_02_21153)
+    assert text.startswith("HipUnavailable  HIP 5.2.21153 (/proc/") and "6.0 is needed" in text
 
 
 def test_emulated_devices_come_by_the_flag_and_the_cpu_stays():
