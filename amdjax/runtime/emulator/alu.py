@@ -530,7 +530,18 @@ def round_to_zero16(h: Lanes, x: Value) -> Value:
 
 
 def to_bfloat(h: Lanes, x: Value) -> Value:
-    return h.f.cast("fptrunc", x, "bfloat")
+    """f32 to bf16, to nearest even.
+
+    What LLVM makes of fptrunc flushes denormals on some hosts.
+    """
+    f = h.f
+    bits = f.bitcast(x, x.type.with_elem("i32"))
+    odd = f.and_(f.lshr(bits, h.like(bits, 16)), h.like(bits, 1))
+    rounded = f.add(f.add(bits, h.like(bits, 0x7FFF)), odd)
+    quiet = f.or_(bits, h.like(bits, 1 << 22))
+    rounded = f.select(f.fcmp("uno", x, x), quiet, rounded)
+    half = f.cast("trunc", f.lshr(rounded, h.like(rounded, 16)), "i16")
+    return f.bitcast(half, half.type.with_elem("bfloat"))
 
 
 def pack_converted(convert: Callable[..., Value]) -> Callable[..., Value]:

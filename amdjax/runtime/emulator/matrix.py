@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from amdjax.codegen.llvm import I16, I32, I64, Type, Value, const
 from amdjax.runtime.emulator import state
+from amdjax.runtime.emulator.alu import to_bfloat
 from amdjax.runtime.emulator.builder import Lanes, Variant
 from amdjax.runtime.emulator.decode import VGPR, Instruction
 from amdjax.runtime.emulator.errors import EmulatorError
@@ -322,7 +323,8 @@ def _store_row(h: Lanes, shape: Shape, index: Value, total: Value) -> None:
         f.store(high, h.at(place, h.vgpr_stride()), 4)
         return
     if shape.halves:
-        half = f.bitcast(f.cast("fptrunc", total, _ELEMENTS[shape.out]), I16.with_lanes(n))
+        rounded = f.cast("fptrunc", total, "half") if shape.out == "f16" else to_bfloat(h, total)
+        half = f.bitcast(rounded, I16.with_lanes(n))
         old = f.load(Type("i32", n), place, 4)
         at = _half_place(h, shape, index)
         others = f.not_(f.shl(const(old.type, 0xFFFF), at))

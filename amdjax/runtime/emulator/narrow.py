@@ -1,4 +1,4 @@
-"""Dot products, 8-bit floats, and any function of bits."""
+"""Integer dot products and 8-bit floats."""
 
 from __future__ import annotations
 
@@ -173,19 +173,3 @@ for _name in ("fp8", "bf8"):
     define(f"v_cvt_pk_{_name}_f32", "b16 f32 f32", encode_pair(_name))
     for _other in ("fp8", "bf8"):
         define(f"v_dot4_f32_{_name}_{_other}", "f32 b32 b32 f32", dot4(_name, _other))
-
-
-def bitop3(h: Lanes, a: Value, b: Value, c: Value) -> Value:
-    """Any function of three bits; its truth table is in the places of modifiers."""
-    f, v = h.f, h.variant
-    table = v.omod << 6 | v.abs << 3 | v.neg
-    result = h.like(a, 0)
-    for minterm in range(8):
-        if table >> minterm & 1:
-            x, y, z = (t if minterm >> 2 - i & 1 else f.not_(t) for i, t in enumerate((a, b, c)))
-            result = f.or_(result, f.and_(f.and_(x, y), z))
-    return result
-
-
-define("v_bitop3_b32", "b32 b32 b32 b32", bitop3)
-define("v_bitop3_b16", "b16 b16 b16 b16", bitop3)

@@ -67,7 +67,8 @@ def dot_halves(elem: str) -> Callable[..., Value]:
             halves = (f.cast("trunc", f.lshr(x, h.like(x, 16 * part)), "i16") for x in (a, b))
             x, y = (f.cast("fpext", f.bitcast(v, v.type.with_elem(elem)), "double") for v in halves)
             total = f.add(total, f.mul(x, y))
-        return f.cast("fptrunc", f.cast("fptrunc", total, "float"), elem)
+        total = f.cast("fptrunc", total, "float")
+        return f.cast("fptrunc", total, elem) if elem == "half" else alu.to_bfloat(h, total)
 
     return compute
 
