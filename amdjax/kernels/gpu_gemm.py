@@ -8,6 +8,7 @@ from amdjax.jit.shaped import Call, ShapedContext, shaped
 from amdjax.kernels.convolution import Convolution
 from amdjax.kernels.gemm import dot_contraction
 from amdjax.kernels.gpu_contraction import gpu_contraction
+from amdjax.kernels.gpu_depthwise import direct_convolution
 
 
 @shaped("dot_general", on="gpu")
@@ -24,6 +25,9 @@ def lower_conv(ctx: ShapedContext) -> list[Call] | None:
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return []
     conv = Convolution.of(ctx)
+    direct = direct_convolution(ctx, conv)
+    if direct is not None:
+        return direct
     calls: list[Call] = []
     for phase in conv.phases():
         more = gpu_contraction(ctx, conv.contraction(ctx, phase))

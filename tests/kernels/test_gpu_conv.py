@@ -76,9 +76,21 @@ def test_groups(gfx, layout, options):
 
 
 @pytest.mark.parametrize("gfx", EMULATED)
-@pytest.mark.parametrize("layout", ["last", "first"])
-def test_depthwise(gfx, layout):
-    check(gfx, layout, 2, (9, 8), (6, 12), (3, 3), (2, 1), [(1, 1)] * 2, groups=6)
+@pytest.mark.parametrize("layout", ["last", "first", "mixed"])
+@pytest.mark.parametrize(
+    "features, strides, padding, options",
+    [
+        ((16, 16), (1, 1), [(1, 1)] * 2, {}), ((12, 24), (2, 1), [(0, 1), (2, 0)], {}),
+        ((9, 9), (1, 2), [(1, 1)] * 2, {"window_dilation": (2, 1)}),
+        ((8, 8), (1, 1), [(1, 2)] * 2, {"dilation": (2, 1)}),
+        ((16, 16), (1, 1), [(0, 0)] * 2, {"dtype": np.float16}),
+    ],
+)  # fmt: skip
+def test_depthwise(gfx, layout, features, strides, padding, options):
+    runner = check(
+        gfx, layout, 2, (9, 11), features, (3, 3), strides, padding, groups=features[0], **options
+    )
+    assert {c.kernel.name for c in runner.calls} == {"depthwise"}
 
 
 @pytest.mark.parametrize("gfx", EMULATED)
