@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from amdjax.core import dtypes
@@ -23,7 +24,7 @@ from amdjax.lax._rules import (
     transpose_from,
 )
 from amdjax.lax.casting import convert
-from amdjax.lax.dot import PrecisionLike, canonical_precision
+from amdjax.lax.dot import PrecisionLike, bind_product, canonical_precision
 from amdjax.lax.filling import full
 from amdjax.lax.joining import rev
 from amdjax.lax.padding import (
@@ -402,9 +403,8 @@ def conv_general_dilated(
         preferred_element_type = dtypes.check_and_canonicalize_user_dtype(
             preferred_element_type, name
         )
-    return conv_general_dilated_p.bind(
-        lhs,
-        rhs,
+    bind = partial(
+        conv_general_dilated_p.bind,
         window_strides=window_strides,
         padding=conv_padding(left, right, numbers, window_strides, rhs_dilation, padding),
         lhs_dilation=lhs_dilation,
@@ -413,9 +413,9 @@ def conv_general_dilated(
         feature_group_count=feature_group_count,
         batch_group_count=batch_group_count,
         precision=canonical_precision(precision),
-        preferred_element_type=preferred_element_type,
         out_sharding=out_sharding,
     )
+    return bind_product(bind, lhs, rhs, preferred_element_type)
 
 
 def conv_dimension_numbers(

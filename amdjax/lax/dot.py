@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
@@ -18,11 +21,13 @@ from amdjax.lax._rules import (
     after_batch,
     as_ints,
     check_dtype,
+    dtype_of,
     jvp_from,
     shape_of,
     transpose_from,
 )
 from amdjax.lax.casting import convert
+from amdjax.lax.comparison import ne
 from amdjax.lax.shape import transpose
 from amdjax.typing import ArrayLike, DTypeLike
 
@@ -342,14 +347,23 @@ def dot_general(
         preferred_element_type = dtypes.check_and_canonicalize_user_dtype(
             preferred_element_type, "dot_general"
         )
-    return dot_general_p.bind(
-        lhs,
-        rhs,
+    bind = partial(
+        dot_general_p.bind,
         dimension_numbers=(contract, batch),
         precision=canonical_precision(precision),
-        preferred_element_type=preferred_element_type,
         out_sharding=out_sharding,
     )
+    return bind_product(bind, lhs, rhs, preferred_element_type)
+
+
+def bind_product(
+    bind: Callable[..., Array], lhs: ArrayLike, rhs: ArrayLike, preferred: Any
+) -> Array:
+    """A product by `bind`; of booleans, whether any pair is true together, which is counted."""
+    if preferred in (None, np.bool_) and dtype_of(lhs) == dtype_of(rhs) == np.bool_:
+        pairs = convert(lhs, np.int32), convert(rhs, np.int32)
+        return ne(bind(*pairs, preferred_element_type=None), np.int32(0))
+    return bind(lhs, rhs, preferred_element_type=preferred)
 
 
 def dot(

@@ -76,6 +76,20 @@ def test_dtypes(dtype):
     assert found.tolist() == [[14, 32], [32, 77]]
 
 
+def test_products_of_booleans_say_whether_any_pair_is_true():
+    rng = np.random.default_rng(0)
+    x, y = rng.random((300, 5)) < 0.3, rng.random((5, 7)) < 0.3
+    found = lax.dot(x, y)
+    assert found.dtype == np.bool_
+    np.testing.assert_array_equal(found, x @ y)
+    # A count of 256 must not wrap around to false.
+    assert lax.dot(np.ones(256, bool), np.ones(256, bool)) == np.True_
+    image, kernel = x[None, None, :6], y[None, None, :2, :2]
+    numbers = lax.conv_general_dilated(image.astype("f"), kernel.astype("f"), (1, 1), "SAME")
+    found = lax.conv_general_dilated(image, kernel, (1, 1), "SAME")
+    np.testing.assert_array_equal(found, np.asarray(numbers) > 0)
+
+
 def test_operands_of_different_dtypes():
     x, y = np.ones((2, 3), np.float32), np.ones((3, 2), np.int8)
     found = lax.dot_general(x, y, (((1,), (0,)), ((), ())))
