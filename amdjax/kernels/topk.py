@@ -37,7 +37,7 @@ def lower_top_k(ctx: ShapedContext) -> list[Call | Copy]:
     geometry = Geometry.of(x.aval.shape, ctx.params["axis"])
     key = Key(short_dtype(x.aval.dtype), equal_zeros=False, descending=True)
     few = geometry.rows < 8
-    if k <= LIST and geometry.n >= (64 if few else 256) and geometry.n >= 4 * k:
+    if not ctx.on_gpu and k <= LIST and geometry.n >= (64 if few else 256) and geometry.n >= 4 * k:
         return _Walk(ctx, geometry, key, k).build()
     return sort_calls(ctx, geometry, [(x, key)], [(x, values), (None, indices)], k)
 

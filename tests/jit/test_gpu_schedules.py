@@ -13,6 +13,7 @@ import amdjax.numpy as jnp
 from amdjax import jit, lax
 from amdjax.codegen import tile
 from amdjax.jit.gpu_calls import scratch_limit
+from amdjax.jit.shaped import ShapedContext
 from amdjax.targets import get
 
 GFX942 = get("gfx942")
@@ -25,6 +26,15 @@ def test_case(name):
     f, *args = CASES[name]
     narrow = any(x.dtype.itemsize == 2 for x in args)
     assert_same(f, *args, rtol=2e-2 if narrow else 2e-4)
+
+
+FALLBACKS = ("sort", "sort_long", "top_k", "add_at", "embedding_gradient", "cumsum_long")
+
+
+@pytest.mark.parametrize("name", FALLBACKS)
+def test_families_for_cpus_serve_gpus(name, families_for_cpus):
+    f, *args = CASES[name]
+    assert_same(f, *args)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8, np.uint16, ml_dtypes.bfloat16])
@@ -92,7 +102,13 @@ def test_indices_are_narrow_where_buffers_are_small():
     assert large.index_bits == 64
 
 
-def test_scratch_beyond_lds_becomes_workspace():
+@pytest.fixture
+def families_for_cpus(monkeypatch):
+    """Kernel families as if none were written for GPUs."""
+    monkeypatch.setattr(ShapedContext, "on_gpu", False)
+
+
+def test_scratch_beyond_lds_becomes_workspace(families_for_cpus):
     cramped = dataclasses.replace(TINY, lds_bytes=256)
     x = normal(6, 40)
     kernels = kernels_for(jnp.sort, x, target=cramped)
@@ -103,7 +119,7 @@ def test_scratch_beyond_lds_becomes_workspace():
     np.testing.assert_array_equal(run_schedules(jnp.sort, x, target=cramped), np.sort(x))
 
 
-def test_few_programs_share_a_workspace(monkeypatch):
+def test_few_programs_share_a_workspace(monkeypatch, families_for_cpus):
     monkeypatch.setattr("amdjax.jit.gpu_calls.WORKSPACE", 4096)
     cramped = dataclasses.replace(TINY, lds_bytes=256)
     x = normal(50, 40)
