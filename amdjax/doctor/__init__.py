@@ -160,17 +160,18 @@ def _ordinals(emulated: bool, driver: Any) -> list[int]:
 
 def _try_out(report: Report, device: Any) -> None:
     """Run the checks on a device."""
-    from amdjax.doctor.checks import CHECKS, outcomes
+    from amdjax.doctor.checks import CHECKS, COPY, outcomes
 
+    names = [*(check.name for check in CHECKS), COPY]
     report.section(f"Self-test on {device.platform}:{device.id} ({device.target.name})")
     failed = []
-    for outcome in outcomes(device.platform, device.id, [check.name for check in CHECKS]):
+    for outcome in outcomes(device.platform, device.id, names):
         report.row(outcome.name, outcome.text, width=24)
         if not outcome.passed:
             failed.append(outcome.name)
     if failed:
         report.problem(
-            f"{device.platform}:{device.id} failed {len(failed)} of {len(CHECKS)} checks: "
+            f"{device.platform}:{device.id} failed {len(failed)} of {len(names)} checks: "
             f"{', '.join(failed)}",
             "Please report this with the whole output. AMDJAX_PLATFORMS=cpu works meanwhile.",
         )

@@ -25,7 +25,7 @@ from amdjax import lax, nn, random
 from amdjax.core.config import config
 from amdjax.runtime.devices import devices
 
-__all__ = ["CHECKS", "Check", "Outcome", "outcomes", "run_here"]
+__all__ = ["CHECKS", "COPY", "Check", "Outcome", "outcomes", "run_here"]
 
 # A kernel that hangs must not hang the doctor.
 _SECONDS_PER_CHECK = 180
@@ -129,6 +129,10 @@ CHECKS = (
 )
 
 
+#: Not compared with anything: how fast the device copies within its memory.
+COPY = "copy within memory"
+
+
 def _key(rng: np.random.Generator) -> np.ndarray:
     return rng.integers(0, 1 << 32, 2, np.uint32)
 
@@ -163,20 +167,29 @@ def _difference(found: np.ndarray, expected: np.ndarray) -> float:
     return worst / scale if scale else worst
 
 
+def _copy_speed(device: Any) -> Outcome:
+    nbytes = 256 << 20 if device.platform == "hip" else 1 << 20
+    source, to = device.alloc(nbytes), device.alloc(nbytes)
+    seconds = min(
+        device.elapsed(lambda: device.copy(to.address, source.address, nbytes)) for _ in range(5)
+    )
+    return Outcome(COPY, True, f"{2 * nbytes / seconds / 1e9:.1f} GB/s read and written")
+
+
 def run_here(platform: str, number: int, names: Sequence[str]) -> None:
     """Run checks in this process; writes a line of JSON for each.
 
     Args:
       platform: the device's.
       number: its `id`.
-      names: of the checks.
+      names: of the checks; `COPY` is one.
     """
     device = next(d for d in devices(platform) if d.id == number)
     cpu = devices("cpu")[0]
     checks = {check.name: check for check in CHECKS}
     for name in names:
         try:
-            outcome = _run(checks[name], device, cpu)
+            outcome = _copy_speed(device) if name == COPY else _run(checks[name], device, cpu)
         except Exception as error:
             text = " ".join(str(error).split())
             outcome = Outcome(name, False, f"FAILED: {type(error).__name__}: {text}")

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -40,6 +41,7 @@ def test_an_emulated_device_is_well():
     assert "hip-python" in text and "AMDJAX_EMULATE=gfx942" in text
     for check in checks.CHECKS:
         assert f"  {check.name} " in text
+    assert re.search(r"copy within memory +\d+\.\d GB/s", text)
 
 
 @pytest.mark.skipif(os.path.exists("/dev/kfd"), reason="there is a GPU")
@@ -94,7 +96,7 @@ def test_failed_checks_are_summed_up(emulate, monkeypatch):
     out = io.StringIO()
     assert amdjax.doctor(file=out) is False
     assert "WRONG: largest difference" in out.getvalue()
-    assert f"failed 1 of {len(checks.CHECKS)} checks: sort" in out.getvalue()
+    assert f"failed 1 of {len(checks.CHECKS) + 1} checks: sort" in out.getvalue()
 
 
 # Checks

@@ -134,11 +134,15 @@ class HipDevice(GpuDevice):
             super().copy_from(other, source, to, nbytes)
             return
         call = self._driver.call
-        self._enable_peer(other)
-        self._after(other)
-        call("hipMemcpyPeerAsync", to, self.ordinal, source, other.ordinal, nbytes, self._stream)
-        # The source may be freed or overwritten by what `other` does next.
-        other._after(self)
+        first, second = sorted((self, other), key=lambda device: device.ordinal)
+        with first.lock, second.lock:  # in one order, whichever way threads copy
+            self._enable_peer(other)
+            self._after(other)
+            call(
+                "hipMemcpyPeerAsync", to, self.ordinal, source, other.ordinal, nbytes, self._stream
+            )
+            # The source may be freed or overwritten by what `other` does next.
+            other._after(self)
 
     def _after(self, other: HipDevice) -> None:
         """Let further work here wait for what was issued on another device."""
@@ -177,11 +181,12 @@ class HipDevice(GpuDevice):
             text = f"kernel {kernel.name} for {kernel.target.name} does not load on {self}: {error}"
             raise HipError(text, error.status, [kernel.name]) from None
         function = int(call("hipModuleGetFunction", module, kernel.name.encode()))
-        self._modules[function] = module
+        # HIP may read the code later.
+        self._modules[function] = module, kernel.code
         return function
 
     def _unload(self, handle: int) -> None:
-        self._when_idle(lambda: self._driver.call("hipModuleUnload", self._modules.pop(handle)))
+        self._when_idle(lambda: self._driver.call("hipModuleUnload", self._modules.pop(handle)[0]))
 
     def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
         config = self._config
