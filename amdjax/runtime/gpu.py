@@ -142,7 +142,8 @@ class GpuDevice(Device, ABC):
       exact_memory: whether every buffer is an allocation of its own; see `DevicePool`.
 
     Attributes:
-      lock: held by whoever issues work that nothing else may come between.
+      lock: held while work is issued, waited for or recorded, so that what other threads do is
+        not recorded too; `launch` leaves it to those who launch.
       can_capture: whether `capture` works.
     """
 
@@ -176,7 +177,8 @@ class GpuDevice(Device, ABC):
         `data` may change as soon as this returns.
         """
         if data.nbytes:
-            self._write(address, data)
+            with self.lock:
+                self._write(address, data)
 
     def read(self, address: int, out: np.ndarray) -> None:
         """Fill a C-contiguous array from the device; waits for all work issued before."""
@@ -186,7 +188,8 @@ class GpuDevice(Device, ABC):
     def copy(self, to: int, source: int, nbytes: int) -> None:
         """Copy on the device, after all work issued before; the ranges do not overlap."""
         if nbytes:
-            self._copy(to, source, nbytes)
+            with self.lock:
+                self._copy(to, source, nbytes)
 
     def copy_from(self, other: GpuDevice, source: int, to: int, nbytes: int) -> None:
         """Copy from another device's memory, after all work issued before on both.
@@ -278,13 +281,14 @@ class GpuDevice(Device, ABC):
 
     def _waiting(self, wait: Callable[..., None], *args: Any) -> None:
         """Run what waits for the device; errors of kernels show here."""
-        recent = list(self._recent)
-        self._recent.clear()
-        try:
-            wait(*args)
-        except DeviceError as error:
-            raise error.blaming(recent) from None
-        failure, self._failure = self._failure, None
+        with self.lock:  # waiting would spoil a recording
+            recent = list(self._recent)
+            self._recent.clear()
+            try:
+                wait(*args)
+            except DeviceError as error:
+                raise error.blaming(recent) from None
+            failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
@@ -319,7 +323,8 @@ class GpuDevice(Device, ABC):
     def replay(self, graph: Graph) -> None:
         """Run what was recorded, after all work issued before."""
         try:
-            self._replay(graph.handle)
+            with self.lock:
+                self._replay(graph.handle)
         except DeviceError as error:
             raise error.blaming(graph.kernels) from None
         self._recent.extend(graph.kernels)

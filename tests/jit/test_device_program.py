@@ -2,9 +2,11 @@
 
 import gc
 import threading
+import time
 
 import numpy as np
 import pytest
+from fake_gpu import FakeGpu
 from fake_platform import fake_platform
 
 import amdjax
@@ -368,17 +370,32 @@ def test_graphs_go_with_the_program(gpu):
 # Threads
 
 
-def test_threads_share_a_program(gpu):
-    f = amdjax.jit(lambda x: lax.fori_loop(0, 10, lambda i, c: jnp.sort(c) + x, x))
+def test_threads_share_programs_and_graphs(gpu, monkeypatch):
+    """Each thread waits, copies and records while the others do."""
+    begin = FakeGpu._begin_capture
+    # Others get their turn while one records.
+    monkeypatch.setattr(FakeGpu, "_begin_capture", lambda gpu: (begin(gpu), time.sleep(0.002)))
+    programs = [
+        amdjax.jit(lambda x: lax.fori_loop(0, 10, lambda i, c: jnp.sort(c) + x, x)),
+        amdjax.jit(chain),
+        amdjax.jit(lambda x, y: x + y, donate_argnums=0),
+    ]
     inputs = [normal(30, seed=i) for i in range(4)]
-    wanted = [np.asarray(f(x)) for x in inputs]
+
+    def call(x):
+        loop, many, add = programs
+        here = amdjax.device_put(x, gpu)
+        found = [np.asarray(loop(here)), np.asarray(many(here))]
+        return [*found, np.asarray(add(here, here))]  # donated, but seen twice: copied
+
+    wanted = [call(x) for x in inputs]
     failures = []
 
     def work(i):
         try:
-            x = amdjax.device_put(inputs[i], gpu)
             for _ in range(30):
-                np.testing.assert_array_equal(f(x), wanted[i])
+                for found, want in zip(call(inputs[i]), wanted[i], strict=True):
+                    np.testing.assert_array_equal(found, want)
         except BaseException as error:
             failures.append(error)
 
