@@ -6,6 +6,7 @@ import bisect
 import ctypes
 import gc
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ __all__ = ["Allocation", "EmulatedDevice", "Runtime"]
 
 T = TypeVar("T")
 _ALIGNMENT = 256
+_STRINGS = 256
 
 
 @contextmanager
@@ -165,8 +167,8 @@ class Runtime:
         self.allocations = Allocations()
         self._lock = threading.RLock()
         self._local = threading.local()
-        # C strings that were handed out stay where they are.
-        self._strings: dict[str, Any] = {}
+        # C strings that were handed out lately; callers copy them at once.
+        self._strings: deque[Any] = deque(maxlen=_STRINGS)
 
     @property
     def device(self) -> EmulatedDevice:
@@ -303,6 +305,6 @@ class Runtime:
 
     def string(self, text: str) -> int:
         """Address of a C string."""
-        if text not in self._strings:
-            self._strings[text] = ctypes.create_string_buffer(text.encode())
-        return ctypes.addressof(self._strings[text])
+        buffer = ctypes.create_string_buffer(text.encode())
+        self._strings.append(buffer)
+        return ctypes.addressof(buffer)
