@@ -192,6 +192,101 @@ def test_atomics_do_not_race_with_each_other(gfx):
         call(text, gfx, LANES[gfx] // 2)
 
 
+# Races in global memory
+
+PASS_ON = (
+    """
+define amdgpu_kernel void @pass_on(ptr addrspace(1) %out, ptr addrspace(1) %mid, i32 %shift) #0 {{
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %g = call i32 @llvm.amdgcn.workgroup.id.x()
+  %base = mul i32 %g, 256
+  %i = add i32 %base, %t
+  %j = zext i32 %i to i64
+  %sum = add i32 %t, %shift
+  %m = and i32 %sum, 255
+  %k = add i32 %base, %m
+  %o = zext i32 %k to i64
+  %mine = getelementptr i32, ptr addrspace(1) %mid, i64 %j
+  %other = getelementptr i32, ptr addrspace(1) %mid, i64 %o
+{body}
+  %po = getelementptr i32, ptr addrspace(1) %out, i64 %j
+  store i32 %r, ptr addrspace(1) %po
+  ret void
+}}
+declare void @llvm.amdgcn.s.barrier()
+attributes #0 = {{ "amdgpu-flat-work-group-size"="256,256" }}
+"""
+    + IDS
+)
+WRITE = "  store volatile i32 %i, ptr addrspace(1) %mine"
+READ = "  %r = load volatile i32, ptr addrspace(1) %other"
+
+
+def pass_on(gfx, shift, *body, groups=2, **options):
+    out, memory = np.zeros(256 * groups, np.int32), Memory()
+    mid = np.zeros(256 * groups, np.int32)
+    memory.add(out)
+    memory.register(mid.ctypes.data, mid.nbytes, mid, initialised=False)
+    memory.written(mid.ctypes.data, mid.nbytes)
+    (kernel,) = compiled(PASS_ON.format(body="\n".join(body)), gfx).kernels.values()
+    arguments = pack(out, mid, np.int32(shift))
+    launch(kernel, groups, 256, arguments, memory, **options)
+    launch(kernel, groups, 256, arguments, memory, **options)
+    return out
+
+
+def test_values_pass_through_memory_behind_a_barrier(gfx):
+    out = pass_on(gfx, 64, WRITE, BARRIER, READ)
+    np.testing.assert_array_equal(out, np.arange(512) & ~255 | (np.arange(512) + 64) % 256)
+    pass_on(gfx, 0, WRITE, READ)  # within a wave there is nothing to race with
+
+
+def test_read_of_what_another_wave_just_wrote(gfx):
+    with pytest.raises(DataRace, match="race in global memory with wave 0") as caught:
+        pass_on(gfx, -LANES[gfx], WRITE, READ)
+    assert caught.value.wave == 1 and caught.value.lane == 0
+    pass_on(gfx, -LANES[gfx], WRITE, READ, sanitize=Checks.ALL & ~Checks.RACES)
+
+
+def test_write_over_what_another_wave_reads(gfx):
+    # Each wave reads from the next, the last from itself. Forwards readers come first and all seems
+    # well; the second workgroup goes backwards.
+    body = """
+  %end = icmp ult i32 %sum, 256
+  %n = select i1 %end, i32 %sum, i32 255
+  %q = add i32 %base, %n
+  %q64 = zext i32 %q to i64
+  %next = getelementptr i32, ptr addrspace(1) %mid, i64 %q64
+  %r = load volatile i32, ptr addrspace(1) %next
+  store volatile i32 %r, ptr addrspace(1) %mine"""
+    pass_on(gfx, LANES[gfx], body, groups=1)
+    with pytest.raises(DataRace, match="race in global memory with wave") as caught:
+        pass_on(gfx, LANES[gfx], body)
+    last = 256 // LANES[gfx] - 1
+    assert caught.value.workgroup == (1, 0, 0) and caught.value.wave == last - 1
+
+
+def test_two_waves_write_one_place(gfx):
+    same = "  store volatile i32 %i, ptr addrspace(1) %mid\n  %r = add i32 %i, 0"
+    with pytest.raises(DataRace, match="with wave 0") as caught:
+        pass_on(gfx, 0, same)
+    assert caught.value.instruction.startswith("global_store")
+    add = '  %r = atomicrmw add ptr addrspace(1) %mid, i32 1 syncscope("agent") monotonic'
+    pass_on(gfx, 0, add)
+
+
+def test_a_fault_leaves_no_trace_in_the_shadow(gfx):
+    memory, mid = fresh(1024)
+    memory.written(mid.ctypes.data, 1024)
+    (kernel,) = compiled(PASS_ON.format(body=WRITE + "\n" + READ), gfx).kernels.values()
+    out = np.zeros(256, np.int32)
+    memory.add(out)
+    arguments = [pack(out, mid, np.int32(s)) for s in (-LANES[gfx], 0)]
+    with pytest.raises(DataRace):
+        launch(kernel, 1, 256, arguments[0], memory)
+    launch(kernel, 1, 256, arguments[1], memory)
+
+
 # Waits
 
 

@@ -10,8 +10,10 @@ class Checks(enum.Flag):
 
     `ALIGNMENT`: global and LDS accesses at addresses that are no multiple of a dword or of the
     element. `UNWRITTEN`: reads of LDS, or of global memory, that nobody wrote. `RACES`: two waves
-    of a workgroup at the same bytes of LDS without a barrier between. `WAITS`: registers used
-    before their load was waited for. `BARRIERS`: waves that wait at different barriers.
+    of a workgroup at the same bytes without a barrier between, one of them writing. In global
+    memory these are found where the writer ran first; waves take turns at that. `WAITS`: registers
+    used before their load was waited for, stores to LDS not waited for at a barrier. `BARRIERS`:
+    waves that wait at different barriers.
     """
 
     NONE = 0

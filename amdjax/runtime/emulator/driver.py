@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from amdjax.codegen.llvm import I8, I32, I64, PTR, Function, Module, Value, const
+from amdjax.codegen.llvm import I8, I32, I64, PTR, Function, Module, Type, Value, const
 from amdjax.runtime.emulator import state
+from amdjax.runtime.emulator.write_log import FORGET
 
 RUN = "amdjax_emulator_run_groups"
 
@@ -11,7 +12,7 @@ RUN = "amdjax_emulator_run_groups"
 # shadows WRITTEN and (at barriers too) RACES as many bytes as say so.
 (STATES, STATE_BYTES, WAVES, TEMPLATE, LDS_MEMORY, LDS_BYTES, GRID_X, GRID_Y, FIRST, LAST,
  ID_X, ID_Y, ID_Z, FAULTED, WRITTEN, WRITTEN_BYTES, RACES, RACES_BYTES, ONE_BARRIER, GROUP,
- LAUNCH_WORDS) = range(21)  # fmt: skip
+ CONTEXT, LAUNCH_WORDS) = range(22)  # fmt: skip
 
 # What nothing wrote is recognisable.
 _LDS_FILL = 0xCC
@@ -90,13 +91,24 @@ class _Driver:
         stop, go = f.new_label("fault"), f.new_label("fine")
         f.cond_br(bad, stop, go)
         f.start_block(stop)
+        self._forget_stores()
         f.store(wave, f.gep(self.launch, FAULTED, I64), 8)
         f.ret(status)
         f.start_block(go)
 
+    def _forget_stores(self) -> None:
+        self.f.call(FORGET, Type("void"), self._pointer(CONTEXT), declare=False)
+
     def _stretch(self, w: Value, carried: list[Value]) -> list[Value]:
-        """Run a wave that has not ended; carries where waves of this turn wait, 0 for nowhere."""
+        """Run a wave that has not ended; carries where waves of this turn wait, 0 for nowhere.
+
+        Every other workgroup goes through its waves backwards: a wave that overwrites what another
+        reads is found when it comes first.
+        """
         f = self.f
+        odd = f.and_(self._word(GROUP), const(I64, 1))
+        backwards = f.sub(f.sub(self.waves, const(I64, 1)), w)
+        w = f.select(f.icmp("ne", odd, const(I64, 0)), backwards, w)
         wave, (place,) = self._wave(w), carried
         ended, barrier = (const(I32, int(s)) for s in (state.Status.ENDED, state.Status.BARRIER))
         before = f.load(I32, f.gep(wave, state.STATUS, I8), 4)
@@ -119,6 +131,7 @@ class _Driver:
         """One stretch of every wave; ended waves do not hold up the others' barrier."""
         waiting = self.f.loop(const(I64, 0), self.waves, 1, [const(I64, 0)], self._stretch)
         self._fill(RACES, RACES_BYTES, 0)
+        self._forget_stores()
         return waiting
 
     def write(self) -> None:

@@ -76,7 +76,7 @@ class UninitialisedRead(MemoryFault):
 
 
 class DataRace(MemoryFault):
-    """Two waves accessed the same bytes of LDS, one of them writing, without a barrier between."""
+    """Two waves accessed the same bytes, one of them writing, without a barrier between."""
 
 
 class MissingWait(KernelFault):

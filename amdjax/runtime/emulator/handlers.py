@@ -15,6 +15,7 @@ from amdjax.runtime.emulator.scalar_memory import find_function
 from amdjax.runtime.emulator.statistics import write_note
 from amdjax.runtime.emulator.vector_memory import FIND, NOTE
 from amdjax.runtime.emulator.write import write_handler
+from amdjax.runtime.emulator.write_log import LOG, write_forget, write_log
 
 
 class Handlers:
@@ -53,12 +54,12 @@ class Handlers:
 
     def _load_support(self) -> None:
         module = Module()
-        for write in (find_function, write_note, write_driver):
+        for write in (find_function, write_note, write_forget, write_log, write_driver):
             write(module)
-        names = [FIND, NOTE, RUN]
+        names = [FIND, NOTE, LOG, RUN]
         library = engine().load(compile_cached([str(module)], opt=2), names)
         self._libraries.append(library)
-        engine().define({name: library[name] for name in names[:2]})
+        engine().define({name: library[name] for name in names[:3]})
         self._driver = library[RUN]
 
 

@@ -29,6 +29,7 @@ from amdjax.runtime.emulator.errors import (
 from amdjax.runtime.emulator.isa import ISAS
 from amdjax.runtime.emulator.memory import Memory
 from amdjax.runtime.emulator.program import FLUSH_DENORMALS, KEEP_DENORMALS, Program, program_of
+from amdjax.runtime.emulator.write_log import CAPACITY
 from amdjax.targets import Occupancy, get as get_target, occupancy
 
 _MEMORY_FAULTS = {
@@ -39,10 +40,12 @@ _MEMORY_FAULTS = {
     state.Status.UNINITIALISED: (UninitialisedRead, "read of memory that nobody wrote, at"),
     state.Status.LDS_UNINITIALISED: (UninitialisedRead, "read of LDS that nobody wrote, at"),
     state.Status.LDS_RACE: (DataRace, "race in LDS with {other}, at"),
+    state.Status.RACE: (DataRace, "race in global memory with {other}, at"),
 }
 # Registers start with what no kernel means, so that one read too early shows.
 _POISON = 0xDEADBEEF
 _GROUPS_PER_THREAD = 32
+_TAGGED_WORKERS = 7
 # The trap register with the number of the wave in its workgroup, from bit 25.
 _TTMP_WAVE = 116
 
@@ -50,12 +53,15 @@ _TTMP_WAVE = 116
 class _Worker:
     """One thread's part of a launch: its own waves, LDS, scratch, records and context."""
 
-    def __init__(self, launch: Launch, first: int, last: int) -> None:
+    def __init__(self, launch: Launch, number: int, first: int, last: int) -> None:
         self.launch = launch
         kernel = launch.program.kernel
         self.records = launch.program.records(Checks.WAITS in launch.checks)
         lanes, waves = kernel.lanes, launch.waves
         self.statistics = self._statistics()
+        # Who is in no position to race keeps no log, and tags of a byte are too few for all.
+        self.tag = (number + 1) << 5 if launch.has_races and number < _TAGGED_WORKERS else 0
+        self.log = np.empty(2 * CAPACITY if self.tag else 2, np.uint64)
         self.context = self._context()
         self.lds, self.shadow_bytes = self._local_memory()
         self.scratch = np.zeros((waves, lanes, max(kernel.private_segment, 1)), np.uint8)
@@ -79,6 +85,7 @@ class _Worker:
         if Checks.ALIGNMENT in self.launch.checks:
             context[state.CHECK_ALIGNMENT // 8] = 0xFFFFFFFFFFFFFFFF
         context[state.RECORDS // 8] = self.records.ctypes.data
+        context[state.LOG // 8] = self.log.ctypes.data
         if self.statistics is not None:
             context[state.STATISTICS // 8] = self.statistics.ctypes.data
             context[state.BANKS // 8] = self.launch.target.lds_banks
@@ -96,7 +103,7 @@ class _Worker:
 
     def _shadow(self, check: Checks, index: int) -> int:
         """Address of a shadow of LDS, 0 where it is not wanted."""
-        alone = check == Checks.RACES and self.launch.waves == 1
+        alone = check == Checks.RACES and not self.launch.has_races
         if check not in self.launch.checks or not self.launch.lds_bytes or alone:
             return 0
         return int(self.lds.ctypes.data) + index * self.shadow_bytes
@@ -115,6 +122,7 @@ class _Worker:
         ):
             if address := self._shadow(check, index):
                 block[word], block[size] = address, count * self.shadow_bytes
+        block[driver.CONTEXT] = self.context.ctypes.data
         block[driver.ONE_BARRIER] = Checks.BARRIERS in launch.checks
 
     def _template(self) -> np.ndarray:
@@ -130,6 +138,8 @@ class _Worker:
             row[state.SCRATCH_SIZE // 4] = kernel.private_segment
             row[state.MODE // 4] = kernel.float_mode
             row[state.WAVE // 4] = w + 1
+            row[state.TAG // 4] = self.tag | w if self.tag else 1
+            row[state.READS_ANY // 4] = Checks.UNWRITTEN not in launch.checks
             wide[state.LDS // 8] = self.lds.ctypes.data
             wide[state.LDS_WRITTEN // 8] = self._shadow(Checks.UNWRITTEN, 1)
             wide[state.LDS_RACES // 8] = self._shadow(Checks.RACES, 2)
@@ -242,6 +252,7 @@ class Launch:
         self.waves = -(-math.prod(workgroup) // kernel.lanes)
         self.state_bytes = state.VGPRS + 4 * kernel.lanes * kernel.registers
         self.lds_bytes = kernel.group_segment + shared_bytes
+        self.has_races = Checks.RACES in checks and self.waves > 1
         self.kernarg = np.zeros(max(len(kernarg), kernel.kernarg_size, 8) + 64, np.uint8)
         self.kernarg[: len(kernarg)] = np.frombuffer(kernarg, np.uint8)
         self.packet = _dispatch_packet(grid, workgroup, kernel, self.lds_bytes)
@@ -258,7 +269,7 @@ class Launch:
         own = [(a.ctypes.data, a.ctypes.data + a.nbytes, 0)
                for a in (self.kernarg, self.packet, self.program.kernel.image)]  # fmt: skip
         rows = np.concatenate([memory.table(), np.array(own, np.uint64)])
-        if Checks.UNWRITTEN not in self.checks:
+        if Checks.UNWRITTEN not in self.checks and not self.has_races:
             rows[:, 2] = 0
         return np.ascontiguousarray(rows[np.argsort(rows[:, 0])])
 
@@ -321,7 +332,7 @@ def launch(
     groups = math.prod(shape)
     threads = max(1, min(os.cpu_count() or 1, groups // _GROUPS_PER_THREAD))
     bounds = [groups * i // threads for i in range(threads + 1)]
-    workers = [_Worker(prepared, a, b) for a, b in pairwise(bounds)]
+    workers = [_Worker(prepared, i, a, b) for i, (a, b) in enumerate(pairwise(bounds))]
     others = [threading.Thread(target=w.run) for w in workers[1:]]
     for thread in others:
         thread.start()

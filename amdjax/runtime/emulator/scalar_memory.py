@@ -47,7 +47,8 @@ def _check_written(h: Lanes, access: Access, address: Value) -> None:
     def check() -> list[Value]:
         place = f.op(f"inttoptr {f.add(address, delta)} to ptr", PTR)
         wide = access.size >= 4
-        return [(shadow.any_written if wide else shadow.is_written)(h, place, access.size)]
+        written = (shadow.any_written if wide else shadow.is_written)(h, place, access.size)
+        return [f.or_(written, f.icmp("ne", h.header(state.READS_ANY, I32), const(I32, 0)))]
 
     has_shadow = f.icmp("ne", delta, const(I64, 0))
     written = f.if_(has_shadow, check, lambda: [const(I1, True)])[0]

@@ -1,18 +1,22 @@
 """What is known of memory besides its contents: which bytes were written, and by which wave.
 
-Each byte of LDS has three bytes of shadow, each byte of an allocation that starts without contents
-has one. `written` is 0 or 1. Since the last barrier, `writers` is 0, the wave's number (from 1), or
-with ATOMIC set where atomics of that wave or (SEVERAL) of several did it; `readers` is 0, a wave's
-number or MANY. A workgroup of one wave has no races and no such shadow.
+Each byte of an allocation that starts without contents has one of shadow: 0, 1 where it was
+written, or the tag of a wave that wrote it since its last barrier (`write_log`).
+
+Each byte of LDS has three. `written` is 0 or 1. Since the last barrier, `writers` is 0, the wave's
+number (from 1), or with ATOMIC set where atomics of that wave or (SEVERAL) of several did it;
+`readers` is 0, a wave's number or MANY. A workgroup of one wave has no races and no such shadow.
 """
 
 from __future__ import annotations
 
-from amdjax.codegen.llvm import I8, PTR, Type, Value, const
+from amdjax.codegen.llvm import I1, I8, PTR, Type, Value, const
 from amdjax.runtime.emulator import state
 from amdjax.runtime.emulator.builder import Lanes
+from amdjax.runtime.emulator.write_log import LOG
 
 ATOMIC, SEVERAL, MANY = 0x40, 0x7E, 0x7F
+WAVES = 32  # of a workgroup at most
 
 
 def is_written(h: Lanes, shadow: Value, size: int) -> Value:
@@ -41,6 +45,56 @@ def _all(h: Lanes, mask: Value) -> Value:
         return h.f.extract(mask, 0)
     bits = h.f.bitcast(mask, Type(f"i{mask.type.lanes}"))
     return h.f.icmp("eq", bits, const(bits.type, -1))
+
+
+class GlobalShadow:
+    """Checks one access to `size` bytes of global memory against the shadow of its allocation.
+
+    `written` says whether what is read was written, `alone` whether no other wave of the workgroup
+    stored there since the last barrier; `mark` enters a store. Tags of other workers say nothing:
+    workgroups meet in atomics, in whatever order.
+    """
+
+    def __init__(self, h: Lanes, place: Value, size: int, kind: str, whole_dwords: bool) -> None:
+        f = self.f = h.f
+        self.h, self.place, self.size, self.kind = h, place, size, kind
+        type = Type("i8", size)
+        tag = f.cast("trunc", h.header(state.TAG, Type("i32")), "i8")
+        self.tag, self.bytes = f.splat(tag, size), f.load(type, place, 1)
+        zero = const(type, 0)
+        others = f.icmp("ugt", f.xor(self.bytes, self.tag), const(type, WAVES - 1))
+        mine = f.or_(f.icmp("eq", self.bytes, self.tag), others)
+        self.fine = f.or_(mine, f.icmp("eq", self.bytes, zero))
+        self.alone = _all(h, self.fine)
+        self.written = const(I1, True)
+        if kind != "store":
+            check = any_written if whole_dwords else is_written
+            any_will_do = f.icmp(
+                "ne", h.header(state.READS_ANY, Type("i32")), const(Type("i32"), 0)
+            )
+            self.written = f.or_(check(h, place, size), any_will_do)
+
+    def mark(self) -> None:
+        """Enter a store."""
+        if self.kind != "store":
+            return
+        h, f = self.h, self.f
+        f.store(self.tag, self.place, 1)
+        tag = h.header(state.TAG, Type("i32"))
+
+        def log() -> list[Value]:
+            context = h.header(state.CONTEXT, PTR)
+            f.call(LOG, Type("void"), context, self.place, const(Type("i64"), self.size))
+            return []
+
+        f.if_(f.icmp("ne", tag, const(tag.type, 1)), log)
+
+    def blame(self) -> None:
+        """Store who is in the way, for the report."""
+        h, f, none = self.h, self.f, const(self.bytes.type, 0)
+        wave = f.and_(self.bytes, const(none.type, WAVES - 1))
+        found = f.reduce("umax", f.select(self.fine, none, f.add(wave, const(none.type, 1))))
+        f.store(f.cast("zext", found, "i32"), h.at(h.wave, state.OTHER_WAVE))
 
 
 class Races:

@@ -17,6 +17,9 @@ LDS, LDS_SIZE, SCRATCH_SIZE, CONTEXT, SCRATCH = 32, 40, 44, 48, 56
 LDS_WRITTEN, LDS_RACES, LDS_STRIDE, WAVE, OTHER_WAVE = 64, 72, 80, 88, 92
 # Where the state ends, and the records of the kernel's code: one word for each four bytes.
 END, CODE, CODE_START, CODE_SIZE = 96, 104, 112, 120
+# What the wave's stores leave in the shadow of global memory; whether reads need not be of what was
+# written.
+TAG, READS_ANY = 128, 132
 # What nobody reads is written here.
 SINK = 240
 SGPRS, VGPRS = 256, 1024
@@ -33,6 +36,8 @@ DST, SDST, SRC0, TARGET, OFFSET, SECOND = 0, 1, 2, 5, 6, 7
 # has so many BANKS.
 RANGES, RANGE_COUNT, LAST_LOW, LAST_HIGH, LAST_SHADOW, CHECK_ALIGNMENT = 0, 8, 16, 24, 32, 40
 STATISTICS, RECORDS, BANKS = 48, 56, 64
+# What waves stored since their last barrier: see `write_log`.
+LOG, LOG_COUNT = 72, 80
 RANGE_WORDS = 3
 # A row of statistics, in words.
 ACCESSES, ACTIVE, LINES_64, LINES_128, IDEAL_64, IDEAL_128, BANK_CYCLES, BANK_IDEAL = range(8)
@@ -61,3 +66,4 @@ class Status(enum.IntEnum):
     LDS_RACE = 11
     DIVERGENT_BARRIER = 12
     JUMP = 13
+    RACE = 14

@@ -265,7 +265,7 @@ class WaveAccess:
             self.clean = f.if_(written, lambda: [self._lds_races(self.first)],
                                lambda: [const(I1, False)])[0]  # fmt: skip
         else:
-            self.clean = self._global_written(self.first, self.last, self._bytes)
+            self.clean = self._global_clean(self.first, self.last)
 
     def _lds_races(self, first: Value) -> Value:
         h, f = self.h, self.h.f
@@ -290,12 +290,27 @@ class WaveAccess:
         return f.if_(_is_set(h, base), lambda: [self._written(h.at(base, offset), size)],
                      lambda: [const(I1, True)])[0]  # fmt: skip
 
-    def _global_written(self, address: Value, last: _Bounds, size: int) -> Value:
-        h, f = self.h, self.h.f
-        place = lambda: _to_pointer(h, f.add(address, last.shadow))
+    def _global_shadow(self, address: Value, last: _Bounds, size: int) -> shadow.GlobalShadow:
+        place = _to_pointer(self.h, self.h.f.add(address, last.shadow))
+        # LLVM rounds loads up to whole dwords where that does no harm.
+        return shadow.GlobalShadow(self.h, place, size, self.access.kind, self.access.size % 4 == 0)
+
+    def _global_clean(self, address: Value, last: _Bounds) -> Value:
+        f = self.h.f
+
+        def check() -> list[Value]:
+            found = self._global_shadow(address, last, self._bytes)
+            ok = f.and_(found.written, found.alone)
+
+            def mark() -> list[Value]:
+                found.mark()
+                return []
+
+            f.if_(ok, mark)
+            return [ok]
+
         has_shadow = f.icmp("ne", last.shadow, const(I64, 0))
-        return f.if_(has_shadow, lambda: [self._written(place(), size)],
-                     lambda: [const(I1, True)])[0]  # fmt: skip
+        return f.if_(has_shadow, check, lambda: [const(I1, True)])[0]
 
     def _written(self, place: Value, size: int) -> Value:
         h, ok = self.h, const(I1, True)
@@ -344,8 +359,16 @@ class WaveAccess:
     def _global(self, address: Value, lane: Value) -> Value:
         h, size = self.h, self.access.size
         check_global(h, address, size, lane, self.aligned)
-        ok = self._global_written(address, _Bounds.load(h), size)
-        fail_unless(h, ok, state.Status.UNINITIALISED, lane, address)
+        last = _Bounds.load(h)
+
+        def check() -> list[Value]:
+            found = self._global_shadow(address, last, size)
+            fail_unless(h, found.written, state.Status.UNINITIALISED, lane, address)
+            fail_unless(h, found.alone, state.Status.RACE, lane, address, found.blame)
+            found.mark()
+            return []
+
+        h.f.if_(h.f.icmp("ne", last.shadow, const(I64, 0)), check)
         return _to_pointer(h, address)
 
     def _flat(self, address: Value, lane: Value) -> Value:
