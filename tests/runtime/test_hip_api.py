@@ -248,6 +248,8 @@ def test_names_of_devices():
     assert device_names("gfx1100, gfx942x2,") == ["gfx1100", "gfx942", "gfx942"]
     with pytest.raises(ValueError, match=r"gfx943.*Did you mean 'gfx942'"):
         device_names("gfx943")
+    with pytest.raises(ValueError, match=r"sm_90 is not emulated; these are: gfx908, "):
+        device_names("gfx942,sm_90")
 
 
 def test_sizes_of_memory():

@@ -25,6 +25,7 @@ from amdjax.runtime.emulator import (  # noqa: F401  the modules export what the
 from amdjax.runtime.emulator.hip_abi import EXPORTS, Export, HipFailure, Status
 from amdjax.runtime.emulator.hip_library import JumpLibrary
 from amdjax.runtime.emulator.hip_runtime import EmulatedDevice, Runtime
+from amdjax.runtime.emulator.isa import MACHINES
 from amdjax.runtime.environment import memory_bytes
 from amdjax.targets import GpuTarget
 
@@ -80,7 +81,7 @@ def device_names(text: str | None) -> list[str]:
       text: the flag's value.
 
     Raises:
-      ValueError: an unknown target.
+      ValueError: an unknown target, or one without emulation.
 
         >>> device_names("gfx942x2, gfx1100")
         ['gfx942', 'gfx942', 'gfx1100']
@@ -90,8 +91,16 @@ def device_names(text: str | None) -> list[str]:
         found = re.fullmatch(r"(gfx\w+?)(?:x(\d+))?", word)
         name, count = found.groups() if found else (word, None)
         if word:
-            names += [targets.get(name).name] * int(count or 1)
+            names += [_emulated_name(name)] * int(count or 1)
     return names
+
+
+def _emulated_name(name: str) -> str:
+    known = [machine for machine, _ in MACHINES.values()]
+    name = targets.get(name).name
+    if name not in known:
+        raise ValueError(f"{name} is not emulated; these are: {', '.join(known)}.")
+    return name
 
 
 def device_memory(text: str | None) -> int:
