@@ -18,6 +18,7 @@ from amdjax.transforms.collectives import (
     pshuffle,
     psum,
     psum_scatter,
+    pswapaxes,
 )
 from amdjax.transforms.zero import stop_gradient_p
 
@@ -34,6 +35,7 @@ __all__ = [
     "pshuffle",
     "psum",
     "psum_scatter",
+    "pswapaxes",
     "stop_gradient",
     "stop_gradient_p",
 ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 import amdjax.numpy as jnp
+from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.numpy._util import ArrayLike, as_array, as_arrays
+from amdjax.numpy._util import ArrayLike, DTypeLike, as_array, as_arrays
 
-__all__ = ["dense", "embedding", "linear"]
+__all__ = ["dense", "embedding", "linear", "scaled_matmul"]
 
 
 def dense(x: ArrayLike, kernel: ArrayLike, bias: ArrayLike | None = None) -> Array:
@@ -49,6 +50,57 @@ def dense(x: ArrayLike, kernel: ArrayLike, bias: ArrayLike | None = None) -> Arr
 
 
 linear = dense
+
+
+def scaled_matmul(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    lhs_scales: ArrayLike,
+    rhs_scales: ArrayLike,
+    preferred_element_type: DTypeLike = np.float32,
+) -> Array:
+    """Batched product along the last axes of operands stored in few bits, with a scale a block.
+
+    Args:
+      lhs: of shape `(b, m, k)`.
+      rhs: of shape `(b, n, k)`.
+      lhs_scales: of shape `(b, m, blocks)`, where the number of blocks divides `k`.
+      rhs_scales: of shape `(b, n, blocks)`, likewise.
+      preferred_element_type: dtype of the result; products and sums are float32.
+
+    Returns:
+      An array of shape `(b, m, n)`.
+
+    Raises:
+      ValueError: the shapes do not fit.
+
+        >>> ones = jnp.ones((1, 2, 4), "float8_e4m3fn")
+        >>> nn.scaled_matmul(ones, ones, jnp.full((1, 2, 2), 0.5), jnp.ones((1, 2, 1)))
+        Array([[[2., 2.],
+                [2., 2.]]], dtype=float32)
+    """
+    lhs, rhs, lhs_scales, rhs_scales = as_arrays("scaled_matmul", lhs, rhs, lhs_scales, rhs_scales)
+    if lhs.ndim != 3 or rhs.ndim != 3 or (lhs.shape[0], lhs.shape[2]) != rhs.shape[::2]:
+        raise ValueError(
+            "scaled_matmul: lhs and rhs must have shapes (b, m, k) and (b, n, k), got "
+            f"{lhs.shape} and {rhs.shape}."
+        )
+    for name, x, scales in (("lhs", lhs, lhs_scales), ("rhs", rhs, rhs_scales)):
+        fits = scales.ndim == 3 and scales.shape[:2] == x.shape[:2] and scales.shape[2] > 0
+        if not fits or x.shape[2] % scales.shape[2]:
+            raise ValueError(
+                f"scaled_matmul: {name}_scales must have the shape of {name}, {x.shape}, with a "
+                f"divisor of the last size, got {scales.shape}."
+            )
+    product = lax.scaled_dot(
+        lhs,
+        rhs,
+        lhs_scale=lhs_scales,
+        rhs_scale=rhs_scales,
+        dimension_numbers=(((2,), (2,)), ((0,), (0,))),
+        preferred_element_type=np.float32,
+    )
+    return product.astype(preferred_element_type)
 
 
 @composite

@@ -527,6 +527,21 @@ def _all_to_all_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> An
     return ops.moveaxis(x, 1, concat + 1), 0
 
 
+def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any = None) -> Any:
+    """Exchange a mapped axis with an axis of the elements, which stays where it is.
+
+    Args:
+      x: pytree of arrays.
+      axis_name: name of the mapped axis.
+      axis: an axis of the elements, of the same size.
+      axis_index_groups: not supported.
+
+    Returns:
+      A pytree of arrays of the same shapes.
+    """
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
 def all_to_all(
     x: Any,
     axis_name: AxisName,

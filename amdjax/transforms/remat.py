@@ -24,7 +24,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
 from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
 from amdjax.transforms.calls import give_call_rules, spread_tangents
-from amdjax.transforms.flat import FlatFunction, debug_info, join_args, split_args
+from amdjax.transforms.flat import FlatFunction, argnums_of_names, debug_info, join_args, split_args
 from amdjax.transforms.linear import linearize_jaxpr
 from amdjax.transforms.reverse import transpose_call
 from amdjax.transforms.zero import Zero
@@ -361,6 +361,7 @@ def checkpoint(
     prevent_cse: bool = True,
     policy: Policy | None = None,
     static_argnums: int | tuple[int, ...] = (),
+    static_argnames: str | tuple[str, ...] = (),
     concrete: bool = False,
 ) -> Callable[..., Any]:
     """Make a function recompute its intermediate results when it is differentiated in reverse.
@@ -372,6 +373,7 @@ def checkpoint(
       policy: which intermediate results to keep after all, from `checkpoint_policies`; None keeps
         none.
       static_argnums: positions of arguments that are not traced.
+      static_argnames: their names, wherever they are given.
       concrete: must be False.
 
     Returns:
@@ -391,22 +393,30 @@ def checkpoint(
         )
     if fun is None:
         return functools.partial(
-            checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums
+            checkpoint,
+            prevent_cse=prevent_cse,
+            policy=policy,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
         )
     if not callable(fun):
         raise TypeError(f"checkpoint: fun must be callable, got {fun!r}")
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    numbers = (*numbers, *argnums_of_names(fun, names))
 
     @functools.wraps(fun)
     @api_boundary
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        positions = [n % len(args) for n in numbers if -len(args) <= n < len(args)]
+        positions = sorted({n % len(args) for n in numbers if -len(args) <= n < len(args)})
         static, dynamic = split_args(args, positions)
+        static_kwargs = {name: kwargs[name] for name in names if name in kwargs}
+        dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in static_kwargs}
 
         def call(*values: Any, **kwargs: Any) -> Any:
-            return fun(*join_args(positions, static, values), **kwargs)
+            return fun(*join_args(positions, static, values), **static_kwargs, **kwargs)
 
-        leaves, in_tree = tree_flatten((tuple(dynamic), kwargs))
+        leaves, in_tree = tree_flatten((tuple(dynamic), dynamic_kwargs))
         flat = FlatFunction(call, in_tree)
         info = debug_info("checkpoint / remat", fun, args, kwargs)
         closed = trace_to_jaxpr(flat, [get_aval(x) for x in leaves], debug_info=info)

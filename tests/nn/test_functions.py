@@ -165,3 +165,20 @@ def test_errors_name_the_function(bad):
     for name in ("relu", "softmax", "gelu"):
         with pytest.raises(TypeError, match=f"{name} requires ndarray or scalar arguments"):
             getattr(nn, name)(bad)
+
+
+def test_scaled_matmul():
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(2, 3, 8)), "float8_e4m3fn")
+    y = jnp.asarray(rng.normal(size=(2, 5, 8)), "float8_e5m2")
+    s, t = rng.uniform(0.5, 2, (2, 3, 4)), rng.uniform(0.5, 2, (2, 5, 2))
+    found = nn.scaled_matmul(x, y, s.astype("float32"), t.astype("float32"))
+    left = np.asarray(x).astype("float64") * np.repeat(s, 2, 2)
+    right = np.asarray(y).astype("float64") * np.repeat(t, 4, 2)
+    np.testing.assert_allclose(found, left @ right.transpose(0, 2, 1), rtol=1e-5, atol=1e-5)
+    assert found.dtype == np.float32
+    assert nn.scaled_matmul(x, y, s, t, "bfloat16").dtype == "bfloat16"
+    with pytest.raises(ValueError, match="lhs and rhs"):
+        nn.scaled_matmul(x, y[:1], s, t)
+    with pytest.raises(ValueError, match="rhs_scales"):
+        nn.scaled_matmul(x, y, s, t[:, :, :1].repeat(3, 2))

@@ -119,6 +119,11 @@ def test_static_arguments_and_closures():
 
     f = amdjax.checkpoint(power, static_argnums=(1,))
     close(amdjax.grad(f)(0.3, 2), np.cos(np.sin(0.3)) * np.cos(0.3))
+    named = amdjax.checkpoint(static_argnames="n")(power)
+    for call in (lambda x: named(x, 2), lambda x: named(x, n=2)):
+        close(amdjax.grad(call)(0.3), np.cos(np.sin(0.3)) * np.cos(0.3))
+    with pytest.raises(ValueError, match="missing"):
+        amdjax.checkpoint(power, static_argnames=("missing",))
     close(amdjax.grad(plain)(0.3), np.sin(0.6))
     close(amdjax.grad(lambda y: amdjax.checkpoint(lambda x: lax.mul(x, y))(2.0))(3.0), 2.0)
     with pytest.raises(NotImplementedError, match="static_argnums"):

@@ -150,6 +150,7 @@ COLLECTIVES = {
     ),
     "pshuffle": (lambda x: c.pshuffle(x, "i", [2, 0, 1]), A[[2, 0, 1]]),
     "all_to_all": (lambda x: c.all_to_all(x, "i", 0, 0), A.T),
+    "pswapaxes": (lambda x: c.pswapaxes(x, "i", 0), A.T),
     "all_to_all tiled": (lambda x: c.all_to_all(x, "i", 0, 0, tiled=True), A.T),
     "psum_scatter": (lambda x: c.psum_scatter(x, "i"), A.sum(0)),
     "psum_scatter tiled": (lambda x: c.psum_scatter(x, "i", tiled=True), A.sum(0)[:, None]),
