@@ -73,7 +73,9 @@ class GpuMapKernel(MapKernel):
         side = 64 if self.domain.widest <= 32 and self.domain.operations < 60 else 32
         k, outer = self.k, [v for v in self.domain.vars if v not in (lane_var, across)]
         k.workgroup = self.target.usual_workgroup
-        k.vector = fastest_vector(self.target, narrowest(self.domain), across, lane_var)
+        k.vector = fastest_vector(
+            self.target, narrowest(self.domain), across.extent, lane_var.extent
+        )
         k.vector = min(k.vector, side * side // k.workgroup)
         return self._program([TileAxis(across, side), TileAxis(lane_var, side)], outer)
 
@@ -85,7 +87,7 @@ class GpuMapKernel(MapKernel):
           rows: a loop at whose end memory goes on elsewhere.
         """
         domain, k = self.domain, self.k
-        vector = fastest_vector(self.target, narrowest(domain), *rows)
+        vector = fastest_vector(self.target, narrowest(domain), *(row.extent for row in rows))
         if domain.operations > 60:
             vector = min(vector, 4 if domain.operations < 200 else 2)
         threads = self.target.usual_workgroup

@@ -65,7 +65,9 @@ class GpuRowKernel(RowKernel):
     def _choose_lanes(self) -> None:
         """The loops of the tile, and how many threads share it."""
         fast = self.domain.vars[-1] if self.domain.vars else None
-        self.vector = fastest_vector(self.target, narrowest(self.domain), *([fast] if fast else []))
+        self.vector = fastest_vector(
+            self.target, narrowest(self.domain), fast.extent if fast else 1
+        )
         if fast is None:
             self.axes: list[TileAxis] = []
             self.threads = self.target.wave_size

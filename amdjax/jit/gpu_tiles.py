@@ -135,9 +135,9 @@ def narrowest(domain: Domain) -> int:
     return min((8 * tile.itemsize(name) for name in names), default=32)
 
 
-def fastest_vector(target: GpuTarget, bits: int, *rows: LoopVar) -> int:
+def fastest_vector(target: GpuTarget, bits: int, *rows: int) -> int:
     """Elements side by side in a thread; rows whose length they do not divide are not aligned."""
     vector = target.vector_for(bits)
-    while any(row.extent % vector for row in rows):
+    while any(row % vector for row in rows):
         vector //= 2
     return vector

@@ -4,6 +4,7 @@ from amdjax.kernels import (
     conv as conv,
     cumulative as cumulative,
     gemm as gemm,
+    gpu_cumulative as gpu_cumulative,
     gpu_gemm as gpu_gemm,
     gpu_scatter as gpu_scatter,
     scatter as scatter,

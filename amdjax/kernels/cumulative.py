@@ -39,10 +39,10 @@ def lower_cumulative(ctx: ShapedContext) -> list[Call | Copy]:
         return [Copy(ctx.inputs[0], ctx.outputs[0])]
     outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     if inner == 1 and (n >= 16 or outer < 16):
-        return list(_Along(ctx, outer, n).build())
+        return list(Along(ctx, outer, n).build())
     if inner == 1:  # short rows side by side: neighbouring rows lie n apart
-        return list(_Across(ctx, 1, n, outer, step=1, apart=n).build())
-    return list(_Across(ctx, outer, n, inner, step=inner, apart=1).build())
+        return list(Across(ctx, 1, n, outer, step=1, apart=n).build())
+    return list(Across(ctx, outer, n, inner, step=inner, apart=1).build())
 
 
 @dataclass
@@ -117,8 +117,10 @@ def _wrapped(b: ElementBuilder, x: El) -> El:
     return b.complex(b.real(x), b.sub(b.imag(x), b.mul(turns, b.const(2 * math.pi, part))))
 
 
-class _Scan:
+class Scan:
     """What both directions share: pieces, and the kernels before and after them."""
+
+    unroll = UNROLL
 
     def __init__(self, ctx: ShapedContext, rows: int, n: int):
         self.ctx, self.rows, self.n = ctx, rows, n
@@ -127,13 +129,14 @@ class _Scan:
         self.combine = Combiner(ctx.eqn.primitive.name, self.dtype)
         total = math.prod(ctx.inputs[0].aval.shape)
         self.cost = total * (0.3 if self.combine.tile_op else 8.0)
-        threads = ctx.target.threads
-        wanted = 4 * threads if threads > 1 and self.rows < 2 * threads else 1
-        self.pieces = max(
-            1, min(-(-wanted // self.rows), total // (self.rows * self.least_piece()))
-        )
+        most = total // (self.rows * self.least_piece())
+        self.pieces = max(1, min(-(-self.wanted_programs() // self.rows), most))
         self.length = self.round_piece(-(-n // self.pieces))
         self.pieces = -(-n // self.length)
+
+    def wanted_programs(self) -> int:
+        threads = self.ctx.target.threads
+        return 4 * threads if threads > 1 and self.rows < 2 * threads else 1
 
     def least_piece(self) -> int:
         return PIECE
@@ -204,16 +207,20 @@ class _Scan:
         raise NotImplementedError
 
 
-class _Along(_Scan):
+class Along(Scan):
     """Lanes along the axis, which is the last one."""
 
     def __init__(self, ctx: ShapedContext, rows: int, n: int):
         dtype = compute_dtype(part_dtype(short_dtype(ctx.inputs[0].aval.dtype)))
-        self.count = lanes_for(ctx, dtype, n, 1)
+        self.count = self.lane_count(ctx, dtype, n)
         super().__init__(ctx, rows, n)
 
+    def lane_count(self, ctx: ShapedContext, dtype: str, n: int) -> int:
+        """Elements that are combined at once."""
+        return lanes_for(ctx, dtype, n, 1)
+
     def round_piece(self, length: int) -> int:
-        unit = self.count * UNROLL
+        unit = self.count * self.unroll
         return min(self.n, -(-length // unit) * unit)
 
     def width(self) -> int:
@@ -239,18 +246,18 @@ class _Along(_Scan):
 
         # Several accumulators: one alone waits for its own last addition.
         width = len(neutral.parts)
-        wide = high - ((high - low) % (count * UNROLL))
+        wide = high - ((high - low) % (count * self.unroll))
 
         def block(base: Value, *carried: Value) -> list[Value]:
             out: list[Value] = []
-            for u in range(UNROLL):
+            for u in range(self.unroll):
                 acc = self.element(carried[u * width : (u + 1) * width])
                 out += merge(base + u * count, None, acc).parts
             return out
 
-        accs = k.for_(low, wide, count * UNROLL, block, neutral.parts * UNROLL)
+        accs = k.for_(low, wide, count * self.unroll, block, neutral.parts * self.unroll)
         acc = self.element(accs[:width])
-        for u in range(1, UNROLL):
+        for u in range(1, self.unroll):
             acc = self.combine(k, acc, self.element(accs[u * width : (u + 1) * width]))
         acc = self.element(
             lane_loop(
@@ -305,13 +312,13 @@ class _Along(_Scan):
 
         def block(i: Value, *carried: Value) -> list[Value]:
             values = list(carried)
-            for u in range(UNROLL):
+            for u in range(self.unroll):
                 values = vector(i + u * count, None, *values)
             return values
 
-        unit = k.const("index", count * UNROLL)
+        unit = k.const("index", count * self.unroll)
         wide = length - (length % unit)
-        carried = k.for_(0, wide, count * UNROLL, block, carry.parts)
+        carried = k.for_(0, wide, count * self.unroll, block, carry.parts)
         lane_loop(k, wide, length, count, vector, carried)
         return self.kernel.launch(self.rows * self.pieces, self.cost)
 
@@ -340,7 +347,7 @@ class _Along(_Scan):
         return x
 
 
-class _Across(_Scan):
+class Across(Scan):
     """Lanes across neighbouring rows.
 
     Args:
