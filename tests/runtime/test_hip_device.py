@@ -338,6 +338,12 @@ def test_one_library_for_a_process():
         driver(emulated=False)
 
 
+def test_amd_hardware_is_left_alone_where_the_emulator_is_in_use(recwarn):
+    driver(emulated=True)
+    assert platform.hip_devices() == []
+    assert not recwarn.list
+
+
 def test_a_function_that_the_emulator_lacks():
     found = driver(emulated=True)
     with pytest.raises(HipError, match="hipDeviceSetLimit is not emulated") as caught:

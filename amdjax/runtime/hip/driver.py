@@ -28,6 +28,7 @@ __all__ = [
     "driver",
     "hip_python_version",
     "load_hip_python",
+    "uses_emulator",
 ]
 
 _SONAMES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
@@ -261,6 +262,11 @@ def driver(*, emulated: bool) -> Driver:
                 f"AMDJAX_PLATFORMS={'hip' if _bound.is_emulated else 'emulated'}"
             )
         return _bound
+
+
+def uses_emulator() -> bool:
+    """Whether this process has opened the emulator's library."""
+    return _bound is not None and _bound.is_emulated
 
 
 def _emulated_driver() -> Driver:

@@ -12,7 +12,7 @@ from amdjax import targets
 from amdjax.core.config import config
 from amdjax.runtime.hip import NAMES, wanted_platforms
 from amdjax.runtime.hip.device import HipDevice
-from amdjax.runtime.hip.driver import Driver, HipError, HipUnavailable, driver
+from amdjax.runtime.hip.driver import Driver, HipError, HipUnavailable, driver, uses_emulator
 from amdjax.runtime.hip.system import kernel_driver, obstacle
 from amdjax.targets import GpuTarget
 
@@ -116,11 +116,14 @@ def open_devices(driver: Driver, ordinals: Iterable[int]) -> tuple[list[HipDevic
 
 def hip_devices() -> list[HipDevice]:
     """AMD GPUs; see `amdjax.runtime.hip.hip_devices`."""
+    wanted = wanted_platforms()
+    if uses_emulator() and not wanted & NAMES:
+        return []
     try:
         devices, problems = _open_hardware()
     except HipUnavailable as error:
         advice = "'python -m amdjax.doctor' tells more."
-        if wanted_platforms() and wanted_platforms() <= NAMES:
+        if wanted and wanted <= NAMES:
             raise HipUnavailable(f"{error} {advice}") from error
         silence = "AMDJAX_PLATFORMS=cpu silences this."
         warnings.warn(f"amdjax runs without an AMD GPU: {error} {advice} {silence}", stacklevel=2)
