@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu_matrix import CELL_BYTES, Planes, Tiling, i32, lds_address, log2
 from amdjax.codegen.gpu_tiles import GpuTiles
-from amdjax.codegen.llvm import I64, Function, Type, Value
+from amdjax.codegen.llvm import Function, Type, Value
 from amdjax.codegen.pointwise import lower_convert
 from amdjax.codegen.tile import Side, itemsize
 
@@ -61,6 +61,8 @@ class Operand:
             first, *moved = self.depth(k)
             origin = f.gep(origin, first, element)
 
+        plain = side.run is not None and side.run >= 0 and not side.limits
+
         def address(offset: Value, coords: list[Value], step: Value) -> tuple[Value, Value | None]:
             moves = moved
             if side.run is not None:
@@ -68,8 +70,8 @@ class Operand:
             else:
                 first, *moves = self.depth(f.add(k, step))
                 offset = f.add(offset, first)
-            if offset.type != I64 and not side.limits:
-                offset = f.cast("zext", offset, "i64")  # not negative: a register and an offset
+            if plain:  # not negative: a register besides an address that all threads share
+                offset = f.int_resize(offset, "i64", False)
             found = f.gep(origin, offset, element)
             valid = f.icmp("slt", f.add(k, step), limit) if limit is not None else None
             for coordinate, move, extent in zip(coords, moves, side.limits, strict=True):

@@ -32,9 +32,7 @@ MOST_LINES_TOGETHER = 4
 
 
 def gpu_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
-    """Launches that compute a contraction; None where there are no kernels for it."""
-    if problem.is_complex:
-        return None
+    """Launches that compute a real contraction; None where there are no kernels for it."""
     problem = problem.merged()
     choice = _warpgroup_units(ctx.gpu, problem) or operand_units(
         ctx.gpu, problem.a.dtype, problem.b.dtype, problem.accumulate
@@ -85,9 +83,9 @@ class GpuContraction:
             rest = k.op("div", rest, k.const("index", plan.splits))
         batch = program.split(rest, "batch", p.out.batch)
         bases = [row * tiling.rows, column * tiling.columns]
-        x = self._sums(bases, batch, part)
+        sums = self.sums(bases, batch, part)
         digits = batch if part is None else [part, *batch]
-        TileWriter(program, sink, digits).store(x, bases, (p.rows, p.columns))
+        TileWriter(program, sink, digits).store(sums, bases, (p.rows, p.columns))
         grid = p.batches * plan.splits * high * wide
         return program.launch(grid, 2.0 * tiling.rows * tiling.columns * plan.part)
 
@@ -109,19 +107,27 @@ class GpuContraction:
         outer, number = cut(number, high // band)
         return outer * band + inside, column, number
 
-    def _sums(self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None) -> Value:
-        k, p, tiling = self.k, self.problem, self.tiling
+    def sums(
+        self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
+    ) -> list[Value]:
+        """The tile that begins at `bases`: its sums, or those of real and imaginary part."""
+        return [self.contract(self.problem, bases, batch, part)]
+
+    def contract(
+        self, p: Contraction, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
+    ) -> Value:
+        """The tile of a real product."""
+        k, tiling = self.k, self.tiling
         if not p.depth:
             return k.const(p.accumulate, 0, (tiling.rows, tiling.columns))
         start, stop = k.const("index", 0), k.const("index", p.depth)
         if part is not None:
             start = part * self.plan.part
             stop = k.op("min", start + self.plan.part, stop)
-        sources = [
+        a, b = (
             _SourcePlaces(self.program, source, base, batch, tiling.depth, tiling.unit)
             for source, base in zip((p.a, p.b), bases, strict=True)
-        ]
-        a, b = sources
+        )
         return k.contract(
             tiling, p.accumulate, (a.side, b.side), (a.line, b.line), (a.step, b.step),
             [(a.base, a.last), (b.base, b.last)], start, stop,
@@ -162,7 +168,7 @@ class GpuContraction:
         zero = k.const(temp.dtype, 0, (rows, columns))
         (x,) = k.for_(0, self.plan.splits, 1, add, [zero])
         batch = program.split(number, "batch", p.out.batch)
-        TileWriter(program, p.out, batch).store(x, bases, (p.rows, p.columns))
+        TileWriter(program, p.out, batch).store([x], bases, (p.rows, p.columns))
         grid = p.batches * axes[0].blocks * axes[1].blocks
         return program.launch(grid, 4.0 * self.plan.splits * rows * columns)
 
@@ -307,10 +313,15 @@ class TileWriter:
         fused = program.ctx.epilogue
         self.epilogue = None if isinstance(sink.owner, Temp) else fused
 
-    def store(self, x: Value, bases: Sequence[Value], extents: tuple[int, int]) -> None:
-        """A tile of sums whose first element is at `bases` of a result of `extents`."""
+    def store(
+        self, sums: Sequence[Value], bases: Sequence[Value], extents: tuple[int, int]
+    ) -> None:
+        """A tile whose first element is at `bases` of a result of `extents`.
+
+        `sums` are its elements, or their real and imaginary parts.
+        """
         k, sink = self.k, self.sink
-        axes = _axes(extents[0], x.shape[0], extents[1], x.shape[1])
+        axes = _axes(extents[0], sums[0].shape[0], extents[1], sums[0].shape[1])
         producers = self.epilogue.producers if self.epilogue else {}
         b = TileElements(k, producers, self.program.kernel.input)
         b.lanes = list(tile_lanes(k, axes, bases))
@@ -324,13 +335,14 @@ class TileWriter:
             for axis, place in zip(loop, digits, strict=True):
                 position = position + place * axis.stride
         if self.epilogue is None:
-            buffer = self.program.buffer(sink.owner, sink.dtype, "out")
-            b.store(buffer, position, El(sink.dtype, x))
+            dtype = {"f32": "c64", "f64": "c128"}[sink.dtype] if len(sums) > 1 else sink.dtype
+            b.store(self.program.buffer(sink.owner, dtype, "out"), position, El(dtype, *sums))
             return
         out = self.program.ctx.outputs[0]
         dtype = short_dtype(out.aval.dtype)
-        narrow = k.convert(x, part_dtype(dtype))
-        result = El(dtype, k.convert(narrow, compute_dtype(part_dtype(dtype))))
+        part = part_dtype(dtype)
+        narrow = [k.convert(x, part) for x in sums]
+        result = El(dtype, *(k.convert(x, compute_dtype(part)) for x in narrow))
         b.special = lambda var, index: result if var is out else None
         for stored in self.epilogue.stored:
             index = delinear(position, stored.aval.shape)

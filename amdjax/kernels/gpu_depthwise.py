@@ -126,7 +126,7 @@ class DirectConvolution:
             (Axis(self.slow.extent, self.slow.out),), (Axis(self.fast.extent, self.fast.out),),
         )  # fmt: skip
         extents = (self.slow.extent, self.fast.extent)
-        TileWriter(program, sink, digits).store(sums, self.bases, extents)
+        TileWriter(program, sink, digits).store([sums], self.bases, extents)
         grid = math.prod(loop.extent for loop in self.outer) * axes[0].blocks * axes[1].blocks
         taps = math.prod(phase.taps for phase in self.phases)
         return program.launch(grid, 2.0 * math.prod(self.shape) * (taps + 1))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 from amdjax.jit.shaped import Call, ShapedContext, shaped
+from amdjax.kernels.contraction import Contraction
 from amdjax.kernels.convolution import Convolution
 from amdjax.kernels.gemm import dot_contraction
+from amdjax.kernels.gpu_complex import complex_contraction
 from amdjax.kernels.gpu_contraction import gpu_contraction
 from amdjax.kernels.gpu_depthwise import direct_convolution
 
@@ -16,7 +18,11 @@ def lower_dot_general(ctx: ShapedContext) -> list[Call] | None:
     """Launches that compute a `dot_general` equation."""
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return []
-    return gpu_contraction(ctx, dot_contraction(ctx))
+    return _contraction(ctx, dot_contraction(ctx))
+
+
+def _contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
+    return (complex_contraction if problem.is_complex else gpu_contraction)(ctx, problem)
 
 
 @shaped("conv_general_dilated", on="gpu")
@@ -30,7 +36,7 @@ def lower_conv(ctx: ShapedContext) -> list[Call] | None:
         return direct
     calls: list[Call] = []
     for phase in conv.phases():
-        more = gpu_contraction(ctx, conv.contraction(ctx, phase))
+        more = _contraction(ctx, conv.contraction(ctx, phase))
         if more is None:
             return None
         calls += more

@@ -187,6 +187,36 @@ def test_fused(gfx, dtype, shape):
     np.testing.assert_array_equal(result, np.maximum(plain + bias, 0))
 
 
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize("shape", [(20, 30, 18), (33, 7, 40)])
+@pytest.mark.parametrize("turned", [0, 1])
+def test_complex(gfx, dtype, shape, turned):
+    m, k, n = shape
+    x = values((m, k), dtype) + 1j * values((m, k), dtype, 1)
+    y = values((n, k) if turned else (k, n), dtype, 2)
+    y = y + 1j * values(y.shape, dtype, 3)
+    numbers = (((1,), (turned,)), ((), ()))
+    runner = GpuRunner(dot_general_p, [x.astype(dtype), y.astype(dtype)], params(numbers), gfx)
+    assert [c.kernel.name for c in runner.calls] == ["product"]
+    got = runner(x.astype(dtype), y.astype(dtype))
+    np.testing.assert_array_equal(got, x @ (y.T if turned else y))
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+def test_fused_complex(gfx):
+    x, y = (values(s, np.complex64, 4) * (1 + 2j) for s in ((20, 30), (30, 17)))
+    x, y = x.astype(np.complex64), y.astype(np.complex64)
+    other = values((20, 17), np.complex64, 5) * np.complex64(1j)
+
+    def add(out):
+        operand, result = Var(ShapedArray(other.shape, other.dtype)), Var(out.aval)
+        return [result], [operand], {result: JaxprEqn(add_p, [out, operand], [result], {})}
+
+    runner = GpuRunner(dot_general_p, [x, y], params(), gfx, epilogue=add)
+    np.testing.assert_array_equal(runner(x, y, extra=[other]), x @ y + other)
+
+
 # What every target gets
 
 LARGE = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "i8": np.int8}
