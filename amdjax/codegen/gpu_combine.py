@@ -195,8 +195,8 @@ class GpuCombine(GpuMoves):
 
     def _reduce_in_lds(self, name: str, v: tile.Value, axis: int) -> Held:
         """Where threads hold rows in part: each reads the elements of its results."""
-        rows, columns = v.shape
-        buffer = self.put(v, (columns, 1), rows * columns)
+        columns = v.shape[1]
+        buffer = self.put_rows(v)
         self.access(buffer, "read")
         stride, step = (1, columns) if axis == 0 else (columns, 1)
         target = self.layout((v.shape[1 - axis],))
@@ -324,7 +324,7 @@ class GpuCombine(GpuMoves):
     def _running_rows(self, name: str, v: tile.Value, reverse: bool) -> Held:
         """Rows one by one, each by a thread."""
         rows, columns = v.shape
-        buffer = self.put(v, (columns, 1), rows * columns)
+        buffer = self.put_rows(v)
         self.access(buffer, "write")
         target, dtype = self.layout((rows,)), v.dtype
         first = columns - 1 if reverse else 0

@@ -316,7 +316,7 @@ class GpuMemory(GpuTiles):
 
     # Ops
 
-    def _memory_operands(
+    def memory_operands(
         self, op: tile.Op, skip: int
     ) -> tuple[Spread, tile.Value | None, tuple[int, ...]]:
         """Where a load or store is, its mask, and the numbers of the values that say where."""
@@ -330,12 +330,19 @@ class GpuMemory(GpuTiles):
         divisor = self.divisors.get(op.operands[0].number, 1)
         return Spread(op.attrs["buffer"], offset, strides, divisor), mask, numbers
 
-    def _pattern(self, op: tile.Op, shape: tuple[int, ...], numbers: tuple[int, ...]) -> object:
-        return shape, op.attrs["strides"], numbers
+    def pattern(
+        self, shape: tuple[int, ...], strides: Sequence[int | None], numbers: tuple[int, ...]
+    ) -> object:
+        """What makes an access each thread's own: how threads hold it, and where it is."""
+        return shape, tuple(strides), numbers
+
+    def store_flags(self, op: tile.Op) -> str:
+        """Behind the stores of an op."""
+        return ", !nontemporal !{i32 1}" if op.attrs["streaming"] else ""
 
     def op_load(self, op: tile.Op) -> list[Rep]:
         t = op.results[0].type
-        where, mask, numbers = self._memory_operands(op, 1)
+        where, mask, numbers = self.memory_operands(op, 1)
         if not t.shape:
             self.access(where.buffer, "read")
             return [
@@ -343,7 +350,9 @@ class GpuMemory(GpuTiles):
             ]
         layout = self.layout(t.shape)
         masks = None if mask is None else self.in_registers(mask)
-        self.access(where.buffer, "read", self._pattern(op, t.shape, numbers), numbers)
+        self.access(
+            where.buffer, "read", self.pattern(t.shape, op.attrs["strides"], numbers), numbers
+        )
         return [Held(self.load_tile(where, t.dtype, layout, masks, op.attrs["other"]))]
 
     def load_scalar(
@@ -372,8 +381,7 @@ class GpuMemory(GpuTiles):
 
     def op_store(self, op: tile.Op) -> list[Rep]:
         value = op.operands[1]
-        where, mask, numbers = self._memory_operands(op, 2)
-        flags = ", !nontemporal !{i32 1}" if op.attrs["streaming"] else ""
+        where, mask, numbers = self.memory_operands(op, 2)
         if not value.shape:
             self.access(where.buffer, "write", "first thread", store=id(op))
             self.store_scalar(where.buffer, op.operands[0], value, mask)
@@ -381,9 +389,9 @@ class GpuMemory(GpuTiles):
         layout = self.layout(value.shape)
         x = self.in_registers(value)
         masks = None if mask is None else self.in_registers(mask)
-        pattern = self._pattern(op, value.shape, numbers)
+        pattern = self.pattern(value.shape, op.attrs["strides"], numbers)
         self.access(where.buffer, "write", pattern, numbers, id(op))
-        self.store_tile(where, value.dtype, layout, x, masks, flags)
+        self.store_tile(where, value.dtype, layout, x, masks, self.store_flags(op))
         return []
 
     def store_scalar(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from amdjax.codegen import llvm, tile
 from amdjax.codegen.gpu_isa import by_words
@@ -20,20 +21,31 @@ __all__ = ["GpuMoves"]
 _CONSTANT = Type("ptr addrspace(4)")
 
 
-def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(int(s) for s in ((shape[-1], 1) if len(shape) == 2 else (1,)))
+#: Least rows and columns for which going through LDS pays.
+_WORTH_TURNING = 8
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a tile that lies row by row."""
+    return (shape[-1], 1) if len(shape) == 2 else (1,)
 
 
 class GpuMoves(GpuMemory):
     # Through LDS
 
-    def put(self, v: tile.Value, strides: Sequence[int], elements: int) -> tile.Buffer:
-        """A tile's elements in LDS."""
-        x = self.in_registers(v)
-        buffer = self.temporary(v.dtype, elements)
+    def put(
+        self, dtype: str, shape: tuple[int, ...], x: Value, strides: Sequence[int], elements: int
+    ) -> tile.Buffer:
+        """A tile's registers in LDS."""
+        buffer = self.temporary(dtype, elements)
         self.access(buffer, "write")
-        self.store_tile(Spread(buffer, 0, tuple(strides)), v.dtype, self.layout(v.shape), x)
+        self.store_tile(Spread(buffer, 0, tuple(strides)), dtype, self.layout(shape), x)
         return buffer
+
+    def put_rows(self, v: tile.Value) -> tile.Buffer:
+        """A tile in LDS, row by row."""
+        size = self.layout(v.shape).size
+        return self.put(v.dtype, v.shape, self.in_registers(v), row_major(v.shape), size)
 
     def take(
         self, buffer: tile.Buffer, shape: tuple[int, ...], offset: int, strides: Sequence[int]
@@ -88,10 +100,9 @@ class GpuMoves(GpuMemory):
         found = self._at_hand(v.shape, x.value, shape)
         if found is not None:
             return [Held(found)]
-        strides = _row_major(v.shape)
+        strides = row_major(v.shape)
         across = [0 if n == 1 else s for n, s in zip(v.shape, strides, strict=True)]
-        buffer = self.put(v, strides, self.layout(v.shape).size)
-        return [self.take(buffer, shape, 0, (*[0] * ahead, *across))]
+        return [self.take(self.put_rows(v), shape, 0, (*[0] * ahead, *across))]
 
     def _at_hand(self, source: tuple[int, ...], x: Value, shape: tuple[int, ...]) -> Value | None:
         """The broadcast tile where each thread holds what it needs of it, else None."""
@@ -109,17 +120,60 @@ class GpuMoves(GpuMemory):
     def op_transpose(self, op: tile.Op) -> list[Rep]:
         (v,) = op.operands
         x, (rows, columns) = self.rep(v), v.shape
-        if isinstance(x, Positional):
-            return [self._elsewhere(x, ("transpose",), lambda at, a: at.axis(1 - a))]
-        if rows == 1 or columns == 1:
-            return [x]
-        pitch = columns + self._odd_words(v.dtype)
-        buffer = self.put(v, (pitch, 1), rows * pitch)
-        return [self.take(buffer, (columns, rows), 0, (1, pitch))]
+        if isinstance(x, Held) and min(rows, columns) > 1:
+            return [self._transposed(v.dtype, v.shape, x.value)]
+        return [self._turned(x)]
 
-    def _odd_words(self, dtype: str) -> int:
-        """Elements behind a row in LDS, so that columns lie in different banks."""
-        return max(4 // (self.memory_type(dtype).bits // 8), 1)
+    def _turned(self, x: Rep) -> Rep:
+        """The transpose of a tile that follows from position, or has one row or column."""
+        if isinstance(x, Positional):
+            return self._elsewhere(x, ("transpose",), lambda at, a: at.axis(1 - a))
+        return x
+
+    def _transposed(self, dtype: str, shape: tuple[int, ...], x: Value) -> Held:
+        """Through LDS, where a word behind each row puts columns into different banks."""
+        rows, columns = shape
+        pitch = columns + max(4 // (self.memory_type(dtype).bits // 8), 1)
+        buffer = self.put(dtype, shape, x, (pitch, 1), rows * pitch)
+        return self.take(buffer, (columns, rows), 0, (1, pitch))
+
+    # Tiles whose columns are contiguous in memory
+
+    def _is_sideways(self, op: tile.Op, shape: tuple[int, ...]) -> bool:
+        if len(shape) < 2 or min(shape) < _WORTH_TURNING:
+            return False
+        near, far = op.attrs["strides"]
+        masked = op.attrs["masked"]
+        return near == 1 != far and not (masked and isinstance(self.rep(op.operands[-1]), Held))
+
+    def op_load(self, op: tile.Op) -> list[Rep]:
+        v = op.results[0]
+        if not self._is_sideways(op, v.shape):
+            return super().op_load(op)
+        where, mask, numbers = self.memory_operands(op, 1)
+        turned = v.shape[::-1]
+        masks = None if mask is None else self.held(self._turned(self.rep(mask)), turned)
+        where = replace(where, strides=where.strides[::-1])
+        pattern = self.pattern(turned, op.attrs["strides"][::-1], numbers)
+        self.access(where.buffer, "read", pattern, numbers)
+        x = self.load_tile(where, v.dtype, self.layout(turned), masks, op.attrs["other"])
+        return [self._transposed(v.dtype, turned, x)]
+
+    def op_store(self, op: tile.Op) -> list[Rep]:
+        v = op.operands[1]
+        if not self._is_sideways(op, v.shape):
+            return super().op_store(op)
+        where, mask, numbers = self.memory_operands(op, 2)
+        turned, rep = v.shape[::-1], self.rep(v)
+        if isinstance(rep, Held):
+            rep = self._transposed(v.dtype, v.shape, rep.value)
+        x = self.held(self._turned(rep) if isinstance(rep, Positional) else rep, turned)
+        masks = None if mask is None else self.held(self._turned(self.rep(mask)), turned)
+        where = replace(where, strides=where.strides[::-1])
+        pattern = self.pattern(turned, op.attrs["strides"][::-1], numbers)
+        self.access(where.buffer, "write", pattern, numbers, id(op))
+        self.store_tile(where, v.dtype, self.layout(turned), x, masks, self.store_flags(op))
+        return []
 
     def op_extract(self, op: tile.Op) -> list[Rep]:
         (v,), lane = op.operands, op.attrs["lane"]
@@ -139,8 +193,7 @@ class GpuMoves(GpuMemory):
                 return at.axis(0) if a else self.splat(llvm.const(I32, row), at.registers)
 
             return self._elsewhere(x, ("row", row), axis)
-        buffer = self.put(v, _row_major(v.shape), self.layout(v.shape).size)
-        return self.take(buffer, v.shape[1:], row * v.shape[1], (1,))
+        return self.take(self.put_rows(v), v.shape[1:], row * v.shape[1], (1,))
 
     def element_of(self, dtype: str, shape: tuple[int, ...], x: Value, element: int) -> Value:
         """One element of a tile, in all threads."""
@@ -308,7 +361,7 @@ class GpuMoves(GpuMemory):
             return [old]
         if self.workgroup > self.isa.wave:
             return [self.element_of(value.dtype, (self.workgroup,), old, 0)]
-        return [self.uniform(old)]
+        return [by_words(self.f, old, lambda word: self.isa.lane(self.f, word, 0))]
 
     def _atomic(self, op: tile.Op, offset: Value, x: Value) -> Value:
         return self.atomic(
@@ -339,7 +392,7 @@ class GpuMoves(GpuMemory):
             return Held(before)
         shared = self.temporary(value.dtype, layout.size)  # threads that did nothing learn it too
         self.access(shared, "write")
-        strides = _row_major(v.shape)
+        strides = row_major(v.shape)
         self.store_tile(Spread(shared, 0, strides), value.dtype, layout, before)
         return self.take(shared, v.shape, 0, strides)
 

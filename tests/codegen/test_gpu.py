@@ -230,6 +230,31 @@ def test_strided_tiles(strides):
     np.testing.assert_array_equal(y, 2 * x[start + i * strides[0] + j * strides[1]])
 
 
+@pytest.mark.parametrize("dtype", ["f32", "u8"])
+def test_columns_that_are_contiguous(dtype):
+    """Loads and stores go along memory; masks of positions turn with them, others do not."""
+    rows, columns, alive = 24, 40, 17
+    x, y, z = (numbers(dtype, columns, rows) for _ in range(3))
+    y[:], z[:] = 9, 9
+
+    def write(k, x, y, z, n):
+        shape = (rows, columns)
+        row = k.broadcast(k.expand(k.iota(rows), 1), shape)
+        mask = row < k.broadcast(k.size(n), shape)
+        v = k.load(x, 0, shape, (1, rows), mask=mask, other=3)
+        k.store(y, 0, v, (1, rows), mask=mask)
+        k.store(z, 0, k.load(y, 0, shape, (1, rows), mask=v < k.const(dtype, 2, shape)),
+                (1, rows))  # fmt: skip
+
+    run_kernel(
+        write, x, y, z, alive,
+        x=(dtype, "in"), y=(dtype, "inout"), z=(dtype, "out"), n=("index", "size"),
+    )  # fmt: skip
+    live = np.arange(rows) < alive
+    np.testing.assert_array_equal(y, np.where(live, x, 9))
+    np.testing.assert_array_equal(z, np.where(np.where(live, x, 3) < 2, y, 0))
+
+
 def test_workgroups_that_cannot_run(gpu_backend):
     target = targets.get(gpu_backend.gfx)
     for workgroup in (16, 96, 2048):
