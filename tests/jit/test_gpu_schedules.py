@@ -135,3 +135,77 @@ def test_slices_of_loops_are_as_aligned_as_their_strides(columns, align):
     kernels = kernels_for(f, normal(columns), normal(5, columns), target=GFX942)
     assert min(k.align for k in kernels) == align
     assert_same(f, normal(columns), normal(5, columns))
+
+
+SOFTMAX = """\
+kernel rows_reduce_max_exp_reduce_sum_div(x0: in f32, y1: out f32) grid=64 workgroup=256 vector=4 index_bits=32 {
+  %0: index = program_id
+  %1: index = const 0
+  %2: index = const 1000
+  %3: index = sub %2, %1
+  %4: i32 = convert %3
+  %5: i32[1024] = iota
+  %6: i32[1024] = const 2
+  %7: i32[1024] = shr_arithmetic %5, %6
+  %8: i32 = const 2
+  %9: i32 = shr_arithmetic %4, %8
+  %10: i32[1024] = broadcast %9
+  %11: bool[1024] = lt %7, %10
+  %12: f32 = const -inf
+  %13: index = mul %0, %2
+  %14: index = const 1
+  %15: index = mul %1, %14
+  %16: index = add %13, %15
+  %17: f32[1024] = load x0 strides=(1) masked=True other=0 %16, %11
+  %18: f32[1024] = broadcast %12
+  %19: f32[1024] = select %11, %17, %18
+  %20: f32 = reduce combine=max axis=0 %19
+  %21: f32 = const 0.0
+  %22: f32[1024] = broadcast %20
+  %23: f32[1024] = sub %17, %22
+  %24: f32[1024] = exp %23
+  %25: f32[1024] = broadcast %21
+  %26: f32[1024] = select %11, %24, %25
+  %27: f32 = reduce combine=add axis=0 %26
+  %28: f32[1024] = broadcast %27
+  %29: f32[1024] = div %24, %28
+  store y1 strides=(1) masked=True %16, %29, %11
+}
+"""
+TRANSPOSED_ADD = """\
+kernel map_add(x0: in f32, y1: out f32) grid=4 workgroup=256 vector=4 index_bits=32 {
+  %0: index = program_id
+  %1: index = const 2
+  %2: index = rem %0, %1
+  %3: index = const 64
+  %4: index = mul %2, %3
+  %5: index = div %0, %1
+  %6: index = mul %5, %3
+  %7: index = const 0
+  %8: index = const 1
+  %9: index = mul %6, %8
+  %10: index = add %7, %9
+  %11: index = const 128
+  %12: index = mul %4, %11
+  %13: index = add %10, %12
+  %14: f32[64,64] = load x0 strides=(128,1) %13
+  %15: f32[64,64] = transpose %14
+  %16: index = mul %6, %11
+  %17: index = add %7, %16
+  %18: index = mul %4, %8
+  %19: index = add %17, %18
+  %20: f32[64,64] = load x0 strides=(128,1) %19
+  %21: f32[64,64] = add %15, %20
+  store y1 strides=(128,1) %19, %21
+}
+"""
+
+
+def test_softmax_as_text():
+    (kernel,) = kernels_for(softmax, normal(64, 1000), target=GFX942)
+    assert str(kernel) + "\n" == SOFTMAX
+
+
+def test_transposed_add_as_text():
+    (kernel,) = kernels_for(lambda x: x.T + x, normal(128, 128), target=GFX942)
+    assert str(kernel) + "\n" == TRANSPOSED_ADD
