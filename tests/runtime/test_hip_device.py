@@ -190,6 +190,29 @@ def test_what_dies_amid_a_capture_is_given_back_after_it(device, rng):
     assert len(device._modules) < modules
 
 
+@pytest.mark.parametrize(
+    "function", ["hipStreamBeginCapture", "hipStreamEndCapture", "hipGraphInstantiateWithFlags"]
+)
+def test_a_runtime_that_cannot_capture_is_not_asked_again(device, rng, monkeypatch, function):
+    x = device.upload(vector(rng))
+    real = device._driver.call
+
+    def call(name, *args):
+        if name == function:
+            if name == "hipStreamEndCapture":
+                real(name, *args)
+            raise HipError(f"{name}: operation not supported", "hipErrorNotSupported")
+        return real(name, *args)
+
+    monkeypatch.setattr(device, "can_capture", True)
+    with monkeypatch.context() as patched, pytest.warns(match=f"without graphs: {function}"):
+        patched.setattr(device._driver, "call", call)
+        assert device.capture(lambda: launch(device, x, x, 1000)) is None
+    assert device.capture(lambda: None) is None
+    launch(device, x, x, 1000)
+    device.synchronize()
+
+
 def test_a_capture_that_fails_leaves_the_device_usable(device, rng):
     x = device.upload(vector(rng))
     with pytest.raises(ZeroDivisionError):

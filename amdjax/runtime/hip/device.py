@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from amdjax.runtime.gpu import GpuDevice
+from amdjax.runtime.gpu import GpuDevice, Graph
 from amdjax.runtime.hip.driver import Driver, HipError
 from amdjax.runtime.hip.staging import Staging
 from amdjax.targets import GpuTarget
@@ -232,15 +233,27 @@ class HipDevice(GpuDevice):
 
     # Graphs
 
+    def capture(self, issue: Callable[[], None]) -> Graph | None:
+        """See `GpuDevice.capture`; a HIP that fails at it is not asked again."""
+        try:
+            return super().capture(issue)
+        except HipError as error:
+            # Programs run without graphs as well, and then show an error that `issue` had made.
+            self.can_capture = False
+            warnings.warn(f"{self} works without graphs: {error}", stacklevel=2)
+            return None
+
     def _begin_capture(self) -> None:
         self._use()
         self._driver.call("hipStreamBeginCapture", self._stream, self._capture_mode)
 
     def _end_capture(self) -> int:
         call = self._driver.call
-        graph = call("hipStreamEndCapture", self._stream)
-        while self._postponed:
-            self._when_idle(self._postponed.pop())
+        try:
+            graph = call("hipStreamEndCapture", self._stream)
+        finally:
+            while self._postponed:
+                self._when_idle(self._postponed.pop())
         try:
             return int(call("hipGraphInstantiateWithFlags", graph, 0))
         finally:
