@@ -138,7 +138,8 @@ def test_slices_of_loops_are_as_aligned_as_their_strides(columns, align):
 
 
 SOFTMAX = """\
-kernel rows_reduce_max_exp_reduce_sum_div(x0: in f32, y1: out f32) grid=64 workgroup=256 vector=4 index_bits=32 {
+kernel rows_reduce_max_exp_reduce_sum_div(x0: in f32, y1: out f32) grid=64 workgroup=256 vector=4 \
+index_bits=32 {
   %0: index = program_id
   %1: index = const 0
   %2: index = const 1000
