@@ -409,6 +409,8 @@ def turns(name: str) -> Callable[..., Value]:
 
     def compute(h: Lanes, x: Value) -> Value:
         fraction = h.f.sub(x, h.f.unary_intrinsic("floor", x))
+        # A negative zero would lose its sign.
+        fraction = h.f.select(h.f.fcmp("oeq", x, h.like(x, 0.0)), x, fraction)
         return h.f.unary_intrinsic(name, h.f.mul(fraction, h.like(x, 2 * math.pi)))
 
     return compute
@@ -494,7 +496,9 @@ def to_int(signed: bool, elem: str) -> Callable[..., Value]:
     def compute(h: Lanes, x: Value) -> Value:
         to = x.type.with_elem(elem)
         name = "fptosi.sat" if signed else "fptoui.sat"
-        return h.f.intrinsic(name, to, x, overload=[to, x.type])
+        converted = h.f.intrinsic(name, to, x, overload=[to, x.type])
+        # LLVM's lowering of vectors of halves forgets NaN.
+        return h.f.select(h.f.fcmp("uno", x, x), h.like(converted, 0), converted)
 
     return compute
 
