@@ -105,8 +105,16 @@ class _RegisterProduct(Product):
             self._store(cells, stage)
             return [stage, *sums]
 
-        _, *sums = f.loop(start, stop, step, [i32(0), *zeros], body)
+        carried = [i32(0), *zeros]
+        _, *sums = f.loop(start, stop, step, carried, body, metadata=self._not_unrolled())
         return sums
+
+    def _not_unrolled(self) -> str:
+        """LLVM would unroll short loops whole and load more tiles than registers hold."""
+        module = self.f.module
+        disable = module.add_metadata('!{!"llvm.loop.unroll.disable"}')
+        node = f"!{len(module.metadata)}"
+        return f", !llvm.loop {module.add_metadata(f'distinct !{{{node}, {disable}}}')}"
 
     def _load(self, k: Value, limit: Value | None) -> list[list[Value]]:
         return [x.load(k, limit) for x in self.fetches]

@@ -104,3 +104,13 @@ def test_nothing_to_sum(gfx):
     check(gfx, "last", 2, (4, 4), (0, 5), (3, 3), (1, 1), [(1, 1)] * 2)
     # Some positions of a dilated input see no tap.
     check(gfx, "last", 1, (4,), (2, 3), (1,), (1,), [(0, 0)], dilation=(2,))
+
+
+@pytest.mark.parametrize("gfx", ["gfx908", "gfx942", "gfx1030", "gfx1100", "gfx1201", "sm_90a"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_registers_suffice(gfx, layout, dtype):
+    """Short sums, whose loops LLVM would unroll, with padding in the way."""
+    x, w = np.empty((32, 32, 8, 8), dtype), np.empty((64, 32, 3, 3), dtype)
+    runner, _, _ = make(x, w, gfx, layout, (1, 1), [(1, 1)] * 2)
+    assert all(kernel.scratch_bytes == 0 for kernel in runner.compiled())
