@@ -8,7 +8,7 @@ same as without a mask; other threads take a path with a branch for each element
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ from amdjax.codegen.llvm import I32, I64, Module, Type, Value
 __all__ = ["GpuMemory", "Groups", "Spread"]
 
 Guards = Sequence[Value | None]
+#: Writes the address of a register's element.
+Pointers = Callable[[int], Value]
 _WIDEST = 16
 _REACH = 1 << 31
 
@@ -79,7 +81,7 @@ class GpuMemory(GpuTiles):
             return self.f.gep(base, self.f.int_resize(offset, "i32", True), kind)
         return self.f.gep(base, self._scaled(offset, kind.bits // 8), Type("i8"))
 
-    def _pointers(self, where: Spread, layout: Layout) -> list[Value]:
+    def _pointers(self, where: Spread, layout: Layout) -> Pointers:
         """The address of each register's element."""
         if all(isinstance(s, int) and s >= 0 for s in where.strides):
             return self._static_pointers(where, layout)
@@ -89,31 +91,31 @@ class GpuMemory(GpuTiles):
             place = f.int_resize(coordinates.axis(axis), self.index.elem, False)
             step = self.splat(self._index(stride), layout.registers)
             total = f.add(total, f.mul(place, step))
-        return [
-            self.pointer(where.buffer, self.register(total, r)) for r in range(layout.registers)
-        ]
+        return lambda r: self.pointer(where.buffer, self.register(total, r))
 
     def _index(self, x: Value | int) -> Value:
         return llvm.const(self.index, x) if isinstance(x, int) else x
 
-    def _static_pointers(self, where: Spread, layout: Layout) -> list[Value]:
-        """A scalar address, to which threads add what depends on their number, then constants."""
+    def _static_pointers(self, where: Spread, layout: Layout) -> Pointers:
+        """A scalar address, to which threads add what depends on their number, then constants.
+
+        The sum is written where it is used: an access adds a scalar address and 32 bits by itself
+        if LLVM sees them in one block.
+        """
         f, strides = self.f, [s for s in where.strides if isinstance(s, int)]
         kind = self.memory_type(where.buffer.dtype)
         size = kind.bits // 8
         base = f.gep(self.addresses[where.buffer.name], where.offset, kind)
         places = self.places(layout)
-        starts: dict[object, Value] = {}
 
         def pointer(r: int) -> Value:
-            key = tuple(p.base for p in places[r])
-            if key not in starts:
-                lanes = self._lane_offset(key, [s * size for s in strides], base.type == LDS)
-                starts[key] = base if lanes is None else f.gep(base, lanes, Type("i8"))
+            bases = [p.base for p in places[r]]
+            lanes = self._lane_offset(bases, [s * size for s in strides], base.type == LDS)
+            start = base if lanes is None else f.gep(base, lanes, Type("i8"))
             step = sum(s * p.step for s, p in zip(strides, places[r], strict=True)) * size
-            return f.gep(starts[key], step, Type("i8")) if step else starts[key]
+            return f.gep(start, step, Type("i8")) if step else start
 
-        return [pointer(r) for r in range(layout.registers)]
+        return pointer
 
     def _lane_offset(
         self, bases: Sequence[Value | None], strides: Sequence[int], lds: bool
@@ -127,7 +129,7 @@ class GpuMemory(GpuTiles):
             wide = [(self.threads.widened(b), s) for b, s in terms]
             return self.threads.total([self.threads.apply("mul", b, s) for b, s in wide])
         total = self.threads.total([self.threads.apply("mul", b, s) for b, s in terms])
-        return total if lds else self.threads.widened(total)
+        return total if lds else self.f.cast("zext", total, "i64")
 
     def _most(self) -> int:
         """More than any position of a thread along an axis."""
@@ -194,7 +196,7 @@ class GpuMemory(GpuTiles):
 
     def read(
         self,
-        pointers: Sequence[Value],
+        pointers: Pointers,
         kind: Type,
         groups: Groups,
         guards: Guards,
@@ -206,13 +208,13 @@ class GpuMemory(GpuTiles):
 
         def wide() -> list[Value]:
             part = kind.with_lanes(width if width > 1 else 0)
-            return [f.load(part, pointers[r], groups.align) for r in range(0, registers, width)]
+            return [f.load(part, pointers(r), groups.align) for r in range(0, registers, width)]
 
         def one(r: int) -> Value:
             guard = guards[r]
             if guard is None:
-                return f.load(kind, pointers[r], size)
-            (x,) = self.when(guard, lambda: [f.load(kind, pointers[r], size)], lambda: [other])
+                return f.load(kind, pointers(r), size)
+            (x,) = self.when(guard, lambda: [f.load(kind, pointers(r), size)], lambda: [other])
             return x
 
         def single() -> list[Value]:
@@ -228,7 +230,7 @@ class GpuMemory(GpuTiles):
 
     def overwrite(
         self,
-        pointers: Sequence[Value],
+        pointers: Pointers,
         x: Value,
         groups: Groups,
         guards: Guards,
@@ -243,11 +245,11 @@ class GpuMemory(GpuTiles):
                 part = self.register(x, r)
                 if width > 1:
                     part = f.shuffle(x, None, range(r, r + width))
-                f.store(part, pointers[r], groups.align, flags)
+                f.store(part, pointers(r), groups.align, flags)
             return []
 
         def put(r: int) -> list[Value]:
-            f.store(self.register(x, r), pointers[r], size, flags)
+            f.store(self.register(x, r), pointers(r), size, flags)
             return []
 
         def single() -> list[Value]:

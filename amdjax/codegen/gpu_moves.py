@@ -265,12 +265,13 @@ class GpuMoves(GpuMemory):
     ) -> Value:
         """Elements of a buffer at the offsets that threads hold."""
         layout, kind = self.layout(shape), self.memory_type(buffer.dtype)
-        pointers = [
-            self.pointer(buffer, self.register(offsets, r)) for r in range(layout.registers)
-        ]
+
+        def pointer(r: int) -> Value:
+            return self.pointer(buffer, self.register(offsets, r))
+
         guards = self.both(self.guards(layout), mask)
         fill = llvm.undef(kind) if mask is None else llvm.const(kind, other)
-        loaded = self.read(pointers, kind, Groups(1, kind.bits // 8), guards, fill)
+        loaded = self.read(pointer, kind, Groups(1, kind.bits // 8), guards, fill)
         return self.from_memory(loaded, buffer.dtype)
 
     def scattered(
@@ -283,12 +284,13 @@ class GpuMoves(GpuMemory):
     ) -> None:
         """Write elements to offsets that differ."""
         layout = self.layout(shape)
-        pointers = [
-            self.pointer(buffer, self.register(offsets, r)) for r in range(layout.registers)
-        ]
+
+        def pointer(r: int) -> Value:
+            return self.pointer(buffer, self.register(offsets, r))
+
         stored = self.to_memory(x, buffer.dtype, self.memory_type(buffer.dtype))
         guards = self.both(self.both(self.guards(layout), mask), self.owner(layout))
-        self.overwrite(pointers, stored, Groups(1, stored.type.bits // 8), guards)
+        self.overwrite(pointer, stored, Groups(1, stored.type.bits // 8), guards)
 
     def op_load_at(self, op: tile.Op) -> list[Rep]:
         buffer, v = op.attrs["buffer"], op.operands[0]

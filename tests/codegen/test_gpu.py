@@ -233,7 +233,7 @@ def test_strided_tiles(strides):
 @pytest.mark.parametrize("dtype", ["f32", "u8"])
 def test_columns_that_are_contiguous(dtype):
     """Loads and stores go along memory; masks of positions turn with them, others do not."""
-    rows, columns, alive = 24, 40, 17
+    rows, columns, alive = 16, 40, 11
     x, y, z = (numbers(dtype, columns, rows) for _ in range(3))
     y[:], z[:] = 9, 9
 
