@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from amdjax.codegen.llvm import Value
-from amdjax.runtime.emulator import alu
+from amdjax.runtime.emulator import alu, float_alu
 from amdjax.runtime.emulator.builder import Lanes
 
 
@@ -21,8 +21,8 @@ def flushing(compute: Callable[..., Value]) -> Callable[..., Value]:
     """Denormal operands, product and sum are zero."""
 
     def wrapped(h: Lanes, a: Value, b: Value, c: Value) -> Value:
-        a, b, c = (alu.flush(h, x) for x in (a, b, c))
-        return alu.flush(h, h.f.add(alu.flush(h, compute(h, a, b)), c))
+        a, b, c = (float_alu.flush(h, x) for x in (a, b, c))
+        return float_alu.flush(h, h.f.add(float_alu.flush(h, compute(h, a, b)), c))
 
     return wrapped
 
@@ -49,7 +49,7 @@ for _names in ("v_mad_f16", "v_mac_f16", "v_madmk_f16", "v_madak_f16"):
     alu.define(_names, "f16 f16 f16 f16", mad)
 alu.define("v_mul_legacy_f32", "f32 f32 f32", zero_wins(product))
 alu.define("v_mad_legacy_f32", "f32 f32 f32 f32", flushing(zero_wins(product)))
-alu.define("v_fma_dx9_zero_f32 v_fmac_dx9_zero_f32", "f32 f32 f32 f32", zero_wins(alu.fma))
+alu.define("v_fma_dx9_zero_f32 v_fmac_dx9_zero_f32", "f32 f32 f32 f32", zero_wins(float_alu.fma))
 alu.ALIASES |= {
     "v_mul_dx9_zero_f32": "v_mul_legacy_f32", "v_fma_legacy_f32": "v_fma_dx9_zero_f32",
     "v_fmac_legacy_f32": "v_fmac_dx9_zero_f32", "v_exp_legacy_f32": "v_exp_f32",

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from amdjax.codegen.llvm import I16, I32, I64, Type, Value, const
 from amdjax.runtime.emulator import state
-from amdjax.runtime.emulator.alu import to_bfloat
 from amdjax.runtime.emulator.builder import Lanes, Variant
 from amdjax.runtime.emulator.decode import VGPR, Instruction
 from amdjax.runtime.emulator.errors import EmulatorError
+from amdjax.runtime.emulator.float_alu import to_bfloat
 from amdjax.runtime.emulator.isa import ISAS
 
 _ELEMENTS = {"f16": "half", "bf16": "bfloat", "f32": "float", "xf32": "float", "f64": "double",

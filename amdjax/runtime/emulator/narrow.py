@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from amdjax.codegen.llvm import Value
-from amdjax.runtime.emulator.alu import define, exponent_bits, extremum
+from amdjax.runtime.emulator.alu import define, extremum
 from amdjax.runtime.emulator.builder import Lanes
+from amdjax.runtime.emulator.float_alu import exponent_bits
 from amdjax.runtime.emulator.isa import ISAS
 
 

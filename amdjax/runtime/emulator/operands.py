@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from amdjax.runtime.emulator import access, alu, buffer_memory, matrix, salu, state
+from amdjax.runtime.emulator import access, alu, buffer_memory, float_alu, matrix, salu, state
 from amdjax.runtime.emulator.builder import OPERAND_TYPES, Operation, Variant
 from amdjax.runtime.emulator.isa import ISAS
 from amdjax.runtime.emulator.records import Lowered, Wave
@@ -99,7 +99,7 @@ def _sources(variant: Variant, counts: list[int]) -> tuple[tuple[int, int], ...]
 
 def _computed(variant: Variant, op: Operation) -> Footprint:
     # Mixed operations are packed in form only: their operands are single registers.
-    pairs = op.packed and variant.name not in alu.MIXED
+    pairs = op.packed and variant.name not in float_alu.MIXED
 
     def width(kind: str) -> int:
         if kind == "mask":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from amdjax.codegen.llvm import I64, Value, const
-from amdjax.runtime.emulator import alu, salu, state
+from amdjax.runtime.emulator import alu, float_alu, salu, state
 from amdjax.runtime.emulator.builder import Lanes
 from amdjax.runtime.emulator.crosslane import handler
 
@@ -68,7 +68,7 @@ def dot_halves(elem: str) -> Callable[..., Value]:
             x, y = (f.cast("fpext", f.bitcast(v, v.type.with_elem(elem)), "double") for v in halves)
             total = f.add(total, f.mul(x, y))
         total = f.cast("fptrunc", total, "float")
-        return f.cast("fptrunc", total, elem) if elem == "half" else alu.to_bfloat(h, total)
+        return f.cast("fptrunc", total, elem) if elem == "half" else float_alu.to_bfloat(h, total)
 
     return compute
 
@@ -100,8 +100,8 @@ for _names, _types, _fn in (
 ):
     alu.define(_names, _types, _fn)
 for _t in ("f16", "bf16", "f32"):
-    alu.define(f"v_minimum3_{_t}", f"{_t} {_t} {_t} {_t}", alu.three(alu.minimum))
-    alu.define(f"v_maximum3_{_t}", f"{_t} {_t} {_t} {_t}", alu.three(alu.maximum))
+    alu.define(f"v_minimum3_{_t}", f"{_t} {_t} {_t} {_t}", alu.three(float_alu.minimum))
+    alu.define(f"v_maximum3_{_t}", f"{_t} {_t} {_t} {_t}", alu.three(float_alu.maximum))
 alu.ALIASES["v_dot2acc_f32_bf16"] = "v_dot2_f32_bf16"
 
 

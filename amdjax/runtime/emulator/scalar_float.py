@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax.codegen.llvm import Value
-from amdjax.runtime.emulator import alu
+from amdjax.runtime.emulator import alu, compare, float_alu
 from amdjax.runtime.emulator.builder import Lanes
 from amdjax.runtime.emulator.salu import define
 
@@ -27,30 +27,31 @@ def high_half(h: Lanes, x: Value) -> Value:
 for _t in ("f16", "f32"):
     for _name, _fn in {
         "add": lambda h, a, b: h.f.add(a, b), "sub": lambda h, a, b: h.f.sub(a, b),
-        "mul": lambda h, a, b: h.f.mul(a, b), "min": alu.fmin, "max": alu.fmax,
-        "min_num": alu.fmin, "max_num": alu.fmax, "minimum": alu.minimum, "maximum": alu.maximum,
+        "mul": lambda h, a, b: h.f.mul(a, b), "min": float_alu.fmin, "max": float_alu.fmax,
+        "min_num": float_alu.fmin, "max_num": float_alu.fmax, "minimum": float_alu.minimum,
+        "maximum": float_alu.maximum,
     }.items():  # fmt: skip
         define(f"s_{_name}_{_t}", f"{_t} {_t} {_t}", _fn)
     for _name in ("fmac", "fmamk", "fmaak"):
-        define(f"s_{_name}_{_t}", f"{_t} {_t} {_t} {_t}", alu.fma)
+        define(f"s_{_name}_{_t}", f"{_t} {_t} {_t} {_t}", float_alu.fma)
     for _name in ("ceil", "floor", "trunc"):
-        define(f"s_{_name}_{_t}", f"{_t} {_t}", alu.rounding(_name))
-    define(f"s_rndne_{_t}", f"{_t} {_t}", alu.rounding("roundeven"))
-    for _c, _p in alu.FLOAT_PREDICATES.items():
+        define(f"s_{_name}_{_t}", f"{_t} {_t}", float_alu.rounding(_name))
+    define(f"s_rndne_{_t}", f"{_t} {_t}", float_alu.rounding("roundeven"))
+    for _c, _p in compare.FLOAT_PREDICATES.items():
         define(f"s_cmp_{_c}_{_t}", f"- {_t} {_t}", into_scc(_p))
     # One lane's worth of the transcendental unit, on scalar registers.
     for _name in ("exp", "log", "rcp", "rsq", "sqrt"):
         alu.define(f"v_s_{_name}_{_t}", f"{_t} {_t}", alu.OPERATIONS[f"v_{_name}_{_t}"].compute)
 
 for _names, _types, _fn in (
-    ("s_cvt_f32_i32", "f32 i32", alu.cast("sitofp", "float")),
-    ("s_cvt_f32_u32", "f32 u32", alu.cast("uitofp", "float")),
-    ("s_cvt_i32_f32", "i32 f32", alu.to_int(True, "i32")),
-    ("s_cvt_u32_f32", "u32 f32", alu.to_int(False, "i32")),
-    ("s_cvt_f16_f32", "f16 f32", alu.cast("fptrunc", "half")),
-    ("s_cvt_f32_f16", "f32 f16", alu.cast("fpext", "float")),
+    ("s_cvt_f32_i32", "f32 i32", float_alu.cast("sitofp", "float")),
+    ("s_cvt_f32_u32", "f32 u32", float_alu.cast("uitofp", "float")),
+    ("s_cvt_i32_f32", "i32 f32", float_alu.to_int(True, "i32")),
+    ("s_cvt_u32_f32", "u32 f32", float_alu.to_int(False, "i32")),
+    ("s_cvt_f16_f32", "f16 f32", float_alu.cast("fptrunc", "half")),
+    ("s_cvt_f32_f16", "f32 f16", float_alu.cast("fpext", "float")),
     ("s_cvt_hi_f32_f16", "f32 b32", high_half),
-    ("s_cvt_pk_rtz_f16_f32", "b32 f32 f32", alu.pack_converted(alu.round_to_zero16)),
+    ("s_cvt_pk_rtz_f16_f32", "b32 f32 f32", float_alu.pack_converted(float_alu.round_to_zero16)),
     ("s_add_nc_u64 s_add_u64", "u64 u64 u64", lambda h, a, b: h.f.add(a, b)),
     ("s_sub_nc_u64 s_sub_u64", "u64 u64 u64", lambda h, a, b: h.f.sub(a, b)),
     ("s_mul_u64", "u64 u64 u64", lambda h, a, b: h.f.mul(a, b)),

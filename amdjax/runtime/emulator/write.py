@@ -10,7 +10,9 @@ from amdjax.runtime.emulator import (
     access,
     alu,
     buffer_memory,
+    compare,
     crosslane,
+    float_alu,
     indirect,
     legacy,
     matrix,
@@ -26,9 +28,8 @@ from amdjax.runtime.emulator.builder import OPERAND_TYPES, Lanes, Operation, as_
 from amdjax.runtime.emulator.errors import UnknownInstruction
 from amdjax.runtime.emulator.isa import ISAS
 
-assert (
-    indirect and legacy and narrow and rare and scalar_float
-)  # their operations are entered in the tables
+# Their operations are entered in the tables.
+assert compare and float_alu and indirect and legacy and narrow and rare and scalar_float
 
 
 def write_handler(h: Lanes) -> None:
@@ -63,13 +64,13 @@ def _computed(h: Lanes) -> Callable[[], None]:
     """Write the computation; the returned function writes its stores."""
     name = h.variant.name
     op = alu.OPERATIONS.get(name) or salu.OPERATIONS[name]
-    if name in alu.MIXED:
+    if name in float_alu.MIXED:
         return _computed_mixed(h, op)
     if op.packed:
         return _computed_packed(h, op)
     sources = [h.source(i, kind) for i, kind in enumerate(op.sources)]
     if h.variant.flag("flush"):
-        sources = [alu.flush(h, x) if k == "f32" else x for x, k in zip(sources, op.sources)]
+        sources = [float_alu.flush(h, x) if k == "f32" else x for x, k in zip(sources, op.sources)]
     result = _clamped(h, op, sources)
     second: Value | None = None
     if isinstance(result, tuple):
@@ -93,7 +94,7 @@ def _clamped(h: Lanes, op: Operation, sources: list[Value]) -> Any:
     """The operation with its output modifiers."""
     v, f = h.variant, h.f
     if v.flag("flush") and op.packed:
-        sources = [alu.flush(h, x) if x.type.elem == "float" else x for x in sources]
+        sources = [float_alu.flush(h, x) if x.type.elem == "float" else x for x in sources]
     if op.dst not in ("f16", "f32", "f64"):
         if v.clamp and op.dst != "mask":
             if op.saturate is None:
@@ -107,9 +108,9 @@ def _clamped(h: Lanes, op: Operation, sources: list[Value]) -> Any:
         x = f.mul(x, h.like(x, {1: 2.0, 2: 4.0, 3: 0.5}[v.omod]))
     if v.clamp:
         # NaN becomes 0, as kernels are run with DX10_CLAMP.
-        x = alu.fmin(h, alu.fmax(h, x, h.like(x, 0.0)), h.like(x, 1.0))
+        x = float_alu.fmin(h, float_alu.fmax(h, x, h.like(x, 0.0)), h.like(x, 1.0))
     if v.flag("flush") and op.dst == "f32":
-        x = alu.flush(h, x)
+        x = float_alu.flush(h, x)
     return (x, pair[1]) if pair else x
 
 
@@ -167,7 +168,9 @@ def _computed_mixed(h: Lanes, op: Operation) -> Callable[[], None]:
         return lambda: h.write(result, "f32")
     result = f.cast("fptrunc", f.fma(*sources), "half")
     if v.clamp:
-        result = alu.fmin(h, alu.fmax(h, result, h.like(result, 0.0)), h.like(result, 1.0))
+        result = float_alu.fmin(
+            h, float_alu.fmax(h, result, h.like(result, 0.0)), h.like(result, 1.0)
+        )
     high = v.name == "v_fma_mixhi_f16"
 
     def store() -> None:
