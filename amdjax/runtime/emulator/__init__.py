@@ -2,20 +2,29 @@
 
 `CodeObject` reads a linked code object, `launch` runs one of its kernels over a grid. Machine code
 is decoded by tables (`decode`, `isa/`); every instruction becomes a record that holds the address
-of a native handler and the places of its operands. Handlers are LLVM code for one operation in one
-operand form over all lanes of a wave, written once in the semantics tables (`alu`, `salu`,
-`memory_ops`, …), compiled when first met and kept in the compile cache, so that a new kernel costs
-decoding only. A native driver runs workgroups, every wave from barrier to barrier.
+of a native handler and the places of its operands (`lower`, `records`, `program`). Handlers are
+LLVM code for one operation in one operand form over all lanes of a wave (`write`), made from the
+semantics tables (`alu`, `float_alu`, `salu`, `matrix`, `vector_memory`, …) when first met and kept
+in the compile cache, so that a new kernel costs decoding only. A native driver (`driver`) runs
+workgroups, every wave from barrier to barrier.
 
 What is exact: integers; IEEE add, mul, fma, sqrt in f64, conversions, rounding; min and max; MFMA
 and WMMA on integers. Approximate instructions (rcp, rsq, sqrt, exp, log, sin, cos) are computed in
 double and rounded, which is within what hardware promises but need not equal its last bit. NaN
 payloads are not tracked. Rounding is to nearest; f32 denormals are kept or flushed as the kernel
-descriptor says, and a kernel that changes the mode is refused. Waiting and caches need nothing:
-instructions run in order, and waves of a workgroup one after the other between barriers.
+descriptor says, and a kernel that changes the mode is refused.
+
+It is a sanitizer (`checks` lists what it looks for): addresses are checked against the allocations
+of a `Memory`, reads against the shadow of what was written (`shadow`, `write_log`), which also says
+which wave wrote it since the last barrier. Instructions run in order, so a missing wait does no
+harm here; it is found by following outstanding loads over the control flow (`waits`), once for each
+kernel and for all of its paths, and raised where execution reaches it.
+
+It is a profiler: `launch` returns `Counters`; within `recording()` memory traffic and bank
+conflicts are counted too (`statistics`), and `table` shows what was recorded.
 
 A new instruction is an entry in a semantics table; a new machine is a decode table in `isa/`, an
-entry of `code_object._MACHINES` and what its encodings do differently in `lower`.
+entry of `isa.MACHINES` and `isa.ISAS`, and what its encodings do differently in `lower`.
 """
 
 from amdjax.runtime.emulator.checks import Checks

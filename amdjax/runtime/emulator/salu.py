@@ -250,7 +250,7 @@ def control(names: str) -> Callable[[Callable[[Lanes], None]], Callable[[Lanes],
     "s_denorm_mode s_sethalt s_ttracedata v_clrexcp s_set_gpr_idx_off"
 )
 def nothing(h: Lanes) -> None:
-    """Instructions run in order and memory is coherent: waiting and caches need nothing."""
+    """Instructions run in order and memory is coherent; `waits` judges the waits."""
     h.finish()
 
 
