@@ -15,7 +15,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.trace import Tracer
 from amdjax.jit import placement as placing
 from amdjax.jit.executable import Runner, host_buffer
-from amdjax.runtime.devices import Device, Placement, devices
+from amdjax.runtime.devices import CpuDevice, Device, Placement, default_device, devices
 from amdjax.runtime.memory import Buffer
 
 EAGER_CACHE = 8192
@@ -27,7 +27,7 @@ class CompilerBackend:
     def __init__(self) -> None:
         self._eager: dict[Any, Runner] = {}  # by the flags of traces too: one look-up for all
         self._programs: dict[Any, Runner] = {}
-        self._default: tuple[Any, Placement | None] | None = None
+        self._default: tuple[Any, Placement] | None = None
 
     # Arrays
 
@@ -57,14 +57,19 @@ class CompilerBackend:
 
     def default_placement(self) -> Placement | None:
         """Where what nobody placed goes; None for the host."""
-        chosen = config.default_device
-        if self._default is None or self._default[0] is not chosen:
-            self._default = chosen, placing.default_placement()
-        return self._default[1]
+        place = self._default_device()
+        return None if isinstance(place.device, CpuDevice) else place
 
     def placement_of(self, arrays: Iterable[Any], name: str) -> Placement:
         """Where an operation of this name on arrays runs, some of them being placed."""
-        return placing.placement_of(arrays, name)
+        return placing.committed_placement(arrays, name) or self._default_device()
+
+    def _default_device(self) -> Placement:
+        """The default device; looking for it takes longer than a small operation."""
+        chosen, known = config.default_device, self._default  # which other threads may replace
+        if known is None or known[0] is not chosen:
+            known = self._default = chosen, default_device().uncommitted
+        return known[1]
 
     # Operations
 
@@ -86,7 +91,7 @@ class CompilerBackend:
         self, primitive: Primitive, args: Sequence[ConcreteArray], params: dict[str, Any]
     ) -> Any:
         """Run one primitive where its arguments are committed, else on the default device."""
-        place = placing.placement_of(args, primitive.name)
+        place = self.placement_of(args, primitive.name)
         key: Any = (primitive, config._trace_key, place, *[a.aval for a in args], *params.items())
         try:
             run = self._eager.get(key)

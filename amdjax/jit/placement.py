@@ -13,23 +13,17 @@ from typing import Any
 from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.executable import Runner, compile_jaxpr, on_host
-from amdjax.runtime.devices import CpuDevice, Device, Placement, default_device
+from amdjax.runtime.devices import Device, Placement
 from amdjax.runtime.gpu import DeviceBuffer, GpuDevice
 
 SMALL = 16  # bytes; such arrays are mostly constants, of which a device keeps one copy
 
 
-def default_placement() -> Placement | None:
-    """Where operations on arrays that nobody placed run; None for the host, without any detour."""
-    device = default_device()
-    return None if isinstance(device, CpuDevice) else device.uncommitted
-
-
-def placement_of(arrays: Iterable[Any], name: str) -> Placement:
-    """Where a program with such arguments runs.
+def committed_placement(arrays: Iterable[Any], name: str) -> Placement | None:
+    """Where a program with such arguments must run; None if they leave it open.
 
     Args:
-      arrays: the arguments, at least one of them a `PlacedArray`.
+      arrays: the arguments.
       name: of the program, for the message.
 
     Raises:
@@ -42,7 +36,7 @@ def placement_of(arrays: Iterable[Any], name: str) -> Placement:
                 found = x
             elif x.placement is not found.placement:
                 raise ValueError(_mixed(list(arrays), name))
-    return default_device().uncommitted if found is None else found.placement
+    return None if found is None else found.placement
 
 
 def _mixed(arrays: Sequence[Any], name: str) -> str:
