@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amdjax.core.array import ConcreteArray, asarray_concrete
+from amdjax.core.errors import public_surface
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.jit import report
@@ -283,3 +284,6 @@ class MemoryStats:
     alias_size_in_bytes: int
     temp_size_in_bytes: int
     constant_size_in_bytes: int
+
+
+public_surface(globals())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.core.config import config
+from amdjax.core.errors import api_boundary
 
 __all__ = [
     "CpuDevice",
@@ -138,6 +139,7 @@ def platforms() -> list[str]:
     return [name for name in _preferred() if _devices_of(name)]
 
 
+@api_boundary
 def devices(backend: str | None = None) -> list[Any]:
     """All devices of a backend.
 
