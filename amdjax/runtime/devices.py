@@ -159,13 +159,16 @@ def devices(backend: str | None = None) -> list[Any]:
         if backend in (row.name, *row.aliases) and (found := _devices_of(name)):
             return list(found)
     known = ", ".join(sorted(_registry))
-    rows = (row for row in _registry.values() if backend in (row.name, *row.aliases))
-    hints = " ".join(row.hint for row in rows if row.hint)
     raise RuntimeError(
         f"Unknown backend: {backend!r} requested, but no devices of it are present. "
-        f"Platforms known: {known}; with devices: {', '.join(platforms())}."
-        + (f" {hints}" if hints else "")
+        f"Platforms known: {known}; with devices: {', '.join(platforms())}.{_hints([backend])}"
     )
+
+
+def _hints(names: list[str]) -> str:
+    """What to do about platforms that have no devices, as the end of a message."""
+    rows = (row for row in _registry.values() if {row.name, *row.aliases} & {*names})
+    return "".join(f" {row.hint}" for row in rows if row.hint)
 
 
 def local_devices(
@@ -211,7 +214,7 @@ def default_backend() -> str:
     if name is None:
         raise RuntimeError(
             f"None of the platforms in AMDJAX_PLATFORMS={config.platforms!r} has devices here. "
-            f"Platforms known: {', '.join(sorted(_registry))}."
+            f"Platforms known: {', '.join(sorted(_registry))}.{_hints(_wanted())}"
         )
     return name
 
@@ -228,13 +231,17 @@ def _preferred(everything: bool = False) -> list[str]:
     """Platforms in order of preference; those that nobody asked for only with `everything`."""
     names = sorted(_registry, key=lambda name: -_registry[name].priority)
     if config.platforms:
-        wanted = [word.strip() for word in config.platforms.split(",") if word.strip()]
-        chosen = [n for word in wanted for n in names if word in (n, *_registry[n].aliases)]
+        chosen = [n for word in _wanted() for n in names if word in (n, *_registry[n].aliases)]
     else:
         asked = "emulated" if config.emulate else None
         chosen = [n for n in names if n == asked or not _registry[n].on_request]
         chosen.sort(key=lambda n: n != asked)
     return chosen + [name for name in names if everything and name not in chosen]
+
+
+def _wanted() -> list[str]:
+    """The words of AMDJAX_PLATFORMS."""
+    return [word.strip() for word in (config.platforms or "").split(",") if word.strip()]
 
 
 def _devices_of(name: str) -> list[Any]:

@@ -52,6 +52,38 @@ def test_platform_without_devices(registry):
         D.devices("gpu")
 
 
+def test_hints(registry):
+    D.register_platform("fake", list, aliases=("gpu",), hint="Plug it in.")
+    with pytest.raises(RuntimeError, match=r"with devices: cpu. .*Plug it in\."):
+        D.devices("gpu")
+    before = config.platforms
+    try:
+        config.update("platforms", "fake")
+        with pytest.raises(RuntimeError, match=r"Platforms known: .*\. Plug it in\."):
+            D.devices()
+    finally:
+        config.update("platforms", before)
+
+
+def test_platforms_on_request(registry):
+    D.register_platform("fake", lambda: [FakeDevice(0, "Fake")], priority=50, on_request=True)
+    assert D.default_backend() == "cpu" and "fake" not in D.platforms()
+    assert D.devices("fake")[0].platform == "fake"
+    before = config.platforms
+    try:
+        config.update("platforms", "fake,cpu")
+        assert D.default_backend() == "fake"
+    finally:
+        config.update("platforms", before)
+
+
+def test_placements_are_compared_by_identity():
+    [device] = D.devices("cpu")
+    assert device.committed is device.committed and device.committed != device.uncommitted
+    assert device.committed.device is device and device.committed.committed
+    assert not device.uncommitted.committed
+
+
 def test_platforms_flag(registry):
     D.register_platform("fake", lambda: [FakeDevice(0, "Fake")], priority=5, aliases=("gpu",))
     before = config.platforms
