@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 from gpu_cases import CASES
+from random_programs import draw_program
 
 import amdjax
+import amdjax.numpy as jnp
+from amdjax.core.config import enable_x64
 
 pytestmark = pytest.mark.devices
+#: Steps that jump: rounding differently they may choose differently.
+JUMPS = {"choose", "argmax", "through_bool"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -25,3 +30,41 @@ def test_case(device, name):
         wide = np.complex128 if y.dtype.kind == "c" else np.float64
         scale = max(1.0, float(np.nanmax(np.abs(y.astype(wide)), initial=0.0)))
         np.testing.assert_allclose(x.astype(wide), y.astype(wide), rtol, atol=rtol * scale)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8, np.float16])
+def test_random_programs(device, dtype):
+    floats = np.dtype(dtype).kind == "f"
+    for seed in range(100, 112):
+        program = draw_program(seed, dtype)
+        if floats and any(name in JUMPS for name, _, _ in program.steps):
+            continue
+        run = amdjax.jit(lambda *xs, program=program: program.run(jnp, xs))
+        with amdjax.default_device(amdjax.devices("cpu")[0]):
+            wanted = [np.asarray(x) for x in run(*program.inputs)]
+        for x, y in zip(run(*program.inputs), wanted, strict=True):
+            if floats:
+                scale = max(1.0, float(np.abs(y.astype(np.float64)).max(initial=0.0)))
+                rtol = 60 * len(program.steps) * float(np.finfo(dtype).eps)
+                np.testing.assert_allclose(np.asarray(x), y, rtol, atol=rtol * scale)
+            else:
+                np.testing.assert_array_equal(np.asarray(x), y, err_msg=str(program))
+
+
+DOUBLES = ("softmax", "layer_norm_gradient", "sum_large", "transposed", "sort", "cumsum_long",
+           "add_at", "argmax", "product", "short_loops", "gathered", "scan")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DOUBLES)
+def test_doubles_and_wide_indices(device, name):
+    f, *args = CASES[name]
+    wide = {"f": np.float64, "i": np.int64}
+    args = [x.astype(wide[x.dtype.kind]) for x in args]
+    with enable_x64(True):
+        run = amdjax.jit(lambda *xs: f(*xs))
+        found = amdjax.tree.leaves(run(*args))
+        with amdjax.default_device(amdjax.devices("cpu")[0]):
+            wanted = amdjax.tree.leaves(run(*args))
+        for x, y in zip(found, wanted, strict=True):
+            assert x.dtype == y.dtype and x.dtype.itemsize == 8
+            np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-9, atol=1e-9)
