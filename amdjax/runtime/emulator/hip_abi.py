@@ -33,22 +33,17 @@ class Status(IntEnum):
     Success = 0
     InvalidValue = 1
     OutOfMemory = 2
-    NotInitialized = 3
     InvalidConfiguration = 9
-    InvalidDevicePointer = 17
     InvalidMemcpyDirection = 21
-    InvalidDeviceFunction = 98
     NoDevice = 100
     InvalidDevice = 101
     InvalidImage = 200
     NoBinaryForGpu = 209
-    PeerAccessUnsupported = 217
     FileNotFound = 301
     InvalidHandle = 400
     NotFound = 500
     NotReady = 600
     IllegalAddress = 700
-    LaunchOutOfResources = 701
     PeerAccessAlreadyEnabled = 704
     PeerAccessNotEnabled = 705
     HostMemoryAlreadyRegistered = 712
@@ -74,22 +69,17 @@ DESCRIPTIONS = {
     Status.Success: "no error",
     Status.InvalidValue: "invalid argument",
     Status.OutOfMemory: "out of memory",
-    Status.NotInitialized: "initialization error",
     Status.InvalidConfiguration: "invalid configuration argument",
-    Status.InvalidDevicePointer: "invalid device pointer",
     Status.InvalidMemcpyDirection: "invalid copy direction for memcpy",
-    Status.InvalidDeviceFunction: "invalid device function",
     Status.NoDevice: "no ROCm-capable device is detected",
     Status.InvalidDevice: "invalid device ordinal",
     Status.InvalidImage: "device kernel image is invalid",
     Status.NoBinaryForGpu: "no kernel image is available for execution on the device",
-    Status.PeerAccessUnsupported: "peer access is not supported between these two devices",
     Status.FileNotFound: "file not found",
     Status.InvalidHandle: "invalid resource handle",
     Status.NotFound: "named symbol not found",
     Status.NotReady: "device not ready",
     Status.IllegalAddress: "an illegal memory access was encountered",
-    Status.LaunchOutOfResources: "too many resources requested for launch",
     Status.PeerAccessAlreadyEnabled: "peer access is already enabled",
     Status.PeerAccessNotEnabled: "peer access has not been enabled",
     Status.HostMemoryAlreadyRegistered: "part or all of the requested memory range is registered",
