@@ -70,4 +70,5 @@ def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) ->
     for aval, description in saved_residuals(fun, *args, **kwargs):
         print(f"{aval.str_short()} {description}")
 
+
 _public_surface(globals())

@@ -40,4 +40,5 @@ def sequential_vmap(fun: Callable[..., Any]) -> custom_vmap:
 
     return custom
 
+
 _public_surface(globals())

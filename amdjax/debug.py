@@ -67,4 +67,5 @@ def _check_fields(fmt: str, count: int, kwargs: dict[str, Any]) -> None:
             "An f-string shows values of tracing time; write '{}' in a plain string."
         )
 
+
 _public_surface(globals())

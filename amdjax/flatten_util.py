@@ -66,4 +66,5 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
 
     return flat, unravel
 
+
 _public_surface(globals())

@@ -145,4 +145,5 @@ def segment_min(
     return _segment("segment_min", lax.scatter_min, data, segment_ids, num_segments,
                     indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
 
+
 _public_surface(globals())

@@ -240,4 +240,5 @@ def check_grads(
 
     check(f, tuple(args), order, "")
 
+
 _public_surface(globals())

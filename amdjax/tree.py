@@ -56,4 +56,5 @@ def static(**kwargs: Any) -> Any:
     metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
     return dataclasses.field(metadata=metadata, **kwargs)
 
+
 _public_surface(globals())

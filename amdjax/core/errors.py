@@ -162,6 +162,9 @@ def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
 _BOUNDARY = api_boundary(len).__code__  # all boundaries share it
 
 
+_CALLED = ("__init__", "__call__", "__getitem__", "__array__")
+
+
 def public_surface(namespace: dict[str, Any]) -> None:
     """Make an `api_boundary` of every public function and method that a module offers.
 
@@ -182,8 +185,10 @@ def public_surface(namespace: dict[str, Any]) -> None:
                 outer.__module__ = module
             namespace[name] = made[value]
         elif isinstance(value, type):
-            names = [n for n in vars(value) if not n.startswith("_")]
-            guard_methods(value, ["__init__", "__call__", "__getitem__", "__array__", *names])
+            for cls in value.__mro__:  # methods may come from a private base
+                if cls.__module__.startswith("amdjax."):
+                    names = [n for n in vars(cls) if not n.startswith("_")]
+                    guard_methods(cls, [*_CALLED, *names])
 
 
 def _offered(namespace: dict[str, Any]) -> dict[str, Any]:
@@ -207,15 +212,13 @@ def guard_methods(cls: type, names: Iterable[str]) -> None:
 
     Args:
         cls: a class of amdjax; errors and tuples stay as they are.
-        names: methods; those that the class does not define itself, and private ones, are passed
-          over.
+        names: methods; those that the class does not define itself are passed over.
     """
     if issubclass(cls, (BaseException, tuple)):
         return
     for name in names:
         method = vars(cls).get(name)
-        private = name.startswith("_") and not name.endswith("__")
-        if type(method) is types.FunctionType and not private and method.__code__ is not _BOUNDARY:
+        if type(method) is types.FunctionType and method.__code__ is not _BOUNDARY:
             setattr(cls, name, api_boundary(method))
 
 

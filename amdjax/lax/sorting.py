@@ -15,6 +15,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     FLOAT,
     ORDERED,
+    as_ints,
     batch_to,
     check_dtype,
     is_zero,
@@ -179,7 +180,9 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
     shape = shape_of(operand)
     if not shape:
         raise TypeError("top_k operand must have at least one dimension, got a scalar.")
-    values, indices = top_k_p.bind(operand, k=operator.index(k), axis=_axis("top_k", axis, shape))
+    values, indices = top_k_p.bind(
+        operand, k=as_ints((k,), "top_k k")[0], axis=_axis("top_k", axis, shape)
+    )
     return values, indices
 
 

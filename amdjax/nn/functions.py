@@ -476,6 +476,8 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int | st
         raise TypeError(
             f"one_hot: num_classes must be a concrete integer, got {num_classes!r}."
         ) from None
+    if num_classes < 0:
+        raise ValueError(f"one_hot: num_classes must not be negative, got {num_classes}.")
     if not isinstance(axis, int):
         raise TypeError(f"one_hot: axis must be an integer, got {axis!r}.")
     if not -x.ndim - 1 <= axis <= x.ndim:

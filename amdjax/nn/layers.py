@@ -9,7 +9,7 @@ import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
 from amdjax.nn import initializers
-from amdjax.nn._arguments import Ints, Padding, check_layout, check_rate
+from amdjax.nn._arguments import Ints, Padding, check_layout, check_rate, ints
 from amdjax.nn.convolution import conv, conv_transpose
 from amdjax.nn.linear import dense, embedding
 from amdjax.nn.module import Module, is_stateful, state, static
@@ -127,7 +127,8 @@ class _ConvBase(Module):
                 f"{name}: groups must divide in_channels and out_channels, got "
                 f"{groups=}, {in_channels=}, {out_channels=}."
             )
-        size = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+        rank = 2 if isinstance(kernel_size, int) else len(kernel_size)
+        size = ints(name, "kernel_size", kernel_size, rank)
         channels = (in_channels // groups, out_channels)
         if kernel_init is None:
             axes = {} if last else {"in_axis": 1, "out_axis": 0}

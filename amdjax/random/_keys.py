@@ -15,6 +15,7 @@ from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.config import config
 from amdjax.core.dtypes import ExtendedDType, register_short_name
 from amdjax.core.pytree import register_pytree_node
+from amdjax.lax._rules import as_ints
 from amdjax.random._compile import compiled
 from amdjax.random._generators import GENERATORS, Generator, seed_words
 
@@ -327,6 +328,7 @@ def split(key: Any, num: int | Sequence[int] = 2) -> Any:
       An array of keys, typed or raw like `key`.
 
     Raises:
+      TypeError: `num` is not made of integers.
       ValueError: for an array of keys; use `vmap`.
 
     Example:
@@ -335,8 +337,8 @@ def split(key: Any, num: int | Sequence[int] = 2) -> Any:
       [[1797259609, 2579123966], [928981903, 3453687069]]
     """
     typed, raw = as_key("split", key)
-    shape = tuple(num) if isinstance(num, Sequence) else (num,)
-    return _returned(_split(typed, shape=tuple(n.__index__() for n in shape)), raw)
+    shape = as_ints(num if isinstance(num, Sequence) else (num,), "split num")
+    return _returned(_split(typed, shape=shape), raw)
 
 
 @compiled
