@@ -67,6 +67,10 @@ class Operand:
             moves = moved
             if side.run is not None:
                 offset = f.add(offset, f.mul(step, llvm.const(k.type, side.run)))
+                moves = [
+                    f.add(x, f.mul(step, llvm.const(k.type, by))) if by else x
+                    for x, by in zip(moved, side.moves, strict=True)
+                ]
             else:
                 first, *moves = self.depth(f.add(k, step))
                 offset = f.add(offset, first)

@@ -133,6 +133,7 @@ class Side:
       run: elements from one step in depth to the next, if tiles of the product's depth are such
         runs; the place of a tile is then that of its first step.
       limits: extents of the coordinates that lines and depth move; zero is read outside.
+      moves: by how much a step of a run moves each of them.
     """
 
     buffer: Buffer
@@ -140,10 +141,12 @@ class Side:
     vector: int = 1
     run: int | None = None
     limits: tuple[int, ...] = ()
+    moves: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         run = "" if self.run is None else f" run={self.run}"
         limits = f" limits={self.limits}" if self.limits else ""
+        limits += f" moves={self.moves}" if any(self.moves) else ""
         return f"({self.buffer.name} {self.along}×{self.vector}{run}{limits})"
 
 

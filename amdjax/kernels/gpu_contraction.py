@@ -194,7 +194,9 @@ class _SourcePlaces:
         buffer = program.buffer(source.owner, source.dtype)
         limits = tuple(limit.extent for limit in source.limits)
         along, vector = _neighbours(source, unit)
-        self.side = Side(buffer, along, vector, _run(source, depth), limits)
+        run = _run(source, depth)
+        moves = source.depth[-1].moves if source.depth else (0,) * len(limits)
+        self.side = Side(buffer, along, vector, run, limits, moves if run is not None else ())
         base = k.const("index", source.offset)
         self.starts = [k.const("index", limit.start) for limit in source.limits]
         base, self.starts = self._moved(source.batch, batch, base, self.starts)
@@ -257,16 +259,23 @@ def _neighbours(source: Source, unit: Unit) -> tuple[str, int]:
     for along, limit in (("depth", unit.cell), ("lines", lines)):
         axis = next(iter(inner[along]), None)
         if axis is not None and axis.stride == 1 and axis.extent > 1:
-            together = 1 if any(axis.moves) else min(most, limit, _aligned(axis.extent, most))
-            others = [
-                x.stride for x in (*source.batch, *source.lines, *source.depth) if x is not axis
-            ]
-            for distance in (source.offset, *others):
-                together = min(together, _aligned(distance, most))
-            return along, together
+            together = min(most, limit, _aligned(axis.extent, most))
+            return along, min(together, _groups_inside(source, axis, most))
     strides = {name: axes[0].stride if axes else 0 for name, axes in inner.items()}
     by_lines = 0 < strides["lines"] < strides["depth"] or not strides["depth"]
     return ("lines" if by_lines else "depth"), 1
+
+
+def _groups_inside(source: Source, axis: Axis, most: int) -> int:
+    """Neighbours along an axis, in groups that lie inside or outside of every limit as a whole."""
+    others = [x for x in (*source.batch, *source.lines, *source.depth) if x is not axis]
+    distances = [source.offset, *(x.stride for x in others)]
+    for j, (limit, move) in enumerate(zip(source.limits, axis.moves, strict=True)):
+        if move not in (0, 1):
+            return 1
+        if move:  # the coordinate counts neighbours
+            distances += [limit.start, limit.extent, *(x.moves[j] for x in others)]
+    return min(_aligned(distance, most) for distance in distances)
 
 
 def _aligned(x: int, most: int) -> int:
@@ -280,7 +289,7 @@ def _run(source: Source, depth: int) -> int | None:
         return 0
     inner = source.depth[-1]
     within = len(source.depth) == 1 or inner.extent % depth == 0
-    return inner.stride if within and not any(inner.moves) else None
+    return inner.stride if within else None
 
 
 def _power_of_two(n: int) -> int:

@@ -25,10 +25,13 @@ class GpuRunner:
       gfx: the target.
       epilogue: `fn(out) -> (stored, extra operands, producers)`.
       lower: what makes launches of the context; the registered family by default.
+      index_bits: width of indices, for buffers of any size.
     """
 
-    def __init__(self, primitive, operands, params, gfx, *, epilogue=None, lower=lower_shaped):
-        self.gfx = gfx
+    def __init__(
+        self, primitive, operands, params, gfx, *, epilogue=None, lower=lower_shaped, index_bits=32
+    ):
+        self.gfx, self.index_bits = gfx, index_bits
         self.invars = [Var(ShapedArray(x.shape, x.dtype)) for x in operands]
         out = Var(primitive.abstract_eval(*(v.aval for v in self.invars), **params))
         eqn = JaxprEqn(primitive, self.invars, [out], params)
@@ -41,7 +44,7 @@ class GpuRunner:
 
     def compiled(self):
         return [
-            gpu_kernel.compile_kernel(c.kernel, targets.get(self.gfx), index_bits=32)
+            gpu_kernel.compile_kernel(c.kernel, targets.get(self.gfx), index_bits=self.index_bits)
             for c in self.calls
         ]
 
