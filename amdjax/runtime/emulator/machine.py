@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import threading
 from collections.abc import Sequence
 from itertools import pairwise
@@ -30,6 +29,7 @@ from amdjax.runtime.emulator.isa import ISAS
 from amdjax.runtime.emulator.memory import Memory
 from amdjax.runtime.emulator.program import FLUSH_DENORMALS, KEEP_DENORMALS, Program, program_of
 from amdjax.runtime.emulator.write_log import CAPACITY
+from amdjax.runtime.environment import requested_threads
 from amdjax.targets import Occupancy, get as get_target, occupancy
 
 _MEMORY_FAULTS = {
@@ -44,7 +44,8 @@ _MEMORY_FAULTS = {
 }
 # Registers start with what no kernel means, so that one read too early shows.
 _POISON = 0xDEADBEEF
-_GROUPS_PER_THREAD = 32
+# Work that is worth another thread.
+_INSTRUCTIONS_PER_THREAD = 50_000
 _TAGGED_WORKERS = 7
 # The trap register with the number of the wave in its workgroup, from bit 25.
 _TTMP_WAVE = 116
@@ -139,6 +140,7 @@ class _Worker:
             row[state.MODE // 4] = kernel.float_mode
             row[state.WAVE // 4] = w + 1
             row[state.TAG // 4] = self.tag | w if self.tag else 1
+            row[state.READS_ATOMICS // 4] = launch.program.exchanges_in_lds
             row[state.READS_ANY // 4] = Checks.UNWRITTEN not in launch.checks
             wide[state.LDS // 8] = self.lds.ctypes.data
             wide[state.LDS_WRITTEN // 8] = self._shadow(Checks.UNWRITTEN, 1)
@@ -330,7 +332,8 @@ def launch(
         program, shape, items, kernarg, memory, shared_bytes, Checks.of(sanitize), profile
     )
     groups = math.prod(shape)
-    threads = max(1, min(os.cpu_count() or 1, groups // _GROUPS_PER_THREAD))
+    worth = groups * prepared.waves * program.wave_cost // _INSTRUCTIONS_PER_THREAD
+    threads = max(1, min(requested_threads(), groups, worth))
     bounds = [groups * i // threads for i in range(threads + 1)]
     workers = [_Worker(prepared, i, a, b) for i, (a, b) in enumerate(pairwise(bounds))]
     others = [threading.Thread(target=w.run) for w in workers[1:]]
@@ -342,6 +345,7 @@ def launch(
     for worker in workers:
         worker.raise_fault()
     result = _counted(prepared, workers)
+    program.wave_cost = result.instructions // max(result.waves, 1)
     counting.record(result)
     return result
 

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from amdjax.runtime.emulator import handlers as native, state
+from amdjax.runtime.emulator.access import access_of
 from amdjax.runtime.emulator.builder import Variant
 from amdjax.runtime.emulator.code_object import Kernel
 from amdjax.runtime.emulator.decode import Instruction, decoder
@@ -28,6 +29,7 @@ class Program:
         kernel: what it was made from.
         instructions: decoded, one for each record.
         problems: for the index of a record, why it must not be reached.
+        wave_cost: about how many instructions a wave runs.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -41,6 +43,8 @@ class Program:
         self._lowered = lowered = self._decode()
         variants = [x.variant for x in lowered]
         addresses = native.HANDLERS.addresses([*variants, self._unknown().variant])
+        # Instructions that a wave runs: those there are, until a launch knows better.
+        self.wave_cost = len(lowered)
         self._stop = addresses[self._unknown().variant]
         self._records = np.zeros((len(lowered) + 1, state.RECORD // 8), np.uint64)
         self._records[:-1, state.HANDLER // 8] = [addresses[v] for v in variants]
@@ -97,6 +101,12 @@ class Program:
     def text(self, index: int) -> str:
         """The instruction of a record as text."""
         return instruction_text(self.wave, self.instructions[index], self._lowered[index])
+
+    @cached_property
+    def exchanges_in_lds(self) -> bool:
+        """Whether there is a compare-and-exchange in LDS, hence reads that are part of one."""
+        found = (access_of(inst.name) for inst in self.instructions if inst.format == "DS")
+        return any(x is not None and x.operation == "cmpxchg" for x in found)
 
     @cached_property
     def code_table(self) -> np.ndarray:

@@ -118,9 +118,16 @@ class Races:
         wave = f.and_(self.writers, const(type, ATOMIC - 1))
         self.fresh = f.icmp("eq", self.writers, zero)
         fine = f.or_(self.fresh, f.icmp("eq", wave, me))
-        if kind == "atomic":
-            fine = f.or_(fine, f.icmp("uge", self.writers, const(type, ATOMIC)))
+        by_atomics = f.icmp("uge", self.writers, const(type, ATOMIC))
+        # A loop around compare-and-exchange begins with an ordinary read.
+        reads = f.icmp("ne", h.header(state.READS_ATOMICS, Type("i32")), const(Type("i32"), 0))
+        loops = f.splat(reads, size)
         self.unread = f.or_(f.icmp("eq", self.readers, zero), f.icmp("eq", self.readers, me))
+        if kind == "atomic":
+            fine = f.or_(fine, by_atomics)
+            self.unread = f.or_(self.unread, loops)
+        elif kind == "load":
+            fine = f.or_(fine, f.and_(by_atomics, loops))
         self.writers_fine = fine
         self.ok = _all(h, fine if kind == "load" else f.and_(fine, self.unread))
 

@@ -18,8 +18,8 @@ LDS_WRITTEN, LDS_RACES, LDS_STRIDE, WAVE, OTHER_WAVE = 64, 72, 80, 88, 92
 # Where the state ends, and the records of the kernel's code: one word for each four bytes.
 END, CODE, CODE_START, CODE_SIZE = 96, 104, 112, 120
 # What the wave's stores leave in the shadow of global memory; whether reads need not be of what was
-# written.
-TAG, READS_ANY = 128, 132
+# written; whether reads of LDS may be of what atomics of other waves wrote.
+TAG, READS_ANY, READS_ATOMICS = 128, 132, 136
 # What nobody reads is written here.
 SINK = 240
 SGPRS, VGPRS = 256, 1024
