@@ -7,7 +7,7 @@ xf32 instructions of CDNA3 are gone; products of 16-bit and 8-bit operands are t
 from dataclasses import replace
 
 from amdjax.targets import gfx90a, gfx908, gfx942
-from amdjax.targets.gpu import Device, mfma
+from amdjax.targets.gpu import Device, DotInstruction, mfma
 
 MATRIX = (
     mfma("f32.32x32x16.f16", (32, 32, 16), "f16", "<8 x half>"),
@@ -37,6 +37,7 @@ TARGETS = (
             + gfx942.MATRIX_FP8
             + MATRIX
         ),
+        dots=(*gfx908.DOTS, DotInstruction("llvm.amdgcn.fdot2.f32.bf16", "bf16", None, 2, "f32")),
         matrix_rate={
             "f32": 256,
             "f64": 128,

@@ -79,6 +79,18 @@ def permute_row(h: Lanes) -> None:
     h.finish()
 
 
+@handler("v_permlane16_var_b32 v_permlanex16_var_b32")
+def permute_row_by_lane(h: Lanes) -> None:
+    """The selector of each lane is in a vector register."""
+    f = h.f
+    x, selector = (h.raw(i, h.variant.sources[i], 32) for i in range(2))
+    other = 16 if "permlanex16" in h.variant.name else 0
+    rows = vector("i32", [(i & ~15) ^ other for i in range(h.lanes)])
+    index = f.or_(f.and_(selector, const(selector.type, 15)), rows)
+    h.write(gather(h, x, index), "b32")
+    h.finish()
+
+
 @handler("v_permlane64_b32")
 def swap_halves(h: Lanes) -> None:
     x = h.raw(0, h.variant.sources[0], 32)
@@ -115,11 +127,15 @@ def _permute_address(h: Lanes) -> Value:
     return h.f.and_(h.f.lshr(address, const(address.type, 2)), lanes)
 
 
-@handler("ds_bpermute_b32")
+@handler("ds_bpermute_b32 ds_bpermute_fi_b32")
 def backward_permute(h: Lanes) -> None:
-    """Each lane reads another; lanes that are off give 0. In wave64 of gfx11, within 32 lanes."""
-    f = h.f
-    data = f.select(h.exec(), h.raw(1, "v", 32), zero(Type("i32", h.lanes)))
+    """Each lane reads another; lanes that are off give 0, or (fi) what they hold.
+
+    In wave64 of gfx11, within 32 lanes.
+    """
+    data = h.raw(1, "v", 32)
+    if "_fi_" not in h.variant.name:
+        data = h.f.select(h.exec(), data, zero(Type("i32", h.lanes)))
     h.write(gather(h, data, _permute_address(h)), "b32")
     h.finish()
 
