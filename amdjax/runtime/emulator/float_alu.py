@@ -278,11 +278,15 @@ def div_fmas(h: Lanes, a: Value, b: Value, c: Value, scaled: Value) -> Value:
     Published pseudocode multiplies by 2^32 (2^64), which does not undo the published scaling by
     2^64 (2^128) and cannot serve both directions. The quotient in c tells which one it was.
     """
-    shift, middle = (128, 1023) if a.type.elem == "double" else (64, 127)
-    y = h.f.fma(a, b, c)
+    double = a.type.elem == "double"
+    shift, middle = (128, 1023) if double else (64, 127)
     large = h.f.icmp("sgt", exponent_bits(h, c), h.const("i32", middle))
-    factor = h.f.select(large, h.like(y, 2.0**shift), h.like(y, 2.0**-shift))
-    return h.f.select(scaled, h.f.mul(y, factor), y)
+    y = h.f.fma(a, b, c)
+    # In f64, so that what becomes subnormal is rounded once.
+    wide = y if double else h.f.fma(*(h.f.cast("fpext", x, "double") for x in (a, b, c)))
+    factor = h.f.select(large, h.like(wide, 2.0**shift), h.like(wide, 2.0**-shift))
+    moved = h.f.mul(wide, factor)
+    return h.f.select(scaled, moved if double else h.f.cast("fptrunc", moved, "float"), y)
 
 
 def div_fixup(h: Lanes, quotient: Value, denominator: Value, numerator: Value) -> Value:
@@ -314,6 +318,7 @@ def div_fixup(h: Lanes, quotient: Value, denominator: Value, numerator: Value) -
         (f.or_(d_zero, n_inf), signed(math.inf)),
         (f.or_(d_inf, n_zero), signed(0.0)),
         (f.icmp("slt", gap, h.const("i32", underflow)), signed(0.0)),
+        (f.fcmp("uno", quotient, quotient), signed(math.inf)),  # steps towards it overflowed
     )
     size = f.unary_intrinsic("fabs", quotient)
     result = f.intrinsic("copysign", quotient.type, size, sign_source)
