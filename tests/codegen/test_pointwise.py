@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from tile_runner import elementwise
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 INTS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 FLOATS = [np.float32, np.float64]
 SPECIAL = [0.0, -0.0, 1.0, -1.5, 2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, 0.5, -0.5, 7, 1e9]

@@ -1,0 +1,45 @@
+"""The math functions as GPU code are as exact as on the CPU."""
+
+import math_harness as harness
+import numpy as np
+import pytest
+import tile_runner
+from tile_runner import elementwise
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+ONE_WAVE = [b for b in tile_runner.GPUS if b.waves == 1]
+
+
+@pytest.fixture(params=ONE_WAVE, ids=str, autouse=True)
+def gpu_backend(request):
+    with tile_runner.using(request.param):
+        yield
+
+
+def evaluated(name, xs):
+    return elementwise(lambda k, *x: k.op(name, *x), *xs, out=xs[0].dtype, lanes=128)
+
+
+@pytest.mark.parametrize("name", harness.REFERENCES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_errors(name, dtype):
+    xs = harness.sample(name, dtype, 100)
+    got = evaluated(name, xs)
+    errors = harness.ulp_errors_mpmath(got, xs, harness.REFERENCES[name][1])
+    if name == "erfc":  # mpmath gives up on the largest
+        errors[np.abs(xs[0]) > harness.LARGEST[name]] = 0
+    worst = np.argmax(errors)
+    assert errors[worst] <= (2 if dtype is np.float32 else 4), [x[worst] for x in xs]
+
+
+@pytest.mark.parametrize("name,arity", [("div", 2), ("sqrt", 1), ("rem", 2), ("fma", 3)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_correctly_rounded(name, arity, dtype):
+    """Subnormal numbers, infinities and NaN included: the bits of the CPU."""
+    xs = [harness.random_bits(2000, dtype, seed) for seed in range(arity)]
+    if name == "fma":  # of magnitudes that meet
+        xs = [np.random.default_rng(i).standard_normal(2000).astype(dtype) for i in range(3)]
+    got = evaluated(name, xs)
+    with tile_runner.using(tile_runner.CPU):
+        want = evaluated(name, xs)
+    np.testing.assert_array_equal(got, want)
