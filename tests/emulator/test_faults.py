@@ -57,7 +57,7 @@ def test_use_after_release(gfx):
     address = memory.add(a)
     launch(kernel, 1, 64, pack(out, a), memory)
     memory.release(address)
-    with pytest.raises(MemoryFault):
+    with pytest.raises(MemoryFault, match="after its release"):
         launch(kernel, 1, 64, pack(out, a), memory)
 
 

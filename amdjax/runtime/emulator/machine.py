@@ -198,6 +198,9 @@ class _Worker:
             kind, what = _MEMORY_FAULTS[self.status]
             other = _other_wave(int(row[state.OTHER_WAVE // 4]))
             address = int(wide[state.FAULT_ADDRESS // 8])
+            outside = self.status == state.Status.OUT_OF_BOUNDS
+            if outside and self.launch.memory.was_released(address):
+                what = "use of memory after its release, at"
             raise kind(what.format(other=other), place, address)
         raise self._stop(index, place)
 
@@ -249,7 +252,7 @@ class Launch:
     ) -> None:
         kernel = program.kernel
         self.program, self.grid, self.workgroup = program, grid, workgroup
-        self.checks, self.profile = checks, profile
+        self.checks, self.profile, self.memory = checks, profile, memory
         self.target = get_target(kernel.gfx)
         self.waves = -(-math.prod(workgroup) // kernel.lanes)
         self.state_bytes = state.VGPRS + 4 * kernel.lanes * kernel.registers

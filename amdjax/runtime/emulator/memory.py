@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,8 @@ class Memory:
         self._keep: dict[int, Any] = {}
         self._shadows: dict[int, np.ndarray] = {}
         self._table: np.ndarray | None = None
+        # To tell an access to what is gone from one to what never was.
+        self._released: deque[tuple[int, int]] = deque(maxlen=1024)
 
     def register(self, address: int, size: int, owner: Any = None, initialised: bool = True) -> int:
         """Allow accesses to `size` bytes from `address`; keeps `owner` alive meanwhile.
@@ -50,7 +53,7 @@ class Memory:
         Raises:
             KeyError: nothing is registered there.
         """
-        del self._sizes[address]
+        self._released.append((address, address + self._sizes.pop(address)))
         self._keep.pop(address)
         self._shadows.pop(address, None)
         self._starts.remove(address)
@@ -76,6 +79,10 @@ class Memory:
         """Whether somebody has written all these bytes."""
         shadow = self._shadow(address, size)
         return shadow is None or bool(shadow.all())
+
+    def was_released(self, address: int) -> bool:
+        """Whether an allocation that was there has been released, not long ago."""
+        return any(start <= address < end for start, end in self._released)
 
     def _shadow(self, address: int, size: int) -> np.ndarray | None:
         index = bisect.bisect_right(self._starts, address) - 1
