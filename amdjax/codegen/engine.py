@@ -10,6 +10,7 @@ import contextlib
 import heapq
 import itertools
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -260,6 +261,9 @@ class Compilation:
         self._batch.close(drop=True)
 
 
+_DEFINED = re.compile(r"^define [^@\n]*@([\w.$-]+)", re.MULTILINE)
+
+
 class _Batch:
     """Modules to compile: threads take the longest text there is, one thread a helper.
 
@@ -370,7 +374,9 @@ class _Batch:
             if index is None:
                 return True
             if self.machine is not None and worker.process.returncode:
-                self._fail(CompileError(worker.last_words()))
+                name = _DEFINED.search(self._texts[index])
+                where = f"kernel {name[1]}: " if name else ""
+                self._fail(CompileError(where + worker.last_words()))
                 return True
             with self._changed:
                 heapq.heappush(self._todo, (-len(self._texts[index]), index))

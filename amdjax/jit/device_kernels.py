@@ -31,7 +31,7 @@ from amdjax.runtime.cache import object_cache
 from amdjax.runtime.elf import link
 from amdjax.targets import GpuTarget
 
-SECONDS_PER_KERNEL = 0.02
+SECONDS_PER_KERNEL = 0.005  # as if compiled for the host; `Compilation` knows what GPUs take
 _HEADER = struct.Struct("<I")  # bytes of compressed LLVM IR in front of the code
 
 _loaded: dict[tuple[GpuTarget, str], GpuKernel] = {}
@@ -87,6 +87,7 @@ class DeviceKernels:
 
     def expect(self, kernels: int) -> None:
         """Announce about how many kernels will come."""
+        self._compilation.expect(kernels * SECONDS_PER_KERNEL)
 
     def add(self, kernel: tile.Kernel) -> None:
         """Take one more kernel."""
