@@ -16,10 +16,12 @@ WAVES = 4  # of a program, one for each SIMD
 MOST_SUMS = 128  # registers of a lane that hold sums
 WARPGROUP_DEPTH = 64  # of tiles that `wgmma` reads
 MOST_STAGES = 5  # tiles of an operand in LDS
-CACHE_RATE = 64  # bytes a compute unit gets from the second-level cache in a clock
+CACHE_RATE = 40  # bytes a compute unit gets from the second-level cache in a clock
 PROGRAM_CYCLES = 1500  # that a program costs besides multiplying: first loads, storing the result
 COMBINE_CYCLES = 8000  # that a second launch costs
 FEW_SUMS = 4  # sums of a lane with which half of the time goes into reading fragments
+LATENCY = 800  # clocks that a load from memory takes
+OTHER_REGISTERS = 64  # of a lane, besides sums
 LDS_RATE = 128  # bytes a compute unit reads of its LDS in a clock
 
 
@@ -154,7 +156,10 @@ def _power_of_two(n: int) -> int:
 
 
 def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
-    """Clocks until the last compute unit is done."""
+    """Clocks until the last compute unit is done.
+
+    The programs on a compute unit share what it can do, and together hide how long memory takes.
+    """
     tiling, unit = plan.tiling, plan.tiling.unit
     rows, columns = tiling.rows, tiling.columns
     steps = -(-plan.part // tiling.depth)
@@ -162,23 +167,42 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
     busy = 2 * rows * columns * tiling.depth / unit.flops * (1 + FEW_SUMS / sums)
     size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
     loads = size * tiling.depth / CACHE_RATE
-    reads = (
-        sum(unit.cells * f * CELL_BYTES for f in tiling.fragments)
-        * tiling.wave_count
-        * (tiling.depth / unit.depth)
-        * target.wave_size
-        / LDS_RATE
-    )
-    if unit.from_lds:
-        reads = 0.0
-    store = rows * columns * 4 / CACHE_RATE
-    each = PROGRAM_CYCLES + steps * max(busy, loads, reads) + store
-    programs = _tiles(problem, tiling)
-    rounds = programs * plan.splits / target.compute_units
-    rounds = -(-int(rounds * 1000) // 1000) if rounds < 8 else rounds
-    cycles = max(rounds, 1) * each
+    step = max(busy, loads, _fragment_reads(target, tiling) / LDS_RATE)
+    latency = LATENCY / max(tiling.stages - 2, 1)
+    store = PROGRAM_CYCLES + rows * columns * 4 / CACHE_RATE
+
+    def together(programs: int) -> float:
+        """Clocks of programs on one compute unit."""
+        return steps * max(programs * step, latency) + programs * store
+
+    most = _resident(target, tiling)
+    programs = _tiles(problem, tiling) * plan.splits
+    full, rest = divmod(programs, most * target.compute_units)
+    cycles = full * together(most)
+    if rest:
+        cycles += together(-(-rest // target.compute_units))
     if plan.splits > 1:
         moved = problem.batches * problem.rows * problem.columns * itemsize(unit.accumulator)
-        everywhere = CACHE_RATE / 4 * target.compute_units
+        everywhere = CACHE_RATE / 2 * target.compute_units
         cycles += COMBINE_CYCLES + 2 * plan.splits * moved / everywhere
     return cycles
+
+
+def _fragment_reads(target: GpuTarget, tiling: Tiling) -> float:
+    """Bytes of LDS that lanes read for one tile in depth."""
+    unit = tiling.unit
+    if unit.from_lds:
+        return 0.0
+    each = unit.cells * CELL_BYTES * target.wave_size * tiling.wave_count
+    return each * sum(tiling.fragments) * tiling.depth / unit.depth
+
+
+def _resident(target: GpuTarget, tiling: Tiling) -> int:
+    """Programs that a compute unit holds at once, as far as LDS and sums in registers go."""
+    unit = tiling.unit
+    operands = (tiling.rows + tiling.columns) * tiling.depth * itemsize(unit.operand)
+    result = unit.m * tiling.columns * unit.sums.bits // 8
+    lds = max(operands * tiling.stages, result)
+    words = math.prod(tiling.fragments) * len(unit.elements) * max(unit.sums.bits // 32, 1)
+    waves = target.vgpr_file // (words + OTHER_REGISTERS) * target.simds
+    return max(1, min(target.lds_per_cu * 15 // 16 // lds, waves // tiling.wave_count))
