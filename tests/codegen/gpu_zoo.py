@@ -52,8 +52,8 @@ def _moves(dtype: str) -> Write:
         k.store(y, 0, k.broadcast(k.expand(k.extract(square, 3), 1), (64, 8)))
         k.store(y, 0, k.shuffle(row, [0, 2, 1, 3] * 16))
         k.store(y, 0, k.extract(row, 40))
-        k.store(y, 0, k.compress(row, k.load(y, 0, (64,), dtype="bool")
-                                 if dtype == "bool" else row < k.const(dtype, 1, (64,))))  # fmt: skip
+        kept = row if dtype == "bool" else row < k.const(dtype, 1, (64,))
+        k.store(y, 0, k.compress(row, kept))
         where = k.iota(64) * 3
         k.store_at(y, where, k.load_at(x, where))
         scratch = k.scratch("s", dtype, 64)
