@@ -12,8 +12,7 @@ is recorded as a graph, and replayed from then on.
 
 from __future__ import annotations
 
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,21 +24,18 @@ from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit.device_graphs import Replays, is_capturable, is_issue
 from amdjax.jit.executable import Runner, is_sole_owner
 from amdjax.jit.placement import buffer_on
 from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, View
 from amdjax.runtime import vm
 from amdjax.runtime.devices import Placement
-from amdjax.runtime.gpu import DeviceBuffer, Function, GpuDevice, Graph
+from amdjax.runtime.gpu import DeviceBuffer, Function, GpuDevice
 
 Slots = np.ndarray  # of int64: the addresses and counters of one call
 Step = Callable[[Slots], int]  # issues some work; returns the number of the next step
 
 DONE = -1
-WAITING = frozenset((vm.UNLESS, vm.SWITCH, vm.HOST))  # what needs results of the device
-GRAPH_LAUNCHES = range(8, 4097)  # fewer are not worth a graph, more make a large one
-GRAPHS = 8  # kept for each program: the addresses of a loop's values alternate
-GIVE_UP = 32  # calls with new addresses in a row
 
 
 def compile_for_device(
@@ -94,7 +90,7 @@ class DeviceProgram:
         self._template = np.zeros(plan.slots, np.int64)
         self._kept = self._place_constants()
         self._steps = _Steps(plan, kernels, device).steps
-        self._replays = _Replays() if _is_capturable(plan, device) else None
+        self._replays = Replays() if is_capturable(plan, device) else None
 
     def _place_constants(self) -> list[Any]:
         """Write the addresses of constants into their slots; returns what keeps them alive."""
@@ -303,9 +299,9 @@ class _Steps:
         starts: dict[int, int] = {}
         joins = False
         for n, i in enumerate(self.plan.instructions):
-            if n in targets or not (joins and _is_issue(i)):
+            if n in targets or not (joins and is_issue(i)):
                 starts[n] = len(starts)
-            joins = _is_issue(i)
+            joins = is_issue(i)
         return starts
 
     def _runs(self) -> list[tuple[int, int]]:
@@ -316,7 +312,7 @@ class _Steps:
     def _step(self, first: int, last: int) -> Step:
         instructions = self.plan.instructions[first:last]
         following = self.starts.get(last, DONE)
-        if _is_issue(instructions[0]):
+        if is_issue(instructions[0]):
             return self._segment(instructions, following)
         build = _BUILDERS[instructions[0].opcode]
         return build(self, instructions[0].words, following)
@@ -438,69 +434,6 @@ _BUILDERS: dict[int, Callable[[_Steps, list[Any], int], Step]] = {
 }
 
 
-def _is_issue(i: Instruction) -> bool:
-    return i.opcode in (vm.CALL, vm.COPY)
-
-
 def _labels(i: Instruction) -> list[Label]:
     """The labels an instruction may jump to."""
     return [w for w in i.words if isinstance(w, Label)]
-
-
-# Graphs
-
-
-def _is_capturable(plan: Plan, device: GpuDevice) -> bool:
-    """Whether a program is the same sequence of launches at each call, and of a useful length."""
-    if not device.can_capture or any(i.opcode in WAITING for i in plan.instructions):
-        return False
-    return _launches(plan) in GRAPH_LAUNCHES
-
-
-def _launches(plan: Plan) -> int:
-    """How many launches and copies a program without decisions makes."""
-    times = np.array([_is_issue(i) for i in plan.instructions], np.int64)
-    for n, i in enumerate(plan.instructions):
-        if i.opcode == vm.REPEAT:
-            _, count, label = i.words
-            times[label.position : n] *= count
-    return int(times.sum())
-
-
-class _Replays:
-    """The graphs of a program, by the addresses it was called with."""
-
-    def __init__(self) -> None:
-        self._graphs: OrderedDict[bytes, Graph] = OrderedDict()
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
-        self._misses = 0
-        self._lock = threading.Lock()
-
-    def find(self, key: bytes) -> Graph | None:
-        """The graph for these addresses."""
-        with self._lock:
-            graph = self._graphs.get(key)
-            if graph is not None:
-                self._graphs.move_to_end(key)
-                self._misses = 0
-            return graph
-
-    def wants(self, key: bytes) -> bool:
-        """Whether addresses that have no graph yet should get one: they have come before."""
-        with self._lock:
-            if self._misses >= GIVE_UP:
-                return False
-            if key in self._seen:
-                return True
-            self._misses += 1
-            self._seen[key] = None
-            if len(self._seen) > GRAPHS:
-                self._seen.popitem(last=False)
-            return False
-
-    def keep(self, key: bytes, graph: Graph) -> None:
-        """Remember a graph; the one not used for longest goes."""
-        with self._lock:
-            self._graphs[key] = graph
-            if len(self._graphs) > GRAPHS:
-                self._graphs.popitem(last=False)

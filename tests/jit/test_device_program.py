@@ -12,7 +12,7 @@ from fake_platform import fake_platform
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.jit import device_program
+from amdjax.jit.device_graphs import GIVE_UP
 from amdjax.runtime.gpu import DeviceError
 
 
@@ -334,7 +334,7 @@ def test_results_kept_alternate_between_graphs(gpu):
 
 def test_new_addresses_are_not_recorded_forever(gpu):
     f = amdjax.jit(chain)
-    kept = [amdjax.device_put(normal(20, seed=i), gpu) for i in range(device_program.GIVE_UP + 4)]
+    kept = [amdjax.device_put(normal(20, seed=i), gpu) for i in range(GIVE_UP + 4)]
     kept = [f(x) for x in kept]
     assert "replay" not in gpu.log and not gpu.graphs
     np.testing.assert_array_equal(kept[1], chain(normal(20, seed=1)))
