@@ -140,6 +140,27 @@ def _torch_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     return gradient
 
 
+def _conv(l: Any, x: Any, w: Any) -> Any:
+    return l.lax.conv_general_dilated(
+        x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def _torch_conv(t: Any, x: Any, w: Any) -> Any:
+    images, kernel = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)  # views: channels stay last
+    return t.nn.functional.conv2d(images, kernel, padding="same").permute(0, 2, 3, 1)
+
+
+def _embedding_gradient(l: Any, table: Any, g: Any) -> Any:
+    rows = l.numpy.arange(g.shape[0]) * 7919 % table.shape[0]
+    return l.numpy.zeros_like(table).at[rows].add(g)
+
+
+def _torch_embedding_gradient(t: Any, table: Any, g: Any) -> Any:
+    rows = t.arange(g.shape[0], device="cuda") * 7919 % table.shape[0]
+    return t.zeros_like(table).index_add(0, rows, g)
+
+
 def workloads() -> list[GpuWorkload]:
     """What is timed."""
     wide, big = (16384, 4096), (8192, 8192)
@@ -204,7 +225,26 @@ def workloads() -> list[GpuWorkload]:
             dtype="bfloat16", flops=product, tolerance=1e-2,
         ),
     ]  # fmt: skip
-    return memory + products
+    images, kernel = (64, 56, 56, 64), (3, 3, 64, 64)
+    others = [
+        GpuWorkload(
+            "cumsum axis 1, 8192²", (big,), lambda l, x: l.numpy.cumsum(x, 1),
+            lambda t, x: x.cumsum(1), moved=8 * big[0] * big[1], tolerance=1e-3,
+        ),
+        GpuWorkload(
+            "sort, 4M", ((1 << 22,),), lambda l, x: l.numpy.sort(x), lambda t, x: x.sort()[0],
+            moved=8 << 22,
+        ),
+        GpuWorkload(
+            "embedding gradient, 16k of 50k×256", ((50_000, 256), (16_384, 256)),
+            _embedding_gradient, _torch_embedding_gradient, moved=4 * 256 * (50_000 + 16_384),
+        ),
+        GpuWorkload(
+            "conv 3×3 in float16, 64×56²×64", (images, kernel), _conv, _torch_conv,
+            dtype="float16", flops=2 * 64 * 56 * 56 * 64 * 64 * 9, tolerance=2e-3,
+        ),
+    ]  # fmt: skip
+    return memory + products + others
 
 
 def measure(work: GpuWorkload, libs: list[Any], rounds: int) -> report.Row:
