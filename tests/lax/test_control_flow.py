@@ -504,6 +504,7 @@ def adding(c, x):
 
 
 def test_functions_are_traced_once_for_eager_calls():
+    TRACES.clear()
     for i in range(3):
         close(lax.scan(adding, float(i), rows(4))[0], i + rows(4).sum())
     assert len(TRACES) == 1
