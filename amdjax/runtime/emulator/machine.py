@@ -47,6 +47,7 @@ _POISON = 0xDEADBEEF
 # Work that is worth another thread.
 _INSTRUCTIONS_PER_THREAD = 50_000
 _TAGGED_WORKERS = 7
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 # The trap register with the number of the wave in its workgroup, from bit 25.
 _TTMP_WAVE = 116
 
@@ -179,7 +180,7 @@ class _Worker:
             vgprs[kernel.lanes * i : kernel.lanes * (i + 1)] = values
 
     def run(self) -> None:
-        run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(native.HANDLERS.driver)
+        run = _PROTOTYPE(native.HANDLERS.driver)
         self.status = state.Status(run(self.block.ctypes.data))
 
     def raise_fault(self) -> None:
@@ -335,8 +336,9 @@ def launch(
         program, shape, items, kernarg, memory, shared_bytes, Checks.of(sanitize), profile
     )
     groups = math.prod(shape)
-    worth = groups * prepared.waves * program.wave_cost // _INSTRUCTIONS_PER_THREAD
-    threads = max(1, min(requested_threads(), groups, worth))
+    useful = min(groups, groups * prepared.waves * program.wave_cost // _INSTRUCTIONS_PER_THREAD)
+    # Asking how many threads there may be reads files.
+    threads = min(requested_threads(), useful) if useful > 1 else 1
     bounds = [groups * i // threads for i in range(threads + 1)]
     workers = [_Worker(prepared, i, a, b) for i, (a, b) in enumerate(pairwise(bounds))]
     others = [threading.Thread(target=w.run) for w in workers[1:]]

@@ -176,6 +176,8 @@ class WaveAccess:
         self.addresses = _addresses(h, access, which)
         self.buffer = h.f.alloca(self.addresses.type)
         h.f.store(self.addresses, self.buffer, 64)
+        self.previous = h.f.alloca(I64)
+        h.f.store(const(I64, -1), self.previous, 8)
 
     def count(self) -> None:
         """Enter the access in the statistics, where they are wanted."""
@@ -327,10 +329,26 @@ class WaveAccess:
     def _one_lane(self, lane: Value) -> None:
         h, access = self.h, self.access
         address = h.f.load(I64, h.f.gep(self.buffer, lane, I64), 8)
-        pointer = {
+        check = {
             "global": self._global, "flat": self._flat, "lds": self._lds, "scratch": self._scratch,
-        }[access.space](address, lane)  # fmt: skip
+        }[access.space]  # fmt: skip
+        repeats = access.kind == "load" and access.space in ("global", "lds")
+        pointer = self._unless_again(check, address, lane) if repeats else check(address, lane)
         self._move(pointer, lane)
+
+    def _unless_again(
+        self, check: Callable[[Value, Value], Value], address: Value, lane: Value
+    ) -> Value:
+        """The pointer of an address, which is known to be good if the lane before read there."""
+        h, f = self.h, self.h.f
+        same = f.icmp("eq", address, f.load(I64, self.previous, 8))
+        f.store(address, self.previous, 8)
+        known = lambda: [
+            h.at(h.header(state.LDS, PTR), address)
+            if self.access.space == "lds"
+            else _to_pointer(h, address)
+        ]
+        return f.if_(same, known, lambda: [check(address, lane)])[0]
 
     def _move(self, pointer: Value, lane: Value) -> None:
         h, access = self.h, self.access
