@@ -7,9 +7,9 @@ import pytest
 import test_kernels as kernels
 import test_math
 import test_matrix
-from emulation import ASSEMBLED, LANES, elementwise, link, relocatable, tool
+from emulation import ASSEMBLED, LANES, compiled, elementwise, tool
 
-from amdjax.runtime.emulator import CodeObject, operands
+from amdjax.runtime.emulator import operands
 from amdjax.runtime.emulator.decode import Instruction, decoder
 from amdjax.runtime.emulator.lower import lower
 from amdjax.runtime.emulator.program import program_of
@@ -35,21 +35,22 @@ def matrix_products(gfx: str) -> list[str]:
             if g == gfx and x.blocks == 1]  # fmt: skip
 
 
-def disassembled(path, symbol_size: int) -> dict[int, tuple[str, str]]:
-    """Mnemonic and operands by offset from the kernel's entry."""
+def disassembled(paths) -> list[dict[int, tuple[str, str]]]:
+    """For each file the mnemonics and operands by offset from the kernel's entry."""
     text = subprocess.run(
-        [tool("llvm-objdump"), "-d", path], capture_output=True, text=True, check=True
+        [tool("llvm-objdump"), "-d", *paths], capture_output=True, text=True, check=True
     ).stdout
-    found: dict[int, tuple[str, str]] = {}
+    files: list[dict[int, tuple[str, str]]] = []
     for line in text.splitlines():
+        if "file format" in line:
+            files.append({})
         match = re.match(r"\s+(\S+)(.*?)// ([0-9A-F]+):", line)
         if match:
             second = re.search(r":: (v_dual_\w+)", match[2])
             name = match[1] + (f" :: {second[1]}" if second else "")
             name = re.sub(r"_(e32|e64|dpp|sdwa|e64_dpp)\b", "", name)
-            found[int(match[3], 16)] = name, match[2]
-    start = min(found)
-    return {at - start: line for at, line in found.items() if at - start < symbol_size}
+            files[-1][int(match[3], 16)] = name, match[2]
+    return [{at - min(found): line for at, line in found.items()} for found in files]
 
 
 # Two names for one encoding.
@@ -84,14 +85,14 @@ def registers_of(wave: Wave, inst: Instruction) -> set[str]:
 
 def test_decoder_agrees_with_objdump(gfx, tmp_path):
     checked = 0
-    for text in corpus() + matrix_products(gfx):
-        data = link(relocatable(text, gfx))
-        (tmp_path / "code.so").write_bytes(data)
-        code = CodeObject(data)
+    codes = [compiled(text, gfx) for text in corpus() + matrix_products(gfx)]
+    paths = [tmp_path / f"{i}.so" for i in range(len(codes))]
+    for code, path in zip(codes, paths):
+        path.write_bytes(code._data)
+    for code, want in zip(codes, disassembled(paths), strict=True):
         (kernel,) = code.kernels.values()
         wave = program_of(kernel).wave
         decode, pc = decoder(code.isa).decode, 0
-        want = disassembled(tmp_path / "code.so", len(kernel.code))
         while pc < len(kernel.code) and pc in want:
             inst = decode(kernel.code, pc)
             name, written = want[pc]
