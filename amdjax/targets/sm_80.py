@@ -1,8 +1,8 @@
 """NVIDIA Ampere, for the PTX twin of the generator: A100.
 
 Sources: "CUDA C++ Programming Guide" (technical specifications), "NVIDIA A100 Tensor Core GPU
-Architecture", "Parallel Thread Execution ISA" (fragments of `mma`). A multiprocessor is a CU, a warp
-a wave, shared memory LDS.
+Architecture", "Parallel Thread Execution ISA" (fragments of `mma`). A multiprocessor is a CU, a
+warp a wave, shared memory LDS.
 """
 
 from amdjax.targets.gpu import NVPTX_DATA_LAYOUT, NVPTX_TRIPLE, Device, GpuTarget, mma
