@@ -15,7 +15,7 @@ from amdjax.targets import GpuTarget
 WAVES = 4  # of a program, one for each SIMD
 MOST_SUMS = 128  # registers of a lane that hold sums
 WARPGROUP_DEPTH = 64  # of tiles that `wgmma` reads
-MOST_STAGES = 5  # tiles of an operand in LDS
+WARPGROUP_STAGES = (4, 3)  # tiles of an operand in LDS; the largest tile leaves room for four
 CACHE_RATE = 40  # bytes a compute unit gets from the second-level cache in a clock
 PROGRAM_CYCLES = 1500  # that a program costs besides multiplying: first loads, storing the result
 COMBINE_CYCLES = 12000  # that a second launch costs
@@ -87,13 +87,12 @@ def _plans(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Plan
 
 
 def _warpgroup_tilings(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Tiling]:
-    """One or two warpgroups, each with 64 rows; as many tiles ahead as there is room for."""
+    """One or two warpgroups, each with 64 rows; copies one or two tiles ahead."""
     for rows in (64, 128):
         if rows > 2 * max(problem.rows, 64) or unit.n > 2 * max(problem.columns, 64):
             continue
-        stage = (rows + unit.n) * WARPGROUP_DEPTH * itemsize(unit.operand)
-        stages = min(MOST_STAGES, (target.lds_bytes - 1024) // stage)
-        yield Tiling(unit, (rows // unit.m, 1), (1, 1), WARPGROUP_DEPTH, stages)
+        for stages in WARPGROUP_STAGES:
+            yield Tiling(unit, (rows // unit.m, 1), (1, 1), WARPGROUP_DEPTH, stages)
 
 
 def _wave_tilings(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Tiling]:
