@@ -78,6 +78,7 @@ def test_lanes_that_are_off_move_nothing(gfx):
 def test_reads_of_one_word_have_no_conflict(gfx):
     counters = strided(gfx, 0, lanes=32)
     assert counters.bank_conflicts == 0 and counters.lines_64 <= 1 + 3
+    assert counters.ideal_64 <= counters.lines_64 and counters.coalescing <= 1
 
 
 def test_traffic_is_counted_only_if_asked(gfx):

@@ -7,10 +7,12 @@ from emulation import IDS, LANES, TARGETS, compiled, elementwise, pack, run
 from amdjax.runtime.emulator import (
     CodeObject,
     EmulatorError,
+    KernelFault,
     Memory,
     MemoryFault,
     UnknownInstruction,
     launch,
+    machine,
 )
 
 pytestmark = pytest.mark.parametrize("gfx", TARGETS)
@@ -102,3 +104,26 @@ def test_unknown_instruction(gfx):
 def test_file_that_is_none(gfx):
     with pytest.raises(EmulatorError, match="not an AMDGPU"):
         CodeObject(b"\x7fELF" + bytes(100))
+
+
+ENDLESS = (
+    """
+define amdgpu_kernel void @endless(ptr addrspace(1) %flag) {
+  br label %wait
+wait:
+  %x = load volatile i32, ptr addrspace(1) %flag
+  %done = icmp ne i32 %x, 0
+  br i1 %done, label %end, label %wait
+end:
+  ret void
+}
+"""
+    + IDS
+)
+
+
+def test_a_wave_that_does_not_end(gfx, monkeypatch):
+    monkeypatch.setattr(machine, "_LONGEST", 10_000)
+    run(compiled(ENDLESS, gfx), 1, 64, np.ones(1, np.int32))
+    with pytest.raises(KernelFault, match="does not end: it ran 10,000 instructions"):
+        run(compiled(ENDLESS, gfx), 1, 64, np.zeros(1, np.int32))

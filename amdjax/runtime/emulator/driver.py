@@ -9,10 +9,11 @@ from amdjax.runtime.emulator.write_log import FORGET
 RUN = "amdjax_emulator_run_groups"
 
 # Words of the launch block. LDS_BYTES of LDS_MEMORY are set anew for each workgroup, and of the
-# shadows WRITTEN and (at barriers too) RACES as many bytes as say so.
+# shadows WRITTEN and (at barriers too) RACES as many bytes as say so. A wave that runs LONGEST
+# instructions without a barrier is taken not to end.
 (STATES, STATE_BYTES, WAVES, TEMPLATE, LDS_MEMORY, LDS_BYTES, GRID_X, GRID_Y, FIRST, LAST,
  ID_X, ID_Y, ID_Z, FAULTED, WRITTEN, WRITTEN_BYTES, RACES, RACES_BYTES, ONE_BARRIER, GROUP,
- CONTEXT, LAUNCH_WORDS) = range(22)  # fmt: skip
+ CONTEXT, LONGEST, LAUNCH_WORDS) = range(23)  # fmt: skip
 
 # What nothing wrote is recognisable.
 _LDS_FILL = 0xCC
@@ -76,15 +77,28 @@ class _Driver:
         f.store(const(I32, 0), at(wave, state.STATUS), 4)
         first = f.load(PTR, at(wave, state.PC), 8)
 
+        longest, zero = self._word(LONGEST), const(I64, 0)
+
         def step(carried: list[Value]) -> list[Value]:
-            (record,) = carried
+            record, left = carried
             count = at(record, state.COUNT)
             f.store(f.add(f.load(I64, count, 8), const(I64, 1)), count, 8)
             handler = f.load(PTR, at(record, state.HANDLER), 8)
-            return [f.call_pointer(handler, PTR, wave, record)]
+            following = f.call_pointer(handler, PTR, wave, record)
+            return [following, f.sub(left, const(I64, 1))]
 
-        f.while_loop([first], lambda c: f.icmp("ne", c[0], Value(PTR, "null")), step)
-        return f.load(I32, at(wave, state.STATUS), 4)
+        def goes_on(carried: list[Value]) -> Value:
+            record, left = carried
+            return f.and_(f.icmp("ne", record, Value(PTR, "null")), f.icmp("ne", left, zero))
+
+        last, _ = f.while_loop([first, longest], goes_on, step)
+
+        def endless() -> list[Value]:
+            f.store(last, at(wave, state.PC), 8)
+            return [const(I32, int(state.Status.ENDLESS))]
+
+        stopped = lambda: [f.load(I32, at(wave, state.STATUS), 4)]
+        return f.if_(f.icmp("ne", last, Value(PTR, "null")), endless, stopped)[0]
 
     def _stop_if(self, bad: Value, wave: Value, status: Value) -> None:
         f = self.f

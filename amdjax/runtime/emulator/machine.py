@@ -47,6 +47,8 @@ _POISON = 0xDEADBEEF
 # Work that is worth another thread.
 _INSTRUCTIONS_PER_THREAD = 50_000
 _TAGGED_WORKERS = 7
+# Instructions of a wave without a barrier; half a minute of them.
+_LONGEST = 1 << 31
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 # The trap register with the number of the wave in its workgroup, from bit 25.
 _TTMP_WAVE = 116
@@ -124,6 +126,7 @@ class _Worker:
         ):
             if address := self._shadow(check, index):
                 block[word], block[size] = address, count * self.shadow_bytes
+        block[driver.LONGEST] = _LONGEST
         block[driver.CONTEXT] = self.context.ctypes.data
         block[driver.ONE_BARRIER] = Checks.BARRIERS in launch.checks
 
@@ -215,6 +218,8 @@ class _Worker:
             return MissingWait(program.hazards[index].text, place)
         if self.status == state.Status.JUMP:
             return KernelFault("a jump to an address outside the kernel", place)
+        if self.status == state.Status.ENDLESS:
+            return KernelFault(f"a wave does not end: it ran {_LONGEST:,} instructions", place)
         return KernelFault("an instruction that ends the program with an error", place)
 
     def _place(self, index: int, wave: int, lane: int) -> Place:

@@ -67,3 +67,4 @@ class Status(enum.IntEnum):
     DIVERGENT_BARRIER = 12
     JUMP = 13
     RACE = 14
+    ENDLESS = 15

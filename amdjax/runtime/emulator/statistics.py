@@ -91,8 +91,11 @@ class _Note:
             return []
 
         f.loop(const(I64, 0), const(I64, _LANES), 1, [], lane)
-        self._add(word, found.count())
-        self._add(ideal, self._divide_up(f.mul(active, self.size), const(I64, 1 << shift)))
+        touched = found.count()
+        full = self._divide_up(f.mul(active, self.size), const(I64, 1 << shift))
+        # Lanes that read one place need less than all their bytes.
+        self._add(word, touched)
+        self._add(ideal, f.select(f.icmp("ult", full, touched), full, touched))
 
     def _divide_up(self, x: Value, by: Value) -> Value:
         f = self.f
