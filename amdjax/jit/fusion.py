@@ -15,7 +15,7 @@ reductions; and the rest (shaped kernels, control flow, callbacks), which are st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,9 @@ EXPENSIVE = frozenset(
     ]
 )
 RECOMPUTE_LIMIT = 6  # cost above which a value with several readers is worth keeping
+#: The same on a GPU, which computes more in the time memory takes; within a kernel nothing is
+#: computed twice.
+RECOMPUTE_LIMIT_GPU = 20
 INLINE_LIMIT = 256  # operations inlined into one root
 REGION_ROOTS = 16
 REGION_COST = 1200
@@ -198,16 +201,21 @@ def _expands(eqn: JaxprEqn, operand: Var) -> bool:
     return _size(eqn.outvars[0].aval.shape) > 1.5 * _size(operand.aval.shape)
 
 
-def fuse(jaxpr: Jaxpr) -> Fusion:
-    """Decide the kernels of a program that has only lowerable equations."""
+def fuse(jaxpr: Jaxpr, on_gpu: bool = False) -> Fusion:
+    """Decide the kernels of a program that has only lowerable equations.
+
+    Args:
+      jaxpr: the program.
+      on_gpu: whether it will run on a GPU, where computing again is cheaper than memory.
+    """
     producers = {v: e for e in jaxpr.eqns for v in e.outvars}
-    root_vars = _choose_roots(jaxpr, producers)
+    root_vars = _choose_roots(jaxpr, producers, on_gpu)
     steps = _attach_epilogues(_Clusters(jaxpr, producers, root_vars).run())
     inline = {v: e for v, e in producers.items() if is_inlinable(e)}
     return Fusion(jaxpr, steps, inline, _stored(jaxpr, steps), root_vars)
 
 
-def _choose_roots(jaxpr: Jaxpr, producers: dict[Var, JaxprEqn]) -> set[Var]:
+def _choose_roots(jaxpr: Jaxpr, producers: dict[Var, JaxprEqn], on_gpu: bool) -> set[Var]:
     readers: dict[Var, list[JaxprEqn]] = {}
     needed = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
     for eqn in reversed(jaxpr.eqns):
@@ -227,18 +235,33 @@ def _choose_roots(jaxpr: Jaxpr, producers: dict[Var, JaxprEqn]) -> set[Var]:
             continue
         inputs = [x for x in dict.fromkeys(eqn.invars) if not isinstance(x, Literal)]
         inlined = [x for x in inputs if x in producers and x not in roots]
-        total = own_cost(eqn) + sum(cost[x] for x in inlined) + 0.5 * (len(inputs) - len(inlined))
+        share = _amortised(eqn) if on_gpu else lambda x: 1.0
+        total = own_cost(eqn) + sum(cost[x] * share(x) for x in inlined)
+        total += 0.5 * (len(inputs) - len(inlined))
         operations = 1 + sum(count[x] for x in inlined)
         several = len(eqn.outvars) > 1
         for v in eqn.outvars:
             users = readers.get(v, [])
-            again = not is_bitcast(eqn) and (len(users) > 1 or any(_expands(u, v) for u in users))
             large = operations > INLINE_LIMIT and not is_bitcast(eqn)
-            keep = v in needed or large or (again and total > RECOMPUTE_LIMIT)
+            again = not is_bitcast(eqn) and _is_worth_keeping(v, users, total, on_gpu)
+            keep = v in needed or large or again
             if keep or several:
                 roots.add(v)
             cost[v], count[v] = total, operations
     return roots
+
+
+def _is_worth_keeping(v: Var, users: Sequence[JaxprEqn], cost: float, on_gpu: bool) -> bool:
+    """Whether a value costs too much to be computed wherever it is read."""
+    if any(_expands(u, v) for u in users):
+        return cost > RECOMPUTE_LIMIT
+    return len(users) > 1 and cost > (RECOMPUTE_LIMIT_GPU if on_gpu else RECOMPUTE_LIMIT)
+
+
+def _amortised(eqn: JaxprEqn) -> Callable[[Var], float]:
+    """How much of the cost of an operand falls on one element of the result."""
+    size = max(_size(eqn.outvars[0].aval.shape), 1) if eqn.outvars else 1
+    return lambda x: min(1.0, _size(x.aval.shape) / size)
 
 
 class _Recorder(ElementBuilder):

@@ -322,7 +322,7 @@ class Planner:
         outermost: bool = False,
     ) -> None:
         """Write the instructions of a prepared program; results go to `destinations`."""
-        fusion = fuse(jaxpr)
+        fusion = fuse(jaxpr, on_gpu=isinstance(self.target, GpuTarget))
         self.observe("fusion", fusion)
         if self.loader is not None:
             self.loader.expect(len(fusion.steps))
