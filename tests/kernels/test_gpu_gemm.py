@@ -6,6 +6,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import amdjax.kernels  # noqa: F401
 from amdjax import targets
@@ -119,6 +120,33 @@ def test_transposed_operands(gfx, turned, shape, dtype):
 )
 def test_shapes(gfx, shapes, numbers):
     check(gfx, values(shapes[0], np.float32), values(shapes[1], np.float32, 1), numbers)
+
+
+@st.composite
+def products(draw):
+    """Shapes of two operands, their axes in any order, and what is contracted."""
+    count = {"batch": 1, "contract": 2, "left": 2, "right": 2}
+    axes = [
+        (kind, i, draw(st.integers(1, 20)))
+        for kind, most in count.items()
+        for i in range(draw(st.integers(0, most)))
+    ]
+    left, right = (
+        draw(st.permutations([a for a in axes if a[0] != other])) for other in ("right", "left")
+    )
+    shapes = [tuple(a[2] for a in side) for side in (left, right)]
+    numbers = tuple(
+        tuple(tuple(side.index(a) for a in axes if a[0] == kind) for side in (left, right))
+        for kind in ("contract", "batch")
+    )
+    return shapes, numbers
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(products(), st.sampled_from(EMULATED), st.sampled_from([np.float16, np.float32, np.int8]))
+def test_any_product(product, gfx, dtype):
+    (left, right), numbers = product
+    check(gfx, values(left, dtype), values(right, dtype, 1), numbers)
 
 
 @pytest.mark.parametrize("gfx", EMULATED)
