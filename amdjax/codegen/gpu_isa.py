@@ -194,8 +194,20 @@ class Amdgcn(Isa):
             node = f.module.add_metadata('!{!"amdgpu-synchronize-as", !"local"}')
             spaces = f", !mmra {node}"
         f.emit(f'fence syncscope("{scope}") release{spaces}')
+        if waves > 1:
+            # LLVM 22 drops the fence's own wait at the head of a loop whose end stores to LDS.
+            self._wait_for_lds(f)
         f.call("llvm.amdgcn.s.barrier" if waves > 1 else "llvm.amdgcn.wave.barrier", VOID)
         f.emit(f'fence syncscope("{scope}") acquire{spaces}')
+
+    def _wait_for_lds(self, f: Function) -> None:
+        """Wait for the accesses of LDS so far; other counters are left at their most."""
+        name = self.target.name
+        if name.startswith("gfx12"):
+            f.call("llvm.amdgcn.s.wait.dscnt", VOID, llvm.const(Type("i16"), 0))
+        else:
+            others = 0xFC07 if name.startswith("gfx11") else 0xC07F
+            f.call("llvm.amdgcn.s.waitcnt", VOID, llvm.const(I32, others))
 
 
 class Nvptx(Isa):

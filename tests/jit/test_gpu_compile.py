@@ -10,9 +10,11 @@ from gpu_cases import CASES, normal, softmax
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit
-from amdjax.codegen.amdgpu_object import completed
+from amdjax.codegen import tile
+from amdjax.codegen.amdgpu_object import assembly, completed
 from amdjax.codegen.compile_worker import CompileError, Machine
 from amdjax.codegen.engine import Compilation
+from amdjax.codegen.gpu_kernel import compile_kernel
 from amdjax.jit import device_kernels
 from amdjax.jit.kernel_records import KernelRecord, warn_of_scratch
 from amdjax.targets import get
@@ -150,7 +152,7 @@ EMPTY = "define amdgpu_kernel void @k() { ret void }"
 
 
 def test_what_llvm_dies_of_is_an_error():
-    with pytest.raises(CompileError, match="kernel k: .*Cannot select"):
+    with pytest.raises(CompileError, match=r"kernel k: .*Cannot select"):
         compile_for("gfx1100", MISSING)
     assert len(compile_for("gfx1100", EMPTY)) == 1  # and others go on
 
@@ -178,3 +180,30 @@ def test_compiling_for_a_gpu_needs_no_driver():
         "assert not [m for m in sys.modules if m.startswith(('hip', 'cuda'))]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def loops_over_scratch():
+    """A kernel whose inner loop begins with a barrier and ends with stores to scratch."""
+    k = tile.Builder("k")
+    k.workgroup = 256
+    x, s = k.param("x", "i32", "inout"), k.scratch("s", "i32", 256)
+    lanes = k.iota(256)
+
+    def step(i):
+        other = k.op("xor", lanes, k.broadcast(k.op("shl", k.const("index", 1), i), (256,)))
+        a, b = k.load_at(s, other), k.load_at(s, lanes)
+        k.store_at(s, other, a + b, unique=True)
+        k.store_at(s, lanes, b, unique=True)
+
+    k.store(s, 0, k.load(x, 0, (256,)))
+    k.for_(1, 9, 1, lambda n: k.for_(0, n, 1, step) and None)
+    k.store(x, 0, k.load(s, 0, (256,)))
+    return k.finish(1)
+
+
+@pytest.mark.parametrize("target", ["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"])
+def test_barriers_wait_for_stores_to_lds(target):
+    text = assembly(compile_kernel(loops_over_scratch(), get(target)).llvm, target)
+    code = [line.strip() for line in text.splitlines() if line.startswith("\ts_")]
+    barriers = [i for i, line in enumerate(code) if line.startswith("s_barrier")]
+    assert barriers and all("s_waitcnt" in code[i - 1] for i in barriers)
