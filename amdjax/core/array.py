@@ -399,6 +399,10 @@ class ConcreteArray(Array):
         """Whether the array was deleted, or donated to a computation."""
         return self.buffer is None
 
+    def sharing(self) -> ConcreteArray:
+        """Another array of the same memory; each can be deleted or donated without the other."""
+        return ConcreteArray(self.aval, self.buffer)
+
     def unsafe_buffer_pointer(self) -> int:
         """The address of the first element."""
         return self._view().ctypes.data
@@ -436,6 +440,10 @@ class PlacedArray(ConcreteArray):
         assert isinstance(copy, PlacedArray)
         copy.placement = place
         return copy
+
+    def sharing(self) -> ConcreteArray:
+        """Another array of the same memory; each can be deleted or donated without the other."""
+        return PlacedArray(self.aval, self.buffer, self.placement)
 
     def unsafe_buffer_pointer(self) -> int:
         """The address of the first element, in the memory of its device."""

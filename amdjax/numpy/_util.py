@@ -10,7 +10,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes
-from amdjax.core.array import Array, from_numpy, get_backend
+from amdjax.core.array import Array, ConcreteArray, from_numpy, get_backend
 from amdjax.core.config import config, default_device
 from amdjax.core.context import Context, context
 from amdjax.core.errors import warn
@@ -99,7 +99,8 @@ def convert(x: Any, dtype: DTypeLike, weak: bool = False) -> Array:
             x, new_dtype=np.dtype(dtype), weak_type=bool(weak), sharding=None
         )
     if type(x) in _PYTHON_SCALARS:
-        return scalar_array(x, np.dtype(dtype), bool(weak))
+        # The caller may donate or delete it.
+        return scalar_array(x, np.dtype(dtype), bool(weak)).sharing()
     if hasattr(x, "__jax_array__"):
         return convert(x.__jax_array__(), dtype, weak)
     # Python's numbers are checked against the range of the dtype, NumPy's values wrap.
@@ -327,7 +328,7 @@ def scalar_of(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     return scalar_array(value, dtype, weak)
 
 
-def scalar_array(value: Any, dtype: np.dtype, weak: bool = False) -> Array:
+def scalar_array(value: Any, dtype: np.dtype, weak: bool = False) -> ConcreteArray:
     """`value` as an array without axes, one for all uses."""
     # Zeros of both signs are equal as keys, NaN is not equal to itself.
     key = (value or repr(value), type(value), dtype, weak, config.default_device)

@@ -230,3 +230,17 @@ def test_methods_with_arguments_and_operators():
     close(abs(-x), abs(theirs))
     assert x.view(jnp.int32).dtype == np.int32
     assert x.__array_namespace__() is jnp
+
+
+def test_equal_numbers_are_arrays_of_their_own():
+    x, y = jnp.float32(3), jnp.float32(3)
+    x.delete()
+    assert float(y) == 3.0 and float(jnp.asarray(3.0)) == 3.0
+
+    def add(x):
+        return x + 1
+
+    doubled = amdjax.jit(add, donate_argnums=0)
+    z = jnp.float32(5)
+    assert float(doubled(jnp.float32(5))) == 6.0 and float(doubled(jnp.float32(5))) == 6.0
+    assert float(z) == 5.0 and float(jnp.float32(5)) == 5.0
