@@ -681,7 +681,7 @@ class ElementBuilder:
         if mask is not None and mask.shape != shape:
             mask = self.k.broadcast(mask, shape)
         if base is None or (not shape and mask is not None):
-            at = base if base is not None else self.index_tile(offset)
+            at = base if base is not None else self.k.broadcast(self.index_tile(offset), shape)
             self.k.store_at(buffer, at, value, mask, unique=True)
         else:
             streaming = (

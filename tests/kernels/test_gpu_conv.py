@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import amdjax.kernels  # noqa: F401
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
 from tests.kernels.gpu_runner import EMULATED, GpuRunner
-from tests.kernels.test_conv import placed, plain_conv, specs
+from tests.kernels.test_conv import convolutions, has_room, placed, plain_conv, specs
 
 LAYOUTS = ("last", "transposed", "first", "gradient", "mixed")
 
@@ -97,6 +98,33 @@ def test_depthwise(gfx, layout, features, strides, padding, options):
 def test_one_and_three_spatial_axes(gfx):
     check(gfx, "last", 2, (30,), (3, 17), (5,), (2,), [(2, 2)])
     check(gfx, "last", 1, (4, 5, 6), (3, 6), (2, 3, 2), (1, 1, 1), [(0, 1), (1, 1), (0, 0)])
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+def test_one_feature(gfx):
+    """Results whose tiles have one column, at places that are no single stride apart."""
+    sizes = (2, 2, 3), (1, 1), (1, 1, 1), (1, 1, 1), [(0, 0)] * 3
+    check(gfx, "last", 1, *sizes, dilation=(1, 1, 2))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(convolutions(), st.sampled_from([np.float32, np.complex64]), st.sampled_from(EMULATED))
+def test_any_convolution(conv, dtype, gfx):
+    x_shape, w_shape, options = conv
+    if not has_room(x_shape, w_shape, options):
+        return
+    given_options = {key: x for key, x in options.items() if x is not None}
+    layout, strides, padding = (given_options.pop(x) for x in ("layout", "strides", "padding"))
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-2, 3, shape).astype(dtype) for shape in (x_shape, w_shape))
+    runner, operands, spec = make(x, w, gfx, layout, strides, padding, **given_options)
+    ones = (1,) * len(strides)
+    want = plain_conv(
+        x.astype(np.complex128), w.astype(np.complex128), strides, padding,
+        given_options.get("dilation", ones), given_options.get("window_dilation", ones),
+        given_options.get("groups", 1), given_options.get("batch_groups", 1),
+    )  # fmt: skip
+    np.testing.assert_array_equal(np.transpose(runner(*operands), spec), want)
 
 
 @pytest.mark.parametrize("gfx", EMULATED)
