@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from amdjax.codegen import tile
@@ -58,7 +58,7 @@ class KernelRecord:
 
     name: str
     target: str
-    code: bytes
+    code: bytes = field(repr=False)
     format: str
     grid: int
     workgroup: int
