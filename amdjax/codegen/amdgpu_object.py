@@ -19,6 +19,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from amdjax.codegen.compile_worker import CompileError, Compiler
+from amdjax.codegen.debug_info import MODULE_FLAGS as DEBUG_FLAGS
 from amdjax.runtime.code_object import KernelArgument, KernelInfo, kernel_info
 from amdjax.targets import GpuTarget, get
 
@@ -107,10 +108,11 @@ def kernel_attributes(
 
 def module_footer() -> str:
     """Module flags; `compile_object` adds them where the text has none."""
-    return (
-        "!llvm.module.flags = !{!9000}\n"
-        f'!9000 = !{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT_VERSION}}}\n'
-    )
+    flags = f'!{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT_VERSION}}}', *DEBUG_FLAGS
+    nodes = {f"!{9000 + i}": text for i, text in enumerate(flags)}
+    lines = [f"!llvm.module.flags = !{{{', '.join(nodes)}}}"]
+    lines += [f"{number} = {text}" for number, text in nodes.items()]
+    return "\n".join(lines) + "\n"
 
 
 def compile_object(ir_text: str, target: GpuTarget | str, opt: int = 3) -> bytes:

@@ -28,12 +28,16 @@ class Emitter(Generic[Rep]):
     def block(self, block: tile.Block) -> list[Rep]:
         """Write the ops of a block; returns what it yields."""
         for op in block.ops:
+            self.writing(op)
             handler: Callable[[tile.Op], list[Rep]] | None = getattr(self, f"op_{op.name}", None)
             results = handler(op) if handler else self.pointwise(op)
             self.written(op)
             for v, rep in zip(op.results, results, strict=True):
                 self.reps[v.number] = rep
         return [self.reps[v.number] for v in block.yields]
+
+    def writing(self, op: tile.Op) -> None:
+        """Called in front of each op."""
 
     def written(self, op: tile.Op) -> None:
         """Called behind each op."""

@@ -30,6 +30,7 @@ def kernel_ir(
     *,
     index_bits: int | None = None,
     symbol: str = "kernel",
+    debug: bool = True,
 ) -> str:
     """A tile program as a module of LLVM IR.
 
@@ -38,6 +39,7 @@ def kernel_ir(
       target: the GPU.
       index_bits: 32 where every buffer is smaller than 2 GiB, or 64; the kernel's own by default.
       symbol: name of the function.
+      debug: whether instructions say which line of `str(kernel)` they come from; AMD only.
 
     Returns:
       LLVM IR text, complete but for optimisation.
@@ -48,7 +50,8 @@ def kernel_ir(
     _check_workgroup(kernel, target)
     isa = isa_of(target)
     module = Module(target.triple, target.data_layout, isa.native)
-    GpuWriter(module, kernel, isa, symbol, index_bits or kernel.index_bits).write()
+    writer = GpuWriter(module, kernel, isa, symbol, index_bits or kernel.index_bits)
+    writer.write(debug and target.is_amdgpu)
     return str(module)
 
 

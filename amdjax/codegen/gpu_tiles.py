@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.codegen import llvm, tile
+from amdjax.codegen.debug_info import SourceLines
 from amdjax.codegen.emitter import Emitter
 from amdjax.codegen.gpu_barriers import Access, Barriers
 from amdjax.codegen.gpu_isa import Isa, by_words
@@ -79,6 +80,7 @@ class GpuTiles(Emitter[Rep]):
         self._layouts: dict[tuple[int, ...], Layout] = {}
         self._axes: dict[tuple[Layout, int], Value] = {}
         self._made = tile.Visible()
+        self._source: SourceLines | None = None
         self._lds_sizes: dict[str, int] = {}
         self._turn = 0
         #: The largest power of two known to divide a scalar, by its number.
@@ -109,8 +111,11 @@ class GpuTiles(Emitter[Rep]):
         definition = f"internal addrspace(3) global [{size} x i8] poison, align 16"
         module.add_global(name, definition)
 
-    def write(self) -> None:
-        """Write the whole function."""
+    def write(self, debug: bool) -> None:
+        """Write the whole function; with `debug`, its instructions know their tile ops."""
+        if debug:
+            text, self._lines = tile.listing(self.kernel)
+            self._source = SourceLines(self.f, f"{self.kernel.name}.tile", text)
         self.block(self.kernel.body)
         self.f.ret()
         self.barriers.place()
@@ -132,8 +137,15 @@ class GpuTiles(Emitter[Rep]):
         self._made.forget(mark)
 
     def block(self, block: tile.Block) -> list[Rep]:
+        around = self.f.suffix
         with self.scope(), self.barriers.arm():
-            return super().block(block)
+            reps = super().block(block)
+        self.f.suffix = around
+        return reps
+
+    def writing(self, op: tile.Op) -> None:
+        if self._source is not None:
+            self._source.at(self._lines[id(op)])
 
     def when(
         self,
@@ -336,13 +348,14 @@ class GpuTiles(Emitter[Rep]):
 
     def _barrier_here(self) -> Callable[[bool], None]:
         """Writes a barrier at this place of the function, later."""
-        lines = self.f.lines
+        lines, suffix = self.f.lines, self.f.suffix
         lines.append("")
         at = len(lines) - 1
 
         def write(only_lds: bool) -> None:
             barrier: list[str] = []
             with self.f.elsewhere(barrier):
+                self.f.suffix = suffix
                 self.isa.barrier(self.f, self.workgroup // self.isa.wave, only_lds)
             lines[at] = "\n  ".join(barrier)
 

@@ -228,6 +228,8 @@ class Function:
         self._blocks: list[tuple[str, list[str]]] = []
         self._allocas: list[str] = []
         self.block = ""
+        #: Goes behind every instruction; `, !dbg !3` says what it was made from.
+        self.suffix = ""
         self.start_block("entry")
 
     # Blocks and control flow
@@ -242,14 +244,15 @@ class Function:
         self.block = label
 
     def emit(self, line: str) -> None:
-        self._lines.append(line)
+        self._lines.append(line + self.suffix)
 
     @contextmanager
     def elsewhere(self, lines: list[str]) -> Iterator[None]:
         """Instructions go to `lines`, which end up in a block that has been left open."""
-        here, self._lines = self._lines, lines
+        here, suffix = self._lines, self.suffix
+        self._lines = lines
         yield
-        self._lines = here
+        self._lines, self.suffix = here, suffix
 
     @property
     def lines(self) -> list[str]:
@@ -260,7 +263,7 @@ class Function:
         """Emit `%n = text` and return the value."""
         self._counter += 1
         ref = f"%v{self._counter}"
-        self._lines.append(f"{ref} = {text}")
+        self._lines.append(f"{ref} = {text}{self.suffix}")
         return Value(type, ref)
 
     def br(self, label: str) -> None:
@@ -283,6 +286,13 @@ class Function:
     def phi(self, type: Type, incoming: Sequence[tuple[Value, str]]) -> Value:
         edges = ", ".join(f"[{v.ref}, %{label}]" for v, label in incoming)
         return self.op(f"phi {type} {edges}", type)
+
+    def _open_phi(self, type: Type) -> Value:
+        """A phi whose edges are appended to its line later."""
+        self._counter += 1
+        ref = f"%v{self._counter}"
+        self._lines.append(f"{ref} = phi {type} ")
+        return Value(type, ref)
 
     def loop(
         self,
@@ -307,8 +317,8 @@ class Function:
         )
         self.br(header)
         self.start_block(header)
-        index = self.op(f"phi {start.type} ", start.type)
-        phis = [self.op(f"phi {c.type} ", c.type) for c in carried]
+        index = self._open_phi(start.type)
+        phis = [self._open_phi(c.type) for c in carried]
         header_lines = self._lines
         more = self.icmp("slt", index, stop)
         self.cond_br(more, inside, after)
@@ -337,7 +347,7 @@ class Function:
         )
         self.br(header)
         self.start_block(header)
-        phis = [self.op(f"phi {c.type} ", c.type) for c in carried]
+        phis = [self._open_phi(c.type) for c in carried]
         header_lines = self._lines
         self.cond_br(cond(phis), inside, after)
         self.start_block(inside)

@@ -558,6 +558,11 @@ class ConstantKey:
 
 def print_kernel(kernel: Kernel) -> str:
     """The kernel as text; values are renumbered so that equal kernels print equal."""
+    return listing(kernel)[0]
+
+
+def listing(kernel: Kernel) -> tuple[str, dict[int, int]]:
+    """The kernel as text, and the line of each op, from 1, by the `id` of the op."""
     names: dict[int, str] = {}
 
     def name(v: Value) -> str:
@@ -576,9 +581,9 @@ def print_kernel(kernel: Kernel) -> str:
                 shown.append(str(x) if key == "value" else f"{key}={x}")
         return " ".join(shown)
 
-    def block(b: Block, indent: str) -> list[str]:
-        lines = []
+    def block(b: Block, indent: str) -> None:
         for op in b.ops:
+            places[id(op)] = len(lines) + 1
             operands = ", ".join(name(v) for v in op.operands)
             head = " ".join(x for x in (op.name, attrs(op), operands) if x)
             if op.results:
@@ -591,12 +596,11 @@ def print_kernel(kernel: Kernel) -> str:
                     else (f" }} ({args}) {{" if args else " } {")
                 )
                 lines.append(indent + head)
-                lines += block(inner, indent + "  ")
+                block(inner, indent + "  ")
                 if inner.yields:
                     lines.append(indent + "  yield " + ", ".join(name(v) for v in inner.yields))
                 head = ""
             lines.append(indent + ("}" if op.blocks else head))
-        return lines
 
     params = ", ".join(f"{p.name}: {p.role} {p.dtype}" for p in kernel.params)
     grid = (
@@ -605,6 +609,8 @@ def print_kernel(kernel: Kernel) -> str:
     layout = {"workgroup": (kernel.workgroup, 0), "vector": (kernel.vector, 1)}
     layout["index_bits"], layout["align"] = (kernel.index_bits, 64), (kernel.align, 16)
     shown = "".join(f" {key}={x}" for key, (x, usual) in layout.items() if x != usual)
-    head = [f"kernel {kernel.name}({params}) grid={grid}{shown} {{"]
-    head += [f"  {s.name}: scratch {s.dtype}[{s.size}]" for s in kernel.scratch]
-    return "\n".join(head + block(kernel.body, "  ") + ["}"])
+    lines = [f"kernel {kernel.name}({params}) grid={grid}{shown} {{"]
+    lines += [f"  {s.name}: scratch {s.dtype}[{s.size}]" for s in kernel.scratch]
+    places: dict[int, int] = {}
+    block(kernel.body, "  ")
+    return "\n".join([*lines, "}"]), places

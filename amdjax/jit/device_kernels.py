@@ -34,7 +34,7 @@ from amdjax.targets import GpuTarget
 SECONDS_PER_KERNEL = 0.005  # as if compiled for the host; `Compilation` knows what GPUs take
 _HEADER = struct.Struct("<I")  # bytes of compressed LLVM IR in front of the code
 
-_loaded: dict[tuple[GpuTarget, str], GpuKernel] = {}
+_loaded: dict[tuple[GpuTarget, bool, str], GpuKernel] = {}
 when_cleared(_loaded.clear)
 
 
@@ -43,6 +43,7 @@ def compile_device(
     target: GpuTarget,
     donated: Sequence[bool] = (),
     observe: Callable[[str, Any], None] = lambda stage, x: None,
+    debug: bool = True,
 ) -> tuple[Plan, dict[int, GpuKernel]]:
     """Compile a program for a GPU, which need not be there.
 
@@ -51,6 +52,8 @@ def compile_device(
       target: the GPU.
       donated: which arguments may be overwritten.
       observe: receives (stage, object) for every intermediate form.
+      debug: whether the code says which tile op each instruction comes from, on AMD GPUs. It is
+        the same code, but compiling takes 6 % longer.
 
     Returns:
       The plan, and the kernels by the id of the tile program that a `CALL` names.
@@ -58,7 +61,7 @@ def compile_device(
     Raises:
       CompileError: LLVM cannot make code of a kernel; the message names it.
     """
-    loader = DeviceKernels(target)
+    loader = DeviceKernels(target, debug)
     try:
         plan = plan_program(closed, target, donated, observe, loader)
         observe("plan", plan)
@@ -75,10 +78,12 @@ class DeviceKernels:
 
     Args:
       target: the GPU.
+      debug: as for `compile_device`.
     """
 
-    def __init__(self, target: GpuTarget):
+    def __init__(self, target: GpuTarget, debug: bool):
         self.target = target
+        self.debug = debug and target.is_amdgpu
         self._texts: dict[int, tuple[tile.Kernel, str]] = {}  # by id; kernels stay alive
         self._kernels: dict[str, GpuKernel] = {}
         self._compiling: dict[str, tuple[tile.Kernel, str]] = {}  # tile programs and LLVM IR
@@ -98,11 +103,11 @@ class DeviceKernels:
         self._texts[id(given)] = given, text
         if text in self._kernels or text in self._compiling:
             return
-        found = _loaded.get((self.target, text)) or self._from_disk(kernel, text)
+        found = _loaded.get((self.target, self.debug, text)) or self._from_disk(kernel, text)
         if found is not None:
             self._kernels[text] = found
             return
-        llvm = kernel_ir(kernel, self.target, symbol=kernel.name)
+        llvm = kernel_ir(kernel, self.target, symbol=kernel.name, debug=self.debug)
         self._compiling[text] = kernel, llvm
         if self.target.is_amdgpu:
             check_lds(llvm, self.target)
@@ -117,7 +122,7 @@ class DeviceKernels:
             packed = zlib.compress(llvm.encode(), 3)
             object_cache().put(self._key(text), _HEADER.pack(len(packed)) + packed + code)
         for text, made in self._kernels.items():
-            _loaded[self.target, text] = made
+            _loaded[self.target, self.debug, text] = made
         return {number: self._kernels[text] for number, (_, text) in self._texts.items()}
 
     def cancel(self) -> None:
@@ -135,7 +140,7 @@ class DeviceKernels:
 
     def _key(self, text: str) -> bytes:
         target = self.target
-        parts = (text, repr(target), llvmlite.__version__, str(CODEGEN_VERSION))
+        parts = (text, repr(target), llvmlite.__version__, str(CODEGEN_VERSION), str(self.debug))
         return sha256("\0".join(parts).encode()).digest()
 
 

@@ -139,7 +139,8 @@ class _Linker:
         self._patch_descriptors()
         self._fill_got()
         self._fill_dynamic(image, dynamic_symbols)
-        unloaded = self._symbol_table(image)
+        debug = [s for s in self.outputs.values() if not s.is_loaded]
+        unloaded = debug + self._symbol_table(image)
         return image.write(self.objects[0].file.abi_version, self.flags, unloaded)
 
     # Symbols
@@ -252,7 +253,8 @@ class _Linker:
     def _gather_sections(self) -> None:
         for o in self.objects:
             for i, section in o.kept_sections():
-                if section.flags & elf.SHF_ALLOC and (section.size or _is_named_in(o, i)):
+                used = section.size or _is_named_in(o, i)
+                if _is_debug(section) or (section.flags & elf.SHF_ALLOC and used):
                     self._append(o, i, section)
 
     def _append(self, o: _Object, index: int, section: Section) -> None:
@@ -340,6 +342,8 @@ class _Linker:
                         o.symbols[record.symbol].name, _absent(o, record.symbol)
                     )
                 wanted.add(definition)
+            elif not self.places[o, index][0].is_loaded:
+                continue  # written now, not by the loader
             elif form.base == "absolute" and definition and not definition.is_constant:
                 _check_can_be_relative(o, index, record, where)
                 count += 1
@@ -360,13 +364,13 @@ class _Linker:
             if form.base == "got":
                 assert got is not None and definition is not None
                 value += got.address + 8 * self.got[definition] - (output.address + at)
-            elif definition is None:
+            elif definition is None or (not output.is_loaded and self._is_dropped(definition)):
                 value = 0
             else:
                 value += self._address(definition)
                 if form.base == "relative":
                     value -= output.address + at
-                elif not definition.is_constant:
+                elif not definition.is_constant and output.is_loaded:
                     self.relative.append((output, at, value))
                     continue
             try:
@@ -423,7 +427,7 @@ class _Linker:
         if self.got:
             self._synthetic(".got", elf.SHT_PROGBITS, write, 8 * len(self.got))
         self.outputs[".relro_padding"] = OutputSection(".relro_padding", elf.SHT_NOBITS, write)
-        return Image(sorted(self.outputs.values(), key=_order))
+        return Image(sorted((s for s in self.outputs.values() if s.is_loaded), key=_order))
 
     def _synthetic(
         self,
@@ -524,9 +528,13 @@ class _Linker:
         return [table, OutputSection(".strtab", elf.SHT_STRTAB, 0, data=strings.data)]
 
     def _is_in_image(self, definition: _Definition) -> bool:
-        return definition.is_constant or (
-            (definition.object, definition.symbol.section) in self.places
-        )
+        if definition.is_constant:
+            return True
+        place = self.places.get((definition.object, definition.symbol.section))
+        return place is not None and place[0].is_loaded
+
+    def _is_dropped(self, definition: _Definition) -> bool:
+        return definition.symbol.section in definition.object.discarded
 
 
 _SYNTHETIC_ORDER = (".dynsym", ".gnu.hash", ".hash", ".dynstr", ".rela.dyn")
@@ -545,6 +553,12 @@ def _output_name(name: str) -> str:
         if name == prefix or name.startswith(prefix + "."):
             return prefix
     return name
+
+
+def _is_debug(section: Section) -> bool:
+    """What debuggers read; compressed sections would have to be unpacked to be relocated."""
+    kept = section.type == elf.SHT_PROGBITS and not section.flags & elf.SHF_COMPRESSED
+    return kept and section.name.startswith(".debug_")
 
 
 def _is_named_in(o: _Object, section: int) -> bool:

@@ -43,6 +43,10 @@ class OutputSection:
         return self.size if self.type == elf.SHT_NOBITS else len(self.data)
 
     @property
+    def is_loaded(self) -> bool:
+        return bool(self.flags & elf.SHF_ALLOC)
+
+    @property
     def is_relro(self) -> bool:
         return self.name in _READ_ONLY_AFTER_RELOCATION
 

@@ -4,7 +4,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from emulation import IDS, link_with_lld, relocatable, run, tool
+from emulation import IDS, link, link_with_lld, relocatable, run, tool
 
 from amdjax.runtime.emulator import CodeObject, MemoryFault
 from amdjax.runtime.emulator.debug_lines import line_table
@@ -64,6 +64,20 @@ def test_table_against_llvm(code, tmp_path):
             ended = "end_sequence" in words
             want.append((int(words[0], 16), "" if ended else f"softmax.tile:{words[1]}"))
     assert want and line_table(code._debug_sections()) == sorted(want, key=lambda row: row[0])
+
+
+def test_source_in_the_table():
+    """Embedded source, as debuggers read it; and line 0, which is what LLVM made of several."""
+    text = "\\0A".join(["a"] * 299 + ["  x = load"])
+    ir = TEXT.replace("VERSION", "5") + IDS
+    ir = ir.replace('directory: "/"', f'directory: "/", source: "{text}"')
+    ir = ir.replace("DILocation(line: 70", "DILocation(line: 0")
+    rows = {
+        text
+        for _, text in line_table(CodeObject(link(relocatable(ir, "gfx942")))._debug_sections())
+    }
+    assert {"softmax.tile:300: x = load", "softmax.tile:3: a", ""} <= rows
+    assert not any(":0" in row for row in rows)
 
 
 def test_without_debug_sections():

@@ -19,7 +19,9 @@ from amdjax.jit.plan import plan_program
 from amdjax.runtime import devices
 
 
-def compile_fake(closed: Any, target: Any, donated: Any, observe: Any) -> tuple[Any, Any]:
+def compile_fake(
+    closed: Any, target: Any, donated: Any, observe: Any, debug: bool
+) -> tuple[Any, Any]:
     """What `compile_device` does for a GPU's target."""
     loader = KernelLoader()
     plan = plan_program(closed, cpu_target(), donated, observe, loader)

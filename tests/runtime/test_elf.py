@@ -172,6 +172,58 @@ def test_same_as_lld(tmp_path, name, opt):
     assert kernel_info(mine) == kernel_info(theirs)
 
 
+DEBUG = """
+$helper = comdat any
+define linkonce_odr void @helper(ptr addrspace(1) %x) noinline comdat !dbg !3 {
+  store volatile i32 1, ptr addrspace(1) %x, !dbg !5
+  ret void, !dbg !6
+}
+define amdgpu_kernel void @KERNEL(ptr addrspace(1) %x) !dbg !7 {
+  call void @helper(ptr addrspace(1) %x), !dbg !8
+  ret void, !dbg !8
+}
+!llvm.dbg.cu = !{!1}
+!0 = !DIFile(filename: "FILE", directory: "", source: "one\\0Atwo\\0Athree")
+!1 = distinct !DICompileUnit(language: DW_LANG_C, file: !0, emissionKind: LineTablesOnly)
+!3 = distinct !DISubprogram(name: "helper", file: !0, line: 1, type: !4, unit: !1, spFlags: 8)
+!4 = !DISubroutineType(types: !{})
+!5 = !DILocation(line: 2, scope: !3)
+!6 = !DILocation(line: 3, scope: !3)
+!7 = distinct !DISubprogram(name: "KERNEL", file: !0, line: 1, type: !4, unit: !1, spFlags: 8)
+!8 = !DILocation(line: 1, scope: !7)
+"""
+
+
+def debug_sections(data):
+    sections = ElfFile(data).sections
+    assert all(s.address == 0 == s.flags & elf.SHF_ALLOC for s in sections if "debug" in s.name)
+    return {s.name: s.data for s in sections if s.name.startswith(".debug_")}
+
+
+@needs_lld
+@pytest.mark.parametrize("name", ["gfx942", "gfx1100"])
+def test_debug_sections_as_lld(tmp_path, name):
+    data = compile_object(DEBUG, name)
+    mine, theirs = link(data), lld(tmp_path, data)
+    same_as_lld(mine, theirs)
+    assert debug_sections(mine) == debug_sections(theirs)
+    assert {".debug_line", ".debug_line_str", ".debug_info"} <= debug_sections(mine).keys()
+
+
+@needs_lld
+def test_debug_sections_of_what_is_dropped(tmp_path):
+    """The second helper is a duplicate, and its lines belong to no address."""
+    texts = [DEBUG.replace("FILE", name).replace("KERNEL", name) for name in ("one", "other")]
+    objects = [compile_object(text, "gfx942") for text in texts]
+    # lld joins equal strings, hence other offsets into them.
+    moved = (".debug_str", ".debug_line_str", ".debug_line", ".debug_str_offsets")
+    mine, theirs = (debug_sections(x) for x in (link(objects), lld(tmp_path, *objects)))
+    assert mine.keys() == theirs.keys()
+    assert {n: x for n, x in mine.items() if n not in moved} == {
+        n: x for n, x in theirs.items() if n not in moved
+    }
+
+
 @needs_readelf
 @pytest.mark.parametrize("name", TARGETS)
 def test_readelf_accepts(tmp_path, name):

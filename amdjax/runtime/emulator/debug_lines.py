@@ -1,18 +1,17 @@
 """Which line of source each instruction was made from, by the `.debug_line` section (DWARF 2 to 5).
 
-Our linker keeps no debug sections; a code object that has them, because another linker made it,
-gets its errors named by file and line.
+A line table may hold its source too, as those of our generator do; then the line itself is shown.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 _STRING, _STRP, _LINE_STRP, _UDATA, _DATA16 = 0x08, 0x0E, 0x1F, 0x0F, 0x1E
 _FIXED = {0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8}  # DW_FORM_data1 … data8
-_PATH, _DIRECTORY = 1, 2  # DW_LNCT_…
+_PATH, _SOURCE = 1, 0x2001  # DW_LNCT_path, DW_LNCT_LLVM_source
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE = 1, 2, 3, 4, 8, 9
 _END_SEQUENCE, _SET_ADDRESS = 1, 2
 
@@ -48,6 +47,19 @@ class _Reader:
         return text
 
 
+@dataclass(frozen=True)
+class _File:
+    name: str
+    lines: Sequence[str] = ()
+
+    def place(self, line: int) -> str:
+        """The name of a line, and what is there; nothing belongs to line 0."""
+        if not line:
+            return ""
+        text = f": {self.lines[line - 1].strip()}" if line <= len(self.lines) else ""
+        return f"{self.name}:{line}{text}"
+
+
 @dataclass
 class _Unit:
     """The head of a line program."""
@@ -57,11 +69,13 @@ class _Unit:
     line_base: int
     line_range: int
     opcode_lengths: tuple[int, ...]
-    files: list[str] = field(default_factory=list)
+    files: list[_File] = field(default_factory=list)
 
 
 def line_table(sections: dict[str, bytes]) -> list[tuple[int, str]]:
-    """Sorted (address, "file:line"), each for the code up to the next; "" where code ends.
+    """Sorted (address, "file:line" or "file:line: text"), each for the code up to the next.
+
+    The text is empty where code ends, or was made from nothing in particular.
 
     Args:
         sections: contents by name, as far as they are there.
@@ -96,30 +110,29 @@ def _head(r: _Reader, sections: dict[str, bytes]) -> _Unit:
     return unit
 
 
-def _old_files(r: _Reader) -> list[str]:
+def _old_files(r: _Reader) -> list[_File]:
     """Names of files, which count from 1."""
     while r.string():
         pass  # directories
-    files = [""]
+    files = [_File("")]
     while name := r.string():
-        files.append(name)
+        files.append(_File(name))
         for _ in range(3):
             r.uleb()
     return files
 
 
-def _new_files(r: _Reader, sections: dict[str, bytes]) -> list[str]:
+def _new_files(r: _Reader, sections: dict[str, bytes]) -> list[_File]:
     _entries(r, sections)  # directories
-    return _entries(r, sections)
+    return [
+        _File(str(entry.get(_PATH, "")), str(entry.get(_SOURCE, "")).splitlines())
+        for entry in _entries(r, sections)
+    ]
 
 
-def _entries(r: _Reader, sections: dict[str, bytes]) -> list[str]:
+def _entries(r: _Reader, sections: dict[str, bytes]) -> list[dict[int, str | int]]:
     formats = [(r.uleb(), r.uleb()) for _ in range(r.number(1))]
-    names = []
-    for _ in range(r.uleb()):
-        values = {kind: _value(r, form, sections) for kind, form in formats}
-        names.append(str(values.get(_PATH, "")))
-    return names
+    return [{kind: _value(r, form, sections) for kind, form in formats} for _ in range(r.uleb())]
 
 
 def _value(r: _Reader, form: int, sections: dict[str, bytes]) -> str | int:
@@ -137,7 +150,7 @@ def _rows(r: _Reader, unit: _Unit) -> Iterator[tuple[int, str]]:
     """Run a line program."""
     address, line, file = 0, 1, 1
     base = len(unit.opcode_lengths) + 1
-    place = lambda: (address, f"{unit.files[min(file, len(unit.files) - 1)]}:{line}")
+    place = lambda: (address, unit.files[min(file, len(unit.files) - 1)].place(line))
     while r.at < unit.end:
         op = r.number(1)
         if op >= base:
