@@ -1,41 +1,47 @@
 """Pytrees: nested containers seen as a flat list of leaves and a structure.
 
-Here are the functions on pytrees and the registration of container types; `amdjax.core.treedef`
-holds the structures.
+Here are the functions on pytrees, and everything about them under one name: `treedef.py` holds the
+structures, `key_paths.py` the ways to leaves, `pytree_registry.py` registers container types.
 """
 
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
-import inspect
-import operator
-from collections.abc import Callable, Iterable, Sequence
-from types import MappingProxyType
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from amdjax.core.key_paths import (
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    KeyEntry,
+    KeyPath,
+    SequenceKey,
+    keystr,
+)
+from amdjax.core.pytree_registry import (
+    flatten_one_level,
+    flatten_one_level_with_keys,
+    is_tree_node,
+    register_dataclass,
+    register_pytree_node,
+    register_pytree_node_class,
+    register_pytree_with_keys,
+    register_pytree_with_keys_class,
+    register_static,
+)
 from amdjax.core.treedef import (
     _TUPLE,
     _WALKERS,
     LEAF,
-    DictKey,
-    FlattenedIndexKey,
-    GetAttrKey,
     IsLeaf,
-    KeyEntry,
-    KeyPath,
     Kind,
     PyTreeDef,
-    SequenceKey,
-    _add_kind,
     _dict_keys,
     _flatten_until,
     _flatten_with_path,
     _intern,
-    _kind_of,
-    _kinds,
-    keystr,
 )
 
 __all__ = [
@@ -82,9 +88,6 @@ __all__ = [
     "treedef_is_strict_leaf",
     "treedef_tuple",
 ]
-
-T = TypeVar("T")
-Typ = TypeVar("Typ", bound=type)
 
 
 def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
@@ -233,336 +236,6 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
     if is_leaf is None:
         return all([_WALKERS[type(x)] is None for x in iterable])
     return all([is_leaf(x) or _WALKERS[type(x)] is None for x in iterable])
-
-
-def is_tree_node(typ: type) -> bool:
-    """Whether instances of `typ` are containers.
-
-    >>> is_tree_node(dict), is_tree_node(int)
-    (True, False)
-    """
-    if not isinstance(typ, type):
-        raise TypeError(f"is_tree_node: typ must be a type, got {typ!r}")
-    return _kind_of(typ) is not None
-
-
-def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any]:
-    """Children and auxiliary data of the root.
-
-    Raises:
-        ValueError: `tree` is a leaf.
-
-        >>> flatten_one_level({"b": [1], "a": 2})
-        ((2, [1]), ('a', 'b'))
-    """
-    kind = _kind_of(type(tree))
-    if kind is None:
-        raise ValueError(f"can't tree-flatten type: {type(tree)}")
-    children, data = kind.children(tree)
-    if kind.label:  # a namedtuple's type is all there is to know about it
-        return list(children), kind.type
-    return children, data
-
-
-def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
-    """``(key, child)`` pairs and auxiliary data of the root.
-
-    Raises:
-        ValueError: `tree` is a leaf.
-    """
-    kind = _kind_of(type(tree))
-    if kind is None:
-        raise ValueError(f"can't tree-flatten type: {type(tree)}")
-    pairs, data = kind.children_with_keys(tree)
-    return tuple(pairs), kind.type if kind.label else data
-
-
-def register_pytree_node(
-    nodetype: type[T],
-    flatten_func: Callable[[T], tuple[Iterable[Any], Any]],
-    unflatten_func: Callable[[Any, Any], T],
-    flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
-) -> None:
-    """Make a type a container of pytrees.
-
-    Args:
-        nodetype: the type; its subclasses are not included.
-        flatten_func: instance -> (children, auxiliary data). The data is part of the structure;
-            it should be hashable and must not hold arrays. Data which compare equal are taken
-            to be interchangeable.
-        unflatten_func: (auxiliary data, children) -> instance. Must accept any objects as
-            children, since transformations put their own there.
-        flatten_with_keys_func: instance -> ((key, child) pairs, auxiliary data).
-
-    Raises:
-        ValueError: `nodetype` is registered already.
-        TypeError: an argument is not a type, or not callable.
-
-        >>> class Pair:
-        ...     def __init__(self, a, b):
-        ...         self.a, self.b = a, b
-        >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda _, c: Pair(*c))
-        >>> tree_leaves([Pair(1, 2), 3])
-        [1, 2, 3]
-    """
-    if not isinstance(nodetype, type):
-        raise TypeError(f"nodetype must be a type, got {nodetype!r}.")
-    for name, fun in (("flatten_func", flatten_func), ("unflatten_func", unflatten_func)):
-        if not callable(fun):
-            raise TypeError(f"{name} must be callable, got {fun!r}.")
-    _check_unregistered(nodetype)
-    _add_kind(Kind(nodetype, flatten_func, unflatten_func, flatten_with_keys_func))
-
-
-def _check_unregistered(nodetype: type) -> None:
-    known = _kinds.get(nodetype)
-    # A namedtuple met as such may still get functions of its own.
-    if known is not None and not known.label:
-        raise ValueError(f"nodetype: {nodetype} is registered as a pytree already.")
-
-
-def register_pytree_node_class(cls: Typ) -> Typ:
-    """Class decorator for containers with ``tree_flatten`` and ``tree_unflatten`` methods.
-
-    Args:
-        cls: has ``tree_flatten(self) -> (children, aux_data)`` and the class method
-            ``tree_unflatten(cls, aux_data, children)``.
-
-    Returns:
-        `cls` itself.
-
-    Raises:
-        TypeError: `cls` is no class with these methods.
-    """
-    _check_methods("register_pytree_node_class", cls, "tree_flatten", "tree_unflatten")
-    register_pytree_node(cls, operator.methodcaller("tree_flatten"), cls.tree_unflatten)  # type: ignore[attr-defined]
-    return cls
-
-
-def _check_methods(name: str, cls: Any, *methods: str) -> None:
-    missing = [m for m in methods if not callable(getattr(cls, m, None))]
-    if missing or not isinstance(cls, type):
-        wanted = " and ".join(methods)
-        raise TypeError(f"{name}: cls must be a class with {wanted}, got {cls!r}.")
-
-
-def register_pytree_with_keys(
-    nodetype: type[T],
-    flatten_with_keys: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]],
-    unflatten_func: Callable[[Any, Any], T],
-    flatten_func: Callable[[T], tuple[Iterable[Any], Any]] | None = None,
-) -> None:
-    """Make a type a container whose children have keys.
-
-    Args:
-        nodetype: the type.
-        flatten_with_keys: instance -> ((key, child) pairs, auxiliary data).
-        unflatten_func: (auxiliary data, children) -> instance.
-        flatten_func: instance -> (children, auxiliary data), if that can be done faster.
-    """
-    if not callable(flatten_with_keys):
-        raise TypeError(f"flatten_with_keys must be callable, got {flatten_with_keys!r}.")
-    if flatten_func is None:
-
-        def flatten_func(tree: T) -> tuple[Iterable[Any], Any]:
-            pairs, data = flatten_with_keys(tree)
-            return [child for _, child in pairs], data
-
-    register_pytree_node(nodetype, flatten_func, unflatten_func, flatten_with_keys)
-
-
-def register_pytree_with_keys_class(cls: Typ) -> Typ:
-    """Class decorator like `register_pytree_node_class`, with ``tree_flatten_with_keys``.
-
-    Args:
-        cls: has ``tree_flatten_with_keys(self) -> ((key, child) pairs, aux_data)``, the class
-            method ``tree_unflatten``, and perhaps ``tree_flatten``.
-
-    Returns:
-        `cls` itself.
-
-    Raises:
-        TypeError: `cls` is no class with these methods.
-    """
-    methods = ("tree_flatten_with_keys", "tree_unflatten")
-    _check_methods("register_pytree_with_keys_class", cls, *methods)
-    register_pytree_with_keys(
-        cls,
-        operator.methodcaller("tree_flatten_with_keys"),
-        cls.tree_unflatten,  # type: ignore[attr-defined]
-        operator.methodcaller("tree_flatten") if hasattr(cls, "tree_flatten") else None,
-    )
-    return cls
-
-
-def register_dataclass(
-    nodetype: Typ,
-    data_fields: Sequence[str] | None = None,
-    meta_fields: Sequence[str] | None = None,
-    drop_fields: Sequence[str] = (),
-) -> Typ:
-    """Make a dataclass a container; usable as a decorator.
-
-    Args:
-        nodetype: a dataclass, or a class which takes its fields as keyword arguments.
-        data_fields: fields which hold children. Default: all but the static ones.
-        meta_fields: fields which belong to the structure. Default: those declared with
-            ``field(metadata={"static": True})`` or `amdjax.tree.static`.
-        drop_fields: fields to leave out; they take their defaults again when rebuilt.
-
-    Returns:
-        `nodetype` itself.
-
-    Raises:
-        TypeError: only one of `data_fields` and `meta_fields` is given, or none of them and
-            `nodetype` is no dataclass.
-        ValueError: the fields do not cover the dataclass's exactly, or overlap.
-
-        >>> @register_dataclass
-        ... @dataclasses.dataclass
-        ... class Layer:
-        ...     weight: object
-        ...     name: str = dataclasses.field(metadata={"static": True})
-        >>> tree_structure(Layer(1.0, "dense"))
-        PyTreeDef(CustomNode(Layer[('dense',)], [*]))
-    """
-    data, meta = _dataclass_fields(nodetype, data_fields, meta_fields, drop_fields)
-    get_data, get_meta = _attributes(data), _attributes(meta)
-    keys = tuple(map(GetAttrKey, data))
-
-    def flatten(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        return get_data(tree), get_meta(tree)
-
-    def flatten_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], tuple[Any, ...]]:
-        return zip(keys, get_data(tree)), get_meta(tree)
-
-    def unflatten(meta_values: tuple[Any, ...], children: Iterable[Any]) -> Any:
-        return nodetype(**dict(zip(data, children)), **dict(zip(meta, meta_values)))
-
-    register_pytree_node(nodetype, flatten, unflatten, flatten_with_keys)
-    return nodetype
-
-
-def _dataclass_fields(
-    nodetype: type,
-    data_fields: Sequence[str] | None,
-    meta_fields: Sequence[str] | None,
-    drop_fields: Sequence[str],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if not isinstance(nodetype, type):
-        raise TypeError(f"register_dataclass: nodetype must be a class, got {nodetype!r}.")
-    for argument, names in (
-        *(("data_fields", data_fields), ("meta_fields", meta_fields)),
-        ("drop_fields", drop_fields),
-    ):
-        if names is not None and (isinstance(names, str) or not all(map(_is_name, names))):
-            raise TypeError(
-                f"register_dataclass: {argument} must be a sequence of field names, got {names!r}."
-            )
-    is_dataclass = dataclasses.is_dataclass(nodetype)
-    if data_fields is None or meta_fields is None:
-        if data_fields is not meta_fields:
-            raise TypeError(
-                "register_dataclass: data_fields and meta_fields must be given both or not at "
-                f"all; got {data_fields=} {meta_fields=}."
-            )
-        if not is_dataclass:
-            raise TypeError(
-                "register_dataclass: data_fields and meta_fields are required, since "
-                f"nodetype={nodetype} is not a dataclass."
-            )
-        fields = [f for f in dataclasses.fields(nodetype) if f.name not in drop_fields]
-        data_fields = [f.name for f in fields if not f.metadata.get("static", False)]
-        meta_fields = [f.name for f in fields if f.metadata.get("static", False)]
-    given = {*data_fields, *meta_fields}
-    if is_dataclass:
-        required = {f.name for f in dataclasses.fields(nodetype) if f.init} - {*drop_fields}
-        if given != required:
-            missing, unexpected = sorted(required - given), sorted(given - required)
-            raise ValueError(
-                "data_fields and meta_fields must name the fields with init=True and no others."
-                + (f" Missing fields: {missing}; drop_fields may list them." if missing else "")
-                + (f" Unexpected fields: {unexpected}." if unexpected else "")
-            )
-    else:
-        _check_keywords(nodetype, given)
-    if overlap := sorted({*data_fields} & {*meta_fields}):
-        raise ValueError(f"data_fields and meta_fields must not overlap; both have {overlap}.")
-    return tuple(data_fields), tuple(meta_fields)
-
-
-def _is_name(name: Any) -> bool:
-    return isinstance(name, str)
-
-
-def _check_keywords(nodetype: type, fields: set[str]) -> None:
-    """Raise TypeError where a class without dataclass fields cannot be rebuilt from `fields`."""
-    try:
-        parameters = inspect.signature(nodetype).parameters
-    except ValueError:  # a type written in C, such as int
-        parameters = MappingProxyType({})
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return
-    if unknown := sorted(fields - {*parameters}):
-        raise TypeError(
-            f"register_dataclass: {nodetype.__name__} does not take its fields {unknown} as "
-            "keyword arguments, so it cannot be rebuilt from them."
-        )
-
-
-def _attributes(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """A function from an object to the tuple of its attributes `names`."""
-    if not names:
-        return lambda tree: ()
-    get: Any = operator.attrgetter(*names)
-    return get if len(names) > 1 else lambda tree: (get(tree),)
-
-
-def register_static(cls: type[T]) -> type[T]:
-    """Class decorator: instances are containers without leaves, part of the structure.
-
-    Args:
-        cls: a class whose instances are hashable and compare by value.
-
-    Returns:
-        `cls` itself.
-
-        >>> @register_static
-        ... class Mode(str): pass
-        >>> tree_leaves((1, Mode("train")))
-        [1]
-    """
-    register_pytree_with_keys(cls, lambda tree: ((), tree), lambda tree, _: tree)
-    return cls
-
-
-class Registry:
-    """The container types as an object, under the method names JAX's registry has."""
-
-    flatten = staticmethod(tree_flatten)
-    is_node = staticmethod(is_tree_node)
-    register_node = staticmethod(register_pytree_node)
-    register_dataclass_node = staticmethod(register_dataclass)
-
-    @staticmethod
-    def flatten_with_path(
-        tree: Any, leaf_predicate: IsLeaf | None = None
-    ) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
-        """Like `tree_flatten_with_path`; the predicate takes the path too."""
-        return tree_flatten_with_path(tree, leaf_predicate, is_leaf_takes_path=True)
-
-    @staticmethod
-    def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any] | None:
-        """Children and data of the root, None for a leaf."""
-        return flatten_one_level(tree) if is_tree_node(type(tree)) else None
-
-    @staticmethod
-    def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Any] | None:
-        """Keyed children and data of the root, None for a leaf."""
-        return flatten_one_level_with_keys(tree) if is_tree_node(type(tree)) else None
-
-
-default_registry = Registry()
 
 
 def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
@@ -829,3 +502,32 @@ register_pytree_with_keys(
     _defaultdict_keys,
     lambda data, values: collections.defaultdict(data[0], zip(data[1], values)),
 )
+
+
+class Registry:
+    """The container types as an object, under the method names JAX's registry has."""
+
+    flatten = staticmethod(tree_flatten)
+    is_node = staticmethod(is_tree_node)
+    register_node = staticmethod(register_pytree_node)
+    register_dataclass_node = staticmethod(register_dataclass)
+
+    @staticmethod
+    def flatten_with_path(
+        tree: Any, leaf_predicate: IsLeaf | None = None
+    ) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
+        """Like `tree_flatten_with_path`; the predicate takes the path too."""
+        return tree_flatten_with_path(tree, leaf_predicate, is_leaf_takes_path=True)
+
+    @staticmethod
+    def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any] | None:
+        """Children and data of the root, None for a leaf."""
+        return flatten_one_level(tree) if is_tree_node(type(tree)) else None
+
+    @staticmethod
+    def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Any] | None:
+        """Keyed children and data of the root, None for a leaf."""
+        return flatten_one_level_with_keys(tree) if is_tree_node(type(tree)) else None
+
+
+default_registry = Registry()
