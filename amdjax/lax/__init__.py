@@ -8,6 +8,8 @@ from amdjax.lax.comparison import *
 from amdjax.lax.bitwise import *
 from amdjax.lax.casting import *
 from amdjax.lax.elementwise import *
+from amdjax.lax.powers import *
+from amdjax.lax.rounding import *
 from amdjax.lax.selection import *
 from amdjax.lax.elementary import *
 from amdjax.lax.complexes import *

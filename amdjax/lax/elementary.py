@@ -7,7 +7,8 @@ from typing import Any
 
 from amdjax.core.array import Array
 from amdjax.lax._rules import INEXACT, binary, scalar, unary, value_dtype
-from amdjax.lax.elementwise import add, div, mul, neg, rsqrt, square, sub
+from amdjax.lax.elementwise import add, div, mul, neg, sub
+from amdjax.lax.powers import rsqrt, square
 from amdjax.typing import ArrayLike
 
 __all__ = [

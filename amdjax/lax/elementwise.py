@@ -1,4 +1,4 @@
-"""Arithmetic, powers and rounding, element by element.
+"""Arithmetic, element by element.
 
 The public functions do not promote: operands have one dtype (Python numbers count as int32,
 float32 or complex64, or as the 64-bit types under x64) and one rank, scalars excepted.
@@ -6,9 +6,6 @@ float32 or complex64, or as the 64-bit types under x64) and one rank, scalars ex
 
 from __future__ import annotations
 
-import builtins
-import enum
-import operator
 from typing import Any
 
 import numpy as np
@@ -25,42 +22,27 @@ from amdjax.lax._rules import (
     NUMBER,
     SIGNED,
     binary,
-    boolean,
     dtype_of,
-    elementwise,
     filled_like,
     is_complex,
     real_dtype,
-    repeat_to,
     scalar,
-    shape_of,
     unary,
     value_dtype,
-    zero_tangent,
 )
 from amdjax.lax.casting import convert_element_type, convert_like
 from amdjax.lax.comparison import eq, ge
+from amdjax.lax.rounding import round
 from amdjax.lax.selection import select
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
-    "RoundingMethod",
     "abs",
     "abs_p",
     "add",
     "add_p",
-    "cbrt",
-    "cbrt_p",
-    "ceil",
-    "ceil_p",
     "div",
     "div_p",
-    "floor",
-    "floor_p",
-    "integer_pow",
-    "integer_pow_p",
-    "is_finite",
-    "is_finite_p",
     "max",
     "max_p",
     "min",
@@ -71,23 +53,10 @@ __all__ = [
     "mulhi_p",
     "neg",
     "neg_p",
-    "nextafter",
-    "nextafter_p",
-    "pow",
-    "pow_p",
-    "reciprocal",
     "rem",
     "rem_p",
-    "round",
-    "round_p",
-    "rsqrt",
-    "rsqrt_p",
     "sign",
     "sign_p",
-    "sqrt",
-    "sqrt_p",
-    "square",
-    "square_p",
     "sub",
     "sub_p",
 ]
@@ -436,362 +405,3 @@ def sign(x: ArrayLike) -> Array:
       -1.0
     """
     return sign_p.bind(x)
-
-
-square_p = unary(
-    "square",
-    NUMBER,
-    lambda g, y, x: mul(g, mul(scalar(x, 2), x)),
-    lambda b, x: b.mul(x, x),
-)
-
-
-def square(x: ArrayLike) -> Array:
-    """Square of each element.
-
-    Args:
-      x: array of a numeric dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(square(3.0))
-      9.0
-    """
-    return square_p.bind(x)
-
-
-sqrt_p = unary("sqrt", INEXACT, lambda g, y, x: div(mul(g, scalar(x, 0.5)), y))
-rsqrt_p = unary("rsqrt", INEXACT, lambda g, y, x: mul(g, mul(scalar(x, -0.5), div(y, x))))
-cbrt_p = unary("cbrt", FLOAT, lambda g, y, x: div(mul(g, scalar(x, 1 / 3)), square(y)))
-
-
-def sqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Square root of each element; the principal one of complex numbers.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(sqrt(9.0))
-      3.0
-    """
-    return sqrt_p.bind(x)
-
-
-def rsqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Reciprocal of the square root of each element.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(rsqrt(4.0))
-      0.5
-    """
-    return rsqrt_p.bind(x)
-
-
-def cbrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Cube root of each element; negative for negative ones.
-
-    Args:
-      x: array of a floating-point dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(cbrt(-8.0))
-      -2.0
-    """
-    return cbrt_p.bind(x)
-
-
-def _pow_dtype(x: Any, y: Any) -> np.dtype:
-    if x.dtype == y.dtype or dtypes.issubdtype(y.dtype, np.integer):
-        return x.dtype
-    raise TypeError(
-        "pow: x must be floating-point or complex and y of the same dtype or an integer, got "
-        f"{x.dtype} and {y.dtype}."
-    )
-
-
-def _pow_base(g: Any, z: Any, x: Any, y: Any) -> Any:
-    """The slope y x^(y-1), which is 0 where y is 0 although x^-1 may be infinite there."""
-    y = repeat_to(shape_of(z), y)
-    less = pow(x, sub(y, scalar(y, 1)))
-    slope = mul(convert_like(y, x), less)
-    return mul(g, select(eq(y, scalar(y, 0)), filled_like(slope, 0), slope))
-
-
-def _pow_exponent(g: Any, z: Any, x: Any, y: Any) -> Any:
-    """The slope x^y log x, which is 0 where x is 0."""
-    nonzero = select(eq(x, scalar(x, 0)), filled_like(x, 1), x)
-    return mul(g, mul(_elementary_log(nonzero), z))
-
-
-def _elementary_log(x: Any) -> Any:
-    from amdjax.lax.elementary import log
-
-    return log(x)
-
-
-pow_p = elementwise(
-    "pow",
-    (INEXACT, NUMBER),
-    lambda b, x, y: b.pow(x, y if y.dtype == x.dtype else b.convert(y, x.dtype)),
-    _pow_base,
-    _pow_exponent,
-    out=_pow_dtype,
-    mixed=True,
-)
-
-
-def pow(x: ArrayLike, y: ArrayLike) -> Array:
-    """`x` to the power `y`, element by element.
-
-    `y` has the dtype of `x` or an integer dtype.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-      y: array of the same dtype or of an integer dtype; shapes equal up to axes of size one, or
-        scalars.
-
-    Returns:
-      Array of the common shape and the dtype of `x`.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
-    Example:
-      >>> float(pow(2.0, 3))
-      8.0
-    """
-    return pow_p.bind(x, y)
-
-
-def _integer_power(b: Any, x: Any, *, y: int) -> Any:
-    """Square and multiply: log2(y) squarings, exact wherever the products are."""
-    one = b.const(1, x.dtype)
-    result, factor, rest = None, x, builtins.abs(y)
-    while rest:
-        if rest & 1:
-            result = factor if result is None else b.mul(result, factor)
-        rest >>= 1
-        if rest:
-            factor = b.mul(factor, factor)
-    if result is None:
-        return one
-    return b.div(one, result) if y < 0 else result
-
-
-def _integer_pow_derivative(g: Any, z: Any, x: Any, *, y: int) -> Any:
-    if y == 0:
-        return zero_tangent(z)
-    if y == 1:
-        return g
-    less = x if y == 2 else integer_pow(x, y - 1)
-    return mul(g, mul(scalar(x, y), less))
-
-
-def _integer_pow_dtype(x: Any, *, y: int) -> np.dtype:
-    if y < 0 and dtypes.issubdtype(x.dtype, np.integer):
-        raise TypeError(f"Integers cannot be raised to negative powers, got integer_pow({x}, {y}).")
-    return x.dtype
-
-
-integer_pow_p = unary(
-    "integer_pow", NUMBER, _integer_pow_derivative, _integer_power, out=_integer_pow_dtype
-)
-
-
-def integer_pow(x: ArrayLike, y: int) -> Array:
-    """`x` to a power that is known when tracing.
-
-    Args:
-      x: array of a numeric dtype.
-      y: the exponent; not negative if `x` is an integer array.
-
-    Returns:
-      Array of the shape and dtype of `x`.
-
-    Raises:
-      TypeError: for a negative power of integers.
-
-    Example:
-      >>> float(integer_pow(2.0, -2))
-      0.25
-    """
-    try:
-        power = operator.index(y)
-    except TypeError:
-        raise TypeError(f"integer_pow: y must be an integer, got {y!r}") from None
-    return integer_pow_p.bind(x, y=power)
-
-
-def reciprocal(x: ArrayLike) -> Array:
-    """One divided by each element.
-
-    Args:
-      x: array of floating-point or complex dtype.
-
-    Returns:
-      Array of the shape and dtype of `x`.
-
-    Raises:
-      TypeError: for an integer operand.
-
-    Example:
-      >>> float(reciprocal(4.0))
-      0.25
-    """
-    return integer_pow(x, -1)
-
-
-floor_p = unary("floor", FLOAT, FLAT)
-ceil_p = unary("ceil", FLOAT, FLAT)
-
-
-def floor(x: ArrayLike) -> Array:
-    """The greatest integer not above each element.
-
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(floor(-1.5))
-      -2.0
-    """
-    return floor_p.bind(x)
-
-
-def ceil(x: ArrayLike) -> Array:
-    """The least integer not below each element.
-
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(ceil(-1.5))
-      -1.0
-    """
-    return ceil_p.bind(x)
-
-
-class RoundingMethod(enum.IntEnum):
-    """What `round` does with values halfway between two integers."""
-
-    AWAY_FROM_ZERO = 0
-    """0.5 becomes 1 and -0.5 becomes -1."""
-    TO_NEAREST_EVEN = 1
-    """0.5 becomes 0 and 1.5 becomes 2."""
-
-
-def _round(b: Any, x: Any, *, rounding_method: RoundingMethod) -> Any:
-    if rounding_method == RoundingMethod.AWAY_FROM_ZERO:
-        return b.round_away(x)
-    return b.round_even(x)
-
-
-round_p = unary("round", FLOAT, FLAT, _round)
-
-
-def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
-    """The integer nearest to each element.
-
-    Args:
-      x: array of a floating-point dtype.
-      rounding_method: where values halfway between two integers go.
-
-    Returns:
-      Array of the shape and dtype of `x`.
-
-    Raises:
-      TypeError: for another dtype.
-      ValueError: for an unknown method.
-
-    Example:
-      >>> float(round(2.5)), float(round(2.5, RoundingMethod.TO_NEAREST_EVEN))
-      (3.0, 2.0)
-    """
-    return round_p.bind(x, rounding_method=RoundingMethod(rounding_method))
-
-
-is_finite_p = unary("is_finite", FLOAT, FLAT, out=boolean)
-
-
-def is_finite(x: ArrayLike) -> Array:
-    """Whether each element is neither infinite nor NaN.
-
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Boolean array of the shape of `x`.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> bool(is_finite(float('inf')))
-      False
-    """
-    return is_finite_p.bind(x)
-
-
-nextafter_p = binary("nextafter", FLOAT)
-
-
-def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The floating-point number next to `x1` in the direction of `x2`.
-
-    Args:
-      x1: array of a floating-point dtype.
-      x2: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
-    Example:
-      >>> float(nextafter(0.0, 1.0)) > 0
-      True
-    """
-    return nextafter_p.bind(x1, x2)

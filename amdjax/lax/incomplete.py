@@ -31,8 +31,10 @@ from amdjax.lax.bitwise import bitwise_and, bitwise_not, bitwise_or
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import eq, ge, gt, le, lt, ne
 from amdjax.lax.elementary import exp, log, log1p
-from amdjax.lax.elementwise import abs, add, div, floor, mul, neg, pow, rem, square, sub
+from amdjax.lax.elementwise import abs, add, div, mul, neg, rem, sub
+from amdjax.lax.powers import pow, square
 from amdjax.lax.reductions import reduce_or
+from amdjax.lax.rounding import floor
 from amdjax.lax.selection import select
 from amdjax.lax.special import digamma, lgamma
 from amdjax.typing import ArrayLike

@@ -18,7 +18,8 @@ from amdjax.lax._rules import (
 )
 from amdjax.lax.comparison import le
 from amdjax.lax.elementary import exp
-from amdjax.lax.elementwise import abs, add, div, mul, neg, sign, square, sub
+from amdjax.lax.elementwise import abs, add, div, mul, neg, sign, sub
+from amdjax.lax.powers import square
 from amdjax.lax.selection import select
 from amdjax.typing import ArrayLike
 

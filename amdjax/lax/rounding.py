@@ -1,0 +1,155 @@
+"""Rounding to integers, and neighbours of floating-point numbers."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from amdjax.core.array import Array
+from amdjax.lax._rules import (
+    FLAT,
+    FLOAT,
+    binary,
+    boolean,
+    unary,
+)
+from amdjax.typing import ArrayLike
+
+__all__ = [
+    "RoundingMethod",
+    "ceil",
+    "ceil_p",
+    "floor",
+    "floor_p",
+    "is_finite",
+    "is_finite_p",
+    "nextafter",
+    "nextafter_p",
+    "round",
+    "round_p",
+]
+
+floor_p = unary("floor", FLOAT, FLAT)
+ceil_p = unary("ceil", FLOAT, FLAT)
+
+
+def floor(x: ArrayLike) -> Array:
+    """The greatest integer not above each element.
+
+    Args:
+      x: array of a floating-point dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(floor(-1.5))
+      -2.0
+    """
+    return floor_p.bind(x)
+
+
+def ceil(x: ArrayLike) -> Array:
+    """The least integer not below each element.
+
+    Args:
+      x: array of a floating-point dtype.
+
+    Returns:
+      Array of the shape and dtype of the operand.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> float(ceil(-1.5))
+      -1.0
+    """
+    return ceil_p.bind(x)
+
+
+class RoundingMethod(enum.IntEnum):
+    """What `round` does with values halfway between two integers."""
+
+    AWAY_FROM_ZERO = 0
+    """0.5 becomes 1 and -0.5 becomes -1."""
+    TO_NEAREST_EVEN = 1
+    """0.5 becomes 0 and 1.5 becomes 2."""
+
+
+def _round(b: Any, x: Any, *, rounding_method: RoundingMethod) -> Any:
+    if rounding_method == RoundingMethod.AWAY_FROM_ZERO:
+        return b.round_away(x)
+    return b.round_even(x)
+
+
+round_p = unary("round", FLOAT, FLAT, _round)
+
+
+def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
+    """The integer nearest to each element.
+
+    Args:
+      x: array of a floating-point dtype.
+      rounding_method: where values halfway between two integers go.
+
+    Returns:
+      Array of the shape and dtype of `x`.
+
+    Raises:
+      TypeError: for another dtype.
+      ValueError: for an unknown method.
+
+    Example:
+      >>> float(round(2.5)), float(round(2.5, RoundingMethod.TO_NEAREST_EVEN))
+      (3.0, 2.0)
+    """
+    return round_p.bind(x, rounding_method=RoundingMethod(rounding_method))
+
+
+is_finite_p = unary("is_finite", FLOAT, FLAT, out=boolean)
+
+
+def is_finite(x: ArrayLike) -> Array:
+    """Whether each element is neither infinite nor NaN.
+
+    Args:
+      x: array of a floating-point dtype.
+
+    Returns:
+      Boolean array of the shape of `x`.
+
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> bool(is_finite(float('inf')))
+      False
+    """
+    return is_finite_p.bind(x)
+
+
+nextafter_p = binary("nextafter", FLOAT)
+
+
+def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """The floating-point number next to `x1` in the direction of `x2`.
+
+    Args:
+      x1: array of a floating-point dtype.
+      x2: array of the same dtype; shapes equal up to axes of size one, or scalars.
+
+    Returns:
+      Array of the common shape and of the operands' dtype.
+
+    Raises:
+      TypeError: for an operand of another dtype, or shapes that do not match.
+
+    Example:
+      >>> float(nextafter(0.0, 1.0)) > 0
+      True
+    """
+    return nextafter_p.bind(x1, x2)
