@@ -8,7 +8,8 @@ from typing import Any
 from amdjax import checkpoint_policies
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.transforms.linear import linearize_jaxpr
-from amdjax.transforms.remat import checkpoint, checkpoint_name, inline_calls, remat
+from amdjax.transforms.remat import checkpoint, inline_calls, remat
+from amdjax.transforms.remat_policies import checkpoint_name
 from amdjax.transforms.staging import trace_function
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Which intermediate results `checkpoint` keeps."""
 
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.transforms.remat import (
+from amdjax.transforms.remat_policies import (
     checkpoint_dots,
     checkpoint_dots_with_no_batch_dims,
     dots_saveable,

@@ -19,157 +19,16 @@ from amdjax.core.jaxpr import (
     jaxpr_as_fun,
     memoize_on_jaxpr,
 )
-from amdjax.core.lowering import Control, Pointwise
+from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
-from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
+from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
 from amdjax.transforms.calls import give_call_rules, spread_tangents
 from amdjax.transforms.flat import FlatFunction, argnums_of_names, debug_info, join_args, split_args
 from amdjax.transforms.linear import linearize_jaxpr
+from amdjax.transforms.remat_policies import Policy, is_kept
 from amdjax.transforms.reverse import transpose_call
 from amdjax.transforms.zero import Zero
-
-# Policies say of an operation, `policy(primitive, *avals, **params)`, whether its results are kept.
-
-Policy = Callable[..., Any]
-
-
-class Saveable(NamedTuple):
-    """A policy's verdict: keep the result."""
-
-
-class Recompute(NamedTuple):
-    """A policy's verdict: compute the result again."""
-
-
-class Offloadable(NamedTuple):
-    """A policy's verdict: keep the result, in another memory if there is one."""
-
-    src: str
-    dst: str
-
-
-def everything_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
-    """Keep every intermediate result."""
-    return True
-
-
-def nothing_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
-    """Compute every intermediate result again; the default."""
-    return False
-
-
-def dots_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
-    """Keep results of matrix products and convolutions."""
-    return prim.name in ("dot_general", "conv_general_dilated")
-
-
-checkpoint_dots = dots_saveable
-
-
-def dots_with_no_batch_dims_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
-    """Keep results of matrix products without batch dimensions."""
-    if prim.name != "dot_general":
-        return False
-    _, (lhs_batch, rhs_batch) = params["dimension_numbers"]
-    return not lhs_batch and not rhs_batch
-
-
-checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
-
-
-def save_anything_except_these_names(*names: str) -> Policy:
-    """Keep everything but the values given these names by `checkpoint_name`."""
-
-    def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
-        return prim is not name_p or params["name"] not in names
-
-    return policy
-
-
-def save_any_names_but_these(*names: str) -> Policy:
-    """Keep the values named by `checkpoint_name`, those with these names excepted."""
-
-    def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
-        return prim is name_p and params["name"] not in names
-
-    return policy
-
-
-def save_only_these_names(*names: str) -> Policy:
-    """Keep only the values given these names by `checkpoint_name`."""
-
-    def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
-        return prim is name_p and params["name"] in names
-
-    return policy
-
-
-def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
-    """Keep what either policy keeps."""
-
-    def policy(prim: Primitive, *avals: Any, **params: Any) -> bool:
-        return is_kept(policy_1, prim, avals, params) or is_kept(policy_2, prim, avals, params)
-
-    return policy
-
-
-def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
-    """Keep results of matrix products without batch dimensions, offloaded if possible."""
-
-    def policy(prim: Primitive, *avals: Any, **params: Any) -> Any:
-        keep = dots_with_no_batch_dims_saveable(prim, *avals, **params)
-        return Offloadable(offload_src, offload_dst) if keep else Recompute()
-
-    return policy
-
-
-def save_and_offload_only_these_names(
-    *,
-    names_which_can_be_saved: Sequence[str],
-    names_which_can_be_offloaded: Sequence[str],
-    offload_src: str,
-    offload_dst: str,
-) -> Policy:
-    """Keep values with the first names, and offload, if possible, those with the second."""
-
-    def policy(prim: Primitive, *_: Any, **params: Any) -> Any:
-        if prim is name_p and params["name"] in names_which_can_be_saved:
-            return Saveable()
-        if prim is name_p and params["name"] in names_which_can_be_offloaded:
-            return Offloadable(offload_src, offload_dst)
-        return Recompute()
-
-    return policy
-
-
-def is_kept(policy: Policy, prim: Primitive, avals: Any, params: dict[str, Any]) -> bool:
-    """A policy's verdict as a bool; all memory is one here, so offloading is keeping."""
-    verdict = policy(prim, *avals, **params)
-    if isinstance(verdict, (Saveable, Offloadable)):
-        return True
-    return not isinstance(verdict, Recompute) and bool(verdict)
-
-
-name_p = Primitive("name")
-name_p.lowering = Pointwise(lambda b, x, **_: x)
-name_p.def_abstract_eval(lambda x, **_: x)
-name_p.def_jvp(lambda primals, tangents, name: (name_p.bind(*primals, name=name), tangents[0]))
-name_p.def_batch(lambda axis, args, dims, name: (name_p.bind(*args, name=name), dims[0]))
-
-
-def checkpoint_name(x: Any, name: str) -> Any:
-    """Name a value for the policies of `checkpoint`.
-
-    Args:
-      x: pytree of arrays.
-      name: what `save_only_these_names` and the like refer to.
-
-    Returns:
-      `x`.
-    """
-    return tree_map(lambda leaf: name_p.bind(leaf, name=name), x)
-
 
 remat_p = Primitive("remat2", multiple_results=True)
 remat_p.lowering = Control("call")
