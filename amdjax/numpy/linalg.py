@@ -18,7 +18,6 @@ from amdjax.numpy import (
     arithmetic,
     contractions,
     diagonals,
-    elementary,
     logic,
     manipulation,
     reductions,
@@ -30,7 +29,6 @@ from amdjax.numpy._util import (
     as_array,
     as_arrays,
     broadcast_to,
-    canonical_axes,
     constant,
     convert,
     is_kind,
@@ -38,6 +36,20 @@ from amdjax.numpy._util import (
     select,
     stop_gradient,
 )
+from amdjax.numpy.decompositions import (
+    adjoint,
+    as_matrix,
+    as_square,
+    cholesky,
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    qr,
+    svd,
+    svdvals,
+)
+from amdjax.numpy.norms import matrix_norm, norm, vector_norm
 from amdjax.transforms import custom_jvp
 
 __all__ = [
@@ -48,196 +60,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-class EigResult(NamedTuple):
-    """Result of `eig`."""
-
-    eigenvalues: Array
-    eigenvectors: Array
-
-
-class EighResult(NamedTuple):
-    """Result of `eigh`."""
-
-    eigenvalues: Array
-    eigenvectors: Array
-
-
-class QRResult(NamedTuple):
-    """Result of `qr`."""
-
-    Q: Array
-    R: Array
-
-
 class SlogdetResult(NamedTuple):
     """Result of `slogdet`."""
 
     sign: Array
     logabsdet: Array
-
-
-class SVDResult(NamedTuple):
-    """Result of `svd`."""
-
-    U: Array
-    S: Array
-    Vh: Array
-
-
-def _matrix(name: str, a: ArrayLike) -> Array:
-    (a,) = promote_dtypes_inexact(as_array(f"jnp.linalg.{name}", a))
-    if a.ndim < 2:
-        raise ValueError(
-            f"Argument to jnp.linalg.{name} must have at least two axes, got shape {a.shape}"
-        )
-    return a
-
-
-def _square(name: str, a: ArrayLike) -> Array:
-    a = _matrix(name, a)
-    if a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"Argument to {name}() must have shape [..., n, n], got {a.shape}")
-    return a
-
-
-def _adjoint(x: Array) -> Array:
-    return elementary.conjugate(manipulation.matrix_transpose(x))
-
-
-def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The triangular factor of a positive definite matrix; NaN if it is not.
-
-    Args:
-      a: of shape `(..., n, n)`.
-      upper: return the upper factor `U` of `Uᴴ U`, instead of the lower `L` of `L Lᴴ`.
-      symmetrize_input: average the matrix with its adjoint first.
-
-        >>> jnp.linalg.cholesky(jnp.array([[4.0, 0.0], [0.0, 9.0]]))
-        Array([[2., 0.],
-               [0., 3.]], dtype=float32)
-    """
-    a = _square("cholesky", a)
-    factor = lax.linalg.cholesky(_adjoint(a) if upper else a, symmetrize_input=symmetrize_input)
-    return _adjoint(factor) if upper else factor
-
-
-def svd(
-    a: ArrayLike,
-    full_matrices: bool = True,
-    compute_uv: bool = True,
-    hermitian: bool = False,
-    subset_by_index: tuple[int, int] | None = None,
-) -> Any:
-    """The singular value decomposition `a = U · diag(S) · Vh`.
-
-    Args:
-      a: of shape `(..., m, n)`.
-      full_matrices: whether `U` and `Vh` are square.
-      compute_uv: return the singular values alone if false.
-      hermitian: promise that `a` is Hermitian.
-      subset_by_index: the range of singular values wanted, largest first.
-
-        >>> jnp.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False)
-        Array([4., 3.], dtype=float32)
-    """
-    a = _matrix("svd", a)
-    if not hermitian:
-        result = lax.linalg.svd(
-            a, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index
-        )
-        return SVDResult(*result) if compute_uv else result
-    w, v = lax.linalg.eigh(a)[::-1] if compute_uv else (eigvalsh(a), None)
-    order = manipulation.flip(_argsort(lax.abs(w)), -1)
-    s = selecting.take_along_axis(lax.abs(w), order, -1)
-    if v is None:
-        return s
-    signs = selecting.take_along_axis(lax.sign(w), order, -1)
-    v = selecting.take_along_axis(v, lax.expand_dims(order, (order.ndim - 1,)), -1)
-    u = arithmetic.multiply(v, lax.expand_dims(signs, (signs.ndim - 1,)))
-    return SVDResult(u, s, _adjoint(v))
-
-
-def _argsort(x: Array) -> Array:
-    from amdjax.numpy.sorting import argsort
-
-    return argsort(x)
-
-
-def svdvals(x: ArrayLike, /) -> Array:
-    """The singular values, largest first.
-
-    >>> jnp.linalg.svdvals(jnp.array([[3.0, 0.0], [0.0, 4.0]]))
-    Array([4., 3.], dtype=float32)
-    """
-    return svd(x, compute_uv=False)
-
-
-def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> Any:
-    """The eigenvalues, rising, and eigenvectors of a Hermitian matrix.
-
-    Args:
-      a: of shape `(..., n, n)`.
-      UPLO: "L" or "U": the triangle to read.
-      symmetrize_input: average the matrix with its adjoint first.
-
-        >>> jnp.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
-        Array([1., 2.], dtype=float32)
-    """
-    if UPLO not in (None, "L", "U"):
-        raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
-    a = _square("eigh", a)
-    v, w = lax.linalg.eigh(a, lower=UPLO != "U", symmetrize_input=symmetrize_input)
-    return EighResult(w, v)
-
-
-def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
-    """The eigenvalues of a Hermitian matrix, rising.
-
-    >>> jnp.linalg.eigvalsh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))
-    Array([1., 2.], dtype=float32)
-    """
-    return eigh(a, UPLO, symmetrize_input).eigenvalues
-
-
-def eig(a: ArrayLike) -> Any:
-    """The complex eigenvalues and right eigenvectors of a square matrix.
-
-    >>> jnp.linalg.eig(jnp.array([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.dtype
-    dtype('complex64')
-    """
-    w, v = lax.linalg.eig(_square("eig", a), compute_left_eigenvectors=False)
-    return EigResult(w, v)
-
-
-def eigvals(a: ArrayLike) -> Array:
-    """The complex eigenvalues of a square matrix.
-
-    >>> jnp.linalg.eigvals(jnp.array([[2.0, 0.0], [0.0, 1.0]])).shape
-    (2,)
-    """
-    a = _square("eigvals", a)
-    (w,) = lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
-    return w
-
-
-def qr(a: ArrayLike, mode: str = "reduced") -> Any:
-    """The factors of `a = Q · R`: orthonormal columns and an upper triangle.
-
-    Args:
-      a: of shape `(..., m, n)`.
-      mode: "reduced", "complete", "r" (R alone) or "raw" (LAPACK's form).
-
-        >>> jnp.linalg.qr(jnp.eye(2), mode="r").shape
-        (2, 2)
-    """
-    a = _matrix("qr", a)
-    if mode == "raw":
-        packed, taus = lax.linalg.geqrf(a)
-        return QRResult(manipulation.matrix_transpose(packed), taus)
-    if mode not in ("reduced", "r", "full", "complete"):
-        raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
-    q, r = lax.linalg.qr(a, full_matrices=mode in ("full", "complete"))
-    return r if mode == "r" else QRResult(q, r)
 
 
 def _lu_parts(a: Array) -> tuple[Array, Array, Array]:
@@ -288,9 +115,9 @@ def _cofactors(a: Array) -> Array:
     wide = broadcast_to(lax.expand_dims(s, (s.ndim - 1,)), own.shape)
     rest = reductions.prod(select(own, constant(wide, 1), wide), -1)
     phase = _det(u) * _det(vh)
-    v = _adjoint(vh)
+    v = adjoint(vh)
     scaled = v * convert(lax.expand_dims(rest, (rest.ndim - 1,)), v.dtype)
-    product = contractions.matmul(scaled, _adjoint(u))
+    product = contractions.matmul(scaled, adjoint(u))
     return product * lax.expand_dims(phase, (phase.ndim, phase.ndim + 1))
 
 
@@ -310,7 +137,7 @@ def det(a: ArrayLike) -> Array:
     >>> jnp.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
     Array(-2., dtype=float32)
     """
-    return _det(_square("det", a))
+    return _det(as_square("det", a))
 
 
 @custom_jvp
@@ -351,7 +178,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> Any:
     """
     if method not in (None, "lu", "qr"):
         raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' and 'qr'.")
-    return SlogdetResult(*_slogdet(_square("slogdet", a)))
+    return SlogdetResult(*_slogdet(as_square("slogdet", a)))
 
 
 def solve(a: ArrayLike, b: ArrayLike) -> Array:
@@ -406,7 +233,7 @@ def inv(a: ArrayLike) -> Array:
     Array([[0.5 , 0.  ],
            [0.  , 0.25]], dtype=float32)
     """
-    a = _square("inv", a)
+    a = as_square("inv", a)
     n = a.shape[-1]
     return solve(a, broadcast_to(convert(np.eye(n, dtype=np.float32), a.dtype), a.shape))
 
@@ -420,15 +247,15 @@ def _pinv(a: Array, rtol: Array) -> Array:
     cutoff = arithmetic.multiply(lax.expand_dims(rtol, (rtol.ndim,)), largest)
     kept = lax.gt(s, broadcast_to(convert(cutoff, s.dtype), s.shape))
     inverse = select(kept, lax.div(constant(s, 1), select(kept, s, constant(s, 1))), constant(s, 0))
-    scaled = _adjoint(vh) * convert(lax.expand_dims(inverse, (s.ndim - 1,)), a.dtype)
-    return contractions.matmul(scaled, _adjoint(u))
+    scaled = adjoint(vh) * convert(lax.expand_dims(inverse, (s.ndim - 1,)), a.dtype)
+    return contractions.matmul(scaled, adjoint(u))
 
 
 def _pinv_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     """The derivative for constant rank, of Golub and Pereyra (1973)."""
     (a, rtol), (t, *_) = primals, tangents
     p = _pinv(a, rtol)
-    mm, h = contractions.matmul, _adjoint
+    mm, h = contractions.matmul, adjoint
     left = mm(p, mm(h(p), h(t)))
     right = mm(h(t), mm(h(p), p))
     change = -mm(p, mm(t, p)) + (left - mm(left, mm(a, p))) + (right - mm(p, mm(a, right)))
@@ -456,7 +283,7 @@ def pinv(
         >>> jnp.linalg.pinv(jnp.array([[2.0], [0.0]]))
         Array([[0.5, 0. ]], dtype=float32)
     """
-    a = _matrix("pinv", a)
+    a = as_matrix("pinv", a)
     rtol = rcond if rtol is None else rtol
     if rtol is None:
         rtol = 10.0 * builtins.max(a.shape[-2:]) * float(dtypes.finfo(a.dtype).eps)
@@ -498,9 +325,9 @@ def lstsq(
     rank = reductions.sum(kept, dtype=np.int32)
     safe = select(kept, s, constant(s, 1))
     inverse = select(kept, lax.div(constant(s, 1), safe), constant(s, 0))
-    projected = contractions.matmul(_adjoint(u), rhs)
+    projected = contractions.matmul(adjoint(u), rhs)
     x = contractions.matmul(
-        _adjoint(vh), convert(lax.expand_dims(inverse, (1,)), a.dtype) * projected
+        adjoint(vh), convert(lax.expand_dims(inverse, (1,)), a.dtype) * projected
     )
     residual = contractions.matmul(a, x) - rhs
     squares = reductions.sum(lax.square(lax.abs(residual)), 0)
@@ -521,7 +348,7 @@ def matrix_rank(
     M = as_array("jnp.linalg.matrix_rank", M)
     if M.ndim < 2:
         return convert(reductions.any(lax.ne(M, np.zeros((), M.dtype))), np.dtype("int32"))
-    a = _matrix("matrix_rank", M)
+    a = as_matrix("matrix_rank", M)
     s = svd(a, compute_uv=False, hermitian=hermitian)
     if tol is None:
         if rtol is None:
@@ -566,109 +393,13 @@ def matrix_power(a: ArrayLike, n: int) -> Array:
     return result
 
 
-def _vector_norm(x: Array, order: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
-    total = lambda v: reductions.sum(v, axes, keepdims=keepdims)
-    if order is None or order == 2:
-        if is_kind(x.dtype, np.complexfloating):
-            squares = lax.add(lax.square(lax.real(x)), lax.square(lax.imag(x)))
-        else:
-            squares = lax.mul(x, x)
-        return lax.sqrt(total(squares))
-    if isinstance(order, str):
-        raise ValueError(f"Invalid order '{order}' for vector norm.")
-    magnitude = lax.abs(x)
-    if order == np.inf:
-        return reductions.max(magnitude, axes, keepdims=keepdims)
-    if order == -np.inf:
-        return reductions.min(magnitude, axes, keepdims=keepdims)
-    if order == 0:
-        return total(convert(lax.ne(x, constant(x, 0)), magnitude.dtype))
-    if order == 1:
-        return total(magnitude)
-    power = convert(order, magnitude.dtype)
-    shaped = broadcast_to(power, magnitude.shape)
-    result = total(lax.pow(magnitude, shaped))
-    return lax.pow(result, broadcast_to(lax.div(constant(power, 1), power), result.shape))
-
-
-def _matrix_norm(x: Array, order: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
-    row, column = axes
-    if order is None or order in ("f", "fro"):
-        return _vector_norm(x, 2, axes, keepdims)
-    magnitude = lax.abs(x)
-    if order in (1, -1, np.inf, -np.inf):
-        inner, outer_ = (row, column) if order in (1, -1) else (column, row)
-        pick = reductions.max if order > 0 else reductions.min
-        sums = reductions.sum(magnitude, inner, keepdims=True)
-        result = pick(sums, outer_, keepdims=True)
-        return result if keepdims else lax.squeeze(result, tuple(sorted(axes)))
-    if order in ("nuc", 2, -2):
-        s = svd(manipulation.moveaxis(x, axes, (-2, -1)), compute_uv=False)
-        over: Any = {"nuc": reductions.sum, 2: reductions.max, -2: reductions.min}[order]
-        result = over(s, -1)
-        return lax.expand_dims(result, tuple(sorted(axes))) if keepdims else result
-    raise ValueError(f"Invalid order '{order}' for matrix norm.")
-
-
-@composite(static_argnames=("ord", "axis", "keepdims"))
-def norm(x: ArrayLike, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
-    """The norm of vectors or matrices.
-
-    Args:
-      x: array.
-      ord: of vectors, any number, 0 or ±inf; of matrices, ±1, ±2, ±inf, "fro" or "nuc".
-      axis: one axis of vectors, two of matrices; None means the whole array.
-      keepdims: keep the reduced axes with size one.
-
-        >>> jnp.linalg.norm(jnp.array([3.0, 4.0]))
-        Array(5., dtype=float32)
-    """
-    (x,) = promote_dtypes_inexact(as_array("jnp.linalg.norm", x))
-    if axis is None:
-        if ord is None:
-            return _vector_norm(x, 2, tuple(range(x.ndim)), keepdims)
-        axes = tuple(range(x.ndim))
-    else:
-        axes = (
-            canonical_axes(axis, x.ndim)
-            if not isinstance(axis, tuple)
-            else tuple(canonical_axes(i, x.ndim)[0] for i in axis)
-        )
-    if len(axes) == 1:
-        return _vector_norm(x, ord, axes, keepdims)
-    if len(axes) == 2:
-        return _matrix_norm(x, ord, axes, keepdims)
-    raise ValueError(f"Improper number of axes for norm: {axes}")
-
-
-def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """The norm of the matrices in the last two axes; arguments as for `norm`.
-
-    >>> jnp.linalg.matrix_norm(jnp.eye(4))
-    Array(2., dtype=float32)
-    """
-    return norm(x, ord, (-2, -1), keepdims)
-
-
-def vector_norm(
-    x: ArrayLike, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2
-) -> Array:
-    """The norm of vectors; several axes, or all, are taken as one.
-
-    >>> jnp.linalg.vector_norm(jnp.ones((2, 2)))
-    Array(2., dtype=float32)
-    """
-    (x,) = promote_dtypes_inexact(as_array("jnp.linalg.vector_norm", x))
-    return _vector_norm(x, ord, canonical_axes(axis, x.ndim), keepdims)
-
-
 def cond(x: ArrayLike, p: Any = None) -> Array:
     """The condition number: the norm of a matrix times that of its inverse.
 
     >>> jnp.linalg.cond(jnp.array([[4.0, 0.0], [0.0, 2.0]]))
     Array(2., dtype=float32)
     """
-    a = _matrix("cond", x)
+    a = as_matrix("cond", x)
     if p in (None, 2, -2):
         s = svd(a, compute_uv=False)
         ratio = s[..., 0] / s[..., -1]
