@@ -10,7 +10,7 @@ from amdjax.core.dtypes import (
     issubdtype as issubdtype,
     itemsize_bits as itemsize_bits,
     prng_key as prng_key,
-    result_type as result_type,
     scalar_type_of as scalar_type_of,
 )
 from amdjax.core.errors import TypePromotionError as TypePromotionError
+from amdjax.core.promotion import result_type as result_type

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import amdjax.numpy as jnp
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_flatten, tree_unflatten
@@ -41,7 +41,7 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
     if not leaves:
         return jnp.zeros((0,)), lambda flat: tree_unflatten(treedef, [])
     arrays = [jnp.asarray(leaf) for leaf in leaves]
-    target = dtypes.result_type(*leaves)
+    target = promotion.result_type(*leaves)
     flat = jnp.concatenate([jnp.ravel(x).astype(target) for x in arrays])
     cuts = np.cumsum([x.size for x in arrays])[:-1].tolist()
     kinds = [(x.shape, x.dtype) for x in arrays]

@@ -75,7 +75,7 @@ def _scatter(
     scatter: Callable[..., Array], out: Array, ids: Array, rows: Array, options: Any
 ) -> Array:
     # Negative numbers mean "no segment": they must stay out of bounds.
-    from amdjax.numpy.indexing import update_index
+    from amdjax.numpy.index_updates import update_index
 
     return update_index(out, ids, rows, scatter, **options)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
@@ -203,7 +203,7 @@ def _dot_general_type(
         return ShapedArray(shape, preferred_element_type, weak)
     if lhs.dtype == rhs.dtype:
         return ShapedArray(shape, lhs.dtype, weak)
-    return ShapedArray(shape, dtypes.promote_types(lhs.dtype, rhs.dtype), weak)
+    return ShapedArray(shape, promotion.promote_types(lhs.dtype, rhs.dtype), weak)
 
 
 def _check_dot_axes(side: str, x: Any, contracted: Shape, batch: Shape) -> None:

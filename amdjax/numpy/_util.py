@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array, ConcreteArray, from_numpy, get_backend
 from amdjax.core.config import config, default_device
 from amdjax.core.context import Context, context
@@ -57,7 +57,7 @@ def as_array(name: str, x: Any, position: int = 0) -> Array:
         )
     if hasattr(x, "__jax_array__"):
         return as_array(name, x.__jax_array__())
-    dtype, weak = dtypes.lattice_result_type(x)
+    dtype, weak = promotion.lattice_result_type(x)
     return convert(x, dtype, weak)
 
 
@@ -121,7 +121,7 @@ _ADJUST: dict[str, Callable[[Any], Any]] = {
 
 
 def _promote_dtypes(kind: str, args: Sequence[Any]) -> list[Array]:
-    dtype, weak = dtypes.lattice_result_type(*args)
+    dtype, weak = promotion.lattice_result_type(*args)
     dtype = _ADJUST[kind](dtype)
     return [convert(x, dtype, weak) for x in args]
 
@@ -186,7 +186,7 @@ def _promote(name: str, kind: str, args: tuple[Any, ...]) -> list[Array]:
 
 
 def _plan_steps(name: str, kind: str, args: tuple[Any, ...]) -> _Steps:
-    dtype, weak = dtypes.lattice_result_type(*_checked(name, args))
+    dtype, weak = promotion.lattice_result_type(*_checked(name, args))
     dtype = _ADJUST[kind](dtype)
     converts = tuple(
         not isinstance(x, Array) or x.dtype != dtype or x.weak_type != weak for x in args

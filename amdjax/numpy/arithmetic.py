@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.numpy import cumulative, logic, reductions
@@ -220,7 +220,7 @@ def _power(x: Array, y: Array) -> Array:
         and not is_kind(y.dtype, np.bool_)
     ):
         # An integer exponent keeps negative bases real.
-        dtype, weak = dtypes.lattice_result_type(x, y)
+        dtype, weak = promotion.lattice_result_type(x, y)
         if is_kind(dtype, np.inexact):
             x, y = promote_ranks("power", convert(x, dtype, weak), y)
             return lax.pow(x, y)

@@ -35,7 +35,8 @@ from amdjax.numpy import (
     sorting,
 )
 from amdjax.numpy._util import scalar_of
-from amdjax.numpy.indexing import IndexUpdate, row, take_index
+from amdjax.numpy.index_updates import IndexUpdate
+from amdjax.numpy.indexing import row, take_index
 
 _INT32 = np.dtype("int32")
 _NUMBERS = frozenset((bool, int, float, complex))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.numpy._util import (
     ArrayLike,
@@ -30,7 +30,7 @@ def _operands(
 ) -> tuple[list[Array], np.dtype, bool]:
     """Promoted operands, the dtype of the product, and whether it is weak."""
     arrays = as_arrays(name, *args)
-    dtype, weak = dtypes.lattice_result_type(*arrays)
+    dtype, weak = promotion.lattice_result_type(*arrays)
     arrays = [convert(x, dtype) for x in arrays]
     if preferred is not None:
         return arrays, user_dtype(preferred, name), False

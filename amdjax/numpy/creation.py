@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array, PlacedArray, from_numpy, get_backend
 from amdjax.core.composite import composite
 from amdjax.core.pytree import tree_leaves
@@ -94,7 +94,7 @@ def _from_sequence(values: Any, dtype: Any) -> Array:
         if isinstance(leaf, (str, bytes)) or not (is_arraylike(leaf) or _has_protocol(leaf)):
             raise TypeError(f"Value '{leaf!r}' with dtype object is not a valid JAX array type.")
     if dtype is None:
-        dtype = dtypes.result_type(*leaves) if leaves else dtypes.default_float_dtype()
+        dtype = promotion.result_type(*leaves) if leaves else dtypes.default_float_dtype()
     if not builtins.any(
         isinstance(leaf, Array) or hasattr(leaf, "__jax_array__") for leaf in leaves
     ):
@@ -449,7 +449,7 @@ def arange(
             )
     if not given or (start is None and stop is None):
         raise TypeError("jax.numpy.arange requires stop to be specified.")
-    kind = dtypes.result_type(*given) if dtype is None else user_dtype(dtype, "arange")
+    kind = promotion.result_type(*given) if dtype is None else user_dtype(dtype, "arange")
     values = [_concrete(v) for v in given]
     if start is None:
         values = [0, *values]

@@ -10,7 +10,7 @@ import numpy as np
 import opt_einsum
 
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import promotion
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.numpy._util import (
@@ -58,7 +58,7 @@ def einsum(
     if preferred_element_type is not None:
         preferred = user_dtype(preferred_element_type, "einsum")
     arrays = as_arrays("einsum", *arrays)
-    dtype, weak = dtypes.lattice_result_type(*arrays)
+    dtype, weak = promotion.lattice_result_type(*arrays)
     if preferred is not None:
         weak = False
     path = _contractions(text, tuple(x.shape for x in arrays), _hashable(optimize))

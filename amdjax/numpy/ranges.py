@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.numpy._util import (
@@ -73,7 +73,7 @@ def linspace(
 def _linspace(
     start: Array, stop: Array, num: int, endpoint: bool, dtype: Any, axis: int
 ) -> tuple[Array, Array]:
-    natural = dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
+    natural = dtypes.to_inexact_dtype(promotion.result_type(start, stop))
     dtype = natural if dtype is None else dtype
     shape = lax.broadcast_shapes(start.shape, stop.shape)
     start, stop = (broadcast_to(convert(v, natural), shape) for v in (start, stop))

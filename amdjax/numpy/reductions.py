@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.numpy._util import (
@@ -379,7 +379,7 @@ def average(
             if np.shape(a) == np.shape(weights)
             else (as_array("average", a), as_array("average", weights))
         )
-        dtype, _ = dtypes.lattice_result_type(a, weights)
+        dtype, _ = promotion.lattice_result_type(a, weights)
         dtype = dtypes.to_inexact_dtype(dtype)
         axes = canonical_axes(axis, a.ndim)
         if a.shape != weights.shape:

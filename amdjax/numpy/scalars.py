@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.errors import api_boundary
 from amdjax.numpy.creation import asarray
@@ -117,7 +117,7 @@ def result_type(*args: Any) -> Any:
     >>> jnp.result_type(jnp.int8(1), 2.0)
     dtype('float32')
     """
-    return dtypes.result_type(*args)
+    return promotion.result_type(*args)
 
 
 def promote_types(a: Any, b: Any) -> Any:
@@ -126,7 +126,7 @@ def promote_types(a: Any, b: Any) -> Any:
     >>> jnp.promote_types("int32", "bfloat16")
     dtype(bfloat16)
     """
-    return dtypes.promote_types(a, b)
+    return promotion.promote_types(a, b)
 
 
 def issubdtype(arg1: Any, arg2: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.numpy import reductions
@@ -163,7 +163,7 @@ def _quantile(
 def promote_args_inexact_keeping(name: str, a: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
     """Both arguments as floats of one dtype, their ranks left as they are."""
     a, q = as_arrays(name, a, q)
-    dtype, _ = dtypes.lattice_result_type(a, q)
+    dtype, _ = promotion.lattice_result_type(a, q)
     dtype = dtypes.to_inexact_dtype(dtype)
     return convert(a, dtype), convert(q, dtype)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.errors import TypePromotionError
 from amdjax.lax._rules import as_ints
 from amdjax.random._keys import PRNGKeyArray, as_key
@@ -84,7 +84,7 @@ def _reaches(shape: Shape, shapes: Sequence[Shape]) -> bool:
 def check_castable(name: str, dtype: np.dtype, *parameters: Any) -> None:
     """Raise unless parameters become `dtype` without loss."""
     for p in parameters:
-        if not dtypes.safe_to_cast(p, dtype):
+        if not promotion.safe_to_cast(p, dtype):
             raise TypePromotionError(
                 f"{name} parameters must be safe to cast to its dtype {dtype}, "
                 f"got one of dtype {dtypes.dtype(p)}."

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax, numpy as jnp
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.random._arguments import (
     Shape,
     as_shape,
@@ -304,7 +304,7 @@ def multinomial(
     """
     typed = single_key("multinomial", key)
     n, p = _inexact(n), _inexact(p)
-    common = dtypes.result_type(n, p)
+    common = promotion.result_type(n, p)
     shape = p.shape if shape is None else as_shape("multinomial", shape)
     out = common if dtype is None else dtypes.check_and_canonicalize_user_dtype(dtype)
     counts = _multinomial(typed, n.astype(common), p.astype(common), shape=shape, unroll=unroll)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax, numpy as jnp
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.trace import concrete_or_error
 from amdjax.random._arguments import (
     Shape,
@@ -67,7 +67,7 @@ def multivariate_normal(
         raise ValueError(
             f"multivariate_normal method must be 'svd', 'eigh' or 'cholesky', got {method!r}."
         )
-    common = dtypes.to_inexact_dtype(dtypes.result_type(mean, cov))
+    common = dtypes.to_inexact_dtype(promotion.result_type(mean, cov))
     dtype = float_dtype("multivariate_normal", common if dtype is None else dtype)
     if np.ndim(mean) < 1 or np.ndim(cov) < 2 or np.shape(cov)[-2:] != 2 * np.shape(mean)[-1:]:
         raise ValueError(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.config import config, enable_x64, explicit_x64_dtypes, numpy_dtype_promotion
 from amdjax.core.errors import TypePromotionError
 
@@ -86,7 +86,7 @@ def pair(name, f8="f8_e4m3fn"):
 
 def promoted(a, b, f8="f8_e4m3fn"):
     try:
-        dtype, weak = dtypes.promote_avals(pair(a, f8), pair(b, f8))
+        dtype, weak = promotion.promote_avals(pair(a, f8), pair(b, f8))
     except TypePromotionError:
         return "-"
     return dtypes.short_dtype_name(dtype).replace(f8, "f8") + "*" * weak
@@ -114,7 +114,7 @@ def test_promotion_ignores_order(given_dtypes, random):
     results = []
     for order in (given_dtypes, shuffled):
         try:
-            results.append(dtypes.promote_avals(*((d, False) for d in order)))
+            results.append(promotion.promote_avals(*((d, False) for d in order)))
         except TypePromotionError:
             results.append(None)
     assert results[0] == results[1]
@@ -124,51 +124,51 @@ def test_promotion_ignores_order(given_dtypes, random):
 def test_promotion_is_an_upper_bound(a, b):
     with enable_x64(True):
         try:
-            out = dtypes.promote_types(a, b)
+            out = promotion.promote_types(a, b)
         except TypePromotionError:
             return
-        assert dtypes.promote_types(a, out) == out == dtypes.promote_types(b, out)
+        assert promotion.promote_types(a, out) == out == promotion.promote_types(b, out)
 
 
 def test_strict_promotion():
     with numpy_dtype_promotion("strict"):
-        assert dtypes.promote_types("int8", int) == np.int8
-        assert dtypes.promote_types("float16", int) == np.float16
-        assert dtypes.result_type(1, 2.0, return_weak_type_flag=True) == (np.float32, True)
+        assert promotion.promote_types("int8", int) == np.int8
+        assert promotion.promote_types("float16", int) == np.float16
+        assert promotion.result_type(1, 2.0, return_weak_type_flag=True) == (np.float32, True)
         with pytest.raises(TypePromotionError, match="promotion=strict"):
-            dtypes.promote_types("int8", "int16")
+            promotion.promote_types("int8", "int16")
         with pytest.raises(TypePromotionError):
-            dtypes.result_type(np.int8(1), True)
+            promotion.result_type(np.int8(1), True)
 
 
 def test_promotion_errors_say_why():
     with pytest.raises(TypePromotionError, match="8-bit floats"):
-        dtypes.promote_types("float8_e5m2", "float32")
+        promotion.promote_types("float8_e5m2", "float32")
     with pytest.raises(TypePromotionError, match="4-bit floats"):
-        dtypes.promote_types("float4_e2m1fn", "float32")
+        promotion.promote_types("float4_e2m1fn", "float32")
     with pytest.raises(TypePromotionError, match="fewer than 8 bits"):
-        dtypes.promote_types("int4", "int8")
+        promotion.promote_types("int4", "int8")
     assert issubclass(TypePromotionError, ValueError)
 
 
 def test_promote_types_keeps_64_bits():
-    assert dtypes.promote_types("int64", "int8") == np.int64
-    assert dtypes.promote_types("uint32", "int8") == np.int32
-    assert dtypes.promote_types(int, float) == np.float64
+    assert promotion.promote_types("int64", "int8") == np.int64
+    assert promotion.promote_types("uint32", "int8") == np.int32
+    assert promotion.promote_types(int, float) == np.float64
 
 
 def test_result_type():
-    assert dtypes.result_type(1, 2.0) == np.float32
-    assert dtypes.result_type("int8", 1) == np.int8
-    assert dtypes.result_type(np.arange(3), 1.0) == np.float32
-    assert dtypes.result_type(Value("bfloat16"), 1.0) == ml_dtypes.bfloat16
+    assert promotion.result_type(1, 2.0) == np.float32
+    assert promotion.result_type("int8", 1) == np.int8
+    assert promotion.result_type(np.arange(3), 1.0) == np.float32
+    assert promotion.result_type(Value("bfloat16"), 1.0) == ml_dtypes.bfloat16
     # A weak result has the default dtype of its category.
-    assert dtypes.result_type(Value("bfloat16", True), 1) == np.float32
-    assert dtypes.result_type(True, True, return_weak_type_flag=True) == (np.bool_, False)
-    assert dtypes.result_type(None, "bfloat16") == np.float32
-    assert dtypes.result_type(int, return_weak_type_flag=True) == (np.int32, True)
+    assert promotion.result_type(Value("bfloat16", True), 1) == np.float32
+    assert promotion.result_type(True, True, return_weak_type_flag=True) == (np.bool_, False)
+    assert promotion.result_type(None, "bfloat16") == np.float32
+    assert promotion.result_type(int, return_weak_type_flag=True) == (np.int32, True)
     with pytest.raises(ValueError, match="at least one"):
-        dtypes.result_type()
+        promotion.result_type()
 
 
 def test_canonical_dtypes():
@@ -208,7 +208,7 @@ def test_extended_dtypes():
     with pytest.raises(ValueError, match="key<test>"):
         dtypes.canonicalize_dtype(key)
     with pytest.raises(ValueError, match="key<test>"):
-        dtypes.promote_avals((key, False), (np.dtype("int8"), False))
+        promotion.promote_avals((key, False), (np.dtype("int8"), False))
 
 
 def test_dtype_of_values():

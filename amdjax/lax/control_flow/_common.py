@@ -116,7 +116,7 @@ def promote_weak(x: Any, out: Any) -> Any:
         return x
     if not isinstance(out, ShapedArray) or (aval.shape, aval.dtype) == (out.shape, out.dtype):
         return x
-    from amdjax.core.dtypes import result_type
+    from amdjax.core.promotion import result_type
 
     dtype = result_type(x, out)
     return x if dtype == aval.dtype else convert(x, dtype, out.weak_type)
