@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amdjax.codegen import llvm, tile
+from amdjax.codegen import cpu_matrix, llvm, tile
 from amdjax.codegen.emitter import Emitter, atomic_operation
 from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import I1, I8, I64, PTR, Function, Module, Type, Value
@@ -69,7 +69,12 @@ class CpuKernel(Emitter[Rep]):
             self.block(self.kernel.body)
             return []
 
+        on_unit = cpu_matrix.uses_unit(self.kernel.body)
+        if on_unit:
+            cpu_matrix.configure(f)
         f.loop(begin, end, 1, [], program)
+        if on_unit:
+            cpu_matrix.release(f)
         if self.streams is not None:
             f.emit("fence seq_cst")  # streaming stores are ordered with nothing else
         f.ret()
@@ -328,6 +333,10 @@ class CpuKernel(Emitter[Rep]):
             x, y = f.lshr(f.shl(a, up), down), f.ashr(f.shl(b, up), down)
             acc = f.add(acc, f.mul(x, y))
         return [acc]
+
+    def op_unit_product(self, op: tile.Op) -> list[Rep]:
+        cpu_matrix.unit_product(self.f, op, self._address, self.scalar)
+        return []
 
     # Memory
 

@@ -410,6 +410,31 @@ class Builder:
         (v,) = self.emit("contract", operands, [result], attrs, blocks)
         return v
 
+    def unit_product(
+        self,
+        types: tuple[str, str],
+        a: tuple[Buffer, Value, int],
+        b: tuple[Buffer, Value],
+        c: tuple[Buffer, Value],
+        units: tuple[int, int],
+        steps: Value,
+        fresh: Value,
+    ) -> None:
+        """`c += a @ b` on the matrix unit of a CPU, in memory; from zero if `fresh`.
+
+        Args:
+          types: of the elements of `a` and `b`, which the buffers hold as bits.
+          a: buffer, offset and elements from one row to the next; rows are 64 bytes a step.
+          b: buffer and offset; a step is 16 rows of 32-bit words, each of which holds neighbours
+            in depth of one column.
+          c: buffer and offset of the sums, row by row.
+          units: rows and columns of the result, in units of 16.
+          steps: the depth, in units of 64 bytes of a row of `a`.
+          fresh: whether sums start here.
+        """
+        attrs = {"types": types, "a": a[0], "b": b[0], "c": c[0], "line": a[2], "units": units}
+        self.emit("unit_product", [a[1], b[1], c[1], steps, fresh], [], attrs)
+
     # Memory
 
     def load(

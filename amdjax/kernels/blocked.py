@@ -58,20 +58,35 @@ class Blocking:
     shared: bool = True
 
 
-def choose_blocking(problem: Contraction, target: CpuTarget, shape: TileShape) -> Blocking:
-    """Blocks that fit the caches and keep all threads busy to the end."""
-    size = itemsize(problem.accumulate)
+def choose_blocking(
+    problem: Contraction,
+    target: CpuTarget,
+    shape: TileShape,
+    size: int | None = None,
+    grain: int | None = None,
+) -> Blocking:
+    """Blocks that fit the caches and keep all threads busy to the end.
+
+    Args:
+      problem: the contraction.
+      target: the machine.
+      shape: of the tiles.
+      size: bytes of a packed element; by default those of a sum.
+      grain: what the depth of blocks is a multiple of; by default what packing likes.
+    """
+    size = size or itemsize(problem.accumulate)
     panel = max(64, target.l1_bytes * 2 // 3 // (shape.columns * size))
     depth = max(problem.depth, 1)
     if depth > panel * 5 // 4:
         unit = math.lcm(*(depth_unit(source) for source in (problem.a, problem.b)))
-        depth = _equal_parts(depth, panel, 16 if unit == 1 else unit)
+        depth = _equal_parts(depth, panel, grain or (16 if unit == 1 else unit))
     high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
-    split = _choose_splits(problem, target, shape, depth)
+    split = _choose_splits(problem, target, shape, depth, size)
     if split is not None:
         return split
     most_rows = max(1, private_cache(target) // 4 // (depth * size * shape.rows))
-    waiting = private_cache(target) // 4 // (shape.rows * shape.columns * size)
+    sums = shape.rows * shape.columns * itemsize(problem.accumulate)
+    waiting = private_cache(target) // 4 // sums
     best: tuple[float, Blocking] | None = None
     for rows in _candidates(high, most_rows):
         most_columns = max(1, waiting // rows) if depth < problem.depth else wide
@@ -114,12 +129,11 @@ PROGRAM_CYCLES = 1500  # cycles a program costs before it does anything
 
 
 def _choose_splits(
-    problem: Contraction, target: CpuTarget, shape: TileShape, depth: int
+    problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int
 ) -> Blocking | None:
     """All of the result in each program, a part of the depth; None where that does not pay."""
-    size = itemsize(problem.accumulate)
     high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
-    whole = high * wide * shape.rows * shape.columns * size
+    whole = high * wide * shape.rows * shape.columns * itemsize(problem.accumulate)
     packed = depth * size * (high * shape.rows + wide * shape.columns)
     fits = whole <= private_cache(target) // 3 and packed <= private_cache(target) // 2
     parts = -(-problem.depth // depth)
@@ -141,8 +155,16 @@ def _class_of(size: int) -> int:
     return -(-size // unit) * unit
 
 
+def room_for(program: Program, depth: int) -> tuple[Callable[[int], int], int]:
+    """How much scratch to take for a size, and for what depth of a block.
+
+    Few different ones where sizes are parameters: kernels of many sizes are the same.
+    """
+    return (_room, _class_of(depth)) if program.runtime else (int, depth)
+
+
 def _room(size: int) -> int:
-    """Elements of scratch for `size`, few different ones: kernels of many sizes are the same."""
+    """Elements of scratch for `size`, one of few."""
     room = 1 << 9
     while room < size:
         room *= 4
@@ -236,7 +258,7 @@ class BlockedProduct:
         self.a_reader = Reader(program, p.a, "a")
         self.shared = blocking.shared and p.depth > 0
         if self.shared:
-            self.panels = program.buffer(self.packer.result, p.accumulate)
+            self.panels = program.buffer(self.packer.result, self.packer.dtype)
         else:
             self.b_reader = Reader(program, p.b, "b")
         high = -(-p.rows // (blocking.tile.rows * blocking.rows))
@@ -286,8 +308,7 @@ class BlockedProduct:
         shape = blocking.tile
         self.by_line = self.a_reader.depth_contiguous or not p.a.depth
         rows, depth = blocking.rows * shape.rows, blocking.depth
-        room = _room if self.program.runtime else int
-        depth = _class_of(depth) if self.program.runtime else depth
+        room, depth = room_for(self.program, depth)
         # A multiple of a page would put all lines of a panel into the same cache sets.
         self.stride = -(-(depth + shape.lanes) // 16) * 16 + 16
         size = rows * (self.stride if self.by_line else depth) + shape.lanes

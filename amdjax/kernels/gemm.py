@@ -10,6 +10,7 @@ from amdjax.kernels.blocked import BlockedProduct
 from amdjax.kernels.contraction import Axis, Contraction, Sink, Source, accumulate_dtype
 from amdjax.kernels.direct import direct_product
 from amdjax.kernels.loops import row_major
+from amdjax.kernels.matrix_unit import unit_product
 from amdjax.kernels.quads import byte_product
 from amdjax.kernels.thin import thin_product
 
@@ -30,8 +31,11 @@ def lower_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call]:
     if thin is not None:
         return thin
     problem = problem.merged()
-    special = direct_product(ctx, problem) or byte_product(ctx, problem)
-    return special or BlockedProduct(ctx, problem).calls()
+    for special in (direct_product, unit_product, byte_product):
+        calls = special(ctx, problem)
+        if calls is not None:
+            return calls
+    return BlockedProduct(ctx, problem).calls()
 
 
 def dot_contraction(ctx: ShapedContext) -> Contraction:

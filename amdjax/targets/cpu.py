@@ -15,6 +15,7 @@ class CpuTarget:
       l1_bytes: data cache of one core.
       l2_bytes: second-level cache of one core.
       dots_bytes: one instruction sums products of four bytes in each 32-bit lane.
+      matrix_dtypes: what a matrix unit multiplies that this process may use.
     """
 
     vector_bits: int = 256
@@ -22,6 +23,7 @@ class CpuTarget:
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
     dots_bytes: bool = False
+    matrix_dtypes: tuple[str, ...] = ()
 
     @property
     def vectors(self) -> CpuTarget:

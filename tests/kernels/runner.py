@@ -11,14 +11,17 @@ from amdjax.codegen.engine import compile_ir, engine, host
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.jit.shaped import Epilogue, ShapedContext, Temp, lower_shaped
-from amdjax.runtime import threads
+from amdjax.runtime import matrix_unit, threads
 from amdjax.targets.cpu import CpuTarget
 
 
 def target(count: int = 4) -> CpuTarget:
     machine = host()
     caches = machine.l1d_bytes, machine.l2_bytes
-    return CpuTarget(machine.vector_bits, count, *caches, dots_bytes=machine.has("avx512vnni"))
+    return CpuTarget(
+        machine.vector_bits, count, *caches,
+        dots_bytes=machine.has("avx512vnni"), matrix_dtypes=matrix_unit.dtypes(),
+    )  # fmt: skip
 
 
 def aligned(nbytes):

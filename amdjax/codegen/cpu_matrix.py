@@ -1,0 +1,114 @@
+"""The matrix unit of x86 CPUs (AMX): eight registers of 16 rows of 64 bytes.
+
+Four of them hold sums, a square of two by two; two each hold what is multiplied. Registers have
+numbers in the intrinsics used here, as in assembly, so LLVM neither allocates nor spills them. A
+kernel configures the unit when it is entered and releases it when it is left: between kernels, on
+whatever thread and after a fork, the unit is in its initial state, which costs nothing to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from amdjax.codegen import tile
+from amdjax.codegen.llvm import I8, I64, VOID, Function, Value, const
+
+UNIT_ROWS = 16  # rows of a register
+UNIT_BYTES = 64  # bytes of a row: 16 sums, or what one step takes of a row of `a`
+
+#: Instructions by the types of what is multiplied.
+_INSTRUCTIONS = {
+    ("bf16", "bf16"): "tdpbf16ps",
+    ("i8", "i8"): "tdpbssd",
+    ("i8", "u8"): "tdpbsud",
+    ("u8", "i8"): "tdpbusd",
+    ("u8", "u8"): "tdpbuud",
+}
+_SUMS, _LEFT, _RIGHT = 0, 4, 6  # first register of each kind
+
+# Palette 1, and for each register 64 bytes a row and 16 rows.
+_CONFIGURATION = (1, 0, 0x0040_0040_0040_0040, 0x0040_0040_0040_0040, 0, 0, 0x1010101010101010, 0)
+
+
+def uses_unit(block: tile.Block) -> bool:
+    """Whether a program multiplies on the matrix unit."""
+    return any(
+        op.name == "unit_product" or any(uses_unit(inner) for inner in op.blocks)
+        for op in block.ops
+    )
+
+
+def configure(f: Function) -> None:
+    """Give all registers their full size."""
+    words = f.alloca(I64, len(_CONFIGURATION))
+    for i, word in enumerate(_CONFIGURATION):
+        f.store(const(I64, word), f.gep(words, i, I64), 8)
+    f.call("llvm.x86.ldtilecfg", VOID, words)
+
+
+def release(f: Function) -> None:
+    """Return the unit to its initial state."""
+    f.call("llvm.x86.tilerelease", VOID)
+
+
+def unit_product(
+    f: Function,
+    op: tile.Op,
+    address: Callable[[tile.Buffer, Value], Value],
+    scalar: Callable[[tile.Value], Value],
+) -> None:
+    """Write a `unit_product`.
+
+    Args:
+      f: the function.
+      op: the op; see `tile.Builder.unit_product`.
+      address: where an element of a buffer is.
+      scalar: what represents a tile of rank 0.
+    """
+    a_at, b_at, c_at, steps, fresh = (scalar(v) for v in op.operands)
+    a, b, c = (op.attrs[name] for name in "abc")
+    high, wide = op.attrs["units"]
+    a_line = op.attrs["line"] * tile.itemsize(a.dtype)
+    b_line = c_line = wide * UNIT_BYTES
+    squares = [(_SUMS + 2 * r + v, r, v) for r in range(high) for v in range(wide)]
+    a_start, b_start, c_start = address(a, a_at), address(b, b_at), address(c, c_at)
+
+    def place(start: Value, offset: int) -> Value:
+        return f.gep(start, offset, I8)
+
+    def move(name: str, register: int, pointer: Value, line: int) -> None:
+        f.call(f"llvm.x86.{name}", VOID, const(I8, register), pointer, const(I64, line))
+
+    def sums(name: str) -> None:
+        for register, r, v in squares:
+            offset = r * UNIT_ROWS * c_line + v * UNIT_BYTES
+            move(name, register, place(c_start, offset), c_line)
+
+    def clear() -> list[Value]:
+        for register, _, _ in squares:
+            f.call("llvm.x86.tilezero", VOID, const(I8, register))
+        return []
+
+    def earlier() -> list[Value]:
+        sums("tileloadd64")
+        return []
+
+    def step(i: Value, _: list[Value]) -> list[Value]:
+        left = ahead(a_start, i, UNIT_BYTES)
+        right = ahead(b_start, i, UNIT_ROWS * b_line)
+        for v in range(wide):
+            move("tileloadd64", _RIGHT + v, place(right, v * UNIT_BYTES), b_line)
+        for r in range(high):
+            move("tileloadd64", _LEFT + r, place(left, r * UNIT_ROWS * a_line), a_line)
+            for v in range(wide):
+                registers = (_SUMS + 2 * r + v, _LEFT + r, _RIGHT + v)
+                name = "llvm.x86." + _INSTRUCTIONS[op.attrs["types"]]
+                f.call(name, VOID, *(const(I8, n) for n in registers))
+        return []
+
+    def ahead(start: Value, steps: Value, size: int) -> Value:
+        return f.gep(start, f.mul(steps, const(I64, size)), I8)
+
+    f.if_(fresh, clear, earlier)
+    f.loop(const(I64, 0), steps, 1, [], step)
+    sums("tilestored64")
