@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from amdjax.codegen import tile
+from amdjax.core.jaxpr import Var
 from amdjax.jit.calls import Call
-from amdjax.jit.element import Lanes
+from amdjax.jit.element import CACHE_LINE, Lanes
 from amdjax.jit.index import LoopVar, Quotient, linear
-from amdjax.jit.region_kernel import RegionKernel
+from amdjax.jit.region_kernel import STREAM_FROM, RegionKernel
 
 CHUNK = 4096  # elements a program handles
 
@@ -139,7 +140,8 @@ class MapKernel(RegionKernel):
         """Square tiles: what lies the other way is transposed in registers."""
         k = self.k
         side = 16 if self.domain.widest <= 32 and self.target.vectors.vector_bits >= 512 else 8
-        block = 4 * side
+        far = self._far_operands(lane_var, across)
+        block = (8 if far else 4) * side
         outer = [v for v in self.domain.vars if v is not lane_var and v is not across]
         counts = [-(-v.extent // block) for v in (across, lane_var)]
         pid = k.program_id()
@@ -168,6 +170,8 @@ class MapKernel(RegionKernel):
             else:
                 k.if_(whole, self.b.nested(full), self.b.nested(part))
 
+        for v, distance in far:
+            self._fetch_rows(self.memory(v), distance, places, block)
         rows = self.b.nested(
             lambda i: (
                 k.for_(places[1], stops[1], side, self.b.nested(lambda j: tile_at(i, j))) and None
@@ -176,6 +180,34 @@ class MapKernel(RegionKernel):
         k.for_(places[0], stops[0], side, rows)
         batches = int(np.prod([v.extent for v in outer], dtype=np.int64))
         return self.finish(batches * counts[0] * counts[1], self.domain.size)
+
+    def _far_operands(self, lane_var: LoopVar, across: LoopVar) -> list[tuple[Var, int]]:
+        """Operands beyond the caches that lie the other way, and the distance of their rows."""
+        return [
+            (v, distance)
+            for v, o in self.domain.loads
+            if v.aval.nbytes >= STREAM_FROM
+            and o.coefficient(across) == 1
+            and (distance := o.coefficient(lane_var)) > 1
+            and len(o.terms) == 2
+            and o.const == 0
+        ]
+
+    def _fetch_rows(
+        self, buffer: tile.Buffer, distance: int, places: Sequence[tile.Value], block: int
+    ) -> None:
+        """Ask for a block of an operand row by row, as it lies in memory.
+
+        The squares take it a cache line a row at a time, which memory is slow to serve.
+        """
+        k, line = self.k, CACHE_LINE // tile.itemsize(buffer.dtype)
+
+        def row(i: tile.Value) -> None:
+            start = k.op("add", k.op("add", places[1], i) * distance, places[0])
+            for at in range(0, block, line):
+                k.prefetch(buffer, start + at, level=2)
+
+        k.for_(0, block, 1, self.b.nested(row))
 
     def _square(
         self,
