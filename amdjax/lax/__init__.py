@@ -15,6 +15,7 @@ from amdjax.lax.elementary import *
 from amdjax.lax.complexes import *
 from amdjax.lax.shape import *
 from amdjax.lax.reductions import *
+from amdjax.lax.general_reductions import *
 from amdjax.lax.special import *
 from amdjax.lax.incomplete import *
 from amdjax.lax.gather import *
@@ -26,6 +27,7 @@ from amdjax.lax.dot import *
 from amdjax.lax.dot_forms import *
 from amdjax.lax.padding import *
 from amdjax.lax.windows import *
+from amdjax.lax.general_windows import *
 from amdjax.lax.conv import *
 from amdjax.lax.conv_forms import *
 from amdjax.lax.staging import *
