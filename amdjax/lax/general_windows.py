@@ -167,6 +167,7 @@ def reduce_window(
       ValueError: if operand and initial value differ in structure.
 
     Example:
+      >>> import numpy as np
       >>> from amdjax import lax
       >>> x = np.array([1.0, 3.0, 2.0], np.float32)
       >>> reduce_window(x, -np.inf, lax.max, (2,)).tolist()
