@@ -15,7 +15,14 @@ callback = debug_callback
 _print = print
 
 
-def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+def print(
+    fmt: str,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    **kwargs: Any,
+) -> None:
     """Print values from inside a traced function.
 
     Args:
@@ -23,6 +30,8 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
         that would be filled in while tracing.
       *args: pytrees of arrays for its positional fields.
       ordered: whether such prints appear in the order of the program.
+      partitioned: accepted for JAX's sake; of no effect on one device.
+      skip_format_check: whether fields and arguments may differ until the program runs.
       **kwargs: pytrees of arrays for its named fields.
 
     Raises:
@@ -33,12 +42,13 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
       >>> amdjax.debug.print("x = {x}", x=2.0)
       x = 2.0
     """
-    _check_fields(fmt, len(args), kwargs)
+    if not skip_format_check:
+        _check_fields(fmt, len(args), kwargs)
 
     def show(*args: Any, **kwargs: Any) -> None:
         _print(fmt.format(*args, **kwargs))
 
-    debug_callback(show, *args, ordered=ordered, **kwargs)
+    debug_callback(show, *args, ordered=ordered, partitioned=partitioned, **kwargs)
 
 
 def _check_fields(fmt: str, count: int, kwargs: dict[str, Any]) -> None:

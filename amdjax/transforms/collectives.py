@@ -348,6 +348,7 @@ def all_gather(
     axis_index_groups: Any = None,
     axis: int = 0,
     tiled: bool = False,
+    to: str = "varying",
 ) -> Any:
     """Stack the elements of a mapped axis.
 
@@ -357,10 +358,17 @@ def all_gather(
       axis_index_groups: not supported.
       axis: where the mapped axis appears in the result.
       tiled: whether elements are concatenated along an existing axis instead.
+      to: "varying", "reduced" or "invarying"; of no effect, since axes mapped by `vmap` have no
+        such types.
 
     Returns:
       A pytree of arrays, the same for all elements.
+
+    Raises:
+      ValueError: for another `to`.
     """
+    if to not in ("varying", "reduced", "invarying"):
+        raise ValueError(f"all_gather: to must be 'varying', 'reduced' or 'invarying', got {to!r}")
     _no_groups(axis_index_groups)
     size = axis_size(axis_name)
 

@@ -11,6 +11,7 @@ from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.errors import api_boundary
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from amdjax.core.pytree_errors import flatten_axes
+from amdjax.transforms import ops
 from amdjax.transforms.batching import AxisData, batch_at, batch_flat
 from amdjax.transforms.flat import FlatFunction, argument_names, fun_name
 
@@ -24,6 +25,7 @@ def vmap(
     axis_name: Hashable | None = None,
     axis_size: int | None = None,
     spmd_axis_name: Hashable | None = None,
+    sum_match: bool = False,
 ) -> F:
     """Vectorise a function: it is written for one example and maps over an axis of its arguments.
 
@@ -37,6 +39,8 @@ def vmap(
       axis_name: a name of the mapped axis, for collectives such as `lax.psum`.
       axis_size: the number of examples; needed only if no argument is mapped.
       spmd_axis_name: accepted and ignored.
+      sum_match: whether a result that differs between the examples, where `out_axes` is None, is
+        summed over them instead of refused.
 
     Returns:
       A function with the same signature on batches.
@@ -77,7 +81,7 @@ def vmap(
         flat = FlatFunction(fun, in_tree)
         outs, out_dims = batch_flat(flat, axis, leaves, dims)
         wanted = flatten_axes("vmap out_axes", flat.out_tree, out_axes)
-        placed = _place_outputs(axis, outs, out_dims, wanted, flat.out_tree)
+        placed = _place_outputs(axis, outs, out_dims, wanted, flat.out_tree, sum_match)
         return tree_unflatten(flat.out_tree, placed)
 
     return vmapped  # type: ignore[return-value]
@@ -155,17 +159,22 @@ def _mapped_size(
 
 
 def _place_outputs(
-    axis: AxisData, outs: list[Any], dims: list[Any], wanted: list[Any], tree: PyTreeDef
+    axis: AxisData,
+    outs: list[Any],
+    dims: list[Any],
+    wanted: list[Any],
+    tree: PyTreeDef,
+    sum_match: bool,
 ) -> list[Any]:
     placed = []
     for i, (x, dim, to) in enumerate(zip(outs, dims, wanted)):
         if to is None:
-            if dim is not None:
+            if dim is not None and not sum_match:
                 raise ValueError(
                     f"vmap has mapped output but out_axes is None: result leaf {i} of {tree} "
                     "differs between the examples."
                 )
-            placed.append(x)
+            placed.append(x if dim is None else ops.reduce_sum(x, (dim,)))
             continue
         ndim = get_aval(x).ndim + (dim is None)
         if not -ndim <= to < ndim:

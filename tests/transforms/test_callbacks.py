@@ -131,6 +131,11 @@ def test_debug_print_errors():
         amdjax.debug.print("x", 1.0)
 
 
+def test_debug_print_checks_later_if_asked(capsys):
+    amdjax.debug.print("x", 1.0, skip_format_check=True, partitioned=True)
+    assert capsys.readouterr().out == "x\n"
+
+
 def test_debug_callback_takes_static_leaves():
     seen = []
     amdjax.jit(lambda x: amdjax.debug.callback(lambda n, v: seen.append((n, float(v))), "x", x))(

@@ -28,6 +28,16 @@ def test_axes_of_arguments_and_results():
     close(amdjax.vmap(total, in_axes=1)(X), X.sum(0))
 
 
+def test_results_that_differ_may_be_summed():
+    f = lambda x: (lax.sin(x), np.float32(2), lax.mul(x, x))
+    sines, same, squares = amdjax.vmap(f, out_axes=(None, None, 1), sum_match=True)(X)
+    close(sines, np.sin(X).sum(0))
+    assert same == 2
+    close(squares, (X * X).T)
+    with pytest.raises(ValueError, match="out_axes is None"):
+        amdjax.vmap(f, out_axes=None)(X)
+
+
 def test_pytrees_of_axes():
     def f(p, x):
         return {"a": lax.mul(p["w"], x), "b": p["v"][0]}
@@ -142,6 +152,7 @@ COLLECTIVES = {
     "pmax": (lambda x: c.pmax(x, "i"), np.stack([A.max(0)] * 3)),
     "pmin": (lambda x: c.pmin(x, "i"), np.stack([A.min(0)] * 3)),
     "all_gather": (lambda x: c.all_gather(x, "i"), np.stack([A] * 3)),
+    "all_gather to": (lambda x: c.all_gather(x, "i", to="invarying"), np.stack([A] * 3)),
     "all_gather axis": (lambda x: c.all_gather(x, "i", axis=1), np.stack([A.T] * 3)),
     "all_gather tiled": (lambda x: c.all_gather(x, "i", tiled=True), np.stack([A.reshape(-1)] * 3)),
     "ppermute": (
@@ -231,3 +242,8 @@ def test_custom_vmap():
     close(amdjax.jit(amdjax.vmap(f, (0, None)))(X, X[1]), -X * X[1])
     close(amdjax.grad(lambda x: total(f(x, X)))(X), X)
     close(amdjax.jvp(lambda x: f(x, X), (X,), (X,))[1], X * X)
+
+
+def test_unknown_types_of_gathered_axes():
+    with pytest.raises(ValueError, match=r"to must be .* got 'somewhere'"):
+        amdjax.vmap(lambda x: c.all_gather(x, "i", to="somewhere"), axis_name="i")(X)
