@@ -6,9 +6,11 @@ object alone says what each instruction was made from, to our emulator as to any
 
 from __future__ import annotations
 
+import re
+
 from amdjax.codegen.llvm import Function
 
-__all__ = ["MODULE_FLAGS", "SourceLines"]
+__all__ = ["MODULE_FLAGS", "SourceLines", "with_source"]
 
 #: Embedded source needs DWARF 5.
 MODULE_FLAGS = ('!{i32 2, !"Debug Info Version", i32 3}', '!{i32 7, !"Dwarf Version", i32 5}')
@@ -56,3 +58,28 @@ def _escaped(text: str) -> str:
         c if 32 <= ord(c) < 127 and c not in '"\\' else "".join(f"\\{b:02X}" for b in c.encode())
         for c in text
     )
+
+
+_LOCATION = re.compile(r"\t\.loc\t\d+ (\d+) ")
+_FOR_DEBUGGERS = re.compile(r"\.Ltmp\d+:|\.Lfunc_begin\d+:|\t\.file\t|\t\.cfi_|\t\.loc\t")
+
+
+def with_source(assembly: str, text: str) -> str:
+    """LLVM's assembly for people: lines of the source above what was made from them.
+
+    Args:
+      assembly: of a module whose functions have `SourceLines`; others stay as they are.
+      text: what their lines are counted in.
+    """
+    source, out = text.splitlines(), []
+    shown, in_debug_section = 0, False
+    for row in assembly.splitlines():
+        if row.startswith(("\t.section", "\t.text")):
+            in_debug_section = row.startswith("\t.section\t.debug_")
+        location = _LOCATION.match(row)
+        if location and (line := int(location[1])) not in (0, shown):
+            out.append(f"; {line:3}  {source[line - 1]}")
+            shown = line
+        if not in_debug_section and not _FOR_DEBUGGERS.match(row):
+            out.append(row)
+    return "\n".join(out)

@@ -148,8 +148,9 @@ def _assembly(kernel: GpuKernel) -> str:
     if kernel.format == "ptx":
         return kernel.code.decode()
     from amdjax.codegen.amdgpu_object import assembly
+    from amdjax.codegen.debug_info import with_source
 
-    return assembly(kernel.llvm, kernel.target)
+    return with_source(assembly(kernel.llvm, kernel.target), kernel.tile)
 
 
 _COLUMNS = (
