@@ -77,7 +77,9 @@ def choose_blocking(
     size = size or itemsize(problem.accumulate)
     panel = max(64, target.l1_bytes * 2 // 3 // (shape.columns * size))
     depth = max(problem.depth, 1)
-    if depth > panel * 5 // 4:
+    # A panel is as fast from the second level, as long as all of `b` stays there.
+    whole = depth <= 3 * panel and depth * problem.columns * size <= private_cache(target) // 4
+    if depth > panel * 5 // 4 and not whole:
         unit = math.lcm(*(depth_unit(source) for source in (problem.a, problem.b)))
         depth = _equal_parts(depth, panel, grain or (16 if unit == 1 else unit))
     high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)

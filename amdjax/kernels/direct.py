@@ -29,6 +29,7 @@ from amdjax.kernels.contraction import (
     choose_tile,
     lane_count,
     max_rows,
+    private_cache,
 )
 from amdjax.kernels.packing import Program
 from amdjax.kernels.writing import Writer
@@ -57,9 +58,11 @@ def direct_product(ctx: ShapedContext, problem: Contraction) -> list[Call] | Non
     if _stride(problem.b.lines) != 1 and problem.columns > 1:
         return None
     footprint = problem.depth * problem.columns * size
+    near = _stride(problem.b.depth) * itemsize(problem.b.dtype) < PAGE
     once = problem.rows <= max_rows(ctx.target, 2)
     if (
         few
+        or (near and footprint <= private_cache(ctx.target) // 8)
         or footprint <= ctx.target.l1_bytes * 3 // 2
         or (once and footprint <= ctx.target.l2_bytes // 2)
     ):

@@ -9,6 +9,7 @@ from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.kernels import blocked, contraction, direct
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
+from amdjax.targets.cpu import CpuTarget
 from tests.kernels.runner import Runner, target
 
 FLOATS = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
@@ -282,7 +283,32 @@ def test_other_machines():
         check(x, y, MATMUL, out=runner(x, y))
 
 
-def test_small_products_are_one_launch():
-    x = np.ones((64, 64), np.float32)
-    assert len(Runner(dot_general_p, [x, x + 1], params(MATMUL)).calls) == 1
+@pytest.mark.parametrize("size", [64, 200])
+def test_small_products_are_one_launch(size):
+    rng = np.random.default_rng(0)
+    x, y = values(rng, (size, size), np.float32), values(rng, (size, size), np.float32)
+    runner = Runner(dot_general_p, [x, y], params(MATMUL))
+    assert len(runner.calls) == 1
+    check(x, y, MATMUL, out=runner(x, y))
+
+
+@pytest.mark.parametrize("sizes", [(500, 640, 40), (700, 700, 33)])
+def test_depth_is_not_cut_where_the_right_operand_stays_in_cache(sizes):
+    m, k, n = sizes
+    rng = np.random.default_rng(0)
+    x, y = values(rng, (m, k), np.float32), values(rng, (n, k), np.float32)
+    numbers = (((1,), (1,)), ((), ()))
+    check(x, y, numbers)
+    shape = contraction.TileShape(14, 2, 16)
+    axes = lambda *extents: tuple(contraction.Axis(e, 1) for e in extents)
+    a, b = (contraction.Source(None, "f32", 0, (), axes(e), axes(k)) for e in (m, n))
+    sink = contraction.Sink(None, "f32", 0, (), axes(m), axes(n))
+    problem = contraction.Contraction(a, b, sink, "f32")
+    assert blocked.choose_blocking(problem, CACHES, shape).depth >= k
+
+
+CACHES = CpuTarget(512, 4, 48 << 10, 2 << 20)
+
+
+def test_plans_rest_on_constants():
     assert direct.PROGRAM_CYCLES and blocked.PACKING
