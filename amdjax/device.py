@@ -8,6 +8,7 @@ import numpy as np
 
 from amdjax.core.array import ConcreteArray, asarray_concrete, get_backend
 from amdjax.core.aval import is_valid_value
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import keystr, tree_map, tree_map_with_path
 from amdjax.core.trace import Tracer
 
@@ -75,3 +76,5 @@ def device_get(x: Any) -> Any:
         return np.asarray(leaf) if isinstance(leaf, (ConcreteArray, Tracer)) else leaf
 
     return tree_map(get, x)
+
+_public_surface(globals())
