@@ -77,4 +77,5 @@ def device_get(x: Any) -> Any:
 
     return tree_map(get, x)
 
+
 _public_surface(globals())
