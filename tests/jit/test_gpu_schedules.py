@@ -10,10 +10,11 @@ from gpu_oracle import TINY, assert_same, kernels_for, run_schedules
 from random_programs import draw_program
 
 import amdjax.numpy as jnp
-from amdjax import jit, lax
+from amdjax import jit, lax, vmap
 from amdjax.codegen import tile
 from amdjax.jit.gpu_calls import scratch_limit
 from amdjax.jit.shaped import ShapedContext
+from amdjax.kernels.gpu_loops import element_tile
 from amdjax.targets import get
 
 GFX942 = get("gfx942")
@@ -26,6 +27,33 @@ def test_case(name):
     f, *args = CASES[name]
     narrow = any(x.dtype.itemsize == 2 for x in args)
     assert_same(f, *args, rtol=2e-2 if narrow else 2e-4)
+
+
+@pytest.mark.parametrize("mode", ["drop", "clip"])
+@pytest.mark.parametrize("case", ["elements", "rows", "windows", "batches"])
+def test_of_updates_that_coincide_the_last_wins(case, mode, monkeypatch):
+    """Whatever the order in which a GPU comes to them: here the last elements come first."""
+
+    def backwards(k, target, total):
+        number, mask, grid = element_tile(k, target, total)
+        return k.const("index", total - 1, number.shape) - number, mask, grid
+
+    def with_rows(x, i, y):
+        return x.at[i].set(y, mode=mode)
+
+    def with_windows(x, i, y):
+        numbers = lax.ScatterDimensionNumbers((1, 2), (), (0,))
+        return lax.scatter(x, i[:, None], y, numbers, mode=mode)
+
+    indices = np.random.default_rng(0).integers(-3, 9, (4, 50)).astype(np.int32)
+    f, *args = {
+        "elements": (with_rows, normal(7), indices[0], normal(50)),
+        "rows": (with_rows, normal(7, 5), indices[0], normal(50, 5)),
+        "windows": (with_windows, normal(7, 5), indices[0], normal(50, 3, 5)),
+        "batches": (vmap(with_rows), normal(4, 7, 5), indices, normal(4, 50, 5)),
+    }[case]
+    monkeypatch.setattr("amdjax.kernels.gpu_scatter.element_tile", backwards)
+    np.testing.assert_array_equal(run_schedules(f, *args), jit(f)(*args))
 
 
 FALLBACKS = ("sort", "sort_long", "top_k", "add_at", "embedding_gradient", "cumsum_long")
