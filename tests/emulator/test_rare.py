@@ -125,3 +125,43 @@ def test_swap_of_rows(distance):
     want_a = np.where(odd, np.roll(b, distance), a)
     want_b = np.where(odd, b, np.roll(a, -distance))
     np.testing.assert_array_equal(out, want_a | want_b << 16)
+
+
+def swap_b16(target, source, target_high, source_high):
+    """Encoded by hand: assemblers of several versions write halves of registers differently."""
+    code = (source | source_high << 7 | 0x100) | 0x66 << 9 | (target | target_high << 7) << 17
+    return f".long {0x7E000000 | code:#x}"
+
+
+def with_half(x, high, half):
+    return (x & 0xFFFF | half << 16) if high else (x & 0xFFFF0000 | half)
+
+
+@pytest.mark.parametrize("gfx", ["gfx1100", "gfx1201"])
+@pytest.mark.parametrize("target_high", [0, 1])
+@pytest.mark.parametrize("source_high", [0, 1])
+def test_swapped_halves(gfx, target_high, source_high, tmp_path):
+    a, b = pairs(INTEGERS)
+    half_a, half_b = byte(a, target_high, 16), byte(b, source_high, 16)
+    wanted = with_half(a, target_high, half_b), with_half(b, source_high, half_a)
+    for register, want in zip((1, 2), wanted):
+        body = f"{swap_b16(1, 2, target_high, source_high)}\n v_mov_b32 v3, v{register}"
+        np.testing.assert_array_equal(execute(body, gfx, tmp_path, a, b), u32(want))
+
+
+@pytest.mark.parametrize("lanes", ["-1", "0x0f0f0f0f"])
+def test_swap_within_a_register(lanes, tmp_path):
+    a, b = pairs(INTEGERS)
+    body = f"s_mov_b32 exec_lo, {lanes}\n {swap_b16(1, 1, 0, 1)}\n s_mov_b32 exec_lo, -1"
+    swapped = u32(a >> 16 | a << 16)
+    on = int(lanes, 0) >> np.arange(a.size) % 32 & 1
+    got = execute(f"{body}\n v_mov_b32 v3, v1", "gfx1100", tmp_path, a, b)
+    np.testing.assert_array_equal(got, np.where(on, swapped, a))
+
+
+@pytest.mark.parametrize("gfx", ["gfx942", "gfx1100"])
+def test_swapped_registers(gfx, tmp_path):
+    a, b = pairs(INTEGERS)
+    for register, want in ((1, b), (2, a)):
+        body = f"v_swap_b32 v1, v2\n v_mov_b32 v3, v{register}"
+        np.testing.assert_array_equal(execute(body, gfx, tmp_path, a, b), want)

@@ -110,6 +110,30 @@ def swap(h: Lanes) -> None:
     h.finish()
 
 
+@handler("v_swap_b16")
+def swap_half_registers(h: Lanes) -> None:
+    """Two halves change places; they may be those of one register."""
+    opsel = h.variant.opsel
+    source, target = (h.at(h.wave, h.slot(place)) for place in (state.SRC0, state.DST))
+    a, b = _half(h, source, opsel & 1), _half(h, target, opsel >> 3)
+    _set_half(h, target, opsel >> 3, a)
+    _set_half(h, source, opsel & 1, b)
+    h.finish()
+
+
+def _half(h: Lanes, register: Value, high: int) -> Value:
+    """The low or high half of a register, in the low bits."""
+    f, word = h.f, h.load_vgpr(register, 32)
+    return f.lshr(word, h.like(word, 16)) if high else f.and_(word, h.like(word, 0xFFFF))
+
+
+def _set_half(h: Lanes, register: Value, high: int, value: Value) -> None:
+    f, word = h.f, h.load_vgpr(register, 32)
+    kept = f.and_(word, h.like(word, 0xFFFF if high else 0xFFFF0000))
+    value = f.shl(value, h.like(value, 16)) if high else value
+    f.masked_store(f.or_(kept, value), register, h.write_mask(), 64)
+
+
 def gather(h: Lanes, x: Value, index: Value) -> Value:
     """x[index] for each lane."""
     copy = h.f.alloca(x.type)

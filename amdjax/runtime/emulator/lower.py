@@ -253,6 +253,15 @@ def _dual(wave: Wave, inst: Instruction) -> Lowered:
     return Lowered(variant_of("v_dual", wave.isa, wave.lanes, parts=parts), slots)
 
 
+def _swap_halves(wave: Wave, inst: Instruction) -> Lowered:
+    f = inst.fields
+    source, source_high = _half_register(wave, inst, f["src0"], "b16")
+    target, target_high = _half_register(wave, inst, f["vdst"] + VGPR, "b16")
+    opsel = source_high | target_high << 3
+    slots = {state.SRC0: wave.vgpr(source - VGPR), state.DST: wave.vgpr(target - VGPR)}
+    return Lowered(variant_of(inst.name, wave.isa, wave.lanes, ("v",), opsel=opsel), slots)
+
+
 def _crosslane(wave: Wave, inst: Instruction) -> Lowered:
     f, name = inst.fields, inst.name
     flags: list[tuple[str, int]] = []
@@ -266,6 +275,8 @@ def _crosslane(wave: Wave, inst: Instruction) -> Lowered:
         if name == "ds_swizzle_b32":
             flags.append(("offset", offset))
             kinds = ("v",)
+    elif name == "v_swap_b16":
+        return _swap_halves(wave, inst)
     else:
         scalar = name.startswith("v_read")
         slots = {state.DST: (wave.sgpr if scalar else wave.vgpr)(f["vdst"])}

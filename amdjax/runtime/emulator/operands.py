@@ -164,5 +164,7 @@ def _memory(variant: Variant, what: access.Access) -> Footprint:
 
 def _crosslane(variant: Variant) -> Footprint:
     reads = _sources(variant, [1] * len(variant.sources))
-    writes = ((state.DST, 1), *(((state.SRC0, 1),) if variant.name == "v_swap_b32" else ()))
-    return Footprint(reads, writes)
+    if variant.name in ("v_swap_b16", "v_swap_b32"):
+        both = (*reads, (state.DST, 1))
+        return Footprint(both, both)
+    return Footprint(reads, ((state.DST, 1),))
