@@ -252,11 +252,6 @@ def to_inexact_dtype(dtype: Any) -> np.dtype:
     return _INEXACT.get(dt, dt)
 
 
-def to_floating_dtype(dtype: Any) -> np.dtype:
-    """The real dtype which holds the parts of `dtype` made inexact."""
-    return np.dtype(finfo(to_inexact_dtype(dtype)).dtype)
-
-
 def to_complex_dtype(dtype: Any) -> np.dtype:
     """The complex dtype which holds `dtype` made inexact."""
     wide = to_inexact_dtype(dtype) in (np.dtype("float64"), np.dtype("complex128"))
@@ -399,14 +394,6 @@ def is_weakly_typed(x: Any) -> bool:
     return bool(getattr(aval, "weak_type", False))
 
 
-def is_weakly_typed_scalar(x: Any) -> bool:
-    """Whether `x` is a weakly typed value of rank zero."""
-    aval = getattr(x, "aval", None)
-    if aval is None:
-        return type(x) in python_scalar_dtypes
-    return bool(getattr(aval, "weak_type", False)) and not aval.shape
-
-
 def scalar_type_of(x: Any) -> type:
     """The Python scalar type for the dtype of `x`: bool, int, float or complex.
 
@@ -446,13 +433,6 @@ def scalar_type_to_dtype(typ: type, value: Any = None) -> np.dtype:
         if not limits.min <= value <= limits.max:
             raise OverflowError(f"Python int {value} too large to convert to {dt}")
     return dt
-
-
-def coerce_to_array(x: Any, dtype: Any = None) -> np.ndarray:
-    """`numpy.asarray` with the dtypes of Python scalars that arrays have here."""
-    if dtype is None and type(x) in python_scalar_dtypes:
-        dtype = scalar_type_to_dtype(type(x), x)
-    return np.asarray(x, dtype)
 
 
 def dtype(x: Any) -> Any:

@@ -93,17 +93,6 @@ def restore(info: SourceInfo | None) -> None:
 
 
 @contextmanager
-def user_code() -> Iterator[None]:
-    """Inside, operations take the caller's line again: a user's rule runs during a replay."""
-    old = _state.replayed
-    _state.replayed = None
-    try:
-        yield
-    finally:
-        _state.replayed = old
-
-
-@contextmanager
 def scope(name: str) -> Iterator[None]:
     """Inside, operations carry `name` at the end of their scope."""
     old = _state.scope

@@ -19,6 +19,7 @@ from amdjax.transforms.collectives import (
     psum,
     psum_scatter,
     pswapaxes,
+    pvary,
 )
 from amdjax.transforms.zero import stop_gradient_p
 
@@ -36,6 +37,7 @@ __all__ = [
     "psum",
     "psum_scatter",
     "pswapaxes",
+    "pvary",
     "stop_gradient",
     "stop_gradient_p",
 ]

@@ -652,6 +652,17 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
 
 
 def pvary(x: Any, axis_name: AxisName) -> Any:
-    """`x`; values need not be declared as differing between elements here."""
+    """Declare that a value may differ between the elements of a mapped axis, which it may anyway.
+
+    Args:
+      x: pytree of arrays.
+      axis_name: name of the axis, or a tuple of names.
+
+    Returns:
+      `x`.
+
+    Raises:
+      NameError: no axis of that name is being mapped.
+    """
     axis_size(axis_name)
     return x

@@ -34,11 +34,11 @@ class Zero:
         return f"Zero({self.aval.str_short()})"
 
 
-class SymbolicZero:
-    """What custom rules with `symbolic_zeros=True` receive in place of zeros.
+class _Typed:
+    """Stands for a value of which only the type is known.
 
     Args:
-      aval: the type of the tangent or cotangent.
+      aval: the type.
     """
 
     __slots__ = ("aval",)
@@ -66,39 +66,31 @@ class SymbolicZero:
     def weak_type(self) -> bool:
         return self.aval.weak_type
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.aval.str_short()})"
+
+
+class SymbolicZero(_Typed):
+    """What custom rules with `symbolic_zeros=True` receive in place of zeros.
+
+    Args:
+      aval: the type of the tangent or cotangent.
+    """
+
+    __slots__ = ()
+
     def __len__(self) -> int:
         return len(self.aval)
 
-    def __repr__(self) -> str:
-        return f"SymbolicZero({self.aval.str_short()})"
 
-
-class UndefinedPrimal:
+class UndefinedPrimal(_Typed):
     """In a transpose rule, an operand that the operation is linear in; its value is unknown.
 
     Args:
       aval: its type.
     """
 
-    __slots__ = ("aval",)
-
-    def __init__(self, aval: AbstractValue):
-        self.aval: Any = aval
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self.aval.ndim
-
-    def __repr__(self) -> str:
-        return f"UndefinedPrimal({self.aval.str_short()})"
+    __slots__ = ()
 
 
 register_aval(UndefinedPrimal, lambda x: x.aval)
