@@ -68,11 +68,6 @@ def value_dtype(x: Any) -> np.dtype:
     return dtypes.dtype_from_short_name(x.dtype) if isinstance(x.dtype, str) else x.dtype
 
 
-def is_undefined(x: Any) -> bool:
-    """Whether `x` is the unknown operand of a transpose rule."""
-    return isinstance(x, UndefinedPrimal)
-
-
 def is_zero(x: Any) -> bool:
     """Whether `x` is a symbolic zero."""
     return isinstance(x, Zero)

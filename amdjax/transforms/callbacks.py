@@ -111,6 +111,23 @@ def _batch_one_by_one(
     return primitive.bind(*args, **params), [0] * len(avals)
 
 
+def _bind(
+    primitive: Primitive,
+    callback: Callable[..., Any],
+    results: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    **params: Any,
+) -> Any:
+    """Call a Python function whose results have the types in the pytree `results`."""
+    types, out_tree = tree_flatten(results)
+    avals = tuple(shaped(t).strong() for t in types)
+    leaves, in_tree = tree_flatten((args, kwargs))
+    flat = FlatCallback(callback, in_tree, avals, out_tree)
+    outs = primitive.bind(*leaves, callback=flat, result_avals=avals, sharding=None, **params)
+    return tree_unflatten(out_tree, outs)
+
+
 pure_callback_p = Primitive("pure_callback", multiple_results=True)
 pure_callback_p.lowering = Host(_run)
 
@@ -185,17 +202,9 @@ def pure_callback(
     """
     if vmap_method is not None and vmap_method not in VMAP_METHODS:
         raise ValueError(f"vmap_method={vmap_method!r} is none of {', '.join(VMAP_METHODS)}.")
-    types, out_tree = tree_flatten(result_shape_dtypes)
-    avals = tuple(shaped(t).strong() for t in types)
-    leaves, in_tree = tree_flatten((args, kwargs))
-    outs = pure_callback_p.bind(
-        *leaves,
-        callback=FlatCallback(callback, in_tree, avals, out_tree),
-        result_avals=avals,
-        sharding=None,
-        vmap_method=vmap_method,
+    return _bind(
+        pure_callback_p, callback, result_shape_dtypes, args, kwargs, vmap_method=vmap_method
     )
-    return tree_unflatten(out_tree, outs)
 
 
 io_callback_p = Primitive("io_callback", multiple_results=True)
@@ -252,17 +261,7 @@ def io_callback(
       >>> seen
       [2.0]
     """
-    types, out_tree = tree_flatten(result_shape_dtypes)
-    avals = tuple(shaped(t).strong() for t in types)
-    leaves, in_tree = tree_flatten((args, kwargs))
-    outs = io_callback_p.bind(
-        *leaves,
-        callback=FlatCallback(callback, in_tree, avals, out_tree),
-        result_avals=avals,
-        sharding=None,
-        ordered=ordered,
-    )
-    return tree_unflatten(out_tree, outs)
+    return _bind(io_callback_p, callback, result_shape_dtypes, args, kwargs, ordered=ordered)
 
 
 debug_callback_p = Primitive("debug_callback", multiple_results=True)

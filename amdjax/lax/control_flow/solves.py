@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.core.aval import ShapedArray, get_aval
-from amdjax.core.effects import Effects
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr, eval_jaxpr, jaxpr_as_fun, memoize_on_jaxpr
 from amdjax.core.lowering import Control
@@ -41,18 +40,17 @@ __all__ = ["custom_linear_solve", "custom_linear_solve_p", "custom_root", "custo
 
 Solver = Callable[[Callable[..., Any], Any], Any]
 
-custom_root_p = Primitive("custom_root", multiple_results=True)
-custom_root_p.lowering = Control("call", jaxpr_param="solve")
+
+def _solver(name: str) -> Primitive:
+    """A primitive that calls its program `solve`."""
+    primitive = Primitive(name, multiple_results=True)
+    primitive.lowering = Control("call", jaxpr_param="solve")
+    primitive.def_abstract_eval(lambda *_, solve, **__: solve.out_avals)
+    primitive.def_effects(lambda *_, solve, **__: solve.effects)
+    return primitive
 
 
-@custom_root_p.def_abstract_eval
-def _root_type(*_: Any, solve: ClosedJaxpr, **__: Any) -> list[Any]:
-    return solve.out_avals
-
-
-@custom_root_p.def_effects
-def _root_effects(*_: Any, solve: ClosedJaxpr, **__: Any) -> Effects:
-    return solve.effects
+custom_root_p = _solver("custom_root")
 
 
 @custom_root_p.def_jvp
@@ -116,18 +114,7 @@ def _batch_program(jaxpr: ClosedJaxpr, axis: AxisData, consts: tuple[bool, ...])
     return batch_jaxpr(jaxpr, axis, [*consts, *others], True)[0]
 
 
-custom_linear_solve_p = Primitive("custom_linear_solve", multiple_results=True)
-custom_linear_solve_p.lowering = Control("call", jaxpr_param="solve")
-
-
-@custom_linear_solve_p.def_abstract_eval
-def _solve_type(*_: Any, solve: ClosedJaxpr, **__: Any) -> list[Any]:
-    return solve.out_avals
-
-
-@custom_linear_solve_p.def_effects
-def _solve_effects(*_: Any, solve: ClosedJaxpr, **__: Any) -> Effects:
-    return solve.effects
+custom_linear_solve_p = _solver("custom_linear_solve")
 
 
 @custom_linear_solve_p.def_jvp
