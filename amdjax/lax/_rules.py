@@ -21,7 +21,13 @@ from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.lowering import Lowering, Pointwise
 from amdjax.core.primitive import Primitive
-from amdjax.transforms.zero import UndefinedPrimal, Zero, add_tangents, instantiate_zeros
+from amdjax.transforms.zero import (
+    UndefinedPrimal,
+    Zero,
+    add_tangents,
+    instantiate_zeros,
+    is_undefined_primal,
+)
 
 __all__ = ["UndefinedPrimal", "Zero", "add_tangents", "instantiate_zeros"]
 
@@ -239,7 +245,7 @@ def transpose_from(*rules: Callable[..., Any] | None) -> Callable[..., Any]:
     def transpose(ct: Any, *operands: Any, **params: Any) -> list[Any]:
         result: list[Any] = []
         for rule, x in zip(rules, operands):
-            if not is_undefined(x):
+            if not is_undefined_primal(x):
                 result.append(None)
             elif is_zero(ct):
                 result.append(Zero(x.aval))

@@ -23,11 +23,11 @@ from amdjax.lax._rules import (
     dtype_of,
     insert,
     instantiate_zeros,
-    is_undefined,
     is_zero,
     shape_of,
     zero_tangent,
 )
+from amdjax.transforms.zero import is_undefined_primal
 
 __all__ = [
     "dynamic_index_in_dim",
@@ -356,11 +356,11 @@ def _dynamic_update_slice_jvp(primals, tangents):
 @dynamic_update_slice_p.def_transpose
 def _dynamic_update_slice_transpose(ct, operand, update, *starts):
     operand_ct = update_ct = None
-    shape = update.aval.shape if is_undefined(update) else shape_of(update)
-    if is_undefined(operand):
+    shape = update.aval.shape if is_undefined_primal(update) else shape_of(update)
+    if is_undefined_primal(operand):
         hole = lax.full(shape, 0, ct.dtype)
         operand_ct = dynamic_update_slice_p.bind(ct, hole, *starts)
-    if is_undefined(update):
+    if is_undefined_primal(update):
         update_ct = dynamic_slice_p.bind(ct, *starts, slice_sizes=shape)
     return [operand_ct, update_ct] + [None] * len(starts)
 

@@ -22,7 +22,6 @@ from amdjax.lax._rules import (
     check_same_dtype,
     insert,
     instantiate_zeros,
-    is_undefined,
     is_zero,
     scalar,
     shape_of,
@@ -34,6 +33,7 @@ from amdjax.lax.reductions import reduce_sum
 from amdjax.lax.selection import select
 from amdjax.lax.shape import broadcast, broadcast_in_dim, expand_dims, reshape, squeeze
 from amdjax.lax.slicing import slice as slice_, slice_in_dim
+from amdjax.transforms.zero import is_undefined_primal
 from amdjax.typing import ArrayLike
 
 __all__ = [
@@ -99,8 +99,8 @@ def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> list[Any]
     result: list[Any] = []
     start = 0
     for x in operands:
-        stop = start + (x.aval if is_undefined(x) else aval_of(x)).shape[dimension]
-        if not is_undefined(x):
+        stop = start + (x.aval if is_undefined_primal(x) else aval_of(x)).shape[dimension]
+        if not is_undefined_primal(x):
             result.append(None)
         elif is_zero(ct):
             result.append(Zero(x.aval))
@@ -173,9 +173,9 @@ def _stack_type(*operands: Any, axis: int) -> ShapedArray:
 @stack_p.def_transpose
 def _stack_transpose(ct: Any, *operands: Any, axis: int) -> list[Any]:
     if is_zero(ct):
-        return [Zero(x.aval) if is_undefined(x) else None for x in operands]
+        return [Zero(x.aval) if is_undefined_primal(x) else None for x in operands]
     parts = unstack(ct, axis)
-    return [part if is_undefined(x) else None for part, x in zip(parts, operands)]
+    return [part if is_undefined_primal(x) else None for part, x in zip(parts, operands)]
 
 
 @stack_p.def_batch
@@ -406,13 +406,13 @@ def _pad_type(x: Any, value: Any, *, padding_config: Padding) -> ShapedArray:
 @pad_p.def_transpose
 def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: Padding) -> list[Any]:
     if is_zero(ct):
-        return [Zero(y.aval) if is_undefined(y) else None for y in (x, value)]
+        return [Zero(y.aval) if is_undefined_primal(y) else None for y in (x, value)]
     operand_part = _unpad(ct, padding_config)
     value_part = None
-    if is_undefined(value):
+    if is_undefined_primal(value):
         axes = tuple(range(len(padding_config)))
         value_part = sub(reduce_sum(ct, axes), reduce_sum(operand_part, axes))
-    return [operand_part if is_undefined(x) else None, value_part]
+    return [operand_part if is_undefined_primal(x) else None, value_part]
 
 
 def _unpad(ct: Any, config: Padding) -> Any:

@@ -20,7 +20,6 @@ from amdjax.lax._rules import (
     check_same_dtype,
     dtype_of,
     instantiate_zeros,
-    is_undefined,
     is_zero,
     shape_of,
     zero_tangent,
@@ -34,6 +33,7 @@ from amdjax.lax.gather import (
     check_dims,
     check_index_vectors,
 )
+from amdjax.transforms.zero import is_undefined_primal
 
 __all__ = [
     "ScatterDimensionNumbers",
@@ -511,7 +511,7 @@ def _read_back(x, indices, updates_shape, dn, mode, fill_value=0) -> Any:
 
 
 def _shape(x: Any) -> tuple[int, ...]:
-    return x.aval.shape if is_undefined(x) else shape_of(x)
+    return x.aval.shape if is_undefined_primal(x) else shape_of(x)
 
 
 def _linear_jvp(prim, primals, tangents, **params):
@@ -526,9 +526,9 @@ def _linear_jvp(prim, primals, tangents, **params):
 
 
 def _linear_transpose(sign, ct, operand, indices, updates, *, dimension_numbers, mode, **_):
-    operand_ct = ct if is_undefined(operand) else None
+    operand_ct = ct if is_undefined_primal(operand) else None
     updates_ct = None
-    if is_undefined(updates):
+    if is_undefined_primal(updates):
         updates_ct = _read_back(ct, indices, _shape(updates), dimension_numbers, mode)
         updates_ct = updates_ct if sign > 0 else lax.neg(updates_ct)
     return [operand_ct, None, updates_ct]
@@ -589,7 +589,7 @@ def _scatter_transpose(
     if not unique_indices:
         raise NotImplementedError("the transpose of scatter needs unique_indices=True.")
     operand_ct = updates_ct = None
-    if is_undefined(operand):
+    if is_undefined_primal(operand):
         operand_ct = scatter_p.bind(
             ct,
             indices,
@@ -599,7 +599,7 @@ def _scatter_transpose(
             mode=mode,
             **params,
         )
-    if is_undefined(updates):
+    if is_undefined_primal(updates):
         updates_ct = _read_back(ct, indices, _shape(updates), dimension_numbers, mode)
     return [operand_ct, None, updates_ct]
 
@@ -632,11 +632,11 @@ def _needs_unique(unique_indices: bool) -> None:
 @scatter_mul_p.def_transpose
 def _scatter_mul_transpose(ct, operand, indices, updates, *, dimension_numbers, mode, **params):
     operand_ct = updates_ct = None
-    if is_undefined(operand):
+    if is_undefined_primal(operand):
         operand_ct = scatter_mul_p.bind(
             ct, indices, updates, dimension_numbers=dimension_numbers, mode=mode, **params
         )
-    if is_undefined(updates):
+    if is_undefined_primal(updates):
         _needs_unique(params["unique_indices"])
         scaled = lax.mul(ct, operand)
         updates_ct = _read_back(scaled, indices, _shape(updates), dimension_numbers, mode)

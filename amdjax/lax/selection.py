@@ -22,7 +22,6 @@ from amdjax.lax._rules import (
     check_same_dtype,
     dtype_of,
     filled_like,
-    is_undefined,
     is_zero,
     repeat_to,
     scalar,
@@ -33,6 +32,7 @@ from amdjax.lax._rules import (
 from amdjax.lax.bitwise import bitwise_and
 from amdjax.lax.comparison import eq, gt, lt
 from amdjax.lax.shape import broadcast_in_dim
+from amdjax.transforms.zero import is_undefined_primal
 from amdjax.typing import ArrayLike
 
 __all__ = [
@@ -81,7 +81,7 @@ def _select_n_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any,
 @select_n_p.def_transpose
 def _select_n_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
     def part(position: int, case: Any) -> Any:
-        if not is_undefined(case):
+        if not is_undefined_primal(case):
             return None
         if is_zero(ct):
             return Zero(case.aval)
