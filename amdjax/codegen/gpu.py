@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from amdjax.codegen import llvm, tile
 from amdjax.codegen.gpu_combine import GpuCombine
-from amdjax.codegen.gpu_isa import isa_of
+from amdjax.codegen.gpu_isa import Isa, isa_of
 from amdjax.codegen.gpu_memory import Spread
 from amdjax.codegen.gpu_product import GpuProducts
 from amdjax.codegen.gpu_tiles import Coordinates, Held, Positional, Rep
@@ -64,10 +64,22 @@ def _check_workgroup(kernel: tile.Kernel, target: GpuTarget) -> None:
         )
 
 
+def _filling(x: float | int | bool, of: tile.Value) -> str:
+    """A number as text, which tells -0.0 from 0.0."""
+    return repr(float(x) if of.dtype in tile.FLOATS else int(x))
+
+
 class GpuWriter(GpuProducts, GpuCombine):
     """Writes one kernel."""
 
+    def __init__(self, module: Module, kernel: tile.Kernel, isa: Isa, name: str, index_bits: int):
+        super().__init__(module, kernel, isa, name, index_bits)
+        #: What a tile is where a mask is false, and the mask, by the tile's number.
+        self._masked_loads: dict[int, tuple[int, str]] = {}
+        self._constants: dict[int, str] = {}
+
     def written(self, op: tile.Op) -> None:
+        self._note_filling(op)
         if op.results and op.results[0].type == tile.TileType("index"):
             self.divisors[op.results[0].number] = self._divisor(op)
 
@@ -82,7 +94,31 @@ class GpuWriter(GpuProducts, GpuCombine):
             return min(known)
         return min(known[1:]) if op.name == "select" else 1
 
+    def _note_filling(self, op: tile.Op) -> None:
+        if op.name == "const":
+            self._constants[op.results[0].number] = _filling(op.attrs["value"].x, op.results[0])
+        elif op.name == "broadcast" and (x := self._constants.get(op.operands[0].number)):
+            self._constants[op.results[0].number] = x
+        elif op.name == "load" and op.attrs["masked"]:
+            fill = _filling(op.attrs["other"], op.results[0])
+            self._masked_loads[op.results[0].number] = op.operands[-1].number, fill
+        elif op.name == "convert" and (found := self._masked_loads.get(op.operands[0].number)):
+            mask, fill = found
+            if float(fill) == 0:
+                self._masked_loads[op.results[0].number] = (
+                    mask,
+                    _filling(float(fill), op.results[0]),
+                )
+
     # Elementwise
+
+    def op_select(self, op: tile.Op) -> list[Rep]:
+        """Of a load that has the same elements where the mask is false, nothing."""
+        mask, x, other = op.operands
+        other_is = self._constants.get(other.number)
+        if other_is is not None and self._masked_loads.get(x.number) == (mask.number, other_is):
+            return [self.rep(x)]
+        return self.pointwise(op)
 
     def _each(self, op: tile.Op, fn: Callable[..., Value]) -> list[Rep]:
         """`fn` of the operands' elements; of positions alone, it stays a function of position."""
