@@ -477,7 +477,8 @@ class BlockedProduct:
 
     def _prefetch_result(self, row: Value, column: Value, last: Literal[True] | Value) -> None:
         """Have the lines that a tile will be stored to."""
-        if not self.writer.is_plain or len(self.problem.out.rows) != 1:
+        writer = self.writer
+        if not writer.is_plain or writer.streams or len(self.problem.out.rows) != 1:
             return
         k, shape = self.k, self.blocking.tile
 

@@ -237,9 +237,10 @@ class DirectProduct(_Plain):
         cut = replace(shape, rows=self.rows, vectors=len(starts))
         sums = multiply(k, cut, p.accumulate, self.high - self.low, load_a, load_b, None)
         if self.waiting is None:
+            aligned = p.columns % self.lanes == 0
             for r, vectors in enumerate(sums):
                 for start, mask, x in zip(starts, masks, vectors):
-                    self.writer.store(row + r, column + start, x, mask)
+                    self.writer.store(row + r, column + start, x, mask, aligned=aligned)
             return
         zero = k.const("index", 0)
         for r, vectors in enumerate(sums):

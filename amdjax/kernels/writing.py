@@ -6,11 +6,21 @@ from collections.abc import Sequence
 
 from amdjax.codegen import tile
 from amdjax.codegen.tile import itemsize
-from amdjax.jit.element import El, ElementBuilder, Lanes, compute_dtype, part_dtype, short_dtype
+from amdjax.jit.element import (
+    CACHE_LINE,
+    El,
+    ElementBuilder,
+    Lanes,
+    compute_dtype,
+    part_dtype,
+    short_dtype,
+)
 from amdjax.jit.index import Index, LoopVar, delinear
+from amdjax.jit.region_kernel import STREAM_FROM
 from amdjax.jit.shaped import Temp
 from amdjax.kernels.contraction import Axis, Contraction, Sink, product
 from amdjax.kernels.packing import Program
+from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
 
@@ -29,10 +39,18 @@ class Writer:
         self.is_complex, self.batch = problem.is_complex, list(batch)
         epilogue = program.ctx.epilogue
         self.epilogue = None if isinstance(self.sink.owner, Temp) else epilogue
+        #: whether whole tiles are written past the caches, which do not hold them anyway
+        self.streams = False
         if self.epilogue is None:
             self.buffer = program.buffer(self.sink.owner, self.sink.dtype, "out")
             program.declare(_numbers(self.sink))
             self.origin = program.param("out.offset", self.sink.offset)
+            large = _bytes(self.sink) >= STREAM_FROM and isinstance(program.ctx.machine, CpuTarget)
+            self.streams = large and self.is_plain and _in_whole_lines(self.sink)
+
+    def _streams(self, x: Value) -> bool:
+        """Whether a vector that begins at a cache line is written past the caches."""
+        return self.streams and x.shape[0] * itemsize(x.dtype) == CACHE_LINE
 
     @property
     def is_plain(self) -> bool:
@@ -54,7 +72,8 @@ class Writer:
                     stride = self.program.num("out.rows0.stride", self.sink.rows[0].stride)
                     first = self._row_base(row)
                     base = first + stride * r if r else first
-                self.k.store(self.buffer, base + at, self.k.convert(x, self.sink.dtype), (1,))
+                x = self.k.convert(x, self.sink.dtype)
+                self.k.store(self.buffer, base + at, x, (1,), streaming=self._streams(x))
 
     def prefetch(self, row: Value, column: Value, columns: int) -> None:
         """Have the cache lines of a row that will be stored; it need not exist."""
@@ -84,10 +103,12 @@ class Writer:
         x: Value,
         mask: Value | None,
         pair: tuple[Value, Value] | None = None,
+        aligned: bool = False,
     ) -> None:
         """Lanes of one row to (row, column) and on, where `mask` says that they exist.
 
         `pair` are real and imaginary parts, for a complex result with an epilogue; else `x` counts.
+        `aligned` says that the lanes begin at a cache line if their row does.
         """
         if self.epilogue is not None:
             self._store_fused(row, column, x, mask, pair)
@@ -95,7 +116,8 @@ class Writer:
         k, x = self.k, self.k.convert(x, self.sink.dtype)
         base = self._row_base(row)
         if self._unit_columns():
-            k.store(self.buffer, base + column, x, (1,), mask)
+            streaming = aligned and mask is None and self._streams(x)
+            k.store(self.buffer, base + column, x, (1,), mask, streaming)
             return
         lanes = k.op("add", k.iota(x.shape[0]), column)
         if len(self.sink.columns) > 1:
@@ -139,6 +161,19 @@ class Writer:
         for stored in self.epilogue.stored:
             index = delinear(position, stored.aval.shape)
             b.store(self.program.kernel.output(stored), position, b.value(stored, index))
+
+
+def _in_whole_lines(sink: Sink) -> bool:
+    """Whether each row begins at a cache line, in this result and in a stack of such results."""
+    line = CACHE_LINE // itemsize(sink.dtype)
+    steps = [sink.offset, *(axis.stride for axis in (*sink.batch, *sink.rows))]
+    return _bytes(sink) % CACHE_LINE == 0 and all(n % line == 0 for n in steps)
+
+
+def _bytes(sink: Sink) -> int:
+    """Size of all of what a sink writes to."""
+    owner = sink.owner
+    return owner.size * itemsize(owner.dtype) if isinstance(owner, Temp) else owner.aval.nbytes
 
 
 def _complex_columns(columns: Sequence[Axis]) -> tuple[Axis, ...]:

@@ -25,7 +25,7 @@ def target(count: int = 4) -> CpuTarget:
 
 
 def aligned(nbytes):
-    """Workspace as the memory plan gives it: at a cache line, with arbitrary content."""
+    """Memory as plans and results have it: at a cache line, with arbitrary content."""
     block = np.full(nbytes + 64, 0xFF, np.uint8)
     start = -block.ctypes.data % 64
     return block[start : start + max(nbytes, 1)]
@@ -61,10 +61,11 @@ class Runner:
 
     def prepare(self, operands, extra=()):
         memory = dict(zip(self.invars, operands)) | dict(zip(self.extra, extra))
-        results = [np.empty(v.aval.shape, v.aval.dtype) for v in self.stored]
-        for v, x in zip(self.stored, results):
-            x.view(np.uint8).fill(0xFF) if x.ndim and x.size else None
-            memory[v] = x
+        results = [
+            aligned(v.aval.nbytes)[: v.aval.nbytes].view(v.aval.dtype).reshape(v.aval.shape)
+            for v in self.stored
+        ]
+        memory.update(zip(self.stored, results))
         self.launches = []
         self.keep = [memory]
         for call, library in zip(self.calls, self.code):

@@ -292,6 +292,20 @@ def test_small_products_are_one_launch(size):
     check(x, y, MATMUL, out=runner(x, y))
 
 
+@pytest.mark.parametrize("columns", [2048, 2050])
+@pytest.mark.parametrize("turn", [False, True])
+def test_large_results_go_past_the_caches(columns, turn):
+    """Where rows are whole cache lines; others are stored as ever."""
+    rng = np.random.default_rng(0)
+    x = values(rng, (2048, 9), np.float32)
+    y = values(rng, (columns, 9) if turn else (9, columns), np.float32)
+    numbers = (((1,), (1 if turn else 0,)), ((), ()))
+    runner = Runner(dot_general_p, [x, y], params(numbers))
+    streams = any("streaming=True" in str(call.kernel) for call in runner.calls)
+    assert streams == (columns == 2048 and target().vector_bits == 512)
+    check(x, y, numbers, out=runner(x, y))
+
+
 @pytest.mark.parametrize("sizes", [(500, 640, 40), (700, 700, 33)])
 def test_depth_is_not_cut_where_the_right_operand_stays_in_cache(sizes):
     m, k, n = sizes
