@@ -33,6 +33,18 @@ def _default(table: dict[str, float], tree: Any, otherwise: float) -> float:
     return max((table.get(n, otherwise) for n in names), default=otherwise)
 
 
+def _tolerances(
+    args: Any, atol: float | None, rtol: float | None, eps: float | None
+) -> tuple[float, float, float]:
+    """Tolerances and step, where they are not given those for the dtypes."""
+    usual = _default(_TOLERANCE, args, 1e-6)
+    return (
+        usual if atol is None else atol,
+        usual if rtol is None else rtol,
+        _default(_STEP, args, 1e-5) if eps is None else eps,
+    )
+
+
 def _is_inexact(x: Any) -> bool:
     return bool(dtypes.issubdtype(get_aval(x).dtype, np.inexact))
 
@@ -114,9 +126,7 @@ def check_jvp(
       AssertionError: they differ.
     """
     args = tuple(args)
-    atol = _default(_TOLERANCE, args, 1e-6) if atol is None else atol
-    rtol = _default(_TOLERANCE, args, 1e-6) if rtol is None else rtol
-    eps = _default(_STEP, args, 1e-5) if eps is None else eps
+    atol, rtol, eps = _tolerances(args, atol, rtol, eps)
     rng = np.random.default_rng(0)
     tangents = tree_map(partial(_random_like, rng), args)
     value, tangent = f_jvp(args, tangents)
@@ -150,9 +160,7 @@ def check_vjp(
       AssertionError: they differ.
     """
     args = tuple(args)
-    atol = _default(_TOLERANCE, args, 1e-6) if atol is None else atol
-    rtol = _default(_TOLERANCE, args, 1e-6) if rtol is None else rtol
-    eps = _default(_STEP, args, 1e-5) if eps is None else eps
+    atol, rtol, eps = _tolerances(args, atol, rtol, eps)
     rng = np.random.default_rng(1)
     value, pullback = f_vjp(*args)
     label = f"{err_msg} vjp".strip()

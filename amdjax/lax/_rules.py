@@ -22,14 +22,13 @@ from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.lowering import Lowering, Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.transforms.zero import (
-    UndefinedPrimal,
     Zero,
     add_tangents,
     instantiate_zeros,
     is_undefined_primal,
 )
 
-__all__ = ["UndefinedPrimal", "Zero", "add_tangents", "instantiate_zeros"]
+__all__ = ["Zero", "add_tangents", "instantiate_zeros"]
 
 Kinds = frozenset[type]
 Shape = tuple[int, ...]

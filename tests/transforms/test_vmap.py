@@ -247,3 +247,10 @@ def test_custom_vmap():
 def test_unknown_types_of_gathered_axes():
     with pytest.raises(ValueError, match=r"to must be .* got 'somewhere'"):
         amdjax.vmap(lambda x: c.all_gather(x, "i", to="somewhere"), axis_name="i")(X)
+
+
+def test_values_may_be_declared_as_varying():
+    f = lambda x: lax.pvary(x, "i")
+    close(amdjax.vmap(f, axis_name="i")(X), X)
+    with pytest.raises(NameError, match="unbound axis name: i"):
+        f(X)
