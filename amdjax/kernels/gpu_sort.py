@@ -76,6 +76,12 @@ class GpuSort(SortedRows):
         return [*calls, self._in_block(temps, None, row, row)]
 
     @property
+    def walks(self) -> int:
+        """How often records go through memory, each time in a launch."""
+        apart = self.padded.bit_length() - self.block.bit_length()
+        return 1 if apart <= 0 else 1 + apart * (apart + 1) // 2 + apart
+
+    @property
     def _nanoseconds(self) -> float:
         return 5.0 * self.geometry.rows * self.padded
 

@@ -3,7 +3,7 @@
 Elements become unsigned keys (`keys.py`), and what is sorted are *records*: keys alone, or keys
 with the position they came from, by which the other operands are then gathered. Short rows go
 through networks (`network_sort.py`), others are sorted by digits (`radix_sort.py`). GPUs have
-networks for all (`gpu_sort.py`).
+networks (`gpu_sort.py`) and digits (`gpu_radix.py`) of their own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from amdjax.jit.element import short_dtype
 from amdjax.jit.shaped import Call, Copy, ShapedContext, shaped
+from amdjax.kernels.gpu_radix import GpuRadix
 from amdjax.kernels.gpu_sort import GpuSort
 from amdjax.kernels.keys import Key
 from amdjax.kernels.network_sort import Network
@@ -56,7 +57,9 @@ def sort_calls(
       taken: how many elements of each sorted row are wanted; None for all.
     """
     if ctx.on_gpu:
-        return GpuSort(ctx, geometry, keys, outputs, taken).build()
+        network = GpuSort(ctx, geometry, keys, outputs, taken)
+        digits = GpuRadix(ctx, geometry, keys, outputs, taken)
+        return list(digits.build()) if digits.beats(network.walks) else network.build()
     limit = NETWORK_ALONE if geometry.rows < 8 else NETWORK_FEW if geometry.rows < 16 else NETWORK
     if geometry.n <= limit:
         return [Network(ctx, geometry, keys, outputs, taken).build()]

@@ -93,6 +93,12 @@ CONTROL = {
 FAMILIES = {
     "sort": (jnp.sort, normal(30, 100)),
     "sort_long": (jnp.sort, normal(30_000)),
+    "sort_long_bytes": (jnp.sort, rng.integers(-99, 99, 9000).astype(np.int8)),
+    "sort_long_columns": (
+        lambda a, b: lax.sort([a, b], dimension=0),
+        rng.integers(0, 99, (9000, 2)).astype(np.int16), normal(9000, 2),
+    ),
+    "top_k_of_many": (lambda x: lax.top_k(x, 3), normal(20_000)),
     "sort_columns": (lambda x: jnp.sort(x, 1), normal(5, 300, 7)),
     "sort_doubles": (jnp.sort, rng.integers(-(2**40), 2**40, (3, 700))),
     "sort_zeros": (lambda x: jnp.sort(x), np.array([0.0, -0.0, 1, -0.0, 0.0, np.nan, -1] * 30)),

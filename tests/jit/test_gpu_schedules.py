@@ -12,6 +12,7 @@ from random_programs import draw_program
 import amdjax.numpy as jnp
 from amdjax import jit, lax, vmap
 from amdjax.codegen import tile
+from amdjax.core.pytree import tree_leaves
 from amdjax.jit.gpu_calls import scratch_limit
 from amdjax.jit.shaped import ShapedContext
 from amdjax.kernels.gpu_loops import element_tile
@@ -27,6 +28,42 @@ def test_case(name):
     f, *args = CASES[name]
     narrow = any(x.dtype.itemsize == 2 for x in args)
     assert_same(f, *args, rtol=2e-2 if narrow else 2e-4)
+
+
+@pytest.mark.parametrize("n", [7, 1000])
+@pytest.mark.parametrize("dtype", [
+    np.float32, np.float16, np.int32, np.uint8, np.bool_, np.complex64, ml_dtypes.bfloat16,
+    ml_dtypes.float8_e4m3fn, ml_dtypes.int4,
+])  # fmt: skip
+def test_sort_by_digits(dtype, n, monkeypatch):
+    """Equal elements stay in order, zeros have one key, and NaN comes last, as on a CPU."""
+    monkeypatch.setattr("amdjax.kernels.gpu_radix.WALKS", 0)
+    rng = np.random.default_rng(0)
+    special = [0.0, -0.0, 1.0, -1.0, 2.5, -3.0]
+    special += [np.inf, -np.inf, np.nan] if np.dtype(dtype).kind in "fcV" else []
+    x = rng.choice(special, (n, 3)).astype(dtype)
+    if dtype == np.complex64:
+        x.imag = rng.choice(special, x.shape)
+    number = np.arange(3 * n, dtype=np.int32).reshape(n, 3)
+
+    def sorts(x, number):
+        twice = lax.sort([number % 3, x, number], dimension=0, num_keys=2)
+        largest = [] if dtype == np.complex64 else lax.top_k(x.T, min(n, 5))
+        return lax.sort(x, dimension=0), lax.sort([x, number], dimension=0), twice, largest
+
+    with_numbers = [np.asarray(a) for a in tree_leaves(run_schedules(sorts, x, number))]
+    for a, b in zip(with_numbers, tree_leaves(jit(sorts)(x, number)), strict=True):
+        b = np.asarray(b)
+        assert a.dtype == b.dtype
+        nan = np.isnan(b.astype(np.complex128))
+        np.testing.assert_array_equal(np.isnan(a.astype(np.complex128)), nan)
+        assert a[~nan].tobytes() == b[~nan].tobytes()
+
+
+def test_long_rows_are_sorted_by_digits():
+    names = lambda n: [k.name for k in kernels_for(jnp.sort, normal(n), target=GFX942)]
+    assert names(1 << 20) == ["sort_count", "sort_sum", "sort_move"] * 4
+    assert "sort_fill" in names(1 << 12)
 
 
 @pytest.mark.parametrize("mode", ["drop", "clip"])
