@@ -117,10 +117,14 @@ def test_specials_stay_in_their_row_and_column():
     assert (out[~mask] == 300).all() and np.isnan(out[7]).all() and np.isinf(out[8, 9])
 
 
-def test_without_the_unit():
+@pytest.mark.parametrize("types", [(BF16, BF16), *BYTES])
+@pytest.mark.parametrize("turn_y", [False, True])
+@pytest.mark.parametrize("sizes", [(20, 400, 50), (300, 3000, 90), (33, 404, 31)])
+def test_without_the_unit(sizes, turn_y, types):
     """What other machines run gives the same numbers."""
-    x, y, numbers = operands(np.random.default_rng(0), 70, 300, 90, (BF16, BF16))
-    runner = Runner(dot_general_p, [x, y], params(numbers), cpu_target=WITHOUT)
+    x, y, numbers = operands(np.random.default_rng(0), *sizes, types, turn_y=turn_y)
+    options = params(numbers, preferred(types))
+    runner = Runner(dot_general_p, [x, y], options, cpu_target=WITHOUT)
     assert not uses_unit(runner)
     test_gemm.check(x, y, numbers, out=runner(x, y))
 
