@@ -77,9 +77,13 @@ class GpuWriter(GpuProducts, GpuCombine):
         #: What a tile is where a mask is false, and the mask, by the tile's number.
         self._masked_loads: dict[int, tuple[int, str]] = {}
         self._constants: dict[int, str] = {}
+        #: Numbers of counts that do not wrap around, and of scalars in all elements.
+        self._counts: set[int] = set()
+        self._spread: set[int] = set()
 
     def written(self, op: tile.Op) -> None:
         self._note_filling(op)
+        self._note_prefix(op)
         if op.results and op.results[0].type == tile.TileType("index"):
             self.divisors[op.results[0].number] = self._divisor(op)
 
@@ -109,6 +113,17 @@ class GpuWriter(GpuProducts, GpuCombine):
                     mask,
                     _filling(float(fill), op.results[0]),
                 )
+
+    def _note_prefix(self, op: tile.Op) -> None:
+        """Masks such as `iota < n`."""
+        if op.name == "iota" and op.results[0].dtype in ("i32", "i64", "index"):
+            self._counts.add(op.results[0].number)
+        elif op.name == "broadcast" and not op.operands[0].shape:
+            self._spread.add(op.results[0].number)
+        elif op.name in ("lt", "le"):
+            count, limit = (v.number for v in op.operands)
+            if count in self._counts and limit in self._spread:
+                self.prefixes.add(op.results[0].number)
 
     # Elementwise
 

@@ -63,6 +63,8 @@ class GpuMemory(GpuTiles):
     def __init__(self, module: Module, kernel: tile.Kernel, isa: Isa, name: str, index_bits: int):
         super().__init__(module, kernel, isa, name, index_bits)
         self._low: dict[str, Value] = {}
+        #: Numbers of masks of rank 1 that are true up to some position.
+        self.prefixes: set[int] = set()
 
     # Addresses
 
@@ -201,8 +203,12 @@ class GpuMemory(GpuTiles):
         groups: Groups,
         guards: Guards,
         other: Value,
+        prefix: bool = False,
     ) -> Value:
-        """Load registers, where guards are true; `other` is one element."""
+        """Load registers, where guards are true; `other` is one element.
+
+        `prefix` says that the last guard implies the others.
+        """
         f, registers, width = self.f, len(guards), groups.width
         size = kind.bits // 8
 
@@ -221,7 +227,7 @@ class GpuMemory(GpuTiles):
             parts = [[one(i) for i in range(r, r + width)] for r in range(0, registers, width)]
             return [self.joined(part) for part in parts]
 
-        every = self._every([*guards, groups.aligned])
+        every = self._every([*(guards[-1:] if prefix else guards), groups.aligned])
         if every is None:
             return self.joined(wide())
         if registers == 1:
@@ -235,8 +241,9 @@ class GpuMemory(GpuTiles):
         groups: Groups,
         guards: Guards,
         flags: str = "",
+        prefix: bool = False,
     ) -> None:
-        """Store registers where guards are true."""
+        """Store registers where guards are true; `prefix` as for `read`."""
         f, width = self.f, groups.width
         registers, size = x.type.lanes or 1, x.type.bits // 8
 
@@ -260,7 +267,7 @@ class GpuMemory(GpuTiles):
                     self.when(guard, lambda r=r: put(r))  # type: ignore[misc]
             return []
 
-        every = self._every([*guards, groups.aligned])
+        every = self._every([*(guards[-1:] if prefix else guards), groups.aligned])
         if every is None:
             wide()
         elif registers == 1:
@@ -277,8 +284,9 @@ class GpuMemory(GpuTiles):
         layout: Layout,
         mask: Value | None = None,
         other: Any = 0,
+        prefix: bool = False,
     ) -> Value:
-        """The elements of a tile, in registers."""
+        """The elements of a tile, in registers; `prefix` says what kind of mask it is."""
         memory = self.memory_type(where.buffer.dtype)
         if dtype != where.buffer.dtype:
             memory = self.memory_type(dtype)
@@ -288,6 +296,7 @@ class GpuMemory(GpuTiles):
             self._groups(where, layout, memory.bits // 8),
             self.both(self.guards(layout), mask),
             llvm.const(memory, other) if mask is not None else llvm.undef(memory),
+            prefix,
         )
         return self.from_memory(loaded, dtype)
 
@@ -299,15 +308,16 @@ class GpuMemory(GpuTiles):
         x: Value,
         mask: Value | None = None,
         flags: str = "",
+        prefix: bool = False,
     ) -> None:
-        """Write the elements of a tile, each once."""
+        """Write the elements of a tile, each once; `prefix` says what kind of mask it is."""
         memory = self.memory_type(where.buffer.dtype)
         guards, pointers = self.both(self.guards(layout), mask), self._pointers(where, layout)
         groups = self._groups(where, layout, memory.bits // 8)
         x = self.to_memory(x, dtype, memory)
 
         def write() -> list[Value]:
-            self.overwrite(pointers, x, groups, guards, flags)
+            self.overwrite(pointers, x, groups, guards, flags, prefix)
             return []
 
         owner = self.owner(layout)
@@ -355,7 +365,12 @@ class GpuMemory(GpuTiles):
         self.access(
             where.buffer, "read", self.pattern(t.shape, op.attrs["strides"], numbers), numbers
         )
-        return [Held(self.load_tile(where, t.dtype, layout, masks, op.attrs["other"]))]
+        prefix = self._is_prefix(mask)
+        return [Held(self.load_tile(where, t.dtype, layout, masks, op.attrs["other"], prefix))]
+
+    def _is_prefix(self, mask: tile.Value | None) -> bool:
+        """Whether all elements of a thread are inside if its last one is, positions growing."""
+        return mask is not None and mask.number in self.prefixes
 
     def load_scalar(
         self,
@@ -393,7 +408,8 @@ class GpuMemory(GpuTiles):
         masks = None if mask is None else self.in_registers(mask)
         pattern = self.pattern(value.shape, op.attrs["strides"], numbers)
         self.access(where.buffer, "write", pattern, numbers, id(op))
-        self.store_tile(where, value.dtype, layout, x, masks, self.store_flags(op))
+        flags, prefix = self.store_flags(op), self._is_prefix(mask)
+        self.store_tile(where, value.dtype, layout, x, masks, flags, prefix)
         return []
 
     def store_scalar(

@@ -1,6 +1,7 @@
-"""Masked loads that already have what a select would put where the mask is false."""
+"""Masks of tails: of loads that have what a select would put behind them, and of prefixes."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from tile_runner import Backend, compile_gpu, kernel
 from amdjax import targets
 from amdjax.codegen import tile
 from amdjax.codegen.amdgpu_object import assembly
+from amdjax.codegen.gpu import kernel_ir
 from amdjax.codegen.gpu_kernel import compile_kernel
 
 SIGNATURE = {"x": ("f32", "in"), "n": ("index", "size"), "y": ("f32", "out")}
@@ -60,3 +62,48 @@ def test_another_mask_is_selected():
     x, y = np.ones(100, np.float32), np.empty(256, np.float32)
     run(x, 100, y)
     assert y.sum() == 50
+
+
+def copy(dtype="i32"):
+    def write(k: tile.Builder, x, n, y):
+        last = k.broadcast(k.convert(k.size(n), dtype), (1024,))
+        mask = k.iota(1024, dtype) < last
+        k.store(y, 0, k.load(x, 0, (1024,), mask=mask), mask=mask)
+
+    return kernel(write, SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    "backend", [Backend("gfx942", 2, 1), Backend("gfx1100", 2, 4, 32)], ids=str
+)
+def test_prefixes_of_any_length(backend):
+    """Arrays end where the mask does, and what is behind is not touched."""
+    run = compile_gpu(copy(), backend)
+    for n in (0, 1, 3, 4, 127, 128, 511, 513, 897, 1021, 1023, 1024):
+        x, y = np.arange(max(n, 1), dtype=np.float32), np.full(max(n, 1), -1, np.float32)
+        run(x, n, y)
+        np.testing.assert_array_equal(y, x if n else [-1])
+
+
+def test_counts_that_wrap_are_no_prefix():
+    """The last elements are inside here, and others are not."""
+    run = compile_gpu(copy("i8"), Backend("gfx942", 1, 4))
+    x, y = np.arange(1024, dtype=np.float32), np.full(1024, -1, np.float32)
+    run(x, -1, y)
+    inside = np.arange(1024).astype(np.int8) < -1
+    assert 0 < inside.sum() < 1024 and inside[1020]
+    np.testing.assert_array_equal(y, np.where(inside, x, -1))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_one_comparison_tells_whole_tiles(swapped):
+    """Where the last element is inside, all are; `n > iota` is not looked for."""
+
+    def write(k: tile.Builder, x, n, y):
+        last, count = k.broadcast(k.convert(k.size(n), "i32"), (1024,)), k.iota(1024, "i32")
+        mask = last > count if swapped else count < last
+        k.store(y, 0, k.reduce("add", k.load(x, 0, (1024,), mask=mask)))
+
+    made = replace(kernel(write, SIGNATURE), workgroup=64)
+    conjunctions = kernel_ir(made, targets.get("gfx942")).count("and i1")
+    assert conjunctions == (15 if swapped else 0)
