@@ -8,7 +8,7 @@ import scipy.special as sp
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import enable_x64, grad, jit, vmap
+from amdjax import enable_x64, errors, grad, jit, vmap
 from amdjax.scipy import special
 from amdjax.test_util import check_grads
 
@@ -92,6 +92,11 @@ DERIVED = {
     "spence": (special.spence, ([0.3, 1.4, 6.0],)),
     "owens_t": (special.owens_t, ([0.3, -1.4, 0.2], [0.5, 2.0, -1.5])),
     "wofz": (special.wofz, ([0.3 + 1j, -1.4 - 0.2j],)),
+    "bessel_jn": (lambda z: special.bessel_jn(z, v=3), ([0.0, -1.4, 20.0],)),
+    "sph_harm_y": (
+        lambda theta, phi: special.sph_harm_y(np.arange(4), 1, theta, phi),
+        ([0.1, 0.4, 1.2, 3.0], [0.3, -2.0, 1.0, 0.0]),
+    ),
 }
 
 
@@ -111,3 +116,58 @@ def test_transforms_and_narrow_dtypes():
     with pytest.raises(ValueError, match="bernoulli"):
         special.bernoulli(-1)
     assert amdjax.make_jaxpr(special.spence)(0.5)
+
+
+@pytest.mark.parametrize("v", [0, 1, 6, 70])
+@pytest.mark.parametrize("x64", [True, False])
+def test_bessel_functions_of_integer_order(v, x64):
+    z = np.concatenate([np.linspace(-50, 50, 301), [0.0, 1e-38, 1e-9, 2.404825557695773]])
+    z = z.astype(np.float64 if x64 else np.float32)
+    with enable_x64(x64):
+        found = special.bessel_jn(z, v=v)
+    assert (found.shape, found.dtype) == ((v + 1, *z.shape), z.dtype)
+    expected = np.stack([sp.jv(k, z.astype(np.float64)) for k in range(v + 1)])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 if x64 else 1e-6)
+
+
+def test_bounds_of_bessel_functions():
+    assert np.isnan(special.bessel_jn(np.array([51.0, -51.0]), v=2)).all()
+    with enable_x64(True):
+        found = special.bessel_jn(51.0, v=2, n_iter=60)
+        np.testing.assert_allclose(found, sp.jv([0, 1, 2], 51.0), rtol=1e-12)
+    with pytest.raises(ValueError, match="v must not be negative, got -1"):
+        special.bessel_jn(1.0, v=-1)
+    with pytest.raises(TypeError):
+        special.bessel_jn(1.0, v=1.5)
+    with pytest.raises(TypeError, match="bessel_jn does not support complex"):
+        special.bessel_jn(1j, v=1)
+
+
+@pytest.mark.parametrize("x64", [True, False])
+def test_spherical_harmonics(x64):
+    n, m = np.array([(n, m) for n in range(25) for m in range(-n - 1, n + 2)]).T
+    theta, phi = RNG.uniform(0, np.pi, n.size), RNG.uniform(-np.pi, np.pi, n.size)
+    real = np.float64 if x64 else np.float32
+    theta, phi = theta.astype(real), phi.astype(real)
+    with enable_x64(x64):
+        found = special.sph_harm_y(n, m, theta, phi)
+    expected = sp.sph_harm_y(n, m, theta.astype(np.float64), phi.astype(np.float64))
+    expected = np.where(np.abs(m) <= n, expected, 0)
+    assert found.dtype == (np.complex128 if x64 else np.complex64)
+    # The last places of `m * phi` are lost.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13 if x64 else 2e-5)
+
+
+def test_spherical_harmonics_at_the_poles_and_in_programs():
+    n, m = np.arange(4)[:, None], np.arange(-3, 4)
+    for theta in (0.0, np.pi):
+        expected = np.where(np.abs(m) <= n, sp.sph_harm_y(n, m, theta, 0.3), 0)
+        np.testing.assert_allclose(special.sph_harm_y(n, m, theta, 0.3), expected, atol=1e-6)
+    with pytest.raises(errors.TracerArrayConversionError):
+        jit(special.sph_harm_y)(2, 1, 0.4, 0.3)
+    found = jit(lambda n: special.sph_harm_y(n, 1, 0.4, 0.3, n_max=4))(jnp.array([2, 9]))
+    np.testing.assert_allclose(found, sp.sph_harm_y([2, 4], 1, 0.4, 0.3), rtol=1e-5)
+    with pytest.raises(TypeError, match="sph_harm_y: n must be an integer"):
+        special.sph_harm_y(1.5, 1, 0.4, 0.3)
+    with pytest.raises(NotImplementedError, match="diff_n"):
+        special.sph_harm_y(2, 1, 0.4, 0.3, diff_n=1)
