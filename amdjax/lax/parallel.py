@@ -6,21 +6,17 @@ from typing import Any
 
 from amdjax.core.pytree import tree_map
 from amdjax.transforms.collectives import (
-    all_gather,
-    all_to_all,
     axis_index,
     axis_size,
-    pbroadcast,
     pmax,
     pmean,
     pmin,
     ppermute,
     pshuffle,
     psum,
-    psum_scatter,
-    pswapaxes,
     pvary,
 )
+from amdjax.transforms.exchanges import all_gather, all_to_all, pbroadcast, psum_scatter, pswapaxes
 from amdjax.transforms.zero import stop_gradient_p
 
 __all__ = [

@@ -20,7 +20,8 @@ from amdjax.transforms.zero import Zero
 AxisName = Hashable
 
 
-def _names(axis_name: Any) -> tuple[Any, ...]:
+def axis_names(axis_name: Any) -> tuple[Any, ...]:
+    """The names of one axis or of several."""
     return tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
 
 
@@ -34,7 +35,7 @@ def axis_size(axis_name: AxisName) -> int:
       NameError: no axis of that name is being mapped.
     """
     size = 1
-    for name in _names(axis_name):
+    for name in axis_names(axis_name):
         if name not in context.axis_env:
             raise NameError(
                 f"Found an unbound axis name: {name}. Collectives are called inside a function "
@@ -44,7 +45,8 @@ def axis_size(axis_name: AxisName) -> int:
     return size
 
 
-def _collective(name: str, axis_param: str, multiple_results: bool = False) -> CollectivePrimitive:
+def collective(name: str, axis_param: str, multiple_results: bool = False) -> CollectivePrimitive:
+    """A primitive over the axes that its parameter `axis_param` names."""
     primitive = CollectivePrimitive(name, multiple_results=multiple_results)
 
     def unbound(*args: Any, **params: Any) -> Any:
@@ -52,7 +54,7 @@ def _collective(name: str, axis_param: str, multiple_results: bool = False) -> C
         raise NameError(f"{name}: the axis {params[axis_param]!r} is not mapped here")
 
     def effects(*avals: Any, **params: Any) -> Any:
-        names = (n for n in _names(params[axis_param]) if not isinstance(n, int))
+        names = (n for n in axis_names(params[axis_param]) if not isinstance(n, int))
         return frozenset(NamedAxisEffect(n) for n in names)
 
     primitive.lowering = Decompose(unbound)
@@ -60,12 +62,24 @@ def _collective(name: str, axis_param: str, multiple_results: bool = False) -> C
     return primitive
 
 
-def _no_groups(groups: Any) -> None:
+def linear_collective(name: str) -> CollectivePrimitive:
+    """A collective over `axis_name` that is linear in its operand."""
+    primitive = collective(name, "axis_name")
+    primitive.def_jvp(
+        lambda primals, tangents, **params: (
+            primitive.bind(*primals, **params),
+            primitive.bind(*tangents, **params),
+        )
+    )
+    return primitive
+
+
+def refuse_groups(groups: Any) -> None:
     if groups is not None:
         raise NotImplementedError("axis_index_groups is not supported over axes mapped by vmap")
 
 
-def _shared(axis: AxisData, args: Any, dims: Any, call: Callable[..., Any]) -> Any:
+def over_other_axis(axis: AxisData, args: Any, dims: Any, call: Callable[..., Any]) -> Any:
     """Another axis is mapped than the one the collective joins: it rides along in front."""
     moved = [x if d is None else ops.moveaxis(x, d, 0) for x, d in zip(args, dims)]
     return call(moved), [None if d is None else 0 for d in dims]
@@ -76,7 +90,7 @@ def _shared(axis: AxisData, args: Any, dims: Any, call: Callable[..., Any]) -> A
 
 def _reduction(name: str, reduce: str, of_equal: Callable[[Any, int], Any]) -> CollectivePrimitive:
     """A reduction; `of_equal(x, size)` is its value for elements that do not differ."""
-    primitive = _collective(name, "axes", multiple_results=True)
+    primitive = collective(name, "axes", multiple_results=True)
 
     @primitive.def_abstract_eval
     def abstract(*avals: Any, axes: Any, axis_index_groups: Any) -> list[Any]:
@@ -86,8 +100,8 @@ def _reduction(name: str, reduce: str, of_equal: Callable[[Any, int], Any]) -> C
     def batch(axis: AxisData, args: Any, dims: Any, *, axes: Any, axis_index_groups: Any) -> Any:
         params = {"axes": axes, "axis_index_groups": axis_index_groups}
         if axis.name not in axes:
-            return _shared(axis, args, dims, lambda xs: primitive.bind(*xs, **params))
-        _no_groups(axis_index_groups)
+            return over_other_axis(axis, args, dims, lambda xs: primitive.bind(*xs, **params))
+        refuse_groups(axis_index_groups)
         fold = getattr(ops, reduce)
         outs = [of_equal(x, axis.size) if d is None else fold(x, (d,)) for x, d in zip(args, dims)]
         rest = tuple(n for n in axes if n != axis.name)
@@ -125,9 +139,9 @@ def _psum_transpose(cts: Any, *args: Any, **params: Any) -> list[Any]:
 
 def _apply_reduction(primitive: CollectivePrimitive, x: Any, axis_name: Any, groups: Any) -> Any:
     axis_size(axis_name)
-    _no_groups(groups)
+    refuse_groups(groups)
     leaves, tree = tree_flatten(x)
-    outs = primitive.bind(*leaves, axes=_names(axis_name), axis_index_groups=None)
+    outs = primitive.bind(*leaves, axes=axis_names(axis_name), axis_index_groups=None)
     return tree_unflatten(tree, outs)
 
 
@@ -195,17 +209,12 @@ def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
 # Permutations
 
-ppermute_p = _collective("ppermute", "axis_name")
+ppermute_p = linear_collective("ppermute")
 
 
 @ppermute_p.def_abstract_eval
 def _ppermute_abstract(x: Any, **_: Any) -> Any:
     return x.strong()
-
-
-@ppermute_p.def_jvp
-def _ppermute_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    return ppermute_p.bind(*primals, **params), ppermute_p.bind(*tangents, **params)
 
 
 @ppermute_p.def_transpose
@@ -215,8 +224,8 @@ def _ppermute_transpose(ct: Any, x: Any, *, axis_name: Any, perm: Any) -> list[A
 
 @ppermute_p.def_batch
 def _ppermute_batch(axis: AxisData, args: Any, dims: Any, *, axis_name: Any, perm: Any) -> Any:
-    if axis.name not in _names(axis_name):
-        outs, out_dims = _shared(
+    if axis.name not in axis_names(axis_name):
+        outs, out_dims = over_other_axis(
             axis, args, dims, lambda xs: ppermute_p.bind(*xs, axis_name=axis_name, perm=perm)
         )
         return outs, out_dims[0]
@@ -258,7 +267,9 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
             raise ValueError(f"ppermute: perm names {side} twice: {positions}")
         if any(not 0 <= p < size for p in positions):
             raise ValueError(f"ppermute: {side} {positions} are not all below the axis size {size}")
-    return tree_map(lambda leaf: ppermute_p.bind(leaf, axis_name=_names(axis_name), perm=pairs), x)
+    return tree_map(
+        lambda leaf: ppermute_p.bind(leaf, axis_name=axis_names(axis_name), perm=pairs), x
+    )
 
 
 def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
@@ -277,323 +288,9 @@ def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
     return ppermute(x, axis_name, list(zip(perm, range(len(perm)))))
 
 
-# Gathering and scattering
-
-all_gather_p = _collective("all_gather", "axis_name")
-
-
-@all_gather_p.def_abstract_eval
-def _all_gather_abstract(
-    x: Any, *, all_gather_dimension: int, axis_size: int, tiled: bool, **_: Any
-) -> Any:
-    shape = list(x.shape)
-    if tiled:
-        shape[all_gather_dimension] *= axis_size
-    else:
-        shape.insert(all_gather_dimension, axis_size)
-    return ShapedArray(shape, x.dtype)
-
-
-@all_gather_p.def_jvp
-def _all_gather_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    return all_gather_p.bind(*primals, **params), all_gather_p.bind(*tangents, **params)
-
-
-@all_gather_p.def_transpose
-def _all_gather_transpose(
-    ct: Any,
-    x: Any,
-    *,
-    all_gather_dimension: int,
-    axis_name: Any,
-    axis_size: int,
-    tiled: bool,
-    **_: Any,
-) -> list[Any]:
-    params = {"axis_name": axis_name, "axis_size": axis_size, "tiled": tiled}
-    return [
-        reduce_scatter_p.bind(
-            ct, scatter_dimension=all_gather_dimension, axis_index_groups=None, **params
-        )
-    ]
-
-
-@all_gather_p.def_batch
-def _all_gather_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
-    at = params["all_gather_dimension"]
-    if axis.name not in _names(params["axis_name"]):
-        params["all_gather_dimension"] = at + 1
-        outs, out_dims = _shared(axis, args, dims, lambda xs: all_gather_p.bind(*xs, **params))
-        return outs, out_dims[0]
-    out = batch_at(axis, args[0], dims[0], at)
-    return (_merge(out, at) if params["tiled"] else out), None
-
-
-def _merge(x: Any, at: int) -> Any:
-    """`x` with the axes `at` and `at + 1` made one."""
-    shape = get_aval(x).shape
-    return ops.reshape(x, (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :]))
-
-
-def _part(x: Any, at: int, count: int) -> Any:
-    """`x` with the axis `at` cut into `count` parts, which get an axis of their own at `at`."""
-    shape = get_aval(x).shape
-    return ops.reshape(x, (*shape[:at], count, shape[at] // count, *shape[at + 1 :]))
-
-
-def all_gather(
-    x: Any,
-    axis_name: AxisName,
-    *,
-    axis_index_groups: Any = None,
-    axis: int = 0,
-    tiled: bool = False,
-    to: str = "varying",
-) -> Any:
-    """Stack the elements of a mapped axis.
-
-    Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
-      axis_index_groups: not supported.
-      axis: where the mapped axis appears in the result.
-      tiled: whether elements are concatenated along an existing axis instead.
-      to: "varying", "reduced" or "invarying"; of no effect, since axes mapped by `vmap` have no
-        such types.
-
-    Returns:
-      A pytree of arrays, the same for all elements.
-
-    Raises:
-      ValueError: for another `to`.
-    """
-    if to not in ("varying", "reduced", "invarying"):
-        raise ValueError(f"all_gather: to must be 'varying', 'reduced' or 'invarying', got {to!r}")
-    _no_groups(axis_index_groups)
-    size = axis_size(axis_name)
-
-    def gather(leaf: Any) -> Any:
-        ndim = get_aval(leaf).ndim + (not tiled)
-        return all_gather_p.bind(
-            leaf,
-            all_gather_dimension=axis % ndim,
-            axis_index_groups=None,
-            axis_name=_names(axis_name),
-            axis_size=size,
-            tiled=tiled,
-        )
-
-    return tree_map(gather, x)
-
-
-reduce_scatter_p = _collective("reduce_scatter", "axis_name")
-
-
-@reduce_scatter_p.def_abstract_eval
-def _reduce_scatter_abstract(
-    x: Any, *, scatter_dimension: int, axis_size: int, tiled: bool, **_: Any
-) -> Any:
-    shape = list(x.shape)
-    if tiled:
-        if shape[scatter_dimension] % axis_size:
-            raise ValueError(
-                f"psum_scatter: the axis of size {shape[scatter_dimension]} cannot be divided "
-                f"among {axis_size} elements"
-            )
-        shape[scatter_dimension] //= axis_size
-    elif shape.pop(scatter_dimension) != axis_size:
-        raise ValueError(
-            f"psum_scatter: axis {scatter_dimension} of {x.shape} must have the size {axis_size} "
-            "of the mapped axis"
-        )
-    return ShapedArray(shape, x.dtype)
-
-
-@reduce_scatter_p.def_jvp
-def _reduce_scatter_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    return reduce_scatter_p.bind(*primals, **params), reduce_scatter_p.bind(*tangents, **params)
-
-
-@reduce_scatter_p.def_transpose
-def _reduce_scatter_transpose(
-    ct: Any,
-    x: Any,
-    *,
-    scatter_dimension: int,
-    axis_name: Any,
-    axis_size: int,
-    tiled: bool,
-    **_: Any,
-) -> list[Any]:
-    params = {"axis_name": axis_name, "axis_size": axis_size, "tiled": tiled}
-    return [
-        all_gather_p.bind(
-            ct, all_gather_dimension=scatter_dimension, axis_index_groups=None, **params
-        )
-    ]
-
-
-@reduce_scatter_p.def_batch
-def _reduce_scatter_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
-    at = params["scatter_dimension"]
-    if axis.name not in _names(params["axis_name"]):
-        params["scatter_dimension"] = at + 1
-        outs, out_dims = _shared(axis, args, dims, lambda xs: reduce_scatter_p.bind(*xs, **params))
-        return outs, out_dims[0]
-    total = ops.reduce_sum(batch_at(axis, args[0], dims[0], 0), (0,))
-    return (_part(total, at, axis.size) if params["tiled"] else total), at
-
-
-def psum_scatter(
-    x: Any,
-    axis_name: AxisName,
-    *,
-    scatter_dimension: int = 0,
-    axis_index_groups: Any = None,
-    tiled: bool = False,
-) -> Any:
-    """Sum over a mapped axis, of which each element gets one part.
-
-    Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
-      scatter_dimension: the axis that is divided.
-      axis_index_groups: not supported.
-      tiled: whether that axis stays, shortened, instead of being removed.
-
-    Returns:
-      A pytree of arrays.
-    """
-    _no_groups(axis_index_groups)
-    size = axis_size(axis_name)
-
-    def scatter(leaf: Any) -> Any:
-        return reduce_scatter_p.bind(
-            leaf,
-            axis_index_groups=None,
-            axis_name=_names(axis_name),
-            axis_size=size,
-            scatter_dimension=scatter_dimension % get_aval(leaf).ndim,
-            tiled=tiled,
-        )
-
-    return tree_map(scatter, x)
-
-
-all_to_all_p = _collective("all_to_all", "axis_name")
-
-
-@all_to_all_p.def_abstract_eval
-def _all_to_all_abstract(
-    x: Any, *, split_axis: int, concat_axis: int, axis_size: int, tiled: bool, **_: Any
-) -> Any:
-    shape = list(x.shape)
-    if tiled:
-        if shape[split_axis] % axis_size:
-            raise ValueError(
-                f"all_to_all: axis {split_axis} of {x.shape} cannot be divided among {axis_size}"
-            )
-        shape[split_axis] //= axis_size
-        shape[concat_axis] *= axis_size
-    else:
-        if shape.pop(split_axis) != axis_size:
-            raise ValueError(
-                f"all_to_all: axis {split_axis} of {x.shape} must have the size {axis_size} of the "
-                "mapped axis"
-            )
-        shape.insert(concat_axis, axis_size)
-    return ShapedArray(shape, x.dtype)
-
-
-@all_to_all_p.def_jvp
-def _all_to_all_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    return all_to_all_p.bind(*primals, **params), all_to_all_p.bind(*tangents, **params)
-
-
-@all_to_all_p.def_transpose
-def _all_to_all_transpose(
-    ct: Any, x: Any, *, split_axis: int, concat_axis: int, **params: Any
-) -> list[Any]:
-    return [all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params)]
-
-
-@all_to_all_p.def_batch
-def _all_to_all_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
-    split, concat = params["split_axis"], params["concat_axis"]
-    if axis.name not in _names(params["axis_name"]):
-        params.update(split_axis=split + 1, concat_axis=concat + 1)
-        outs, out_dims = _shared(axis, args, dims, lambda xs: all_to_all_p.bind(*xs, **params))
-        return outs, out_dims[0]
-    x = batch_at(axis, args[0], dims[0], 0)
-    if params["tiled"]:
-        x = _part(x, split + 1, axis.size)
-        # (from, …, to, …): what was the mapped axis is concatenated, `to` becomes the mapped one.
-        x = ops.moveaxis(x, split + 1, 0)
-        x = ops.moveaxis(x, 1, concat + 1)
-        return _merge(x, concat + 1), 0
-    x = ops.moveaxis(x, split + 1, 0)
-    return ops.moveaxis(x, 1, concat + 1), 0
-
-
-def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any = None) -> Any:
-    """Exchange a mapped axis with an axis of the elements, which stays where it is.
-
-    Args:
-      x: pytree of arrays.
-      axis_name: name of the mapped axis.
-      axis: an axis of the elements, of the same size.
-      axis_index_groups: not supported.
-
-    Returns:
-      A pytree of arrays of the same shapes.
-    """
-    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
-
-
-def all_to_all(
-    x: Any,
-    axis_name: AxisName,
-    split_axis: int,
-    concat_axis: int,
-    *,
-    axis_index_groups: Any = None,
-    tiled: bool = False,
-) -> Any:
-    """Exchange a mapped axis with an axis of the elements.
-
-    Args:
-      x: pytree of arrays.
-      axis_name: name of the mapped axis.
-      split_axis: the axis that is divided among the elements.
-      concat_axis: where the parts that an element receives are put together.
-      axis_index_groups: not supported.
-      tiled: whether `split_axis` stays, shortened, and parts are concatenated along an existing
-        axis.
-
-    Returns:
-      A pytree of arrays.
-    """
-    _no_groups(axis_index_groups)
-    size = axis_size(axis_name)
-
-    def exchange(leaf: Any) -> Any:
-        ndim = get_aval(leaf).ndim
-        return all_to_all_p.bind(
-            leaf,
-            axis_index_groups=None,
-            axis_name=_names(axis_name),
-            axis_size=size,
-            concat_axis=concat_axis % ndim,
-            split_axis=split_axis % ndim,
-            tiled=tiled,
-        )
-
-    return tree_map(exchange, x)
-
-
 # Positions
 
-axis_index_p = _collective("axis_index", "axis_name")
+axis_index_p = collective("axis_index", "axis_name")
 
 
 @axis_index_p.def_abstract_eval
@@ -628,27 +325,11 @@ def axis_index(axis_name: AxisName) -> Any:
       [0 1 2]
     """
     index: Any = None
-    for name in _names(axis_name):
+    for name in axis_names(axis_name):
         size = axis_size(name)
         here = axis_index_p.bind(axis_name=name)
         index = here if index is None else index * size + here
     return np.int32(0) if index is None else index
-
-
-def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
-    """The value that one element of a mapped axis has.
-
-    Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
-      source: position of the element.
-    """
-
-    def pick(leaf: Any) -> Any:
-        one = ops.slice_in_dim(all_gather(leaf, axis_name), source, source + 1, 0)
-        return ops.reshape(one, get_aval(leaf).shape)
-
-    return tree_map(pick, x)
 
 
 def pvary(x: Any, axis_name: AxisName) -> Any:

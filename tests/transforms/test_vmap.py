@@ -6,7 +6,7 @@ import pytest
 import amdjax
 from amdjax import lax
 from amdjax.core.jaxpr import jaxpr_as_fun
-from amdjax.transforms import AxisData, batch_jaxpr, collectives as c
+from amdjax.transforms import AxisData, batch_jaxpr
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -109,17 +109,17 @@ ERRORS = {
     "argument type": (lambda: amdjax.vmap(lambda x: x)("text"), TypeError, "argument x is 'text'"),
     "unbound axis": (lambda: lax.psum(1.0, "i"), NameError, "unbound axis name: i"),
     "unbound axis under jit": (
-        lambda: amdjax.jit(lambda x: c.axis_index("i"))(X),
+        lambda: amdjax.jit(lambda x: lax.axis_index("i"))(X),
         NameError,
         "unbound axis name: i",
     ),
     "perm": (
-        lambda: amdjax.vmap(lambda x: c.ppermute(x, "i", [(0, 1), (1, 1)]), axis_name="i")(X),
+        lambda: amdjax.vmap(lambda x: lax.ppermute(x, "i", [(0, 1), (1, 1)]), axis_name="i")(X),
         ValueError,
         "destinations",
     ),
     "shuffle": (
-        lambda: amdjax.vmap(lambda x: c.pshuffle(x, "i", [0, 0]), axis_name="i")(X),
+        lambda: amdjax.vmap(lambda x: lax.pshuffle(x, "i", [0, 0]), axis_name="i")(X),
         ValueError,
         "not a permutation",
     ),
@@ -130,7 +130,7 @@ ERRORS = {
 def test_errors_say_what_is_wrong(case):
     call, error, message = ERRORS[case]
     if case == "unbound axis":
-        call = lambda: c.psum(1.0, "i")
+        call = lambda: lax.psum(1.0, "i")
     with pytest.raises(error, match=message):
         call()
 
@@ -145,29 +145,29 @@ def as_float(x):
 
 A = np.arange(9, dtype=np.float32).reshape(3, 3)
 COLLECTIVES = {
-    "psum": (lambda x: c.psum(x, "i"), np.stack([A.sum(0)] * 3)),
-    "psum of a number": (lambda x: lax.mul(x, np.float32(c.psum(2, "i"))), 6 * A),
-    "psum of a shared value": (lambda x: lax.add(x, c.psum(A[0], "i")), A + 3 * A[0]),
-    "pmean": (lambda x: c.pmean(x, "i"), np.stack([A.mean(0)] * 3)),
-    "pmax": (lambda x: c.pmax(x, "i"), np.stack([A.max(0)] * 3)),
-    "pmin": (lambda x: c.pmin(x, "i"), np.stack([A.min(0)] * 3)),
-    "all_gather": (lambda x: c.all_gather(x, "i"), np.stack([A] * 3)),
-    "all_gather to": (lambda x: c.all_gather(x, "i", to="invarying"), np.stack([A] * 3)),
-    "all_gather axis": (lambda x: c.all_gather(x, "i", axis=1), np.stack([A.T] * 3)),
-    "all_gather tiled": (lambda x: c.all_gather(x, "i", tiled=True), np.stack([A.reshape(-1)] * 3)),
+    "psum": (lambda x: lax.psum(x, "i"), np.stack([A.sum(0)] * 3)),
+    "psum of a number": (lambda x: lax.mul(x, np.float32(lax.psum(2, "i"))), 6 * A),
+    "psum of a shared value": (lambda x: lax.add(x, lax.psum(A[0], "i")), A + 3 * A[0]),
+    "pmean": (lambda x: lax.pmean(x, "i"), np.stack([A.mean(0)] * 3)),
+    "pmax": (lambda x: lax.pmax(x, "i"), np.stack([A.max(0)] * 3)),
+    "pmin": (lambda x: lax.pmin(x, "i"), np.stack([A.min(0)] * 3)),
+    "all_gather": (lambda x: lax.all_gather(x, "i"), np.stack([A] * 3)),
+    "all_gather to": (lambda x: lax.all_gather(x, "i", to="invarying"), np.stack([A] * 3)),
+    "all_gather axis": (lambda x: lax.all_gather(x, "i", axis=1), np.stack([A.T] * 3)),
+    "all_gather tiled": (lambda x: lax.all_gather(x, "i", tiled=True), np.stack([A.ravel()] * 3)),
     "ppermute": (
-        lambda x: c.ppermute(x, "i", [(0, 1), (1, 2)]),
+        lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2)]),
         np.stack([np.zeros(3), A[0], A[1]]),
     ),
-    "pshuffle": (lambda x: c.pshuffle(x, "i", [2, 0, 1]), A[[2, 0, 1]]),
-    "all_to_all": (lambda x: c.all_to_all(x, "i", 0, 0), A.T),
-    "pswapaxes": (lambda x: c.pswapaxes(x, "i", 0), A.T),
-    "all_to_all tiled": (lambda x: c.all_to_all(x, "i", 0, 0, tiled=True), A.T),
-    "psum_scatter": (lambda x: c.psum_scatter(x, "i"), A.sum(0)),
-    "psum_scatter tiled": (lambda x: c.psum_scatter(x, "i", tiled=True), A.sum(0)[:, None]),
-    "axis_index": (lambda x: lax.add(x, as_float(c.axis_index("i"))), A + np.arange(3)[:, None]),
-    "axis_size": (lambda x: lax.mul(x, np.float32(c.axis_size("i"))), 3 * A),
-    "pbroadcast": (lambda x: c.pbroadcast(x, "i", 1), np.stack([A[1]] * 3)),
+    "pshuffle": (lambda x: lax.pshuffle(x, "i", [2, 0, 1]), A[[2, 0, 1]]),
+    "all_to_all": (lambda x: lax.all_to_all(x, "i", 0, 0), A.T),
+    "pswapaxes": (lambda x: lax.pswapaxes(x, "i", 0), A.T),
+    "all_to_all tiled": (lambda x: lax.all_to_all(x, "i", 0, 0, tiled=True), A.T),
+    "psum_scatter": (lambda x: lax.psum_scatter(x, "i"), A.sum(0)),
+    "psum_scatter tiled": (lambda x: lax.psum_scatter(x, "i", tiled=True), A.sum(0)[:, None]),
+    "axis_index": (lambda x: lax.add(x, as_float(lax.axis_index("i"))), A + np.arange(3)[:, None]),
+    "axis_size": (lambda x: lax.mul(x, np.float32(lax.axis_size("i"))), 3 * A),
+    "pbroadcast": (lambda x: lax.pbroadcast(x, "i", 1), np.stack([A[1]] * 3)),
 }  # fmt: skip
 
 
@@ -180,15 +180,15 @@ def test_collectives(name, inside_jit):
 
 def test_all_to_all_between_different_axes():
     x = np.arange(2 * 2 * 3, dtype=np.float32).reshape(2, 2, 3)
-    out = over_i(lambda v: c.all_to_all(v, "i", 0, 1))(x)
+    out = over_i(lambda v: lax.all_to_all(v, "i", 0, 1))(x)
     # element i of the result collects the i-th row of every element, as columns
     close(out, x.transpose(1, 2, 0))
-    out = over_i(lambda v: c.all_to_all(v, "i", 0, 1, tiled=True))(x)
+    out = over_i(lambda v: lax.all_to_all(v, "i", 0, 1, tiled=True))(x)
     close(out, np.stack([np.concatenate([x[0, i], x[1, i]])[None] for i in range(2)]))
 
 
 def test_collectives_over_two_axes():
-    f = lambda x: (c.psum(x, ("i", "j")), c.psum(x, "j"))
+    f = lambda x: (lax.psum(x, ("i", "j")), lax.psum(x, "j"))
     both, one = amdjax.vmap(amdjax.vmap(f, axis_name="j"), axis_name="i")(X)
     close(both, np.full((2, 3), X.sum()))
     close(one, np.tile(X.sum(1, keepdims=True), (1, 3)))
@@ -246,7 +246,7 @@ def test_custom_vmap():
 
 def test_unknown_types_of_gathered_axes():
     with pytest.raises(ValueError, match=r"to must be .* got 'somewhere'"):
-        amdjax.vmap(lambda x: c.all_gather(x, "i", to="somewhere"), axis_name="i")(X)
+        amdjax.vmap(lambda x: lax.all_gather(x, "i", to="somewhere"), axis_name="i")(X)
 
 
 def test_values_may_be_declared_as_varying():

@@ -1,0 +1,336 @@
+"""Collectives by which the elements of a mapped axis exchange parts: gathers, scatters, swaps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.pytree import tree_map
+from amdjax.transforms import ops
+from amdjax.transforms.batching import AxisData, batch_at
+from amdjax.transforms.collectives import (
+    AxisName,
+    axis_names,
+    axis_size,
+    linear_collective,
+    over_other_axis,
+    refuse_groups,
+)
+
+all_gather_p = linear_collective("all_gather")
+
+
+@all_gather_p.def_abstract_eval
+def _all_gather_abstract(
+    x: Any, *, all_gather_dimension: int, axis_size: int, tiled: bool, **_: Any
+) -> Any:
+    shape = list(x.shape)
+    if tiled:
+        shape[all_gather_dimension] *= axis_size
+    else:
+        shape.insert(all_gather_dimension, axis_size)
+    return ShapedArray(shape, x.dtype)
+
+
+@all_gather_p.def_transpose
+def _all_gather_transpose(
+    ct: Any,
+    x: Any,
+    *,
+    all_gather_dimension: int,
+    axis_name: Any,
+    axis_size: int,
+    tiled: bool,
+    **_: Any,
+) -> list[Any]:
+    params = {"axis_name": axis_name, "axis_size": axis_size, "tiled": tiled}
+    return [
+        reduce_scatter_p.bind(
+            ct, scatter_dimension=all_gather_dimension, axis_index_groups=None, **params
+        )
+    ]
+
+
+@all_gather_p.def_batch
+def _all_gather_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
+    at = params["all_gather_dimension"]
+    if axis.name not in axis_names(params["axis_name"]):
+        params["all_gather_dimension"] = at + 1
+        outs, out_dims = over_other_axis(
+            axis, args, dims, lambda xs: all_gather_p.bind(*xs, **params)
+        )
+        return outs, out_dims[0]
+    out = batch_at(axis, args[0], dims[0], at)
+    return (_merge(out, at) if params["tiled"] else out), None
+
+
+def _merge(x: Any, at: int) -> Any:
+    """`x` with the axes `at` and `at + 1` made one."""
+    shape = get_aval(x).shape
+    return ops.reshape(x, (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :]))
+
+
+def _part(x: Any, at: int, count: int) -> Any:
+    """`x` with the axis `at` cut into `count` parts, which get an axis of their own at `at`."""
+    shape = get_aval(x).shape
+    return ops.reshape(x, (*shape[:at], count, shape[at] // count, *shape[at + 1 :]))
+
+
+def all_gather(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Any = None,
+    axis: int = 0,
+    tiled: bool = False,
+    to: str = "varying",
+) -> Any:
+    """Stack the elements of a mapped axis.
+
+    Args:
+      x: pytree of arrays.
+      axis_name: name of the axis.
+      axis_index_groups: not supported.
+      axis: where the mapped axis appears in the result.
+      tiled: whether elements are concatenated along an existing axis instead.
+      to: "varying", "reduced" or "invarying"; of no effect, since axes mapped by `vmap` have no
+        such types.
+
+    Returns:
+      A pytree of arrays, the same for all elements.
+
+    Raises:
+      ValueError: for another `to`.
+    """
+    if to not in ("varying", "reduced", "invarying"):
+        raise ValueError(f"all_gather: to must be 'varying', 'reduced' or 'invarying', got {to!r}")
+    refuse_groups(axis_index_groups)
+    size = axis_size(axis_name)
+
+    def gather(leaf: Any) -> Any:
+        ndim = get_aval(leaf).ndim + (not tiled)
+        return all_gather_p.bind(
+            leaf,
+            all_gather_dimension=axis % ndim,
+            axis_index_groups=None,
+            axis_name=axis_names(axis_name),
+            axis_size=size,
+            tiled=tiled,
+        )
+
+    return tree_map(gather, x)
+
+
+reduce_scatter_p = linear_collective("reduce_scatter")
+
+
+@reduce_scatter_p.def_abstract_eval
+def _reduce_scatter_abstract(
+    x: Any, *, scatter_dimension: int, axis_size: int, tiled: bool, **_: Any
+) -> Any:
+    shape = list(x.shape)
+    if tiled:
+        if shape[scatter_dimension] % axis_size:
+            raise ValueError(
+                f"psum_scatter: the axis of size {shape[scatter_dimension]} cannot be divided "
+                f"among {axis_size} elements"
+            )
+        shape[scatter_dimension] //= axis_size
+    elif shape.pop(scatter_dimension) != axis_size:
+        raise ValueError(
+            f"psum_scatter: axis {scatter_dimension} of {x.shape} must have the size {axis_size} "
+            "of the mapped axis"
+        )
+    return ShapedArray(shape, x.dtype)
+
+
+@reduce_scatter_p.def_transpose
+def _reduce_scatter_transpose(
+    ct: Any,
+    x: Any,
+    *,
+    scatter_dimension: int,
+    axis_name: Any,
+    axis_size: int,
+    tiled: bool,
+    **_: Any,
+) -> list[Any]:
+    params = {"axis_name": axis_name, "axis_size": axis_size, "tiled": tiled}
+    return [
+        all_gather_p.bind(
+            ct, all_gather_dimension=scatter_dimension, axis_index_groups=None, **params
+        )
+    ]
+
+
+@reduce_scatter_p.def_batch
+def _reduce_scatter_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
+    at = params["scatter_dimension"]
+    if axis.name not in axis_names(params["axis_name"]):
+        params["scatter_dimension"] = at + 1
+        outs, out_dims = over_other_axis(
+            axis, args, dims, lambda xs: reduce_scatter_p.bind(*xs, **params)
+        )
+        return outs, out_dims[0]
+    total = ops.reduce_sum(batch_at(axis, args[0], dims[0], 0), (0,))
+    return (_part(total, at, axis.size) if params["tiled"] else total), at
+
+
+def psum_scatter(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    scatter_dimension: int = 0,
+    axis_index_groups: Any = None,
+    tiled: bool = False,
+) -> Any:
+    """Sum over a mapped axis, of which each element gets one part.
+
+    Args:
+      x: pytree of arrays.
+      axis_name: name of the axis.
+      scatter_dimension: the axis that is divided.
+      axis_index_groups: not supported.
+      tiled: whether that axis stays, shortened, instead of being removed.
+
+    Returns:
+      A pytree of arrays.
+    """
+    refuse_groups(axis_index_groups)
+    size = axis_size(axis_name)
+
+    def scatter(leaf: Any) -> Any:
+        return reduce_scatter_p.bind(
+            leaf,
+            axis_index_groups=None,
+            axis_name=axis_names(axis_name),
+            axis_size=size,
+            scatter_dimension=scatter_dimension % get_aval(leaf).ndim,
+            tiled=tiled,
+        )
+
+    return tree_map(scatter, x)
+
+
+all_to_all_p = linear_collective("all_to_all")
+
+
+@all_to_all_p.def_abstract_eval
+def _all_to_all_abstract(
+    x: Any, *, split_axis: int, concat_axis: int, axis_size: int, tiled: bool, **_: Any
+) -> Any:
+    shape = list(x.shape)
+    if tiled:
+        if shape[split_axis] % axis_size:
+            raise ValueError(
+                f"all_to_all: axis {split_axis} of {x.shape} cannot be divided among {axis_size}"
+            )
+        shape[split_axis] //= axis_size
+        shape[concat_axis] *= axis_size
+    else:
+        if shape.pop(split_axis) != axis_size:
+            raise ValueError(
+                f"all_to_all: axis {split_axis} of {x.shape} must have the size {axis_size} of the "
+                "mapped axis"
+            )
+        shape.insert(concat_axis, axis_size)
+    return ShapedArray(shape, x.dtype)
+
+
+@all_to_all_p.def_transpose
+def _all_to_all_transpose(
+    ct: Any, x: Any, *, split_axis: int, concat_axis: int, **params: Any
+) -> list[Any]:
+    return [all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params)]
+
+
+@all_to_all_p.def_batch
+def _all_to_all_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
+    split, concat = params["split_axis"], params["concat_axis"]
+    if axis.name not in axis_names(params["axis_name"]):
+        params.update(split_axis=split + 1, concat_axis=concat + 1)
+        outs, out_dims = over_other_axis(
+            axis, args, dims, lambda xs: all_to_all_p.bind(*xs, **params)
+        )
+        return outs, out_dims[0]
+    x = batch_at(axis, args[0], dims[0], 0)
+    if params["tiled"]:
+        x = _part(x, split + 1, axis.size)
+        # (from, …, to, …): what was the mapped axis is concatenated, `to` becomes the mapped one.
+        x = ops.moveaxis(x, split + 1, 0)
+        x = ops.moveaxis(x, 1, concat + 1)
+        return _merge(x, concat + 1), 0
+    x = ops.moveaxis(x, split + 1, 0)
+    return ops.moveaxis(x, 1, concat + 1), 0
+
+
+def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any = None) -> Any:
+    """Exchange a mapped axis with an axis of the elements, which stays where it is.
+
+    Args:
+      x: pytree of arrays.
+      axis_name: name of the mapped axis.
+      axis: an axis of the elements, of the same size.
+      axis_index_groups: not supported.
+
+    Returns:
+      A pytree of arrays of the same shapes.
+    """
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
+def all_to_all(
+    x: Any,
+    axis_name: AxisName,
+    split_axis: int,
+    concat_axis: int,
+    *,
+    axis_index_groups: Any = None,
+    tiled: bool = False,
+) -> Any:
+    """Exchange a mapped axis with an axis of the elements.
+
+    Args:
+      x: pytree of arrays.
+      axis_name: name of the mapped axis.
+      split_axis: the axis that is divided among the elements.
+      concat_axis: where the parts that an element receives are put together.
+      axis_index_groups: not supported.
+      tiled: whether `split_axis` stays, shortened, and parts are concatenated along an existing
+        axis.
+
+    Returns:
+      A pytree of arrays.
+    """
+    refuse_groups(axis_index_groups)
+    size = axis_size(axis_name)
+
+    def exchange(leaf: Any) -> Any:
+        ndim = get_aval(leaf).ndim
+        return all_to_all_p.bind(
+            leaf,
+            axis_index_groups=None,
+            axis_name=axis_names(axis_name),
+            axis_size=size,
+            concat_axis=concat_axis % ndim,
+            split_axis=split_axis % ndim,
+            tiled=tiled,
+        )
+
+    return tree_map(exchange, x)
+
+
+def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
+    """The value that one element of a mapped axis has.
+
+    Args:
+      x: pytree of arrays.
+      axis_name: name of the axis.
+      source: position of the element.
+    """
+
+    def pick(leaf: Any) -> Any:
+        one = ops.slice_in_dim(all_gather(leaf, axis_name), source, source + 1, 0)
+        return ops.reshape(one, get_aval(leaf).shape)
+
+    return tree_map(pick, x)
