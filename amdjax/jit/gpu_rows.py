@@ -10,7 +10,9 @@ programs there would be are cut into pieces, which a second kernel combines.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from amdjax.codegen import tile
@@ -39,6 +41,8 @@ from amdjax.targets import GpuTarget
 #: 32-bit registers of a thread for values of a tile that are alive together.
 REGISTERS = 64
 EACH = 16  # elements of a tile that a thread holds at most
+#: Values alive together with which threads need more registers than the largest workgroup leaves.
+MANY = 10
 NARROW = 16  # columns a program has at least, so that it reads whole cache lines
 PIECE = 1 << 13  # elements that a piece has at least
 
@@ -89,14 +93,14 @@ class GpuRowKernel(RowKernel):
             self.axes = [TileAxis(slow, count), TileAxis(fast, n)]
             self.threads = self._threads_for(n * count)
             return
-        if n <= self._held(self.target.max_workgroup):
+        if n <= self._held(self._most_threads):
             self.threads = self._threads_for(n)
             while self._is_idle(n):
                 self.threads *= 2
         else:
             usual = self.target.usual_workgroup
             few = self.levels > 0 and self._rows() * usual < self.target.busy_threads
-            self.threads = self.target.max_workgroup if few else usual
+            self.threads = self._most_threads if few else usual
             n = self._held(self.threads) // 2
         self.axes = [TileAxis(fast, n)]
 
@@ -107,7 +111,7 @@ class GpuRowKernel(RowKernel):
             self.axes, self.threads = [TileAxis(fast, columns)], self.target.wave_size
             return
         slow = self.inner[-1]
-        rows, most = power_of_two(slow.extent), self._held(self.target.max_workgroup)
+        rows, most = power_of_two(slow.extent), self._held(self._most_threads)
         if self.levels and len(self.inner) == 1 and rows * NARROW <= most:
             while columns > NARROW and rows * columns > most:
                 columns //= 2
@@ -119,24 +123,35 @@ class GpuRowKernel(RowKernel):
 
     def _held(self, threads: int) -> int:
         """Elements of a tile that the registers of so many threads hold."""
-        loads = len(set(self.domain.loads))
-        alive = loads + sum(not r.is_reduction and not r.row for r in self.region.roots)
-        each = REGISTERS // (max(self.domain.widest // 32, 1) * max(alive, 1))
+        each = REGISTERS // (max(self.domain.widest // 32, 1) * self._alive)
         return threads * min(1 << max(each.bit_length() - 1, 0), EACH)
+
+    @cached_property
+    def _alive(self) -> int:
+        """Tiles alive together: what is read, what is kept, and terms of sums side by side."""
+        loads = len(set(self.domain.loads))
+        kept = sum(not r.is_reduction and not r.row for r in self.region.roots)
+        together = Counter(r.level for r in self.region.roots if r.is_reduction)
+        return loads + kept + max(max(together.values()) - 1, 0)
+
+    @property
+    def _most_threads(self) -> int:
+        most = self.target.max_workgroup
+        return most // 2 if self._alive > MANY else most
 
     def _rows(self) -> int:
         return math.prod(v.extent for v in self.outer)
 
     def _is_idle(self, n: int) -> bool:
         """Whether twice the threads would find work in the row, and room on the machine."""
-        most = min(self.target.max_workgroup, n // self.vector)
+        most = min(self._most_threads, n // self.vector)
         return self.threads * 2 <= most and self._rows() * self.threads * 4 < (
             self.target.busy_threads
         )
 
     def _threads_for(self, elements: int) -> int:
         """Threads that share a tile: about eight elements each, more if more are needed."""
-        wave, most = self.target.wave_size, self.target.max_workgroup
+        wave, most = self.target.wave_size, self._most_threads
         threads = max(wave, min(power_of_two(elements // 8), self.target.usual_workgroup))
         while threads < most and self._held(threads) < elements:
             threads *= 2
