@@ -1,13 +1,19 @@
 """Settings shared by all tests, and the devices that tests of operations run on.
 
-Tests marked `devices` run on the CPU and on emulated GPUs. Where `AMDJAX_TEST_DEVICES` is set, they
-and all tests of the folders in `OPERATIONS` run on what it lists: `cpu`, targets to emulate,
-platforms. A test knows nothing of this: what it computes goes to the default device. `small` gives
-the few that are too large for an emulator a size to use there.
+Tests of the folders in `EVERYWHERE`, and tests marked `devices`, run on the CPU, on an emulated
+gfx942 and an emulated gfx1100, and half of them on one more target. Which half and which target
+changes from day to day; `AMDJAX_TEST_ROTATION` is the number of the day, which a run prints first.
+
+Where `AMDJAX_TEST_DEVICES` is set, they and all tests of the folders in `OPERATIONS` run on what it
+lists: `cpu`, targets to emulate, platforms. A test knows nothing of this: what it computes goes to
+the default device. `small` gives the few that are too large for an emulator a size to use there;
+properties are tried with a third of the examples.
 """
 
 import functools
 import os
+import time
+import zlib
 
 # Several test workers share the machine; a full thread pool in each would only fight over it.
 os.environ.setdefault("AMDJAX_NUM_THREADS", "2")
@@ -28,23 +34,40 @@ settings.register_profile(
 _default = "ci" if os.environ.get("CI") else "dev"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _default))
 
-OPERATIONS = ("lax", "nn", "rnn")
+EVERYWHERE = ("lax", "nn")
+OPERATIONS = (*EVERYWHERE, "rnn", "numpy", "optim", "random", "scipy", "transforms")
 EMULATED = ("gfx942", "gfx1100")
+SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201")
+
+# Workers inherit it, so that all of them collect the same tests.
+os.environ.setdefault("AMDJAX_TEST_ROTATION", str(int(time.time()) // 86400))
+
+
+def pytest_report_header():
+    return f"AMDJAX_TEST_ROTATION={os.environ['AMDJAX_TEST_ROTATION']}"
 
 
 def pytest_generate_tests(metafunc):
-    item = metafunc.definition
-    marked = item.get_closest_marker("devices") is not None
+    item, folder = metafunc.definition, metafunc.definition.path.parent.name
+    marked = folder in EVERYWHERE or item.get_closest_marker("devices") is not None
+    marked = marked and item.get_closest_marker("cpu_only") is None
     listed = os.environ.get("AMDJAX_TEST_DEVICES")
-    if listed is not None and (marked or item.path.parent.name in OPERATIONS):
+    if listed is not None and (marked or folder in OPERATIONS):
         names = [word.strip() for word in listed.split(",") if word.strip()]
         metafunc.parametrize("device", names, indirect=True)
     elif marked:
-        metafunc.parametrize("device", ["cpu", *EMULATED], indirect=True)
+        names = ["cpu", *EMULATED, *sampled(f"{item.path.name}::{item.name}")]
+        metafunc.parametrize("device", names, indirect=True)
+
+
+def sampled(test):
+    """The further target that a test runs on today, if any: each of them once in ten days."""
+    turn = (zlib.crc32(test.encode()) + int(os.environ["AMDJAX_TEST_ROTATION"])) % 10
+    return SAMPLED[turn : turn + 1]
 
 
 @pytest.fixture(autouse=True)
-def device(request):
+def device(request, monkeypatch):
     """The device that the test runs on, as the default device; the CPU unless there are several."""
     name = getattr(request, "param", "cpu")
     if name == "cpu":
@@ -55,9 +78,19 @@ def device(request):
     if reason := next((m.args[0] for m in request.node.iter_markers("cpu_only")), None):
         pytest.skip(reason)
     found = find_device(name)
+    if found.platform == "emulated":
+        try_fewer_examples(request.function, monkeypatch)
     with default_device(found):
         yield found
         found.synchronize()  # what goes wrong in a test belongs to it
+
+
+def try_fewer_examples(function, monkeypatch):
+    """A third of the examples of a property. (Hypothesis has no public way to change settings.)"""
+    name = "_hypothesis_internal_use_settings"
+    if usual := getattr(function, name, None):
+        fewer = settings(usual, max_examples=max(usual.max_examples // 3, 1))
+        monkeypatch.setattr(function, name, fewer)
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Every kind of program as machine code of a GPU, emulated where there is none."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from gpu_cases import CASES
@@ -32,10 +33,14 @@ def test_case(device, name):
         np.testing.assert_allclose(x.astype(wide), y.astype(wide), rtol, atol=rtol * scale)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8, np.float16])
+PROGRAM_DTYPES = (np.float32, np.int32, np.int8, np.uint16, np.float16, ml_dtypes.bfloat16,
+                  np.complex64)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", PROGRAM_DTYPES)
 def test_random_programs(device, dtype):
-    floats = np.dtype(dtype).kind == "f"
-    for seed in range(100, 112):
+    floats = np.dtype(dtype).kind not in "iu"
+    for seed in range(100, 110):
         program = draw_program(seed, dtype)
         if floats and any(name in JUMPS for name, _, _ in program.steps):
             continue
@@ -44,9 +49,11 @@ def test_random_programs(device, dtype):
             wanted = [np.asarray(x) for x in run(*program.inputs)]
         for x, y in zip(run(*program.inputs), wanted, strict=True):
             if floats:
-                scale = max(1.0, float(np.abs(y.astype(np.float64)).max(initial=0.0)))
-                rtol = 60 * len(program.steps) * float(np.finfo(dtype).eps)
-                np.testing.assert_allclose(np.asarray(x), y, rtol, atol=rtol * scale)
+                wide = np.complex128 if y.dtype.kind == "c" else np.float64
+                x, y = np.asarray(x).astype(wide), y.astype(wide)
+                scale = max(1.0, float(np.abs(y).max(initial=0.0)))
+                rtol = 60 * len(program.steps) * float(ml_dtypes.finfo(dtype).eps)
+                np.testing.assert_allclose(x, y, rtol, atol=rtol * scale, err_msg=str(program))
             else:
                 np.testing.assert_array_equal(np.asarray(x), y, err_msg=str(program))
 

@@ -9,8 +9,6 @@ from amdjax import lax
 from amdjax.core.config import enable_x64
 from amdjax.transforms.staging import make_jaxpr
 
-pytestmark = pytest.mark.devices
-
 SPECIAL = np.array(
     [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.5, -2.5, 1e-30, 30.0, np.inf, -np.inf, np.nan], np.float32
 )

@@ -7,8 +7,6 @@ from lax_checks import check_batching, check_derivatives
 from amdjax import lax
 from amdjax.transforms.staging import make_jaxpr
 
-pytestmark = pytest.mark.devices
-
 REDUCTIONS = {
     "reduce_sum": np.sum,
     "reduce_prod": np.prod,
