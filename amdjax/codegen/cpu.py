@@ -19,7 +19,7 @@ from amdjax.codegen.llvm import I64, PTR, Module, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_convert, lower_pointwise
 from amdjax.codegen.transpose import transpose_rows
 
-FUNCTION_ATTRIBUTES = (
+KERNEL_ATTRIBUTES = (
     'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "no-trapping-math"="true"'
 )
 
@@ -49,7 +49,7 @@ class CpuKernel(Emitter[Rep]):
 
     def __init__(self, module: Module, kernel: tile.Kernel, name: str):
         arguments = [("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
-        super().__init__(module.function(name, arguments, attributes=FUNCTION_ATTRIBUTES))
+        super().__init__(module.function(name, arguments, attributes=KERNEL_ATTRIBUTES))
         self.kernel = kernel
         self.streams: str | None = None  # metadata that marks streaming stores, once there are any
         self.positional: set[int] = set()  # values that differ between lanes by their position

@@ -112,9 +112,6 @@ class Lanes:
     def splat(self, x: Value) -> Value:
         return self.f.splat(x, self.wide) if self.wide and not x.type.lanes else x
 
-    def lane_ids(self) -> Value:
-        return vector("i32", range(self.lanes))
-
     # Memory of the wave and the record
 
     def at(self, pointer: Value, offset: int | Value) -> Value:
