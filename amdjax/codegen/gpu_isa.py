@@ -79,6 +79,13 @@ class Isa(ABC):
             acc = f.add(acc, f.mul(x, y))
         return acc
 
+    def keep_lds_reads(self, f: Function) -> None:  # noqa: B027
+        """Reads of LDS stay on the side of this where they are written; a hint for LLVM."""
+
+    def computed_here(self, f: Function, x: Value) -> Value:
+        """The same 32 bits, which LLVM may not compute in a later block instead."""
+        return x
+
     @abstractmethod
     def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
         """All threads' accesses of memory so far come before those behind the barrier."""
@@ -102,6 +109,9 @@ _QUAD_XOR_1, _QUAD_XOR_2, _QUAD_REVERSED = 0xB1, 0x4E, 0x1B
 _ROW_SHL, _ROW_SHR, _ROW_ROR, _ROW_XMASK = 0x100, 0x110, 0x120, 0x160
 _ROW_MIRROR, _ROW_HALF_MIRROR = 0x140, 0x141
 _SWIZZLE_XOR_16 = 0x10 << 10 | 0x1F
+
+#: What may cross a barrier for LLVM's scheduler: arithmetic of all kinds, and global memory.
+_ALL_BUT_LDS = 0x7E
 
 
 class Amdgcn(Isa):
@@ -186,6 +196,12 @@ class Amdgcn(Isa):
         total = f.call(name, I32, ones, b, llvm.const(I32, 0), flag)
         acc = f.add(acc, f.shl(total, llvm.const(I32, 7)))
         return f.call(name, I32, f.xor(a, llvm.const(I32, 0x80808080)), b, acc, flag)
+
+    def computed_here(self, f: Function, x: Value) -> Value:
+        return f.op(f'call {x.type} asm sideeffect "", "=v,0"({x})', x.type)
+
+    def keep_lds_reads(self, f: Function) -> None:
+        f.call("llvm.amdgcn.sched.barrier", VOID, llvm.const(I32, _ALL_BUT_LDS))
 
     def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
         scope = "workgroup" if waves > 1 else "wavefront"

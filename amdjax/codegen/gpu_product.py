@@ -98,6 +98,8 @@ class _RegisterProduct(Product):
             cells = self._load(following, limit)  # before the barrier, lest LLVM issue them late
             self.barrier()
             sums = self._multiply(sums, stage)
+            if self._branches:
+                sums = [self.gen.isa.computed_here(f, x) for x in sums]
             if self.tiling.stages == 1:
                 self.barrier()
             else:
@@ -131,6 +133,8 @@ class _RegisterProduct(Product):
         f, unit, sums = self.f, self.unit, list(sums)
         addresses = [f.add(read, stage) for read in self.reads]
         for s in range(self.tiling.depth // unit.depth):
+            if s and self._is_crowded:
+                self.gen.isa.keep_lds_reads(f)
             a, b = (self._fragments(side, addresses[side], s) for side in (0, 1))
             each = max(1, unit.cell // unit.step)
             for part in range(each):
@@ -141,6 +145,25 @@ class _RegisterProduct(Product):
                             f, _part(x, part, each), _part(y, part, each), sums[at]
                         )
         return sums
+
+    @property
+    def _branches(self) -> bool:
+        """Whether the loop has a branch, behind which LLVM would move what lanes multiply.
+
+        All that is read for it would have to stay in registers until then.
+        """
+        partly = any(x.parts < self.gen.workgroup for x in self.fetches)
+        return partly and self.unit.sums.bits == 32
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether LLVM, reading all steps of a tile at once, would run out of registers."""
+        unit, tiling = self.unit, self.tiling
+        more = zip(tiling.fragments, unit.more, strict=True)
+        lines = sum(fragments * len(distances) for fragments, distances in more)
+        words = lines * unit.cells * CELL.lanes * (tiling.depth // unit.depth)
+        sums = math.prod(tiling.fragments) * unit.sums.bits // 32
+        return words + sums > self.gen.isa.target.vgprs // 2
 
     def _fragments(self, side: int, address: Value, s: int) -> list[list[list[Value]]]:
         """[fragment][line][word]: what a lane holds of an operand at one step in depth."""

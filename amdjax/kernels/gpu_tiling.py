@@ -107,6 +107,11 @@ def _wave_tilings(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterat
         words = max(unit.sums.bits // 32, 1) * len(unit.elements)
         if fragments[0] * fragments[1] * words > MOST_SUMS:
             continue
+        if unit.sums.bits == 32:  # vector lanes, whose operands lie beside the sums
+            lines = sum(n * len(more) for n, more in zip(fragments, unit.more, strict=True))
+            held = fragments[0] * fragments[1] * words + lines * unit.cells * CELL_BYTES // 4
+            if held > target.vgprs - OTHER_REGISTERS:
+                continue
         yield Tiling(unit, grid, fragments, depth)
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import amdjax.kernels  # noqa: F401
-from amdjax import targets
+import amdjax.numpy as jnp
+from amdjax import jit, targets
 from amdjax.codegen.amdgpu_object import assembly
 from amdjax.codegen.gpu_matrix import Tiling, units
 from amdjax.core.aval import ShapedArray
@@ -318,3 +319,11 @@ def test_hopper_copies_only_what_is_aligned():
     x, y = np.empty((512, 511), np.float16), np.empty((511, 512), np.float16)
     (kernel,) = GpuRunner(dot_general_p, [x, y], params(), "sm_90a").compiled()
     assert "wgmma" not in kernel.code.decode() and "mma.sync" in kernel.code.decode()
+
+
+@pytest.mark.parametrize("target", ["gfx1030", "gfx1100", "gfx1201"])
+def test_no_product_of_vector_lanes_needs_scratch(target):
+    for m, k, n in ((1024, 256, 4096), (1024, 4096, 256), (6272, 64, 256)):
+        x, y = jnp.ones((m, k)), jnp.ones((k, n))
+        for kernel in jit(lambda a, b: a @ b).lower(x, y).compile(target).kernels:
+            assert kernel.scratch_bytes == 0, (m, k, n, kernel.vgprs)
