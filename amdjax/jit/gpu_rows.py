@@ -132,7 +132,7 @@ class GpuRowKernel(RowKernel):
         loads = len(set(self.domain.loads))
         kept = sum(not r.is_reduction and not r.row for r in self.region.roots)
         together = Counter(r.level for r in self.region.roots if r.is_reduction)
-        return loads + kept + max(max(together.values()) - 1, 0)
+        return max(loads + kept + max(together.values()) - 1, 1)
 
     @property
     def _most_threads(self) -> int:

@@ -58,6 +58,12 @@ def test_random_programs(device, dtype):
                 np.testing.assert_array_equal(np.asarray(x), y, err_msg=str(program))
 
 
+@pytest.mark.parametrize("shape", [(30,), (3, 10)])
+def test_reduction_that_reads_nothing(shape):
+    found = amdjax.jit(lambda: (jnp.arange(30) % 7).reshape(shape).max(-1))()
+    np.testing.assert_array_equal(found, (np.arange(30) % 7).reshape(shape).max(-1))
+
+
 DOUBLES = ("softmax", "layer_norm_gradient", "sum_large", "transposed", "sort", "cumsum_long",
            "add_at", "argmax", "product", "short_loops", "gathered", "scan")  # fmt: skip
 
