@@ -51,15 +51,7 @@ def test_no_kernel_of_a_network_needs_scratch(target, program):
     assert_no_scratch(PROGRAMS[program](), target)
 
 
-SPILLS = pytest.mark.xfail(
-    strict=True, reason="gradients of convolutions by f32 multiply-adds of wide tiles spill on RDNA"
-)
-
-
-@pytest.mark.parametrize(
-    "target", ["gfx942", "gfx1250", "sm_90", pytest.param("gfx1100", marks=SPILLS)]
-)
-@pytest.mark.filterwarnings("ignore:kernel product for gfx1100 uses")
+@pytest.mark.parametrize("target", ["gfx942", "gfx1030", "gfx1100", "gfx1250", "sm_90"])
 def test_no_kernel_of_resnet_needs_scratch(target):
     """135 kernels: enough of them for a few targets."""
     assert_no_scratch(PROGRAMS["resnet_step"](), target)
