@@ -480,11 +480,11 @@ class ElementBuilder:
 
         def body(i: tile.Value, *carried: tile.Value) -> list[tile.Value]:
             self.scalars[var] = i
-            inner = _regroup(accs, carried)
+            inner = regroup(accs, carried)
             out = self._fold_loop(extents[1:], [*index, Index.of(var)], inner, many, fn)
             return [self.k.broadcast(p, shape) if shape else p for a in out for p in a.parts]
 
-        return _regroup(accs, self.k.for_(0, extents[0], 1, self.nested(body), flat))
+        return regroup(accs, self.k.for_(0, extents[0], 1, self.nested(body), flat))
 
     def _tile_shape(self) -> tuple[int, ...]:
         return tuple(l.count for l in sorted(self.lanes, key=lambda l: l.axis))
@@ -705,6 +705,7 @@ class ElementBuilder:
         return value
 
 
-def _regroup(like: Sequence[El], flat: Sequence[tile.Value]) -> list[El]:
+def regroup(like: Sequence[El], flat: Sequence[tile.Value]) -> list[El]:
+    """Tile values as elements of the dtypes, and so many parts, as those of `like`."""
     it = iter(flat)
     return [El(a.dtype, *(next(it) for _ in a.parts)) for a in like]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from amdjax.codegen import tile
 from amdjax.core.jaxpr import Var
 from amdjax.jit.calls import Call
-from amdjax.jit.element import El, ElementBuilder
+from amdjax.jit.element import El, ElementBuilder, regroup
 from amdjax.jit.fusion import Root
 from amdjax.jit.gpu_element import TileElements
 from amdjax.jit.gpu_tiles import TileAxis, first_lanes, power_of_two, region_name, tile_lanes
-from amdjax.jit.index import Index, LoopVar, linear, placed
+from amdjax.jit.index import Index, LoopVar
 from amdjax.jit.reduction import Reduction
 from amdjax.jit.rows import CombineKernel
 from amdjax.targets import GpuTarget
@@ -103,14 +102,7 @@ class GpuCombineKernel(CombineKernel):
         if n > 1:
             self.b.walk([s for i in symbols for s, _ in i.terms], self.row.var)  # type: ignore[misc]
             self.b.lanes = list(tile_lanes(k, [self.row], [self.base]))
-        for root in self.region.roots:
-            if not (root.is_reduction or root.row):
-                continue
-            for v in root.vars:
-                if v in self.fusion.stored:
-                    index = placed(symbols, v.aval.shape)
-                    x = self.b.value(v, index)
-                    self.b.store(self.output(v), linear(index, v.aval.shape), x)
+        self.store_rows(symbols)
         return self.finish(self.row.blocks, n * self.pieces)
 
     def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
@@ -147,7 +139,7 @@ class GpuCombineKernel(CombineKernel):
                 exists = El("bool", k.broadcast(lanes[0].mask, shape))
                 xs = [self.b.select(exists, x, e) for x, e in zip(xs, start, strict=True)]
             if carried:
-                xs = rule.merge(self.b, _grouped(start, carried), xs)
+                xs = rule.merge(self.b, regroup(start, carried), xs)
             return [k.broadcast(p, shape) for x in xs for p in x.parts]
 
         if self.piece.is_whole:
@@ -155,10 +147,5 @@ class GpuCombineKernel(CombineKernel):
         else:
             init = [k.broadcast(p, shape) for e in start for p in e.parts]
             flat = k.for_(0, self.pieces, self.piece.count, tile_at, init)
-        accs = combine_axes(self.b, rule, _grouped(start, flat), [0])
+        accs = combine_axes(self.b, rule, regroup(start, flat), [0])
         return rule.finish(self.b, accs)
-
-
-def _grouped(like: Sequence[El], flat: Sequence[Any]) -> list[El]:
-    it = iter(flat)
-    return [El(a.dtype, *(next(it) for _ in a.parts)) for a in like]

@@ -365,20 +365,24 @@ class CombineKernel(RegionKernel):
         results = rule.finish(self.b, self.b.fold([self.pieces], rule.identity(self.b), step))
         return results[root.vars.index(var)]
 
+    def store_rows(self, symbols: Sequence[Index]) -> None:
+        """Store what belongs to the row at `symbols`, its place along each axis."""
+        for root in self.region.roots:
+            if not (root.is_reduction or root.row):
+                continue
+            for v in root.vars:
+                if v in self.fusion.stored:
+                    index = placed(symbols, v.aval.shape)
+                    x = self.b.value(v, index)
+                    self.b.store(self.output(v), linear(index, v.aval.shape), x)
+
     def build(self) -> Call:
         k, n = self.k, self.total_rows
         row = LoopVar("row", n)
         symbols = self.b.delinear(Index.of(row), self.region.row_shape)
 
         def body(lanes: Lanes | None = None) -> Sequence[tile.Value]:
-            for root in self.region.roots:
-                if not (root.is_reduction or root.row):
-                    continue
-                for v in root.vars:
-                    if v in self.fusion.stored:
-                        index = placed(symbols, v.aval.shape)
-                        x = self.b.value(v, index)
-                        self.b.store(self.output(v), linear(index, v.aval.shape), x)
+            self.store_rows(symbols)
             return ()
 
         if n == 1:
