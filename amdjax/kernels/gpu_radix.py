@@ -19,12 +19,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax.codegen.tile import Value, itemsize
-from amdjax.jit.element import short_dtype
 from amdjax.jit.gpu_calls import scratch_limit
 from amdjax.jit.gpu_tiles import power_of_two
 from amdjax.jit.shaped import Call, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.keys import Key
-from amdjax.kernels.loops import bits_dtype, split_position, view
+from amdjax.kernels.loops import split_position, view
 from amdjax.kernels.sorted_rows import Geometry, SortedRows
 
 EACH = 8  # records of a thread
@@ -332,13 +331,4 @@ class GpuRadix(SortedRows):
                 k.store_at(view(kernel.output(target), key.unsigned), to, bits, exists, unique=True)
                 continue
             position = k.convert(k.convert(records[-1], "u32"), "index")
-            if source is None:
-                number = k.convert(position, short_dtype(target.aval.dtype))
-                k.store_at(kernel.output(target), to, number, exists, unique=True)
-                continue
-            dtype, parts = bits_dtype(short_dtype(source.aval.dtype))
-            at = g.start(k, row) + position * g.inner
-            read, write = view(kernel.input(source), dtype), view(kernel.output(target), dtype)
-            for j in range(parts):
-                x = k.load_at(read, at * parts + j, exists)
-                k.store_at(write, to * parts + j, x, exists, unique=True)
+            self.scatter(kernel, source, target, to, g.start(k, row), position, exists)

@@ -97,3 +97,26 @@ class SortedRows:
             to = where if parts == 1 else where * parts + j
             x = k.load_at(read, at, mask)
             k.store(write, to, x, [stride * parts] if count else None, mask)
+
+    def scatter(
+        self,
+        kernel: ShapedKernel,
+        source: Any,
+        target: Any,
+        to: Value,
+        start: Value,
+        position: Value,
+        exists: Value,
+    ) -> None:
+        """Write elements to places `to` of their own; positions are indices within the row."""
+        k = kernel.k
+        if source is None:
+            number = k.convert(position, short_dtype(target.aval.dtype))
+            k.store_at(kernel.output(target), to, number, exists, unique=True)
+            return
+        dtype, parts = bits_dtype(short_dtype(source.aval.dtype))
+        at = start + position * self.geometry.inner
+        read, write = view(kernel.input(source), dtype), view(kernel.output(target), dtype)
+        for j in range(parts):
+            x = k.load_at(read, at * parts + j, exists)
+            k.store_at(write, to * parts + j, x, exists, unique=True)
