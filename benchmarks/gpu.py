@@ -105,10 +105,7 @@ class Torch:
         """Bytes read and written by a copy, in a second."""
         x = self.torch.empty(nbytes, dtype=self.torch.uint8, device="cuda")
         y = self.torch.empty_like(x)
-        return 2 * nbytes / min(self.sample(lambda: y.copy_(x), 20) for _ in range(5))
-
-    def sample(self, run: Callable[[], Any], calls: int) -> float:
-        return sample(self, run, calls)
+        return 2 * nbytes / min(sample(self, lambda: y.copy_(x), 20) for _ in range(5))
 
 
 def sample(lib: Any, run: Callable[[], Any], calls: int) -> float:

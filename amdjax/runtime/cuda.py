@@ -88,20 +88,16 @@ class CudaDevice(GpuDevice):
     def __init__(self, id: int, device_kind: str, target: Any, driver: Any, handle: Any):
         super().__init__(id, device_kind, target)
         self._driver = driver
-        self._context = self._check(driver.cuDevicePrimaryCtxRetain(handle), "opening a context")
+        self._context = _checked(driver.cuDevicePrimaryCtxRetain(handle), "opening a context")
         self._handles: dict[int, tuple[Any, ...]] = {}  # what integers given out stand for
         self._next = 0
         self._enter()
         flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
-        self._stream = self._check(driver.cuStreamCreate(flags), "making a stream")
-
-    @staticmethod
-    def _check(answer: tuple[Any, ...], doing: str) -> Any:
-        return _checked(answer, doing)
+        self._stream = _checked(driver.cuStreamCreate(flags), "making a stream")
 
     def _enter(self) -> Any:
         """Make this device the thread's current one; returns the driver."""
-        self._check(self._driver.cuCtxSetCurrent(self._context), "choosing the device")
+        _checked(self._driver.cuCtxSetCurrent(self._context), "choosing the device")
         return self._driver
 
     def _keep(self, *what: Any) -> int:
@@ -111,7 +107,7 @@ class CudaDevice(GpuDevice):
 
     def memory_stats(self) -> dict[str, int]:
         """Bytes in use by arrays, taken from the driver, and in the device altogether."""
-        _, total = self._check(self._enter().cuMemGetInfo(), "asking for the memory")
+        _, total = _checked(self._enter().cuMemGetInfo(), "asking for the memory")
         return {**super().memory_stats(), "bytes_limit": int(total)}
 
     def _map(self, nbytes: int) -> int | None:
@@ -119,40 +115,40 @@ class CudaDevice(GpuDevice):
         status, address = driver.cuMemAlloc(nbytes)
         if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             return None
-        self._check((status,), f"allocating {nbytes:,} bytes")
+        _checked((status,), f"allocating {nbytes:,} bytes")
         return int(address)
 
     def _unmap(self, address: int) -> None:
-        self._check(self._enter().cuMemFree(address), "freeing memory")
+        _checked(self._enter().cuMemFree(address), "freeing memory")
 
     def _write(self, address: int, data: np.ndarray) -> None:
         # Ordinary memory is copied aside before the call returns.
         answer = self._enter().cuMemcpyHtoDAsync(
             address, data.ctypes.data, data.nbytes, self._stream
         )
-        self._check(answer, "copying to the device")
+        _checked(answer, "copying to the device")
 
     def _read(self, address: int, out: np.ndarray) -> None:
         answer = self._enter().cuMemcpyDtoHAsync(out.ctypes.data, address, out.nbytes, self._stream)
-        self._check(answer, "copying from the device")
+        _checked(answer, "copying from the device")
         self._wait()
 
     def _copy(self, to: int, source: int, nbytes: int) -> None:
         answer = self._enter().cuMemcpyDtoDAsync(to, source, nbytes, self._stream)
-        self._check(answer, "copying on the device")
+        _checked(answer, "copying on the device")
 
     def _load(self, kernel: Any) -> int:
         driver = self._enter()
         module = self._compiled(driver, kernel)
         symbol = kernel.name.encode()
-        function = self._check(
+        function = _checked(
             driver.cuModuleGetFunction(module, symbol), f"loading kernel {kernel.name}"
         )
         dynamic = kernel.dynamic_lds
         if dynamic:
             most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             answer = driver.cuFuncSetAttribute(function, most, dynamic)
-            self._check(answer, f"giving kernel {kernel.name} its shared memory")
+            _checked(answer, f"giving kernel {kernel.name} its shared memory")
         return self._keep(function, module, dynamic)
 
     def _compiled(self, driver: Any, kernel: Any) -> Any:
@@ -173,7 +169,7 @@ class CudaDevice(GpuDevice):
 
     def _unload(self, handle: int) -> None:
         _, module, _ = self._handles.pop(handle)
-        self._check(self._enter().cuModuleUnload(module), "unloading a kernel")
+        _checked(self._enter().cuModuleUnload(module), "unloading a kernel")
 
     def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
         function, _, dynamic = self._handles[handle]
@@ -186,10 +182,10 @@ class CudaDevice(GpuDevice):
         answer = self._enter().cuLaunchKernel(
             function, grid, 1, 1, workgroup, 1, 1, lds, self._stream, 0, ctypes.addressof(extra)
         )
-        self._check(answer, f"launching {grid} workgroups of {workgroup} threads")
+        _checked(answer, f"launching {grid} workgroups of {workgroup} threads")
 
     def _wait(self) -> None:
-        self._check(self._enter().cuStreamSynchronize(self._stream), "waiting for the device")
+        _checked(self._enter().cuStreamSynchronize(self._stream), "waiting for the device")
 
     def is_idle(self) -> bool:
         """Whether all work issued before is done."""
@@ -197,27 +193,27 @@ class CudaDevice(GpuDevice):
         (status,) = driver.cuStreamQuery(self._stream)
         if status == driver.CUresult.CUDA_ERROR_NOT_READY:
             return False
-        self._check((status,), "asking whether the device is done")
+        _checked((status,), "asking whether the device is done")
         return True
 
     def _begin_capture(self) -> None:
         driver = self._enter()
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        self._check(driver.cuStreamBeginCapture(self._stream, mode), "beginning a graph")
+        _checked(driver.cuStreamBeginCapture(self._stream, mode), "beginning a graph")
 
     def _end_capture(self) -> int:
         driver = self._enter()
-        graph = self._check(driver.cuStreamEndCapture(self._stream), "ending a graph")
+        graph = _checked(driver.cuStreamEndCapture(self._stream), "ending a graph")
         try:
-            runnable = self._check(driver.cuGraphInstantiate(graph, 0), "preparing a graph")
+            runnable = _checked(driver.cuGraphInstantiate(graph, 0), "preparing a graph")
         finally:
-            self._check(driver.cuGraphDestroy(graph), "freeing a graph")
+            _checked(driver.cuGraphDestroy(graph), "freeing a graph")
         return self._keep(runnable)
 
     def _replay(self, handle: int) -> None:
         (graph,) = self._handles[handle]
-        self._check(self._enter().cuGraphLaunch(graph, self._stream), "launching a graph")
+        _checked(self._enter().cuGraphLaunch(graph, self._stream), "launching a graph")
 
     def _drop_graph(self, handle: int) -> None:
         (graph,) = self._handles.pop(handle)
-        self._check(self._enter().cuGraphExecDestroy(graph), "freeing a graph")
+        _checked(self._enter().cuGraphExecDestroy(graph), "freeing a graph")
