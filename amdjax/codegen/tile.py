@@ -19,7 +19,7 @@ import numpy as np
 from amdjax.core.dtypes import dtype_from_short_name
 
 if TYPE_CHECKING:
-    from amdjax.codegen.gpu_matrix import Tiling
+    from amdjax.codegen.gpu.matrix import Tiling
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 SIGNED = ("i8", "i16", "i32", "i64", "index")

@@ -307,7 +307,7 @@ class JitFunction:
     def _compile(
         self, leaves: Sequence[Any], tree: PyTreeDef, static: Any, place: Placement | None
     ) -> _Signature:
-        from amdjax.jit.placement import compile_placed  # loads LLVM
+        from amdjax.jit.device.placement import compile_placed  # loads LLVM
 
         closed, out_tree = self._trace([x.aval for x in leaves], tree, static)
         if self._device is not None:
@@ -408,7 +408,7 @@ def _chosen_device(device: Any, backend: str | None) -> Device | None:
     """The device that `jit` was given, or the first one of the platform."""
     if device is None and backend is None:
         return None
-    from amdjax.jit.placement import checked_device
+    from amdjax.jit.device.placement import checked_device
     from amdjax.runtime.devices import devices
 
     if device is not None and backend is not None:

@@ -20,7 +20,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit.calls import Call, Copy, Temp
 from amdjax.jit.fusion import Fusion, Region, Single, fuse, is_bitcast, step_reads, step_writes
-from amdjax.jit.gpu_calls import fit_gpu
+from amdjax.jit.gpu.calls import fit_gpu
 from amdjax.jit.passes import prepare
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.scalar import scalar_call

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from amdjax.codegen import tile
+from amdjax.jit.device.records import DEVICE_STAGES, device_text
 from amdjax.jit.fusion import Fusion, Region
-from amdjax.jit.kernel_records import DEVICE_STAGES, device_text
 from amdjax.jit.plan import Label, Plan, View
 from amdjax.runtime import vm
 

@@ -2,7 +2,7 @@
 
 The domain of a region is first brought to few long loops (`domain.py`). On a CPU one loop is then
 spread over vector lanes: by `maps.py` where nothing is reduced, by `rows.py` where something is. On
-a GPU one or two loops are spread over a workgroup: by `gpu_maps.py` and `gpu_rows.py`.
+a GPU one or two loops are spread over a workgroup: by `gpu/maps.py` and `gpu/rows.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from amdjax.codegen import tile
 from amdjax.jit.calls import Call, Temp
 from amdjax.jit.domain import Domain
 from amdjax.jit.fusion import Fusion, Region, Root
-from amdjax.jit.gpu_maps import GpuMapKernel
-from amdjax.jit.gpu_rows import GpuRowKernel
+from amdjax.jit.gpu.maps import GpuMapKernel
+from amdjax.jit.gpu.rows import GpuRowKernel
 from amdjax.jit.maps import MapKernel
 from amdjax.jit.reduction import Reduction
 from amdjax.jit.region_kernel import Machine

@@ -21,14 +21,14 @@ from amdjax.core.errors import public_surface
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.jit import report
+from amdjax.jit.device.records import KernelRecord
 from amdjax.jit.executable import Executable, compile_jaxpr
-from amdjax.jit.kernel_records import KernelRecord
 from amdjax.runtime.devices import default_device
 from amdjax.targets import GpuTarget, get
 
 if TYPE_CHECKING:
-    from amdjax.jit.gpu_executable import GpuExecutable
-    from amdjax.jit.profile import Profile
+    from amdjax.jit.device.executable import GpuExecutable
+    from amdjax.jit.device.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Lowered:
                 traced.jaxpr, traced.donated, lambda s, x: stages.append((s, x))
             )
             return Compiled(traced, executable, stages)
-        from amdjax.jit.gpu_executable import GpuExecutable
+        from amdjax.jit.device.executable import GpuExecutable
 
         on_gpu = GpuExecutable(
             traced.jaxpr, gpu, traced.donated, lambda s, x: stages.append((s, x))

@@ -3,7 +3,7 @@
 Elements become unsigned keys (`keys.py`), and what is sorted are *records*: keys alone, or keys
 with the position they came from, by which the other operands are then gathered. Short rows go
 through networks (`network_sort.py`), others are sorted by digits (`radix_sort.py`). GPUs have
-networks (`gpu_sort.py`) and digits (`gpu_radix.py`) of their own.
+networks (`gpu/sort.py`) and digits (`gpu/radix.py`) of their own.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from amdjax.jit.element import short_dtype
 from amdjax.jit.shaped import Call, Copy, ShapedContext, shaped
-from amdjax.kernels.gpu_radix import GpuRadix
-from amdjax.kernels.gpu_sort import GpuSort
+from amdjax.kernels.gpu.radix import GpuRadix
+from amdjax.kernels.gpu.sort import GpuSort
 from amdjax.kernels.keys import Key
 from amdjax.kernels.network_sort import Network
 from amdjax.kernels.radix_sort import Radix

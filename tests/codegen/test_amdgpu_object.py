@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from amdjax.codegen.amdgpu_object import (
+from amdjax.codegen.gpu.amdgpu_object import (
     CompileError,
     assembly,
     compile_isolated,

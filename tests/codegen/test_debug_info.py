@@ -10,10 +10,10 @@ from tile_runner import Backend, compile_gpu, kernel
 
 from amdjax import targets
 from amdjax.codegen import llvm, tile
-from amdjax.codegen.amdgpu_object import compile_object
 from amdjax.codegen.debug_info import SourceLines
-from amdjax.codegen.gpu import kernel_ir
-from amdjax.codegen.gpu_kernel import compile_kernel
+from amdjax.codegen.gpu.amdgpu_object import compile_object
+from amdjax.codegen.gpu.kernel import compile_kernel
+from amdjax.codegen.gpu.writer import kernel_ir
 from amdjax.runtime.elf import link
 from amdjax.runtime.elf_format import ElfFile
 from amdjax.runtime.emulator import CodeObject, MemoryFault, UninitialisedRead

@@ -7,7 +7,8 @@ import tile_runner
 from tile_runner import run_kernel
 
 from amdjax import targets
-from amdjax.codegen import gpu, tile
+from amdjax.codegen import tile
+from amdjax.codegen.gpu import writer as gpu
 
 DTYPES = {
     "f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from amdjax.codegen.gpu_barriers import Access, Barriers
+from amdjax.codegen.gpu.barriers import Access, Barriers
 
 
 def placed(program: str) -> str:

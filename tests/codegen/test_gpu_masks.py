@@ -9,9 +9,9 @@ from tile_runner import Backend, compile_gpu, kernel
 
 from amdjax import targets
 from amdjax.codegen import tile
-from amdjax.codegen.amdgpu_object import assembly
-from amdjax.codegen.gpu import kernel_ir
-from amdjax.codegen.gpu_kernel import compile_kernel
+from amdjax.codegen.gpu.amdgpu_object import assembly
+from amdjax.codegen.gpu.kernel import compile_kernel
+from amdjax.codegen.gpu.writer import kernel_ir
 
 SIGNATURE = {"x": ("f32", "in"), "n": ("index", "size"), "y": ("f32", "out")}
 

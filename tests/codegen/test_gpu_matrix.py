@@ -3,7 +3,7 @@
 import pytest
 
 from amdjax import targets
-from amdjax.codegen.gpu_matrix import MATRIX_NAMES, Planes, Tiling, digits_of, matrix_unit, units
+from amdjax.codegen.gpu.matrix import MATRIX_NAMES, Planes, Tiling, digits_of, matrix_unit, units
 
 DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201", "sm_90")
 ALL = [(name, i) for name in DISTINCT for i in targets.get(name).matrix if i.blocks == 1]

@@ -4,8 +4,8 @@ import gpu_zoo
 import pytest
 
 from amdjax import targets
-from amdjax.codegen import gpu_kernel
-from amdjax.codegen.amdgpu_object import assembly
+from amdjax.codegen.gpu import kernel as gpu_kernel
+from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.runtime.code_object import kernel_info
 
 TARGETS = (

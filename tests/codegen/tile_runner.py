@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from amdjax import targets
-from amdjax.codegen import cpu, gpu_kernel, llvm, tile
+from amdjax.codegen import cpu, llvm, tile
 from amdjax.codegen.engine import compile_ir, engine
+from amdjax.codegen.gpu import kernel as gpu_kernel
 from amdjax.core import dtypes
 from amdjax.runtime.emulator import CodeObject, Memory, launch
 

@@ -12,12 +12,12 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit
 from amdjax.codegen import tile
-from amdjax.codegen.amdgpu_object import assembly, completed
 from amdjax.codegen.compile_worker import CompileError, Machine
 from amdjax.codegen.engine import Compilation
-from amdjax.codegen.gpu_kernel import compile_kernel
-from amdjax.jit import device_kernels
-from amdjax.jit.kernel_records import KernelRecord, warn_of_scratch
+from amdjax.codegen.gpu.amdgpu_object import assembly, completed
+from amdjax.codegen.gpu.kernel import compile_kernel
+from amdjax.jit.device import kernels as device_kernels
+from amdjax.jit.device.records import KernelRecord, warn_of_scratch
 from amdjax.targets import get
 
 X = np.ones((64, 1000), np.float32)

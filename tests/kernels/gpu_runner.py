@@ -7,7 +7,7 @@ import struct
 import numpy as np
 
 from amdjax import targets
-from amdjax.codegen import gpu_kernel
+from amdjax.codegen.gpu import kernel as gpu_kernel
 from amdjax.core.aval import ShapedArray
 from amdjax.core.dtypes import dtype_from_short_name
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var

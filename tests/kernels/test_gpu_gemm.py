@@ -11,13 +11,13 @@ from hypothesis import given, settings, strategies as st
 import amdjax.kernels  # noqa: F401
 import amdjax.numpy as jnp
 from amdjax import jit, targets
-from amdjax.codegen.amdgpu_object import assembly
-from amdjax.codegen.gpu_matrix import Tiling, units
+from amdjax.codegen.gpu.amdgpu_object import assembly
+from amdjax.codegen.gpu.matrix import Tiling, units
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.kernels.gemm import dot_contraction
-from amdjax.kernels.gpu_contraction import GpuContraction
-from amdjax.kernels.gpu_tiling import Plan
+from amdjax.kernels.gpu.contraction import GpuContraction
+from amdjax.kernels.gpu.tiling import Plan
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.lax.shape import broadcast_in_dim_p

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from amdjax import targets
-from amdjax.codegen.amdgpu_object import compile_object, kernel_attributes
+from amdjax.codegen.gpu.amdgpu_object import compile_object, kernel_attributes
 from amdjax.runtime.elf import link
 
 WORKGROUP = 64

@@ -16,7 +16,7 @@ from elf_objects import (
 from hypothesis import given, settings, strategies as st
 
 from amdjax import targets
-from amdjax.codegen.amdgpu_object import compile_object, kernel_attributes
+from amdjax.codegen.gpu.amdgpu_object import compile_object, kernel_attributes
 from amdjax.runtime import elf_format as elf, msgpack
 from amdjax.runtime.code_object import kernel_info, metadata, target_id
 from amdjax.runtime.elf import ElfError, link

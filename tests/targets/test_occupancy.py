@@ -3,7 +3,7 @@ import re
 import pytest
 
 from amdjax import targets
-from amdjax.codegen.amdgpu_object import assembly
+from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.targets import Occupancy, occupancy
 
 AMD = [name for name in targets.names() if targets.get(name).is_amdgpu]

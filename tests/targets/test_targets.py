@@ -3,7 +3,7 @@ import re
 import pytest
 
 from amdjax import targets
-from amdjax.codegen.amdgpu_object import ATOMIC_METADATA, assembly
+from amdjax.codegen.gpu.amdgpu_object import ATOMIC_METADATA, assembly
 
 AMD = [name for name in targets.names() if targets.get(name).is_amdgpu]
 # One of each instruction set; the siblings differ in their devices only.

@@ -1,0 +1,237 @@
+"""What the threads of a product bring of its operands: from memory to cells in LDS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from amdjax.codegen import llvm
+from amdjax.codegen.gpu.matrix import CELL_BYTES, Planes, Tiling, i32, lds_address, log2
+from amdjax.codegen.gpu.tiles import GpuTiles
+from amdjax.codegen.llvm import Function, Type, Value
+from amdjax.codegen.pointwise import lower_convert
+from amdjax.codegen.tile import Side, itemsize
+
+#: `fn(number) -> (offset, coordinates …)` of a line or a step in depth, written for each thread.
+Places = Callable[[Value], Sequence[Value]]
+
+
+@dataclass
+class Operand:
+    """One operand of a product in a kernel.
+
+    Args:
+      side: how it lies in memory.
+      address: of its buffer, in global memory.
+      lines, depth: where lines and steps in depth are.
+      base: uniform offset of all of it.
+      last: the last line that exists, counted from the tile's first.
+    """
+
+    side: Side
+    address: Value
+    lines: Places
+    depth: Places
+    base: Value
+    last: Value
+
+    def line(self, f: Function, number: Value) -> tuple[Value, list[Value]]:
+        """Offset and coordinates of a line, or of the first of a group that lies side by side.
+
+        Lines past the last repeat it.
+        """
+        index, last = self.base.type, self.last
+        if self.side.along == "lines" and self.side.vector > 1:
+            last = f.sub(last, llvm.const(index, self.side.vector - 1))
+        number = f.intrinsic("smin", index, f.int_resize(number, index.elem, False), last)
+        offset, *coords = self.lines(number)
+        return offset, coords
+
+    def tile(self, gen: GpuTiles, k: Value, limit: Value | None) -> Address:
+        """The tile whose depth begins at `k`: `address(offset, coords, step)` in it.
+
+        Also whether something is there; None for always. Where nothing is, the address is that of
+        the buffer's first elements, which exist.
+        """
+        f, side = gen.f, self.side
+        element = gen.memory_type(side.buffer.dtype)
+        origin = f.gep(self.address, self.base, element)
+        moved: list[Value] = []
+        if side.run is not None:
+            first, *moved = self.depth(k)
+            origin = f.gep(origin, first, element)
+
+        plain = side.run is not None and side.run >= 0 and not side.limits
+
+        def address(offset: Value, coords: list[Value], step: Value) -> tuple[Value, Value | None]:
+            moves = moved
+            if side.run is not None:
+                offset = f.add(offset, f.mul(step, llvm.const(k.type, side.run)))
+                moves = [
+                    f.add(x, f.mul(step, llvm.const(k.type, by))) if by else x
+                    for x, by in zip(moved, side.moves, strict=True)
+                ]
+            else:
+                first, *moves = self.depth(f.add(k, step))
+                offset = f.add(offset, first)
+            if plain:  # not negative: a register besides an address that all threads share
+                offset = f.int_resize(offset, "i64", False)
+            found = f.gep(origin, offset, element)
+            valid = f.icmp("slt", f.add(k, step), limit) if limit is not None else None
+            for coordinate, move, extent in zip(coords, moves, side.limits, strict=True):
+                # Negative numbers are large unsigned ones: one comparison for both ends.
+                place = f.add(coordinate, move)
+                inside = f.icmp("ult", place, llvm.const(place.type, extent))
+                valid = inside if valid is None else f.and_(valid, inside)
+            if valid is not None:
+                found = f.select(valid, found, self.address)
+            return found, valid
+
+        return address
+
+
+#: `fn(offset of a line, its coordinates, step in depth) -> (address, validity)`.
+Address = Callable[[Value, list[Value], Value], tuple[Value, Value | None]]
+
+
+class Fetch:
+    """What a thread brings of one operand's tiles.
+
+    Along depth, a thread brings whole cells of one line. Along lines, it brings a rectangle of a
+    few lines by a few steps in depth, and turns it in registers.
+    """
+
+    def __init__(self, gen: GpuTiles, tiling: Tiling, operand: Operand, lines: int):
+        self.gen, self.f, self.operand, self.side = gen, gen.f, operand, operand.side
+        self.dtype = tiling.unit.operand
+        self.cell, self.depth = tiling.unit.cell, tiling.depth
+        self.origin = 0
+        planes = tiling.depth // self.cell
+        vector = self.side.vector
+        if self.side.along == "depth":
+            self.planes = Planes(lines, planes)
+            self.deep = self.cell
+            self.parts = planes * lines
+            dealt = deal(self.f, gen.threads.number, gen.workgroup, planes, lines)
+            slots = [(line, plane) for plane, line in dealt]
+        else:
+            self.planes = Planes(lines, planes, vector)
+            each = max(lines * tiling.depth // gen.workgroup, 1)
+            self.deep = max(1, min(self.cell, each // vector))
+            across = lines // vector
+            blocks = tiling.depth // self.deep
+            self.parts = across * blocks
+            slots = deal(self.f, gen.threads.number, gen.workgroup, across, blocks)
+            slots = [(self.f.mul(line, i32(vector)), block) for line, block in slots]
+        self.slots = [self._slot(line, block) for line, block in slots]
+
+    def _slot(self, line: Value, block: Value) -> _Slot:
+        """What is known of a cell or rectangle before the loop."""
+        f, side = self.f, self.side
+        depth = f.mul(block, i32(self.deep))
+        if side.along == "depth":
+            cell = f.add(f.mul(block, i32(self.planes.plane)), line)
+            target = f.mul(cell, i32(CELL_BYTES))
+        else:
+            per = self.cell // self.deep
+            plane = f.lshr(block, i32(log2(per)))
+            place = f.lshr(line, i32(log2(side.vector)))
+            cell = f.add(f.mul(plane, i32(self.planes.plane)), place)
+            inside = f.mul(f.and_(block, i32(per - 1)), i32(CELL_BYTES // per))
+            target = f.add(f.mul(cell, i32(CELL_BYTES)), inside)
+        offset, coords = self.operand.line(f, line)
+        step = f.int_resize(depth, offset.type.elem, False)
+        return _Slot(offset, coords, step, target)
+
+    def load(self, k: Value, limit: Value | None) -> list[Value]:
+        """The thread's part of the tile whose depth begins at `k`; zero outside."""
+        f, side = self.f, self.side
+        place = self.operand.tile(self.gen, k, limit)
+        kind = self.gen.memory_type(side.buffer.dtype).with_lanes(side.vector)
+        out = []
+        for slot in self.slots:
+            for x in range(0, self.deep, side.vector if side.along == "depth" else 1):
+                step = f.add(slot.depth, llvm.const(k.type, x))
+                address, valid = place(slot.offset, slot.coords, step)
+                loaded = f.load(kind, address, side.vector * itemsize(side.buffer.dtype))
+                if valid is not None:
+                    loaded = f.select(valid, loaded, llvm.zero(kind))
+                out.append(loaded)
+        return out
+
+    def store(self, values: list[Value], stage: Value) -> None:
+        """What `load` brought, as cells in LDS."""
+        if self.parts < self.gen.workgroup:  # threads that repeat the loads of others
+            own = self.f.icmp("ult", self.gen.threads.number, i32(self.parts))
+            self.f.if_(own, lambda: self._store(values, stage))
+        else:
+            self._store(values, stage)
+
+    def _store(self, values: list[Value], stage: Value) -> list[Value]:
+        f, side = self.f, self.side
+        step = side.vector if side.along == "depth" else 1
+        each = self.deep // step
+        for slot, at in zip(self.slots, range(0, len(values), each), strict=True):
+            parts = [self._converted(x) for x in values[at : at + each]]
+            if side.along == "depth":
+                self._put(stage, slot.target, 0, parts)
+                continue
+            for j in range(side.vector):
+                column = [f.shuffle(x, None, [j]) for x in parts]
+                self._put(stage, slot.target, j * self.planes.spread * CELL_BYTES, column)
+        return []
+
+    def _converted(self, x: Value) -> Value:
+        source, f = self.side.buffer.dtype, self.f
+        if source == "bool":
+            x = f.cast("trunc", x, "i1")
+        x = lower_convert(f, x, source, self.dtype) if source != self.dtype else x
+        return x
+
+    def _put(self, stage: Value, target: Value, offset: int, parts: list[Value]) -> None:
+        f = self.f
+        while len(parts) > 1:
+            parts = [
+                f.shuffle(x, y, range(2 * x.type.lanes))
+                for x, y in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        (x,) = parts
+        at = lds_address(f, stage, f.add(target, i32(self.origin)), offset)
+        nbytes = x.type.lanes * x.type.bits // 8
+        if nbytes >= 4:
+            x = f.bitcast(x, Type("i32", nbytes // 4))
+        f.store(x, at, nbytes)
+
+
+@dataclass
+class _Slot:
+    """A cell or rectangle that a thread brings again and again.
+
+    Args:
+      offset, coords: of its line.
+      depth: its first step in depth, from the tile's.
+      target: where it goes in LDS, in bytes.
+    """
+
+    offset: Value
+    coords: list[Value]
+    depth: Value
+    target: Value
+
+
+def deal(
+    f: Function, thread: Value, workgroup: int, fast: int, slow: int
+) -> list[tuple[Value, Value]]:
+    """(fast, slow) numbers of the things a thread gets of `fast * slow`, all powers of two."""
+    total = fast * slow
+    if total < workgroup:  # threads repeat what others do
+        thread, workgroup = f.and_(thread, i32(total - 1)), total
+    if fast <= workgroup:
+        low = f.and_(thread, i32(fast - 1))
+        high = f.lshr(thread, i32(log2(fast)))
+        each = workgroup // fast
+        return [(low, f.add(high, i32(c * each))) for c in range(slow // each)]
+    across = fast // workgroup
+    return [
+        (f.add(thread, i32(c % across * workgroup)), i32(c // across)) for c in range(across * slow)
+    ]

@@ -1,0 +1,274 @@
+"""What differs between GPUs: the intrinsics for identifiers, lane permutes and barriers.
+
+`isa_of(target)` is the table of one target. Everything else of the generator is the same for all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from amdjax.codegen import llvm
+from amdjax.codegen.gpu import amdgpu_object
+from amdjax.codegen.llvm import I1, I32, VOID, Function, Type, Value
+from amdjax.targets import GpuTarget
+
+__all__ = ["Isa", "by_words", "isa_of"]
+
+
+@dataclass(frozen=True)
+class Isa(ABC):
+    """The table of one target. Lane permutes are of 32-bit words; see `by_words`."""
+
+    target: GpuTarget
+
+    @property
+    def wave(self) -> int:
+        return self.target.wave_size
+
+    #: Lanes among which `partner` is one or two instructions of the vector unit.
+    row = 16
+    #: Convention of kernels; the scope of atomic operations, what follows those on floats.
+    convention = ""
+    atomic_metadata = ""
+    device_scope = ""
+    #: Intrinsics that the target runs as instructions (`llvm.Module.native`).
+    native: frozenset[str] = frozenset()
+
+    def alignment(self, nbytes: int, element: int) -> int:
+        """What an access of so many bytes needs, of elements of `element` bytes."""
+        return min(nbytes, 16)
+
+    @abstractmethod
+    def attributes(self, workgroup: int) -> str:
+        """Attributes of a kernel."""
+
+    @abstractmethod
+    def thread(self, f: Function) -> Value:
+        """Number of the thread in its workgroup."""
+
+    @abstractmethod
+    def program(self, f: Function) -> Value:
+        """Number of the workgroup in the grid."""
+
+    @abstractmethod
+    def uniform(self, f: Function, x: Value) -> Value:
+        """A word that is the same in all lanes, known to be."""
+
+    @abstractmethod
+    def lane(self, f: Function, x: Value, lane: int) -> Value:
+        """The word of one lane, in all of them."""
+
+    @abstractmethod
+    def partner(self, f: Function, x: Value, distance: int, settled: bool) -> Value:
+        """The word of the lane whose number differs in the bit `distance`.
+
+        `settled` says that lanes which differ in lower bits only hold the same word.
+        """
+
+    @abstractmethod
+    def moved(self, f: Function, x: Value, distance: int, up: bool) -> Value:
+        """The word of the lane `distance` below (`up`) or above; any word where there is none."""
+
+    def dot4(self, f: Function, a: Value, b: Value, acc: Value) -> Value:
+        """`acc` and the products of four bytes each: those of `a` are unsigned, of `b` signed."""
+        for byte in range(4):
+            up, down = llvm.const(I32, 24 - 8 * byte), llvm.const(I32, 24)
+            x, y = f.lshr(f.shl(a, up), down), f.ashr(f.shl(b, up), down)
+            acc = f.add(acc, f.mul(x, y))
+        return acc
+
+    def keep_lds_reads(self, f: Function) -> None:  # noqa: B027
+        """Reads of LDS stay on the side of this where they are written; a hint for LLVM."""
+
+    def computed_here(self, f: Function, x: Value) -> Value:
+        """The same 32 bits, which LLVM may not compute in a later block instead."""
+        return x
+
+    @abstractmethod
+    def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
+        """All threads' accesses of memory so far come before those behind the barrier."""
+
+
+def by_words(f: Function, x: Value, fn: Callable[[Value], Value]) -> Value:
+    """Apply a permute of 32-bit words to a scalar of any type."""
+    bits = x.type.bits
+    if bits == 64:
+        pair = f.bitcast(x, Type("i32", 2))
+        low, high = (fn(f.extract(pair, i)) for i in range(2))
+        joined = f.insert(f.insert(llvm.undef(pair.type), low, 0), high, 1)
+        return f.bitcast(joined, x.type)
+    raw = f.bitcast(x, Type(f"i{bits}"))
+    word = raw if bits == 32 else f.cast("zext", raw, "i32")
+    word = fn(word)
+    return f.bitcast(word if bits == 32 else f.cast("trunc", word, raw.type.elem), x.type)
+
+
+_QUAD_XOR_1, _QUAD_XOR_2, _QUAD_REVERSED = 0xB1, 0x4E, 0x1B
+_ROW_SHL, _ROW_SHR, _ROW_ROR, _ROW_XMASK = 0x100, 0x110, 0x120, 0x160
+_ROW_MIRROR, _ROW_HALF_MIRROR = 0x140, 0x141
+_SWIZZLE_XOR_16 = 0x10 << 10 | 0x1F
+
+#: What may cross a barrier for LLVM's scheduler: arithmetic of all kinds, and global memory.
+_ALL_BUT_LDS = 0x7E
+
+
+class Amdgcn(Isa):
+    convention = amdgpu_object.KERNEL_CONVENTION
+    device_scope = 'syncscope("agent") '
+    atomic_metadata = amdgpu_object.ATOMIC_METADATA
+    native = frozenset({"ldexp"})
+
+    def alignment(self, nbytes: int, element: int) -> int:
+        return min(nbytes, 4)
+
+    def attributes(self, workgroup: int) -> str:
+        # Lest LLVM join elements of two bytes to dwords that are not aligned.
+        features = '"target-features"="-unaligned-access-mode"'
+        general = amdgpu_object.kernel_attributes(workgroup, grid_rank=1, workgroup_rank=1)
+        return f"{general} {features}"
+
+    def thread(self, f: Function) -> Value:
+        return f.call("llvm.amdgcn.workitem.id.x", I32)
+
+    def program(self, f: Function) -> Value:
+        return f.call("llvm.amdgcn.workgroup.id.x", I32)
+
+    def uniform(self, f: Function, x: Value) -> Value:
+        return f.intrinsic("amdgcn.readfirstlane", I32, x)
+
+    def lane(self, f: Function, x: Value, lane: int) -> Value:
+        return f.intrinsic("amdgcn.readlane", I32, x, llvm.const(I32, lane), overload=[I32])
+
+    def _dpp(self, f: Function, x: Value, control: int) -> Value:
+        rows, banks = llvm.const(I32, 15), llvm.const(I32, 15)
+        operands = (llvm.undef(I32), x, llvm.const(I32, control), rows, banks, llvm.const(I1, True))
+        return f.intrinsic("amdgcn.update.dpp", I32, *operands)
+
+    @property
+    def _gcn(self) -> bool:
+        return self.target.dpp_row_bcast
+
+    def partner(self, f: Function, x: Value, distance: int, settled: bool) -> Value:
+        if distance <= 2:
+            return self._dpp(f, x, _QUAD_XOR_1 if distance == 1 else _QUAD_XOR_2)
+        if distance == 4 and settled:
+            return self._dpp(f, x, _ROW_HALF_MIRROR)
+        if distance == 4 and self._gcn:  # reversed within 8, then within 4
+            return self._dpp(f, self._dpp(f, x, _ROW_HALF_MIRROR), _QUAD_REVERSED)
+        if distance == 4:
+            return self._dpp(f, x, _ROW_XMASK | 4)
+        if distance == 8:
+            return self._dpp(f, x, _ROW_MIRROR if settled else _ROW_ROR | 8)
+        if distance == 16 and self._gcn:
+            pattern = llvm.const(I32, _SWIZZLE_XOR_16)
+            return f.call("llvm.amdgcn.ds.swizzle", I32, x, pattern)
+        if distance == 16:
+            low, high = llvm.const(I32, 0x76543210), llvm.const(I32, 0xFEDCBA98)
+            flags = llvm.const(I1, True), llvm.const(I1, False)
+            return f.intrinsic("amdgcn.permlanex16", I32, llvm.undef(I32), x, low, high, *flags)
+        return self._permuted(f, x, f.xor(self._lane_number(f), llvm.const(I32, distance)))
+
+    def moved(self, f: Function, x: Value, distance: int, up: bool) -> Value:
+        step = llvm.const(I32, -distance if up else distance)
+        return self._permuted(f, x, f.add(self._lane_number(f), step))
+
+    def _lane_number(self, f: Function) -> Value:
+        every, none = llvm.const(I32, -1), llvm.const(I32, 0)
+        low = f.call("llvm.amdgcn.mbcnt.lo", I32, every, none)
+        return low if self.wave == 32 else f.call("llvm.amdgcn.mbcnt.hi", I32, every, low)
+
+    def _permuted(self, f: Function, x: Value, lane: Value) -> Value:
+        """From any lane, through the crossbar of LDS."""
+        return f.call("llvm.amdgcn.ds.bpermute", I32, f.shl(lane, llvm.const(I32, 2)), x)
+
+    def dot4(self, f: Function, a: Value, b: Value, acc: Value) -> Value:
+        names = {d.intrinsic for d in self.target.dots}
+        flag = llvm.const(I1, False)
+        if "llvm.amdgcn.sudot4" in names:
+            name, signed = "llvm.amdgcn.sudot4", llvm.const(I1, True)
+            return f.call(name, I32, flag, a, signed, b, acc, flag)
+        if "llvm.amdgcn.sdot4" not in names:
+            return super().dot4(f, a, b, acc)
+        # As signed bytes `a` is too small by 128 throughout.
+        name, ones = "llvm.amdgcn.sdot4", llvm.const(I32, 0x01010101)
+        total = f.call(name, I32, ones, b, llvm.const(I32, 0), flag)
+        acc = f.add(acc, f.shl(total, llvm.const(I32, 7)))
+        return f.call(name, I32, f.xor(a, llvm.const(I32, 0x80808080)), b, acc, flag)
+
+    def computed_here(self, f: Function, x: Value) -> Value:
+        return f.op(f'call {x.type} asm sideeffect "", "=v,0"({x})', x.type)
+
+    def keep_lds_reads(self, f: Function) -> None:
+        f.call("llvm.amdgcn.sched.barrier", VOID, llvm.const(I32, _ALL_BUT_LDS))
+
+    def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
+        scope = "workgroup" if waves > 1 else "wavefront"
+        spaces = ""
+        if only_lds:  # stores to global memory may still be on their way
+            node = f.module.add_metadata('!{!"amdgpu-synchronize-as", !"local"}')
+            spaces = f", !mmra {node}"
+        f.emit(f'fence syncscope("{scope}") release{spaces}')
+        if waves > 1:
+            # LLVM 22 drops the fence's own wait at the head of a loop whose end stores to LDS.
+            self._wait_for_lds(f)
+        f.call("llvm.amdgcn.s.barrier" if waves > 1 else "llvm.amdgcn.wave.barrier", VOID)
+        f.emit(f'fence syncscope("{scope}") acquire{spaces}')
+
+    def _wait_for_lds(self, f: Function) -> None:
+        """Wait for the accesses of LDS so far; other counters are left at their most."""
+        name = self.target.name
+        if name.startswith("gfx12"):
+            f.call("llvm.amdgcn.s.wait.dscnt", VOID, llvm.const(Type("i16"), 0))
+        else:
+            others = 0xFC07 if name.startswith("gfx11") else 0xC07F
+            f.call("llvm.amdgcn.s.waitcnt", VOID, llvm.const(I32, others))
+
+
+class Nvptx(Isa):
+    row = 32
+    device_scope = 'syncscope("device") '
+    convention = "ptx_kernel"
+
+    def attributes(self, workgroup: int) -> str:
+        return f'nounwind "nvvm.reqntid"="{workgroup}"'
+
+    def thread(self, f: Function) -> Value:
+        return f.call("llvm.nvvm.read.ptx.sreg.tid.x", I32)
+
+    def program(self, f: Function) -> Value:
+        return f.call("llvm.nvvm.read.ptx.sreg.ctaid.x", I32)
+
+    def uniform(self, f: Function, x: Value) -> Value:
+        return x
+
+    def _shuffled(self, f: Function, kind: str, x: Value, lane: int, clamp: int) -> Value:
+        every = llvm.const(I32, -1)
+        operands = every, x, llvm.const(I32, lane), llvm.const(I32, clamp)
+        return f.call(f"llvm.nvvm.shfl.sync.{kind}.i32", I32, *operands)
+
+    def lane(self, f: Function, x: Value, lane: int) -> Value:
+        return self._shuffled(f, "idx", x, lane, 31)
+
+    def partner(self, f: Function, x: Value, distance: int, settled: bool) -> Value:
+        return self._shuffled(f, "bfly", x, distance, 31)
+
+    def moved(self, f: Function, x: Value, distance: int, up: bool) -> Value:
+        return self._shuffled(f, "up" if up else "down", x, distance, 0 if up else 31)
+
+    def dot4(self, f: Function, a: Value, b: Value, acc: Value) -> Value:
+        return f.call("llvm.nvvm.idp4a.u.s", I32, a, b, acc)
+
+    def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
+        if waves > 1:
+            f.call("llvm.nvvm.barrier.cta.sync.aligned.all", VOID, llvm.const(I32, 0))
+        else:
+            f.call("llvm.nvvm.bar.warp.sync", VOID, llvm.const(I32, -1))
+
+
+@cache
+def isa_of(target: GpuTarget) -> Isa:
+    """The table of a target."""
+    return Amdgcn(target) if target.is_amdgpu else Nvptx(target)

@@ -1,0 +1,439 @@
+"""Loads and stores of tiles by a workgroup.
+
+A thread's registers that are neighbours in memory move in one access. Where a mask leaves all
+elements of a thread alive, which is so everywhere but at the ends of arrays, the accesses are the
+same as without a mask; other threads take a path with a branch for each element.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax.codegen import llvm, tile
+from amdjax.codegen.emitter import atomic_operation
+from amdjax.codegen.gpu.isa import Isa
+from amdjax.codegen.gpu.layout import Layout
+from amdjax.codegen.gpu.tiles import LDS, GpuTiles, Held, Rep
+from amdjax.codegen.llvm import I32, I64, Module, Type, Value
+
+__all__ = ["GpuMemory", "Groups", "Spread"]
+
+Guards = Sequence[Value | None]
+#: Writes the address of a register's element.
+Pointers = Callable[[int], Value]
+_WIDEST = 16
+_REACH = 1 << 31
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where in a buffer a tile lies.
+
+    Args:
+      offset: of its first element.
+      strides: one for each axis, in elements.
+      divisor: a power of two that divides the offset.
+    """
+
+    buffer: tile.Buffer
+    offset: Value | int
+    strides: tuple[int | Value, ...]
+    divisor: int = 1
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Registers that move at once.
+
+    Args:
+      width: how many.
+      align: of such accesses in bytes.
+      aligned: whether they are that aligned, where it is known at run time only.
+    """
+
+    width: int
+    align: int
+    aligned: Value | None = None
+
+
+class GpuMemory(GpuTiles):
+    def __init__(self, module: Module, kernel: tile.Kernel, isa: Isa, name: str, index_bits: int):
+        super().__init__(module, kernel, isa, name, index_bits)
+        self._low: dict[str, Value] = {}
+        #: Numbers of masks of rank 1 that are true up to some position.
+        self.prefixes: set[int] = set()
+
+    # Addresses
+
+    def _scaled(self, offset: Value, size: int) -> Value:
+        """Elements as bytes from a buffer's start: never negative where anything is accessed."""
+        f = self.f
+        if size > 1:
+            offset = f.mul(offset, llvm.const(offset.type, size))
+        return offset if offset.type == I64 else f.cast("zext", offset, "i64")
+
+    def pointer(self, buffer: tile.Buffer, offset: Value) -> Value:
+        """The address of one element, or of many."""
+        base = self.addresses[buffer.name]
+        kind = self.memory_type(buffer.dtype)
+        if base.type == LDS:
+            return self.f.gep(base, self.f.int_resize(offset, "i32", True), kind)
+        return self.f.gep(base, self._scaled(offset, kind.bits // 8), Type("i8"))
+
+    def _pointers(self, where: Spread, layout: Layout) -> Pointers:
+        """The address of each register's element."""
+        if all(isinstance(s, int) and s >= 0 for s in where.strides):
+            return self._static_pointers(where, layout)
+        f, coordinates = self.f, self.coordinates(layout)
+        total = self.splat(self._index(where.offset), layout.registers)
+        for axis, stride in enumerate(where.strides):
+            place = f.int_resize(coordinates.axis(axis), self.index.elem, False)
+            step = self.splat(self._index(stride), layout.registers)
+            total = f.add(total, f.mul(place, step))
+        return lambda r: self.pointer(where.buffer, self.register(total, r))
+
+    def _index(self, x: Value | int) -> Value:
+        return llvm.const(self.index, x) if isinstance(x, int) else x
+
+    def _static_pointers(self, where: Spread, layout: Layout) -> Pointers:
+        """A scalar address, to which threads add what depends on their number, then constants.
+
+        The sum is written where it is used: an access adds a scalar address and 32 bits by itself
+        if LLVM sees them in one block.
+        """
+        f, strides = self.f, [s for s in where.strides if isinstance(s, int)]
+        kind = self.memory_type(where.buffer.dtype)
+        size = kind.bits // 8
+        base = f.gep(self.addresses[where.buffer.name], where.offset, kind)
+        places = self.places(layout)
+
+        def pointer(r: int) -> Value:
+            bases = [p.base for p in places[r]]
+            lanes = self._lane_offset(bases, [s * size for s in strides], base.type == LDS)
+            start = base if lanes is None else f.gep(base, lanes, Type("i8"))
+            step = sum(s * p.step for s, p in zip(strides, places[r], strict=True)) * size
+            return f.gep(start, step, Type("i8")) if step else start
+
+        return pointer
+
+    def _lane_offset(
+        self, bases: Sequence[Value | None], strides: Sequence[int], lds: bool
+    ) -> Value | None:
+        """Bytes that depend on the thread: 32 bits, widened, which the address units add."""
+        terms = [(b, s) for b, s in zip(bases, strides, strict=True) if b is not None and s]
+        if not terms:
+            return None
+        far = self.index == I64 and not lds and any(s * self._most() >= _REACH for _, s in terms)
+        if far:
+            wide = [(self.threads.widened(b), s) for b, s in terms]
+            return self.threads.total([self.threads.apply("mul", b, s) for b, s in wide])
+        total = self.threads.total([self.threads.apply("mul", b, s) for b, s in terms])
+        return total if lds else self.f.cast("zext", total, "i64")
+
+    def _most(self) -> int:
+        """More than any position of a thread along an axis."""
+        return 2 * self.workgroup * max(self.kernel.vector, 1)
+
+    def _groups(self, where: Spread, layout: Layout, size: int) -> Groups:
+        """How many neighbours of `size` bytes move at once, if they lie where they must."""
+        width = layout.width if where.strides and where.strides[layout.near_axis] == 1 else 1
+        needed = self.isa.alignment(width * size, size)
+        scratch = where.buffer.role == "scratch"
+        known = min(_WIDEST if scratch else self.kernel.align, where.divisor * size)
+        others = [s for a, s in enumerate(where.strides) if a != layout.near_axis]
+        static = [s * size for s in others if isinstance(s, int) and s]
+        least = min([width * size, known, *(s & -s for s in static)])
+        dynamic = [s for s in others if not isinstance(s, int)]
+        if width == 1 or needed <= size or (least >= needed and not dynamic):
+            return Groups(width, size if dynamic else max(least, size))
+        if any(s % needed for s in static):
+            return Groups(1, size)
+        terms = [] if scratch else [self._low_bits(where.buffer)]
+        for x in (where.offset, *dynamic):
+            scaled = self.f.mul(self._index(x), llvm.const(self.index, size))
+            terms.append(self.f.int_resize(scaled, "i32", False))
+        bits = functools.reduce(self.f.or_, terms)
+        rest = self.f.and_(bits, llvm.const(I32, needed - 1))
+        return Groups(width, needed, self.f.icmp("eq", rest, llvm.const(I32, 0)))
+
+    def _low_bits(self, buffer: tile.Buffer) -> Value:
+        """The low half of a parameter's address."""
+        if buffer.name not in self._low:
+            address = self.addresses[buffer.name]
+
+            def low() -> Value:
+                return self.f.cast("trunc", self.f.op(f"ptrtoint {address} to i64", I64), "i32")
+
+            self._low[buffer.name] = self._at_head(low)
+        return self._low[buffer.name]
+
+    # Elements
+
+    def from_memory(self, x: Value, dtype: str) -> Value:
+        if dtype == "bool":
+            return self.f.icmp("ne", x, llvm.zero(x.type))
+        return self.f.bitcast(x, x.type.with_elem(self.element(dtype)))
+
+    def to_memory(self, x: Value, dtype: str, memory: Type) -> Value:
+        if dtype == "bool":
+            x = self.f.cast("zext", x, "i8")
+        return self.f.bitcast(x, x.type.with_elem(memory.elem))
+
+    def _every(self, guards: Guards) -> Value | None:
+        """Whether all are true; None if nothing needs to be asked."""
+        every: Value | None = None
+        for guard in dict.fromkeys(g for g in guards if g is not None):
+            every = guard if every is None else self.f.and_(every, guard)
+        return every
+
+    def both(self, guards: Guards, mask: Value | None) -> Guards:
+        """Guards, and a mask of the registers or one for all of them."""
+        if mask is None:
+            return guards
+        masks = [self.register(mask, i) for i in range(len(guards))]
+        return [m if g is None else self.f.and_(g, m) for g, m in zip(guards, masks, strict=True)]
+
+    def read(
+        self,
+        pointers: Pointers,
+        kind: Type,
+        groups: Groups,
+        guards: Guards,
+        other: Value,
+        prefix: bool = False,
+    ) -> Value:
+        """Load registers, where guards are true; `other` is one element.
+
+        `prefix` says that the last guard implies the others.
+        """
+        f, registers, width = self.f, len(guards), groups.width
+        size = kind.bits // 8
+
+        def wide() -> list[Value]:
+            part = kind.with_lanes(width if width > 1 else 0)
+            return [f.load(part, pointers(r), groups.align) for r in range(0, registers, width)]
+
+        def one(r: int) -> Value:
+            guard = guards[r]
+            if guard is None:
+                return f.load(kind, pointers(r), size)
+            (x,) = self.when(guard, lambda: [f.load(kind, pointers(r), size)], lambda: [other])
+            return x
+
+        def single() -> list[Value]:
+            parts = [[one(i) for i in range(r, r + width)] for r in range(0, registers, width)]
+            return [self.joined(part) for part in parts]
+
+        every = self._every([*(guards[-1:] if prefix else guards), groups.aligned])
+        if every is None:
+            return self.joined(wide())
+        if registers == 1:
+            return one(0)
+        return self.joined(self.when(every, wide, single))
+
+    def overwrite(
+        self,
+        pointers: Pointers,
+        x: Value,
+        groups: Groups,
+        guards: Guards,
+        flags: str = "",
+        prefix: bool = False,
+    ) -> None:
+        """Store registers where guards are true; `prefix` as for `read`."""
+        f, width = self.f, groups.width
+        registers, size = x.type.lanes or 1, x.type.bits // 8
+
+        def wide() -> list[Value]:
+            for r in range(0, registers, width):
+                part = self.register(x, r)
+                if width > 1:
+                    part = f.shuffle(x, None, range(r, r + width))
+                f.store(part, pointers(r), groups.align, flags)
+            return []
+
+        def put(r: int) -> list[Value]:
+            f.store(self.register(x, r), pointers(r), size, flags)
+            return []
+
+        def single() -> list[Value]:
+            for r, guard in enumerate(guards):
+                if guard is None:
+                    put(r)
+                else:
+                    self.when(guard, lambda r=r: put(r))  # type: ignore[misc]
+            return []
+
+        every = self._every([*(guards[-1:] if prefix else guards), groups.aligned])
+        if every is None:
+            wide()
+        elif registers == 1:
+            single()
+        else:
+            self.when(every, wide, single)
+
+    # Tiles
+
+    def load_tile(
+        self,
+        where: Spread,
+        dtype: str,
+        layout: Layout,
+        mask: Value | None = None,
+        other: Any = 0,
+        prefix: bool = False,
+    ) -> Value:
+        """The elements of a tile, in registers; `prefix` says what kind of mask it is."""
+        memory = self.memory_type(where.buffer.dtype)
+        if dtype != where.buffer.dtype:
+            memory = self.memory_type(dtype)
+        loaded = self.read(
+            self._pointers(where, layout),
+            memory,
+            self._groups(where, layout, memory.bits // 8),
+            self.both(self.guards(layout), mask),
+            llvm.const(memory, other) if mask is not None else llvm.undef(memory),
+            prefix,
+        )
+        return self.from_memory(loaded, dtype)
+
+    def store_tile(
+        self,
+        where: Spread,
+        dtype: str,
+        layout: Layout,
+        x: Value,
+        mask: Value | None = None,
+        flags: str = "",
+        prefix: bool = False,
+    ) -> None:
+        """Write the elements of a tile, each once; `prefix` says what kind of mask it is."""
+        memory = self.memory_type(where.buffer.dtype)
+        guards, pointers = self.both(self.guards(layout), mask), self._pointers(where, layout)
+        groups = self._groups(where, layout, memory.bits // 8)
+        x = self.to_memory(x, dtype, memory)
+
+        def write() -> list[Value]:
+            self.overwrite(pointers, x, groups, guards, flags, prefix)
+            return []
+
+        owner = self.owner(layout)
+        if owner is None:
+            write()
+        else:
+            self.when(owner, write)
+
+    # Ops
+
+    def memory_operands(
+        self, op: tile.Op, skip: int
+    ) -> tuple[Spread, tile.Value | None, tuple[int, ...]]:
+        """Where a load or store is, its mask, and the numbers of the values that say where."""
+        rest = list(op.operands[skip:])
+        mask = rest.pop() if op.attrs["masked"] else None
+        numbers = (op.operands[0].number, *(v.number for v in rest))
+        strides = tuple(
+            [s if s is not None else self.scalar(rest.pop(0)) for s in op.attrs["strides"]]
+        )
+        offset = self.scalar(op.operands[0])
+        divisor = self.divisors.get(op.operands[0].number, 1)
+        return Spread(op.attrs["buffer"], offset, strides, divisor), mask, numbers
+
+    def pattern(
+        self, shape: tuple[int, ...], strides: Sequence[int | None], numbers: tuple[int, ...]
+    ) -> object:
+        """What makes an access each thread's own: how threads hold it, and where it is."""
+        return shape, tuple(strides), numbers
+
+    def store_flags(self, op: tile.Op) -> str:
+        """Behind the stores of an op."""
+        return ", !nontemporal !{i32 1}" if op.attrs["streaming"] else ""
+
+    def op_load(self, op: tile.Op) -> list[Rep]:
+        t = op.results[0].type
+        where, mask, numbers = self.memory_operands(op, 1)
+        if not t.shape:
+            self.access(where.buffer, "read")
+            return [
+                self.load_scalar(where.buffer, op.operands[0], t.dtype, mask, op.attrs["other"])
+            ]
+        layout = self.layout(t.shape)
+        masks = None if mask is None else self.in_registers(mask)
+        self.access(
+            where.buffer, "read", self.pattern(t.shape, op.attrs["strides"], numbers), numbers
+        )
+        prefix = self._is_prefix(mask)
+        return [Held(self.load_tile(where, t.dtype, layout, masks, op.attrs["other"], prefix))]
+
+    def _is_prefix(self, mask: tile.Value | None) -> bool:
+        """Whether all elements of a thread are inside if its last one is, positions growing."""
+        return mask is not None and mask.number in self.prefixes
+
+    def load_scalar(
+        self,
+        buffer: tile.Buffer,
+        offset: tile.Value,
+        dtype: str,
+        mask: tile.Value | None,
+        other: float | int,
+    ) -> Value:
+        """One element, in all threads."""
+        kind = self.memory_type(dtype)
+        size = kind.bits // 8
+
+        def load() -> list[Value]:
+            return [self.f.load(kind, self._uniform_pointer(buffer, self.scalar(offset)), size)]
+
+        if mask is None:
+            (x,) = load()
+        else:
+            (x,) = self.when(self.scalar(mask), load, lambda: [llvm.const(kind, other)])
+        return self.from_memory(x, dtype)
+
+    def _uniform_pointer(self, buffer: tile.Buffer, offset: Value) -> Value:
+        return self.f.gep(self.addresses[buffer.name], offset, self.memory_type(buffer.dtype))
+
+    def op_store(self, op: tile.Op) -> list[Rep]:
+        value = op.operands[1]
+        where, mask, numbers = self.memory_operands(op, 2)
+        if not value.shape:
+            self.access(where.buffer, "write", "first thread", store=id(op))
+            self.store_scalar(where.buffer, op.operands[0], value, mask)
+            return []
+        layout = self.layout(value.shape)
+        x = self.in_registers(value)
+        masks = None if mask is None else self.in_registers(mask)
+        pattern = self.pattern(value.shape, op.attrs["strides"], numbers)
+        self.access(where.buffer, "write", pattern, numbers, id(op))
+        flags, prefix = self.store_flags(op), self._is_prefix(mask)
+        self.store_tile(where, value.dtype, layout, x, masks, flags, prefix)
+        return []
+
+    def store_scalar(
+        self, buffer: tile.Buffer, offset: tile.Value, value: tile.Value, mask: tile.Value | None
+    ) -> None:
+        first = self.threads.compare("eq", self.threads.number, 0)
+        if mask is not None:
+            first = self.f.and_(first, self.scalar(mask))
+        x = self.to_memory(self.scalar(value), value.dtype, self.memory_type(buffer.dtype))
+
+        def write() -> list[Value]:
+            pointer = self._uniform_pointer(buffer, self.scalar(offset))
+            self.f.store(x, pointer, x.type.bits // 8)
+            return []
+
+        self.when(first, write)
+
+    def atomic(self, combine: str, dtype: str, pointer: Value, x: Value) -> Value:
+        """Combine into memory at once; what was there before."""
+        name = atomic_operation(combine, dtype)
+        extra = self.isa.atomic_metadata if dtype in tile.FLOATS else ""
+        scope = self.isa.device_scope
+        return self.f.op(f"atomicrmw {name} {pointer}, {x} {scope}monotonic{extra}", x.type)
+
+    def op_prefetch(self, op: tile.Op) -> list[Rep]:
+        """Other waves run while one waits for memory."""
+        return []

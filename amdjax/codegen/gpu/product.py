@@ -1,0 +1,197 @@
+"""The loop of a matrix product on a workgroup: memory → registers → LDS → the matrix unit.
+
+Each thread brings a few cells (16 bytes of the depth of one line) of both operands' next tiles from
+global memory into registers while the workgroup multiplies the tiles in LDS, and then puts them
+there. Sums stay in the layout of the unit until the end; through LDS they reach the layout that all
+tiles have, so that what follows is coalesced and knows nothing of matrix units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from amdjax.codegen import llvm, tile
+from amdjax.codegen.emitter import Emitter
+from amdjax.codegen.gpu.fetch import Fetch, Operand, Places
+from amdjax.codegen.gpu.matrix import CELL_BYTES, Tiling, emit_digits, i32, lds_address
+from amdjax.codegen.gpu.sums import Product
+from amdjax.codegen.gpu.tiles import GpuTiles, Held, Rep
+from amdjax.codegen.gpu.wgmma import WarpgroupProduct
+from amdjax.codegen.llvm import Type, Value
+
+CELL = Type("i32", 4)
+
+
+class GpuProducts(GpuTiles):
+    """Products of matrices in a kernel for a GPU."""
+
+    def op_contract(self, op: tile.Op) -> list[Rep]:
+        start, stop, *origins = (self.scalar(v) for v in op.operands)
+        sides = op.attrs["sides"]
+
+        def places(block: tile.Block) -> Places:
+            def at(number: Value) -> list[Value]:
+                self.reps[block.args[0].number] = number
+                with self.scope():  # no memory is accessed there, so that barriers need no arm
+                    return [_scalar(rep) for rep in Emitter.block(self, block)]
+
+            return at
+
+        operands = []
+        for i, side in enumerate(sides):
+            self.access(side.buffer, "read")
+            address = self.addresses[side.buffer.name]
+            lines, depth = places(op.blocks[i]), places(op.blocks[2 + i])
+            operands.append(Operand(side, address, lines, depth, *origins[2 * i : 2 * i + 2]))
+        tiling = op.attrs["tiling"]
+        kind = WarpgroupProduct if tiling.unit.from_lds else _RegisterProduct
+        parts = kind(self, tiling, operands).write(start, stop, op.attrs["ragged"])
+        sums = self.joined(parts)
+        return [Held(sums if sums.type.lanes > 1 else self.register(sums, 0))]
+
+
+class _RegisterProduct(Product):
+    """The matrix unit takes its operands from registers."""
+
+    def __init__(self, gen: GpuTiles, tiling: Tiling, operands: Sequence[Operand]):
+        super().__init__(gen, tiling)
+        self.fetches = [
+            Fetch(gen, tiling, operand, lines)
+            for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True)
+        ]
+        self.stage = sum(x.planes.cells for x in self.fetches) * CELL_BYTES
+        self.memory = self.lds(self.memory_bytes)
+        self.fetches[1].origin = self.fetches[0].planes.cells * CELL_BYTES
+        self._place_lanes()
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.stage * self.tiling.stages
+
+    def _place_lanes(self) -> None:
+        """Addresses of the first cells that a lane reads, in bytes from the stage's."""
+        f, unit, tiling = self.f, self.unit, self.tiling
+        self.reads = []
+        for x, number, fragments, digits, group, m in zip(
+            self.fetches, self.waves, tiling.fragments, unit.line, unit.group, (unit.m, unit.n),
+            strict=True,
+        ):  # fmt: skip
+            line = f.add(f.mul(number, i32(fragments * m)), emit_digits(f, digits, self.lane))
+            plane = f.mul(emit_digits(f, group, self.lane), i32(unit.cells * x.planes.plane))
+            cell = f.add(plane, emit_digits(f, x.planes.line_digits, line))
+            self.reads.append(f.add(f.mul(cell, i32(CELL_BYTES)), i32(x.origin)))
+
+    def sums(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
+        f, depth = self.f, self.tiling.depth
+        limit = stop if ragged else None
+        step = llvm.const(start.type, depth)
+        self._store(self._load(start, limit), i32(0))
+        zeros = [llvm.zero(self.unit.sums)] * math.prod(self.tiling.fragments)
+        last = f.sub(stop, step)
+
+        def body(k: Value, carried: list[Value]) -> list[Value]:
+            stage, *sums = carried
+            following = f.add(k, step)
+            if not ragged:  # the last tile is brought once more rather than what lies behind it
+                following = f.intrinsic("smin", k.type, following, last)
+            cells = self._load(following, limit)  # before the barrier, lest LLVM issue them late
+            self.barrier()
+            sums = self._multiply(sums, stage)
+            if self._branches:
+                sums = [self.gen.isa.computed_here(f, x) for x in sums]
+            if self.tiling.stages == 1:
+                self.barrier()
+            else:
+                stage = f.xor(stage, i32(self.stage))
+            self._store(cells, stage)
+            return [stage, *sums]
+
+        carried = [i32(0), *zeros]
+        _, *sums = f.loop(start, stop, step, carried, body, metadata=self._not_unrolled())
+        return sums
+
+    def _not_unrolled(self) -> str:
+        """LLVM would unroll short loops whole and load more tiles than registers hold."""
+        module = self.f.module
+        disable = module.add_metadata('!{!"llvm.loop.unroll.disable"}')
+        node = f"!{len(module.metadata)}"
+        return f", !llvm.loop {module.add_metadata(f'distinct !{{{node}, {disable}}}')}"
+
+    def _load(self, k: Value, limit: Value | None) -> list[list[Value]]:
+        return [x.load(k, limit) for x in self.fetches]
+
+    def _store(self, cells: list[list[Value]], stage: Value) -> None:
+        at = self._at(stage, 0)
+        for x, values in zip(self.fetches, cells, strict=True):
+            x.store(values, at)
+
+    def _at(self, base: Value, offset: int) -> Value:
+        return lds_address(self.f, self.memory, base, offset)
+
+    def _multiply(self, sums: list[Value], stage: Value) -> list[Value]:
+        f, unit, sums = self.f, self.unit, list(sums)
+        addresses = [f.add(read, stage) for read in self.reads]
+        for s in range(self.tiling.depth // unit.depth):
+            if s and self._is_crowded:
+                self.gen.isa.keep_lds_reads(f)
+            a, b = (self._fragments(side, addresses[side], s) for side in (0, 1))
+            each = max(1, unit.cell // unit.step)
+            for part in range(each):
+                for i, x in enumerate(a):
+                    for j, y in enumerate(b):
+                        at = i * len(b) + j
+                        sums[at] = unit.multiply(
+                            f, _part(x, part, each), _part(y, part, each), sums[at]
+                        )
+        return sums
+
+    @property
+    def _branches(self) -> bool:
+        """Whether the loop has a branch, behind which LLVM would move what lanes multiply.
+
+        All that is read for it would have to stay in registers until then.
+        """
+        partly = any(x.parts < self.gen.workgroup for x in self.fetches)
+        return partly and self.unit.sums.bits == 32
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether LLVM, reading all steps of a tile at once, would run out of registers."""
+        unit, tiling = self.unit, self.tiling
+        more = zip(tiling.fragments, unit.more, strict=True)
+        lines = sum(fragments * len(distances) for fragments, distances in more)
+        words = lines * unit.cells * CELL.lanes * (tiling.depth // unit.depth)
+        sums = math.prod(tiling.fragments) * unit.sums.bits // 32
+        return words + sums > self.gen.isa.target.vgprs // 2
+
+    def _fragments(self, side: int, address: Value, s: int) -> list[list[list[Value]]]:
+        """[fragment][line][word]: what a lane holds of an operand at one step in depth."""
+        unit, planes = self.unit, self.fetches[side].planes
+        m = (unit.m, unit.n)[side]
+        out = []
+        for i in range(self.tiling.fragments[side]):
+            lines = []
+            for more in unit.more[side]:
+                words = []
+                for p in range(unit.cells):
+                    plane = s * unit.groups * unit.cells + p
+                    cell = planes.place(i * m + more, plane)
+                    words += self._words(self._at(address, cell * CELL_BYTES))
+                lines.append(words)
+            out.append(lines)
+        return out
+
+    def _words(self, address: Value) -> list[Value]:
+        cell = self.f.load(CELL, address, CELL_BYTES)
+        return [self.f.extract(cell, i) for i in range(CELL.lanes)]
+
+
+def _part(lines: list[list[Value]], part: int, parts: int) -> list[list[Value]]:
+    size = len(lines[0]) // parts
+    return [words[part * size : (part + 1) * size] for words in lines]
+
+
+def _scalar(rep: Rep) -> Value:
+    assert isinstance(rep, Value)
+    return rep

@@ -1,0 +1,216 @@
+"""Products by the matrix unit of Hopper, which takes its operands from shared memory.
+
+Copies from global to shared memory run several tiles ahead, without passing through registers
+(`cp.async`). Rows of 128 bytes, 64 elements of 16 bits, lie there with their cells exchanged by the
+number of the row, as `wgmma` and the banks want it; along the depth or along the lines, whichever
+the operand has side by side in global memory. Four warps multiply together and asynchronously: the
+next product is issued while the last one runs.
+
+Source: "Parallel Thread Execution ISA", asynchronous warpgroup matrix multiply-accumulate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from amdjax.codegen import llvm
+from amdjax.codegen.gpu.fetch import Operand, deal
+from amdjax.codegen.gpu.matrix import CELL_BYTES, Digits, Tiling, Unit, i32, lds_address, log2
+from amdjax.codegen.gpu.sums import Product
+from amdjax.codegen.gpu.tiles import GpuTiles
+from amdjax.codegen.llvm import F32, I32, I64, VOID, Function, Type, Value
+from amdjax.targets.gpu import GpuTarget
+
+ROW = 64  # elements in a row of 128 bytes
+CELLS = 8  # cells in a row
+GROUP = 1024  # bytes of eight rows, after which the exchange of cells repeats
+STEP = 16  # depth of one instruction
+
+
+@cache
+def warpgroup_units(target: GpuTarget, operand: str) -> list[Unit]:
+    """The units of a target that has `wgmma`, for operands of a dtype; each warp has 16 rows."""
+    if target.name != "sm_90a" or operand not in ("f16", "bf16"):
+        return []
+    return [_unit(operand, columns, target.matrix_rate[operand]) for columns in (256, 128, 64)]
+
+
+def _unit(operand: str, columns: int, flops: int) -> Unit:
+    line: Digits = ((4, 8, 1),)
+    elements = tuple((e // 2 % 2 * 8, e // 4 * 8 + e % 2) for e in range(columns // 2))
+
+    def multiply(*_: object) -> Value:
+        raise AssertionError("operands are not in registers")
+
+    return Unit(
+        f"wgmma.m64n{columns}k16.{operand}", operand, "f32", 16, columns, STEP, 1,
+        (line, line), ((0,), (0,)), ((), ()), line, ((1, 4, 2),), elements,
+        Type("float", columns // 2), multiply, flops, from_lds=True,
+    )  # fmt: skip
+
+
+class WarpgroupProduct(Product):
+    """A product by `wgmma`; each warpgroup has 64 rows and all columns."""
+
+    def __init__(self, gen: GpuTiles, tiling: Tiling, operands: Sequence[Operand]):
+        super().__init__(gen, tiling)
+        self.copies = [
+            _Copies(gen, operand, lines)
+            for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True)
+        ]
+        self.copies[1].origin = tiling.rows * ROW * 2
+        self.stage = (tiling.rows + tiling.columns) * ROW * 2
+        memory = self.lds(self.memory_bytes + GROUP)
+        address = self.f.op(f"ptrtoint {memory} to i32", I32)
+        padding = self.f.and_(self.f.neg(address), i32(GROUP - 1))
+        self.memory = lds_address(self.f, memory, padding, 0)
+        address = self.f.add(address, padding)
+        group = self.f.lshr(self.waves[0], i32(2))
+        rows = self.f.mul(group, i32(64 * ROW * 2))
+        self.places = [self.f.add(address, rows), self.f.add(address, i32(self.copies[1].origin))]
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.stage * self.tiling.stages
+
+    def sums(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
+        f, stages = self.f, self.tiling.stages
+        limit = stop if ragged else None
+        step = llvm.const(start.type, self.tiling.depth)
+        last = f.sub(stop, step)
+        ahead = stages - 2  # a stage is read while the next product is issued
+
+        def load(k: Value, stage: Value) -> None:
+            if not ragged:  # the last tile is brought once more rather than what lies behind it
+                k = f.intrinsic("smin", k.type, k, last)
+            for x in self.copies:
+                x.load(k, limit, lds_address(f, self.memory, stage, 0))
+            f.call("llvm.nvvm.cp.async.commit.group", VOID)
+
+        k = start
+        for i in range(ahead):
+            load(k, i32(i * self.stage))
+            k = f.add(k, step)
+        zeros = [llvm.const(F32, 0.0)] * self.unit.sums.lanes
+
+        def body(k: Value, carried: list[Value]) -> list[Value]:
+            read, write, *sums = carried
+            f.call("llvm.nvvm.cp.async.wait.group", VOID, i32(ahead - 1))
+            _asm(f, "fence.proxy.async.shared::cta;")
+            self.barrier()
+            sums = self._multiply(sums, read)
+            load(f.add(k, llvm.const(k.type, ahead * self.tiling.depth)), write)
+            sums = _wait(f, sums, 1)
+            return [self._next(read), self._next(write), *sums]
+
+        first = [i32(0), i32(ahead * self.stage), *zeros]
+        _, _, *sums = f.loop(start, stop, step, first, body)
+        sums = _wait(f, sums, 0)
+        f.call("llvm.nvvm.cp.async.wait.group", VOID, i32(0))
+        whole = llvm.undef(self.unit.sums)
+        for i, x in enumerate(sums):
+            whole = f.insert(whole, x, i)
+        return [whole]
+
+    def _next(self, stage: Value) -> Value:
+        f = self.f
+        following = f.add(stage, i32(self.stage))
+        around = f.icmp("eq", following, i32(self.memory_bytes))
+        return f.select(around, i32(0), following)
+
+    def _multiply(self, sums: list[Value], stage: Value) -> list[Value]:
+        f = self.f
+        a, b = (
+            _descriptor(f, f.add(place, stage), x)
+            for place, x in zip(self.places, self.copies, strict=True)
+        )
+        f.call("llvm.nvvm.wgmma.fence.sync.aligned", VOID)
+        for i in range(self.tiling.depth // STEP):
+            x, y = (
+                f.add(descriptor, llvm.const(I64, i * copies.step_bytes >> 4))
+                for descriptor, copies in zip((a, b), self.copies, strict=True)
+            )
+            sums = self._instruction(sums, x, y)
+        f.call("llvm.nvvm.wgmma.commit_group.sync.aligned", VOID)
+        return sums
+
+    def _instruction(self, sums: list[Value], a: Value, b: Value) -> list[Value]:
+        n, operand = len(sums), self.unit.operand
+        registers = ", ".join(f"${i}" for i in range(n))
+        turned = ", ".join(str(int(x.by_lines)) for x in self.copies)
+        text = (
+            "{ .reg .pred p; setp.ne.b32 p, 1, 0; "
+            f"wgmma.mma_async.sync.aligned.m64n{2 * n}k16.f32.{operand}.{operand} "
+            f"{{{registers}}}, ${2 * n}, ${2 * n + 1}, p, 1, 1, {turned}; }}"
+        )
+        return _tied(self.f, text, sums, [a, b])
+
+
+def _descriptor(f: Function, address: Value, x: _Copies) -> Value:
+    """Where an operand lies in shared memory, and how."""
+    fixed = (x.block_bytes >> 4) << 16 | (GROUP >> 4) << 32 | 1 << 62
+    place = f.and_(f.lshr(address, i32(4)), i32(0x3FFF))
+    return f.or_(f.cast("zext", place, "i64"), llvm.const(I64, fixed))
+
+
+def _wait(f: Function, sums: list[Value], pending: int) -> list[Value]:
+    """Until at most `pending` groups run; the sums are only known to be ready then."""
+    return _tied(f, f"wgmma.wait_group.sync.aligned {pending};", sums, [])
+
+
+def _tied(f: Function, text: str, sums: list[Value], more: list[Value]) -> list[Value]:
+    """Assembly that changes registers in place."""
+    n = len(sums)
+    constraints = ["=f"] * n + [str(i) for i in range(n)] + ["l"] * len(more)
+    struct = "{" + ", ".join(["float"] * n) + "}"
+    arguments = ", ".join(map(str, [*sums, *more]))
+    got = f.op(
+        f'call {struct} asm sideeffect "{text}", "{",".join(constraints)}"({arguments})',
+        Type(struct),
+    )
+    return [f.op(f"extractvalue {got}, {i}", F32) for i in range(n)]
+
+
+def _asm(f: Function, text: str) -> None:
+    f.emit(f'call void asm sideeffect "{text}", "~{{memory}}"()')
+
+
+class _Copies:
+    """The copies of one operand's tile that a thread makes.
+
+    Along lines, the tile is cut into blocks of 64 lines, of which each has a row for every step in
+    depth.
+    """
+
+    def __init__(self, gen: GpuTiles, operand: Operand, lines: int):
+        self.gen, self.f, self.operand, self.origin = gen, gen.f, operand, 0
+        self.by_lines = operand.side.along == "lines"
+        self.block_bytes = ROW * ROW * 2 if self.by_lines else CELL_BYTES
+        self.step_bytes = STEP * ROW * 2 if self.by_lines else STEP * 2
+        f = gen.f
+        fast, slow = (lines // CELLS, ROW) if self.by_lines else (CELLS, lines)
+        self.slots = []
+        for cell, row in deal(f, gen.threads.number, gen.workgroup, fast, slow):
+            inside = f.and_(cell, i32(CELLS - 1))
+            exchanged = f.xor(inside, f.and_(row, i32(CELLS - 1)))
+            target = f.add(f.mul(row, i32(2 * ROW)), f.mul(exchanged, i32(CELL_BYTES)))
+            eight = f.mul(cell, i32(CELLS))
+            line, depth = row, eight
+            if self.by_lines:
+                block = f.lshr(cell, i32(log2(CELLS)))
+                target = f.add(target, f.mul(block, i32(self.block_bytes)))
+                line, depth = eight, row
+            offset, coords = operand.line(f, line)
+            step = f.int_resize(depth, offset.type.elem, False)
+            self.slots.append((offset, coords, step, target))
+
+    def load(self, k: Value, limit: Value | None, stage: Value) -> None:
+        """Start the copies of the tile whose depth begins at `k`."""
+        f = self.f
+        places = self.operand.tile(self.gen, k, limit)
+        for offset, coords, depth, target in self.slots:
+            address, valid = places(offset, coords, depth)
+            size = i32(CELL_BYTES) if valid is None else f.select(valid, i32(CELL_BYTES), i32(0))
+            to = lds_address(f, stage, target, self.origin)
+            f.call("llvm.nvvm.cp.async.cg.shared.global.16.s", VOID, to, address, size)

@@ -1,0 +1,1 @@
+"""Plans on devices: where programs run, their kernels, how they are issued and examined."""

@@ -1,0 +1,91 @@
+"""A program compiled ahead of time for a GPU, which may or may not be there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amdjax.core.array import ConcreteArray
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit.device.kernels import compile_device
+from amdjax.jit.device.profile import Profile
+from amdjax.jit.device.program import DeviceProgram
+from amdjax.jit.device.records import kernel_records, warn_of_scratch
+from amdjax.jit.executable import Runner
+from amdjax.runtime.devices import default_device, devices, platforms
+from amdjax.runtime.gpu import GpuDevice
+from amdjax.targets import GpuTarget
+
+
+class GpuExecutable:
+    """Runs a program on the first device of its target.
+
+    Args:
+      closed: the program as traced.
+      target: the GPU.
+      donated: which arguments may be overwritten.
+      observe: receives (stage, object) for every intermediate form.
+
+    Attributes:
+      plan: its instructions.
+      sizes: bytes of the results.
+      records: its kernels.
+
+    Raises:
+      CompileError: LLVM cannot make code of a kernel.
+    """
+
+    def __init__(
+        self,
+        closed: ClosedJaxpr,
+        target: GpuTarget,
+        donated: Sequence[bool],
+        observe: Callable[[str, Any], None],
+    ):
+        self.closed, self.target = closed, target
+        self.plan, self._kernels = compile_device(closed, target, donated, observe)
+        self.sizes = [a.nbytes for a in closed.out_avals]
+        self.records = kernel_records(self.plan, self._kernels)
+        self._run: Runner | None = None
+        warn_of_scratch(self.records)
+
+    def __call__(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        """Run on arrays that have the avals the program was compiled for.
+
+        Raises:
+          RuntimeError: there is no device of the target.
+        """
+        if self._run is None:
+            device = _device_of(self.target)
+            program = DeviceProgram(self.closed, self.plan, self._kernels, device)
+            self._run = program.runner(device.uncommitted)
+        return self._run(args)
+
+    def profile(self, args: Sequence[ConcreteArray]) -> Profile:
+        """Run once on an emulator of the target, which counts what the kernels do.
+
+        Raises:
+          ValueError: the target is none that the emulator knows.
+        """
+        from amdjax.runtime.emulator.counters import recording
+        from amdjax.runtime.emulator.device import emulated_device
+
+        if not self.target.is_amdgpu:
+            raise ValueError(f"profile counts on an emulated AMD GPU, not on {self.target.name}")
+        device = emulated_device(self.target.name)
+        program = DeviceProgram(self.closed, self.plan, self._kernels, device)
+        with recording() as launches:
+            program.runner(device.uncommitted)([x.copy() for x in args])
+        return Profile(self.target.name, launches)
+
+
+def _device_of(target: GpuTarget) -> GpuDevice:
+    """The default device if it is of the target, else the first one that is."""
+    everything = [default_device(), *(d for name in platforms() for d in devices(name))]
+    for device in everything:
+        if isinstance(device, GpuDevice) and device.target.name == target.name:
+            return device
+    raise RuntimeError(
+        f"the program was compiled for {target.name}, and there is no such device here; "
+        f"AMDJAX_EMULATE={target.name} runs it in an emulator"
+    )

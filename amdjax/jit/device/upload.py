@@ -1,0 +1,37 @@
+"""Contents of arrays in the memory of a device."""
+
+from __future__ import annotations
+
+from weakref import WeakValueDictionary
+
+from amdjax.core.array import ConcreteArray
+from amdjax.runtime.gpu import DeviceBuffer, GpuDevice
+
+SMALL = 16  # bytes; such arrays are mostly constants, of which a device keeps one copy
+
+
+def buffer_on(x: ConcreteArray, device: GpuDevice) -> DeviceBuffer:
+    """The contents of an array in the memory of a GPU, where they may be already."""
+    buffer = x.buffer
+    if isinstance(buffer, DeviceBuffer):
+        if buffer.device is device:
+            return buffer
+        if buffer.device.platform == device.platform:
+            moved = device.alloc(buffer.nbytes)
+            device.copy_from(buffer.device, buffer.address, moved.address, buffer.nbytes)
+            return moved
+    value = x._view()
+    return device.constant(value) if value.nbytes <= SMALL else device.upload(value)
+
+
+# Who holds one of these holds the host's buffer too, so its id stays what it is.
+_uploads: WeakValueDictionary[tuple[int, int], DeviceBuffer] = WeakValueDictionary()
+
+
+def shared_upload(x: ConcreteArray, device: GpuDevice) -> DeviceBuffer:
+    """The contents of a constant on a device, one copy for all programs there."""
+    key = id(device), id(x.buffer)
+    found = _uploads.get(key)
+    if found is None:
+        found = _uploads[key] = buffer_on(x, device)
+    return found

@@ -1,0 +1,151 @@
+"""Combining on a GPU: the lanes of a tile, and the partial results of reductions in pieces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from amdjax.codegen import tile
+from amdjax.core.jaxpr import Var
+from amdjax.jit.calls import Call
+from amdjax.jit.element import El, ElementBuilder, regroup
+from amdjax.jit.fusion import Root
+from amdjax.jit.gpu.element import TileElements
+from amdjax.jit.gpu.tiles import TileAxis, first_lanes, power_of_two, region_name, tile_lanes
+from amdjax.jit.index import Index, LoopVar
+from amdjax.jit.reduction import Reduction
+from amdjax.jit.rows import CombineKernel
+from amdjax.targets import GpuTarget
+
+COLUMNS = 64  # rows whose partial results a program combines
+TILE = 2048  # partial results that it has at once
+
+
+def combine_axes(
+    b: ElementBuilder, rule: Reduction, accs: list[El], axes: Sequence[int]
+) -> list[El]:
+    """Combine accumulators along axes of the tile, which disappear."""
+    combine = rule.rule.combine
+    simple = isinstance(combine, str) and not (accs[0].is_complex and combine != "add")
+    for axis in sorted(axes, reverse=True):
+        if simple:
+            assert isinstance(combine, str)
+            accs = [El(a.dtype, *(b.k.reduce(combine, p, axis) for p in a.parts)) for a in accs]
+        else:
+            accs = _Halving(b, rule, accs, axis).result()
+    return accs
+
+
+class _Halving:
+    """Combines one half of the lanes with the other until a single one is left, through scratch.
+
+    For what the `reduce` of the tile language cannot say: several accumulators that depend on each
+    other, complex products.
+    """
+
+    def __init__(self, b: ElementBuilder, rule: Reduction, accs: list[El], axis: int):
+        self.b, self.k, self.rule, self.accs, self.axis = b, b.k, rule, accs, axis
+        self.shape = list(accs[0].value.shape)
+        self.strides = [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
+        parts = [p for a in accs for p in a.parts]
+        first = len(self.k.scratches)
+        size = math.prod(self.shape)
+        self.buffers = [self.k.scratch(f"h{first + i}", p.dtype, size) for i, p in enumerate(parts)]
+
+    def result(self) -> list[El]:
+        shape, axis = self.shape, self.axis
+        self._put(self.accs)
+        while shape[axis] > 1:
+            shape[axis] //= 2
+            left, right = self._get(0), self._get(shape[axis] * self.strides[axis])
+            self._put(self.rule.merge(self.b, left, right))
+        del shape[axis], self.strides[axis]
+        return self._get(0)
+
+    def _put(self, xs: Sequence[El]) -> None:
+        for buffer, part in zip(self.buffers, (p for x in xs for p in x.parts), strict=True):
+            part = self.k.broadcast(part, tuple(self.shape))
+            self.k.store(buffer, 0, part, self.strides)
+
+    def _get(self, at: int) -> list[El]:
+        buffers = iter(self.buffers)
+
+        def load() -> tile.Value:
+            strides = self.strides if self.shape else None
+            return self.k.load(next(buffers), at, tuple(self.shape), strides)
+
+        return [El(a.dtype, *(load() for _ in a.parts)) for a in self.accs]
+
+
+class GpuCombineKernel(CombineKernel):
+    """Combines partial results of a reduction and computes what follows from them per row."""
+
+    elements = TileElements
+    b: TileElements
+    target: GpuTarget
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return region_name("combine", self.region)
+
+    def build(self) -> Call:
+        k, n = self.k, self.total_rows
+        self.totals: dict[Root, list[El]] = {}
+        self.row = TileAxis(LoopVar("row", n), min(power_of_two(n), COLUMNS))
+        count = min(power_of_two(self.pieces), TILE // self.row.count)
+        self.piece = TileAxis(LoopVar("piece", self.pieces), count)
+        elements = count * self.row.count
+        most = self.target.usual_workgroup
+        k.workgroup = max(self.target.wave_size, min(power_of_two(elements // 4), most))
+        (self.base,), _ = first_lanes(k, [self.row], k.program_id(), 0)
+        symbols = [Index.of(LoopVar(f"r{i}", m)) for i, m in enumerate(self.region.row_shape)]
+        if n > 1:
+            self.b.walk([s for i in symbols for s, _ in i.terms], self.row.var)  # type: ignore[misc]
+            self.b.lanes = list(tile_lanes(k, [self.row], [self.base]))
+        self.store_rows(symbols)
+        return self.finish(self.row.blocks, n * self.pieces)
+
+    def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
+        root = next((r for r in self.partials if var in r.vars), None)
+        if root is None:
+            return None
+        if root not in self.totals:
+            self.totals[root] = self._total(root)
+        return self.totals[root][root.vars.index(var)]
+
+    def _total(self, root: Root) -> list[El]:
+        """The results of a reduction, a lane for each row."""
+        k, rule = self.k, self.reductions[root]
+        buffers = [self.param(t, t.dtype, "in") for t in self.partials[root]]
+        start = rule.identity(self.b)
+        axes = [self.piece] if self.total_rows == 1 else [self.piece, self.row]
+        shape = tuple(a.count for a in axes)
+
+        def tile_at(base: tile.Value, *carried: tile.Value) -> list[tile.Value]:
+            lanes = tile_lanes(k, axes, [base, self.base])
+            offset = base * self.total_rows + self.base
+            masks = [m.mask for m in lanes if m.mask is not None]
+            mask = None
+            for m in masks:
+                wide = k.broadcast(m, shape)
+                mask = wide if mask is None else k.op("and", mask, wide)
+            strides = [self.total_rows, 1][: len(shape)]
+            it = iter(buffers)
+            xs = [
+                El(a.dtype, *(k.load(next(it), offset, shape, strides, mask) for _ in a.parts))
+                for a in start
+            ]
+            if lanes[0].mask is not None:
+                exists = El("bool", k.broadcast(lanes[0].mask, shape))
+                xs = [self.b.select(exists, x, e) for x, e in zip(xs, start, strict=True)]
+            if carried:
+                xs = rule.merge(self.b, regroup(start, carried), xs)
+            return [k.broadcast(p, shape) for x in xs for p in x.parts]
+
+        if self.piece.is_whole:
+            flat: Sequence[tile.Value] = tile_at(k.const("index", 0))
+        else:
+            init = [k.broadcast(p, shape) for e in start for p in e.parts]
+            flat = k.for_(0, self.pieces, self.piece.count, tile_at, init)
+        accs = combine_axes(self.b, rule, regroup(start, flat), [0])
+        return rule.finish(self.b, accs)

@@ -1,0 +1,342 @@
+"""Kernels of regions with reductions, for GPUs.
+
+A program has a row, or a block of neighbouring ones, and spreads one or two loops over its threads:
+the loop in which neighbours lie side by side, and another one where that is short. A row that fits
+the registers is read once and all its levels are computed from there; a longer one is walked once
+for each level, and what is dear to compute again is kept in LDS. Reductions too long for the
+programs there would be are cut into pieces, which a second kernel combines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from amdjax.codegen import tile
+from amdjax.core.jaxpr import Var
+from amdjax.jit.calls import Call, Temp
+from amdjax.jit.element import El
+from amdjax.jit.fusion import Root
+from amdjax.jit.gpu.calls import scratch_limit
+from amdjax.jit.gpu.combine import GpuCombineKernel, combine_axes
+from amdjax.jit.gpu.element import EdgeLanes, TileElements, edge_lanes
+from amdjax.jit.gpu.tiles import (
+    TileAxis,
+    block_extent,
+    fastest_vector,
+    first_lanes,
+    narrowest,
+    power_of_two,
+    region_name,
+    tile_lanes,
+)
+from amdjax.jit.index import Index, LoopVar
+from amdjax.jit.reduction import Reduction
+from amdjax.jit.rows import RowKernel
+from amdjax.targets import GpuTarget
+
+#: 32-bit registers of a thread for values of a tile that are alive together.
+REGISTERS = 64
+EACH = 16  # elements of a tile that a thread holds at most
+#: Values alive together with which threads need more registers than the largest workgroup leaves.
+MANY = 10
+NARROW = 16  # columns a program has at least, so that it reads whole cache lines
+PIECE = 1 << 13  # elements that a piece has at least
+
+
+class GpuRowKernel(RowKernel):
+    """A region with reductions."""
+
+    elements = TileElements
+    target: GpuTarget
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return region_name("rows", self.region)
+
+    def begin(self) -> None:
+        super().begin()
+        # What is computed once a row has lanes of its own, and so does what is known of them.
+        self.per_row = TileElements(self.k, self.b.producers, self.memory, self._row_value)
+        self.per_row.alias = self.domain.alias
+        self.per_row.scalars = self.b.scalars
+
+    # Shape of the schedule
+
+    def _choose_lanes(self) -> None:
+        """The loops of the tile, and how many threads share it."""
+        fast = self.domain.vars[-1] if self.domain.vars else None
+        self.vector = fastest_vector(
+            self.target, narrowest(self.domain), fast.extent if fast else 1
+        )
+        if fast is None:
+            self.axes: list[TileAxis] = []
+            self.threads = self.target.wave_size
+        elif fast in self.domain.reduced:
+            self._choose_rows(fast)
+        else:
+            self._choose_columns(fast)
+        self._settle()
+
+    def _choose_rows(self, fast: LoopVar) -> None:
+        """The innermost loop is reduced: a row a program, or several short ones."""
+        n, wave = power_of_two(fast.extent), self.target.wave_size
+        others = [v for v in self.inner if v is not fast] or self.outer
+        if n < wave * self.vector and others:
+            slow = others[-1]
+            count = min(
+                power_of_two(slow.extent), max(self._held(self.target.usual_workgroup) // n, 1)
+            )
+            self.axes = [TileAxis(slow, count), TileAxis(fast, n)]
+            self.threads = self._threads_for(n * count)
+            return
+        if n <= self._held(self._most_threads):
+            self.threads = self._threads_for(n)
+            while self._is_idle(n):
+                self.threads *= 2
+        else:
+            usual = self.target.usual_workgroup
+            few = self.levels > 0 and self._rows() * usual < self.target.busy_threads
+            self.threads = self._most_threads if few else usual
+            n = self._held(self.threads) // 2
+        self.axes = [TileAxis(fast, n)]
+
+    def _choose_columns(self, fast: LoopVar) -> None:
+        """The innermost loop is kept: a block of columns a program, several elements of each."""
+        columns = block_extent(fast.extent, self.target.wave_size * self.vector)
+        if not self.inner:
+            self.axes, self.threads = [TileAxis(fast, columns)], self.target.wave_size
+            return
+        slow = self.inner[-1]
+        rows, most = power_of_two(slow.extent), self._held(self._most_threads)
+        if self.levels and len(self.inner) == 1 and rows * NARROW <= most:
+            while columns > NARROW and rows * columns > most:
+                columns //= 2
+        else:
+            most = self._held(self.target.usual_workgroup)
+        rows = min(rows, max(most // columns, 1))
+        self.axes = [TileAxis(slow, rows), TileAxis(fast, columns)]
+        self.threads = self._threads_for(rows * columns)
+
+    def _held(self, threads: int) -> int:
+        """Elements of a tile that the registers of so many threads hold."""
+        each = REGISTERS // (max(self.domain.widest // 32, 1) * self._alive)
+        return threads * min(1 << max(each.bit_length() - 1, 0), EACH)
+
+    @cached_property
+    def _alive(self) -> int:
+        """Tiles alive together: what is read, what is kept, and terms of sums side by side."""
+        loads = len(set(self.domain.loads))
+        kept = sum(not r.is_reduction and not r.row for r in self.region.roots)
+        together = Counter(r.level for r in self.region.roots if r.is_reduction)
+        return max(loads + kept + max(together.values()) - 1, 1)
+
+    @property
+    def _most_threads(self) -> int:
+        most = self.target.max_workgroup
+        return most // 2 if self._alive > MANY else most
+
+    def _rows(self) -> int:
+        return math.prod(v.extent for v in self.outer)
+
+    def _is_idle(self, n: int) -> bool:
+        """Whether twice the threads would find work in the row, and room on the machine."""
+        most = min(self._most_threads, n // self.vector)
+        return self.threads * 2 <= most and self._rows() * self.threads * 4 < (
+            self.target.busy_threads
+        )
+
+    def _threads_for(self, elements: int) -> int:
+        """Threads that share a tile: about eight elements each, more if more are needed."""
+        wave, most = self.target.wave_size, self._most_threads
+        threads = max(wave, min(power_of_two(elements // 8), self.target.usual_workgroup))
+        while threads < most and self._held(threads) < elements:
+            threads *= 2
+        return threads
+
+    def _settle(self) -> None:
+        """What follows from the choice of axes."""
+        self.row_axis = next((a for a in self.axes if a.var not in self.domain.reduced), None)
+        self.reduced_axes = [a for a in self.axes if a.var in self.domain.reduced]
+        chosen = [a.var for a in self.axes]
+        self.loops = [v for v in self.inner if v not in chosen]
+        self.around = [v for v in self.outer if v not in chosen]
+        whole = all(a.is_whole for a in self.reduced_axes)
+        self.is_resident = whole and not self.loops
+        self.shape = tuple(a.count for a in self.axes)
+        self.count, self.lanes_reduce = math.prod(self.shape), bool(self.reduced_axes)
+        # A thread's neighbours are neighbours in memory only along the fast axis.
+        if self.shape:
+            self.vector = min(self.vector, self.shape[-1])
+
+    @property
+    def grid(self) -> int:
+        blocks = self.row_axis.blocks if self.row_axis else 1
+        return math.prod(v.extent for v in self.around) * blocks
+
+    def _pieces(self) -> int:
+        if self.levels > 0 or not self.inner or self.domain.size < 2 * PIECE:
+            return 1
+        wanted = self.target.busy_threads // (self.threads * self.grid)
+        most = self.domain.size // (self.grid * PIECE)
+        return max(1, min(wanted, most, -(-self.cut.extent // self.unit)))
+
+    @property
+    def cut(self) -> LoopVar:
+        return max(self.inner, key=lambda v: v.extent)
+
+    @property
+    def unit(self) -> int:
+        return next((a.count for a in self.axes if a.var is self.cut), 1)
+
+    # Programs
+
+    def _programs(self, body: Callable[[], None], pieces: int = 1) -> None:
+        k, pid = self.k, self.k.program_id()
+        k.workgroup, k.vector = self.threads, self.vector
+        if pieces > 1:
+            self.piece = k.op("rem", pid, k.const("index", pieces))
+            pid = k.op("div", pid, k.const("index", pieces))
+        self.row_base = k.const("index", 0)
+        if self.row_axis:
+            (self.row_base,), pid = first_lanes(k, [self.row_axis], pid, len(self.around))
+        self.bind_outer(self.around, pid)
+        if self.row_axis:
+            axis, base = self.row_axis, self.row_base
+            edge = axis.edge(k, base, axis.var.extent)
+            self.per_row.lanes = [edge_lanes(k, axis.var, axis.count, None, base, edge)]
+        if self.is_resident and pieces == 1:
+            zero = k.const("index", 0)
+            self.with_lanes(self._lanes({a.var: zero for a in self.reduced_axes}), body)
+        else:
+            body()
+
+    def _lanes(
+        self,
+        bases: dict[LoopVar, tile.Value],
+        stops: dict[LoopVar, tile.Value] | None = None,
+    ) -> list[EdgeLanes]:
+        """The lanes of a tile whose reduced axes begin at `bases`."""
+        places = [bases.get(a.var, self.row_base) for a in self.axes]
+        return tile_lanes(self.k, self.axes, places, [(stops or {}).get(a.var) for a in self.axes])
+
+    # Values of rows
+
+    def _row_value(self, var: Var, index: tuple[Index, ...]) -> El | None:
+        return self.rows.get(var)
+
+    def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
+        if var in self.rows:
+            return self._over_tile(self.rows[var])
+        return super().special(var, index)
+
+    def _over_tile(self, x: El) -> El:
+        """The value of each row, along the rows of the tile."""
+        if self.row_axis is None or len(self.axes) < 2:
+            return x
+        axis = 1 - self.axes.index(self.row_axis)
+        return El(x.dtype, *(self.k.expand(p, axis) if p.shape else p for p in x.parts))
+
+    # Passes
+
+    def _reduce_loop(
+        self,
+        reductions: Sequence[Root],
+        elements: Sequence[Root],
+        bounds: tuple[Any, Any] | None = None,
+    ) -> list[list[El]]:
+        b, k = self.b, self.k
+        rules = [self.reductions[r] for r in reductions]
+        starts = [rule.identity(b) for rule in rules]
+        if self.is_resident and bounds is None:
+            for r in elements:
+                self._element_root(r)
+            return [
+                self._contribution(rule, start) for rule, start in zip(rules, starts, strict=True)
+            ]
+
+        def merge(*carried: tile.Value) -> list[tile.Value]:
+            for r in elements:
+                self._element_root(r)
+            it, out = iter(carried), []
+            for rule, start in zip(rules, starts, strict=True):
+                accs = [El(e.dtype, *(next(it) for _ in e.parts)) for e in start]
+                merged = rule.merge(b, accs, self._contribution(rule, start))
+                out += [k.broadcast(p, self.shape) for e in merged for p in e.parts]
+            return out
+
+        flat = [k.broadcast(p, self.shape) for els in starts for e in els for p in e.parts]
+        result = iter(self._walk(bounds, merge, flat))
+        return [[El(e.dtype, *(next(result) for _ in e.parts)) for e in start] for start in starts]
+
+    def _contribution(self, rule: Reduction, start: Sequence[El]) -> list[El]:
+        """What the tile contributes to a reduction; the identity where it ends early."""
+        b, k = self.b, self.k
+        xs = rule.element(b, self.domain.element_index(rule.shape))
+        for lanes in b.lanes:
+            if lanes.mask is not None and lanes.var in self.domain.reduced:
+                keep = El("bool", lanes.mask)
+                xs = [b.select(keep, x, e) for x, e in zip(xs, start, strict=True)]
+        return [El(x.dtype, *(k.broadcast(p, self.shape) for p in x.parts)) for x in xs]
+
+    def _walk(
+        self,
+        bounds: tuple[Any, Any] | None,
+        merge: Callable[..., list[tile.Value]],
+        carried: Sequence[tile.Value],
+    ) -> Sequence[tile.Value]:
+        """Call `merge` for all tiles of the reduced loops; `bounds` limits the one that is cut."""
+        k, b = self.k, self.b
+        order: list[LoopVar | TileAxis] = [*self.loops, *self.reduced_axes]
+        bases: dict[LoopVar, tile.Value] = {}
+        stops: dict[LoopVar, tile.Value] = {}
+
+        def nest(depth: int, values: Sequence[tile.Value]) -> Sequence[tile.Value]:
+            if depth == len(order):
+                lanes = self._lanes(bases, stops)
+                return self.with_lanes(lanes, lambda: merge(*values))
+            loop = order[depth]
+            var = loop.var if isinstance(loop, TileAxis) else loop
+            step = loop.count if isinstance(loop, TileAxis) else 1
+            low, high = bounds if bounds and var is self.cut else (0, var.extent)
+            if isinstance(high, tile.Value):
+                stops[var] = high
+
+            def body(i: tile.Value, *now: tile.Value) -> Sequence[tile.Value]:
+                if isinstance(loop, TileAxis):
+                    bases[var] = i
+                else:
+                    b.scalars[var] = i
+                return nest(depth + 1, now)
+
+            if isinstance(low, int) and high <= step:
+                return body(k.const("index", low), *values)
+            return k.for_(low, high, step, b.nested(body), values)
+
+        return nest(0, carried)
+
+    def horizontal(self, rule: Reduction, accs: list[El]) -> list[El]:
+        axes = [i for i, axis in enumerate(self.axes) if axis in self.reduced_axes]
+        return combine_axes(self.per_row, rule, accs, axes)
+
+    # What is kept between passes
+
+    def _stashes(self, root: Root) -> bool:
+        if self.is_resident or self.row_axis is not None:
+            return False
+        return super()._stashes(root)
+
+    @property
+    def stash_limit(self) -> int:  # type: ignore[override]
+        """Elements of a row of which two fit the LDS."""
+        return scratch_limit(self.target) // (2 * max(self.domain.widest // 8, 4)) - self.count
+
+    # Pieces
+
+    def _combine(self, partials: dict[Root, list[Temp]], pieces: int, rows: int) -> Call:
+        return GpuCombineKernel(
+            self.region, self.fusion, self.target, self.reductions, partials, pieces, rows
+        ).build()

@@ -1,0 +1,7 @@
+"""Kernels that GPUs compute differently; importing the package registers them."""
+
+from amdjax.kernels.gpu import (
+    cumulative as cumulative,
+    gemm as gemm,
+    scatter as scatter,
+)

@@ -1,0 +1,43 @@
+"""Matrix products and convolutions on GPUs."""
+
+from __future__ import annotations
+
+import math
+
+from amdjax.jit.shaped import Call, ShapedContext, shaped
+from amdjax.kernels.contraction import Contraction
+from amdjax.kernels.convolution import Convolution
+from amdjax.kernels.gemm import dot_contraction
+from amdjax.kernels.gpu.complex import complex_contraction
+from amdjax.kernels.gpu.contraction import gpu_contraction
+from amdjax.kernels.gpu.depthwise import direct_convolution
+
+
+@shaped("dot_general", on="gpu")
+def lower_dot_general(ctx: ShapedContext) -> list[Call] | None:
+    """Launches that compute a `dot_general` equation."""
+    if math.prod(ctx.outputs[0].aval.shape) == 0:
+        return []
+    return _contraction(ctx, dot_contraction(ctx))
+
+
+def _contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
+    return (complex_contraction if problem.is_complex else gpu_contraction)(ctx, problem)
+
+
+@shaped("conv_general_dilated", on="gpu")
+def lower_conv(ctx: ShapedContext) -> list[Call] | None:
+    """Launches that compute a `conv_general_dilated` equation, one for each phase of dilation."""
+    if math.prod(ctx.outputs[0].aval.shape) == 0:
+        return []
+    conv = Convolution.of(ctx)
+    direct = direct_convolution(ctx, conv)
+    if direct is not None:
+        return direct
+    calls: list[Call] = []
+    for phase in conv.phases():
+        more = _contraction(ctx, conv.contraction(ctx, phase))
+        if more is None:
+            return None
+        calls += more
+    return calls

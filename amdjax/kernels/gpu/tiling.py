@@ -1,0 +1,212 @@
+"""How a contraction is cut for a GPU: dtypes to multiply, tiles, parts of the depth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from amdjax.codegen.gpu.matrix import CELL_BYTES, MATRIX_NAMES, Tiling, Unit, units
+from amdjax.codegen.tile import FLOATS, itemsize
+from amdjax.kernels.contraction import Contraction
+from amdjax.targets import GpuTarget
+
+WAVES = 4  # of a program, one for each SIMD
+MOST_SUMS = 128  # registers of a lane that hold sums
+WARPGROUP_DEPTH = 64  # of tiles that `wgmma` reads
+WARPGROUP_STAGES = (4, 3)  # tiles of an operand in LDS; the largest tile leaves room for four
+CACHE_RATE = 40  # bytes a compute unit gets from the second-level cache in a clock
+PROGRAM_CYCLES = 1500  # that a program costs besides multiplying: first loads, storing the result
+COMBINE_CYCLES = 12000  # that a second launch costs
+FEW_SUMS = 4  # sums of a lane with which half of the time goes into reading fragments
+LATENCY = 800  # clocks that a load from memory takes
+OTHER_REGISTERS = 64  # of a lane, besides sums
+LDS_RATE = 128  # bytes a compute unit reads of its LDS in a clock
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A contraction, cut.
+
+    Args:
+      tiling: of a program's tile.
+      splits: parts of the depth that different programs sum.
+      part: depth of each.
+    """
+
+    tiling: Tiling
+    splits: int
+    part: int
+
+
+def operand_units(target: GpuTarget, a: str, b: str, accumulate: str) -> list[Unit]:
+    """What can multiply operands of two dtypes without loss; the fastest, in all its sizes."""
+    best: list[Unit] = []
+    for dtype in _common_dtypes(a, b, accumulate):
+        found = units(target, dtype, accumulate)
+        if found and (not best or found[0].flops > best[0].flops):
+            best = found
+    return best
+
+
+def _common_dtypes(a: str, b: str, accumulate: str) -> Iterator[str]:
+    """Dtypes that hold all values of both operands, as far as the sums need them."""
+    if a == b and a in MATRIX_NAMES and accumulate == "f32":
+        yield a
+    if accumulate in FLOATS:
+        for dtype in ("f16", "bf16"):
+            if accumulate == "f32" and all(x == dtype or x in _WITHIN[dtype] for x in (a, b)):
+                yield dtype
+    elif accumulate == "i32" and all(x in _WITHIN["i8"] for x in (a, b)):
+        yield "i8"
+    yield accumulate
+
+
+_NARROW = ("bool", "i2", "u2", "i4", "u4")
+#: Dtypes whose values another holds.
+_WITHIN = {
+    "i8": frozenset({*_NARROW, "i8"}),
+    "f16": frozenset({*_NARROW, "i8", "u8", *MATRIX_NAMES, "f8_e4m3", "f8_e3m4",
+                      "f8_e4m3b11fnuz", "f4_e2m1fn"}),
+    "bf16": frozenset({*_NARROW, "i8", "u8", *MATRIX_NAMES, "f8_e4m3", "f8_e3m4",
+                       "f8_e4m3b11fnuz", "f8_e8m0fnu", "f4_e2m1fn"}),
+}  # fmt: skip
+
+
+def choose_plan(target: GpuTarget, problem: Contraction, choice: Sequence[Unit]) -> Plan:
+    """The plan that should take the fewest cycles."""
+    candidates = itertools.chain.from_iterable(_plans(target, problem, unit) for unit in choice)
+    return min(candidates, key=lambda plan: _cycles(target, problem, plan))
+
+
+def _plans(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Plan]:
+    tilings = _warpgroup_tilings if unit.from_lds else _wave_tilings
+    for tiling in tilings(target, problem, unit):
+        yield from _split_plans(target, problem, tiling)
+
+
+def _warpgroup_tilings(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Tiling]:
+    """One or two warpgroups, each with 64 rows; copies one or two tiles ahead."""
+    for rows in (64, 128):
+        if rows > 2 * max(problem.rows, 64) or unit.n > 2 * max(problem.columns, 64):
+            continue
+        for stages in WARPGROUP_STAGES:
+            yield Tiling(unit, (rows // unit.m, 1), (1, 1), WARPGROUP_DEPTH, stages)
+
+
+def _wave_tilings(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Tiling]:
+    waves = WAVES if target.wave_size == 64 else 2 * WAVES
+    wanted = max(unit.depth, 64 // itemsize(unit.operand))
+    depth = max(unit.depth, min(wanted, _power_of_two(problem.depth)))
+    for rows, columns in itertools.product(_sizes(unit.m), _sizes(unit.n)):
+        if rows > 2 * max(problem.rows, unit.m) or columns > 2 * max(problem.columns, unit.n):
+            continue
+        grid = _wave_grid(unit, rows, columns, waves)
+        fragments = rows // (grid[0] * unit.m), columns // (grid[1] * unit.n)
+        words = max(unit.sums.bits // 32, 1) * len(unit.elements)
+        if fragments[0] * fragments[1] * words > MOST_SUMS:
+            continue
+        if unit.sums.bits == 32:  # vector lanes, whose operands lie beside the sums
+            lines = sum(n * len(more) for n, more in zip(fragments, unit.more, strict=True))
+            held = fragments[0] * fragments[1] * words + lines * unit.cells * CELL_BYTES // 4
+            if held > target.vgprs - OTHER_REGISTERS:
+                continue
+        yield Tiling(unit, grid, fragments, depth)
+
+
+def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Iterator[Plan]:
+    """With one part of the depth, and with as many as can be of use."""
+    depth, programs = tiling.depth, _tiles(problem, tiling)
+    splits = 1
+    while True:
+        part = -(-problem.depth // splits)
+        part = -(-part // depth) * depth
+        if splits == 1 or (splits - 1) * part < problem.depth:
+            yield Plan(tiling, splits, part)
+        splits *= 2
+        if programs * splits > 4 * target.compute_units or part < 8 * depth:
+            return
+
+
+def _tiles(problem: Contraction, tiling: Tiling) -> int:
+    high, wide = -(-problem.rows // tiling.rows), -(-problem.columns // tiling.columns)
+    return problem.batches * high * wide
+
+
+def _sizes(least: int) -> list[int]:
+    sizes = [least]
+    while sizes[-1] < 256:
+        sizes.append(sizes[-1] * 2)
+    return sizes
+
+
+def _wave_grid(unit: Unit, rows: int, columns: int, most: int) -> tuple[int, int]:
+    """Waves along rows and columns; each gets about a square."""
+    high, wide = 1, 1
+    while high * wide < most:
+        can = [rows // (high * unit.m) > 1, columns // (wide * unit.n) > 1]
+        if not any(can):
+            break
+        if can[0] and (not can[1] or rows // high >= columns // wide):
+            high *= 2
+        else:
+            wide *= 2
+    return high, wide
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
+    """Clocks until the last compute unit is done.
+
+    The programs on a compute unit share what it can do, and together hide how long memory takes.
+    """
+    tiling, unit = plan.tiling, plan.tiling.unit
+    rows, columns = tiling.rows, tiling.columns
+    steps = -(-plan.part // tiling.depth)
+    sums = math.prod(tiling.fragments) * len(unit.elements)
+    busy = 2 * rows * columns * tiling.depth / unit.flops * (1 + FEW_SUMS / sums)
+    size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
+    loads = size * tiling.depth / CACHE_RATE
+    step = max(busy, loads, _fragment_reads(target, tiling) / LDS_RATE)
+    latency = LATENCY / max(tiling.stages - 2, 1)
+    store = PROGRAM_CYCLES + rows * columns * 4 / CACHE_RATE
+
+    def together(programs: int) -> float:
+        """Clocks of programs on one compute unit."""
+        return steps * max(programs * step, latency) + programs * store
+
+    most = _resident(target, tiling)
+    programs = _tiles(problem, tiling) * plan.splits
+    full, rest = divmod(programs, most * target.compute_units)
+    cycles = full * together(most)
+    if rest:
+        cycles += together(-(-rest // target.compute_units))
+    if plan.splits > 1:
+        moved = problem.batches * problem.rows * problem.columns * itemsize(unit.accumulator)
+        everywhere = CACHE_RATE / 2 * target.compute_units
+        cycles += COMBINE_CYCLES + 2 * plan.splits * moved / everywhere
+    return cycles
+
+
+def _fragment_reads(target: GpuTarget, tiling: Tiling) -> float:
+    """Bytes of LDS that lanes read for one tile in depth."""
+    unit = tiling.unit
+    if unit.from_lds:
+        return 0.0
+    each = unit.cells * CELL_BYTES * target.wave_size * tiling.wave_count
+    return each * sum(tiling.fragments) * tiling.depth / unit.depth
+
+
+def _resident(target: GpuTarget, tiling: Tiling) -> int:
+    """Programs that a compute unit holds at once, as far as LDS and sums in registers go."""
+    unit = tiling.unit
+    operands = (tiling.rows + tiling.columns) * tiling.depth * itemsize(unit.operand)
+    result = unit.m * tiling.columns * unit.sums.bits // 8
+    lds = max(operands * tiling.stages, result)
+    words = math.prod(tiling.fragments) * len(unit.elements) * max(unit.sums.bits // 32, 1)
+    waves = target.vgpr_file // (words + OTHER_REGISTERS) * target.simds
+    return max(1, min(target.lds_per_cu * 15 // 16 // lds, waves // tiling.wave_count))
