@@ -1,11 +1,11 @@
 """Machine code that says which op of its tile program each instruction was made from."""
 
-import shutil
 import subprocess
 
 import gpu_zoo
 import numpy as np
 import pytest
+from llvm_tools import tool
 from tile_runner import Backend, compile_gpu, kernel
 
 from amdjax import targets
@@ -106,12 +106,11 @@ def test_a_fault_in_lds_names_the_op():
         run(np.empty(256, np.float32))
 
 
-@pytest.mark.skipif(not shutil.which("llvm-objdump"), reason="needs llvm-objdump")
 def test_disassemblers_show_the_ops(tmp_path):
     compiled = compile_kernel(gpu_zoo.build("reductions_f32", 256, 4), targets.get("gfx90a"))
     path = tmp_path / "kernel.co"
     path.write_bytes(compiled.code)
-    command = ["llvm-objdump", "-d", "-S", path]
+    command = [tool("llvm-objdump"), "-d", "-S", path]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "; " + compiled.tile.splitlines()[6] in text
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import struct
 import subprocess
 from functools import cache
 
 import llvmlite.binding as llvm
 import numpy as np
-import pytest
+from llvm_tools import tool
 
 from amdjax import targets
 from amdjax.runtime.emulator import CodeObject, Counters, Memory, launch
@@ -29,14 +28,6 @@ IDS = """
 declare i32 @llvm.amdgcn.workitem.id.x()
 declare i32 @llvm.amdgcn.workgroup.id.x()
 """
-
-
-def tool(name: str) -> str:
-    """Path of an LLVM 19 tool; skips the test where it is absent."""
-    path = shutil.which(f"{name}-19") or shutil.which(name)
-    if path is None:
-        pytest.skip(f"needs {name}")
-    return path
 
 
 def relocatable(text: str, gfx: str) -> bytes:

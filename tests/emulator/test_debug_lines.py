@@ -4,7 +4,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from emulation import IDS, link, link_with_lld, relocatable, run, tool
+from emulation import IDS, link, link_with_lld, relocatable, run
+from llvm_tools import tool
 
 from amdjax.runtime.emulator import CodeObject, MemoryFault
 from amdjax.runtime.emulator.debug_lines import line_table

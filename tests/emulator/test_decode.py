@@ -7,7 +7,8 @@ import pytest
 import test_kernels as kernels
 import test_math
 import test_matrix
-from emulation import ASSEMBLED, LANES, compiled, elementwise, tool
+from emulation import ASSEMBLED, LANES, compiled, elementwise
+from llvm_tools import tool
 
 from amdjax.runtime.emulator import operands
 from amdjax.runtime.emulator.decode import Instruction, decoder

@@ -9,8 +9,9 @@ from functools import cache
 import exact
 import numpy as np
 import pytest
-from emulation import ASSEMBLED, LANES, TARGETS, compiled, elementwise, link, run, tool
+from emulation import ASSEMBLED, LANES, TARGETS, compiled, elementwise, link, run
 from exact import BF16, F16, F32, F64, Format
+from llvm_tools import tool
 from test_instructions import EXTRA, RDNA4, assemble
 
 from amdjax.runtime.emulator import CodeObject

@@ -4,7 +4,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from emulation import ASSEMBLED, LANES, link, run, tool
+from emulation import ASSEMBLED, LANES, link, run
+from llvm_tools import tool
 
 from amdjax import targets
 from amdjax.runtime.emulator import CodeObject

@@ -8,7 +8,7 @@ import json
 from importlib import resources
 
 import pytest
-from emulation import tool
+from llvm_tools import tool
 
 from amdjax.runtime.emulator.isa import derive
 

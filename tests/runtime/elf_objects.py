@@ -1,11 +1,11 @@
 """Relocatable objects made by hand, a module with kernels of all kinds, and LLVM's tools."""
 
-import shutil
 import struct
 import subprocess
 from dataclasses import dataclass, field
 
 import pytest
+from llvm_tools import find_tool
 
 from amdjax.runtime import elf_format as elf
 
@@ -84,12 +84,7 @@ class ObjectWriter:
         return bytes(body) + headers
 
 
-def _tool(name):
-    found = [shutil.which(name), *(shutil.which(f"{name}-{v}") for v in range(24, 16, -1))]
-    return next((path for path in found if path), None)
-
-
-LLD, READELF = _tool("ld.lld"), _tool("llvm-readelf")
+LLD, READELF = find_tool("ld.lld"), find_tool("llvm-readelf")
 needs_lld = pytest.mark.skipif(not LLD, reason="ld.lld is not installed (Debian: lld-19)")
 needs_readelf = pytest.mark.skipif(
     not READELF, reason="llvm-readelf is not installed (Debian: llvm-19)"
