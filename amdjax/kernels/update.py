@@ -40,7 +40,7 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
     k = kernel.k
     source, target = view(kernel.input(update), dtype), view(kernel.inout(result), dtype)
     shape, total = update.aval.shape, result.aval.shape
-    base = _window_start(kernel, starts, shape, total, parts)
+    base = window_start(kernel, starts, shape, total, [t * parts for t in row_major(total)])
     axes = [
         Axis(n, s * parts, t * parts)
         for n, s, t in zip(shape, row_major(shape), row_major(total), strict=True)
@@ -82,20 +82,28 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
     return kernel.launch(-(-rows // bundle), work)
 
 
-def _window_start(
+def window_start(
     kernel: ShapedKernel,
     starts: Sequence[Any],
     shape: Sequence[int],
     total: Sequence[int],
-    parts: int,
+    strides: Sequence[int],
 ) -> Value:
-    """Where the window begins; starts are clamped so that it fits."""
+    """Where the window begins; starts are clamped so that it fits.
+
+    Args:
+      kernel: reads the starts.
+      starts: a number for each axis.
+      shape: of the window.
+      total: shape of the array.
+      strides: by how much a step along each axis moves the place.
+    """
     k = kernel.k
     base = k.const("index", 0)
-    for start, n, m, stride in zip(starts, shape, total, row_major(total), strict=True):
+    for start, n, m, stride in zip(starts, shape, total, strides, strict=True):
         if n == m:
             continue
         x = k.convert(k.load(kernel.input(start), 0), "index")
         x = k.op("min", k.op("max", x, k.const("index", 0)), k.const("index", m - n))
-        base = base + x * (stride * parts)
+        base = base + x * stride
     return base

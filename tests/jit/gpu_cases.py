@@ -144,6 +144,10 @@ FAMILIES = {
     "update": (
         lambda x, i: lax.dynamic_update_slice(x, x[:2] * 2, (i, 0)), normal(20, 30), np.int32(3),
     ),
+    "update_rows": (
+        lambda x, y, i: lax.dynamic_update_slice(x, y, (0, 0, i, 0)),
+        normal(3, 2, 7, 256), normal(3, 2, 1, 256), np.int32(4),
+    ),
     "product": (lambda x, y: x @ y, normal(30, 40), normal(40, 20)),
     "product_narrow": (
         lambda x, y: x @ y, normal(30, 40, dtype="bfloat16"), normal(40, 20, dtype="bfloat16"),

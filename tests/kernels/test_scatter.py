@@ -153,6 +153,7 @@ def test_scatter_apply():
     assert result.tolist() == [0, 19, 2, 3, 19, 5]
 
 
+@pytest.mark.devices
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.bool_, np.int8, ml_dtypes.bfloat16])
 @pytest.mark.parametrize(
     "shape, update, start",
@@ -162,6 +163,7 @@ def test_scatter_apply():
         ((4, 6, 7), (2, 3, 7), (3, -1, 0)), ((100, 200), (100, 1), (0, 77)),
         ((3, 0), (2, 0), (1, 0)), ((4, 4), (0, 4), (1, 0)), ((20_000,), (17_000,), (10,)),
         ((90, 100), (90, 99), (0, 1)), ((300, 3, 2), (280, 2, 2), (7, 1, 0)),
+        ((3, 5, 9, 64), (3, 5, 1, 64), (0, 0, 8, 0)), ((3, 9, 2048), (2, 7, 1003), (1, 1, 5)),
     ],
 )  # fmt: skip
 def test_dynamic_update_slice(shape, update, start, dtype):

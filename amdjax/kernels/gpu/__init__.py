@@ -4,4 +4,5 @@ from amdjax.kernels.gpu import (
     cumulative as cumulative,
     gemm as gemm,
     scatter as scatter,
+    update as update,
 )

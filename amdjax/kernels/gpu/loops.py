@@ -8,6 +8,14 @@ from amdjax.targets import GpuTarget
 EACH = 4  # elements of a thread
 
 
+def threads_for(target: GpuTarget, total: int, each: int = EACH) -> int:
+    """Threads of a program: fewer than usual where there are few elements in all."""
+    threads = target.usual_workgroup
+    while threads > target.wave_size and total <= threads * each // 2:
+        threads //= 2
+    return threads
+
+
 def element_tile(
     k: Builder, target: GpuTarget, total: int, each: int = EACH
 ) -> tuple[Value, Value | None, int]:
@@ -23,10 +31,8 @@ def element_tile(
       The numbers of a program's elements as a tile, which of them exist (None if all do), and the
       number of programs.
     """
-    threads = target.usual_workgroup
-    while threads > target.wave_size and total <= threads * each // 2:
-        threads //= 2
-    k.workgroup, count = threads, threads * each
+    k.workgroup = threads_for(target, total, each)
+    count = k.workgroup * each
     base = k.program_id() * count
     numbers = k.iota(count) + k.broadcast(base, (count,))
     if total % count == 0:
