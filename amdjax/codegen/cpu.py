@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.codegen import cpu_matrix, llvm, tile
-from amdjax.codegen.emitter import Emitter, atomic_operation
+from amdjax.codegen.emitter import Emitter, arrival, atomic_operation
 from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import I64, PTR, Module, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_convert, lower_pointwise
@@ -560,6 +560,10 @@ class CpuKernel(Emitter[Rep]):
             return out
 
         return [self._rowwise(op.results[0].type, row, *map(self.rep, op.operands))]
+
+    def op_arrive(self, op: tile.Op) -> list[Rep]:
+        counter = self._address(op.attrs["buffer"], self.scalar(op.operands[0]))
+        return [arrival(self.f, counter, op.attrs["programs"], "acq_rel")]
 
     def op_prefetch(self, op: tile.Op) -> list[Rep]:
         pointer = self._address(op.attrs["buffer"], self.scalar(op.operands[0]))

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from amdjax.codegen import tile
-from amdjax.codegen.llvm import Function, Value
+from amdjax.codegen.llvm import I32, Function, Value, const
 
-__all__ = ["Emitter", "atomic_operation"]
+__all__ = ["Emitter", "arrival", "atomic_operation"]
 
 Rep = TypeVar("Rep")
 
@@ -116,3 +116,16 @@ def atomic_operation(combine: str, dtype: str) -> str:
     if combine in ("min", "max"):
         return combine if dtype in tile.SIGNED else "u" + combine
     return combine
+
+
+def arrival(f: Function, counter: Value, programs: int, suffix: str) -> Value:
+    """Count one more program; whether it is the last one, which leaves zero behind.
+
+    Args:
+      f: the function.
+      counter: address of 32 bits.
+      programs: how many arrive.
+      suffix: scope, ordering and metadata, as LLVM's syntax has them.
+    """
+    last = const(I32, programs - 1)
+    return f.icmp("eq", f.op(f"atomicrmw uinc_wrap {counter}, {last} {suffix}", I32), last)

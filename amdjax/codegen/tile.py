@@ -514,6 +514,25 @@ class Builder:
         (v,) = self.emit("atomic", operands, [value.type], attrs)
         return v
 
+    def arrive(self, counter: Buffer, offset: Value | int, programs: int) -> Value:
+        """Whether this program is the last of `programs` to get here, by a counter that they share.
+
+        What the others stored before they arrived is visible to the last one behind this. No
+        program waits; which one is last differs from run to run.
+
+        Args:
+          counter: `u32` in memory that all see; zero before the first of them arrives, and zero
+            again behind the last.
+          offset: of the counter.
+          programs: how many arrive, each once.
+
+        Returns:
+          A `bool`.
+        """
+        attrs = {"buffer": counter, "programs": programs}
+        (v,) = self.emit("arrive", [self.index(offset)], [TileType("bool")], attrs)
+        return v
+
     def prefetch(self, buffer: Buffer, offset: Value, write: bool = False, level: int = 1) -> None:
         """Ask for the cache line of an element, to be in the cache of `level` when it is needed."""
         self.emit("prefetch", [offset], [], {"buffer": buffer, "write": write, "level": level})

@@ -10,7 +10,7 @@ def placed(program: str) -> str:
 
     `r`, `w`, `a` and `s` read, write, atomically change and store (plainly) in the buffer that
     follows: capitals are in LDS. Digits behind are a pattern, of which 5 and more belong to the
-    loop. `(…)` is a loop, `[…|…]` a branch.
+    loop. `(…)` is a loop, `[…|…]` a branch, `!` a barrier that is there anyway.
     """
     barriers = Barriers()
     out: list[str] = []
@@ -37,7 +37,9 @@ def placed(program: str) -> str:
             barriers.access(access, place())
             out.append(token + buffer + ("" if pattern is None else str(pattern)))
             continue
-        if token == "(":
+        if token == "!":
+            barriers.waited()
+        elif token == "(":
             open_.append((barriers.loop(place(), 5, 0), barriers.arm()))
             [c.__enter__() for c in open_[-1]]
         elif token == "[":
@@ -66,6 +68,7 @@ def placed(program: str) -> str:
     # Rounds follow each other: the pattern of a round is its own.
     "(+wA+rA)", "(wA1rA1)", "(+wA5rA5)", "(sa5)", "(#sa5ra5)",
     "(wA+rAwB+rB)",
+    "wa!ra", "wAwa!rAra+wA", "(+wA!rA)", "wA[!|rB]+rA",
     # Arms of a branch do not meet each other.
     "[wA|rA]", "wA[+rA|+rA]rA", "[wA|rB]+rA", "[wA+rA|rA]+wA",
 ])  # fmt: skip

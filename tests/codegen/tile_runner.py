@@ -106,11 +106,16 @@ def _compile_cpu(program: tile.Kernel) -> Callable[..., None]:
     library = engine().load(compile_ir(str(module)), ["kernel"])
     call = PROTOTYPE(library["kernel"])
 
-    def run(*args: Any, worker: int = 0) -> None:
+    def between(*args: Any, begin: int, end: int, worker: int = 0) -> None:
+        """Some programs of the grid."""
         words = [a if isinstance(a, int) else a.ctypes.data for a in args]
         block = (ctypes.c_int64 * max(len(words), 1))(*words)
-        call(ctypes.addressof(block), 0, program.grid, worker)
+        call(ctypes.addressof(block), begin, end, worker)
 
+    def run(*args: Any, worker: int = 0) -> None:
+        between(*args, begin=0, end=program.grid, worker=worker)
+
+    run.between = between  # type: ignore[attr-defined]
     run.library = library  # type: ignore[attr-defined]
     return run
 

@@ -67,6 +67,11 @@ class _Point:
 
 
 @dataclass(slots=True)
+class _Meeting:
+    """A barrier that is there whatever was accessed."""
+
+
+@dataclass(slots=True)
 class _Branch:
     arms: list[_Sequence] = field(default_factory=list)
 
@@ -81,7 +86,7 @@ class _Loop:
     arms: list[_Sequence] = field(default_factory=list)
 
 
-_Sequence = list["_Point | _Branch | _Loop"]
+_Sequence = list["_Point | _Meeting | _Branch | _Loop"]
 
 
 class Barriers:
@@ -96,6 +101,10 @@ class Barriers:
     def access(self, access: Access, write: Write) -> None:
         """Note an access; `write(only_lds)` puts a barrier before it."""
         self._open[-1].append(_Point(access, write))
+
+    def waited(self) -> None:
+        """Note that all threads wait for each other here anyway."""
+        self._open[-1].append(_Meeting())
 
     @contextmanager
     def branch(self) -> Iterator[None]:
@@ -143,6 +152,8 @@ class Barriers:
             if isinstance(node, _Point):
                 state = self._barrier(node, node.write, state, [node.access])
                 state = state | {node.access}
+            elif isinstance(node, _Meeting):
+                state = frozenset()
             elif isinstance(node, _Branch):
                 ends = [self._run(arm, state) for arm in node.arms]
                 state = frozenset[Access]().union(*ends)
@@ -181,6 +192,6 @@ def _accesses(sequence: _Sequence) -> Iterator[Access]:
     for node in sequence:
         if isinstance(node, _Point):
             yield node.access
-        else:
+        elif not isinstance(node, _Meeting):
             for arm in node.arms:
                 yield from _accesses(arm)

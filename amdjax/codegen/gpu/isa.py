@@ -91,6 +91,18 @@ class Isa(ABC):
     def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
         """All threads' accesses of memory so far come before those behind the barrier."""
 
+    def gather(self, f: Function, waves: int) -> None:
+        """A barrier behind which `release` by one thread covers what all of them stored."""
+        self.barrier(f, waves, only_lds=False)
+
+    def release(self, f: Function) -> None:
+        """Other workgroups see what was stored before what follows."""
+        f.emit(f"fence {self.device_scope}release")
+
+    def acquire(self, f: Function) -> None:
+        """What follows sees what other workgroups released before."""
+        f.emit(f"fence {self.device_scope}acquire")
+
 
 def by_words(f: Function, x: Value, fn: Callable[[Value], Value]) -> Value:
     """Apply a permute of 32-bit words to a scalar of any type."""
@@ -216,6 +228,22 @@ class Amdgcn(Isa):
             self._wait_for_lds(f)
         f.call("llvm.amdgcn.s.barrier" if waves > 1 else "llvm.amdgcn.wave.barrier", VOID)
         f.emit(f'fence syncscope("{scope}") acquire{spaces}')
+
+    def gather(self, f: Function, waves: int) -> None:
+        # At barriers of a workgroup LLVM has no wave wait for its stores where all share an L1,
+        # but they may reach the L2 behind those of the wave that then speaks for all.
+        self._wait_for_memory(f)
+        self.barrier(f, waves, only_lds=False)
+
+    def release(self, f: Function) -> None:
+        super().release(f)
+        # LLVM waits for the L2 to be written back only where it knows of stores on their way.
+        self._wait_for_memory(f)
+
+    def _wait_for_memory(self, f: Function) -> None:
+        """Wait for loads and stores where one counter counts both; elsewhere LLVM does."""
+        if self._gcn:
+            f.call("llvm.amdgcn.s.waitcnt", VOID, llvm.const(I32, 0x0F70))
 
     def _wait_for_lds(self, f: Function) -> None:
         """Wait for the accesses of LDS so far; other counters are left at their most."""

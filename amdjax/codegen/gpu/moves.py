@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from amdjax.codegen import llvm, tile
+from amdjax.codegen.emitter import arrival
 from amdjax.codegen.gpu.isa import by_words
 from amdjax.codegen.gpu.memory import GpuMemory, Groups, Spread
 from amdjax.codegen.gpu.tiles import Coordinates, Held, Positional, Rep
@@ -397,6 +398,31 @@ class GpuMoves(GpuMemory):
         strides = row_major(v.shape)
         self.store_tile(Spread(shared, 0, strides), value.dtype, layout, before)
         return self.take(shared, v.shape, 0, strides)
+
+    def op_arrive(self, op: tile.Op) -> list[Rep]:
+        """One thread arrives for all of them, behind their stores, and tells them."""
+        waves = self.workgroup // self.isa.wave
+        self.isa.gather(self.f, waves)
+        self.barriers.waited()
+        counter = self._uniform_pointer(op.attrs["buffer"], self.scalar(op.operands[0]))
+        told = self.temporary("bool", 1)
+        place = self.addresses[told.name]
+        self.access(told, "write")
+
+        def arrive() -> list[Value]:
+            self.isa.release(self.f)  # NVPTX drops the ordering of an atomic itself
+            suffix = f"{self.isa.device_scope}monotonic{self.isa.atomic_metadata}"
+            last = arrival(self.f, counter, op.attrs["programs"], suffix)
+            self.isa.acquire(self.f)
+            self.f.store(self.f.cast("zext", last, "i8"), place, 1)
+            return []
+
+        self.once(arrive)
+        # Also of global memory: what the one thread may see now, all may.
+        self.isa.barrier(self.f, waves, only_lds=False)
+        self.barriers.waited()
+        self.access(told, "read")
+        return [self.f.icmp("ne", self.f.load(Type("i8"), place, 1), llvm.const(Type("i8"), 0))]
 
     def op_compress(self, op: tile.Op) -> list[Rep]:
         """Elements that are kept go to the front, the others to the back."""
