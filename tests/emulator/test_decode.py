@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 import test_kernels as kernels
-import test_math
 import test_matrix
+from emulated_math import REFERENCES, kernel_text as math_kernel
 from emulation import ASSEMBLED, LANES, compiled, elementwise
 from llvm_tools import tool
 
@@ -28,7 +28,7 @@ def corpus() -> list[str]:
               for x, _ in kernels.SHUFFLES.values()]  # fmt: skip
     texts += [elementwise(f"  %r = fdiv {t} %x0, %x1", f"{t} {t}", t)
               for t in ("half", "float", "double")]  # fmt: skip
-    return texts + [test_math.kernel_text(name, 4) for name in test_math.REFERENCES]
+    return texts + [math_kernel(name, 4) for name in REFERENCES]
 
 
 def matrix_products(gfx: str) -> list[str]:
