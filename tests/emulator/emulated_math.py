@@ -8,8 +8,8 @@ from amdjax.codegen.llvm import F32, I32, I64, Module, Type, const
 from amdjax.codegen.math import MATH
 
 REFERENCES = {
-    "exp": np.exp, "log": np.log, "sin": np.sin, "tanh": np.tanh, "erf": np.vectorize(erf), "log1p": np.log1p,
-    "cbrt": np.cbrt, "expm1": np.expm1,
+    "exp": np.exp, "log": np.log, "sin": np.sin, "tanh": np.tanh, "erf": np.vectorize(erf),
+    "log1p": np.log1p, "cbrt": np.cbrt, "expm1": np.expm1,
 }  # fmt: skip
 
 
