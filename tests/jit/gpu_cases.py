@@ -131,6 +131,12 @@ FAMILIES = {
     "add_narrow": (
         lambda x, i: x.at[i].add(1), normal(9, dtype="bfloat16"), np.array([1, 1, 1, -1]),
     ),
+    "add_narrow_rows": (
+        lambda x, i: x.at[i].add(1), normal(10, 7, dtype="bfloat16"), np.array([1, 1, 1, -1]),
+    ),
+    "subtract_narrow": (
+        lambda x, i: x.at[i].subtract(1), normal(10, 3, dtype="float16"), np.array([1, 1, 1, -1]),
+    ),
     "add_outside": (
         lambda x, i: x.at[i].add(1, mode="drop"), normal(9), np.array([1, 900, -7, -800]),
     ),

@@ -20,7 +20,9 @@ from amdjax.kernels.loops import bits_dtype, copy_call, offset_of, row_major, sp
 from amdjax.kernels.scatter import OPS, ScatterKernel
 
 #: What LLVM has atomics for on every target, directly or by compare and exchange.
-ATOMIC = frozenset(("f32", "f64", "i32", "u32", "i64", "u64"))
+ATOMIC = frozenset(("f16", "bf16", "f32", "f64", "i32", "u32", "i64", "u64"))
+#: Of which sums alone, and as parts of words of 32 bits.
+NARROW = frozenset(("f16", "bf16"))
 
 
 @shaped("scatter", on="gpu")
@@ -52,6 +54,8 @@ class _GpuScatter(ScatterKernel):
         op = OPS.get(self.ctx.eqn.primitive.name)
         part = part_dtype(self.dtype)
         if op not in ("add", "sub", "min", "max") or part not in ATOMIC:
+            return None
+        if part in NARROW and (op in ("min", "max") or self.ctx.outputs[0].aval.size % 2):
             return None
         if config.deterministic and part.startswith("f") and op in ("add", "sub"):
             return None
