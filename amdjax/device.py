@@ -22,7 +22,8 @@ def device_put(
 
     An array that was put on a device is committed to it: operations on it run there, and so do
     those on their results. Without `device` values go to the default device, but are moved to
-    wherever an operation needs them; arrays stay where they are.
+    wherever an operation needs them; arrays stay where they are. Traced values are returned as
+    they are: a program runs where its arguments are.
 
     Args:
       x: a pytree of arrays, NumPy arrays or scalars.
@@ -47,7 +48,7 @@ def device_put(
 
     def put(path: Any, leaf: Any) -> Any:
         if isinstance(leaf, Tracer):
-            return leaf
+            return backend.device_put(leaf, device)
         if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
             raise TypeError(
                 f"device_put: x{keystr(path)} of type {type(leaf).__name__} is not an array"

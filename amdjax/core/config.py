@@ -224,8 +224,15 @@ def _parse(flag: Flag, text: str) -> Any:
 
 def _checked(flag: Flag, value: Any, name: str) -> Any:
     """`value` in the flag's own type, or an error which names the flag."""
-    if (value is None and flag.optional) or flag.kind is object:
+    if value is None and flag.optional:
         return value
+    if flag.kind is object:
+        # Devices belong to a higher floor; this is what tells them.
+        if value is None or isinstance(value, str) or hasattr(value, "device_kind"):
+            return value
+        raise ValueError(
+            f"config option {name} takes a device or a platform's name, got {value!r}."
+        )
     if flag.kind is bool:
         if isinstance(value, (bool, int)):
             return bool(value)

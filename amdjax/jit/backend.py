@@ -43,13 +43,14 @@ class CompilerBackend:
 
     def device_put(self, x: Array, device: Any) -> Array:
         """`x` on a device; on the default one, not committed to it, if `device` is None."""
+        wanted = None if device is None else placing.checked_device(device, "device_put").committed
         if isinstance(x, Tracer):
             return x
         assert isinstance(x, ConcreteArray)
-        if device is None:
-            place = self.default_placement()
-            return placing.put(x, place) if place is not None and type(x) is ConcreteArray else x
-        return placing.put(x, placing.checked_device(device, "device_put").committed)
+        if wanted is not None:
+            return placing.put(x, wanted)
+        place = self.default_placement()
+        return placing.put(x, place) if place is not None and type(x) is ConcreteArray else x
 
     def host_device(self) -> Device:
         """The device whose memory is the host's."""

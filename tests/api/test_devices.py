@@ -119,6 +119,8 @@ def test_device_put_without_a_device_goes_to_the_default(gpu, cpu):
 
 def test_device_put_of_traced_values(gpu):
     assert amdjax.jit(lambda x: amdjax.device_put(x, gpu) + 1)(1.0).item() == 2
+    with pytest.raises(TypeError, match=r"one of amdjax\.devices\(\), got 'gpu'"):
+        amdjax.jit(lambda x: amdjax.device_put(x, "gpu"))(1.0)
 
 
 def test_device_put_refuses_other_things(gpu):

@@ -133,6 +133,17 @@ def test_wrong_names_and_values():
         cfg.default_matmul_precision("exact")
 
 
+@pytest.mark.parametrize("wrong", [["cpu"], 0, {}])
+def test_default_device_takes_devices_only(wrong):
+    """What is refused leaves no trace: the next update works."""
+    with pytest.raises(ValueError, match="default_device takes a device or a platform's name"):
+        config.update("default_device", wrong)
+    with pytest.raises(ValueError, match="default_device takes a device"):
+        cfg.default_device(wrong)
+    config.update("default_device", None)
+    assert config.default_device is None
+
+
 def test_aliases():
     config.update("jax_traceback_filtering", "off")
     assert config.traceback == "full"
