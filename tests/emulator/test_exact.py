@@ -93,10 +93,31 @@ def legacy_mul(a: int, b: int) -> int:
 
 
 def median(a: int, b: int, c: int) -> int:
-    low = lambda x, y: exact.extremum(F32, x, y, False)
+    """The greater of the two that are not the greatest; zeros are alike there."""
+    low, high = (lambda x, y, g=g: exact.extremum(F32, x, y, g) for g in (False, True))
     if any(F32.is_nan(x) for x in (a, b, c)):
         return low(low(a, b), c)
-    return sorted((a, b, c), key=lambda x: x ^ 0xFFFFFFFF if x >> 31 else x | F32.sign)[1]
+    size = lambda x: ordered(F32, x)
+    first = max((a, b, c), key=size)
+    others = [(b, c), (a, c), (a, b)][next(i for i, x in enumerate((a, b, c))
+                                            if size(x) == size(first))]  # fmt: skip
+    return high(*others)
+
+
+def accumulated_high(a: int, b: int, c: int) -> int:
+    """An fma of halves onto the high half of c; the low one stays."""
+    return (
+        exact.fma(F16, exact.mul(F16, a, F16.sign | F16.bias << 10), b, c >> 16) << 16 | c & 0xFFFF
+    )
+
+
+def dx9_fma(a: int, b: int, c: int) -> int:
+    zero = any(x & ~F32.sign == 0 for x in (a, b))
+    return c if zero else exact.fma(F32, a, b, c)
+
+
+def sign_of_sum(a: int, b: int, c: int) -> int:
+    return int(signed(a) * signed(b) + signed(c, 64) < 0)
 
 
 def halves(compute: Callable[..., int]) -> Callable[..., int]:
@@ -200,6 +221,16 @@ CASES = [
     case("v_cvt_f64_i32 v[8:9], v2", integer_to(F64, True), 32, F64),
     case("v_cvt_f16_i16 v8, v2", lambda a: integer_to(F16, True, 16)(a & 0xFFFF), 32, F16),
     case("v_cvt_f16_u16 v8, v2", lambda a: integer_to(F16, False)(a & 0xFFFF), 32, F16),
+    case("v_fma_legacy_f32 v8, v2, v4, v6", dx9_fma, (F32, F32, F32), on="gfx1030"),
+    case("v_fma_dx9_zero_f32 v8, v2, v4, v6", dx9_fma, (F32, F32, F32), on="gfx1[12]"),
+    case("v_lshl_add_u64 v[8:9], v[2:3], v4, v[6:7]",
+         lambda a, b, c: (a << (b & 7)) + c & (1 << 64) - 1, (64, 32, 64), 64, on="gfx94"),
+    case("v_mad_i64_i32 v[10:11], vcc, v2, v4, v[6:7]\n  v_cndmask_b32 v8, 0, 1, vcc",
+         sign_of_sum, (32, 32, 64), 32, on="gfx9"),
+    case("v_mad_i64_i32 v[10:11], vcc_lo, v2, v4, v[6:7]\n  v_cndmask_b32 v8, 0, 1, vcc_lo",
+         sign_of_sum, (32, 32, 64), 32, on="gfx1"),
+    case("v_mov_b32 v8, v6\n  v_fmac_f16 v8, -v2, v4 op_sel:[0,0,0,1]", accumulated_high,
+         (F16, F16, 32), (F16, F16), on="gfx1[12]"),
     # Scalars: each wave takes the values of its first lane.
     *(case(f"v_readfirstlane_b32 s12, v2\n  v_readfirstlane_b32 s13, v4\n  {text}\n"
            "  v_mov_b32 v8, s14", reference, (F32, F32), result, on="gfx12")

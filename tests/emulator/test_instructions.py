@@ -255,6 +255,9 @@ SCALAR = {
     "s_add_i32 s12, s10, s11\n s_cselect_b32 s12, 1, 0": lambda a, b: (
         abs(signed(a) + signed(b) + 0.5) > 2**31),
     "s_min_i32 s12, s10, s11": lambda a, b: np.minimum(signed(a), signed(b)),
+    "s_max_i32 s12, s10, s11\n s_cselect_b32 s12, 1, 0": lambda a, b: signed(a) >= signed(b),
+    "s_max_u32 s12, s10, s11\n s_cselect_b32 s12, 1, 0": lambda a, b: a >= b,
+    "s_min_u32 s12, s10, s11\n s_cselect_b32 s12, 1, 0": lambda a, b: a < b,
     "s_ashr_i32 s12, s10, s11": lambda a, b: signed(a) >> (b & 31),
     "s_bitcmp1_b32 s10, 4\n s_cselect_b32 s12, 1, 0": lambda a, b: a >> 4 & 1,
     "s_cmp_lt_i32 s10, s11\n s_cselect_b32 s12, 1, 0": lambda a, b: signed(a) < signed(b),

@@ -121,7 +121,7 @@ def mul24(signed: bool, high: bool = False) -> Callable[..., Value]:
 
 
 def mad64(signed: bool) -> Callable[..., tuple[Value, Value]]:
-    """64-bit a * b + c and its carry (for signed: its overflow)."""
+    """64-bit a * b + c and bit 64 of the exact sum: its carry, or for signed its sign."""
 
     def compute(h: Lanes, a: Value, b: Value, c: Value) -> tuple[Value, Value]:
         f = h.f
@@ -131,7 +131,7 @@ def mad64(signed: bool) -> Callable[..., tuple[Value, Value]]:
         if not signed:
             return total, f.icmp("ult", total, product)
         overflow = f.and_(f.xor(total, product), f.xor(total, c))
-        return total, f.icmp("slt", overflow, h.like(overflow, 0))
+        return total, f.icmp("slt", f.xor(total, overflow), h.like(total, 0))
 
     return compute
 
@@ -295,7 +295,7 @@ for _names, _types, _fn in (
     ("v_lshrrev_b64", "u64 u32 u64", lambda h, a, b: h.f.lshr(b, amount64(h, a))),
     ("v_ashrrev_i64", "i64 u32 i64", lambda h, a, b: h.f.ashr(b, amount64(h, a))),
     ("v_lshl_add_u64", "u64 u64 u32 u64",
-     lambda h, a, b, c: h.f.add(h.f.shl(a, amount64(h, b)), c)),
+     lambda h, a, b, c: h.f.add(h.f.shl(a, h.f.cast("zext", amount(h, b, 8), "i64")), c)),
     ("v_cndmask_b32", "f32 f32 f32 mask", lambda h, a, b, m: h.f.select(m, b, a)),
     ("v_cndmask_b16", "f16 f16 f16 mask", lambda h, a, b, m: h.f.select(m, b, a)),
     ("v_mad_u32_u16", "u32 u16 u16 u32", mad16("zext")),

@@ -328,10 +328,13 @@ def div_fixup(h: Lanes, quotient: Value, denominator: Value, numerator: Value) -
 
 
 def med3(h: Lanes, a: Value, b: Value, c: Value) -> Value:
+    """The greater of those that are not the greatest, which zeros are whatever their signs."""
     f = h.f
     nan = f.or_(f.fcmp("uno", a, b), f.fcmp("uno", c, c))
-    ordered = fmax(h, fmin(h, a, b), fmin(h, fmax(h, a, b), c))
-    return f.select(nan, three(fmin)(h, a, b, c), ordered)
+    greatest = three(fmax)(h, a, b, c)
+    others = f.select(f.fcmp("oeq", greatest, b), fmax(h, a, c), fmax(h, a, b))
+    others = f.select(f.fcmp("oeq", greatest, a), fmax(h, b, c), others)
+    return f.select(nan, three(fmin)(h, a, b, c), others)
 
 
 def dot2(h: Lanes, a: Value, b: Value, c: Value, elem: str = "half") -> Value:

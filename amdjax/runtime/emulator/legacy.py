@@ -28,13 +28,12 @@ def flushing(compute: Callable[..., Value]) -> Callable[..., Value]:
 
 
 def zero_wins(compute: Callable[..., Value]) -> Callable[..., Value]:
-    """DirectX 9: the product is zero if one operand is, whatever the other."""
+    """DirectX 9: the product is zero if one operand is, whatever the other; a sum is then c."""
 
     def wrapped(h: Lanes, a: Value, b: Value, *c: Value) -> Value:
         f = h.f
         either = f.or_(f.fcmp("oeq", a, h.like(a, 0.0)), f.fcmp("oeq", b, h.like(b, 0.0)))
-        none = f.add(h.like(a, 0.0), c[0]) if c else h.like(a, 0.0)
-        return f.select(either, none, compute(h, a, b, *c))
+        return f.select(either, c[0] if c else h.like(a, 0.0), compute(h, a, b, *c))
 
     return wrapped
 

@@ -185,6 +185,8 @@ def _vector(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
         kinds.append(how)
     dst, slots[state.DST], implicit = _vector_destination(wave, inst, op, name)
     opsel |= implicit << 3
+    if name.startswith(_ACCUMULATE) and not op.packed:  # what is added to is the destination
+        opsel = opsel & ~4 | opsel >> 1 & 4
     if op.sdst:
         # Without a field of its own the carry goes to VCC.
         slots[state.SDST] = wave.sgpr(f.get("sdst", state.VCC))

@@ -52,7 +52,7 @@ def signed_overflow(op: str) -> Callable[..., tuple[Value, Value]]:
 
 
 def chosen(predicate: str) -> Callable[..., tuple[Value, Value]]:
-    """Minimum or maximum; SCC says whether it is the first operand."""
+    """Minimum or maximum; SCC is the comparison that chose (of equal ones, true for maxima)."""
 
     def compute(h: Lanes, a: Value, b: Value) -> tuple[Value, Value]:
         first = h.f.icmp(predicate, a, b)
@@ -197,9 +197,9 @@ for _names, _types, _fn, _scc in (
     ("s_add_i32", "i32 i32 i32", signed_overflow("add"), None),
     ("s_sub_i32", "i32 i32 i32", signed_overflow("sub"), None),
     ("s_min_i32", "i32 i32 i32", chosen("slt"), None),
-    ("s_max_i32", "i32 i32 i32", chosen("sgt"), None),
+    ("s_max_i32", "i32 i32 i32", chosen("sge"), None),
     ("s_min_u32", "u32 u32 u32", chosen("ult"), None),
-    ("s_max_u32", "u32 u32 u32", chosen("ugt"), None),
+    ("s_max_u32", "u32 u32 u32", chosen("uge"), None),
     ("s_mul_i32", "i32 i32 i32", lambda h, a, b: h.f.mul(a, b), None),
     ("s_mul_hi_u32", "u32 u32 u32", alu.mul_high(False), None),
     ("s_mul_hi_i32", "i32 i32 i32", alu.mul_high(True), None),
