@@ -10,13 +10,15 @@ plus a stride for each axis of the tile. Control flow is structured: `for`, `whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from amdjax.core.dtypes import dtype_from_short_name
+from amdjax.core.source_info import Origin
 
 if TYPE_CHECKING:
     from amdjax.codegen.gpu.matrix import Tiling
@@ -89,13 +91,17 @@ class Value:
 
 @dataclass(slots=True)
 class Op:
-    """One instruction; control flow holds its bodies in `blocks`."""
+    """One instruction; control flow holds its bodies in `blocks`.
+
+    `origin` is for people: it is not printed, and programs that differ in it are equal.
+    """
 
     name: str
     operands: tuple[Value, ...]
     attrs: dict[str, Any]
     results: tuple[Value, ...]
     blocks: tuple[Block, ...] = ()
+    origin: Origin | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
@@ -217,6 +223,7 @@ class Builder:
         self.params: list[Buffer] = []
         self.scratches: list[Buffer] = []
         self.workgroup, self.vector = 0, 1  # see `Kernel`
+        self.origin: Origin | None = None  # of the ops to come
         self._count = 0
         self._block = Block()
         self._pure = Visible()
@@ -239,6 +246,13 @@ class Builder:
             self.workgroup, self.vector,
         )  # fmt: skip
 
+    @contextmanager
+    def made_from(self, origin: Origin) -> Iterator[None]:
+        """Ops written meanwhile come from this operation, if from no inner one."""
+        around, self.origin = self.origin, origin
+        yield
+        self.origin = around
+
     # Plumbing
 
     def value(self, type: TileType) -> Value:
@@ -254,7 +268,8 @@ class Builder:
         blocks: tuple[Block, ...] = (),
     ) -> tuple[Value, ...]:
         results = tuple([self.value(t) for t in types])
-        self._block.ops.append(Op(name, tuple(operands), attrs or {}, results, blocks))
+        op = Op(name, tuple(operands), attrs or {}, results, blocks, self.origin)
+        self._block.ops.append(op)
         return results
 
     def _pure_op(
@@ -265,7 +280,7 @@ class Builder:
         found = self._pure.get(key)
         if found is None:
             found = self.value(type)
-            self._block.ops.append(Op(name, operands, attrs, (found,)))
+            self._block.ops.append(Op(name, operands, attrs, (found,), (), self.origin))
             self._pure.add(key, found)
         return found
 
@@ -658,3 +673,21 @@ def listing(kernel: Kernel) -> tuple[str, dict[int, int]]:
     places: dict[int, int] = {}
     block(kernel.body, "  ")
     return "\n".join([*lines, "}"]), places
+
+
+def origins(kernel: Kernel, lines: Mapping[int, int]) -> dict[int, Origin]:
+    """What the lines of a kernel's text were made from, as far as that is known.
+
+    Args:
+      kernel: the program.
+      lines: of its ops, from `listing`.
+    """
+    found = {lines[id(op)]: op.origin for op in _ops(kernel.body)}
+    return {line: origin for line, origin in found.items() if origin is not None}
+
+
+def _ops(block: Block) -> Iterator[Op]:
+    for op in block.ops:
+        yield op
+        for inner in op.blocks:
+            yield from _ops(inner)

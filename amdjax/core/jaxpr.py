@@ -13,7 +13,7 @@ from amdjax.core.aval import AbstractValue, get_aval
 from amdjax.core.config import config
 from amdjax.core.effects import Effects, has_side_effects, join_effects, no_effects
 from amdjax.core.primitive import Primitive
-from amdjax.core.source_info import SourceInfo
+from amdjax.core.source_info import Origin, SourceInfo
 
 
 class Var:
@@ -58,7 +58,7 @@ Atom = Var | Literal
 class JaxprEqn:
     """One operation: `outvars = primitive[params] invars`."""
 
-    __slots__ = ("effects", "invars", "outvars", "params", "primitive", "source")
+    __slots__ = ("_origin", "effects", "invars", "outvars", "params", "primitive", "source")
 
     def __init__(
         self,
@@ -83,6 +83,15 @@ class JaxprEqn:
     @property
     def source_info(self) -> SourceInfo:
         return self.source
+
+    @property
+    def origin(self) -> Origin:
+        """What code that computes the equation is said to be made from; made when first asked."""
+        try:
+            return self._origin
+        except AttributeError:
+            self._origin: Origin = Origin(self.primitive.name, self.source)
+            return self._origin
 
     def __repr__(self) -> str:
         from amdjax.core.pprint import format_eqn

@@ -5,6 +5,7 @@ Recorded for every equation, so it has to be cheap: a code object and a line num
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -37,6 +38,32 @@ class SourceInfo(NamedTuple):
 
 
 unknown = SourceInfo(None, 0, ())
+
+
+class Origin(NamedTuple):
+    """What a piece of a kernel was made from: an operation of a program, and who wrote that where.
+
+    >>> str(Origin("exp", unknown))
+    '`exp`'
+    """
+
+    operation: str
+    source: SourceInfo
+
+    def __str__(self) -> str:
+        code, line, _ = self.source
+        if code is None:
+            return f"`{self.operation}`"
+        return f"`{self.operation}` at {short_place(code.co_filename, line, code.co_name)}"
+
+
+def short_place(file: str, line: int, function: str) -> str:
+    """A line for tables and margins, where there is no room for folders.
+
+    >>> short_place("/home/me/train.py", 41, "loss")
+    'train.py:41 (loss)'
+    """
+    return f"{os.path.basename(file)}:{line} ({function})"
 
 
 class _State(threading.local):
@@ -90,6 +117,17 @@ def replay(info: SourceInfo) -> None:
 def restore(info: SourceInfo | None) -> None:
     """Put back what `replayed` returned before."""
     _state.replayed = info
+
+
+@contextmanager
+def written_at(info: SourceInfo) -> Iterator[None]:
+    """Inside, operations count as written at `info`, whoever calls."""
+    outer = replayed()
+    replay(info)
+    try:
+        yield
+    finally:
+        restore(outer)
 
 
 @contextmanager

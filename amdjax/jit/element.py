@@ -216,7 +216,8 @@ class ElementBuilder:
             self.value(x, index if x.aval.shape else ())
 
     def _apply(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> list[El]:
-        rule = eqn.primitive.lowering
+        rule, k = eqn.primitive.lowering, self.k
+        around, k.origin = k.origin, eqn.origin  # quicker than `made_from`
         if isinstance(rule, Pointwise):
             values = [self.value(x, index if x.aval.shape else ()) for x in eqn.invars]
             if isinstance(rule.op, str):
@@ -228,7 +229,9 @@ class ElementBuilder:
         else:
             raise AssertionError(f"{eqn.primitive} has no element rule")
         results = list(result) if isinstance(result, (list, tuple)) else [result]
-        return [self._typed(r, v) for r, v in zip(results, eqn.outvars, strict=True)]
+        typed = [self._typed(r, v) for r, v in zip(results, eqn.outvars, strict=True)]
+        k.origin = around
+        return typed
 
     def _typed(self, x: El, var: Var) -> El:
         """Bring a rule's result to the dtype its type rule promised."""

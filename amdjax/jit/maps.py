@@ -40,9 +40,11 @@ class MapKernel(RegionKernel):
             for v in root.vars:
                 if v in self.fusion.stored:
                     index = self.domain.root_index(root, v)
-                    values.append((v, linear(index, v.aval.shape), self.b.value(v, index)))
-        for v, position, x in values:
-            self.b.store(self.output(v), position, x)
+                    place, x = linear(index, v.aval.shape), self.b.value(v, index)
+                    values.append((v, place, x, root.eqn.origin))
+        for v, position, x, origin in values:
+            with self.k.made_from(origin):
+                self.b.store(self.output(v), position, x)
 
     def _lane_var(self) -> LoopVar:
         """The loop whose neighbours lie side by side in most accesses."""

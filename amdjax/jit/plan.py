@@ -151,6 +151,7 @@ def plan_program(
     donated: Sequence[bool] = (),
     observe: Callable[[str, Any], None] = lambda stage, x: None,
     loader: Loader | None = None,
+    by_line: bool = False,
 ) -> Plan:
     """Lower a whole program.
 
@@ -160,8 +161,9 @@ def plan_program(
       donated: which arguments may be overwritten.
       observe: receives (stage, object) for every intermediate form, for dumps.
       loader: receives the kernels as they are made.
+      by_line: whether equal steps that the user wrote on different lines get their own kernels.
     """
-    return Planner(target, observe, loader).program(closed, donated)
+    return Planner(target, observe, loader, by_line).program(closed, donated)
 
 
 class Planner:
@@ -170,9 +172,10 @@ class Planner:
         target: CpuTarget | GpuTarget,
         observe: Callable[[str, Any], None] = lambda stage, x: None,
         loader: Loader | None = None,
+        by_line: bool = False,
     ):
         self.target, self.observe, self.loader = target, observe, loader
-        self.repeats = Repeats()
+        self.repeats = Repeats(by_line)
         self.instructions: list[Instruction] = []
         self.storages: list[Storage] = []
         self.constants: list[Any] = []

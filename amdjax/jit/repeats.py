@@ -24,9 +24,15 @@ Producers = Callable[[Var], JaxprEqn | None]
 
 
 class Repeats:
-    """The launches of the steps that a program had so far."""
+    """The launches of the steps that a program had so far.
 
-    def __init__(self) -> None:
+    Args:
+      by_line: whether kernels say which line of the user they are made from, so that steps written
+        on different lines are different.
+    """
+
+    def __init__(self, by_line: bool) -> None:
+        self.by_line = by_line
         self._known: dict[Any, tuple[Calls, dict[Var, int]]] = {}
 
     def region(self, region: Region, fusion: Fusion, lower: Callable[[], Calls]) -> Calls:
@@ -36,7 +42,7 @@ class Repeats:
         def producer(v: Var) -> JaxprEqn | None:
             return own.get(v) or (fusion.producers.get(v) if v not in fusion.roots else None)
 
-        step = _Step(producer)
+        step = _Step(producer, self.by_line)
         for r in region.roots:
             step.code.append((r.domain, r.axes, r.level, r.row, r.cost))
             step.code += [(step.number(v), v in fusion.stored) for v in r.vars]
@@ -47,7 +53,8 @@ class Repeats:
         self, single: Single, epilogue: Epilogue | None, lower: Callable[[], Calls]
     ) -> Calls:
         """The launches of a shaped kernel and what is fused behind it."""
-        step = _Step(epilogue.producers.get if epilogue else lambda v: None)
+        producer = epilogue.producers.get if epilogue else lambda v: None
+        step = _Step(producer, self.by_line)
         step.equation(single.eqn)
         for v in epilogue.stored if epilogue else ():
             step.code.append(step.number(v))
@@ -74,10 +81,11 @@ class _Step:
 
     Args:
       producer: the equation that is computed inside the step to make a variable, if any.
+      by_line: as for `Repeats`.
     """
 
-    def __init__(self, producer: Producers):
-        self.producer = producer
+    def __init__(self, producer: Producers, by_line: bool):
+        self.producer, self.by_line = producer, by_line
         self.numbers: dict[Var, int] = {}
         self.code: list[Any] = []
 
@@ -101,6 +109,8 @@ class _Step:
         operands = [self.number(x) for x in eqn.invars]
         self.code.append((eqn.primitive, *operands))
         self.code += [(k, _exact(eqn.params[k])) for k in eqn.params]
+        if self.by_line:
+            self.code.append((eqn.source.code, eqn.source.line))
         for v in eqn.outvars:
             self._name(v)
 

@@ -51,7 +51,7 @@ def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: 
         return plan_text(plan)
     kernels = distinct(plan.kernels())
     if stage == "tiles":
-        return "\n\n".join(map(str, kernels))
+        return "\n\n".join(map(_tile_program, kernels))
     if device_kernels is not None:
         return device_text(stage, plan, device_kernels)
     from amdjax.codegen.engine import to_assembly
@@ -59,6 +59,14 @@ def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: 
 
     texts = [kernel_ir(k) for k in kernels]
     return "\n".join(texts if stage == "llvm" else map(to_assembly, texts))
+
+
+def _tile_program(kernel: tile.Kernel) -> str:
+    """A kernel, and what its lines were made from."""
+    from amdjax.codegen.debug_info import with_origins
+
+    text, lines = tile.listing(kernel)
+    return with_origins(text, tile.origins(kernel, lines))
 
 
 def fusions(stages: Sequence[tuple[str, Any]]) -> list[Fusion]:

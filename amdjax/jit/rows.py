@@ -152,12 +152,16 @@ class RowKernel(RegionKernel):
             return
         totals = self._reduce_loop(reductions, elements)
         for r, accs in zip(reductions, totals, strict=True):
-            rule = self.reductions[r]
-            accs = self.horizontal(rule, accs)
-            for v, x in zip(r.vars, rule.finish(self.per_row, accs), strict=True):
-                self.rows[v] = x
-                if v in self.fusion.stored:
-                    self._store_row(v, x)
+            with self.k.made_from(r.eqn.origin):
+                self._finish(r, self.horizontal(self.reductions[r], accs))
+
+    def _finish(self, root: Root, accs: list[El]) -> None:
+        """The results of a reduction from its accumulators."""
+        finished = self.reductions[root].finish(self.per_row, accs)
+        for v, x in zip(root.vars, finished, strict=True):
+            self.rows[v] = x
+            if v in self.fusion.stored:
+                self._store_row(v, x)
 
     def horizontal(self, rule: Reduction, accs: list[El]) -> list[El]:
         """What the lanes accumulated, combined."""
@@ -169,7 +173,8 @@ class RowKernel(RegionKernel):
                 for v in r.vars:
                     x = self.rows[v] = self.per_row.value(v, self.domain.row_index(v.aval.shape))
                     if v in self.fusion.stored:
-                        self._store_row(v, x)
+                        with self.k.made_from(r.eqn.origin):
+                            self._store_row(v, x)
 
     def _store_row(self, var: Var, x: El) -> None:
         shape = var.aval.shape
@@ -228,12 +233,13 @@ class RowKernel(RegionKernel):
             out: list[tile.Value] = []
             for rule, start in zip(rules, starts, strict=True):
                 accs = [El(e.dtype, *(next(it) for _ in e.parts)) for e in start]
-                xs = rule.element(b, self.domain.element_index(rule.shape))
-                if mask is not None:
-                    keep = El("bool", mask)
-                    xs = [b.select(keep, x, e) for x, e in zip(xs, start, strict=True)]
-                merged = rule.merge(b, accs, xs)
-                out += [k.broadcast(p, shape) for e in merged for p in e.parts]
+                with k.made_from(rule.eqn.origin):
+                    xs = rule.element(b, self.domain.element_index(rule.shape))
+                    if mask is not None:
+                        keep = El("bool", mask)
+                        xs = [b.select(keep, x, e) for x, e in zip(xs, start, strict=True)]
+                    merged = rule.merge(b, accs, xs)
+                    out += [k.broadcast(p, shape) for e in merged for p in e.parts]
             return out
 
         def loops(
@@ -264,10 +270,11 @@ class RowKernel(RegionKernel):
         for v in root.vars:
             index = self.domain.element_index(v.aval.shape)
             x = self.b.value(v, index)
-            if v in self.fusion.stored:
-                self.b.store(self.output(v), linear(index, v.aval.shape), x)
-            elif self._stashes(root):
-                self._stash(v, x, root.level)
+            with self.k.made_from(root.eqn.origin):
+                if v in self.fusion.stored:
+                    self.b.store(self.output(v), linear(index, v.aval.shape), x)
+                elif self._stashes(root):
+                    self._stash(v, x, root.level)
 
     def _stash(self, var: Var, x: El, level: int) -> None:
         if var not in self.stashed:
@@ -362,8 +369,9 @@ class CombineKernel(RegionKernel):
                 )
             return rule.merge(self.b, accs, xs)
 
-        results = rule.finish(self.b, self.b.fold([self.pieces], rule.identity(self.b), step))
-        return results[root.vars.index(var)]
+        with self.k.made_from(root.eqn.origin):
+            accs = self.b.fold([self.pieces], rule.identity(self.b), step)
+            return rule.finish(self.b, accs)[root.vars.index(var)]
 
     def store_rows(self, symbols: Sequence[Index]) -> None:
         """Store what belongs to the row at `symbols`, its place along each axis."""
@@ -374,7 +382,8 @@ class CombineKernel(RegionKernel):
                 if v in self.fusion.stored:
                     index = placed(symbols, v.aval.shape)
                     x = self.b.value(v, index)
-                    self.b.store(self.output(v), linear(index, v.aval.shape), x)
+                    with self.k.made_from(root.eqn.origin):
+                        self.b.store(self.output(v), linear(index, v.aval.shape), x)
 
     def build(self) -> Call:
         k, n = self.k, self.total_rows

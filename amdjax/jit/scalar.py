@@ -96,9 +96,10 @@ class _ScalarKernel:
 
     def build(self) -> Call:
         outs = self.equation(self.eqn)
-        for v, x in zip(self.eqn.outvars, outs, strict=True):
-            if x is not None:
-                self.b.store(self._buffer(v, "out"), Index(0), x)
+        with self.k.made_from(self.eqn.origin):
+            for v, x in zip(self.eqn.outvars, outs, strict=True):
+                if x is not None:
+                    self.b.store(self._buffer(v, "out"), Index(0), x)
         return Call(self.k.finish(1), self.args, 1, 1000.0)
 
     # Equations
@@ -124,9 +125,9 @@ class _ScalarKernel:
         rule = eqn.primitive.lowering
         if not isinstance(rule, Control):
             return self.b._apply(eqn, ())
-        if rule.name == "cond":
-            return self.cond(eqn)
-        return self.while_(eqn) if rule.name == "while" else self.scan(eqn)
+        write = {"cond": self.cond, "while": self.while_, "scan": self.scan}[rule.name]
+        with self.k.made_from(eqn.origin):
+            return write(eqn)
 
     def cond(self, eqn: JaxprEqn) -> list[El]:
         index = self.b.convert(self.read(eqn.invars[0]), "i32")

@@ -142,6 +142,7 @@ class ShapedKernel:
     def __init__(self, ctx: ShapedContext, name: str):
         self.ctx = ctx
         self.k = tile.Builder(name)
+        self.k.origin = ctx.eqn.origin
         self.args: list[Any] = []
         self._buffers: dict[Any, tile.Buffer] = {}
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from amdjax.core.aval import get_aval
 from amdjax.core.config import config
 from amdjax.core.pytree import tree_flatten, tree_unflatten
+from amdjax.core.source_info import unknown, written_at
 from amdjax.core.trace import trace_to_jaxpr
 from amdjax.transforms import bind_jit
 
@@ -50,4 +51,5 @@ def _trace(fun: Callable[..., Any], tree: Any, avals: Any, static: dict[str, Any
         outs, out_tree = tree_flatten(fun(*tree_unflatten(tree, leaves), **static))
         return outs
 
-    return trace_to_jaxpr(flat, avals), out_tree
+    with written_at(unknown):  # the program is for all callers; an equation's line is its call's
+        return trace_to_jaxpr(flat, avals), out_tree

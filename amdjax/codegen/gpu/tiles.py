@@ -145,7 +145,7 @@ class GpuTiles(Emitter[Rep]):
 
     def writing(self, op: tile.Op) -> None:
         if self._source is not None:
-            self._source.at(self._lines[id(op)])
+            self._source.at(self._lines[id(op)], op.origin)
 
     def when(
         self,

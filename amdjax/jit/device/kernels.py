@@ -63,7 +63,7 @@ def compile_device(
     """
     loader = DeviceKernels(target, debug)
     try:
-        plan = plan_program(closed, target, donated, observe, loader)
+        plan = plan_program(closed, target, donated, observe, loader, by_line=loader.debug)
         observe("plan", plan)
         kernels = loader.load()
         observe("kernels", kernels)
@@ -84,7 +84,8 @@ class DeviceKernels:
     def __init__(self, target: GpuTarget, debug: bool):
         self.target = target
         self.debug = debug and target.is_amdgpu
-        self._texts: dict[int, tuple[tile.Kernel, str]] = {}  # by id; kernels stay alive
+        # What identifies kernels, by their ids; kernels stay alive.
+        self._texts: dict[int, tuple[tile.Kernel, str]] = {}
         self._kernels: dict[str, GpuKernel] = {}
         self._compiling: dict[str, tuple[tile.Kernel, str]] = {}  # tile programs and LLVM IR
         machine = Machine(target.triple, target.llvm_cpu, target.features)
@@ -99,7 +100,7 @@ class DeviceKernels:
         if id(kernel) in self._texts:
             return
         given, kernel = kernel, replace(kernel, name=_symbol(kernel.name), grid=0)
-        text = tile.print_kernel(kernel)
+        text = self._identity(kernel)
         self._texts[id(given)] = given, text
         if text in self._kernels or text in self._compiling:
             return
@@ -128,6 +129,14 @@ class DeviceKernels:
     def cancel(self) -> None:
         """The program could not be planned."""
         self._compilation.cancel()
+
+    def _identity(self, kernel: tile.Kernel) -> str:
+        """The program as text; if the code says so, also which lines of the user it comes from."""
+        text, lines = tile.listing(kernel)
+        if not self.debug:
+            return text
+        known = tile.origins(kernel, lines).items()
+        return "\n".join([text, *(f"{line} {o.operation} {o.source}" for line, o in known)])
 
     def _from_disk(self, kernel: tile.Kernel, text: str) -> GpuKernel | None:
         entry = object_cache().get(self._key(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -132,25 +132,32 @@ def device_text(stage: str, plan: Plan, kernels: Mapping[int, GpuKernel]) -> str
     Raises:
       ValueError: the target has no such assembly.
     """
-    distinct = list({k.tile: k for k in kernels.values()}.values())
+    distinct = {made.tile: (k, made) for k, made in _compiled(plan, kernels)}.values()
     if stage == "resources":
         return _table(kernel_records(plan, kernels))
     if stage == "llvm":
-        return "\n".join(k.llvm for k in distinct)
+        return "\n".join(made.llvm for _, made in distinct)
     own = {"elf": "amdgcn", "ptx": "ptx"}
-    for k in distinct:
+    for _, k in distinct:
         if stage not in ("asm", own[k.format]):
             raise ValueError(f"{k.target.name} has no {stage}; its assembly is {own[k.format]}")
-    return "\n".join(map(_assembly, distinct))
+    return "\n".join(_assembly(program, made) for program, made in distinct)
 
 
-def _assembly(kernel: GpuKernel) -> str:
+def _compiled(
+    plan: Plan, kernels: Mapping[int, GpuKernel]
+) -> Iterator[tuple[tile.Kernel, GpuKernel]]:
+    return ((k, kernels[id(k)]) for k in plan.kernels())
+
+
+def _assembly(program: tile.Kernel, kernel: GpuKernel) -> str:
     if kernel.format == "ptx":
         return kernel.code.decode()
     from amdjax.codegen.debug_info import with_source
     from amdjax.codegen.gpu.amdgpu_object import assembly
 
-    return with_source(assembly(kernel.llvm, kernel.target), kernel.tile)
+    origins = tile.origins(program, tile.listing(program)[1])
+    return with_source(assembly(kernel.llvm, kernel.target), kernel.tile, origins)
 
 
 _COLUMNS = (

@@ -115,7 +115,7 @@ class _Mover:
                 param = replace(self.params[buffer.name], dtype=buffer.dtype)
                 attrs = {**attrs, "buffer": param}
             blocks = tuple(self._block(b, renamed) for b in op.blocks)
-            ops.append(Op(op.name, operands, attrs, op.results, blocks))
+            ops.append(Op(op.name, operands, attrs, op.results, blocks, op.origin))
         return Block(block.args, ops, tuple(renamed.get(v.number, v) for v in block.yields))
 
     def _shifted(self, ops: list[Op], offset: Value, buffer: Buffer) -> Value:

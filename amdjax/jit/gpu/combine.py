@@ -110,42 +110,66 @@ class GpuCombineKernel(CombineKernel):
         if root is None:
             return None
         if root not in self.totals:
-            self.totals[root] = self._total(root)
+            with self.k.made_from(root.eqn.origin):
+                self.totals[root] = self._total(root)
         return self.totals[root][root.vars.index(var)]
 
     def _total(self, root: Root) -> list[El]:
         """The results of a reduction, a lane for each row."""
-        k, rule = self.k, self.reductions[root]
+        rule = self.reductions[root]
         buffers = [self.param(t, t.dtype, "in") for t in self.partials[root]]
-        start = rule.identity(self.b)
         axes = [self.piece] if self.total_rows == 1 else [self.piece, self.row]
-        shape = tuple(a.count for a in axes)
-
-        def tile_at(base: tile.Value, *carried: tile.Value) -> list[tile.Value]:
-            lanes = tile_lanes(k, axes, [base, self.base])
-            offset = base * self.total_rows + self.base
-            masks = [m.mask for m in lanes if m.mask is not None]
-            mask = None
-            for m in masks:
-                wide = k.broadcast(m, shape)
-                mask = wide if mask is None else k.op("and", mask, wide)
-            strides = [self.total_rows, 1][: len(shape)]
-            it = iter(buffers)
-            xs = [
-                El(a.dtype, *(k.load(next(it), offset, shape, strides, mask) for _ in a.parts))
-                for a in start
-            ]
-            if lanes[0].mask is not None:
-                exists = El("bool", k.broadcast(lanes[0].mask, shape))
-                xs = [self.b.select(exists, x, e) for x, e in zip(xs, start, strict=True)]
-            if carried:
-                xs = rule.merge(self.b, regroup(start, carried), xs)
-            return [k.broadcast(p, shape) for x in xs for p in x.parts]
-
-        if self.piece.is_whole:
-            flat: Sequence[tile.Value] = tile_at(k.const("index", 0))
-        else:
-            init = [k.broadcast(p, shape) for e in start for p in e.parts]
-            flat = k.for_(0, self.pieces, self.piece.count, tile_at, init)
-        accs = combine_axes(self.b, rule, regroup(start, flat), [0])
+        edge = self.row.edge(self.k, self.base, self.total_rows)
+        accs = combine_pieces(self.b, rule, buffers, axes, self.base, self.total_rows, edge)
         return rule.finish(self.b, accs)
+
+
+def combine_pieces(
+    b: ElementBuilder,
+    rule: Reduction,
+    buffers: Sequence[tile.Buffer],
+    axes: Sequence[TileAxis],
+    first: tile.Value,
+    stride: int,
+    edge: tile.Value | None = None,
+) -> list[El]:
+    """The accumulators of a reduction from those of its pieces, in their order.
+
+    Args:
+      b: writes them.
+      rule: the reduction.
+      buffers: partial results, one for each part of each accumulator.
+      axes: the pieces, and the rows side by side if there are several.
+      first: where the first piece is.
+      stride: elements from one piece to the next.
+      edge: which of the rows exist; None if all do.
+    """
+    k, start = b.k, rule.identity(b)
+    shape, pieces = tuple(a.count for a in axes), axes[0]
+    strides = (stride, 1)[: len(axes)]
+
+    def wide(mask: tile.Value, axis: int) -> tile.Value:
+        return k.broadcast(k.expand(mask, 1 - axis) if len(axes) > 1 else mask, shape)
+
+    def tile_at(base: tile.Value, *carried: tile.Value) -> list[tile.Value]:
+        exists = pieces.edge(k, base, pieces.var.extent)
+        masks = [wide(m, axis) for axis, m in enumerate((exists, edge)) if m is not None]
+        mask = None
+        for m in masks:
+            mask = m if mask is None else k.op("and", mask, m)
+        offset, it = base * stride + first, iter(buffers)
+        xs = [El(a.dtype, *(k.load(next(it), offset, shape, strides, mask) for _ in a.parts))
+              for a in start]  # fmt: skip
+        if exists is not None:
+            keep = El("bool", masks[0])
+            xs = [b.select(keep, x, e) for x, e in zip(xs, start, strict=True)]
+        if carried:
+            xs = rule.merge(b, regroup(start, carried), xs)
+        return [k.broadcast(p, shape) for x in xs for p in x.parts]
+
+    if pieces.is_whole:
+        flat: Sequence[tile.Value] = tile_at(k.const("index", 0))
+    else:
+        init = [k.broadcast(p, shape) for e in start for p in e.parts]
+        flat = k.for_(0, pieces.var.extent, pieces.count, b.nested(tile_at), init)
+    return combine_axes(b, rule, regroup(start, flat), [0])

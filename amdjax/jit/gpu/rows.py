@@ -264,8 +264,10 @@ class GpuRowKernel(RowKernel):
             it, out = iter(carried), []
             for rule, start in zip(rules, starts, strict=True):
                 accs = [El(e.dtype, *(next(it) for _ in e.parts)) for e in start]
-                merged = rule.merge(b, accs, self._contribution(rule, start))
-                out += [k.broadcast(p, self.shape) for e in merged for p in e.parts]
+                xs = self._contribution(rule, start)
+                with k.made_from(rule.eqn.origin):
+                    merged = rule.merge(b, accs, xs)
+                    out += [k.broadcast(p, self.shape) for e in merged for p in e.parts]
             return out
 
         flat = [k.broadcast(p, self.shape) for els in starts for e in els for p in e.parts]
@@ -275,12 +277,13 @@ class GpuRowKernel(RowKernel):
     def _contribution(self, rule: Reduction, start: Sequence[El]) -> list[El]:
         """What the tile contributes to a reduction; the identity where it ends early."""
         b, k = self.b, self.k
-        xs = rule.element(b, self.domain.element_index(rule.shape))
-        for lanes in b.lanes:
-            if lanes.mask is not None and lanes.var in self.domain.reduced:
-                keep = El("bool", lanes.mask)
-                xs = [b.select(keep, x, e) for x, e in zip(xs, start, strict=True)]
-        return [El(x.dtype, *(k.broadcast(p, self.shape) for p in x.parts)) for x in xs]
+        with k.made_from(rule.eqn.origin):
+            xs = rule.element(b, self.domain.element_index(rule.shape))
+            for lanes in b.lanes:
+                if lanes.mask is not None and lanes.var in self.domain.reduced:
+                    keep = El("bool", lanes.mask)
+                    xs = [b.select(keep, x, e) for x, e in zip(xs, start, strict=True)]
+            return [El(x.dtype, *(k.broadcast(p, self.shape) for p in x.parts)) for x in xs]
 
     def _walk(
         self,

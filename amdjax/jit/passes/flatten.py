@@ -8,6 +8,7 @@ from amdjax.core.config import disable_jit
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
+from amdjax.core.source_info import SourceInfo, unknown, written_at
 from amdjax.core.trace import trace_to_jaxpr
 
 BARRIER = "optimization_barrier"
@@ -61,20 +62,24 @@ class _Flattener:
     def read(env: dict[Var, Any], atom: Any) -> Any:
         return atom if isinstance(atom, Literal) else env[atom]
 
-    def inline(self, jaxpr: Jaxpr, env: dict[Var, Any]) -> None:
-        """Copy the equations of `jaxpr`, whose free variables `env` maps, into the result."""
+    def inline(self, jaxpr: Jaxpr, env: dict[Var, Any], caller: SourceInfo = unknown) -> None:
+        """Copy the equations of `jaxpr`, whose free variables `env` maps, into the result.
+
+        Those that nobody knows the line of, as in the library's own programs, are the caller's.
+        """
         for eqn in jaxpr.eqns:
             invars = [self.read(env, x) for x in eqn.invars]
+            source = caller if eqn.source.code is None else eqn.source
             rule = eqn.primitive.lowering
             if isinstance(rule, Control) and rule.name == "call":
                 if eqn.params.get("prevent_cse") and eqn.params.get("differentiated"):
                     invars = self._behind_barrier(invars)
-                results = self._closed(eqn.params[rule.jaxpr_param], invars)
+                results = self._closed(eqn.params[rule.jaxpr_param], invars, source)
             elif isinstance(rule, Decompose) and eqn.primitive.name != BARRIER:
-                results = self._closed(_decomposed(eqn), invars)
+                results = self._closed(_decomposed(eqn), invars, source)
             else:
                 outvars = [Var(v.aval) for v in eqn.outvars]
-                self.eqns.append(eqn.replace(invars=invars, outvars=outvars))
+                self.eqns.append(eqn.replace(invars=invars, outvars=outvars, source=source))
                 results = list(outvars)
             env.update(zip(eqn.outvars, results, strict=True))
 
@@ -87,7 +92,7 @@ class _Flattener:
         table = dict(zip(known, fresh, strict=True))
         return [x if isinstance(x, Literal) else table[x] for x in atoms]
 
-    def _closed(self, inner: ClosedJaxpr | Jaxpr, args: list[Any]) -> list[Any]:
+    def _closed(self, inner: ClosedJaxpr | Jaxpr, args: list[Any], caller: SourceInfo) -> list[Any]:
         if isinstance(inner, Jaxpr):
             inner = ClosedJaxpr(inner, ())
         fresh = [Var(v.aval) for v in inner.jaxpr.constvars]
@@ -97,7 +102,7 @@ class _Flattener:
         env.update(
             zip(inner.jaxpr.invars, args[len(args) - len(inner.jaxpr.invars) :], strict=True)
         )
-        self.inline(inner.jaxpr, env)
+        self.inline(inner.jaxpr, env, caller)
         return [self.read(env, v) for v in inner.jaxpr.outvars]
 
 
@@ -110,5 +115,6 @@ def _decomposed(eqn: JaxprEqn) -> ClosedJaxpr:
         out = rule.fn(*args, **eqn.params)
         return list(out) if isinstance(out, (list, tuple)) else [out]
 
-    with disable_jit(False):  # loops in the rule are to be compiled, whoever calls
+    # Loops in the rule are to be compiled, whoever calls.
+    with disable_jit(False), written_at(eqn.source):
         return trace_to_jaxpr(fn, [x.aval for x in eqn.invars])
