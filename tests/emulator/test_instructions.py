@@ -293,3 +293,12 @@ def test_dpp_with_modifiers(gfx, tmp_path):
     body = "v_add_f32_dpp v3, -v1, |v2| quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf"
     got = execute(body, gfx, tmp_path, a, b, 64).view(np.float32)
     np.testing.assert_array_equal(got, -a[np.arange(64) ^ 1] + b)
+
+
+@pytest.mark.parametrize("gfx", ["gfx1100", "gfx1201"])
+def test_comparison_of_rows_that_are_off(gfx, tmp_path):
+    """A lane that DPP masks off has a bit of zero."""
+    a, b = np.zeros(64, np.uint32), np.ones(64, np.uint32)
+    body = """v_cmp_lt_u32_dpp vcc_lo, v1, v2 row_ror:1 row_mask:0x1 bank_mask:0x5
+    v_mov_b32 v3, vcc_lo"""
+    np.testing.assert_array_equal(execute(body, gfx, tmp_path, a, b, 64), 0x0F0F)

@@ -298,7 +298,7 @@ class Lanes:
             register = self._indexed(register, 3)
         place = self.at(self.wave, register)
         if kind == "mask":
-            bits = self.bits_of(self.f.and_(value, self.exec()))
+            bits = self.bits_of(self.f.and_(value, self.write_mask()))
             self.f.store(bits, place, 4)
         elif target == "s":
             if value.type.is_float:

@@ -81,7 +81,7 @@ def _computed(h: Lanes) -> Callable[[], None]:
     def store() -> None:
         h.write(result, op.dst)
         if name.startswith("v_cmpx") and ISAS[h.variant.isa].generation == 9:
-            h.set_sgpr(state.EXEC, h.bits_of(h.f.and_(result, h.exec())))
+            h.set_sgpr(state.EXEC, h.bits_of(h.f.and_(result, h.write_mask())))
         if second is not None and op.sdst:
             h.write(second, op.sdst, state.SDST)
         elif second is not None:
