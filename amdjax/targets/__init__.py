@@ -7,7 +7,8 @@ CPU.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 
@@ -62,11 +63,56 @@ def get(name: str) -> GpuTarget:
 
     Raises:
       ValueError: no such target; the message lists the known ones and the nearest.
+      TypeError: `name` is no string.
+
+    >>> get("gfx90a:sramecc+:xnack-").family
+    'CDNA2'
     """
+    if not isinstance(name, str):
+        raise TypeError(f"a GPU target is a name such as 'gfx942', got {name!r}")
     known = _known()
     base = name.partition(":")[0].strip()
     if base in known:
         return known[base]
-    near = difflib.get_close_matches(base.lower(), known, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"unknown GPU target {name!r}.{hint} Known targets: {', '.join(known)}.")
+    raise ValueError(
+        f"unknown GPU target {name!r}.{_hint(base, known)} Known targets: {', '.join(known)}."
+    )
+
+
+def _hint(name: str, known: dict[str, GpuTarget]) -> str:
+    """A sentence about what an unknown name may mean, if it resembles anything."""
+    word = name.lower()
+    products = (t for t in known.values() if _is_product(word, t))
+    if target := next(products, None):
+        return f" {target.device.name} ({target.family}) is {target.name!r}."
+    near = _nearest(word, known)
+    return f" Did you mean {near!r}?" if near else ""
+
+
+def _is_product(word: str, target: GpuTarget) -> bool:
+    """Whether people call the target that: `MI300X`, `7900 XTX`, `rdna3`."""
+    return len(word) >= 4 and word in f"{target.device.name} {target.family}".lower()
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like a word.
+
+    The first digits of a gfx name are its generation, hence a long common beginning counts before
+    similarity; of those, what comes next below or above in number.
+    """
+    alike = difflib.get_close_matches(word, known, n=len(list(known)), cutoff=0.5)
+    return max(alike, key=lambda name: _likeness(word, name), default=None)
+
+
+def _likeness(word: str, name: str) -> tuple[int, float, int]:
+    common = len(os.path.commonprefix([word, name]))
+    ratio = difflib.SequenceMatcher(None, word, name).ratio()
+    return common, ratio, -abs(_number(word) - _number(name))
+
+
+def _number(name: str) -> int:
+    digits = name.removeprefix("gfx").removeprefix("sm_")
+    try:
+        return int(digits, 16)
+    except ValueError:
+        return 0

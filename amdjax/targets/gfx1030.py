@@ -16,6 +16,7 @@ _GFX1030 = GpuTarget(
     wave_size=32,
     lds_bytes=64 << 10,
     lds_per_cu=128 << 10,
+    lds_granule=1024,
     vgprs=256,
     agprs=0,
     sgprs=106,

@@ -59,5 +59,7 @@ TARGETS = (
     replace(_SMALL, name="gfx1102", device=Device("Radeon RX 7600", 32, 288, 2655, 8)),
     replace(_SMALL, name="gfx1103", device=Device("Radeon 780M", 12, 120, 2700)),
     replace(_SMALL, name="gfx1150", device=Device("Radeon 890M", 16, 120, 2900)),
+    replace(_SMALL, name="gfx1152", device=Device("Radeon 860M", 8, 120, 3000)),
+    replace(_SMALL, name="gfx1153", device=Device("Radeon 820M", 2, 90, 2800)),
     replace(_GFX1100, name="gfx1151", device=Device("Radeon 8060S", 40, 256, 2900)),
 )

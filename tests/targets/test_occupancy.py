@@ -72,6 +72,10 @@ def test_limits():
     # Two CUs share their LDS, so that three workgroups of 40 KiB fit 128 KiB.
     assert occupancy(rdna3, lds=40 << 10, workgroup=256) == Occupancy(6, 3, "lds")
     assert occupancy(rdna3, vgprs=96, workgroup=128) == Occupancy(16, 16, "waves")
+    # From RDNA2 on LDS comes in pieces of 1 KiB, though descriptors count 512 bytes.
+    for name in ("gfx1030", "gfx1100", "gfx1201"):
+        assert occupancy(targets.get(name), lds=4608, workgroup=128) == Occupancy(16, 16, "waves")
+        assert occupancy(targets.get(name), lds=8704, workgroup=128) == Occupancy(14, 14, "lds")
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,51 @@ def test_names():
     assert targets.get("gfx90a:sramecc+:xnack-") is targets.get("gfx90a")
     for name in targets.names():
         assert targets.get(name).name == name
-    wanted = {*DISTINCT, "gfx1031", "gfx1036", "gfx1101", "gfx1103", "gfx1150", "gfx1200", "sm_90"}
+    wanted = {
+        *DISTINCT,
+        "gfx1031",
+        "gfx1036",
+        "gfx1101",
+        "gfx1103",
+        "gfx1150",
+        "gfx1152",
+        "gfx1200",
+        "sm_90",
+    }
     assert wanted <= set(targets.names())
 
 
 @pytest.mark.parametrize(
-    "name, near", [("gfx94", "gfx942"), ("gfx1105", "gfx11"), ("GFX1100", "gfx1100")]
+    "name, near",
+    [
+        ("gfx94", "gfx942"),
+        ("GFX1100", "gfx1100"),
+        ("gfx906:sramecc+:xnack-", "gfx908"),
+        ("gfx1010", "gfx1030"),
+        ("gfx1104", "gfx1103"),
+        ("gfx1202", "gfx1201"),
+        ("gfx11-generic", "gfx1100"),
+        ("gx942", "gfx942"),
+    ],
 )
 def test_unknown_name(name, near):
-    with pytest.raises(ValueError, match=rf"unknown GPU target '{name}'.*Did you mean '{near}"):
+    message = rf"unknown GPU target '{re.escape(name)}'\. Did you mean '{near}'"
+    with pytest.raises(ValueError, match=message):
         targets.get(name)
+
+
+@pytest.mark.parametrize(
+    "name, found", [("MI300X", "gfx942"), ("rdna3", "gfx1100"), ("RX 6600", "gfx1032")]
+)
+def test_names_of_products(name, found):
+    with pytest.raises(ValueError, match=rf"unknown GPU target '{name}'\. .*\) is '{found}'\."):
+        targets.get(name)
+
+
+@pytest.mark.parametrize("wrong", [None, 942, b"gfx942", ["gfx942"]])
+def test_what_is_no_name(wrong):
+    with pytest.raises(TypeError, match="a GPU target is a name such as 'gfx942', got"):
+        targets.get(wrong)
 
 
 def test_unknown_name_lists_known():

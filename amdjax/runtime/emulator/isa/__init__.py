@@ -69,6 +69,6 @@ MACHINES = {
     0x38: ("gfx1032", "rdna2"), 0x39: ("gfx1033", "rdna2"), 0x3E: ("gfx1034", "rdna2"),
     0x3D: ("gfx1035", "rdna2"), 0x45: ("gfx1036", "rdna2"), 0x41: ("gfx1100", "rdna3"),
     0x46: ("gfx1101", "rdna3"), 0x47: ("gfx1102", "rdna3"), 0x44: ("gfx1103", "rdna3"),
-    0x43: ("gfx1150", "rdna3"), 0x4A: ("gfx1151", "rdna3"), 0x48: ("gfx1200", "rdna4"),
-    0x4E: ("gfx1201", "rdna4"),
+    0x43: ("gfx1150", "rdna3"), 0x4A: ("gfx1151", "rdna3"), 0x55: ("gfx1152", "rdna3"),
+    0x58: ("gfx1153", "rdna3"), 0x48: ("gfx1200", "rdna4"), 0x4E: ("gfx1201", "rdna4"),
 }  # fmt: skip
