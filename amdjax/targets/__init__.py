@@ -7,10 +7,10 @@ CPU.
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
+from itertools import takewhile
 
 from amdjax.targets.gpu import Device, GpuTarget, MatrixInstruction
 from amdjax.targets.occupancy import Occupancy, occupancy
@@ -105,7 +105,7 @@ def _nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _likeness(word: str, name: str) -> tuple[int, float, int]:
-    common = len(os.path.commonprefix([word, name]))
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(word, name)))
     ratio = difflib.SequenceMatcher(None, word, name).ratio()
     return common, ratio, -abs(_number(word) - _number(name))
 
