@@ -28,7 +28,9 @@ from amdjax.kernels.contraction import (
     lane_count,
     private_cache,
 )
-from amdjax.kernels.packing import PanelPacker, Program, Reader, copy_lines, depth_unit, pack_lanes
+from amdjax.kernels.packing import PanelPacker, copy_lines, depth_unit, pack_lanes
+from amdjax.kernels.program import Program
+from amdjax.kernels.reading import Part, Reader
 from amdjax.kernels.writing import Writer
 from amdjax.targets.cpu import CpuTarget
 
@@ -338,13 +340,13 @@ class BlockedProduct:
         first_panel = column_block * block_columns
         panels = k.op("min", program.num("panels", self.packer.panels) - first_panel, block_columns)
         high = k.op("div", rows + (shape.rows - 1), k.const("index", shape.rows))
-        base, coords = self.a_reader.start(self.batch)
         step = program.num("block.depth", blocking.depth)
         low, top = self._depth_range()
+        lines = Part.of(self.a_reader, self.batch, first_row, low, top)
 
         def part(start: Value, first: Literal[True] | Value, last: Literal[True] | Value) -> None:
             stop = k.op("min", start + step, top)
-            self._pack_a(first_row, high, base, coords, start, stop)
+            self._pack_a(lines.within(start, stop), high)
             if not self.shared:
                 self._pack_b(first_panel, panels, start, stop)
 
@@ -379,40 +381,27 @@ class BlockedProduct:
         ]
         return bounds[0], k.op("min", bounds[1], depth)
 
-    def _pack_a(
-        self,
-        first_row: Value,
-        high: Value,
-        base: Value,
-        coords: list[Value],
-        start: Value,
-        stop: Value,
-    ) -> None:
+    def _pack_a(self, part: Part, high: Value) -> None:
         k, shape = self.k, self.blocking.tile
         if self.by_line:
-            copy_lines(
-                self.a_reader, first_row, high * shape.rows, base, coords, start, stop, self.a,
-                self.stride, shape.lanes, self.blocking.depth >= self.problem.depth,
-            )  # fmt: skip
+            whole = self.blocking.depth >= self.problem.depth
+            copy_lines(part, high * shape.rows, self.a, self.stride, shape.lanes, whole)
             return
+        unit = depth_unit(self.problem.a)
 
         def panel(i: Value) -> None:
-            at = i * shape.rows * (stop - start)
-            pack_lanes(
-                self.a_reader, first_row + i * shape.rows, shape.rows, base, coords, start, stop,
-                self.a, at, shape.lanes, shape.rows, depth_unit(self.problem.a),
-            )  # fmt: skip
+            at = i * shape.rows * (part.stop - part.start)
+            pack_lanes(part.after(i * shape.rows), shape.rows, self.a, at, shape.lanes, unit)
 
         k.for_(0, high, 1, panel)
 
     def _pack_b(self, first_panel: Value, panels: Value, start: Value, stop: Value) -> None:
         k, columns = self.k, self.blocking.tile.columns
-        base, coords = self.b_reader.start(self.batch)
+        part = Part.of(self.b_reader, self.batch, first_panel * columns, start, stop)
 
         def panel(j: Value) -> None:
             at = j * (self.panel_depth * columns)
-            first = (first_panel + j) * columns
-            self.packer.pack(self.b_reader, first, base, coords, start, stop, self.panels, at)
+            self.packer.pack(part.after(j * columns), self.panels, at)
 
         k.for_(0, panels, 1, panel)
 

@@ -25,7 +25,7 @@ from amdjax.kernels.contraction import (
     accumulate_dtype,
     lane_count,
 )
-from amdjax.kernels.packing import Program
+from amdjax.kernels.program import Program
 from amdjax.kernels.writing import Writer
 
 if TYPE_CHECKING:

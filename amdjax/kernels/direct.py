@@ -31,7 +31,7 @@ from amdjax.kernels.contraction import (
     max_rows,
     private_cache,
 )
-from amdjax.kernels.packing import Program
+from amdjax.kernels.program import Program
 from amdjax.kernels.writing import Writer
 
 Value = tile.Value

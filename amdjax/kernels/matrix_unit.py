@@ -19,7 +19,8 @@ from amdjax.codegen.tile import itemsize
 from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocked import BlockedProduct, choose_blocking, room_for, store_tile
 from amdjax.kernels.contraction import Contraction, Source, TileShape
-from amdjax.kernels.packing import PanelPacker, Reader, copy_lines
+from amdjax.kernels.packing import PanelPacker, copy_lines
+from amdjax.kernels.reading import Part
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
@@ -102,38 +103,28 @@ class UnitProduct(BlockedProduct):
         tiles = blocking.rows * blocking.columns if self.partial else 1
         self.c = k.scratch("c", p.accumulate, room(tiles * shape.rows * shape.columns))
 
-    def _pack_a(
-        self,
-        first_row: Value,
-        high: Value,
-        base: Value,
-        coords: list[Value],
-        start: Value,
-        stop: Value,
-    ) -> None:
+    def _pack_a(self, part: Part, high: Value) -> None:
         k, rows = self.k, self.blocking.tile.rows
         if self.by_line:
-            copy_lines(
-                self.a_reader, first_row, high * rows, base, coords, start, stop, self.a,
-                self.stride, self.grain, self.blocking.depth >= self.problem.depth,
-            )  # fmt: skip
+            whole = self.blocking.depth >= self.problem.depth
+            copy_lines(part, high * rows, self.a, self.stride, self.grain, whole)
             if len(self.problem.a.depth) > 1 and self.problem.depth % self.grain:
-                self._clear_ends(high * rows, stop - start)
+                self._clear_ends(high * rows, part.stop - part.start)
             return
         words, stride = replace(self.a, dtype="i32"), self.stride // self.per
 
         def panel(i: Value) -> None:
             def turn(low: Value) -> None:
-                high = k.op("min", low + self.grain, stop)
+                high = k.op("min", low + self.grain, part.stop)
                 zero = k.const("index", 0)
-                first = first_row + i * rows
-                interleave(self.a_reader, first, rows, base, coords, low, high, self.piece, zero)
-                word = k.op("div", low - start, k.const("index", self.per))
+                square = part.after(i * rows).within(low, high)
+                interleave(square, rows, self.piece, zero)
+                word = k.op("div", low - part.start, k.const("index", self.per))
                 for r in range(0, rows, WORDS):
                     x = k.load(self.piece, r, (WORDS, WORDS), (1, rows))
                     k.store(words, (i * rows + r) * stride + word, x, (stride, 1))
 
-            k.for_(start, stop, self.grain, turn)
+            k.for_(part.start, part.stop, self.grain, turn)
 
         k.for_(0, high, 1, panel)
 
@@ -215,45 +206,23 @@ class WordPacker(PanelPacker):
         super().__init__(ctx, problem, columns, grain, target)
         self.per = 4 // itemsize(self.dtype)
 
-    def pack(
-        self,
-        reader: Reader,
-        first: Value,
-        base: Value,
-        coords: list[Value],
-        start: Value,
-        stop: Value,
-        target: tile.Buffer,
-        at: Value,
-    ) -> None:
-        words = replace(target, dtype="i32")
-        at = reader.k.op("div", at, reader.k.const("index", self.per))
-        turned = reader.depth_contiguous and not reader.lines_contiguous
+    def pack(self, part: Part, target: tile.Buffer, at: Value) -> None:
+        k, words = part.reader.k, replace(target, dtype="i32")
+        turned = part.reader.depth_contiguous and not part.reader.lines_contiguous
         pack = _pack_turned if turned else interleave
-        pack(reader, first, self.columns, base, coords, start, stop, words, at)
+        pack(part, self.columns, words, k.op("div", at, k.const("index", self.per)))
 
 
-def interleave(
-    reader: Reader,
-    first: Value,
-    lines: int,
-    base: Value,
-    coords: list[Value],
-    start: Value,
-    stop: Value,
-    words: tile.Buffer,
-    at: Value,
-) -> None:
+def interleave(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
     """One panel of `lines` lines by depth, in words of neighbours in depth, from `at` in `words`.
 
-    `start` begins a step of the unit; from `stop` to the end of one there are zeros.
+    The part starts with a step of the unit; from where it stops to the end of one there are zeros.
     """
-    k, bits = reader.k, int(reader.source.dtype[1:])
+    reader, k, stop = part.reader, part.reader.k, part.stop
+    bits = int(reader.source.dtype[1:])
     per = 32 // bits
     size = k.const("index", per)
-    places = [
-        (v, reader.lanes(first + v, WORDS, base, coords, lines)) for v in range(0, lines, WORDS)
-    ]
+    places = [(v, part.lanes(v, WORDS, lines)) for v in range(0, lines, WORDS)]
 
     def element(origin: Value, exists: Value | None, at: Value, guarded: bool) -> Value:
         there = k.op("add", origin, reader.inner_step(at))
@@ -268,46 +237,36 @@ def interleave(
         for v, place in places:
             ((origin, exists),) = place.pieces
             word: Value | None = None
-            for part in range(per):
-                x = k.convert(element(origin, exists, i * per + part, guarded), "u32")
-                x = k.op("shl", x, k.const("u32", bits * part, x.shape)) if part else x
+            for n in range(per):
+                x = k.convert(element(origin, exists, i * per + n, guarded), "u32")
+                x = k.op("shl", x, k.const("u32", bits * n, x.shape)) if n else x
                 word = x if word is None else k.op("or", word, x)
             assert word is not None
-            row = at + (i - k.op("div", start, size)) * lines
+            row = at + (i - low) * lines
             k.store(words, row + v, k.bitcast(word, "i32"), (1,))
 
-    low, whole = k.op("div", start, size), k.op("div", stop, size)
+    low, whole = k.op("div", part.start, size), k.op("div", stop, size)
     grain = UNIT_BYTES * 8 // bits
-    steps = k.op("div", stop - start + (grain - 1), k.const("index", grain))
+    steps = k.op("div", stop - part.start + (grain - 1), k.const("index", grain))
     k.for_(low, whole, 1, lambda i: step(i, False))
     k.for_(whole, low + steps * WORDS, 1, lambda i: step(i, True))
 
 
-def _pack_turned(
-    reader: Reader,
-    first: Value,
-    lines: int,
-    base: Value,
-    coords: list[Value],
-    start: Value,
-    stop: Value,
-    words: tile.Buffer,
-    at: Value,
-) -> None:
+def _pack_turned(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
     """The same where lines are contiguous, and so the bytes of a word: turn squares of words."""
-    k, dtype = reader.k, reader.source.dtype
+    k, dtype = part.reader.k, part.reader.source.dtype
     per = 4 // itemsize(dtype)
     grain = WORDS * per
     piece = k.scratch("piece", dtype, lines * grain)
     count = k.const("index", lines)
 
     def step(low: Value) -> None:
-        high = k.op("min", low + grain, stop)
-        copy_lines(reader, first, count, base, coords, low, high, piece, grain, grain)
-        row = at + k.op("div", low - start, k.const("index", per)) * lines
+        high = k.op("min", low + grain, part.stop)
+        copy_lines(part.within(low, high), count, piece, grain, grain)
+        row = at + k.op("div", low - part.start, k.const("index", per)) * lines
         for v in range(0, lines, WORDS):
             square = replace(piece, dtype="i32")
             x = k.load(square, v * WORDS, (WORDS, WORDS), (1, WORDS))
             k.store(words, row + v, x, (lines, 1))
 
-    k.for_(start, stop, grain, step)
+    k.for_(part.start, part.stop, grain, step)

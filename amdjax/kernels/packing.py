@@ -7,331 +7,31 @@ outside an operand's limits is stored as zero; lines past the last one repeat it
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from amdjax.codegen import tile
 from amdjax.jit.shaped import Call, ShapedContext, Temp
-from amdjax.kernels.contraction import Axis, Contraction, Source, product
+from amdjax.kernels.contraction import Contraction, Source, product
+from amdjax.kernels.program import Program
+from amdjax.kernels.reading import LanesPlace, Part, Reader, steps
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
-
-
-class Program:
-    """A kernel being written.
-
-    Args:
-      runtime: sizes are parameters of the launch, so that other sizes share the machine code.
-    """
-
-    def __init__(self, ctx: ShapedContext, name: str, *, runtime: bool = False):
-        self.kernel = ctx.kernel(name)
-        self.k = self.kernel.k
-        self.ctx, self.runtime = ctx, runtime
-        self._numbers: dict[str, Value] = {}
-
-    def num(self, name: str, x: int) -> Value:
-        """A size: a constant, or the parameter of that name."""
-        return self.param(name, x) if self.runtime else self.k.const("index", x)
-
-    def param(self, name: str, x: int) -> Value:
-        """The parameter of that name, which must first be named outside all blocks."""
-        if name not in self._numbers:
-            size = self.k.param(name, "index", "size")
-            self.kernel.args.append(int(x))
-            self._numbers[name] = self.k.size(size)
-        return self._numbers[name]
-
-    def declare(self, numbers: dict[str, int]) -> None:
-        """Name sizes before any block is entered, where all code sees them."""
-        for name, x in numbers.items():
-            self.num(name, x)
-
-    def buffer(self, owner: Any, dtype: str, role: str = "in") -> tile.Buffer:
-        """The parameter of `owner`, seen as memory of `dtype`."""
-        get = {"in": self.kernel.input, "out": self.kernel.output, "inout": self.kernel.inout}[role]
-        found = get(owner)
-        return tile.Buffer(found.name, dtype, found.role, found.size)
-
-    def launch(self, grid: int, nanoseconds: float) -> Call:
-        return self.kernel.launch(grid, nanoseconds)
-
-    def split(self, index: Value, name: str, axes: Sequence[Axis]) -> list[Value]:
-        """The place along each of several loops that `index` counts through."""
-        k = self.k
-        digits: list[Value] = []
-        for i in range(len(axes) - 1, 0, -1):
-            n = self._like(self.num(f"{name}{i}.extent", axes[i].extent), index)
-            digits.insert(0, k.op("rem", index, n))
-            index = k.op("div", index, n)
-        return [index, *digits] if axes else []
-
-    def _like(self, n: Value, index: Value) -> Value:
-        """A size in the type of a tile of indices; tiles divide in 32 bits."""
-        return self.k.convert(n, "u32") if index.dtype == "u32" else n
-
-    def less(self, a: Value, b: Value) -> Value:
-        return self.k.op("lt", a, b)
-
-
-@dataclass
-class LanesPlace:
-    """Where lines spread over lanes lie.
-
-    Args:
-      pieces: where to load from, a scalar for contiguous lanes or offsets in a tile, and the lanes
-        that lie there; None for all.
-      coords: the limited coordinates, in a scalar where all lanes have the same.
-    """
-
-    pieces: list[tuple[Value, Value | None]]
-    coords: list[Value]
-
-
-def _steps(axes: Sequence[Axis], limits: int) -> list[tuple[int, tuple[int, ...]]]:
-    """Offset and moves of every step of nested loops."""
-    out = []
-    for digits in itertools.product(*(range(axis.extent) for axis in axes)):
-        offset = sum(d * axis.stride for d, axis in zip(digits, axes))
-        moves = tuple(
-            sum(d * axis.moves[j] for d, axis in zip(digits, axes)) for j in range(limits)
-        )
-        out.append((offset, moves))
-    return out
-
-
-class Reader:
-    """Writes the address arithmetic of a source.
-
-    Args:
-      program: the kernel.
-      source: a merged source.
-      name: prefix of its sizes.
-    """
-
-    def __init__(self, program: Program, source: Source, name: str):
-        self.program, self.source, self.name = program, source, name
-        self.k = program.k
-        self.buffer = program.buffer(source.owner, source.dtype)
-        program.declare(self._numbers())
-        # Where things begin is all that tells the phases of a convolution apart.
-        self.origin = program.param(f"{name}.offset", source.offset)
-        starts = (limit.start for limit in source.limits)
-        self.starts = [program.param(f"{name}.start{j}", x) for j, x in enumerate(starts)]
-
-    def packed(self, x: Value, dtype: str) -> Value:
-        """An element as it stands in a panel."""
-        x, flip = self.k.convert(x, dtype), self.source.flip
-        return self.k.op("xor", x, self.k.const(dtype, flip, x.shape)) if flip else x
-
-    def _numbers(self) -> dict[str, int]:
-        s, name = self.source, self.name
-        numbers = {f"{name}.lines": s.line_count}
-        for group in ("batch", "lines", "depth"):
-            for i, axis in enumerate(getattr(s, group)):
-                numbers[f"{name}.{group}{i}.extent"] = axis.extent
-                if axis.stride != 1:
-                    numbers[f"{name}.{group}{i}.stride"] = axis.stride
-        return numbers
-
-    def _scaled(self, group: str, i: int, digit: Value) -> Value | None:
-        stride = getattr(self.source, group)[i].stride
-        if stride == 0:
-            return None
-        if stride == 1:
-            return digit
-        return self.k.op("mul", digit, self.program.num(f"{self.name}.{group}{i}.stride", stride))
-
-    def place(
-        self, group: str, digits: Sequence[Value], base: Value, coords: list[Value]
-    ) -> tuple[Value, list[Value]]:
-        """Offset and limited coordinates after moving along the loops of a group."""
-        k, axes = self.k, getattr(self.source, group)
-        for i, digit in enumerate(digits):
-            step = self._scaled(group, i, digit)
-            if step is not None:
-                base = k.op("add", base, step)
-            coords = [
-                k.op("add", c, k.op("mul", digit, k.const("index", axes[i].moves[j])))
-                if axes[i].moves and axes[i].moves[j]
-                else c
-                for j, c in enumerate(coords)
-            ]
-        return base, coords
-
-    def start(self, batch: Sequence[Value]) -> tuple[Value, list[Value]]:
-        """Offset and coordinates of the first line of a batch entry."""
-        base, coords = self.origin, list(self.starts)
-        return self.place("batch", batch, base, coords)
-
-    def line(self, line: Value, base: Value, coords: list[Value]) -> tuple[Value, list[Value]]:
-        """Offset and coordinates of a line; lines past the last repeat it."""
-        last = self.program.num(f"{self.name}.lines", self.source.line_count) - 1
-        digits = self.program.split(
-            self.k.op("min", line, last), f"{self.name}.lines", self.source.lines
-        )
-        return self.place("lines", digits, base, coords)
-
-    def lanes_contiguous(self, count: int) -> bool:
-        """Whether tiles of `count` lines from multiples of `count` on lie side by side."""
-        lines = self.source.lines
-        if not lines or lines[-1].stride != 1 or any(lines[-1].moves):
-            return False
-        return len(lines) == 1 or (not self.program.runtime and lines[-1].extent % count == 0)
-
-    def lanes(
-        self, first: Value, count: int, base: Value, coords: list[Value], aligned: int
-    ) -> LanesPlace:
-        """Where `count` lines spread over lanes lie.
-
-        `first` is a multiple of `aligned`; 0 for that asks for an offset in each lane.
-        """
-        k, program, axes = self.k, self.program, self.source.lines
-        total = program.num(f"{self.name}.lines", self.source.line_count)
-        remaining = k.convert(total - first, "i32")
-        lane = k.iota(count, "i32")
-        exists = k.op("lt", lane, remaining)
-        if aligned and self.lanes_contiguous(aligned):
-            digits = program.split(first, f"{self.name}.lines", axes)
-            origin, coords = self.place("lines", digits, base, coords)
-            return LanesPlace([(origin, exists)], coords)
-        spread, lane_coords = self._spread(first, count, base, coords, total)
-        if not aligned or not axes or axes[-1].stride != 1 or program.runtime:
-            return LanesPlace([(k.broadcast(spread, (count,)), None)], lane_coords)
-        if all(far.stride == near.stride * near.extent for far, near in itertools.pairwise(axes)):
-            return LanesPlace([(base + first, exists)], lane_coords)
-        if axes[-1].extent < count - 1:
-            return LanesPlace([(k.broadcast(spread, (count,)), None)], lane_coords)
-        # The lanes fill the end of one run of the innermost loop and the start of the next.
-        digits = program.split(first, f"{self.name}.lines", axes)
-        room = k.const("index", axes[-1].extent) - digits[-1]
-        here, _ = self.place("lines", digits, base, [])
-        following = program.split(k.op("min", first + room, total - 1), f"{self.name}.lines", axes)
-        there, _ = self.place("lines", following, base, [])
-        before = k.op("lt", lane, k.convert(room, "i32"))
-        pieces: list[tuple[Value, Value | None]] = [
-            (here, k.op("and", before, exists)),
-            (there - room, k.op("and", k.op("not", before), exists)),
-        ]
-        return LanesPlace(pieces, lane_coords)
-
-    def _spread(
-        self, first: Value, count: int, base: Value, coords: list[Value], total: Value
-    ) -> tuple[Value, list[Value]]:
-        """Offsets and coordinates of lines in lanes; lines past the last repeat it."""
-        k, program, axes = self.k, self.program, self.source.lines
-        lines = k.op("min", k.op("add", k.iota(count), first), total - 1)
-        if len(axes) > 1:
-            digits = program.split(k.convert(lines, "u32"), f"{self.name}.lines", axes)
-            digits = [k.convert(d, "index") for d in digits]
-        else:
-            digits = [lines] * len(axes)
-        offsets, coords = self.place("lines", digits, base, coords)
-        # Coordinates are small: half as many registers as offsets.
-        return offsets, [k.convert(c, "i32") for c in coords]
-
-    def inside(self, coords: Sequence[Value], shape: tuple[int, ...] = ()) -> Value | None:
-        """Whether coordinates are within their limits, None where there are none."""
-        k, out = self.k, None
-        for c, limit in zip(coords, self.source.limits):
-            # Negative numbers are large unsigned ones: one comparison for both ends.
-            unsigned = "u32" if c.dtype == "i32" else "u64"
-            test = k.op("lt", k.convert(c, unsigned), k.const(unsigned, limit.extent))
-            out = test if out is None else k.op("and", out, test)
-        return out if out is None or not shape else k.broadcast(out, shape)
-
-    def runs(self, start: Value, stop: Value, body: Callable[..., None]) -> None:
-        """Walk depth `start..stop` in runs of the innermost loop.
-
-        `body(offset, moves, low, high, position)` gets the offset and the coordinates' moves of a
-        run's beginning, the part `low..high` of it to visit, and the depth of `low` past `start`.
-        """
-        k, source = self.k, self.source
-        zero = k.const("index", 0)
-        still = [zero] * len(source.limits)
-        if len(source.depth) <= 1:
-            body(zero, still, start, stop, zero)
-            return
-        *outer, inner = source.depth
-        extent = self.program.num(f"{self.name}.depth{len(outer)}.extent", inner.extent)
-
-        def run(r: Value) -> None:
-            digits = self.program.split(r, f"{self.name}.depth", outer)
-            base, moves = self.place("depth", digits, zero, still)
-            first = r * extent
-            low = k.op("max", start - first, zero)
-            high = k.op("min", stop - first, extent)
-            body(base, moves, low, high, k.op("max", first - start, zero))
-
-        k.for_(k.op("div", start, extent), k.op("div", stop + (extent - 1), extent), 1, run)
-
-    def inner(self) -> Axis:
-        return (
-            self.source.depth[-1]
-            if self.source.depth
-            else Axis(1, 1, (0,) * len(self.source.limits))
-        )
-
-    def inner_step(self, i: Value) -> Value:
-        """Offset of step `i` of the innermost depth loop."""
-        axis = self.inner()
-        if axis.stride == 1 or not self.source.depth:
-            return i
-        return i * self.program.num(
-            f"{self.name}.depth{len(self.source.depth) - 1}.stride", axis.stride
-        )
-
-    def moved(self, coords: Sequence[Value], moves: Sequence[Value], i: Value) -> list[Value]:
-        """Coordinates at step `i` of a run."""
-        k, out = self.k, []
-        for j, (c, m) in enumerate(zip(coords, moves)):
-            near = self.inner().moves[j]
-            step = k.op("add", m, k.op("mul", i, k.const("index", near))) if near else m
-            out.append(k.op("add", c, k.convert(step, c.dtype)))
-        return out
-
-    def taps(self, most: int) -> list[tuple[int, tuple[int, ...]]] | None:
-        """Offset and moves of each step of all depth loops but the outermost; None if too many."""
-        inner = self.source.depth[1:]
-        if not inner or product(inner) > most or self.program.runtime:
-            return None
-        return _steps(inner, len(self.source.limits))
-
-    @property
-    def lines_contiguous(self) -> bool:
-        return bool(self.source.lines) and self.source.lines[-1].stride == 1
-
-    @property
-    def depth_contiguous(self) -> bool:
-        return bool(self.source.depth) and self.source.depth[-1].stride == 1
-
 
 UNROLLED = 48  # vectors or taps that are copied without loops
 
 
 def copy_lines(
-    reader: Reader,
-    first: Value,
-    count: Value,
-    base: Value,
-    coords: list[Value],
-    start: Value,
-    stop: Value,
-    target: tile.Buffer,
-    stride: int,
-    lanes: int,
-    whole: bool = False,
+    part: Part, count: Value, target: tile.Buffer, stride: int, lanes: int, whole: bool = False
 ) -> None:
-    """Lines `first..first+count` by line into `target`, `stride` elements from one to the next.
+    """`count` lines of a part by line into `target`, `stride` elements from one to the next.
 
-    Up to `lanes` elements after a line's last one are overwritten. `whole` says that
-    `start..stop` is all of the depth.
+    Up to `lanes` elements after a line's last one are overwritten. `whole` says that the part is
+    all of the depth.
     """
-    k = reader.k
+    reader, k = part.reader, part.reader.k
 
     def load(
         at: Value, e: Value | int, line: list[Value], moves: list[Value], mask: Value | None
@@ -345,7 +45,7 @@ def copy_lines(
         return reader.packed(k.load(reader.buffer, at, (lanes,), (1,), mask), target.dtype)
 
     def one(i: Value) -> None:
-        line_base, line = reader.line(first + i, base, coords)
+        line_base, line = part.line(i)
         row = i * stride
 
         def run(
@@ -361,7 +61,7 @@ def copy_lines(
         def straight() -> None:
             *outer, inner = reader.source.depth
             position = 0
-            for offset, moves in _steps(outer, len(coords)):
+            for offset, moves in steps(outer, len(part.coords)):
                 moved = [k.const("index", m) for m in moves]
                 for e in range(0, inner.extent, lanes):
                     left = inner.extent - e
@@ -377,7 +77,7 @@ def copy_lines(
         if whole and _vectors(reader, lanes) <= UNROLLED:
             straight()
         else:
-            reader.runs(start, stop, run)
+            part.runs(run)
 
     k.for_(0, count, 1, one)
 
@@ -397,28 +97,15 @@ def _vectors(reader: Reader, lanes: int) -> int:
 
 
 def pack_lanes(
-    reader: Reader,
-    first: Value,
-    lines: int,
-    base: Value,
-    coords: list[Value],
-    start: Value,
-    stop: Value,
-    target: tile.Buffer,
-    at: Value,
-    lanes: int,
-    aligned: int,
-    unit: int = 1,
+    part: Part, lines: int, target: tile.Buffer, at: Value, lanes: int, unit: int = 1
 ) -> None:
     """One panel of `lines` lines by depth, from `at` in `target`.
 
-    Up to `lanes` elements after the panel are overwritten. `start` and `stop` are multiples of
-    `unit`.
+    The part's first line is a multiple of `lines`. Up to `lanes` elements after the panel are
+    overwritten. `unit` divides the depth where the part starts and stops.
     """
-    k = reader.k
-    vectors = [
-        (v, reader.lanes(first + v, lanes, base, coords, aligned)) for v in range(0, lines, lanes)
-    ]
+    reader, k = part.reader, part.reader.k
+    vectors = [(v, part.lanes(v, lanes, lines)) for v in range(0, lines, lanes)]
 
     def load(place: LanesPlace, v: int, offset: Value, mask: Value | None) -> Value:
         if lines - v < lanes:
@@ -428,13 +115,13 @@ def pack_lanes(
         for origin, exists in place.pieces:
             here = exists if mask is None else mask if exists is None else k.op("and", mask, exists)
             if origin.shape:
-                part = k.load_at(reader.buffer, k.op("add", origin, offset), here)
+                piece = k.load_at(reader.buffer, k.op("add", origin, offset), here)
             else:
-                part = k.load(reader.buffer, origin + offset, (lanes,), (1,), here)
+                piece = k.load(reader.buffer, origin + offset, (lanes,), (1,), here)
             if x is None or exists is None:
-                x = part
+                x = piece
             else:
-                x = k.select(exists, part, x)
+                x = k.select(exists, piece, x)
         assert x is not None
         return reader.packed(x, target.dtype)
 
@@ -450,7 +137,7 @@ def pack_lanes(
 
     taps = reader.taps(UNROLLED)
     if taps is None or unit % len(taps):
-        reader.runs(start, stop, run)
+        part.runs(run)
         return
     # What each tap sees of the limits does not depend on the outermost loop of the depth.
     fixed = not any(reader.source.depth[0].moves)
@@ -463,7 +150,7 @@ def pack_lanes(
         ]
         return reader.inside(moved, (lanes,))
 
-    still = [k.const("index", 0)] * len(coords)
+    still = [k.const("index", 0)] * len(part.coords)
     if fixed:
         masks = {
             (t, v): mask_of(t, v, place, still) for t in range(len(taps)) for v, place in vectors
@@ -471,14 +158,14 @@ def pack_lanes(
 
     def block(o: Value) -> None:
         offset, outer = reader.place("depth", [o], k.const("index", 0), still)
-        row = at + (o * len(taps) - start) * lines
+        row = at + (o * len(taps) - part.start) * lines
         for t, (tap, _) in enumerate(taps):
             for v, place in vectors:
                 mask = masks[t, v] if fixed else mask_of(t, v, place, outer)
                 k.store(target, row + (t * lines + v), load(place, v, offset + tap, mask), (1,))
 
     count = k.const("index", len(taps))
-    k.for_(k.op("div", start, count), k.op("div", stop, count), 1, block)
+    k.for_(k.op("div", part.start, count), k.op("div", part.stop, count), 1, block)
 
 
 CHUNK = 64  # depth that one program of a transposing pack handles at a time
@@ -526,9 +213,9 @@ class PanelPacker:
         stop = k.op("min", start + size, depth)
         pid = k.op("div", pid, count)
         panel, entry = k.op("rem", pid, panels), k.op("div", pid, panels)
-        base, coords = reader.start(program.split(entry, "b.batch", source.batch))
-        at = (pid * padded + start) * self.columns
-        self.pack(reader, panel * self.columns, base, coords, start, stop, target, at)
+        batch = program.split(entry, "b.batch", source.batch)
+        part = Part.of(reader, batch, panel * self.columns, start, stop)
+        self.pack(part, target, (pid * padded + start) * self.columns)
         elements = self.batches * self.panels * self.depth * self.columns
         return program.launch(self.batches * self.panels * chunks, 0.3 * elements)
 
@@ -540,102 +227,49 @@ class PanelPacker:
         unit = math.lcm(self.lanes, self.unit)
         return -(-max(depth // wanted, 4 * self.lanes) // unit) * unit
 
-    def pack(
-        self,
-        reader: Reader,
-        first: Value,
-        base: Value,
-        coords: list[Value],
-        start: Value,
-        stop: Value,
-        target: tile.Buffer,
-        at: Value,
-    ) -> None:
-        """One panel of depth `start..stop` to `at` in `target`."""
+    def pack(self, part: Part, target: tile.Buffer, at: Value) -> None:
+        """The panel of a part to `at` in `target`."""
         if self.is_complex:
-            self._complex(reader, first, base, coords, start, stop, target, at)
-        elif reader.depth_contiguous and not reader.lines_contiguous:
-            self._transposing(reader, first, base, coords, start, stop, target, at)
+            self._complex(part, target, at)
+        elif part.reader.depth_contiguous and not part.reader.lines_contiguous:
+            self._transposing(part, target, at)
         else:
-            pack_lanes(
-                reader,
-                first,
-                self.columns,
-                base,
-                coords,
-                start,
-                stop,
-                target,
-                at,
-                self.lanes,
-                self.columns,
-                self.unit,
-            )
+            pack_lanes(part, self.columns, target, at, self.lanes, self.unit)
 
-    def _transposing(
-        self,
-        reader: Reader,
-        first: Value,
-        base: Value,
-        coords: list[Value],
-        start: Value,
-        stop: Value,
-        target: tile.Buffer,
-        at: Value,
-    ) -> None:
+    def _transposing(self, part: Part, target: tile.Buffer, at: Value) -> None:
         """Lines are contiguous: copy pieces of them, then turn squares in registers."""
-        k, lanes, columns = reader.k, self.lanes, self.columns
+        k, lanes, columns = part.reader.k, self.lanes, self.columns
         stride = CHUNK + lanes
         piece = k.scratch("piece", self.dtype, columns * stride + lanes)
 
         def chunk(low: Value) -> None:
-            high = k.op("min", low + CHUNK, stop)
-            copy_lines(
-                reader,
-                first,
-                k.const("index", columns),
-                base,
-                coords,
-                low,
-                high,
-                piece,
-                stride,
-                lanes,
-            )
+            high = k.op("min", low + CHUNK, part.stop)
+            lines = k.const("index", columns)
+            copy_lines(part.within(low, high), lines, piece, stride, lanes)
 
             def square(e: Value) -> None:
-                row = at + (low - start + e) * columns
+                row = at + (low - part.start + e) * columns
                 for v in range(0, columns, lanes):
                     x = k.load(piece, e + v * stride, (lanes, lanes), (1, stride))
                     k.store(target, row + v, x, (columns, 1))
 
             k.for_(0, high - low, lanes, square)
 
-        k.for_(start, stop, CHUNK, chunk)
+        k.for_(part.start, part.stop, CHUNK, chunk)
 
-    def _complex(
-        self,
-        reader: Reader,
-        first: Value,
-        base: Value,
-        coords: list[Value],
-        start: Value,
-        stop: Value,
-        target: tile.Buffer,
-        at: Value,
-    ) -> None:
+    def _complex(self, part: Part, target: tile.Buffer, at: Value) -> None:
         """Columns and depth alternate between real and imaginary parts.
 
         Against the real part of `a` stands (re, im), against the imaginary part (-im, re).
         """
-        k, lanes = reader.k, self.lanes
+        reader, k, lanes = part.reader, part.reader.k, self.lanes
         one = k.const("index", 1)
         for v in range(0, self.columns, lanes):
-            lines = k.op("add", k.iota(lanes), first + v)
-            part = k.op("and", lines, one)
-            place = reader.lanes(first + v, lanes, base, coords, 0)
+            lines = k.op("add", k.iota(lanes), part.first + v)
+            odd = k.op("and", lines, one)
+            place = part.lanes(v, lanes, 0)
             (origin, _), line_coords = place.pieces[0], place.coords
-            minus = k.op("eq", part, k.const("index", 0))
+            minus = k.op("eq", odd, k.const("index", 0))
 
             def run(
                 offset: Value, moves: list[Value], low: Value, high: Value, position: Value
@@ -643,8 +277,8 @@ class PanelPacker:
                 def step(i: Value) -> None:
                     phase = k.op("and", i, one)
                     there = k.op("add", origin, offset + reader.inner_step(i) - phase)
-                    turned = k.op("xor", part, k.broadcast(phase, (lanes,)))
-                    there = k.op("add", k.op("sub", there, part), turned)
+                    turned = k.op("xor", odd, k.broadcast(phase, (lanes,)))
+                    there = k.op("add", k.op("sub", there, odd), turned)
                     mask = reader.inside(reader.moved(line_coords, moves, i), (lanes,))
                     x = k.load_at(reader.buffer, there, mask)
                     flip = k.op(
@@ -655,4 +289,4 @@ class PanelPacker:
 
                 k.for_(low, high, 1, step)
 
-            reader.runs(start, stop, run)
+            part.runs(run)

@@ -14,7 +14,9 @@ from amdjax.codegen import tile
 from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.blocked import BlockedProduct, choose_blocking
 from amdjax.kernels.contraction import Axis, Contraction, Source, choose_tile
-from amdjax.kernels.packing import PanelPacker, Program, Reader
+from amdjax.kernels.packing import PanelPacker
+from amdjax.kernels.program import Program
+from amdjax.kernels.reading import Part
 
 Value = tile.Value
 
@@ -134,20 +136,10 @@ class QuadPacker(PanelPacker):
         self.unit = 1
         self.source = replace(source, batch=tuple(source.batch[i] for i in self.batch))
 
-    def pack(
-        self,
-        reader: Reader,
-        first: Value,
-        base: Value,
-        coords: list[Value],
-        start: Value,
-        stop: Value,
-        target: tile.Buffer,
-        at: Value,
-    ) -> None:
-        k = reader.k
+    def pack(self, part: Part, target: tile.Buffer, at: Value) -> None:
+        reader, k = part.reader, part.reader.k
         for v in range(0, self.columns, self.lanes):
-            place = reader.lanes(first + v, self.lanes, base, coords, self.columns)
+            place = part.lanes(v, self.lanes, self.columns)
             ((origin, exists),) = place.pieces
 
             def step(i: Value) -> None:
@@ -163,6 +155,7 @@ class QuadPacker(PanelPacker):
                     x = k.op("shl", x, k.const("u32", 8 * byte, x.shape)) if byte else x
                     word = x if word is None else k.op("or", word, x)
                 assert word is not None
-                k.store(target, at + (i - start) * self.columns + v, k.bitcast(word, "i32"), (1,))
+                row = at + (i - part.start) * self.columns
+                k.store(target, row + v, k.bitcast(word, "i32"), (1,))
 
-            k.for_(start, stop, 1, step)
+            k.for_(part.start, part.stop, 1, step)

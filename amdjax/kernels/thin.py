@@ -12,7 +12,8 @@ from amdjax.codegen import tile
 from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocked import multiply_add, store_lanes
 from amdjax.kernels.contraction import Axis, Contraction, lane_count
-from amdjax.kernels.packing import Program, Reader
+from amdjax.kernels.program import Program
+from amdjax.kernels.reading import Reader
 from amdjax.kernels.writing import Writer
 
 Value = tile.Value

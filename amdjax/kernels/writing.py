@@ -19,7 +19,7 @@ from amdjax.jit.index import Index, LoopVar, delinear
 from amdjax.jit.region_kernel import STREAM_FROM
 from amdjax.jit.shaped import Temp
 from amdjax.kernels.contraction import Axis, Contraction, Sink, product
-from amdjax.kernels.packing import Program
+from amdjax.kernels.program import Program
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value

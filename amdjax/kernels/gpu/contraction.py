@@ -22,7 +22,7 @@ from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.blocked import split_sink
 from amdjax.kernels.contraction import Axis, Contraction, Sink, Source
 from amdjax.kernels.gpu.tiling import Plan, choose_plan, operand_units
-from amdjax.kernels.packing import Program
+from amdjax.kernels.program import Program
 from amdjax.targets import GpuTarget
 
 Value = tile.Value

@@ -22,7 +22,7 @@ from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocked import multiply_add
 from amdjax.kernels.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.gpu.contraction import TileWriter
-from amdjax.kernels.packing import Program
+from amdjax.kernels.program import Program
 
 if TYPE_CHECKING:
     from amdjax.kernels.convolution import Convolution, Phase
