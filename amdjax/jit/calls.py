@@ -11,10 +11,15 @@ from amdjax.core.jaxpr import Var
 
 @dataclass(eq=False)
 class Temp:
-    """Workspace between the kernels of one step."""
+    """Workspace of the kernels of one step.
+
+    Attributes:
+      zero: it is the program's own, zero before the step, and the step leaves it zero.
+    """
 
     dtype: str
     size: int
+    zero: bool = False
 
 
 @dataclass

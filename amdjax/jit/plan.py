@@ -231,6 +231,14 @@ class Planner:
             self.constants.append(value)
         return found
 
+    def zeros(self, nbytes: int) -> View:
+        """Memory of this program alone that every step finds zero, and leaves zero.
+
+        Steps follow each other, so that one block serves all; calls of a program do, too, since
+        work on a device is in order.
+        """
+        return self.constant(("zeros", nbytes), np.zeros(nbytes, np.uint8), nbytes)
+
     def place_constants(self) -> int:
         """Constants get their slots last, when their number is known."""
         start = self.next_slot
@@ -498,7 +506,8 @@ class Body:
                 return View(Storage(0, vm.ZERO), arg)
             if isinstance(arg, Temp):
                 if arg not in temps:
-                    temps[arg] = self.p.arena(arg.size * tile.itemsize(arg.dtype))
+                    nbytes = arg.size * tile.itemsize(arg.dtype)
+                    temps[arg] = self.p.zeros(nbytes) if arg.zero else self.p.arena(nbytes)
                 return temps[arg]
             if isinstance(arg, Var) and arg not in self.env:
                 return self.place(arg)

@@ -286,35 +286,45 @@ class RowKernel(RegionKernel):
 
     # Reductions in pieces
 
+    def _even(self, pieces: int) -> tuple[int, int]:
+        """Length of a piece, and how many of them there are if about `pieces` are wanted."""
+        length = -(-self.cut.extent // (pieces * self.unit)) * self.unit
+        return length, -(-self.cut.extent // length)
+
+    def _piece_totals(self, length: int) -> list[tuple[Root, list[El]]]:
+        """What this program's piece contributes to each reduction."""
+        k = self.k
+        low = k.op("mul", self.piece, k.const("index", length))
+        high = k.op("min", low + length, k.const("index", self.cut.extent))
+        roots = [r for r in self.region.roots if r.is_reduction]
+        elements = [r for r in self.region.roots if not r.is_reduction and not r.row]
+        elements = [r for r in elements if any(v in self.fusion.stored for v in r.vars)]
+        totals = self._reduce_loop(roots, elements, (low, high))
+        out = []
+        for r, accs in zip(roots, totals, strict=True):
+            with k.made_from(r.eqn.origin):
+                out.append((r, self.horizontal(self.reductions[r], accs)))
+        return out
+
     def _build_pieces(self, pieces: int) -> list[Call]:
         """Partial results for each piece, then a kernel that combines them."""
-        domain = self.domain
-        extent, unit = self.cut.extent, self.unit
-        length = -(-extent // (pieces * unit)) * unit
-        pieces = -(-extent // length)
+        length, pieces = self._even(pieces)
         rows = int(np.prod([v.extent for v in self.outer], dtype=np.int64))
         self.begin()
         partials: dict[Root, list[Temp]] = {}
 
         def body() -> None:
-            k = self.k
-            low = k.op("mul", self.piece, k.const("index", length))
-            high = k.op("min", low + length, k.const("index", extent))
-            roots = [r for r in self.region.roots if r.is_reduction]
-            elements = [r for r in self.region.roots if not r.is_reduction and not r.row]
-            elements = [r for r in elements if any(v in self.fusion.stored for v in r.vars)]
-            totals = self._reduce_loop(roots, elements, (low, high))
-            for r, accs in zip(roots, totals, strict=True):
-                accs = self.horizontal(self.reductions[r], accs)
-                parts = [p for a in accs for p in a.parts]
-                if r not in partials:
-                    partials[r] = [Temp(p.dtype, pieces * rows) for p in parts]
-                for temp, part in zip(partials[r], parts, strict=True):
-                    buffer = self.param(temp, temp.dtype, "out")
-                    self._store_partial(buffer, part, rows)
+            for r, accs in self._piece_totals(length):
+                with self.k.made_from(r.eqn.origin):
+                    parts = [p for a in accs for p in a.parts]
+                    if r not in partials:
+                        partials[r] = [Temp(p.dtype, pieces * rows) for p in parts]
+                    for temp, part in zip(partials[r], parts, strict=True):
+                        buffer = self.param(temp, temp.dtype, "out")
+                        self._store_partial(buffer, part, rows)
 
         self._programs(body, pieces)
-        first_call = self.finish(self.grid * pieces, domain.size)
+        first_call = self.finish(self.grid * pieces, self.domain.size)
         return [first_call, self._combine(partials, pieces, rows)]
 
     def _store_partial(self, buffer: tile.Buffer, part: tile.Value, rows: int) -> None:

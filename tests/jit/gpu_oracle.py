@@ -38,17 +38,26 @@ def kernels_for(f, *args, target=TINY):
     return plan_for(f, *args, target=target).kernels()
 
 
-def run_schedules(f, *args, target=TINY):
-    """The results of a function, computed on the CPU by the tile programs made for a GPU."""
+def compile_schedules(f, *args, target=TINY):
+    """The function as the tile programs made for a GPU, to be called on the CPU."""
     traced = jit(f).trace(*args)
     loader = KernelLoader()
     others = {name: lower for name, lower in FAMILIES["gpu"].items() if name not in MATRIX}
     with mock.patch.dict(FAMILIES, gpu=others):
         plan = plan_program(traced.jaxpr, target, loader=loader)
     executable = Executable(traced.jaxpr, plan, loader)
-    leaves, _ = tree_flatten((args, {}))
-    outs = executable.run([asarray_concrete(x) for x in leaves])
-    return tree_unflatten(traced.out_tree, outs)
+
+    def run(*args):
+        leaves, _ = tree_flatten((args, {}))
+        outs = executable.run([asarray_concrete(x) for x in leaves])
+        return tree_unflatten(traced.out_tree, outs)
+
+    return run
+
+
+def run_schedules(f, *args, target=TINY):
+    """The results of a function, computed on the CPU by the tile programs made for a GPU."""
+    return compile_schedules(f, *args, target=target)(*args)
 
 
 def assert_same(f, *args, rtol=1e-4, target=TINY):

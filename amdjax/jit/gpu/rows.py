@@ -4,7 +4,8 @@ A program has a row, or a block of neighbouring ones, and spreads one or two loo
 the loop in which neighbours lie side by side, and another one where that is short. A row that fits
 the registers is read once and all its levels are computed from there; a longer one is walked once
 for each level, and what is dear to compute again is kept in LDS. Reductions too long for the
-programs there would be are cut into pieces, which a second kernel combines.
+programs there would be are cut into pieces, which the last program of a row combines, or a second
+kernel where that is much.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from amdjax.jit.calls import Call, Temp
 from amdjax.jit.element import El
 from amdjax.jit.fusion import Root
 from amdjax.jit.gpu.calls import scratch_limit
-from amdjax.jit.gpu.combine import GpuCombineKernel, combine_axes
+from amdjax.jit.gpu.combine import TILE, GpuCombineKernel, combine_axes, combine_pieces
 from amdjax.jit.gpu.element import EdgeLanes, TileElements, edge_lanes
 from amdjax.jit.gpu.tiles import (
     TileAxis,
@@ -45,6 +46,9 @@ EACH = 16  # elements of a tile that a thread holds at most
 MANY = 10
 NARROW = 16  # columns a program has at least, so that it reads whole cache lines
 PIECE = 1 << 13  # elements that a piece has at least
+#: Partial results that one program combines; where rows have more, programs of a second launch
+#: share them.
+COMBINED = 4 * TILE
 
 
 class GpuRowKernel(RowKernel):
@@ -338,6 +342,46 @@ class GpuRowKernel(RowKernel):
         return scratch_limit(self.target) // (2 * max(self.domain.widest // 8, 4)) - self.count
 
     # Pieces
+
+    def _build_pieces(self, pieces: int) -> list[Call]:
+        """The last program of a row combines its pieces, where they are few enough for one."""
+        length, pieces = self._even(pieces)
+        lanes = self.row_axis.count if self.row_axis else 1
+        if pieces * lanes > COMBINED:
+            return super()._build_pieces(pieces)
+        self.begin()
+        groups = self.grid
+        self._programs(lambda: self._piece_of_group(length, pieces, groups, lanes), pieces)
+        return [self.finish(groups * pieces, self.domain.size)]
+
+    def _piece_of_group(self, length: int, pieces: int, groups: int, lanes: int) -> None:
+        """One piece of a tile of rows; whoever comes last combines all of them."""
+        k, pid, partials = self.k, self.k.program_id(), []
+        for root, accs in self._piece_totals(length):
+            with k.made_from(root.eqn.origin):
+                parts = [p for x in accs for p in x.parts]
+                temps = [Temp(p.dtype, groups * pieces * lanes) for p in parts]
+                buffers = [self.param(t, t.dtype, "inout") for t in temps]
+                for buffer, part in zip(buffers, parts, strict=True):
+                    k.store(buffer, pid * lanes, part)
+                partials.append((root, buffers))
+        group = k.op("div", pid, k.const("index", pieces))
+        counters = self.param(Temp("u32", groups, zero=True), "u32", "inout")
+
+        def combine() -> None:
+            first = group * (pieces * lanes)
+            count = min(power_of_two(pieces), TILE // lanes)
+            axes = [TileAxis(LoopVar("piece", pieces), count)]
+            axes += [self.row_axis] if self.row_axis else []
+            for root, buffers in partials:
+                with k.made_from(root.eqn.origin):
+                    rule = self.reductions[root]
+                    accs = combine_pieces(self.per_row, rule, buffers, axes, first, lanes)
+                    self._finish(root, accs)
+            self._row_roots(0)
+
+        last = k.arrive(counters, group, pieces)
+        k.if_(last, self.b.nested(self.per_row.nested(combine)))
 
     def _combine(self, partials: dict[Root, list[Temp]], pieces: int, rows: int) -> Call:
         return GpuCombineKernel(
