@@ -464,7 +464,9 @@ class Builder:
     ) -> Value:
         """Elements `offset + Σ i_axis * strides[axis]`; where `mask` is false, `other`.
 
-        `dtype` reads the memory as another type of the same width.
+        `dtype` reads the memory as another type of the same width. `eager` lets a GPU read the
+        first elements of the buffer where the mask is false, rather than branch: there must be as
+        many as a thread holds side by side.
         """
         dynamic, static = self._strides(strides, shape)
         operands = [self.index(offset), *dynamic] + ([mask] if mask is not None else [])
@@ -475,6 +477,7 @@ class Builder:
     def store(
         self,
         buffer: Buffer,
+        eager: bool = False,
         offset: Value | int,
         value: Value,
         strides: Sequence[Value | int] | None = None,
@@ -483,6 +486,7 @@ class Builder:
     ) -> None:
         """Write a tile; `streaming` writes past the caches, from a cache line on."""
         dynamic, static = self._strides(strides, value.shape)
+        attrs["eager"] = eager
         operands = [self.index(offset), value, *dynamic] + ([mask] if mask is not None else [])
         attrs = {
             "buffer": buffer,

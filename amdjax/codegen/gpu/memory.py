@@ -16,12 +16,14 @@ from amdjax.codegen import llvm, tile
 from amdjax.codegen.emitter import atomic_operation
 from amdjax.codegen.gpu.isa import Isa
 from amdjax.codegen.gpu.layout import Layout
-from amdjax.codegen.gpu.tiles import LDS, GpuTiles, Held, Rep
+from amdjax.codegen.gpu.tiles import LDS, GpuTiles, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, I64, Module, Type, Value
 
 __all__ = ["GpuMemory", "Groups", "Spread"]
 
 Guards = Sequence[Value | None]
+#: Of registers: each its own, as they are in a vector, or one for all.
+Masks = Sequence[Value] | Value | None
 #: Writes the address of a register's element.
 Pointers = Callable[[int], Value]
 _WIDEST = 16
@@ -65,6 +67,8 @@ class GpuMemory(GpuTiles):
         self._low: dict[str, Value] = {}
         #: Numbers of masks of rank 1 that are true up to some position.
         self.prefixes: set[int] = set()
+        #: Numbers of tiles that are the same for neighbours that a thread holds side by side.
+        self.steady: set[int] = set()
 
     # Addresses
 
@@ -189,12 +193,13 @@ class GpuMemory(GpuTiles):
             every = guard if every is None else self.f.and_(every, guard)
         return every
 
-    def both(self, guards: Guards, mask: Value | None) -> Guards:
-        """Guards, and a mask of the registers or one for all of them."""
+    def both(self, guards: Guards, mask: Masks) -> Guards:
+        """Guards, and masks of the registers or one for all of them."""
         if mask is None:
             return guards
-        masks = [self.register(mask, i) for i in range(len(guards))]
-        return [m if g is None else self.f.and_(g, m) for g, m in zip(guards, masks, strict=True)]
+        if isinstance(mask, Value):
+            mask = [self.register(mask, i) for i in range(len(guards))]
+        return [m if g is None else self.f.and_(g, m) for g, m in zip(guards, mask, strict=True)]
 
     def read(
         self,
@@ -216,23 +221,59 @@ class GpuMemory(GpuTiles):
             part = kind.with_lanes(width if width > 1 else 0)
             return [f.load(part, pointers(r), groups.align) for r in range(0, registers, width)]
 
-        def one(r: int) -> Value:
-            guard = guards[r]
+        def one(r: int, n: int = 1) -> Value:
+            guard, part = guards[r], kind.with_lanes(n if n > 1 else 0)
+            align = groups.align if n > 1 else size
             if guard is None:
-                return f.load(kind, pointers(r), size)
-            (x,) = self.when(guard, lambda: [f.load(kind, pointers(r), size)], lambda: [other])
+                return f.load(part, pointers(r), align)
+            filling = self.splat(other, n)
+            (x,) = self.when(guard, lambda: [f.load(part, pointers(r), align)], lambda: [filling])
             return x
 
         def single() -> list[Value]:
-            parts = [[one(i) for i in range(r, r + width)] for r in range(0, registers, width)]
+            steps = self._together(groups, guards)
+            parts = [[one(r + i, n) for i in range(0, width, n)] for r, n in steps]
             return [self.joined(part) for part in parts]
 
         every = self._every([*(guards[-1:] if prefix else guards), groups.aligned])
         if every is None:
             return self.joined(wide())
-        if registers == 1:
-            return one(0)
+        if registers == width and self._together(groups, guards) == [(0, width)]:
+            return one(0, width)
         return self.joined(self.when(every, wide, single))
+
+    def _together(self, groups: Groups, guards: Guards) -> list[tuple[int, int]]:
+        """Of groups, the first register and how many of them are there or not as one."""
+        width = groups.width
+
+        def size(r: int) -> int:
+            same = all(g is guards[r] for g in guards[r : r + width])
+            return width if same and groups.aligned is None else 1
+
+        return [(r, size(r)) for r in range(0, len(guards), width)]
+
+    def _read_eagerly(
+        self,
+        pointers: Pointers,
+        kind: Type,
+        groups: Groups,
+        guards: Guards,
+        other: Value,
+        base: Value,
+    ) -> Value:
+        """Load registers without branches: where guards are false, from the buffer's start."""
+        f, parts = self.f, []
+        for first, n in self._together(groups, guards):
+            part = kind.with_lanes(n if n > 1 else 0)
+            align = groups.align if n > 1 else kind.bits // 8
+            for r in range(first, first + groups.width, n):
+                guard = guards[r]
+                if guard is None:
+                    parts.append(f.load(part, pointers(r), align))
+                    continue
+                loaded = f.load(part, f.select(guard, pointers(r), base), align)
+                parts.append(f.select(guard, loaded, self.splat(other, n)))
+        return self.joined(parts)
 
     def overwrite(
         self,
@@ -247,30 +288,30 @@ class GpuMemory(GpuTiles):
         f, width = self.f, groups.width
         registers, size = x.type.lanes or 1, x.type.bits // 8
 
-        def wide() -> list[Value]:
-            for r in range(0, registers, width):
-                part = self.register(x, r)
-                if width > 1:
-                    part = f.shuffle(x, None, range(r, r + width))
-                f.store(part, pointers(r), groups.align, flags)
+        def put(r: int, n: int) -> list[Value]:
+            part = f.shuffle(x, None, range(r, r + n)) if n > 1 else self.register(x, r)
+            f.store(part, pointers(r), groups.align if n > 1 else size, flags)
             return []
 
-        def put(r: int) -> list[Value]:
-            f.store(self.register(x, r), pointers(r), size, flags)
+        def wide() -> list[Value]:
+            for r in range(0, registers, width):
+                put(r, width)
             return []
 
         def single() -> list[Value]:
-            for r, guard in enumerate(guards):
-                if guard is None:
-                    put(r)
-                else:
-                    self.when(guard, lambda r=r: put(r))  # type: ignore[misc]
+            for first, n in self._together(groups, guards):
+                for r in range(first, first + width, n):
+                    guard = guards[r]
+                    if guard is None:
+                        put(r, n)
+                    else:
+                        self.when(guard, lambda r=r, n=n: put(r, n))  # type: ignore[misc]
             return []
 
         every = self._every([*(guards[-1:] if prefix else guards), groups.aligned])
         if every is None:
             wide()
-        elif registers == 1:
+        elif registers == width and self._together(groups, guards) == [(0, width)]:
             single()
         else:
             self.when(every, wide, single)
@@ -282,22 +323,23 @@ class GpuMemory(GpuTiles):
         where: Spread,
         dtype: str,
         layout: Layout,
-        mask: Value | None = None,
+        mask: Masks = None,
         other: Any = 0,
         prefix: bool = False,
+        eager: bool = False,
     ) -> Value:
         """The elements of a tile, in registers; `prefix` says what kind of mask it is."""
         memory = self.memory_type(where.buffer.dtype)
         if dtype != where.buffer.dtype:
             memory = self.memory_type(dtype)
-        loaded = self.read(
-            self._pointers(where, layout),
-            memory,
-            self._groups(where, layout, memory.bits // 8),
-            self.both(self.guards(layout), mask),
-            llvm.const(memory, other) if mask is not None else llvm.undef(memory),
-            prefix,
-        )
+        pointers, guards = self._pointers(where, layout), self.both(self.guards(layout), mask)
+        groups = self._groups(where, layout, memory.bits // 8)
+        filling = llvm.const(memory, other) if mask is not None else llvm.undef(memory)
+        if eager and mask is not None and not prefix:
+            base = self.addresses[where.buffer.name]
+            loaded = self._read_eagerly(pointers, memory, groups, guards, filling, base)
+        else:
+            loaded = self.read(pointers, memory, groups, guards, filling, prefix)
         return self.from_memory(loaded, dtype)
 
     def store_tile(
@@ -306,7 +348,7 @@ class GpuMemory(GpuTiles):
         dtype: str,
         layout: Layout,
         x: Value,
-        mask: Value | None = None,
+        mask: Masks = None,
         flags: str = "",
         prefix: bool = False,
     ) -> None:
@@ -361,12 +403,24 @@ class GpuMemory(GpuTiles):
                 self.load_scalar(where.buffer, op.operands[0], t.dtype, mask, op.attrs["other"])
             ]
         layout = self.layout(t.shape)
-        masks = None if mask is None else self.in_registers(mask)
         self.access(
             where.buffer, "read", self.pattern(t.shape, op.attrs["strides"], numbers), numbers
         )
-        prefix = self._is_prefix(mask)
-        return [Held(self.load_tile(where, t.dtype, layout, masks, op.attrs["other"], prefix))]
+        prefix, masks = self._is_prefix(mask), self._masks(mask, layout)
+        other, eager = op.attrs["other"], op.attrs["eager"]
+        return [Held(self.load_tile(where, t.dtype, layout, masks, other, prefix, eager))]
+
+    def _masks(self, mask: tile.Value | None, layout: Layout) -> list[Value] | None:
+        """For each register whether the mask is true: one value for neighbours where it can be."""
+        if mask is None:
+            return None
+        rep = self.rep(mask)
+        if mask.number in self.steady and isinstance(rep, Positional):
+            first = self.evaluate(rep, self.leaders(layout))
+            groups = range(layout.registers // layout.width)
+            return [m for g in groups for m in [self.register(first, g)] * layout.width]
+        masks = self.in_registers(mask)
+        return [self.register(masks, r) for r in range(layout.registers)]
 
     def _is_prefix(self, mask: tile.Value | None) -> bool:
         """Whether all elements of a thread are inside if its last one is, positions growing."""
@@ -404,8 +458,7 @@ class GpuMemory(GpuTiles):
             self.store_scalar(where.buffer, op.operands[0], value, mask)
             return []
         layout = self.layout(value.shape)
-        x = self.in_registers(value)
-        masks = None if mask is None else self.in_registers(mask)
+        x, masks = self.in_registers(value), self._masks(mask, layout)
         pattern = self.pattern(value.shape, op.attrs["strides"], numbers)
         self.access(where.buffer, "write", pattern, numbers, id(op))
         flags, prefix = self.store_flags(op), self._is_prefix(mask)

@@ -78,7 +78,7 @@ class GpuTiles(Emitter[Rep]):
         #: Numbers of the values that something reads.
         self.used = set(_used(kernel.body))
         self._layouts: dict[tuple[int, ...], Layout] = {}
-        self._axes: dict[tuple[Layout, int], Value] = {}
+        self._axes: dict[tuple[Layout, int, int], Value] = {}
         self._made = tile.Visible()
         self._source: SourceLines | None = None
         self._lds_sizes: dict[str, int] = {}
@@ -253,15 +253,23 @@ class GpuTiles(Emitter[Rep]):
 
     def coordinates(self, layout: Layout) -> Coordinates:
         """The positions of the elements of a layout."""
+        return self._spaced(layout, 1)
+
+    def leaders(self, layout: Layout) -> Coordinates:
+        """The positions of the first of each few elements that a thread holds side by side."""
+        return self._spaced(layout, layout.width)
+
+    def _spaced(self, layout: Layout, step: int) -> Coordinates:
+        """The positions of each `step`th element of a thread."""
 
         def axis(a: int) -> Value:
-            key = (layout, a)
+            key = (layout, step, a)
             if key not in self._axes:
-                places = [p[a] for p in self.places(layout)]
+                places = [p[a] for p in self.places(layout)[::step]]
                 self._axes[key] = self._at_head(lambda: self._positions(places))
             return self._axes[key]
 
-        return Coordinates((layout,), layout.registers, axis)
+        return Coordinates((layout, step), layout.registers // step, axis)
 
     def _positions(self, places: Sequence[Place]) -> Value:
         n, steps = len(places), [p.step for p in places]
