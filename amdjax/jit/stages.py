@@ -112,9 +112,10 @@ class Lowered:
 
         Raises:
           ValueError: no target has that name; the message lists the known ones and the nearest.
+          TypeError: `target` is neither a name nor a `GpuTarget`.
 
         Warns:
-          UserWarning: a kernel has too few registers and uses scratch memory.
+          UserWarning: a kernel has too few registers and spills some, or uses scratch memory.
 
         Example:
           >>> import amdjax, amdjax.numpy as jnp
@@ -123,7 +124,7 @@ class Lowered:
           [('map_add', 0)]
         """
         stages: list[tuple[str, Any]] = []
-        gpu = get(target) if isinstance(target, str) else target or _default_target()
+        gpu = _default_target() if target is None else _target(target)
         traced = self.traced
         if gpu is None:
             executable = compile_jaxpr(
@@ -260,6 +261,10 @@ class Compiled:
         aliased = sum(self.executable.sizes[i] for i in self.executable.plan.aliases)
         constants = sum(np.asarray(c).nbytes for c in self.executable.plan.constants)
         return MemoryStats(arguments, results, aliased, self.executable.plan.arena_bytes, constants)
+
+
+def _target(target: str | GpuTarget) -> GpuTarget:
+    return target if isinstance(target, GpuTarget) else get(target)
 
 
 def _default_target() -> GpuTarget | None:

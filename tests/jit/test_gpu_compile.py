@@ -15,7 +15,7 @@ from amdjax.codegen import tile
 from amdjax.codegen.compile_worker import CompileError, Machine
 from amdjax.codegen.engine import Compilation
 from amdjax.codegen.gpu.amdgpu_object import assembly, completed
-from amdjax.codegen.gpu.kernel import compile_kernel
+from amdjax.codegen.gpu.kernel import GpuKernel, compile_ir, compile_kernel
 from amdjax.jit.device import kernels as device_kernels
 from amdjax.jit.device.records import KernelRecord, warn_of_scratch
 from amdjax.targets import get
@@ -108,12 +108,20 @@ def test_unknown_targets_are_answered_with_the_nearest():
         lowered().compile("gfx943")
 
 
+@pytest.mark.parametrize("wrong", [0, True, b"gfx942", ["gfx942"], np.float32])
+def test_what_is_no_target(wrong):
+    with pytest.raises(TypeError, match="a GPU target is a name such as 'gfx942', got"):
+        lowered().compile(target=wrong)
+
+
 def test_calling_needs_a_device():
     program = lowered().compile("gfx908")
     if any(getattr(d, "target", None) is get("gfx908") for d in amdjax.devices()):
         pytest.skip("there is one")
     with pytest.raises(RuntimeError, match=r"no such device here; AMDJAX_EMULATE=gfx908"):
         program(X)
+    with pytest.raises(RuntimeError, match=r"compiled for sm_80, and .* no such device here$"):
+        lowered(lambda x: x + 1).compile("sm_80")(X)  # nothing emulates that
 
 
 def test_programs_for_the_cpu_have_no_records():
@@ -137,6 +145,29 @@ def test_scratch_is_warned_of():
     usual = ("k", "gfx942", b"", "elf", 1, 64, (), 256, 32, 0, 0)
     with pytest.warns(UserWarning, match="kernel k for gfx942 uses 16 bytes of scratch"):
         warn_of_scratch([KernelRecord(*usual, scratch_bytes=16, occupancy=1)])
+    with pytest.warns(UserWarning, match="kernel k .* 3 more of which were spilled"):
+        warn_of_scratch([KernelRecord(*usual, scratch_bytes=0, occupancy=1, vgpr_spills=3)])
+
+
+SPILLS = """
+define amdgpu_kernel void @kernel(ptr addrspace(1) %p) "amdgpu-flat-work-group-size"="1024,1024" {
+  %a = load volatile <REGISTERS x i32>, ptr addrspace(1) %p, align 4
+  %b = load volatile <REGISTERS x i32>, ptr addrspace(1) %p, align 4
+  %c = mul <REGISTERS x i32> %a, %b
+  store <REGISTERS x i32> %c, ptr addrspace(1) %p, align 4
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("registers, spills", [(8, False), (128, True)])
+def test_spilled_registers_are_counted(registers, spills):
+    k = tile.Builder("k")
+    k.param("p", "i32", "inout")
+    text = SPILLS.replace("REGISTERS", str(registers))
+    made = GpuKernel.of(k.finish(1), get("gfx1100"), compile_ir(text, "gfx1100"), text)
+    assert (made.vgpr_spills > 0, made.scratch_bytes > 0) == (spills, spills)
+    assert made.sgpr_spills == 0
 
 
 def test_kernels_are_kept_on_disk(monkeypatch):

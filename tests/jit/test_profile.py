@@ -61,5 +61,7 @@ def test_what_cannot_be_counted():
         compiled(lambda x: x + 1, x, target=None).profile(x)
     with pytest.raises(ValueError, match="not on sm_90a"):
         compiled(lambda x: x + 1, x, target="sm_90a").profile(x)
+    with pytest.raises(ValueError, match="gfx1250 is not emulated; these are: gfx908"):
+        compiled(lambda x: x + 1, x, target="gfx1250").profile(x)
     with pytest.raises(TypeError, match="argument 0"):
         compiled(lambda x: x + 1, x, target="gfx942").profile(jnp.ones(5))

@@ -250,6 +250,9 @@ def test_names_of_devices():
         device_names("gfx943")
     with pytest.raises(ValueError, match=r"sm_90 is not emulated; these are: gfx908, "):
         device_names("gfx942,sm_90")
+    for none in ("gfx942x0", "gfx942x-1", ",", " "):
+        with pytest.raises(ValueError, match="AMDJAX_EMULATE"):
+            device_names(none)
 
 
 def test_sizes_of_memory():

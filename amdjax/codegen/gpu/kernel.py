@@ -38,6 +38,8 @@ class GpuKernel:
       lds_bytes: LDS of a workgroup.
       scratch_bytes: memory of a thread for want of registers.
       occupancy: waves that a SIMD holds.
+      vgpr_spills, sgpr_spills: registers kept elsewhere for want of room: in scratch memory, vector
+        registers also in matrix registers, scalar ones in lanes of vector registers.
       llvm: the text it was compiled from.
       tile: the tile program as text.
     """
@@ -54,6 +56,8 @@ class GpuKernel:
     lds_bytes: int
     scratch_bytes: int
     occupancy: int
+    vgpr_spills: int
+    sgpr_spills: int
     llvm: str
     tile: str
 
@@ -86,6 +90,8 @@ class GpuKernel:
             lds_bytes=use.lds,
             scratch_bytes=use.scratch,
             occupancy=waves,
+            vgpr_spills=use.spills[0],
+            sgpr_spills=use.spills[1],
             llvm=llvm,
             tile=str(kernel),
         )
@@ -96,11 +102,13 @@ class _Use:
     registers: tuple[int, int, int]  # vector, matrix, scalar
     lds: int
     scratch: int
+    spills: tuple[int, int] = (0, 0)  # vector, scalar
 
 
 def _amd_use(code: bytes, name: str) -> _Use:
     info: KernelInfo = kernel_info(code)[name]
-    return _Use((info.vgprs, info.agprs, info.sgprs), info.lds, info.scratch)
+    registers, spills = (info.vgprs, info.agprs, info.sgprs), (info.vgpr_spills, info.sgpr_spills)
+    return _Use(registers, info.lds, info.scratch, spills)
 
 
 def _ptx_use(code: bytes) -> _Use:

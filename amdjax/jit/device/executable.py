@@ -85,7 +85,10 @@ def _device_of(target: GpuTarget) -> GpuDevice:
     for device in everything:
         if isinstance(device, GpuDevice) and device.target.name == target.name:
             return device
+    from amdjax.runtime.emulator.isa import is_emulated
+
+    name = target.name
+    advice = f"; AMDJAX_EMULATE={name} runs it in an emulator" if is_emulated(name) else ""
     raise RuntimeError(
-        f"the program was compiled for {target.name}, and there is no such device here; "
-        f"AMDJAX_EMULATE={target.name} runs it in an emulator"
+        f"the program was compiled for {name}, and there is no such device here{advice}"
     )

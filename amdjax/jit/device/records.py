@@ -54,6 +54,8 @@ class KernelRecord:
       scratch_bytes: memory of a thread, where registers do not suffice.
       occupancy: waves that a SIMD holds at once.
       launches: how often the program's text launches it with this grid; loops count once.
+      vgpr_spills: vector registers kept in scratch memory or matrix registers for want of room.
+      sgpr_spills: scalar registers kept in lanes of vector registers for want of room.
     """
 
     name: str
@@ -70,6 +72,8 @@ class KernelRecord:
     scratch_bytes: int
     occupancy: int
     launches: int = 1
+    vgpr_spills: int = 0
+    sgpr_spills: int = 0
 
     @property
     def kernarg_bytes(self) -> int:
@@ -112,16 +116,22 @@ def _record(kernel: GpuKernel, grid: int, launches: int) -> KernelRecord:
         kernel.scratch_bytes,
         kernel.occupancy,
         launches,
+        kernel.vgpr_spills,
+        kernel.sgpr_spills,
     )
 
 
 def warn_of_scratch(records: Sequence[KernelRecord]) -> None:
-    """Warn of kernels that keep values in memory because they have too few registers."""
+    """Warn of kernels that have too few vector registers.
+
+    Scalar registers that moved to lanes of vector registers cost little; they are on record only.
+    """
     for r in records:
-        if r.scratch_bytes:
+        if r.scratch_bytes or r.vgpr_spills:
             warnings.warn(
                 f"kernel {r.name} for {r.target} uses {r.scratch_bytes} bytes of scratch memory a "
-                f"thread beside {r.vgprs} vector registers; it will be slow",
+                f"thread beside {r.vgprs} vector registers, {r.vgpr_spills} more of which were "
+                "spilled; it will be slow",
                 stacklevel=4,
             )
 
@@ -162,7 +172,7 @@ def _assembly(program: tile.Kernel, kernel: GpuKernel) -> str:
 
 _COLUMNS = (
     "launches", "grid", "workgroup", "vgprs", "sgprs", "agprs", "lds_bytes", "scratch_bytes",
-    "occupancy",
+    "occupancy", "vgpr_spills", "sgpr_spills",
 )  # fmt: skip
 
 

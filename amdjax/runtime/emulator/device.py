@@ -14,6 +14,7 @@ import numpy as np
 
 from amdjax.runtime.emulator.code_object import CodeObject, Kernel
 from amdjax.runtime.emulator.errors import EmulatorError
+from amdjax.runtime.emulator.isa import check_emulated
 from amdjax.runtime.emulator.machine import launch
 from amdjax.runtime.emulator.memory import Memory
 from amdjax.runtime.gpu import DeviceError, GpuDevice
@@ -79,7 +80,11 @@ def emulated_device(name: str) -> EmulatedDevice:
 
     Args:
       name: of an AMD target, such as `gfx942`.
+
+    Raises:
+      ValueError: there is no emulation of it.
     """
+    check_emulated(name)
     return EmulatedDevice(get(name))
 
 

@@ -25,7 +25,7 @@ from amdjax.runtime.emulator import (  # noqa: F401  the modules export what the
 from amdjax.runtime.emulator.hip_abi import EXPORTS, Export, HipFailure, Status
 from amdjax.runtime.emulator.hip_library import JumpLibrary
 from amdjax.runtime.emulator.hip_runtime import EmulatedDevice, Runtime
-from amdjax.runtime.emulator.isa import MACHINES
+from amdjax.runtime.emulator.isa import check_emulated
 from amdjax.runtime.environment import memory_bytes
 from amdjax.targets import GpuTarget
 
@@ -88,18 +88,21 @@ def device_names(text: str | None) -> list[str]:
     """
     names: list[str] = []
     for word in (w.strip() for w in (text or _DEFAULT).split(",")):
-        found = re.fullmatch(r"(gfx\w+?)(?:x(\d+))?", word)
+        found = re.fullmatch(r"(gfx\w+?)(?:x([1-9]\d?))?", word)
         name, count = found.groups() if found else (word, None)
         if word:
             names += [_emulated_name(name)] * int(count or 1)
+    if not names:
+        raise ValueError(f"AMDJAX_EMULATE={text!r} names no target, such as gfx942")
     return names
 
 
 def _emulated_name(name: str) -> str:
-    known = [machine for machine, _ in MACHINES.values()]
-    name = targets.get(name).name
-    if name not in known:
-        raise ValueError(f"{name} is not emulated; these are: {', '.join(known)}.")
+    try:
+        name = targets.get(name).name
+        check_emulated(name)
+    except ValueError as error:
+        raise ValueError(f"AMDJAX_EMULATE: {error}") from None
     return name
 
 

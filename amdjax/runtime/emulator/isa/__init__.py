@@ -72,3 +72,15 @@ MACHINES = {
     0x43: ("gfx1150", "rdna3"), 0x4A: ("gfx1151", "rdna3"), 0x55: ("gfx1152", "rdna3"),
     0x58: ("gfx1153", "rdna3"), 0x48: ("gfx1200", "rdna4"), 0x4E: ("gfx1201", "rdna4"),
 }  # fmt: skip
+
+
+def is_emulated(name: str) -> bool:
+    """Whether there is an emulation of a target."""
+    return any(name == machine for machine, _ in MACHINES.values())
+
+
+def check_emulated(name: str) -> None:
+    """Raise `ValueError` for a target without emulation."""
+    if not is_emulated(name):
+        known = ", ".join(machine for machine, _ in MACHINES.values())
+        raise ValueError(f"{name} is not emulated; these are: {known}.")
