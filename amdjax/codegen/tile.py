@@ -461,6 +461,7 @@ class Builder:
         mask: Value | None = None,
         other: Any = 0,
         dtype: str | None = None,
+        eager: bool = False,
     ) -> Value:
         """Elements `offset + Σ i_axis * strides[axis]`; where `mask` is false, `other`.
 
@@ -471,13 +472,13 @@ class Builder:
         dynamic, static = self._strides(strides, shape)
         operands = [self.index(offset), *dynamic] + ([mask] if mask is not None else [])
         attrs = {"buffer": buffer, "strides": static, "masked": mask is not None, "other": other}
+        attrs["eager"] = eager
         (v,) = self.emit("load", operands, [TileType(dtype or buffer.dtype, shape)], attrs)
         return v
 
     def store(
         self,
         buffer: Buffer,
-        eager: bool = False,
         offset: Value | int,
         value: Value,
         strides: Sequence[Value | int] | None = None,
@@ -486,7 +487,6 @@ class Builder:
     ) -> None:
         """Write a tile; `streaming` writes past the caches, from a cache line on."""
         dynamic, static = self._strides(strides, value.shape)
-        attrs["eager"] = eager
         operands = [self.index(offset), value, *dynamic] + ([mask] if mask is not None else [])
         attrs = {
             "buffer": buffer,
