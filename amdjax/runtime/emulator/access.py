@@ -96,6 +96,6 @@ def _atomic(space: str, what: str) -> Access | None:
     operation = _ATOMICS.get(f"{name}_{letter}") or _ATOMICS.get(name)
     if operation is None:
         return None
-    floating = operation in ("fadd", "fmin", "fmax")
+    floating = operation in ("fadd", "fmin", "fmax") or (operation == "cmpxchg" and letter == "f")
     elem = ("double" if wide else "float") if floating else ("i64" if wide else "i32")
     return Access("atomic", space, 8 if wide else 4, operation=operation, elem=elem)

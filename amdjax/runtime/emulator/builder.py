@@ -268,17 +268,18 @@ class Lanes:
         if "lanes8" in dpp or dpp["bc"]:
             moved = f.select(valid, moved, zero(moved.type))
         else:
-            self._restrict(valid)
+            self.restrict(valid)
         if "lanes8" not in dpp:
             rows, banks = dpp["row_mask"], dpp["bank_mask"]
             enabled = [
                 bool(rows >> (i // 16) & 1 and banks >> (i // 4 % 4) & 1) for i in range(self.lanes)
             ]
             if not all(enabled):
-                self._restrict(vector("i1", enabled))
+                self.restrict(vector("i1", enabled))
         return moved
 
-    def _restrict(self, mask: Value) -> None:
+    def restrict(self, mask: Value) -> None:
+        """Write results to these lanes only."""
         current = self._write_enable
         self._write_enable = mask if current is None else self.f.and_(current, mask)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from amdjax.codegen.llvm import I32, I64, Type, Value, const, vector, zero
 from amdjax.runtime.emulator import state
 from amdjax.runtime.emulator.builder import Lanes
+from amdjax.runtime.emulator.isa import ISAS
 
 HANDLERS: dict[str, Callable[[Lanes], None]] = {}
 
@@ -74,8 +75,20 @@ def permute_row(h: Lanes) -> None:
     picked = f.cast("trunc", f.lshr(f.splat(selectors, h.lanes), shifts), "i32")
     other = 16 if h.variant.name == "v_permlanex16_b32" else 0
     rows = vector("i32", [(i & ~15) ^ other for i in range(h.lanes)])
-    index = f.or_(f.and_(picked, const(picked.type, 15)), rows)
-    h.write(gather(h, x, index), "b32")
+    _write_from_lanes(h, x, f.or_(f.and_(picked, const(picked.type, 15)), rows))
+
+
+def _write_from_lanes(h: Lanes, x: Value, index: Value) -> None:
+    """x[index]; lanes that are off give 0 or nothing, unless op_sel says to read them."""
+    f, moved = h.f, gather(h, x, index)
+    if not h.variant.opsel & 1:
+        bits = f.splat(f.int_resize(h.exec_bits(), "i64", False), h.lanes)
+        active = f.cast("trunc", f.lshr(bits, f.cast("zext", index, "i64")), "i1")
+        if h.variant.opsel & 2:
+            moved = f.select(active, moved, zero(moved.type))
+        else:
+            h.restrict(active)
+    h.write(moved, "b32")
     h.finish()
 
 
@@ -86,17 +99,15 @@ def permute_row_by_lane(h: Lanes) -> None:
     x, selector = (h.raw(i, h.variant.sources[i], 32) for i in range(2))
     other = 16 if "permlanex16" in h.variant.name else 0
     rows = vector("i32", [(i & ~15) ^ other for i in range(h.lanes)])
-    index = f.or_(f.and_(selector, const(selector.type, 15)), rows)
-    h.write(gather(h, x, index), "b32")
-    h.finish()
+    _write_from_lanes(h, x, f.or_(f.and_(selector, const(selector.type, 15)), rows))
 
 
 @handler("v_permlane64_b32")
 def swap_halves(h: Lanes) -> None:
-    x = h.raw(0, h.variant.sources[0], 32)
+    """Nothing in a wave of 32."""
     if h.lanes == 64:
-        x = h.f.shuffle(x, None, [i ^ 32 for i in range(64)])
-    h.write(x, "b32")
+        x = h.raw(0, h.variant.sources[0], 32)
+        h.write(h.f.shuffle(x, None, [i ^ 32 for i in range(64)]), "b32")
     h.finish()
 
 
@@ -144,19 +155,23 @@ def gather(h: Lanes, x: Value, index: Value) -> Value:
 
 
 def _permute_address(h: Lanes) -> Value:
-    """The lane that each lane's byte address and the offset name."""
-    offset = h.f.splat(h.f.cast("trunc", h.slot(state.OFFSET), "i32"), h.lanes)
-    address = h.f.add(h.raw(0, "v", 32), offset)
-    lanes = const(address.type, h.lanes - 1)
-    return h.f.and_(h.f.lshr(address, const(address.type, 2)), lanes)
+    """The lane that each lane's byte address and the offset name.
+
+    On RDNA2 and RDNA3 the halves of a wave of 64 are permuted each by itself.
+    """
+    f = h.f
+    offset = f.splat(f.cast("trunc", h.slot(state.OFFSET), "i32"), h.lanes)
+    address = f.add(h.raw(0, "v", 32), offset)
+    lane = f.lshr(address, const(address.type, 2))
+    if ISAS[h.variant.isa].generation not in (10, 11):
+        return f.and_(lane, const(lane.type, h.lanes - 1))
+    halves = vector("i32", [i & 32 for i in range(h.lanes)])
+    return f.or_(f.and_(lane, const(lane.type, 31)), halves)
 
 
 @handler("ds_bpermute_b32 ds_bpermute_fi_b32")
 def backward_permute(h: Lanes) -> None:
-    """Each lane reads another; lanes that are off give 0, or (fi) what they hold.
-
-    In wave64 of gfx11, within 32 lanes.
-    """
+    """Each lane reads another; lanes that are off give 0, or (fi) what they hold."""
     data = h.raw(1, "v", 32)
     if "_fi_" not in h.variant.name:
         data = h.f.select(h.exec(), data, zero(Type("i32", h.lanes)))
@@ -179,16 +194,24 @@ def forward_permute(h: Lanes) -> None:
 
 @handler("ds_swizzle_b32")
 def swizzle(h: Lanes) -> None:
-    """A fixed pattern: quad permutation, or and/or/xor of the lane number within 32 lanes."""
+    """A fixed pattern."""
     control = h.variant.flag("offset")
-    lanes = []
-    for lane in range(h.lanes):
-        if control & 0x8000:
-            lanes.append(lane & ~3 | control >> 2 * (lane & 3) & 3)
-        else:
-            j = ((lane & 31 & control) | control >> 5 & 31) ^ (control >> 10 & 31)
-            lanes.append(lane & 32 | j)
+    lanes = [lane & 32 | _swizzled(control, lane & 31) for lane in range(h.lanes)]
     f = h.f
     data = f.select(h.exec(), h.raw(0, "v", 32), zero(Type("i32", h.lanes)))
     h.write(f.shuffle(data, None, lanes), "b32")
     h.finish()
+
+
+def _swizzled(control: int, lane: int) -> int:
+    """The lane, of 32, that a lane reads."""
+    mask = control & 31
+    if control >= 0xE000:  # the order of a fast Fourier transform
+        return int(f"{lane:05b}"[::-1], 2) >> mask.bit_count() | lane & mask
+    if control >= 0xC000:  # rotation within groups
+        distance = control >> 5 & 31
+        moved = lane - distance if control & 0x400 else lane + distance
+        return lane & mask | moved & ~mask & 31
+    if control & 0x8000:  # permutation of quads
+        return lane & ~3 | control >> 2 * (lane & 3) & 3
+    return (lane & mask | control >> 5 & 31) ^ (control >> 10 & 31)

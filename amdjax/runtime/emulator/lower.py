@@ -288,4 +288,6 @@ def _crosslane(wave: Wave, inst: Instruction) -> Lowered:
             how, slots[state.SRC0 + i] = operand(wave, f[key], "b32", inst.literal)
             found.append(how)
         kinds = tuple(found)
-    return Lowered(variant_of(name, wave.isa, wave.lanes, kinds, flags=tuple(flags)), slots)
+    opsel = f.get("opsel", 0) if name.startswith("v_permlane") else 0
+    variant = variant_of(name, wave.isa, wave.lanes, kinds, opsel=opsel, flags=tuple(flags))
+    return Lowered(variant, slots)

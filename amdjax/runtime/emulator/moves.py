@@ -118,6 +118,8 @@ def atomic_lane(h: Lanes, access: Access, pointer: Value, lane: Value) -> None:
     value = (read64 if wide else read32)(h, state.SRC0 + 1, lane)
     if access.operation == "cmpxchg":
         expected, new = _compare_operands(h, access, lane, value)
+        if access.elem in ("float", "double"):
+            expected = _same_number(h, access, pointer, expected)
         pair = f.op(f"cmpxchg ptr {pointer.ref}, {expected}, {new} seq_cst seq_cst", bits)
         old = f.op(f"extractvalue {{{bits}, i1}} {pair.ref}, 0", bits)
     else:
@@ -132,6 +134,14 @@ def atomic_lane(h: Lanes, access: Access, pointer: Value, lane: Value) -> None:
         f.store(low, element(h, state.DST, lane), 4)
         if wide:
             f.store(high, element(h, state.DST, lane, 1), 4)
+
+
+def _same_number(h: Lanes, access: Access, pointer: Value, expected: Value) -> Value:
+    """The bits in memory (in LDS, where a wave is alone) if they are equal as floats, or others."""
+    f = h.f
+    held = f.load(expected.type, pointer, access.size)
+    equal = f.fcmp("oeq", *(f.bitcast(x, Type(access.elem)) for x in (held, expected)))
+    return f.select(equal, held, f.not_(held))
 
 
 def _compare_operands(h: Lanes, access: Access, lane: Value, first: Value) -> tuple[Value, Value]:
