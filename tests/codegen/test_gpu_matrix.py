@@ -3,7 +3,15 @@
 import pytest
 
 from amdjax import targets
-from amdjax.codegen.gpu.matrix import MATRIX_NAMES, Planes, Tiling, digits_of, matrix_unit, units
+from amdjax.codegen.gpu.matrix import (
+    MATRIX_NAMES,
+    Planes,
+    Tiling,
+    digits_of,
+    lane_unit,
+    matrix_unit,
+    units,
+)
 
 DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201", "sm_90")
 ALL = [(name, i) for name in DISTINCT for i in targets.get(name).matrix if i.blocks == 1]
@@ -75,7 +83,7 @@ READS = [
     for name in DISTINCT
     for operand, sums in (("f16", "f32"), ("f32", "f32"), ("i8", "i32"), ("f64", "f64"))
     for unit in units(targets.get(name), operand, sums)
-    for together in ((1,) if name == "sm_90" else (1, 4))
+    for together in ((1,) if name == "sm_90" or unit.across else (1, 4))
 ]
 
 
@@ -83,13 +91,26 @@ READS = [
 def test_fragments_are_read_without_bank_conflicts(name, unit, together):
     lanes = range(targets.get(name).wave_size)
     tiling = Tiling(unit, (2, 2), (4, 4), max(unit.depth, 2 * unit.cell))
-    planes = Planes(128, tiling.depth // unit.cell, together)
+    planes = Planes(128, tiling.depth // unit.cell_depth, together, unit.cell_lines)
     for side in (0, 1):
         cells = [
             planes.place(digits_of(unit.line[side], x), digits_of(unit.group[side], x) * unit.cells)
             for x in lanes
         ]
         assert conflicts(cells) == 0, (side, cells)
+
+
+@pytest.mark.parametrize("name", DISTINCT)
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64"])
+def test_lanes_divide_the_result(name, dtype):
+    target = targets.get(name)
+    unit = lane_unit(target, dtype, dtype)
+    held = [
+        (digits_of(unit.row, lane) + r, digits_of(unit.column, lane) + c)
+        for lane in range(target.wave_size)
+        for r, c in unit.elements
+    ]
+    assert sorted(held) == [(r, c) for r in range(unit.m) for c in range(unit.n)]
 
 
 @pytest.mark.parametrize("planes", [1, 2, 4, 8])

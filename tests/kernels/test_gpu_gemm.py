@@ -165,7 +165,9 @@ def forced(operand, accumulate, size, waves, fragments, stages=1, splits=1):
         problem = dot_contraction(ctx).merged()
         unit = units(ctx.gpu, operand, accumulate)[size]
         depth = max(unit.depth, 64 // unit.cell // (16 // unit.cell))
-        tiling = Tiling(unit, waves, fragments, depth, stages)
+        # A unit of lanes that hold blocks of lines has as many sums as two by two of others.
+        counts = tuple(-(-n // 2) for n in fragments) if unit.across else fragments
+        tiling = Tiling(unit, waves, counts, depth, stages)
         part = -(-problem.depth // splits // depth) * depth
         return GpuContraction(ctx, problem, Plan(tiling, splits, part)).calls()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -94,18 +95,140 @@ class Operand:
 Address = Callable[[Value, list[Value], Value], tuple[Value, Value | None]]
 
 
-class Fetch:
+def fetch(gen: GpuTiles, tiling: Tiling, operand: Operand, lines: int) -> Fetch:
+    """What a thread brings of an operand, for what multiplies."""
+    return (LineFetch if tiling.unit.across else DepthFetch)(gen, tiling, operand, lines)
+
+
+class Fetch(ABC):
     """What a thread brings of one operand's tiles.
+
+    Attributes:
+      planes: where cells lie in LDS.
+      origin: of this operand in LDS, in bytes.
+      parts: cells or rectangles of a tile.
+      slots: those that are the thread's.
+      deep: steps in depth of each.
+    """
+
+    planes: Planes
+    parts: int
+    slots: list[_Slot]
+    deep: int
+
+    def __init__(self, gen: GpuTiles, tiling: Tiling, operand: Operand):
+        self.gen, self.f, self.operand, self.side = gen, gen.f, operand, operand.side
+        self.dtype = tiling.unit.operand
+        self.origin = 0
+
+    def load(self, k: Value, limit: Value | None) -> list[Value]:
+        """The thread's part of the tile whose depth begins at `k`; zero outside."""
+        f, side = self.f, self.side
+        place = self.operand.tile(self.gen, k, limit)
+        kind = self.gen.memory_type(side.buffer.dtype).with_lanes(side.vector)
+        out = []
+        for slot in self.slots:
+            for x in range(0, self.deep, self.step):
+                step = f.add(slot.depth, llvm.const(k.type, x))
+                address, valid = place(slot.offset, slot.coords, step)
+                loaded = f.load(kind, address, side.vector * itemsize(side.buffer.dtype))
+                if valid is not None:
+                    loaded = f.select(valid, loaded, llvm.zero(kind))
+                out.append(loaded)
+        return out
+
+    @property
+    def step(self) -> int:
+        """Steps in depth of one load."""
+        return self.side.vector if self.side.along == "depth" else 1
+
+    def store(self, values: list[Value], stage: Value) -> None:
+        """What `load` brought, as cells in LDS."""
+        if self.parts < self.gen.workgroup:  # threads that repeat the loads of others
+            own = self.f.icmp("ult", self.gen.threads.number, i32(self.parts))
+            self.f.if_(own, lambda: self._store(values, stage))
+        else:
+            self._store(values, stage)
+
+    def _store(self, values: list[Value], stage: Value) -> list[Value]:
+        each = self.deep // self.step
+        for slot, at in zip(self.slots, range(0, len(values), each), strict=True):
+            parts = [self._converted(x) for x in values[at : at + each]]
+            self._put_all(stage, slot.target, parts)
+        return []
+
+    @abstractmethod
+    def _put_all(self, stage: Value, target: Value, parts: list[Value]) -> None:
+        """The loads of one slot, to LDS."""
+
+    def _converted(self, x: Value) -> Value:
+        source, f = self.side.buffer.dtype, self.f
+        if source == "bool":
+            x = f.cast("trunc", x, "i1")
+        x = lower_convert(f, x, source, self.dtype) if source != self.dtype else x
+        return x
+
+    def _put(self, stage: Value, target: Value, offset: int, parts: list[Value]) -> None:
+        f = self.f
+        while len(parts) > 1:
+            parts = [
+                f.shuffle(x, y, range(2 * x.type.lanes))
+                for x, y in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        (x,) = parts
+        at = lds_address(f, stage, f.add(target, i32(self.origin)), offset)
+        nbytes = x.type.lanes * x.type.bits // 8
+        if nbytes >= 4:
+            x = f.bitcast(x, Type("i32", nbytes // 4))
+        f.store(x, at, nbytes)
+
+
+class LineFetch(Fetch):
+    """Operands whose cells hold neighbouring lines.
+
+    Along lines, a thread brings cells or parts of them as they are. Along depth, it brings a few
+    steps of a line, each of which belongs to another plane.
+    """
+
+    def __init__(self, gen: GpuTiles, tiling: Tiling, operand: Operand, lines: int):
+        super().__init__(gen, tiling, operand)
+        f, wide, vector = self.f, tiling.unit.cell_lines, self.side.vector
+        self.planes = Planes(lines, tiling.depth, wide=wide)
+        along = self.side.along == "depth"
+        self.deep = vector if along else 1
+        fast, slow = (tiling.depth // vector, lines) if along else (lines // vector, tiling.depth)
+        self.parts = fast * slow
+        self.slots = []
+        for near, far in deal(f, gen.threads.number, gen.workgroup, fast, slow):
+            near = f.mul(near, i32(vector))
+            line, depth = (far, near) if along else (near, far)
+            cell = f.add(f.mul(depth, i32(self.planes.plane)), f.lshr(line, i32(log2(wide))))
+            inside = f.mul(f.and_(line, i32(wide - 1)), i32(CELL_BYTES // wide))
+            target = f.add(f.mul(cell, i32(CELL_BYTES)), inside)
+            offset, coords = operand.line(f, line)
+            step = f.int_resize(depth, offset.type.elem, False)
+            self.slots.append(_Slot(offset, coords, step, target))
+
+    def _put_all(self, stage: Value, target: Value, parts: list[Value]) -> None:
+        (x,) = parts
+        if self.side.along == "lines":
+            self._put(stage, target, 0, [x])
+            return
+        for j in range(self.side.vector):
+            one = self.f.shuffle(x, None, [j]) if x.type.lanes else x
+            self._put(stage, target, j * self.planes.plane * CELL_BYTES, [one])
+
+
+class DepthFetch(Fetch):
+    """Operands whose cells hold steps in depth of one line.
 
     Along depth, a thread brings whole cells of one line. Along lines, it brings a rectangle of a
     few lines by a few steps in depth, and turns it in registers.
     """
 
     def __init__(self, gen: GpuTiles, tiling: Tiling, operand: Operand, lines: int):
-        self.gen, self.f, self.operand, self.side = gen, gen.f, operand, operand.side
-        self.dtype = tiling.unit.operand
-        self.cell, self.depth = tiling.unit.cell, tiling.depth
-        self.origin = 0
+        super().__init__(gen, tiling, operand)
+        self.cell = tiling.unit.cell
         planes = tiling.depth // self.cell
         vector = self.side.vector
         if self.side.along == "depth":
@@ -143,64 +266,13 @@ class Fetch:
         step = f.int_resize(depth, offset.type.elem, False)
         return _Slot(offset, coords, step, target)
 
-    def load(self, k: Value, limit: Value | None) -> list[Value]:
-        """The thread's part of the tile whose depth begins at `k`; zero outside."""
-        f, side = self.f, self.side
-        place = self.operand.tile(self.gen, k, limit)
-        kind = self.gen.memory_type(side.buffer.dtype).with_lanes(side.vector)
-        out = []
-        for slot in self.slots:
-            for x in range(0, self.deep, side.vector if side.along == "depth" else 1):
-                step = f.add(slot.depth, llvm.const(k.type, x))
-                address, valid = place(slot.offset, slot.coords, step)
-                loaded = f.load(kind, address, side.vector * itemsize(side.buffer.dtype))
-                if valid is not None:
-                    loaded = f.select(valid, loaded, llvm.zero(kind))
-                out.append(loaded)
-        return out
-
-    def store(self, values: list[Value], stage: Value) -> None:
-        """What `load` brought, as cells in LDS."""
-        if self.parts < self.gen.workgroup:  # threads that repeat the loads of others
-            own = self.f.icmp("ult", self.gen.threads.number, i32(self.parts))
-            self.f.if_(own, lambda: self._store(values, stage))
-        else:
-            self._store(values, stage)
-
-    def _store(self, values: list[Value], stage: Value) -> list[Value]:
-        f, side = self.f, self.side
-        step = side.vector if side.along == "depth" else 1
-        each = self.deep // step
-        for slot, at in zip(self.slots, range(0, len(values), each), strict=True):
-            parts = [self._converted(x) for x in values[at : at + each]]
-            if side.along == "depth":
-                self._put(stage, slot.target, 0, parts)
-                continue
-            for j in range(side.vector):
-                column = [f.shuffle(x, None, [j]) for x in parts]
-                self._put(stage, slot.target, j * self.planes.spread * CELL_BYTES, column)
-        return []
-
-    def _converted(self, x: Value) -> Value:
-        source, f = self.side.buffer.dtype, self.f
-        if source == "bool":
-            x = f.cast("trunc", x, "i1")
-        x = lower_convert(f, x, source, self.dtype) if source != self.dtype else x
-        return x
-
-    def _put(self, stage: Value, target: Value, offset: int, parts: list[Value]) -> None:
-        f = self.f
-        while len(parts) > 1:
-            parts = [
-                f.shuffle(x, y, range(2 * x.type.lanes))
-                for x, y in zip(parts[::2], parts[1::2], strict=True)
-            ]
-        (x,) = parts
-        at = lds_address(f, stage, f.add(target, i32(self.origin)), offset)
-        nbytes = x.type.lanes * x.type.bits // 8
-        if nbytes >= 4:
-            x = f.bitcast(x, Type("i32", nbytes // 4))
-        f.store(x, at, nbytes)
+    def _put_all(self, stage: Value, target: Value, parts: list[Value]) -> None:
+        if self.side.along == "depth":
+            self._put(stage, target, 0, parts)
+            return
+        for j in range(self.side.vector):
+            column = [self.f.shuffle(x, None, [j]) for x in parts]
+            self._put(stage, target, j * self.planes.spread * CELL_BYTES, column)
 
 
 @dataclass

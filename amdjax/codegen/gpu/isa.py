@@ -80,8 +80,11 @@ class Isa(ABC):
             acc = f.add(acc, f.mul(x, y))
         return acc
 
-    def keep_lds_reads(self, f: Function) -> None:  # noqa: B027
-        """Reads of LDS stay on the side of this where they are written; a hint for LLVM."""
+    def keep_lds_reads(self, f: Function, arithmetic: bool = False) -> None:  # noqa: B027
+        """Reads of LDS stay on the side of this where they are written; a hint for LLVM.
+
+        Arithmetic of vector lanes too, if asked for.
+        """
 
     def computed_here(self, f: Function, x: Value) -> Value:
         """The same 32 bits, which LLVM may not compute in a later block instead."""
@@ -125,6 +128,7 @@ _SWIZZLE_XOR_16 = 0x10 << 10 | 0x1F
 
 #: What may cross a barrier for LLVM's scheduler: arithmetic of all kinds, and global memory.
 _ALL_BUT_LDS = 0x7E
+_NEITHER_LDS_NOR_LANES = 0x74
 
 
 class Amdgcn(Isa):
@@ -213,8 +217,9 @@ class Amdgcn(Isa):
     def computed_here(self, f: Function, x: Value) -> Value:
         return f.op(f'call {x.type} asm sideeffect "", "=v,0"({x})', x.type)
 
-    def keep_lds_reads(self, f: Function) -> None:
-        f.call("llvm.amdgcn.sched.barrier", VOID, llvm.const(I32, _ALL_BUT_LDS))
+    def keep_lds_reads(self, f: Function, arithmetic: bool = False) -> None:
+        crossing = _NEITHER_LDS_NOR_LANES if arithmetic else _ALL_BUT_LDS
+        f.call("llvm.amdgcn.sched.barrier", VOID, llvm.const(I32, crossing))
 
     def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
         scope = "workgroup" if waves > 1 else "wavefront"

@@ -4,14 +4,17 @@ A *unit* multiplies `m` lines of `a` with `n` lines of `b` (rows of the left ope
 right one) over some depth, once for each wave: a matrix instruction, or multiply-adds of the vector
 lanes where there is none. All units read their operands alike: a lane takes *cells* of 16 bytes,
 each a few consecutive elements of the depth of one line. Which part of the depth a lane takes does
-not matter as long as both operands agree, so no unit needs its operands shuffled.
+not matter as long as both operands agree, so no unit needs its operands shuffled. Vector lanes,
+which multiply each line of theirs with each, take cells of a few neighbouring lines at one step in
+depth: what a lane holds at a time is then as little as can be.
 
-In LDS the cells of a tile lie in planes, one for each step of 16 bytes in depth, line beside line.
+In LDS the cells of a tile lie in planes, one for each step of a cell in depth, line beside line.
 Neighbouring lanes then read neighbouring cells, and every distance is a constant.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -64,6 +67,8 @@ class Unit:
       multiply: writes the code.
       flops: multiplications and additions of a compute unit in a clock.
       from_lds: it reads its operands from LDS by itself.
+      across: a cell holds neighbouring lines at one step in depth, not steps of one line.
+      by_lanes: it is arithmetic of vector lanes.
     """
 
     name: str
@@ -83,6 +88,8 @@ class Unit:
     multiply: Multiply
     flops: int
     from_lds: bool = False
+    across: bool = False
+    by_lanes: bool = False
 
     @property
     def cell(self) -> int:
@@ -90,14 +97,24 @@ class Unit:
         return CELL_BYTES // itemsize(self.operand)
 
     @property
+    def cell_lines(self) -> int:
+        """Lines of which a cell has elements."""
+        return self.cell if self.across else 1
+
+    @property
+    def cell_depth(self) -> int:
+        """Steps in depth of which a cell has elements."""
+        return self.cell // self.cell_lines
+
+    @property
     def cells(self) -> int:
         """Cells of a line that a lane reads at a time."""
-        return max(1, self.step // self.cell)
+        return max(1, self.step // self.cell_depth)
 
     @property
     def depth(self) -> int:
         """Elements of depth that all lanes of a line read at a time."""
-        return self.groups * self.cells * self.cell
+        return self.groups * self.cells * self.cell_depth
 
     def __str__(self) -> str:
         return self.name
@@ -133,6 +150,19 @@ class Tiling:
     def wave_count(self) -> int:
         return self.waves[0] * self.waves[1]
 
+    @property
+    def sum_registers(self) -> int:
+        """Registers in which a lane holds sums."""
+        each = len(self.unit.elements) * max(self.unit.sums.bits // 32, 1)
+        return math.prod(self.fragments) * each
+
+    @property
+    def fragment_registers(self) -> int:
+        """Registers in which a lane holds what it multiplies at a time."""
+        more = zip(self.fragments, self.unit.more, strict=True)
+        lines = sum(fragments * len(distances) for fragments, distances in more)
+        return lines * self.unit.cells * CELL_BYTES // 4
+
     def __str__(self) -> str:
         waves, fragments = ("x".join(map(str, x)) for x in (self.waves, self.fragments))
         return f"{self.unit}·{waves}·{fragments}·{self.depth}·{self.stages}"
@@ -147,16 +177,19 @@ class Planes:
       planes: steps in depth.
       together: neighbouring lines that one thread stores at the same time. They are spread apart,
         so that the threads beside it store beside it.
+      wide: neighbouring lines in a cell.
     """
 
     lines: int
     planes: int
     together: int = 1
+    wide: int = 1
 
     @property
     def spread(self) -> int:
         """Cells between lines that one thread stores."""
-        return self.lines // self.together + (8 // self.together if self.together > 1 else 0)
+        apart = 8 // self.together if self.together > 1 else 0
+        return self.lines // (self.together * self.wide) + apart
 
     @property
     def plane(self) -> int:
@@ -171,7 +204,7 @@ class Planes:
     def line_digits(self) -> Digits:
         """A line's place in its plane. Lines that are multiples of `together` apart stay so."""
         if self.together == 1:
-            return ((1, 1 << 30, 1),)
+            return ((self.wide, 1 << 30, 1),)
         return ((1, self.together, self.spread), (self.together, 1 << 30, 1))
 
     def place(self, line: int, plane: int) -> int:
@@ -273,34 +306,48 @@ def _mma_unit(i: MatrixInstruction, operand: str, flops: int) -> Unit:
 
 @cache
 def lane_unit(target: GpuTarget, operand: str, accumulator: str) -> Unit | None:
-    """Multiply-adds of vector lanes: four or eight lines of `a` by eight of `b`, a sum a lane."""
-    add = _lane_add(target, operand, accumulator)
+    """Multiply-adds of vector lanes, eight of which lie along a row of the result."""
+    sums = {"f32": F32, "f64": F64}.get(accumulator) or Type(accumulator)
+    if operand == accumulator and operand in ("f32", "f64", "i32", "i64"):
+        rate = target.f64_rate if accumulator == "f64" else target.vector_rate
+        return _outer_unit(target.wave_size // 8, operand, sums, rate)
+    add = _lane_dot(target, operand, accumulator)
     if add is None:
         return None
     m, n = target.wave_size // 8, 8
     a: Digits = ((8, m, 1),)
     b: Digits = ((1, n, 1),)
-    rate = target.f64_rate if accumulator == "f64" else target.vector_rate
-    width = {"f16": 2, "i8": 4}.get(operand, 1)
-    sums = {"f32": F32, "f64": F64}.get(accumulator) or Type(accumulator)
+    rate = target.vector_rate * {"f16": 2, "i8": 4}.get(operand, 1)
     return Unit(
-        f"fma.{operand}", operand, accumulator, m, n, CELL_BYTES // itemsize(operand), 1, (a, b),
-        ((0,), (0,)), ((), ()), a, b, ((0, 0),), sums, add, rate * width,
+        f"dot.{operand}", operand, accumulator, m, n, CELL_BYTES // itemsize(operand), 1, (a, b),
+        ((0,), (0,)), ((), ()), a, b, ((0, 0),), sums, add, rate,
+        by_lanes=True,
     )  # fmt: skip
 
 
-def _lane_add(target: GpuTarget, operand: str, accumulator: str) -> Multiply | None:
-    if operand == accumulator and operand in ("f32", "f64", "i32", "i64"):
-        kind = _LANE_TYPES[operand]
+def _outer_unit(high: int, dtype: str, one: Type, flops: int) -> Unit:
+    """Each lane multiplies a few neighbouring lines of `a` with as many of `b`."""
+    each = CELL_BYTES // itemsize(dtype)
+    a: Digits = ((8, high, each),)
+    b: Digits = ((1, 8, each),)
+    sums = one.with_lanes(each * each)
 
-        def plain(f: Function, a: list[list[Value]], b: list[list[Value]], c: Value) -> Value:
-            xs, ys = (_joined(f, x[0], kind) for x in (a, b))
-            for e in range(kind.lanes):
-                x, y = f.extract(xs, e), f.extract(ys, e)
-                c = f.fma(x, y, c) if c.type.is_float else f.add(f.mul(x, y), c)
-            return c
+    def multiply(f: Function, a: list[list[Value]], b: list[list[Value]], c: Value) -> Value:
+        xs, ys = ([_joined(f, line, one) for line in lines] for lines in (a, b))
+        for e in range(each * each):
+            x, y, total = xs[e // each], ys[e % each], f.extract(c, e)
+            total = f.fma(x, y, total) if one.is_float else f.add(f.mul(x, y), total)
+            c = f.insert(c, total, e)
+        return c
 
-        return plain
+    elements = tuple((i, j) for i in range(each) for j in range(each))
+    return Unit(
+        f"fma.{dtype}", dtype, dtype, high * each, 8 * each, 1, 1, (a, b), ((0,), (0,)),
+        ((), ()), a, b, elements, sums, multiply, flops, across=True, by_lanes=True,
+    )  # fmt: skip
+
+
+def _lane_dot(target: GpuTarget, operand: str, accumulator: str) -> Multiply | None:
     dot = target.dot_for(operand, accumulator)
     if dot is None or not target.is_amdgpu:
         return None
@@ -317,11 +364,6 @@ def _lane_add(target: GpuTarget, operand: str, accumulator: str) -> Multiply | N
         return c
 
     return several
-
-
-_LANE_TYPES = {
-    "f32": Type("float", 4), "f64": Type("double", 2), "i32": Type("i32", 4), "i64": Type("i64", 2),
-}  # fmt: skip
 
 
 def _call(f: Function, name: str, result: Type, arguments: str) -> Value:

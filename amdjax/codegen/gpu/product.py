@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from amdjax.codegen import llvm, tile
 from amdjax.codegen.emitter import Emitter
-from amdjax.codegen.gpu.fetch import Fetch, Operand, Places
+from amdjax.codegen.gpu.fetch import Operand, Places, fetch
 from amdjax.codegen.gpu.matrix import CELL_BYTES, Tiling, emit_digits, i32, lds_address
 from amdjax.codegen.gpu.sums import Product
 from amdjax.codegen.gpu.tiles import GpuTiles, Held, Rep
@@ -57,7 +57,7 @@ class _RegisterProduct(Product):
     def __init__(self, gen: GpuTiles, tiling: Tiling, operands: Sequence[Operand]):
         super().__init__(gen, tiling)
         self.fetches = [
-            Fetch(gen, tiling, operand, lines)
+            fetch(gen, tiling, operand, lines)
             for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True)
         ]
         self.stage = sum(x.planes.cells for x in self.fetches) * CELL_BYTES
@@ -130,21 +130,37 @@ class _RegisterProduct(Product):
         return lds_address(self.f, self.memory, base, offset)
 
     def _multiply(self, sums: list[Value], stage: Value) -> list[Value]:
-        f, unit, sums = self.f, self.unit, list(sums)
+        """Sums with the tile in LDS."""
+        f, sums, steps = self.f, list(sums), self.tiling.depth // self.unit.depth
         addresses = [f.add(read, stage) for read in self.reads]
-        for s in range(self.tiling.depth // unit.depth):
-            if s and self._is_crowded:
-                self.gen.isa.keep_lds_reads(f)
-            a, b = (self._fragments(side, addresses[side], s) for side in (0, 1))
-            each = max(1, unit.cell // unit.step)
-            for part in range(each):
-                for i, x in enumerate(a):
-                    for j, y in enumerate(b):
-                        at = i * len(b) + j
-                        sums[at] = unit.multiply(
-                            f, _part(x, part, each), _part(y, part, each), sums[at]
-                        )
+        ahead = int(self._reads_ahead)
+        # LLVM would move what lanes multiply behind the last read of a tile.
+        ordered = self.unit.by_lanes
+        held: list[list[list[list[list[Value]]]]] = []
+        for s in range(steps + ahead):
+            if s < steps:
+                if s and self._is_crowded:
+                    self.gen.isa.keep_lds_reads(f, ordered)
+                held.append([self._fragments(side, addresses[side], s) for side in (0, 1)])
+            if s >= ahead:
+                if ahead and self._is_crowded:
+                    self.gen.isa.keep_lds_reads(f, ordered)
+                self._step(sums, *held.pop(0))
         return sums
+
+    def _step(
+        self, sums: list[Value], a: list[list[list[Value]]], b: list[list[list[Value]]]
+    ) -> None:
+        """Multiply the fragments of one step, each with each."""
+        unit = self.unit
+        each = max(1, unit.cell_depth // unit.step)
+        for part in range(each):
+            for i, x in enumerate(a):
+                for j, y in enumerate(b):
+                    at = i * len(b) + j
+                    sums[at] = unit.multiply(
+                        self.f, _part(x, part, each), _part(y, part, each), sums[at]
+                    )
 
     @property
     def _branches(self) -> bool:
@@ -158,12 +174,16 @@ class _RegisterProduct(Product):
     @property
     def _is_crowded(self) -> bool:
         """Whether LLVM, reading all steps of a tile at once, would run out of registers."""
-        unit, tiling = self.unit, self.tiling
-        more = zip(tiling.fragments, unit.more, strict=True)
-        lines = sum(fragments * len(distances) for fragments, distances in more)
-        words = lines * unit.cells * CELL.lanes * (tiling.depth // unit.depth)
-        sums = math.prod(tiling.fragments) * unit.sums.bits // 32
-        return words + sums > self.gen.isa.target.vgprs // 2
+        tiling, steps = self.tiling, self.tiling.depth // self.unit.depth
+        held = steps * tiling.fragment_registers + tiling.sum_registers
+        return held > self.gen.isa.target.vgprs // 2
+
+    @property
+    def _reads_ahead(self) -> bool:
+        """Whether registers hold what is multiplied next besides what is multiplied now."""
+        tiling = self.tiling
+        held = 2 * tiling.fragment_registers + tiling.sum_registers
+        return held < self.gen.isa.target.vgprs * 3 // 4
 
     def _fragments(self, side: int, address: Value, s: int) -> list[list[list[Value]]]:
         """[fragment][line][word]: what a lane holds of an operand at one step in depth."""
@@ -178,7 +198,8 @@ class _RegisterProduct(Product):
                     plane = s * unit.groups * unit.cells + p
                     cell = planes.place(i * m + more, plane)
                     words += self._words(self._at(address, cell * CELL_BYTES))
-                lines.append(words)
+                each = len(words) // unit.cell_lines
+                lines += [words[x : x + each] for x in range(0, len(words), each)]
             out.append(lines)
         return out
 

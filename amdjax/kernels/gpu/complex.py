@@ -18,6 +18,8 @@ from amdjax.kernels.gpu.tiling import Plan, choose_plan, operand_units
 
 Value = tile.Value
 
+PRODUCTS = 3  # of real numbers that a program computes
+
 
 def complex_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
     """Launches that compute a contraction of complex operands, its loops not merged."""
@@ -25,7 +27,7 @@ def complex_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] 
     choice = operand_units(ctx.gpu, problem.a.dtype, problem.b.dtype, problem.accumulate)
     if not choice:
         return None
-    tiling = choose_plan(ctx.gpu, both, choice).tiling
+    tiling = choose_plan(ctx.gpu, both, choice, PRODUCTS).tiling
     plan = Plan(tiling, 1, -(-max(problem.depth, 1) // tiling.depth) * tiling.depth)
     return ComplexContraction(ctx, problem, both, plan).calls()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amdjax.codegen.gpu.matrix import CELL_BYTES, MATRIX_NAMES, Tiling, Unit, units
 from amdjax.codegen.tile import FLOATS, itemsize
 from amdjax.kernels.contraction import Contraction
+from amdjax.kernels.gpu.operands import neighbours
 from amdjax.targets import GpuTarget
 
 WAVES = 4  # of a program, one for each SIMD
@@ -21,7 +22,8 @@ PROGRAM_CYCLES = 1500  # that a program costs besides multiplying: first loads, 
 COMBINE_CYCLES = 12000  # that a second launch costs
 FEW_SUMS = 4  # sums of a lane with which half of the time goes into reading fragments
 LATENCY = 800  # clocks that a load from memory takes
-OTHER_REGISTERS = 64  # of a lane, besides sums
+OTHER_REGISTERS = 32  # of a lane, besides sums, what is multiplied and what is brought
+LOAD_REGISTERS = 3  # besides what a load brings: its place, and whether something is there
 LDS_RATE = 128  # bytes a compute unit reads of its LDS in a clock
 
 
@@ -74,19 +76,35 @@ _WITHIN = {
 }  # fmt: skip
 
 
-def choose_plan(target: GpuTarget, problem: Contraction, choice: Sequence[Unit]) -> Plan:
-    """The plan that should take the fewest cycles."""
-    candidates = itertools.chain.from_iterable(_plans(target, problem, unit) for unit in choice)
-    return min(candidates, key=lambda plan: _cycles(target, problem, plan))
+def choose_plan(
+    target: GpuTarget, problem: Contraction, choice: Sequence[Unit], products: int = 1
+) -> Plan:
+    """The plan that should take the fewest cycles.
+
+    Args:
+      target: the GPU.
+      problem: the contraction, merged.
+      choice: what can multiply.
+      products: that a program computes one after the other, before it uses their sums.
+    """
+    plans = (
+        plan
+        for unit in choice
+        for tiling in _tilings(target, problem, unit, products)
+        for plan in _split_plans(target, problem, tiling)
+    )
+    return min(plans, key=lambda plan: _cycles(target, problem, plan))
 
 
-def _plans(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Plan]:
-    tilings = _warpgroup_tilings if unit.from_lds else _wave_tilings
-    for tiling in tilings(target, problem, unit):
-        yield from _split_plans(target, problem, tiling)
+def _tilings(
+    target: GpuTarget, problem: Contraction, unit: Unit, products: int
+) -> Iterator[Tiling]:
+    if unit.from_lds:
+        return _warpgroup_tilings(problem, unit)
+    return _wave_tilings(target, problem, unit, products)
 
 
-def _warpgroup_tilings(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Tiling]:
+def _warpgroup_tilings(problem: Contraction, unit: Unit) -> Iterator[Tiling]:
     """One or two warpgroups, each with 64 rows; copies one or two tiles ahead."""
     for rows in (64, 128):
         if rows > 2 * max(problem.rows, 64) or unit.n > 2 * max(problem.columns, 64):
@@ -95,7 +113,9 @@ def _warpgroup_tilings(target: GpuTarget, problem: Contraction, unit: Unit) -> I
             yield Tiling(unit, (rows // unit.m, 1), (1, 1), WARPGROUP_DEPTH, stages)
 
 
-def _wave_tilings(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterator[Tiling]:
+def _wave_tilings(
+    target: GpuTarget, problem: Contraction, unit: Unit, products: int
+) -> Iterator[Tiling]:
     waves = WAVES if target.wave_size == 64 else 2 * WAVES
     wanted = max(unit.depth, 64 // itemsize(unit.operand))
     depth = max(unit.depth, min(wanted, _power_of_two(problem.depth)))
@@ -104,15 +124,27 @@ def _wave_tilings(target: GpuTarget, problem: Contraction, unit: Unit) -> Iterat
             continue
         grid = _wave_grid(unit, rows, columns, waves)
         fragments = rows // (grid[0] * unit.m), columns // (grid[1] * unit.n)
-        words = max(unit.sums.bits // 32, 1) * len(unit.elements)
-        if fragments[0] * fragments[1] * words > MOST_SUMS:
+        tiling = Tiling(unit, grid, fragments, depth)
+        finished = (products - 1) * tiling.sum_registers
+        if finished + tiling.sum_registers > MOST_SUMS:
             continue
-        if unit.sums.bits == 32:  # vector lanes, whose operands lie beside the sums
-            lines = sum(n * len(more) for n, more in zip(fragments, unit.more, strict=True))
-            held = fragments[0] * fragments[1] * words + lines * unit.cells * CELL_BYTES // 4
-            if held > target.vgprs - OTHER_REGISTERS:
-                continue
-        yield Tiling(unit, grid, fragments, depth)
+        most = target.vgprs - finished
+        while tiling.depth > unit.depth and _registers(target, problem, tiling) > most:
+            tiling = replace(tiling, depth=tiling.depth // 2)
+        if _registers(target, problem, tiling) <= most:
+            yield tiling
+
+
+def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
+    """About as many as a lane needs in the loop of a product."""
+    threads = tiling.wave_count * target.wave_size
+    brought = 0
+    for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
+        vector = neighbours(source, tiling.unit)[1]
+        loads = max(lines * tiling.depth // (threads * vector), 1)
+        words = -(-vector * itemsize(source.dtype) // 4)
+        brought += loads * (words + LOAD_REGISTERS)
+    return tiling.sum_registers + tiling.fragment_registers + brought + OTHER_REGISTERS
 
 
 def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Iterator[Plan]:
@@ -207,6 +239,5 @@ def _resident(target: GpuTarget, tiling: Tiling) -> int:
     operands = (tiling.rows + tiling.columns) * tiling.depth * itemsize(unit.operand)
     result = unit.m * tiling.columns * unit.sums.bits // 8
     lds = max(operands * tiling.stages, result)
-    words = math.prod(tiling.fragments) * len(unit.elements) * max(unit.sums.bits // 32, 1)
-    waves = target.vgpr_file // (words + OTHER_REGISTERS) * target.simds
+    waves = target.vgpr_file // (tiling.sum_registers + 64) * target.simds
     return max(1, min(target.lds_per_cu * 15 // 16 // lds, waves // tiling.wave_count))
