@@ -29,6 +29,11 @@ UNSIGNED = ("u8", "u16", "u32", "u64")
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
+#: Ops with a shorter form for results of 16 bits, see `Builder.op`.
+NARROW = frozenset(
+    {"exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "rsqrt", "erf", "erfc"}
+)
+
 
 def itemsize(dtype: str) -> int:
     """Bytes in memory of an element of a short dtype (`f32`, `bool`, `c64`, …) or of an index."""
@@ -321,15 +326,20 @@ class Builder:
     def iota(self, n: int, dtype: str = "index") -> Value:
         return self._pure_op("iota", (), TileType(dtype, (n,)))
 
-    def op(self, name: str, *operands: Value) -> Value:
-        """An elementwise tile op; all operands have one shape (scalars are broadcast)."""
+    def op(self, name: str, *operands: Value, rounded: str = "") -> Value:
+        """An elementwise tile op; all operands have one shape (scalars are broadcast).
+
+        `rounded`, which the ops in `NARROW` have, says that the result counts as an element of
+        `f16` or `bf16` although its type has more bits: as many as those need suffice.
+        """
         shape = operands[0].type.shape
         if any([v.type.shape != shape for v in operands]):
             shape = max([v.type.shape for v in operands], key=len)
             operands = tuple([self.broadcast(v, shape) for v in operands])
         first = operands[1] if name == "select" else operands[0]
         dtype = "bool" if name in COMPARISONS or name == "is_finite" else first.dtype
-        return self._pure_op(name, operands, TileType(dtype, shape))
+        attrs = {"rounded": rounded} if rounded else {}
+        return self._pure_op(name, operands, TileType(dtype, shape), **attrs)
 
     def integer_pow(self, x: Value, n: int) -> Value:
         return self._pure_op("integer_pow", (x,), x.type, n=n)

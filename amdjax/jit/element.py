@@ -376,7 +376,8 @@ class ElementBuilder:
         dtype = xs[-1].dtype
         if name == "integer_pow":
             return self._wrap(dtype, self.k.integer_pow(xs[0].value, attrs["n"]))
-        value = self._aligned(name, *(x.value for x in xs))
+        rounded = dtype if dtype in ("f16", "bf16") and name in tile.NARROW else ""
+        value = self._aligned(name, *(x.value for x in xs), rounded=rounded)
         if value.dtype == "bool":
             return El("bool", value)
         return self._wrap(dtype, value)
@@ -392,13 +393,14 @@ class ElementBuilder:
             value = self.k.convert(self.k.convert(value, dtype), compute_dtype(dtype))
         return El(dtype, value)
 
-    def _aligned(self, name: str, *xs: tile.Value) -> tile.Value:
+    def _aligned(self, name: str, *xs: tile.Value, rounded: str = "") -> tile.Value:
         shape = (
             np.broadcast_shapes(*(x.shape for x in xs if x.shape))
             if any(x.shape for x in xs)
             else ()
         )
-        return self.k.op(name, *(self.k.broadcast(x, shape) if x.shape else x for x in xs))
+        operands = (self.k.broadcast(x, shape) if x.shape else x for x in xs)
+        return self.k.op(name, *operands, rounded=rounded)
 
     def compare(self, predicate: str, x: El, y: El) -> El:
         return self.op(predicate, x, y)

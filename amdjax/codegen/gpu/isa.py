@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu import amdgpu_object
@@ -34,8 +35,9 @@ class Isa(ABC):
     convention = ""
     atomic_metadata = ""
     device_scope = ""
-    #: Intrinsics that the target runs as instructions (`llvm.Module.native`).
-    native: frozenset[str] = frozenset()
+    #: What the target runs as instructions (`llvm.Module`).
+    native = frozenset({"bf16"})
+    estimates: ClassVar[Mapping[str, str]]
 
     def alignment(self, nbytes: int, element: int) -> int:
         """What an access of so many bytes needs, of elements of `element` bytes."""
@@ -135,7 +137,11 @@ class Amdgcn(Isa):
     convention = amdgpu_object.KERNEL_CONVENTION
     device_scope = 'syncscope("agent") '
     atomic_metadata = amdgpu_object.ATOMIC_METADATA
-    native = frozenset({"ldexp"})
+    native = frozenset({"bf16", "ldexp"})
+    estimates: ClassVar = {
+        "exp2": "llvm.amdgcn.exp2.f32", "log2": "llvm.amdgcn.log.f32",
+        "rcp": "llvm.amdgcn.rcp.f32", "rsqrt": "llvm.amdgcn.rsq.f32",
+    }  # fmt: skip
 
     def alignment(self, nbytes: int, element: int) -> int:
         return min(nbytes, 4)
@@ -264,6 +270,10 @@ class Nvptx(Isa):
     row = 32
     device_scope = 'syncscope("device") '
     convention = "ptx_kernel"
+    estimates: ClassVar = {
+        "exp2": "llvm.nvvm.ex2.approx.ftz.f32", "log2": "llvm.nvvm.lg2.approx.ftz.f",
+        "rcp": "llvm.nvvm.rcp.approx.ftz.f", "rsqrt": "llvm.nvvm.rsqrt.approx.ftz.f",
+    }  # fmt: skip
 
     def attributes(self, workgroup: int) -> str:
         return f'nounwind "nvvm.reqntid"="{workgroup}"'

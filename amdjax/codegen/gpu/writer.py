@@ -49,7 +49,7 @@ def kernel_ir(
     """
     _check_workgroup(kernel, target)
     isa = isa_of(target)
-    module = Module(target.triple, target.data_layout, isa.native)
+    module = Module(target.triple, target.data_layout, isa.native, isa.estimates)
     writer = GpuWriter(module, kernel, isa, symbol, index_bits or kernel.index_bits)
     writer.write(debug and target.is_amdgpu)
     return str(module)
