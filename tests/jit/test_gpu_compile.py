@@ -1,5 +1,6 @@
 """Programs compiled for GPUs that are not there."""
 
+import os
 import subprocess
 import sys
 
@@ -122,6 +123,33 @@ def test_calling_needs_a_device():
         program(X)
     with pytest.raises(RuntimeError, match=r"compiled for sm_80, and .* no such device here$"):
         lowered(lambda x: x + 1).compile("sm_80")(X)  # nothing emulates that
+
+
+TWO_DEVICES = """
+import amdjax, amdjax.numpy as jnp
+first, second = amdjax.devices()
+x = jnp.ones(3)
+program = amdjax.jit(lambda x, y: x + y).lower(x, x).compile("gfx942")
+y, z = (amdjax.device_put(x, device) for device in (first, second))
+assert program(x, x).device is first and not program(x, x).committed
+assert program(x, z).device is second and program(x, z).committed
+assert program(amdjax.device_put(x, amdjax.devices("cpu")[0]), x).device is first
+try:
+    program(y, z)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_compiled_programs_run_where_arguments_are_committed():
+    pytest.importorskip("hip", reason="needs hip-python", exc_type=ImportError)
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES],
+        env={**os.environ, "AMDJAX_EMULATE": "gfx942x2"},
+        capture_output=True,
+        text=True,
+    )
+    assert "incompatible devices" in done.stdout, done.stderr
 
 
 def test_programs_for_the_cpu_have_no_records():

@@ -8,17 +8,18 @@ from typing import Any
 from amdjax.core.array import ConcreteArray
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.device.kernels import compile_device
+from amdjax.jit.device.placement import committed_placement
 from amdjax.jit.device.profile import Profile
 from amdjax.jit.device.program import DeviceProgram
 from amdjax.jit.device.records import kernel_records, warn_of_scratch
 from amdjax.jit.executable import Runner
-from amdjax.runtime.devices import default_device, devices, platforms
+from amdjax.runtime.devices import Placement, default_device, devices, platforms
 from amdjax.runtime.gpu import GpuDevice
 from amdjax.targets import GpuTarget
 
 
 class GpuExecutable:
-    """Runs a program on the first device of its target.
+    """Runs a program on a device of its target, one that arguments are committed to or the first.
 
     Args:
       closed: the program as traced.
@@ -46,7 +47,8 @@ class GpuExecutable:
         self.plan, self._kernels = compile_device(closed, target, donated, observe)
         self.sizes = [a.nbytes for a in closed.out_avals]
         self.records = kernel_records(self.plan, self._kernels)
-        self._run: Runner | None = None
+        self._home: Placement | None = None
+        self._runs: dict[Placement, Runner] = {}
         warn_of_scratch(self.records)
 
     def __call__(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
@@ -54,12 +56,23 @@ class GpuExecutable:
 
         Raises:
           RuntimeError: there is no device of the target.
+          ValueError: arguments are committed to different devices.
         """
-        if self._run is None:
-            device = _device_of(self.target)
-            program = DeviceProgram(self.closed, self.plan, self._kernels, device)
-            self._run = program.runner(device.uncommitted)
-        return self._run(args)
+        placement = self._placement(args)
+        run = self._runs.get(placement)
+        if run is None:
+            program = DeviceProgram(self.closed, self.plan, self._kernels, _gpu(placement))
+            run = self._runs[placement] = program.runner(placement)
+        return run(args)
+
+    def _placement(self, args: Sequence[ConcreteArray]) -> Placement:
+        """Arrays may come from anywhere; those on a device of the target say which."""
+        found = committed_placement(args, f"the program compiled for {self.target.name}")
+        if found is not None and getattr(found.device, "target", None) == self.target:
+            return found
+        if self._home is None:
+            self._home = _device_of(self.target).uncommitted
+        return self._home
 
     def profile(self, args: Sequence[ConcreteArray]) -> Profile:
         """Run once on an emulator of the target, which counts what the kernels do.
@@ -77,6 +90,11 @@ class GpuExecutable:
         with recording() as launches:
             program.runner(device.uncommitted)([x.copy() for x in args])
         return Profile(self.target.name, launches)
+
+
+def _gpu(placement: Placement) -> GpuDevice:
+    assert isinstance(placement.device, GpuDevice)
+    return placement.device
 
 
 def _device_of(target: GpuTarget) -> GpuDevice:
