@@ -111,6 +111,7 @@ HALF_LN2 = float(LN2 / 2) * 1.0001
 QUARTER_PI = float(mp.pi / 4) * 1.0001
 ROOT_RANGE = float(3 - 2 * mp.sqrt(2)) * 1.0001  # (m - 1) / (m + 1) for m in [sqrt(1/2), sqrt(2)]
 DIGAMMA_ROOT = mp.findroot(mp.digamma, 1.46)
+NEAR = 1 / 16  # up to here narrow results are polynomials, see codegen/math/narrow.py
 
 
 def atanh_log(s: mp.mpf) -> mp.mpf:
@@ -137,6 +138,12 @@ def scaled_erfc(shift: float) -> Real:
         return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
 
     return h
+
+
+def quotient_erfc(t: mp.mpf) -> mp.mpf:
+    """`exp(x**2) erfc(x) / t` in the variable `t = 1 / (1 + x / 2)`."""
+    x = 2 / t - 2
+    return mp.exp(x * x) * mp.erfc(x) / t
 
 
 def erf_inv_central(w: mp.mpf) -> mp.mpf:
@@ -292,6 +299,21 @@ FITS: list[Fit] = [
     Fit("ERF_INV", "double", centered(erf_inv_central, 3.125), (-3.125, 3.125), 24),
     Fit("ERF_INV_TAIL", "double", centered(erf_inv_tail, 3.25), (-0.75, 0.75), 20),
     Fit("ERF_INV_FAR_TAIL", "double", centered(erf_inv_tail, 5.0), (-1, 1.1), 19),
+    # For results of 16 bits: f(x) = x + x**2 P(x) for expm1 and log1p
+    Fit("EXPM1_NARROW", "float", divided(mp.expm1, {1: 1}, 2), (-NEAR, NEAR), 1, abs),
+    Fit("LOG1P_NARROW", "float", divided(mp.log1p, {1: 1}, 2), (-NEAR, NEAR), 2, abs),
+    Fit("TANH_NARROW", "float", odd_rest(mp.tanh), (0, NEAR**2), 0, lambda z: z),
+    # erf(x) = x P(x**2), beyond NEAR 1 - 2**(-x P(x))
+    Fit("ERF_NARROW", "float", lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z), (0, NEAR**2), 1),
+    Fit(
+        "ERF_NARROW_TAIL",
+        "float",
+        lambda x: minus_log2_erfc(x) / x,
+        (NEAR, 3.95),
+        4,
+        lambda x: LN2 * x * mp.erfc(x) / mp.erf(x),
+    ),
+    Fit("ERFC_NARROW", "float", quotient_erfc, (1 / 6, 1), 6, lambda t: 1 / quotient_erfc(t)),
 ]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -129,11 +129,17 @@ class Module:
 
     `native` names intrinsics that the target runs as an instruction and that other targets would
     turn into a library call; `ldexp` on AVX-512 and AMD GPUs. Math functions then use them.
+    `bf16` says that the target's conversion from float keeps subnormal numbers.
+
+    `estimates` has the names of instructions for functions of one float, `exp2`, `log2`, `rcp` and
+    `rsqrt`: right to about an ulp, but that subnormal arguments and results may count as zero, and
+    logarithms next to 1 may have an absolute error of 2**-22.
     """
 
     triple: str = ""
     data_layout: str = ""
     native: frozenset[str] = frozenset()
+    estimates: Mapping[str, str] = field(default_factory=dict)
     functions: list[Function] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
     globals: dict[str, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import Any
 
 from amdjax.codegen import llvm
 from amdjax.codegen.llvm import Function, Value
-from amdjax.codegen.math import CONVERSIONS, MATH
+from amdjax.codegen.math import CONVERSIONS, MATH, NARROW
 
 #: LLVM element type in registers. Narrow floats without arithmetic travel as their bits.
 ELEMENT_TYPES = {
@@ -33,8 +33,15 @@ _INT_COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge"
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
 
-def lower_pointwise(f: Function, name: str, dtype: str, *xs: Value, **attrs: Any) -> Value:
-    """One elementwise op on operands of `dtype` (the dtype of the last operand)."""
+def lower_pointwise(
+    f: Function, name: str, dtype: str, *xs: Value, rounded: str = "", **attrs: Any
+) -> Value:
+    """One elementwise op on operands of `dtype` (the dtype of the last operand).
+
+    `rounded` is the dtype of 16 bits that the result is computed for, see `tile.Builder.op`.
+    """
+    if rounded and f.module.estimates:
+        return NARROW[name](f, *xs, rounded)
     if name == "select":
         return f.select(*xs)
     if name in _INT_COMPARE:

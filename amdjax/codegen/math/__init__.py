@@ -3,8 +3,8 @@
 A function takes the `Function` being written and its operands, scalars or vectors of float or
 double (half and bfloat16 are computed in float), and returns the result's value. Only plain
 instructions and generic intrinsics are used: no library, no table in memory. `MATH` maps the
-names of tile operations to them, `CONVERSIONS` pairs of dtypes to conversions. docs/math.md has
-the measured errors.
+names of tile operations to them, `CONVERSIONS` pairs of dtypes to conversions; `NARROW` has
+forms of some for results of 16 bits, made of estimates. docs/math.md has the measured errors.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from .conversions import CONVERSIONS, convert
 from .exponential import exp, exp2, expm1, log, log1p, log2, log10, logistic
 from .hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
+from .narrow import NARROW
 from .power import cbrt, integer_pow, pow, rsqrt, sqrt
 from .rounding import ceil, floor, nextafter, rem, round_away, round_even, sign, trunc
 from .special import bessel_i0e, bessel_i1e, digamma, erf, erf_inv, erfc, lgamma
@@ -29,4 +30,4 @@ _FUNCTIONS = (
 )  # fmt: skip
 MATH: dict[str, Callable] = {fn.__name__: fn for fn in _FUNCTIONS}
 
-__all__ = ["CONVERSIONS", "MATH", "convert", *MATH]
+__all__ = ["CONVERSIONS", "MATH", "NARROW", "convert", *MATH]

@@ -59,7 +59,9 @@ SMALL_FLOATS = {
 
 
 def _narrow_to_bfloat(x: Expr) -> Expr:
-    """Float to bfloat16 on bits; instructions for it flush subnormals or are library calls."""
+    """Float to bfloat16 on bits where instructions flush subnormals or are library calls."""
+    if "bf16" in x.f.module.native:
+        return x.cast("fptrunc", "bfloat")
     bits = x.bits()
     rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
     quiet = ((bits >> 16) & 0x8000) | 0x7FC0
