@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import threading
 from collections.abc import Callable
@@ -160,9 +161,21 @@ def devices(backend: str | None = None) -> list[Any]:
             return list(found)
     known = ", ".join(sorted(_registry))
     raise RuntimeError(
-        f"Unknown backend: {backend!r} requested, but no devices of it are present. "
-        f"Platforms known: {known}; with devices: {', '.join(platforms())}.{_hints([backend])}"
+        f"Unknown backend: {backend!r} requested, but no devices of it are present."
+        f"{_meant(backend)} Platforms known: {known}; with devices: {', '.join(platforms())}."
+        f"{_hints([backend])}"
     )
+
+
+def _meant(word: Any) -> str:
+    """A sentence about what a word may mean that is no platform's name."""
+    names = {name for row in _registry.values() for name in (row.name, *row.aliases)}
+    if not isinstance(word, str) or word in names:
+        return ""
+    if word.startswith("gfx"):
+        return f" AMDJAX_EMULATE={word} emulates such a GPU."
+    near = difflib.get_close_matches(word.lower(), sorted(names), 1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def _hints(names: list[str]) -> str:
@@ -230,8 +243,8 @@ def default_device() -> Any:
 def _preferred(everything: bool = False) -> list[str]:
     """Platforms in order of preference; those that nobody asked for only with `everything`."""
     names = sorted(_registry, key=lambda name: -_registry[name].priority)
-    if config.platforms:
-        chosen = [n for word in _wanted() for n in names if word in (n, *_registry[n].aliases)]
+    if wanted := _wanted():
+        chosen = [n for word in wanted for n in names if word in (n, *_registry[n].aliases)]
     else:
         asked = "emulated" if config.emulate else None
         chosen = [n for n in names if n == asked or not _registry[n].on_request]
@@ -240,8 +253,19 @@ def _preferred(everything: bool = False) -> list[str]:
 
 
 def _wanted() -> list[str]:
-    """The words of AMDJAX_PLATFORMS."""
-    return [word.strip() for word in (config.platforms or "").split(",") if word.strip()]
+    """The words of AMDJAX_PLATFORMS.
+
+    Raises:
+        RuntimeError: one is no platform's name.
+    """
+    words = [word.strip() for word in (config.platforms or "").split(",") if word.strip()]
+    for word in words:
+        if not any(word in (row.name, *row.aliases) for row in _registry.values()):
+            raise RuntimeError(
+                f"AMDJAX_PLATFORMS={config.platforms!r}: there is no platform {word!r}."
+                f"{_meant(word)} Platforms known: {', '.join(sorted(_registry))}."
+            )
+    return words
 
 
 def _devices_of(name: str) -> list[Any]:

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from amdjax.core.config import config, default_device
@@ -92,11 +94,39 @@ def test_platforms_flag(registry):
         assert D.default_backend() == "cpu" and D.platforms() == ["cpu", "fake"]
         config.update("platforms", "cpu")
         assert D.platforms() == ["cpu"]
-        config.update("platforms", "nothing")
-        with pytest.raises(RuntimeError, match="AMDJAX_PLATFORMS='nothing'"):
+        config.update("platforms", " , ")
+        assert D.default_backend() == "fake"
+        D.register_platform("other", list)
+        config.update("platforms", "other")
+        with pytest.raises(RuntimeError, match="AMDJAX_PLATFORMS='other' has devices here"):
             D.devices()
     finally:
         config.update("platforms", before)
+
+
+@pytest.mark.parametrize(
+    "text, hint",
+    [
+        ("hpi,cpu", "no platform 'hpi'. Did you mean 'hip'?"),
+        ("cpu,CPU", "no platform 'CPU'. Did you mean 'cpu'?"),
+        ("emulate", "no platform 'emulate'. Did you mean 'emulated'?"),
+        ("gfx942", "no platform 'gfx942'. AMDJAX_EMULATE=gfx942 emulates such a GPU."),
+        ("quantum", "no platform 'quantum'. Platforms known: cpu, cuda, emulated, hip."),
+    ],
+)
+def test_misspelt_platforms(text, hint):
+    """Not the CPU instead, silently."""
+    before = config.platforms
+    try:
+        config.update("platforms", text)
+        with pytest.raises(RuntimeError, match=re.escape(f"AMDJAX_PLATFORMS={text!r}: there is ")):
+            D.devices()
+        with pytest.raises(RuntimeError, match=re.escape(hint)):
+            D.default_backend()
+    finally:
+        config.update("platforms", before)
+    with pytest.raises(RuntimeError, match=r"are present\. Did you mean 'cpu'\?"):
+        D.devices("cpuu")
 
 
 def test_default_device(registry):
