@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 
 from amdjax.runtime.emulator.hip_abi import HipFailure, Status, export, poke
 from amdjax.runtime.emulator.hip_runtime import Allocation, EmulatedDevice, Runtime
@@ -61,7 +60,14 @@ def free(rt: Runtime, address: int) -> None:
     if found.device is None:
         raise HipFailure(Status.InvalidValue, "pinned host memory is freed by hipHostFree")
     found.device.synchronize()
-    rt.release(found)
+    _release(rt, found)
+
+
+def _release(rt: Runtime, allocation: Allocation) -> None:
+    """Give memory back, unless work that came before has."""
+    if rt.allocations.at(allocation.address) is not allocation:
+        raise HipFailure(Status.InvalidValue, f"0x{allocation.address:x} was freed already")
+    rt.release(allocation)
 
 
 @export("hipFreeAsync", "pp")
@@ -69,7 +75,9 @@ def free_async(rt: Runtime, address: int, handle: int) -> None:
     stream = stream_of(rt, handle)
     stream.refuse_while_capturing()
     found = _allocation(rt, address)
-    stream.submit(lambda: rt.release(found))
+    if found.device is None:
+        raise HipFailure(Status.InvalidValue, "pinned host memory is freed by hipHostFree")
+    stream.submit(lambda: _release(rt, found))
 
 
 @export("hipHostFree", "p")
@@ -168,13 +176,25 @@ def _submit_copy(rt: Runtime, stream: Stream, to: int, source: int, nbytes: int,
     target, origin = rt.allocations.holding(to, nbytes), rt.allocations.holding(source, nbytes)
     _check_direction(kind, target, origin)
     detail = nbytes, _is_device(target), _is_device(origin)
+    what: int | bytes = source
     if origin is None and stream.capture is None:
-        data = ctypes.string_at(source, nbytes)
-        stream.submit(lambda: _move(rt, to, data, nbytes))
-    else:
-        stream.submit(lambda: _move(rt, to, source, nbytes), "copy", detail)
+        what = ctypes.string_at(source, nbytes)
+
+    def copy() -> None:
+        _check_still_there(rt, target, to, nbytes)
+        _check_still_there(rt, origin, source, nbytes)
+        _move(rt, to, what, nbytes)
+
+    stream.submit(copy, "copy", detail)
     if target is None and stream.capture is None:
         stream.wait()
+
+
+def _check_still_there(rt: Runtime, then: Allocation | None, address: int, nbytes: int) -> None:
+    """What was an allocation when a copy was issued must be one when it is made, if another."""
+    if then is not None and rt.allocations.holding(address, nbytes) is None:
+        text = f"memory at 0x{address:x} is used after its release"
+        raise HipFailure(Status.IllegalAddress, text)
 
 
 def _move(rt: Runtime, to: int, source: int | bytes, nbytes: int) -> None:
@@ -267,17 +287,19 @@ def memcpy_peer_async(
 # Fills
 
 
-def _fill(rt: Runtime, to: int, value: int, width: int, count: int) -> Callable[[], None]:
-    data = (value & (1 << 8 * width) - 1).to_bytes(width, "little") * count
-    return lambda: _move(rt, to, data, width * count)
-
-
 def _submit_fill(rt: Runtime, stream: Stream, to: int, value: int, width: int, count: int) -> None:
     if not count:
         return
-    if rt.allocations.holding(to, width * count) is None:
+    target = rt.allocations.holding(to, width * count)
+    if target is None:
         raise HipFailure(Status.InvalidValue, "not memory of a device")
-    stream.submit(_fill(rt, to, value, width, count), "set", (width, count))
+    data = (value & (1 << 8 * width) - 1).to_bytes(width, "little") * count
+
+    def fill() -> None:
+        _check_still_there(rt, target, to, width * count)
+        _move(rt, to, data, width * count)
+
+    stream.submit(fill, "set", (width, count))
 
 
 def _export_fill(suffix: str, width: int, value: str) -> None:

@@ -32,6 +32,7 @@ class Module:
     infos: dict[str, KernelInfo]
     symbols: dict[str, tuple[int, int]]
     functions: dict[str, int] = field(default_factory=dict)
+    is_loaded: bool = True
 
 
 @dataclass(eq=False)
@@ -111,6 +112,7 @@ def module_unload(rt: Runtime, handle: int) -> None:
     module = rt.handles.get(handle, Module)
     module.device.synchronize()
     module.device.memory.release(module.code.base)
+    module.is_loaded = False
     for function in module.functions.values():
         rt.handles.remove(function)
     rt.handles.remove(handle)
@@ -319,6 +321,9 @@ def _submit(
     kernel, memory = function.kernel, function.module.device.memory
 
     def run() -> None:
+        if not function.module.is_loaded:
+            message = f"kernel {kernel.name} is launched after its module was unloaded"
+            raise HipFailure(Status.LaunchFailure, message)
         launch(kernel, grid, workgroup, kernarg, memory, shared_bytes)
 
     stream.submit(run, "kernel", kernel)

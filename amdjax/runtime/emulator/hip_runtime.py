@@ -206,7 +206,7 @@ class Runtime:
             )
         try:
             backing = np.empty(nbytes + _ALIGNMENT, np.uint8)
-        except MemoryError:
+        except (MemoryError, ValueError):  # the latter where no array can be so large
             raise HipFailure(Status.OutOfMemory) from None
         allocation = Allocation(
             -(-backing.ctypes.data // _ALIGNMENT) * _ALIGNMENT, nbytes, device, backing
