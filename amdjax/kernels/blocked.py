@@ -11,146 +11,23 @@ parts are added by a second launch.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from amdjax.codegen import tile
-from amdjax.codegen.tile import itemsize
-from amdjax.jit.shaped import Call, ShapedContext, Temp
-from amdjax.kernels.contraction import (
-    Axis,
-    Contraction,
-    Sink,
-    TileShape,
-    choose_tile,
-    lane_count,
-    private_cache,
-)
+from amdjax.jit.shaped import Call, ShapedContext
+from amdjax.kernels.blocking import Blocking, choose_blocking
+from amdjax.kernels.contraction import Contraction, Sink, TileShape, choose_tile
 from amdjax.kernels.packing import PanelPacker, copy_lines, depth_unit, pack_lanes
 from amdjax.kernels.program import Program
 from amdjax.kernels.reading import Part, Reader
-from amdjax.kernels.writing import Writer
-from amdjax.targets.cpu import CpuTarget
+from amdjax.kernels.splits import combine_parts, split_sink
+from amdjax.kernels.writing import Writer, store_tile
 
 Value = tile.Value
 Rows = list[list[Value]]
 Add = Callable[[tile.Builder, Value, Value, Value], Value]
-
-
-@dataclass(frozen=True)
-class Blocking:
-    """How a product is cut.
-
-    Args:
-      tile: what registers hold.
-      rows: rows of a program's block, in tiles.
-      columns: columns of a program's block, in tiles.
-      depth: how deep a block is.
-      splits: parts of the depth that different programs sum.
-      shared: whether `b` is packed once, by a launch of its own.
-    """
-
-    tile: TileShape
-    rows: int
-    columns: int
-    depth: int
-    splits: int = 1
-    shared: bool = True
-
-
-def choose_blocking(
-    problem: Contraction,
-    target: CpuTarget,
-    shape: TileShape,
-    size: int | None = None,
-    grain: int | None = None,
-) -> Blocking:
-    """Blocks that fit the caches and keep all threads busy to the end.
-
-    Args:
-      problem: the contraction.
-      target: the machine.
-      shape: of the tiles.
-      size: bytes of a packed element; by default those of a sum.
-      grain: what the depth of blocks is a multiple of; by default what packing likes.
-    """
-    size = size or itemsize(problem.accumulate)
-    panel = max(64, target.l1_bytes * 2 // 3 // (shape.columns * size))
-    depth = max(problem.depth, 1)
-    # A panel is as fast from the second level, as long as all of `b` stays there.
-    whole = depth <= 3 * panel and depth * problem.columns * size <= private_cache(target) // 4
-    if depth > panel * 5 // 4 and not whole:
-        unit = math.lcm(*(depth_unit(source) for source in (problem.a, problem.b)))
-        depth = _equal_parts(depth, panel, grain or (16 if unit == 1 else unit))
-    high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
-    split = _choose_splits(problem, target, shape, depth, size)
-    if split is not None:
-        return split
-    most_rows = max(1, private_cache(target) // 4 // (depth * size * shape.rows))
-    sums = shape.rows * shape.columns * itemsize(problem.accumulate)
-    waiting = private_cache(target) // 4 // sums
-    best: tuple[float, Blocking] | None = None
-    for rows in _candidates(high, most_rows):
-        most_columns = max(1, waiting // rows) if depth < problem.depth else wide
-        shared = -(-high // rows) > 1
-        if not shared:
-            most_columns = min(
-                most_columns, max(1, private_cache(target) // 3 // (depth * size * shape.columns))
-            )
-        for columns in _candidates(wide, most_columns):
-            programs = problem.batches * -(-high // rows) * -(-wide // columns)
-            tiles = min(rows, high) * min(columns, wide)
-            pack = PACKING * shape.rows * min(rows, high) / shape.cycles
-            if not shared:
-                pack += PACKING * shape.columns * min(columns, wide) / shape.cycles
-            each = tiles + pack + PROGRAM_CYCLES / (shape.cycles * max(depth, 1))
-            rounds = (
-                -(-programs // target.threads)
-                if programs < 8 * target.threads
-                else programs / target.threads
-            )
-            cost = rounds * each
-            if shared:
-                cost += (
-                    2
-                    * PACKING
-                    * shape.columns
-                    * wide
-                    * problem.batches
-                    / shape.cycles
-                    / target.threads
-                )
-            if best is None or cost < best[0] * 0.999:
-                best = (cost, Blocking(shape, rows, columns, depth, 1, shared))
-    assert best is not None
-    return best[1]
-
-
-PACKING = 0.15  # cycles to copy an element
-PROGRAM_CYCLES = 1500  # cycles a program costs before it does anything
-
-
-def _choose_splits(
-    problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int
-) -> Blocking | None:
-    """All of the result in each program, a part of the depth; None where that does not pay."""
-    high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
-    whole = high * wide * shape.rows * shape.columns * itemsize(problem.accumulate)
-    packed = depth * size * (high * shape.rows + wide * shape.columns)
-    fits = whole <= private_cache(target) // 3 and packed <= private_cache(target) // 2
-    parts = -(-problem.depth // depth)
-    if not fits or problem.batches >= target.threads or parts < 8 or target.threads == 1:
-        return None
-    splits = min(parts // 2, max(1, 2 * target.threads // problem.batches))
-    return Blocking(shape, high, wide, depth, splits, shared=False)
-
-
-def _equal_parts(total: int, most: int, unit: int) -> int:
-    """The size of equal parts of `total`, about `most` or less, a multiple of `unit`."""
-    part = -(-total // -(-total // most))
-    return -(-part // unit) * unit
 
 
 def _class_of(size: int) -> int:
@@ -173,19 +50,6 @@ def _room(size: int) -> int:
     while room < size:
         room *= 4
     return room if room <= 1 << 17 else -(-size // (1 << 15)) << 15
-
-
-def _candidates(total: int, most: int) -> list[int]:
-    """Block sizes worth trying: those that cut `total` into nearly equal parts, largest first."""
-    most = min(total, most)
-    out: list[int] = []
-    parts = -(-total // most)
-    while len(out) < 12 and parts <= total:
-        size = -(-total // parts)
-        if not out or size < out[-1]:
-            out.append(size)
-        parts = -(-total // (size - 1)) if size > 1 else total + 1
-    return out
 
 
 def multiply(
@@ -224,6 +88,27 @@ def multiply_add(k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
     if total.dtype in tile.FLOATS:
         return k.op("fma", a, b, total)
     return k.op("add", k.op("mul", a, b), total)
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a program multiplies between two copies of its operands.
+
+    Args:
+      row: the first row.
+      panel: the first panel of columns.
+      start: where in the depth it begins ...
+      stop: ... and ends.
+      first: whether no part of the depth came before ...
+      last: ... or comes after.
+    """
+
+    row: Value
+    panel: Value
+    start: Value
+    stop: Value
+    first: Literal[True] | Value
+    last: Literal[True] | Value
 
 
 class BlockedProduct:
@@ -346,13 +231,14 @@ class BlockedProduct:
 
         def part(start: Value, first: Literal[True] | Value, last: Literal[True] | Value) -> None:
             stop = k.op("min", start + step, top)
+            block = Block(first_row, first_panel, start, stop, first, last)
             self._pack_a(lines.within(start, stop), high)
             if not self.shared:
-                self._pack_b(first_panel, panels, start, stop)
+                self._pack_b(block, panels)
 
             def panel(j: Value) -> None:
                 def one(i: Value) -> None:
-                    self._tile(first_row, i, first_panel, j, start, stop, first, last)
+                    self._tile(block, i, j)
 
                 k.for_(0, high, 1, one)
 
@@ -395,9 +281,10 @@ class BlockedProduct:
 
         k.for_(0, high, 1, panel)
 
-    def _pack_b(self, first_panel: Value, panels: Value, start: Value, stop: Value) -> None:
+    def _pack_b(self, block: Block, panels: Value) -> None:
         k, columns = self.k, self.blocking.tile.columns
-        part = Part.of(self.b_reader, self.batch, first_panel * columns, start, stop)
+        first = block.panel * columns
+        part = Part.of(self.b_reader, self.batch, first, block.start, block.stop)
 
         def panel(j: Value) -> None:
             at = j * (self.panel_depth * columns)
@@ -405,22 +292,13 @@ class BlockedProduct:
 
         k.for_(0, panels, 1, panel)
 
-    def _tile(
-        self,
-        first_row: Value,
-        i: Value,
-        first_panel: Value,
-        j: Value,
-        start: Value,
-        stop: Value,
-        first: Literal[True] | Value,
-        last: Literal[True] | Value,
-    ) -> None:
+    def _tile(self, block: Block, i: Value, j: Value) -> None:
+        """Multiply panel `i` of rows and `j` of columns, counted from the first of the block."""
         program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
-        steps = stop - start
+        steps = block.stop - block.start
         ahead_step = program.num("ahead", max(2, -(-shape.columns // blocking.rows)))
         if self.shared:
-            b_base = self._panel(first_panel + j) + start * shape.columns
+            b_base = self._panel(block.panel + j) + block.start * shape.columns
         else:
             b_base = j * (self.panel_depth * shape.columns)
         if self.by_line:
@@ -433,8 +311,8 @@ class BlockedProduct:
             + program.num("padded", self.packer.depth) * shape.columns
             + i * steps * ahead_step
         )
-        row, column = first_row + i * shape.rows, (first_panel + j) * shape.columns
-        self._prefetch_result(row, column, last)
+        row, column = block.row + i * shape.rows, (block.panel + j) * shape.columns
+        self._prefetch_result(row, column, block.last)
 
         def load_a(s: Value, r: int) -> Value:
             if r == 0 and self.shared:
@@ -450,16 +328,16 @@ class BlockedProduct:
         c_base = k.const("index", 0)
         if self.partial:
             c_base = (j * program.num("block.rows", blocking.rows) + i) * size
-        fresh = self.start(first_panel + j, first)
+        fresh = self.start(block.panel + j, block.first)
         sums = multiply(
             k, shape, self.problem.accumulate, steps, load_a, load_b, [fresh] * shape.rows, self.add
         )
-        sums = self._with_earlier(first, c_base, sums)
-        if last is True:
+        sums = self._with_earlier(block.first, c_base, sums)
+        if block.last is True:
             self._finish(row, column, c_base, sums)
         else:
             k.if_(
-                last,
+                block.last,
                 lambda: self._finish(row, column, c_base, sums),
                 lambda: self._keep(c_base, sums),
             )
@@ -551,93 +429,3 @@ class BlockedProduct:
         full = k.op("ge", rows, k.const("index", shape.rows))
         whole = k.op("and", full, k.op("le", column + shape.columns, width))
         k.if_(whole, lambda: self.writer.store_rows(row, column, sums), row_by_row)
-
-
-def store_tile(
-    k: tile.Builder,
-    writer: Writer,
-    scratch: tile.Buffer,
-    base: Value,
-    row: Value,
-    rows: Value,
-    column: Value,
-    width: Value,
-    shape: TileShape,
-) -> None:
-    """Rows of a tile that waits in scratch, through the epilogue to the result."""
-
-    def one(r: Value) -> None:
-        for v in range(shape.vectors):
-            at = base + r * shape.columns + v * shape.lanes
-            store_lanes(
-                k, writer, scratch, at, row + r, column + v * shape.lanes, width, shape.lanes
-            )
-
-    k.for_(0, rows, 1, one)
-
-
-def store_lanes(
-    k: tile.Builder,
-    writer: Writer,
-    scratch: tile.Buffer,
-    at: Value,
-    row: Value,
-    column: Value,
-    width: Value,
-    lanes: int,
-) -> None:
-    """A vector from scratch to the result; complex numbers lie there as pairs."""
-    if writer.is_complex and writer.epilogue is not None:
-        half = lanes // 2
-        parts = (k.load(scratch, at, (half,), (2,)), k.load(scratch, at + 1, (half,), (2,)))
-        two = k.const("index", 2)
-        remaining = k.op("div", width - column, two)
-        mask = k.op("lt", k.iota(half, "i32"), k.convert(remaining, "i32"))
-        writer.store(row, k.op("div", column, two), parts[0], mask, parts)
-        return
-    mask = k.op("lt", k.iota(lanes, "i32"), k.convert(width - column, "i32"))
-    writer.store(row, column, k.load(scratch, at, (lanes,), (1,)), mask)
-
-
-def split_sink(problem: Contraction, splits: int) -> tuple[Sink, Temp]:
-    """Where programs that share the depth put their sums: (part, batch, row, column)."""
-    rows, columns, batches = problem.rows, problem.columns, problem.batches
-    temp = Temp(problem.accumulate, splits * batches * rows * columns)
-    batch = [Axis(splits, batches * rows * columns)]
-    inner = batches
-    for axis in problem.out.batch:
-        inner //= axis.extent
-        batch.append(Axis(axis.extent, inner * rows * columns))
-    sink = Sink(
-        temp, problem.accumulate, 0, tuple(batch), (Axis(rows, columns),), (Axis(columns, 1),)
-    )
-    return sink, temp
-
-
-def combine_parts(ctx: ShapedContext, problem: Contraction, temp: Temp, splits: int) -> Call:
-    """The launch that adds parts and stores the result."""
-    program = Program(ctx, "combine")
-    k = program.k
-    lanes, dtype = lane_count(ctx.target, problem.accumulate), problem.accumulate
-    parts = program.buffer(temp, dtype)
-    rows, columns, batches = problem.rows, problem.columns, problem.batches
-    total = k.scratch("sum", dtype, lanes)
-    pid = k.program_id()
-    row = k.op("rem", pid, k.const("index", rows))
-    entry = k.op("div", pid, k.const("index", rows))
-    writer = Writer(program, problem, program.split(entry, "batch", problem.out.batch))
-    width = k.const("index", columns)
-
-    def piece(column: Value) -> None:
-        mask = k.op("lt", k.iota(lanes, "i32"), k.convert(width - column, "i32"))
-
-        def add(part: Value, x: Value) -> Value:
-            at = (part * (batches * rows) + pid) * columns + column
-            return k.op("add", x, k.load(parts, at, (lanes,), (1,), mask))
-
-        (x,) = k.for_(0, splits, 1, add, [k.const(dtype, 0, (lanes,))])
-        k.store(total, k.const("index", 0), x, (1,))
-        store_lanes(k, writer, total, k.const("index", 0), row, column, width, lanes)
-
-    k.for_(0, columns, lanes, piece)
-    return program.launch(batches * rows, 0.1 * splits * batches * rows * columns)

@@ -13,14 +13,7 @@ from dataclasses import replace
 from amdjax.codegen import tile
 from amdjax.codegen.tile import itemsize
 from amdjax.jit.shaped import Call, ShapedContext
-from amdjax.kernels.blocked import (
-    combine_parts,
-    multiply,
-    multiply_add,
-    split_sink,
-    store_lanes,
-    store_tile,
-)
+from amdjax.kernels.blocked import multiply, multiply_add
 from amdjax.kernels.contraction import (
     Contraction,
     Sink,
@@ -32,7 +25,8 @@ from amdjax.kernels.contraction import (
     private_cache,
 )
 from amdjax.kernels.program import Program
-from amdjax.kernels.writing import Writer
+from amdjax.kernels.splits import combine_parts, split_sink
+from amdjax.kernels.writing import Writer, store_lanes, store_tile
 
 Value = tile.Value
 

@@ -11,16 +11,17 @@ sums, as zero.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from amdjax.codegen import tile
 from amdjax.codegen.cpu_matrix import UNIT_BYTES, UNIT_ROWS
 from amdjax.codegen.tile import itemsize
 from amdjax.jit.shaped import Call, ShapedContext
-from amdjax.kernels.blocked import BlockedProduct, choose_blocking, room_for, store_tile
+from amdjax.kernels.blocked import Block, BlockedProduct, room_for
+from amdjax.kernels.blocking import choose_blocking
 from amdjax.kernels.contraction import Contraction, Source, TileShape
 from amdjax.kernels.packing import PanelPacker, copy_lines
 from amdjax.kernels.reading import Part
+from amdjax.kernels.writing import store_tile
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
@@ -133,41 +134,31 @@ class UnitProduct(BlockedProduct):
         k, zero = self.k, self.k.const(self.bits, 0, (self.grain,))
         k.for_(0, lines, 1, lambda i: k.store(self.a, i * self.stride + depth, zero, (1,)))
 
-    def _tile(
-        self,
-        first_row: Value,
-        i: Value,
-        first_panel: Value,
-        j: Value,
-        start: Value,
-        stop: Value,
-        first: Literal[True] | Value,
-        last: Literal[True] | Value,
-    ) -> None:
+    def _tile(self, block: Block, i: Value, j: Value) -> None:
         program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
         if self.shared:
-            b_base = self._panel(first_panel + j) + start * shape.columns
+            b_base = self._panel(block.panel + j) + block.start * shape.columns
         else:
             b_base = j * (self.panel_depth * shape.columns)
         c_base = k.const("index", 0)
         if self.partial:
             place = j * program.num("block.rows", blocking.rows) + i
             c_base = place * (shape.rows * shape.columns)
-        row, column = first_row + i * shape.rows, (first_panel + j) * shape.columns
-        self._prefetch_result(row, column, last)
+        row, column = block.row + i * shape.rows, (block.panel + j) * shape.columns
+        self._prefetch_result(row, column, block.last)
         k.unit_product(
             self.types,
             (self.a, i * (shape.rows * self.stride), self.stride),
             (self.panels, b_base),
             (self.c, c_base),
             (self.high, self.wide),
-            k.op("div", stop - start + (self.grain - 1), k.const("index", self.grain)),
-            k.const("bool", True) if first is True else first,
+            k.op("div", block.stop - block.start + (self.grain - 1), k.const("index", self.grain)),
+            k.const("bool", True) if block.first is True else block.first,
         )
-        if last is True:
+        if block.last is True:
             self._store(row, column, c_base)
         else:
-            k.if_(last, lambda: self._store(row, column, c_base))
+            k.if_(block.last, lambda: self._store(row, column, c_base))
 
     def _store(self, row: Value, column: Value, c_base: Value) -> None:
         """Store a finished tile: unmasked where it is whole and plain."""

@@ -18,7 +18,7 @@ from amdjax.jit.element import (
 from amdjax.jit.index import Index, LoopVar, delinear
 from amdjax.jit.region_kernel import STREAM_FROM
 from amdjax.jit.shaped import Temp
-from amdjax.kernels.contraction import Axis, Contraction, Sink, product
+from amdjax.kernels.contraction import Axis, Contraction, Sink, TileShape, product
 from amdjax.kernels.program import Program
 from amdjax.targets.cpu import CpuTarget
 
@@ -202,3 +202,49 @@ def _numbers(sink: Sink) -> dict[str, int]:
             numbers[f"out.{group}{i}.extent"] = axis.extent
             numbers[f"out.{group}{i}.stride"] = axis.stride
     return numbers
+
+
+def store_tile(
+    k: tile.Builder,
+    writer: Writer,
+    scratch: tile.Buffer,
+    base: Value,
+    row: Value,
+    rows: Value,
+    column: Value,
+    width: Value,
+    shape: TileShape,
+) -> None:
+    """Rows of a tile that waits in scratch, through the epilogue to the result."""
+
+    def one(r: Value) -> None:
+        for v in range(shape.vectors):
+            at = base + r * shape.columns + v * shape.lanes
+            store_lanes(
+                k, writer, scratch, at, row + r, column + v * shape.lanes, width, shape.lanes
+            )
+
+    k.for_(0, rows, 1, one)
+
+
+def store_lanes(
+    k: tile.Builder,
+    writer: Writer,
+    scratch: tile.Buffer,
+    at: Value,
+    row: Value,
+    column: Value,
+    width: Value,
+    lanes: int,
+) -> None:
+    """A vector from scratch to the result; complex numbers lie there as pairs."""
+    if writer.is_complex and writer.epilogue is not None:
+        half = lanes // 2
+        parts = (k.load(scratch, at, (half,), (2,)), k.load(scratch, at + 1, (half,), (2,)))
+        two = k.const("index", 2)
+        remaining = k.op("div", width - column, two)
+        mask = k.op("lt", k.iota(half, "i32"), k.convert(remaining, "i32"))
+        writer.store(row, k.op("div", column, two), parts[0], mask, parts)
+        return
+    mask = k.op("lt", k.iota(lanes, "i32"), k.convert(width - column, "i32"))
+    writer.store(row, column, k.load(scratch, at, (lanes,), (1,)), mask)

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 import amdjax.kernels  # noqa: F401
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
-from amdjax.kernels import blocked, contraction, direct
+from amdjax.kernels import blocking, contraction
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.targets.cpu import CpuTarget
@@ -318,11 +318,7 @@ def test_depth_is_not_cut_where_the_right_operand_stays_in_cache(sizes):
     a, b = (contraction.Source(None, "f32", 0, (), axes(e), axes(k)) for e in (m, n))
     sink = contraction.Sink(None, "f32", 0, (), axes(m), axes(n))
     problem = contraction.Contraction(a, b, sink, "f32")
-    assert blocked.choose_blocking(problem, CACHES, shape).depth >= k
+    assert blocking.choose_blocking(problem, CACHES, shape).depth >= k
 
 
 CACHES = CpuTarget(512, 4, 48 << 10, 2 << 20)
-
-
-def test_plans_rest_on_constants():
-    assert direct.PROGRAM_CYCLES and blocked.PACKING

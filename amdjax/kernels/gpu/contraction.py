@@ -19,7 +19,7 @@ from amdjax.jit.gpu.element import TileElements
 from amdjax.jit.gpu.tiles import TileAxis, tile_lanes
 from amdjax.jit.index import Index, LoopVar, delinear
 from amdjax.jit.shaped import Call, ShapedContext, Temp
-from amdjax.kernels.blocked import split_sink
+from amdjax.kernels.splits import split_sink
 from amdjax.kernels.contraction import Contraction, Sink
 from amdjax.kernels.gpu.operands import SourcePlaces, aligned, neighbours
 from amdjax.kernels.gpu.tiling import Plan, choose_plan, operand_units
