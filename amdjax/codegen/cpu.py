@@ -192,6 +192,17 @@ class CpuKernel(Emitter[Rep]):
         scalars = [self.f.extract(rep, i) for i in range(rep.type.lanes)]
         return [[self.f.insert(llvm.undef(one), s, 0) for s in scalars]]
 
+    def op_reshape(self, op: tile.Op) -> list[Rep]:
+        f, rep, shape = self.f, self.rep(op.operands[0]), op.results[0].shape
+        rows = rep if isinstance(rep, list) else [rep]
+        while len(rows) > 1:  # of a power of two
+            both = range(2 * rows[0].type.lanes)
+            rows = [f.shuffle(a, b, both) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+        if len(shape) == 1:
+            return [rows[0]]
+        n = shape[1]
+        return [[f.shuffle(rows[0], None, range(i * n, (i + 1) * n)) for i in range(shape[0])]]
+
     def op_transpose(self, op: tile.Op) -> list[Rep]:
         rows = self.rep(op.operands[0])
         assert isinstance(rows, list)

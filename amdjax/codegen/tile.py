@@ -364,6 +364,10 @@ class Builder:
         shape = (1, *x.shape) if axis == 0 else (*x.shape, 1)
         return self._pure_op("expand", (x,), TileType(x.dtype, shape), axis=axis)
 
+    def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """The same elements in row-major order as a tile of another shape, of rank 1 or 2."""
+        return x if x.shape == shape else self._pure_op("reshape", (x,), TileType(x.dtype, shape))
+
     def transpose(self, x: Value) -> Value:
         return self._pure_op("transpose", (x,), TileType(x.dtype, x.shape[::-1]))
 

@@ -31,6 +31,7 @@ class Call:
       grid: number of programs.
       nanoseconds: estimate for one thread.
       in_place: pairs of positions in `args` (read, written) that may share memory.
+      whole_lds: on a GPU its scratch may fill the LDS, of which reductions need a little.
     """
 
     kernel: tile.Kernel
@@ -38,6 +39,7 @@ class Call:
     grid: int
     nanoseconds: float
     in_place: list[tuple[int, int]] = field(default_factory=list)
+    whole_lds: bool = False
 
 
 @dataclass

@@ -276,45 +276,51 @@ class RowKernel(RegionKernel):
                 elif self._stashes(root):
                     self._stash(v, x, root.level)
 
+    def _stash_size(self) -> int:
+        per_row = int(np.prod([v.extent for v in self.inner], dtype=np.int64))
+        return per_row + self.count
+
     def _stash(self, var: Var, x: El, level: int) -> None:
         if var not in self.stashed:
-            per_row = int(np.prod([v.extent for v in self.inner], dtype=np.int64))
-            dtype = x.value.dtype
-            buffer = self.k.scratch(f"s{len(self.stashed)}", dtype, per_row + self.count)
+            name, dtype = f"s{len(self.stashed)}", x.value.dtype
+            buffer = self.k.scratch(name, dtype, self._stash_size())
             self.stashed[var] = (buffer, level)
         self.b._store(self.stashed[var][0], self._stash_position(), x.value)
 
     # Reductions in pieces
 
-    def _even(self, pieces: int) -> tuple[int, int]:
-        """Length of a piece, and how many of them there are if about `pieces` are wanted."""
-        length = -(-self.cut.extent // (pieces * self.unit)) * self.unit
-        return length, -(-self.cut.extent // length)
+    def _length(self, pieces: int) -> int:
+        """Steps of the loop in a piece of it."""
+        return -(-self.cut.extent // (pieces * self.unit)) * self.unit
 
-    def _piece_totals(self, length: int) -> list[tuple[Root, list[El]]]:
-        """What this program's piece contributes to each reduction."""
-        k = self.k
+    def _bounds(self, pieces: int) -> tuple[Any, Any]:
+        """Where this program's piece of the loop begins and ends."""
+        k, length = self.k, self._length(pieces)
         low = k.op("mul", self.piece, k.const("index", length))
-        high = k.op("min", low + length, k.const("index", self.cut.extent))
+        return low, k.op("min", low + length, k.const("index", self.cut.extent))
+
+    def _piece_totals(self, pieces: int) -> list[tuple[Root, list[El]]]:
+        """What this program's piece contributes to each reduction."""
+        bounds = self._bounds(pieces)
         roots = [r for r in self.region.roots if r.is_reduction]
         elements = [r for r in self.region.roots if not r.is_reduction and not r.row]
         elements = [r for r in elements if any(v in self.fusion.stored for v in r.vars)]
-        totals = self._reduce_loop(roots, elements, (low, high))
+        totals = self._reduce_loop(roots, elements, bounds)
         out = []
         for r, accs in zip(roots, totals, strict=True):
-            with k.made_from(r.eqn.origin):
+            with self.k.made_from(r.eqn.origin):
                 out.append((r, self.horizontal(self.reductions[r], accs)))
         return out
 
     def _build_pieces(self, pieces: int) -> list[Call]:
         """Partial results for each piece, then a kernel that combines them."""
-        length, pieces = self._even(pieces)
+        pieces = -(-self.cut.extent // self._length(pieces))  # that are not empty
         rows = int(np.prod([v.extent for v in self.outer], dtype=np.int64))
         self.begin()
         partials: dict[Root, list[Temp]] = {}
 
         def body() -> None:
-            for r, accs in self._piece_totals(length):
+            for r, accs in self._piece_totals(pieces):
                 with self.k.made_from(r.eqn.origin):
                     parts = [p for a in accs for p in a.parts]
                     if r not in partials:

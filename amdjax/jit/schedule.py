@@ -16,7 +16,7 @@ from amdjax.jit.calls import Call, Temp
 from amdjax.jit.domain import Domain
 from amdjax.jit.fusion import Fusion, Region, Root
 from amdjax.jit.gpu.maps import GpuMapKernel
-from amdjax.jit.gpu.rows import GpuRowKernel
+from amdjax.jit.gpu.walks import GpuRowWalks
 from amdjax.jit.maps import MapKernel
 from amdjax.jit.reduction import Reduction
 from amdjax.jit.region_kernel import Machine
@@ -33,7 +33,7 @@ def lower_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]:
     if region.axes is None:
         maps = GpuMapKernel if on_gpu else MapKernel
         return [maps(region, fusion, target, domain).build()]
-    rows = GpuRowKernel if on_gpu else RowKernel
+    rows = GpuRowWalks if on_gpu else RowKernel
     return rows(region, fusion, target, domain).build()
 
 

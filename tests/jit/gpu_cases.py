@@ -58,6 +58,9 @@ MAPS = {
 ROWS = {
     "softmax": (softmax, normal(9, 100)),
     "softmax_long": (softmax, normal(3, 3000)),
+    "softmax_walked": (softmax, normal(16, 16_600)),
+    "softmax_kept": (softmax, normal(16, 16_600, dtype="bfloat16")),
+    "logsumexp_walked": (lambda x: nn.logsumexp(x, -1), normal(16, 16_600)),
     "softmax_short": (softmax, normal(130, 10)),
     "softmax_columns": (lambda x: softmax(x, 0), normal(30, 50)),
     "softmax_narrow": (softmax, normal(9, 100, dtype="bfloat16")),

@@ -32,15 +32,21 @@ class Threads:
         self.f, self.number = f, number
         self._write = write
         self._known: dict[tuple[str, str, int], Value] = {}
+        self._products: dict[str, tuple[Value, int]] = {}
 
     def apply(self, op: str, x: Value, n: int) -> Value:
         """An LLVM instruction on `x` and a constant."""
         if (op in ("add", "shl", "lshr", "xor") and not n) or (op == "mul" and n == 1):
             return x
+        factor, by = self._products.get(x.ref, (x, 1))
+        if op == "lshr" and by == 1 << n:  # equal numbers are one value
+            return factor
         key = (op, x.ref, n)
         if key not in self._known:
             text = f"{op} {x}, {llvm.const(x.type, n).ref}"
-            self._known[key] = self._write(lambda: self.f.op(text, x.type))
+            found = self._known[key] = self._write(lambda: self.f.op(text, x.type))
+            if op == "mul":
+                self._products[found.ref] = x, n
         return self._known[key]
 
     def widened(self, x: Value) -> Value:

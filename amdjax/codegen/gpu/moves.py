@@ -118,6 +118,12 @@ class GpuMoves(GpuMemory):
             out.append(self.register(x, held[wanted]))
         return self.joined(out)
 
+    def op_reshape(self, op: tile.Op) -> list[Rep]:
+        (v,), shape = op.operands, op.results[0].shape
+        if self.layout(v.shape).width == self.layout(shape).width:  # dealt in the same order
+            return [Held(self.in_registers(v))]
+        return [self.take(self.put_rows(v), shape, 0, row_major(shape))]
+
     def op_transpose(self, op: tile.Op) -> list[Rep]:
         (v,) = op.operands
         x, (rows, columns) = self.rep(v), v.shape

@@ -52,6 +52,8 @@ def _bytes(buffer: Buffer) -> int:
 
 
 def _fit_scratch(call: Call, target: GpuTarget) -> Call:
+    if call.whole_lds:
+        return call
     scratch = sorted(call.kernel.scratch, key=_bytes, reverse=True)
     moved: list[Buffer] = []
     while sum(map(_bytes, scratch)) > scratch_limit(target):

@@ -45,7 +45,10 @@ EACH = 16  # elements of a tile that a thread holds at most
 #: Values alive together with which threads need more registers than the largest workgroup leaves.
 MANY = 10
 NARROW = 16  # columns a program has at least, so that it reads whole cache lines
-PIECE = 1 << 13  # elements that a piece has at least
+CUT = 1 << 14  # elements from which a reduction is cut into pieces
+#: Elements that a piece has for each of the pieces: programs arrive one after the other, and what
+#: more of them take for that has to be less than what reading takes less.
+SHARE = 64
 #: Partial results that one program combines; where rows have more, programs of a second launch
 #: share them.
 COMBINED = 4 * TILE
@@ -105,7 +108,8 @@ class GpuRowKernel(RowKernel):
             usual = self.target.usual_workgroup
             few = self.levels > 0 and self._rows() * usual < self.target.busy_threads
             self.threads = self._most_threads if few else usual
-            n = self._held(self.threads) // 2
+            # What is kept beside the sums of a row that is walked again takes half.
+            n = self._held(self.threads) // (2 if self.levels or self._accumulators > 2 else 1)
         self.axes = [TileAxis(fast, n)]
 
     def _choose_columns(self, fast: LoopVar) -> None:
@@ -137,6 +141,11 @@ class GpuRowKernel(RowKernel):
         kept = sum(not r.is_reduction and not r.row for r in self.region.roots)
         together = Counter(r.level for r in self.region.roots if r.is_reduction)
         return max(loads + kept + max(together.values()) - 1, 1)
+
+    @property
+    def _accumulators(self) -> int:
+        """Tiles of what is accumulated."""
+        return sum(rule.accumulators for rule in self.reductions.values())
 
     @property
     def _most_threads(self) -> int:
@@ -182,10 +191,10 @@ class GpuRowKernel(RowKernel):
         return math.prod(v.extent for v in self.around) * blocks
 
     def _pieces(self) -> int:
-        if self.levels > 0 or not self.inner or self.domain.size < 2 * PIECE:
+        if self.levels > 0 or not self.inner or self.domain.size < CUT:
             return 1
         wanted = self.target.busy_threads // (self.threads * self.grid)
-        most = self.domain.size // (self.grid * PIECE)
+        most = math.isqrt(self.domain.size // (self.grid * SHARE))
         return max(1, min(wanted, most, -(-self.cut.extent // self.unit)))
 
     @property
@@ -266,17 +275,31 @@ class GpuRowKernel(RowKernel):
             for r in elements:
                 self._element_root(r)
             it, out = iter(carried), []
-            for rule, start in zip(rules, starts, strict=True):
+            for root, start in zip(reductions, starts, strict=True):
                 accs = [El(e.dtype, *(next(it) for _ in e.parts)) for e in start]
-                xs = self._contribution(rule, start)
-                with k.made_from(rule.eqn.origin):
-                    merged = rule.merge(b, accs, xs)
-                    out += [k.broadcast(p, self.shape) for e in merged for p in e.parts]
+                merged = self._accumulated(root, start, accs)
+                shape = self._accumulator_shape(root)
+                out += [k.broadcast(p, shape) for e in merged for p in e.parts]
             return out
 
-        flat = [k.broadcast(p, self.shape) for els in starts for e in els for p in e.parts]
+        flat = [
+            k.broadcast(p, self._accumulator_shape(root))
+            for root, els in zip(reductions, starts, strict=True)
+            for e in els
+            for p in e.parts
+        ]
         result = iter(self._walk(bounds, merge, flat))
         return [[El(e.dtype, *(next(result) for _ in e.parts)) for e in start] for start in starts]
+
+    def _accumulator_shape(self, root: Root) -> tuple[int, ...]:
+        return self.shape
+
+    def _accumulated(self, root: Root, start: Sequence[El], accs: list[El]) -> list[El]:
+        """Accumulators with what the tile contributes."""
+        rule = self.reductions[root]
+        xs = self._contribution(rule, start)
+        with self.k.made_from(root.eqn.origin):
+            return rule.merge(self.b, accs, xs)
 
     def _contribution(self, rule: Reduction, start: Sequence[El]) -> list[El]:
         """What the tile contributes to a reduction; the identity where it ends early."""
@@ -308,7 +331,9 @@ class GpuRowKernel(RowKernel):
             loop = order[depth]
             var = loop.var if isinstance(loop, TileAxis) else loop
             step = loop.count if isinstance(loop, TileAxis) else 1
-            low, high = bounds if bounds and var is self.cut else (0, var.extent)
+            low, high = 0, var.extent
+            if bounds and var is self.cut:
+                (low, high), step = bounds, step * self.apart
             if isinstance(high, tile.Value):
                 stops[var] = high
 
@@ -343,21 +368,25 @@ class GpuRowKernel(RowKernel):
 
     # Pieces
 
+    def _bounds(self, pieces: int) -> tuple[Any, Any]:
+        """Every so many tiles: programs at work together read memory that lies together."""
+        self.apart = pieces
+        return self.piece * self.unit, self.cut.extent
+
     def _build_pieces(self, pieces: int) -> list[Call]:
         """The last program of a row combines its pieces, where they are few enough for one."""
-        length, pieces = self._even(pieces)
         lanes = self.row_axis.count if self.row_axis else 1
         if pieces * lanes > COMBINED:
             return super()._build_pieces(pieces)
         self.begin()
         groups = self.grid
-        self._programs(lambda: self._piece_of_group(length, pieces, groups, lanes), pieces)
+        self._programs(lambda: self._piece_of_group(pieces, groups, lanes), pieces)
         return [self.finish(groups * pieces, self.domain.size)]
 
-    def _piece_of_group(self, length: int, pieces: int, groups: int, lanes: int) -> None:
+    def _piece_of_group(self, pieces: int, groups: int, lanes: int) -> None:
         """One piece of a tile of rows; whoever comes last combines all of them."""
         k, pid, partials = self.k, self.k.program_id(), []
-        for root, accs in self._piece_totals(length):
+        for root, accs in self._piece_totals(pieces):
             with k.made_from(root.eqn.origin):
                 parts = [p for x in accs for p in x.parts]
                 temps = [Temp(p.dtype, groups * pieces * lanes) for p in parts]

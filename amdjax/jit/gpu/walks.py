@@ -1,0 +1,300 @@
+"""Rows that do not fit the registers: how often they are walked, and what is kept meanwhile.
+
+What several walks read from memory stays in LDS where that is large enough, in the dtype it has in
+memory, and so does what is dear to compute again. Otherwise sums relative to an extremum are
+computed in the walk that finds it (`online.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from amdjax.codegen import tile
+from amdjax.core.jaxpr import Var
+from amdjax.jit.calls import Call
+from amdjax.jit.element import El, compute_dtype, short_dtype
+from amdjax.jit.fusion import Root
+from amdjax.jit.gpu.online import Rescaled, merge_walks
+from amdjax.jit.gpu.rows import GpuRowKernel
+from amdjax.jit.gpu.tiles import TileAxis, power_of_two
+from amdjax.jit.index import Index, linear, placed
+from amdjax.jit.reduction import Reduction
+
+__all__ = ["GpuRowWalks"]
+
+#: Bytes of LDS through which reductions combine waves.
+RESERVED = 4096
+#: Threads of a CU that hide the latency of memory.
+BUSY = 1024
+DEAR = 8  # cost of a value above which it is kept rather than computed again
+
+
+class GpuRowWalks(GpuRowKernel):
+    """A region with reductions, whose rows may be long."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.kept: dict[Var, tuple[tile.Buffer, int]] = {}
+        #: What stands for a value of the row while its extremum is not known yet.
+        self.references: dict[Var, El] = {}
+        #: What each thread found of an extremum, and what all did.
+        self.found: dict[Root, tuple[tile.Value, tile.Value]] = {}
+
+    # Shape of the schedule
+
+    def _settle(self) -> None:
+        super()._settle()
+        self.rescaled: dict[Root, Rescaled] = {}
+        self.inputs: list[Var] = []
+        self.dear: list[Root] = []
+        if self._walks_one_row:
+            self._plan_walks()
+
+    @property
+    def _walks_one_row(self) -> bool:
+        one = not self.is_resident and len(self.axes) == 1 and self.lanes_reduce
+        return one and self.count >= self.threads * self.vector
+
+    def _plan_walks(self) -> None:
+        """Decide what stays in LDS, and which walks become one."""
+        inputs, dear = self._worth_keeping()
+        if not (dear and self._fits(inputs, dear)):
+            self.region, self.rescaled = merge_walks(self.region, self.fusion)
+            self.levels = max(r.level for r in self.region.roots)
+            self.reductions = {r: Reduction(r.eqn) for r in self.region.roots if r.is_reduction}
+            inputs, dear = self._worth_keeping()
+        if all(isinstance(rule.rule.combine, str) for rule in self.reductions.values()):
+            # Others combine their lanes through scratch.
+            self.inputs = inputs if self._fits(inputs, []) else []
+            self.dear = dear if self._fits(self.inputs, dear) else []
+        self._share_lds()
+
+    def _share_lds(self) -> None:
+        """Give programs so many threads that those which have LDS at once keep a CU busy."""
+        lds = sum(self._sizes(self.inputs, self.dear))
+        programs = max(self.target.lds_per_cu // (lds + RESERVED), 1)
+        (axis,) = self.axes
+        whole = power_of_two(axis.var.extent)
+        most = min(self._most_threads, whole // self.vector)
+        while self.threads * 2 <= most and programs * self.threads < BUSY:
+            self.threads *= 2
+        count = self._held(self.threads) // (1 if self.rescaled else 2)
+        self.axes = [TileAxis(axis.var, min(count, whole))]
+        super()._settle()
+
+    def _fits(self, inputs: Sequence[Var], dear: Sequence[Root]) -> bool:
+        return sum(self._sizes(inputs, dear)) <= self.target.lds_bytes - RESERVED
+
+    def _sizes(self, inputs: Sequence[Var], dear: Sequence[Root]) -> list[int]:
+        """Bytes of LDS that keep a row of each value."""
+        names = [short_dtype(v.aval.dtype) for v in inputs]
+        names += [compute_dtype(short_dtype(v.aval.dtype)) for r in dear for v in r.vars]
+        return [self._row_elements * tile.itemsize(name) for name in names]
+
+    @property
+    def _row_elements(self) -> int:
+        return math.prod(v.extent for v in self.inner)
+
+    def _worth_keeping(self) -> tuple[list[Var], list[Root]]:
+        """Arrays that several walks read, and what later walks would compute again."""
+        dear = [r for r in self.region.roots if self._is_dear(r)]
+        walks: dict[Var, set[int]] = {}
+        elsewhere: set[Var] = set()
+        for root, level in self._visits(dear):
+            for v, index in root.reads:
+                walks.setdefault(v, set()).add(level)
+                if index != placed(map(Index.of, root.dims), v.aval.shape):
+                    elsewhere.add(v)
+        again = [v for v, levels in walks.items() if len(levels) > 1 and v not in elsewhere]
+        return [v for v in again if self._is_array(v)], dear
+
+    def _is_dear(self, root: Root) -> bool:
+        if root.is_reduction or root.row or root.cost <= DEAR:
+            return False
+        if any(v in self.fusion.stored or v.aval.dtype.kind == "c" for v in root.vars):
+            return False
+        own = set(root.vars)
+        return any(v in own for r in self.region.roots if r.level > root.level for v, _ in r.reads)
+
+    def _is_array(self, var: Var) -> bool:
+        """Whether a variable lies in memory, with an element for each point of the domain."""
+        if any(var in r.vars for r in self.region.roots):
+            return False
+        kind, size = var.aval.dtype.kind, var.aval.dtype.itemsize
+        long = tuple(n for n in var.aval.shape if n != 1)
+        return long == self.region.domain and (kind in "fiu" or (kind == "V" and size > 1))
+
+    def _visits(self, dear: Sequence[Root]) -> Iterator[tuple[Root, int]]:
+        """Which roots are computed for each element, and in which walks."""
+        for root in self.region.roots:
+            stored = any(v in self.fusion.stored for v in root.vars)
+            if root.is_reduction or (not root.row and stored) or root in dear:
+                yield from self._computed(root, root.level, dear)
+
+    def _computed(self, root: Root, level: int, dear: Sequence[Root]) -> Iterator[tuple[Root, int]]:
+        yield root, level
+        for other in self.region.roots:
+            if other.is_reduction or other.row or other is root:
+                continue
+            ready = other.level < level and (
+                other in dear or any(v in self.fusion.stored for v in other.vars)
+            )
+            if not ready and any(v in other.vars for v, _ in root.reads):
+                yield from self._computed(other, level, dear)
+
+    def _pieces(self) -> int:
+        return 1 if self.rescaled else super()._pieces()
+
+    def finish(self, grid: int, elements: int, **options: Any) -> Call:
+        call = super().finish(grid, elements, **options)
+        return replace(call, whole_lds=bool(self.inputs or self.dear))
+
+    # What is kept between walks
+
+    def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
+        if var in self.references:
+            return self.references[var]
+        if var in self.inputs and not self.b.guards:
+            return self._input(var, index)
+        return super().special(var, index)
+
+    def _input(self, var: Var, index: tuple[Index, ...]) -> El:
+        """An element of an array, which stays in LDS once it was read."""
+        dtype, position = short_dtype(var.aval.dtype), self._stash_position()
+        buffer, level = self.kept.get(var, (None, 0))
+        if buffer is not None and level < self.level:
+            x = self.b._load(buffer, position)
+        else:
+            x = self.b._load(self.memory(var), linear(index, var.aval.shape))
+            if buffer is None:
+                buffer = self.k.scratch(f"x{len(self.kept)}.row", x.dtype, self._row_elements)
+                self.kept[var] = buffer, self.level
+            self.b._store(buffer, position, x)
+        return El(dtype, self.k.convert(x, compute_dtype(dtype)))
+
+    def _stashes(self, root: Root) -> bool:
+        return root in self.dear if self._walks_one_row else super()._stashes(root)
+
+    def _stash_size(self) -> int:
+        return self._row_elements if self._walks_one_row else super()._stash_size()
+
+    # Sums relative to an extremum
+
+    @property
+    def _extrema(self) -> set[Root]:
+        return {m.extremum for m in self.rescaled.values()}
+
+    def _reduce_loop(
+        self,
+        reductions: Sequence[Root],
+        elements: Sequence[Root],
+        bounds: tuple[Any, Any] | None = None,
+    ) -> list[list[El]]:
+        if not any(r in self.rescaled for r in reductions):
+            return super()._reduce_loop(reductions, elements, bounds)
+        # What is computed with a reference is nothing that others may use.
+        totals: list[list[El]] = self.b.nested(super()._reduce_loop)(reductions, elements, bounds)
+        self.references.clear()
+        return totals
+
+    def _accumulator_shape(self, root: Root) -> tuple[int, ...]:
+        if root in self.rescaled or root in self._extrema:
+            return (self.threads,)
+        return super()._accumulator_shape(root)
+
+    def _accumulated(self, root: Root, start: Sequence[El], accs: list[El]) -> list[El]:
+        if root in self._extrema:
+            return [self._extended(root, start, accs[0])]
+        if root in self.rescaled:
+            return [self._added(root, start, accs[0])]
+        return super()._accumulated(root, start, accs)
+
+    def _extended(self, root: Root, start: Sequence[El], acc: El) -> El:
+        """The extremum of each thread with that of its elements of the tile."""
+        combine = self.reductions[root].rule.combine
+        assert isinstance(combine, str)
+        (x,) = self._contribution(self.reductions[root], start)
+        new = self.k.op(combine, acc.value, self._in_threads(combine, x.value))
+        self.found[root] = acc.value, new
+        for match in self.rescaled.values():
+            if match.extremum is root:
+                reference = self._over_threads(_finite(self.k, new))
+                self.references[match.shift] = El(short_dtype(match.shift.aval.dtype), reference)
+        return El(acc.dtype, new)
+
+    def _added(self, root: Root, start: Sequence[El], acc: El) -> El:
+        """The sum of each thread, relative to its new extremum."""
+        (x,) = self._contribution(self.reductions[root], start)
+        old, new = self.found[self.rescaled[root].extremum]
+        scaled = self._scaled(root, acc.value, old, new)
+        return El(acc.dtype, self.k.op("add", scaled, self._in_threads("add", x.value)))
+
+    def _scaled(self, root: Root, x: tile.Value, old: tile.Value, new: tile.Value) -> tile.Value:
+        """A sum relative to one extremum as that relative to another."""
+        k = self.k
+        factor = self._power(root, k.op("sub", _finite(k, old), _finite(k, new)))
+        # Nothing yet is nothing later, however large the factor.
+        zero = k.const(x.dtype, 0, x.shape)
+        return k.select(k.op("eq", x, zero), x, k.op("mul", x, factor))
+
+    def _power(self, root: Root, x: tile.Value) -> tile.Value:
+        """What a sum grows by if `x` less is subtracted in its exponents."""
+        match = self.rescaled[root]
+        if match.factor != 1:
+            x = self.k.op("mul", x, self.k.const(x.dtype, match.factor, x.shape))
+        return self.k.op(match.power, x)
+
+    def _in_threads(self, combine: str, x: tile.Value) -> tile.Value:
+        """Elements that the same thread holds, combined."""
+        k, threads, side = self.k, self.threads, self.vector
+        if self.count > threads * side:
+            x = k.reduce(combine, k.reshape(x, (self.count // (threads * side), threads * side)), 0)
+        return k.reduce(combine, k.reshape(x, (threads, side)), 1) if side > 1 else x
+
+    def _over_threads(self, x: tile.Value) -> tile.Value:
+        """A tile whose elements are those of the threads that hold them."""
+        k, threads, side = self.k, self.threads, self.vector
+        if side > 1:
+            x = k.reshape(k.broadcast(k.expand(x, 1), (threads, side)), (threads * side,))
+        if self.count > threads * side:
+            shape = self.count // (threads * side), threads * side
+            x = k.reshape(k.broadcast(k.expand(x, 0), shape), (self.count,))
+        return x
+
+    def horizontal(self, rule: Reduction, accs: list[El]) -> list[El]:
+        root = next(r for r, one in self.reductions.items() if one is rule)
+        if root in self._extrema:
+            totals = super().horizontal(rule, accs)
+            self.found[root] = accs[0].value, totals[0].value
+            return totals
+        if root in self.rescaled:
+            return [self._total(root, accs[0])]
+        return super().horizontal(rule, accs)
+
+    def _total(self, root: Root, acc: El) -> El:
+        """The sum of all threads, relative to what the program subtracts."""
+        match, k = self.rescaled[root], self.k
+        mine, every = self.found[match.extremum]
+        every = _finite(k, every)
+        scaled = self._scaled(root, acc.value, mine, k.broadcast(every, mine.shape))
+        (total,) = super().horizontal(self.reductions[root], [El(acc.dtype, scaled)])
+        shift = self.per_row.value(match.shift, self._row_place(match.shift)).value
+        # One, unless the extremum is not finite; then the result is what it has to be.
+        factor = self._power(root, k.op("sub", every, shift))
+        return El(acc.dtype, k.op("mul", total.value, factor))
+
+    def _row_place(self, var: Var) -> tuple[Index, ...]:
+        """The place of a value of the row, which may have been laid along the whole domain."""
+        shape, index = var.aval.shape, self.domain.index
+        if sum(n != 1 for n in shape) < len(index):
+            return self.domain.row_index(shape)
+        reduced = self.region.axes or ()
+        return placed((Index(0) if i in reduced else x for i, x in enumerate(index)), shape)
+
+
+def _finite(k: tile.Builder, x: tile.Value) -> tile.Value:
+    """Numbers; zero for what is infinite or none."""
+    return k.select(k.op("is_finite", x), x, k.const(x.dtype, 0, x.shape))

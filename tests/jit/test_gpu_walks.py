@@ -1,0 +1,126 @@
+"""Rows beyond the registers of a GPU: what stays in LDS, sums in the walk that finds a maximum."""
+
+import dataclasses
+
+import ml_dtypes
+import numpy as np
+import pytest
+from gpu_oracle import TINY, assert_same, kernels_for, run_schedules
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import jit, nn
+from amdjax.codegen import tile
+from amdjax.targets import get
+
+NO_LDS = dataclasses.replace(TINY, lds_bytes=4 << 10, lds_per_cu=4 << 10)
+
+
+def softmax(x):
+    return nn.softmax(x)
+
+
+def logsumexp(x):
+    return nn.logsumexp(x, axis=-1)
+
+
+def relative_to_maximum(x):
+    m = x.max(-1, keepdims=True)
+    return jnp.log(jnp.exp(x - m).sum(-1)) + m[:, 0]
+
+
+def weighted(x):
+    e = jnp.exp(0.5 * (x - x.max(-1, keepdims=True)))
+    return (e * x).sum(-1) / e.sum(-1), (jnp.sin(x) * -e / 3).sum(-1)
+
+
+def from_minimum(x):
+    e = jnp.exp2(x.min(-1, keepdims=True) - x)
+    return e / e.sum(-1, keepdims=True)
+
+
+def entropy(x):
+    p = nn.softmax(x)
+    return -(p * nn.log_softmax(x)).sum(-1)
+
+
+def standardized(x):
+    mean = x.mean(-1, keepdims=True)
+    return (x - mean) / jnp.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
+
+
+ONLINE = {f.__name__: f for f in (softmax, logsumexp, relative_to_maximum, weighted, from_minimum)}
+WALKED = {**ONLINE, "entropy": entropy, "standardized": standardized}
+
+
+def rows(n, dtype=np.float32):
+    return (np.random.default_rng(n).standard_normal((19, n)) * 4).astype(dtype)
+
+
+def hostile(n):
+    """Rows in which the maximum comes late or is not finite, or of which nothing is left."""
+    x = rows(n)
+    x[0] = -np.inf
+    x[1, n // 3] = np.inf
+    x[2, n - 1] = np.nan
+    x[3, : n // 2] = -np.inf
+    x[4] -= 1e3
+    x[5, : n // 2], x[5, n // 2 :] = -np.inf, x[5, n // 2 :] - 500
+    x[6] = np.linspace(-1e4, 1e4, n)
+    x[7] = np.linspace(1e30, -1e30, n)
+    x[8] = 0
+    x[9, 1:] = -np.inf
+    return x
+
+
+@pytest.mark.parametrize("n", [777, 1500, 4000])
+@pytest.mark.parametrize("target", [TINY, NO_LDS], ids=["lds", "no lds"])
+@pytest.mark.parametrize("name", WALKED)
+def test_long_rows(name, target, n):
+    assert_same(WALKED[name], rows(n), target=target)
+    assert_same(WALKED[name], rows(n, ml_dtypes.bfloat16), target=target, rtol=2e-2)
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_sums_relative_to_an_extremum_that_is_not_finite(name):
+    x = hostile(1501)
+    got = amdjax.tree.leaves(run_schedules(ONLINE[name], x, target=NO_LDS))
+    for g, w in zip(got, amdjax.tree.leaves(jit(ONLINE[name])(x)), strict=True):
+        np.testing.assert_allclose(np.asarray(g), np.asarray(w), 1e-5, atol=1e-30)
+
+
+def test_the_sum_is_as_exact_as_in_two_walks():
+    x = np.sort(rows(6001))  # the maximum grows all the time
+    wanted = np.log(np.exp(x.astype(np.float64)).sum(-1))
+    got = run_schedules(logsumexp, x, target=NO_LDS)
+    np.testing.assert_allclose(np.asarray(got), wanted, 3e-7)
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_an_extremum_and_the_sums_relative_to_it_take_one_walk(name):
+    x = jnp.zeros((64, 100_000))
+    (kernel,) = kernels_for(ONLINE[name], x, target=get("gfx942"))
+    walks = 1 if name in ("logsumexp", "relative_to_maximum", "weighted") else 2
+    assert str(kernel).count("for %") == str(kernel).count("load x0") == walks
+    assert not kernel.scratch
+
+
+def test_other_sums_wait_for_the_extremum():
+    x = jnp.zeros((64, 100_000))
+    for f in (
+        lambda x: jnp.exp(x + x.max(-1, keepdims=True)).sum(-1),  # grows with it
+        lambda x: jnp.exp(x[:, ::-1] - x.max(-1, keepdims=True)).sum(-1),  # of other elements
+        lambda x: jnp.exp(2 * x - x.max(-1, keepdims=True)).sum(-1),
+        lambda x: jnp.sin(x - x.max(-1, keepdims=True)).sum(-1),
+    ):
+        (kernel,) = kernels_for(f, x, target=get("gfx942"))
+        assert str(kernel).count("for %") == 2
+
+
+@pytest.mark.parametrize("f", [softmax, standardized])
+@pytest.mark.parametrize("dtype,columns", [(np.float32, 50257), (ml_dtypes.bfloat16, 100_000)])
+def test_a_row_in_lds_is_read_once(f, dtype, columns):
+    (kernel,) = kernels_for(f, jnp.zeros((64, columns), dtype), target=get("sm_90"))
+    assert str(kernel).count("load x0 ") == 1
+    (buffer,) = kernel.scratch
+    assert buffer.size == columns and tile.itemsize(buffer.dtype) == jnp.dtype(dtype).itemsize
