@@ -7,6 +7,7 @@ The folder is also the function: `amdjax.doctor()` does the same from Python.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 import platform
@@ -15,9 +16,11 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any, TextIO
 
-from amdjax.core.config import config
+from amdjax.core.config import FLAGS, config
 from amdjax.core.errors import api_boundary
 from amdjax.doctor.report import Report
+from amdjax.runtime.devices import default_backend, requested_platforms
+from amdjax.runtime.hip import NAMES
 
 __all__ = ["doctor"]
 
@@ -31,6 +34,8 @@ _VARIABLES = (
     "ROCM_PATH",
     "LD_LIBRARY_PATH",
 )
+# Besides the settings of `core.config`.
+_OTHERS = {"AMDJAX_EMULATE_MEMORY", "AMDJAX_HIP_LIBRARY", "AMDJAX_SPIN_US"}
 
 
 def doctor(*, self_test: bool = True, file: TextIO | None = None) -> bool:
@@ -44,22 +49,51 @@ def doctor(*, self_test: bool = True, file: TextIO | None = None) -> bool:
     Returns:
       Whether a device can be used and nothing is wrong.
 
+    Raises:
+      TypeError: `file` cannot be written to.
+
     Example:
       >>> amdjax.doctor(self_test=False)  # doctest: +SKIP
       True
     """
+    if file is not None and not hasattr(file, "write"):
+        raise TypeError(f"doctor: file must be an open text file, got {file!r}")
     report = Report(sys.stdout if file is None else file)
-    emulated = bool(config.emulate) or "emulated" in (config.platforms or "")
     _versions(report)
     _environment(report)
+    wanted = _platforms(report)
+    # What AMDJAX_PLATFORMS says counts before AMDJAX_EMULATE.
+    emulated = "emulated" in wanted or (bool(config.emulate) and not wanted & NAMES)
     if not emulated:
         _system(report)
-    devices = _devices(report, emulated)
+    found = _devices(report, emulated)
     if self_test:
-        for device in devices:
+        for device in found:
             _try_out(report, device)
-    names = ", ".join(f"{d.platform}:{d.id} ({d.target.name})" for d in devices)
+    if found and wanted:
+        _check_choice(report, found[0].platform)
+    names = ", ".join(f"{d.platform}:{d.id} ({d.target.name})" for d in found)
     return report.conclude(f"All well: amdjax can use {names}.")
+
+
+def _platforms(report: Report) -> set[str]:
+    """The words of `AMDJAX_PLATFORMS`."""
+    try:
+        return {*requested_platforms()}
+    except RuntimeError as error:
+        what, _, advice = str(error).partition(". ")
+        report.problem(what, advice)
+        return set()
+
+
+def _check_choice(report: Report, platform: str) -> None:
+    """Tell where programs run, if not on the platform that was looked at."""
+    if (chosen := default_backend()) != platform:
+        report.problem(
+            f"programs run on {chosen} and not on {platform}, since AMDJAX_PLATFORMS is "
+            f"{config.platforms!r}",
+            f"Unset it, or let {platform} come first in it.",
+        )
 
 
 def _versions(report: Report) -> None:
@@ -84,6 +118,18 @@ def _environment(report: Report) -> None:
         report.section("Environment")
         for name, value in found.items():
             report.write(f"  {name}={value}")
+        for name in found:
+            _check_name(report, name)
+
+
+def _check_name(report: Report, name: str) -> None:
+    """Tell of a variable that nobody reads."""
+    known = {flag.env for flag in FLAGS.values()} | _OTHERS
+    if not name.startswith("AMDJAX_") or name.startswith("AMDJAX_TEST_") or name in known:
+        return
+    near = difflib.get_close_matches(name, sorted(known), 1)
+    meant = f"Did you mean {near[0]}?" if near else "It has no effect."
+    report.problem(f"there is no setting {name}", meant)
 
 
 def _system(report: Report) -> None:
@@ -181,8 +227,8 @@ class _CallableModule(ModuleType):
     """A module that is called like the function of its name."""
 
     @api_boundary
-    def __call__(self, **options: Any) -> bool:
-        return doctor(**options)
+    def __call__(self, *args: Any, **options: Any) -> bool:
+        return doctor(*args, **options)
 
 
 _module = sys.modules[__name__]

@@ -10,7 +10,8 @@ from amdjax.doctor import checks, doctor
 
 def main() -> int:
     """Returns the exit code: 0 if all is well, 1 if not."""
-    parser = argparse.ArgumentParser("python -m amdjax.doctor", description=doctor.__doc__)
+    summary = (doctor.__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser("python -m amdjax.doctor", description=summary)
     parser.add_argument("--no-self-test", action="store_true", help="only look, run nothing")
     # How the self-test starts the processes that run its checks.
     parser.add_argument("--run", nargs="+", metavar="CHECK", help=argparse.SUPPRESS)

@@ -218,7 +218,8 @@ def outcomes(platform: str, number: int, names: Sequence[str]) -> Iterator[Outco
 
 def _start(device: str, names: Sequence[str], errors: Any) -> subprocess.Popen[str]:
     # Waiting for each kernel, errors name the one.
-    environment = dict(os.environ, AMDJAX_SYNC="1")
+    platforms = f"{device.partition(':')[0]},cpu"
+    environment = dict(os.environ, AMDJAX_SYNC="1", AMDJAX_PLATFORMS=platforms)
     if config.emulate:
         environment["AMDJAX_EMULATE"] = config.emulate
     command = [sys.executable, "-m", "amdjax.doctor", "--device", device, "--run", *names]

@@ -48,7 +48,7 @@ class Report:
             return True
         self.write("\nWhat to do")
         for i, (what, advice) in enumerate(self.problems, 1):
-            self._paragraph(f"{what[:1].upper()}{what[1:].rstrip('.')}.", f"  {i}. ")
+            self._paragraph(f"{_sentence(what)}.", f"  {i}. ")
             if advice:
                 self._paragraph(advice, "     ")
         return False
@@ -61,3 +61,9 @@ class Report:
                 break_long_words=False, break_on_hyphens=False,
             )
         )  # fmt: skip
+
+
+def _sentence(text: str) -> str:
+    """With a capital, unless the first word is a name that is written otherwise."""
+    begins = text.partition(" ")[0].isalpha()
+    return (f"{text[:1].upper()}{text[1:]}" if begins else text).rstrip(".")

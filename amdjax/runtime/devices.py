@@ -26,6 +26,7 @@ __all__ = [
     "process_count",
     "process_index",
     "register_platform",
+    "requested_platforms",
 ]
 
 
@@ -227,7 +228,7 @@ def default_backend() -> str:
     if name is None:
         raise RuntimeError(
             f"None of the platforms in AMDJAX_PLATFORMS={config.platforms!r} has devices here. "
-            f"Platforms known: {', '.join(sorted(_registry))}.{_hints(_wanted())}"
+            f"Platforms known: {', '.join(sorted(_registry))}.{_hints(requested_platforms())}"
         )
     return name
 
@@ -243,7 +244,7 @@ def default_device() -> Any:
 def _preferred(everything: bool = False) -> list[str]:
     """Platforms in order of preference; those that nobody asked for only with `everything`."""
     names = sorted(_registry, key=lambda name: -_registry[name].priority)
-    if wanted := _wanted():
+    if wanted := requested_platforms():
         chosen = [n for word in wanted for n in names if word in (n, *_registry[n].aliases)]
     else:
         asked = "emulated" if config.emulate else None
@@ -252,7 +253,7 @@ def _preferred(everything: bool = False) -> list[str]:
     return chosen + [name for name in names if everything and name not in chosen]
 
 
-def _wanted() -> list[str]:
+def requested_platforms() -> list[str]:
     """The words of AMDJAX_PLATFORMS.
 
     Raises:

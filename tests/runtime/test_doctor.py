@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from amdjax.core.config import config
 from amdjax.doctor import checks
 from amdjax.doctor.report import Report
 from amdjax.runtime.emulator.hip import emulated_hip
+from amdjax.runtime.hip import driver as hip_driver
 
 
 def run(*options: str, **environment: str) -> tuple[int, str]:
@@ -173,3 +175,77 @@ def test_a_report_repeats_each_problem_once():
     assert not report.conclude("fine")
     assert out.getvalue().count("The lamp is broken.\n     Get another.") == 1
     assert Report(out).conclude("fine")
+
+
+# What users set, and mistype
+
+
+def test_settings_that_do_not_exist():
+    _, text = run("--no-self-test", AMDJAX_EMULATE="gfx942", AMDJAX_PLATFORM="emulated")
+    advice = text[text.index("What to do") :]
+    assert "There is no setting AMDJAX_PLATFORM.\n     Did you mean AMDJAX_PLATFORMS?" in advice
+
+
+def test_a_misspelt_platform_is_told_and_the_rest_goes_on():
+    code, text = run(AMDJAX_EMULATE="gfx942", AMDJAX_PLATFORMS="emulate")
+    assert code == 1 and "matrix product, f16" in text and "FAILED" not in text
+    assert "there is no platform 'emulate'.\n     Did you mean 'emulated'?" in text
+
+
+def test_platforms_that_keep_programs_away_are_told():
+    code, text = run("--no-self-test", AMDJAX_EMULATE="gfx942", AMDJAX_PLATFORMS="cpu")
+    assert code == 1
+    assert "Programs run on cpu and not on emulated, since AMDJAX_PLATFORMS is 'cpu'." in text
+
+
+@pytest.mark.skipif(os.path.exists("/dev/kfd"), reason="there is a GPU")
+def test_platforms_count_before_emulation():
+    _, text = run("--no-self-test", AMDJAX_EMULATE="gfx942", AMDJAX_PLATFORMS="hip")
+    assert "there is no AMD GPU" in text and "the emulator" not in text
+
+
+@pytest.mark.skipif(os.path.exists("/dev/kfd"), reason="there is a GPU")
+def test_a_library_of_another_kind():
+    _, text = run(AMDJAX_HIP_LIBRARY="libm.so.6")
+    assert "2. The HIP runtime library does not load (libm.so.6 has no functions of HIP)." in text
+    assert "amdrocm-runtime" in text
+
+
+def test_hip_python_without_its_parts(monkeypatch):
+    """As after an installation without dependencies."""
+
+    def broken(name):
+        raise ModuleNotFoundError("No module named 'rocm_parts'", name="rocm_parts")
+
+    monkeypatch.setattr(hip_driver, "importlib", SimpleNamespace(import_module=broken))
+    with pytest.raises(hip_driver.HipUnavailable, match=r"rocm_parts'\. Install it anew"):
+        hip_driver.load_hip_python()
+
+
+def test_help_is_for_people():
+    code, text = run("--help")
+    assert code == 0 and "Report on AMD GPUs" in text and ">>>" not in text
+
+
+def test_arguments_of_the_function():
+    with pytest.raises(TypeError, match=r"file must be an open text file, got 'report\.txt'"):
+        amdjax.doctor(file="report.txt")
+    with pytest.raises(TypeError, match=r"^doctor\(\) takes 0 positional arguments"):
+        amdjax.doctor(False)
+
+
+@pytest.mark.parametrize(
+    "what, sentence",
+    [
+        ("there is no GPU", "There is no GPU."),
+        ("hip-python is not there.", "hip-python is not there."),
+        ("/dev/kfd is closed", "/dev/kfd is closed."),
+        ("hip:0 failed", "hip:0 failed."),
+    ],
+)
+def test_sentences_begin_with_capitals_where_names_do_not(what, sentence):
+    out = io.StringIO()
+    report = Report(out)
+    report.problem(what)
+    report.conclude("")
+    assert f"  1. {sentence}\n" in out.getvalue()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from amdjax.core.config import config
+from amdjax.runtime.devices import requested_platforms
 
 __all__ = ["NAMES", "emulated_devices", "hip_devices", "wanted_platforms"]
 
@@ -22,7 +22,7 @@ _KERNEL_INTERFACES = ("/dev/kfd", "/dev/dxg")
 
 def wanted_platforms() -> set[str]:
     """The words of `AMDJAX_PLATFORMS`."""
-    return {word.strip() for word in (config.platforms or "").split(",")} - {""}
+    return {*requested_platforms()}
 
 
 def hip_devices() -> list[Any]:

@@ -69,7 +69,10 @@ def load_hip_python() -> Any:
         except ImportError as error:
             problem = error
     if problem is not None:
-        raise HipUnavailable(f"hip-python does not load: {problem}") from problem
+        raise HipUnavailable(
+            f"hip-python does not load: {problem}. Install it anew with all it needs, by "
+            "'pip install --force-reinstall hip-python'."
+        ) from problem
     raise HipUnavailable(
         "hip-python is not installed. It comes with amdjax on Linux x86-64; install it with "
         "'pip install hip-python'."
@@ -91,13 +94,15 @@ def find_library() -> str:
     problems = []
     for name in candidates:
         try:
-            ctypes.CDLL(name)
+            library = ctypes.CDLL(name)
         except OSError as error:
             # A name that was tried and is nowhere says nothing; a file that does not load does.
             if chosen or not str(error).startswith(f"{name}: cannot open"):
                 problems.append(str(error) if name in str(error) else f"{name}: {error}")
         else:
-            return name
+            if hasattr(library, "hipGetDeviceCount"):
+                return name
+            problems.append(f"{name} has no functions of HIP")
     reason = "; ".join(problems) or f"{_SONAMES[0]} is in none of the usual places"
     raise HipUnavailable(
         f"the HIP runtime library does not load ({reason}). Install it from AMD's repository "
@@ -208,7 +213,7 @@ class Driver:
         except RuntimeError as error:
             if "dlsym" not in str(error):
                 raise
-            text = f"{name} is not in {self.library}, which is too old: {error}"
+            text = f"{name} is not in {self.library}, which is too old"
             raise HipError(text, "hipErrorNotSupported") from error
         if status != self._success:
             raise self.error(name, status)
