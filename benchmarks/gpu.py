@@ -176,6 +176,10 @@ def workloads() -> list[GpuWorkload]:
             dtype="bfloat16", moved=n, tolerance=2e-2,
         ),
         GpuWorkload(
+            "silu in bfloat16, 64M", (wide,), lambda l, x: l.nn.silu(x),
+            lambda t, x: t.nn.functional.silu(x), dtype="bfloat16", moved=n, tolerance=2e-2,
+        ),
+        GpuWorkload(
             "x * y + z, 64M", (wide,) * 3, lambda l, x, y, z: x * y + z,
             lambda t, x, y, z: t.addcmul(z, x, y), moved=4 * n,
         ),
@@ -186,6 +190,10 @@ def workloads() -> list[GpuWorkload]:
         GpuWorkload(
             "softmax, 16384×4096", (wide,), lambda l, x: l.nn.softmax(x),
             lambda t, x: t.softmax(x, -1), moved=2 * n,
+        ),
+        GpuWorkload(
+            "softmax in bfloat16, 16384×4096", (wide,), lambda l, x: l.nn.softmax(x),
+            lambda t, x: t.softmax(x, -1), dtype="bfloat16", moved=n, tolerance=2e-2,
         ),
         GpuWorkload(
             "softmax gradient, 16384×4096", (wide, wide),

@@ -137,6 +137,20 @@ def test_every_argument_on_gpus(name, dtype, gpu):
     check(name, dtype, got)
 
 
+@pytest.mark.parametrize("gpu", GPUS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rounding_on_gpus(dtype, gpu):
+    """Floats that lie on, beside and between those of bfloat16, subnormal numbers included."""
+    top = np.arange(65536, dtype=np.uint32) << 16
+    low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    x = (top[:, None] | low).ravel().view(np.float32)
+    with tile_runner.using(gpu):
+        got = elementwise(lambda k, x: k.convert(x, dtype), x, out=DTYPES[dtype], lanes=1024)
+    np.testing.assert_array_equal(
+        got.astype(np.float32), x.astype(DTYPES[dtype]).astype(np.float32)
+    )
+
+
 def test_the_tile_language_names_these_functions():
     assert set(NARROW) == tile.NARROW
 
