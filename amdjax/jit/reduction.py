@@ -24,6 +24,12 @@ class Reduction:
         """The shape that is reduced."""
         return tuple(self.eqn.invars[0].aval.shape)
 
+    @property
+    def accumulators(self) -> int:
+        """How many accumulators there are."""
+        identity = self.rule.identity
+        return len(identity) if isinstance(identity, (list, tuple)) else 1
+
     def _params(self) -> dict[str, Any]:
         return self.eqn.params
 

@@ -49,8 +49,8 @@ CUT = 1 << 14  # elements from which a reduction is cut into pieces
 #: Elements that a piece has for each of the pieces: programs arrive one after the other, and what
 #: more of them take for that has to be less than what reading takes less.
 SHARE = 64
-#: Partial results that one program combines; where rows have more, programs of a second launch
-#: share them.
+#: Partial results that one program combines; where twice as many would be useful, programs of a
+#: second launch share them.
 COMBINED = 4 * TILE
 
 
@@ -376,8 +376,10 @@ class GpuRowKernel(RowKernel):
     def _build_pieces(self, pieces: int) -> list[Call]:
         """The last program of a row combines its pieces, where they are few enough for one."""
         lanes = self.row_axis.count if self.row_axis else 1
-        if pieces * lanes > COMBINED:
+        few = max(COMBINED // lanes, 1)
+        if pieces > 2 * few:
             return super()._build_pieces(pieces)
+        pieces = min(pieces, few)
         self.begin()
         groups = self.grid
         self._programs(lambda: self._piece_of_group(pieces, groups, lanes), pieces)

@@ -50,7 +50,7 @@ class GpuRowWalks(GpuRowKernel):
         self.rescaled: dict[Root, Rescaled] = {}
         self.inputs: list[Var] = []
         self.dear: list[Root] = []
-        if self._walks_one_row:
+        if self.levels and self._walks_one_row:
             self._plan_walks()
 
     @property
