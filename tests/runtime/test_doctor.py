@@ -249,3 +249,9 @@ def test_sentences_begin_with_capitals_where_names_do_not(what, sentence):
     report.problem(what)
     report.conclude("")
     assert f"  1. {sentence}\n" in out.getvalue()
+
+
+def test_little_memory_and_another_generator_are_no_problems():
+    settings = {"AMDJAX_EMULATE_MEMORY": "1M", "AMDJAX_DEFAULT_PRNG_IMPL": "rbg"}
+    code, text = run(AMDJAX_EMULATE="gfx1100", **settings)
+    assert code == 0, text
