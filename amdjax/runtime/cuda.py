@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.runtime.gpu import DeviceError, GpuDevice
+from amdjax.runtime.gpu import DeviceError, GpuDevice, refuse_after_fork
 from amdjax.targets import get as target_named
 
 __all__ = ["CudaDevice", "find_devices"]
@@ -94,6 +94,7 @@ class CudaDevice(GpuDevice):
         self._enter()
         flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self._stream = _checked(driver.cuStreamCreate(flags), "making a stream")
+        refuse_after_fork(self, "_enter")
 
     def _enter(self) -> Any:
         """Make this device the thread's current one; returns the driver."""

@@ -11,13 +11,14 @@ waited for, and the message names the one.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import WeakValueDictionary, finalize
+from weakref import WeakSet, WeakValueDictionary, finalize
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from amdjax.core.config import config
 from amdjax.runtime.device_pool import DevicePool
 from amdjax.runtime.devices import Device
 
-__all__ = ["DeviceBuffer", "DeviceError", "Function", "GpuDevice", "Graph"]
+__all__ = ["DeviceBuffer", "DeviceError", "Function", "GpuDevice", "Graph", "refuse_after_fork"]
 
 CONSTANTS = 1024  # kept for each device
 SUSPECTS = 16  # kernels named when an error shows late
@@ -160,6 +161,7 @@ class GpuDevice(Device, ABC):
         self._recent: deque[str] = deque(maxlen=SUSPECTS)
         self._capturing = False
         self._failure: DeviceError | None = None
+        _devices.add(self)
 
     # Memory
 
@@ -386,3 +388,34 @@ class GpuDevice(Device, ABC):
 
     def _drop_graph(self, handle: int) -> None:
         """Free what `_end_capture` returned."""
+
+
+_devices: WeakSet[GpuDevice] = WeakSet()
+
+
+def _unlock_all() -> None:
+    """Whoever held a lock when the process was forked is not in the child."""
+    for device in _devices:
+        device.lock = threading.RLock()
+
+
+def refuse_after_fork(owner: object, method: str) -> None:
+    """Let a method raise in processes forked from here, where drivers hang or crash.
+
+    Args:
+      owner: what talks to a driver.
+      method: name of the method that all its calls go through.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: setattr(owner, method, _refuse))
+
+
+def _refuse(*args: Any, **kwargs: Any) -> Any:
+    raise DeviceError(
+        "this process was forked from one that uses a GPU, and cannot use it: start it by "
+        "multiprocessing.get_context('spawn'), or fork before a device is first asked for"
+    )
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_all)

@@ -150,6 +150,48 @@ def test_a_library_without_a_device():
     assert text.startswith("HipUnavailable  HIP sees no device")
 
 
+FORK = """
+import gc, os, signal
+f = amdjax.jit(lambda x: x + 1)
+x, read = f(np.arange(3)), f(np.arange(4))
+np.asarray(read)
+device = amdjax.devices()[0]
+print(device, flush=True)
+with device.lock:  # as another thread may
+    child = os.fork()
+if not child:
+    signal.alarm(60)
+    for use in (lambda: np.asarray(x), lambda: f(x), lambda: amdjax.device_put(1.0, device),
+                device.synchronize, device.memory_stats, device.is_idle):
+        try:
+            use()
+            print("no error")
+        except Exception as error:
+            print(type(error).__name__, str(error)[:56])
+    print(np.asarray(read), flush=True)
+    del f
+    amdjax.clear_caches()
+    gc.collect()  # unloads kernels
+    with amdjax.default_device(amdjax.devices("cpu")[0]):
+        print(amdjax.numpy.arange(5).sum(), flush=True)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), f(x), flush=True)
+with amdjax.default_device(amdjax.devices("cpu")[0]):
+    print(amdjax.numpy.arange(3).sum(), amdjax.devices("cpu"))
+"""
+
+
+def test_forked_processes_do_not_touch_the_driver():
+    """They would hang or crash; what needs no driver works."""
+    head = AS_AMD.partition("try:")[0]
+    code = (head + FORK).replace("VERSION_NUMBER", "70200000").replace("TARGETS", "['gfx1100']")
+    first, *uses, read, host, parent = run(code=code, AMDJAX_PLATFORMS="hip").splitlines()
+    assert first == "HIP_0"
+    assert uses == ["DeviceError this process was forked from one that uses a GPU, and ca"] * 6
+    assert read == "[1 2 3 4]" and host == "10"
+    assert parent == "0 [2 3 4]"
+
+
 def test_a_library_that_is_too_old():
     text = as_amd(["gfx1100"], 5_02_21153)
     assert text.startswith("HipUnavailable  HIP 5.2.21153 (/proc/") and "6.0 is needed" in text

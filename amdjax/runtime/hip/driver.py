@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amdjax.runtime.gpu import DeviceError
+from amdjax.runtime.gpu import DeviceError, refuse_after_fork
 
 if TYPE_CHECKING:
     from amdjax.runtime.emulator.hip import EmulatedHip
@@ -181,6 +181,8 @@ class Driver:
         except RuntimeError as error:
             raise HipUnavailable(f"hip-python cannot open {library}: {error}") from error
         self.driver_version = self._version("hipDriverGetVersion")
+        if not self.is_emulated:  # the emulator is in the child as well
+            refuse_after_fork(self, "call")
 
     def _version(self, function: str) -> int:
         """`major * 10^7 + minor * 10^5 + patch`; 0 where the library does not say."""
