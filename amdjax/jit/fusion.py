@@ -19,50 +19,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from amdjax.codegen import tile
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
-from amdjax.core.lowering import Element, Pointwise, Reduce
+from amdjax.core.lowering import Reduce
 from amdjax.jit.element import El, ElementBuilder
+from amdjax.jit.equations import EXPENSIVE, is_bitcast, is_inlinable, own_cost, reads_many, size_of
 from amdjax.jit.index import Index, LoopVar, placed
 
-EXPENSIVE = frozenset(
-    [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "atan2",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "erf_inv",
-        "lgamma",
-        "digamma",
-        "logistic",
-        "pow",
-        "cbrt",
-        "rem",
-        "div",
-        "sqrt",
-        "rsqrt",
-        "nextafter",
-    ]
-)
 RECOMPUTE_LIMIT = 6  # cost above which a value with several readers is worth keeping
 #: The same on a GPU, which computes more in the time memory takes; within a kernel nothing is
 #: computed twice.
@@ -76,6 +39,10 @@ TALL = 1024
 LARGE = 1 << 15
 #: Up to this many elements a launch costs more than sharing one saves in memory traffic.
 SMALL_DOMAIN = 2048
+
+
+def _long_axes(shape: Iterable[int]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
 
 
 @dataclass(eq=False)
@@ -152,53 +119,13 @@ class Fusion:
         return describe(self)
 
 
-def is_inlinable(eqn: JaxprEqn) -> bool:
-    return isinstance(eqn.primitive.lowering, (Pointwise, Element)) and not eqn.effects
-
-
-def is_bitcast(eqn: JaxprEqn) -> bool:
-    """Whether the result has the operand's elements in the operand's order."""
-    if eqn.primitive.name in ("reshape", "squeeze", "expand_dims"):
-        return not isinstance(eqn.invars[0], Literal)
-    if eqn.primitive.name == "broadcast_in_dim" and not isinstance(eqn.invars[0], Literal):
-        return _size(eqn.invars[0].aval.shape) == _size(eqn.outvars[0].aval.shape)
-    return False
-
-
-def _long_axes(shape: Iterable[int]) -> tuple[int, ...]:
-    return tuple(n for n in shape if n != 1)
-
-
-def _size(shape: Iterable[int]) -> int:
-    return int(np.prod(tuple(shape), dtype=np.int64))
-
-
-def own_cost(eqn: JaxprEqn) -> float:
-    rule = eqn.primitive.lowering
-    if isinstance(rule, Pointwise):
-        name = rule.op if isinstance(rule.op, str) else eqn.primitive.name
-        return 8.0 if name in EXPENSIVE else 60.0 if name == "threefry2x32" else 1.0
-    if reads_many(eqn):
-        return 4.0 * min(64, _window_size(eqn))
-    return 2.0 if eqn.primitive.name in ("gather", "concatenate", "pad") else 0.5
-
-
-def _window_size(eqn: JaxprEqn) -> int:
-    return _size(eqn.params.get("window_dimensions", (4,)))
-
-
-def reads_many(eqn: JaxprEqn) -> bool:
-    """Whether one result element needs many operand elements."""
-    return "window_dimensions" in eqn.params
-
-
 def _expands(eqn: JaxprEqn, operand: Var) -> bool:
     """Whether elements of the operand are needed several times for one pass over the results."""
     if reads_many(eqn):
         return True
     if not eqn.outvars:
         return False
-    return _size(eqn.outvars[0].aval.shape) > 1.5 * _size(operand.aval.shape)
+    return size_of(eqn.outvars[0].aval.shape) > 1.5 * size_of(operand.aval.shape)
 
 
 def fuse(jaxpr: Jaxpr, on_gpu: bool = False) -> Fusion:
@@ -260,8 +187,8 @@ def _is_worth_keeping(v: Var, users: Sequence[JaxprEqn], cost: float, on_gpu: bo
 
 def _amortised(eqn: JaxprEqn) -> Callable[[Var], float]:
     """How much of the cost of an operand falls on one element of the result."""
-    size = max(_size(eqn.outvars[0].aval.shape), 1) if eqn.outvars else 1
-    return lambda x: min(1.0, _size(x.aval.shape) / size)
+    size = max(size_of(eqn.outvars[0].aval.shape), 1) if eqn.outvars else 1
+    return lambda x: min(1.0, size_of(x.aval.shape) / size)
 
 
 class _Recorder(ElementBuilder):
@@ -362,14 +289,14 @@ class _Clusters:
 
     def _candidates(self, root: Root, inputs: set[int]) -> list[int]:
         """Regions worth joining, newest first: those it reads, then those that read the same."""
-        read = {v for v, _ in root.reads if _size(v.aval.shape) > 64}
+        read = {v for v, _ in root.reads if size_of(v.aval.shape) > 64}
         found = []
         for number in range(len(self.steps) - 1, max(-1, len(self.steps) - 64), -1):
             region = self.steps[number]
             if not isinstance(region, Region):
                 continue
             shares = any(v in read for r in region.roots for v, _ in r.reads)
-            small = region.domain == root.domain and _size(root.domain) <= SMALL_DOMAIN
+            small = region.domain == root.domain and size_of(root.domain) <= SMALL_DOMAIN
             if number in inputs or shares or small:
                 found.append(number)
         return sorted(found, key=lambda n: n not in inputs)
@@ -432,10 +359,10 @@ class _Clusters:
     @staticmethod
     def _rows_suffice(region: Region) -> bool:
         """Whether one thread may walk a whole row several times."""
-        total = _size(region.domain)
+        total = size_of(region.domain)
         if total < LARGE:
             return True
-        rows = _size(region.row_shape)
+        rows = size_of(region.row_shape)
         if region.row_axes and region.row_axes[-1] == len(region.domain) - 1:
             if total // max(rows, 1) > TALL:
                 return False  # a bundle of columns would not stay in the cache between passes

@@ -19,7 +19,8 @@ from amdjax.codegen import tile
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit.calls import Call, Copy, Temp
-from amdjax.jit.fusion import Fusion, Region, Single, fuse, is_bitcast, step_reads, step_writes
+from amdjax.jit.equations import is_bitcast
+from amdjax.jit.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
 from amdjax.jit.gpu.calls import fit_gpu
 from amdjax.jit.passes import prepare
 from amdjax.jit.repeats import Repeats

@@ -17,7 +17,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control
 from amdjax.jit.calls import Call
 from amdjax.jit.element import El, ElementBuilder, short_dtype
-from amdjax.jit.fusion import is_inlinable
+from amdjax.jit.equations import is_inlinable
 from amdjax.jit.index import Index, LoopVar
 from amdjax.jit.passes import prepare
 
