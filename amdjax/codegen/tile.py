@@ -30,9 +30,10 @@ UNSIGNED = ("u8", "u16", "u32", "u64")
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 #: Ops with a shorter form for results of 16 bits, see `Builder.op`.
-NARROW = frozenset(
-    {"exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "rsqrt", "erf", "erfc"}
-)
+NARROW = frozenset({
+    "exp", "exp2", "expm1", "log", "log1p", "logistic", "sinh", "cosh", "tanh", "rsqrt",
+    "erf", "erfc",
+})  # fmt: skip
 
 
 def itemsize(dtype: str) -> int:

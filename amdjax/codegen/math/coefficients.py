@@ -775,6 +775,12 @@ LOG1P_NARROW = {
     ),
 }
 
+SINH_NARROW = {
+    "float": (  # error 2**-25.5
+        0.166693643,
+    ),
+}
+
 TANH_NARROW = {
     "float": (  # error 2**-21.5
         -0.332902431,

@@ -113,11 +113,33 @@ def logistic(x: Expr, dtype: str) -> Expr:
     return estimate("rcp", e + scale) * scale
 
 
+def _half_exp(x: Expr, sign: float) -> Expr:
+    """`e**(sign * x) / 2`, which is not subnormal where it counts."""
+    return estimate("exp2", fma(x, sign * LOG2_E, -1.0))
+
+
+def _odd_near(x: Expr, coefficients: tuple[float, ...]) -> Expr:
+    z = x * x
+    return x * fma(z, polynomial(z, coefficients), 1.0)
+
+
+@elementwise
+def sinh(x: Expr, dtype: str) -> Expr:
+    """A polynomial, beyond it the difference of exponentials."""
+    far = _half_exp(x, 1.0) - _half_exp(x, -1.0)
+    return _near_zero(x, _odd_near(x, c.SINH_NARROW["float"]), far)
+
+
+@elementwise
+def cosh(x: Expr, dtype: str) -> Expr:
+    """The sum of exponentials."""
+    return _half_exp(x, 1.0) + _half_exp(x, -1.0)
+
+
 @elementwise
 def tanh(x: Expr, dtype: str) -> Expr:
     """A polynomial, beyond it `2 / (1 + e**(-2 x)) - 1`, which has the right limits."""
-    z = x * x
-    near = x * fma(z, polynomial(z, c.TANH_NARROW["float"]), 1.0)
+    near = _odd_near(x, c.TANH_NARROW["float"])
     inverse = estimate("rcp", estimate("exp2", x * (-2.0 * LOG2_E)) + 1.0)
     return _near_zero(x, near, fma(inverse, 2.0, -1.0))
 
@@ -154,5 +176,5 @@ def erfc(x: Expr, dtype: str) -> Expr:
     return select(x < 0.0, 2.0 - positive, positive)
 
 
-_FUNCTIONS = (exp, exp2, expm1, log, log1p, logistic, tanh, rsqrt, erf, erfc)
+_FUNCTIONS = (exp, exp2, expm1, log, log1p, logistic, sinh, cosh, tanh, rsqrt, erf, erfc)
 NARROW: dict[str, Callable] = {fn.__name__: fn for fn in _FUNCTIONS}
