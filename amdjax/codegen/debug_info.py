@@ -72,8 +72,8 @@ class SourceLines:
 
     @property
     def _whole(self) -> str:
-        """The place of everything that is inlined into the function itself."""
-        return self._node("", lambda: self._call(1, f"scope: {self._scope}"))
+        """Where the function itself calls what is inlined into it: on no line in particular."""
+        return self._node("", lambda: self._call(0, f"scope: {self._scope}"))
 
     def _site(self, code: CodeType, line: int) -> str:
         """A line of the user, in a function that the kernel has inlined."""

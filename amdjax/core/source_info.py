@@ -70,6 +70,7 @@ class _State(threading.local):
     def __init__(self) -> None:
         self.scope: tuple[str, ...] = ()
         self.replayed: SourceInfo | None = None
+        self.pinned: SourceInfo | None = None
 
 
 _state = _State()
@@ -119,15 +120,24 @@ def restore(info: SourceInfo | None) -> None:
     _state.replayed = info
 
 
+def pinned() -> SourceInfo | None:
+    """The place of all operations inside a `written_at`, programs traced there included."""
+    return _state.pinned
+
+
 @contextmanager
 def written_at(info: SourceInfo) -> Iterator[None]:
-    """Inside, operations count as written at `info`, whoever calls."""
-    outer = replayed()
+    """Inside, operations count as written at `info`, whoever calls.
+
+    For what the library writes itself, which is none of the user's lines on the stack.
+    """
+    outer = _state.replayed, _state.pinned
     replay(info)
+    _state.pinned = _state.replayed
     try:
         yield
     finally:
-        restore(outer)
+        _state.replayed, _state.pinned = outer
 
 
 @contextmanager

@@ -454,7 +454,7 @@ def trace_to_jaxpr(
     trace = JaxprTrace(context.trace, debug_info)
     outer, context.trace = context.trace, trace
     replayed = source_info.replayed()
-    source_info.restore(None)
+    source_info.restore(source_info.pinned())
     try:
         outs = fun(*[trace.new_arg(a) for a in in_avals])
         closed = trace.finish(outs)

@@ -19,7 +19,7 @@ from amdjax.jit.calls import Call
 from amdjax.jit.element import El, ElementBuilder, short_dtype
 from amdjax.jit.equations import is_inlinable
 from amdjax.jit.index import Index, LoopVar
-from amdjax.jit.passes import prepare
+from amdjax.jit.passes import prepare_body
 
 SCALAR_CONTROL = ("cond", "while", "scan")
 STEP_LIMIT = 400  # equations; a longer body is cut into kernels as usual
@@ -36,10 +36,10 @@ def scalar_call(eqn: JaxprEqn) -> Call | None:
 def _sub_jaxprs(eqn: JaxprEqn) -> list[ClosedJaxpr]:
     params = eqn.params
     if "branches" in params:
-        return [prepare(b) for b in params["branches"]]
+        return [prepare_body(b, eqn) for b in params["branches"]]
     if "body_jaxpr" in params:
-        return [prepare(params["cond_jaxpr"]), prepare(params["body_jaxpr"])]
-    return [prepare(params["jaxpr"])]
+        return [prepare_body(params[name], eqn) for name in ("cond_jaxpr", "body_jaxpr")]
+    return [prepare_body(params["jaxpr"], eqn)]
 
 
 def _scalars(atoms: Sequence[Any]) -> bool:

@@ -212,7 +212,8 @@ class Compiled:
 
         Returns:
           Instructions by class, bytes moved and how well accesses coalesce, LDS bank conflicts,
-          the share of matrix instructions and the occupancy of every launch; prints as a table.
+          the share of matrix instructions and the occupancy of every launch, and the same of each
+          operation and line they were made from (`total.by_operation`); prints as two tables.
 
         Raises:
           ValueError: the program was compiled for the CPU or for PTX.

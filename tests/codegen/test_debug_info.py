@@ -125,5 +125,5 @@ def test_text_is_escaped():
     f.store(llvm.const(llvm.I32, 1), f.args[0], 4)
     f.ret()
     code = link(compile_object(str(module), target))
-    lines = {text for _, text in CodeObject(code).kernels["kernel"].lines}
+    lines = {text for _, text in CodeObject(code).debug.lines}
     assert 'a.tile:2: é "quoted" \\22 back' in lines

@@ -64,7 +64,7 @@ def test_table_against_llvm(code, tmp_path):
         if words and words[0].startswith("0x00") and words[1].isdigit():
             ended = "end_sequence" in words
             want.append((int(words[0], 16), "" if ended else f"softmax.tile:{words[1]}"))
-    assert want and line_table(code._debug_sections()) == sorted(want, key=lambda row: row[0])
+    assert want and code.debug.lines == sorted(want, key=lambda row: row[0])
 
 
 def test_source_in_the_table():
@@ -73,10 +73,7 @@ def test_source_in_the_table():
     ir = TEXT.replace("VERSION", "5") + IDS
     ir = ir.replace('directory: "/"', f'directory: "/", source: "{text}"')
     ir = ir.replace("DILocation(line: 70", "DILocation(line: 0")
-    rows = {
-        text
-        for _, text in line_table(CodeObject(link(relocatable(ir, "gfx942")))._debug_sections())
-    }
+    rows = {text for _, text in CodeObject(link(relocatable(ir, "gfx942"))).debug.lines}
     assert {"softmax.tile:300: x = load", "softmax.tile:3: a", ""} <= rows
     assert not any(":0" in row for row in rows)
 

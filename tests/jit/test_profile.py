@@ -1,11 +1,15 @@
 """Counters of whole programs, on the emulator."""
 
+import re
+from collections import Counter
+
 import numpy as np
 import pytest
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn
+from amdjax.runtime.emulator import operations_table
 
 TARGETS = ("gfx942", "gfx1100")
 
@@ -53,6 +57,52 @@ def test_loops_count_every_launch():
     x = jnp.eye(16)
     counted = compiled(power, x, target="gfx1100").profile(x)
     assert sum(c.kernel == "product" for c in counted) == 5
+
+
+def layer(x):
+    y = jnp.exp(x - 1)
+    return y / y.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_operations_of_the_user(target):
+    x = jnp.ones((16, 512))
+    counted = compiled(layer, x, target=target).profile(x)
+    found, first = counted.total.by_operation, layer.__code__.co_firstlineno
+    line = {op.function: op.line - first for op in found if op is not None and op.line}
+    assert line == {"sub": 1, "exp": 1, "reduce_sum": 2, "div": 2}
+    by_name = {op.function if op else "": c for op, c in found.items()}
+    assert by_name["sub"].bytes_read == x.nbytes and by_name["div"].bytes_written == x.nbytes
+    assert by_name["reduce_sum"].lds_accesses and not by_name["exp"].lds_accesses
+    assert by_name["exp"].flops > 5 * by_name["sub"].flops
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_operations_add_up(target):
+    """What the launches did is shared out among the operations."""
+    x = jnp.ones((64, 64))
+    counted = compiled(lambda x: jnp.sort(layer(x @ x)), x, target=target).profile(x)
+    assert len(counted) > 2
+    total, parts = counted.total, counted.total.by_operation.values()
+    for name in ("instructions", "flops", "matrix_flops", "bytes_read", "bytes_written", "lines_64",
+                 "accesses", "lds_accesses", "lds_bytes", "bank_cycles", "bank_ideal"):  # fmt: skip
+        assert getattr(total, name) == sum(getattr(c, name) for c in parts), name
+    assert sum((c.by_mnemonic for c in parts), Counter()) == total.by_mnemonic
+
+
+def test_table_of_operations():
+    x = jnp.ones((16, 512))
+    counted = compiled(layer, x, target="gfx942").profile(x)
+    kernels, operations = str(counted).split("\n\n")
+    assert "rows_" in kernels and "made from" not in kernels
+    rows = [re.split(r"  +", row) for row in operations.splitlines()]
+    assert rows[0][:3] == ["made from", "share", "instructions"]
+    assert len({len(row) for row in rows}) == 1
+    line = layer.__code__.co_firstlineno + 1
+    assert f"exp at test_profile.py:{line} (layer)" in [row[0] for row in rows]
+    counts = [int(row[2].replace(",", "")) for row in rows[1:]]
+    assert counts == sorted(counts, reverse=True) and sum(counts) == counted.total.instructions
+    assert operations_table(counted.launches) == operations and operations_table([]) == ""
 
 
 def test_what_cannot_be_counted():

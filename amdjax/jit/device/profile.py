@@ -37,9 +37,10 @@ class Profile:
         return len(self.launches)
 
     def __str__(self) -> str:
-        from amdjax.runtime.emulator.counters import table
+        from amdjax.runtime.emulator.counters import operations_table, table
 
-        return f"on an emulated {self.target}\n{table(self.launches)}"
+        tables = (table(self.launches), operations_table(self.launches))
+        return f"on an emulated {self.target}\n" + "\n\n".join(filter(None, tables))
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax.core.config import config
-from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
 from amdjax.jit.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.jit.passes.flatten import flatten_calls, remove_barriers
 from amdjax.jit.passes.rules import simplify
@@ -36,3 +36,19 @@ def prepare(
             check_jaxpr(closed.jaxpr)
         observe(run.__name__, closed)
     return closed
+
+
+def prepare_body(
+    closed: ClosedJaxpr,
+    eqn: JaxprEqn,
+    observe: Callable[[str, Any], None] = lambda stage, x: None,
+) -> ClosedJaxpr:
+    """Run all passes on a loop body or branch of `eqn`.
+
+    Equations whose line nobody knows, as in the library's own programs, are of the line of `eqn`.
+    """
+    eqns = closed.eqns
+    if any(e.source.code is None for e in eqns):
+        placed = [e.replace(source=eqn.source) if e.source.code is None else e for e in eqns]
+        closed = closed.replace(jaxpr=closed.jaxpr.replace(eqns=placed))
+    return prepare(closed, observe)

@@ -21,7 +21,9 @@ harm here; it is found by following outstanding loads over the control flow (`wa
 kernel and for all of its paths, and raised where execution reaches it.
 
 It is a profiler: `launch` returns `Counters`; within `recording()` memory traffic and bank
-conflicts are counted too (`statistics`), and `table` shows what was recorded.
+conflicts are counted too (`statistics`), and `table` shows what was recorded,
+`operations_table` by the operations of the user's program that instructions were made from, which
+code objects may say in their debug information (`debug_lines`, `debug_scopes`).
 
 A new instruction is an entry in a semantics table; a new machine is a decode table in `isa/`, an
 entry of `isa.MACHINES` and `isa.ISAS`, and what its encodings do differently in `lower`.
@@ -29,7 +31,7 @@ entry of `isa.MACHINES` and `isa.ISAS`, and what its encodings do differently in
 
 from amdjax.runtime.emulator.checks import Checks
 from amdjax.runtime.emulator.code_object import CodeObject, Kernel
-from amdjax.runtime.emulator.counters import Counters, recording, table
+from amdjax.runtime.emulator.counters import Counters, operations_table, recording, table
 from amdjax.runtime.emulator.errors import (
     DataRace,
     DivergentBarrier,
@@ -60,6 +62,7 @@ __all__ = [
     "UninitialisedRead",
     "UnknownInstruction",
     "launch",
+    "operations_table",
     "recording",
     "table",
 ]

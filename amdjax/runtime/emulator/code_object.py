@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import bisect
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 from amdjax.runtime.emulator import state
 from amdjax.runtime.emulator.debug_lines import line_table
+from amdjax.runtime.emulator.debug_scopes import Chain, scope_table
 from amdjax.runtime.emulator.errors import EmulatorError
 from amdjax.runtime.emulator.isa import ISAS, MACHINES, Isa
 
@@ -47,13 +50,47 @@ class Kernel:
     float_mode: int
     accumulators: int  # where AGPRs begin among the vector registers
     registers: int  # vector registers, AGPRs included
-    image: Any = field(repr=False, compare=False, default=None)
-    lines: tuple[tuple[int, str], ...] = field(repr=False, compare=False, default=())
+    start: int  # of the code in the image
+    image: Any = field(repr=False, compare=False)
+    debug: DebugInfo = field(repr=False, compare=False)
 
     def source_of(self, pc: int) -> str:
-        """What the instruction `pc` bytes behind the entry was made from; "" if nothing says so."""
-        index = bisect.bisect_right(self.lines, (pc, "\U0010ffff")) - 1
-        return self.lines[index][1] if index >= 0 else ""
+        """The line the instruction `pc` bytes behind the entry was made from; "" if unknown."""
+        return _last(self.debug.lines, self.start + pc, "")
+
+    def chain_of(self, pc: int) -> Chain:
+        """The inlined functions that the instruction belongs to, the innermost first."""
+        return _last(self.debug.scopes, self.start + pc, ())
+
+
+T = TypeVar("T")
+
+
+def _last(table: Sequence[tuple[int, T]], address: int, default: T) -> T:
+    """What a sorted table says of the code from an address on."""
+    index = bisect.bisect_right(table, address, key=lambda row: row[0]) - 1
+    return table[index][1] if index >= 0 else default
+
+
+class DebugInfo:
+    """What a code object says of where its instructions come from; read when asked for.
+
+    Args:
+        sections: those of debug information, by name.
+    """
+
+    def __init__(self, sections: Mapping[str, bytes]) -> None:
+        self.sections = sections
+
+    @cached_property
+    def lines(self) -> list[tuple[int, str]]:
+        """See `line_table`."""
+        return line_table(self.sections)
+
+    @cached_property
+    def scopes(self) -> list[tuple[int, Chain]]:
+        """See `scope_table`."""
+        return scope_table(self.sections)
 
 
 class CodeObject:
@@ -81,7 +118,7 @@ class CodeObject:
         self._relocate()
         self.kernels: dict[str, Kernel] = {}
         symbols = self._symbols()
-        self._lines = line_table(self._debug_sections())
+        self.debug = DebugInfo(self._debug_sections())
         for name, (value, _) in symbols.items():
             if name.endswith(".kd"):
                 self.kernels[name[:-3]] = self._kernel(name[:-3], value, symbols)
@@ -117,7 +154,7 @@ class CodeObject:
         for section in sections:
             start = names + section[0]
             name = self._data[start : self._data.index(b"\0", start)].decode()
-            if name in (".debug_line", ".debug_line_str", ".debug_str"):
+            if name.startswith(".debug_"):
                 found[name] = self._data[section[4] : section[4] + section[5]]
         return found
 
@@ -179,8 +216,7 @@ class CodeObject:
             id_places=_id_places(isa, rsrc2), workitem_ids=rsrc2 >> 11 & 3,
             float_mode=rsrc1 >> 12 & 0xFF, accumulators=accumulators,
             registers=2 * vgprs if isa.accumulators == "separate" else max(vgprs, accumulators),
-            image=self.image,
-            lines=tuple((address - start, text) for address, text in self._lines),
+            start=start, image=self.image, debug=self.debug,
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -12,6 +12,7 @@ import numpy as np
 
 from amdjax.runtime.emulator import matrix, state
 from amdjax.runtime.emulator.access import access_of
+from amdjax.runtime.emulator.debug_scopes import Inlined
 from amdjax.runtime.emulator.decode import Instruction
 from amdjax.targets.occupancy import Occupancy
 
@@ -39,6 +40,8 @@ class Counters:
         lds_accesses, lds_bytes: vector accesses of LDS and the bytes they moved.
         bank_cycles, bank_ideal: cycles that LDS takes for them with and without bank conflicts.
         occupancy: waves a SIMD holds, where the target is known.
+        by_operation: of a profiled launch the same for what its instructions were made from: the
+            user's operations and lines, None for what serves them all, as far as code objects say.
 
     Example:
         >>> counters = Counters(kernel="add", launches=1, waves=4)
@@ -67,6 +70,7 @@ class Counters:
     bank_cycles: int = 0
     bank_ideal: int = 0
     occupancy: Occupancy | None = None
+    by_operation: dict[Inlined | None, Counters] = field(default_factory=dict)
 
     @property
     def instructions(self) -> int:
@@ -105,6 +109,8 @@ class Counters:
             mine, theirs = getattr(self, item.name), getattr(other, item.name)
             if item.name == "profiled":
                 result.profiled = mine and theirs
+            elif item.name == "by_operation":
+                result.by_operation = _merged(mine, theirs)
             elif item.name not in ("kernel", "occupancy"):
                 setattr(result, item.name, mine + theirs)
         if self.kernel == other.kernel and self.occupancy == other.occupancy:
@@ -148,6 +154,13 @@ def _merged_names(a: str, b: str) -> str:
     return ", ".join(names)
 
 
+def _merged(
+    a: dict[Inlined | None, Counters], b: dict[Inlined | None, Counters]
+) -> dict[Inlined | None, Counters]:
+    """What either has, the sum where both have it."""
+    return a | {key: a[key].merge(x) if key in a else x for key, x in b.items()}
+
+
 def total(counters: Iterable[Counters]) -> Counters:
     """All of them together."""
     result: Counters | None = None
@@ -156,10 +169,12 @@ def total(counters: Iterable[Counters]) -> Counters:
     return result or Counters(profiled=True)
 
 
-_COLUMNS = (
-    ("kernel", lambda c: c.kernel), ("launches", lambda c: f"{c.launches:,}"),
-    ("waves", lambda c: f"{c.waves:,}"),
+_Column = tuple[str, Callable[[Counters], str]]
+_LAUNCH: tuple[_Column, ...] = (
+    ("launches", lambda c: f"{c.launches:,}"), ("waves", lambda c: f"{c.waves:,}"),
     ("occupancy", lambda c: str(c.occupancy.waves) if c.occupancy else "-"),
+)  # fmt: skip
+_WORK: tuple[_Column, ...] = (
     ("instructions", lambda c: f"{c.instructions:,}"),
     ("read", lambda c: f"{c.bytes_read:,}"), ("written", lambda c: f"{c.bytes_written:,}"),
     ("coalesced", lambda c: f"{c.coalescing:.0%}"),
@@ -178,11 +193,38 @@ def table(counters: Sequence[Counters]) -> str:
     kernels: dict[str, Counters] = {}
     for each in counters:
         kernels[each.kernel] = kernels[each.kernel].merge(each) if each.kernel in kernels else each
-    rows = [[title for title, _ in _COLUMNS]]
-    rows += [[show(c) for _, show in _COLUMNS] for c in kernels.values()]
+    columns = (*_LAUNCH, *_WORK)
+    rows = [["kernel", *(title for title, _ in columns)]]
+    rows += [[name, *(show(c) for _, show in columns)] for name, c in kernels.items()]
     if len(kernels) > 1:
-        rows.append(["total", *(show(total(kernels.values())) for _, show in _COLUMNS[1:])])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+        rows.append(["total", *(show(total(kernels.values())) for _, show in columns)])
+    return _aligned(rows)
+
+
+def operations_table(counters: Sequence[Counters]) -> str:
+    """One line for each operation of the user that launches were made from, the largest first.
+
+    Args:
+        counters: of profiled launches.
+
+    Returns:
+        Text; empty where code objects do not say what they were made from.
+    """
+    whole = total(counters)
+    found = sorted(whole.by_operation.items(), key=lambda item: -item[1].instructions)
+    if not any(operation for operation, _ in found):
+        return ""
+    rows = [["made from", "share", *(title for title, _ in _WORK)]]
+    for operation, c in found:
+        name = operation.short if operation else "(the kernels themselves)"
+        share = f"{c.instructions / whole.instructions:.0%}"
+        rows.append([name, share, *(show(c) for _, show in _WORK)])
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Cells in columns, the first to the left and numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if i == 0 else cell.rjust(width)

@@ -5,46 +5,16 @@ A line table may hold its source too, as those of our generator do; then the lin
 
 from __future__ import annotations
 
+import posixpath
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-_STRING, _STRP, _LINE_STRP, _UDATA, _DATA16 = 0x08, 0x0E, 0x1F, 0x0F, 0x1E
-_FIXED = {0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8}  # DW_FORM_data1 … data8
-_PATH, _SOURCE = 1, 0x2001  # DW_LNCT_path, DW_LNCT_LLVM_source
+from amdjax.runtime.emulator.dwarf import Reader, plain_value
+
+_PATH, _DIRECTORY, _SOURCE = 1, 2, 0x2001  # DW_LNCT_path, directory_index, LLVM_source
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE = 1, 2, 3, 4, 8, 9
 _END_SEQUENCE, _SET_ADDRESS = 1, 2
-
-
-class _Reader:
-    """Numbers and strings of a section, one after the other."""
-
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        self.data, self.at = data, at
-
-    def number(self, size: int) -> int:
-        self.at += size
-        return int.from_bytes(self.data[self.at - size : self.at], "little")
-
-    def uleb(self) -> int:
-        result = shift = 0
-        while True:
-            byte = self.number(1)
-            result |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return result
-
-    def sleb(self) -> int:
-        start, value = self.at, self.uleb()
-        bits = 7 * (self.at - start)
-        return value - (value >> (bits - 1) << bits)
-
-    def string(self) -> str:
-        end = self.data.index(b"\0", self.at)
-        text = self.data[self.at : end].decode(errors="replace")
-        self.at = end + 1
-        return text
 
 
 @dataclass(frozen=True)
@@ -72,7 +42,7 @@ class _Unit:
     files: list[_File] = field(default_factory=list)
 
 
-def line_table(sections: dict[str, bytes]) -> list[tuple[int, str]]:
+def line_table(sections: Mapping[str, bytes]) -> list[tuple[int, str]]:
     """Sorted (address, "file:line" or "file:line: text"), each for the code up to the next.
 
     The text is empty where code ends, or was made from nothing in particular.
@@ -81,7 +51,7 @@ def line_table(sections: dict[str, bytes]) -> list[tuple[int, str]]:
         sections: contents by name, as far as they are there.
     """
     data = sections.get(".debug_line", b"")
-    reader, rows = _Reader(data), []
+    reader, rows = Reader(data), []
     while reader.at + 4 <= len(data):
         unit = _head(reader, sections)
         rows += list(_rows(reader, unit))
@@ -89,7 +59,17 @@ def line_table(sections: dict[str, bytes]) -> list[tuple[int, str]]:
     return sorted(rows, key=lambda row: row[0])
 
 
-def _head(r: _Reader, sections: dict[str, bytes]) -> _Unit:
+def file_names(sections: Mapping[str, bytes], at: int) -> list[str]:
+    """The files of a line table by their numbers, with their folders.
+
+    Args:
+        sections: contents by name.
+        at: where the table begins.
+    """
+    return [file.name for file in _head(Reader(sections[".debug_line"], at), sections).files]
+
+
+def _head(r: Reader, sections: Mapping[str, bytes]) -> _Unit:
     end = r.number(4)
     end += r.at
     version = r.number(2)
@@ -110,43 +90,38 @@ def _head(r: _Reader, sections: dict[str, bytes]) -> _Unit:
     return unit
 
 
-def _old_files(r: _Reader) -> list[_File]:
+def _old_files(r: Reader) -> list[_File]:
     """Names of files, which count from 1."""
-    while r.string():
-        pass  # directories
+    folders = [""]
+    while folder := r.string():
+        folders.append(folder)
     files = [_File("")]
     while name := r.string():
-        files.append(_File(name))
-        for _ in range(3):
-            r.uleb()
+        files.append(_File(posixpath.join(folders[r.uleb()], name)))
+        r.uleb(), r.uleb()  # when it was changed, how long it is
     return files
 
 
-def _new_files(r: _Reader, sections: dict[str, bytes]) -> list[_File]:
-    _entries(r, sections)  # directories
+def _new_files(r: Reader, sections: Mapping[str, bytes]) -> list[_File]:
+    """Names of files; of those in the folder of the compilation, number 0, without the folder."""
+    folders = ["", *(str(entry[_PATH]) for entry in _entries(r, sections)[1:])]
     return [
-        _File(str(entry.get(_PATH, "")), str(entry.get(_SOURCE, "")).splitlines())
+        _File(
+            posixpath.join(folders[int(entry.get(_DIRECTORY, 0))], str(entry[_PATH])),
+            str(entry.get(_SOURCE, "")).splitlines(),
+        )
         for entry in _entries(r, sections)
     ]
 
 
-def _entries(r: _Reader, sections: dict[str, bytes]) -> list[dict[int, str | int]]:
+def _entries(r: Reader, sections: Mapping[str, bytes]) -> list[dict[int, str | int]]:
     formats = [(r.uleb(), r.uleb()) for _ in range(r.number(1))]
-    return [{kind: _value(r, form, sections) for kind, form in formats} for _ in range(r.uleb())]
+    return [
+        {kind: plain_value(r, form, sections) for kind, form in formats} for _ in range(r.uleb())
+    ]
 
 
-def _value(r: _Reader, form: int, sections: dict[str, bytes]) -> str | int:
-    if form == _STRING:
-        return r.string()
-    if form in (_STRP, _LINE_STRP):
-        name = ".debug_line_str" if form == _LINE_STRP else ".debug_str"
-        return _Reader(sections[name], r.number(4)).string()
-    if form == _UDATA:
-        return r.uleb()
-    return r.number(16 if form == _DATA16 else _FIXED[form])
-
-
-def _rows(r: _Reader, unit: _Unit) -> Iterator[tuple[int, str]]:
+def _rows(r: Reader, unit: _Unit) -> Iterator[tuple[int, str]]:
     """Run a line program."""
     address, line, file = 0, 1, 1
     base = len(unit.opcode_lengths) + 1

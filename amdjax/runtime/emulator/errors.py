@@ -21,7 +21,9 @@ class Place:
         kernel: its name.
         instruction: the instruction as text.
         pc: bytes from the kernel's entry.
-        source: what the instruction was made from, where the code object says so.
+        source: the line the instruction was made from, where the code object says so.
+        origin: the functions that were inlined there, in words; of code that we compile the user's
+            operation and line.
         workgroup: ids in x, y, z.
         wave: number of the wave in its workgroup.
         lane: -1 where no single lane is to blame.
@@ -31,12 +33,14 @@ class Place:
     instruction: str
     pc: int
     source: str = ""
+    origin: str = ""
     workgroup: tuple[int, int, int] = (0, 0, 0)
     wave: int = 0
     lane: int = -1
 
     def __str__(self) -> str:
         source = f" ({self.source})" if self.source else ""
+        source += f", from {self.origin}" if self.origin else ""
         lane = f", lane {self.lane}" if self.lane >= 0 else ""
         return (
             f"kernel {self.kernel}, {self.instruction} at +0x{self.pc:x}{source}, "
@@ -56,7 +60,8 @@ class KernelFault(EmulatorError):
         super().__init__(f"{what}: {place}")
         self.place = place
         self.kernel, self.instruction, self.pc = place.kernel, place.instruction, place.pc
-        self.source, self.workgroup = place.source, place.workgroup
+        self.source, self.origin = place.source, place.origin
+        self.workgroup = place.workgroup
         self.wave, self.lane = place.wave, place.lane
 
 

@@ -14,6 +14,7 @@ from amdjax.runtime.emulator import counters as counting, driver, handlers as na
 from amdjax.runtime.emulator.checks import Checks
 from amdjax.runtime.emulator.code_object import Kernel
 from amdjax.runtime.emulator.counters import Counters
+from amdjax.runtime.emulator.debug_scopes import Inlined, chain_text
 from amdjax.runtime.emulator.errors import (
     DataRace,
     DivergentBarrier,
@@ -228,8 +229,10 @@ class _Worker:
         gx, gy, _ = launch.grid
         inst = program.instructions[index]
         of_lane = self.status in _MEMORY_FAULTS
+        kernel = program.kernel
         return Place(
-            program.kernel.name, program.text(index), inst.pc, program.kernel.source_of(inst.pc),
+            kernel.name, program.text(index), inst.pc, kernel.source_of(inst.pc),
+            chain_text(kernel.chain_of(inst.pc)),
             (group % gx, group // gx % gy, group // (gx * gy)), wave, lane if of_lane else -1,
         )  # fmt: skip
 
@@ -379,12 +382,34 @@ def _counted(launch: Launch, workers: list[_Worker]) -> Counters:
         kernel.name, launches=1, workgroups=groups, waves=groups * launch.waves,
         occupancy=_occupancy(launch),
     )  # fmt: skip
-    counts = sum(w.records[:, state.COUNT // 8].astype(np.int64) for w in workers)
-    counting.count_instructions(result, program.instructions, np.asarray(counts), kernel.lanes)
+    counts = np.asarray(
+        sum(w.records[:, state.COUNT // 8].astype(np.int64) for w in workers), np.int64
+    )
+    counting.count_instructions(result, program.instructions, counts, kernel.lanes)
     statistics = [w.statistics.astype(np.int64) for w in workers if w.statistics is not None]
     if statistics:
-        counting.count_traffic(result, program.instructions, sum(statistics[1:], statistics[0]))
+        traffic = sum(statistics[1:], statistics[0])
+        counting.count_traffic(result, program.instructions, traffic)
+        result.by_operation = _by_operation(program, counts, traffic)
     return result
+
+
+def _by_operation(
+    program: Program, counts: np.ndarray, traffic: np.ndarray
+) -> dict[Inlined | None, Counters]:
+    """The counters of a launch by what instructions were made from, in the order of the code."""
+    kernel, records = program.kernel, np.flatnonzero(counts).tolist()
+    made_from: dict[Inlined | None, list[int]] = {}
+    for i in records:
+        chain = kernel.chain_of(program.instructions[i].pc)
+        made_from.setdefault(chain[0] if chain else None, []).append(i)
+    found: dict[Inlined | None, Counters] = {}
+    for operation, own in made_from.items():
+        counters = found[operation] = Counters(kernel.name, launches=1)
+        instructions = [program.instructions[i] for i in own]
+        counting.count_instructions(counters, instructions, counts[own], kernel.lanes)
+        counting.count_traffic(counters, instructions, traffic[own])
+    return found
 
 
 def _occupancy(launch: Launch) -> Occupancy:

@@ -1,0 +1,212 @@
+"""Kernels know which operation, on which line of the user, each of their ops was made from."""
+
+import re
+import subprocess
+
+import numpy as np
+import pytest
+from llvm_tools import tool
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import lax, random, targets
+from amdjax.codegen import tile
+from amdjax.jit.api import clear_caches
+from amdjax.jit.device.kernels import compile_device
+from amdjax.runtime.cache import object_cache
+from amdjax.runtime.elf_format import ElfFile
+from amdjax.runtime.emulator import CodeObject
+from amdjax.runtime.emulator.debug_scopes import chain_text
+
+X = np.ones((8, 200), np.float32)
+GFX942 = targets.get("gfx942")
+
+
+def scaled(x):
+    return jnp.exp(x) - 0.75
+
+
+def softmax(x):
+    e = jnp.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def tiles(fun, *args, target="gfx942"):
+    return amdjax.jit(fun).lower(*args).compile(target).as_text("tiles")
+
+
+def line_of(fun, offset=1):
+    """A line of a function, the first of its body by default."""
+    return fun.__code__.co_firstlineno + offset
+
+
+def remark(operation, fun, offset=1):
+    return f"; `{operation}` at test_origins.py:{line_of(fun, offset)} ({fun.__name__})"
+
+
+# Texts
+
+
+@pytest.mark.parametrize("target", [None, "gfx942", "sm_90a"])
+def test_tile_programs_show_lines(target):
+    text = tiles(softmax, X, target=target)
+    for operation, line in (("reduce_max", 1), ("exp", 1), ("reduce_sum", 2), ("div", 2)):
+        assert remark(operation, softmax, line) in text
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+def test_assembly_shows_ops_and_lines(target):
+    program = amdjax.jit(scaled).lower(np.ones(5000, np.float32)).compile(target)
+    text, shown = program.as_text("amdgcn"), program.as_text("tiles").splitlines()
+    ops = [re.sub(r" +; `.*", "", line) for line in shown]
+    above, _, _ = text.partition("global_load")
+    number, op = re.findall(r"^; +(\d+)  (.*)$", above, re.MULTILINE)[-1]
+    assert ops[int(number) - 1] == op and "= load x" in op
+    assert re.findall(r"^; `.*$", above, re.MULTILINE)[-1] == remark("exp", scaled)
+    assert remark("sub", scaled) in text
+    assert ".debug_" not in text and ".loc" not in text and ".file" not in text
+    assert "s_endpgm" in text and "amdhsa.kernels" in text
+
+
+def test_debuggers_show_operations_as_inlined_calls(tmp_path):
+    (record,) = amdjax.jit(softmax).lower(X).compile("gfx942").kernels
+    path = tmp_path / "kernel.co"
+    path.write_bytes(record.code)
+
+    def dwarfdump(option):
+        command = [tool("llvm-dwarfdump"), option, path]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert "No errors" in dwarfdump("--verify")
+    calls = re.findall(
+        rf'abstract_origin\s+\(0x\w+ "(\w+)"\)(?:(?!DW_TAG).)*call_file\s+\("{__file__}"\)'
+        r"\s+DW_AT_call_line\s+\((\d+)\)", dwarfdump("--debug-info"), re.DOTALL)  # fmt: skip
+    first, second = str(line_of(softmax)), str(line_of(softmax, 2))
+    assert set(calls) == {("reduce_max", first), ("sub", first), ("exp", first),
+                          ("reduce_sum", second), ("div", second)}  # fmt: skip
+
+
+def test_files_and_functions_of_any_name():
+    space = {"jnp": jnp}
+    exec(compile("f = lambda x: jnp.exp(x)", 'a "quoted"\\name.py', "exec"), space)
+    compiled = amdjax.jit(space["f"]).lower(X).compile("gfx942")
+    (kernel,) = CodeObject(compiled.kernels[0].code).kernels.values()
+    chains = {chain_text(kernel.chain_of(pc)) for pc in range(0, len(kernel.code), 4)}
+    assert '`exp` at a "quoted"\\name.py:1 (<lambda>)' in chains
+    assert '`exp` at a "quoted"\\name.py:1 (<lambda>)' in compiled.as_text("amdgcn")
+
+
+@pytest.mark.parametrize("fun", [softmax, lambda x: jnp.sort(x), lambda x: x @ x.T])
+def test_machine_code_is_the_same_with_and_without(fun):
+    jaxpr = amdjax.jit(fun).trace(X).jaxpr
+    made = [compile_device(jaxpr, GFX942, debug=debug)[1].values() for debug in (False, True)]
+    for plain, debug in zip(*made, strict=True):
+        one, other = ElfFile(plain.code), ElfFile(debug.code)
+        for section in (".text", ".rodata", ".note"):
+            assert one.section(section).data == other.section(section).data, section
+
+
+# Whose line it is
+
+
+def test_backward_passes_name_the_line_that_is_differentiated():
+    def cost(x):
+        y = jnp.sin(x)
+        return (y * 3).sum()
+
+    text = tiles(amdjax.grad(cost), X)
+    assert remark("cos", cost) in text and remark("mul", cost, 2) in text
+
+
+def test_what_the_library_writes_belongs_to_its_caller():
+    """Decomposed operations, samplers that are traced once for all callers, and their loops."""
+
+    def first(x):
+        return random.normal(random.key(0), x.shape) + lax.logistic(x)
+
+    def second(x):
+        y = random.gamma(random.key(0), x)
+        return jnp.linalg.norm(y)
+
+    def third(x):
+        return random.normal(random.key(0), x.shape) - 1
+
+    for fun, lines in ((first, {1}), (second, {1, 2}), (third, {1})):
+        named = re.findall(r"; `\w+`(?: at \S+?:(\d+) \((\w+)\))?", tiles(fun, X))
+        assert {name for _, name in named} == {fun.__name__}
+        assert {int(line) for line, _ in named} == {line_of(fun, i) for i in lines}
+
+
+def test_loops_of_arrays_and_of_numbers():
+    def body(i, x):
+        return jnp.tanh(x) + i
+
+    def loop(x):
+        return lax.fori_loop(0, 3, body, x)
+
+    def step(n):
+        return n * n + 1
+
+    def count(n):
+        return lax.while_loop(lambda n: n < 10, step, n)
+
+    assert remark("tanh", body) in tiles(loop, X)
+    text = tiles(count, 2)
+    assert remark("mul", step) in text and remark("while", count) in text
+
+
+# What is shared
+
+
+def twins():
+    """The same program, written twice."""
+
+    def one(x):
+        return jnp.sinh(x) * 1.375
+
+    def other(x):
+        return jnp.sinh(x) * 1.375
+
+    return one, other
+
+
+@pytest.mark.parametrize("machine", ["cpu", "gpu", "gpu with lines"])
+def test_cache_keys(machine, monkeypatch):
+    """Who wrote a program is part of its kernels' identity only where the code says so."""
+    cache = type(object_cache())
+    asked, get = [], cache.get
+
+    def noted(self, key):
+        asked.append(key)
+        return get(self, key)
+
+    monkeypatch.setattr(cache, "get", noted)
+    for fun in twins():
+        clear_caches()
+        lowered = amdjax.jit(fun).lower(X)
+        if machine == "cpu":
+            lowered.compile()
+        else:
+            compile_device(lowered.traced.jaxpr, GFX942, debug=machine == "gpu with lines")
+    first, second = asked
+    assert (first == second) == (machine != "gpu with lines")
+
+
+@pytest.mark.parametrize("debug,kernels", [(False, 1), (True, 2)])
+def test_equal_steps_share_a_kernel_that_does_not_say_where_it_comes_from(debug, kernels):
+    def loss(x):
+        for _ in range(3):
+            x = jnp.sort(x, axis=1)[:, ::-1]
+        return jnp.sort(x, axis=1)[:, ::-1]
+
+    jaxpr = amdjax.jit(loss).trace(X).jaxpr
+    plan, made = compile_device(jaxpr, GFX942, debug=debug)
+    sorts = [k for k in plan.kernels() if k.name.startswith("sort")]
+    assert len(sorts) == 4 and len({made[id(k)].code for k in sorts}) == kernels
+
+
+def test_ops_are_equal_whatever_they_were_made_from():
+    one, other = (amdjax.jit(fun).trace(X).jaxpr.eqns[0].origin for fun in twins())
+    assert one != other
+    made_from = lambda origin: tile.Op("program_id", (), {}, (), (), origin)
+    assert made_from(one) == made_from(other)
