@@ -11,8 +11,8 @@ workgroups, every wave from barrier to barrier.
 What is exact: integers; IEEE add, mul, fma, sqrt in f64, conversions, rounding; min and max; MFMA
 and WMMA on integers. Approximate instructions (rcp, rsq, sqrt, exp, log, sin, cos) are computed in
 double and rounded, which is within what hardware promises but need not equal its last bit. NaN
-payloads are not tracked. Rounding is to nearest; f32 denormals are kept or flushed as the kernel
-descriptor says, and a kernel that changes the mode is refused.
+payloads are not tracked. Rounding and denormals are as the kernel descriptor says, and as code that
+sets the mode register to constants; the host's own rounding is set for that.
 
 It is a sanitizer (`checks` lists what it looks for): addresses are checked against the allocations
 of a `Memory`, reads against the shadow of what was written (`shadow`, `write_log`), which also says

@@ -184,6 +184,18 @@ def cast(op: str, elem: str) -> Callable[..., Value]:
     return lambda h, x: h.f.cast(op, x, elem)
 
 
+def from_int(op: str, elem: str) -> Callable[..., Value]:
+    """Zero is positive, also where the host makes it of a difference and rounds down."""
+
+    def compute(h: Lanes, x: Value) -> Value:
+        y = h.f.cast(op, x, elem)
+        if not h.variant.flag("round"):
+            return y
+        return h.f.select(h.f.icmp("eq", x, h.like(x, 0)), h.like(y, 0.0), y)
+
+    return compute
+
+
 def unsigned_byte(index: int) -> Callable[..., Value]:
     def compute(h: Lanes, x: Value) -> Value:
         byte = h.f.and_(h.f.lshr(x, h.like(x, 8 * index)), h.like(x, 255))
@@ -394,12 +406,12 @@ for _names, _types, _fn in (
     ("v_cvt_u32_f32", "u32 f32", to_int(False, "i32")),
     ("v_cvt_i16_f16", "i16 f16", to_int(True, "i16")),
     ("v_cvt_u16_f16", "u16 f16", to_int(False, "i16")),
-    ("v_cvt_f64_i32", "f64 i32", cast("sitofp", "double")),
-    ("v_cvt_f64_u32", "f64 u32", cast("uitofp", "double")),
-    ("v_cvt_f32_i32", "f32 i32", cast("sitofp", "float")),
-    ("v_cvt_f32_u32", "f32 u32", cast("uitofp", "float")),
-    ("v_cvt_f16_i16", "f16 i16", cast("sitofp", "half")),
-    ("v_cvt_f16_u16", "f16 u16", cast("uitofp", "half")),
+    ("v_cvt_f64_i32", "f64 i32", from_int("sitofp", "double")),
+    ("v_cvt_f64_u32", "f64 u32", from_int("uitofp", "double")),
+    ("v_cvt_f32_i32", "f32 i32", from_int("sitofp", "float")),
+    ("v_cvt_f32_u32", "f32 u32", from_int("uitofp", "float")),
+    ("v_cvt_f16_i16", "f16 i16", from_int("sitofp", "half")),
+    ("v_cvt_f16_u16", "f16 u16", from_int("uitofp", "half")),
     ("v_cvt_f16_f32", "f16 f32", cast("fptrunc", "half")),
     ("v_cvt_f32_f16", "f32 f16", cast("fpext", "float")),
     ("v_cvt_f32_bf16", "f32 bf16", cast("fpext", "float")),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from amdjax.runtime.emulator import access, alu, crosslane, matrix, salu, state
+from amdjax.runtime.emulator import access, alu, crosslane, float_alu, matrix, salu, state
 from amdjax.runtime.emulator.builder import OPERAND_TYPES, Operation, variant_of
 from amdjax.runtime.emulator.decode import LITERAL, VGPR, Instruction
 from amdjax.runtime.emulator.errors import EmulatorError, UnknownInstruction
 from amdjax.runtime.emulator.lower_memory import lower_memory
 from amdjax.runtime.emulator.records import Lowered, Wave, operand
 
-# Mode bits that may be written: what is emulated is round to nearest with denormals.
 _MODE_REGISTER = 1
+# Of the mode register: rounding and denormals of f32, then of f16 and f64.
+_ROUNDING, _DENORMALS = 0, 4
 # Operations of the older set that keep the other half of a 16-bit destination.
 _KEEP_HALF = {
     "v_cvt_pk_fp8_f32",
@@ -62,15 +63,26 @@ def _scalar(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
         kinds.append(how)
     if "sdst" in inst.fields:
         slots[state.DST] = wave.sgpr(inst.fields["sdst"])
-    flags = _flush_flag(wave, op, name)
+    flags = tuple(_mode_flags(wave, op, name))
     return Lowered(
         variant_of(name, wave.isa, wave.lanes, tuple(kinds), dst="s", flags=flags), slots
     )
 
 
-def _flush_flag(wave: Wave, op: Operation, name: str) -> tuple[tuple[str, int], ...]:
-    flushes = wave.flushes and "f32" in (op.dst, *op.sources) and "cndmask" not in name
-    return (("flush", 1),) if flushes else ()
+def _mode_flags(wave: Wave, op: Operation, name: str) -> list[tuple[str, int]]:
+    """How an operation rounds, and which formats lose their denormals, if not as usual."""
+    kinds = {op.dst, *op.sources} & {"f16", "f32", "f64"}
+    if name in float_alu.MIXED:
+        kinds |= {"f16", "f32"}
+    if not kinds or "cndmask" in name or "_class_" in name:
+        return []
+    mode = wave.float_mode
+    # Conversions round as what they make, whatever they are made of.
+    shared = op.dst in ("f16", "f64") or (op.dst != "f32" and "f32" not in kinds)
+    rounding = mode >> 2 * shared & 3
+    flushed = ~mode >> _DENORMALS & 15
+    flushed &= 3 * ("f32" in kinds) | 12 * bool(kinds & {"f16", "f64"})
+    return [(key, value) for key, value in (("round", rounding), ("flush", flushed)) if value]
 
 
 def _sopk(wave: Wave, inst: Instruction, name: str) -> Lowered:
@@ -90,10 +102,11 @@ def _sopk(wave: Wave, inst: Instruction, name: str) -> Lowered:
 
 def _control(wave: Wave, inst: Instruction) -> Lowered:
     name, f = inst.name, inst.fields
-    if name in ("s_setreg_b32", "s_setreg_imm32_b32", "s_round_mode", "s_denorm_mode"):
-        _check_mode(inst)
     if emitter_is_nothing(name):
         return Lowered(variant_of("s_nop", wave.isa, wave.lanes))
+    if name in salu.MODE_WRITERS:
+        mode = mode_after(inst, wave.float_mode)
+        return Lowered(variant_of("s_setreg", wave.isa, wave.lanes, flags=(("mode", mode),)))
     kinds: tuple[str, ...] = ()
     flags: tuple[tuple[str, int], ...] = ()
     target_register = None if name == "s_setpc_b64" else f.get("sdst", f.get("sdata"))
@@ -122,18 +135,31 @@ def emitter_is_nothing(name: str) -> bool:
     return salu.CONTROL[name] is salu.nothing
 
 
-def _check_mode(inst: Instruction) -> None:
-    """Only settings that are emulated may be made."""
-    if inst.name == "s_denorm_mode" and inst.fields["simm16"] & 15 == 15:
-        return
-    if inst.name == "s_round_mode" and inst.fields["simm16"] & 15 == 0:
-        return
-    register = inst.fields["simm16"] & 63
-    if inst.name.startswith("s_setreg") and register != _MODE_REGISTER:
-        return
-    raise EmulatorError(
-        f"{inst.name} at +0x{inst.pc:x} changes rounding or denormals: no emulation"
-    )
+def mode_after(inst: Instruction, mode: int) -> int:
+    """How the mode register rounds and treats denormals behind an instruction.
+
+    Raises:
+        EmulatorError: the instruction writes what is not known before it runs, or other parts.
+    """
+    name, simm = inst.name, inst.fields.get("simm16", 0)
+    if name == "s_round_mode":
+        return _with_field(mode, _ROUNDING, 4, simm)
+    if name == "s_denorm_mode":
+        return _with_field(mode, _DENORMALS, 4, simm)
+    if name not in salu.MODE_WRITERS or simm & 63 != _MODE_REGISTER:
+        return mode
+    first, width = simm >> 6 & 31, (simm >> 11 & 31) + 1
+    if inst.literal is None or first + width > 8:
+        raise EmulatorError(
+            f"{name} at +0x{inst.pc:x} writes more of the mode than constants for rounding and "
+            "denormals: no emulation"
+        )
+    return _with_field(mode, first, width, inst.literal)
+
+
+def _with_field(word: int, first: int, width: int, value: int) -> int:
+    mask = (1 << width) - 1 << first
+    return word & ~mask | value << first & mask
 
 
 def _modifiers(inst: Instruction) -> tuple[int, int]:
@@ -193,7 +219,7 @@ def _vector(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
     if "accvgpr" in name:
         _accumulator_move(wave, inst, name, slots)
     flags = [("keeps_half", 1)] if inst.name in _KEEP_HALF else []
-    flags += _flush_flag(wave, op, name)
+    flags += _mode_flags(wave, op, name)
     if op.packed:
         flags += [
             ("opsel_hi", f.get("opsel_hi", 3) | f.get("opsel_hi2", 1) << 2),

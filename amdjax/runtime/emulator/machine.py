@@ -28,7 +28,7 @@ from amdjax.runtime.emulator.errors import (
 )
 from amdjax.runtime.emulator.isa import ISAS
 from amdjax.runtime.emulator.memory import Memory
-from amdjax.runtime.emulator.program import FLUSH_DENORMALS, KEEP_DENORMALS, Program, program_of
+from amdjax.runtime.emulator.program import Program, program_of
 from amdjax.runtime.emulator.write_log import CAPACITY
 from amdjax.runtime.environment import requested_threads
 from amdjax.targets import Occupancy, get as get_target, occupancy
@@ -364,11 +364,6 @@ def launch(
 
 
 def _check(kernel: Kernel, grid: tuple[int, int, int], workgroup: tuple[int, int, int]) -> None:
-    if kernel.float_mode not in (KEEP_DENORMALS, FLUSH_DENORMALS):
-        raise EmulatorError(
-            f"kernel {kernel.name}: float mode 0x{kernel.float_mode:02x} is not emulated "
-            "(round to nearest with all denormals, 0xf0, or without those of f32, 0xc0, are)"
-        )
     if kernel.kernarg_preload:
         raise EmulatorError(f"kernel {kernel.name} wants preloaded arguments: no emulation")
     if not 0 < math.prod(workgroup) <= 1024 or math.prod(grid) < 0:

@@ -13,13 +13,10 @@ from amdjax.runtime.emulator.builder import Variant
 from amdjax.runtime.emulator.code_object import Kernel
 from amdjax.runtime.emulator.decode import Instruction, decoder
 from amdjax.runtime.emulator.errors import EmulatorError
-from amdjax.runtime.emulator.lower import lower
+from amdjax.runtime.emulator.lower import lower, mode_after
 from amdjax.runtime.emulator.records import Lowered, Wave
 from amdjax.runtime.emulator.text import instruction_text
 from amdjax.runtime.emulator.waits import Hazard, find_hazards
-
-# Float modes: round to nearest, denormals everywhere or everywhere but in f32.
-KEEP_DENORMALS, FLUSH_DENORMALS = 0xF0, 0xC0
 
 
 class Program:
@@ -38,7 +35,7 @@ class Program:
         self.problems: dict[int, str] = {}
         self.wave = Wave(
             kernel.isa, kernel.lanes, kernel.entry, kernel.accumulators, kernel.name,
-            flushes=kernel.float_mode == FLUSH_DENORMALS,
+            kernel.float_mode,
         )  # fmt: skip
         self._lowered = lowered = self._decode()
         variants = [x.variant for x in lowered]
@@ -64,11 +61,14 @@ class Program:
         lowered: list[Lowered] = []
         decode = decoder(self.kernel.isa).decode
         furthest = mode = 0
+        modes = []  # of floats, behind each record
+        wave = self.wave
         while pc < len(code):
             inst = Instruction("unknown", "", {}, pc, 4)
             try:
                 inst = decode(code, pc)
-                low = lower(self.wave, inst)
+                low = lower(wave, inst)
+                wave = self._in_mode(mode_after(inst, wave.float_mode))
                 mode = _index_mode(inst, mode)
                 if mode and inst.format.startswith("VOP"):
                     flags = (*low.variant.flags, ("relative", mode))
@@ -80,6 +80,7 @@ class Program:
                 low = self._unknown()
             self.instructions.append(inst)
             lowered.append(low)
+            modes.append(wave.float_mode)
             furthest = max(furthest, low.target or 0)
             pc = inst.next_pc
             if inst.name == "s_endpgm" and furthest < pc:
@@ -88,7 +89,23 @@ class Program:
         self.problems[len(lowered)] = "the program counter left the kernel"
         self.instructions.append(Instruction("unknown", "", {}, pc, 4))
         lowered.append(self._unknown())
+        self._refuse_jumps_between_modes(lowered, modes)
         return lowered
+
+    def _in_mode(self, mode: int) -> Wave:
+        return self.wave if mode == self.wave.float_mode else replace(self.wave, float_mode=mode)
+
+    def _refuse_jumps_between_modes(self, lowered: list[Lowered], modes: list[int]) -> None:
+        """Instructions round as their place in the code says, hence so must all ways to them."""
+        if len(set(modes)) < 2:
+            return
+        index = {inst.pc: i for i, inst in enumerate(self.instructions)}
+        before = [self.kernel.float_mode, *modes]
+        for i, x in enumerate(lowered[:-1]):
+            to = None if x.target is None else index.get(x.target)
+            if to is not None and modes[i] != before[to]:
+                self.problems[i] = "a jump to where floats are rounded otherwise: no emulation"
+                lowered[i] = self._unknown()
 
     def _unknown(self) -> Lowered:
         return Lowered(Variant("unknown", self.wave.isa, self.wave.lanes))

@@ -40,7 +40,7 @@ class Wave:
     entry: int
     accumulators: int  # where AGPRs begin among the vector registers
     name: str = ""
-    flushes: bool = False  # f32 denormals, as the descriptor says
+    float_mode: int = 0xF0  # rounding and denormals, as the mode register has them
 
     @cached_property
     def facts(self) -> Isa:

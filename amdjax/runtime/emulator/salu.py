@@ -246,8 +246,7 @@ def control(names: str) -> Callable[[Callable[[Lanes], None]], Callable[[Lanes],
     "s_wait_samplecnt s_wait_bvhcnt s_wait_loadcnt_dscnt s_wait_storecnt_dscnt s_barrier_signal "
     "s_barrier_leave global_inv global_wb global_wbinv s_sleep_var s_wakeup buffer_wbinvl1 "
     "buffer_wbinvl1_vol buffer_invl2 "
-    "s_incperflevel s_decperflevel s_version s_setreg_b32 s_setreg_imm32_b32 s_round_mode "
-    "s_denorm_mode s_sethalt s_ttracedata v_clrexcp s_set_gpr_idx_off"
+    "s_incperflevel s_decperflevel s_version s_sethalt s_ttracedata v_clrexcp s_set_gpr_idx_off"
 )
 def nothing(h: Lanes) -> None:
     """Instructions run in order and memory is coherent; `waits` judges the waits."""
@@ -267,6 +266,16 @@ def trap(h: Lanes) -> None:
 @control("s_barrier s_barrier_wait")
 def barrier(h: Lanes) -> None:
     h.stop(state.Status.BARRIER, h.next_record())
+
+
+# They set the mode to what is known when decoding: see `Program`.
+MODE_WRITERS = ("s_setreg_b32", "s_setreg_imm32_b32", "s_round_mode", "s_denorm_mode")
+
+
+@control(" ".join(("s_setreg", *MODE_WRITERS)))
+def set_mode(h: Lanes) -> None:
+    h.f.store(const(I32, h.variant.flag("mode")), h.at(h.wave, state.MODE))
+    h.finish()
 
 
 @control("unknown")

@@ -44,8 +44,8 @@ for _t in ("f16", "f32"):
         alu.define(f"v_s_{_name}_{_t}", f"{_t} {_t}", alu.OPERATIONS[f"v_{_name}_{_t}"].compute)
 
 for _names, _types, _fn in (
-    ("s_cvt_f32_i32", "f32 i32", float_alu.cast("sitofp", "float")),
-    ("s_cvt_f32_u32", "f32 u32", float_alu.cast("uitofp", "float")),
+    ("s_cvt_f32_i32", "f32 i32", float_alu.from_int("sitofp", "float")),
+    ("s_cvt_f32_u32", "f32 u32", float_alu.from_int("uitofp", "float")),
     ("s_cvt_i32_f32", "i32 f32", float_alu.to_int(True, "i32")),
     ("s_cvt_u32_f32", "u32 f32", float_alu.to_int(False, "i32")),
     ("s_cvt_f16_f32", "f16 f32", float_alu.cast("fptrunc", "half")),

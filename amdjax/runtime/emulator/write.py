@@ -36,10 +36,7 @@ def write_handler(h: Lanes) -> None:
     """Write the code of `h.variant`'s handler."""
     name = h.variant.name
     if name == "v_dual":
-        pending = [_computed(as_half(h, i)) for i in range(2)]
-        for store in pending:
-            store()
-        h.finish()
+        _compute(h, *(as_half(h, i) for i in range(2)))
     elif name in salu.CONTROL:
         salu.CONTROL[name](h)
     elif name in crosslane.HANDLERS:
@@ -47,8 +44,7 @@ def write_handler(h: Lanes) -> None:
     elif matrix.shape_of(name) is not None:
         matrix.emit(h)
     elif name in alu.OPERATIONS or name in salu.OPERATIONS:
-        _computed(h)()
-        h.finish()
+        _compute(h, h)
     else:
         found = access.access_of(name)
         assert found is not None
@@ -60,6 +56,40 @@ def write_handler(h: Lanes) -> None:
             vector_memory.emit(h, found)
 
 
+# What `llvm.set.rounding` calls the modes: to nearest, up, down, towards zero.
+_ROUNDINGS = (1, 2, 3, 0)
+
+
+def _compute(h: Lanes, *operations: Lanes) -> None:
+    """Write computations and then their stores, in the rounding mode of the instruction."""
+    rounding = max(x.variant.flag("round") for x in operations)
+    if rounding:
+        _round(h, rounding)
+    for store in [_computed(x) for x in operations]:
+        store()
+    if rounding:
+        _round(h, 0)
+    h.finish()
+
+
+def _round(h: Lanes, mode: int) -> None:
+    """Set the rounding of the machine that runs this; loads and stores stay on their side."""
+    h.f.module.declarations["set.rounding"] = "declare void @llvm.set.rounding(i32)"
+    barrier = 'call void asm sideeffect "", "~{memory}"()'
+    for line in (barrier, f"call void @llvm.set.rounding(i32 {_ROUNDINGS[mode]})", barrier):
+        h.f.emit(line)
+
+
+# Bits of the flag `flush` for operands and (twice as high) results, by format.
+_FLUSHED = {"float": 1, "half": 4, "double": 4}
+
+
+def _flushed(h: Lanes, x: Value, is_result: bool = False) -> Value:
+    """X without denormals, if the mode says so for its format."""
+    bit = _FLUSHED.get(x.type.elem, 0) << is_result
+    return float_alu.flush(h, x) if h.variant.flag("flush") & bit else x
+
+
 def _computed(h: Lanes) -> Callable[[], None]:
     """Write the computation; the returned function writes its stores."""
     name = h.variant.name
@@ -69,8 +99,6 @@ def _computed(h: Lanes) -> Callable[[], None]:
     if op.packed:
         return _computed_packed(h, op)
     sources = [h.source(i, kind) for i, kind in enumerate(op.sources)]
-    if h.variant.flag("flush"):
-        sources = [float_alu.flush(h, x) if k == "f32" else x for x, k in zip(sources, op.sources)]
     result = _clamped(h, op, sources)
     second: Value | None = None
     if isinstance(result, tuple):
@@ -93,8 +121,7 @@ def _computed(h: Lanes) -> Callable[[], None]:
 def _clamped(h: Lanes, op: Operation, sources: list[Value]) -> Any:
     """The operation with its output modifiers."""
     v, f = h.variant, h.f
-    if v.flag("flush") and op.packed:
-        sources = [float_alu.flush(h, x) if x.type.elem == "float" else x for x in sources]
+    sources = [_flushed(h, x) for x in sources]
     if op.dst not in ("f16", "f32", "f64"):
         if v.clamp and op.dst != "mask":
             if op.saturate is None:
@@ -104,13 +131,13 @@ def _clamped(h: Lanes, op: Operation, sources: list[Value]) -> Any:
     result = op.compute(h, *sources)
     pair = result if isinstance(result, tuple) else None
     x = pair[0] if pair else result
-    if v.omod:
+    if v.omod and v.flag("flush") & _FLUSHED[x.type.elem] << 1:
+        # Ignored where results may be denormal.
         x = f.mul(x, h.like(x, {1: 2.0, 2: 4.0, 3: 0.5}[v.omod]))
     if v.clamp:
         # NaN becomes 0, as kernels are run with DX10_CLAMP.
         x = float_alu.fmin(h, float_alu.fmax(h, x, h.like(x, 0.0)), h.like(x, 1.0))
-    if v.flag("flush") and op.dst == "f32":
-        x = float_alu.flush(h, x)
+    x = _flushed(h, x, is_result=True)
     return (x, pair[1]) if pair else x
 
 
@@ -156,17 +183,17 @@ def _computed_mixed(h: Lanes, op: Operation) -> Callable[[], None]:
         x = h.raw(i, v.sources[i], 32)
         if v.flag("opsel_hi") >> i & 1:
             x = f.lshr(x, h.like(x, 16)) if v.opsel >> i & 1 else x
-            x = f.bitcast(f.cast("trunc", x, "i16"), Type("half", h.lanes))
+            x = _flushed(h, f.bitcast(f.cast("trunc", x, "i16"), Type("half", h.lanes)))
             x = f.cast("fpext", x, "float")
         else:
-            x = f.bitcast(x, Type("float", h.lanes))
+            x = _flushed(h, f.bitcast(x, Type("float", h.lanes)))
         if v.flag("neg_hi") >> i & 1:
             x = f.unary_intrinsic("fabs", x)
         sources.append(f.neg(x) if v.neg >> i & 1 else x)
     if op.dst == "f32":
         result = _clamped(h, op, sources)
         return lambda: h.write(result, "f32")
-    result = f.cast("fptrunc", f.fma(*sources), "half")
+    result = _flushed(h, f.cast("fptrunc", f.fma(*sources), "half"), is_result=True)
     if v.clamp:
         result = float_alu.fmin(
             h, float_alu.fmax(h, result, h.like(result, 0.0)), h.like(result, 1.0)
