@@ -419,7 +419,8 @@ class Builder:
     ) -> Value:
         """`Σ a[i, k] b[k, j]` for `k` in `range(start, stop)`: a loop over tiles in memory.
 
-        For GPUs; the loop is theirs, with what it takes to keep a matrix unit busy.
+        For GPUs; the loop is theirs, with what it takes to keep a matrix unit busy. The result is
+        a tile that only `collect` can use.
 
         Args:
           tiling: how the workgroup divides the work; gives the shape of the result.
@@ -439,6 +440,20 @@ class Builder:
         result = TileType(dtype, (tiling.rows, tiling.columns))
         (v,) = self.emit("contract", operands, [result], attrs, blocks)
         return v
+
+    def collect(self, sums: Value, slices: int) -> Iterator[Value]:
+        """The result of `contract` in slices, one below the other.
+
+        A slice leaves the matrix unit where it is asked for; what is computed of it is best
+        stored before the next.
+
+        Args:
+          sums: the result, which is collected once.
+          slices: as many, of at least a vector of every thread.
+        """
+        rows, columns = sums.shape
+        for _ in range(slices):
+            yield self.emit("collect", [sums], [TileType(sums.dtype, (rows // slices, columns))])[0]
 
     def unit_product(
         self,

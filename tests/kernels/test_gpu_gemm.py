@@ -21,6 +21,7 @@ from amdjax.kernels.gpu.tiling import Plan
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.lax.shape import broadcast_in_dim_p
+from amdjax.nn import gelu
 from tests.kernels.gpu_runner import EMULATED, GpuRunner
 
 DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
@@ -329,3 +330,15 @@ def test_no_product_of_vector_lanes_needs_scratch(target):
         x, y = jnp.ones((m, k)), jnp.ones((k, n))
         for kernel in jit(lambda a, b: a @ b).lower(x, y).compile(target).kernels:
             assert kernel.scratch_bytes == 0, (m, k, n, kernel.vgprs)
+
+
+@pytest.mark.parametrize("target", DISTINCT)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_long_epilogues_need_no_scratch(target, dtype):
+    x, y, b = (jnp.ones(s, dtype) for s in ((1024, 256), (256, 4096), (4096,)))
+
+    def layer(x, y, b):
+        return gelu(x @ y + b, approximate=False)
+
+    (kernel,) = jit(layer).lower(x, y, b).compile(target).kernels
+    assert kernel.scratch_bytes == 0, kernel.vgprs

@@ -88,6 +88,9 @@ class Isa(ABC):
         Arithmetic of vector lanes too, if asked for.
         """
 
+    def begin_region(self, f: Function) -> None:  # noqa: B027
+        """LLVM's scheduler moves nothing over this."""
+
     def computed_here(self, f: Function, x: Value) -> Value:
         """The same 32 bits, which LLVM may not compute in a later block instead."""
         return x
@@ -226,6 +229,9 @@ class Amdgcn(Isa):
     def keep_lds_reads(self, f: Function, arithmetic: bool = False) -> None:
         crossing = _NEITHER_LDS_NOR_LANES if arithmetic else _ALL_BUT_LDS
         f.call("llvm.amdgcn.sched.barrier", VOID, llvm.const(I32, crossing))
+
+    def begin_region(self, f: Function) -> None:
+        f.call("llvm.amdgcn.sched.barrier", VOID, llvm.const(I32, 0))
 
     def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
         scope = "workgroup" if waves > 1 else "wavefront"

@@ -15,7 +15,7 @@ from amdjax.codegen import llvm, tile
 from amdjax.codegen.emitter import Emitter
 from amdjax.codegen.gpu.fetch import Operand, Places, fetch
 from amdjax.codegen.gpu.matrix import CELL_BYTES, Tiling, emit_digits, i32, lds_address
-from amdjax.codegen.gpu.sums import Product
+from amdjax.codegen.gpu.sums import Product, Sums
 from amdjax.codegen.gpu.tiles import GpuTiles, Held, Rep
 from amdjax.codegen.gpu.wgmma import WarpgroupProduct
 from amdjax.codegen.llvm import Type, Value
@@ -46,9 +46,14 @@ class GpuProducts(GpuTiles):
             operands.append(Operand(side, address, lines, depth, *origins[2 * i : 2 * i + 2]))
         tiling = op.attrs["tiling"]
         kind = WarpgroupProduct if tiling.unit.from_lds else _RegisterProduct
-        parts = kind(self, tiling, operands).write(start, stop, op.attrs["ragged"])
-        sums = self.joined(parts)
-        return [Held(sums if sums.type.lanes > 1 else self.register(sums, 0))]
+        product = kind(self, tiling, operands)
+        return [Sums(product, product.sums(start, stop, op.attrs["ragged"]))]
+
+    def op_collect(self, op: tile.Op) -> list[Rep]:
+        sums = self.reps[op.operands[0].number]
+        assert isinstance(sums, Sums)
+        parts = self.joined(sums.rows(op.results[0].shape[0]))
+        return [Held(parts if parts.type.lanes > 1 else self.register(parts, 0))]
 
 
 class _RegisterProduct(Product):
@@ -71,13 +76,12 @@ class _RegisterProduct(Product):
 
     def _place_lanes(self) -> None:
         """Addresses of the first cells that a lane reads, in bytes from the stage's."""
-        f, unit, tiling = self.f, self.unit, self.tiling
+        f, unit = self.f, self.unit
         self.reads = []
-        for x, number, fragments, digits, group, m in zip(
-            self.fetches, self.waves, tiling.fragments, unit.line, unit.group, (unit.m, unit.n),
-            strict=True,
-        ):  # fmt: skip
-            line = f.add(f.mul(number, i32(fragments * m)), emit_digits(f, digits, self.lane))
+        for x, number, digits, group, m in zip(
+            self.fetches, self.waves, unit.line, unit.group, (unit.m, unit.n), strict=True
+        ):
+            line = f.add(f.mul(number, i32(m)), emit_digits(f, digits, self.lane))
             plane = f.mul(emit_digits(f, group, self.lane), i32(unit.cells * x.planes.plane))
             cell = f.add(plane, emit_digits(f, x.planes.line_digits, line))
             self.reads.append(f.add(f.mul(cell, i32(CELL_BYTES)), i32(x.origin)))
@@ -188,7 +192,7 @@ class _RegisterProduct(Product):
     def _fragments(self, side: int, address: Value, s: int) -> list[list[list[Value]]]:
         """[fragment][line][word]: what a lane holds of an operand at one step in depth."""
         unit, planes = self.unit, self.fetches[side].planes
-        m = (unit.m, unit.n)[side]
+        apart = (unit.m, unit.n)[side] * self.tiling.waves[side]
         out = []
         for i in range(self.tiling.fragments[side]):
             lines = []
@@ -196,7 +200,7 @@ class _RegisterProduct(Product):
                 words = []
                 for p in range(unit.cells):
                     plane = s * unit.groups * unit.cells + p
-                    cell = planes.place(i * m + more, plane)
+                    cell = planes.place(i * apart + more, plane)
                     words += self._words(self._at(address, cell * CELL_BYTES))
                 each = len(words) // unit.cell_lines
                 lines += [words[x : x + each] for x in range(0, len(words), each)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from amdjax.codegen.gpu.matrix import (
     lds_address,
     log2,
 )
-from amdjax.codegen.gpu.tiles import GpuTiles
+from amdjax.codegen.gpu.tiles import Deferred, GpuTiles
 from amdjax.codegen.llvm import Value
 
 
@@ -49,10 +50,6 @@ class Product(ABC):
           ragged: the last tile may reach over `stop`.
         """
 
-    def write(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
-        """The thread's elements of the result, in vectors of neighbours."""
-        return self._collected(self.sums(start, stop, ragged))
-
     def lds(self, nbytes: int) -> Value:
         """LDS for this product; earlier users of the same memory are waited for."""
         buffer = self.gen.temporary("u8", nbytes)
@@ -63,61 +60,78 @@ class Product(ABC):
         """Threads wait for what others did to LDS."""
         self.gen.isa.barrier(self.f, self.gen.workgroup // self.wave_size, only_lds=True)
 
-    # Sums to where all tiles of this shape have them
 
-    def _collected(self, sums: list[Value]) -> list[Value]:
-        """The thread's elements, in vectors of neighbours.
+class Sums(Deferred):
+    """A product's sums, on their way from where the unit has them to where all tiles do.
 
-        A few rows of fragments of each wave pass through LDS at a time; where even one is too much,
-        those of one row of waves.
-        """
-        gen, tiling, m = self.gen, self.tiling, self.unit.m
-        vector = min(gen.kernel.vector, max(tiling.rows * tiling.columns // gen.workgroup, 1))
-        across = gen.workgroup * vector
-        high = max(across // tiling.columns, 1)  # rows that one vector of every thread covers
-        own = tiling.fragments[0] * m
-        together = tiling.fragments[0] if high > own else max(high // m, 1)
-        stride = tiling.columns + CELL_BYTES // (self.unit.sums.bits // 8)
-        row_bytes = together * m * stride * self.unit.sums.bits // 8
+    They pass through LDS, as many rows of fragments of all waves at a time as it takes to give
+    every thread something; where that is too much, those of one row of waves. So they come row by
+    row, and those that are not yet asked for stay in their registers.
+
+    Args:
+      product: which they are of.
+      fragments: the sums of each.
+    """
+
+    def __init__(self, product: Product, fragments: list[Value]):
+        self.product, self.fragments = product, fragments
+        gen, tiling, unit = product.gen, product.tiling, product.unit
+        self.size = unit.sums.bits // 8
+        self.vector = min(gen.kernel.vector, max(tiling.rows * tiling.columns // gen.workgroup, 1))
+        self.across = gen.workgroup * self.vector
+        high = max(self.across // tiling.columns, 1)  # rows with a vector of every thread
+        self.stride = tiling.columns + CELL_BYTES // self.size
         waves = tiling.waves[0]
-        apart = high <= own and waves * row_bytes > max(self.memory_bytes, 16 << 10)
-        memory = self.lds(row_bytes * (1 if apart else waves))
-        out: list[Value] = []
-        for w in range(waves) if apart else (None,):
-            for first in range(0, tiling.fragments[0], together):
-                if out:
-                    self.barrier()
-                self._put(sums, memory, stride, first, together, w)
-                self.barrier()
-                out += self._take(memory, stride, first, together, w, vector)
-        return [out[i] for i in self._order(high, own, together, apart, across)]
+        self.together = max(high // (unit.m * waves), 1)  # fragments
+        whole = self.together * unit.m * waves * self.stride * self.size
+        self.apart = waves > 1 and high <= unit.m and whole > max(product.memory_bytes, 16 << 10)
+        self.height = self.together * unit.m * (1 if self.apart else waves)
+        self.taken: list[Value] = []
+        self.passes = iter(
+            [
+                (first, wave)
+                for first in range(0, tiling.fragments[0], self.together)
+                for wave in (range(waves) if self.apart else (None,))
+            ]
+        )
 
-    def _put(
-        self, sums: list[Value], memory: Value, stride: int, first: int, together: int,
-        only: int | None,
-    ) -> None:  # fmt: skip
-        """Rows of fragments `first..first+together` to LDS, of all waves or of one row of them."""
-        f, unit, tiling = self.f, self.unit, self.tiling
-        high, wide = self.waves
-        size, width = unit.sums.bits // 8, tiling.fragments[1]
+    def rows(self, count: int) -> list[Value]:
+        """The next rows of the result: the thread's elements, in vectors of neighbours."""
+        gen = self.product.gen
+        gen.isa.begin_region(gen.f)  # lest LLVM compute with several slices at once
+        parts = max(count * self.product.tiling.columns // self.across, 1)
+        while len(self.taken) < parts:
+            buffer = gen.temporary("u8", self.height * self.stride * self.size)
+            gen.access(buffer, "write")
+            self._put(gen.addresses[buffer.name], *next(self.passes))
+            gen.access(buffer, "read")
+            self.taken += self._take(gen.addresses[buffer.name])
+        found, self.taken = self.taken[:parts], self.taken[parts:]
+        return found
+
+    def _put(self, memory: Value, first: int, only: int | None) -> None:
+        """Rows of fragments from `first` to LDS, of all waves or of one row of them."""
+        product, unit = self.product, self.product.unit
+        f, (high, wide) = product.f, product.waves
+        high_waves, wide_waves = product.tiling.waves
         run = _run(unit.elements)
 
         def write() -> list[Value]:
-            row = emit_digits(f, unit.row, self.lane)
+            row = emit_digits(f, unit.row, product.lane)
             if only is None:
-                row = f.add(row, f.mul(high, i32(together * unit.m)))
-            column = emit_digits(f, unit.column, self.lane)
-            column = f.add(column, f.mul(wide, i32(width * unit.n)))
-            base = f.mul(f.add(f.mul(row, i32(stride)), column), i32(size))
-            for i in range(together):
-                for j in range(width):
-                    c = sums[(first + i) * width + j]
-                    for e in range(0, len(unit.elements), run):
-                        r, at = unit.elements[e]
-                        place = ((i * unit.m + r) * stride + j * unit.n + at) * size
-                        x = f.shuffle(c, None, range(e, e + run)) if c.type.lanes else c
-                        align = math.gcd(run * size, CELL_BYTES)
-                        f.store(x, lds_address(f, memory, base, place), align)
+                row = f.add(row, f.mul(high, i32(unit.m)))
+            column = f.add(emit_digits(f, unit.column, product.lane), f.mul(wide, i32(unit.n)))
+            place = f.add(f.mul(row, i32(self.stride)), column)
+            base = f.mul(place, i32(self.size))
+            width = product.tiling.fragments[1]
+            for i, j in itertools.product(range(self.together), range(width)):
+                c = self.fragments[(first + i) * width + j]
+                for e in range(0, len(unit.elements), run):
+                    r, at = unit.elements[e]
+                    r, at = i * unit.m * high_waves + r, j * unit.n * wide_waves + at
+                    x = f.shuffle(c, None, range(e, e + run)) if c.type.lanes else c
+                    to = lds_address(f, memory, base, (r * self.stride + at) * self.size)
+                    f.store(x, to, math.gcd(run * self.size, CELL_BYTES))
             return []
 
         if only is None:
@@ -125,39 +139,19 @@ class Product(ABC):
         else:
             f.if_(f.icmp("eq", high, i32(only)), write)
 
-    def _take(
-        self, memory: Value, stride: int, first: int, together: int, only: int | None, vector: int
-    ) -> list[Value]:
+    def _take(self, memory: Value) -> list[Value]:
         """The thread's vectors of what `_put` wrote."""
-        f, gen, tiling = self.f, self.gen, self.tiling
-        size = self.unit.sums.bits // 8
-        kind = self.unit.sums.with_lanes(vector)
-        rows = together * self.unit.m * (1 if only is not None else tiling.waves[0])
-        at = f.mul(gen.threads.number, i32(vector))
-        wide = log2(tiling.columns)
-        row, column = f.lshr(at, i32(wide)), f.and_(at, i32(tiling.columns - 1))
-        base = f.mul(f.add(f.mul(row, i32(stride)), column), i32(size))
-        across = gen.workgroup * vector
+        f, columns = self.product.f, self.product.tiling.columns
+        kind = self.product.unit.sums.with_lanes(self.vector)
+        at = f.mul(self.product.thread, i32(self.vector))
+        row, column = f.lshr(at, i32(log2(columns))), f.and_(at, i32(columns - 1))
+        base = f.mul(f.add(f.mul(row, i32(self.stride)), column), i32(self.size))
         out = []
-        for e in range(0, rows * tiling.columns, across):
-            r, c = divmod(e, tiling.columns)
-            align = math.gcd(vector * size, CELL_BYTES)
-            out.append(f.load(kind, lds_address(f, memory, base, (r * stride + c) * size), align))
+        for e in range(0, self.height * columns, self.across):
+            r, c = divmod(e, columns)
+            place = lds_address(f, memory, base, (r * self.stride + c) * self.size)
+            out.append(f.load(kind, place, math.gcd(self.vector * self.size, CELL_BYTES)))
         return out
-
-    def _order(self, high: int, own: int, together: int, apart: bool, across: int) -> list[int]:
-        """For each vector of a thread, in order, when `_take` returned it."""
-        tiling, m = self.tiling, self.unit.m
-        waves = [[w] for w in range(tiling.waves[0])] if apart else [list(range(tiling.waves[0]))]
-        starts = []
-        for group in waves:
-            for first in range(0, tiling.fragments[0], together):
-                rows = [w * own + first * m + r for w in group for r in range(together * m)]
-                elements = len(rows) * tiling.columns
-                for e in range(0, elements, across):
-                    r, c = divmod(e, tiling.columns)
-                    starts.append(rows[r] * tiling.columns + c)
-        return sorted(range(len(starts)), key=starts.__getitem__)
 
 
 def _run(elements: Sequence[tuple[int, int]]) -> int:

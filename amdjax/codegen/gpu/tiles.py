@@ -58,7 +58,11 @@ class Positional:
     at: Callable[[Coordinates], Value]
 
 
-Rep = Value | Held | Positional
+class Deferred:
+    """A tile that reaches the registers of its layout where an op of its own asks for it."""
+
+
+Rep = Value | Held | Positional | Deferred
 
 
 class GpuTiles(Emitter[Rep]):

@@ -7,7 +7,7 @@ operand in the order of memory and those of the other in reverse.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from amdjax.codegen import tile
@@ -49,13 +49,13 @@ class ComplexContraction(GpuContraction):
 
     def sums(
         self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
-    ) -> list[Value]:
-        """Real and imaginary part of the tile that begins at `bases`."""
-        k = self.k
-        real, minus, imaginary = (
+    ) -> Iterator[list[Value]]:
+        """Slices of real and imaginary part of the tile that begins at `bases`."""
+        products = [
             self.contract(problem, bases, batch, part) for problem in (*self.same, self.both)
-        )
-        return [k.op("sub", real, minus), imaginary]
+        ]
+        for real, minus, imaginary in zip(*products, strict=True):
+            yield [self.k.op("sub", real, minus), imaginary]
 
 
 def _of_parts(problem: Contraction, a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:

@@ -8,26 +8,30 @@ adds their parts, always in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 from amdjax.codegen import tile
 from amdjax.codegen.gpu.matrix import Unit
 from amdjax.codegen.gpu.wgmma import warpgroup_units
 from amdjax.codegen.tile import itemsize
 from amdjax.jit.element import El, compute_dtype, part_dtype, short_dtype
+from amdjax.jit.equations import own_cost
 from amdjax.jit.gpu.element import TileElements
 from amdjax.jit.gpu.tiles import TileAxis, tile_lanes
 from amdjax.jit.index import Index, LoopVar, delinear
 from amdjax.jit.shaped import Call, ShapedContext, Temp
-from amdjax.kernels.splits import split_sink
 from amdjax.kernels.contraction import Contraction, Sink
 from amdjax.kernels.gpu.operands import SourcePlaces, aligned, neighbours
 from amdjax.kernels.gpu.tiling import Plan, choose_plan, operand_units
 from amdjax.kernels.program import Program
+from amdjax.kernels.splits import split_sink
 from amdjax.targets import GpuTarget
 
 Value = tile.Value
 
+SHORT_SLICE, LONG_SLICE = 8, 32  # elements of a thread to which an epilogue is applied at a time
+SHORT_EPILOGUE = 8  # cost, as fusion counts it, up to which it needs few registers
 BAND = 8  # rows of tiles that are walked together, so that they share what the cache holds of `b`
 
 
@@ -83,11 +87,27 @@ class GpuContraction:
             rest = k.op("div", rest, k.const("index", plan.splits))
         batch = program.split(rest, "batch", p.out.batch)
         bases = [row * tiling.rows, column * tiling.columns]
-        sums = self.sums(bases, batch, part)
         digits = batch if part is None else [part, *batch]
-        TileWriter(program, sink, digits).store(sums, bases, (p.rows, p.columns))
+        writer = TileWriter(program, sink, digits)
+        height = tiling.rows // self.slices
+        for i, sums in enumerate(self.sums(bases, batch, part)):
+            first = bases[0] + i * height if i else bases[0]
+            writer.store(sums, [first, bases[1]], (p.rows, p.columns))
         grid = p.batches * plan.splits * high * wide
         return program.launch(grid, 2.0 * tiling.rows * tiling.columns * plan.part)
+
+    @property
+    def slices(self) -> int:
+        """Slices of the tile to which the epilogue is applied one after the other.
+
+        What it computes on the way then takes registers for one slice only. What it reads is
+        waited for in each.
+        """
+        tiling, k, epilogue = self.tiling, self.k, self.ctx.epilogue
+        cost = sum(map(own_cost, epilogue.producers.values())) if epilogue else 0
+        most = LONG_SLICE if cost < SHORT_EPILOGUE else SHORT_SLICE
+        count = tiling.rows * tiling.columns // (k.workgroup * max(most, k.vector))
+        return max(1, min(count, tiling.rows))
 
     def _tile(self, high: int, wide: int) -> tuple[Value, Value, Value]:
         """Row and column of the program's tile, and what is left of its number."""
@@ -109,17 +129,18 @@ class GpuContraction:
 
     def sums(
         self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
-    ) -> list[Value]:
-        """The tile that begins at `bases`: its sums, or those of real and imaginary part."""
-        return [self.contract(self.problem, bases, batch, part)]
+    ) -> Iterator[list[Value]]:
+        """Slices of the tile that begins at `bases`: the sums, or real and imaginary part."""
+        return ([x] for x in self.contract(self.problem, bases, batch, part))
 
     def contract(
         self, p: Contraction, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
-    ) -> Value:
-        """The tile of a real product."""
+    ) -> Iterator[Value]:
+        """Slices of the tile of a real product, which is computed now."""
         k, tiling = self.k, self.tiling
         if not p.depth:
-            return k.const(p.accumulate, 0, (tiling.rows, tiling.columns))
+            zero = k.const(p.accumulate, 0, (tiling.rows // self.slices, tiling.columns))
+            return itertools.repeat(zero, self.slices)
         start, stop = k.const("index", 0), k.const("index", p.depth)
         if part is not None:
             start = part * self.plan.part
@@ -128,11 +149,12 @@ class GpuContraction:
             SourcePlaces(self.program, source, base, batch, tiling.depth, tiling.unit)
             for source, base in zip((p.a, p.b), bases, strict=True)
         )
-        return k.contract(
+        sums = k.contract(
             tiling, p.accumulate, (a.side, b.side), (a.line, b.line), (a.step, b.step),
             [(a.base, a.last), (b.base, b.last)], start, stop,
             ragged=p.depth % tiling.depth != 0,
         )  # fmt: skip
+        return k.collect(sums, self.slices)
 
     # Adding parts
 
