@@ -6,6 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 import amdjax.kernels  # noqa: F401
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
+from amdjax.targets import GpuTarget
 from tests.kernels.gpu_runner import EMULATED, GpuRunner
 from tests.kernels.test_conv import convolutions, has_room, placed, plain_conv, specs
 
@@ -92,6 +93,68 @@ def test_depthwise(gfx, layout, features, strides, padding, options):
         gfx, layout, 2, (9, 11), features, (3, 3), strides, padding, groups=features[0], **options
     )
     assert {c.kernel.name for c in runner.calls} == {"depthwise"}
+
+
+@pytest.fixture(params=["busy", "idle"])
+def busy(request, monkeypatch):
+    """GPUs that small problems keep busy, whose programs get as much work as of large ones."""
+    if request.param == "busy":
+        monkeypatch.setattr(GpuTarget, "busy_threads", 1)
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", ["last", "first", "gradient"])
+@pytest.mark.parametrize(
+    "features, size, window, strides, padding, options",
+    [
+        ((16, 16), (9, 11), (3, 3), (1, 1), [(1, 1)] * 2, {}),
+        ((24, 24), (7, 13), (3, 3), (2, 2), [(1, 0), (0, 1)], {"dtype": np.float16}),
+        ((8, 16), (6, 10), (5, 7), (1, 1), [(2, 2), (3, 3)], {}),
+        ((8, 8), (5, 9), (3, 3), (1, 1), [(2, 1)] * 2, {"dilation": (2, 2)}),
+        ((8, 8), (40,), (4,), (1,), [(3, 0)], {"dtype": np.float16}),
+        ((12, 12), (35,), (20,), (1,), [(0, 19)], {}),
+        ((8, 8), (4, 5, 9), (3, 2, 3), (1, 1, 2), [(1, 1), (1, 0), (1, 1)], {}),
+        ((8, 8), (9, 1), (3, 1), (1, 1), [(1, 1), (0, 0)], {"window_dilation": (2, 1)}),
+    ],
+)  # fmt: skip
+def test_depthwise_in_runs(busy, gfx, layout, features, size, window, strides, padding, options):
+    """Programs that compute several tiles."""
+    runner = check(
+        gfx, layout, 2, size, features, window, strides, padding, groups=features[0], **options
+    )
+    assert {c.kernel.name for c in runner.calls} == {"depthwise"}
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "groups, images, size, window, positions, options",
+    [
+        (16, 2, (9, 11), (9, 11), (3, 3), {}),
+        (24, 3, (8, 12), (8, 12), (3, 3), {"dtype": np.float16}),
+        (9, 2, (13, 12), (7, 6), (3, 2), {"window_dilation": (2, 2)}),
+        (8, 1, (12, 10), (12, 10), (7, 7), {}), (8, 2, (7, 6), (6, 3), (3, 4), {"strides": (2, 1)}),
+        (16, 2, (40,), (40,), (4,), {"dtype": np.float16}), (8, 3, (9, 1), (9, 1), (3, 1), {}),
+        (8, 2, (4, 5, 6), (4, 5, 6), (3, 2, 3), {}),
+    ],
+)  # fmt: skip
+def test_gradient_of_a_depthwise_kernel(
+    busy, gfx, layout, groups, images, size, window, positions, options
+):
+    spatial = range(len(size))
+    strides = options.get("strides", (1,) * len(size))
+    dilation = options.get("window_dilation", (1,) * len(size))
+    reach = [
+        (positions[d] - 1) * strides[d] + (window[d] - 1) * dilation[d] + 1 - size[d]
+        for d in spatial
+    ]
+    padding = [(n // 2, n - n // 2) for n in reach]
+    options = {key: x for key, x in options.items() if key != "strides"}
+    runner = check(
+        gfx, layout, groups, size, (images, groups), window, strides, padding,
+        batch_groups=groups, **options,
+    )  # fmt: skip
+    assert {c.kernel.name for c in runner.calls} == {"kernel_gradient", "combine"}
 
 
 @pytest.mark.parametrize("gfx", EMULATED)

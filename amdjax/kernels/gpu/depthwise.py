@@ -1,45 +1,56 @@
 """Convolutions on GPUs in which each group has one input feature.
 
-Nothing is shared between features, so there is no matrix product in them: a program computes a tile
-of the result, its columns along what lies side by side in the result (features or the innermost
-spatial axis), and adds one tap after the other to it. Taps along axes of the tile are masked where
-they leave the input; along other axes only those inside are visited.
+Nothing is shared between features, so there is no matrix product in them. A program computes a few
+neighbouring tiles of the result: their columns run along what lies side by side in memory (features
+or the innermost spatial axis), their rows along another loop, and neighbours in the run of tiles,
+along a spatial axis, share what they see of the input. Taps are added one after the other. Where
+they leave the input, zeros are read; along axes without a part in the tiles only taps inside are
+visited.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from amdjax.codegen import tile
 from amdjax.codegen.tile import itemsize
 from amdjax.jit.element import short_dtype
-from amdjax.jit.gpu.tiles import TileAxis, tile_lanes
+from amdjax.jit.gpu.tiles import TileAxis, block_extent, power_of_two, tile_lanes, uneven
 from amdjax.jit.index import LoopVar
 from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocked import multiply_add
 from amdjax.kernels.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.gpu.contraction import TileWriter
 from amdjax.kernels.program import Program
+from amdjax.targets import GpuTarget
 
 if TYPE_CHECKING:
     from amdjax.kernels.convolution import Convolution, Phase
 
 Value = tile.Value
 
-ELEMENTS = 8  # of the result in a thread
-UNROLLED = 9  # taps along an axis of the tile whose code is written one after the other
+EACH = 2  # elements of a tile in a thread, where their neighbours are not side by side
+MOST_SUMS = 32  # of a thread
+MOST_RUN = 8  # tiles of a program
+UNROLLED = 4  # taps along an axis of the tile whose code is written one after the other
+UNROLLED_RUN = 16  # taps along the run
+MOST_SEEN = 20  # tiles of the input that are read at once
+MANY_TAPS = 256  # from here on the kernel is as large as an image: the gradient of a kernel
+WASTE = 1.1  # rows of tiles for each row of the result, from which on tiles get fewer
 
 
 @dataclass(frozen=True)
-class _Loop:
+class Loop:
     """A loop over the result.
 
     Args:
       extent: number of steps.
-      x, w, out: elements from one step to the next in input, kernel and result.
+      x: elements of the input from one step to the next.
+      w: elements of the kernel.
+      out: elements of the result.
       axis: the spatial axis it walks; -1 for images, groups and features.
     """
 
@@ -50,12 +61,15 @@ class _Loop:
     axis: int = -1
 
 
+ONCE = Loop(1, 0, 0, 0)
+
+
 def direct_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | None:
     """The launches, one for each phase of dilation; None where products suit better."""
     dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, *ctx.outputs)]
     if conv.rhs[1] != 1 or conv.feature_groups < 8 or any(d.startswith("c") for d in dtypes):
         return None
-    if math.prod(conv.rhs[2:]) > 256:  # the gradient of a kernel: long sums, few results
+    if math.prod(conv.rhs[2:]) > MANY_TAPS:
         return None
     return [DirectConvolution(ctx, conv, phases).call() for phases in conv.phases()]
 
@@ -68,48 +82,55 @@ class DirectConvolution:
         self.out_var = ctx.outputs[0]
         dtypes = [v.aval.dtype for v in ctx.inputs]
         self.accumulate = accumulate_dtype(self.out_var.aval.dtype, *dtypes)
-        self.slow, self.fast, self.outer = self._loops()
+        self._assign_loops()
 
-    def _loops(self) -> tuple[_Loop, _Loop, list[_Loop]]:
-        """The loops along rows and columns of the tile, and those around."""
+    def _assign_loops(self) -> None:
+        """Which loops run along rows, columns and runs of tiles, and which around them."""
         conv = self.conv
         each = conv.rhs[0] // conv.feature_groups
         (x0, x1, *xs), (w0, _, *_), (o0, o1, *os) = (
             conv.lhs_strides, conv.rhs_strides, conv.out_strides,
         )  # fmt: skip
         loops = [
-            _Loop(conv.out[0], x0, 0, o0),
-            _Loop(conv.feature_groups, x1, each * w0, each * o1),
-            _Loop(each, 0, w0, o1),
+            Loop(conv.out[0], x0, 0, o0),
+            Loop(conv.feature_groups, x1, each * w0, each * o1),
+            Loop(each, 0, w0, o1),
         ]
         for d, phase in enumerate(self.phases):
-            loops.append(_Loop(phase.count, xs[d] * phase.move, 0, os[d] * phase.step, d))
+            loops.append(Loop(phase.count, xs[d] * phase.move, 0, os[d] * phase.step, d))
         long = [loop for loop in loops if loop.extent >= 8] or loops
-        fast = min(long, key=lambda loop: loop.out)
-        rest = [loop for loop in loops if loop is not fast]
+        self.fast = min(long, key=lambda loop: loop.out)
+        rest = [loop for loop in loops if loop is not self.fast]
+        spatial = [loop for loop in rest if loop.axis >= 0 and loop.extent > 1]
+        self.run = min(spatial, key=lambda loop: loop.out, default=ONCE)
+        rest = [loop for loop in rest if loop is not self.run and loop.extent > 1]
         # Neighbouring positions share taps, which the cache holds.
-        slow = min(rest, key=lambda loop: (loop.axis < 0, loop.extent < 4, loop.out))
-        return slow, fast, [loop for loop in rest if loop is not slow and loop.extent > 1]
+        order = lambda loop: (loop.axis < 0, loop.extent < 4, loop.out)
+        self.slow = min(rest, key=order, default=ONCE)
+        self.outer = [loop for loop in rest if loop is not self.slow]
 
     def call(self) -> Call:
         """The launch."""
-        conv = self.conv
         self.program = program = Program(self.ctx, "depthwise")
         self.k = k = program.k
         x, w = self.ctx.inputs
         x_dtype, w_dtype = (short_dtype(v.aval.dtype) for v in (x, w))
         self.x, self.w = program.buffer(x, x_dtype), program.buffer(w, w_dtype)
-        k.workgroup = self.ctx.gpu.usual_workgroup
         out_dtype = short_dtype(self.out_var.aval.dtype)
-        narrow = min(itemsize(x_dtype), itemsize(out_dtype))
-        k.vector = self._vector(16 // narrow)
-        axes = self._axes(k.workgroup * max(ELEMENTS, k.vector))
+        k.vector = self._vector(16 // min(itemsize(x_dtype), itemsize(out_dtype)))
+        each = k.vector if k.vector > 1 else EACH
+        axes, k.workgroup = tile_of(self.ctx.gpu, self.slow.extent, self.fast.extent, each)
+        around = math.prod(loop.extent for loop in self.outer) * axes[0].blocks * axes[1].blocks
+        count = self._run_length(min(MOST_RUN, MOST_SUMS // each), around * k.workgroup)
+        blocks = -(-self.run.extent // count)
+        self.leaves_run = self._leaves_run(blocks * count)
         number = k.program_id()
         self.bases: list[Value] = []
         for axis in reversed(axes):
-            count = k.const("index", axis.blocks)
-            self.bases.insert(0, k.op("rem", number, count) * axis.count)
-            number = k.op("div", number, count)
+            self.bases.insert(0, k.op("rem", number, k.const("index", axis.blocks)) * axis.count)
+            number = k.op("div", number, k.const("index", axis.blocks))
+        self.start = k.op("rem", number, k.const("index", blocks)) * count
+        number = k.op("div", number, k.const("index", blocks))
         digits = program.split(number, "outer", [Axis(loop.extent, 0) for loop in self.outer])
         self.places = {loop.axis: d for loop, d in zip(self.outer, digits) if loop.axis >= 0}
         self.shape = (axes[0].count, axes[1].count)
@@ -119,76 +140,90 @@ class DirectConvolution:
             if lanes.mask is not None
         ]
         zero = k.const(self.accumulate, 0, self.shape)
-        sums = self._over_taps(0, *self._origins(digits), [], zero)
-        sink = Sink(
-            self.out_var, out_dtype, self._start(conv.out_strides, "first"),
-            tuple(Axis(loop.extent, loop.out) for loop in self.outer),
-            (Axis(self.slow.extent, self.slow.out),), (Axis(self.fast.extent, self.fast.out),),
-        )  # fmt: skip
-        extents = (self.slow.extent, self.fast.extent)
-        TileWriter(program, sink, digits).store([sums], self.bases, extents)
-        grid = math.prod(loop.extent for loop in self.outer) * axes[0].blocks * axes[1].blocks
+        around_run = [d for d in range(len(self.phases)) if d != self.run.axis]
+        sums = self._over_taps(around_run, *self._origins(digits), [], [zero] * count)
+        self._store(sums, digits, out_dtype)
         taps = math.prod(phase.taps for phase in self.phases)
-        return program.launch(grid, 2.0 * math.prod(self.shape) * (taps + 1))
+        return program.launch(around * blocks, 2.0 * count * math.prod(self.shape) * (taps + 1))
 
     def _vector(self, most: int) -> int:
-        vector = min(most, 8)
-        while vector > 1 and (self.fast.x != 1 or self.fast.extent % vector):
+        """Neighbours in a thread; taps along the columns would keep them from being aligned."""
+        vector = min(most, 8) if self.fast.axis < 0 and self.fast.x == 1 else 1
+        while self.fast.extent % vector:
             vector //= 2
         return vector
 
-    def _axes(self, elements: int) -> list[TileAxis]:
-        def power(n: int) -> int:
-            return 1 << max(n - 1, 0).bit_length()
+    def _run_length(self, most: int, threads: int) -> int:
+        """Tiles that a program computes, so that what they read of the input is least for each."""
+        n = self.run.extent
+        phase = self.phases[self.run.axis] if n > 1 else None
+        if phase is None or phase.taps > UNROLLED_RUN:
+            return 1
+        most = min(most, max(1, n * threads // self.ctx.gpu.busy_threads))
 
-        wide = min(power(self.fast.extent), elements // min(power(self.slow.extent), 8))
-        high = min(power(self.slow.extent), elements // wide)
-        return [
-            TileAxis(LoopVar("r", self.slow.extent), high),
-            TileAxis(LoopVar("c", self.fast.extent), wide),
-        ]
+        rows = [p.taps for p in self.phases if p.taps <= UNROLLED and p is not phase]
 
-    def _start(self, strides: Sequence[int], name: str) -> int:
-        """Offset of the phase's first tap or position in an array with these strides."""
-        return sum(getattr(p, name) * s for p, s in zip(self.phases, strides[2:], strict=True))
+        def reads(count: int) -> float:
+            places, taps = range(count), range(phase.taps)
+            seen = {u * phase.move + t * phase.tap_move for u in places for t in taps}
+            if count > 1 and len(seen) * math.prod(rows) > MOST_SEEN:
+                return math.inf
+            return uneven(n, count) * (len(seen) + phase.taps) / count
+
+        return min(range(1, most + 1), key=reads)
+
+    def _leaves_run(self, places: int) -> bool:
+        """Whether tiles at so many places along the run see anything outside of the input."""
+        if self.run is ONCE:
+            return False
+        whole = replace(self.phases[self.run.axis], count=places)
+        return whole.leaves(self.conv.lhs[2 + self.run.axis])
 
     def _origins(self, digits: Sequence[Value]) -> tuple[Value, Value]:
-        """Offsets of the tile's first element in input and kernel, at the first tap."""
+        """Offsets of the first tile's first element in input and kernel, at the first tap."""
         k = self.k
-        x = k.const("index", self._start(self.conv.lhs_strides, "start"))
-        w = k.const("index", self._start(self.conv.rhs_strides, "tap"))
-        for loop, place in zip((*self.outer, self.slow, self.fast), (*digits, *self.bases)):
+        x = k.const("index", self._phase_start(self.conv.lhs_strides, "start"))
+        w = k.const("index", self._phase_start(self.conv.rhs_strides, "tap"))
+        loops = (*self.outer, self.slow, self.fast, self.run)
+        for loop, place in zip(loops, (*digits, *self.bases, self.start), strict=True):
             x = x + place * loop.x if loop.x else x
             w = w + place * loop.w if loop.w else w
         return x, w
 
+    def _phase_start(self, strides: Sequence[int], name: str) -> int:
+        """Offset of the phase's first tap or position in an array with these strides."""
+        return sum(getattr(p, name) * s for p, s in zip(self.phases, strides[2:], strict=True))
+
     # Taps
 
-    def _over_taps(self, d: int, x: Value, w: Value, masks: list[Value], sums: Value) -> Value:
-        """Add all taps of spatial axes from `d` on; `x`, `w` are offsets at their first ones."""
-        if d == len(self.phases):
-            return self._add(x, w, masks, sums)
-        k, phase = self.k, self.phases[d]
+    def _over_taps(
+        self, axes: Sequence[int], x: Value, w: Value, masks: list[Value], sums: list[Value]
+    ) -> list[Value]:
+        """Add all taps along these spatial axes and the run; `x`, `w` are offsets at the first."""
+        if not axes:
+            return self._over_run(x, w, masks, sums)
+        k, (d, *rest) = self.k, axes
+        phase = self.phases[d]
         x_step = self.conv.lhs_strides[2 + d] * phase.tap_move
         w_step = self.conv.rhs_strides[2 + d] * phase.tap_step
         across = next((i for i, loop in enumerate((self.slow, self.fast)) if loop.axis == d), None)
 
-        def tap(t: Value, sums: Value) -> Value:
+        def tap(t: Value, *sums: Value) -> list[Value]:
             more = [] if across is None else self._inside(d, across, t)
-            return self._over_taps(d + 1, x + t * x_step, w + t * w_step, masks + more, sums)
+            at = x + t * x_step, w + t * w_step
+            return self._over_taps(rest, *at, masks + more, list(sums))
 
         if across is not None and phase.taps <= UNROLLED:
             for t in range(phase.taps):
-                sums = tap(k.const("index", t), sums)
+                sums = tap(k.const("index", t), *sums)
             return sums
         low, high = k.const("index", 0), k.const("index", phase.taps)
         if across is None and phase.leaves(self.conv.lhs[2 + d]):
             low, high = self._bounds(d)
-        (sums,) = k.for_(low, high, 1, tap, [sums])
-        return sums
+        return list(k.for_(low, high, 1, tap, sums))
 
     def _bounds(self, d: int) -> tuple[Value, Value]:
-        """The taps along an axis around the tile that see the input."""
+        """The taps along an axis around the tiles that see the input."""
         k, phase, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
         place = self.places.get(d, k.const("index", 0))
         at = place * phase.move + phase.start
@@ -199,27 +234,120 @@ class DirectConvolution:
         return low, k.op("min", high, k.const("index", phase.taps))
 
     def _inside(self, d: int, across: int, t: Value) -> list[Value]:
-        """Which elements of the tile see the input at a tap of an axis of the tile."""
-        k, phase, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
+        """Which elements of a tile see the input at a tap of an axis of the tile."""
+        phase, extent = self.phases[d], self.conv.lhs[2 + d]
         if not phase.leaves(extent):
             return []
-        count = self.shape[across]
         first = self.bases[across] * phase.move + phase.start + t * phase.tap_move
-        steps = k.op("mul", k.iota(count, "i32"), k.const("i32", phase.move))
-        place = k.op("add", steps, k.convert(first, "i32"))
-        # Negative numbers are large unsigned ones: one comparison for both ends.
-        inside = k.op("lt", k.convert(place, "u32"), k.const("u32", extent))
-        return [k.broadcast(k.expand(inside, 1 - across), self.shape)]
+        return [lanes_inside(self.k, self.shape, across, first, phase.move, extent)]
 
-    def _add(self, x: Value, w: Value, masks: list[Value], sums: Value) -> Value:
-        k = self.k
-        mask = None
-        for m in (*self.edges, *masks):
-            mask = m if mask is None else k.op("and", mask, m)
-        seen = k.load(self.x, x, self.shape, (self.slow.x, self.fast.x), mask)
-        own = self.edges[-1] if self.edges else None
-        for m in self.edges[:-1]:
-            own = k.op("and", own, m) if own is not None else m
-        weight = k.load(self.w, w, self.shape, (self.slow.w, self.fast.w), own)
-        seen, weight = (k.convert(v, self.accumulate) for v in (seen, weight))
-        return multiply_add(k, seen, weight, sums)
+    def _over_run(self, x: Value, w: Value, masks: list[Value], sums: list[Value]) -> list[Value]:
+        """Add the taps along the run, each of which neighbouring tiles see in turn."""
+        if self.run is ONCE:
+            sums[0] = multiply_add(self.k, self._seen(x, masks), self._weight(w), sums[0])
+            return sums
+        k, d = self.k, self.run.axis
+        phase = self.phases[d]
+        w_step = self.conv.rhs_strides[2 + d] * phase.tap_step
+        if phase.taps > UNROLLED_RUN:
+
+            def tap(t: Value, total: Value) -> Value:
+                seen = self._seen_along(d, x, t * phase.tap_move, masks)
+                return multiply_add(k, seen, self._weight(w + t * w_step), total)
+
+            return list(k.for_(0, phase.taps, 1, tap, sums))
+        known: dict[int, Value] = {}
+        for t in range(phase.taps):
+            weight = self._weight(w + t * w_step)
+            for u in range(len(sums)):
+                j = u * phase.move + t * phase.tap_move
+                if j not in known:
+                    known[j] = self._seen_along(d, x, k.const("index", j), masks)
+                sums[u] = multiply_add(k, known[j], weight, sums[u])
+        return sums
+
+    def _seen_along(self, d: int, x: Value, j: Value, masks: list[Value]) -> Value:
+        """The input `j` steps along the run."""
+        k, phase = self.k, self.phases[d]
+        if self.leaves_run:
+            place = k.convert(self.start * phase.move + phase.start + j, "u32")
+            inside = k.op("lt", place, k.const("u32", self.conv.lhs[2 + d]))
+            masks = [*masks, k.broadcast(inside, self.shape)]
+        return self._seen(x + j * self.conv.lhs_strides[2 + d], masks)
+
+    def _seen(self, at: Value, masks: Sequence[Value]) -> Value:
+        """A tile of the input; zero where a mask is false."""
+        mask = every(self.k, (*self.edges, *masks))
+        x = self.k.load(self.x, at, self.shape, (self.slow.x, self.fast.x), mask, eager=True)
+        return self.k.convert(x, self.accumulate)
+
+    def _weight(self, at: Value) -> Value:
+        """The kernel's element for each element of a tile."""
+        strides = (self.slow.w, self.fast.w)
+        w = self.k.load(self.w, at, self.shape, strides, every(self.k, self.edges), eager=True)
+        return self.k.convert(w, self.accumulate)
+
+    def _store(self, sums: Sequence[Value], digits: Sequence[Value], dtype: str) -> None:
+        """Write the tiles of the run that exist."""
+        k, run = self.k, self.run
+        sink = Sink(
+            self.out_var, dtype, self._phase_start(self.conv.out_strides, "first"),
+            tuple(Axis(loop.extent, loop.out) for loop in (*self.outer, run)),
+            (Axis(self.slow.extent, self.slow.out),), (Axis(self.fast.extent, self.fast.out),),
+        )  # fmt: skip
+        extents = (self.slow.extent, self.fast.extent)
+        for u, x in enumerate(sums):
+            place = self.start + u
+            writer = TileWriter(self.program, sink, [*digits, place])
+
+            def write(writer: TileWriter = writer, x: Value = x) -> None:
+                writer.store([x], self.bases, extents)
+
+            if run.extent % len(sums):
+                k.if_(k.op("lt", place, k.const("index", run.extent)), write)
+            else:
+                write()
+
+
+def tile_of(target: GpuTarget, rows: int, columns: int, each: int) -> tuple[list[TileAxis], int]:
+    """The axes of a tile, and the threads that hold `each` elements of it.
+
+    Tiles have fewer rows where many would lie beyond the last one.
+    """
+    most = target.usual_workgroup * each
+    wide = block_extent(columns, most)
+    least = max(1, target.wave_size * each // wide)
+    heights = [1 << i for i in range(power_of_two(rows).bit_length())]
+    fitting = [h for h in heights if least <= h <= most // wide] or heights[-1:]
+    best = min(uneven(rows, h) for h in fitting)
+    high = max(h for h in fitting if uneven(rows, h) <= WASTE * best)
+    axes = [TileAxis(LoopVar("r", rows), high), TileAxis(LoopVar("c", columns), wide)]
+    return axes, max(target.wave_size, high * wide // each)
+
+
+def lanes_inside(
+    k: tile.Builder, shape: tuple[int, int], across: int, first: Value, move: int, extent: int
+) -> Value:
+    """Which elements of a tile have a coordinate in `range(extent)`.
+
+    Args:
+      k: the kernel.
+      shape: of the tile.
+      across: the axis along which the coordinate moves.
+      first: the coordinate of the first element.
+      move: by how much it moves from one to the next.
+      extent: the first coordinate that is not inside.
+    """
+    steps = k.op("mul", k.iota(shape[across], "i32"), k.const("i32", move))
+    place = k.op("add", steps, k.convert(first, "i32"))
+    # Negative numbers are large unsigned ones: one comparison for both ends.
+    inside = k.op("lt", k.convert(place, "u32"), k.const("u32", extent))
+    return k.broadcast(k.expand(inside, 1 - across), shape)
+
+
+def every(k: tile.Builder, masks: Sequence[Value]) -> Value | None:
+    """Where all masks are true; None if there are none."""
+    both = None
+    for mask in masks:
+        both = mask if both is None else k.op("and", both, mask)
+    return both

@@ -11,6 +11,7 @@ from amdjax.kernels.gemm import dot_contraction
 from amdjax.kernels.gpu.complex import complex_contraction
 from amdjax.kernels.gpu.contraction import gpu_contraction
 from amdjax.kernels.gpu.depthwise import direct_convolution
+from amdjax.kernels.gpu.depthwise_gradient import kernel_gradient
 
 
 @shaped("dot_general", on="gpu")
@@ -31,7 +32,7 @@ def lower_conv(ctx: ShapedContext) -> list[Call] | None:
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return []
     conv = Convolution.of(ctx)
-    direct = direct_convolution(ctx, conv)
+    direct = direct_convolution(ctx, conv) or kernel_gradient(ctx, conv)
     if direct is not None:
         return direct
     calls: list[Call] = []
