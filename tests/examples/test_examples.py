@@ -69,6 +69,20 @@ def test_emulated_gpus_learn_what_the_cpu_learns(script, flags, pattern, tmp_pat
         assert other == pytest.approx(found[0][1], abs=0.3)
 
 
+@pytest.mark.parametrize("device", [{"AMDJAX_EMULATE": "gfx942"}, {"AMDJAX_NUM_THREADS": "1"},
+                                    {"AMDJAX_NUM_THREADS": "3"}], ids=str)  # fmt: skip
+def test_digits_learn_the_same_everywhere(device, tmp_path):
+    """Sums are in another order; nothing that is trained may hang on their last bits."""
+    pytest.importorskip("sklearn")
+    pattern = r"loss ([\d.]+)  test accuracy +([\d.]+)%"
+    here, there = (
+        re.search(pattern, run("digits.py", "--steps", 3, "--no-plot", cwd=tmp_path, **where))
+        for where in ({"AMDJAX_EMULATE": "", "AMDJAX_NUM_THREADS": "2"}, device)
+    )
+    assert here and there and here[2] == there[2]
+    assert float(here[1]) == pytest.approx(float(there[1]), abs=1.01e-4)
+
+
 @pytest.mark.parametrize(
     ("script", "args", "words"),
     [
