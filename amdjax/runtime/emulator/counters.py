@@ -177,7 +177,7 @@ _LAUNCH: tuple[_Column, ...] = (
 _WORK: tuple[_Column, ...] = (
     ("instructions", lambda c: f"{c.instructions:,}"),
     ("read", lambda c: f"{c.bytes_read:,}"), ("written", lambda c: f"{c.bytes_written:,}"),
-    ("coalesced", lambda c: f"{c.coalescing:.0%}"),
+    ("coalesced", lambda c: f"{c.coalescing:.0%}" if c.accesses else "-"),
     ("LDS", lambda c: f"{c.lds_accesses:,}"), ("conflicts", lambda c: f"{c.bank_conflicts:,}"),
     ("matrix", lambda c: f"{c.matrix_share:.0%}"),
     ("flops", lambda c: f"{c.flops:,}"),
