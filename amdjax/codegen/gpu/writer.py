@@ -9,11 +9,14 @@ how they are loaded and stored, `combine` and `moves` how threads exchange eleme
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from amdjax.codegen import llvm, tile
 from amdjax.codegen.gpu.combine import GpuCombine
+from amdjax.codegen.gpu.divide import FEWEST, divided
 from amdjax.codegen.gpu.isa import Isa, isa_of
+from amdjax.codegen.gpu.layout import Place
 from amdjax.codegen.gpu.memory import Spread
 from amdjax.codegen.gpu.product import GpuProducts
 from amdjax.codegen.gpu.tiles import Coordinates, Held, Positional, Rep
@@ -84,8 +87,12 @@ class GpuWriter(GpuProducts, GpuCombine):
         #: Numbers of counts that do not wrap around, and of scalars in all elements.
         self._counts: set[int] = set()
         self._spread: set[int] = set()
+        #: Axes along which tiles do not change, by their numbers.
+        self._same_along: dict[int, tuple[int, ...]] = {}
 
     def written(self, op: tile.Op) -> None:
+        if op.name == "broadcast":
+            self._note_broadcast(op)
         self._note_filling(op)
         self._note_prefix(op)
         if self._is_steady(op):
@@ -119,6 +126,12 @@ class GpuWriter(GpuProducts, GpuCombine):
                     mask,
                     _filling(float(fill), op.results[0]),
                 )
+
+    def _note_broadcast(self, op: tile.Op) -> None:
+        x, to = op.operands[0].shape, op.results[0].shape
+        ahead = len(to) - len(x)
+        same = [a for a, n in enumerate(to) if a < ahead or (x[a - ahead] == 1 != n)]
+        self._same_along[op.results[0].number] = tuple(same)
 
     def _note_prefix(self, op: tile.Op) -> None:
         """Masks such as `iota < n`."""
@@ -170,6 +183,33 @@ class GpuWriter(GpuProducts, GpuCombine):
         if any(isinstance(rep, Held) for rep in reps):
             return [Held(fn(*(self.held(rep, shape) for rep in reps)))]
         return [Positional(lambda at: fn(*(self.evaluate(rep, at) for rep in reps)))]
+
+    def op_div(self, op: tile.Op) -> list[Rep]:
+        """Where a thread has several elements with the same divisor, without so many divisions."""
+        x, d = op.operands
+        if d.dtype != "f32" or not isinstance(self.rep(x), Held):
+            return self.pointwise(op)
+        groups = self._equal_registers(d)
+        if min(map(len, groups)) < FEWEST:
+            return self.pointwise(op)
+        elements, divisors = self.in_registers(x), self.in_registers(d)
+        parts = [
+            divided(self, self.f.shuffle(elements, None, g), self.register(divisors, g[0]))
+            for g in groups
+        ]
+        return [Held(self.joined(parts))]
+
+    def _equal_registers(self, v: tile.Value) -> list[list[int]]:
+        """The registers of a tile, neighbours together that are known to hold the same number."""
+        if not v.shape:
+            return [[0]]
+        same = self._same_along.get(v.number, ())
+
+        def where(r: int) -> list[Place]:
+            return [place for axis, place in enumerate(places[r]) if axis not in same]
+
+        places = self.places(self.layout(v.shape))
+        return [list(g) for _, g in itertools.groupby(range(len(places)), where)]
 
     def pointwise(self, op: tile.Op) -> list[Rep]:
         dtype = op.operands[-1].dtype  # `select` has its condition first

@@ -294,11 +294,15 @@ def div_fmas(h: Lanes, a: Value, b: Value, c: Value, scaled: Value) -> Value:
     shift, middle = (128, 1023) if double else (64, 127)
     large = h.f.icmp("sgt", exponent_bits(h, c), h.const("i32", middle))
     y = h.f.fma(a, b, c)
-    # In f64, so that what becomes subnormal is rounded once.
-    wide = y if double else h.f.fma(*(h.f.cast("fpext", x, "double") for x in (a, b, c)))
-    factor = h.f.select(large, h.like(wide, 2.0**shift), h.like(wide, 2.0**-shift))
-    moved = h.f.mul(wide, factor)
-    return h.f.select(scaled, moved if double else h.f.cast("fptrunc", moved, "float"), y)
+    factor = h.f.select(large, h.like(y, 2.0**shift), h.like(y, 2.0**-shift))
+    moved = h.f.mul(y, factor)
+    if not double:
+        # What becomes subnormal is rounded once; in f64 all else would be rounded twice.
+        wide = [h.f.cast("fpext", x, "double") for x in (a, b, c, factor)]
+        once = h.f.cast("fptrunc", h.f.mul(h.f.fma(*wide[:3]), wide[3]), "float")
+        normal = h.f.fcmp("oge", h.f.unary_intrinsic("fabs", moved), h.like(y, 2.0**-126))
+        moved = h.f.select(normal, moved, once)
+    return h.f.select(scaled, moved, y)
 
 
 def div_fixup(h: Lanes, quotient: Value, denominator: Value, numerator: Value) -> Value:
