@@ -9,11 +9,12 @@ programs `begin..end` of the grid run one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from amdjax.codegen import cpu_matrix, llvm, tile
-from amdjax.codegen.emitter import Emitter, arrival, atomic_operation
+from amdjax.codegen.cpu_combine import CpuCombine, Rep, llvm_type
+from amdjax.codegen.emitter import arrival, atomic_operation
 from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import I64, PTR, Module, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_convert, lower_pointwise
@@ -25,9 +26,7 @@ KERNEL_ATTRIBUTES = (
 
 CACHE_LINE = 64
 #: Ops whose results do not follow from lane positions, whatever their operands.
-_MEMORY = frozenset(("load", "load_at", "atomic", "for", "while", "if"))
-
-Rep = Value | list[Value]  # a scalar or rank-1 tile; the rows of a rank-2 tile
+_MEMORY = frozenset(("load", "load_at", "atomic", "reduce_by", "for", "while", "if"))
 
 
 def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) -> None:
@@ -39,12 +38,7 @@ def _row_of(mask: Rep | None, r: int) -> Value | None:
     return mask[r] if isinstance(mask, list) else mask
 
 
-def _llvm_type(type: tile.TileType) -> Type:
-    """The type of a scalar, or of one row of a tile."""
-    return Type(ELEMENT_TYPES[type.dtype], type.shape[-1] if type.shape else 0)
-
-
-class CpuKernel(Emitter[Rep]):
+class CpuKernel(CpuCombine):
     """Writes one kernel."""
 
     def __init__(self, module: Module, kernel: tile.Kernel, name: str):
@@ -98,12 +92,6 @@ class CpuKernel(Emitter[Rep]):
             out.append([next(it) for _ in range(t.shape[0])] if len(t.shape) == 2 else next(it))
         return out
 
-    def _rowwise(self, type: tile.TileType, fn: Callable[..., Value], *operands: Rep) -> Rep:
-        """Apply `fn` to vectors, row by row for rank-2 tiles."""
-        if len(type.shape) < 2:
-            return fn(*operands)
-        return [fn(*row) for row in zip(*operands, strict=True)]
-
     # Elementwise
 
     def pointwise(self, op: tile.Op) -> list[Rep]:
@@ -116,7 +104,7 @@ class CpuKernel(Emitter[Rep]):
         def one(*xs: Value) -> Value:
             return lower_pointwise(self.f, op.name, dtype, *xs, **op.attrs)
 
-        return [self._rowwise(result, one, *operands)]
+        return [self.rowwise(result, one, *operands)]
 
     def _is_positional(self, op: tile.Op) -> bool:
         return any(v.number in self.positional for v in op.operands)
@@ -142,18 +130,18 @@ class CpuKernel(Emitter[Rep]):
     def op_convert(self, op: tile.Op) -> list[Rep]:
         (x,), to = op.operands, op.results[0].type
         return [
-            self._rowwise(to, lambda v: lower_convert(self.f, v, x.dtype, to.dtype), self.rep(x))
+            self.rowwise(to, lambda v: lower_convert(self.f, v, x.dtype, to.dtype), self.rep(x))
         ]
 
     def op_bitcast(self, op: tile.Op) -> list[Rep]:
         to = op.results[0].type
         return [
-            self._rowwise(to, lambda v: self.f.bitcast(v, _llvm_type(to)), self.rep(op.operands[0]))
+            self.rowwise(to, lambda v: self.f.bitcast(v, llvm_type(to)), self.rep(op.operands[0]))
         ]
 
     def op_const(self, op: tile.Op) -> list[Rep]:
         t = op.results[0].type
-        value = llvm.const(_llvm_type(t), op.attrs["value"].x)
+        value = llvm.const(llvm_type(t), op.attrs["value"].x)
         return [[value] * t.shape[0] if len(t.shape) == 2 else value]
 
     def op_program_id(self, op: tile.Op) -> list[Rep]:
@@ -242,80 +230,7 @@ class CpuKernel(Emitter[Rep]):
         f.store(high, f.gep(slot, f.reduce("add", first), x.type.with_lanes(0)), x.type.bits // 8)
         return f.load(x.type, slot, 64)
 
-    # Combining
-
-    def op_reduce(self, op: tile.Op) -> list[Rep]:
-        (x,) = op.operands
-        rep, combine = self.rep(x), op.attrs["combine"]
-        if isinstance(rep, Value):
-            return [self._horizontal(combine, x.dtype, rep)]
-        if op.attrs["axis"] == 0:
-            return [self._tree(combine, x.dtype, rep)]
-        t = _llvm_type(op.results[0].type)
-        out = llvm.undef(t)
-        for i, row in enumerate(rep):
-            out = self.f.insert(out, self._horizontal(combine, x.dtype, row), i)
-        return [out]
-
-    def _tree(self, combine: str, dtype: str, rows: list[Value]) -> Value:
-        while len(rows) > 1:
-            pairs = [
-                lower_pointwise(self.f, combine, dtype, a, b)
-                for a, b in zip(rows[::2], rows[1::2], strict=False)
-            ]
-            rows = pairs + rows[len(rows) & ~1 :]
-        return rows[0]
-
-    def _horizontal(self, combine: str, dtype: str, x: Value) -> Value:
-        """All lanes of a vector combined, in a tree."""
-        f, floating = self.f, dtype in tile.FLOATS
-        if floating and combine in ("add", "mul"):
-            start = llvm.const(x.type.with_lanes(0), -0.0 if combine == "add" else 1.0)
-            return f.reduce("f" + combine, x, start, "reassoc")
-        if floating:
-            return self._halved(combine, dtype, x)
-        if combine in ("min", "max"):
-            signed = dtype in tile.SIGNED
-            return f.reduce(("s" if signed else "u") + combine, x)
-        return f.reduce(combine, x)
-
-    def _halved(self, combine: str, dtype: str, x: Value) -> Value:
-        """All lanes combined by halving the vector: shorter than LLVM's order of signed zeros."""
-        lanes = x.type.lanes
-        while lanes > 1:
-            half, odd = lanes // 2, lanes % 2
-            low = self.f.shuffle(x, None, range(half))
-            high = self.f.shuffle(x, None, range(half + odd, lanes))
-            combined = lower_pointwise(self.f, combine, dtype, low, high)
-            if odd:
-                last = self.f.extract(x, half)
-                wider = self.f.shuffle(combined, None, [*range(half), -1])
-                combined = self.f.insert(wider, last, half)
-            x, lanes = combined, half + odd
-        return self.f.extract(x, 0)
-
-    def op_cumulative(self, op: tile.Op) -> list[Rep]:
-        (x,) = op.operands
-        combine, reverse = op.attrs["combine"], op.attrs["reverse"]
-        return [
-            self._rowwise(
-                x.type, lambda row: self._prefix(combine, x.dtype, row, reverse), self.rep(x)
-            )
-        ]
-
-    def _prefix(self, combine: str, dtype: str, x: Value, reverse: bool) -> Value:
-        """Prefix combination of one vector in log2(lanes) steps."""
-        lanes, distance = x.type.lanes, 1
-        while distance < lanes:
-            moved = [i + distance if reverse else i - distance for i in range(lanes)]
-            inside = [0 <= i < lanes for i in moved]
-            shifted = self.f.shuffle(
-                x, None, [i if ok else -1 for i, ok in zip(moved, inside, strict=True)]
-            )
-            combined = lower_pointwise(self.f, combine, dtype, shifted, x)
-            x = self.f.shuffle(x, combined, [lanes + i if ok else i for i, ok in enumerate(inside)])
-            distance *= 2
-        return x
+    # Products
 
     def op_dot(self, op: tile.Op) -> list[Rep]:
         a, b, acc = (self.rep(v) for v in op.operands)
@@ -505,7 +420,7 @@ class CpuKernel(Emitter[Rep]):
             return self._from_memory(loaded, t.dtype)
 
         operands = [self.rep(op.operands[0])] + ([mask] if mask is not None else [])
-        return [self._rowwise(t, row, *operands)]
+        return [self.rowwise(t, row, *operands)]
 
     def _load_scalar_at(
         self, buffer: tile.Buffer, t: tile.TileType, op: tile.Op, mask: Rep | None
@@ -546,7 +461,7 @@ class CpuKernel(Emitter[Rep]):
             f.scatter(x, self._address(buffer, where), every, x.type.bits // 8)
             return x
 
-        self._rowwise(value.type, row, offsets, rep, *([mask] if mask is not None else []))
+        self.rowwise(value.type, row, offsets, rep, *([mask] if mask is not None else []))
         return []
 
     def op_atomic(self, op: tile.Op) -> list[Rep]:
@@ -570,7 +485,7 @@ class CpuKernel(Emitter[Rep]):
                 out = f.insert(out, one(*(f.extract(x, i) for x in xs)), i)
             return out
 
-        return [self._rowwise(op.results[0].type, row, *map(self.rep, op.operands))]
+        return [self.rowwise(op.results[0].type, row, *map(self.rep, op.operands))]
 
     def op_arrive(self, op: tile.Op) -> list[Rep]:
         counter = self._address(op.attrs["buffer"], self.scalar(op.operands[0]))

@@ -378,6 +378,28 @@ class Builder:
         shape = x.shape[:axis] + x.shape[axis + 1 :]
         return self._pure_op("reduce", (x,), TileType(x.dtype, shape), combine=combine, axis=axis)
 
+    def reduce_by(
+        self,
+        fn: Callable[..., Sequence[Value]],
+        tiles: Sequence[Value],
+        neutral: Sequence[Value],
+        axis: int = -1,
+    ) -> tuple[Value, ...]:
+        """Combine several tiles together along an axis, which disappears.
+
+        Args:
+          fn: `fn(*left, *right)`, of the elements at two places: what stands for both. Elementwise
+            ops of scalars; associative and commutative.
+          tiles: of one shape.
+          neutral: a scalar for each of them, which together change nothing.
+          axis: the axis.
+        """
+        axis %= len(tiles[0].shape)
+        shape = tiles[0].shape[:axis] + tiles[0].shape[axis + 1 :]
+        block = self._body([TileType(v.dtype) for v in (*tiles, *tiles)], fn)
+        types = [TileType(v.dtype, shape) for v in tiles]
+        return self.emit("reduce_by", [*tiles, *neutral], types, {"axis": axis}, (block,))
+
     def cumulative(self, combine: str, x: Value, reverse: bool = False) -> Value:
         """Inclusive prefix combination along the last axis."""
         return self._pure_op("cumulative", (x,), x.type, combine=combine, reverse=reverse)

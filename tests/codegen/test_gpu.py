@@ -56,6 +56,40 @@ def test_every_dtype_moves_and_adds_up(dtype, n):
     assert [int(total[1]), int(total[2])] == want[1:]
 
 
+ROWS = [(1,), (64,), (100,), (2048,)]
+
+
+@pytest.mark.parametrize(
+    "shape,axis", [(s, 0) for s in ROWS] + [(s, axis) for s in SHAPES for axis in (0, 1)]
+)
+def test_tiles_reduced_together(shape, axis):
+    """The greatest element, its first place and the sum, in one reduction."""
+    x, place = numbers("f32", *shape), np.indices(shape)[axis].astype(np.int64)
+    kept = np.delete(shape, axis)
+    greatest, first, total = (like(dtype, *kept) for dtype in ("f32", "i64", "i8"))
+
+    def better(v, i, s, w, j, t):
+        wins = (v > w) | ((v <= w) & (v >= w) & (i < j))
+        k = v.builder
+        return k.select(wins, v, w), k.select(wins, i, j), s + t
+
+    def write(k, x, place, greatest, first, total):
+        v = k.load(x, 0, shape)
+        tiles = [v, k.load(place, 0, shape), k.convert(v, "i8")]
+        neutral = [k.const("f32", -1), k.const("i64", 1 << 40), k.const("i8", 0)]
+        out = k.reduce_by(better, tiles, neutral, axis)
+        for buffer, result in zip((greatest, first, total), out, strict=True):
+            k.store(buffer, 0, result)
+
+    run_kernel(
+        write, x, place, greatest, first, total, x=("f32", "in"), place=("i64", "in"),
+        greatest=("f32", "out"), first=("i64", "out"), total=("i8", "out"),
+    )  # fmt: skip
+    np.testing.assert_array_equal(greatest, x.max(axis))
+    np.testing.assert_array_equal(first, x.argmax(axis))
+    np.testing.assert_array_equal(total, x.sum(axis).astype(np.int64).astype(np.int8))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["f32", "i8", "f64", "bf16"])
 def test_rows_and_columns(shape, dtype):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from amdjax.codegen import tile
@@ -25,56 +24,25 @@ def combine_axes(
     b: ElementBuilder, rule: Reduction, accs: list[El], axes: Sequence[int]
 ) -> list[El]:
     """Combine accumulators along axes of the tile, which disappear."""
-    combine = rule.rule.combine
-    simple = isinstance(combine, str) and not (accs[0].is_complex and combine != "add")
+    k, combine = b.k, rule.rule.combine
     for axis in sorted(axes, reverse=True):
-        if simple:
-            assert isinstance(combine, str)
-            accs = [El(a.dtype, *(b.k.reduce(combine, p, axis) for p in a.parts)) for a in accs]
+        if isinstance(combine, str) and not (accs[0].is_complex and combine != "add"):
+            accs = [El(a.dtype, *(k.reduce(combine, p, axis) for p in a.parts)) for a in accs]
         else:
-            accs = _Halving(b, rule, accs, axis).result()
+            accs = _combine_together(b, rule, accs, axis)
     return accs
 
 
-class _Halving:
-    """Combines one half of the lanes with the other until a single one is left, through scratch.
+def _combine_together(b: ElementBuilder, rule: Reduction, accs: list[El], axis: int) -> list[El]:
+    """Combine accumulators that depend on each other, or whose parts do."""
+    tiles, neutral = ([p for x in xs for p in x.parts] for xs in (accs, rule.identity(b)))
 
-    For what the `reduce` of the tile language cannot say: several accumulators that depend on each
-    other, complex products.
-    """
+    def merge(*elements: tile.Value) -> list[tile.Value]:
+        half = len(elements) // 2
+        left, right = (regroup(accs, xs) for xs in (elements[:half], elements[half:]))
+        return [p for x in rule.merge(b, left, right) for p in x.parts]
 
-    def __init__(self, b: ElementBuilder, rule: Reduction, accs: list[El], axis: int):
-        self.b, self.k, self.rule, self.accs, self.axis = b, b.k, rule, accs, axis
-        self.shape = list(accs[0].value.shape)
-        self.strides = [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
-        parts = [p for a in accs for p in a.parts]
-        first = len(self.k.scratches)
-        size = math.prod(self.shape)
-        self.buffers = [self.k.scratch(f"h{first + i}", p.dtype, size) for i, p in enumerate(parts)]
-
-    def result(self) -> list[El]:
-        shape, axis = self.shape, self.axis
-        self._put(self.accs)
-        while shape[axis] > 1:
-            shape[axis] //= 2
-            left, right = self._get(0), self._get(shape[axis] * self.strides[axis])
-            self._put(self.rule.merge(self.b, left, right))
-        del shape[axis], self.strides[axis]
-        return self._get(0)
-
-    def _put(self, xs: Sequence[El]) -> None:
-        for buffer, part in zip(self.buffers, (p for x in xs for p in x.parts), strict=True):
-            part = self.k.broadcast(part, tuple(self.shape))
-            self.k.store(buffer, 0, part, self.strides)
-
-    def _get(self, at: int) -> list[El]:
-        buffers = iter(self.buffers)
-
-        def load() -> tile.Value:
-            strides = self.strides if self.shape else None
-            return self.k.load(next(buffers), at, tuple(self.shape), strides)
-
-        return [El(a.dtype, *(load() for _ in a.parts)) for a in self.accs]
+    return regroup(accs, b.k.reduce_by(b.nested(merge), tiles, neutral, axis))
 
 
 class GpuCombineKernel(CombineKernel):

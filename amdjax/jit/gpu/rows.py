@@ -51,7 +51,7 @@ CUT = 1 << 14  # elements from which a reduction is cut into pieces
 SHARE = 64
 #: Partial results that one program combines; where twice as many would be useful, programs of a
 #: second launch share them.
-COMBINED = 4 * TILE
+COMBINED = 16 * TILE
 
 
 class GpuRowKernel(RowKernel):

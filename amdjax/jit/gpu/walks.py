@@ -66,10 +66,8 @@ class GpuRowWalks(GpuRowKernel):
             self.levels = max(r.level for r in self.region.roots)
             self.reductions = {r: Reduction(r.eqn) for r in self.region.roots if r.is_reduction}
             inputs, dear = self._worth_keeping()
-        if all(isinstance(rule.rule.combine, str) for rule in self.reductions.values()):
-            # Others combine their lanes through scratch.
-            self.inputs = inputs if self._fits(inputs, []) else []
-            self.dear = dear if self._fits(self.inputs, dear) else []
+        self.inputs = inputs if self._fits(inputs, []) else []
+        self.dear = dear if self._fits(self.inputs, dear) else []
         self._share_lds()
 
     def _share_lds(self) -> None:
