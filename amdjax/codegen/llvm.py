@@ -146,6 +146,11 @@ class Module:
     metadata: list[str] = field(default_factory=list)
     footer: list[str] = field(default_factory=list)
 
+    @property
+    def lanes_apart(self) -> bool:
+        """Whether lanes of a vector are registers of their own, as on GPUs."""
+        return self.triple.startswith(("amdgcn", "nvptx"))
+
     def declare(self, name: str, result: Type, args: Sequence[Type], attributes: str = "") -> None:
         if name not in self.declarations:
             types = ", ".join(map(str, args))

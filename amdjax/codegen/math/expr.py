@@ -298,9 +298,12 @@ def at_least(x: Expr, limit: Operand) -> Expr:
 
 def any_lane(condition: Expr) -> Value:
     """A scalar: whether the condition holds in some lane."""
-    if not condition.type.lanes:
-        return condition.value
-    return condition.f.reduce("or", condition.value)
+    f, value = condition.f, condition.value
+    if not value.type.lanes:
+        return value
+    if not f.module.lanes_apart:
+        return f.reduce("or", value)
+    return functools.reduce(f.or_, [f.extract(value, lane) for lane in range(value.type.lanes)])
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:

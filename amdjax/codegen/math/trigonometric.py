@@ -47,6 +47,8 @@ def reduce_angle(x: Expr) -> tuple[Expr, Expr, Expr]:
     large = absolute(x) >= SMALL_ANGLE[x.type.elem]
 
     def exact() -> list[Value]:
+        if x.type.lanes and x.f.module.lanes_apart:
+            return _large_lanes(x, large, small)
         wide = x.type.lanes > WIDEST_LARGE[x.type.elem]
         parts = _per_lane(x) if wide else _reduce_large(x)
         return [select(large, a, b).value for a, b in zip(parts, small)]
@@ -67,6 +69,22 @@ def _reduce_small(x: Expr) -> tuple[Expr, Expr, Expr]:
     s, error = two_sum(rest, -product)
     low = (s - r) + (error - fma(n, third, fma(n, second, -product)))
     return shifted.bits(), r, low
+
+
+def _large_lanes(x: Expr, large: Expr, small: tuple[Expr, ...]) -> list[Value]:
+    """`_reduce_large` of lanes that need it, one after another lest all take registers at once."""
+    f, results = x.f, [e.value for e in small]
+    for lane in range(x.type.lanes):
+
+        def exact(lane: int = lane) -> list[Value]:
+            return [e.value for e in _reduce_large(Expr(f, f.extract(x.value, lane)))]
+
+        def known(lane: int = lane) -> list[Value]:
+            return [f.extract(e.value, lane) for e in small]
+
+        parts = f.if_(f.extract(large.value, lane), exact, known)
+        results = [f.insert(to, part, lane) for to, part in zip(results, parts, strict=True)]
+    return results
 
 
 def _per_lane(x: Expr) -> tuple[Expr, Expr, Expr]:
