@@ -48,6 +48,7 @@ class Kernel:
     id_places: tuple[int, int, int]  # of the workgroup, as bytes of a wave's state
     workitem_ids: int
     float_mode: int
+    has_several_caches: bool  # waves of a workgroup do not share one of the first level
     accumulators: int  # where AGPRs begin among the vector registers
     registers: int  # vector registers, AGPRs included
     start: int  # of the code in the image
@@ -215,9 +216,17 @@ class CodeObject:
             kernarg_preload=preload,
             id_places=_id_places(isa, rsrc2), workitem_ids=rsrc2 >> 11 & 3,
             float_mode=rsrc1 >> 12 & 0xFF, accumulators=accumulators,
+            has_several_caches=_has_several_caches(isa, rsrc1, rsrc3),
             registers=2 * vgprs if isa.accumulators == "separate" else max(vgprs, accumulators),
             start=start, image=self.image, debug=self.debug,
         )  # fmt: skip
+
+
+def _has_several_caches(isa: Isa, rsrc1: int, rsrc3: int) -> bool:
+    """In the mode of RDNA for two units together, and in CDNA's for workgroups that are split."""
+    if isa.generation >= 10:
+        return bool(rsrc1 >> 29 & 1)
+    return isa.accumulators == "unified" and bool(rsrc3 >> 16 & 1)
 
 
 def _scratch_offset(isa: Isa, rsrc2: int) -> int | None:

@@ -114,7 +114,9 @@ class _Driver:
         self.f.call(FORGET, Type("void"), self._pointer(CONTEXT), declare=False)
 
     def _stretch(self, w: Value, carried: list[Value]) -> list[Value]:
-        """Run a wave that has not ended; carries where waves of this turn wait, 0 for nowhere.
+        """Run a wave that has not ended.
+
+        Carries where waves of this turn wait, 0 for nowhere, and whether they left stores behind.
 
         Every other workgroup goes through its waves backwards: a wave that overwrites what another
         reads is found when it comes first.
@@ -123,7 +125,7 @@ class _Driver:
         odd = f.and_(self._word(GROUP), const(I64, 1))
         backwards = f.sub(f.sub(self.waves, const(I64, 1)), w)
         w = f.select(f.icmp("ne", odd, const(I64, 0)), backwards, w)
-        wave, (place,) = self._wave(w), carried
+        wave, (place, unsettled) = self._wave(w), carried
         ended, barrier = (const(I32, int(s)) for s in (state.Status.ENDED, state.Status.BARRIER))
         before = f.load(I32, f.gep(wave, state.STATUS, I8), 4)
         done = f.icmp("eq", before, ended)
@@ -137,16 +139,23 @@ class _Driver:
             wanted = f.icmp("ne", self._word(ONE_BARRIER), zero)
             divergent = const(I32, int(state.Status.DIVERGENT_BARRIER))
             self._stop_if(f.and_(differs, wanted), wave, divergent)
-            return [mine]
+            left = f.load(I32, f.gep(wave, state.UNSETTLED, I8), 4)
+            return [mine, f.or_(unsettled, left)]
 
-        return f.if_(f.icmp("eq", status, barrier), wait, lambda: [place])
+        return f.if_(f.icmp("eq", status, barrier), wait, lambda: [place, unsettled])
 
     def _turn(self) -> list[Value]:
         """One stretch of every wave; ended waves do not hold up the others' barrier."""
-        waiting = self.f.loop(const(I64, 0), self.waves, 1, [const(I64, 0)], self._stretch)
+        start = [const(I64, 0), const(I32, 0)]
+        place, unsettled = self.f.loop(const(I64, 0), self.waves, 1, start, self._stretch)
         self._fill(RACES, RACES_BYTES, 0)
-        self._forget_stores()
-        return waiting
+
+        def forget() -> list[Value]:
+            self._forget_stores()
+            return []
+
+        self.f.if_(self.f.icmp("eq", unsettled, const(I32, 0)), forget)
+        return [place]
 
     def write(self) -> None:
         f = self.f

@@ -215,8 +215,8 @@ class _Worker:
             return DivergentBarrier("another wave of the workgroup waits at another barrier", place)
         if (problem := program.problems.get(index)) is not None:
             return UnknownInstruction(f"kernel {place.kernel}: {problem}")
-        if self.status == state.Status.UNKNOWN and index in program.hazards:
-            return MissingWait(program.hazards[index].text, place)
+        if self.status == state.Status.UNKNOWN and index in program.waits.hazards:
+            return MissingWait(program.waits.hazards[index].text, place)
         if self.status == state.Status.JUMP:
             return KernelFault("a jump to an address outside the kernel", place)
         if self.status == state.Status.ENDLESS:

@@ -16,7 +16,7 @@ from amdjax.runtime.emulator.errors import EmulatorError
 from amdjax.runtime.emulator.lower import lower, mode_after
 from amdjax.runtime.emulator.records import Lowered, Wave
 from amdjax.runtime.emulator.text import instruction_text
-from amdjax.runtime.emulator.waits import Hazard, find_hazards
+from amdjax.runtime.emulator.waits import Findings, find_hazards
 
 
 class Program:
@@ -111,8 +111,8 @@ class Program:
         return Lowered(Variant("unknown", self.wave.isa, self.wave.lanes))
 
     @cached_property
-    def hazards(self) -> dict[int, Hazard]:
-        """By index of a record: the register or LDS that it uses too early."""
+    def waits(self) -> Findings:
+        """By index of a record: what it uses too early; barriers that leave stores outstanding."""
         return find_hazards(self.wave, self.instructions, self._lowered)
 
     def text(self, index: int) -> str:
@@ -136,14 +136,22 @@ class Program:
         """A copy of the records with branches into the copy itself; counts are zero.
 
         Args:
-            with_hazards: records that are hazards stop their wave.
+            with_hazards: records that are hazards stop their wave, and barriers show what was
+              stored before them only if that was waited for.
         """
         records = self._records.copy()
         sources, targets = self._branches.T
         places = records.ctypes.data + state.RECORD * targets
         records[sources, state.SLOTS // 8 + state.TARGET] = places
-        if with_hazards and self.hazards:
-            records[list(self.hazards), state.HANDLER // 8] = self._stop
+        if not with_hazards:
+            return records
+        handlers = records[:, state.HANDLER // 8]
+        if self.kernel.has_several_caches:
+            for index in self.waits.unsettled:
+                flags = (("unsettled", 1),)
+                variant = replace(self._lowered[index].variant, flags=flags)
+                handlers[index] = native.HANDLERS.addresses([variant])[variant]
+        handlers[list(self.waits.hazards)] = self._stop
         return records
 
 

@@ -265,6 +265,8 @@ def trap(h: Lanes) -> None:
 
 @control("s_barrier s_barrier_wait")
 def barrier(h: Lanes) -> None:
+    unsettled = const(I32, h.variant.flag("unsettled"))
+    h.f.store(unsettled, h.at(h.wave, state.UNSETTLED))
     h.stop(state.Status.BARRIER, h.next_record())
 
 

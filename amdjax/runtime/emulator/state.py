@@ -20,6 +20,8 @@ END, CODE, CODE_START, CODE_SIZE = 96, 104, 112, 120
 # What the wave's stores leave in the shadow of global memory; whether reads need not be of what was
 # written; whether reads of LDS may be of what atomics of other waves wrote.
 TAG, READS_ANY, READS_ATOMICS = 128, 132, 136
+# Whether the barrier at which the wave waits leaves its stores to global memory outstanding.
+UNSETTLED = 140
 # What nobody reads is written here.
 SINK = 240
 SGPRS, VGPRS = 256, 1024

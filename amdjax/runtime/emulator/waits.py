@@ -8,6 +8,9 @@ end, as LLVM does when it places the waits, so that what it emits has no hazards
 A wait for `n` leaves the last `n` of a queue. Scalar loads return in any order: only a wait for 0
 says anything of them. No machine emulated here needs to wait before it overwrites what a store
 reads.
+
+Stores to global memory have no destination, but where the waves of a workgroup have caches of their
+own a barrier does not show others what was stored before it, unless that was waited for.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from amdjax.runtime.emulator.isa import ISAS
 from amdjax.runtime.emulator.operands import register_name, registers
 from amdjax.runtime.emulator.records import Lowered, Wave
 
-# Marks a store to LDS among the destinations.
-_LDS_STORE = 1 << 1023
+# Mark stores among the destinations.
+_LDS_STORE, _GLOBAL_STORE = 1 << 1023, 1 << 1022
 # What may come back in another order; only a wait for 0 says that it came.
 _UNORDERED = ("scalar", "flat", "flat_lds")
 _LONGEST = 64  # no counter goes further
@@ -79,6 +82,14 @@ def counts_waited_for(isa: str, inst: Instruction) -> dict[str, int]:
     return dict.fromkeys(_groups(isa), 0) if inst.name == "s_wait_idle" else {}
 
 
+@dataclass(frozen=True)
+class Findings:
+    """Indices of instructions: what is wrong with them; barriers that stores are outstanding at."""
+
+    hazards: dict[int, Hazard]
+    unsettled: frozenset[int]
+
+
 @dataclass
 class _Step:
     """What an instruction means here."""
@@ -93,10 +104,8 @@ class _Step:
     forgets: bool = False
 
 
-def find_hazards(
-    wave: Wave, instructions: list[Instruction], lowered: list[Lowered]
-) -> dict[int, Hazard]:
-    """By index of an instruction, what it uses too early on some path to it."""
+def find_hazards(wave: Wave, instructions: list[Instruction], lowered: list[Lowered]) -> Findings:
+    """What instructions use too early on some path to them."""
     return _Analysis(wave, instructions, lowered).run()
 
 
@@ -107,8 +116,9 @@ class _Analysis:
         # Loads and stores share a counter on GCN.
         self.shared = ISAS[wave.isa].generation == 9
         self.found: dict[int, Hazard] = {}
+        self.unsettled: set[int] = set()
 
-    def run(self) -> dict[int, Hazard]:
+    def run(self) -> Findings:
         blocks = self._blocks()
         entry: dict[int, Queues] = {0: {}}
         work = [0]
@@ -124,7 +134,7 @@ class _Analysis:
                     entry[target] = merged
                     if target not in work:
                         work.append(target)
-        return self.found
+        return Findings(self.found, frozenset(self.unsettled))
 
     def _blocks(self) -> dict[int, tuple[list[_Step], list[int]]]:
         """Steps and successors of each block, by the index of its first instruction."""
@@ -162,6 +172,8 @@ class _Analysis:
         if what is not None:
             step.queues = self._queues(what, writes)
             step.result = writes | (_LDS_STORE if _stores_to_lds(what) else 0)
+            if what.kind == "store" and what.space in ("global", "flat", "buffer"):
+                step.result |= _GLOBAL_STORE
         elif name.startswith("ds_"):
             step.queues, step.result = ("lds",), writes
         return step if reads or writes or step.queues else None
@@ -189,6 +201,8 @@ class _Analysis:
                 if pending & _LDS_STORE:
                     text = "a barrier is reached with stores to LDS that were not waited for"
                     self.found[step.index] = Hazard(text)
+                if pending & _GLOBAL_STORE:
+                    self.unsettled.add(step.index)
             else:
                 if pending & (step.reads | step.writes):
                     self._conflict(step, queues)
@@ -210,7 +224,7 @@ class _Analysis:
             outstanding = _union(held)
             in_order = queue in step.queues and queue not in _UNORDERED
             touched = step.reads if in_order else step.reads | step.writes
-            if bad := outstanding & touched & (_LDS_STORE - 1):
+            if bad := outstanding & touched:
                 name = register_name(self.wave, (bad & -bad).bit_length() - 1)
                 verb = "reads" if bad & step.reads else "overwrites"
                 self.found[step.index] = Hazard(f"{verb} {name}, whose load was not waited for")
