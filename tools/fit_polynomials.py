@@ -302,6 +302,7 @@ FITS: list[Fit] = [
     # For results of 16 bits: f(x) = x + x**2 P(x) for expm1 and log1p
     Fit("EXPM1_NARROW", "float", divided(mp.expm1, {1: 1}, 2), (-NEAR, NEAR), 1, abs),
     Fit("LOG1P_NARROW", "float", divided(mp.log1p, {1: 1}, 2), (-NEAR, NEAR), 2, abs),
+    odd("TAN_NARROW", mp.tan, QUARTER_PI, (3, 3))[0],
     Fit("SINH_NARROW", "float", odd_rest(mp.sinh), (0, NEAR**2), 0, lambda z: z),
     Fit("TANH_NARROW", "float", odd_rest(mp.tanh), (0, NEAR**2), 0, lambda z: z),
     # erf(x) = x P(x**2), beyond NEAR 1 - 2**(-x P(x))

@@ -31,8 +31,8 @@ COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 #: Ops with a shorter form for results of 16 bits, see `Builder.op`.
 NARROW = frozenset({
-    "exp", "exp2", "expm1", "log", "log1p", "logistic", "sinh", "cosh", "tanh", "rsqrt",
-    "erf", "erfc",
+    "exp", "exp2", "expm1", "log", "log1p", "logistic", "sinh", "cosh", "tanh", "tan",
+    "rsqrt", "erf", "erfc",
 })  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from .expr import (
     select,
     select_constant,
 )
+from .trigonometric import reduce_angle
 
 LOG2_E, LN2 = c.LOG2_E["float"][0], c.LN2["float"][0]
 
@@ -51,6 +52,12 @@ def _has_subnormal(dtype: str) -> bool:
 def _near_zero(x: Expr, near: Expr, far: Expr) -> Expr:
     """`near` where `x` is small; NaN takes `far`."""
     return select(absolute(x) < NEAR, near, far)
+
+
+def _odd(x: Expr, coefficients: tuple[float, ...]) -> Expr:
+    """`x + x z P(z)`, `z = x**2`."""
+    z = x * x
+    return x * fma(z, polynomial(z, coefficients), 1.0)
 
 
 @elementwise
@@ -118,16 +125,11 @@ def _half_exp(x: Expr, sign: float) -> Expr:
     return estimate("exp2", fma(x, sign * LOG2_E, -1.0))
 
 
-def _odd_near(x: Expr, coefficients: tuple[float, ...]) -> Expr:
-    z = x * x
-    return x * fma(z, polynomial(z, coefficients), 1.0)
-
-
 @elementwise
 def sinh(x: Expr, dtype: str) -> Expr:
     """A polynomial, beyond it the difference of exponentials."""
     far = _half_exp(x, 1.0) - _half_exp(x, -1.0)
-    return _near_zero(x, _odd_near(x, c.SINH_NARROW["float"]), far)
+    return _near_zero(x, _odd(x, c.SINH_NARROW["float"]), far)
 
 
 @elementwise
@@ -139,9 +141,17 @@ def cosh(x: Expr, dtype: str) -> Expr:
 @elementwise
 def tanh(x: Expr, dtype: str) -> Expr:
     """A polynomial, beyond it `2 / (1 + e**(-2 x)) - 1`, which has the right limits."""
-    near = _odd_near(x, c.TANH_NARROW["float"])
+    near = _odd(x, c.TANH_NARROW["float"])
     inverse = estimate("rcp", estimate("exp2", x * (-2.0 * LOG2_E)) + 1.0)
     return _near_zero(x, near, fma(inverse, 2.0, -1.0))
+
+
+@elementwise
+def tan(x: Expr, dtype: str) -> Expr:
+    """A polynomial of what is left of the angle, or its reciprocal."""
+    n, r, _ = reduce_angle(x)
+    t = _odd(r, c.TAN_NARROW["float"])
+    return select((n & 1) != 0, -estimate("rcp", t), t)
 
 
 @elementwise
@@ -176,5 +186,5 @@ def erfc(x: Expr, dtype: str) -> Expr:
     return select(x < 0.0, 2.0 - positive, positive)
 
 
-_FUNCTIONS = (exp, exp2, expm1, log, log1p, logistic, sinh, cosh, tanh, rsqrt, erf, erfc)
+_FUNCTIONS = (exp, exp2, expm1, log, log1p, logistic, sinh, cosh, tanh, tan, rsqrt, erf, erfc)
 NARROW: dict[str, Callable] = {fn.__name__: fn for fn in _FUNCTIONS}
