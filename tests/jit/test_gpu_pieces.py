@@ -11,8 +11,10 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.jit.gpu import rows
+from amdjax.runtime.emulator.device import emulated_device
 from amdjax.targets import get
 
+ALL = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 rng = np.random.default_rng(11)
 N = 50_001  # odd, and so long that every target cuts it
 
@@ -83,6 +85,18 @@ def test_machine_code(name, device):
     assert_close(first, wanted[0])
     assert_close(run(x[::-1].copy()), wanted[1])
     assert bits(run(x)) == bits(first)
+
+
+@pytest.mark.parametrize("name", ["several", "columns", "half"])
+@pytest.mark.parametrize("target", ALL)
+def test_machine_code_of_all_targets(name, target):
+    f, x = CASES[name]
+    wanted = amdjax.jit(lambda x: f(x))(x)
+    with amdjax.default_device(emulated_device(target)):
+        run = amdjax.jit(lambda x: f(x))
+        first = run(x)
+        assert_close(first, wanted)
+        assert bits(run(x)) == bits(first)
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100", "gfx1201", "sm_90a"])
