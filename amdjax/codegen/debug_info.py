@@ -84,9 +84,9 @@ class SourceLines:
             file = self._module.add_metadata(text)
             return self._function(code.co_name, file, code.co_firstlineno)
 
-        scope = self._node(code, function)
-        inside = f"scope: {scope}, inlinedAt: {self._whole}"
-        return self._node((code, line), lambda: self._call(line, inside))
+        key = code.co_filename, code.co_firstlineno, code.co_name
+        inside = f"scope: {self._node(key, function)}, inlinedAt: {self._whole}"
+        return self._node((*key, line), lambda: self._call(line, inside))
 
     def _node(self, key: object, make: Callable[[], str]) -> str:
         found = self._nodes.get(key)

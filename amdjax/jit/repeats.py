@@ -110,7 +110,7 @@ class _Step:
         self.code.append((eqn.primitive, *operands))
         self.code += [(k, _exact(eqn.params[k])) for k in eqn.params]
         if self.by_line:
-            self.code.append((eqn.source.code, eqn.source.line))
+            self.code.append((eqn.source.file, eqn.source.line))
         for v in eqn.outvars:
             self._name(v)
 

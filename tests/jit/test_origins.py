@@ -5,6 +5,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from gpu_cases import CASES
 from llvm_tools import tool
 
 import amdjax
@@ -13,6 +14,8 @@ from amdjax import lax, random, targets
 from amdjax.codegen import tile
 from amdjax.jit.api import clear_caches
 from amdjax.jit.device.kernels import compile_device
+from amdjax.jit.executable import cpu_target
+from amdjax.jit.plan import plan_program
 from amdjax.runtime.cache import object_cache
 from amdjax.runtime.elf_format import ElfFile
 from amdjax.runtime.emulator import CodeObject
@@ -96,6 +99,22 @@ def test_files_and_functions_of_any_name():
     assert '`exp` at a "quoted"\\name.py:1 (<lambda>)' in compiled.as_text("amdgcn")
 
 
+def test_equal_functions_of_different_files():
+    """Python finds their code equal, but for the name of the file."""
+    spaces = [{"jnp": jnp}, {"jnp": jnp}]
+    for space, file in zip(spaces, ("one.py", "other.py")):
+        exec(compile("def f(x):\n  return jnp.sort(x, axis=1)[:, ::-1]", file, "exec"), space)
+    one, other = (space["f"] for space in spaces)
+    compiled = amdjax.jit(lambda x: other(one(x))).lower(X).compile("gfx942")
+    assert {"one.py", "other.py"} <= set(re.findall(r'filename: "(\w+\.py)"', llvm_of(compiled)))
+
+
+def llvm_of(compiled):
+    """Of every kernel that was compiled, those included that texts show once."""
+    kernels = next(x for name, x in compiled.stages if name == "kernels")
+    return "\n".join(k.llvm for k in kernels.values())
+
+
 @pytest.mark.parametrize("fun", [softmax, lambda x: jnp.sort(x), lambda x: x @ x.T])
 def test_machine_code_is_the_same_with_and_without(fun):
     jaxpr = amdjax.jit(fun).trace(X).jaxpr
@@ -153,6 +172,23 @@ def test_loops_of_arrays_and_of_numbers():
     assert remark("tanh", body) in tiles(loop, X)
     text = tiles(count, 2)
     assert remark("mul", step) in text and remark("while", count) in text
+
+
+ACCESSES = frozenset({
+    "load", "store", "load_at", "store_at", "atomic", "reduce", "cumulative", "dot", "contract",
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", [cpu_target(), GFX942], ids=["cpu", "gfx942"])
+@pytest.mark.parametrize("name", CASES)
+def test_whatever_touches_memory_has_an_origin(name, machine):
+    fun, *args = CASES[name]
+    for kernel in plan_program(amdjax.jit(fun).trace(*args).jaxpr, machine).kernels():
+        text, lines = tile.listing(kernel)
+        known = tile.origins(kernel, lines)
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.partition(" = ")[2] or line.strip()
+            assert words.split()[0] not in ACCESSES or number in known, line
 
 
 # What is shared

@@ -277,9 +277,10 @@ class GpuRowKernel(RowKernel):
             it, out = iter(carried), []
             for root, start in zip(reductions, starts, strict=True):
                 accs = [El(e.dtype, *(next(it) for _ in e.parts)) for e in start]
-                merged = self._accumulated(root, start, accs)
-                shape = self._accumulator_shape(root)
-                out += [k.broadcast(p, shape) for e in merged for p in e.parts]
+                with k.made_from(root.eqn.origin):
+                    merged = self._accumulated(root, start, accs)
+                    shape = self._accumulator_shape(root)
+                    out += [k.broadcast(p, shape) for e in merged for p in e.parts]
             return out
 
         flat = [
@@ -297,9 +298,7 @@ class GpuRowKernel(RowKernel):
     def _accumulated(self, root: Root, start: Sequence[El], accs: list[El]) -> list[El]:
         """Accumulators with what the tile contributes."""
         rule = self.reductions[root]
-        xs = self._contribution(rule, start)
-        with self.k.made_from(root.eqn.origin):
-            return rule.merge(self.b, accs, xs)
+        return rule.merge(self.b, accs, self._contribution(rule, start))
 
     def _contribution(self, rule: Reduction, start: Sequence[El]) -> list[El]:
         """What the tile contributes to a reduction; the identity where it ends early."""
