@@ -5,8 +5,8 @@ for zero. Results here have a relative error of at most 2**-16.5, also with esti
 so that half results are within 0.53 ulp and bfloat16 ones within 0.51. Bfloat16 has float's range:
 its subnormal arguments and results are scaled around estimates; those of half are normal floats.
 
-Quotients and square roots are not among the functions: correctly rounded ones are integers where
-they ought to be, and programs take the floor of them before anything is rounded to 16 bits.
+Quotients, roots and powers are not among the functions: with forms for float they are integers
+where they ought to be, and programs take the floor of them before anything is rounded to 16 bits.
 """
 
 from __future__ import annotations
