@@ -80,7 +80,7 @@ class Counters:
     @property
     def barriers(self) -> int:
         """Barriers that waves came to."""
-        return sum(n for name, n in self.by_mnemonic.items() if name.startswith("s_barrier"))
+        return sum(self.by_mnemonic[name] for name in ("s_barrier", "s_barrier_wait"))
 
     @property
     def bank_conflicts(self) -> int:
