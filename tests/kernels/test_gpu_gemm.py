@@ -16,6 +16,7 @@ from amdjax.codegen.gpu.matrix import Tiling, units
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.kernels.gemm import dot_contraction
+from amdjax.kernels.gpu import contraction
 from amdjax.kernels.gpu.contraction import GpuContraction
 from amdjax.kernels.gpu.tiling import Plan
 from amdjax.lax.dot import dot_general_p
@@ -225,6 +226,15 @@ def test_fused(gfx, dtype, shape):
     plain = (x.astype(np.float64) @ y.astype(np.float64)).astype(dtype)
     np.testing.assert_array_equal(out, plain)
     np.testing.assert_array_equal(result, np.maximum(plain + bias, 0))
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(40, 70, 45), (80, 32, 64), (288, 16, 64)])
+def test_slices_behind_the_last_row(gfx, dtype, shape, monkeypatch):
+    """They fit the rows, the tile does not; the emulator sees what they would write."""
+    monkeypatch.setattr(contraction, "LONG_SLICE", 1)
+    test_fused(gfx, dtype, shape)
 
 
 @pytest.mark.parametrize("gfx", EMULATED)

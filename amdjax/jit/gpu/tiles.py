@@ -22,11 +22,13 @@ class TileAxis:
       var: the loop.
       count: lanes, a power of two.
       size: the loop's extent where the kernel is told at run time.
+      whole: lanes of the tile of which these are a slice; 0 where they are the tile.
     """
 
     var: LoopVar
     count: int
     size: tile.Value | None = None
+    whole: int = 0
 
     @property
     def blocks(self) -> int:
@@ -45,7 +47,8 @@ class TileAxis:
         the comparison of their common number shows.
         """
         extent = self.var.extent
-        if isinstance(stop, int) and stop == extent and extent % self.count == 0:
+        # A slice may lie behind the end whole, where the tile does not fit the extent.
+        if isinstance(stop, int) and stop == extent and extent % (self.whole or self.count) == 0:
             return None
         last = self.size if self.size is not None else k.index(stop)
         remaining = k.convert(k.op("sub", last, base), "i32")

@@ -92,7 +92,7 @@ class GpuContraction:
         height = tiling.rows // self.slices
         for i, sums in enumerate(self.sums(bases, batch, part)):
             first = bases[0] + i * height if i else bases[0]
-            writer.store(sums, [first, bases[1]], (p.rows, p.columns))
+            writer.store(sums, [first, bases[1]], (p.rows, p.columns), tiling.rows)
         grid = p.batches * plan.splits * high * wide
         return program.launch(grid, 2.0 * tiling.rows * tiling.columns * plan.part)
 
@@ -207,8 +207,9 @@ def _store_vector(sink: Sink, most: int) -> int:
     return aligned(sink.columns[-1].extent, wanted)
 
 
-def _axes(rows: int, high: int, columns: int, wide: int) -> list[TileAxis]:
-    return [TileAxis(LoopVar("r", rows), high), TileAxis(LoopVar("c", columns), wide)]
+def _axes(rows: int, high: int, columns: int, wide: int, whole: int = 0) -> list[TileAxis]:
+    """The axes of a tile, or of a slice of one that has `whole` rows."""
+    return [TileAxis(LoopVar("r", rows), high, whole=whole), TileAxis(LoopVar("c", columns), wide)]
 
 
 class TileWriter:
@@ -226,14 +227,20 @@ class TileWriter:
         self.epilogue = None if isinstance(sink.owner, Temp) else fused
 
     def store(
-        self, sums: Sequence[Value], bases: Sequence[Value], extents: tuple[int, int]
+        self,
+        sums: Sequence[Value],
+        bases: Sequence[Value],
+        extents: tuple[int, int],
+        whole: int = 0,
     ) -> None:
         """A tile whose first element is at `bases` of a result of `extents`.
 
-        `sums` are its elements, or their real and imaginary parts.
+        `sums` are its elements, or their real and imaginary parts. A slice of a tile of `whole`
+        rows may lie behind the result's last row.
         """
         k, sink = self.k, self.sink
-        axes = _axes(extents[0], sums[0].shape[0], extents[1], sums[0].shape[1])
+        high, wide = sums[0].shape
+        axes = _axes(extents[0], high, extents[1], wide, whole)
         producers = self.epilogue.producers if self.epilogue else {}
         b = TileElements(k, producers, self.program.kernel.input)
         b.lanes = list(tile_lanes(k, axes, bases))
