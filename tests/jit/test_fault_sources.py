@@ -10,6 +10,10 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, nn
 from amdjax.codegen import tile
+from amdjax.codegen.gpu.isa import Amdgcn
+from amdjax.jit.api import clear_caches
+from amdjax.jit.device import kernels
+from amdjax.runtime.cache import ObjectCache
 from amdjax.runtime.emulator import CodeObject, Memory, MemoryFault, launch
 from amdjax.runtime.gpu import DeviceError
 
@@ -77,6 +81,27 @@ def test_eager_operations_have_no_line(device, unmasked):
     for call in (nn.softmax, lambda x: jnp.max(x, 1)):
         with pytest.raises(DeviceError, match=r"from `reduce_max`, workgroup"):
             np.asarray(call(x))
+
+
+@pytest.fixture
+def careless_waves(monkeypatch, tmp_path):
+    """Waves that do not wait for each other; nobody else is to find such kernels in the cache."""
+    monkeypatch.setattr(Amdgcn, "barrier", lambda *args: None)
+    monkeypatch.setattr(kernels, "object_cache", lambda: ObjectCache(tmp_path))
+    clear_caches()
+    yield
+    clear_caches()
+
+
+@pytest.mark.devices
+def test_missing_barriers_are_found(device, careless_waves):
+    if device is None or device.platform != "emulated":
+        pytest.skip("for emulated GPUs")
+    x = amdjax.device_put(np.ones((3, 4000), np.float32), device)
+    place = re.escape(f"from `reduce_max` at {__file__}:{line_of(softmax)} (softmax)")
+    what = "race in LDS|read of LDS that nobody wrote"
+    with pytest.raises(DeviceError, match=rf"({what}).* reduce combine=max .*, {place}"):
+        np.asarray(amdjax.jit(softmax)(x))
 
 
 # Every kernel, with too little memory

@@ -393,17 +393,14 @@ def _by_operation(
     program: Program, counts: np.ndarray, traffic: np.ndarray
 ) -> dict[Inlined | None, Counters]:
     """The counters of a launch by what instructions were made from, in the order of the code."""
-    kernel, records = program.kernel, np.flatnonzero(counts).tolist()
-    made_from: dict[Inlined | None, list[int]] = {}
-    for i in records:
-        chain = kernel.chain_of(program.instructions[i].pc)
-        made_from.setdefault(chain[0] if chain else None, []).append(i)
-    found: dict[Inlined | None, Counters] = {}
-    for operation, own in made_from.items():
-        counters = found[operation] = Counters(kernel.name, launches=1)
-        instructions = [program.instructions[i] for i in own]
-        counting.count_instructions(counters, instructions, counts[own], kernel.lanes)
-        counting.count_traffic(counters, instructions, traffic[own])
+    kernel, found = program.kernel, {}
+    for operation, records in program.by_operation.items():
+        own = records[counts[records] > 0].tolist()
+        if own:
+            counters = found[operation] = Counters(kernel.name, launches=1)
+            instructions = [program.instructions[i] for i in own]
+            counting.count_instructions(counters, instructions, counts[own], kernel.lanes)
+            counting.count_traffic(counters, instructions, traffic[own])
     return found
 
 

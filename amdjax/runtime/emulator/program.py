@@ -11,6 +11,7 @@ from amdjax.runtime.emulator import handlers as native, state
 from amdjax.runtime.emulator.access import access_of
 from amdjax.runtime.emulator.builder import Variant
 from amdjax.runtime.emulator.code_object import Kernel
+from amdjax.runtime.emulator.debug_scopes import Inlined
 from amdjax.runtime.emulator.decode import Instruction, decoder
 from amdjax.runtime.emulator.errors import EmulatorError
 from amdjax.runtime.emulator.lower import lower, mode_after
@@ -118,6 +119,15 @@ class Program:
     def text(self, index: int) -> str:
         """The instruction of a record as text."""
         return instruction_text(self.wave, self.instructions[index], self._lowered[index])
+
+    @cached_property
+    def by_operation(self) -> dict[Inlined | None, np.ndarray]:
+        """Indices of records by the innermost function that was inlined there, if any was."""
+        found: dict[Inlined | None, list[int]] = {}
+        for i, inst in enumerate(self.instructions):
+            chain = self.kernel.chain_of(inst.pc)
+            found.setdefault(chain[0] if chain else None, []).append(i)
+        return {operation: np.array(own) for operation, own in found.items()}
 
     @cached_property
     def exchanges_in_lds(self) -> bool:
