@@ -16,6 +16,7 @@ from amdjax.codegen import llvm, tile
 from amdjax.codegen.emitter import atomic_operation
 from amdjax.codegen.gpu.isa import Isa
 from amdjax.codegen.gpu.layout import Layout
+from amdjax.codegen.gpu.neighbours import Neighbours
 from amdjax.codegen.gpu.tiles import LDS, GpuTiles, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, I64, Module, Type, Value
 
@@ -67,8 +68,7 @@ class GpuMemory(GpuTiles):
         self._low: dict[str, Value] = {}
         #: Numbers of masks of rank 1 that are true up to some position.
         self.prefixes: set[int] = set()
-        #: Numbers of tiles that are the same for neighbours that a thread holds side by side.
-        self.steady: set[int] = set()
+        self.neighbours = Neighbours(kernel.vector, self.divisors)
 
     # Addresses
 
@@ -406,21 +406,28 @@ class GpuMemory(GpuTiles):
         self.access(
             where.buffer, "read", self.pattern(t.shape, op.attrs["strides"], numbers), numbers
         )
-        prefix, masks = self._is_prefix(mask), self._masks(mask, layout)
+        prefix, masks = self._is_prefix(mask), self.masks(mask, layout)
         other, eager = op.attrs["other"], op.attrs["eager"]
         return [Held(self.load_tile(where, t.dtype, layout, masks, other, prefix, eager))]
 
-    def _masks(self, mask: tile.Value | None, layout: Layout) -> list[Value] | None:
+    def masks(self, mask: tile.Value | None, layout: Layout) -> list[Value] | None:
         """For each register whether the mask is true: one value for neighbours where it can be."""
         if mask is None:
             return None
-        rep = self.rep(mask)
-        if mask.number in self.steady and isinstance(rep, Positional):
-            first = self.evaluate(rep, self.leaders(layout))
-            groups = range(layout.registers // layout.width)
-            return [m for g in groups for m in [self.register(first, g)] * layout.width]
+        if self.neighbours.of(mask).step == 0:
+            groups = self.firsts(mask, layout)
+            return [m for m in groups for _ in range(layout.width)]
         masks = self.in_registers(mask)
         return [self.register(masks, r) for r in range(layout.registers)]
+
+    def firsts(self, v: tile.Value, layout: Layout) -> list[Value]:
+        """Of each few elements that a thread holds side by side the first."""
+        rep = self.rep(v)
+        if isinstance(rep, Positional):
+            first = self.evaluate(rep, self.leaders(layout))
+            return [self.register(first, g) for g in range(layout.registers // layout.width)]
+        held = self.in_registers(v)
+        return [self.register(held, r) for r in range(0, layout.registers, layout.width)]
 
     def _is_prefix(self, mask: tile.Value | None) -> bool:
         """Whether all elements of a thread are inside if its last one is, positions growing."""
@@ -458,7 +465,7 @@ class GpuMemory(GpuTiles):
             self.store_scalar(where.buffer, op.operands[0], value, mask)
             return []
         layout = self.layout(value.shape)
-        x, masks = self.in_registers(value), self._masks(mask, layout)
+        x, masks = self.in_registers(value), self.masks(mask, layout)
         pattern = self.pattern(value.shape, op.attrs["strides"], numbers)
         self.access(where.buffer, "write", pattern, numbers, id(op))
         flags, prefix = self.store_flags(op), self._is_prefix(mask)

@@ -13,7 +13,8 @@ from dataclasses import replace
 from amdjax.codegen import llvm, tile
 from amdjax.codegen.emitter import arrival
 from amdjax.codegen.gpu.isa import by_words
-from amdjax.codegen.gpu.memory import GpuMemory, Groups, Spread
+from amdjax.codegen.gpu.layout import Layout
+from amdjax.codegen.gpu.memory import GpuMemory, Groups, Masks, Pointers, Spread
 from amdjax.codegen.gpu.tiles import Coordinates, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, Type, Value
 
@@ -238,9 +239,9 @@ class GpuMoves(GpuMemory):
             self.store_tile(Spread(buffer, i * n, (1,)), v.dtype, self.layout(v.shape), part)
         self.access(buffer, "read")
         picked = self._picked(lanes, self.coordinates(self.layout(shape)))
-        return [
-            Held(self.gathered(buffer, self.f.int_resize(picked, self.index.elem, False), shape))
-        ]
+        offsets = self.f.int_resize(picked, self.index.elem, False)
+        places = self._one_by_one(buffer, offsets)
+        return [Held(self.gathered(buffer, *places, self.layout(shape)))]
 
     def _picked(self, lanes: tuple[int, ...], at: Coordinates) -> Value:
         """`lanes[i]` for each position `i`: computed if regular, else from a table."""
@@ -265,39 +266,62 @@ class GpuMoves(GpuMemory):
     def gathered(
         self,
         buffer: tile.Buffer,
-        offsets: Value,
-        shape: tuple[int, ...],
-        mask: Value | None = None,
+        pointers: Pointers,
+        groups: Groups,
+        layout: Layout,
+        mask: Masks = None,
         other: float | int = 0,
     ) -> Value:
-        """Elements of a buffer at the offsets that threads hold."""
-        layout, kind = self.layout(shape), self.memory_type(buffer.dtype)
-
-        def pointer(r: int) -> Value:
-            return self.pointer(buffer, self.register(offsets, r))
-
+        """Elements of a buffer at the addresses that threads have."""
+        kind = self.memory_type(buffer.dtype)
         guards = self.both(self.guards(layout), mask)
         fill = llvm.undef(kind) if mask is None else llvm.const(kind, other)
-        loaded = self.read(pointer, kind, Groups(1, kind.bits // 8), guards, fill)
-        return self.from_memory(loaded, buffer.dtype)
+        return self.from_memory(self.read(pointers, kind, groups, guards, fill), buffer.dtype)
 
     def scattered(
         self,
         buffer: tile.Buffer,
-        offsets: Value,
+        pointers: Pointers,
+        groups: Groups,
         x: Value,
-        shape: tuple[int, ...],
-        mask: Value | None = None,
+        layout: Layout,
+        mask: Masks = None,
     ) -> None:
-        """Write elements to offsets that differ."""
-        layout = self.layout(shape)
+        """Write elements to addresses that differ."""
+        stored = self.to_memory(x, buffer.dtype, self.memory_type(buffer.dtype))
+        guards, owner = self.both(self.guards(layout), mask), self.owner(layout)
+
+        def write() -> list[Value]:
+            self.overwrite(pointers, stored, groups, guards)
+            return []
+
+        write() if owner is None else self.when(owner, write)
+
+    def _places(self, buffer: tile.Buffer, v: tile.Value) -> tuple[Pointers, Groups]:
+        """Addresses of the elements at a tile of offsets, and how many neighbours move at once."""
+        layout, fact = self.layout(v.shape), self.neighbours.of(v)
+        size = self.memory_type(buffer.dtype).bits // 8
+        if fact.step != 1 or layout.width == 1:
+            return self._one_by_one(buffer, self.in_registers(v))
+        firsts, width = self.firsts(v, layout), layout.width
+        known = min(16 if buffer.role == "scratch" else self.kernel.align, fact.first * size)
+        while width > 1 and self.isa.alignment(width * size, size) > known:
+            width //= 2
+
+        def pointer(r: int) -> Value:
+            group, step = divmod(r, layout.width)
+            place = firsts[group]
+            return self.pointer(buffer, self.f.add(place, llvm.const(place.type, step)))
+
+        return pointer, Groups(width, max(size, self.isa.alignment(width * size, size)))
+
+    def _one_by_one(self, buffer: tile.Buffer, offsets: Value) -> tuple[Pointers, Groups]:
+        """Addresses of elements at the offsets that a thread holds."""
 
         def pointer(r: int) -> Value:
             return self.pointer(buffer, self.register(offsets, r))
 
-        stored = self.to_memory(x, buffer.dtype, self.memory_type(buffer.dtype))
-        guards = self.both(self.both(self.guards(layout), mask), self.owner(layout))
-        self.overwrite(pointer, stored, Groups(1, stored.type.bits // 8), guards)
+        return pointer, Groups(1, self.memory_type(buffer.dtype).bits // 8)
 
     def op_load_at(self, op: tile.Op) -> list[Rep]:
         buffer, v = op.attrs["buffer"], op.operands[0]
@@ -305,10 +329,11 @@ class GpuMoves(GpuMemory):
         if not v.shape:
             self.access(buffer, "read")
             return [self.load_scalar(buffer, v, buffer.dtype, mask, op.attrs["other"])]
-        offsets = self.in_registers(v)
-        masks = None if mask is None else self.in_registers(mask)
+        layout = self.layout(v.shape)
+        places = self._places(buffer, v)
+        masks = self.masks(mask, layout)
         self.access(buffer, "read")
-        return [Held(self.gathered(buffer, offsets, v.shape, masks, op.attrs["other"]))]
+        return [Held(self.gathered(buffer, *places, layout, masks, op.attrs["other"]))]
 
     def op_store_at(self, op: tile.Op) -> list[Rep]:
         buffer, (v, value) = op.attrs["buffer"], op.operands[:2]
@@ -317,13 +342,17 @@ class GpuMoves(GpuMemory):
             self.access(buffer, "write", "first thread", store=id(op))
             self.store_scalar(buffer, v, value, mask)
             return []
-        offsets, x = self.in_registers(v), self.in_registers(value)
-        masks = None if mask is None else self.in_registers(mask)
-        unique = op.attrs.get("unique", False)
-        if not unique:
-            masks = self._last_of_equals(offsets, masks, v.shape)
-        self.access(buffer, "write", store=id(op) if unique else None)
-        self.scattered(buffer, offsets, x, v.shape, masks)
+        layout, x = self.layout(v.shape), self.in_registers(value)
+        if op.attrs.get("unique", False):
+            places, masks = self._places(buffer, v), self.masks(mask, layout)
+            self.access(buffer, "write", store=id(op))
+            self.scattered(buffer, *places, x, layout, masks)
+            return []
+        offsets = self.in_registers(v)
+        alive = None if mask is None else self.in_registers(mask)
+        last = self._last_of_equals(offsets, alive, v.shape)
+        self.access(buffer, "write")
+        self.scattered(buffer, *self._one_by_one(buffer, offsets), x, layout, last)
         return []
 
     def _last_of_equals(self, offsets: Value, mask: Value | None, shape: tuple[int, ...]) -> Value:
@@ -438,10 +467,11 @@ class GpuMoves(GpuMemory):
         sofar = self.running("add", "i32", f.cast("zext", keep, "i32"), n, reverse=False)
         place = self.coordinates(self.layout(v.shape)).axis(0)
         left = f.sub(llvm.const(place.type, n - 1), f.sub(place, sofar))
-        places = f.select(keep, f.sub(sofar, llvm.const(place.type, 1)), left)
+        offsets = f.select(keep, f.sub(sofar, llvm.const(place.type, 1)), left)
         buffer = self.temporary(v.dtype, n)
         self.access(buffer, "write")
-        self.scattered(buffer, f.int_resize(places, self.index.elem, True), x, v.shape)
+        places = self._one_by_one(buffer, f.int_resize(offsets, self.index.elem, True))
+        self.scattered(buffer, *places, x, self.layout(v.shape))
         return [self.take(buffer, v.shape, 0, (1,))]
 
     @abstractmethod

@@ -72,10 +72,6 @@ def _filling(x: float | int | bool, of: tile.Value) -> str:
     return repr(float(x) if of.dtype in tile.FLOATS else int(x))
 
 
-#: Elementwise ops of which masks are made.
-_STEADY = tile.COMPARISONS | {"add", "sub", "mul", "and", "or", "not", "convert"}
-
-
 class GpuWriter(GpuProducts, GpuCombine):
     """Writes one kernel."""
 
@@ -95,8 +91,7 @@ class GpuWriter(GpuProducts, GpuCombine):
             self._note_broadcast(op)
         self._note_filling(op)
         self._note_prefix(op)
-        if self._is_steady(op):
-            self.steady.add(op.results[0].number)
+        self.neighbours.note(op)
         if op.results and op.results[0].type == tile.TileType("index"):
             self.divisors[op.results[0].number] = self._divisor(op)
 
@@ -143,26 +138,6 @@ class GpuWriter(GpuProducts, GpuCombine):
             count, limit = (v.number for v in op.operands)
             if count in self._counts and limit in self._spread:
                 self.prefixes.add(op.results[0].number)
-
-    def _is_steady(self, op: tile.Op) -> bool:
-        """Whether neighbours that a thread holds side by side are the same in a tile.
-
-        What a mask is made of: scalars, what depends on rows alone, numbers of whole neighbours.
-        """
-        if op.name == "const":
-            return True
-        if not op.results or not op.results[0].shape or not op.operands:
-            return False
-        (v, *_), shape = op.operands, op.results[0].shape
-        if op.name == "broadcast":
-            ahead = not v.shape or (v.shape[-1] == 1 and shape[-1] > 1)
-            return ahead or (v.number in self.steady and v.shape[-1] == shape[-1])
-        if op.name == "expand":
-            return v.number in self.steady
-        if op.name == "shr_arithmetic" and v.number in self._counts:
-            shift = self._constants.get(op.operands[1].number)
-            return shift is not None and 1 << int(shift) >= self.kernel.vector
-        return op.name in _STEADY and all(x.number in self.steady for x in op.operands)
 
     # Elementwise
 
