@@ -393,6 +393,7 @@ class _Worker:
         self.machine = machine
         #: What LLVM says when it gives up goes here; for this computer it does not.
         self.errors = tempfile.TemporaryFile() if machine else None  # noqa: SIM115
+        self.said = b""
         machine = machine or _host_machine()
         # -I -S: neither the user's environment nor site-packages' start-up files take part, hence
         # the folder that holds llvmlite goes along.
@@ -423,11 +424,8 @@ class _Worker:
         return reply
 
     def last_words(self) -> str:
-        """Why the process died."""
-        lines: list[str] = []
-        if self.errors is not None:
-            self.errors.seek(0)
-            lines = self.errors.read().decode(errors="replace").splitlines()
+        """Why the process died; known once it is closed."""
+        lines = self.said.decode(errors="replace").splitlines()
         reason = [line for line in lines if "error" in line.lower()] or lines[-1:]
         return "\n".join(reason) or f"code generation died ({self.process.returncode})"
 
@@ -446,6 +444,11 @@ class _Worker:
                 self.process.wait(0 if self.machine is None else 1)
             self.process.kill()
             self.process.wait()
+            if self.errors is not None:
+                self.errors.seek(0)
+                self.said = self.errors.read()
+        if self.errors is not None:
+            self.errors.close()
 
 
 class _Workers:
@@ -469,6 +472,7 @@ class _Workers:
                 worker = self._idle.pop()
                 if worker.alive:
                     return worker
+                worker.close()
         if not sys.executable or not os.path.exists(compile_worker.__file__):
             return None
         with contextlib.suppress(OSError):

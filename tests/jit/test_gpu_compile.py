@@ -236,6 +236,22 @@ def test_what_llvm_dies_of_is_an_error():
     assert len(compile_for("gfx1100", EMPTY)) == 1  # and others go on
 
 
+def test_helpers_leave_no_files_open(tmp_path):
+    code = (
+        "import amdjax, numpy as np\n"
+        "for n in range(2, 6):\n"
+        "    f = amdjax.jit(lambda x: [(x * i).sum() for i in range(n)])\n"
+        "    f.lower(np.ones((9, 9))).compile('gfx942')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "AMDJAX_CACHE_DIR": str(tmp_path)},
+    )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
 def test_rejected_text_shows_the_place():
     with pytest.raises(CompileError, match="expected"):
         compile_for("gfx1100", "nonsense")
