@@ -299,7 +299,12 @@ class _Clusters:
             small = region.domain == root.domain and size_of(root.domain) <= SMALL_DOMAIN
             if number in inputs or shares or small:
                 found.append(number)
-        return sorted(found, key=lambda n: n not in inputs)
+        # Those with reductions first: what follows from one along the rows may go on there.
+        return sorted(found, key=lambda n: (n not in inputs, not self._reduces(n)))
+
+    def _reduces(self, number: int) -> bool:
+        region = self.steps[number]
+        return isinstance(region, Region) and region.axes is not None
 
     def _joins(self, root: Root, region: Region, inputs: set[int]) -> bool:
         if (

@@ -29,6 +29,8 @@ B = np.array([True, False, True])
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 C = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 ONE = np.ones((3, 1, 4), np.float32) * 2.5
+PLACES = np.array([[2], [-1], [7]], np.int32)
+PLACED = np.array([[np.inf], [3.0], [1.5]], np.float32)
 
 
 def rewritten(name: str, fun: Callable[..., Any], *args: Any) -> tuple[ClosedJaxpr, ClosedJaxpr]:
@@ -54,6 +56,19 @@ class Case:
 
 def product(x, y, contract=((1,), (0,)), batch=((), ())):
     return lax.dot_general(x, y, (contract, batch))
+
+
+def update(how, constant, places, updates, mode="drop", columns=4):
+    numbers = lax.ScatterDimensionNumbers((), (1,), (1,), (0,), (0,))
+    rows = places.shape[0]
+    array = lax.full((rows, columns), constant, updates.dtype)
+    return how(array, places[..., None], updates, numbers, mode=mode)
+
+
+def choice(places, x, axis=1):
+    shape = (places.shape[0], 4) if axis == 1 else (4, places.shape[0])
+    here = lax.eq(lax.broadcasted_iota("int32", shape, axis), broadcast(places, shape, (1 - axis,)))
+    return lax.select_n(here, lax.full(shape, 0.0), broadcast(x, shape, (1 - axis,)))
 
 
 APPLIES = [
@@ -122,6 +137,35 @@ APPLIES = [
       for p, x, t in [("reduce_sum", ONE, "f32"), ("reduce_max", ONE, "f32"),
                       ("reduce_min", ONE, "f32"), ("reduce_prod", ONE, "f32"),
                       ("reduce_and", ONE > 0, "bool"), ("reduce_or", ONE > 0, "bool")]),
+    Case("update of a constant",
+         lambda i, y: update(lax.scatter, 2.5, i, y), (PLACES, PLACED),
+         "a:i32[3,1] b:f32[3,1] -> c:f32[3,4] = broadcast_in_dim[broadcast_dimensions=() "
+         "shape=(3, 4) sharding=None] 2.5:f32[]; d:i32[3,1,1] = "
+         "broadcast_in_dim[broadcast_dimensions=(0, 1) shape=(3, 1, 1) sharding=None] a; "
+         "e:i32[3,4] = iota[dimension=1 dtype=int32 shape=(3, 4) sharding=None] ; f:i32[3] = "
+         "reshape[dimensions=None new_sizes=(3,) sharding=None] d; g:i32[3,4] = "
+         "broadcast_in_dim[broadcast_dimensions=(0,) shape=(3, 4) sharding=None] f; "
+         "h:bool[3,4] = eq e g; i:f32[3] = reshape[dimensions=None new_sizes=(3,) "
+         "sharding=None] b; j:f32[3,4] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(3, "
+         "4) sharding=None] i; k:f32[3,4] = select_n h c j; k"),
+    Case("addition to zeros",
+         lambda i, y: update(lax.scatter_add, 0.0, i, y), (PLACES, PLACED),
+         "a:i32[3,1] b:f32[3,1] -> c:f32[3,4] = broadcast_in_dim[broadcast_dimensions=() "
+         "shape=(3, 4) sharding=None] 0.0:f32[]; d:i32[3,1,1] = "
+         "broadcast_in_dim[broadcast_dimensions=(0, 1) shape=(3, 1, 1) sharding=None] a; "
+         "e:i32[3,4] = iota[dimension=1 dtype=int32 shape=(3, 4) sharding=None] ; f:i32[3] = "
+         "reshape[dimensions=None new_sizes=(3,) sharding=None] d; g:i32[3,4] = "
+         "broadcast_in_dim[broadcast_dimensions=(0,) shape=(3, 4) sharding=None] f; "
+         "h:bool[3,4] = eq e g; i:f32[3] = reshape[dimensions=None new_sizes=(3,) "
+         "sharding=None] b; j:f32[3,4] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(3, "
+         "4) sharding=None] i; k:f32[3,4] = select_n h c j; k", bits=False),
+    Case("sum of negatives", lambda x: reduction("reduce_sum", lax.neg(x), (1,)), (C,),
+         "a:f32[3,4] -> b:f32[3] = reduce_sum[axes=(1,) out_sharding=None] a; c:f32[3] = neg "
+         "b; c"),
+    Case("sum of one choice", lambda i, y: choice(i, y).sum(1), (PLACES[:, 0], PLACED[:, 0]),
+         "a:i32[3] b:f32[3] -> c:bool[3] = ge a 0:i32[]; d:bool[3] = lt a 4:i32[]; e:bool[3] "
+         "= and c d; f:f32[3] = broadcast_in_dim[broadcast_dimensions=() shape=(3,) "
+         "sharding=None] 0.0:f32[]; g:f32[3] = select_n e f b; g"),
     Case("product of a transpose",
          lambda x, y: product(lax.transpose(x, (1, 0)), y), (A.T.copy(), C),
          "a:f32[3,2] b:f32[3,4] -> c:f32[2,4] = "
@@ -253,6 +297,18 @@ DECLINES = [
     ("broadcast to itself", lambda x: broadcast(x, (2, 4), (1,)), (X,)),
     ("reduce_sum of unit axes", lambda x: reduction("reduce_sum", x, (0,)), (ONE,)),
     ("reduce_max of unit axes", lambda x: reduction("reduce_max", x, (1, 2)), (ONE,)),
+    ("update of a constant", lambda i, y: update(lax.scatter, 1.0, i, y, "clip"), (PLACES, PLACED)),
+    ("update of a constant",  # bytes may not count so far
+     lambda i, y: update(lax.scatter, 1.0, i, y, columns=300), (PLACES.astype("b"), PLACED)),
+    ("update of a constant", lambda x, i, y: lax.scatter(
+        x, i, y, lax.ScatterDimensionNumbers((), (0,), (0,))), (X, PLACES[:1], PLACED[0])),
+    ("addition to zeros",  # two updates a row
+     lambda i, y: update(lax.scatter_add, 0.0, i, y),
+     (np.hstack([PLACES, PLACES]), np.hstack([PLACED, PLACED]))),
+    ("addition to zeros", lambda i, y: update(lax.scatter_add, 1.0, i, y), (PLACES, PLACED)),
+    ("sum of one choice", lambda i, y: choice(i, y).sum(0), (PLACES[:, 0], PLACED[:, 0])),
+    ("sum of one choice", lambda i, y: choice(i, y).sum(), (PLACES[:, 0], PLACED[:, 0])),
+    ("sum of one choice", lambda i, y: choice(i, y).max(1), (PLACES[:, 0], PLACED[:, 0])),
     ("product of a transpose",  # its free axes would change places
      lambda x, y: product(lax.transpose(x, (2, 1, 0)), y, ((0,), (0,))),
      (np.arange(24, dtype="f").reshape(2, 3, 4), np.arange(8, dtype="f").reshape(4, 2))),

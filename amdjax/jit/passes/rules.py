@@ -8,6 +8,7 @@ import numpy as np
 
 from amdjax.core.jaxpr import ClosedJaxpr, Literal
 from amdjax.jit.passes.simplify import Match, P, Rule, X, op, rewrite
+from amdjax.jit.passes.updates import addition_as_choice, sum_of_one_choice, update_as_choice
 
 x, y = X("x"), X("y")
 
@@ -71,6 +72,10 @@ def _widening_round_trip(m: Match) -> Any:
     if start.kind in "iu" and start.itemsize == 8 and middle.kind in "fc":
         return None  # NumPy calls this safe, but a double holds 53 bits
     return m["x"]
+
+
+def _sum_of_negatives(m: Match) -> Any:
+    return m.apply("neg", m.apply("reduce_sum", m["x"], **m.eqn.params))
 
 
 def _square(m: Match) -> Any:
@@ -191,6 +196,24 @@ RULES: tuple[Rule, ...] = (
     *(Rule(f"{name} of unit axes", getattr(op, name)(x, axes=P("axes")), _unit_axes_reduction)
       for name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod",
                    "reduce_and", "reduce_or")),
+    Rule("update of a constant",
+         op.scatter(X("operand"), X("i"), X("updates"),
+                    dimension_numbers=P("numbers"), mode=P("mode")),
+         update_as_choice),
+    Rule("addition to zeros",
+         getattr(op, "scatter-add")(X("operand"), X("i"), X("updates"),
+                                    dimension_numbers=P("numbers"), mode=P("mode")),
+         addition_as_choice),
+    Rule("sum of negatives", op.reduce_sum(op.neg(x)), _sum_of_negatives),
+    Rule("sum of one choice",
+         op.reduce_sum(
+             op.select_n(
+                 op.eq(op.iota(dimension=P("along")),
+                       op.broadcast_in_dim(X("i"), broadcast_dimensions=P("dims_i"))),
+                 0,
+                 op.broadcast_in_dim(x, broadcast_dimensions=P("dims_x"))),
+             axes=P("axes")),
+         sum_of_one_choice),
     Rule("product of a transpose",
          op.dot_general(op.transpose(x, permutation=P("permutation")), y,
                         dimension_numbers=P("numbers")),
