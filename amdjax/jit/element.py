@@ -21,6 +21,7 @@ from amdjax.codegen import tile
 from amdjax.core import dtypes
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Element, Pointwise
+from amdjax.core.source_info import Origin
 from amdjax.jit.complex_math import COMPLEX_OPS
 from amdjax.jit.index import (
     TRUE,
@@ -217,7 +218,7 @@ class ElementBuilder:
 
     def _apply(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> list[El]:
         rule, k = eqn.primitive.lowering, self.k
-        around, k.origin = k.origin, eqn.origin  # quicker than `made_from`
+        around, k.origin = k.origin, _origin(eqn, k.origin)  # quicker than `made_from`
         if isinstance(rule, Pointwise):
             values = [self.value(x, index if x.aval.shape else ()) for x in eqn.invars]
             if isinstance(rule.op, str):
@@ -708,6 +709,13 @@ class ElementBuilder:
         while value.shape:
             value = self.k.extract(value, 0)
         return value
+
+
+def _origin(eqn: JaxprEqn, around: Origin | None) -> Origin:
+    """What code for an equation is made from; a line that nobody knows is that around it."""
+    if around is None or eqn.source.code is not None:
+        return eqn.origin
+    return Origin(eqn.primitive.name, around.source)
 
 
 def regroup(like: Sequence[El], flat: Sequence[tile.Value]) -> list[El]:
