@@ -62,7 +62,7 @@ def test_a_wrong_schedule_is_found(device, unmasked, fun, kernel, operation):
     op = rf"\({kernel}\.tile:\d+: %\d+: f32\S+ = load x\d .*\)"
     place = re.escape(f"from `{operation}` at {__file__}:{line_of(fun)} ({fun.__name__})")
     with pytest.raises(
-        DeviceError, match=rf"global_load\S* .* at \+0x\w+ {op}, {place}, .* lane \d+"
+        DeviceError, match=rf"global_load\S* .* at \+0x\w+ {op}, {place}, .* lane \d+, launched at"
     ):
         np.asarray(amdjax.jit(fun)(x))
 
@@ -73,13 +73,18 @@ def line_of(fun, offset=1):
 
 
 @pytest.mark.devices
-def test_eager_operations_have_no_line(device, unmasked):
+def test_eager_operations_name_the_line_of_the_launch(device, unmasked):
     """They are compiled once for all callers, and so are functions of the library."""
     if device is None or device.platform != "emulated":
         pytest.skip("for emulated GPUs")
     x = amdjax.device_put(np.ones((3, 101), np.float32), device)
-    for call in (nn.softmax, lambda x: jnp.max(x, 1)):
-        with pytest.raises(DeviceError, match=r"from `reduce_max`, workgroup"):
+
+    def eager(x):
+        return nn.softmax(x)
+
+    for call in (eager, largest):
+        launched = re.escape(f"launched at {__file__}:{line_of(call)} ({call.__name__})")
+        with pytest.raises(DeviceError, match=rf"from `reduce_max`, workgroup .*, {launched}"):
             np.asarray(call(x))
 
 

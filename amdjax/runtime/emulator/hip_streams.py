@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from amdjax.core.source_info import SourceInfo, current
 from amdjax.runtime.emulator.errors import EmulatorError, MemoryFault
 from amdjax.runtime.emulator.hip_abi import HipFailure, Status, export, poke
 
@@ -40,7 +41,7 @@ class Stream:
     def __init__(self, device: EmulatedDevice, flags: int = 0, priority: int = 0) -> None:
         self.device, self.flags, self.priority = device, flags, priority
         self.capture: Capture | None = None
-        self._pending: deque[Task] = deque()
+        self._pending: deque[tuple[Task, SourceInfo]] = deque()
 
     @property
     def is_null(self) -> bool:
@@ -63,7 +64,7 @@ class Stream:
                     other.drain()
         elif self.is_blocking:
             self.device.null_stream.drain()
-        self._pending.append(task)
+        self._pending.append((task, current()))
         if len(self._pending) > _MAX_PENDING:
             self.drain()
 
@@ -71,17 +72,19 @@ class Stream:
         """Run what is pending, or a part of it.
 
         Raises:
-          HipFailure: a kernel failed; what was to follow it is dropped.
+          HipFailure: a kernel failed; what was to follow it is dropped. The message says on which
+            line of the user the kernel was launched.
         """
         while self._pending and not until():
-            task = self._pending.popleft()
+            task, place = self._pending.popleft()
             try:
                 task()
             except EmulatorError as error:
                 self._pending.clear()
                 address = type(error) is MemoryFault
                 status = Status.IllegalAddress if address else Status.LaunchFailure
-                raise HipFailure(status, str(error)) from error
+                launched = f", launched at {place}" if place.code is not None else ""
+                raise HipFailure(status, f"{error}{launched}") from error
             except BaseException:
                 self._pending.clear()
                 raise
