@@ -322,9 +322,12 @@ class _Draft:
     steps: list[Step] = field(default_factory=list)
 
 
-def draw_program(seed: int, dtype: Any, most_steps: int = 10) -> Program:
-    """The program of a seed; its values all have one dtype."""
-    rng, numbers = random.Random(seed), np.random.default_rng(seed)
+def draw_program(seed: int | random.Random, dtype: Any, most_steps: int = 10) -> Program:
+    """The program of a seed, or of what else makes the choices; its values all have one dtype."""
+    if isinstance(seed, int):
+        rng, numbers = random.Random(seed), np.random.default_rng(seed)
+    else:
+        rng, numbers = seed, np.random.default_rng(seed.getrandbits(32))
     dtype = np.dtype(dtype)
     kind = "f" if dtype == ml_dtypes.bfloat16 else dtype.kind.replace("u", "i")
     shape = rng.choice(SHAPES)
