@@ -337,7 +337,7 @@ def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
     return reduce_xor_p.bind(operand, axes=as_ints(axes, "reduce_xor axes"))
 
 
-def _arg_reducer(name: str, better: str, worst: Callable[[np.dtype], Any]) -> Primitive:
+def _arg_reducer(name: str, no_better: str, worst: Callable[[np.dtype], Any]) -> Primitive:
     """Index of the extreme element: a reduction of pairs (value, index)."""
     primitive = Primitive(name)
 
@@ -358,11 +358,9 @@ def _arg_reducer(name: str, better: str, worst: Callable[[np.dtype], Any]) -> Pr
     def combine(b: Any, left: Any, right: Any) -> list[Any]:
         """The better value, NaN best of all; of equals the first."""
         (x, i), (y, j) = left, right
-        x_nan, y_nan = b.compare("ne", x, x), b.compare("ne", y, y)
-        first = b.compare("lt", i, j)
-        tied = b.or_(b.compare("eq", x, y), b.and_(x_nan, y_nan))
-        wins = b.or_(b.compare(better, x, y), b.and_(x_nan, b.not_(y_nan)))
-        left_wins = b.or_(wins, b.and_(tied, first))
+        wins = b.and_(b.not_(b.compare(no_better, x, y)), b.compare("eq", y, y))
+        as_good = b.or_(b.compare(no_better, y, x), b.compare("ne", x, x))
+        left_wins = b.or_(wins, b.and_(as_good, b.compare("lt", i, j)))
         return [b.select(left_wins, x, y), b.select(left_wins, i, j)]
 
     def jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
@@ -378,8 +376,8 @@ def _arg_reducer(name: str, better: str, worst: Callable[[np.dtype], Any]) -> Pr
     return primitive
 
 
-argmax_p = _arg_reducer("argmax", "gt", lowest)
-argmin_p = _arg_reducer("argmin", "lt", highest)
+argmax_p = _arg_reducer("argmax", "le", lowest)
+argmin_p = _arg_reducer("argmin", "ge", highest)
 
 
 def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:

@@ -52,11 +52,13 @@ class _Merge:
       dtypes: of the tiles.
       neutral: elements that change nothing.
       of: what stands for the elements at two places.
+      dear: whether that takes longer than a permute.
     """
 
     dtypes: Sequence[str]
     neutral: Parts
     of: Callable[[Parts, Parts], Parts]
+    dear: bool = False
 
 
 class GpuReduce(GpuMoves):
@@ -88,7 +90,7 @@ class GpuReduce(GpuMoves):
             merged = [one(both[:n], both[n:]) for both in sides]
             return [self.joined(registers) for registers in zip(*merged, strict=True)]
 
-        together = _Merge([v.dtype for v in tiles], neutral, merge)
+        together = _Merge([v.dtype for v in tiles], neutral, merge, dear=True)
         return self._reduced(together, tiles, op.attrs["axis"])
 
     def _reduced(self, merge: _Merge, tiles: Sequence[tile.Value], axis: int) -> list[Rep]:
@@ -169,6 +171,13 @@ class GpuReduce(GpuMoves):
             first = self.f.and_(first, self.threads.compare("ult", self.threads.number, bits + 1))
         self.when(first, write)
         self.access(whole, "read")
+        if merge.dear:  # fewer steps, of a permute each
+            lane = self.threads.apply("and", self.threads.number, waves - 1)
+            mine = [
+                self.from_memory(self.f.load(k, self.pointer(b, lane), k.bits // 8), b.dtype)
+                for k, b in zip(kinds, buffers, strict=True)
+            ]
+            return [self.from_lane(x, 0) for x in self._over_lanes(merge, mine, waves - 1)]
         loaded = [
             self.from_memory(self.f.load(k.with_lanes(waves), self.addresses[b.name], 16), b.dtype)
             for k, b in zip(kinds, buffers, strict=True)
