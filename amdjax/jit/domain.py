@@ -6,7 +6,7 @@ accesses, the region's element rules are run once on dummies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ class _Tracer(ElementBuilder):
             tile.Builder("trace"), region_producers(region, fusion), _any_buffer, self._root
         )
         self.offsets: list[tuple[Var, Index]] = []
+        self.stepwise: list[tuple[Var, Index]] = []
+        self.stored = fusion.stored
         self.irregular: list[Index] = []
         self._any = self.k.program_id()
 
@@ -44,6 +46,10 @@ class _Tracer(ElementBuilder):
     def load(self, var: Var, offset: Index) -> El:
         self.offsets.append((var, offset))
         return self._dummy(var)
+
+    def put(self, var: Var, index: tuple[Index, ...], x: El) -> None:
+        if var in self.stored:
+            self.stepwise.append((var, linear(index, var.aval.shape)))
 
     def index_tile(self, i: Index) -> tile.Value:
         self.irregular.append(i)
@@ -120,18 +126,20 @@ class Domain:
             if root.is_reduction:
                 rule = Reduction(root.eqn)
                 rule.element(tracer, self.element_index(rule.shape))
-            for v in root.vars:
+            if root.loop is not None:
+                tracer.results(root.eqn, self.element_index(root.loop.shape))
+            for v in root.points:
                 index = self.root_index(root, v)
                 if not root.is_reduction:
                     tracer.value(v, index)
                 if v in self.fusion.stored:
                     stores.append((v, linear(index, v.aval.shape)))
-        self.operations = len(tracer.k._block.ops)
-        self.widest = max(
-            (_bits(op.results[0].dtype) for op in tracer.k._block.ops if op.results), default=32
-        )
-        self.cost = sum(root.cost for root in self.region.roots)
-        self.loads, self.stores, self.irregular = tracer.offsets, stores, tracer.irregular
+        ops = list(_all_ops(tracer.k._block))
+        self.operations = len(ops)
+        self.widest = max((_bits(op.results[0].dtype) for op in ops if op.results), default=32)
+        self.cost = sum(r.cost if r.loop is None else r.loop.cost for r in self.region.roots)
+        self.loads, self.stores = tracer.offsets, stores + tracer.stepwise
+        self.irregular = tracer.irregular
 
     def _split(self) -> bool:
         """Split loops that some access divides; True if any was."""
@@ -215,6 +223,13 @@ class Domain:
     @property
     def size(self) -> int:
         return int(np.prod(self.region.domain, dtype=np.int64))
+
+
+def _all_ops(block: tile.Block) -> Iterator[tile.Op]:
+    for op in block.ops:
+        yield op
+        for inner in op.blocks:
+            yield from _all_ops(inner)
 
 
 def _quotients(i: Index) -> list[Quotient]:

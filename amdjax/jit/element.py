@@ -11,7 +11,8 @@ over one axis of the tile (`lanes`). Values that do not depend on a spread varia
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,8 @@ import numpy as np
 from amdjax.codegen import tile
 from amdjax.core import dtypes
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
-from amdjax.core.lowering import Element, Pointwise
 from amdjax.core.source_info import Origin
+from amdjax.core.lowering import Control, Element, Pointwise
 from amdjax.jit.complex_math import COMPLEX_OPS
 from amdjax.jit.index import (
     TRUE,
@@ -110,6 +111,10 @@ class Lanes:
 
 Reader = Callable[[Any, tuple[Index, ...]], "El | None"]
 
+#: What writes control flow that an element runs by itself, by the name of its rule; `loops.py`
+#: fills it.
+CONTROL: dict[str, Callable[[ElementBuilder, JaxprEqn, tuple[Index, ...]], list[El | None]]] = {}
+
 
 class ElementBuilder:
     """Writes tile code for elements.
@@ -132,6 +137,9 @@ class ElementBuilder:
         self.producers = producers
         self.memory = memory
         self.special = special
+        #: the memory of a result that steps of a loop store element by element, if it is kept
+        self.result: Callable[[Var], tile.Buffer | None] = lambda var: None
+        self.bound: dict[Var, El | None] = {}  # variables of a loop's body
         self.scalars: dict[Symbol, tile.Value] = {}
         self.alias: dict[Symbol, Index] = {}  # merged loops, substituted in offsets
         self.streaming: set[tile.Buffer] = set()  # large results, written past the caches
@@ -172,7 +180,18 @@ class ElementBuilder:
         )
         return self._known((atom, index, tuple(self.guards)), lambda: self._compute(atom, index))
 
+    @contextmanager
+    def binding(self, values: dict[Var, El | None]) -> Iterator[None]:
+        """Variables with values; no others are seen."""
+        around, self.bound = self.bound, values
+        try:
+            yield
+        finally:
+            self.bound = around
+
     def _compute(self, var: Var, index: tuple[Index, ...]) -> El:
+        if (bound := self.bound.get(var)) is not None:
+            return bound
         if self.special is not None:
             found = self.special(var, index)
             if found is not None:
@@ -183,9 +202,16 @@ class ElementBuilder:
         self.depth += 1
         if self.depth % DEEP == 0:
             self._prepare(eqn, index)
-        results = self._known((id(eqn), index, tuple(self.guards)), lambda: self._apply(eqn, index))
+        results = self.results(eqn, index)
         self.depth -= 1
-        return results[list(eqn.outvars).index(var)]
+        found = results[list(eqn.outvars).index(var)]
+        assert found is not None, "results that steps have stored are read from memory"
+        return found
+
+    def results(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> Sequence[El | None]:
+        """An element of each result; None for those that steps of a loop store."""
+        key = id(eqn), index, tuple(self.guards)
+        return self._known(key, lambda: self._apply(eqn, index))
 
     def _prepare(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> None:
         """Compute what a chain of pointwise equations reads, the deepest first.
@@ -216,9 +242,10 @@ class ElementBuilder:
         for x in reversed(chain):
             self.value(x, index if x.aval.shape else ())
 
-    def _apply(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> list[El]:
+    def _apply(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> Sequence[El | None]:
         rule, k = eqn.primitive.lowering, self.k
         around, k.origin = k.origin, _origin(eqn, k.origin)  # quicker than `made_from`
+        result: Any
         if isinstance(rule, Pointwise):
             values = [self.value(x, index if x.aval.shape else ()) for x in eqn.invars]
             if isinstance(rule.op, str):
@@ -227,10 +254,13 @@ class ElementBuilder:
                 result = rule.op(self, *values, **eqn.params)
         elif isinstance(rule, Element):
             result = rule.emit(self, index, *map(Operand, eqn.invars), **eqn.params)
+        elif isinstance(rule, Control):
+            result = CONTROL[rule.name](self, eqn, index)
         else:
             raise AssertionError(f"{eqn.primitive} has no element rule")
         results = list(result) if isinstance(result, (list, tuple)) else [result]
-        typed = [self._typed(r, v) for r, v in zip(results, eqn.outvars, strict=True)]
+        pairs = zip(results, eqn.outvars, strict=True)
+        typed = [r if r is None else self._typed(r, v) for r, v in pairs]
         k.origin = around
         return typed
 
@@ -481,7 +511,7 @@ class ElementBuilder:
             out = fn(tuple(index), accs if many else accs[0])
             return list(out) if many else [out]
         var = LoopVar("f", extents[0])
-        shape = self._tile_shape()
+        shape = self.tile_shape()
         flat = [self.k.broadcast(p, shape) if shape else p for a in accs for p in a.parts]
 
         def body(i: tile.Value, *carried: tile.Value) -> list[tile.Value]:
@@ -492,7 +522,8 @@ class ElementBuilder:
 
         return regroup(accs, self.k.for_(0, extents[0], 1, self.nested(body), flat))
 
-    def _tile_shape(self) -> tuple[int, ...]:
+    def tile_shape(self) -> tuple[int, ...]:
+        """Of a value that depends on all spread variables."""
         return tuple(l.count for l in sorted(self.lanes, key=lambda l: l.axis))
 
     # Indices to code
@@ -650,6 +681,12 @@ class ElementBuilder:
             shape[lanes.axis] = lanes.count if wide else 1
         return tuple(shape)
 
+    def put(self, var: Var, index: tuple[Index, ...], x: El) -> None:
+        """Store an element of a result that the steps of a loop make."""
+        buffer = self.result(var)
+        if buffer is not None:
+            self.store(buffer, linear(index, var.aval.shape), x)
+
     def store(self, buffer: tile.Buffer, offset: Index, x: El, guard: Guard | None = None) -> None:
         """Write an element; every spread variable must occur in `offset`."""
         if guard is not None:
@@ -679,7 +716,7 @@ class ElementBuilder:
         offset = self.resolved(offset)
         base, strides = self._split_offset(offset)
         mask = self._mask(None)
-        shape = self._tile_shape() if any(strides) or base is None else ()
+        shape = self.tile_shape() if any(strides) or base is None else ()
         if not shape:  # one place for all lanes: the first one's value goes there
             value = self._first_lane(value)
             mask = None if mask is None else self._first_lane(mask)

@@ -15,7 +15,7 @@ reductions; and the rest (shaped kernels, control flow, callbacks), which are st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from amdjax.core.lowering import Reduce
 from amdjax.jit.element import El, ElementBuilder
 from amdjax.jit.equations import EXPENSIVE, is_bitcast, is_inlinable, own_cost, reads_many, size_of
 from amdjax.jit.index import Index, LoopVar, placed
+from amdjax.jit.loops import ElementLoop, element_loops
 
 RECOMPUTE_LIMIT = 6  # cost above which a value with several readers is worth keeping
 #: The same on a GPU, which computes more in the time memory takes; within a kernel nothing is
@@ -45,6 +46,9 @@ def _long_axes(shape: Iterable[int]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
+Loops = Mapping[JaxprEqn, ElementLoop]
+
+
 @dataclass(eq=False)
 class Root:
     """A value computed once per element of its domain.
@@ -57,6 +61,7 @@ class Root:
       reads: roots and memory it reads, with the index in terms of `dims`.
       level: the pass of its region that computes it.
       row: computed once per row of its region instead of once per element.
+      loop: the control flow it is, if it is some.
     """
 
     eqn: JaxprEqn
@@ -67,6 +72,18 @@ class Root:
     cost: float = 0.0
     level: int = 0
     row: bool = False
+    loop: ElementLoop | None = None
+
+    @property
+    def stacked(self) -> Sequence[Var]:
+        """Values with an element for each step of a loop; the loop stores them."""
+        return self.loop.stacked if self.loop is not None else ()
+
+    @property
+    def points(self) -> list[Var]:
+        """Values with an element for each point of the domain, or of its rows."""
+        loop = self.loop
+        return self.vars if loop is None else [v for v in loop.finals if v.aval.shape == loop.shape]
 
     @property
     def vars(self) -> list[Var]:
@@ -136,13 +153,16 @@ def fuse(jaxpr: Jaxpr, on_gpu: bool = False) -> Fusion:
       on_gpu: whether it will run on a GPU, where computing again is cheaper than memory.
     """
     producers = {v: e for e in jaxpr.eqns for v in e.outvars}
-    root_vars = _choose_roots(jaxpr, producers, on_gpu)
-    steps = _attach_epilogues(_Clusters(jaxpr, producers, root_vars).run())
-    inline = {v: e for v, e in producers.items() if is_inlinable(e)}
+    loops = element_loops(jaxpr)
+    root_vars = _choose_roots(jaxpr, producers, on_gpu, loops)
+    inline = {v: e for v, e in producers.items() if is_inlinable(e) or e in loops}
+    steps = _attach_epilogues(_Clusters(jaxpr, inline, root_vars, loops).run())
     return Fusion(jaxpr, steps, inline, _stored(jaxpr, steps), root_vars)
 
 
-def _choose_roots(jaxpr: Jaxpr, producers: dict[Var, JaxprEqn], on_gpu: bool) -> set[Var]:
+def _choose_roots(
+    jaxpr: Jaxpr, producers: dict[Var, JaxprEqn], on_gpu: bool, loops: Loops
+) -> set[Var]:
     readers: dict[Var, list[JaxprEqn]] = {}
     needed = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
     for eqn in reversed(jaxpr.eqns):
@@ -151,7 +171,8 @@ def _choose_roots(jaxpr: Jaxpr, producers: dict[Var, JaxprEqn], on_gpu: bool) ->
             # Who reads another name of a value reads the value.
             users = readers.get(eqn.outvars[0], []) if is_bitcast(eqn) else [eqn]
             readers.setdefault(v, []).extend(users)
-            if renamed or not (is_inlinable(eqn) or isinstance(eqn.primitive.lowering, Reduce)):
+            computes = is_inlinable(eqn) or eqn in loops
+            if renamed or not (computes or isinstance(eqn.primitive.lowering, Reduce)):
                 needed.add(v)
     roots: set[Var] = set()
     cost: dict[Var, float] = {}
@@ -168,7 +189,7 @@ def _choose_roots(jaxpr: Jaxpr, producers: dict[Var, JaxprEqn], on_gpu: bool) ->
         operations = 1 + sum(count[x] for x in inlined)
         several = len(eqn.outvars) > 1
         for v in eqn.outvars:
-            users = readers.get(v, [])
+            users = [u for u in readers.get(v, []) if u not in loops]  # they read all once
             large = operations > INLINE_LIMIT and not is_bitcast(eqn)
             again = not is_bitcast(eqn) and _is_worth_keeping(v, users, total, on_gpu)
             keep = v in needed or large or again
@@ -222,18 +243,19 @@ class _Recorder(ElementBuilder):
 class _Clusters:
     """Walks the equations in order and puts each root into a region."""
 
-    def __init__(self, jaxpr: Jaxpr, producers: dict[Var, JaxprEqn], roots: set[Var]):
-        self.jaxpr, self.producers, self.roots = jaxpr, producers, roots
+    def __init__(self, jaxpr: Jaxpr, inline: dict[Var, JaxprEqn], roots: set[Var], loops: Loops):
+        self.jaxpr, self.inline, self.roots, self.loops = jaxpr, inline, roots, loops
         self.steps: list[Region | Single] = []
         self.step_of: dict[Var, int] = {}
         self.root_of: dict[Var, Root] = {}
         self.depends: list[set[int]] = []  # transitive, by step number
-        self.inline = {v: e for v, e in producers.items() if is_inlinable(e)}
 
     def run(self) -> list[Region | Single]:
         for eqn in self.jaxpr.eqns:
             if is_bitcast(eqn) and eqn.outvars[0] in self.roots:
                 self._single(eqn)  # another name for the same memory
+            elif eqn in self.loops:
+                self._place(self._loop_root(self.loops[eqn]))
             elif is_inlinable(eqn):
                 if any(v in self.roots for v in eqn.outvars):
                     self._place(self._element_root(eqn))
@@ -247,7 +269,16 @@ class _Clusters:
 
     def _element_root(self, eqn: JaxprEqn) -> Root:
         root = Root(eqn, _long_axes(eqn.outvars[0].aval.shape), None)
-        self._trace(root, list(eqn.outvars), skip=set(eqn.outvars))
+        recorder = self._recorder(root, skip=set(eqn.outvars))
+        self._trace(root, recorder, list(eqn.outvars))
+        return root
+
+    def _loop_root(self, loop: ElementLoop) -> Root:
+        root = Root(loop.eqn, _long_axes(loop.shape), None, loop=loop)
+        recorder = self._recorder(root, skip=set(loop.eqn.outvars))
+        recorder.results(loop.eqn, placed(map(Index.of, root.dims), loop.shape))
+        root.reads = list(dict.fromkeys(recorder.reads))
+        root.cost = loop.size
         return root
 
     def _reduction_root(self, eqn: JaxprEqn) -> Root:
@@ -256,13 +287,17 @@ class _Clusters:
         axes = tuple(k for k, i in enumerate(long) if i in eqn.params["axes"])
         root = Root(eqn, _long_axes(shape), axes)
         operands = [x for x in eqn.invars if x.aval.shape == shape]
-        self._trace(root, operands, skip=set())
+        self._trace(root, self._recorder(root, skip=set()), operands)
         return root
 
-    def _trace(self, root: Root, atoms: Sequence[Any], skip: set[Var]) -> None:
-        """Record what a root reads, with indices over its own loop variables."""
+    def _recorder(self, root: Root, skip: set[Var]) -> _Recorder:
+        """What follows a root's reads, with indices over loop variables of its own."""
         root.dims = tuple(LoopVar(f"i{k}", n) for k, n in enumerate(root.domain))
-        recorder = _Recorder(self.inline, self.roots - skip, root.dims)
+        return _Recorder(self.inline, self.roots - skip, root.dims)
+
+    @staticmethod
+    def _trace(root: Root, recorder: _Recorder, atoms: Sequence[Any]) -> None:
+        """Record what a root reads to compute elements of `atoms`."""
         for atom in atoms:
             if not isinstance(atom, Literal):
                 recorder.value(atom, placed(map(Index.of, root.dims), atom.aval.shape))
@@ -314,6 +349,8 @@ class _Clusters:
             return False
         if any(region.number in self.depends[i] for i in inputs if i != region.number):
             return False  # it also reads something that waits for the region
+        if _would_wait(root, region):
+            return False
         row = self._shape_fits(root, region)
         return row is not None and self._reads_fit(root, region, row)
 
@@ -347,7 +384,7 @@ class _Clusters:
             if self.step_of.get(v) != region.number:
                 continue
             other = self.root_of[v]
-            if row and not (other.row or other.is_reduction):
+            if v in other.stacked or (row and not (other.row or other.is_reduction)):
                 return False
             if index != self._canonical(root, other, v, region, row):
                 return False
@@ -423,6 +460,12 @@ class _Clusters:
         return out
 
 
+def _would_wait(root: Root, region: Region) -> bool:
+    """Whether a loop and a reduction would share a kernel, where one waits for the other's rows."""
+    roots = [root, *region.roots]
+    return any(r.loop for r in roots) and any(r.is_reduction for r in roots)
+
+
 def _stored(jaxpr: Jaxpr, steps: list[Region | Single]) -> set[Var]:
     """Values that must be in memory: results, and what another step reads."""
     stored = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
@@ -488,7 +531,7 @@ def _fits_behind(region: Region, result: Var) -> bool:
         here = placed(map(Index.of, root.dims), result.aval.shape)
         if any(v is result and index != here for v, index in root.reads):
             return False
-        if root.cost > 200:
+        if root.cost > 200 or root.loop is not None:
             return False
     return True
 

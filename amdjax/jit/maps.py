@@ -14,7 +14,8 @@ from amdjax.jit.element import CACHE_LINE, Lanes
 from amdjax.jit.index import LoopVar, Quotient, linear
 from amdjax.jit.region_kernel import STREAM_FROM, RegionKernel
 
-CHUNK = 4096  # elements a program handles
+CHUNK = 4096  # elements that a program handles ...
+CHUNK_COST = 4 << 20  # ... unless they cost more than this together
 
 
 class MapKernel(RegionKernel):
@@ -37,7 +38,9 @@ class MapKernel(RegionKernel):
         """Compute the values of this point, then store them: a result may lie over an input."""
         values = []
         for root in self.region.roots:
-            for v in root.vars:
+            if root.loop is not None:  # its steps store what they make
+                self.b.results(root.eqn, self.domain.element_index(root.loop.shape))
+            for v in root.points:
                 if v in self.fusion.stored:
                     index = self.domain.root_index(root, v)
                     place, x = linear(index, v.aval.shape), self.b.value(v, index)
@@ -83,21 +86,23 @@ class MapKernel(RegionKernel):
         k, n = self.k, var.extent
         count = self.lane_count(1 << 20)
         size = self.param(n, "index", "size")
-        start = k.program_id() * CHUNK
-        stop = k.op("min", start + CHUNK, k.size(size))
+        chunk = self._chunk(count)
+        start = k.program_id() * chunk
+        stop = k.op("min", start + chunk, k.size(size))
 
         def body(lanes: Lanes) -> Sequence[tile.Value]:
             self.store_roots()
             return ()
 
         self.lane_loop(var, count, start, stop, (), body)
-        return self.finish(-(-n // CHUNK), n)
+        return self.finish(-(-n // chunk), n)
 
     def _build_blocks(self, lane_var: LoopVar) -> Call:
         k, n = self.k, lane_var.extent
         count = self.lane_count(n)
         outer = [v for v in self.domain.vars if v is not lane_var]
-        chunk = min(n, -(-CHUNK // count) * count)
+        most = self._chunk(count)
+        chunk = min(n, most)
         chunks = -(-n // chunk)
         pid = k.program_id()
         start: tile.Value | int = 0
@@ -106,7 +111,7 @@ class MapKernel(RegionKernel):
             start = k.op("mul", k.op("rem", pid, k.const("index", chunks)), k.const("index", chunk))
             stop = k.op("min", start + chunk, k.const("index", n))
             pid = k.op("div", pid, k.const("index", chunks))
-        inner = self._inner_loops(outer, n)
+        inner = self._inner_loops(outer, n, most)
         self.bind_outer(outer, pid)
 
         def body(lanes: Lanes) -> Sequence[tile.Value]:
@@ -117,11 +122,16 @@ class MapKernel(RegionKernel):
         rows = int(np.prod([v.extent for v in outer], dtype=np.int64))
         return self.finish(rows * chunks, self.domain.size)
 
+    def _chunk(self, count: int) -> int:
+        """Elements that a program handles, whole tiles."""
+        most = min(CHUNK, int(CHUNK_COST / max(self.domain.cost, 1.0)))
+        return -(-max(most, 1) // count) * count
+
     @staticmethod
-    def _inner_loops(outer: list[LoopVar], row: int) -> list[LoopVar]:
+    def _inner_loops(outer: list[LoopVar], row: int, most: int) -> list[LoopVar]:
         """Move loops from the grid into the program, until it has work enough to be worth one."""
         inner: list[LoopVar] = []
-        while outer and row * outer[-1].extent <= CHUNK:
+        while outer and row * outer[-1].extent <= most:
             row *= outer[-1].extent
             inner.insert(0, outer.pop())
         return inner

@@ -22,9 +22,9 @@ from amdjax.jit.calls import Call, Copy, Temp
 from amdjax.jit.equations import is_bitcast
 from amdjax.jit.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
 from amdjax.jit.gpu.calls import fit_gpu
+from amdjax.jit.loops import separate_numbers
 from amdjax.jit.passes import prepare
 from amdjax.jit.repeats import Repeats
-from amdjax.jit.scalar import scalar_call
 from amdjax.jit.schedule import lower_region
 from amdjax.jit.shaped import Epilogue, ShapedContext, lower_shaped
 from amdjax.runtime import vm
@@ -334,6 +334,7 @@ class Planner:
         outermost: bool = False,
     ) -> None:
         """Write the instructions of a prepared program; results go to `destinations`."""
+        jaxpr = separate_numbers(jaxpr)
         fusion = fuse(jaxpr, on_gpu=isinstance(self.target, GpuTarget))
         self.observe("fusion", fusion)
         if self.loader is not None:
@@ -423,10 +424,6 @@ class Body:
             p = self.p
             self.calls(p.repeats.single(step, ctx.epilogue, lambda: p.fitted(lower_shaped(ctx))))
         elif isinstance(rule, Control):
-            call = scalar_call(eqn)
-            if call is not None:
-                self.calls(self.p.fitted([call]))
-                return
             CONTROL[rule.name](self, eqn)
         elif isinstance(rule, Host):
             self.host(eqn, rule)

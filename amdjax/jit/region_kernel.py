@@ -41,6 +41,7 @@ class RegionKernel:
             self.k, region_producers(self.region, self.fusion), self.memory, self.special
         )
         self.b.alias = self.domain.alias
+        self.b.result = lambda v: self.output(v) if v in self.fusion.stored else None
 
     def param(self, owner: Any, dtype: str, role: str) -> tile.Buffer:
         found = self.buffers.get(owner)

@@ -104,6 +104,9 @@ class GpuMapKernel(MapKernel):
     def _program(self, axes: Sequence[TileAxis], outer: Sequence[LoopVar]) -> Call:
         """One tile a program, in row-major order of tiles."""
         k, pid = self.k, self.k.program_id()
+        # Waves that only repeat what others compute would still read what those overwrite.
+        busy = math.prod(a.count for a in axes) // k.vector
+        k.workgroup = min(k.workgroup, max(busy, self.target.wave_size))
         bases, rest = first_lanes(k, axes, pid, len(outer))
         self.bind_outer(outer, rest)
         self.with_lanes(tile_lanes(k, axes, bases), self.store_roots)
