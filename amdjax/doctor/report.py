@@ -29,7 +29,7 @@ class Report:
 
     def row(self, name: str, value: str, width: int = 16) -> None:
         """A fact; `width` columns are the name's."""
-        self.write(f"  {name:<{width}}{value}")
+        self.write(f"  {name:<{width - 1}} {value}")
 
     def problem(self, what: str, advice: str = "") -> None:
         """Something wrong, and what to do about it; the end of the report repeats it."""

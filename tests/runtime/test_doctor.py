@@ -255,3 +255,9 @@ def test_little_memory_and_another_generator_are_no_problems():
     settings = {"AMDJAX_EMULATE_MEMORY": "1M", "AMDJAX_DEFAULT_PRNG_IMPL": "rbg"}
     code, text = run(AMDJAX_EMULATE="gfx1100", **settings)
     assert code == 0, text
+
+
+def test_long_names_of_rows_keep_their_distance():
+    out = io.StringIO()
+    Report(out).row("/dev/dri/renderD128", "group render")
+    assert out.getvalue() == "  /dev/dri/renderD128 group render\n"

@@ -299,3 +299,35 @@ def test_missing_permission(tmp_path, monkeypatch):
     problem, advice = system.obstacle(system.kernel_driver(root))
     assert "may not open /dev/kfd" in problem and "renderD128" not in problem
     assert "usermod -aG" in advice
+
+
+@pytest.mark.parametrize(
+    "group, advice", [("render", "usermod -aG render $USER"), ("root", "udev")]
+)
+def test_the_way_in_depends_on_the_group(group, advice):
+    node = system.Node("/dev/kfd", group, False)
+    driver = system.KernelDriver((), True, "", (), (node,), False)
+    problem, found = system.obstacle(driver)
+    assert problem.startswith("user ") and advice in found and "--group-add" in found
+
+
+def test_users_without_a_name(monkeypatch):
+    """As in `docker run --user 1234`."""
+
+    def nobody():
+        raise KeyError("getpwuid(): uid not found: 1234")
+
+    monkeypatch.setattr(system.getpass, "getuser", nobody)
+    node = system.Node("/dev/kfd", "render", False)
+    problem, _ = system.obstacle(system.KernelDriver((), True, "", (), (node,), False))
+    assert problem == f"user {os.getuid()} may not open /dev/kfd"
+
+
+def test_render_nodes_of_other_makers_are_left_aside(tmp_path):
+    vendors = {
+        "sys/class/drm/renderD128/device/vendor": "0x8086\n",
+        "sys/class/drm/renderD129/device/vendor": "0x1002\n",
+    }
+    nodes = {"dev/kfd": "", "dev/dri/renderD128": "", "dev/dri/renderD129": ""}
+    found = system.kernel_driver(write(tmp_path, CARD | MODULE | nodes | vendors))
+    assert [node.path for node in found.nodes] == ["/dev/kfd", "/dev/dri/renderD129"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,13 +100,25 @@ def obstacle(driver: KernelDriver) -> tuple[str, str]:
         )
     closed = [node for node in driver.nodes if not node.is_open]
     if closed:
-        groups = ",".join(dict.fromkeys(node.group for node in closed))
-        return (
-            f"{getpass.getuser()} may not open {', '.join(node.path for node in closed)}",
-            f"Run 'sudo usermod -aG {groups} $USER' and log in again. In a container, add "
-            f"'--group-add' for the group ids of the host.",
-        )
+        paths = ", ".join(node.path for node in closed)
+        return f"user {_user()} may not open {paths}", _way_in(closed)
     return "", ""
+
+
+def _way_in(closed: Sequence[Node]) -> str:
+    """How to get into the groups that own the nodes."""
+    container = "In a container, add '--group-add' for the group ids of the host."
+    groups = ",".join(dict.fromkeys(node.group for node in closed if node.group != "root"))
+    if not groups:
+        return f"{container} Elsewhere udev should give them to the group render."
+    return f"Run 'sudo usermod -aG {groups} $USER' and log in again. {container}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may know no name for it
+        return str(os.getuid())
 
 
 def _read(path: Path) -> str:
@@ -134,9 +146,12 @@ def _gfx_names(root: Path) -> Iterator[str]:
 
 
 def _node_paths(root: Path) -> Iterator[Path]:
+    """Of render nodes those of AMD's cards, as far as is known whose they are."""
     if (root / "dev/kfd").exists():
         yield root / "dev/kfd"
-        yield from sorted(root.glob("dev/dri/renderD*"))
+        for path in sorted(root.glob("dev/dri/renderD*")):
+            if _read(root / f"sys/class/drm/{path.name}/device/vendor") in ("", _AMD):
+                yield path
 
 
 def _node(path: Path, root: Path) -> Node:
