@@ -153,7 +153,8 @@ class _Unit:
         self.root = _Entry(self)
         self._read(r, abbreviations)
         self._head = head = self.root.children[0]
-        self.files = file_names(sections, head.number(_STMT_LIST)) if head.tag == _UNIT else [""]
+        has_lines = head.tag == _UNIT and _STMT_LIST in head.attributes
+        self.files = file_names(sections, head.number(_STMT_LIST)) if has_lines else [""]
 
     def _abbreviations(self, at: int) -> dict[int, tuple[int, bool, list[tuple[int, int, int]]]]:
         """Tag, whether there are children, and (attribute, form, constant) by code."""
