@@ -123,4 +123,34 @@ def test_a_row_in_lds_is_read_once(f, dtype, columns):
     (kernel,) = kernels_for(f, jnp.zeros((64, columns), dtype), target=get("sm_90"))
     assert str(kernel).count("load x0 ") == 1
     (buffer,) = kernel.scratch
-    assert buffer.size == columns and tile.itemsize(buffer.dtype) == jnp.dtype(dtype).itemsize
+    assert columns <= buffer.size <= columns + kernel.vector
+    assert tile.itemsize(buffer.dtype) == jnp.dtype(dtype).itemsize
+
+
+@pytest.mark.parametrize("columns", [50257, 50258, 50260, 50264])
+def test_rows_that_are_not_aligned_move_in_vectors(columns):
+    for dtype, vector in ((np.float32, 4), (ml_dtypes.bfloat16, 8)):
+        x = jnp.zeros((64, columns), dtype)
+        for f in (softmax, logsumexp):
+            (kernel,) = kernels_for(f, x, target=get("gfx942"))
+            assert kernel.vector == vector
+
+
+@pytest.mark.parametrize("name", WALKED)
+@pytest.mark.parametrize("columns", [1501, 1502])
+def test_tiles_that_begin_before_their_row(name, columns):
+    for target in (TINY, NO_LDS):
+        (kernel,) = kernels_for(WALKED[name], rows(columns), target=target)
+        assert kernel.vector == 4 > columns % 4
+        assert_same(WALKED[name], rows(columns), target=target)
+
+
+def test_positions_in_rows_that_are_not_aligned():
+    x = rows(1501)
+
+    def f(x):
+        place = jnp.arange(x.shape[1])
+        e = jnp.exp(x - x.max(-1, keepdims=True))
+        return (e * place).sum(-1) / e.sum(-1), e * (place == 1500)
+
+    assert_same(f, x, target=NO_LDS)

@@ -66,8 +66,9 @@ class GpuMemory(GpuTiles):
     def __init__(self, module: Module, kernel: tile.Kernel, isa: Isa, name: str, index_bits: int):
         super().__init__(module, kernel, isa, name, index_bits)
         self._low: dict[str, Value] = {}
-        #: Numbers of masks of rank 1 that are true up to some position.
-        self.prefixes: set[int] = set()
+        #: For masks of rank 1 that are true in one range of positions, by their numbers, those of a
+        #: thread's registers where that has to be asked.
+        self.ends: dict[int, tuple[int, ...]] = {}
         self.neighbours = Neighbours(kernel.vector, self.divisors)
 
     # Addresses
@@ -208,11 +209,11 @@ class GpuMemory(GpuTiles):
         groups: Groups,
         guards: Guards,
         other: Value,
-        prefix: bool = False,
+        ends: Sequence[int] = (),
     ) -> Value:
         """Load registers, where guards are true; `other` is one element.
 
-        `prefix` says that the last guard implies the others.
+        The guards at `ends`, where there are some, imply the others.
         """
         f, registers, width = self.f, len(guards), groups.width
         size = kind.bits // 8
@@ -235,7 +236,7 @@ class GpuMemory(GpuTiles):
             parts = [[one(r + i, n) for i in range(0, width, n)] for r, n in steps]
             return [self.joined(part) for part in parts]
 
-        every = self._every([*(guards[-1:] if prefix else guards), groups.aligned])
+        every = self._every([*([guards[i] for i in ends] or guards), groups.aligned])
         if every is None:
             return self.joined(wide())
         if registers == width and self._together(groups, guards) == [(0, width)]:
@@ -282,9 +283,9 @@ class GpuMemory(GpuTiles):
         groups: Groups,
         guards: Guards,
         flags: str = "",
-        prefix: bool = False,
+        ends: Sequence[int] = (),
     ) -> None:
-        """Store registers where guards are true; `prefix` as for `read`."""
+        """Store registers where guards are true; `ends` as for `read`."""
         f, width = self.f, groups.width
         registers, size = x.type.lanes or 1, x.type.bits // 8
 
@@ -308,7 +309,7 @@ class GpuMemory(GpuTiles):
                         self.when(guard, lambda r=r, n=n: put(r, n))  # type: ignore[misc]
             return []
 
-        every = self._every([*(guards[-1:] if prefix else guards), groups.aligned])
+        every = self._every([*([guards[i] for i in ends] or guards), groups.aligned])
         if every is None:
             wide()
         elif registers == width and self._together(groups, guards) == [(0, width)]:
@@ -325,21 +326,21 @@ class GpuMemory(GpuTiles):
         layout: Layout,
         mask: Masks = None,
         other: Any = 0,
-        prefix: bool = False,
+        ends: Sequence[int] = (),
         eager: bool = False,
     ) -> Value:
-        """The elements of a tile, in registers; `prefix` says what kind of mask it is."""
+        """The elements of a tile, in registers; `ends` as for `read`."""
         memory = self.memory_type(where.buffer.dtype)
         if dtype != where.buffer.dtype:
             memory = self.memory_type(dtype)
         pointers, guards = self._pointers(where, layout), self.both(self.guards(layout), mask)
         groups = self._groups(where, layout, memory.bits // 8)
         filling = llvm.const(memory, other) if mask is not None else llvm.undef(memory)
-        if eager and mask is not None and not prefix:
+        if eager and mask is not None and not ends:
             base = self.addresses[where.buffer.name]
             loaded = self._read_eagerly(pointers, memory, groups, guards, filling, base)
         else:
-            loaded = self.read(pointers, memory, groups, guards, filling, prefix)
+            loaded = self.read(pointers, memory, groups, guards, filling, ends)
         return self.from_memory(loaded, dtype)
 
     def store_tile(
@@ -350,16 +351,16 @@ class GpuMemory(GpuTiles):
         x: Value,
         mask: Masks = None,
         flags: str = "",
-        prefix: bool = False,
+        ends: Sequence[int] = (),
     ) -> None:
-        """Write the elements of a tile, each once; `prefix` says what kind of mask it is."""
+        """Write the elements of a tile, each once; `ends` as for `read`."""
         memory = self.memory_type(where.buffer.dtype)
         guards, pointers = self.both(self.guards(layout), mask), self._pointers(where, layout)
         groups = self._groups(where, layout, memory.bits // 8)
         x = self.to_memory(x, dtype, memory)
 
         def write() -> list[Value]:
-            self.overwrite(pointers, x, groups, guards, flags, prefix)
+            self.overwrite(pointers, x, groups, guards, flags, ends)
             return []
 
         owner = self.owner(layout)
@@ -406,9 +407,9 @@ class GpuMemory(GpuTiles):
         self.access(
             where.buffer, "read", self.pattern(t.shape, op.attrs["strides"], numbers), numbers
         )
-        prefix, masks = self._is_prefix(mask), self.masks(mask, layout)
+        ends, masks = self._ends(mask), self.masks(mask, layout)
         other, eager = op.attrs["other"], op.attrs["eager"]
-        return [Held(self.load_tile(where, t.dtype, layout, masks, other, prefix, eager))]
+        return [Held(self.load_tile(where, t.dtype, layout, masks, other, ends, eager))]
 
     def masks(self, mask: tile.Value | None, layout: Layout) -> list[Value] | None:
         """For each register whether the mask is true: one value for neighbours where it can be."""
@@ -429,9 +430,9 @@ class GpuMemory(GpuTiles):
         held = self.in_registers(v)
         return [self.register(held, r) for r in range(0, layout.registers, layout.width)]
 
-    def _is_prefix(self, mask: tile.Value | None) -> bool:
-        """Whether all elements of a thread are inside if its last one is, positions growing."""
-        return mask is not None and mask.number in self.prefixes
+    def _ends(self, mask: tile.Value | None) -> tuple[int, ...]:
+        """Which of a thread's elements, whose positions grow, are inside only if all are."""
+        return () if mask is None else self.ends.get(mask.number, ())
 
     def load_scalar(
         self,
@@ -468,8 +469,8 @@ class GpuMemory(GpuTiles):
         x, masks = self.in_registers(value), self.masks(mask, layout)
         pattern = self.pattern(value.shape, op.attrs["strides"], numbers)
         self.access(where.buffer, "write", pattern, numbers, id(op))
-        flags, prefix = self.store_flags(op), self._is_prefix(mask)
-        self.store_tile(where, value.dtype, layout, x, masks, flags, prefix)
+        flags, ends = self.store_flags(op), self._ends(mask)
+        self.store_tile(where, value.dtype, layout, x, masks, flags, ends)
         return []
 
     def store_scalar(

@@ -10,7 +10,7 @@ how they are loaded and stored, `combine` and `moves` how threads exchange eleme
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from amdjax.codegen import llvm, tile
 from amdjax.codegen.gpu.combine import GpuCombine
@@ -83,6 +83,8 @@ class GpuWriter(GpuProducts, GpuCombine):
         #: Numbers of counts that do not wrap around, and of scalars in all elements.
         self._counts: set[int] = set()
         self._spread: set[int] = set()
+        #: Unsigned counts from some number, which may wrap around to zero once.
+        self._moved_counts: set[int] = set()
         #: Axes along which tiles do not change, by their numbers.
         self._same_along: dict[int, tuple[int, ...]] = {}
 
@@ -90,7 +92,7 @@ class GpuWriter(GpuProducts, GpuCombine):
         if op.name == "broadcast":
             self._note_broadcast(op)
         self._note_filling(op)
-        self._note_prefix(op)
+        self._note_range(op)
         self.neighbours.note(op)
         if op.results and op.results[0].type == tile.TileType("index"):
             self.divisors[op.results[0].number] = self._divisor(op)
@@ -128,16 +130,25 @@ class GpuWriter(GpuProducts, GpuCombine):
         same = [a for a, n in enumerate(to) if a < ahead or (x[a - ahead] == 1 != n)]
         self._same_along[op.results[0].number] = tuple(same)
 
-    def _note_prefix(self, op: tile.Op) -> None:
-        """Masks such as `iota < n`."""
-        if op.name == "iota" and op.results[0].dtype in ("i32", "i64", "index"):
+    def _note_range(self, op: tile.Op) -> None:
+        """Masks such as `iota < n`, and unsigned `iota + base < n`."""
+        if op.name == "iota" and op.results[0].dtype in ("i32", "u32", "i64", "index"):
             self._counts.add(op.results[0].number)
         elif op.name == "broadcast" and not op.operands[0].shape:
             self._spread.add(op.results[0].number)
+        elif op.name == "add" and op.results[0].dtype == "u32":
+            if self._is_count(op.operands):
+                self._moved_counts.add(op.results[0].number)
         elif op.name in ("lt", "le"):
-            count, limit = (v.number for v in op.operands)
-            if count in self._counts and limit in self._spread:
-                self.prefixes.add(op.results[0].number)
+            count, limit = op.operands
+            if self._is_count(op.operands):
+                self.ends[op.results[0].number] = (-1,)
+            elif count.number in self._moved_counts and limit.number in self._spread:
+                self.ends[op.results[0].number] = (0, -1)
+
+    def _is_count(self, operands: Sequence[tile.Value]) -> bool:
+        """Whether the first operand counts, and the second is a scalar in all elements."""
+        return operands[0].number in self._counts and operands[1].number in self._spread
 
     # Elementwise
 

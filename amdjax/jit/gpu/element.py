@@ -78,9 +78,13 @@ class TileElements(ElementBuilder):
 
 
 class EdgeLanes(Lanes):
-    """Lanes that know which of them exist before that is laid along an axis of the tile."""
+    """Lanes that know which of them exist before that is laid along an axis of the tile.
+
+    `place` is the first lane's, counted from where tiles of the row begin, if that is before it.
+    """
 
     edge: tile.Value | None = None
+    place: tile.Value | None = None
 
 
 def edge_lanes(

@@ -330,7 +330,8 @@ class GpuRowKernel(RowKernel):
             loop = order[depth]
             var = loop.var if isinstance(loop, TileAxis) else loop
             step = loop.count if isinstance(loop, TileAxis) else 1
-            low, high = 0, var.extent
+            low: Any = 0
+            high: Any = self._end(var)
             if bounds and var is self.cut:
                 (low, high), step = bounds, step * self.apart
             if isinstance(high, tile.Value):
@@ -343,11 +344,15 @@ class GpuRowKernel(RowKernel):
                     b.scalars[var] = i
                 return nest(depth + 1, now)
 
-            if isinstance(low, int) and high <= step:
+            if isinstance(low, int) and isinstance(high, int) and high <= step:
                 return body(k.const("index", low), *values)
             return k.for_(low, high, step, b.nested(body), values)
 
         return nest(0, carried)
+
+    def _end(self, loop: LoopVar) -> tile.Value | int:
+        """Where the tiles along a loop end, counted from the first one."""
+        return loop.extent
 
     def horizontal(self, rule: Reduction, accs: list[El]) -> list[El]:
         axes = [i for i, axis in enumerate(self.axes) if axis in self.reduced_axes]

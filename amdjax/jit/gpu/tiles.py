@@ -23,12 +23,14 @@ class TileAxis:
       count: lanes, a power of two.
       size: the loop's extent where the kernel is told at run time.
       whole: lanes of the tile of which these are a slice; 0 where they are the tile.
+      early: whether tiles may begin before the loop does.
     """
 
     var: LoopVar
     count: int
     size: tile.Value | None = None
     whole: int = 0
+    early: bool = False
 
     @property
     def blocks(self) -> int:
@@ -47,6 +49,9 @@ class TileAxis:
         the comparison of their common number shows.
         """
         extent = self.var.extent
+        if self.early:  # as an unsigned number, what is before the first lane is behind the last
+            place = k.op("add", k.iota(self.count, "u32"), k.convert(base, "u32"))
+            return k.op("lt", place, k.const("u32", extent))
         # A slice may lie behind the end whole, where the tile does not fit the extent.
         if isinstance(stop, int) and stop == extent and extent % (self.whole or self.count) == 0:
             return None

@@ -17,10 +17,12 @@ from amdjax.core.jaxpr import Var
 from amdjax.jit.calls import Call
 from amdjax.jit.element import El, compute_dtype, short_dtype
 from amdjax.jit.fusion import Root
+from amdjax.jit.gpu.aligned import AlignedElements, row_start
+from amdjax.jit.gpu.element import EdgeLanes
 from amdjax.jit.gpu.online import Rescaled, merge_walks
 from amdjax.jit.gpu.rows import GpuRowKernel
-from amdjax.jit.gpu.tiles import TileAxis, power_of_two
-from amdjax.jit.index import Index, linear, placed
+from amdjax.jit.gpu.tiles import narrowest, power_of_two
+from amdjax.jit.index import Index, LoopVar, linear, placed
 from amdjax.jit.reduction import Reduction
 
 __all__ = ["GpuRowWalks"]
@@ -29,11 +31,19 @@ __all__ = ["GpuRowWalks"]
 RESERVED = 4096
 #: Threads of a CU that hide the latency of memory.
 BUSY = 1024
+#: How much earlier than its row a program's first tile begins.
+_AHEAD = LoopVar("ahead", 16)
 DEAR = 8  # cost of a value above which it is kept rather than computed again
 
 
 class GpuRowWalks(GpuRowKernel):
     """A region with reductions, whose rows may be long."""
+
+    elements = AlignedElements
+    b: AlignedElements
+    #: Where a row begins in memory, if its tiles begin earlier; and how much, in a program.
+    start: Index | None = None
+    ahead: tile.Value
 
     def begin(self) -> None:
         super().begin()
@@ -60,6 +70,7 @@ class GpuRowWalks(GpuRowKernel):
 
     def _plan_walks(self) -> None:
         """Decide what stays in LDS, and which walks become one."""
+        self._align()
         inputs, dear = self._worth_keeping()
         if not (dear and self._fits(inputs, dear)):
             self.region, self.rescaled = merge_walks(self.region, self.fusion)
@@ -69,6 +80,16 @@ class GpuRowWalks(GpuRowKernel):
         self.inputs = inputs if self._fits(inputs, []) else []
         self.dear = dear if self._fits(self.inputs, dear) else []
         self._share_lds()
+
+    def _align(self) -> None:
+        """Let tiles begin where memory is aligned, if rows do not."""
+        (axis,) = self.axes
+        vector = self.target.vector_for(narrowest(self.domain))
+        self.start = row_start(self.domain, axis.var)
+        if self.vector == vector or self.inner != [axis.var] or self.count < self.threads * vector:
+            self.start = None
+        if self.start is not None:
+            self.vector, self.axes = vector, [replace(axis, early=True)]
 
     def _share_lds(self) -> None:
         """Give programs so many threads that those which have LDS at once keep a CU busy."""
@@ -80,7 +101,7 @@ class GpuRowWalks(GpuRowKernel):
         while self.threads * 2 <= most and programs * self.threads < BUSY:
             self.threads *= 2
         count = self._held(self.threads) // (1 if self.rescaled else 2)
-        self.axes = [TileAxis(axis.var, min(count, whole))]
+        self.axes = [replace(axis, count=min(count, whole))]
         super()._settle()
 
     def _fits(self, inputs: Sequence[Var], dear: Sequence[Root]) -> bool:
@@ -90,7 +111,7 @@ class GpuRowWalks(GpuRowKernel):
         """Bytes of LDS that keep a row of each value."""
         names = [short_dtype(v.aval.dtype) for v in inputs]
         names += [compute_dtype(short_dtype(v.aval.dtype)) for r in dear for v in r.vars]
-        return [self._row_elements * tile.itemsize(name) for name in names]
+        return [self._stash_size() * tile.itemsize(name) for name in names]
 
     @property
     def _row_elements(self) -> int:
@@ -150,6 +171,38 @@ class GpuRowWalks(GpuRowKernel):
         call = super().finish(grid, elements, **options)
         return replace(call, whole_lds=bool(self.inputs or self.dear))
 
+    # Tiles that begin before the row
+
+    def bind_outer(self, variables: Sequence[LoopVar], position: tile.Value) -> None:
+        super().bind_outer(variables, position)
+        if self.start is None:
+            return
+        k, start = self.k, self.b.index_tile(self.start)
+        vector = k.const("index", self.vector)
+        aligned = k.op("mul", k.op("div", start, vector), vector)
+        self.ahead = k.op("sub", start, aligned)
+        self.b.scalars[_AHEAD] = self.ahead
+        self.b.starts = {self.start: aligned, Index.of(_AHEAD): k.const("index", 0)}
+
+    def _end(self, loop: LoopVar) -> tile.Value | int:
+        return super()._end(loop) if self.start is None else self.ahead + loop.extent
+
+    def _lanes(
+        self,
+        bases: dict[LoopVar, tile.Value],
+        stops: dict[LoopVar, tile.Value] | None = None,
+    ) -> list[EdgeLanes]:
+        if self.start is None:
+            return super()._lanes(bases, stops)
+        ((loop, place),) = bases.items()
+        (lanes,) = super()._lanes({loop: self.k.op("sub", place, self.ahead)})
+        lanes.place = place
+        return [lanes]
+
+    def _stash_position(self) -> Index:
+        position = super()._stash_position()
+        return position if self.start is None else position + Index.of(_AHEAD)
+
     # What is kept between walks
 
     def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
@@ -168,7 +221,7 @@ class GpuRowWalks(GpuRowKernel):
         else:
             x = self.b._load(self.memory(var), linear(index, var.aval.shape))
             if buffer is None:
-                buffer = self.k.scratch(f"x{len(self.kept)}.row", x.dtype, self._row_elements)
+                buffer = self.k.scratch(f"x{len(self.kept)}.row", x.dtype, self._stash_size())
                 self.kept[var] = buffer, self.level
             self.b._store(buffer, position, x)
         return El(dtype, self.k.convert(x, compute_dtype(dtype)))
@@ -177,7 +230,9 @@ class GpuRowWalks(GpuRowKernel):
         return root in self.dear if self._walks_one_row else super()._stashes(root)
 
     def _stash_size(self) -> int:
-        return self._row_elements if self._walks_one_row else super()._stash_size()
+        if not self._walks_one_row:
+            return super()._stash_size()
+        return self._row_elements + (self.vector if self.start is not None else 0)
 
     # Sums relative to an extremum
 
