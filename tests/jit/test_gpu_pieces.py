@@ -31,6 +31,8 @@ CASES = {
     "many_columns": (lambda x: x.max(0), normal(700, 130)),
     "inner_axis": (lambda x: x.sum(1), normal(3, 9001, 7)),
     "bytes": (lambda x: x.sum(), integers(np.int8, N)),
+    "least_byte": (lambda x: x.min(), integers(np.int8, N) - np.int8(50)),
+    "byte_rows": (lambda x: x.max(1), integers(np.uint8, 2, N)),
     "words": (lambda x: x.max(), integers(np.uint16, N)),
     "all": (lambda x: (x < 100).all(), integers(np.int32, N)),
     "half": (lambda x: x.sum(), normal(N, dtype="float16")),

@@ -44,6 +44,7 @@ REGISTERS = 64
 EACH = 16  # elements of a tile that a thread holds at most
 #: Values alive together with which threads need more registers than the largest workgroup leaves.
 MANY = 10
+WORDS = {"i8": "i32", "u8": "u32"}
 NARROW = 16  # columns a program has at least, so that it reads whole cache lines
 CUT = 1 << 14  # elements from which a reduction is cut into pieces
 #: Elements that a piece has for each of the pieces: programs arrive one after the other, and what
@@ -285,12 +286,15 @@ class GpuRowKernel(RowKernel):
 
         flat = [
             k.broadcast(p, self._accumulator_shape(root))
-            for root, els in zip(reductions, starts, strict=True)
-            for e in els
+            for root, start in zip(reductions, starts, strict=True)
+            for e in self._in_words(root, start)
             for p in e.parts
         ]
         result = iter(self._walk(bounds, merge, flat))
-        return [[El(e.dtype, *(next(result) for _ in e.parts)) for e in start] for start in starts]
+        return [
+            [El(e.dtype, *(k.convert(next(result), p.dtype) for p in e.parts)) for e in start]
+            for start in starts
+        ]
 
     def _accumulator_shape(self, root: Root) -> tuple[int, ...]:
         return self.shape
@@ -298,7 +302,16 @@ class GpuRowKernel(RowKernel):
     def _accumulated(self, root: Root, start: Sequence[El], accs: list[El]) -> list[El]:
         """Accumulators with what the tile contributes."""
         rule = self.reductions[root]
-        return rule.merge(self.b, accs, self._contribution(rule, start))
+        xs = self._in_words(root, self._contribution(rule, start))
+        return rule.merge(self.b, accs, xs)
+
+    def _in_words(self, root: Root, xs: Sequence[El]) -> Sequence[El]:
+        """Bytes as words, of which threads need not put four together in every round."""
+        if not isinstance(self.reductions[root].rule.combine, str):
+            return xs
+        k = self.k
+        return [El(x.dtype, *(k.convert(p, WORDS.get(p.dtype, p.dtype)) for p in x.parts))
+                for x in xs]  # fmt: skip
 
     def _contribution(self, rule: Reduction, start: Sequence[El]) -> list[El]:
         """What the tile contributes to a reduction; the identity where it ends early."""
