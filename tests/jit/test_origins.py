@@ -216,16 +216,21 @@ def test_cache_keys(machine, monkeypatch):
         asked.append(key)
         return get(self, key)
 
-    monkeypatch.setattr(cache, "get", noted)
-    for fun in twins():
+    def keys(fun):
         clear_caches()
+        asked.clear()
         lowered = amdjax.jit(fun).lower(X)
         if machine == "cpu":
             lowered.compile()
         else:
             compile_device(lowered.traced.jaxpr, GFX942, debug=machine == "gpu with lines")
-    first, second = asked
-    assert (first == second) == (machine != "gpu with lines")
+        return list(asked)
+
+    monkeypatch.setattr(cache, "get", noted)
+    one, other = twins()
+    keys(one)  # and what the runtime itself needs
+    assert len(keys(one)) == 1 and keys(one) == keys(one)
+    assert (keys(one) == keys(other)) == (machine != "gpu with lines")
 
 
 @pytest.mark.parametrize("debug,kernels", [(False, 1), (True, 2)])
