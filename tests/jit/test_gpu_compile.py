@@ -17,6 +17,7 @@ from amdjax.codegen.compile_worker import CompileError, Machine
 from amdjax.codegen.engine import Compilation
 from amdjax.codegen.gpu.amdgpu_object import assembly, completed
 from amdjax.codegen.gpu.kernel import GpuKernel, compile_ir, compile_kernel
+from amdjax.core.config import config
 from amdjax.jit.device import kernels as device_kernels
 from amdjax.jit.device.records import KernelRecord, warn_of_scratch
 from amdjax.targets import get
@@ -113,6 +114,23 @@ def test_unknown_targets_are_answered_with_the_nearest():
 def test_what_is_no_target(wrong):
     with pytest.raises(TypeError, match="a GPU target is a name such as 'gfx942', got"):
         lowered().compile(target=wrong)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64"])
+def test_sums_are_scattered_in_order_if_asked(dtype):
+    """Atomics come in any order."""
+    x, i = jnp.zeros(100, dtype), jnp.zeros(30, int)
+    text = {}
+    before = config.deterministic
+    try:
+        for flag in (False, True):
+            config.update("deterministic", flag)
+            program = jit(lambda x, i, u: x.at[i].add(u)).lower(x, i, x[:30]).compile("gfx942")
+            text[flag] = program.as_text("tiles") + program.as_text("amdgcn")
+    finally:
+        config.update("deterministic", before)
+    assert "atomic" in text[False]
+    assert "atomic" not in text[True]
 
 
 def test_calling_needs_a_device():

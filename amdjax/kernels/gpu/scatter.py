@@ -57,7 +57,7 @@ class _GpuScatter(ScatterKernel):
             return None
         if part in NARROW and (op in ("min", "max") or self.ctx.outputs[0].aval.size % 2):
             return None
-        if config.deterministic and part.startswith("f") and op in ("add", "sub"):
+        if config.deterministic and part.startswith(("f", "bf")) and op in ("add", "sub"):
             return None
         if part != self.dtype and op in ("min", "max"):
             return None
