@@ -8,8 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from emulation import IDS, LANES, TARGETS, compiled, run
+from test_instructions import execute
 
 from amdjax import targets
+from amdjax.runtime.emulator import EmulatorError
 from amdjax.targets import MatrixInstruction
 
 INSTRUCTIONS = [(gfx, x) for gfx in TARGETS for x in targets.get(gfx).matrix]
@@ -161,3 +163,19 @@ def test_xf32_keeps_ten_bits_of_mantissa():
     want = result_lanes(product(*short), 64, x.layout)
     np.testing.assert_allclose(d, want, rtol=1e-5, atol=1e-6)
     assert abs(d - result_lanes(product(a, b), 64, x.layout)).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("gfx", "text"),
+    [
+        ("gfx942", "v_mfma_f32_4x4x4_16b_f16 a[0:3], v[2:3], v[4:5], a[0:3] cbsz:1 abid:1"),
+        ("gfx942", "v_mfma_f32_32x32x8_f16 v[0:15], v[2:3], v[4:5], v[0:15] blgp:1"),
+        ("gfx1100", "v_wmma_i32_16x16x16_iu8 v[0:7], v[0:3], v[4:7], v[8:15] clamp"),
+        ("gfx1201", "v_wmma_i32_16x16x16_iu8 v[0:7], v[0:1], v[4:5], v[8:15] clamp"),
+        ("gfx1100", "v_wmma_f32_16x16x16_f16 v[0:7], v[0:7], v[0:7], v[8:15] neg_lo:[1,0,0]"),
+    ],
+)
+def test_modifiers_that_are_not_emulated(gfx, text, tmp_path):
+    x = np.zeros(64, np.uint32)
+    with pytest.raises(EmulatorError, match=f"{text.split()[0]} at .* with"):
+        execute(text, gfx, tmp_path, x, x, 64)

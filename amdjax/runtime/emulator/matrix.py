@@ -128,6 +128,8 @@ def lower(wave: Any, inst: Instruction, operand: Callable[..., tuple[str, int]])
     if shape.family == "mfma":
         if f["cbsz"] or f["abid"] or f["blgp"]:
             raise EmulatorError(f"{inst.name} at +0x{inst.pc:x} with cbsz, abid or blgp")
+    elif f["clmp"]:
+        raise EmulatorError(f"{inst.name} at +0x{inst.pc:x} with clamp")
     elif shape.a in ("iu8", "iu4"):
         flags = {"signed": f["neg"] & 3}
     elif f["neg"] or f["neg_hi"]:
