@@ -12,9 +12,10 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from amdjax.jit.element import part_dtype, short_dtype
-from amdjax.jit.shaped import ShapedContext
+from amdjax.jit.shaped import ShapedContext, Temp
 from amdjax.kernels.contraction import Axis, Contraction, Limit, Sink, Source, accumulate_dtype
 from amdjax.kernels.loops import row_major
 
@@ -138,8 +139,13 @@ class Convolution:
             )
         )  # fmt: skip
 
-    def contraction(self, ctx: ShapedContext, phases: Sequence[Phase]) -> Contraction:
-        """The part of the convolution that computes one phase."""
+    def contraction(
+        self, ctx: ShapedContext, phases: Sequence[Phase], owners: Sequence[Any] = ()
+    ) -> Contraction:
+        """The part of the convolution that computes one phase.
+
+        `owners` of input, kernel and result may be workspace in their stead.
+        """
         groups = self.feature_groups * self.batch_groups
         features = self.rhs[0] // groups
         images = self.lhs[0] // self.batch_groups
@@ -186,8 +192,7 @@ class Convolution:
             batch.append((rows[0][0], Axis(images, 0), rows[0][1]))
             rows = rows[1:]
         rows.sort(key=lambda r: -r[1].stride)
-        lhs_var, rhs_var = ctx.inputs
-        out_var = ctx.outputs[0]
+        read, weights, written = owners or (*ctx.inputs, *ctx.outputs)
         offsets = [
             sum(getattr(f, name) * s[2 + d] for d, f in enumerate(phases))
             for name, s in (
@@ -196,11 +201,9 @@ class Convolution:
                 ("first", self.out_strides),
             )
         ]
-        a_dtype, b_dtype, out_dtype = (
-            short_dtype(v.aval.dtype) for v in (lhs_var, rhs_var, out_var)
-        )
+        a_dtype, b_dtype, out_dtype = (_dtype(owner) for owner in (read, weights, written))
         a = Source(
-            lhs_var,
+            read,
             part_dtype(a_dtype),
             offsets[0],
             tuple(g[0] for g in batch),
@@ -209,7 +212,7 @@ class Convolution:
             limits,
         )
         b = Source(
-            rhs_var,
+            weights,
             part_dtype(b_dtype),
             offsets[1],
             tuple(g[1] for g in batch),
@@ -217,10 +220,10 @@ class Convolution:
             tuple(x[1] for x in depth),
         )
         sink = Sink(
-            out_var, part_dtype(out_dtype), offsets[2], tuple(g[2] for g in batch),
+            written, part_dtype(out_dtype), offsets[2], tuple(g[2] for g in batch),
             tuple(r[1] for r in rows), (columns[1],),
         )  # fmt: skip
-        accumulate = accumulate_dtype(out_var.aval.dtype, lhs_var.aval.dtype, rhs_var.aval.dtype)
+        accumulate = accumulate_dtype(*(v.aval.dtype for v in (*ctx.outputs, *ctx.inputs)))
         problem = Contraction(a, b, sink, accumulate, out_dtype in ("c64", "c128"))
         problem = _without_depth(problem) if not problem.depth else problem
         return problem.swapped() if sideways else problem
@@ -239,6 +242,11 @@ class Convolution:
         """Loops in the order in which they lie in the operand that is read along them."""
         along = 1 if self._sideways() else 0
         return sorted([*taps, channels], key=lambda pair: -pair[along].stride)
+
+
+def _dtype(owner: Any) -> str:
+    """The short dtype of a variable, a literal or workspace."""
+    return owner.dtype if isinstance(owner, Temp) else short_dtype(owner.aval.dtype)
 
 
 def _without_depth(problem: Contraction) -> Contraction:

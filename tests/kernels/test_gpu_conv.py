@@ -157,6 +157,77 @@ def test_gradient_of_a_depthwise_kernel(
     assert {c.kernel.name for c in runner.calls} == {"kernel_gradient", "combine"}
 
 
+def names(runner):
+    return [call.kernel.name for call in runner.calls]
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "features, size, window, strides, padding, options",
+    [
+        ((3, 16), (15, 14), (7, 7), (2, 2), [(3, 3)] * 2, {"dtype": np.float16}),
+        ((3, 20), (8, 7), (3, 3), (1, 1), [(1, 1)] * 2, {}),
+        ((1, 16), (8, 9), (5, 3), (1, 2), [(0, 2), (1, 0)], {"dtype": np.float16}),
+        ((2, 17), (20,), (4,), (3,), [(2, 1)], {}),
+        ((3, 16), (3, 4, 5), (2, 3, 2), (1, 1, 1), [(1, 0)] * 3, {}),
+    ],
+)  # fmt: skip
+def test_few_features(gfx, layout, features, size, window, strides, padding, options):
+    runner = check(gfx, layout, 2, size, features, window, strides, padding, **options)
+    assert names(runner)[:3] == ["arrange", "arrange", "product"]
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "features, images, size, positions, options",
+    [
+        ((3, 16), 2, (17, 15), (7, 7), {"dtype": np.float16, "window_dilation": (2, 2)}),
+        ((1, 20), 3, (6, 8), (3, 2), {}), ((2, 16), 2, (9,), (4,), {}),
+        ((2, 16), 2, (3, 4, 5), (2, 2, 3), {}),
+    ],
+)  # fmt: skip
+def test_gradient_for_few_features(gfx, layout, features, images, size, positions, options):
+    (into, columns), ones = features, (1,) * len(size)
+    dilation = options.get("window_dilation", ones)
+    window = [(n + 1) // by for n, by in zip(size, dilation, strict=True)]
+    reach = [
+        p - 1 + (w - 1) * by + 1 - n
+        for p, w, by, n in zip(positions, window, dilation, size, strict=True)
+    ]
+    padding = [(n // 2, n - n // 2) for n in reach]
+    runner = check(gfx, layout, into, size, (images, columns), window, ones, padding, **options)
+    assert names(runner)[0] == "arrange" and names(runner)[-1] == "extract"
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "groups, features, options",
+    [
+        (8, (32, 32), {"dtype": np.float16}), (6, (12, 18), {}), (4, (4, 8), {}),
+        (4, (16, 8), {"dilation": (2, 2)}),
+    ],
+)  # fmt: skip
+def test_narrow_groups(gfx, layout, groups, features, options):
+    sizes = (2, (5, 6), features, (3, 3), (1, 1), [(1, 1)] * 2)
+    runner = check(gfx, layout, *sizes, groups=groups, **options)
+    assert names(runner)[:2] == ["arrange", "product"]
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "groups, features, options", [(8, (32, 32), {"dtype": np.float16}), (6, (12, 18), {})]
+)
+def test_gradient_for_narrow_groups(gfx, layout, groups, features, options):
+    into, columns = features
+    sizes = (into, (7, 6), (2, columns), (7, 6), (1, 1), [(1, 1)] * 2)
+    runner = check(gfx, layout, *sizes, batch_groups=groups, **options)
+    assert names(runner)[-1] == "extract"
+
+
 @pytest.mark.parametrize("gfx", EMULATED)
 def test_one_and_three_spatial_axes(gfx):
     check(gfx, "last", 2, (30,), (3, 17), (5,), (2,), [(2, 2)])

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 from amdjax.codegen import tile
 from amdjax.codegen.tile import itemsize
 from amdjax.jit.element import short_dtype
-from amdjax.jit.gpu.tiles import TileAxis, block_extent, power_of_two, tile_lanes, uneven
-from amdjax.jit.index import LoopVar
+from amdjax.jit.gpu.tiles import tile_lanes, uneven
 from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocked import multiply_add
 from amdjax.kernels.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.gpu.contraction import TileWriter
+from amdjax.kernels.gpu.loops import every, lanes_inside, tile_of
 from amdjax.kernels.program import Program
-from amdjax.targets import GpuTarget
 
 if TYPE_CHECKING:
     from amdjax.kernels.convolution import Convolution, Phase
@@ -39,7 +38,6 @@ UNROLLED = 4  # taps along an axis of the tile whose code is written one after t
 UNROLLED_RUN = 16  # taps along the run
 MOST_SEEN = 20  # tiles of the input that are read at once
 MANY_TAPS = 256  # from here on the kernel is as large as an image: the gradient of a kernel
-WASTE = 1.1  # rows of tiles for each row of the result, from which on tiles get fewer
 
 
 @dataclass(frozen=True)
@@ -307,47 +305,3 @@ class DirectConvolution:
                 k.if_(k.op("lt", place, k.const("index", run.extent)), write)
             else:
                 write()
-
-
-def tile_of(target: GpuTarget, rows: int, columns: int, each: int) -> tuple[list[TileAxis], int]:
-    """The axes of a tile, and the threads that hold `each` elements of it.
-
-    Tiles have fewer rows where many would lie beyond the last one.
-    """
-    most = target.usual_workgroup * each
-    wide = block_extent(columns, most)
-    least = max(1, target.wave_size * each // wide)
-    heights = [1 << i for i in range(power_of_two(rows).bit_length())]
-    fitting = [h for h in heights if least <= h <= most // wide] or heights[-1:]
-    best = min(uneven(rows, h) for h in fitting)
-    high = max(h for h in fitting if uneven(rows, h) <= WASTE * best)
-    axes = [TileAxis(LoopVar("r", rows), high), TileAxis(LoopVar("c", columns), wide)]
-    return axes, max(target.wave_size, high * wide // each)
-
-
-def lanes_inside(
-    k: tile.Builder, shape: tuple[int, int], across: int, first: Value, move: int, extent: int
-) -> Value:
-    """Which elements of a tile have a coordinate in `range(extent)`.
-
-    Args:
-      k: the kernel.
-      shape: of the tile.
-      across: the axis along which the coordinate moves.
-      first: the coordinate of the first element.
-      move: by how much it moves from one to the next.
-      extent: the first coordinate that is not inside.
-    """
-    steps = k.op("mul", k.iota(shape[across], "i32"), k.const("i32", move))
-    place = k.op("add", steps, k.convert(first, "i32"))
-    # Negative numbers are large unsigned ones: one comparison for both ends.
-    inside = k.op("lt", k.convert(place, "u32"), k.const("u32", extent))
-    return k.broadcast(k.expand(inside, 1 - across), shape)
-
-
-def every(k: tile.Builder, masks: Sequence[Value]) -> Value | None:
-    """Where all masks are true; None if there are none."""
-    both = None
-    for mask in masks:
-        both = mask if both is None else k.op("and", both, mask)
-    return both

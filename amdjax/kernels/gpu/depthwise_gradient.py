@@ -24,7 +24,8 @@ from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.blocked import multiply_add
 from amdjax.kernels.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.gpu.contraction import TileWriter
-from amdjax.kernels.gpu.depthwise import ONCE, Loop, every, lanes_inside, tile_of
+from amdjax.kernels.gpu.depthwise import ONCE, Loop
+from amdjax.kernels.gpu.loops import every, lanes_inside, tile_of
 from amdjax.kernels.program import Program
 
 if TYPE_CHECKING:

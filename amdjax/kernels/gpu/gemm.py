@@ -12,6 +12,7 @@ from amdjax.kernels.gpu.complex import complex_contraction
 from amdjax.kernels.gpu.contraction import gpu_contraction
 from amdjax.kernels.gpu.depthwise import direct_convolution
 from amdjax.kernels.gpu.depthwise_gradient import kernel_gradient
+from amdjax.kernels.gpu.repacked import repacked_convolution
 
 
 @shaped("dot_general", on="gpu")
@@ -32,9 +33,10 @@ def lower_conv(ctx: ShapedContext) -> list[Call] | None:
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return []
     conv = Convolution.of(ctx)
-    direct = direct_convolution(ctx, conv) or kernel_gradient(ctx, conv)
-    if direct is not None:
-        return direct
+    for schedule in (direct_convolution, kernel_gradient, repacked_convolution):
+        found = schedule(ctx, conv)
+        if found is not None:
+            return found
     calls: list[Call] = []
     for phase in conv.phases():
         more = _contraction(ctx, conv.contraction(ctx, phase))

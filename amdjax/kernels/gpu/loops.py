@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from amdjax.codegen.tile import Builder, Value
+from amdjax.jit.gpu.tiles import TileAxis, block_extent, power_of_two, uneven
+from amdjax.jit.index import LoopVar
 from amdjax.targets import GpuTarget
 
 EACH = 4  # elements of a thread
+WASTE = 1.1  # rows of tiles for each row that exists, from which on tiles get fewer
 
 
 def threads_for(target: GpuTarget, total: int, each: int = EACH) -> int:
@@ -44,3 +49,47 @@ def element_tile(
 def spread(k: Builder, x: Value, like: Value) -> Value:
     """A scalar in all lanes of a tile."""
     return k.broadcast(x, like.shape)
+
+
+def tile_of(target: GpuTarget, rows: int, columns: int, each: int) -> tuple[list[TileAxis], int]:
+    """The axes of a tile, and the threads that hold `each` elements of it.
+
+    Tiles have fewer rows where many would lie beyond the last one.
+    """
+    most = target.usual_workgroup * each
+    wide = block_extent(columns, most)
+    least = max(1, target.wave_size * each // wide)
+    heights = [1 << i for i in range(power_of_two(rows).bit_length())]
+    fitting = [h for h in heights if least <= h <= most // wide] or heights[-1:]
+    best = min(uneven(rows, h) for h in fitting)
+    high = max(h for h in fitting if uneven(rows, h) <= WASTE * best)
+    axes = [TileAxis(LoopVar("r", rows), high), TileAxis(LoopVar("c", columns), wide)]
+    return axes, max(target.wave_size, high * wide // each)
+
+
+def lanes_inside(
+    k: Builder, shape: tuple[int, int], across: int, first: Value, move: int, extent: int
+) -> Value:
+    """Which elements of a tile have a coordinate in `range(extent)`.
+
+    Args:
+      k: the kernel.
+      shape: of the tile.
+      across: the axis along which the coordinate moves.
+      first: the coordinate of the first element.
+      move: by how much it moves from one to the next.
+      extent: the first coordinate that is not inside.
+    """
+    steps = k.op("mul", k.iota(shape[across], "i32"), k.const("i32", move))
+    place = k.op("add", steps, k.convert(first, "i32"))
+    # Negative numbers are large unsigned ones: one comparison for both ends.
+    inside = k.op("lt", k.convert(place, "u32"), k.const("u32", extent))
+    return k.broadcast(k.expand(inside, 1 - across), shape)
+
+
+def every(k: Builder, masks: Sequence[Value]) -> Value | None:
+    """Where all masks are true; None if there are none."""
+    both = None
+    for mask in masks:
+        both = mask if both is None else k.op("and", both, mask)
+    return both
