@@ -303,6 +303,7 @@ FITS: list[Fit] = [
     Fit("EXPM1_NARROW", "float", divided(mp.expm1, {1: 1}, 2), (-NEAR, NEAR), 1, abs),
     Fit("LOG1P_NARROW", "float", divided(mp.log1p, {1: 1}, 2), (-NEAR, NEAR), 2, abs),
     odd("TAN_NARROW", mp.tan, QUARTER_PI, (3, 3))[0],
+    odd("ATAN_NARROW", mp.atan, 1.0, (4, 4))[0],
     Fit("SINH_NARROW", "float", odd_rest(mp.sinh), (0, NEAR**2), 0, lambda z: z),
     Fit("TANH_NARROW", "float", odd_rest(mp.tanh), (0, NEAR**2), 0, lambda z: z),
     # erf(x) = x P(x**2), beyond NEAR 1 - 2**(-x P(x))

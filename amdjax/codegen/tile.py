@@ -32,7 +32,7 @@ COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 #: Ops with a shorter form for results of 16 bits, see `Builder.op`.
 NARROW = frozenset({
     "exp", "exp2", "expm1", "log", "log1p", "logistic", "sinh", "cosh", "tanh", "tan",
-    "rsqrt", "erf", "erfc",
+    "atan", "rsqrt", "erf", "erfc",
 })  # fmt: skip
 
 

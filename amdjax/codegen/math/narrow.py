@@ -155,6 +155,15 @@ def tan(x: Expr, dtype: str) -> Expr:
 
 
 @elementwise
+def atan(x: Expr, dtype: str) -> Expr:
+    """A polynomial, beyond 1 of the reciprocal, which may be zero for subnormal."""
+    a = absolute(x)
+    outer = a > 1.0
+    p = _odd(select(outer, estimate("rcp", a), a), c.ATAN_NARROW["float"])
+    return copysign(select(outer, c.HALF_PI["float"][0] - p, p), x)
+
+
+@elementwise
 def rsqrt(x: Expr, dtype: str) -> Expr:
     """The estimate."""
     if not _has_subnormal(dtype):
@@ -186,5 +195,5 @@ def erfc(x: Expr, dtype: str) -> Expr:
     return select(x < 0.0, 2.0 - positive, positive)
 
 
-_FUNCTIONS = (exp, exp2, expm1, log, log1p, logistic, sinh, cosh, tanh, tan, rsqrt, erf, erfc)
+_FUNCTIONS = (exp, exp2, expm1, log, log1p, logistic, sinh, cosh, tanh, tan, atan, rsqrt, erf, erfc)
 NARROW: dict[str, Callable] = {fn.__name__: fn for fn in _FUNCTIONS}
