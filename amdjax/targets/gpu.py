@@ -32,7 +32,7 @@ class MatrixInstruction:
     """`D = A @ B + C` by one wave, as an LLVM intrinsic.
 
     Args:
-      intrinsic: full name of the LLVM intrinsic.
+      intrinsic: full name of the LLVM intrinsic; of the instruction, if LLVM has none for it.
       m, n, k: A is m x k, B is k x n, C and D are m x n.
       operand: dtype of A and B (`f32`, `f16`, `bf16`, `f64`, `xf32`, `i8`, `i4`, `fp8`, `bf8`).
       accumulator: dtype of C and D.
@@ -354,12 +354,14 @@ def mma(
 ) -> MatrixInstruction:
     """An `mma.sync` of a warp; `suffix` follows `llvm.nvvm.mma.` and the shape.
 
-    Its operands and its result are separate registers, in structs.
+    Its operands and its result are separate registers, in structs. Without a suffix it is the
+    instruction itself, for which LLVM has no intrinsic, and its dtypes are all alike.
     """
     m, n, k = shape
     element = {"f32": "float", "i32": "i32", "f64": "double"}[accumulator]
+    name = f"m{m}n{n}k{k}.row.col.{suffix or '.'.join([operand] * 4)}"
     return MatrixInstruction(
-        f"llvm.nvvm.mma.m{m}n{n}k{k}.row.col.{suffix}",
+        f"llvm.nvvm.mma.{name}" if suffix else f"mma.sync.aligned.{name}",
         m,
         n,
         k,

@@ -7,7 +7,7 @@ Architecture". `sm_90a` is the form that admits wgmma.
 from dataclasses import replace
 
 from amdjax.targets import sm_80
-from amdjax.targets.gpu import Device
+from amdjax.targets.gpu import Device, mma
 
 _SM_90 = replace(
     sm_80.TARGETS[0],
@@ -16,6 +16,11 @@ _SM_90 = replace(
     device=Device("H100 SXM", 132, 3350, 1980, 80),
     lds_bytes=227 << 10,
     lds_per_cu=228 << 10,
+    matrix=(
+        *(i for i in sm_80.MATRIX if i.operand != "f64"),
+        mma("", (16, 8, 16), "f64", "double", "f64"),
+        mma("", (16, 8, 8), "f64", "double", "f64"),
+    ),
     # Reached with wgmma; mma.sync gets to some two thirds of it.
     matrix_rate={"f16": 4096, "bf16": 4096, "xf32": 2048, "i8": 8192, "fp8": 8192, "f64": 256},
     vector_rate=256,

@@ -285,10 +285,15 @@ def _mma_unit(i: MatrixInstruction, operand: str, flops: int) -> Unit:
             return [_joined(f, x[p], register) for p in range(pieces) for x in parts]
 
         totals = [f.extract(c, e) for e in range(result.lanes)]
-        arguments = ", ".join(map(str, [*registers(a), *registers(b), *totals]))
+        held = [*registers(a), *registers(b)]
+        arguments = ", ".join(map(str, [*held, *totals]))
         one = result.with_lanes(0)
-        struct = "{" + ", ".join([str(one)] * result.lanes) + "}"
-        got = _call(f, i.intrinsic, Type(struct), arguments)
+        struct = Type("{" + ", ".join([str(one)] * result.lanes) + "}")
+        if i.intrinsic.startswith("llvm."):
+            got = _call(f, i.intrinsic, struct, arguments)
+        else:
+            counts = len(totals), len(registers(a)), len(registers(b))
+            got = f.op(f"call {struct} {_mma_text(i.intrinsic, *counts)}({arguments})", struct)
         out = llvm.undef(result)
         for e in range(result.lanes):
             out = f.insert(out, f.op(f"extractvalue {got}, {e}", one), e)
@@ -297,11 +302,23 @@ def _mma_unit(i: MatrixInstruction, operand: str, flops: int) -> Unit:
     elements = tuple((r, c) for r in rows for c in (0, 1))
     line: Digits = ((4, 8, 1),)
     group: Digits = ((1, 4, 1),)
-    name = i.intrinsic.removeprefix("llvm.nvvm.")
+    name = i.intrinsic.removeprefix("llvm.nvvm.").removeprefix("mma.sync.aligned.")
     return Unit(
         name, operand, i.accumulator, i.m, i.n, step, 4, (line, line), (rows, (0,)),
         (group, group), line, ((1, 4, 2),), elements, result, multiply, flops,
     )  # fmt: skip
+
+
+def _mma_text(instruction: str, sums: int, a: int, b: int) -> str:
+    """Assembly for an instruction on doubles that LLVM has no intrinsic for."""
+    numbers = iter(range(sums + a + b))
+
+    def group(count: int) -> str:
+        return "{" + ", ".join(f"${next(numbers)}" for _ in range(count)) + "}"
+
+    d, x, y = group(sums), group(a), group(b)
+    constraints = ",".join(["=d"] * sums + ["d"] * (a + b) + [str(n) for n in range(sums)])
+    return f'asm "{instruction} {d}, {x}, {y}, {d};", "{constraints}"'
 
 
 @cache

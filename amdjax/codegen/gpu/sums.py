@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from amdjax.codegen.gpu.matrix import (
     CELL_BYTES,
+    Digits,
     Tiling,
     emit_digits,
     i32,
@@ -17,6 +18,8 @@ from amdjax.codegen.gpu.matrix import (
 )
 from amdjax.codegen.gpu.tiles import Deferred, GpuTiles
 from amdjax.codegen.llvm import Value
+
+BANKED = 8  # cells that all banks of LDS hold
 
 
 class Product(ABC):
@@ -80,10 +83,10 @@ class Sums(Deferred):
         self.vector = min(gen.kernel.vector, max(tiling.rows * tiling.columns // gen.workgroup, 1))
         self.across = gen.workgroup * self.vector
         high = max(self.across // tiling.columns, 1)  # rows with a vector of every thread
-        self.stride = tiling.columns + CELL_BYTES // self.size
+        self.row_bytes = tiling.columns * self.size
         waves = tiling.waves[0]
         self.together = max(high // (unit.m * waves), 1)  # fragments
-        whole = self.together * unit.m * waves * self.stride * self.size
+        whole = self.together * unit.m * waves * self.row_bytes
         self.apart = waves > 1 and high <= unit.m and whole > max(product.memory_bytes, 16 << 10)
         self.height = self.together * unit.m * (1 if self.apart else waves)
         self.taken: list[Value] = []
@@ -101,7 +104,7 @@ class Sums(Deferred):
         gen.isa.begin_region(gen.f)  # lest LLVM compute with several slices at once
         parts = max(count * self.product.tiling.columns // self.across, 1)
         while len(self.taken) < parts:
-            buffer = gen.temporary("u8", self.height * self.stride * self.size)
+            buffer = gen.temporary("u8", self.height * self.row_bytes)
             gen.access(buffer, "write")
             self._put(gen.addresses[buffer.name], *next(self.passes))
             gen.access(buffer, "read")
@@ -121,8 +124,7 @@ class Sums(Deferred):
             if only is None:
                 row = f.add(row, f.mul(high, i32(unit.m)))
             column = f.add(emit_digits(f, unit.column, product.lane), f.mul(wide, i32(unit.n)))
-            place = f.add(f.mul(row, i32(self.stride)), column)
-            base = f.mul(place, i32(self.size))
+            place = self._places(row, column)
             width = product.tiling.fragments[1]
             for i, j in itertools.product(range(self.together), range(width)):
                 c = self.fragments[(first + i) * width + j]
@@ -130,7 +132,7 @@ class Sums(Deferred):
                     r, at = unit.elements[e]
                     r, at = i * unit.m * high_waves + r, j * unit.n * wide_waves + at
                     x = f.shuffle(c, None, range(e, e + run)) if c.type.lanes else c
-                    to = lds_address(f, memory, base, (r * self.stride + at) * self.size)
+                    to = lds_address(f, memory, *place(r, at))
                     f.store(x, to, math.gcd(run * self.size, CELL_BYTES))
             return []
 
@@ -142,16 +144,53 @@ class Sums(Deferred):
     def _take(self, memory: Value) -> list[Value]:
         """The thread's vectors of what `_put` wrote."""
         f, columns = self.product.f, self.product.tiling.columns
-        kind = self.product.unit.sums.with_lanes(self.vector)
         at = f.mul(self.product.thread, i32(self.vector))
         row, column = f.lshr(at, i32(log2(columns))), f.and_(at, i32(columns - 1))
-        base = f.mul(f.add(f.mul(row, i32(self.stride)), column), i32(self.size))
+        place = self._places(row, column)
+        each = min(self.vector, CELL_BYTES // self.size)  # of one cell
+        kind = self.product.unit.sums.with_lanes(each if self.vector > 1 else 0)
         out = []
         for e in range(0, self.height * columns, self.across):
             r, c = divmod(e, columns)
-            place = lds_address(f, memory, base, (r * self.stride + c) * self.size)
-            out.append(f.load(kind, place, math.gcd(self.vector * self.size, CELL_BYTES)))
+            parts = [
+                f.load(kind, lds_address(f, memory, *place(r, c + x)), each * self.size)
+                for x in range(0, self.vector, each)
+            ]
+            out.append(self.product.gen.joined(parts))
         return out
+
+    def _places(self, row: Value, column: Value) -> Callable[[int, int], tuple[Value, int]]:
+        """`at(r, c)`: where the element `r` rows and `c` columns on is, in bytes.
+
+        The cells of a row are exchanged by the reversed bits of its number, so that neither rows
+        nor columns of fragments meet in banks; those that two lie in between by whether they are
+        in the second half of twice as many, where a thread reads two. Numbers that are added have
+        no bits in common.
+        """
+        f, group = self.product.f, min(self.row_bytes, BANKED * CELL_BYTES)
+        start = f.mul(row, i32(self.row_bytes))
+        offset = f.mul(column, i32(self.size))
+        if group < self.row_bytes:
+            offset = f.xor(offset, emit_digits(f, ((group, 2, CELL_BYTES),), offset))
+        known: dict[tuple[int, int, int], Value] = {}
+
+        def at(r: int, c: int) -> tuple[Value, int]:
+            far, near = divmod(c * self.size, group)
+            key = r % BANKED, near, far % 2
+            if key not in known:
+                exchange = emit_digits(f, _reversed(group), f.add(row, i32(key[0])))
+                here = f.xor(offset, i32(near ^ key[2] * CELL_BYTES))
+                known[key] = f.add(start, f.xor(here, exchange))
+            return known[key], r * self.row_bytes + far * group
+
+        return at
+
+
+def _reversed(nbytes: int) -> Digits:
+    """By which bytes cells of a row are exchanged, from its number."""
+    bits = log2(nbytes // CELL_BYTES)
+    digits = ((1 << i, 2, CELL_BYTES << (bits - 1 - i)) for i in range(bits))
+    return tuple(digits)
 
 
 def _run(elements: Sequence[tuple[int, int]]) -> int:

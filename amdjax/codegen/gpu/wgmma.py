@@ -82,10 +82,12 @@ class WarpgroupProduct(Product):
         ahead = stages - 2  # a stage is read while the next product is issued
 
         def load(k: Value, stage: Value) -> None:
-            if not ragged:  # the last tile is brought once more rather than what lies behind it
+            size = i32(CELL_BYTES)
+            if not ragged:  # behind the last tile nothing is read, at a place that exists
+                size = f.select(f.icmp("slt", k, stop), size, i32(0))
                 k = f.intrinsic("smin", k.type, k, last)
             for x in self.copies:
-                x.load(k, limit, lds_address(f, self.memory, stage, 0))
+                x.load(k, limit, size, lds_address(f, self.memory, stage, 0))
             f.call("llvm.nvvm.cp.async.commit.group", VOID)
 
         k = start
@@ -205,12 +207,12 @@ class _Copies:
             step = f.int_resize(depth, offset.type.elem, False)
             self.slots.append((offset, coords, step, target))
 
-    def load(self, k: Value, limit: Value | None, stage: Value) -> None:
-        """Start the copies of the tile whose depth begins at `k`."""
+    def load(self, k: Value, limit: Value | None, size: Value, stage: Value) -> None:
+        """Start the copies of `size` bytes of each cell of the tile whose depth begins at `k`."""
         f = self.f
         places = self.operand.tile(self.gen, k, limit)
         for offset, coords, depth, target in self.slots:
             address, valid = places(offset, coords, depth)
-            size = i32(CELL_BYTES) if valid is None else f.select(valid, i32(CELL_BYTES), i32(0))
+            read = size if valid is None else f.select(valid, size, i32(0))
             to = lds_address(f, stage, target, self.origin)
-            f.call("llvm.nvvm.cp.async.cg.shared.global.16.s", VOID, to, address, size)
+            f.call("llvm.nvvm.cp.async.cg.shared.global.16.s", VOID, to, address, read)
