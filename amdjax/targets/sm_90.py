@@ -18,7 +18,6 @@ _SM_90 = replace(
     lds_per_cu=228 << 10,
     matrix=(
         *(i for i in sm_80.MATRIX if i.operand != "f64"),
-        mma("", (16, 8, 16), "f64", "double", "f64"),
         mma("", (16, 8, 8), "f64", "double", "f64"),
     ),
     # Reached with wgmma; mma.sync gets to some two thirds of it.

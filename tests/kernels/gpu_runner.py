@@ -68,7 +68,9 @@ class GpuRunner:
                 words.append(arg)
                 continue
             if isinstance(arg, Temp) and arg not in held:
-                held[arg] = np.full(arg.size, 77, dtype_from_short_name(arg.dtype))
+                held[arg] = np.full(
+                    arg.size, 0 if arg.zero else 77, dtype_from_short_name(arg.dtype)
+                )
             if isinstance(arg, Literal):
                 held[arg] = np.asarray(arg.val, arg.aval.dtype)
             arrays.append(held[arg])

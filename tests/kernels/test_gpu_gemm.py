@@ -198,12 +198,17 @@ def test_tilings(gfx, dtype, operand, size, waves, fragments, turned):
 @pytest.mark.parametrize("gfx", EMULATED)
 @pytest.mark.parametrize("depth", [512, 530])
 @pytest.mark.parametrize("stages", [1, 2])
-def test_shared_depth(gfx, depth, stages):
-    """Programs sum parts of the depth; another launch adds them and applies what is fused."""
+@pytest.mark.parametrize("most, launches", [(0, ["product", "combine"]), (64 << 10, ["product"])])
+def test_shared_depth(gfx, depth, stages, most, launches, monkeypatch):
+    """Programs sum parts of the depth.
+
+    The last of a tile, or another launch, adds them and applies what is fused.
+    """
+    monkeypatch.setattr(contraction, "PARTS_BYTES", most)
     x, y = values((40, depth), np.float16), values((depth, 60), np.float16, 1)
     lower = forced("f16", "f32", -1, (2, 2), (1, 2), stages, 3)
     runner = check(gfx, x, y, out=np.dtype(np.float32), lower=lower)
-    assert [c.kernel.name for c in runner.calls] == ["product", "combine"]
+    assert [c.kernel.name for c in runner.calls] == launches
     other = values((60,), np.float32, 2)
     fused = GpuRunner(
         dot_general_p, [x, y], params(out=np.dtype(np.float32)), gfx, lower=lower,

@@ -79,7 +79,7 @@ class WarpgroupProduct(Product):
         limit = stop if ragged else None
         step = llvm.const(start.type, self.tiling.depth)
         last = f.sub(stop, step)
-        ahead = stages - 2  # a stage is read while the next product is issued
+        ahead = stages - 1
 
         def load(k: Value, stage: Value) -> None:
             size = i32(CELL_BYTES)
@@ -102,8 +102,9 @@ class WarpgroupProduct(Product):
             _asm(f, "fence.proxy.async.shared::cta;")
             self.barrier()
             sums = self._multiply(sums, read)
-            load(f.add(k, llvm.const(k.type, ahead * self.tiling.depth)), write)
             sums = _wait(f, sums, 1)
+            self.barrier()  # nobody reads the stage before; the unit is at work on this one
+            load(f.add(k, llvm.const(k.type, ahead * self.tiling.depth)), write)
             return [self._next(read), self._next(write), *sums]
 
         first = [i32(0), i32(ahead * self.stage), *zeros]

@@ -2,13 +2,14 @@
 
 A program computes one tile of the result. It states where lines and steps in depth of the operands
 lie (`Builder.contract` does the loop), and applies what is fused behind before it stores. Where the
-result has fewer tiles than the machine has compute units, programs share the depth; a second launch
-adds their parts, always in the same order.
+result has fewer tiles than the machine has compute units, programs share the depth. Their parts are
+added by the last of them, or by a second launch if that is much; always in the same order.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from amdjax.codegen import tile
@@ -32,7 +33,9 @@ Value = tile.Value
 
 SHORT_SLICE, LONG_SLICE = 8, 32  # elements of a thread to which an epilogue is applied at a time
 SHORT_EPILOGUE = 8  # cost, as fusion counts it, up to which it needs few registers
-BAND = 8  # rows of tiles that are walked together, so that they share what the cache holds of `b`
+PARTS_BYTES = 64 << 10  # of sums that one program adds, where programs share the depth
+PARTS_TOGETHER = 4  # that are read before any is added
+BAND = 4  # rows of tiles that are walked together, so that they share what the cache holds of `b`
 
 
 def gpu_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
@@ -68,8 +71,17 @@ class GpuContraction:
         """The launches in order."""
         if self.plan.splits == 1:
             return [self._product(self.problem.out)]
-        parts, temp = split_sink(self.problem, self.plan.splits)
-        return [self._product(parts), self._combine(temp)]
+        parts, _ = split_sink(self.problem, self.plan.splits)
+        if self._combines_itself:
+            return [self._product(parts)]
+        return [self._product(parts), self._combine(parts)]
+
+    @property
+    def _combines_itself(self) -> bool:
+        """Whether the last program of a tile adds its parts, which are few enough for one."""
+        p, tiling = self.problem, self.tiling
+        tile = min(tiling.rows, p.rows) * min(tiling.columns, p.columns)
+        return self.plan.splits * tile * itemsize(p.accumulate) <= PARTS_BYTES
 
     # The product
 
@@ -88,11 +100,16 @@ class GpuContraction:
         batch = program.split(rest, "batch", p.out.batch)
         bases = [row * tiling.rows, column * tiling.columns]
         digits = batch if part is None else [part, *batch]
-        writer = TileWriter(program, sink, digits)
+        role = "out" if part is None or not self._combines_itself else "inout"
+        writer = TileWriter(program, sink, digits, role)
         height = tiling.rows // self.slices
-        for i, sums in enumerate(self.sums(bases, batch, part)):
+        filled = -(-min(tiling.rows, p.rows) // height)
+        for i, sums in enumerate(itertools.islice(self.sums(bases, batch, part), filled)):
             first = bases[0] + i * height if i else bases[0]
             writer.store(sums, [first, bases[1]], (p.rows, p.columns), tiling.rows)
+        if role == "inout":
+            number = (rest * wide + column) * high + row
+            self._combine_last(sink, number, rest, bases)
         grid = p.batches * plan.splits * high * wide
         return program.launch(grid, 2.0 * tiling.rows * tiling.columns * plan.part)
 
@@ -158,7 +175,65 @@ class GpuContraction:
 
     # Adding parts
 
-    def _combine(self, temp: Temp) -> Call:
+    def _combine_last(
+        self, sink: Sink, number: Value, entry: Value, bases: Sequence[Value]
+    ) -> None:
+        """The last program of a tile adds its parts and stores the result.
+
+        Args:
+          sink: where parts are.
+          number: of the tile.
+          entry: of the batch.
+          bases: of the tile.
+        """
+        p, k, tiling, program = self.problem, self.k, self.tiling, self.program
+        tiles = p.batches * -(-p.rows // tiling.rows) * -(-p.columns // tiling.columns)
+        counters = program.buffer(Temp("u32", tiles, zero=True), "u32", "inout")
+        last = k.arrive(counters, number, self.plan.splits)
+        across = k.workgroup * min(SHORT_SLICE, tiling.rows * tiling.columns // k.workgroup)
+        height = max(across // tiling.columns, 1)
+        axes = _axes(p.rows, height, p.columns, tiling.columns, tiling.rows)
+
+        def combine(i: Value) -> None:
+            here = [bases[0] + i * height, bases[1]]
+            x = self._added(program, sink, "inout", entry, axes, here)
+            batch = program.split(entry, "batch", p.out.batch)
+            TileWriter(program, p.out, batch).store([x], here, (p.rows, p.columns), tiling.rows)
+
+        slices = -(-min(tiling.rows, p.rows) // height)
+        k.if_(last, lambda: k.for_(0, slices, 1, combine))
+
+    def _added(
+        self, program: Program, sink: Sink, role: str, entry: Value, axes: Sequence[TileAxis],
+        bases: Sequence[Value],
+    ) -> Value:  # fmt: skip
+        """A tile of the sum of all parts."""
+        p, k, splits = self.problem, program.k, self.plan.splits
+        parts = program.buffer(sink.owner, sink.dtype, role)
+        shape = axes[0].count, axes[1].count
+        mask = None
+        for lanes in tile_lanes(k, axes, bases):
+            if lanes.mask is not None:
+                m = k.broadcast(lanes.mask, shape)
+                mask = m if mask is None else k.op("and", mask, m)
+        size = p.rows * p.columns
+        first = entry * size + bases[0] * p.columns + bases[1]
+        together = math.gcd(splits, PARTS_TOGETHER)
+
+        def add(i: Value, x: Value) -> Value:
+            at = first + i * (p.batches * size)
+            loaded = [
+                k.load(parts, at + j * (p.batches * size), shape, (p.columns, 1), mask)
+                for j in range(together)
+            ]
+            for part in loaded:
+                x = k.op("add", x, part)
+            return x
+
+        (x,) = k.for_(0, splits, together, add, [k.const(sink.dtype, 0, shape)])
+        return x
+
+    def _combine(self, parts: Sink) -> Call:
         """The launch that adds the parts of all programs and stores the result."""
         p = self.problem
         program = Program(self.ctx, "combine")
@@ -167,7 +242,6 @@ class GpuContraction:
         columns = min(_power_of_two(p.columns), k.workgroup * 4)
         rows = max(1, k.workgroup * 4 // columns)
         k.vector = min(_store_vector(p.out, 4), aligned(p.columns, 4))
-        parts = program.buffer(temp, temp.dtype)
         axes = _axes(p.rows, rows, p.columns, columns)
         number = k.program_id()
         bases: list[Value] = []
@@ -175,20 +249,7 @@ class GpuContraction:
             count = k.const("index", axis.blocks)
             bases.insert(0, k.op("rem", number, count) * axis.count)
             number = k.op("div", number, count)
-        lanes = tile_lanes(k, axes, bases)
-        masks = [k.broadcast(x.mask, (rows, columns)) for x in lanes if x.mask is not None]
-        mask = None
-        for m in masks:
-            mask = m if mask is None else k.op("and", mask, m)
-        size = p.rows * p.columns
-        first = number * size + bases[0] * p.columns + bases[1]
-
-        def add(i: Value, x: Value) -> Value:
-            at = first + i * (p.batches * size)
-            return k.op("add", x, k.load(parts, at, (rows, columns), (p.columns, 1), mask))
-
-        zero = k.const(temp.dtype, 0, (rows, columns))
-        (x,) = k.for_(0, self.plan.splits, 1, add, [zero])
+        x = self._added(program, parts, "in", number, axes, bases)
         batch = program.split(number, "batch", p.out.batch)
         TileWriter(program, p.out, batch).store([x], bases, (p.rows, p.columns))
         grid = p.batches * axes[0].blocks * axes[1].blocks
@@ -219,10 +280,12 @@ class TileWriter:
       program: the kernel.
       sink: where the result goes, merged.
       batch: the place along each batch loop.
+      role: of the buffer if the result goes to a temporary.
     """
 
-    def __init__(self, program: Program, sink: Sink, batch: Sequence[Value]):
+    def __init__(self, program: Program, sink: Sink, batch: Sequence[Value], role: str = "out"):
         self.program, self.k, self.sink, self.batch = program, program.k, sink, batch
+        self.role = role
         fused = program.ctx.epilogue
         self.epilogue = None if isinstance(sink.owner, Temp) else fused
 
@@ -255,7 +318,7 @@ class TileWriter:
                 position = position + place * axis.stride
         if self.epilogue is None:
             dtype = {"f32": "c64", "f64": "c128"}[sink.dtype] if len(sums) > 1 else sink.dtype
-            b.store(self.program.buffer(sink.owner, dtype, "out"), position, El(dtype, *sums))
+            b.store(self.program.buffer(sink.owner, dtype, self.role), position, El(dtype, *sums))
             return
         out = self.program.ctx.outputs[0]
         dtype = short_dtype(out.aval.dtype)
