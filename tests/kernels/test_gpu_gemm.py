@@ -16,7 +16,7 @@ from amdjax.codegen.gpu.matrix import Tiling, units
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.kernels.gemm import dot_contraction
-from amdjax.kernels.gpu import contraction
+from amdjax.kernels.gpu import contraction, tiling
 from amdjax.kernels.gpu.contraction import GpuContraction
 from amdjax.kernels.gpu.tiling import Plan
 from amdjax.lax.dot import dot_general_p
@@ -204,7 +204,7 @@ def test_shared_depth(gfx, depth, stages, most, launches, monkeypatch):
 
     The last of a tile, or another launch, adds them and applies what is fused.
     """
-    monkeypatch.setattr(contraction, "PARTS_BYTES", most)
+    monkeypatch.setattr(tiling, "PARTS_BYTES", most)
     x, y = values((40, depth), np.float16), values((depth, 60), np.float16, 1)
     lower = forced("f16", "f32", -1, (2, 2), (1, 2), stages, 3)
     runner = check(gfx, x, y, out=np.dtype(np.float32), lower=lower)
@@ -282,7 +282,7 @@ EXPECTED = {
 }
 
 
-def large(gfx, dtype, m=1024, k=1024, n=1024):
+def large(gfx, dtype, m=4096, k=1024, n=4096):
     x, y = np.empty((m, k), LARGE[dtype]), np.empty((k, n), LARGE[dtype])
     out = np.dtype(np.int32) if dtype == "i8" else None
     return GpuRunner(dot_general_p, [x, y], params(out=out), gfx)
@@ -357,3 +357,11 @@ def test_long_epilogues_need_no_scratch(target, dtype):
 
     (kernel,) = jit(layer).lower(x, y, b).compile(target).kernels
     assert kernel.scratch_bytes == 0, kernel.vgprs
+
+
+def test_hopper_multiplies_doubles_by_large_instructions():
+    x, y = np.empty((512, 512)), np.empty((512, 512))
+    kernel, *_ = GpuRunner(dot_general_p, [x, y], params(), "sm_90").compiled()
+    text = kernel.code.decode()
+    assert "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64" in text
+    assert "m8n8k4" not in text

@@ -24,7 +24,7 @@ from amdjax.jit.index import Index, LoopVar, delinear
 from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import Contraction, Sink
 from amdjax.kernels.gpu.operands import SourcePlaces, aligned, neighbours
-from amdjax.kernels.gpu.tiling import Plan, choose_plan, operand_units
+from amdjax.kernels.gpu.tiling import Plan, adds_parts, choose_plan, operand_units
 from amdjax.kernels.program import Program
 from amdjax.kernels.splits import split_sink
 from amdjax.targets import GpuTarget
@@ -33,7 +33,6 @@ Value = tile.Value
 
 SHORT_SLICE, LONG_SLICE = 8, 32  # elements of a thread to which an epilogue is applied at a time
 SHORT_EPILOGUE = 8  # cost, as fusion counts it, up to which it needs few registers
-PARTS_BYTES = 64 << 10  # of sums that one program adds, where programs share the depth
 PARTS_TOGETHER = 4  # that are read before any is added
 BAND = 4  # rows of tiles that are walked together, so that they share what the cache holds of `b`
 
@@ -72,16 +71,9 @@ class GpuContraction:
         if self.plan.splits == 1:
             return [self._product(self.problem.out)]
         parts, _ = split_sink(self.problem, self.plan.splits)
-        if self._combines_itself:
+        if adds_parts(self.problem, self.plan):
             return [self._product(parts)]
         return [self._product(parts), self._combine(parts)]
-
-    @property
-    def _combines_itself(self) -> bool:
-        """Whether the last program of a tile adds its parts, which are few enough for one."""
-        p, tiling = self.problem, self.tiling
-        tile = min(tiling.rows, p.rows) * min(tiling.columns, p.columns)
-        return self.plan.splits * tile * itemsize(p.accumulate) <= PARTS_BYTES
 
     # The product
 
@@ -100,7 +92,7 @@ class GpuContraction:
         batch = program.split(rest, "batch", p.out.batch)
         bases = [row * tiling.rows, column * tiling.columns]
         digits = batch if part is None else [part, *batch]
-        role = "out" if part is None or not self._combines_itself else "inout"
+        role = "inout" if adds_parts(p, plan) else "out"
         writer = TileWriter(program, sink, digits, role)
         height = tiling.rows // self.slices
         filled = -(-min(tiling.rows, p.rows) // height)

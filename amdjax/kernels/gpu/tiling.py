@@ -16,14 +16,20 @@ from amdjax.targets import GpuTarget
 WAVES = 4  # of a program, one for each SIMD
 MOST_SUMS = 128  # registers of a lane that hold sums
 WARPGROUP_DEPTH = 64  # of tiles that `wgmma` reads
-WARPGROUP_STAGES = (4, 3)  # tiles of an operand in LDS; the largest tile leaves room for four
+WARPGROUP_STAGES = (4, 3, 2)  # tiles of an operand in LDS; the largest tile leaves room for four
 CACHE_RATE = 40  # bytes a compute unit gets from the second-level cache in a clock
-PROGRAM_CYCLES = 1500  # that a program costs besides multiplying: first loads, storing the result
+PROGRAM_CYCLES = 1500  # until a program multiplies, and that its last stores take
+START_CYCLES = 300  # of that, which others on the compute unit cannot use
 COMBINE_CYCLES = 12000  # that a second launch costs
-FEW_SUMS = 4  # sums of a lane with which half of the time goes into reading fragments
+LAST_CYCLES = 4000  # that the last program of a tile takes to add parts
+FEW_SUMS = 8  # sums of a lane with which half of the time goes into reading fragments
 LATENCY = 800  # clocks that a load from memory takes
+COPY_LATENCY = 2000  # that a tile takes to LDS, while all compute units copy
+STALL_CYCLES = 200  # for which threads of a program wait for each other in each tile of depth
 OTHER_REGISTERS = 32  # of a lane, besides sums, what is multiplied and what is brought
-LOAD_REGISTERS = 3  # besides what a load brings: its place, and whether something is there
+LOAD_REGISTERS = 2  # besides what a load brings: its place, and whether something is there
+RESERVED_LDS = 1 << 10  # of each program, on NVIDIA; what aligns tiles there is about as much
+PARTS_BYTES = 64 << 10  # of sums that one program adds, where programs share the depth
 LDS_RATE = 128  # bytes a compute unit reads of its LDS in a clock
 
 
@@ -133,6 +139,8 @@ def _wave_tilings(
             tiling = replace(tiling, depth=tiling.depth // 2)
         if _registers(target, problem, tiling) <= most:
             yield tiling
+            if not target.is_amdgpu:  # whose LDS is small enough without
+                yield replace(tiling, stages=2)
 
 
 def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
@@ -204,12 +212,16 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
     size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
     loads = size * tiling.depth / CACHE_RATE
     step = max(busy, loads, _fragment_reads(target, tiling) / LDS_RATE)
-    latency = LATENCY / max(tiling.stages - 2, 1)
-    store = PROGRAM_CYCLES + rows * columns * 4 / CACHE_RATE
+    latency, stall = float(LATENCY), STALL_CYCLES / tiling.stages
+    if unit.from_lds:
+        latency, stall = COPY_LATENCY / (tiling.stages - 1), 0
+    result = rows * columns * itemsize(unit.accumulator if plan.splits > 1 else problem.out.dtype)
+    store = result / _memory_rate(target)
+    alone = PROGRAM_CYCLES + steps * max(step + stall, latency) + store
 
     def together(programs: int) -> float:
         """Clocks of programs on one compute unit."""
-        return steps * max(programs * step, latency) + programs * store
+        return max(alone, programs * (START_CYCLES + steps * step + store))
 
     most = _resident(target, tiling)
     programs = _tiles(problem, tiling) * plan.splits
@@ -220,8 +232,22 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
     if plan.splits > 1:
         moved = problem.batches * problem.rows * problem.columns * itemsize(unit.accumulator)
         everywhere = CACHE_RATE / 2 * target.compute_units
-        cycles += COMBINE_CYCLES + 2 * plan.splits * moved / everywhere
+        cycles += LAST_CYCLES if adds_parts(problem, plan) else COMBINE_CYCLES
+        cycles += 2 * plan.splits * moved / everywhere
     return cycles
+
+
+def adds_parts(problem: Contraction, plan: Plan) -> bool:
+    """Whether the last program of a tile adds its parts, which are few enough for one."""
+    rows, columns = min(plan.tiling.rows, problem.rows), min(plan.tiling.columns, problem.columns)
+    nbytes = plan.splits * rows * columns * itemsize(problem.accumulate)
+    return plan.splits > 1 and nbytes <= PARTS_BYTES
+
+
+def _memory_rate(target: GpuTarget) -> float:
+    """Bytes of memory that a compute unit gets in a clock."""
+    device = target.device
+    return device.bandwidth * 1e3 / (device.clock * device.compute_units)
 
 
 def _fragment_reads(target: GpuTarget, tiling: Tiling) -> float:
@@ -238,6 +264,6 @@ def _resident(target: GpuTarget, tiling: Tiling) -> int:
     unit = tiling.unit
     operands = (tiling.rows + tiling.columns) * tiling.depth * itemsize(unit.operand)
     result = unit.m * tiling.columns * unit.sums.bits // 8
-    lds = max(operands * tiling.stages, result)
+    lds = max(operands * tiling.stages, result) + (0 if target.is_amdgpu else RESERVED_LDS)
     waves = target.vgpr_file // (tiling.sum_registers + 64) * target.simds
-    return max(1, min(target.lds_per_cu * 15 // 16 // lds, waves // tiling.wave_count))
+    return max(1, min(target.lds_per_cu // lds, waves // tiling.wave_count))
