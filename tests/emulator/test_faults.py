@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from emulation import IDS, LANES, TARGETS, compiled, elementwise, pack, run
+from test_instructions import execute
 
 from amdjax.runtime.emulator import (
     CodeObject,
@@ -99,6 +100,15 @@ def test_unknown_instruction(gfx):
     out, a = np.zeros((2, 64), np.float32)
     with pytest.raises(UnknownInstruction, match=r"kernel kernel: .*0xbfff0000.*SOPP opcode 127"):
         run(broken, 1, 64, out, a)
+
+
+def test_loads_to_lds_in_the_old_way(gfx, tmp_path):
+    """A bit of an ordinary load says so on these; what is not emulated is not taken for a load."""
+    if gfx not in ("gfx908", "gfx90a", "gfx1030"):
+        pytest.skip("has instructions of its own for that, or none")
+    x = np.zeros(64, np.uint32)
+    with pytest.raises(UnknownInstruction, match="global_load_dword with lds"):
+        execute("global_load_dword v[2:3], off lds", gfx, tmp_path, x, x, 64)
 
 
 def test_file_that_is_none(gfx):

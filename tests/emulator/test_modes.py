@@ -153,6 +153,20 @@ def test_classes_do_not_lose_denormals(gfx, tmp_path):
     np.testing.assert_array_equal(out[:4], [1, 1, 0, 0])
 
 
+@pytest.mark.parametrize("mode", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("gfx", "form"),
+    [(gfx, "e64") for gfx in TARGETS] + [("gfx942", "sdwa"), ("gfx1030", "sdwa")],
+)
+def test_results_are_scaled_where_none_is_denormal(gfx, form, mode, tmp_path):
+    parts = "dst_sel:DWORD src0_sel:DWORD src1_sel:DWORD" if form == "sdwa" else ""
+    a, b = np.linspace(-3, 3, 64, dtype=np.float32), np.full(64, 0.7, np.float32)
+    body = f"""s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 4), {12 | mode}
+    v_mul_f32_{form} v3, v1, v2 mul:4 {parts}"""
+    got = execute(body, gfx, tmp_path, a.view(np.uint32), b.view(np.uint32), 64).view(np.float32)
+    np.testing.assert_array_equal(got, a * b * np.float32(1 if mode & 2 else 4))
+
+
 REFUSED = {
     "s_mov_b32 s10, 3\n s_setreg_b32 hwreg(HW_REG_MODE, 0, 4), s10": "more of the mode",
     "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 8, 1), 0": "more of the mode",

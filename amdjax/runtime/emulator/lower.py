@@ -226,11 +226,12 @@ def _vector(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
             ("neg_hi", f.get("neg_hi", 0)),
         ]
     neg, absolute = _modifiers(inst)
-    omod = f.get("omod", 0)
+    part = inst.sdwa if inst.sdwa and op.dst != "mask" else {}
+    omod = f.get("omod", 0) | part.get("omod", 0)
     if name.startswith("v_bitop3"):  # a table of eight bits is where modifiers are
         flags.append(("table", omod << 6 | absolute << 3 | neg))
         neg = absolute = omod = 0
-    clamp = f.get("clmp", 0) | (inst.sdwa or {}).get("clmp", 0) * (op.dst != "mask")
+    clamp = f.get("clmp", 0) | part.get("clmp", 0)
     variant = variant_of(
         name, wave.isa, wave.lanes, tuple(kinds), dst,
         neg=neg, abs=absolute, omod=omod, clamp=clamp,

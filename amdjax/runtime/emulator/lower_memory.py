@@ -15,6 +15,8 @@ def lower_memory(wave: Wave, inst: Instruction, what: access.Access) -> Lowered:
         return _scalar_memory(wave, inst)
     if what.space == "buffer":
         return _buffer(wave, inst, what)
+    if f.get("lds", 0):
+        raise UnknownInstruction(f"no semantics for {inst.name} with lds")
     accumulators = bool(f.get("acc", 0))
     flags: dict[str, int] = {}
     slots = {state.DST: wave.vgpr(f["vdst"], accumulators), state.SRC0: wave.vgpr(f["addr"])}
