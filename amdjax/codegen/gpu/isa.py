@@ -39,6 +39,15 @@ class Isa(ABC):
     native = frozenset({"bf16"})
     estimates: ClassVar[Mapping[str, str]]
 
+    @property
+    def passes_nan(self) -> bool:
+        """Whether one instruction has the extremum of two floats, NaN if either is one."""
+        return True
+
+    @abstractmethod
+    def any(self, f: Function, x: Value) -> Value:
+        """Whether a condition holds in any lane of the wave, all of which are on."""
+
     def alignment(self, nbytes: int, element: int) -> int:
         """What an access of so many bytes needs, of elements of `element` bytes."""
         return min(nbytes, 16)
@@ -145,6 +154,15 @@ class Amdgcn(Isa):
         "exp2": "llvm.amdgcn.exp2.f32", "log2": "llvm.amdgcn.log.f32",
         "rcp": "llvm.amdgcn.rcp.f32", "rsqrt": "llvm.amdgcn.rsq.f32",
     }  # fmt: skip
+
+    @property
+    def passes_nan(self) -> bool:
+        return self.target.name.startswith(("gfx12", "gfx95"))
+
+    def any(self, f: Function, x: Value) -> Value:
+        lanes = Type(f"i{self.wave}")
+        ballot = f.intrinsic("amdgcn.ballot", lanes, x)
+        return f.icmp("ne", ballot, llvm.zero(lanes))
 
     def alignment(self, nbytes: int, element: int) -> int:
         return min(nbytes, 4)
@@ -292,6 +310,9 @@ class Nvptx(Isa):
 
     def uniform(self, f: Function, x: Value) -> Value:
         return x
+
+    def any(self, f: Function, x: Value) -> Value:
+        return f.call("llvm.nvvm.vote.any.sync", I1, llvm.const(I32, -1), x)
 
     def _shuffled(self, f: Function, kind: str, x: Value, lane: int, clamp: int) -> Value:
         every = llvm.const(I32, -1)

@@ -8,10 +8,11 @@ reduced together: what stands for two elements then depends on all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amdjax.codegen import llvm, tile
 from amdjax.codegen.emitter import Emitter
+from amdjax.codegen.gpu.extrema import extremum, of_numbers, or_nan
 from amdjax.codegen.gpu.isa import by_words
 from amdjax.codegen.gpu.layout import Layout, Place
 from amdjax.codegen.gpu.memory import Spread
@@ -53,12 +54,14 @@ class _Merge:
       neutral: elements that change nothing.
       of: what stands for the elements at two places.
       dear: whether that takes longer than a permute.
+      extremum: `max` or `min` of floats, where that had better be told of all at once.
     """
 
     dtypes: Sequence[str]
     neutral: Parts
     of: Callable[[Parts, Parts], Parts]
     dear: bool = False
+    extremum: str = ""
 
 
 class GpuReduce(GpuMoves):
@@ -70,7 +73,9 @@ class GpuReduce(GpuMoves):
         def merge(left: Parts, right: Parts) -> Parts:
             return [self.elementwise(name, v.dtype, left[0], right[0])]
 
-        return self._reduced(_Merge([v.dtype], [neutral], merge), op.operands, op.attrs["axis"])
+        apart = name in ("max", "min") and v.dtype in tile.FLOATS and not self.isa.passes_nan
+        one = _Merge([v.dtype], [neutral], merge, extremum=name if apart else "")
+        return self._reduced(one, op.operands, op.attrs["axis"])
 
     def op_reduce_by(self, op: tile.Op) -> list[Rep]:
         n, (block,) = len(op.results), op.blocks
@@ -124,6 +129,8 @@ class GpuReduce(GpuMoves):
 
     def _tree(self, merge: _Merge, xs: Sequence[Parts]) -> Parts:
         """All of them combined, neighbours first."""
+        if merge.extremum:
+            return [extremum(self.f, merge.extremum, [x for (x,) in xs])]
         while len(xs) > 1:
             pairs = [merge.of(a, b) for a, b in zip(xs[::2], xs[1::2], strict=False)]
             xs = [*pairs, *xs[len(xs) & ~1 :]]
@@ -146,10 +153,7 @@ class GpuReduce(GpuMoves):
 
     def _everywhere(self, merge: _Merge, parts: Parts, bits: int) -> Parts:
         """Combined over all lanes and waves: scalars."""
-        row = self.isa.row
-        parts = self._over_lanes(merge, parts, bits & (row - 1))
-        lanes = range(0, min(bits + 1, self.isa.wave), row)
-        parts = self._tree(merge, [[self.from_lane(x, lane) for x in parts] for lane in lanes])
+        parts = self._over_wave(merge, parts, bits)
         if bits < self.isa.wave:
             return parts
         waves = (bits + 1) // self.isa.wave
@@ -183,6 +187,18 @@ class GpuReduce(GpuMoves):
             for k, b in zip(kinds, buffers, strict=True)
         ]
         return self._tree(merge, [[self.register(x, i) for x in loaded] for i in range(waves)])
+
+    def _over_wave(self, merge: _Merge, parts: Parts, bits: int) -> Parts:
+        """Combined over all lanes of each wave."""
+        row = self.isa.row
+        if merge.extremum:
+            f, name, (x,) = self.f, merge.extremum, parts
+            numbers = replace(merge, of=lambda a, b: [of_numbers(f, name, a[0], b[0])], extremum="")
+            (number,) = self._over_wave(numbers, parts, bits)
+            return [or_nan(f, self.isa.any(f, f.fcmp("uno", x, x)), number)]
+        parts = self._over_lanes(merge, parts, bits & (row - 1))
+        lanes = range(0, min(bits + 1, self.isa.wave), row)
+        return self._tree(merge, [[self.from_lane(x, lane) for x in parts] for lane in lanes])
 
     def from_lane(self, x: Value, lane: int) -> Value:
         """The value of one lane, in all lanes of its wave."""
