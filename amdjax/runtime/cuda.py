@@ -188,8 +188,7 @@ class CudaDevice(GpuDevice):
     def _wait(self) -> None:
         _checked(self._enter().cuStreamSynchronize(self._stream), "waiting for the device")
 
-    def is_idle(self) -> bool:
-        """Whether all work issued before is done."""
+    def _is_done(self) -> bool:
         driver = self._enter()
         (status,) = driver.cuStreamQuery(self._stream)
         if status == driver.CUresult.CUDA_ERROR_NOT_READY:

@@ -12,6 +12,7 @@ waited for, and the message names the one.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -32,6 +33,10 @@ CONSTANTS = 1024  # kept for each device
 SUSPECTS = 16  # kernels named when an error shows late
 
 
+# What a driver answers to any call, once a kernel that was launched before has failed.
+_LATE = re.compile(r"illegal_?address|launch_?(failure|failed|timeout)|assert|ecc", re.IGNORECASE)
+
+
 class DeviceError(RuntimeError):
     """A device or its driver failed.
 
@@ -44,6 +49,11 @@ class DeviceError(RuntimeError):
     def __init__(self, message: str, status: str = "", kernels: Sequence[str] = ()):
         super().__init__(message)
         self.status, self.kernels = status, tuple(kernels)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it tells of work issued before the call that raises it."""
+        return _LATE.search(self.status) is not None
 
     def blaming(self, kernels: Sequence[str]) -> DeviceError:
         """The same error with the kernels that may be its cause, if none are named yet."""
@@ -179,8 +189,7 @@ class GpuDevice(Device, ABC):
         `data` may change as soon as this returns.
         """
         if data.nbytes:
-            with self.lock:
-                self._write(address, data)
+            self._issuing(self._write, address, data)
 
     def read(self, address: int, out: np.ndarray) -> None:
         """Fill a C-contiguous array from the device; waits for all work issued before."""
@@ -190,8 +199,7 @@ class GpuDevice(Device, ABC):
     def copy(self, to: int, source: int, nbytes: int) -> None:
         """Copy on the device, after all work issued before; the ranges do not overlap."""
         if nbytes:
-            with self.lock:
-                self._copy(to, source, nbytes)
+            self._issuing(self._copy, to, source, nbytes)
 
     def copy_from(self, other: GpuDevice, source: int, to: int, nbytes: int) -> None:
         """Copy from another device's memory, after all work issued before on both.
@@ -263,7 +271,8 @@ class GpuDevice(Device, ABC):
         try:
             self._launch(function.handle, grid, workgroup, lds, kernarg)
         except DeviceError as error:
-            raise error.blaming([function.name]) from None
+            before = self._recent if error.is_late else ()
+            raise error.blaming([*before, function.name]) from None
         self._recent.append(function.name)
         if config.sync and not self._capturing:
             self.synchronize()
@@ -278,8 +287,18 @@ class GpuDevice(Device, ABC):
 
     def is_idle(self) -> bool:
         """Whether all work issued before is done; waits where the driver cannot be asked."""
-        self.synchronize()
-        return True
+        try:
+            return self._is_done()
+        except DeviceError as error:
+            raise error.blaming(self._recent) from None
+
+    def _issuing(self, issue: Callable[..., None], *args: Any) -> None:
+        """Issue what is no launch; kernels before it may be why the driver refuses."""
+        with self.lock:
+            try:
+                issue(*args)
+            except DeviceError as error:
+                raise (error.blaming(self._recent) if error.is_late else error) from None
 
     def _waiting(self, wait: Callable[..., None], *args: Any) -> None:
         """Run what waits for the device; errors of kernels show here."""
@@ -328,7 +347,8 @@ class GpuDevice(Device, ABC):
             with self.lock:
                 self._replay(graph.handle)
         except DeviceError as error:
-            raise error.blaming(graph.kernels) from None
+            before = self._recent if error.is_late else ()
+            raise error.blaming([*before, *graph.kernels]) from None
         self._recent.extend(graph.kernels)
         if config.sync:
             self.synchronize()
@@ -376,6 +396,11 @@ class GpuDevice(Device, ABC):
 
     @abstractmethod
     def _wait(self) -> None: ...
+
+    def _is_done(self) -> bool:
+        """Whether `_wait` would return at once."""
+        self._wait()
+        return True
 
     def _begin_capture(self) -> None:
         raise NotImplementedError(f"{self} cannot capture")

@@ -56,6 +56,7 @@ class FakeGpu(GpuDevice):
         self.log: list[str] = []
         self._next = 0
         self._draining = threading.RLock()
+        self.answer = ""
 
     def _handle(self) -> int:
         self._next += 1
@@ -82,6 +83,11 @@ class FakeGpu(GpuDevice):
     def _issue(self, what: Callable[..., None], *args: Any) -> None:
         (self.queue if self.recording is None else self.recording).append((what, args))
 
+    def _answer(self) -> None:
+        """Fail as `answer` says: drivers may tell of earlier work at any call."""
+        if self.answer:
+            raise DeviceError("the driver refuses", self.answer)
+
     def _drain(self) -> None:
         with self._draining:  # one thread at a time, or work would get out of order
             queue, self.queue = self.queue, []
@@ -90,6 +96,7 @@ class FakeGpu(GpuDevice):
 
     def _write(self, address: int, data: np.ndarray) -> None:
         assert data.flags.c_contiguous
+        self._answer()
         self._check(address, data.nbytes)
         self._issue(self._move, address - ELSEWHERE, data.tobytes(), data.nbytes)
 
@@ -105,6 +112,7 @@ class FakeGpu(GpuDevice):
         ctypes.memmove(out.ctypes.data, address - ELSEWHERE, out.nbytes)
 
     def _copy(self, to: int, source: int, nbytes: int) -> None:
+        self._answer()
         self._check(to, nbytes)
         self._check(source, nbytes)
         self._issue(self._move, to - ELSEWHERE, source - ELSEWHERE, nbytes)
@@ -118,6 +126,7 @@ class FakeGpu(GpuDevice):
         del self.handles[handle]
 
     def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
+        self._answer()
         if workgroup < 1:
             raise DeviceError(f"workgroup {workgroup}", "fakeErrorInvalidValue")
         self._issue(self._execute, self.handles[handle], grid, kernarg)
@@ -134,7 +143,8 @@ class FakeGpu(GpuDevice):
         assert self.recording is None
         self._drain()
 
-    def is_idle(self) -> bool:
+    def _is_done(self) -> bool:
+        self._answer()
         return not self.queue
 
     def _begin_capture(self) -> None:

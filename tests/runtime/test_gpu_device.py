@@ -273,6 +273,38 @@ def test_a_late_error_names_what_ran_since_the_last_wait(device):
     device.synchronize()  # told once
 
 
+@pytest.mark.parametrize(
+    "status, late",
+    [
+        ("hipErrorIllegalAddress", True),
+        ("hipErrorLaunchFailure", True),
+        ("CUDA_ERROR_LAUNCH_FAILED", True),
+        ("CUDA_ERROR_ILLEGAL_ADDRESS", True),
+        ("hipErrorInvalidValue", False),
+        ("hipErrorLaunchOutOfResources", False),
+    ],
+)
+def test_a_call_that_tells_of_earlier_work_names_it(device, status, late):
+    buffer = device.upload(np.zeros(2, np.int64))
+    launch(device, adding("bad"), buffer, 2)
+    f = device.function(adding("good"))
+    device.answer = status
+    with pytest.raises(DeviceError) as caught:
+        device.launch(f, 1, 64, 0, b"")
+    assert caught.value.kernels == (("bad", "good") if late else ("good",))
+    uses = (
+        lambda: device.copy(buffer.address, buffer.address + 8, 8),
+        lambda: device.write(buffer.address, np.ones(2)),
+    )
+    for use in uses:
+        with pytest.raises(DeviceError) as caught:
+            use()
+        assert caught.value.kernels == (("bad",) if late else ())
+    with pytest.raises(DeviceError, match="in kernel bad"):
+        device.is_idle()
+    device.answer = ""
+
+
 def test_waiting_for_each_kernel_names_the_one(device, synchronous):
     buffer = device.upload(np.zeros(2, np.int64))
     device.failing.add("bad")

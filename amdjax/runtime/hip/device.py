@@ -205,8 +205,7 @@ class HipDevice(GpuDevice):
     def _wait(self) -> None:
         self._driver.call("hipStreamSynchronize", self._stream)
 
-    def is_idle(self) -> bool:
-        """Whether all work issued before is done; does not wait."""
+    def _is_done(self) -> bool:
         try:
             self._driver.call("hipStreamQuery", self._stream)
         except HipError as error:
