@@ -111,6 +111,15 @@ def test_one_launch_on_real_targets(name, target):
         assert " arrive " in str(kernels[0])
 
 
+def test_the_loop_of_most_steps_is_cut():
+    """A tile has the whole of the longer loop."""
+    x = normal(256, 8, 1024)
+    (kernel,) = kernels_for(lambda x: x.sum((0, 2)), x, target=get("gfx942"))
+    assert kernel.grid % 8 == 0 and kernel.grid >= 64
+    run = compile_schedules(lambda x: x.sum((0, 2)), x)
+    np.testing.assert_allclose(run(x), x.sum((0, 2)), rtol=1e-3, atol=1e-2)
+
+
 def test_what_is_much_for_one_program_takes_a_second_launch(monkeypatch):
     x = normal(4096, 16)
     (kernel,) = kernels_for(lambda x: x.sum(0), x)

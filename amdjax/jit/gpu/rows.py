@@ -103,7 +103,7 @@ class GpuRowKernel(RowKernel):
             return
         if n <= self._held(self._most_threads):
             self.threads = self._threads_for(n)
-            while self._is_idle(n):
+            while self._is_idle(fast):
                 self.threads *= 2
         else:
             usual = self.target.usual_workgroup
@@ -156,12 +156,12 @@ class GpuRowKernel(RowKernel):
     def _rows(self) -> int:
         return math.prod(v.extent for v in self.outer)
 
-    def _is_idle(self, n: int) -> bool:
-        """Whether twice the threads would find work in the row, and room on the machine."""
-        most = min(self._most_threads, n // self.vector)
-        return self.threads * 2 <= most and self._rows() * self.threads * 4 < (
-            self.target.busy_threads
-        )
+    def _is_idle(self, fast: LoopVar) -> bool:
+        """Whether twice the threads would find work in a tile, and room on the machine."""
+        most = min(self._most_threads, power_of_two(fast.extent) // self.vector)
+        # The loops around a tile are cut into pieces where nothing waits for their results.
+        tiles = self._rows() if self.levels else self.domain.size // fast.extent
+        return self.threads * 2 <= most and tiles * self.threads * 4 < self.target.busy_threads
 
     def _threads_for(self, elements: int) -> int:
         """Threads that share a tile: about eight elements each, more if more are needed."""
@@ -200,11 +200,15 @@ class GpuRowKernel(RowKernel):
 
     @property
     def cut(self) -> LoopVar:
-        return max(self.inner, key=lambda v: v.extent)
+        """The reduced loop of most steps."""
+        return max(self.inner, key=lambda v: -(-v.extent // self._step(v)))
 
     @property
     def unit(self) -> int:
-        return next((a.count for a in self.axes if a.var is self.cut), 1)
+        return self._step(self.cut)
+
+    def _step(self, loop: LoopVar) -> int:
+        return next((a.count for a in self.axes if a.var is loop), 1)
 
     # Programs
 
