@@ -158,7 +158,7 @@ def devices(backend: str | None = None) -> list[Any]:
         backend = default_backend()
     for name in _preferred(everything=True):
         row = _registry[name]
-        if backend in (row.name, *row.aliases) and (found := _devices_of(name)):
+        if _is_meant(row, backend) and (found := _devices_of(name)):
             return list(found)
     known = ", ".join(sorted(_registry))
     raise RuntimeError(
@@ -245,12 +245,22 @@ def _preferred(everything: bool = False) -> list[str]:
     """Platforms in order of preference; those that nobody asked for only with `everything`."""
     names = sorted(_registry, key=lambda name: -_registry[name].priority)
     if wanted := requested_platforms():
-        chosen = [n for word in wanted for n in names if word in (n, *_registry[n].aliases)]
+        chosen = [n for word in wanted for n in names if _is_meant(_registry[n], word)]
     else:
-        asked = "emulated" if config.emulate else None
-        chosen = [n for n in names if n == asked or not _registry[n].on_request]
-        chosen.sort(key=lambda n: n != asked)
+        chosen = [n for n in names if n == _asked() or not _registry[n].on_request]
+        chosen.sort(key=lambda n: n != _asked())
     return chosen + [name for name in names if everything and name not in chosen]
+
+
+def _asked() -> str | None:
+    """The platform that AMDJAX_EMULATE asks for."""
+    return "emulated" if config.emulate else None
+
+
+def _is_meant(row: _Platform, word: Any) -> bool:
+    """Whether a user's word names a platform; `gpu` means an emulated one only if asked for."""
+    alias = word in row.aliases and (not row.on_request or row.name == _asked())
+    return alias or word == row.name
 
 
 def requested_platforms() -> list[str]:
@@ -301,6 +311,8 @@ register_platform(
 register_platform(
     "emulated",
     _found_by("amdjax.runtime.hip", "emulated_devices"),
+    priority=20,
+    aliases=("gpu",),
     on_request=True,
     hint="The emulator takes hip-python, which has wheels for Linux on x86-64.",
 )

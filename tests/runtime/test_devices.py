@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -77,6 +78,30 @@ def test_platforms_on_request(registry):
         assert D.default_backend() == "fake"
     finally:
         config.update("platforms", before)
+
+
+def test_emulated_gpus_are_gpus_where_asked_for(registry, monkeypatch):
+    for name in ("cuda", "hip", "emulated"):
+        found = [] if name != "emulated" else [FakeDevice(0, "Fake")]
+        row = D._registry[name]
+        monkeypatch.setitem(D._registry, name, replace(row, find=lambda found=found: found))
+        D._found.pop(name, None)
+    before = config.emulate, config.platforms
+    try:
+        config.update("emulate", None)
+        for platforms in (None, "gpu,cpu"):
+            config.update("platforms", platforms)
+            assert D.default_backend() == "cpu"
+            with pytest.raises(RuntimeError, match="Unknown backend: 'gpu'"):
+                D.devices("gpu")
+        config.update("emulate", "gfx942")
+        for platforms in (None, "gpu,cpu", "cpu"):
+            config.update("platforms", platforms)
+            assert D.devices("gpu")[0].device_kind == "Fake"
+            assert D.default_backend() == ("cpu" if platforms == "cpu" else "emulated")
+    finally:
+        config.update("emulate", before[0])
+        config.update("platforms", before[1])
 
 
 def test_placements_are_compared_by_identity():
