@@ -129,27 +129,46 @@ class Convolution:
         return len(self.strides)
 
     def phases(self) -> Iterator[tuple[Phase, ...]]:
-        return itertools.product(
-            *(
-                phases_of_axis(
-                    self.out[2 + d], self.rhs[2 + d], self.strides[d], self.padding[d],
-                    self.dilation[d], self.window_dilation[d],
-                )
-                for d in range(self.spatial)
+        """Of all axes, in every combination."""
+        return itertools.product(*self._axis_phases())
+
+    def _axis_phases(self) -> list[list[Phase]]:
+        return [
+            phases_of_axis(
+                self.out[2 + d], self.rhs[2 + d], self.strides[d], self.padding[d],
+                self.dilation[d], self.window_dilation[d],
             )
-        )  # fmt: skip
+            for d in range(self.spatial)
+        ]  # fmt: skip
+
+    def contractions(self, ctx: ShapedContext, owners: Sequence[Any] = ()) -> Iterator[Contraction]:
+        """As few as there can be: phases of an axis that differ by a constant step are one loop."""
+        choices: list[list[tuple[Phase, list[Phase]]]] = [
+            [(first, more)] if _in_step([first, *more]) else [(p, []) for p in (first, *more)]
+            for first, *more in self._axis_phases()
+        ]
+        for axes in itertools.product(*choices):
+            yield self.contraction(ctx, [p for p, _ in axes], owners, [more for _, more in axes])
 
     def contraction(
-        self, ctx: ShapedContext, phases: Sequence[Phase], owners: Sequence[Any] = ()
+        self,
+        ctx: ShapedContext,
+        phases: Sequence[Phase],
+        owners: Sequence[Any] = (),
+        more: Sequence[Sequence[Phase]] = (),
     ) -> Contraction:
         """The part of the convolution that computes one phase.
 
-        `owners` of input, kernel and result may be workspace in their stead.
+        `owners` of input, kernel and result may be workspace in their stead. `more` are phases of
+        each axis that are computed too, each a constant step behind the last.
         """
         groups = self.feature_groups * self.batch_groups
         features = self.rhs[0] // groups
         images = self.lhs[0] // self.batch_groups
-        limited = [d for d in range(self.spatial) if phases[d].leaves(self.lhs[2 + d])]
+        every = [(phase, *rest) for phase, rest in zip(phases, more or [()] * self.spatial)]
+        limited = [
+            d for d in range(self.spatial) if any(p.leaves(self.lhs[2 + d]) for p in every[d])
+        ]
         limits = tuple(Limit(phases[d].start, self.lhs[2 + d]) for d in limited)
 
         def axis(extent: int, stride: int, along: int = -1, move: int = 0) -> Axis:
@@ -186,6 +205,20 @@ class Convolution:
             Axis(groups, features * self.out_strides[1]),
         )
         batch = [group]
+        for d, (first, *rest) in enumerate(every):
+            if rest:
+                start, tap, place = (
+                    getattr(rest[0], name) - getattr(first, name)
+                    for name in ("start", "tap", "first")
+                )
+                n = 1 + len(rest)
+                batch.append(
+                    (
+                        axis(n, self.lhs_strides[2 + d] * start, d, start),
+                        Axis(n, self.rhs_strides[2 + d] * tap),
+                        Axis(n, self.out_strides[2 + d] * place),
+                    )
+                )
         columns = Axis(features, self.rhs_strides[0]), Axis(features, self.out_strides[1])
         sideways = self._sideways()
         if sideways and images > 1:
@@ -242,6 +275,17 @@ class Convolution:
         """Loops in the order in which they lie in the operand that is read along them."""
         along = 1 if self._sideways() else 0
         return sorted([*taps, channels], key=lambda pair: -pair[along].stride)
+
+
+def _in_step(phases: Sequence[Phase]) -> bool:
+    """Whether phases are alike but for where they are, which moves by a constant step."""
+    places = [(p.start, p.tap, p.first) for p in phases]
+    alike = {replace(p, start=0, tap=0, first=0) for p in phases}
+    steps = {
+        tuple(b - a for a, b in zip(here, there, strict=True))
+        for here, there in itertools.pairwise(places)
+    }
+    return len(alike) == 1 and len(steps) <= 1
 
 
 def _dtype(owner: Any) -> str:

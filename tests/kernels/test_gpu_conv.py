@@ -71,6 +71,23 @@ def test_dilations(gfx, layout):
 
 
 @pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "window, dilation, padding, launches",
+    [
+        ((4, 4), (2, 2), [(2, 2)] * 2, 1), ((2, 2), (2, 2), [(1, 1)] * 2, 1),
+        ((4, 1), (2, 1), [(1, 3), (0, 0)], 1), ((3, 3), (3, 3), [(2, 2)] * 2, 1),
+        ((3, 3), (2, 2), [(1, 2)] * 2, 4), ((6, 3), (3, 2), [(2, 5), (1, 2)], 2),
+    ],
+)  # fmt: skip
+def test_phases_of_a_dilated_input(gfx, layout, window, dilation, padding, launches):
+    """Those that are alike are one launch."""
+    sizes = 2, (5, 4), (8, 16), window, (1, 1), padding
+    runner = check(gfx, layout, *sizes, dilation=dilation)
+    assert sum(call.kernel.name == "product" for call in runner.calls) == launches
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
 @pytest.mark.parametrize("layout", ["last", "first"])
 @pytest.mark.parametrize("options", [{"groups": 2}, {"batch_groups": 2}])
 def test_groups(gfx, layout, options):

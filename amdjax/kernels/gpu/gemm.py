@@ -29,7 +29,7 @@ def _contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
 
 @shaped("conv_general_dilated", on="gpu")
 def lower_conv(ctx: ShapedContext) -> list[Call] | None:
-    """Launches that compute a `conv_general_dilated` equation, one for each phase of dilation."""
+    """Launches that compute a `conv_general_dilated` equation."""
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return []
     conv = Convolution.of(ctx)
@@ -38,8 +38,8 @@ def lower_conv(ctx: ShapedContext) -> list[Call] | None:
         if found is not None:
             return found
     calls: list[Call] = []
-    for phase in conv.phases():
-        more = _contraction(ctx, conv.contraction(ctx, phase))
+    for problem in conv.contractions(ctx):
+        more = _contraction(ctx, problem)
         if more is None:
             return None
         calls += more

@@ -11,6 +11,7 @@ from amdjax.targets import GpuTarget
 
 EACH = 4  # elements of a thread
 WASTE = 1.1  # rows of tiles for each row that exists, from which on tiles get fewer
+NARROW, NARROW_WASTE = 32, 0.15  # columns of a tile where wider ones waste so much more
 
 
 def threads_for(target: GpuTarget, total: int, each: int = EACH) -> int:
@@ -58,6 +59,8 @@ def tile_of(target: GpuTarget, rows: int, columns: int, each: int) -> tuple[list
     """
     most = target.usual_workgroup * each
     wide = block_extent(columns, most)
+    if uneven(columns, NARROW) < uneven(columns, wide) - NARROW_WASTE:
+        wide = NARROW
     least = max(1, target.wave_size * each // wide)
     heights = [1 << i for i in range(power_of_two(rows).bit_length())]
     fitting = [h for h in heights if least <= h <= most // wide] or heights[-1:]

@@ -52,8 +52,8 @@ def repacked_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | 
 def _product(ctx: ShapedContext, conv: Convolution, owners: Sequence[Any]) -> list[Call] | None:
     """The launches of a convolution of (in part) workspace."""
     calls: list[Call] = []
-    for phase in conv.phases():
-        more = gpu_contraction(ctx, conv.contraction(ctx, phase, owners))
+    for problem in conv.contractions(ctx, owners):
+        more = gpu_contraction(ctx, problem)
         if more is None:
             return None
         calls += more
