@@ -365,3 +365,12 @@ def test_hopper_multiplies_doubles_by_large_instructions():
     text = kernel.code.decode()
     assert "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64" in text
     assert "m8n8k4" not in text
+
+
+@pytest.mark.parametrize("gfx, permutes", [("gfx942", 32), ("gfx90a", 32), ("gfx1100", 32)])
+def test_bytes_are_turned_by_permutes(gfx, permutes):
+    """A thread turns four blocks of four lines by four steps in depth, each by eight."""
+    kernel, *_ = large(gfx, "i8").compiled()
+    text = assembly(kernel.llvm, gfx)
+    assert len(re.findall("v_perm_b32", text)) == 2 * permutes  # before the loop and in it
+    assert "sdwa" not in text and "v_or_b16" not in text

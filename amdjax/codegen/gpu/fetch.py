@@ -7,9 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amdjax.codegen import llvm
-from amdjax.codegen.gpu.matrix import CELL_BYTES, Planes, Tiling, i32, lds_address, log2
+from amdjax.codegen.gpu.matrix import (
+    CELL_BYTES,
+    Planes,
+    Tiling,
+    i32,
+    joined_words,
+    lds_address,
+    log2,
+)
 from amdjax.codegen.gpu.tiles import GpuTiles
-from amdjax.codegen.llvm import Function, Type, Value
+from amdjax.codegen.llvm import I32, Function, Type, Value
 from amdjax.codegen.pointwise import lower_convert
 from amdjax.codegen.tile import Side, itemsize
 
@@ -270,9 +278,30 @@ class DepthFetch(Fetch):
         if self.side.along == "depth":
             self._put(stage, target, 0, parts)
             return
-        for j in range(self.side.vector):
-            column = [self.f.shuffle(x, None, [j]) for x in parts]
+        if parts[0].type.bits == 8 and self.side.vector == 4 and len(parts) % 4 == 0:
+            columns = self._turned_bytes(parts)
+        else:
+            lines = range(self.side.vector)
+            columns = [[self.f.shuffle(x, None, [j]) for x in parts] for j in lines]
+        for j, column in enumerate(columns):
             self._put(stage, target, j * self.planes.spread * CELL_BYTES, column)
+
+    def _turned_bytes(self, parts: list[Value]) -> list[list[Value]]:
+        """The depth of each of four lines, from four lines of bytes at each step of depth.
+
+        LLVM would take words apart into bytes.
+        """
+        f, turn = self.f, self.gen.isa.bytes_of
+        words = [f.bitcast(x, I32) for x in parts]
+        lines: list[list[Value]] = [[] for _ in range(4)]
+        for first in range(0, len(words), 4):
+            a, b, c, d = words[first : first + 4]
+            for order, pair in (((0, 4, 1, 5), (0, 1)), ((2, 6, 3, 7), (2, 3))):
+                x, y = turn(f, a, b, order), turn(f, c, d, order)
+                for line, halves in zip(pair, ((0, 1, 4, 5), (2, 3, 6, 7)), strict=True):
+                    lines[line].append(turn(f, x, y, halves))
+        kind = I32.with_lanes(len(words) // 4)
+        return [[joined_words(f, line, kind)] for line in lines]
 
 
 @dataclass

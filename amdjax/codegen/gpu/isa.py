@@ -91,6 +91,10 @@ class Isa(ABC):
             acc = f.add(acc, f.mul(x, y))
         return acc
 
+    @abstractmethod
+    def bytes_of(self, f: Function, x: Value, y: Value, order: tuple[int, int, int, int]) -> Value:
+        """A word of bytes of two; 0 to 3 are those of `x`, 4 to 7 those of `y`."""
+
     def keep_lds_reads(self, f: Function, arithmetic: bool = False) -> None:  # noqa: B027
         """Reads of LDS stay on the side of this where they are written; a hint for LLVM.
 
@@ -241,6 +245,10 @@ class Amdgcn(Isa):
         acc = f.add(acc, f.shl(total, llvm.const(I32, 7)))
         return f.call(name, I32, f.xor(a, llvm.const(I32, 0x80808080)), b, acc, flag)
 
+    def bytes_of(self, f: Function, x: Value, y: Value, order: tuple[int, int, int, int]) -> Value:
+        selector = llvm.const(I32, sum(byte << 8 * i for i, byte in enumerate(order)))
+        return f.call("llvm.amdgcn.perm", I32, y, x, selector)
+
     def computed_here(self, f: Function, x: Value) -> Value:
         return f.op(f'call {x.type} asm sideeffect "", "=v,0"({x})', x.type)
 
@@ -330,6 +338,10 @@ class Nvptx(Isa):
 
     def dot4(self, f: Function, a: Value, b: Value, acc: Value) -> Value:
         return f.call("llvm.nvvm.idp4a.u.s", I32, a, b, acc)
+
+    def bytes_of(self, f: Function, x: Value, y: Value, order: tuple[int, int, int, int]) -> Value:
+        selector = llvm.const(I32, sum(byte << 4 * i for i, byte in enumerate(order)))
+        return f.call("llvm.nvvm.prmt", I32, x, y, selector)
 
     def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
         if waves > 1:

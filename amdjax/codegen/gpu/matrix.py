@@ -254,7 +254,7 @@ def matrix_unit(i: MatrixInstruction, target: GpuTarget) -> Unit:
     turned = places[1][0] - places[0][0] == 1
 
     def multiply(f: Function, a: list[list[Value]], b: list[list[Value]], c: Value) -> Value:
-        x, y = (_joined(f, lines[0], _parsed(i.operand_type)) for lines in (a, b))
+        x, y = (joined_words(f, lines[0], _parsed(i.operand_type)) for lines in (a, b))
         if turned:
             x, y = y, x
         return _call(f, i.intrinsic, sums, i.call_arguments(x.ref, y.ref, c.ref))
@@ -282,7 +282,7 @@ def _mma_unit(i: MatrixInstruction, operand: str, flops: int) -> Unit:
         def registers(lines: list[list[Value]]) -> list[Value]:
             size = len(lines[0]) // pieces
             parts = [[x[p * size : (p + 1) * size] for p in range(pieces)] for x in lines]
-            return [_joined(f, x[p], register) for p in range(pieces) for x in parts]
+            return [joined_words(f, x[p], register) for p in range(pieces) for x in parts]
 
         totals = [f.extract(c, e) for e in range(result.lanes)]
         held = [*registers(a), *registers(b)]
@@ -350,7 +350,7 @@ def _outer_unit(high: int, dtype: str, one: Type, flops: int) -> Unit:
     sums = one.with_lanes(each * each)
 
     def multiply(f: Function, a: list[list[Value]], b: list[list[Value]], c: Value) -> Value:
-        xs, ys = ([_joined(f, line, one) for line in lines] for lines in (a, b))
+        xs, ys = ([joined_words(f, line, one) for line in lines] for lines in (a, b))
         for e in range(each * each):
             x, y, total = xs[e // each], ys[e % each], f.extract(c, e)
             total = f.fma(x, y, total) if one.is_float else f.add(f.mul(x, y), total)
@@ -403,7 +403,7 @@ def _split(arguments: str) -> list[str]:
     return out
 
 
-def _joined(f: Function, words: list[Value], kind: Type) -> Value:
+def joined_words(f: Function, words: list[Value], kind: Type) -> Value:
     """Words of 32 bits as one value."""
     if len(words) == 1:
         return f.bitcast(words[0], kind)
