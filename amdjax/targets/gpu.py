@@ -265,6 +265,11 @@ class GpuTarget:
         """Threads of a grid from which more of them hide no more latency."""
         return self.compute_units * 1024
 
+    def registers_of(self, workgroup: int) -> int:
+        """32-bit registers that a thread may have where a workgroup has so many of them."""
+        waves = -(-workgroup // (self.wave_size * self.simds))  # on each SIMD
+        return min(self.vgprs, self.vgpr_file // waves)
+
     def vector_for(self, bits: int) -> int:
         """Elements side by side in a thread, for the narrowest dtype in memory."""
         return max(1, min(8, 8 * self.max_load_bytes // max(bits, 8)))

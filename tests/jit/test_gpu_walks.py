@@ -127,6 +127,20 @@ def test_a_row_in_lds_is_read_once(f, dtype, columns):
     assert tile.itemsize(buffer.dtype) == jnp.dtype(dtype).itemsize
 
 
+@pytest.mark.parametrize("name", ["gfx942", "gfx90a", "gfx1030", "gfx1100", "gfx1201"])
+@pytest.mark.parametrize("f", [softmax, standardized])
+def test_rows_stay_in_many_registers_where_threads_have_them(f, name):
+    for dtype in (np.float32, ml_dtypes.bfloat16):
+        x = jnp.zeros((64, 32_000), dtype)
+        (kernel,) = jit(f).lower(x).compile(target=name).kernels
+        assert kernel.workgroup == 1024 and kernel.scratch_bytes == 0
+        (kernel,) = kernels_for(f, x, target=get(name))
+        assert str(kernel).count("load x0 ") == 1 and not kernel.scratch
+        # What is read once anyway needs no registers for it.
+        (kernel,) = kernels_for(logsumexp, x, target=get(name))
+        assert str(kernel).count("for %") == 1
+
+
 @pytest.mark.parametrize("columns", [50257, 50258, 50260, 50264])
 def test_rows_that_are_not_aligned_move_in_vectors(columns):
     for dtype, vector in ((np.float32, 4), (ml_dtypes.bfloat16, 8)):

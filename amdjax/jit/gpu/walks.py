@@ -21,7 +21,7 @@ from amdjax.jit.gpu.aligned import AlignedElements, row_start
 from amdjax.jit.gpu.element import EdgeLanes
 from amdjax.jit.gpu.online import Rescaled, merge_walks
 from amdjax.jit.gpu.rows import GpuRowKernel
-from amdjax.jit.gpu.tiles import narrowest, power_of_two
+from amdjax.jit.gpu.tiles import TileAxis, narrowest, power_of_two
 from amdjax.jit.index import Index, LoopVar, linear, placed
 from amdjax.jit.reduction import Reduction
 
@@ -31,6 +31,7 @@ __all__ = ["GpuRowWalks"]
 RESERVED = 4096
 #: Threads of a CU that hide the latency of memory.
 BUSY = 1024
+DEEP = 32  # elements of a tile that a thread holds at most, where it has the registers
 #: How much earlier than its row a program's first tile begins.
 _AHEAD = LoopVar("ahead", 16)
 DEAR = 8  # cost of a value above which it is kept rather than computed again
@@ -54,6 +55,21 @@ class GpuRowWalks(GpuRowKernel):
         self.found: dict[Root, tuple[tile.Value, tile.Value]] = {}
 
     # Shape of the schedule
+
+    def _choose_rows(self, fast: LoopVar) -> None:
+        super()._choose_rows(fast)
+        threads, n = self._most_threads, power_of_two(fast.extent)
+        if self.inner == [fast] and self._held(threads) < n <= self._deep * threads:
+            self.threads, self.axes = threads, [TileAxis(fast, n)]
+
+    @property
+    def _deep(self) -> int:
+        """Elements of a row that is read again of which threads have registers for so many."""
+        merged, _ = merge_walks(self.region, self.fusion)
+        if not any(r.level for r in merged.roots):
+            return 0
+        each = self.target.registers_of(self._most_threads)
+        return min(each // (2 * self._alive * max(self.domain.widest // 32, 1)), DEEP)
 
     def _settle(self) -> None:
         super()._settle()
