@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from emulation import TARGETS, compiled, elementwise, run
+from test_instructions import execute
 
 from amdjax import targets
 
@@ -116,3 +117,42 @@ def test_encode_float8(gfx, name, dtype):
     a[:] = np.nan
     run(code, 4, 64, out, a, b, old)
     assert np.isnan((out >> 16 & 0xFF).astype(np.uint8).view(dtype).astype(np.float32)).all()
+
+
+@pytest.fixture
+def pairs_of_halves():
+    """Two operands of a wave: pairs of small integers."""
+    rng = np.random.default_rng(4)
+    return rng.integers(-8, 9, (2, 64, 2)).astype(np.float32)
+
+
+@pytest.mark.parametrize("gfx", ["gfx908", "gfx942", "gfx1030", "gfx1100", "gfx1201"])
+def test_a_constant_of_halves(gfx, pairs_of_halves):
+    """LLVM writes 1.0 for the pair of it and zero."""
+    a = pairs_of_halves[0].astype(np.float16)
+    call = "llvm.amdgcn.fdot2"
+    body = f"""  %r = call float @{call}(<2 x half> %x0, <2 x half> <half 1.0, half 0.0>, float %x1,
+      i1 false)"""
+    declare = f"declare float @{call}(<2 x half>, <2 x half>, float, i1)"
+    out, c = np.zeros(64, np.float32), np.arange(64, dtype=np.float32)
+    run(compiled(elementwise(body, "<2 x half> float") + declare, gfx), 1, 64, out, a, c)
+    np.testing.assert_array_equal(out, a[:, 0].astype(np.float32) + c)
+
+
+@pytest.mark.parametrize("gfx", ["gfx908", "gfx942", "gfx1030", "gfx1100", "gfx1201"])
+def test_halves_are_negated_each_by_itself(gfx, pairs_of_halves, tmp_path):
+    a, b = (x.astype(np.float16).view(np.uint32).ravel() for x in pairs_of_halves)
+    text = "v_dot2_f32_f16 v3, v1, v2, 1.0 neg_lo:[0,1,0] neg_hi:[1,0,0]"
+    got = execute(text, gfx, tmp_path, a, b, 64).view(np.float32)
+    np.testing.assert_array_equal(got, 1 - (pairs_of_halves[0] * pairs_of_halves[1]).sum(1))
+    got = execute(text.replace(" neg_hi:[1,0,0]", ""), gfx, tmp_path, a, b, 64).view(np.float32)
+    low, high = (pairs_of_halves[0] * pairs_of_halves[1]).T
+    np.testing.assert_array_equal(got, 1 - low + high)
+
+
+def test_dual_dot_of_bfloats(pairs_of_halves, tmp_path):
+    """v_dual_dot2acc_f32_bf16 v3, v1, v2 :: v_dual_mov_b32 v4, v0"""
+    a, b = (x.astype(ml_dtypes.bfloat16).view(np.uint32).ravel() for x in pairs_of_halves)
+    text = "v_mov_b32 v3, 2.0\n .long 0xcb500501, 0x03040100"
+    got = execute(text, "gfx1100", tmp_path, a, b, 64).view(np.float32)
+    np.testing.assert_array_equal(got, (pairs_of_halves[0] * pairs_of_halves[1]).sum(1) + 2)

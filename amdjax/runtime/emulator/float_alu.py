@@ -355,13 +355,20 @@ def med3(h: Lanes, a: Value, b: Value, c: Value) -> Value:
 
 def dot2(h: Lanes, a: Value, b: Value, c: Value, elem: str = "half") -> Value:
     """Two products of halves added to c in f32; rounded once (hardware may round between)."""
-    f = h.f
-    total = f.cast("fpext", c, "double")
-    for part in range(2):
-        halves = [f.cast("trunc", f.lshr(x, h.like(x, 16 * part)), "i16") for x in (a, b)]
-        x, y = (f.cast("fpext", f.bitcast(v, v.type.with_elem(elem)), "double") for v in halves)
-        total = f.add(total, f.mul(x, y))
-    return f.cast("fptrunc", total, "float")
+    return h.f.cast("fptrunc", products_of_halves(h, a, b, c, elem), "float")
+
+
+def products_of_halves(h: Lanes, a: Value, b: Value, c: Value, elem: str) -> Value:
+    """Two products and c added in double; modifiers negate low and high halves."""
+    f, total = h.f, h.f.cast("fpext", c, "double")
+    for part, negated in enumerate((h.variant.neg, h.variant.flag("neg_hi"))):
+        factors = []
+        for i, x in enumerate((a, b)):
+            half = f.cast("trunc", f.lshr(x, h.like(x, 16 * part)), "i16")
+            y = f.cast("fpext", f.bitcast(half, half.type.with_elem(elem)), "double")
+            factors.append(f.neg(y) if negated >> i & 1 else y)
+        total = f.add(total, f.mul(*factors))
+    return total
 
 
 def rounding(name: str) -> Callable[..., Value]:
@@ -435,9 +442,8 @@ for _names, _types, _fn in (
     define(_names, _types, _fn)
 for _i in range(4):
     define(f"v_cvt_f32_ubyte{_i}", "f32 u32", unsigned_byte(_i))
-for _names in ("v_dot2_f32_f16 v_dot2c_f32_f16 v_dot2acc_f32_f16",):
-    define(_names, "f32 b32 b32 f32", dot2)
-define("v_dot2_f32_bf16 v_dot2c_f32_bf16", "f32 b32 b32 f32",
+define("v_dot2_f32_f16 v_dot2c_f32_f16 v_dot2acc_f32_f16", "f32 b32 b32 f32", dot2)
+define("v_dot2_f32_bf16 v_dot2c_f32_bf16 v_dot2acc_f32_bf16", "f32 b32 b32 f32",
        lambda h, a, b, c: dot2(h, a, b, c, "bfloat"))  # fmt: skip
 
 # Packed arithmetic: the scalar operation on both halves.

@@ -207,7 +207,8 @@ def _vector(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
         code, high = _half_register(wave, inst, code, kind)
         opsel |= high << i
         # Masks are as wide as the wave; their register is a scalar one.
-        how, slots[state.SRC0 + i] = operand(wave, code, kind, inst.literal)
+        seen_as = _constant_kind(name, kind)
+        how, slots[state.SRC0 + i] = operand(wave, code, seen_as, inst.literal)
         kinds.append(how)
     dst, slots[state.DST], implicit = _vector_destination(wave, inst, op, name)
     opsel |= implicit << 3
@@ -221,10 +222,9 @@ def _vector(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
     flags = [("keeps_half", 1)] if inst.name in _KEEP_HALF else []
     flags += _mode_flags(wave, op, name)
     if op.packed:
-        flags += [
-            ("opsel_hi", f.get("opsel_hi", 3) | f.get("opsel_hi2", 1) << 2),
-            ("neg_hi", f.get("neg_hi", 0)),
-        ]
+        flags.append(("opsel_hi", f.get("opsel_hi", 3) | f.get("opsel_hi2", 1) << 2))
+    if op.packed or name.startswith("v_dot2_f"):
+        flags.append(("neg_hi", f.get("neg_hi", 0)))
     neg, absolute = _modifiers(inst)
     part = inst.sdwa if inst.sdwa and op.dst != "mask" else {}
     omod = f.get("omod", 0) | part.get("omod", 0)
@@ -238,6 +238,13 @@ def _vector(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
         opsel=opsel, dpp=_frozen(inst.dpp), sdwa=_frozen(inst.sdwa), flags=tuple(flags),
     )  # fmt: skip
     return Lowered(variant, slots)
+
+
+def _constant_kind(name: str, kind: str) -> str:
+    """What a constant operand is: of pairs of halves a half, the other being zero."""
+    if kind != "b32" or not name.startswith("v_dot2"):
+        return kind
+    return "bf16" if "_bf16" in name else "f16" if "_f16" in name else kind
 
 
 def _frozen(bits: dict[str, int] | None) -> tuple[tuple[str, int], ...] | None:

@@ -62,13 +62,9 @@ def dot_halves(elem: str) -> Callable[..., Value]:
     """Two products added to c, rounded to f32 and then to the type of the elements."""
 
     def compute(h: Lanes, a: Value, b: Value, c: Value) -> Value:
-        f, total = h.f, h.f.cast("fpext", c, "double")
-        for part in range(2):
-            halves = (f.cast("trunc", f.lshr(x, h.like(x, 16 * part)), "i16") for x in (a, b))
-            x, y = (f.cast("fpext", f.bitcast(v, v.type.with_elem(elem)), "double") for v in halves)
-            total = f.add(total, f.mul(x, y))
-        total = f.cast("fptrunc", total, "float")
-        return f.cast("fptrunc", total, elem) if elem == "half" else float_alu.to_bfloat(h, total)
+        total = float_alu.products_of_halves(h, a, b, c, elem)
+        total = h.f.cast("fptrunc", total, "float")
+        return h.f.cast("fptrunc", total, elem) if elem == "half" else float_alu.to_bfloat(h, total)
 
     return compute
 
@@ -102,7 +98,6 @@ for _names, _types, _fn in (
 for _t in ("f16", "bf16", "f32"):
     alu.define(f"v_minimum3_{_t}", f"{_t} {_t} {_t} {_t}", alu.three(float_alu.minimum))
     alu.define(f"v_maximum3_{_t}", f"{_t} {_t} {_t} {_t}", alu.three(float_alu.maximum))
-alu.ALIASES["v_dot2acc_f32_bf16"] = "v_dot2_f32_bf16"
 
 
 def _swap_lanes(distance: int) -> Callable[[Lanes], None]:
