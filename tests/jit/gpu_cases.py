@@ -114,6 +114,10 @@ FAMILIES = {
     "sort_complex": (jnp.sort, normal(200).round() + 1j * normal(200)),
     "argsort": (lambda x: jnp.argsort(x, -1), normal(5, 3000)),
     "cumsum": (lambda x: jnp.cumsum(x, -1), normal(30, 1000)),
+    "cumsum_short": (lambda x: jnp.cumsum(x, -1), normal(50, 16)),
+    "cummax_short_back": (
+        lambda x: lax.cummax(x, 1, reverse=True), rng.integers(-9, 9, (37, 11)).astype(np.int8),
+    ),
     "cumsum_long": (lambda x: jnp.cumsum(x), normal(50_000)),
     "cumsum_back": (lambda x: lax.cumsum(x, 0, reverse=True), normal(50_001)),
     "cummax_rows": (lambda x: lax.cummax(x, 1), normal(7, 999)),

@@ -129,9 +129,10 @@ class GpuCombine(GpuReduce):
         return [[f.extract(row, w) for w in range(waves)] for row in rows]
 
     def _running_rows(self, name: str, v: tile.Value, reverse: bool) -> Held:
-        """Rows one by one, each by a thread."""
+        """Each row by a thread; a word behind each row puts them into different banks."""
         rows, columns = v.shape
-        buffer = self.put_rows(v)
+        pitch = columns + max(4 // (self.memory_type(v.dtype).bits // 8), 1)
+        buffer = self.put(v.dtype, v.shape, self.in_registers(v), (pitch, 1), rows * pitch)
         self.access(buffer, "write")
         target, dtype = self.layout((rows,)), v.dtype
         first = columns - 1 if reverse else 0
@@ -141,12 +142,12 @@ class GpuCombine(GpuReduce):
 
         def body(i: Value, carried: list[Value]) -> list[Value]:
             with self.scope():
-                where = Spread(buffer, column(i), (columns,))
+                where = Spread(buffer, column(i), (pitch,))
                 one = self.load_tile(where, dtype, target)
                 total = self.elementwise(name, dtype, carried[0], one)
                 self.store_tile(where, dtype, target, total)
             return [total]
 
-        start = self.load_tile(Spread(buffer, first, (columns,)), dtype, target)
+        start = self.load_tile(Spread(buffer, first, (pitch,)), dtype, target)
         self.f.loop(llvm.const(I32, 1), llvm.const(I32, columns), 1, [start], body)
-        return self.take(buffer, v.shape, 0, (columns, 1))
+        return self.take(buffer, v.shape, 0, (pitch, 1))

@@ -1,9 +1,9 @@
 """Running combinations on a GPU.
 
 Along the last axis a tile is spread over a workgroup, which combines it at once and carries its
-total on to the next one. Rows that leave the machine idle are cut into pieces, as on a CPU; what
-precedes a piece is the totals of all pieces before it, combined as one tile. Across rows, each
-thread walks rows of its own.
+total on to the next one; short rows are tiles of many, each of which a thread walks. Rows that
+leave the machine idle are cut into pieces, as on a CPU; what precedes a piece is the totals of all
+pieces before it, combined as one tile. Across rows, each thread walks rows of its own.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import math
 from collections.abc import Callable
 
 from amdjax.codegen.tile import Value, itemsize
-from amdjax.jit.element import El, part_dtype, short_dtype
-from amdjax.jit.gpu.tiles import fastest_vector, power_of_two
+from amdjax.jit.element import El, compute_dtype, part_dtype, short_dtype
+from amdjax.jit.gpu.tiles import TileAxis, fastest_vector, power_of_two, tile_lanes
+from amdjax.jit.index import LoopVar
 from amdjax.jit.shaped import Call, Copy, ShapedContext, Temp, shaped
-from amdjax.kernels.cumulative import Across, Along
+from amdjax.kernels.cumulative import Across, Along, Combiner
+from amdjax.kernels.gpu.loops import every, threads_for
 
 EACH = 8  # elements of a thread
+ROWS_EACH = 16  # of short rows
 SHORT = 64  # rows from this length on have a workgroup each
 MOST_PIECES = 2048  # of a row, whose totals are combined as one tile
 
@@ -32,9 +35,34 @@ def lower_cumulative(ctx: ShapedContext) -> list[Call | Copy] | None:
     if inner > 1:
         return list(GpuAcross(ctx, outer, n, inner, step=inner, apart=1).build())
     if n < SHORT:
-        return None
+        return _short_rows(ctx, outer, n)
     rows = GpuAlong(ctx, outer, n)
     return list(rows.build()) if rows.combine.tile_op else None
+
+
+def _short_rows(ctx: ShapedContext, rows: int, n: int) -> list[Call | Copy] | None:
+    """Many rows in a tile; None for what is combined step by step."""
+    var, result = ctx.inputs[0], ctx.outputs[0]
+    dtype = short_dtype(var.aval.dtype)
+    combine = Combiner(ctx.eqn.primitive.name, dtype)
+    if combine.tile_op is None:
+        return None
+    kernel = ctx.kernel("scan")
+    k, wide = kernel.k, power_of_two(n)
+    k.workgroup = threads_for(ctx.gpu, rows * wide, ROWS_EACH)
+    high = min(k.workgroup * ROWS_EACH // wide, power_of_two(rows))
+    k.vector = fastest_vector(ctx.gpu, 8 * itemsize(dtype), n)
+    axes = [TileAxis(LoopVar("r", rows), high), TileAxis(LoopVar("c", n), wide)]
+    first = k.program_id() * high
+    lanes = tile_lanes(k, axes, [first, k.const("index", 0)])
+    mask = every(k, [k.broadcast(x.mask, (high, wide)) for x in lanes if x.mask is not None])
+    x = k.load(kernel.input(var), first * n, (high, wide), (n, 1), mask)
+    x = k.convert(x, compute_dtype(dtype))
+    if mask is not None:
+        x = k.select(mask, x, k.broadcast(combine.identity(k).value, (high, wide)))
+    x = k.convert(k.cumulative(combine.tile_op, x, ctx.params["reverse"]), dtype)
+    k.store(kernel.output(result), first * n, x, (n, 1), mask)
+    return [kernel.launch(axes[0].blocks, 0.5 * high * wide)]
 
 
 class GpuAlong(Along):
