@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .lib import JaxLike, SkipWorkload, Torch
@@ -27,10 +29,20 @@ def _while(lib: JaxLike) -> Prepared:
     return Prepared(lambda: compiled(x))
 
 
+def _unrolled(work: Workload) -> Workload:
+    """The work without PyTorch's compiler, which would unroll Python's loop for minutes."""
+    eager = work.torch
+    assert eager is not None
+
+    def prepare(lib: Torch) -> Prepared:
+        if lib.compiled:
+            raise SkipWorkload
+        return eager(lib)
+
+    return replace(work, torch=prepare)
+
+
 def _while_torch(lib: Torch) -> Prepared:
-    if lib.compiled:
-        # The compiler would unroll the Python loop.
-        raise SkipWorkload
     steps, x = _steps(lib.quick), lib.tensor(1.0)
 
     def loop():
@@ -65,6 +77,30 @@ def _symmetric(rng: np.random.Generator, quick: bool) -> tuple:
     return half @ half.T / size + np.outer(direction, direction), direction + 1
 
 
+def _cube_roots(l, x):
+    step = lambda _, y: y - (y * y * y - x) / (3 * y * y + 1)
+    return l.lax.fori_loop(0, 20, step, x)
+
+
+def _cube_roots_torch(t, x):
+    y = x
+    for _ in range(20):
+        y = y - (y * y * y - x) / (3 * y * y + 1)
+    return y
+
+
+def _recurrence(l, xs):
+    return l.lax.scan(lambda h, x: (0.9 * h + x,) * 2, l.np.zeros(xs.shape[1:]), xs)[1]
+
+
+def _recurrence_torch(t, xs):
+    h, hs = t.zeros(xs.shape[1:]), []
+    for x in xs:
+        h = 0.9 * h + x
+        hs.append(h)
+    return t.stack(hs)
+
+
 def _network(l, x, w1, w2):
     return l.np.sum(l.np.tanh(l.np.tanh(x @ w1) @ w2))
 
@@ -81,13 +117,33 @@ def _hessians_torch(t, x, w1, w2):
 
 
 WORKLOADS = [
-    Workload("while loop of 10⁵ scalar steps", _while, _while_torch, tolerance=1e-3),
+    _unrolled(
+        Workload("while loop of 10⁵ scalar steps", _while, _while_torch, tolerance=1e-3),
+    ),
     array_function(
         "fori loop, power iteration 200×256²",
         _symmetric,
         _power_iteration,
         _power_iteration_torch,
         tolerance=1e-3,
+    ),
+    _unrolled(
+        array_function(
+            "fori loop, Newton 20×1M",
+            normal(1 << 20, quick=(1 << 12,)),
+            _cube_roots,
+            _cube_roots_torch,
+            tolerance=1e-4,
+        )
+    ),
+    _unrolled(
+        array_function(
+            "scan, linear recurrence 1000×16k",
+            normal(1000, 1 << 14, quick=(50, 64)),
+            _recurrence,
+            _recurrence_torch,
+            tolerance=1e-4,
+        )
     ),
     array_function(
         "vmap of hessian, 256 of 16→64→32",

@@ -21,8 +21,8 @@ import numpy as np
 from amdjax.codegen import tile
 from amdjax.core import dtypes
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
-from amdjax.core.source_info import Origin
 from amdjax.core.lowering import Control, Element, Pointwise
+from amdjax.core.source_info import Origin
 from amdjax.jit.complex_math import COMPLEX_OPS
 from amdjax.jit.index import (
     TRUE,

@@ -35,6 +35,7 @@ Shape = tuple[int, ...]
 
 KINDS = ("cond", "while", "scan")
 STEP_LIMIT = 400  # equations; a longer body is cut into kernels as usual
+ARRAYS_LIMIT = 16  # arrays read and written; an element of each takes a register
 USUAL_TRIPS = 16  # of a loop that decides itself when to end
 
 
@@ -81,6 +82,8 @@ def element_loop(eqn: JaxprEqn) -> ElementLoop | None:
     found = [p for p in programs if p is not None]
     shapes = {p.shape for p in found} - {()}
     if len(found) < len(programs) or len(shapes) > 1:
+        return None
+    if shapes and sum(bool(x.aval.shape) for x in (*eqn.invars, *eqn.outvars)) > ARRAYS_LIMIT:
         return None
     trips = {"cond": 1, "while": USUAL_TRIPS}.get(rule.name) or eqn.params["length"]
     size, cost = sum(p.size for p in found), trips * sum(p.cost for p in found)

@@ -7,7 +7,6 @@ from jit_helpers import opcodes, stage
 import amdjax.numpy as jnp
 from amdjax import enable_x64, grad, jit, lax, vmap
 
-
 pytestmark = pytest.mark.devices
 
 
@@ -233,6 +232,16 @@ def test_elements_that_look_at_others_go_the_usual_way(body):
     for _ in range(3):
         want = np.asarray(body(jnp.asarray(want)))
     np.testing.assert_allclose(jit(f)(X), want, rtol=1e-5, atol=1e-5)
+
+
+def test_many_arrays_go_the_usual_way():
+    def f(xs):
+        return lax.fori_loop(0, 3, lambda i, c: [x * 2 + i for x in c], xs)
+
+    xs = [X + i for i in range(12)]
+    assert "SWAP" in opcodes(f, xs)
+    for x, y in zip(xs, jit(f)(xs), strict=True):
+        np.testing.assert_allclose(y, 8 * x + 4, rtol=1e-6)
 
 
 def test_gradients_of_loops_over_arrays():
