@@ -87,6 +87,19 @@ def test_floats_between_them(name, dtype, ulps):
     assert not (off & inside).any(), x[off & inside][:5]
 
 
+@pytest.mark.parametrize("ulps", [-3, 3])
+@pytest.mark.parametrize("name", ["erfc", "pow", "tan"])
+def test_float_functions_make_up_for_rough_quotients(name, ulps):
+    def emit(f, *xs):
+        f.module.estimates = {"rcp": estimate(f.module, "rcp", ulps)}
+        return MATH[name](f, *xs)
+
+    xs = harness.sample(name, np.float32, 100_000)
+    got = harness.Kernel(emit, ["float"] * len(xs), "float", 8)(*xs, dtype=np.float32)
+    errors = harness.ulp_errors(got, oracle.exact(name, *(x.astype(np.float64) for x in xs)))
+    assert errors.max() <= 1.5, [x[errors.argmax()] for x in xs]
+
+
 # As code of GPUs
 
 

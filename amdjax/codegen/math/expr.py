@@ -255,6 +255,25 @@ def sqrt_of(x: Expr) -> Expr:
     return intrinsic("sqrt", x)
 
 
+def estimate(name: str, x: Expr) -> Expr:
+    """The target's estimate of a function of floats, lane by lane; see `Module.estimates`."""
+    f, instruction = x.f, x.f.module.estimates[name]
+    if not x.type.lanes:
+        return Expr(f, f.call(instruction, x.type, x.value))
+    result, one = x.value, x.type.with_lanes(0)
+    for lane in range(x.type.lanes):
+        y = f.call(instruction, one, f.extract(x.value, lane))
+        result = f.insert(result, y, lane)
+    return Expr(f, result)
+
+
+def rough_inverse(x: Expr) -> Expr:
+    """`1 / x`, perhaps some ulp off, for moderate `x`: where what it lacks is made up for."""
+    if "rcp" in x.f.module.estimates and not x.is_double:
+        return estimate("rcp", x)
+    return 1.0 / x
+
+
 def truncate(x: Expr) -> Expr:
     return intrinsic("trunc", x)
 

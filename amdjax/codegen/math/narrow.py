@@ -19,6 +19,7 @@ from .expr import (
     absolute,
     copysign,
     elementwise,
+    estimate,
     fma,
     polynomial,
     select,
@@ -30,18 +31,6 @@ LOG2_E, LN2 = c.LOG2_E["float"][0], c.LN2["float"][0]
 
 #: Up to here polynomials are used where the difference of estimates would cancel.
 NEAR = 1 / 16
-
-
-def estimate(name: str, x: Expr) -> Expr:
-    """The target's estimate of a function, lane by lane."""
-    f, instruction = x.f, x.f.module.estimates[name]
-    if not x.type.lanes:
-        return Expr(f, f.call(instruction, x.type, x.value))
-    result, one = x.value, x.type.with_lanes(0)
-    for lane in range(x.type.lanes):
-        y = f.call(instruction, one, f.extract(x.value, lane))
-        result = f.insert(result, y, lane)
-    return Expr(f, result)
 
 
 def _has_subnormal(dtype: str) -> bool:

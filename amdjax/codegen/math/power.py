@@ -18,6 +18,7 @@ from .expr import (
     fma,
     low_integer,
     polynomial,
+    rough_inverse,
     select,
     select_constant,
     sqrt_of,
@@ -118,7 +119,7 @@ def extended_log_of_mantissa(m: Expr) -> Pair:
     elem = m.type.elem
     f = m - 1.0
     d, d_low = fast_two_sum(m.like(2.0), f)
-    inverse = 1.0 / d
+    inverse = rough_inverse(d)
     s = f * inverse
     s_low = fma(-s, d_low, fma(-s, d, f)) * inverse
     z = s * s

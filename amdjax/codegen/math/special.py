@@ -30,6 +30,7 @@ from .expr import (
     fma,
     low_integer,
     polynomial,
+    rough_inverse,
     round_shifted,
     round_to_even,
     scale_by_power,
@@ -74,7 +75,7 @@ def _erfc_positive(a: Expr) -> Expr:
     a = at_most(a, end)
     # One division gives the inverses of both denominators.
     first, (second, second_low) = a + k, two_sum(a + a, a.like(1.0))
-    product_inverse = 1.0 / (first * second)
+    product_inverse = rough_inverse(first * second)
     inverse = product_inverse * second
     t = (a - k) * inverse
     t = fma(fma(-t, a, fma(t + 1.0, -k, a)), inverse, t)

@@ -25,6 +25,7 @@ from .expr import (
     odd_polynomial,
     polynomial,
     power_of_two,
+    rough_inverse,
     round_shifted,
     select,
     select_constant,
@@ -219,7 +220,7 @@ def tan(x: Expr) -> Expr:
     rest = fma(fma(z, polynomial(z, c.TAN["float"]), 0.0), r, fma(low, z, low))
     t = r + rest
     t_low = rest - (t - r)
-    inverse = -1.0 / t
+    inverse = -rough_inverse(t)
     residual = fma(inverse, t_low, fma(inverse, t, 1.0))
     return select(odd, fma(inverse, residual, inverse), copysign(t, r))
 
