@@ -10,6 +10,7 @@ from amdjax.targets import GpuTarget
 from tests.kernels.gpu_runner import EMULATED, GpuRunner
 from tests.kernels.test_conv import convolutions, has_room, placed, plain_conv, specs
 
+HALF = {"dtype": np.float16}
 LAYOUTS = ("last", "transposed", "first", "gradient", "mixed")
 
 
@@ -183,11 +184,11 @@ def names(runner):
 @pytest.mark.parametrize(
     "features, size, window, strides, padding, options",
     [
-        ((3, 16), (15, 14), (7, 7), (2, 2), [(3, 3)] * 2, {"dtype": np.float16}),
-        ((3, 20), (8, 7), (3, 3), (1, 1), [(1, 1)] * 2, {}),
-        ((1, 16), (8, 9), (5, 3), (1, 2), [(0, 2), (1, 0)], {"dtype": np.float16}),
-        ((2, 17), (20,), (4,), (3,), [(2, 1)], {}),
-        ((3, 16), (3, 4, 5), (2, 3, 2), (1, 1, 1), [(1, 0)] * 3, {}),
+        ((3, 16), (15, 14), (7, 7), (2, 2), [(3, 3)] * 2, HALF),
+        ((3, 20), (8, 7), (3, 3), (1, 1), [(1, 1)] * 2, HALF),
+        ((1, 16), (8, 9), (5, 3), (1, 2), [(0, 2), (1, 0)], HALF),
+        ((2, 17), (20,), (4,), (3,), [(2, 1)], HALF),
+        ((3, 16), (3, 4, 5), (2, 3, 2), (1, 1, 1), [(1, 0)] * 3, HALF),
     ],
 )  # fmt: skip
 def test_few_features(gfx, layout, features, size, window, strides, padding, options):
@@ -200,9 +201,9 @@ def test_few_features(gfx, layout, features, size, window, strides, padding, opt
 @pytest.mark.parametrize(
     "features, images, size, positions, options",
     [
-        ((3, 16), 2, (17, 15), (7, 7), {"dtype": np.float16, "window_dilation": (2, 2)}),
-        ((1, 20), 3, (6, 8), (3, 2), {}), ((2, 16), 2, (9,), (4,), {}),
-        ((2, 16), 2, (3, 4, 5), (2, 2, 3), {}),
+        ((3, 16), 2, (17, 15), (7, 7), {"window_dilation": (2, 2), **HALF}),
+        ((1, 20), 3, (6, 8), (3, 2), HALF), ((2, 16), 2, (9,), (4,), HALF),
+        ((2, 16), 2, (3, 4, 5), (2, 2, 3), HALF),
     ],
 )  # fmt: skip
 def test_gradient_for_few_features(gfx, layout, features, images, size, positions, options):

@@ -117,7 +117,8 @@ class DirectConvolution:
         out_dtype = short_dtype(self.out_var.aval.dtype)
         k.vector = self._vector(16 // min(itemsize(x_dtype), itemsize(out_dtype)))
         each = k.vector if k.vector > 1 else EACH
-        axes, k.workgroup = tile_of(self.ctx.gpu, self.slow.extent, self.fast.extent, each)
+        extents = self.slow.extent, self.fast.extent
+        axes, k.workgroup = tile_of(self.ctx.gpu, *extents, each, narrow=True)
         around = math.prod(loop.extent for loop in self.outer) * axes[0].blocks * axes[1].blocks
         count = self._run_length(min(MOST_RUN, MOST_SUMS // each), around * k.workgroup)
         blocks = -(-self.run.extent // count)

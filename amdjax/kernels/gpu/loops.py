@@ -52,14 +52,17 @@ def spread(k: Builder, x: Value, like: Value) -> Value:
     return k.broadcast(x, like.shape)
 
 
-def tile_of(target: GpuTarget, rows: int, columns: int, each: int) -> tuple[list[TileAxis], int]:
+def tile_of(
+    target: GpuTarget, rows: int, columns: int, each: int, narrow: bool = False
+) -> tuple[list[TileAxis], int]:
     """The axes of a tile, and the threads that hold `each` elements of it.
 
-    Tiles have fewer rows where many would lie beyond the last one.
+    Tiles have fewer rows where many would lie beyond the last one; and few columns, if they may be
+    `narrow`, where wider ones would waste much.
     """
     most = target.usual_workgroup * each
     wide = block_extent(columns, most)
-    if uneven(columns, NARROW) < uneven(columns, wide) - NARROW_WASTE:
+    if narrow and uneven(columns, NARROW) < uneven(columns, wide) - NARROW_WASTE:
         wide = NARROW
     least = max(1, target.wave_size * each // wide)
     heights = [1 << i for i in range(power_of_two(rows).bit_length())]

@@ -25,6 +25,7 @@ from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import Axis, Limit, accumulate_dtype
 from amdjax.kernels.gpu.contraction import gpu_contraction
 from amdjax.kernels.gpu.rearranged import Rearranged
+from amdjax.kernels.gpu.tiling import operand_units
 from amdjax.kernels.loops import row_major
 
 if TYPE_CHECKING:
@@ -41,9 +42,11 @@ def repacked_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | 
     dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, *ctx.outputs)]
     if any(d not in FLOATS for d in dtypes) or dtypes[0] != dtypes[1] or not conv.spatial:
         return None
-    size = itemsize(dtypes[0])
-    for attempt in (_few_features, _few_features_gradient, _narrow_groups, _narrow_groups_gradient):
-        calls = attempt(ctx, conv, size)
+    attempts = [_narrow_groups, _narrow_groups_gradient]
+    if not any(u.by_lanes for u in operand_units(ctx.gpu, dtypes[0], dtypes[1], _accumulated(ctx))):
+        attempts += [_few_features, _few_features_gradient]  # vector lanes need no whole cells
+    for attempt in attempts:
+        calls = attempt(ctx, conv, itemsize(dtypes[0]))
         if calls is not None:
             return calls
     return None
