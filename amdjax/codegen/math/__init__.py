@@ -2,9 +2,10 @@
 
 A function takes the `Function` being written and its operands, scalars or vectors of float or
 double (half and bfloat16 are computed in float), and returns the result's value. Only plain
-instructions, generic intrinsics and a GPU's estimates are used: no library, no table in memory. `MATH` maps the
-names of tile operations to them, `CONVERSIONS` pairs of dtypes to conversions; `NARROW` has
-forms of some for results of 16 bits, made of estimates. docs/math.md has the measured errors.
+instructions, generic intrinsics and a GPU's estimates are used: no library, no table in memory.
+`MATH` maps the names of tile operations to them, `CONVERSIONS` pairs of dtypes to conversions;
+`NARROW` has forms of some for results of 16 bits, made of estimates. docs/math.md has the measured
+errors.
 """
 
 from __future__ import annotations
