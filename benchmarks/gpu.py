@@ -137,15 +137,53 @@ def _torch_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     return gradient
 
 
-def _conv(l: Any, x: Any, w: Any) -> Any:
-    return l.lax.conv_general_dilated(
-        x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
+@dataclass(frozen=True)
+class Conv:
+    """A convolution of images whose features lie side by side.
+
+    Args:
+      stride: along both axes.
+      padding: on all sides.
+      groups: of features.
+    """
+
+    stride: int = 1
+    padding: int = 1
+    groups: int = 1
+
+    def jaxlike(self, l: Any, x: Any, w: Any) -> Any:
+        return l.lax.conv_general_dilated(
+            x, w, (self.stride,) * 2, [(self.padding,) * 2] * 2, feature_group_count=self.groups,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )  # fmt: skip
+
+    def torch(self, t: Any, x: Any, w: Any) -> Any:
+        """Of views: channels stay last in memory."""
+        images, kernel = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)
+        options = {"stride": self.stride, "padding": self.padding, "groups": self.groups}
+        return t.nn.functional.conv2d(images, kernel, **options).permute(0, 2, 3, 1)
+
+    def jaxlike_gradient(self, l: Any, x: Any, w: Any, g: Any) -> Any:
+        """With respect to the kernel."""
+        return l.vjp(lambda w: self.jaxlike(l, x, w), w)[1](g)[0]
+
+    def torch_gradient(self, t: Any, x: Any, w: Any, g: Any) -> Any:
+        views = [y.permute(0, 3, 1, 2) for y in (g, x)]
+        kernel, pair = w.permute(3, 2, 0, 1), lambda n: (n, n)
+        _, gradient, _ = t.ops.aten.convolution_backward(
+            *views, kernel, None, pair(self.stride), pair(self.padding), (1, 1), False, (0, 0),
+            self.groups, (False, True, False),
+        )  # fmt: skip
+        return gradient.permute(2, 3, 1, 0)
 
 
-def _torch_conv(t: Any, x: Any, w: Any) -> Any:
-    images, kernel = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)  # views: channels stay last
-    return t.nn.functional.conv2d(images, kernel, padding="same").permute(0, 2, 3, 1)
+def _transposed(l: Any, x: Any, w: Any) -> Any:
+    return l.lax.conv_transpose(x, w, (2, 2), "SAME")
+
+
+def _torch_transposed(t: Any, x: Any, w: Any) -> Any:
+    images, kernel = x.permute(0, 3, 1, 2), w.flip(0, 1).permute(2, 3, 0, 1)
+    return t.nn.functional.conv_transpose2d(images, kernel, stride=2, padding=1).permute(0, 2, 3, 1)
 
 
 def _embedding_gradient(l: Any, table: Any, g: Any) -> Any:
@@ -231,6 +269,8 @@ def workloads() -> list[GpuWorkload]:
         ),
     ]  # fmt: skip
     images, kernel = (64, 56, 56, 64), (3, 3, 64, 64)
+    deep, deep_kernel = (64, 56, 56, 128), (3, 3, 1, 128)
+    plain, depthwise, stem = Conv(), Conv(groups=128), Conv(stride=2, padding=3)
     others = [
         GpuWorkload(
             "cumsum axis 1, 8192²", (big,), lambda l, x: l.numpy.cumsum(x, 1),
@@ -245,8 +285,27 @@ def workloads() -> list[GpuWorkload]:
             _embedding_gradient, _torch_embedding_gradient, moved=4 * 256 * (50_000 + 16_384),
         ),
         GpuWorkload(
-            "conv 3×3 in float16, 64×56²×64", (images, kernel), _conv, _torch_conv,
+            "conv 3×3 in float16, 64×56²×64", (images, kernel), plain.jaxlike, plain.torch,
             dtype="float16", flops=2 * 64 * 56 * 56 * 64 * 64 * 9, tolerance=2e-3,
+        ),
+        GpuWorkload(
+            "conv 7×7 stride 2 in float16, 64×224²×3", ((64, 224, 224, 3), (7, 7, 3, 64)),
+            stem.jaxlike, stem.torch, dtype="float16", flops=2 * 64 * 112 * 112 * 64 * 3 * 49,
+            tolerance=2e-3,
+        ),
+        GpuWorkload(
+            "depthwise 3×3 in float16, 64×56²×128", (deep, deep_kernel), depthwise.jaxlike,
+            depthwise.torch, dtype="float16", moved=2 * 2 * 64 * 56 * 56 * 128, tolerance=2e-3,
+        ),
+        GpuWorkload(
+            "depthwise 3×3 in float16, gradient of kernel", (deep, deep_kernel, deep),
+            depthwise.jaxlike_gradient, depthwise.torch_gradient, dtype="float16",
+            moved=2 * 2 * 64 * 56 * 56 * 128, tolerance=2e-3,
+        ),
+        GpuWorkload(
+            "transposed conv 4×4 stride 2 in float16, 32×32²×256",
+            ((32, 32, 32, 256), (4, 4, 256, 128)), _transposed, _torch_transposed,
+            dtype="float16", flops=2 * 32 * 32 * 32 * 256 * 128 * 16, tolerance=2e-3,
         ),
     ]  # fmt: skip
     return memory + products + others
