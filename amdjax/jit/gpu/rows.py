@@ -44,7 +44,7 @@ REGISTERS = 64
 EACH = 16  # elements of a tile that a thread holds at most
 #: Values alive together with which threads need more registers than the largest workgroup leaves.
 MANY = 10
-WORDS = {"i8": "i32", "u8": "u32"}
+WORDS = {"i8": "i32", "u8": "u32", "bool": "u32"}
 NARROW = 16  # columns a program has at least, so that it reads whole cache lines
 CUT = 1 << 14  # elements from which a reduction is cut into pieces
 #: Elements that a piece has for each of the pieces: programs arrive one after the other, and what
@@ -76,6 +76,8 @@ class GpuRowKernel(RowKernel):
 
     def _choose_lanes(self) -> None:
         """The loops of the tile, and how many threads share it."""
+        #: Nothing waits for a reduction, so that all a program does is to read and to combine.
+        self.only_combines = not self.levels
         fast = self.domain.vars[-1] if self.domain.vars else None
         self.vector = fastest_vector(
             self.target, narrowest(self.domain), fast.extent if fast else 1
@@ -110,7 +112,7 @@ class GpuRowKernel(RowKernel):
             few = self.levels > 0 and self._rows() * usual < self.target.busy_threads
             self.threads = self._most_threads if few else usual
             # What is kept beside the sums of a row that is walked again takes half.
-            n = self._held(self.threads) // (2 if self.levels or self._accumulators > 2 else 1)
+            n = self._accumulating(self.threads) // (2 if self.levels else 1)
         self.axes = [TileAxis(fast, n)]
 
     def _choose_columns(self, fast: LoopVar) -> None:
@@ -125,7 +127,7 @@ class GpuRowKernel(RowKernel):
             while columns > NARROW and rows * columns > most:
                 columns //= 2
         else:
-            most = self._held(self.target.usual_workgroup)
+            most = self._accumulating(self.target.usual_workgroup)
         rows = min(rows, max(most // columns, 1))
         self.axes = [TileAxis(slow, rows), TileAxis(fast, columns)]
         self.threads = self._threads_for(rows * columns)
@@ -133,7 +135,16 @@ class GpuRowKernel(RowKernel):
     def _held(self, threads: int) -> int:
         """Elements of a tile that the registers of so many threads hold."""
         each = REGISTERS // (max(self.domain.widest // 32, 1) * self._alive)
-        return threads * min(1 << max(each.bit_length() - 1, 0), EACH)
+        # Of narrow elements it takes more to ask memory for as much at once.
+        narrow = self.only_combines and narrowest(self.domain) < 32
+        return threads * min(1 << max(each.bit_length() - 1, 0), 2 * EACH if narrow else EACH)
+
+    def _accumulating(self, threads: int) -> int:
+        """Elements of a tile that these threads add to accumulators of their own."""
+        if not self.only_combines:
+            return self._held(threads)
+        each = 2 * EACH // self._accumulators
+        return min(self._held(threads), threads << (each.bit_length() - 1))
 
     @cached_property
     def _alive(self) -> int:
@@ -310,7 +321,7 @@ class GpuRowKernel(RowKernel):
         return rule.merge(self.b, accs, xs)
 
     def _in_words(self, root: Root, xs: Sequence[El]) -> Sequence[El]:
-        """Bytes as words, of which threads need not put four together in every round."""
+        """Bytes and bits as words, which threads need not put together in every round."""
         if not isinstance(self.reductions[root].rule.combine, str):
             return xs
         k = self.k
@@ -347,8 +358,7 @@ class GpuRowKernel(RowKernel):
             loop = order[depth]
             var = loop.var if isinstance(loop, TileAxis) else loop
             step = loop.count if isinstance(loop, TileAxis) else 1
-            low: Any = 0
-            high: Any = self._end(var)
+            low, high = self._range(var)
             if bounds and var is self.cut:
                 (low, high), step = bounds, step * self.apart
             if isinstance(high, tile.Value):
@@ -361,15 +371,15 @@ class GpuRowKernel(RowKernel):
                     b.scalars[var] = i
                 return nest(depth + 1, now)
 
-            if isinstance(low, int) and isinstance(high, int) and high <= step:
+            if isinstance(low, int) and isinstance(high, int) and high - low <= step:
                 return body(k.const("index", low), *values)
             return k.for_(low, high, step, b.nested(body), values)
 
         return nest(0, carried)
 
-    def _end(self, loop: LoopVar) -> tile.Value | int:
-        """Where the tiles along a loop end, counted from the first one."""
-        return loop.extent
+    def _range(self, loop: LoopVar) -> tuple[Any, Any]:
+        """Where the tiles along a loop begin and end."""
+        return 0, loop.extent
 
     def horizontal(self, rule: Reduction, accs: list[El]) -> list[El]:
         axes = [i for i, axis in enumerate(self.axes) if axis in self.reduced_axes]
