@@ -102,6 +102,18 @@ def test_unknown_instruction(gfx):
         run(broken, 1, 64, out, a)
 
 
+def test_clamp_that_is_not_emulated(gfx, tmp_path):
+    """An error where it is reached, and only there."""
+    if gfx == "gfx950":
+        pytest.skip("the assembler does not know it")
+    text = "v_mad_u32_u24 v3, v1, v2, v1 clamp"
+    x = np.zeros(64, np.uint32)
+    with pytest.raises(UnknownInstruction, match="kernel kernel: no semantics for v_mad_u32_u24 "
+                       r"with clamp at \+0x\w+ \(0xd\w+\)"):  # fmt: skip
+        execute(text, gfx, tmp_path, x, x, 64)
+    execute(f"s_branch over\n {text}\n over:", gfx, tmp_path, x, x, 64)
+
+
 def test_loads_to_lds_in_the_old_way(gfx, tmp_path):
     """A bit of an ordinary load says so on these; what is not emulated is not taken for a load."""
     if gfx not in ("gfx908", "gfx90a", "gfx1030"):

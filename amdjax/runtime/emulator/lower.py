@@ -232,6 +232,8 @@ def _vector(wave: Wave, inst: Instruction, op: Operation, name: str) -> Lowered:
         flags.append(("table", omod << 6 | absolute << 3 | neg))
         neg = absolute = omod = 0
     clamp = f.get("clmp", 0) | part.get("clmp", 0)
+    if clamp and op.saturate is None and op.dst not in ("f16", "f32", "f64", "mask"):
+        raise UnknownInstruction(f"no semantics for {inst.name} with clamp at +0x{inst.pc:x}")
     variant = variant_of(
         name, wave.isa, wave.lanes, tuple(kinds), dst,
         neg=neg, abs=absolute, omod=omod, clamp=clamp,

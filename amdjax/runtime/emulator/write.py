@@ -25,7 +25,6 @@ from amdjax.runtime.emulator import (
     vector_memory,
 )
 from amdjax.runtime.emulator.builder import OPERAND_TYPES, Lanes, Operation, as_half
-from amdjax.runtime.emulator.errors import UnknownInstruction
 from amdjax.runtime.emulator.isa import ISAS
 
 # Their operations are entered in the tables.
@@ -124,8 +123,7 @@ def _clamped(h: Lanes, op: Operation, sources: list[Value]) -> Any:
     sources = [_flushed(h, x) for x in sources]
     if op.dst not in ("f16", "f32", "f64"):
         if v.clamp and op.dst != "mask":
-            if op.saturate is None:
-                raise UnknownInstruction(f"no semantics for {v.name} with clamp")
+            assert op.saturate is not None  # `lower` saw to that
             return op.saturate(h, *sources)
         return op.compute(h, *sources)
     result = op.compute(h, *sources)
