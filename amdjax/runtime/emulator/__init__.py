@@ -18,7 +18,8 @@ It is a sanitizer (`checks` lists what it looks for): addresses are checked agai
 of a `Memory`, reads against the shadow of what was written (`shadow`, `write_log`), which also says
 which wave wrote it since the last barrier. Instructions run in order, so a missing wait does no
 harm here; it is found by following outstanding loads over the control flow (`waits`), once for each
-kernel and for all of its paths, and raised where execution reaches it.
+kernel and for all of its paths, and raised where execution reaches it. Stores that a barrier finds
+outstanding stay their wave's own, where its workgroup may have several caches: others race with it.
 
 It is a profiler: `launch` returns `Counters`; within `recording()` memory traffic and bank
 conflicts are counted too (`statistics`), and `table` shows what was recorded,

@@ -12,8 +12,8 @@ class Checks(enum.Flag):
     element. `UNWRITTEN`: reads of LDS, or of global memory, that nobody wrote. `RACES`: two waves
     of a workgroup at the same bytes without a barrier between, one of them writing. In global
     memory these are found where the writer ran first; waves take turns at that. `WAITS`: registers
-    used before their load was waited for, stores to LDS not waited for at a barrier. `BARRIERS`:
-    waves that wait at different barriers.
+    used before their load was waited for, stores to LDS not waited for at a barrier; with `RACES`,
+    stores to global memory too. `BARRIERS`: waves that wait at different barriers.
     """
 
     NONE = 0
