@@ -61,6 +61,8 @@ ROWS = {
     "softmax_walked": (softmax, normal(16, 16_600)),
     "softmax_walked_odd": (softmax, normal(17, 16_603)),
     "softmax_kept": (softmax, normal(17, 16_601, dtype="bfloat16")),
+    "softmax_kept_part": (softmax, normal(17, 40_001, dtype="bfloat16")),
+    "layer_norm_kept": (layer_norm, normal(16, 12_289), normal(12_289), normal(12_289)),
     "logsumexp_walked": (lambda x: nn.logsumexp(x, -1), normal(17, 16_602)),
     "softmax_short": (softmax, normal(130, 10)),
     "softmax_columns": (lambda x: softmax(x, 0), normal(30, 50)),

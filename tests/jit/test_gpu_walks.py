@@ -10,7 +10,7 @@ from gpu_oracle import TINY, assert_same, kernels_for, run_schedules
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, nn
-from amdjax.codegen import tile
+from amdjax.jit.gpu.walks import RESERVED
 from amdjax.targets import get
 
 NO_LDS = dataclasses.replace(TINY, lds_bytes=4 << 10, lds_per_cu=4 << 10)
@@ -98,7 +98,7 @@ def test_the_sum_is_as_exact_as_in_two_walks():
 
 @pytest.mark.parametrize("name", ONLINE)
 def test_an_extremum_and_the_sums_relative_to_it_take_one_walk(name):
-    x = jnp.zeros((64, 100_000))
+    x = jnp.zeros((64, 98_304))
     (kernel,) = kernels_for(ONLINE[name], x, target=get("gfx942"))
     walks = 1 if name in ("logsumexp", "relative_to_maximum", "weighted") else 2
     assert str(kernel).count("for %") == str(kernel).count("load x0") == walks
@@ -106,7 +106,7 @@ def test_an_extremum_and_the_sums_relative_to_it_take_one_walk(name):
 
 
 def test_other_sums_wait_for_the_extremum():
-    x = jnp.zeros((64, 100_000))
+    x = jnp.zeros((64, 98_304))
     for f in (
         lambda x: jnp.exp(x + x.max(-1, keepdims=True)).sum(-1),  # grows with it
         lambda x: jnp.exp(x[:, ::-1] - x.max(-1, keepdims=True)).sum(-1),  # of other elements
@@ -118,13 +118,35 @@ def test_other_sums_wait_for_the_extremum():
 
 
 @pytest.mark.parametrize("f", [softmax, standardized])
-@pytest.mark.parametrize("dtype,columns", [(np.float32, 50257), (ml_dtypes.bfloat16, 100_000)])
+@pytest.mark.parametrize("dtype,columns", [(np.float32, 49_152), (ml_dtypes.bfloat16, 98_304)])
 def test_a_row_in_lds_is_read_once(f, dtype, columns):
     (kernel,) = kernels_for(f, jnp.zeros((64, columns), dtype), target=get("sm_90"))
     assert str(kernel).count("load x0 ") == 1
     (buffer,) = kernel.scratch
-    assert columns <= buffer.size <= columns + kernel.vector
-    assert tile.itemsize(buffer.dtype) == jnp.dtype(dtype).itemsize
+    assert buffer.size == columns
+    assert buffer.dtype == {2: "bf16", 4: "f32"}[jnp.dtype(dtype).itemsize]
+
+
+def test_part_of_a_row_stays_in_lds():
+    x = jnp.zeros((64, 131_072), ml_dtypes.bfloat16)
+    (kernel,) = kernels_for(softmax, x, target=get("sm_90"))
+    (buffer,) = kernel.scratch
+    assert buffer.size == 98_304
+    text = str(kernel)
+    assert text.count("load x0 ") == 3 and text.count("load x0.row") == 1
+    assert " masked=True" not in text
+    assert not kernels_for(softmax, x, target=get("gfx942"))[0].scratch  # too little of it
+
+
+@pytest.mark.parametrize("f", [softmax, standardized, entropy])
+@pytest.mark.parametrize("columns", [1536, 1600, 1601, 2000, 2047])
+def test_parts_of_walks(f, columns):
+    """Whole tiles, smaller ones at the ends; half of the row, or all of it, in LDS."""
+    for size in (2 << 10, 3 << 10, 4 << 10, 9 << 10):
+        target = dataclasses.replace(
+            TINY, lds_bytes=RESERVED + size, lds_per_cu=RESERVED + size, vgpr_file=64
+        )
+        assert_same(f, rows(columns), target=target)
 
 
 @pytest.mark.parametrize("name", ["gfx942", "gfx90a", "gfx1030", "gfx1100", "gfx1201"])

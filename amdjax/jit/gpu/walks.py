@@ -8,8 +8,8 @@ computed in the walk that finds it (`online.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from amdjax.codegen import tile
@@ -18,7 +18,7 @@ from amdjax.jit.calls import Call
 from amdjax.jit.element import El, compute_dtype, short_dtype
 from amdjax.jit.fusion import Root
 from amdjax.jit.gpu.aligned import AlignedElements, row_start
-from amdjax.jit.gpu.element import EdgeLanes
+from amdjax.jit.gpu.element import EdgeLanes, edge_lanes
 from amdjax.jit.gpu.online import Rescaled, merge_walks
 from amdjax.jit.gpu.rows import GpuRowKernel
 from amdjax.jit.gpu.tiles import TileAxis, narrowest, power_of_two
@@ -31,10 +31,25 @@ __all__ = ["GpuRowWalks"]
 RESERVED = 4096
 #: Threads of a CU that hide the latency of memory.
 BUSY = 1024
+PART = 4  # of a row one such part at least is kept in LDS, or none
 DEEP = 32  # elements of a tile that a thread holds at most, where it has the registers
 #: How much earlier than its row a program's first tile begins.
 _AHEAD = LoopVar("ahead", 16)
 DEAR = 8  # cost of a value above which it is kept rather than computed again
+
+
+@dataclass(frozen=True)
+class Span:
+    """Part of a walk: from `low` to before `high`, in tiles of so many lanes.
+
+    `whole` says that all lanes exist, `kept` that what is read stays in LDS.
+    """
+
+    low: int
+    high: tile.Value | int
+    count: int
+    whole: bool
+    kept: bool
 
 
 class GpuRowWalks(GpuRowKernel):
@@ -45,6 +60,10 @@ class GpuRowWalks(GpuRowKernel):
     #: Where a row begins in memory, if its tiles begin earlier; and how much, in a program.
     start: Index | None = None
     ahead: tile.Value
+    #: The part of a walk that is being written, if it has several.
+    span: Span | None = None
+    #: Elements of a row that stay in LDS, if not all do.
+    keep = 0
 
     def begin(self) -> None:
         super().begin()
@@ -96,6 +115,31 @@ class GpuRowWalks(GpuRowKernel):
         self.inputs = inputs if self._fits(inputs, []) else []
         self.dear = dear if self._fits(self.inputs, dear) else []
         self._share_lds()
+        if inputs and not self.inputs and self._is_spanned:
+            self._keep_part(inputs)
+
+    def _keep_part(self, inputs: list[Var]) -> None:
+        """Keep as much of a row in LDS as fits, if that is worth it."""
+        usual = self.threads, self.axes
+        self.inputs, self.keep = inputs, 1
+        self.keep = (self.target.lds_bytes - RESERVED) // sum(self._sizes(inputs, []))
+        self._share_lds()
+        first = self._first(self.count)
+        self.keep = first + max(self.keep - first, 0) // self.count * self.count
+        if self.keep * PART < self._row_elements:
+            self.inputs, self.keep = [], 0
+            self.threads, self.axes = usual
+            super()._settle()
+
+    @property
+    def _is_spanned(self) -> bool:
+        """Whether threads have sums of their own, so that tiles may differ in size."""
+        if not (self.levels or self.rescaled) or not self._walks_one_row:
+            return False
+        rules = self.reductions.values()
+        plain = all(isinstance(rule.rule.combine, str) for rule in rules)
+        reals = not any(x.aval.dtype.kind == "c" for rule in rules for x in rule.eqn.invars)
+        return plain and reals and self.inner == [self.axes[0].var]
 
     def _align(self) -> None:
         """Let tiles begin where memory is aligned, if rows do not."""
@@ -200,24 +244,76 @@ class GpuRowWalks(GpuRowKernel):
         self.b.scalars[_AHEAD] = self.ahead
         self.b.starts = {self.start: aligned, Index.of(_AHEAD): k.const("index", 0)}
 
-    def _end(self, loop: LoopVar) -> tile.Value | int:
-        return super()._end(loop) if self.start is None else self.ahead + loop.extent
-
     def _lanes(
         self,
         bases: dict[LoopVar, tile.Value],
         stops: dict[LoopVar, tile.Value] | None = None,
     ) -> list[EdgeLanes]:
-        if self.start is None:
+        if self.span is None:
             return super()._lanes(bases, stops)
-        ((loop, place),) = bases.items()
-        (lanes,) = super()._lanes({loop: self.k.op("sub", place, self.ahead)})
-        lanes.place = place
+        k, axis, ((loop, place),) = self.k, self.axes[0], bases.items()
+        base = place if self.start is None else k.op("sub", place, self.ahead)
+        edge = None if self.span.whole else axis.edge(k, base, loop.extent)
+        lanes = edge_lanes(k, loop, axis.count, None, base, edge)
+        lanes.place = None if self.start is None else place
         return [lanes]
 
     def _stash_position(self) -> Index:
         position = super()._stash_position()
         return position if self.start is None else position + Index.of(_AHEAD)
+
+    # Parts of a walk
+
+    def _walk(
+        self,
+        bounds: tuple[Any, Any] | None,
+        merge: Callable[..., list[tile.Value]],
+        carried: Sequence[tile.Value],
+    ) -> Sequence[tile.Value]:
+        if bounds or not self._is_spanned:
+            return super()._walk(bounds, merge, carried)
+        axis = self.axes[0]
+        for span in self._spans():
+            self.span = span
+            self._set_axis(replace(axis, count=span.count))
+            carried = self.b.nested(super()._walk)(None, merge, carried)
+        self.span = None
+        self._set_axis(axis)
+        return carried
+
+    def _spans(self) -> list[Span]:
+        """Large tiles where all lanes exist, small ones at the ends of the row."""
+        axis, small = self.axes[0], self.threads * self.vector
+        n, large, everything = axis.var.extent, axis.count, not self.keep
+        first = self._first(large)
+        middle = first + (n - first) // large * large
+        kept = middle if everything else min(self.keep, middle)
+        end: tile.Value | int = n if self.start is None else self.ahead + n
+        spans = [
+            Span(0, first, small, False, True),
+            Span(first, kept, large, True, True),
+            Span(kept, middle, large, True, False),
+            Span(middle, end, small, False, everything),
+        ]
+        return [s for s in spans if isinstance(s.high, tile.Value) or s.low < s.high]
+
+    def _first(self, large: int) -> int:
+        """Lanes of the row's first tile, if that may begin before the row."""
+        return 0 if self.start is None else min(self.threads * self.vector, large)
+
+    def _set_axis(self, axis: TileAxis) -> None:
+        self.axes = self.reduced_axes = [axis]
+        self.shape, self.count = (axis.count,), axis.count
+
+    def _range(self, loop: LoopVar) -> tuple[int, tile.Value | int]:
+        return super()._range(loop) if self.span is None else (self.span.low, self.span.high)
+
+    def _contribution(self, rule: Reduction, start: Sequence[El]) -> list[El]:
+        xs = super()._contribution(rule, start)
+        combine = rule.rule.combine
+        if self.span is None or not isinstance(combine, str):
+            return xs
+        return [El(x.dtype, *(self._in_threads(combine, p) for p in x.parts)) for x in xs]
 
     # What is kept between walks
 
@@ -231,6 +327,8 @@ class GpuRowWalks(GpuRowKernel):
     def _input(self, var: Var, index: tuple[Index, ...]) -> El:
         """An element of an array, which stays in LDS once it was read."""
         dtype, position = short_dtype(var.aval.dtype), self._stash_position()
+        if self.span is not None and not self.span.kept:
+            return self.b.load(var, linear(index, var.aval.shape))
         buffer, level = self.kept.get(var, (None, 0))
         if buffer is not None and level < self.level:
             x = self.b._load(buffer, position)
@@ -248,6 +346,8 @@ class GpuRowWalks(GpuRowKernel):
     def _stash_size(self) -> int:
         if not self._walks_one_row:
             return super()._stash_size()
+        if self.keep:
+            return self.keep
         return self._row_elements + (self.vector if self.start is not None else 0)
 
     # Sums relative to an extremum
@@ -270,9 +370,7 @@ class GpuRowWalks(GpuRowKernel):
         return totals
 
     def _accumulator_shape(self, root: Root) -> tuple[int, ...]:
-        if root in self.rescaled or root in self._extrema:
-            return (self.threads,)
-        return super()._accumulator_shape(root)
+        return (self.threads,) if self._is_spanned else super()._accumulator_shape(root)
 
     def _accumulated(self, root: Root, start: Sequence[El], accs: list[El]) -> list[El]:
         if root in self._extrema:
@@ -286,7 +384,7 @@ class GpuRowWalks(GpuRowKernel):
         combine = self.reductions[root].rule.combine
         assert isinstance(combine, str)
         (x,) = self._contribution(self.reductions[root], start)
-        new = self.k.op(combine, acc.value, self._in_threads(combine, x.value))
+        new = self.k.op(combine, acc.value, x.value)
         self.found[root] = acc.value, new
         for match in self.rescaled.values():
             if match.extremum is root:
@@ -299,7 +397,7 @@ class GpuRowWalks(GpuRowKernel):
         (x,) = self._contribution(self.reductions[root], start)
         old, new = self.found[self.rescaled[root].extremum]
         scaled = self._scaled(root, acc.value, old, new)
-        return El(acc.dtype, self.k.op("add", scaled, self._in_threads("add", x.value)))
+        return El(acc.dtype, self.k.op("add", scaled, x.value))
 
     def _scaled(self, root: Root, x: tile.Value, old: tile.Value, new: tile.Value) -> tile.Value:
         """A sum relative to one extremum as that relative to another."""
