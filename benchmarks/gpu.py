@@ -198,7 +198,7 @@ def _torch_embedding_gradient(t: Any, table: Any, g: Any) -> Any:
 
 def workloads() -> list[GpuWorkload]:
     """What is timed."""
-    wide, big = (16384, 4096), (8192, 8192)
+    wide, big, words = (16384, 4096), (8192, 8192), (2048, 50257)
     n = 4 * wide[0] * wide[1]  # bytes of one array
     m = 4096
     product = 2 * m**3
@@ -245,6 +245,11 @@ def workloads() -> list[GpuWorkload]:
         GpuWorkload(
             "layernorm gradient, 16384×4096", (wide, wide), _gradient(_layernorm),
             _torch_gradient(lambda t, x: t.nn.functional.layer_norm(x, x.shape[-1:])), moved=3 * n,
+        ),
+        GpuWorkload(
+            "cross entropy gradient, 2048×50257", (words,),
+            lambda l, x: l.grad(lambda x: _cross_entropy(l, x))(x), _torch_cross_entropy_gradient,
+            moved=8 * words[0] * words[1],
         ),
         GpuWorkload("sum all, 64M", (wide,), lambda l, x: x.sum(), lambda t, x: x.sum(), moved=n),
         GpuWorkload(
