@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import amdjax.kernels  # noqa: F401
 import amdjax.numpy as jnp
-from amdjax import jit, targets
+from amdjax import enable_x64, jit, targets
 from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.codegen.gpu.matrix import Tiling, units
 from amdjax.core.aval import ShapedArray
@@ -345,6 +345,17 @@ def test_no_product_of_vector_lanes_needs_scratch(target):
         x, y = jnp.ones((m, k)), jnp.ones((k, n))
         for kernel in jit(lambda a, b: a @ b).lower(x, y).compile(target).kernels:
             assert kernel.scratch_bytes == 0, (m, k, n, kernel.vgprs)
+
+
+@pytest.mark.parametrize("target", ["gfx1030", "gfx1036", "gfx1100", "gfx1103", "gfx1201"])
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int64", "float64", "complex128"])
+def test_no_wide_product_needs_scratch(target, dtype):
+    """Multiply-adds of integers take pairs of registers; tiles depend on the number of CUs."""
+    with enable_x64(True):
+        for m, k, n in ((256, 256, 256), (1000, 1000, 1000), (4096, 64, 4096)):
+            x, y = jnp.ones((m, k), dtype), jnp.ones((k, n), dtype)
+            for kernel in jit(lambda a, b: a @ b).lower(x, y).compile(target).kernels:
+                assert kernel.scratch_bytes == 0, (m, k, n, kernel.vgprs)
 
 
 @pytest.mark.parametrize("target", DISTINCT)

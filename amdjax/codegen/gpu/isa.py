@@ -105,7 +105,7 @@ class Isa(ABC):
         """LLVM's scheduler moves nothing over this."""
 
     def computed_here(self, f: Function, x: Value) -> Value:
-        """The same 32 bits, which LLVM may not compute in a later block instead."""
+        """The same value, which LLVM may not compute in a later block instead."""
         return x
 
     @abstractmethod

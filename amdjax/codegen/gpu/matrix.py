@@ -69,6 +69,7 @@ class Unit:
       from_lds: it reads its operands from LDS by itself.
       across: a cell holds neighbouring lines at one step in depth, not steps of one line.
       by_lanes: it is arithmetic of vector lanes.
+      doubled: sums take twice the registers, as where multiply-adds of integers have 64 bits.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Unit:
     from_lds: bool = False
     across: bool = False
     by_lanes: bool = False
+    doubled: bool = False
 
     @property
     def cell(self) -> int:
@@ -154,7 +156,7 @@ class Tiling:
     def sum_registers(self) -> int:
         """Registers in which a lane holds sums."""
         each = len(self.unit.elements) * max(self.unit.sums.bits // 32, 1)
-        return math.prod(self.fragments) * each
+        return math.prod(self.fragments) * each * (2 if self.unit.doubled else 1)
 
     @property
     def fragment_registers(self) -> int:
@@ -327,7 +329,8 @@ def lane_unit(target: GpuTarget, operand: str, accumulator: str) -> Unit | None:
     sums = {"f32": F32, "f64": F64}.get(accumulator) or Type(accumulator)
     if operand == accumulator and operand in ("f32", "f64", "i32", "i64"):
         rate = target.f64_rate if accumulator == "f64" else target.vector_rate
-        return _outer_unit(target.wave_size // 8, operand, sums, rate)
+        pairs = target.is_amdgpu and not sums.is_float
+        return _outer_unit(target.wave_size // 8, operand, sums, rate, pairs)
     add = _lane_dot(target, operand, accumulator)
     if add is None:
         return None
@@ -342,7 +345,7 @@ def lane_unit(target: GpuTarget, operand: str, accumulator: str) -> Unit | None:
     )  # fmt: skip
 
 
-def _outer_unit(high: int, dtype: str, one: Type, flops: int) -> Unit:
+def _outer_unit(high: int, dtype: str, one: Type, flops: int, doubled: bool) -> Unit:
     """Each lane multiplies a few neighbouring lines of `a` with as many of `b`."""
     each = CELL_BYTES // itemsize(dtype)
     a: Digits = ((8, high, each),)
@@ -361,6 +364,7 @@ def _outer_unit(high: int, dtype: str, one: Type, flops: int) -> Unit:
     return Unit(
         f"fma.{dtype}", dtype, dtype, high * each, 8 * each, 1, 1, (a, b), ((0,), (0,)),
         ((), ()), a, b, elements, sums, multiply, flops, across=True, by_lanes=True,
+        doubled=doubled,
     )  # fmt: skip
 
 

@@ -172,8 +172,7 @@ class _RegisterProduct(Product):
 
         All that is read for it would have to stay in registers until then.
         """
-        partly = any(x.parts < self.gen.workgroup for x in self.fetches)
-        return partly and self.unit.sums.bits == 32
+        return any(x.parts < self.gen.workgroup for x in self.fetches)
 
     @property
     def _is_crowded(self) -> bool:
