@@ -333,6 +333,16 @@ def test_hopper_reads_operands_from_shared_memory(dtype, turned):
     assert ".extern .shared" in text
 
 
+@pytest.mark.parametrize("turned", list(itertools.product((0, 1), repeat=2)))
+def test_hopper_reads_bytes_from_shared_memory_along_the_depth(turned):
+    x, y = np.empty((512, 512), np.int8), np.empty((512, 512), np.int8)
+    numbers = (((1 - turned[0],), (turned[1],)), ((), ()))
+    out = np.dtype(np.int32)
+    kernel, *_ = GpuRunner(dot_general_p, [x, y], params(numbers, out), "sm_90a").compiled()
+    text = kernel.code.decode()
+    assert ("k32.s32.s8.s8" in text) == (turned == (0, 1)) != ("mma.sync" in text)
+
+
 def test_hopper_copies_only_what_is_aligned():
     x, y = np.empty((512, 511), np.float16), np.empty((511, 512), np.float16)
     (kernel,) = GpuRunner(dot_general_p, [x, y], params(), "sm_90a").compiled()

@@ -1,10 +1,10 @@
 """Products by the matrix unit of Hopper, which takes its operands from shared memory.
 
 Copies from global to shared memory run several tiles ahead, without passing through registers
-(`cp.async`). Rows of 128 bytes, 64 elements of 16 bits, lie there with their cells exchanged by the
-number of the row, as `wgmma` and the banks want it; along the depth or along the lines, whichever
-the operand has side by side in global memory. Four warps multiply together and asynchronously: the
-next product is issued while the last one runs.
+(`cp.async`). Rows of 128 bytes lie there with their cells exchanged by the number of the row, as
+`wgmma` and the banks want it; along the depth or, if elements have 16 bits, along the lines,
+whichever the operand has side by side in global memory. Four warps multiply together and
+asynchronously: the next product is issued while the last one runs.
 
 Source: "Parallel Thread Execution ISA", asynchronous warpgroup matrix multiply-accumulate.
 """
@@ -20,33 +20,42 @@ from amdjax.codegen.gpu.matrix import CELL_BYTES, Digits, Tiling, Unit, i32, lds
 from amdjax.codegen.gpu.sums import Product
 from amdjax.codegen.gpu.tiles import GpuTiles
 from amdjax.codegen.llvm import F32, I32, I64, VOID, Function, Type, Value
+from amdjax.codegen.tile import itemsize
 from amdjax.targets.gpu import GpuTarget
 
-ROW = 64  # elements in a row of 128 bytes
-CELLS = 8  # cells in a row
+CELLS = 8  # in a row
+ROW_BYTES = CELLS * CELL_BYTES
+BLOCK = 64  # lines that rows hold which lie along them
 GROUP = 1024  # bytes of eight rows, after which the exchange of cells repeats
-STEP = 16  # depth of one instruction
+STEP_BYTES = 32  # depth of one instruction
 
 
 @cache
 def warpgroup_units(target: GpuTarget, operand: str) -> list[Unit]:
     """The units of a target that has `wgmma`, for operands of a dtype; each warp has 16 rows."""
-    if target.name != "sm_90a" or operand not in ("f16", "bf16"):
+    if target.name != "sm_90a" or operand not in _NAMES:
         return []
     return [_unit(operand, columns, target.matrix_rate[operand]) for columns in (256, 128, 64)]
 
 
+#: Dtypes of operands, and what the instruction calls the sums' dtype and theirs. Sums of float8
+#: are no full f32 in this unit, so that those are multiplied as f16.
+_NAMES = {"f16": "f32.f16.f16", "bf16": "f32.bf16.bf16", "i8": "s32.s8.s8"}
+
+
 def _unit(operand: str, columns: int, flops: int) -> Unit:
     line: Digits = ((4, 8, 1),)
+    step = STEP_BYTES // itemsize(operand)
+    accumulator, one = ("i32", I32) if operand == "i8" else ("f32", F32)
     elements = tuple((e // 2 % 2 * 8, e // 4 * 8 + e % 2) for e in range(columns // 2))
 
     def multiply(*_: object) -> Value:
         raise AssertionError("operands are not in registers")
 
     return Unit(
-        f"wgmma.m64n{columns}k16.{operand}", operand, "f32", 16, columns, STEP, 1,
+        f"wgmma.m64n{columns}k{step}.{operand}", operand, accumulator, 16, columns, step, 1,
         (line, line), ((0,), (0,)), ((), ()), line, ((1, 4, 2),), elements,
-        Type("float", columns // 2), multiply, flops, from_lds=True,
+        one.with_lanes(columns // 2), multiply, flops, from_lds=True,
     )  # fmt: skip
 
 
@@ -59,15 +68,15 @@ class WarpgroupProduct(Product):
             _Copies(gen, operand, lines)
             for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True)
         ]
-        self.copies[1].origin = tiling.rows * ROW * 2
-        self.stage = (tiling.rows + tiling.columns) * ROW * 2
+        self.copies[1].origin = tiling.rows * ROW_BYTES
+        self.stage = (tiling.rows + tiling.columns) * ROW_BYTES
         memory = self.lds(self.memory_bytes + GROUP)
         address = self.f.op(f"ptrtoint {memory} to i32", I32)
         padding = self.f.and_(self.f.neg(address), i32(GROUP - 1))
         self.memory = lds_address(self.f, memory, padding, 0)
         address = self.f.add(address, padding)
         group = self.f.lshr(self.waves[0], i32(2))
-        rows = self.f.mul(group, i32(64 * ROW * 2))
+        rows = self.f.mul(group, i32(64 * ROW_BYTES))
         self.places = [self.f.add(address, rows), self.f.add(address, i32(self.copies[1].origin))]
 
     @property
@@ -94,7 +103,7 @@ class WarpgroupProduct(Product):
         for i in range(ahead):
             load(k, i32(i * self.stage))
             k = f.add(k, step)
-        zeros = [llvm.const(F32, 0.0)] * self.unit.sums.lanes
+        zeros = [llvm.zero(self.unit.sums.with_lanes(0))] * self.unit.sums.lanes
 
         def body(k: Value, carried: list[Value]) -> list[Value]:
             read, write, *sums = carried
@@ -129,7 +138,7 @@ class WarpgroupProduct(Product):
             for place, x in zip(self.places, self.copies, strict=True)
         )
         f.call("llvm.nvvm.wgmma.fence.sync.aligned", VOID)
-        for i in range(self.tiling.depth // STEP):
+        for i in range(ROW_BYTES // STEP_BYTES):
             x, y = (
                 f.add(descriptor, llvm.const(I64, i * copies.step_bytes >> 4))
                 for descriptor, copies in zip((a, b), self.copies, strict=True)
@@ -139,13 +148,15 @@ class WarpgroupProduct(Product):
         return sums
 
     def _instruction(self, sums: list[Value], a: Value, b: Value) -> list[Value]:
-        n, operand = len(sums), self.unit.operand
+        n, operand, depth = len(sums), self.unit.operand, self.unit.step
         registers = ", ".join(f"${i}" for i in range(n))
-        turned = ", ".join(str(int(x.by_lines)) for x in self.copies)
+        # Signs, and whether operands lie along their lines; bytes have no choice.
+        flags = "" if operand == "i8" else ", 1, 1"
+        flags += "".join(f", {int(x.by_lines)}" for x in self.copies if operand != "i8")
         text = (
             "{ .reg .pred p; setp.ne.b32 p, 1, 0; "
-            f"wgmma.mma_async.sync.aligned.m64n{2 * n}k16.f32.{operand}.{operand} "
-            f"{{{registers}}}, ${2 * n}, ${2 * n + 1}, p, 1, 1, {turned}; }}"
+            f"wgmma.mma_async.sync.aligned.m64n{2 * n}k{depth}.{_NAMES[operand]} "
+            f"{{{registers}}}, ${2 * n}, ${2 * n + 1}, p{flags}; }}"
         )
         return _tied(self.f, text, sums, [a, b])
 
@@ -164,15 +175,16 @@ def _wait(f: Function, sums: list[Value], pending: int) -> list[Value]:
 
 def _tied(f: Function, text: str, sums: list[Value], more: list[Value]) -> list[Value]:
     """Assembly that changes registers in place."""
-    n = len(sums)
-    constraints = ["=f"] * n + [str(i) for i in range(n)] + ["l"] * len(more)
-    struct = "{" + ", ".join(["float"] * n) + "}"
+    n, one = len(sums), sums[0].type
+    held = "f" if one.is_float else "r"
+    constraints = [f"={held}"] * n + [str(i) for i in range(n)] + ["l"] * len(more)
+    struct = "{" + ", ".join([str(one)] * n) + "}"
     arguments = ", ".join(map(str, [*sums, *more]))
     got = f.op(
         f'call {struct} asm sideeffect "{text}", "{",".join(constraints)}"({arguments})',
         Type(struct),
     )
-    return [f.op(f"extractvalue {got}, {i}", F32) for i in range(n)]
+    return [f.op(f"extractvalue {got}, {i}", one) for i in range(n)]
 
 
 def _asm(f: Function, text: str) -> None:
@@ -182,28 +194,28 @@ def _asm(f: Function, text: str) -> None:
 class _Copies:
     """The copies of one operand's tile that a thread makes.
 
-    Along lines, the tile is cut into blocks of 64 lines, of which each has a row for every step in
-    depth.
+    Along lines, the tile is cut into blocks of 64 lines of 16 bits, of which each has a row for
+    every step in depth.
     """
 
     def __init__(self, gen: GpuTiles, operand: Operand, lines: int):
         self.gen, self.f, self.operand, self.origin = gen, gen.f, operand, 0
         self.by_lines = operand.side.along == "lines"
-        self.block_bytes = ROW * ROW * 2 if self.by_lines else CELL_BYTES
-        self.step_bytes = STEP * ROW * 2 if self.by_lines else STEP * 2
+        self.block_bytes = BLOCK * ROW_BYTES if self.by_lines else CELL_BYTES
+        self.step_bytes = STEP_BYTES // 2 * ROW_BYTES if self.by_lines else STEP_BYTES
         f = gen.f
-        fast, slow = (lines // CELLS, ROW) if self.by_lines else (CELLS, lines)
+        fast, slow = (lines // CELLS, BLOCK) if self.by_lines else (CELLS, lines)
         self.slots = []
         for cell, row in deal(f, gen.threads.number, gen.workgroup, fast, slow):
             inside = f.and_(cell, i32(CELLS - 1))
             exchanged = f.xor(inside, f.and_(row, i32(CELLS - 1)))
-            target = f.add(f.mul(row, i32(2 * ROW)), f.mul(exchanged, i32(CELL_BYTES)))
-            eight = f.mul(cell, i32(CELLS))
-            line, depth = row, eight
+            target = f.add(f.mul(row, i32(ROW_BYTES)), f.mul(exchanged, i32(CELL_BYTES)))
+            first = f.mul(cell, i32(operand.side.vector))
+            line, depth = row, first
             if self.by_lines:
                 block = f.lshr(cell, i32(log2(CELLS)))
                 target = f.add(target, f.mul(block, i32(self.block_bytes)))
-                line, depth = eight, row
+                line, depth = first, row
             offset, coords = operand.line(f, line)
             step = f.int_resize(depth, offset.type.elem, False)
             self.slots.append((offset, coords, step, target))

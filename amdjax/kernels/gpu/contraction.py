@@ -24,7 +24,13 @@ from amdjax.jit.index import Index, LoopVar, delinear
 from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import Contraction, Sink
 from amdjax.kernels.gpu.operands import SourcePlaces, aligned, neighbours
-from amdjax.kernels.gpu.tiling import Plan, adds_parts, choose_plan, operand_units
+from amdjax.kernels.gpu.tiling import (
+    PARTS_TOGETHER,
+    Plan,
+    adds_parts,
+    choose_plan,
+    operand_units,
+)
 from amdjax.kernels.program import Program
 from amdjax.kernels.splits import split_sink
 from amdjax.targets import GpuTarget
@@ -33,8 +39,7 @@ Value = tile.Value
 
 SHORT_SLICE, LONG_SLICE = 8, 32  # elements of a thread to which an epilogue is applied at a time
 SHORT_EPILOGUE = 8  # cost, as fusion counts it, up to which it needs few registers
-PARTS_TOGETHER = 4  # that are read before any is added
-BAND = 4  # rows of tiles that are walked together, so that they share what the cache holds of `b`
+BAND = 8  # rows of tiles that are walked together, so that they share what the cache holds of `b`
 
 
 def gpu_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
@@ -50,13 +55,16 @@ def gpu_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | No
 
 def _warpgroup_units(target: GpuTarget, problem: Contraction) -> list[Unit]:
     """Units that take whole cells from memory as they are, where both operands have such."""
+    if problem.a.dtype != problem.b.dtype or not problem.depth:
+        return []
+
+    def fits(unit: Unit) -> bool:
+        found = [neighbours(x, unit) for x in (problem.a, problem.b)]
+        whole = all(vector == unit.cell for _, vector in found)
+        return whole and (itemsize(unit.operand) == 2 or all(x == "depth" for x, _ in found))
+
     found = warpgroup_units(target, problem.a.dtype)
-    fits = problem.a.dtype == problem.b.dtype and problem.accumulate == "f32" and problem.depth
-    return [
-        unit
-        for unit in found
-        if fits and all(neighbours(x, unit)[1] == unit.cell for x in (problem.a, problem.b))
-    ]
+    return [unit for unit in found if unit.accumulator == problem.accumulate and fits(unit)]
 
 
 class GpuContraction:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from amdjax.codegen.gpu.matrix import CELL_BYTES, MATRIX_NAMES, Tiling, Unit, units
+from amdjax.codegen.gpu.matrix import CELL_BYTES, MATRIX_NAMES, Planes, Tiling, Unit, units
+from amdjax.codegen.gpu.wgmma import ROW_BYTES
 from amdjax.codegen.tile import FLOATS, itemsize
 from amdjax.kernels.contraction import Contraction
 from amdjax.kernels.gpu.operands import neighbours
@@ -15,13 +16,14 @@ from amdjax.targets import GpuTarget
 
 WAVES = 4  # of a program, one for each SIMD
 MOST_SUMS = 128  # registers of a lane that hold sums
-WARPGROUP_DEPTH = 64  # of tiles that `wgmma` reads
 WARPGROUP_STAGES = (4, 3, 2)  # tiles of an operand in LDS; the largest tile leaves room for four
 CACHE_RATE = 40  # bytes a compute unit gets from the second-level cache in a clock
 PROGRAM_CYCLES = 1500  # until a program multiplies, and that its last stores take
 START_CYCLES = 300  # of that, which others on the compute unit cannot use
-COMBINE_CYCLES = 12000  # that a second launch costs
-LAST_CYCLES = 4000  # that the last program of a tile takes to add parts
+COMBINE_CYCLES = 8000  # that a second launch costs
+LAST_CYCLES = 2000  # that the last program of a tile takes before it adds parts
+NOT_HIDDEN = 0.2  # of what a compute unit does besides what takes longest
+LEAST_DEPTH = 16  # of a tile, where there is as much
 FEW_SUMS = 8  # sums of a lane with which half of the time goes into reading fragments
 LATENCY = 800  # clocks that a load from memory takes
 COPY_LATENCY = 2000  # that a tile takes to LDS, while all compute units copy
@@ -29,6 +31,7 @@ STALL_CYCLES = 200  # for which threads of a program wait for each other in each
 OTHER_REGISTERS = 32  # of a lane, besides sums, what is multiplied and what is brought
 LOAD_REGISTERS = 2  # besides what a load brings: its place, and whether something is there
 RESERVED_LDS = 1 << 10  # of each program, on NVIDIA; what aligns tiles there is about as much
+PARTS_TOGETHER = 8  # parts that are read before any is added
 PARTS_BYTES = 64 << 10  # of sums that one program adds, where programs share the depth
 LDS_RATE = 128  # bytes a compute unit reads of its LDS in a clock
 
@@ -116,14 +119,15 @@ def _warpgroup_tilings(problem: Contraction, unit: Unit) -> Iterator[Tiling]:
         if rows > 2 * max(problem.rows, 64) or unit.n > 2 * max(problem.columns, 64):
             continue
         for stages in WARPGROUP_STAGES:
-            yield Tiling(unit, (rows // unit.m, 1), (1, 1), WARPGROUP_DEPTH, stages)
+            depth = ROW_BYTES // itemsize(unit.operand)
+            yield Tiling(unit, (rows // unit.m, 1), (1, 1), depth, stages)
 
 
 def _wave_tilings(
     target: GpuTarget, problem: Contraction, unit: Unit, products: int
 ) -> Iterator[Tiling]:
     waves = WAVES if target.wave_size == 64 else 2 * WAVES
-    wanted = max(unit.depth, 64 // itemsize(unit.operand))
+    wanted = max(unit.depth, 64 // itemsize(unit.operand), LEAST_DEPTH)
     depth = max(unit.depth, min(wanted, _power_of_two(problem.depth)))
     for rows, columns in itertools.product(_sizes(unit.m), _sizes(unit.n)):
         if rows > 2 * max(problem.rows, unit.m) or columns > 2 * max(problem.columns, unit.n):
@@ -152,7 +156,8 @@ def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
         loads = max(lines * tiling.depth // (threads * vector), 1)
         words = -(-vector * itemsize(source.dtype) // 4)
         brought += loads * (words + LOAD_REGISTERS)
-    return tiling.sum_registers + tiling.fragment_registers + brought + OTHER_REGISTERS
+    other = OTHER_REGISTERS if target.is_amdgpu else OTHER_REGISTERS // 2
+    return tiling.sum_registers + tiling.fragment_registers + brought + other
 
 
 def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Iterator[Plan]:
@@ -211,19 +216,21 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
     busy = 2 * rows * columns * tiling.depth / unit.flops * (1 + FEW_SUMS / sums)
     size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
     loads = size * tiling.depth / CACHE_RATE
-    step = max(busy, loads, _fragment_reads(target, tiling) / LDS_RATE)
+    parts = busy, loads, _fragment_reads(target, tiling) / LDS_RATE
+    step = max(parts) + (sum(parts) - max(parts)) * NOT_HIDDEN
     latency, stall = float(LATENCY), STALL_CYCLES / tiling.stages
     if unit.from_lds:
         latency, stall = COPY_LATENCY / (tiling.stages - 1), 0
-    result = rows * columns * itemsize(unit.accumulator if plan.splits > 1 else problem.out.dtype)
-    store = result / _memory_rate(target)
+    stored = unit.accumulator if plan.splits > 1 else problem.out.dtype
+    filled = min(rows, problem.rows) * min(columns, problem.columns)
+    store = filled * itemsize(stored) / _memory_rate(target)
     alone = PROGRAM_CYCLES + steps * max(step + stall, latency) + store
 
     def together(programs: int) -> float:
         """Clocks of programs on one compute unit."""
         return max(alone, programs * (START_CYCLES + steps * step + store))
 
-    most = _resident(target, tiling)
+    most = _resident(target, problem, tiling)
     programs = _tiles(problem, tiling) * plan.splits
     full, rest = divmod(programs, most * target.compute_units)
     cycles = full * together(most)
@@ -233,8 +240,23 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
         moved = problem.batches * problem.rows * problem.columns * itemsize(unit.accumulator)
         everywhere = CACHE_RATE / 2 * target.compute_units
         cycles += LAST_CYCLES if adds_parts(problem, plan) else COMBINE_CYCLES
+        cycles += -(-plan.splits // PARTS_TOGETHER) * LATENCY
         cycles += 2 * plan.splits * moved / everywhere
     return cycles
+
+
+def _operand_bytes(problem: Contraction, tiling: Tiling) -> int:
+    """Bytes of LDS that both operands take in one stage."""
+    unit = tiling.unit
+    if unit.from_lds:
+        return (tiling.rows + tiling.columns) * tiling.depth * itemsize(unit.operand)
+    cells = 0
+    for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
+        along, vector = neighbours(source, unit)
+        together = vector if along == "lines" and not unit.across else 1
+        planes = tiling.depth // unit.cell_depth
+        cells += Planes(lines, planes, together, unit.cell_lines).cells
+    return cells * CELL_BYTES
 
 
 def adds_parts(problem: Contraction, plan: Plan) -> bool:
@@ -255,14 +277,14 @@ def _fragment_reads(target: GpuTarget, tiling: Tiling) -> float:
     unit = tiling.unit
     if unit.from_lds:
         return 0.0
-    each = unit.cells * CELL_BYTES * target.wave_size * tiling.wave_count
-    return each * sum(tiling.fragments) * tiling.depth / unit.depth
+    each = 4 * tiling.fragment_registers * target.wave_size * tiling.wave_count
+    return each * tiling.depth / unit.depth
 
 
-def _resident(target: GpuTarget, tiling: Tiling) -> int:
+def _resident(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     """Programs that a compute unit holds at once, as far as LDS and sums in registers go."""
     unit = tiling.unit
-    operands = (tiling.rows + tiling.columns) * tiling.depth * itemsize(unit.operand)
+    operands = _operand_bytes(problem, tiling)
     result = unit.m * tiling.columns * unit.sums.bits // 8
     lds = max(operands * tiling.stages, result) + (0 if target.is_amdgpu else RESERVED_LDS)
     waves = target.vgpr_file // (tiling.sum_registers + 64) * target.simds
