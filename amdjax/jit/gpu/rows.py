@@ -44,6 +44,7 @@ REGISTERS = 64
 EACH = 16  # elements of a tile that a thread holds at most
 #: Values alive together with which threads need more registers than the largest workgroup leaves.
 MANY = 10
+#: In what narrow values are accumulated.
 WORDS = {"i8": "i32", "u8": "u32", "bool": "u32"}
 NARROW = 16  # columns a program has at least, so that it reads whole cache lines
 CUT = 1 << 14  # elements from which a reduction is cut into pieces
@@ -432,7 +433,7 @@ class GpuRowKernel(RowKernel):
 
         def combine() -> None:
             first = group * (pieces * lanes)
-            count = min(power_of_two(pieces), TILE // lanes)
+            count = min(power_of_two(pieces), max(TILE // lanes, 1))
             axes = [TileAxis(LoopVar("piece", pieces), count)]
             axes += [self.row_axis] if self.row_axis else []
             for root, buffers in partials:
