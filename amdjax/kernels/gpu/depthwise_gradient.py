@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 Value = tile.Value
 
 MOST_POSITIONS = 64
-MOST_SUMS = 64  # of a thread
-FEW_SUMS = 48  # with which its elements are as many as one access moves
+MOST_SUMS = 56  # of a thread that has those of all positions
+CUT_SUMS = 16  # of one that has some rows of them
 SEEN_BYTES = 320  # of the input that a thread reads at once
 MOST_RUN = 8  # tiles that share what they see of the input
 COLUMNS, EACH = 16, 4  # of tiles in which programs' sums are added, and elements of a thread
@@ -99,7 +99,7 @@ class KernelGradient:
             return 1
         size = min(map(itemsize, self.dtypes))
         vector, least = max(1, 16 // size), max(1, 4 // size)
-        while vector > least and vector * math.prod(self.counts) > FEW_SUMS:
+        while vector > least and vector * math.prod(self.counts) > MOST_SUMS:
             vector //= 2
         while self.groups.extent % vector:
             vector //= 2
@@ -110,7 +110,9 @@ class KernelGradient:
         self.around_run = [d for d in range(len(self.counts)) if d != self.run.axis]
         rows = self.counts[self.around_run[0]] if self.around_run else 1
         across = math.prod(self.counts) // rows
-        self.together = max(1, min(rows, MOST_SUMS // (across * self.vector)))
+        self.together = rows
+        if rows * across * self.vector > MOST_SUMS:
+            self.together = max(1, CUT_SUMS // (across * self.vector))
         self.chunks = -(-rows // self.together)
         self.held = across * self.together
 

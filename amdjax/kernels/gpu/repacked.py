@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from amdjax.codegen.gpu.wgmma import warpgroup_units
 from amdjax.codegen.tile import itemsize
 from amdjax.jit.element import short_dtype
 from amdjax.jit.gpu.tiles import power_of_two
@@ -25,8 +26,9 @@ from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import Axis, Limit, accumulate_dtype
 from amdjax.kernels.gpu.contraction import gpu_contraction
 from amdjax.kernels.gpu.rearranged import Rearranged
-from amdjax.kernels.gpu.tiling import operand_units
+from amdjax.kernels.gpu.tiling import WARPGROUP_DEPTH, operand_units
 from amdjax.kernels.loops import row_major
+from amdjax.targets import GpuTarget
 
 if TYPE_CHECKING:
     from amdjax.kernels.convolution import Convolution
@@ -46,7 +48,7 @@ def repacked_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | 
     if not any(u.by_lanes for u in operand_units(ctx.gpu, dtypes[0], dtypes[1], _accumulated(ctx))):
         attempts += [_few_features, _few_features_gradient]  # vector lanes need no whole cells
     for attempt in attempts:
-        calls = attempt(ctx, conv, itemsize(dtypes[0]))
+        calls = attempt(ctx, conv, dtypes[0])
         if calls is not None:
             return calls
     return None
@@ -77,9 +79,10 @@ def _is_gradient(conv: Convolution) -> bool:
 # Few input features
 
 
-def _few_features(ctx: ShapedContext, conv: Convolution, size: int) -> list[Call] | None:
+def _few_features(ctx: ShapedContext, conv: Convolution, dtype: str) -> list[Call] | None:
     """Pixels and taps with more features."""
     (columns, features, *window), dilation = conv.rhs, conv.window_dilation
+    size = itemsize(dtype)
     if not _is_plain(conv) or features * size >= CELL or columns < FEW_COLUMNS:
         return None
     if math.prod(window) == 1 or _is_gradient(conv) or any(n != 1 for n in dilation):
@@ -100,9 +103,9 @@ def _few_features(ctx: ShapedContext, conv: Convolution, size: int) -> list[Call
     return None if product is None else [first, second, *product]
 
 
-def _few_features_gradient(ctx: ShapedContext, conv: Convolution, size: int) -> list[Call] | None:
+def _few_features_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) -> list[Call] | None:
     """The gradient of taps with more features, without those."""
-    (features, columns, *window), images = conv.out, conv.rhs[1]
+    (features, columns, *window), images, size = conv.out, conv.rhs[1], itemsize(dtype)
     if not _is_plain(conv) or not _is_gradient(conv) or conv.strides[-1] != 1 or not images:
         return None
     if features * size >= CELL or columns < FEW_COLUMNS or math.prod(window) == 1:
@@ -183,13 +186,13 @@ def _packed_input(
 # Narrow groups
 
 
-def _narrow_groups(ctx: ShapedContext, conv: Convolution, size: int) -> list[Call] | None:
+def _narrow_groups(ctx: ShapedContext, conv: Convolution, dtype: str) -> list[Call] | None:
     """Several groups as one, whose kernel has zeros where features of different groups meet."""
     if conv.feature_groups == 1 or conv.batch_groups > 1:
         return None
     (out, into, *window), near = conv.rhs, conv.lhs_strides[1] == 1
     columns = out // conv.feature_groups
-    merged = _merged(conv.feature_groups, into * size if near else RUN, columns)
+    merged = _merged(ctx.gpu, dtype, conv.feature_groups, into, columns, near)
     if merged == 1:
         return None
     across, inside, *along = conv.rhs_strides
@@ -207,13 +210,13 @@ def _narrow_groups(ctx: ShapedContext, conv: Convolution, size: int) -> list[Cal
     return None if product is None else [first, *product]
 
 
-def _narrow_groups_gradient(ctx: ShapedContext, conv: Convolution, size: int) -> list[Call] | None:
+def _narrow_groups_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) -> list[Call] | None:
     """The gradient of the kernel of several groups as one, of which the groups' own are taken."""
     if conv.batch_groups == 1 or conv.feature_groups > 1 or not _is_gradient(conv):
         return None
     (into, out, *window), near = conv.out, conv.lhs_strides[0] == 1
     columns = out // conv.batch_groups
-    merged = _merged(conv.batch_groups, into * size if near else RUN, columns)
+    merged = _merged(ctx.gpu, dtype, conv.batch_groups, into, columns, near)
     if merged == 1:
         return None
     *along, inside, across = row_major((*window, merged * into, out))
@@ -233,9 +236,25 @@ def _narrow_groups_gradient(ctx: ShapedContext, conv: Convolution, size: int) ->
     return [*product, Rearranged(ctx, sums, axes).into_result(strides)]
 
 
-def _merged(groups: int, run: int, columns: int) -> int:
-    """How many groups become one, so that neither runs of memory nor results are narrow."""
+def _merged(
+    target: GpuTarget, dtype: str, groups: int, features: int, columns: int, near: bool
+) -> int:
+    """How many groups become one, so that neither runs of memory nor results are narrow.
+
+    Args:
+      target: the GPU.
+      dtype: of the operands.
+      groups: that there are.
+      features: of the input in each.
+      columns: features that each computes.
+      near: whether features lie side by side.
+    """
+    run = RUN // itemsize(dtype) if near else 1
+    if near and warpgroup_units(target, dtype):  # whose tiles are best runs of memory
+        run = WARPGROUP_DEPTH
     merged = 1
-    while groups % (2 * merged) == 0 and (merged * run < RUN or merged * columns < FEW_COLUMNS):
+    while groups % (2 * merged) == 0 and (
+        merged * features < run or merged * columns < FEW_COLUMNS
+    ):
         merged *= 2
     return merged
