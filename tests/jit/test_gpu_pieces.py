@@ -4,8 +4,8 @@ import threading
 
 import numpy as np
 import pytest
-from gpu_cases import normal
-from gpu_oracle import compile_schedules, kernels_for
+from gpu_cases import ROWS, normal
+from gpu_oracle import assert_same, compile_schedules, kernels_for
 
 import amdjax
 import amdjax.numpy as jnp
@@ -109,6 +109,14 @@ def test_one_launch_on_real_targets(name, target):
     assert len(kernels) == 1
     if name not in ("columns", "many_columns"):
         assert " arrive " in str(kernels[0])
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_reductions_cut_as_finely_as_can_be(name, monkeypatch):
+    monkeypatch.setattr(rows, "CUT", 16)
+    monkeypatch.setattr(rows, "SHARE", 1)
+    f, *args = ROWS[name]
+    assert_same(f, *args, rtol=2e-2 if any(x.dtype.itemsize == 2 for x in args) else 2e-4)
 
 
 def test_the_loop_of_most_steps_is_cut():
