@@ -10,8 +10,8 @@ that; others are divided by the machine's own means.
 
 Why it is right for float: a quotient and the midpoint of two neighbours differ by `c u² / d` or
 more, for an integer `c`, where `u = 2**-24` and `1 <= d < 2`, and what is rounded last is off by
-less than `6 u² / d`. So only quotients with `|c| < 6` can go wrong, and those have been tried, for
-every `d`; `tests/jit/test_gpu_divide.py` tries many.
+less than `6 u² / d`. So only quotients with `|c| < 6` can go wrong; `tools/check_division.py` tries
+them all.
 """
 
 from __future__ import annotations
