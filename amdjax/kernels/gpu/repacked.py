@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from amdjax.codegen.gpu.wgmma import warpgroup_units
+from amdjax.codegen.gpu.wgmma import ROW_BYTES, warpgroup_units
 from amdjax.codegen.tile import itemsize
 from amdjax.jit.element import short_dtype
 from amdjax.jit.gpu.tiles import power_of_two
@@ -26,7 +26,7 @@ from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import Axis, Limit, accumulate_dtype
 from amdjax.kernels.gpu.contraction import gpu_contraction
 from amdjax.kernels.gpu.rearranged import Rearranged
-from amdjax.kernels.gpu.tiling import WARPGROUP_DEPTH, operand_units
+from amdjax.kernels.gpu.tiling import operand_units
 from amdjax.kernels.loops import row_major
 from amdjax.targets import GpuTarget
 
@@ -249,9 +249,10 @@ def _merged(
       columns: features that each computes.
       near: whether features lie side by side.
     """
-    run = RUN // itemsize(dtype) if near else 1
+    run = RUN if near else 1
     if near and warpgroup_units(target, dtype):  # whose tiles are best runs of memory
-        run = WARPGROUP_DEPTH
+        run = ROW_BYTES
+    features *= itemsize(dtype)
     merged = 1
     while groups % (2 * merged) == 0 and (
         merged * features < run or merged * columns < FEW_COLUMNS
