@@ -163,9 +163,9 @@ class Sums(Deferred):
         """`at(r, c)`: where the element `r` rows and `c` columns on is, in bytes.
 
         The cells of a row are exchanged by the reversed bits of its number, so that neither rows
-        nor columns of fragments meet in banks; those that two lie in between by whether they are
-        in the second half of twice as many, where a thread reads two. Numbers that are added have
-        no bits in common.
+        nor columns of fragments meet in banks. In every second group of them neighbours are
+        exchanged too, so that threads which read two each find the first ones in all banks.
+        Numbers that are added have no bits in common.
         """
         f, group = self.product.f, min(self.row_bytes, BANKED * CELL_BYTES)
         start = f.mul(row, i32(self.row_bytes))

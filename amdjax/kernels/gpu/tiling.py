@@ -114,7 +114,7 @@ def _tilings(
 
 
 def _warpgroup_tilings(problem: Contraction, unit: Unit) -> Iterator[Tiling]:
-    """One or two warpgroups, each with 64 rows; copies one or two tiles ahead."""
+    """One or two warpgroups, each with 64 rows; copies up to three tiles ahead."""
     for rows in (64, 128):
         if rows > 2 * max(problem.rows, 64) or unit.n > 2 * max(problem.columns, 64):
             continue
