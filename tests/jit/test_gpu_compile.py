@@ -181,6 +181,18 @@ def test_equal_kernels_are_recorded_once():
     assert kernel.launches == 3
 
 
+@pytest.mark.parametrize("donated", [(), (0,)])
+def test_updates_of_donated_arrays_write_the_window_alone(donated):
+    """As in a cache of keys and values: nothing is copied, and programs cover the window."""
+    update = lambda c, u, i: amdjax.lax.dynamic_update_slice(c, u, (0, 0, i, 0))
+    cache, keys = np.ones((8, 32, 256, 128), np.float16), np.ones((8, 32, 1, 128), np.float16)
+    lowered = jit(update, donate_argnums=donated).lower(cache, keys, np.int32(3))
+    program = lowered.compile("gfx942")
+    assert ("COPY" in program.as_text("plan")) == (not donated)
+    kernel = next(k for k in program.kernels if k.name == "update_slice")
+    assert kernel.grid * kernel.workgroup * 16 == keys.nbytes  # 16 bytes a thread
+
+
 def test_analyses():
     program = lowered(lambda x: x + 1).compile("gfx942")
     assert program.cost_analysis()["bytes accessed"] == 2 * X.nbytes
