@@ -26,6 +26,10 @@ def layer_norm(x, scale, shift):
 layer_norm_gradient = amdjax.grad(lambda *args: (layer_norm(*args) ** 2).sum(), (0, 1, 2))
 
 
+def softmax_gradient(x, g):
+    return amdjax.grad(lambda x: (softmax(x) * g).sum())(x)
+
+
 def depthwise(x, kernel):
     layout = ("NHWC", "HWIO", "NHWC")
     return lax.conv_general_dilated(
@@ -62,6 +66,7 @@ ROWS = {
     "softmax_walked_odd": (softmax, normal(17, 16_603)),
     "softmax_kept": (softmax, normal(17, 16_601, dtype="bfloat16")),
     "softmax_kept_part": (softmax, normal(17, 40_001, dtype="bfloat16")),
+    "softmax_gradient_walked": (softmax_gradient, normal(16, 20_001), normal(16, 20_001)),
     "layer_norm_kept": (layer_norm, normal(16, 12_289), normal(12_289), normal(12_289)),
     "logsumexp_walked": (lambda x: nn.logsumexp(x, -1), normal(17, 16_602)),
     "softmax_short": (softmax, normal(130, 10)),

@@ -5,11 +5,13 @@ import dataclasses
 import ml_dtypes
 import numpy as np
 import pytest
+from gpu_cases import softmax_gradient
 from gpu_oracle import TINY, assert_same, kernels_for, run_schedules
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, nn
+from amdjax.codegen.gpu.kernel import dynamic_lds
 from amdjax.jit.gpu.walks import RESERVED
 from amdjax.targets import get
 
@@ -125,6 +127,14 @@ def test_a_row_in_lds_is_read_once(f, dtype, columns):
     (buffer,) = kernel.scratch
     assert buffer.size == columns
     assert buffer.dtype == {2: "bf16", 4: "f32"}[jnp.dtype(dtype).itemsize]
+
+
+def test_rows_of_two_arrays_share_the_block_of_lds_that_a_launch_asks_for():
+    x = jnp.zeros((64, 20_001))
+    (kernel,) = jit(softmax_gradient).lower(x, x).compile(target="sm_90").kernels
+    asked = dynamic_lds(kernel.code)
+    assert asked >= 2 * 4 * 20_001 > 48 << 10
+    assert kernel.lds_bytes - asked < 4096
 
 
 def test_part_of_a_row_stays_in_lds():

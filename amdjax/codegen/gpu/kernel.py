@@ -131,17 +131,28 @@ def dynamic_lds(ptx: bytes) -> int:
 
 
 def _with_dynamic_lds(ptx: str) -> str:
-    """Variables may take up 48 KiB of shared memory; beyond that the largest gets its at launch."""
+    """Variables may take up 48 KiB of shared memory; beyond that the largest get theirs at launch.
+
+    There is one such block for a kernel, in which they lie one behind the other.
+    """
     sizes = {name: int(size) for name, size in _SHARED.findall(ptx)}
-    if sum(sizes.values()) <= STATIC_LDS:
+    places: dict[str, int] = {}
+    total = 0
+    while sum(sizes.values()) > STATIC_LDS:
+        name = max(sizes, key=lambda name: sizes[name])
+        places[name], total = total, total + -(-sizes.pop(name) // 16) * 16
+    if not places:
         return ptx
-    largest = max(sizes, key=lambda name: sizes[name])
-    declared = re.compile(
-        rf"^[^\n]*\.shared [^\n]*\.b8 {re.escape(largest)}\[\d+\];\n", re.MULTILINE
-    )
-    head = f"// dynamic shared memory: {sizes[largest]}\n"
-    external = f".extern .shared .align 16 .b8 {largest}[];\n"
-    return head + declared.sub("", ptx).replace(_BEFORE_CODE, _BEFORE_CODE + external, 1)
+    block = next(iter(places))
+    for name, place in places.items():
+        own = rf"(?<![\w$.]){re.escape(name)}"
+        ptx = re.sub(rf"^[^\n]*\.shared [^\n]*\.b8 {own}\[\d+\];\n", "", ptx, flags=re.MULTILINE)
+        if place:
+            moved = lambda m, place=place: f"{block}+{place + int(m[1] or 0)}"
+            ptx = re.sub(rf"{own}(?![\w$.])(?:\+(\d+))?", moved, ptx)
+    head = f"// dynamic shared memory: {total}\n"
+    external = f".extern .shared .align 16 .b8 {block}[];\n"
+    return head + ptx.replace(_BEFORE_CODE, _BEFORE_CODE + external, 1)
 
 
 def compile_ir(text: str, target: GpuTarget | str) -> bytes:
