@@ -53,7 +53,9 @@ def test_no_kernel_of_a_network_needs_scratch(target, program):
     assert_no_scratch(PROGRAMS[program](), target)
 
 
-@pytest.mark.parametrize("target", ["gfx942", "gfx1030", "gfx1100", "gfx1250", "sm_90"])
+@pytest.mark.parametrize(
+    "target", ["gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx1250", "sm_90"]
+)
 def test_no_kernel_of_resnet_needs_scratch(target):
     """135 kernels: enough of them for a few targets."""
     assert_no_scratch(PROGRAMS["resnet_step"](), target)
