@@ -162,7 +162,7 @@ class GpuDevice(Device, ABC):
 
     def __init__(self, id: int, device_kind: str, target: Any, *, exact_memory: bool = False):
         super().__init__(id, device_kind)
-        self.target = target
+        self.target, self.exact_memory = target, exact_memory
         unmap = lambda address: self._give_back(self._unmap, address)
         self.pool = DevicePool(self._map, unmap, exact_memory)
         self.lock = threading.RLock()

@@ -135,6 +135,19 @@ def test_programs_as_machine_code(device, name):
         np.testing.assert_allclose(np.asarray(f), np.asarray(w), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.devices
+def test_an_emulator_sees_intermediates_one_by_one(device, monkeypatch):
+    """Elsewhere they share a block; here what reads beyond one of them is beyond an allocation."""
+    if device is None or device.platform != "emulated":
+        pytest.skip("for emulated GPUs")
+    x = amdjax.device_put(normal(20, 20), device)
+    asked, alloc = [], device.alloc
+    monkeypatch.setattr(device, "alloc", lambda nbytes: asked.append(nbytes) or alloc(nbytes))
+    found = amdjax.jit(lambda x: (x @ x) @ (x @ jnp.tanh(x.T)))(x)
+    assert found.device is device and len(asked) > 2
+    assert set(asked) == {20 * 20 * 4}
+
+
 def test_results_without_data(gpu):
     x = amdjax.device_put(np.arange(3), gpu)
     found = amdjax.grad(lambda i: (i * 2.0).sum(), allow_int=True)(x)

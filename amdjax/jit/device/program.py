@@ -26,7 +26,7 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.device.graphs import Replays, is_capturable, is_issue
 from amdjax.jit.device.upload import buffer_on, shared_upload
 from amdjax.jit.executable import Runner, is_sole_owner
-from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, View
+from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View
 from amdjax.runtime import vm
 from amdjax.runtime.devices import Placement
 from amdjax.runtime.gpu import DeviceBuffer, Function, GpuDevice
@@ -88,9 +88,12 @@ class DeviceProgram:
         self.in_avals, self.out_avals = closed.in_avals, closed.out_avals
         self.plan, self.device = plan, device
         self.sizes = [a.nbytes for a in self.out_avals]
-        self._template = np.zeros(plan.slots, np.int64)
+        # Where memory is exact an emulator sees intermediates one by one, not a block of all.
+        self._apart = _intermediates(plan) if device.exact_memory else []
+        self._template = np.zeros(plan.slots + len(self._apart), np.int64)
         self._kept = self._place_constants()
-        self._steps = _Steps(plan, kernels, device).steps
+        slots = {id(s): plan.slots + i for i, s in enumerate(self._apart)}
+        self._steps = _Steps(plan, kernels, device, slots).steps
         self._replays = Replays() if is_capturable(plan, device) else None
 
     def _place_constants(self) -> list[Any]:
@@ -126,7 +129,9 @@ class DeviceProgram:
             buffers = [buffer_on(x, device) for x in args]
             outs = self._allocate(args, buffers, in_place)
             slots = self._template.copy()
-            arena = device.alloc(plan.arena_bytes) if plan.arena_bytes else None
+            apart = [device.alloc(s.nbytes) for s in self._apart]
+            slots[plan.slots :] = [b.address for b in apart]
+            arena = device.alloc(plan.arena_bytes) if plan.arena_bytes and not apart else None
             if arena is not None:
                 slots[vm.ARENA] = arena.address
             slots[first:last] = [b.address for b in (*buffers, *outs)]
@@ -224,10 +229,11 @@ class _Operand(NamedTuple):
         return int(slots[self.slot] + self.offset + slots[self.counter] * self.stride)
 
 
-def _operand(view: View) -> _Operand:
-    s = view.storage
-    slot, start = (vm.ARENA, s.offset) if s.slot is None else (s.slot, 0)
-    return _Operand(slot, start + view.offset, view.counter, view.stride)
+def _intermediates(plan: Plan) -> list[Storage]:
+    """What a plan keeps in its arena."""
+    views = (w for i in plan.instructions for w in i.words if isinstance(w, View))
+    found = {id(v.storage): v.storage for v in views if v.storage.slot is None}
+    return list(found.values())
 
 
 class _Launch(NamedTuple):
@@ -276,8 +282,11 @@ class _Segment:
 class _Steps:
     """Turns the instructions of a plan into steps."""
 
-    def __init__(self, plan: Plan, kernels: Mapping[int, Any], device: GpuDevice):
+    def __init__(
+        self, plan: Plan, kernels: Mapping[int, Any], device: GpuDevice, apart: Mapping[int, int]
+    ):
         self.plan, self.kernels, self.device = plan, kernels, device
+        self.apart = apart  # slots, by id, of storage that is not in the arena
         self.starts = self._starts()
         self.steps = [self._step(*run) for run in self._runs()]
 
@@ -297,6 +306,13 @@ class _Steps:
         firsts = [*self.starts, len(self.plan.instructions)]
         return list(pairwise(firsts))
 
+    def _operand(self, view: View) -> _Operand:
+        s = view.storage
+        slot, start = self.apart.get(id(s), s.slot), 0
+        if slot is None:
+            slot, start = vm.ARENA, s.offset
+        return _Operand(slot, start + view.offset, view.counter, view.stride)
+
     def _step(self, first: int, last: int) -> Step:
         instructions = self.plan.instructions[first:last]
         following = self.starts.get(last, DONE)
@@ -310,7 +326,7 @@ class _Steps:
         operands: list[_Operand] = []
         for i in instructions:
             begin = len(operands)
-            operands += [_operand(w) for w in i.words if isinstance(w, View)]
+            operands += [self._operand(w) for w in i.words if isinstance(w, View)]
             if i.opcode == vm.COPY:
                 items.append(_Copy(i.words[2], begin))
                 continue
@@ -361,7 +377,7 @@ class _Steps:
         return step
 
     def _address(self, words: list[Any], following: int) -> Step:
-        slot, operand = words[0], _operand(words[1])
+        slot, operand = words[0], self._operand(words[1])
 
         def step(slots: Slots) -> int:
             slots[slot] = operand.value(slots)
@@ -370,7 +386,11 @@ class _Steps:
         return step
 
     def _unless(self, words: list[Any], following: int) -> Step:
-        operand, target, device = _operand(words[0]), self.starts[words[1].position], self.device
+        operand, target, device = (
+            self._operand(words[0]),
+            self.starts[words[1].position],
+            self.device,
+        )
 
         def step(slots: Slots) -> int:
             flag = np.empty(1, np.uint8)
@@ -380,7 +400,7 @@ class _Steps:
         return step
 
     def _switch(self, words: list[Any], following: int) -> Step:
-        operand, device = _operand(words[0]), self.device
+        operand, device = self._operand(words[0]), self.device
         targets = [self.starts[label.position] for label in words[2:]]
 
         def step(slots: Slots) -> int:
@@ -392,7 +412,7 @@ class _Steps:
 
     def _host(self, words: list[Any], following: int) -> Step:
         call, device = self.plan.hosts[words[0]], self.device
-        operands = [_operand(w) for w in words[2:]]
+        operands = [self._operand(w) for w in words[2:]]
         reads, writes = operands[: len(call.in_avals)], operands[len(call.in_avals) :]
 
         def step(slots: Slots) -> int:
