@@ -104,8 +104,11 @@ class GpuRowKernel(RowKernel):
             self.axes = [TileAxis(slow, count), TileAxis(fast, n)]
             self.threads = self._threads_for(n * count)
             return
-        if n <= self._held(self._most_threads):
+        held = self._held if self.inner == [fast] else self._accumulating
+        if n <= held(self._most_threads):
             self.threads = self._threads_for(n)
+            while held(self.threads) < n:
+                self.threads *= 2
             while self._is_idle(fast):
                 self.threads *= 2
         else:
@@ -145,6 +148,8 @@ class GpuRowKernel(RowKernel):
         if not self.only_combines:
             return self._held(threads)
         each = 2 * EACH // self._accumulators
+        if narrowest(self.domain) == 8:  # taken out of words, they need registers of their own
+            each = min(each, EACH)
         return min(self._held(threads), threads << (each.bit_length() - 1))
 
     @cached_property
