@@ -317,7 +317,7 @@ def workloads() -> list[GpuWorkload]:
         GpuWorkload(
             "depthwise 3×3 in float16, gradient of kernel", (deep, deep_kernel, deep),
             depthwise.jaxlike_gradient, depthwise.torch_gradient, dtype="float16",
-            moved=2 * 2 * 64 * 56 * 56 * 128, tolerance=2e-3,
+            moved=2 * 2 * 64 * 56 * 56 * 128, tolerance=5e-3,
         ),
         GpuWorkload(
             "transposed conv 4×4 stride 2 in float16, 32×32²×256",

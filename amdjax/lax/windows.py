@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -316,19 +315,13 @@ winners_scatter_add_p = Primitive("winners_scatter_add")
 
 @window_winner_p.def_abstract_eval
 def _winner_type(x: Any, **params: Any) -> ShapedArray:
-    window = Window.of(params)
-    return ShapedArray(window.out_shape(x.shape), _place_dtype(window))
-
-
-def _place_dtype(window: Window) -> np.dtype[Any]:
-    """Of positions within a window: as narrow as they allow, since memory is the limit."""
-    return np.dtype(np.int8 if math.prod(window.window_dimensions) < 128 else np.int32)
+    return ShapedArray(Window.of(params).out_shape(x.shape), np.int32)
 
 
 def _winner_element(b: Any, index: Any, x: Any, *, select_prim: Primitive, **params: Any) -> Any:
     """Row-major position, within each window, of the first element that is best."""
     window = Window.of(params)
-    dims, places = window.window_dimensions, _place_dtype(window)
+    dims = window.window_dimensions
     worst = b.const(_worst(select_prim, x.dtype), x.dtype)
     # If all are equally bad, the first element that is not padding wins.
     first = [
@@ -340,10 +333,10 @@ def _winner_element(b: Any, index: Any, x: Any, *, select_prim: Primitive, **par
         best, winner = acc
         value = window.read(b, index, k, x, worst)
         wins = _better(b, select_prim, value, best)
-        here = b.index_value(b.linear(k, dims), places)
+        here = b.index_value(b.linear(k, dims), np.dtype(np.int32))
         return [b.select(wins, value, best), b.select(wins, here, winner)]
 
-    start = b.index_value(b.linear(first, dims), places)
+    start = b.index_value(b.linear(first, dims), np.dtype(np.int32))
     return b.fold(dims, [worst, start], step)[1]
 
 
@@ -371,8 +364,8 @@ def _winners_element(
             windows.append(o)
             inside.append(k)
         guard = b.all_of(*guards)
-        none = b.const(-1, winners.dtype)
-        own = b.index_value(b.linear(inside, dims), winners.dtype)
+        none = b.const(-1, np.dtype(np.int32))
+        own = b.index_value(b.linear(inside, dims), np.dtype(np.int32))
         won = b.compare("eq", b.read_if(guard, winners, windows, none), own)
         return b.add(acc, b.select(won, b.read_if(guard, source, windows, zero), zero))
 

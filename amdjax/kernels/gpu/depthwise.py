@@ -63,20 +63,31 @@ ONCE = Loop(1, 0, 0, 0)
 
 
 def direct_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | None:
-    """The launches, one for each phase of dilation; None where products suit better."""
+    """The launches; None where products suit better."""
     dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, *ctx.outputs)]
     if conv.rhs[1] != 1 or conv.feature_groups < 8 or any(d.startswith("c") for d in dtypes):
         return None
     if math.prod(conv.rhs[2:]) > MANY_TAPS:
         return None
-    return [DirectConvolution(ctx, conv, phases).call() for phases in conv.phases()]
+    phases = list(conv.phases())
+    alike = len({tuple(p.count for p in axes) for axes in phases}) == 1
+    launches = [phases] if alike else [[axes] for axes in phases]
+    return [DirectConvolution(ctx, conv, together).call() for together in launches]
 
 
 class DirectConvolution:
-    """One phase of a convolution with one input feature a group."""
+    """A convolution with one input feature a group.
 
-    def __init__(self, ctx: ShapedContext, conv: Convolution, phases: Sequence[Phase]):
-        self.ctx, self.conv, self.phases = ctx, conv, phases
+    Args:
+      ctx: the equation.
+      conv: its sizes.
+      together: phases with equal numbers of positions. Programs of different phases at one place
+        are neighbours, so that they share what they read, and the lines of memory they write.
+    """
+
+    def __init__(self, ctx: ShapedContext, conv: Convolution, together: Sequence[Sequence[Phase]]):
+        self.ctx, self.conv, self.together = ctx, conv, together
+        self.phases = max(together, key=lambda axes: math.prod(p.taps for p in axes))
         self.out_var = ctx.outputs[0]
         dtypes = [v.aval.dtype for v in ctx.inputs]
         self.accumulate = accumulate_dtype(self.out_var.aval.dtype, *dtypes)
@@ -122,8 +133,7 @@ class DirectConvolution:
         around = math.prod(loop.extent for loop in self.outer) * axes[0].blocks * axes[1].blocks
         count = self._run_length(min(MOST_RUN, MOST_SUMS // each), around * k.workgroup)
         blocks = -(-self.run.extent // count)
-        self.leaves_run = self._leaves_run(blocks * count)
-        number = k.program_id()
+        which, number = self._phase_of(k.program_id())
         self.bases: list[Value] = []
         for axis in reversed(axes):
             self.bases.insert(0, k.op("rem", number, k.const("index", axis.blocks)) * axis.count)
@@ -138,12 +148,34 @@ class DirectConvolution:
             for lanes in tile_lanes(k, axes, self.bases)
             if lanes.mask is not None
         ]
-        zero = k.const(self.accumulate, 0, self.shape)
-        around_run = [d for d in range(len(self.phases)) if d != self.run.axis]
-        sums = self._over_taps(around_run, *self._origins(digits), [], [zero] * count)
-        self._store(sums, digits, out_dtype)
-        taps = math.prod(phase.taps for phase in self.phases)
-        return program.launch(around * blocks, 2.0 * count * math.prod(self.shape) * (taps + 1))
+        taps = sum(math.prod(phase.taps for phase in axes) + 1 for axes in self.together)
+        self._compute_phase(0, which, digits, out_dtype, count)
+        grid = len(self.together) * around * blocks
+        return program.launch(grid, 2.0 * count * math.prod(self.shape) * taps)
+
+    def _phase_of(self, number: Value) -> tuple[Value, Value]:
+        """Which of the phases a program computes, and its number among those that do."""
+        phases = self.k.const("index", len(self.together))
+        return self.k.op("rem", number, phases), self.k.op("div", number, phases)
+
+    def _compute_phase(
+        self, i: int, which: Value, digits: Sequence[Value], dtype: str, count: int
+    ) -> None:
+        """Compute and store a run of `count` tiles of phase `which`, which is not before `i`."""
+
+        def compute() -> None:
+            self.phases = self.together[i]
+            self.leaves_run = self._leaves_run(-(-self.run.extent // count) * count)
+            zero = self.k.const(self.accumulate, 0, self.shape)
+            around_run = [d for d in range(len(self.phases)) if d != self.run.axis]
+            sums = self._over_taps(around_run, *self._origins(digits), [], [zero] * count)
+            self._store(sums, digits, dtype)
+
+        if i == len(self.together) - 1:
+            compute()
+            return
+        others = lambda: self._compute_phase(i + 1, which, digits, dtype, count)
+        self.k.if_(self.k.op("eq", which, self.k.const("index", i)), compute, others)
 
     def _vector(self, most: int) -> int:
         """Neighbours in a thread; taps along the columns would keep them from being aligned."""
