@@ -115,7 +115,7 @@ class GpuRowWalks(GpuRowKernel):
         self.inputs = inputs if self._fits(inputs, []) else []
         self.dear = dear if self._fits(self.inputs, dear) else []
         self._share_lds()
-        if inputs and not self.inputs and self._is_spanned:
+        if inputs and not self.inputs and not self.dear and self._is_spanned:
             self._keep_part(inputs)
 
     def _keep_part(self, inputs: list[Var]) -> None:
