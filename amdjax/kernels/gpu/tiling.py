@@ -152,9 +152,10 @@ def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     threads = tiling.wave_count * target.wave_size
     brought = 0
     for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
-        vector = neighbours(source, tiling.unit)[1]
+        along, vector = neighbours(source, tiling.unit)
         loads = max(lines * tiling.depth // (threads * vector), 1)
         words = -(-vector * itemsize(source.dtype) // 4)
+        words *= 2 if along == "lines" and itemsize(source.dtype) == 1 else 1  # and turned
         brought += loads * (words + LOAD_REGISTERS)
     other = OTHER_REGISTERS if target.is_amdgpu else OTHER_REGISTERS // 2
     return tiling.sum_registers + tiling.fragment_registers + brought + other
