@@ -11,7 +11,7 @@ over one axis of the tile (`lanes`). Values that do not depend on a spread varia
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -511,20 +511,24 @@ class ElementBuilder:
             out = fn(tuple(index), accs if many else accs[0])
             return list(out) if many else [out]
         var = LoopVar("f", extents[0])
-        shape = self.tile_shape()
-        flat = [self.k.broadcast(p, shape) if shape else p for a in accs for p in a.parts]
+        flat = flat_parts(map(self.in_every_lane, accs))
 
         def body(i: tile.Value, *carried: tile.Value) -> list[tile.Value]:
             self.scalars[var] = i
             inner = regroup(accs, carried)
             out = self._fold_loop(extents[1:], [*index, Index.of(var)], inner, many, fn)
-            return [self.k.broadcast(p, shape) if shape else p for a in out for p in a.parts]
+            return flat_parts(map(self.in_every_lane, out))
 
         return regroup(accs, self.k.for_(0, extents[0], 1, self.nested(body), flat))
 
     def tile_shape(self) -> tuple[int, ...]:
         """Of a value that depends on all spread variables."""
         return tuple(l.count for l in sorted(self.lanes, key=lambda l: l.axis))
+
+    def in_every_lane(self, x: El) -> El:
+        """The element as a whole tile, as what loops carry has to be."""
+        shape = self.tile_shape()
+        return El(x.dtype, *(self.k.broadcast(p, shape) for p in x.parts)) if shape else x
 
     # Indices to code
 
@@ -753,6 +757,11 @@ def _origin(eqn: JaxprEqn, around: Origin | None) -> Origin:
     if around is None or eqn.source.code is not None:
         return eqn.origin
     return Origin(eqn.primitive.name, around.source)
+
+
+def flat_parts(els: Iterable[El]) -> list[tile.Value]:
+    """The tile values of elements, for control flow to carry; `regroup` undoes it."""
+    return [p for x in els for p in x.parts]
 
 
 def regroup(like: Sequence[El], flat: Sequence[tile.Value]) -> list[El]:

@@ -26,7 +26,7 @@ from amdjax.core.jaxpr import (
     memoize_on_jaxpr,
 )
 from amdjax.core.lowering import Control, Pointwise
-from amdjax.jit.element import CONTROL, El, ElementBuilder, regroup
+from amdjax.jit.element import CONTROL, El, ElementBuilder, flat_parts, regroup
 from amdjax.jit.equations import is_inlinable, own_cost
 from amdjax.jit.index import Index, LoopVar
 from amdjax.jit.passes import prepare
@@ -189,15 +189,17 @@ def separate_numbers(jaxpr: Jaxpr) -> Jaxpr:
 
     They do not depend on the arrays.
     """
+    loops = {e: x for e in jaxpr.eqns if (x := element_loop(e)) is not None and x.shape}
+    if not loops:
+        return jaxpr
     read = _read(jaxpr)
     eqns: list[JaxprEqn] = []
     for eqn in jaxpr.eqns:
-        loop = element_loop(eqn)
-        numbers = _numbers(loop, read) if loop is not None and loop.shape else []
+        numbers = _numbers(loops[eqn], read) if eqn in loops else []
         arrays = [v in read and not n for v, n in zip(eqn.outvars, numbers)]
         parts = [numbers, arrays] if any(numbers) and any(arrays) else []
         eqns += [_only(eqn, part) for part in parts] or [eqn]
-    return jaxpr if len(eqns) == len(jaxpr.eqns) else jaxpr.replace(eqns=eqns)
+    return jaxpr.replace(eqns=eqns)
 
 
 def _only(eqn: JaxprEqn, wanted: Sequence[bool]) -> JaxprEqn:
@@ -249,8 +251,7 @@ class LoopWriter:
 
     def _spread(self, x: El, atom: Any) -> El:
         """An element of an array in every lane, as what is carried has to be."""
-        shape = self.b.tile_shape() if atom.aval.shape else ()
-        return El(x.dtype, *(self.k.broadcast(p, shape) for p in x.parts)) if shape else x
+        return self.b.in_every_lane(x) if atom.aval.shape else x
 
     def _starts(self, atoms: Sequence[Any]) -> list[El]:
         return [self._spread(self._read(x), x) for x in atoms]
@@ -261,7 +262,7 @@ class LoopWriter:
         args = [self._read(x) for x in eqn.invars[1:]]
 
         def branch(i: int) -> list[tile.Value]:
-            write = lambda: _parts(self.b.nested(self._program)(programs[i], args))
+            write = lambda: flat_parts(self.b.nested(self._program)(programs[i], args))
             if i == len(programs) - 1:
                 return write()
             here = self.k.op("le", index.value, self.k.const("i32", i))
@@ -281,9 +282,9 @@ class LoopWriter:
             return keep.value
 
         def step(*flat: tile.Value) -> list[tile.Value]:
-            return _parts(self._program(body, [*consts[n:], *regroup(starts, flat)]))
+            return flat_parts(self._program(body, [*consts[n:], *regroup(starts, flat)]))
 
-        ends = self.k.while_(self.b.nested(test), self.b.nested(step), _parts(starts))
+        ends = self.k.while_(self.b.nested(test), self.b.nested(step), flat_parts(starts))
         return [*regroup(starts, ends)]
 
     def _scan(self, loop: ElementLoop) -> list[El | None]:
@@ -302,11 +303,7 @@ class LoopWriter:
             outs = self._program(body, [*consts, *regroup(starts, flat), *read])
             for y, value in zip(loop.stacked, outs[m:], strict=True):
                 self.b.put(y, place(y), value)
-            return _parts(outs[:m])
+            return flat_parts(outs[:m])
 
-        ends = self.k.for_(0, length, 1, self.b.nested(step), _parts(starts))
+        ends = self.k.for_(0, length, 1, self.b.nested(step), flat_parts(starts))
         return [*regroup(starts, ends), *(None for _ in loop.stacked)]
-
-
-def _parts(els: Sequence[El]) -> list[tile.Value]:
-    return [p for x in els for p in x.parts]

@@ -16,7 +16,7 @@ from amdjax.codegen import tile
 from amdjax.core.jaxpr import Var
 from amdjax.jit.calls import Call, Temp
 from amdjax.jit.domain import Domain
-from amdjax.jit.element import El, Lanes, short_dtype
+from amdjax.jit.element import El, Lanes, flat_parts, short_dtype
 from amdjax.jit.fusion import Fusion, Region, Root
 from amdjax.jit.index import Index, LoopVar, linear, placed
 from amdjax.jit.reduction import Reduction
@@ -322,7 +322,7 @@ class RowKernel(RegionKernel):
         def body() -> None:
             for r, accs in self._piece_totals(pieces):
                 with self.k.made_from(r.eqn.origin):
-                    parts = [p for a in accs for p in a.parts]
+                    parts = flat_parts(accs)
                     if r not in partials:
                         partials[r] = [Temp(p.dtype, pieces * rows) for p in parts]
                     for temp, part in zip(partials[r], parts, strict=True):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from amdjax.codegen import tile
 from amdjax.core.jaxpr import Var
 from amdjax.jit.calls import Call
-from amdjax.jit.element import El, ElementBuilder, regroup
+from amdjax.jit.element import El, ElementBuilder, flat_parts, regroup
 from amdjax.jit.fusion import Root
 from amdjax.jit.gpu.element import TileElements
 from amdjax.jit.gpu.tiles import TileAxis, first_lanes, power_of_two, region_name, tile_lanes
@@ -35,12 +35,12 @@ def combine_axes(
 
 def _combine_together(b: ElementBuilder, rule: Reduction, accs: list[El], axis: int) -> list[El]:
     """Combine accumulators that depend on each other, or whose parts do."""
-    tiles, neutral = ([p for x in xs for p in x.parts] for xs in (accs, rule.identity(b)))
+    tiles, neutral = flat_parts(accs), flat_parts(rule.identity(b))
 
     def merge(*elements: tile.Value) -> list[tile.Value]:
         half = len(elements) // 2
         left, right = (regroup(accs, xs) for xs in (elements[:half], elements[half:]))
-        return [p for x in rule.merge(b, left, right) for p in x.parts]
+        return flat_parts(rule.merge(b, left, right))
 
     return regroup(accs, b.k.reduce_by(b.nested(merge), tiles, neutral, axis))
 

@@ -19,7 +19,7 @@ from typing import Any
 from amdjax.codegen import tile
 from amdjax.core.jaxpr import Var
 from amdjax.jit.calls import Call, Temp
-from amdjax.jit.element import El
+from amdjax.jit.element import El, flat_parts
 from amdjax.jit.fusion import Root
 from amdjax.jit.gpu.calls import scratch_limit
 from amdjax.jit.gpu.combine import TILE, GpuCombineKernel, combine_axes, combine_pieces
@@ -427,7 +427,7 @@ class GpuRowKernel(RowKernel):
         k, pid, partials = self.k, self.k.program_id(), []
         for root, accs in self._piece_totals(pieces):
             with k.made_from(root.eqn.origin):
-                parts = [p for x in accs for p in x.parts]
+                parts = flat_parts(accs)
                 temps = [Temp(p.dtype, groups * pieces * lanes) for p in parts]
                 buffers = [self.param(t, t.dtype, "inout") for t in temps]
                 for buffer, part in zip(buffers, parts, strict=True):
