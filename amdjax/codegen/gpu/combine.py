@@ -148,6 +148,13 @@ class GpuCombine(GpuReduce):
                 self.store_tile(where, dtype, target, total)
             return [total]
 
-        start = self.load_tile(Spread(buffer, first, (pitch,)), dtype, target)
-        self.f.loop(llvm.const(I32, 1), llvm.const(I32, columns), 1, [start], body)
+        def walk() -> list[Value]:
+            start = self.load_tile(Spread(buffer, first, (pitch,)), dtype, target)
+            self.f.loop(llvm.const(I32, 1), llvm.const(I32, columns), 1, [start], body)
+            return []
+
+        if target.period < self.workgroup:  # threads that repeat rows would read what others wrote
+            self.when(self.threads.compare("ult", self.threads.number, target.period), walk)
+        else:
+            walk()
         return self.take(buffer, v.shape, 0, (pitch, 1))
