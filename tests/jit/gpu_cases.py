@@ -122,6 +122,7 @@ FAMILIES = {
     "argsort": (lambda x: jnp.argsort(x, -1), normal(5, 3000)),
     "cumsum": (lambda x: jnp.cumsum(x, -1), normal(30, 1000)),
     "cumsum_short": (lambda x: jnp.cumsum(x, -1), normal(50, 16)),
+    "cumsum_rows": (lambda x: jnp.cumsum(x, -1), normal(128, 32)),
     "cummax_short_back": (
         lambda x: lax.cummax(x, 1, reverse=True), rng.integers(-9, 9, (37, 11)).astype(np.int8),
     ),
