@@ -153,12 +153,13 @@ def _system(report: Report) -> None:
 
 def _devices(report: Report, emulated: bool) -> list[Any]:
     """The devices that can be used; the report says what is wrong with others."""
+    from amdjax.emulator.hip.platform import emulated_driver
     from amdjax.runtime.hip.driver import HipError, HipUnavailable, driver
     from amdjax.runtime.hip.platform import OLDEST_RUNTIME, describe, open_devices, version_text
 
     report.section("HIP")
     try:
-        found = driver(emulated=emulated)
+        found = emulated_driver() if emulated else driver()
         ordinals = _ordinals(emulated, found)
     except (HipUnavailable, ValueError) as error:
         what, _, advice = str(error).partition(". ")
@@ -199,7 +200,7 @@ def _ordinals(emulated: bool, driver: Any) -> list[int]:
     """HIP's numbers of the devices to look at."""
     if not emulated:
         return list(range(driver.device_count()))
-    from amdjax.runtime.emulator.hip import device_names, emulated_hip
+    from amdjax.emulator.hip.library import device_names, emulated_hip
 
     return emulated_hip().devices(device_names(config.emulate))
 

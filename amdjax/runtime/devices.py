@@ -310,7 +310,7 @@ register_platform(
 )
 register_platform(
     "emulated",
-    _found_by("amdjax.runtime.hip", "emulated_devices"),
+    _found_by("amdjax.emulator.hip.platform", "emulated_devices"),
     priority=20,
     aliases=("gpu",),
     on_request=True,

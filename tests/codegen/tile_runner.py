@@ -16,7 +16,7 @@ from amdjax.codegen import cpu, llvm, tile
 from amdjax.codegen.engine import compile_ir, engine
 from amdjax.codegen.gpu import kernel as gpu_kernel
 from amdjax.core import dtypes
-from amdjax.runtime.emulator import CodeObject, Memory, launch
+from amdjax.emulator import CodeObject, Memory, launch
 
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 

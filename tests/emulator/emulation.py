@@ -12,7 +12,7 @@ import numpy as np
 from llvm_tools import tool
 
 from amdjax import targets
-from amdjax.runtime.emulator import CodeObject, Counters, Memory, launch
+from amdjax.emulator import CodeObject, Counters, Memory, launch
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 # What LLVM 19, whose assembler and disassembler the tests use, knows of them.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulation import IDS, LANES, compiled, elementwise, run
 
-from amdjax.runtime.emulator import Counters, recording, table
+from amdjax.emulator import Counters, recording, table
 
 TARGETS = ("gfx942", "gfx1100")
 pytestmark = pytest.mark.parametrize("gfx", TARGETS)

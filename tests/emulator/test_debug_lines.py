@@ -7,8 +7,8 @@ import pytest
 from emulation import IDS, link, link_with_lld, relocatable, run
 from llvm_tools import tool
 
-from amdjax.runtime.emulator import CodeObject, MemoryFault
-from amdjax.runtime.emulator.debug_lines import line_table
+from amdjax.emulator import CodeObject, MemoryFault
+from amdjax.emulator.debug.lines import line_table
 
 TEXT = """
 define amdgpu_kernel void @kernel(ptr addrspace(1) %out, ptr addrspace(1) %in) !dbg !4 {

@@ -8,8 +8,8 @@ from itertools import pairwise, product
 import pytest
 from emulation import IDS, link, relocatable, tool
 
-from amdjax.runtime.emulator import CodeObject
-from amdjax.runtime.emulator.debug_scopes import Inlined, chain_text, scope_table
+from amdjax.emulator import CodeObject
+from amdjax.emulator.debug.scopes import Inlined, chain_text, scope_table
 
 # `mul` is inlined in two places between which lies code of `sub`: its code has two ranges.
 TEXT = """

@@ -10,11 +10,11 @@ from emulated_math import REFERENCES, kernel_text as math_kernel
 from emulation import ASSEMBLED, LANES, compiled, elementwise
 from llvm_tools import tool
 
-from amdjax.runtime.emulator import operands
-from amdjax.runtime.emulator.decode import Instruction, decoder
-from amdjax.runtime.emulator.lower import lower
-from amdjax.runtime.emulator.program import program_of
-from amdjax.runtime.emulator.records import Wave
+from amdjax.emulator import operands
+from amdjax.emulator.isa.decode import Instruction, decoder
+from amdjax.emulator.lower import lower
+from amdjax.emulator.program import program_of
+from amdjax.emulator.records import Wave
 
 pytestmark = pytest.mark.parametrize("gfx", ASSEMBLED)
 

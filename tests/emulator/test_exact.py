@@ -14,7 +14,7 @@ from exact import BF16, F16, F32, F64, Format
 from llvm_tools import tool
 from test_instructions import EXTRA, RDNA4, assemble
 
-from amdjax.runtime.emulator import CodeObject
+from amdjax.emulator import CodeObject
 
 KERNEL = """
 .globl k{index}

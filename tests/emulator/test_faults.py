@@ -5,7 +5,7 @@ import pytest
 from emulation import IDS, LANES, TARGETS, compiled, elementwise, pack, run
 from test_instructions import execute
 
-from amdjax.runtime.emulator import (
+from amdjax.emulator import (
     CodeObject,
     EmulatorError,
     KernelFault,

@@ -5,7 +5,7 @@ import pytest
 from emulation import IDS, compiled, elementwise, run
 from test_instructions import execute
 
-from amdjax.runtime.emulator import KernelFault, MissingWait
+from amdjax.emulator import KernelFault, MissingWait
 
 GCN, RDNA = ("gfx908", "gfx90a", "gfx942"), ("gfx1030", "gfx1100", "gfx1201")
 TWO = np.arange(256, dtype=np.uint32), np.arange(256, dtype=np.uint32) + 1000

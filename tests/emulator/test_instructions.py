@@ -8,7 +8,7 @@ from emulation import ASSEMBLED, LANES, link, run
 from llvm_tools import tool
 
 from amdjax import targets
-from amdjax.runtime.emulator import CodeObject
+from amdjax.emulator import CodeObject
 
 SOURCE = """
 .text

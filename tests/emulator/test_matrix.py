@@ -11,7 +11,7 @@ from emulation import IDS, LANES, TARGETS, compiled, run
 from test_instructions import execute
 
 from amdjax import targets
-from amdjax.runtime.emulator import EmulatorError
+from amdjax.emulator import EmulatorError
 from amdjax.targets import MatrixInstruction
 
 INSTRUCTIONS = [(gfx, x) for gfx in TARGETS for x in targets.get(gfx).matrix]

@@ -8,7 +8,7 @@ from emulation import run
 from exact import F16, F32, F64, Format
 from test_instructions import assemble, execute
 
-from amdjax.runtime.emulator import EmulatorError
+from amdjax.emulator import EmulatorError
 
 TARGETS = ("gfx908", "gfx942", "gfx1030", "gfx1100", "gfx1201")
 NEAREST, UP, DOWN, ZERO = range(4)

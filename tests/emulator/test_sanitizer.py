@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from emulation import IDS, LANES, TARGETS, compiled, elementwise, pack, run
 
-from amdjax.runtime.emulator import (
+from amdjax.emulator import (
     Checks,
     CodeObject,
     DataRace,

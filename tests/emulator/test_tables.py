@@ -10,7 +10,7 @@ from importlib import resources
 import pytest
 from llvm_tools import tool
 
-from amdjax.runtime.emulator.isa import derive
+from amdjax.emulator.isa import derive
 
 # Another name for the same encoding, or the two names of a format's two kinds.
 SAME = {"v_mad_mix_f32": "v_fma_mix_f32", "v_mad_mixlo_f16": "v_fma_mixlo_f16",
@@ -27,7 +27,7 @@ UNKNOWN = {"cdna3": 130, "rdna3": 20, "rdna4": 20}
 )  # fmt: skip
 def test_opcodes(table, cpu):
     tool("llvm-mc")
-    text = resources.files("amdjax.runtime.emulator.isa").joinpath(f"{table}.json").read_text()
+    text = resources.files("amdjax.emulator.isa").joinpath(f"{table}.json").read_text()
     entries = [
         (form, int(op), SAME.get(mnemonic, mnemonic))
         for form in json.loads(text).values() if "op" in form

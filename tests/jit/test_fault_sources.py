@@ -11,10 +11,10 @@ import amdjax.numpy as jnp
 from amdjax import lax, nn
 from amdjax.codegen import tile
 from amdjax.codegen.gpu.isa import Amdgcn
+from amdjax.emulator import CodeObject, Memory, MemoryFault, launch
 from amdjax.jit.api import clear_caches
 from amdjax.jit.device import kernels
 from amdjax.runtime.cache import ObjectCache
-from amdjax.runtime.emulator import CodeObject, Memory, MemoryFault, launch
 from amdjax.runtime.gpu import DeviceError
 
 X = np.ones((8, 200), np.float32)

@@ -10,8 +10,8 @@ from gpu_oracle import assert_same, compile_schedules, kernels_for
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
+from amdjax.emulator.device import emulated_device
 from amdjax.jit.gpu import rows
-from amdjax.runtime.emulator.device import emulated_device
 from amdjax.targets import get
 
 ALL = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")

@@ -9,7 +9,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn
-from amdjax.runtime.emulator import operations_table
+from amdjax.emulator import operations_table
 
 TARGETS = ("gfx942", "gfx1100")
 

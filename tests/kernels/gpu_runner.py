@@ -11,8 +11,8 @@ from amdjax.codegen.gpu import kernel as gpu_kernel
 from amdjax.core.aval import ShapedArray
 from amdjax.core.dtypes import dtype_from_short_name
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.emulator import CodeObject, Memory, launch
 from amdjax.jit.shaped import Call, Epilogue, ShapedContext, Temp, lower_shaped
-from amdjax.runtime.emulator import CodeObject, Memory, launch
 
 EMULATED = ("gfx942", "gfx1100")
 

@@ -18,7 +18,7 @@ from amdjax import doctor as doctor_room, targets
 from amdjax.core.config import config
 from amdjax.doctor import checks
 from amdjax.doctor.report import Report
-from amdjax.runtime.emulator.hip import emulated_hip
+from amdjax.emulator.hip.library import emulated_hip
 from amdjax.runtime.hip import driver as hip_driver
 
 

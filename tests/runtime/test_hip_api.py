@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hip_calls import DEFAULT, MEMORY, ON_DEVICE, ONES, TO_DEVICE, TO_HOST, Hip
 
-from amdjax.runtime.emulator.hip import EmulatedHip, device_memory, device_names
-from amdjax.runtime.emulator.hip_properties import DeviceProperties
+from amdjax.emulator.hip.library import EmulatedHip, device_memory, device_names
+from amdjax.emulator.hip.properties import DeviceProperties
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or platform.system() != "Linux", reason="Linux on x86-64"

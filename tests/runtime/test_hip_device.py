@@ -10,17 +10,18 @@ from hip_kernels import raw_kernel, saxpy_arguments
 pytest.importorskip("hip", reason="needs hip-python", exc_type=ImportError)
 
 from amdjax import targets
-from amdjax.runtime.emulator import hip_modules
-from amdjax.runtime.emulator.hip import emulated_hip
+from amdjax.emulator.hip import modules
+from amdjax.emulator.hip.library import emulated_hip
+from amdjax.emulator.hip.platform import emulated_devices, emulated_driver
 from amdjax.runtime.gpu import DeviceError
-from amdjax.runtime.hip import emulated_devices, platform, staging
+from amdjax.runtime.hip import platform, staging
 from amdjax.runtime.hip.driver import HipError, HipUnavailable, driver, hip_python_version
 
 TARGETS = ("gfx942", "gfx1100")
 
 
 def open_device(*names):
-    found = driver(emulated=True)
+    found = emulated_driver()
     devices, problems = platform.open_devices(found, emulated_hip().devices(names))
     assert not problems
     return devices
@@ -305,7 +306,7 @@ def test_an_interruption_amid_a_kernel_reaches_the_program(device, rng, monkeypa
     x = device.upload(vector(rng))
     device.synchronize()
     with monkeypatch.context() as patched:
-        patched.setattr(hip_modules, "launch", interrupted)
+        patched.setattr(modules, "launch", interrupted)
         launch(device, x, x, 1000)
         with pytest.raises(KeyboardInterrupt):
             device.synchronize()
@@ -315,9 +316,9 @@ def test_an_interruption_amid_a_kernel_reaches_the_program(device, rng, monkeypa
 
 def test_the_garbage_collector_keeps_away_from_calls(device, rng, monkeypatch):
     enabled = []
-    real = hip_modules.launch
+    real = modules.launch
     monkeypatch.setattr(
-        hip_modules, "launch", lambda *args: (enabled.append(gc.isenabled()), real(*args))
+        modules, "launch", lambda *args: (enabled.append(gc.isenabled()), real(*args))
     )
     x = device.upload(vector(rng))
     launch(device, x, x, 1000)
@@ -328,7 +329,7 @@ def test_the_garbage_collector_keeps_away_from_calls(device, rng, monkeypatch):
 def test_an_unsupported_gfx_name_is_left_out_with_a_reason():
     from dataclasses import replace
 
-    found = driver(emulated=True)
+    found = emulated_driver()
     strange = replace(targets.get("gfx942"), name="gfx943")
     ordinal = emulated_hip().runtime.add_device(strange, 1 << 20)
     devices, problems = platform.open_devices(found, [ordinal])
@@ -356,19 +357,19 @@ def test_the_flag_names_the_devices(monkeypatch):
 
 
 def test_one_library_for_a_process():
-    driver(emulated=True)
+    emulated_driver()
     with pytest.raises(HipUnavailable, match=r"uses the emulator.*AMDJAX_PLATFORMS=hip"):
-        driver(emulated=False)
+        driver()
 
 
 def test_amd_hardware_is_left_alone_where_the_emulator_is_in_use(recwarn):
-    driver(emulated=True)
+    emulated_driver()
     assert platform.hip_devices() == []
     assert not recwarn.list
 
 
 def test_a_function_that_the_emulator_lacks():
-    found = driver(emulated=True)
+    found = emulated_driver()
     with pytest.raises(HipError, match="hipDeviceSetLimit is not emulated") as caught:
         found.call("hipDeviceSetLimit", found.hip.hipLimit_t.hipLimitStackSize, 3)
     assert caught.value.status == "hipErrorNotSupported"

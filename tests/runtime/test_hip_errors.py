@@ -110,11 +110,12 @@ def test_a_real_library_without_a_device():
 # Everything as with AMD's library, but the file is the emulator's.
 AS_AMD = """
 import os, amdjax, numpy as np
-from amdjax.runtime.emulator import hip, hip_devices
-hip_devices.VERSION = VERSION_NUMBER
-library = hip.EmulatedHip(1 << 28)
-library.devices(TARGETS)
-os.environ["AMDJAX_HIP_LIBRARY"] = library.library.path
+from amdjax.emulator.hip import devices
+from amdjax.emulator.hip.library import EmulatedHip
+devices.VERSION = VERSION_NUMBER
+emulated = EmulatedHip(1 << 28)
+emulated.devices(TARGETS)
+os.environ["AMDJAX_HIP_LIBRARY"] = emulated.path
 try:
     print(amdjax.devices(), amdjax.devices()[0].platform)
     x = np.arange(1000, dtype=np.float32)

@@ -9,7 +9,7 @@ import pytest
 from hip_calls import ONES, TO_DEVICE, Hip
 from hip_kernels import code_object, saxpy_arguments
 
-from amdjax.runtime.emulator import recording
+from amdjax.emulator import recording
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or platform.system() != "Linux", reason="Linux on x86-64"

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from amdjax.runtime.emulator.hip_library import JumpLibrary, shared_library
+from amdjax.emulator.hip.jump_library import JumpLibrary, shared_library
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or platform.system() != "Linux", reason="Linux on x86-64"

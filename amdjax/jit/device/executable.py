@@ -80,8 +80,8 @@ class GpuExecutable:
         Raises:
           ValueError: the target is none that the emulator knows.
         """
-        from amdjax.runtime.emulator.counters import recording
-        from amdjax.runtime.emulator.device import emulated_device
+        from amdjax.emulator.debug.counters import recording
+        from amdjax.emulator.device import emulated_device
 
         if not self.target.is_amdgpu:
             raise ValueError(f"profile counts on an emulated AMD GPU, not on {self.target.name}")
@@ -103,7 +103,7 @@ def _device_of(target: GpuTarget) -> GpuDevice:
     for device in everything:
         if isinstance(device, GpuDevice) and device.target.name == target.name:
             return device
-    from amdjax.runtime.emulator.isa import is_emulated
+    from amdjax.emulator.isa import is_emulated
 
     name = target.name
     advice = f"; AMDJAX_EMULATE={name} runs it in an emulator" if is_emulated(name) else ""

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from amdjax.runtime.emulator.counters import Counters
+    from amdjax.emulator.debug.counters import Counters
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Profile:
     @property
     def total(self) -> Counters:
         """All launches together."""
-        from amdjax.runtime.emulator.counters import total
+        from amdjax.emulator.debug.counters import total
 
         return total(self.launches)
 
@@ -37,7 +37,7 @@ class Profile:
         return len(self.launches)
 
     def __str__(self) -> str:
-        from amdjax.runtime.emulator.counters import operations_table, table
+        from amdjax.emulator.debug.counters import operations_table, table
 
         tables = (table(self.launches), operations_table(self.launches))
         return f"on an emulated {self.target}\n" + "\n\n".join(filter(None, tables))

@@ -1,4 +1,4 @@
-"""AMD GPUs through hip-python, and emulated ones by the same way.
+"""AMD GPUs through hip-python; emulated ones come by the same way (`emulator/hip/`).
 
 `driver` binds hip-python to a HIP library: AMD's, or the emulator's of the same name. `device` is
 what compiled programs run on, `platform` finds them, `system` looks at the machine. hip-python is
@@ -12,7 +12,7 @@ from typing import Any
 
 from amdjax.runtime.devices import requested_platforms
 
-__all__ = ["NAMES", "emulated_devices", "hip_devices", "wanted_platforms"]
+__all__ = ["NAMES", "hip_devices", "wanted_platforms"]
 
 #: What `AMDJAX_PLATFORMS` may call AMD's hardware.
 NAMES = frozenset({"hip", "rocm"})
@@ -39,10 +39,3 @@ def hip_devices() -> list[Any]:
     from amdjax.runtime.hip import platform
 
     return platform.hip_devices()
-
-
-def emulated_devices() -> list[Any]:
-    """Emulated GPUs; see `platform.emulated_devices`."""
-    from amdjax.runtime.hip import platform
-
-    return platform.emulated_devices()

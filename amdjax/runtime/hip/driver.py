@@ -10,19 +10,17 @@ import ctypes
 import importlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from amdjax.runtime.gpu import DeviceError, refuse_after_fork
 
-if TYPE_CHECKING:
-    from amdjax.runtime.emulator.hip import EmulatedHip
-
 __all__ = [
     "Driver",
+    "Emulator",
     "HipError",
     "HipUnavailable",
     "driver",
@@ -40,6 +38,21 @@ class HipUnavailable(RuntimeError):
 
 class HipError(DeviceError):
     """A HIP function failed; `status` is the name of its error code."""
+
+
+class Emulator(Protocol):
+    """A HIP library that lies in this process."""
+
+    @property
+    def path(self) -> str:
+        """Where hip-python can open it."""
+
+    def interruption(self) -> BaseException | None:
+        """What interrupted a kernel, such as Ctrl-C; told once."""
+
+
+#: Opens an emulator, which must export the functions of these names.
+OpenEmulator = Callable[[Sequence[str]], Emulator]
 
 
 def hip_python_version() -> str | None:
@@ -171,7 +184,7 @@ class Driver:
       HipUnavailable: it cannot be used; the message says why.
     """
 
-    def __init__(self, hip: Any, library: str, emulated: EmulatedHip | None = None) -> None:
+    def __init__(self, hip: Any, library: str, emulated: Emulator | None = None) -> None:
         self.hip, self.library, self._emulated = hip, library, emulated
         self.is_emulated = emulated is not None
         self._success = hip.hipError_t.hipSuccess
@@ -227,7 +240,7 @@ class Driver:
         Raises:
           BaseException: what interrupted the emulator, such as Ctrl-C.
         """
-        if self._emulated and (interruption := self._emulated.runtime.interruption()):
+        if self._emulated and (interruption := self._emulated.interruption()):
             raise interruption
         name = getattr(status, "name", str(status))
         text = _text(self.hip.hipGetErrorString(status)[1])
@@ -248,11 +261,11 @@ _lock = threading.RLock()
 _bound: Driver | None = None
 
 
-def driver(*, emulated: bool) -> Driver:
+def driver(emulator: OpenEmulator | None = None) -> Driver:
     """The driver of this process.
 
     Args:
-      emulated: whether the emulator's library is wanted, or AMD's.
+      emulator: opens the emulator's library; AMD's is wanted where it is left out.
 
     Raises:
       HipUnavailable: there is none, or the process uses the other one already.
@@ -260,8 +273,8 @@ def driver(*, emulated: bool) -> Driver:
     global _bound
     with _lock:
         if _bound is None:
-            _bound = _emulated_driver() if emulated else Driver(load_hip_python(), find_library())
-        if _bound.is_emulated != emulated:
+            _bound = _hardware() if emulator is None else _emulated(emulator)
+        if _bound.is_emulated != (emulator is not None):
             used, wanted = ("the emulator", "AMD's library") if _bound.is_emulated else (
                 "AMD's library", "the emulator")  # fmt: skip
             raise HipUnavailable(
@@ -276,12 +289,14 @@ def uses_emulator() -> bool:
     return _bound is not None and _bound.is_emulated
 
 
-def _emulated_driver() -> Driver:
-    from amdjax.runtime.emulator.hip import emulated_hip
+def _hardware() -> Driver:
+    return Driver(load_hip_python(), find_library())
 
+
+def _emulated(emulator: OpenEmulator) -> Driver:
     hip = load_hip_python()
-    emulated = emulated_hip(_function_names(hip))
-    return Driver(hip, emulated.library.path, emulated)
+    opened = emulator(_function_names(hip))
+    return Driver(hip, opened.path, opened)
 
 
 def _function_names(hip: Any) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The platforms `hip` and `emulated`: which devices there are."""
+"""The platform `hip`: which devices there are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax import targets
-from amdjax.core.config import config
 from amdjax.runtime.hip import NAMES, wanted_platforms
 from amdjax.runtime.hip.device import HipDevice
 from amdjax.runtime.hip.driver import Driver, HipError, HipUnavailable, driver, uses_emulator
@@ -19,7 +18,6 @@ from amdjax.targets import GpuTarget
 __all__ = [
     "DeviceInfo",
     "describe",
-    "emulated_devices",
     "hip_devices",
     "open_devices",
     "version_text",
@@ -139,7 +137,7 @@ def _open_hardware() -> tuple[list[HipDevice], list[str]]:
     Raises:
       HipUnavailable: there are none.
     """
-    found = driver(emulated=False)
+    found = driver()
     count = found.device_count()
     if not count:
         problem, advice = obstacle(kernel_driver())
@@ -152,20 +150,3 @@ def _open_hardware() -> tuple[list[HipDevice], list[str]]:
     if not devices:
         raise HipUnavailable(f"no AMD GPU can be used: {'; '.join(problems)}")
     return devices, problems
-
-
-def emulated_devices() -> list[HipDevice]:
-    """Emulated GPUs, those that `AMDJAX_EMULATE` names or one gfx942.
-
-    Raises:
-      ValueError: `AMDJAX_EMULATE` names an unknown target.
-      HipUnavailable: hip-python is missing, or the process uses AMD's library.
-    """
-    from amdjax.runtime.emulator.hip import device_names, emulated_hip
-
-    names = device_names(config.emulate)
-    found = driver(emulated=True)
-    devices, problems = open_devices(found, emulated_hip().devices(names))
-    if problems:
-        raise HipUnavailable("; ".join(problems))
-    return devices

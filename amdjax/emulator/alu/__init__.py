@@ -1,0 +1,1 @@
+"""What instructions compute, one table for each kind: VALU, SALU, lanes, matrices."""

@@ -1,0 +1,1 @@
+"""What instructions were made from, as debug information says, and what they did, counted."""

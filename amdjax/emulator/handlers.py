@@ -1,0 +1,78 @@
+"""Handlers as machine code: written when first needed, kept in the compile cache."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable
+
+from amdjax.codegen.engine import Library, engine
+from amdjax.codegen.llvm import Module
+from amdjax.emulator.builder import Lanes, Variant, new_handler
+from amdjax.emulator.driver import RUN, write_driver
+from amdjax.emulator.memory.scalar_memory import find_function
+from amdjax.emulator.memory.statistics import write_note
+from amdjax.emulator.memory.vector_memory import FIND, NOTE
+from amdjax.emulator.memory.write_log import LOG, write_forget, write_log
+from amdjax.emulator.write import write_handler
+from amdjax.runtime.cache import compile_cached
+
+
+class Handlers:
+    """Addresses of handlers by variant, and of the driver."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._addresses: dict[Variant, int] = {}
+        self._libraries: list[Library] = []
+        self._driver = 0
+
+    @property
+    def driver(self) -> int:
+        """Address of `i32 run_groups(ptr launch)`."""
+        with self._lock:
+            if not self._driver:
+                self._load_support()
+            return self._driver
+
+    def addresses(self, variants: Iterable[Variant]) -> dict[Variant, int]:
+        """Handlers of all `variants`, compiling those not met before."""
+        with self._lock:
+            if not self._driver:
+                self._load_support()
+            missing = [v for v in dict.fromkeys(variants) if v not in self._addresses]
+            if missing:
+                self._compile(missing)
+            return self._addresses
+
+    def _compile(self, variants: list[Variant]) -> None:
+        names = [_symbol(v) for v in variants]
+        texts = [handler_text(v, name) for v, name in zip(variants, names)]
+        library = engine().load(compile_cached(texts, opt=2), names)
+        self._libraries.append(library)
+        self._addresses |= {v: library[name] for v, name in zip(variants, names)}
+
+    def _load_support(self) -> None:
+        module = Module()
+        for write in (find_function, write_note, write_forget, write_log, write_driver):
+            write(module)
+        names = [FIND, NOTE, LOG, RUN]
+        library = engine().load(compile_cached([str(module)], opt=2), names)
+        self._libraries.append(library)
+        engine().define({name: library[name] for name in names[:3]})
+        self._driver = library[RUN]
+
+
+HANDLERS = Handlers()
+
+
+def _symbol(variant: Variant) -> str:
+    digest = hashlib.sha256(repr(variant).encode()).hexdigest()[:24]
+    return f"amdjax_emulator_{digest}"
+
+
+def handler_text(variant: Variant, name: str = "handler") -> str:
+    """LLVM IR of one handler."""
+    module, f = new_handler(name)
+    write_handler(Lanes(f, variant))
+    return str(module)

@@ -1,0 +1,35 @@
+"""The platform `emulated`: GPUs of the emulator, behind the very calls that reach AMD's."""
+
+from __future__ import annotations
+
+from amdjax.core.config import config
+from amdjax.emulator.hip.library import device_names, emulated_hip
+from amdjax.runtime.hip.device import HipDevice
+from amdjax.runtime.hip.driver import Driver, HipUnavailable, driver
+from amdjax.runtime.hip.platform import open_devices
+
+__all__ = ["emulated_devices", "emulated_driver"]
+
+
+def emulated_driver() -> Driver:
+    """The driver of this process, which talks to the emulator.
+
+    Raises:
+      HipUnavailable: hip-python is missing, or the process uses AMD's library.
+    """
+    return driver(emulated_hip)
+
+
+def emulated_devices() -> list[HipDevice]:
+    """Emulated GPUs, those that `AMDJAX_EMULATE` names or one gfx942.
+
+    Raises:
+      ValueError: `AMDJAX_EMULATE` names an unknown target.
+      HipUnavailable: hip-python is missing, or the process uses AMD's library.
+    """
+    names = device_names(config.emulate)
+    found = emulated_driver()
+    devices, problems = open_devices(found, emulated_hip().devices(names))
+    if problems:
+        raise HipUnavailable("; ".join(problems))
+    return devices

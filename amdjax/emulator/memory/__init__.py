@@ -1,0 +1,1 @@
+"""Loads and stores: allocations, their shadows, and the handlers of accesses."""
