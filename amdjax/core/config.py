@@ -17,7 +17,7 @@ import difflib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 _TRUE = frozenset(("1", "true", "t", "yes", "y", "on"))
@@ -147,7 +147,7 @@ FLAGS: dict[str, Flag] = {
         _flag_bool("debug_infs", False, "Raise FloatingPointError when a result has an inf.", True),
         _flag_bool("debug_key_reuse", False, "Raise when a PRNG key is used twice.", True),
         _flag_bool("check", False, "Check the jaxpr after every compiler pass.", True),
-        _flag_bool("check_tracer_leaks", False, "Raise when a trace ends with live tracers."),
+        _flag_bool("check_tracer_leaks", False, "Raise when a trace leaves live tracers.", True),
         _flag_bool("check_static_indices", False, "Bounds-check static indices.", True),
         _flag_bool("log_compiles", False, "Log every trace and compile."),
         _flag_bool("explain_cache_misses", False, "Log why a function was traced again."),
@@ -262,7 +262,9 @@ def _from_environment() -> dict[str, Any]:
 
 
 class TraceKey(tuple):
-    """Values of the traced flags, interned: equal keys are one object, hashed by identity.
+    """What a trace depends on besides its arguments: the traced flags and the named axes.
+
+    Interned: equal keys are one object, hashed by identity.
 
     Cheap to hash inside a cache key; not stable between processes.
     """
@@ -280,8 +282,8 @@ _threads: weakref.WeakSet[_ThreadView] = weakref.WeakSet()
 _hooks: dict[str, list[Callable[[Any], None]]] = {}
 
 
-def _intern_trace_key(values: dict[str, Any]) -> TraceKey:
-    key = tuple(values[name] for name in _TRACED)
+def _intern_trace_key(values: dict[str, Any], axes: dict[Hashable, int]) -> TraceKey:
+    key = (*axes.items(), *(values[name] for name in _TRACED))
     return _trace_keys.setdefault(key, TraceKey(key))
 
 
@@ -291,11 +293,15 @@ class _ThreadView:
     def __init__(self, attributes: dict[str, Any]) -> None:
         self.attributes = attributes
         self.overrides: dict[str, Any] = {}
+        self.axes: dict[Hashable, int] = {}
 
     def refresh(self) -> None:
         for name, value in (_global_values | self.overrides).items():
             self.show(name, value)
-        self.attributes["_trace_key"] = _intern_trace_key(self.attributes)
+        self.renew_key()
+
+    def renew_key(self) -> None:
+        self.attributes["_trace_key"] = _intern_trace_key(self.attributes, self.axes)
 
     def show(self, name: str, value: Any) -> None:
         for spelling in _SPELLINGS[name]:
@@ -362,8 +368,19 @@ class Config(threading.local):
         return {f"jax_{name}": self.__dict__[name] for name in FLAGS}
 
     def trace_key(self) -> TraceKey:
-        """The flags which change what tracing produces, as one interned hashable object."""
+        """All that changes what tracing produces, as one interned hashable object."""
         return self._trace_key
+
+    @property
+    def axis_env(self) -> dict[Hashable, int]:
+        """Names and sizes of the axes being mapped in this thread; not to be altered."""
+        return self._view.axes
+
+    def set_axis_env(self, axes: dict[Hashable, int]) -> None:
+        """Make these the named axes of this thread."""
+        with _lock:  # another thread's update renews this thread's key too
+            self._view.axes = axes
+            self._view.renew_key()
 
     def on_update(self, name: str, hook: Callable[[Any], None]) -> None:
         """Call ``hook(value)`` after each process-wide update of the flag `name`."""
@@ -417,7 +434,7 @@ class _Override(contextlib.ContextDecorator):
                 view.overrides[self._name] = value
             view.show(self._name, value)
             if FLAGS[self._name].traced:
-                view.attributes["_trace_key"] = _intern_trace_key(view.attributes)
+                view.renew_key()
 
 
 class State:

@@ -10,11 +10,9 @@ class Context(threading.local):
     """Thread-local interpreter state. A thread starts with the evaluating trace."""
 
     base: Any = None  # the EvalTrace, set once by core.trace
-    axis_env: dict[Any, Any]
 
     def __init__(self) -> None:
         self.trace = type(self).base
-        self.axis_env = {}
 
 
 context = Context()

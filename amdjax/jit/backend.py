@@ -20,6 +20,15 @@ from amdjax.runtime.memory import Buffer
 
 EAGER_CACHE = 8192
 
+# What lowerings depend on besides the equation: decompositions trace, kernels may read flags.
+_READ_BY_LOWERINGS = (
+    "enable_x64",
+    "numpy_dtype_promotion",
+    "default_matmul_precision",
+    "deterministic",
+    "check",
+)
+
 
 class CompilerBackend:
     """Compiles programs of one operation for eager use, and keeps them by signature."""
@@ -113,8 +122,9 @@ class CompilerBackend:
     ) -> Runner:
         """The program of one primitive, kept under a key if there is one."""
         avals = [a.aval for a in args]
-        # Most flags make no difference here, and what does not need not be compiled again.
-        common = None if key is None else (primitive, place, *avals, *params.items())
+        # Most of what traces depend on makes no difference here; that is not compiled again.
+        flags = map(config.read, _READ_BY_LOWERINGS)
+        common = None if key is None else (primitive, place, *flags, *avals, *params.items())
         run = self._programs.get(common) if key is not None else None
         if run is None:
             run = placing.compile_placed(one_equation(primitive, avals, params), (), place)

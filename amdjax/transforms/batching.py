@@ -9,6 +9,7 @@ import numpy as np
 
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray, get_aval, register_aval
+from amdjax.core.config import config
 from amdjax.core.context import context
 from amdjax.core.effects import NamedAxisEffect
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr, subjaxprs_of_value
@@ -299,12 +300,13 @@ class axis_env:
         self.axis = axis
 
     def __enter__(self) -> None:
-        self.old = context.axis_env
+        self.old = config.axis_env
         if self.axis.name is not None:
-            context.axis_env = {**self.old, self.axis.name: self.axis.size}
+            config.set_axis_env({**self.old, self.axis.name: self.axis.size})
 
     def __exit__(self, *exc: object) -> None:
-        context.axis_env = self.old
+        if self.axis.name is not None:
+            config.set_axis_env(self.old)
 
 
 def batch_flat(

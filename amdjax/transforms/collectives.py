@@ -9,7 +9,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval
-from amdjax.core.context import context
+from amdjax.core.config import config
 from amdjax.core.effects import NamedAxisEffect
 from amdjax.core.lowering import Decompose
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
@@ -36,12 +36,12 @@ def axis_size(axis_name: AxisName) -> int:
     """
     size = 1
     for name in axis_names(axis_name):
-        if name not in context.axis_env:
+        if name not in config.axis_env:
             raise NameError(
                 f"Found an unbound axis name: {name}. Collectives are called inside a function "
                 "mapped by vmap(..., axis_name=...)."
             )
-        size *= context.axis_env[name]
+        size *= config.axis_env[name]
     return size
 
 

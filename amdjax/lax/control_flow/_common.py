@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 from amdjax.core.array import Array, asarray_concrete
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
 from amdjax.core.config import config
-from amdjax.core.context import context
 from amdjax.core.effects import Effects, has_side_effects
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
@@ -194,8 +193,7 @@ def trace_body(body: Body, in_tree: PyTreeDef, avals: Sequence[Any], cached: boo
     closure = _closure_key(body.fun) if cached else None
     if closure is None:
         return _trace_body(body, in_tree, avals)
-    named_axes = tuple(context.axis_env.items())
-    key = (body.what, body.form, closure, in_tree, tuple(avals), config.trace_key(), named_axes)
+    key = (body.what, body.form, closure, in_tree, tuple(avals), config.trace_key())
     known = _cache.setdefault(body.fun, {})
     if key not in known:
         traced = _trace_body(body, in_tree, avals)
