@@ -100,6 +100,7 @@ APPLIES = [
     Case("same choice", lambda c, x: lax.select_n(c, x, x), (B, X[:3]),
          "a:bool[3] b:f32[3] -> b"),
     Case("copy", lambda x: copy(x), (X,), "a:f32[4] -> a"),
+    Case("no derivatives are left", lax.stop_gradient, (X,), "a:f32[4] -> a"),
     Case("same dtype", lambda x: convert(x, np.dtype("float32")), (X,), "a:f32[4] -> a"),
     Case("widen and back", lambda x: lax.convert_element_type(
         lax.convert_element_type(x, "float32"), "float16"), (X.astype("e"),), "a:f16[4] -> a"),

@@ -171,6 +171,7 @@ RULES: tuple[Rule, ...] = (
     Rule("square", op.integer_pow(x, y=P("n")), _square),
     Rule("same choice", op.select_n(y, x, x), x),
     Rule("copy", op.copy(x), x),
+    Rule("no derivatives are left", op.stop_gradient(x), x),
     Rule("same dtype", op.convert_element_type(x), _same_convert),
     Rule(
         "widen and back",

@@ -28,7 +28,7 @@ from amdjax.core.pytree import keystr, tree_flatten_with_path, tree_unflatten, t
 from amdjax.core.trace import Tracer, full_lower, hoist_tracers, is_concrete, trace_to_jaxpr
 from amdjax.lax._rules import aval_of
 from amdjax.lax.casting import convert
-from amdjax.lax.comparison import ne
+from amdjax.lax.comparison import eq, ne
 from amdjax.lax.control_flow._common import (
     Body,
     Traced,
@@ -52,9 +52,9 @@ from amdjax.lax.selection import clamp
 from amdjax.transforms.batching import AxisData, batch_at, batch_jaxpr_axes
 from amdjax.transforms.calls import spread_tangents
 from amdjax.transforms.forward import jvp_jaxpr
-from amdjax.transforms.linear import linearize_jaxpr
+from amdjax.transforms.linear import has_tangent, linearize_jaxpr
 from amdjax.transforms.reverse import transpose_jaxpr
-from amdjax.transforms.zero import is_undefined_primal, zeros_like_aval
+from amdjax.transforms.zero import is_undefined_primal, stop_gradient_p, zeros_like_aval
 
 __all__ = ["cond", "cond_p", "platform_dependent", "platform_index_p", "switch"]
 
@@ -272,11 +272,23 @@ def _batch_branches(
 def _select_branches(
     axis: AxisData, index: Any, operands: Any, dims: Any, branches: Branches
 ) -> list[Any]:
-    """Run all branches on the whole batch and take each example's result from its own branch."""
+    """Run all branches on the whole batch and take each example's result from its own branch.
+
+    A branch that an example does not take may have no derivative there, and zero times infinity is
+    not zero. So it gets that example's operands without their tangents.
+    """
+    guarded = [isinstance(x, Tracer) and has_tangent(x) for x in operands]
+    fronts = [batch_at(axis, x, d, 0) if g else x for x, d, g in zip(operands, dims, guarded)]
+    dims = [0 if g else d for d, g in zip(dims, guarded)]
     cases = []
-    for branch in branches:
+    for i, branch in enumerate(branches):
+        taken = eq(index, np.int32(i)) if any(guarded) else None
+        given = [
+            select_rows(taken, stop_gradient_p.bind(x), x) if g else x
+            for x, g in zip(fronts, guarded)
+        ]
         batched, out_dims = batch_jaxpr_axes(branch, axis, dims)
-        outs = jaxpr_as_fun(batched)(*operands)
+        outs = jaxpr_as_fun(batched)(*given)
         cases.append([batch_at(axis, x, d, 0) for x, d in zip(outs, out_dims)])
     # A comparison selects between two more cheaply than an index does.
     which = ne(index, np.int32(0)) if len(branches) == 2 else index
