@@ -1,0 +1,258 @@
+"""NumPy as the library that programs run on: wide floats, exact integers, loops over everything.
+
+Floats are float64 here whatever a program says. A *perturbed* reference multiplies every float
+result by `1 + e` with `|e|` up to the rounding error of its dtype: how far its results lie from the
+exact ones is how far those of a right implementation may. The perturbation depends only on the
+place in the program and a seed, so that a perturbed function can be differentiated numerically.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .program import Program, Type, run
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def is_float(dtype: str) -> bool:
+    return dtype in FLOATS
+
+
+def is_inexact(dtype: str) -> bool:
+    return is_float(dtype) or dtype == "complex64"
+
+
+def epsilon(dtype: str) -> float:
+    """Rounding error of a dtype, relative."""
+    return float(ml_dtypes.finfo(np.dtype(dtype)).eps)
+
+
+def wide(dtype: str) -> np.dtype:
+    """The dtype in which the reference holds values of a dtype."""
+    if is_float(dtype):
+        return np.dtype(np.float64)
+    return np.dtype(np.complex128) if dtype == "complex64" else np.dtype(dtype)
+
+
+class Unfit(Exception):
+    """A step whose result rounding decides; a program has none."""
+
+
+class Reference:
+    """Runs programs with NumPy."""
+
+    np = np
+
+    def __init__(self, seed: int | None = None):
+        self.seed = seed
+        self.place = 0
+
+    def finish(self, x: Any, t: Type) -> np.ndarray:
+        """The result of a step as the type says, perturbed."""
+        with np.errstate(all="ignore"):
+            x = np.asarray(x).astype(wide(t.dtype))
+        if x.shape != t.shape:
+            raise AssertionError(f"{x.shape} in place of {t}")
+        self.place += 1
+        if self.seed is None or not is_inexact(t.dtype):
+            return x
+        noise = np.random.default_rng((self.seed, self.place)).uniform(-1, 1, x.shape)
+        return x * (1 + epsilon(t.dtype) * noise)
+
+    def call(self, program: Program, *xs: Any) -> list[Any]:
+        return run(program, self, xs)
+
+    # Elements and arrays
+
+    def convert(self, x: np.ndarray, old: str, new: str) -> np.ndarray:
+        if is_float(new) and new != "float64":
+            return x.astype(np.dtype(new)).astype(np.float64)
+        return x.astype(wide(new))
+
+    def constant(self, value: float, like: np.ndarray) -> Any:
+        return like.dtype.type(value)
+
+    def erf(self, x: np.ndarray) -> np.ndarray:
+        from scipy.special import erf
+
+        return erf(x)
+
+    def logistic(self, x: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-x))
+
+    def rsqrt(self, x: np.ndarray) -> np.ndarray:
+        return 1 / np.sqrt(x)
+
+    def population_count(self, x: np.ndarray) -> np.ndarray:
+        bits = x.astype(f"u{x.dtype.itemsize}")  # NumPy counts the bits of absolute values
+        return np.bitwise_count(bits).astype(x.dtype)
+
+    def pad(self, x: np.ndarray, config: Sequence[tuple[int, int, int]]) -> np.ndarray:
+        for axis, (low, high, inner) in enumerate(config):
+            x = np.moveaxis(x, axis, 0)
+            n = x.shape[0]
+            spread = np.zeros((max(n + (n - 1) * inner, 0), *x.shape[1:]), x.dtype)
+            spread[:: inner + 1] = x
+            ends = [np.zeros((max(k, 0), *x.shape[1:]), x.dtype) for k in (low, high)]
+            x = np.concatenate([ends[0], spread, ends[1]])
+            x = x[max(-low, 0) : x.shape[0] - max(-high, 0)]
+            x = np.moveaxis(x, 0, axis)
+        return x
+
+    def sort(self, x: np.ndarray, axis: int) -> np.ndarray:
+        return np.sort(x, axis=axis, kind="stable")
+
+    def top_k(self, x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        order = np.argsort(-x.astype(np.float64), axis=-1, kind="stable")[..., :k]
+        return np.take_along_axis(x, order, -1), order
+
+    def cumulative(self, x: np.ndarray, name: str, axis: int, reverse: bool) -> np.ndarray:
+        ufunc = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum,
+                 "cummin": np.minimum, "cumlogsumexp": np.logaddexp}[name]  # fmt: skip
+        flip = (lambda y: np.flip(y, axis)) if reverse else (lambda y: y)
+        return flip(ufunc.accumulate(flip(x), axis=axis, dtype=x.dtype))
+
+    def dynamic_slice(self, x: np.ndarray, start: Any, axis: int, size: int) -> np.ndarray:
+        at = int(np.clip(start, 0, x.shape[axis] - size))
+        return np.take(x, range(at, at + size), axis)
+
+    def dynamic_update_slice(self, x: Any, update: Any, start: Any, axis: int) -> np.ndarray:
+        at = int(np.clip(start, 0, x.shape[axis] - update.shape[axis]))
+        out = x.copy()
+        index = [slice(None)] * x.ndim
+        index[axis] = slice(at, at + update.shape[axis])
+        out[tuple(index)] = update
+        return out
+
+    def scatter(self, x: Any, indices: np.ndarray, updates: Any, how: str) -> np.ndarray:
+        """Rows of `x` at `indices` (negative ones count from the end), beyond it dropped."""
+        n = x.shape[0]
+        where = np.where(indices < 0, indices + n, indices)
+        ok = (where >= 0) & (where < n)
+        out = x.copy()
+        ufunc = {"add": np.add, "multiply": np.multiply, "max": np.maximum, "min": np.minimum}
+        ufunc[how].at(out, where[ok], updates[ok])
+        return out
+
+    def take(self, x: np.ndarray, indices: np.ndarray, axis: int, mode: str) -> np.ndarray:
+        n = x.shape[axis]
+        where = np.where(indices < 0, indices + n, indices) if mode == "fill" else indices
+        where = where.astype(np.int64)
+        if mode == "clip":
+            return np.take(x, where, axis, mode="clip")
+        if mode == "wrap":
+            return np.take(x, where, axis, mode="wrap")
+        raise NotImplementedError(mode)
+
+    def window(self, x: Any, how: str, sizes: Any, strides: Any, pads: Any) -> np.ndarray:
+        start = {"add": 0, "max": _least(x.dtype), "min": _most(x.dtype)}[how]
+        padded = np.pad(x, pads, constant_values=start)
+        views = np.lib.stride_tricks.sliding_window_view(padded, sizes)
+        views = views[tuple(slice(None, None, s) for s in strides)]
+        axes = tuple(range(x.ndim, 2 * x.ndim))
+        if how == "add":
+            return views.sum(axes, dtype=x.dtype)
+        return {"max": np.max, "min": np.min}[how](views, axes)
+
+    def conv(
+        self, x: np.ndarray, w: np.ndarray, strides: Any, pads: Any, dilation: Any, groups: int
+    ) -> np.ndarray:
+        """Batch, channels, space, with weights of outputs, inputs of a group, space."""
+        x = np.pad(x, [(0, 0), (0, 0), *pads])
+        space = w.shape[2:]
+        reach = [(k - 1) * d + 1 for k, d in zip(space, dilation)]
+        views = np.lib.stride_tricks.sliding_window_view(x, reach, tuple(range(2, x.ndim)))
+        step = tuple(slice(None, None, s) for s in strides)
+        views = views[(slice(None), slice(None), *step, *(slice(None, None, d) for d in dilation))]
+        per, outs = w.shape[1], w.shape[0] // groups
+        letters = "xyz"[: len(space)]
+        out = letters.upper()
+        parts = [
+            np.einsum(
+                f"bc{out}{letters},oc{letters}->bo{out}",
+                views[:, g * per : (g + 1) * per],
+                w[g * outs : (g + 1) * outs],
+            )
+            for g in range(groups)
+        ]
+        return np.concatenate(parts, 1).astype(x.dtype)
+
+    # Control flow and transforms
+
+    def cond(self, choice: Any, programs: Sequence[Program], *xs: Any) -> list[Any]:
+        return self.call(programs[int(np.clip(choice, 0, len(programs) - 1))], *xs)
+
+    def while_loop(self, program: Program, limit: Any, *carry: Any) -> list[Any]:
+        """The body until its counter reaches the limit; bodies take and return what is carried."""
+        for i in range(int(limit)):
+            carry = tuple(self.call(program, np.int32(i), *carry))
+        return list(carry)
+
+    fori_loop = while_loop
+
+    def scan(self, program: Program, carried: int, reverse: bool, *xs: Any) -> list[Any]:
+        carry, rows = list(xs[:carried]), xs[carried:]
+        n = len(rows[0])
+        ys: list[Any] = [None] * n
+        for i in reversed(range(n)) if reverse else range(n):
+            made = self.call(program, *carry, *(x[i] for x in rows))
+            carry, ys[i] = made[:carried], made[carried:]
+        return carry + [np.stack(column) for column in zip(*ys)]
+
+    def vmap(self, program: Program, in_axes: Sequence[int | None], out: int, *xs: Any) -> list:
+        n = next(x.shape[a] for x, a in zip(xs, in_axes) if a is not None)
+        one = lambda i: [x if a is None else np.take(x, i, a) for x, a in zip(xs, in_axes)]
+        columns = zip(*(self.call(program, *one(i)) for i in range(n)))
+        return [np.stack(c, min(out, c[0].ndim)) for c in columns]
+
+    def jit(self, program: Program, *xs: Any) -> list[Any]:
+        return self.call(program, *xs)
+
+    checkpoint = custom_jvp = custom_vjp = jit
+
+    def jvp(self, program: Program, x: Any, tangent: Any, *rest: Any) -> list[Any]:
+        """The first output of a program and its derivative along the first input."""
+        slope = self._slope(program, x, tangent, rest)
+        return [self.call(program, x, *rest)[0], slope]
+
+    def grad(self, program: Program, x: Any, *rest: Any) -> list[Any]:
+        """The gradient of the sum of the first output by the first input."""
+        out = np.zeros(x.shape)
+        for i in itertools.product(*map(range, x.shape)):
+            direction = np.zeros(x.shape)
+            direction[i] = 1
+            out[i] = np.sum(self._slope(program, x, direction, rest))
+        return [out]
+
+    def _slope(self, program: Program, x: Any, direction: Any, rest: Any) -> np.ndarray:
+        """A central difference; a kink between its points makes the program unfit."""
+        step = 1e-6
+        start = self.place
+
+        def at(h: float) -> np.ndarray:
+            self.place = start
+            return np.asarray(self.call(program, x + h * direction, *rest)[0], np.float64)
+
+        far, near, here, back = at(step), at(step / 2), at(0.0), at(-step)
+        slope = (far - back) / (2 * step)
+        sides = (near - here) / (step / 2), (here - back) / step
+        with np.errstate(all="ignore"):
+            if not np.all(np.abs(sides[0] - sides[1]) <= 1e-3 * (1 + np.abs(slope))):
+                raise Unfit("not differentiable here")
+        if self.seed is not None:  # its terms may cancel, so that what is left is all rounding
+            slope = slope + 1e-6 * np.random.default_rng(self.seed).uniform(-1, 1, slope.shape)
+        return slope
+
+
+def _least(dtype: np.dtype) -> Any:
+    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+
+
+def _most(dtype: np.dtype) -> Any:
+    return np.inf if dtype.kind == "f" else np.iinfo(dtype).max
