@@ -468,11 +468,22 @@ class KernelGradient(LaneConvolution):
         stop = (extent - 1 - p.start - (p.count - 1) * p.move) // p.tap_move + 1
         stop = min(max(stop, whole), p.taps)
         whole = min(whole, stop)
-        if whole:
-            sums = walk(0, whole, True, sums)
-        if stop > whole:
-            sums = walk(whole, stop, False, sums)
-        return walk(stop, p.taps, True, sums) if p.taps > stop else sums
+        for low, high, guarded in ((0, whole, True), (whole, stop, False), (stop, p.taps, True)):
+            if low < high:
+                sums = walk(*self._within(span, low, high), guarded, sums)
+        return sums
+
+    def _within(
+        self, span: tuple[Value | int, Value | int], low: int, high: int
+    ) -> tuple[Value | int, Value | int]:
+        """The part of a span of taps that lies between two taps; none if its end is before it."""
+        k, (start, stop) = self.k, span
+        if isinstance(start, int) and isinstance(stop, int):
+            return max(start, low), min(stop, high)
+        return (
+            k.op("max", k.index(start), k.const("index", low)),
+            k.op("min", k.index(stop), k.const("index", high)),
+        )
 
     def _tap(
         self,
