@@ -17,7 +17,6 @@ from amdjax.lax._rules import (
     LINEAR,
     aval_of,
     batch_to,
-    dtype_of,
     is_zero,
     transpose_from,
     unary,
@@ -108,13 +107,14 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike | None) -> Arr
 
     Raises:
       TypeError: if `new_dtype` is not a dtype.
+      ValueError: if it is None.
 
     Example:
       >>> int(convert_element_type(2.7, np.int32))
       2
     """
     if new_dtype is None:
-        new_dtype = dtype_of(operand)
+        raise ValueError("convert_element_type: dtype must be specified, got None.")
     dtype = dtypes.check_and_canonicalize_user_dtype(new_dtype, "convert_element_type")
     return convert(operand, dtype)
 

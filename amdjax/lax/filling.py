@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,10 +30,23 @@ __all__ = [
 ]
 
 
+def _as_number(value: Any, dtype: Any) -> Any:
+    """A NumPy scalar of `dtype`; floating-point numbers beyond an integer's range are clamped."""
+    real = not dtypes.issubdtype(dtype, np.complexfloating) and dtype != np.bool_
+    if isinstance(value, builtins.complex) and not isinstance(value, np.generic) and real:
+        raise TypeError(f"full: fill_value must be real to fill an array of {dtype}, got {value}.")
+    value = np.asarray(value)
+    if dtypes.issubdtype(dtype, np.integer) and dtypes.issubdtype(value.dtype, np.floating):
+        limits = dtypes.iinfo(dtype)
+        whole = 0 if np.isnan(value) else np.trunc(value.astype(np.float64))
+        return np.asarray(min(max(whole, limits.min), limits.max)).astype(dtype)[()]
+    return value.astype(dtype)[()]
+
+
 def _filled(shape: Shape, value: Any, dtype: Any, weak_type: bool) -> Any:
     if not isinstance(value, Array):
         # A number becomes a literal of the right type, not an operation that converts it.
-        value = np.asarray(value).astype(dtype)[()]
+        value = _as_number(value, dtype)
         if weak_type:
             value = value.item()
         if aval_of(value).dtype != dtype:

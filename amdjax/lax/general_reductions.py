@@ -25,6 +25,7 @@ from amdjax.lax._rules import (
     map_examples,
     shape_of,
 )
+from amdjax.lax.casting import convert
 from amdjax.lax.reductions import (
     all_bits,
     check_axes,
@@ -69,7 +70,10 @@ def _reduce_type(
                 f"for an operand of dtype {x.dtype}."
             )
     shape = without(operands[0].shape, dimensions)
-    return [ShapedArray(shape, x.dtype, x.weak_type) for x in operands]
+    return [
+        ShapedArray(shape, x.dtype, x.weak_type and init.weak_type)
+        for x, init in zip(operands, inits)
+    ]
 
 
 def _tree_reduce(*args: Any, computation: Any, jaxpr: ClosedJaxpr, dimensions: Shape) -> list[Any]:
@@ -84,12 +88,14 @@ def _tree_reduce(*args: Any, computation: Any, jaxpr: ClosedJaxpr, dimensions: S
     if shape_of(xs[0])[0] == 0:
         return [reshape(seed, shape_of(seed)[1:]) for seed in seeds]
     while (n := shape_of(xs[0])[0]) > 1:
-        if n % 2:
-            xs = [concatenate([x, seed], 0) for x, seed in zip(xs, seeds)]
-        half = (n + 1) // 2
+        half = n // 2
         left = [slice_in_dim(x, 0, half) for x in xs]
         right = [slice_in_dim(x, half, 2 * half) for x in xs]
-        xs = combine(*left, *right)
+        pairs = combine(*left, *right)
+        if n % 2:  # the last one waits, since the initial value may count once only
+            last = [slice_in_dim(x, n - 1, n) for x in xs]
+            pairs = [concatenate([pair, x], 0) for pair, x in zip(pairs, last)]
+        xs = pairs
     return [reshape(x, shape_of(x)[1:]) for x in combine(*seeds, *xs)]
 
 
@@ -196,35 +202,46 @@ def reduce(
             f"reduce: operands and init_values differ in structure: {tree} and {init_tree}."
         )
     dims = as_ints(dimensions, "reduce dimensions")
-    jaxpr = trace_binary("reduce", computation, tree, [aval_of(init) for init in inits])
+    jaxpr, tree = trace_binary("reduce", computation, tree, inits)
     monoid = _MONOIDS.get(monoid_name(jaxpr) or "")
     if len(flat) == 1 and monoid is not None and starts_from(inits[0], monoid[1]):
-        check_same_dtype("reduce", aval_of(flat[0]), aval_of(inits[0]))
-        return tree_unflatten(tree, [monoid[0](flat[0], dims)])
+        return tree_unflatten(tree, [as_weak_as(monoid[0](flat[0], dims), inits[0])])
     outs = reduce_p.bind(*flat, *inits, computation=computation, jaxpr=jaxpr, dimensions=dims)
     return tree_unflatten(tree, outs)
 
 
+def as_weak_as(y: Any, init: Any) -> Any:
+    """The result `y` of a monoid, weakly typed only if its initial value is, too.
+
+    The dtype of a monoid's identity does not matter: it may have been a Python number.
+    """
+    aval = aval_of(y)
+    return convert(y, aval.dtype, aval.weak_type and aval_of(init).weak_type)
+
+
 def trace_binary(
-    name: str, computation: Callable[..., Any], tree: Any, avals: Sequence[Any]
-) -> ClosedJaxpr:
-    """Record a function of two pytrees of scalars.
+    name: str, computation: Callable[..., Any], tree: Any, inits: Sequence[Any]
+) -> tuple[ClosedJaxpr, Any]:
+    """Record a function of two pytrees of scalars, and the structure that it returns.
 
     Raises:
-      TypeError: if it returns another structure, or closes over traced values.
+      TypeError: if it returns another number of values, or closes over traced values.
     """
     from amdjax.core.array import ConcreteArray
 
+    out_tree: Any = None
+
     def flat(*scalars: Any) -> list[Any]:
-        left, right = scalars[: len(avals)], scalars[len(avals) :]
+        nonlocal out_tree
+        left, right = scalars[: len(inits)], scalars[len(inits) :]
         out = computation(tree_unflatten(tree, left), tree_unflatten(tree, right))
         leaves, out_tree = tree_flatten(out)
-        if out_tree != tree:
+        if len(leaves) != len(inits):
             raise TypeError(f"{name}: computation must return {tree}, got {out_tree}.")
         return leaves
 
-    scalar_avals = [ShapedArray((), aval.dtype) for aval in avals]
+    scalar_avals = [ShapedArray((), dtype_of(init)) for init in inits]
     closed = trace_to_jaxpr(flat, scalar_avals * 2)
     if any(isinstance(c, Array) and not isinstance(c, ConcreteArray) for c in closed.consts):
         raise TypeError(f"{name}: computation must not close over traced values.")
-    return closed
+    return closed, out_tree

@@ -11,9 +11,7 @@ from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.lax._rules import (
-    Shape,
     as_ints,
-    aval_of,
     batch_to,
     check_same_dtype,
     check_same_shape,
@@ -21,6 +19,7 @@ from amdjax.lax._rules import (
     shape_of,
 )
 from amdjax.lax.general_reductions import (
+    as_weak_as,
     elementwise_computation,
     monoid_name,
     starts_from,
@@ -64,7 +63,10 @@ def _reduce_window_type(
     window = Window.of(params)
     window.check("reduce_window", operands[0].shape)
     shape = window.out_shape(operands[0].shape)
-    return [ShapedArray(shape, x.dtype, x.weak_type) for x in operands]
+    return [
+        ShapedArray(shape, x.dtype, x.weak_type and init.weak_type)
+        for x, init in zip(operands, inits)
+    ]
 
 
 def _reduce_window_by_axis(
@@ -84,19 +86,14 @@ def _reduce_window_by_axis(
     xs = [pad(x, init, holes) for x, init in zip(xs, inits)]
     counts = window.out_shape(shape_of(args[0]))
     for d in reversed(range(len(counts))):
-        shape = _with_size(shape_of(xs[0]), d, counts[d])
-        acc = [broadcast(init, shape) for init in inits]
+        acc: list[Any] = []
         for k in range(window.window_dimensions[d]):
             start = k * window.window_dilation[d]
             pieces = [_every(x, d, start, counts[d], window.window_strides[d]) for x in xs]
-            acc = combine(*acc, *pieces)
+            acc = combine(*acc, *pieces) if acc else pieces
         xs = acc
-    return xs
-
-
-def _with_size(shape: Shape, axis: int, size: int) -> Shape:
-    """`shape` with another size along `axis`."""
-    return (*shape[:axis], size, *shape[axis + 1 :])
+    # Once, in case it is not the identity of the computation.
+    return combine(*(broadcast(init, counts) for init in inits), *xs)
 
 
 def _every(x: Any, axis: int, start: int, count: int, stride: int) -> Any:
@@ -182,10 +179,10 @@ def reduce_window(
     shape = shape_of(flat[0])
     dims = as_ints(window_dimensions, "reduce_window window_dimensions")
     window = make_window(shape, dims, window_strides, padding, base_dilation, window_dilation)
-    jaxpr = trace_binary("reduce_window", computation, tree, [aval_of(v) for v in inits])
+    jaxpr, tree = trace_binary("reduce_window", computation, tree, inits)
     monoid = _MONOIDS.get(monoid_name(jaxpr) or "")
     if len(flat) == 1 and monoid is not None and starts_from(inits[0], monoid[1]):
-        check_same_dtype("reduce_window", aval_of(flat[0]), aval_of(inits[0]))
-        return tree_unflatten(tree, [monoid[0].bind(flat[0], **window._asdict())])
+        out = monoid[0].bind(flat[0], **window._asdict())
+        return tree_unflatten(tree, [as_weak_as(out, inits[0])])
     outs = reduce_window_p.bind(*flat, *inits, jaxpr=jaxpr, consts=(), **window._asdict())
     return tree_unflatten(tree, outs)

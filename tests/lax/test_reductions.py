@@ -4,7 +4,7 @@ from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from lax_checks import check_batching, check_derivatives
 
-from amdjax import lax
+from amdjax import lax, numpy as jnp
 from amdjax.transforms.staging import make_jaxpr
 
 REDUCTIONS = {
@@ -154,6 +154,24 @@ def test_known_monoids_become_their_primitive(computation, init, primitive):
     assert float(lax.reduce(x, np.float32(init), computation, (0,))) == wanted[primitive]
 
 
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8])
+def test_initial_values_count_once(size):
+    x = np.arange(size, dtype=np.float32)
+    assert float(lax.reduce(x, np.float32(100), lax.add, (0,))) == 100 + x.sum()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32", "uint8"])
+def test_identities_of_monoids_may_have_another_dtype(dtype):
+    x = jnp.arange(6).astype(dtype)
+    ends = (lax.add, 0, 15), (lax.max, -np.inf, 5), (lax.min, np.float32(np.inf), 0)
+    for computation, init, wanted in ends:
+        found = lax.reduce(x, init, computation, (0,))
+        assert (found.dtype, found.weak_type, float(found)) == (x.dtype, False, wanted)
+    weak = jnp.broadcast_to(1.0, (3,))
+    assert lax.reduce(weak, 0.0, lax.add, (0,)).weak_type
+    assert not lax.reduce(weak, np.float32(0), lax.add, (0,)).weak_type
+
+
 X = np.ones((2, 3), np.float32)
 
 
@@ -170,7 +188,7 @@ X = np.ones((2, 3), np.float32)
         (ValueError, "must not be empty", lambda: lax.argmax(X[:0], 0, np.int32)),
         (ValueError, "structure", lambda: lax.reduce((X, X), 0.0, lax.add, (0,))),
         (TypeError, "must return", lambda: lax.reduce(X, 0.0, lambda a, b: (a, b), (0,))),
-        (TypeError, "same dtypes", lambda: lax.reduce(X, 0, lax.add, (0,))),
+        (TypeError, "same dtypes", lambda: lax.reduce(X, 1, lax.add, (0,))),
     ],
 )
 def test_errors(error, message, call):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from lax_checks import check_batching, check_derivatives
 
-from amdjax import lax
+from amdjax import lax, numpy as jnp
 from amdjax.transforms.differentiate import vjp
 from amdjax.transforms.staging import make_jaxpr
 
@@ -125,6 +125,26 @@ def test_windows_of_pairs():
     assert (values.tolist(), places.tolist()) == ([1.0, 1.0, 0.0], [1, 1, 3])
 
 
+def test_initial_values_count_once():
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    total = lax.reduce_window(x, np.float32(0), lax.add, (2, 3))
+    np.testing.assert_array_equal(lax.reduce_window(x, 100.0, lax.add, (2, 3)), 100 + total)
+
+
+@pytest.mark.parametrize(
+    ("computation", "init"), [(lax.max, -np.inf), (lax.add, 0), (lax.min, np.inf)]
+)
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_identities_of_monoids_may_have_another_dtype(computation, init, dtype):
+    x = jnp.arange(12).reshape(3, 4).astype(dtype)
+    found = lax.reduce_window(x, init, computation, (2, 2), padding="SAME")
+    single = lax.reduce_window(
+        x.astype(np.float32), np.float32(init), computation, (2, 2), padding="SAME"
+    )
+    assert found.dtype == x.dtype
+    np.testing.assert_array_equal(found.astype(np.float32), single)
+
+
 def pooled_gradient(x, ct, *window):
     fun = lambda v: lax.reduce_window(v, np.float32(-np.inf), lax.max, *window)
     return np.asarray(vjp(fun, x)[1](ct)[0])
@@ -153,7 +173,7 @@ def test_errors():
     with pytest.raises(TypeError, match="window_strides must be positive"):
         lax.reduce_window(x, 0.0, lax.add, (2, 2), (0, 1))
     with pytest.raises(TypeError, match="same dtypes"):
-        lax.reduce_window(x, 0, lax.add, (2, 2))
+        lax.reduce_window(x, 1, lax.add, (2, 2))
     with pytest.raises(ValueError, match="structure"):
         lax.reduce_window(x, (0.0, 0.0), lax.add, (2, 2))
     with pytest.raises(RuntimeError, match="FULL"):
