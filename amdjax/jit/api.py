@@ -28,7 +28,7 @@ from amdjax.transforms.calls import bind_jit
 from amdjax.transforms.flat import debug_info, flatten_result, fun_name, shaped, signature
 
 if TYPE_CHECKING:
-    from amdjax.jit.executable import Runner
+    from amdjax.jit.cpu.program import Runner
     from amdjax.jit.stages import Lowered, Traced
     from amdjax.runtime.devices import Device, Placement
 
@@ -307,7 +307,7 @@ class JitFunction:
     def _compile(
         self, leaves: Sequence[Any], tree: PyTreeDef, static: Any, place: Placement | None
     ) -> _Signature:
-        from amdjax.jit.device.placement import compile_placed  # loads LLVM
+        from amdjax.jit.placement import compile_placed  # loads LLVM
 
         closed, out_tree = self._trace([x.aval for x in leaves], tree, static)
         if self._device is not None:
@@ -408,7 +408,7 @@ def _chosen_device(device: Any, backend: str | None) -> Device | None:
     """The device that `jit` was given, or the first one of the platform."""
     if device is None and backend is None:
         return None
-    from amdjax.jit.device.placement import checked_device
+    from amdjax.jit.placement import checked_device
     from amdjax.runtime.devices import devices
 
     if device is not None and backend is not None:
@@ -473,7 +473,7 @@ def _register(function: JitFunction) -> None:
 
 def clear_caches() -> None:
     """Forget every traced and compiled program of this process; the disk cache stays."""
-    from amdjax.jit.kernels import clear_loaded
+    from amdjax.jit.cpu.kernels import clear_loaded
 
     for ref in list(_functions):
         function = ref()

@@ -13,8 +13,8 @@ from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from amdjax.core.primitive import Primitive
 from amdjax.core.trace import Tracer
-from amdjax.jit.device import placement as placing
-from amdjax.jit.executable import Runner, host_buffer
+from amdjax.jit import placement as placing
+from amdjax.jit.cpu.program import Runner, host_buffer
 from amdjax.runtime.devices import CpuDevice, Device, Placement, default_device, devices
 from amdjax.runtime.memory import Buffer
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
-from amdjax.jit.passes import prepare_body
 from amdjax.jit.plan import CONTROL, Body, Label, Storage, View, is_update
+from amdjax.passes import prepare_body
 from amdjax.runtime import vm
 
 

@@ -18,16 +18,16 @@ import numpy as np
 from amdjax.codegen import tile
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
-from amdjax.jit.calls import Call, Copy, Temp
-from amdjax.jit.equations import is_bitcast
-from amdjax.jit.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
-from amdjax.jit.gpu.calls import fit_gpu
-from amdjax.jit.loops import separate_numbers
-from amdjax.jit.passes import prepare
 from amdjax.jit.repeats import Repeats
-from amdjax.jit.schedule import lower_region
-from amdjax.jit.shaped import Epilogue, ShapedContext, lower_shaped
+from amdjax.kernels.shaped import Epilogue, ShapedContext, lower_shaped
+from amdjax.passes import prepare
 from amdjax.runtime import vm
+from amdjax.schedule.calls import Call, Copy, Temp
+from amdjax.schedule.element_loops import separate_numbers
+from amdjax.schedule.equations import is_bitcast
+from amdjax.schedule.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
+from amdjax.schedule.gpu.calls import fit_gpu
+from amdjax.schedule.regions import lower_region
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 

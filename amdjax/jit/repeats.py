@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
-from amdjax.jit.calls import Call, Copy
-from amdjax.jit.fusion import Fusion, Region, Single
-from amdjax.jit.shaped import Epilogue
+from amdjax.kernels.shaped import Epilogue
+from amdjax.schedule.calls import Call, Copy
+from amdjax.schedule.fusion import Fusion, Region, Single
 
 Calls = Sequence[Call | Copy]
 Producers = Callable[[Var], JaxprEqn | None]

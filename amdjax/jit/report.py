@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from amdjax.codegen import tile
-from amdjax.jit.device.records import DEVICE_STAGES, device_text
-from amdjax.jit.fusion import Fusion, Region
+from amdjax.jit.gpu.records import DEVICE_STAGES, device_text
 from amdjax.jit.plan import Label, Plan, View
 from amdjax.runtime import vm
+from amdjax.schedule.fusion import Fusion, Region
 
 TEXT_STAGES = ("jaxpr", "simplified", "fusion", "tiles", "plan", "llvm", "asm")
 GPU_STAGES = (*TEXT_STAGES, *(s for s in DEVICE_STAGES if s not in TEXT_STAGES))
@@ -55,7 +55,7 @@ def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: 
     if device_kernels is not None:
         return device_text(stage, plan, device_kernels)
     from amdjax.codegen.engine import to_assembly
-    from amdjax.jit.kernels import kernel_ir
+    from amdjax.jit.cpu.kernels import kernel_ir
 
     texts = [kernel_ir(k) for k in kernels]
     return "\n".join(texts if stage == "llvm" else map(to_assembly, texts))
@@ -74,7 +74,7 @@ def fusions(stages: Sequence[tuple[str, Any]]) -> list[Fusion]:
 
 
 def distinct(kernels: Sequence[tile.Kernel]) -> list[tile.Kernel]:
-    from amdjax.jit.kernels import kernel_text
+    from amdjax.jit.cpu.kernels import kernel_text
 
     return list({kernel_text(k): k for k in kernels}.values())
 

@@ -21,14 +21,14 @@ from amdjax.core.errors import public_surface
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.jit import report
-from amdjax.jit.device.records import KernelRecord
-from amdjax.jit.executable import Executable, compile_jaxpr
+from amdjax.jit.cpu.program import CpuProgram, compile_for_cpu
+from amdjax.jit.gpu.records import KernelRecord
 from amdjax.runtime.devices import default_device
 from amdjax.targets import GpuTarget, get
 
 if TYPE_CHECKING:
-    from amdjax.jit.device.executable import GpuExecutable
-    from amdjax.jit.device.profile import Profile
+    from amdjax.jit.gpu.executable import GpuExecutable
+    from amdjax.jit.gpu.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,11 @@ class Lowered:
         gpu = _default_target() if target is None else _target(target)
         traced = self.traced
         if gpu is None:
-            executable = compile_jaxpr(
+            executable = compile_for_cpu(
                 traced.jaxpr, traced.donated, lambda s, x: stages.append((s, x))
             )
             return Compiled(traced, executable, stages)
-        from amdjax.jit.device.executable import GpuExecutable
+        from amdjax.jit.gpu.executable import GpuExecutable
 
         on_gpu = GpuExecutable(
             traced.jaxpr, gpu, traced.donated, lambda s, x: stages.append((s, x))
@@ -144,7 +144,7 @@ class Compiled:
     """A compiled program; call it with arguments of the signature it was lowered for."""
 
     traced: Traced
-    executable: Executable | GpuExecutable
+    executable: CpuProgram | GpuExecutable
     stages: list[tuple[str, Any]] = field(repr=False)
 
     @property
@@ -197,7 +197,7 @@ class Compiled:
         Raises:
           ValueError: the program was compiled for the CPU, whose kernels have no such records.
         """
-        if isinstance(self.executable, Executable):
+        if isinstance(self.executable, CpuProgram):
             raise ValueError(
                 "kernels are recorded for GPUs: compile with a target, as in compile('gfx942')"
             )
@@ -226,7 +226,7 @@ class Compiled:
           >>> counted.total.bytes_read, counted.total.coalescing
           (4096, 1.0)
         """
-        if isinstance(self.executable, Executable):
+        if isinstance(self.executable, CpuProgram):
             raise ValueError(
                 "profile counts what kernels do on an AMD GPU: compile with a target, "
                 "as in compile('gfx942')"

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from amdjax.codegen import tile
-from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocking import Blocking, choose_blocking
 from amdjax.kernels.contraction import Contraction, Sink, TileShape, choose_tile
 from amdjax.kernels.packing import PanelPacker, copy_lines, depth_unit, pack_lanes
 from amdjax.kernels.program import Program
 from amdjax.kernels.reading import Part, Reader
+from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.kernels.splits import combine_parts, split_sink
 from amdjax.kernels.writing import Writer, store_tile
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amdjax.codegen.tile import FLOATS
-from amdjax.jit.element import compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.element import compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
 
 

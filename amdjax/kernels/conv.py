@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from amdjax.jit.shaped import Call, ShapedContext, shaped
 from amdjax.kernels.convolution import Convolution
 from amdjax.kernels.depthwise import lane_convolution
 from amdjax.kernels.gemm import lower_contraction
+from amdjax.kernels.shaped import Call, ShapedContext, shaped
 
 
 @shaped("conv_general_dilated")

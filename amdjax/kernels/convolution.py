@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from amdjax.jit.element import part_dtype, short_dtype
-from amdjax.jit.shaped import ShapedContext, Temp
 from amdjax.kernels.contraction import Axis, Contraction, Limit, Sink, Source, accumulate_dtype
 from amdjax.kernels.loops import row_major
+from amdjax.kernels.shaped import ShapedContext, Temp
+from amdjax.schedule.element import part_dtype, short_dtype
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 from amdjax.codegen.tile import Builder, Value
 from amdjax.core import dtypes
-from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
-from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
 from amdjax.kernels.loops import (
     lane_loop,
     lanes_for,
@@ -26,6 +24,8 @@ from amdjax.kernels.loops import (
     split_position,
     store_element,
 )
+from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
+from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 
 PIECE = 1 << 14  # elements below which a row is not cut
 UNROLL = 4

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amdjax.codegen import tile
-from amdjax.jit.element import short_dtype
-from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.blocked import multiply_add
 from amdjax.kernels.contraction import (
     Axis,
@@ -26,7 +24,9 @@ from amdjax.kernels.contraction import (
     lane_count,
 )
 from amdjax.kernels.program import Program
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.writing import Writer
+from amdjax.schedule.element import short_dtype
 
 if TYPE_CHECKING:
     from amdjax.kernels.convolution import Convolution, Phase

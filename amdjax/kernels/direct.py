@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from amdjax.codegen import tile
 from amdjax.codegen.tile import itemsize
-from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocked import multiply, multiply_add
 from amdjax.kernels.contraction import (
     Contraction,
@@ -25,6 +24,7 @@ from amdjax.kernels.contraction import (
     private_cache,
 )
 from amdjax.kernels.program import Program
+from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.kernels.splits import combine_parts, split_sink
 from amdjax.kernels.writing import Writer, store_lanes, store_tile
 

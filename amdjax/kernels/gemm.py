@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from amdjax.jit.element import part_dtype, short_dtype
-from amdjax.jit.shaped import Call, ShapedContext, shaped
 from amdjax.kernels.blocked import BlockedProduct
 from amdjax.kernels.contraction import Axis, Contraction, Sink, Source, accumulate_dtype
 from amdjax.kernels.direct import direct_product
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.matrix_unit import unit_product
 from amdjax.kernels.quads import byte_product
+from amdjax.kernels.shaped import Call, ShapedContext, shaped
 from amdjax.kernels.thin import thin_product
+from amdjax.schedule.element import part_dtype, short_dtype
 
 
 @shaped("dot_general")

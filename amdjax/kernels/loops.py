@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.codegen.tile import Buffer, Builder, Value, itemsize
-from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
-from amdjax.jit.shaped import Call, ShapedContext
+from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 
 #: Elements that one program of a kernel moves, where it has the choice.
 CHUNK = 8192

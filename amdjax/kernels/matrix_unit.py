@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from amdjax.codegen import tile
 from amdjax.codegen.cpu_matrix import UNIT_BYTES, UNIT_ROWS
 from amdjax.codegen.tile import itemsize
-from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocked import Block, BlockedProduct, room_for
 from amdjax.kernels.blocking import choose_blocking
 from amdjax.kernels.contraction import Contraction, Source, TileShape
 from amdjax.kernels.packing import PanelPacker, copy_lines
 from amdjax.kernels.reading import Part
+from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.kernels.writing import store_tile
 from amdjax.targets.cpu import CpuTarget
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.codegen.tile import Buffer, Builder, Value
-from amdjax.jit.shaped import Call
 from amdjax.kernels.keys import Key
 from amdjax.kernels.loops import (
     lanes_for,
@@ -21,6 +20,7 @@ from amdjax.kernels.loops import (
     tail_mask,
     view,
 )
+from amdjax.kernels.shaped import Call
 from amdjax.kernels.sorted_rows import SortedRows
 
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from amdjax.codegen import tile
-from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import Contraction, Source, product
 from amdjax.kernels.program import Program
 from amdjax.kernels.reading import LanesPlace, Part, Reader, steps
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value

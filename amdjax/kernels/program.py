@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax.codegen import tile
-from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.contraction import Axis
+from amdjax.kernels.shaped import Call, ShapedContext
 
 Value = tile.Value
 

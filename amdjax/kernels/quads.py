@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Literal
 
 from amdjax.codegen import tile
-from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.blocked import BlockedProduct
 from amdjax.kernels.blocking import choose_blocking
 from amdjax.kernels.contraction import Axis, Contraction, Source, choose_tile
 from amdjax.kernels.packing import PanelPacker
 from amdjax.kernels.program import Program
 from amdjax.kernels.reading import Part
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
 
 Value = tile.Value
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.codegen.tile import Buffer, Value
-from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.keys import Key
 from amdjax.kernels.loops import (
     lane_loop,
@@ -22,6 +21,7 @@ from amdjax.kernels.loops import (
     split_position,
     view,
 )
+from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.sorted_rows import Geometry, SortedRows
 
 PARALLEL = 1 << 14  # elements from which threads share the work

@@ -19,9 +19,6 @@ import numpy as np
 
 from amdjax.codegen.tile import Builder, Value, itemsize
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
-from amdjax.jit.passes import prepare
-from amdjax.jit.shaped import Call, Copy, ShapedContext, shaped
 from amdjax.kernels.loops import (
     bits_dtype,
     copy_call,
@@ -35,6 +32,9 @@ from amdjax.kernels.loops import (
     store_element,
     view,
 )
+from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
+from amdjax.passes import prepare
+from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 
 PARALLEL_ELEMENTS = 1 << 14
 #: Bytes of windows from which picking updates out is faster than applying all, one by one:

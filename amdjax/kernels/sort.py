@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from amdjax.jit.element import short_dtype
-from amdjax.jit.shaped import Call, Copy, ShapedContext, shaped
 from amdjax.kernels.gpu.radix import GpuRadix
 from amdjax.kernels.gpu.sort import GpuSort
 from amdjax.kernels.keys import Key
 from amdjax.kernels.network_sort import Network
 from amdjax.kernels.radix_sort import Radix
+from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
 from amdjax.kernels.sorted_rows import Geometry
+from amdjax.schedule.element import short_dtype
 
 NETWORK = 2048  # longest rows that go through networks, if there are rows for all lanes
 NETWORK_FEW, NETWORK_ALONE = 512, 96  # the same for rows that fill half of them, or fewer

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.codegen.tile import Builder, Value
-from amdjax.jit.element import short_dtype
-from amdjax.jit.shaped import ShapedContext, ShapedKernel
 from amdjax.kernels.keys import Key
 from amdjax.kernels.loops import (
     bits_dtype,
     split_position,
     view,
 )
+from amdjax.kernels.shaped import ShapedContext, ShapedKernel
+from amdjax.schedule.element import short_dtype
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from amdjax.codegen import tile
-from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import Axis, Contraction, Sink, lane_count
 from amdjax.kernels.program import Program
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.writing import Writer, store_lanes
 
 Value = tile.Value

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax.codegen import tile
-from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocked import multiply_add
 from amdjax.kernels.contraction import Axis, Contraction, lane_count
 from amdjax.kernels.program import Program
 from amdjax.kernels.reading import Reader
+from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.kernels.writing import Writer, store_lanes
 
 Value = tile.Value

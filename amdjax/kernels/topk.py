@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.codegen.tile import Builder, Value
-from amdjax.jit.element import short_dtype
-from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
 from amdjax.kernels.keys import Key
 from amdjax.kernels.loops import bits_dtype, lane_loop, lanes_for, split_position, view
+from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
 from amdjax.kernels.sort import sort_calls
 from amdjax.kernels.sorted_rows import Geometry
+from amdjax.schedule.element import short_dtype
 
 LIST = 128  # longest list that is kept sorted by insertion
 PIECE = 1 << 13  # elements below which a row is not cut

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax.codegen.tile import Value, itemsize
-from amdjax.jit.element import short_dtype
-from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, shaped
 from amdjax.kernels.loops import (
     CHUNK,
     Axis,
@@ -21,6 +19,8 @@ from amdjax.kernels.loops import (
     split_position,
     view,
 )
+from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, shaped
+from amdjax.schedule.element import short_dtype
 
 
 @shaped("dynamic_update_slice")

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from amdjax.codegen import tile
 from amdjax.codegen.tile import itemsize
-from amdjax.jit.element import (
+from amdjax.kernels.contraction import Axis, Contraction, Sink, TileShape, product
+from amdjax.kernels.program import Program
+from amdjax.kernels.shaped import Temp
+from amdjax.schedule.element import (
     CACHE_LINE,
     El,
     ElementBuilder,
@@ -15,11 +18,8 @@ from amdjax.jit.element import (
     part_dtype,
     short_dtype,
 )
-from amdjax.jit.index import Index, LoopVar, delinear
-from amdjax.jit.region_kernel import STREAM_FROM
-from amdjax.jit.shaped import Temp
-from amdjax.kernels.contraction import Axis, Contraction, Sink, TileShape, product
-from amdjax.kernels.program import Program
+from amdjax.schedule.index import Index, LoopVar, delinear
+from amdjax.schedule.region_kernel import STREAM_FROM
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value

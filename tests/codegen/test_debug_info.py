@@ -11,13 +11,13 @@ from tile_runner import Backend, compile_gpu, kernel
 from amdjax import targets
 from amdjax.codegen import llvm, tile
 from amdjax.codegen.debug_info import SourceLines
+from amdjax.codegen.elf.format import ElfFile
+from amdjax.codegen.elf.linker import link
 from amdjax.codegen.gpu.amdgpu_object import compile_object
 from amdjax.codegen.gpu.kernel import compile_kernel
 from amdjax.codegen.gpu.writer import kernel_ir
 from amdjax.emulator import CodeObject, MemoryFault, UninitialisedRead
 from amdjax.emulator.program import Program
-from amdjax.runtime.elf import link
-from amdjax.runtime.elf_format import ElfFile
 
 ZOO = ("elementwise_f32", "elementwise_bool", "reductions_i64", "moves_f32", "products", "math")
 GFX942, GFX1100 = Backend("gfx942", 4, 4), Backend("gfx1100", 4, 2, 32)

@@ -4,9 +4,9 @@ import gpu_zoo
 import pytest
 
 from amdjax import targets
+from amdjax.codegen.elf.code_object import kernel_info
 from amdjax.codegen.gpu import kernel as gpu_kernel
 from amdjax.codegen.gpu.amdgpu_object import assembly
-from amdjax.runtime.code_object import kernel_info
 
 TARGETS = (
     "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx1250",

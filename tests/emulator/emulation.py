@@ -48,7 +48,7 @@ def relocatable(text: str, gfx: str) -> bytes:
 
 def link(data: bytes) -> bytes:
     try:
-        from amdjax.runtime.elf import link as ours
+        from amdjax.codegen.elf.linker import link as ours
     except ImportError:
         return link_with_lld(data)
     return ours(data)

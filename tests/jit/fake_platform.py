@@ -12,9 +12,9 @@ import pytest
 from fake_gpu import PROTOTYPE, FakeGpu, FakeKernel
 
 from amdjax.core.config import config
-from amdjax.jit.device import program as device_program
-from amdjax.jit.executable import cpu_target
-from amdjax.jit.kernels import KernelLoader, kernel_text
+from amdjax.jit.cpu.kernels import KernelLoader, kernel_text
+from amdjax.jit.cpu.program import cpu_target
+from amdjax.jit.gpu import program as device_program
 from amdjax.jit.plan import plan_program
 from amdjax.runtime import devices
 

@@ -8,10 +8,10 @@ import numpy as np
 from amdjax import jit
 from amdjax.core.array import asarray_concrete
 from amdjax.core.pytree import tree_flatten, tree_unflatten
-from amdjax.jit.executable import Executable
-from amdjax.jit.kernels import KernelLoader
+from amdjax.jit.cpu.kernels import KernelLoader
+from amdjax.jit.cpu.program import CpuProgram
 from amdjax.jit.plan import plan_program
-from amdjax.jit.shaped import FAMILIES
+from amdjax.kernels.shaped import FAMILIES
 from amdjax.targets import Device, get
 
 #: So small that every decision of the schedules is met with small arrays.
@@ -45,7 +45,7 @@ def compile_schedules(f, *args, target=TINY):
     others = {name: lower for name, lower in FAMILIES["gpu"].items() if name not in MATRIX}
     with mock.patch.dict(FAMILIES, gpu=others):
         plan = plan_program(traced.jaxpr, target, loader=loader)
-    executable = Executable(traced.jaxpr, plan, loader)
+    executable = CpuProgram(traced.jaxpr, plan, loader)
 
     def run(*args):
         leaves, _ = tree_flatten((args, {}))

@@ -12,7 +12,7 @@ from fake_platform import fake_platform
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.jit.device.graphs import GIVE_UP
+from amdjax.jit.gpu.graphs import GIVE_UP
 from amdjax.runtime.gpu import DeviceError
 
 

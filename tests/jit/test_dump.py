@@ -7,7 +7,7 @@ from jit_helpers import run_python
 import amdjax.numpy as jnp
 from amdjax import jit
 from amdjax.core.config import config
-from amdjax.jit import executable
+from amdjax.jit.cpu import program
 
 FILES = {"jaxpr.txt", "simplified.txt", "fusion.txt", "tiles.txt", "plan.txt", "llvm.ll", "asm.s"}
 
@@ -41,7 +41,7 @@ def test_what_was_reached_before_an_error_is_written(folder, monkeypatch):
     def fail(*args):
         raise RuntimeError("no plan")
 
-    monkeypatch.setattr(executable, "plan_program", fail)
+    monkeypatch.setattr(program, "plan_program", fail)
     with pytest.raises(RuntimeError, match="no plan"):
         jit(lambda x: x - 5)(np.zeros(3, np.float32))
     (written,) = folder.iterdir()

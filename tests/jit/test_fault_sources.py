@@ -13,7 +13,7 @@ from amdjax.codegen import tile
 from amdjax.codegen.gpu.isa import Amdgcn
 from amdjax.emulator import CodeObject, Memory, MemoryFault, launch
 from amdjax.jit.api import clear_caches
-from amdjax.jit.device import kernels
+from amdjax.jit.gpu import kernels
 from amdjax.runtime.cache import ObjectCache
 from amdjax.runtime.gpu import DeviceError
 

@@ -18,8 +18,8 @@ from amdjax.codegen.engine import Compilation
 from amdjax.codegen.gpu.amdgpu_object import assembly, completed
 from amdjax.codegen.gpu.kernel import GpuKernel, compile_ir, compile_kernel
 from amdjax.core.config import config
-from amdjax.jit.device import kernels as device_kernels
-from amdjax.jit.device.records import KernelRecord, warn_of_scratch
+from amdjax.jit.gpu import kernels as device_kernels
+from amdjax.jit.gpu.records import KernelRecord, warn_of_scratch
 from amdjax.targets import get
 
 X = np.ones((64, 1000), np.float32)

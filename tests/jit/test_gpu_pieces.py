@@ -11,7 +11,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.emulator.device import emulated_device
-from amdjax.jit.gpu import rows
+from amdjax.schedule.gpu import rows
 from amdjax.targets import get
 
 ALL = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")

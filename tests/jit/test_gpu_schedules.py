@@ -14,10 +14,10 @@ import amdjax.numpy as jnp
 from amdjax import jit, lax, vmap
 from amdjax.codegen import tile
 from amdjax.core.pytree import tree_leaves
-from amdjax.jit.gpu import rows
-from amdjax.jit.gpu.calls import scratch_limit
-from amdjax.jit.shaped import ShapedContext
 from amdjax.kernels.gpu.loops import element_tile
+from amdjax.kernels.shaped import ShapedContext
+from amdjax.schedule.gpu import rows
+from amdjax.schedule.gpu.calls import scratch_limit
 from amdjax.targets import get
 
 GFX942 = get("gfx942")
@@ -190,7 +190,7 @@ def test_scratch_beyond_lds_becomes_workspace(families_for_cpus):
 
 
 def test_few_programs_share_a_workspace(monkeypatch, families_for_cpus):
-    monkeypatch.setattr("amdjax.jit.gpu.calls.WORKSPACE", 4096)
+    monkeypatch.setattr("amdjax.schedule.gpu.calls.WORKSPACE", 4096)
     cramped = dataclasses.replace(TINY, lds_bytes=256)
     x = normal(50, 40)
     np.testing.assert_array_equal(run_schedules(jnp.sort, x, target=cramped), np.sort(x))

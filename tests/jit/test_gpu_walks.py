@@ -12,7 +12,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, nn
 from amdjax.codegen.gpu.kernel import dynamic_lds
-from amdjax.jit.gpu.walks import RESERVED
+from amdjax.schedule.gpu.multi_pass import RESERVED
 from amdjax.targets import get
 
 NO_LDS = dataclasses.replace(TINY, lds_bytes=4 << 10, lds_per_cu=4 << 10)

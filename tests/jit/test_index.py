@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from amdjax.jit.index import TRUE, Dynamic, Guard, Index, LoopVar, delinear, linear
+from amdjax.schedule.index import TRUE, Dynamic, Guard, Index, LoopVar, delinear, linear
 
 EXTENTS = (1, 3, 4, 6)
 VARS = tuple(LoopVar(f"i{k}", n) for k, n in enumerate(EXTENTS))

@@ -15,8 +15,8 @@ import amdjax.codegen.engine as engine
 cpu, features, bits = sys.argv[1], sys.argv[2], int(sys.argv[3])
 narrow = dataclasses.replace(engine.host(), cpu=cpu, features=features, vector_bits=bits)
 engine.host = lambda: narrow
-import amdjax.jit.executable, amdjax.jit.kernels, amdjax.runtime.cache
-for module in (amdjax.jit.executable, amdjax.jit.kernels, amdjax.runtime.cache):
+import amdjax.jit.cpu.program, amdjax.jit.cpu.kernels, amdjax.runtime.cache
+for module in (amdjax.jit.cpu.program, amdjax.jit.cpu.kernels, amdjax.runtime.cache):
     if hasattr(module, "host"):
         module.host = engine.host
 

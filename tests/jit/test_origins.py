@@ -12,14 +12,14 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, random, targets
 from amdjax.codegen import tile
+from amdjax.codegen.elf.format import ElfFile
 from amdjax.emulator import CodeObject
 from amdjax.emulator.debug.scopes import chain_text
 from amdjax.jit.api import clear_caches
-from amdjax.jit.device.kernels import compile_device
-from amdjax.jit.executable import cpu_target
+from amdjax.jit.cpu.program import cpu_target
+from amdjax.jit.gpu.kernels import compile_device
 from amdjax.jit.plan import plan_program
 from amdjax.runtime.cache import object_cache
-from amdjax.runtime.elf_format import ElfFile
 
 X = np.ones((8, 200), np.float32)
 GFX942 = targets.get("gfx942")

@@ -9,9 +9,9 @@ import amdjax.numpy as jnp
 from amdjax import grad, jit, lax, make_jaxpr
 from amdjax.core import check
 from amdjax.core.primitive import Primitive
-from amdjax.jit.passes import PASSES, prepare
-from amdjax.jit.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
-from amdjax.jit.passes.flatten import flatten_calls, remove_barriers
+from amdjax.passes import PASSES, prepare
+from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
+from amdjax.passes.flatten import flatten_calls, remove_barriers
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 
@@ -30,7 +30,7 @@ def test_the_checker_runs_after_every_pass(monkeypatch):
 
 
 def test_a_pass_that_breaks_types_is_caught(monkeypatch):
-    from amdjax.jit import passes
+    from amdjax import passes
 
     def broken(closed):
         other = make_jaxpr(lambda x: x > 0)(X)

@@ -12,7 +12,7 @@ from random_programs import draw_program
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, lax
-from amdjax.jit.executable import cpu_target
+from amdjax.jit.cpu.program import cpu_target
 from amdjax.jit.plan import ALIGN, Planner, Storage
 
 

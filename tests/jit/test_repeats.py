@@ -5,7 +5,7 @@ import pytest
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax.jit.executable import cpu_target
+from amdjax.jit.cpu.program import cpu_target
 from amdjax.jit.plan import plan_program
 
 

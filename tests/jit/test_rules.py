@@ -15,10 +15,10 @@ import amdjax
 from amdjax import lax, make_jaxpr
 from amdjax.core.check import check_jaxpr
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit.passes.cleanup import eliminate_dead_code
-from amdjax.jit.passes.flatten import flatten_calls
-from amdjax.jit.passes.rules import RULES
-from amdjax.jit.passes.simplify import _Rewriter
+from amdjax.passes.cleanup import eliminate_dead_code
+from amdjax.passes.flatten import flatten_calls
+from amdjax.passes.rules import RULES
+from amdjax.passes.simplify import _Rewriter
 
 BY_NAME = {rule.name: rule for rule in RULES}
 

@@ -9,7 +9,7 @@ from jit_helpers import run_python
 PROGRAM = """
 import json
 from amdjax.codegen import engine
-from amdjax.jit import kernels
+from amdjax.jit.cpu import kernels
 from amdjax.runtime import cache, native
 
 compiled = []

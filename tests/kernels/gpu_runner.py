@@ -12,7 +12,7 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.dtypes import dtype_from_short_name
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.emulator import CodeObject, Memory, launch
-from amdjax.jit.shaped import Call, Epilogue, ShapedContext, Temp, lower_shaped
+from amdjax.kernels.shaped import Call, Epilogue, ShapedContext, Temp, lower_shaped
 
 EMULATED = ("gfx942", "gfx1100")
 

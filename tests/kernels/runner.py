@@ -10,7 +10,7 @@ from amdjax.codegen import cpu, llvm
 from amdjax.codegen.engine import compile_ir, engine, host
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
-from amdjax.jit.shaped import Epilogue, ShapedContext, Temp, lower_shaped
+from amdjax.kernels.shaped import Epilogue, ShapedContext, Temp, lower_shaped
 from amdjax.runtime import matrix_unit, threads
 from amdjax.targets.cpu import CpuTarget
 

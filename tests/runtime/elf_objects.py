@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from llvm_tools import find_tool
 
-from amdjax.runtime import elf_format as elf
+from amdjax.codegen.elf import format as elf
 
 FLAGS_GFX942 = 0x54C
 

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from amdjax import targets
+from amdjax.codegen.elf.linker import link
 from amdjax.codegen.gpu.amdgpu_object import compile_object, kernel_attributes
-from amdjax.runtime.elf import link
 
 WORKGROUP = 64
 

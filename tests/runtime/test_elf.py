@@ -16,11 +16,11 @@ from elf_objects import (
 from hypothesis import given, settings, strategies as st
 
 from amdjax import targets
+from amdjax.codegen.elf import format as elf, msgpack
+from amdjax.codegen.elf.code_object import kernel_info, metadata, target_id
+from amdjax.codegen.elf.format import ElfFile
+from amdjax.codegen.elf.linker import ElfError, link
 from amdjax.codegen.gpu.amdgpu_object import compile_object, kernel_attributes
-from amdjax.runtime import elf_format as elf, msgpack
-from amdjax.runtime.code_object import kernel_info, metadata, target_id
-from amdjax.runtime.elf import ElfError, link
-from amdjax.runtime.elf_format import ElfFile
 
 TARGETS = [name for name in targets.names() if targets.get(name).is_amdgpu]
 DISTINCT = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx1250"]

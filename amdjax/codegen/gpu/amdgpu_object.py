@@ -1,6 +1,6 @@
 """LLVM IR text to AMDGPU objects and assembly.
 
-`compile_object` makes a relocatable object; `amdjax.runtime.elf.link` makes it loadable.
+`compile_object` makes a relocatable object; `amdjax.codegen.elf.linker.link` makes it loadable.
 
 What LLVM's AMDGPU code generation cannot do (an intrinsic of another target, too much LDS) ends the
 process: llvmlite leaves LLVM's handlers of such errors in place. LDS is therefore checked here
@@ -20,7 +20,7 @@ import llvmlite.binding as llvm
 
 from amdjax.codegen.compile_worker import CompileError, Compiler
 from amdjax.codegen.debug_info import MODULE_FLAGS as DEBUG_FLAGS
-from amdjax.runtime.code_object import KernelArgument, KernelInfo, kernel_info
+from amdjax.codegen.elf.code_object import KernelArgument, KernelInfo, kernel_info
 from amdjax.targets import GpuTarget, get
 
 __all__ = [

@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from amdjax.codegen.elf.code_object import KernelInfo, kernel_info
+from amdjax.codegen.elf.linker import link
 from amdjax.codegen.gpu.amdgpu_object import assembly, compile_object
 from amdjax.codegen.gpu.writer import kernel_ir
 from amdjax.codegen.tile import Kernel
-from amdjax.runtime.code_object import KernelInfo, kernel_info
-from amdjax.runtime.elf import link
 from amdjax.targets import GpuTarget, get, occupancy
 
 __all__ = ["GpuKernel", "compile_ir", "compile_kernel"]

@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amdjax.runtime import elf_format as elf
-from amdjax.runtime.elf_format import align
+from amdjax.codegen.elf import format as elf
+from amdjax.codegen.elf.format import align
 
 __all__ = ["JumpLibrary", "shared_library"]
 

@@ -7,15 +7,15 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from amdjax.codegen.elf import code_object, format as elf
+from amdjax.codegen.elf.code_object import KernelInfo
+from amdjax.codegen.elf.format import ElfError, ElfFile
 from amdjax.emulator.code_object import CodeObject, Kernel
 from amdjax.emulator.errors import EmulatorError
 from amdjax.emulator.hip.abi import HipFailure, Status, export, poke, text_at
 from amdjax.emulator.hip.runtime import EmulatedDevice, Runtime
 from amdjax.emulator.hip.streams import Stream, stream_of
 from amdjax.emulator.machine import launch
-from amdjax.runtime import code_object, elf_format as elf
-from amdjax.runtime.code_object import KernelInfo
-from amdjax.runtime.elf_format import ElfError, ElfFile
 from amdjax.targets import occupancy
 
 # Entries of the `extra` argument of a launch.

@@ -1,1 +1,1 @@
-"""What GPUs' schedules do differently: how loops are dealt to workgroups and threads."""
+"""Programs on GPUs: their kernels, how plans are issued, and what can be asked of them."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from amdjax.codegen import tile
-from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.contraction import Axis, Contraction, Source
 from amdjax.kernels.gpu.contraction import GpuContraction
 from amdjax.kernels.gpu.tiling import Plan, choose_plan, operand_units
+from amdjax.kernels.shaped import Call, ShapedContext
 
 Value = tile.Value
 

@@ -16,12 +16,6 @@ from amdjax.codegen import tile
 from amdjax.codegen.gpu.matrix import Unit
 from amdjax.codegen.gpu.wgmma import warpgroup_units
 from amdjax.codegen.tile import itemsize
-from amdjax.jit.element import El, compute_dtype, part_dtype, short_dtype
-from amdjax.jit.equations import own_cost
-from amdjax.jit.gpu.element import TileElements
-from amdjax.jit.gpu.tiles import TileAxis, tile_lanes
-from amdjax.jit.index import Index, LoopVar, delinear
-from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import Contraction, Sink
 from amdjax.kernels.gpu.operands import SourcePlaces, aligned, neighbours
 from amdjax.kernels.gpu.tiling import (
@@ -32,7 +26,13 @@ from amdjax.kernels.gpu.tiling import (
     operand_units,
 )
 from amdjax.kernels.program import Program
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.splits import split_sink
+from amdjax.schedule.element import El, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.equations import own_cost
+from amdjax.schedule.gpu.element import TileElements
+from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
+from amdjax.schedule.index import Index, LoopVar, delinear
 from amdjax.targets import GpuTarget
 
 Value = tile.Value

@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable
 
 from amdjax.codegen.tile import Value, itemsize
-from amdjax.jit.element import El, compute_dtype, part_dtype, short_dtype
-from amdjax.jit.gpu.tiles import TileAxis, fastest_vector, power_of_two, tile_lanes
-from amdjax.jit.index import LoopVar
-from amdjax.jit.shaped import Call, Copy, ShapedContext, Temp, shaped
 from amdjax.kernels.cumulative import Across, Along, Combiner
 from amdjax.kernels.gpu.loops import every, threads_for
+from amdjax.kernels.shaped import Call, Copy, ShapedContext, Temp, shaped
+from amdjax.schedule.element import El, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.gpu.tiles import TileAxis, fastest_vector, power_of_two, tile_lanes
+from amdjax.schedule.index import LoopVar
 
 EACH = 8  # elements of a thread
 ROWS_EACH = 16  # of short rows

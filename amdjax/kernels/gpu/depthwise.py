@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from amdjax.codegen import tile
 from amdjax.codegen.tile import itemsize
-from amdjax.jit.element import short_dtype
-from amdjax.jit.gpu.tiles import tile_lanes, uneven
-from amdjax.jit.shaped import Call, ShapedContext
 from amdjax.kernels.blocked import multiply_add
 from amdjax.kernels.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.gpu.contraction import TileWriter
 from amdjax.kernels.gpu.loops import every, lanes_inside, tile_of
 from amdjax.kernels.program import Program
+from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.schedule.element import short_dtype
+from amdjax.schedule.gpu.tiles import tile_lanes, uneven
 
 if TYPE_CHECKING:
     from amdjax.kernels.convolution import Convolution, Phase

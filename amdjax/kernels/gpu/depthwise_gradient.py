@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 from amdjax.codegen import tile
 from amdjax.codegen.tile import itemsize
-from amdjax.jit.element import short_dtype
-from amdjax.jit.gpu.tiles import TileAxis, power_of_two, tile_lanes
-from amdjax.jit.index import LoopVar
-from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.blocked import multiply_add
 from amdjax.kernels.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.gpu.contraction import TileWriter
 from amdjax.kernels.gpu.depthwise import ONCE, Loop
 from amdjax.kernels.gpu.loops import every, lanes_inside, tile_of
 from amdjax.kernels.program import Program
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
+from amdjax.schedule.element import short_dtype
+from amdjax.schedule.gpu.tiles import TileAxis, power_of_two, tile_lanes
+from amdjax.schedule.index import LoopVar
 
 if TYPE_CHECKING:
     from amdjax.kernels.convolution import Convolution, Phase

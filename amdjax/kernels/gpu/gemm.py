@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from amdjax.jit.shaped import Call, ShapedContext, shaped
 from amdjax.kernels.contraction import Contraction
 from amdjax.kernels.convolution import Convolution
 from amdjax.kernels.gemm import dot_contraction
@@ -13,6 +12,7 @@ from amdjax.kernels.gpu.contraction import gpu_contraction
 from amdjax.kernels.gpu.depthwise import direct_convolution
 from amdjax.kernels.gpu.depthwise_gradient import kernel_gradient
 from amdjax.kernels.gpu.repacked import repacked_convolution
+from amdjax.kernels.shaped import Call, ShapedContext, shaped
 
 
 @shaped("dot_general", on="gpu")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax.codegen.tile import Builder, Value
-from amdjax.jit.gpu.tiles import TileAxis, block_extent, power_of_two, uneven
-from amdjax.jit.index import LoopVar
+from amdjax.schedule.gpu.tiles import TileAxis, block_extent, power_of_two, uneven
+from amdjax.schedule.index import LoopVar
 from amdjax.targets import GpuTarget
 
 EACH = 4  # elements of a thread

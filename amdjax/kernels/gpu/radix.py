@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax.codegen.tile import Value, itemsize
-from amdjax.jit.gpu.calls import scratch_limit
-from amdjax.jit.gpu.tiles import power_of_two
-from amdjax.jit.shaped import Call, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.keys import Key
 from amdjax.kernels.loops import split_position, view
+from amdjax.kernels.shaped import Call, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.sorted_rows import Geometry, SortedRows
+from amdjax.schedule.gpu.calls import scratch_limit
+from amdjax.schedule.gpu.tiles import power_of_two
 
 EACH = 8  # records of a thread
 BITS = 8  # of a digit

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax.codegen.tile import Value, itemsize
-from amdjax.jit.element import short_dtype
-from amdjax.jit.gpu.tiles import first_lanes, tile_lanes
-from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import Axis, Limit, Sink
 from amdjax.kernels.gpu.contraction import TileWriter
 from amdjax.kernels.gpu.loops import every, tile_of
 from amdjax.kernels.loops import offset_of, split_position
 from amdjax.kernels.program import Program
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
+from amdjax.schedule.element import short_dtype
+from amdjax.schedule.gpu.tiles import first_lanes, tile_lanes
 
 MOST_COLUMNS = 4096
 EACH = 8  # elements of a thread

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from amdjax.codegen.gpu.wgmma import ROW_BYTES, warpgroup_units
 from amdjax.codegen.tile import itemsize
-from amdjax.jit.element import short_dtype
-from amdjax.jit.gpu.tiles import power_of_two
-from amdjax.jit.shaped import Call, ShapedContext, Temp
 from amdjax.kernels.contraction import Axis, Limit, accumulate_dtype
 from amdjax.kernels.gpu.contraction import gpu_contraction
 from amdjax.kernels.gpu.rearranged import Rearranged
 from amdjax.kernels.gpu.tiling import operand_units
 from amdjax.kernels.loops import row_major
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
+from amdjax.schedule.element import short_dtype
+from amdjax.schedule.gpu.tiles import power_of_two
 from amdjax.targets import GpuTarget
 
 if TYPE_CHECKING:

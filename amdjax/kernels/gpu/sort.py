@@ -15,13 +15,13 @@ from dataclasses import replace
 from typing import Any
 
 from amdjax.codegen.tile import Buffer, Value, itemsize
-from amdjax.jit.gpu.calls import scratch_limit
-from amdjax.jit.gpu.tiles import power_of_two
-from amdjax.jit.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.gpu.loops import element_tile
 from amdjax.kernels.keys import Key
 from amdjax.kernels.loops import view
+from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.sorted_rows import Geometry, SortedRows
+from amdjax.schedule.gpu.calls import scratch_limit
+from amdjax.schedule.gpu.tiles import power_of_two
 
 EACH = 8  # records of a thread in a block
 

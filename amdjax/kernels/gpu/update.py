@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 
 from amdjax.codegen.tile import Buffer, Builder, Value, itemsize
-from amdjax.jit.element import short_dtype
-from amdjax.jit.gpu.tiles import (
+from amdjax.kernels.gpu.loops import EACH, element_tile, threads_for
+from amdjax.kernels.loops import Axis, merge_axes, offset_of, row_major, split_position, view
+from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
+from amdjax.kernels.update import window_start
+from amdjax.schedule.element import short_dtype
+from amdjax.schedule.gpu.tiles import (
     TileAxis,
     block_extent,
     fastest_vector,
@@ -18,11 +22,7 @@ from amdjax.jit.gpu.tiles import (
     power_of_two,
     tile_lanes,
 )
-from amdjax.jit.index import LoopVar
-from amdjax.jit.shaped import Call, Copy, ShapedContext, shaped
-from amdjax.kernels.gpu.loops import EACH, element_tile, threads_for
-from amdjax.kernels.loops import Axis, merge_axes, offset_of, row_major, split_position, view
-from amdjax.kernels.update import window_start
+from amdjax.schedule.index import LoopVar
 
 WORD = 8  # bytes that move as one at most
 SHORT = 32  # words of a row from which on tiles are rows

@@ -1,1 +1,0 @@
-"""Problems, solvers and the databases of their solutions."""

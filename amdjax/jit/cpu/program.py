@@ -1,0 +1,353 @@
+"""A compiled program: machine instructions, kernels, and how to run them on arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Any, NoReturn
+
+import numpy as np
+
+import amdjax.jit.control
+import amdjax.kernels  # noqa: F401  (both register what plans are made of)
+from amdjax.codegen import tile
+from amdjax.codegen.engine import host
+from amdjax.core.array import ConcreteArray
+from amdjax.core.aval import ShapedArray
+from amdjax.core.config import config
+from amdjax.core.dtypes import float0
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit.cpu.kernels import KernelLoader
+from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View, plan_program
+from amdjax.runtime import matrix_unit, threads, vm
+from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
+from amdjax.targets.cpu import CpuTarget
+
+SHARE_UP_TO = 1024  # bytes of a result that may share its allocation with others
+Runner = Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]
+_HOST_CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
+
+
+def cpu_target() -> CpuTarget:
+    """The machine this process runs on, with the threads it may use."""
+    machine = host()
+    return CpuTarget(
+        machine.vector_bits,
+        threads.num_threads(),
+        machine.l1d_bytes,
+        machine.l2_bytes,
+        dots_bytes=machine.has("avx512vnni"),
+        matrix_dtypes=matrix_unit.dtypes(),
+    )
+
+
+def compile_for_cpu(
+    closed: ClosedJaxpr,
+    donated: Sequence[bool] = (),
+    observe: Callable[[str, Any], None] = lambda stage, x: None,
+) -> CpuProgram:
+    """Compile a program for the CPU."""
+    if config.dump:
+        from amdjax.jit.dump import dumping
+
+        with dumping(config.dump, closed, observe) as observe:
+            return _compile(closed, donated, observe)
+    return _compile(closed, donated, observe)
+
+
+def _compile(
+    closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]
+) -> CpuProgram:
+    loader = KernelLoader()
+    try:
+        plan = plan_program(closed, cpu_target(), donated, observe, loader)
+        observe("plan", plan)
+        return CpuProgram(closed, plan, loader)
+    except BaseException:
+        loader.cancel()
+        raise
+
+
+class CpuProgram:
+    """Runs a plan on concrete arrays.
+
+    Attributes:
+      run: the program as a function of arrays that have the avals it was compiled for; what is
+        common (one result, or many small ones) has a closure of its own, since attribute
+        look-ups are much of what a small call costs.
+    """
+
+    def __init__(self, closed: ClosedJaxpr, plan: Plan, loader: KernelLoader):
+        self.in_avals, self.out_avals = closed.in_avals, closed.out_avals
+        self.plan = plan
+        self.sizes = [a.nbytes for a in self.out_avals]
+        kernels = plan.kernels()
+        addresses, self._libraries = loader.load(kernels)
+        self._hosts = [self._host_call(fn, i) for i, fn in enumerate(plan.hosts)]
+        self._constants = [_constant(x) for x in plan.constants]
+        self._shared = None if plan.aliases else _shared_layout(self.sizes)
+        self._code = array("q", self._words(dict(zip(map(id, kernels), addresses, strict=True))))
+        self._native, self._alloc = vm.run_program(), buffer_pool().alloc
+        self._without_data = [i for i, t in enumerate(self.out_avals) if t.dtype == float0]
+        self._error: BaseException | None = None
+        self.run = self._choose_run()
+
+    def _words(self, kernels: dict[int, int]) -> list[int]:
+        """The program in machine words."""
+        plan = self.plan
+        fixed = {plan.constants_at + i: (vm.ZERO, a) for i, (a, _) in enumerate(self._constants)}
+        if self._shared is not None:
+            places = enumerate(self._shared[1])
+            fixed |= {plan.outputs + i: (plan.outputs, offset) for i, (offset, _) in places}
+        counts = [i.words[_COUNT_AT[i.opcode]] for i in plan.instructions if i.opcode in _COUNT_AT]
+        code = _Encoder(plan.instructions, kernels, self._hosts, fixed).words()
+        return vm.header(max([1, *counts]), plan.constants_at) + code
+
+    def _host_call(self, fn: Callable[[list[int]], None], i: int) -> Any:
+        count = [w.words[1] for w in self.plan.instructions if w.opcode == vm.HOST][i]
+
+        def call(addresses: Any) -> int:
+            try:
+                fn(addresses[:count])
+                return 0
+            except BaseException as e:
+                self._error = e
+                return 1
+
+        return _HOST_CALL(call)
+
+    def __call__(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        """Run on arrays from anywhere that have the avals the program was compiled for."""
+        return self.run([on_host(x) for x in args])
+
+    # The ways to run
+
+    def _choose_run(self) -> Runner:
+        plan = self.plan
+        if not (plan.aliases or plan.arena_bytes or self._without_data):
+            if self._shared is not None:
+                return self._run_shared()
+            if len(self.sizes) == 1:
+                return self._run_single()
+        self._pack = self._packer(len(self.sizes))
+        return self._run_general
+
+    def _packer(self, outputs: int) -> Callable[..., bytes]:
+        """Packs `program, arena, zero, *inputs, *outputs`; other slots start as zeros."""
+        plan = self.plan
+        given = plan.outputs + outputs
+        return Struct(f"={1 + given}q{8 * (plan.constants_at - given)}x").pack
+
+    def _run_single(self) -> Runner:
+        """One result, no workspace."""
+        pack, native, alloc = self._packer(1), self._native, self._alloc
+        code, aval, size = self._code.buffer_info()[0], self.out_avals[0], self.sizes[0]
+
+        def run(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+            try:
+                addresses = [a.buffer.address for a in args]
+            except AttributeError:
+                _require_buffers(args)
+                raise
+            out = alloc(size)
+            if native(pack(code, 0, 0, *addresses, out.address)):
+                self._fail()
+            return [ConcreteArray(aval, out)]
+
+        return run
+
+    def _run_shared(self) -> Runner:
+        """Small results in one allocation, no workspace."""
+        assert self._shared is not None
+        pack, native, alloc = self._packer(1), self._native, self._alloc
+        code, (total, places) = self._code.buffer_info()[0], self._shared
+        results = [(t, at, n) for t, (at, n) in zip(self.out_avals, places, strict=True)]
+        new = object.__new__
+
+        def run(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+            try:
+                addresses = [a.buffer.address for a in args]
+            except AttributeError:
+                _require_buffers(args)
+                raise
+            whole = alloc(total)
+            start = whole.address
+            if native(pack(code, 0, 0, *addresses, start)):
+                self._fail()
+            outs = []
+            for aval, at, n in results:
+                # Written out: calling two constructors an array takes twice as long.
+                part = new(BufferPart)
+                part.whole, part.address, part.nbytes = whole, start + at, n
+                out = new(ConcreteArray)
+                out.aval, out.buffer = aval, part
+                outs.append(out)
+            return outs
+
+        return run
+
+    def _run_general(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        try:
+            addresses = [a.buffer.address for a in args]
+        except AttributeError:
+            _require_buffers(args)
+            raise
+        aliases, arena = self.plan.aliases, 0
+        outs = self._allocate_aliased(args) if aliases else self._allocate()
+        if self.plan.arena_bytes:
+            workspace = self._alloc(self.plan.arena_bytes)
+            arena = workspace.address
+        call = self._pack(
+            self._code.buffer_info()[0], arena, 0, *addresses, *[b.address for b in outs]
+        )
+        if self._native(call):
+            self._fail()
+        for i in aliases.values():
+            args[i].buffer = None
+        results: list[Any] = list(map(ConcreteArray, self.out_avals, outs))
+        for i in self._without_data:
+            results[i] = np.zeros(self.out_avals[i].shape, float0)
+        return results
+
+    def _fail(self) -> NoReturn:
+        error, self._error = self._error, None
+        raise error if error is not None else RuntimeError("the compiled program failed")
+
+    def _allocate(self) -> list[Buffer]:
+        """Memory for the results; many small ones share an allocation."""
+        if self._shared is None:
+            return list(map(self._alloc, self.sizes))
+        total, places = self._shared
+        whole = self._alloc(total)
+        start = whole.address
+        return [BufferPart(whole, start + offset, n) for offset, n in places]
+
+    def _allocate_aliased(self, args: Sequence[ConcreteArray]) -> list[Buffer]:
+        """Memory for the results, some of it that of donated arguments."""
+        aliases = self.plan.aliases
+        uses = Counter(id(a.buffer) for a in args)
+        outs = []
+        for i, n in enumerate(self.sizes):
+            donor = args[aliases[i]] if i in aliases else None
+            if donor is None:
+                outs.append(self._alloc(n))
+            elif uses[id(donor.buffer)] == 1 and is_sole_owner(donor):
+                outs.append(donor.buffer)
+            else:
+                outs.append(self._copied(donor.buffer, n))
+        return outs
+
+    def _copied(self, source: Buffer, nbytes: int) -> Buffer:
+        """The contents of a donated argument that others still see."""
+        copy = self._alloc(nbytes)
+        ctypes.memmove(copy.address, source.address, nbytes)
+        return copy
+
+
+def _references(array: ConcreteArray) -> int:
+    return sys.getrefcount(array.buffer)
+
+
+_ALONE = _references(ConcreteArray(ShapedArray((), np.dtype("float32")), Buffer()))
+
+
+def is_sole_owner(array: ConcreteArray) -> bool:
+    """Whether no NumPy view, constant or other array uses this array's memory, nor the caller's."""
+    return array.buffer.is_own and _references(array) <= _ALONE
+
+
+def _require_buffers(args: Sequence[ConcreteArray]) -> None:
+    """Raise for an argument that was donated or deleted."""
+    for a in args:
+        if a.buffer is None:
+            np.asarray(a)
+
+
+def _shared_layout(sizes: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | None:
+    """Offsets of small results in one allocation; None where sharing would not pay."""
+    if len(sizes) < 4 or max(sizes) > SHARE_UP_TO:
+        return None
+    places, at = [], 0
+    for n in sizes:
+        places.append((at, n))
+        at += -(-n // ALIGN) * ALIGN
+    return at, places
+
+
+_COUNT_AT = {vm.CALL: 3, vm.HOST: 1}
+
+
+def host_buffer(value: np.ndarray) -> Buffer:
+    """A buffer of our own with the contents of `value`."""
+    value = np.asarray(value)
+    buffer = buffer_pool().alloc(value.nbytes)
+    if value.nbytes:
+        buffer.as_numpy(value.shape, value.dtype, writable=True)[...] = value
+    return buffer
+
+
+def on_host(x: ConcreteArray) -> ConcreteArray:
+    """An array in host memory: `x` if it is there, else a copy."""
+    return x if isinstance(x.buffer, Buffer) else ConcreteArray(x.aval, host_buffer(x._view()))
+
+
+def _constant(x: Any) -> tuple[int, Any]:
+    """Address of a constant's contents, and what keeps them alive."""
+    if x.dtype == float0:
+        return 0, None
+    buffer = on_host(x).buffer if isinstance(x, ConcreteArray) else host_buffer(x)
+    return buffer.address, buffer
+
+
+class _Encoder:
+    """Turns symbolic instructions into words.
+
+    Args:
+      kernels: addresses by id.
+      fixed: slots whose address is known from that in another slot: (that slot, bytes behind it).
+    """
+
+    def __init__(
+        self,
+        instructions: Sequence[Instruction],
+        kernels: dict[int, int],
+        hosts: Sequence[Any],
+        fixed: dict[int, tuple[int, int]],
+    ):
+        self.instructions, self.kernels, self.hosts = instructions, kernels, hosts
+        self.fixed = fixed
+
+    def words(self) -> list[int]:
+        starts, at = [], 0
+        for i in self.instructions:
+            starts.append(at)
+            at += 1 + sum(vm.OPERAND_WORDS if isinstance(w, View) else 1 for w in i.words)
+        starts.append(at)
+        out: list[int] = []
+        for i in self.instructions:
+            out.append(i.opcode)
+            for n, w in enumerate(i.words):
+                if isinstance(w, View):
+                    out += self.operand(w)
+                elif isinstance(w, Label):
+                    out.append(starts[w.position])
+                elif isinstance(w, tile.Kernel):
+                    out.append(self.kernels[id(w)])
+                elif i.opcode == vm.HOST and n == 0:
+                    address = ctypes.cast(self.hosts[w], ctypes.c_void_p).value
+                    assert address is not None
+                    out.append(address)
+                else:
+                    out.append(int(w))
+        return out
+
+    def operand(self, view: View) -> list[int]:
+        s: Storage = view.storage
+        slot, start = (
+            (vm.ARENA, s.offset) if s.slot is None else self.fixed.get(s.slot, (s.slot, 0))
+        )
+        return [slot, start + view.offset, view.counter, view.stride]

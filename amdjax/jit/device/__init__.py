@@ -1,1 +1,0 @@
-"""Plans on devices: where programs run, their kernels, how they are issued and examined."""

@@ -1,0 +1,447 @@
+"""A compiled program on a GPU: the plan's instructions, run by Python.
+
+The machine of `runtime/vm.py` runs a plan on the CPU in one native call. On a device the same
+instructions are issued from here. What lies between two places where control flow goes on is a
+`_Segment`: the addresses of all its launches are one sum of arrays, and the bytes of that are what
+the kernels take. Loops count and exchange addresses on the host without waiting for the device; a
+branch on what the device has computed reads it back, and a call of Python gets copies.
+
+A program without such reads has nothing to decide: when it comes again with the same addresses it
+is recorded as a graph, and replayed from then on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amdjax.core.array import ConcreteArray, PlacedArray
+from amdjax.core.config import config
+from amdjax.core.dtypes import float0
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit.cpu.program import Runner, is_sole_owner
+from amdjax.jit.gpu.graphs import Replays, is_capturable, is_issue
+from amdjax.jit.gpu.upload import buffer_on, shared_upload
+from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View
+from amdjax.runtime import vm
+from amdjax.runtime.devices import Placement
+from amdjax.runtime.gpu import DeviceBuffer, Function, GpuDevice
+
+Slots = np.ndarray  # of int64: the addresses and counters of one call
+Step = Callable[[Slots], int]  # issues some work; returns the number of the next step
+
+DONE = -1
+
+
+def compile_for_gpu(
+    closed: ClosedJaxpr,
+    device: GpuDevice,
+    donated: Sequence[bool] = (),
+    observe: Callable[[str, Any], None] = lambda stage, x: None,
+) -> GpuProgram:
+    """Compile a program for a device.
+
+    Args:
+      closed: the program.
+      device: where it will run.
+      donated: which arguments may be overwritten.
+      observe: receives (stage, object) for every intermediate form.
+
+    Raises:
+      DeviceError: the device rejects a kernel.
+    """
+    if config.dump:
+        from amdjax.jit.dump import dumping
+
+        with dumping(config.dump, closed, observe) as observe:
+            plan, kernels = _compile(closed, device.target, donated, observe, True)
+    else:
+        # What an emulator finds wrong names the tile op.
+        debug = device.platform == "emulated"
+        plan, kernels = _compile(closed, device.target, donated, observe, debug)
+    return GpuProgram(closed, plan, kernels, device)
+
+
+def _compile(*args: Any) -> tuple[Plan, Mapping[int, Any]]:
+    from amdjax.jit.gpu.kernels import compile_device  # loads the generator for GPUs
+
+    return compile_device(*args)
+
+
+class GpuProgram:
+    """Runs a plan on a device.
+
+    Args:
+      closed: the program as traced.
+      plan: its instructions.
+      kernels: what was compiled for the tile programs in the plan, by their ids.
+      device: where it runs.
+    """
+
+    def __init__(
+        self, closed: ClosedJaxpr, plan: Plan, kernels: Mapping[int, Any], device: GpuDevice
+    ):
+        self.in_avals, self.out_avals = closed.in_avals, closed.out_avals
+        self.plan, self.device = plan, device
+        self.sizes = [a.nbytes for a in self.out_avals]
+        # Where memory is exact an emulator sees intermediates one by one, not a block of all.
+        self._apart = _intermediates(plan) if device.exact_memory else []
+        self._template = np.zeros(plan.slots + len(self._apart), np.int64)
+        self._kept = self._place_constants()
+        slots = {id(s): plan.slots + i for i, s in enumerate(self._apart)}
+        self._steps = _Steps(plan, kernels, device, slots).steps
+        self._replays = Replays() if is_capturable(plan, device) else None
+
+    def _place_constants(self) -> list[Any]:
+        """Write the addresses of constants into their slots; returns what keeps them alive."""
+        slots = self._template[self.plan.constants_at :]
+        kept: list[Any] = []
+        literals: list[tuple[int, np.ndarray]] = []
+        for i, x in enumerate(self.plan.constants):
+            if x.dtype == float0:
+                continue
+            if isinstance(x, ConcreteArray):
+                shared = shared_upload(x, self.device)
+                slots[i] = shared.address
+                kept += [shared, x.buffer]
+            else:
+                literals.append((i, np.asarray(x)))
+        if literals:
+            block, offsets = _packed([x for _, x in literals])
+            buffer = self.device.upload(block)
+            for (i, _), offset in zip(literals, offsets, strict=True):
+                slots[i] = buffer.address + offset
+            kept.append(buffer)
+        return kept
+
+    def runner(self, placement: Placement) -> Runner:
+        """The program as a function of arrays from anywhere; results get the placement."""
+        plan, device, out_avals = self.plan, self.device, self.out_avals
+        first, last = plan.inputs, plan.outputs + len(out_avals)  # results follow arguments
+        without_data = [i for i, t in enumerate(out_avals) if t.dtype == float0]
+
+        def run(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+            in_place = self._in_place(args) if plan.aliases else frozenset()
+            buffers = [buffer_on(x, device) for x in args]
+            outs = self._allocate(args, buffers, in_place)
+            slots = self._template.copy()
+            apart = [device.alloc(s.nbytes) for s in self._apart]
+            slots[plan.slots :] = [b.address for b in apart]
+            arena = device.alloc(plan.arena_bytes) if plan.arena_bytes and not apart else None
+            if arena is not None:
+                slots[vm.ARENA] = arena.address
+            slots[first:last] = [b.address for b in (*buffers, *outs)]
+            # What this frees, later work may use at once: work on a device is in order.
+            self._issue(slots)
+            for i in plan.aliases.values():
+                args[i].buffer = None
+            results: list[Any] = [
+                PlacedArray(t, b, placement) for t, b in zip(out_avals, outs, strict=True)
+            ]
+            for i in without_data:
+                results[i] = np.zeros(out_avals[i].shape, float0)
+            return results
+
+        return run
+
+    def _in_place(self, args: Sequence[ConcreteArray]) -> frozenset[int]:
+        """Donated arguments whose memory nobody else sees."""
+        uses = Counter(id(a.buffer) for a in args)
+        return frozenset(
+            i
+            for i in self.plan.aliases.values()
+            if args[i].buffer is not None
+            and uses[id(args[i].buffer)] == 1
+            and is_sole_owner(args[i])
+        )
+
+    def _allocate(
+        self,
+        args: Sequence[ConcreteArray],
+        buffers: Sequence[DeviceBuffer],
+        in_place: frozenset[int],
+    ) -> list[DeviceBuffer]:
+        """Memory for the results, some of it that of donated arguments."""
+        device, aliases = self.device, self.plan.aliases
+        outs = []
+        for i, nbytes in enumerate(self.sizes):
+            donor = aliases.get(i)
+            if donor is None:
+                outs.append(device.alloc(nbytes))
+                continue
+            buffer = buffers[donor]
+            was_here = buffer is args[donor].buffer
+            if not (donor in in_place if was_here else buffer.is_own):
+                buffer = device.alloc(nbytes)
+                device.copy(buffer.address, buffers[donor].address, nbytes)
+            buffer.overwritten()
+            outs.append(buffer)
+        return outs
+
+    def _issue(self, slots: Slots) -> None:
+        replays = self._replays
+        if replays is None:
+            self._execute(slots)
+            return
+        key = slots.tobytes()
+        graph = replays.find(key)
+        if graph is None and replays.wants(key):
+            graph = self.device.capture(lambda: self._execute(slots))
+            if graph is not None:
+                replays.keep(key, graph)
+        if graph is not None:
+            self.device.replay(graph)
+        else:
+            self._execute(slots)
+
+    def _execute(self, slots: Slots) -> None:
+        steps, at = self._steps, 0
+        while at != DONE:
+            at = steps[at](slots)
+
+
+def _packed(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]]:
+    """Arrays as one block of bytes, and where each begins."""
+    offsets, at = [], 0
+    for x in arrays:
+        offsets.append(at)
+        at += -(-max(x.nbytes, 1) // ALIGN) * ALIGN
+    block = np.zeros(at, np.uint8)
+    for x, offset in zip(arrays, offsets, strict=True):
+        block[offset : offset + x.nbytes] = np.frombuffer(x.tobytes(), np.uint8)
+    return block, offsets
+
+
+class _Operand(NamedTuple):
+    """`slots[slot] + offset + slots[counter] * stride`; numbers and addresses alike."""
+
+    slot: int
+    offset: int
+    counter: int
+    stride: int
+
+    def value(self, slots: Slots) -> int:
+        """What the operand stands for now."""
+        return int(slots[self.slot] + self.offset + slots[self.counter] * self.stride)
+
+
+def _intermediates(plan: Plan) -> list[Storage]:
+    """What a plan keeps in its arena."""
+    views = (w for i in plan.instructions for w in i.words if isinstance(w, View))
+    found = {id(v.storage): v.storage for v in views if v.storage.slot is None}
+    return list(found.values())
+
+
+class _Launch(NamedTuple):
+    function: Function
+    grid: int
+    workgroup: int
+    begin: int  # of its arguments among the words of the segment, in bytes
+    end: int
+
+
+class _Copy(NamedTuple):
+    nbytes: int
+    at: int  # of its two addresses among the words of the segment
+
+
+class _Segment:
+    """Launches and copies with nothing between them that could change an address."""
+
+    def __init__(
+        self, device: GpuDevice, items: Sequence[_Launch | _Copy], operands: Sequence[_Operand],
+        following: int,
+    ):  # fmt: skip
+        table = np.array(operands, np.int64).reshape(len(operands), 4)
+        self.device, self.items, self.following = device, list(items), following
+        self.slot, self.offset = table[:, 0].copy(), table[:, 1].copy()
+        self.advances = bool(table[:, 3].any())
+        self.counter, self.stride = table[:, 2].copy(), table[:, 3].copy()
+
+    def __call__(self, slots: Slots) -> int:
+        words = slots[self.slot]
+        words += self.offset
+        if self.advances:
+            words += slots[self.counter] * self.stride
+        data = words.tobytes()
+        device = self.device
+        with device.lock:  # another thread may be recording a graph
+            for item in self.items:
+                if isinstance(item, _Launch):
+                    function, grid, workgroup, begin, end = item
+                    device.launch(function, grid, workgroup, 0, data[begin:end])
+                else:
+                    device.copy(int(words[item.at]), int(words[item.at + 1]), item.nbytes)
+        return self.following
+
+
+class _Steps:
+    """Turns the instructions of a plan into steps."""
+
+    def __init__(
+        self, plan: Plan, kernels: Mapping[int, Any], device: GpuDevice, apart: Mapping[int, int]
+    ):
+        self.plan, self.kernels, self.device = plan, kernels, device
+        self.apart = apart  # slots, by id, of storage that is not in the arena
+        self.starts = self._starts()
+        self.steps = [self._step(*run) for run in self._runs()]
+
+    def _starts(self) -> dict[int, int]:
+        """The number of the step that begins at an instruction, by the instruction's number."""
+        targets = {w.position for i in self.plan.instructions for w in _labels(i)}
+        starts: dict[int, int] = {}
+        joins = False
+        for n, i in enumerate(self.plan.instructions):
+            if n in targets or not (joins and is_issue(i)):
+                starts[n] = len(starts)
+            joins = is_issue(i)
+        return starts
+
+    def _runs(self) -> list[tuple[int, int]]:
+        """First and last instruction of each step."""
+        firsts = [*self.starts, len(self.plan.instructions)]
+        return list(pairwise(firsts))
+
+    def _operand(self, view: View) -> _Operand:
+        s = view.storage
+        slot, start = self.apart.get(id(s), s.slot), 0
+        if slot is None:
+            slot, start = vm.ARENA, s.offset
+        return _Operand(slot, start + view.offset, view.counter, view.stride)
+
+    def _step(self, first: int, last: int) -> Step:
+        instructions = self.plan.instructions[first:last]
+        following = self.starts.get(last, DONE)
+        if is_issue(instructions[0]):
+            return self._segment(instructions, following)
+        build = _BUILDERS[instructions[0].opcode]
+        return build(self, instructions[0].words, following)
+
+    def _segment(self, instructions: Sequence[Instruction], following: int) -> Step:
+        items: list[_Launch | _Copy] = []
+        operands: list[_Operand] = []
+        for i in instructions:
+            begin = len(operands)
+            operands += [self._operand(w) for w in i.words if isinstance(w, View)]
+            if i.opcode == vm.COPY:
+                items.append(_Copy(i.words[2], begin))
+                continue
+            kernel = self.kernels[id(i.words[0])]
+            function = self.device.function(kernel)
+            items.append(
+                _Launch(function, i.words[1], kernel.workgroup, 8 * begin, 8 * len(operands))
+            )
+        return _Segment(self.device, items, operands, following)
+
+    def _halt(self, words: list[Any], following: int) -> Step:
+        return lambda slots: DONE
+
+    def _jump(self, words: list[Any], following: int) -> Step:
+        target = self.starts[words[0].position]
+        return lambda slots: target
+
+    def _set(self, words: list[Any], following: int) -> Step:
+        slot, number = words
+
+        def step(slots: Slots) -> int:
+            slots[slot] = number
+            return following
+
+        return step
+
+    def _add(self, words: list[Any], following: int) -> Step:
+        slot, number = words
+
+        def step(slots: Slots) -> int:
+            slots[slot] += number
+            return following
+
+        return step
+
+    def _repeat(self, words: list[Any], following: int) -> Step:
+        slot, number, label = words
+        target = self.starts[label.position]
+        return lambda slots: target if slots[slot] < number else following
+
+    def _swap(self, words: list[Any], following: int) -> Step:
+        a, b = words
+
+        def step(slots: Slots) -> int:
+            slots[a], slots[b] = int(slots[b]), int(slots[a])
+            return following
+
+        return step
+
+    def _address(self, words: list[Any], following: int) -> Step:
+        slot, operand = words[0], self._operand(words[1])
+
+        def step(slots: Slots) -> int:
+            slots[slot] = operand.value(slots)
+            return following
+
+        return step
+
+    def _unless(self, words: list[Any], following: int) -> Step:
+        operand, target, device = (
+            self._operand(words[0]),
+            self.starts[words[1].position],
+            self.device,
+        )
+
+        def step(slots: Slots) -> int:
+            flag = np.empty(1, np.uint8)
+            device.read(operand.value(slots), flag)
+            return following if flag[0] else target
+
+        return step
+
+    def _switch(self, words: list[Any], following: int) -> Step:
+        operand, device = self._operand(words[0]), self.device
+        targets = [self.starts[label.position] for label in words[2:]]
+
+        def step(slots: Slots) -> int:
+            index = np.empty(1, np.int32)
+            device.read(operand.value(slots), index)
+            return targets[min(max(int(index[0]), 0), len(targets) - 1)]
+
+        return step
+
+    def _host(self, words: list[Any], following: int) -> Step:
+        call, device = self.plan.hosts[words[0]], self.device
+        operands = [self._operand(w) for w in words[2:]]
+        reads, writes = operands[: len(call.in_avals)], operands[len(call.in_avals) :]
+
+        def step(slots: Slots) -> int:
+            arrays = [np.empty(t.shape, t.dtype) for t in call.in_avals]
+            for operand, array in zip(reads, arrays, strict=True):
+                device.read(operand.value(slots), array)
+            results = [np.empty(t.shape, t.dtype) for t in call.out_avals]
+            call.run(arrays, results)
+            for operand, array in zip(writes, results, strict=True):
+                device.write(operand.value(slots), array)
+            return following
+
+        return step
+
+
+_BUILDERS: dict[int, Callable[[_Steps, list[Any], int], Step]] = {
+    vm.HALT: _Steps._halt,
+    vm.JUMP: _Steps._jump,
+    vm.UNLESS: _Steps._unless,
+    vm.SET: _Steps._set,
+    vm.ADD: _Steps._add,
+    vm.REPEAT: _Steps._repeat,
+    vm.SWAP: _Steps._swap,
+    vm.ADDRESS: _Steps._address,
+    vm.SWITCH: _Steps._switch,
+    vm.HOST: _Steps._host,
+}
+
+
+def _labels(i: Instruction) -> list[Label]:
+    """The labels an instruction may jump to."""
+    return [w for w in i.words if isinstance(w, Label)]

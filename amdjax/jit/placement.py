@@ -1,0 +1,112 @@
+"""Where programs run: at what their arguments are committed to, else on the default device.
+
+As in JAX, `device_put(x, device)` commits an array to a device, and so is what is computed from it.
+All other arrays are moved to where they are needed. A program is compiled for one placement, and
+then takes its arguments from wherever they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from amdjax.core.array import ConcreteArray, PlacedArray
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit.cpu.program import Runner, compile_for_cpu, on_host
+from amdjax.jit.gpu.upload import buffer_on
+from amdjax.runtime.devices import Device, Placement
+from amdjax.runtime.gpu import GpuDevice
+
+
+def committed_placement(arrays: Iterable[Any], name: str) -> Placement | None:
+    """Where a program with such arguments must run; None if they leave it open.
+
+    Args:
+      arrays: the arguments.
+      name: of the program, for the message.
+
+    Raises:
+      ValueError: two of them are committed to different devices.
+    """
+    found: PlacedArray | None = None
+    for x in arrays:
+        if type(x) is PlacedArray and x.placement.committed:
+            if found is None:
+                found = x
+            elif x.placement is not found.placement:
+                raise ValueError(_mixed(list(arrays), name))
+    return None if found is None else found.placement
+
+
+def _mixed(arrays: Sequence[Any], name: str) -> str:
+    shown: dict[Placement, str] = {}
+    for i, x in enumerate(arrays):
+        if type(x) is PlacedArray and x.placement.committed:
+            text = f"argument {i} ({x.aval.str_short()}) to {x.placement.device}"
+            shown.setdefault(x.placement, text)
+    return (
+        f"{name}: received incompatible devices; its arguments are committed to different ones: "
+        f"{', '.join(shown.values())}. Put them on one with amdjax.device_put(x, device)."
+    )
+
+
+def compile_placed(
+    closed: ClosedJaxpr, donated: Sequence[bool] = (), placement: Placement | None = None
+) -> Runner:
+    """A program as a function of arrays that may be anywhere.
+
+    Args:
+      closed: the program.
+      donated: which arguments may be overwritten.
+      placement: where it runs; None where the arguments are known to be in host memory and the
+        results belong to nobody.
+    """
+    if placement is None:
+        return compile_for_cpu(closed, donated).run
+    device = placement.device
+    if not isinstance(device, GpuDevice):
+        return _on_host(compile_for_cpu(closed, donated).run, placement)
+    from amdjax.jit.gpu.program import compile_for_gpu
+
+    return compile_for_gpu(closed, device, donated).runner(placement)
+
+
+def _on_host(run: Runner, placement: Placement) -> Runner:
+    """A program for the CPU on arguments from anywhere."""
+
+    def placed(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        outs = run([on_host(x) for x in args])
+        if not placement.committed:
+            return outs
+        return [
+            PlacedArray(x.aval, x.buffer, placement) if isinstance(x, ConcreteArray) else x
+            for x in outs
+        ]
+
+    return placed
+
+
+def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:
+    """An array with the contents of `x` at a placement; memory is shared where it can be."""
+    if x.buffer is None:
+        x._view()  # raises
+    if type(x) is PlacedArray and x.placement is placement:
+        return x
+    device = placement.device
+    if isinstance(device, GpuDevice):
+        return PlacedArray(x.aval, buffer_on(x, device), placement)
+    buffer = on_host(x).buffer
+    if placement.committed:
+        return PlacedArray(x.aval, buffer, placement)
+    return ConcreteArray(x.aval, buffer)
+
+
+def checked_device(device: Any, what: str) -> Device:
+    """`device`, if it is one.
+
+    Raises:
+      TypeError: it is not.
+    """
+    if not isinstance(device, Device):
+        raise TypeError(f"{what}: device must be one of amdjax.devices(), got {device!r}")
+    return device

@@ -1,0 +1,171 @@
+"""What a shaped kernel is given, and what it gives back.
+
+A kernel family registers a function under the name its primitive's `Shaped` rule carries:
+
+    @shaped("dot_general")
+    def lower(ctx: ShapedContext) -> list[Call | Copy]: ...
+
+It reads the equation from `ctx.eqn`, builds tile programs with `ctx.kernel(name)`, and returns the
+launches in order; workspace between them is `Temp(dtype, size)`. A family named in
+`fusion.WITH_EPILOGUE` stores what `ctx.epilogue` says instead of its plain result.
+
+`@shaped("dot_general", on="gpu")` registers kernels for GPUs. They find the machine in `ctx.gpu`,
+and may return None to leave an equation to the family for CPUs, whose programs then run on one wave
+each, as on a CPU with vectors as wide as a wave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal as Choice, TypeVar
+
+from amdjax.codegen import tile
+from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.core.lowering import Shaped
+from amdjax.schedule.calls import Call, Copy, Temp
+from amdjax.schedule.element import short_dtype
+from amdjax.targets import GpuTarget
+from amdjax.targets.cpu import CpuTarget
+
+__all__ = [
+    "FAMILIES",
+    "Call",
+    "Copy",
+    "ShapedContext",
+    "ShapedKernel",
+    "Temp",
+    "lower_shaped",
+    "shaped",
+]
+
+Calls = Sequence[Call | Copy]
+Lower = Callable[["ShapedContext"], Calls | None]
+F = TypeVar("F", bound=Lower)
+#: Kernel families by kind of machine and name.
+FAMILIES: dict[str, dict[str, Lower]] = {"cpu": {}, "gpu": {}}
+
+
+def shaped(name: str, on: Choice["cpu", "gpu"] = "cpu") -> Callable[[F], F]:
+    """Register the kernels of the primitives whose lowering is `Shaped(name)`.
+
+    Args:
+      name: of the family.
+      on: the kind of machine; one for CPUs also serves GPUs where there is no other.
+    """
+
+    def register(fn: F) -> F:
+        FAMILIES[on][name] = fn
+        return fn
+
+    return register
+
+
+def lower_shaped(ctx: ShapedContext) -> Calls:
+    """The launches of an equation.
+
+    Raises:
+      NotImplementedError: no family has the name that its primitive asks for.
+    """
+    rule = ctx.eqn.primitive.lowering
+    assert isinstance(rule, Shaped)
+    for kind in ("gpu", "cpu") if ctx.on_gpu else ("cpu",):
+        lower = FAMILIES[kind].get(rule.name)
+        calls = lower(ctx) if lower is not None else None
+        if calls is not None:
+            return calls
+    raise NotImplementedError(f"no kernels for {ctx.eqn.primitive.name} ({rule.name})")
+
+
+@dataclass
+class Epilogue:
+    """Elementwise work fused behind a shaped kernel: values to store instead of its result.
+
+    Args:
+      stored: the variables to write, all of the result's shape.
+      producers: equations that compute them from the result and from memory.
+    """
+
+    stored: list[Var]
+    producers: dict[Var, JaxprEqn]
+
+
+@dataclass
+class ShapedContext:
+    """One equation to lower.
+
+    Args:
+      eqn: the equation.
+      machine: what is compiled for.
+      epilogue: what is fused behind its (single) result, if anything.
+    """
+
+    eqn: JaxprEqn
+    machine: CpuTarget | GpuTarget
+    epilogue: Epilogue | None = None
+
+    @property
+    def on_gpu(self) -> bool:
+        return isinstance(self.machine, GpuTarget)
+
+    @property
+    def gpu(self) -> GpuTarget:
+        """The GPU; for families that are registered for one."""
+        assert isinstance(self.machine, GpuTarget)
+        return self.machine
+
+    @property
+    def target(self) -> CpuTarget:
+        """The machine as one with vector registers and threads, which any machine can be."""
+        return self.machine.vectors
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.eqn.params
+
+    @property
+    def inputs(self) -> list[Any]:
+        return list(self.eqn.invars)
+
+    @property
+    def outputs(self) -> list[Var]:
+        return list(self.eqn.outvars)
+
+    def kernel(self, name: str) -> ShapedKernel:
+        """Begin a kernel."""
+        return ShapedKernel(self, name)
+
+
+class ShapedKernel:
+    """A tile program being written, together with the arguments of its launch."""
+
+    def __init__(self, ctx: ShapedContext, name: str):
+        self.ctx = ctx
+        self.k = tile.Builder(name)
+        self.k.origin = ctx.eqn.origin
+        self.args: list[Any] = []
+        self._buffers: dict[Any, tile.Buffer] = {}
+
+    def input(self, owner: Var | Literal | Temp) -> tile.Buffer:
+        """The parameter through which an operand or workspace is read."""
+        return self._param(owner, "in")
+
+    def output(self, owner: Var | Temp) -> tile.Buffer:
+        """The parameter through which a result or workspace is written."""
+        return self._param(owner, "out")
+
+    def inout(self, owner: Var | Temp) -> tile.Buffer:
+        """A parameter that is read and written."""
+        return self._param(owner, "inout")
+
+    def _param(self, owner: Any, role: str) -> tile.Buffer:
+        found = self._buffers.get(owner)
+        if found is None:
+            dtype = owner.dtype if isinstance(owner, Temp) else short_dtype(owner.aval.dtype)
+            found = self._buffers[owner] = self.k.param(f"p{len(self.args)}", dtype, role)
+            self.args.append(owner)
+        return found
+
+    def launch(self, grid: int, nanoseconds: float) -> Call:
+        """The finished kernel as a launch of `grid` programs taking that long on one thread."""
+        return Call(self.k.finish(grid), self.args, grid, nanoseconds)

@@ -1,0 +1,54 @@
+"""Passes over jaxprs before kernels are decided: each takes a `ClosedJaxpr` and returns one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amdjax.core.config import config
+from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
+from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
+from amdjax.passes.flatten import flatten_calls, remove_barriers
+from amdjax.passes.rules import simplify
+
+#: In order; each runs on the whole program and on every loop body and branch. What is written twice
+#: is shared before rules look at it, since some only fit what has one reader, and once more after,
+#: since rules make different expressions equal.
+PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
+    flatten_calls,
+    eliminate_common_subexpressions,
+    simplify,
+    eliminate_dead_code,
+    eliminate_common_subexpressions,
+    remove_barriers,
+)
+
+
+def prepare(
+    closed: ClosedJaxpr, observe: Callable[[str, Any], None] = lambda stage, x: None
+) -> ClosedJaxpr:
+    """Run all passes on a program; its loop bodies get them when they are lowered."""
+    for run in PASSES:
+        closed = run(closed)
+        if config.check:
+            from amdjax.core.check import check_jaxpr
+
+            check_jaxpr(closed.jaxpr)
+        observe(run.__name__, closed)
+    return closed
+
+
+def prepare_body(
+    closed: ClosedJaxpr,
+    eqn: JaxprEqn,
+    observe: Callable[[str, Any], None] = lambda stage, x: None,
+) -> ClosedJaxpr:
+    """Run all passes on a loop body or branch of `eqn`.
+
+    Equations whose line nobody knows, as in the library's own programs, are of the line of `eqn`.
+    """
+    eqns = closed.eqns
+    if any(e.source.code is None for e in eqns):
+        placed = [e.replace(source=eqn.source) if e.source.code is None else e for e in eqns]
+        closed = closed.replace(jaxpr=closed.jaxpr.replace(eqns=placed))
+    return prepare(closed, observe)

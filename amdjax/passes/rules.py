@@ -1,0 +1,235 @@
+"""The table of algebraic rewrites."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.jaxpr import ClosedJaxpr, Literal
+from amdjax.passes.simplify import Match, P, Rule, X, op, rewrite
+from amdjax.passes.updates import addition_as_choice, sum_of_one_choice, update_as_choice
+
+x, y = X("x"), X("y")
+
+
+def _reshape(m: Match, atom: Any, shape: tuple[int, ...]) -> Any:
+    if atom.aval.shape == tuple(shape):
+        return atom
+    return m.apply("reshape", atom, new_sizes=tuple(shape), dimensions=None, sharding=None)
+
+
+def _transpose(m: Match, atom: Any, permutation: tuple[int, ...]) -> Any:
+    if permutation == tuple(range(len(permutation))):
+        return atom
+    return m.apply("transpose", atom, permutation=permutation)
+
+
+def _compose_transposes(m: Match) -> Any:
+    inner, outer = m["inner"], m["outer"]
+    return _transpose(m, m["x"], tuple(inner[i] for i in outer))
+
+
+def _identity_transpose(m: Match) -> Any:
+    """Axes of length one may move without moving data."""
+    shape, permutation = m["x"].aval.shape, m["outer"]
+    moved = [p for p in permutation if shape[p] != 1]
+    return _reshape(m, m["x"], m.out.shape) if moved == sorted(moved) else None
+
+
+def _reshape_of_reshape(m: Match) -> Any:
+    return _reshape(m, m["x"], m.out.shape)
+
+
+def _same_shape(m: Match) -> Any:
+    return m["x"] if m["x"].aval.shape == m.out.shape else None
+
+
+def _broadcast_of_broadcast(m: Match) -> Any:
+    dims = tuple(m["outer"][d] for d in m["inner"])
+    return m.apply(
+        "broadcast_in_dim", m["x"], shape=m.out.shape, broadcast_dimensions=dims, sharding=None
+    )
+
+
+def _unit_axes_reduction(m: Match) -> Any:
+    """Reducing axes of length one moves nothing."""
+    shape, axes = m["x"].aval.shape, m["axes"]
+    if all(shape[a] == 1 for a in axes):
+        return _reshape(m, m["x"], m.out.shape)
+    return None
+
+
+def _same_convert(m: Match) -> Any:
+    return m["x"] if m["x"].aval.dtype == m.out.dtype else None
+
+
+def _widening_round_trip(m: Match) -> Any:
+    """Converting to a dtype that holds every value and back changes nothing."""
+    start, middle = m["x"].aval.dtype, np.dtype(m["middle"])
+    if start != m.out.dtype or not np.can_cast(start, middle, "safe"):
+        return None
+    if start.kind in "iu" and start.itemsize == 8 and middle.kind in "fc":
+        return None  # NumPy calls this safe, but a double holds 53 bits
+    return m["x"]
+
+
+def _sum_of_negatives(m: Match) -> Any:
+    return m.apply("neg", m.apply("reduce_sum", m["x"], **m.eqn.params))
+
+
+def _square(m: Match) -> Any:
+    return m.apply("mul", m["x"], m["x"]) if m["n"] == 2 else m["x"] if m["n"] == 1 else None
+
+
+def _reciprocal_of_power_of_two(m: Match) -> Any:
+    """Division by a power of two is an exact multiplication."""
+    value = m.rewriter.constant(m["y"])
+    dtype = m.out.dtype
+    if not isinstance(m["y"], Literal) or not isinstance(value, float) or dtype.kind != "f":
+        return None
+    mantissa, exponent = np.frexp(value)
+    # Both the number and its inverse must be normal in this dtype.
+    if abs(mantissa) != 0.5 or abs(exponent) > (100 if dtype.itemsize > 2 else 14):
+        return None
+    inverse = 1.0 / value
+    literal = Literal(inverse if m["y"].aval.weak_type else dtype.type(inverse), m["y"].aval)
+    return m.apply("mul", m["x"], literal)
+
+
+# Products
+
+
+def _axes_before(permutation: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(permutation[a] for a in axes)
+
+
+def _free(rank: int, *taken: tuple[int, ...]) -> list[int]:
+    used = {a for axes in taken for a in axes}
+    return [a for a in range(rank) if a not in used]
+
+
+def _transposed_operand(side: int) -> Any:
+    """A product reads its operand in any order, as long as its free axes keep theirs."""
+
+    def replace(m: Match) -> Any:
+        permutation = m["permutation"]
+        contract, batch = (list(pair) for pair in m["numbers"])
+        old_free = _free(len(permutation), contract[side], batch[side])
+        contract[side] = _axes_before(permutation, contract[side])
+        batch[side] = _axes_before(permutation, batch[side])
+        new_free = _free(len(permutation), contract[side], batch[side])
+        if new_free != [permutation[a] for a in old_free]:
+            return None
+        params = {**m.eqn.params, "dimension_numbers": (tuple(contract), tuple(batch))}
+        return m.apply("dot_general", m["x"], m["y"], **params)
+
+    return replace
+
+
+def _transposed_product(m: Match) -> Any:
+    """The transpose of a product is the product the other way round, if only it is needed."""
+    operand = m.eqn.invars[0]
+    if isinstance(operand, Literal) or m.rewriter.uses[operand] > 1:
+        return None
+    contract, batch = m["numbers"]
+    lhs, rhs = m["x"].aval, m["y"].aval
+    n_batch = len(batch[0])
+    n_left = len(_free(len(lhs.shape), contract[0], batch[0]))
+    n_right = len(_free(len(rhs.shape), contract[1], batch[1]))
+    swapped = (
+        *range(n_batch),
+        *range(n_batch + n_left, n_batch + n_left + n_right),
+        *range(n_batch, n_batch + n_left),
+    )
+    if m["permutation"] != swapped:
+        return None
+    product = m.source(m.eqn.invars[0], "dot_general")
+    assert product is not None
+    params = {**product.params, "dimension_numbers": (contract[::-1], batch[::-1])}
+    return m.apply("dot_general", m["y"], m["x"], **params)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("add zero", op.add(x, 0), x),
+    Rule("zero add", op.add(0, x), x),
+    Rule("add_any zero", op.add_any(x, 0), x),
+    Rule("zero add_any", op.add_any(0, x), x),
+    Rule("subtract zero", op.sub(x, 0), x),
+    Rule("times one", op.mul(x, 1), x),
+    Rule("one times", op.mul(1, x), x),
+    Rule("divide by one", op.div(x, 1), x),
+    Rule("divide by a power of two", op.div(x, y), _reciprocal_of_power_of_two),
+    Rule("negate twice", op.neg(op.neg(x)), x),
+    Rule("subtract a negative", op.sub(x, op.neg(y)), lambda m: m.apply("add", m["x"], m["y"])),
+    Rule("add a negative", op.add(x, op.neg(y)), lambda m: m.apply("sub", m["x"], m["y"])),
+    Rule("not twice", getattr(op, "not")(getattr(op, "not")(x)), x),
+    Rule("and itself", getattr(op, "and")(x, x), x),
+    Rule("or itself", getattr(op, "or")(x, x), x),
+    Rule("max of one", op.max(x, x), x),
+    Rule("min of one", op.min(x, x), x),
+    Rule("square", op.integer_pow(x, y=P("n")), _square),
+    Rule("same choice", op.select_n(y, x, x), x),
+    Rule("copy", op.copy(x), x),
+    Rule("no derivatives are left", op.stop_gradient(x), x),
+    Rule("same dtype", op.convert_element_type(x), _same_convert),
+    Rule(
+        "widen and back",
+        op.convert_element_type(op.convert_element_type(x, new_dtype=P("middle"))),
+        _widening_round_trip,
+    ),
+    Rule("transpose twice",
+         op.transpose(op.transpose(x, permutation=P("inner")), permutation=P("outer")),
+         _compose_transposes),
+    Rule("transpose of unit axes", op.transpose(x, permutation=P("outer")), _identity_transpose),
+    Rule("reshape to itself", op.reshape(x), _same_shape),
+    Rule("reshape twice", op.reshape(op.reshape(x)), _reshape_of_reshape),
+    Rule("reshape of squeeze", op.reshape(op.squeeze(x)), _reshape_of_reshape),
+    Rule("squeeze is a reshape", op.squeeze(x), _reshape_of_reshape),
+    Rule("broadcast to itself", op.broadcast_in_dim(x), _same_shape),
+    Rule(
+        "broadcast twice",
+        op.broadcast_in_dim(
+            op.broadcast_in_dim(x, broadcast_dimensions=P("inner")), broadcast_dimensions=P("outer")
+        ),
+        _broadcast_of_broadcast,
+    ),
+    *(Rule(f"{name} of unit axes", getattr(op, name)(x, axes=P("axes")), _unit_axes_reduction)
+      for name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod",
+                   "reduce_and", "reduce_or")),
+    Rule("update of a constant",
+         op.scatter(X("operand"), X("i"), X("updates"),
+                    dimension_numbers=P("numbers"), mode=P("mode")),
+         update_as_choice),
+    Rule("addition to zeros",
+         getattr(op, "scatter-add")(X("operand"), X("i"), X("updates"),
+                                    dimension_numbers=P("numbers"), mode=P("mode")),
+         addition_as_choice),
+    Rule("sum of negatives", op.reduce_sum(op.neg(x)), _sum_of_negatives),
+    Rule("sum of one choice",
+         op.reduce_sum(
+             op.select_n(
+                 op.eq(op.iota(dimension=P("along")),
+                       op.broadcast_in_dim(X("i"), broadcast_dimensions=P("dims_i"))),
+                 0,
+                 op.broadcast_in_dim(x, broadcast_dimensions=P("dims_x"))),
+             axes=P("axes")),
+         sum_of_one_choice),
+    Rule("product of a transpose",
+         op.dot_general(op.transpose(x, permutation=P("permutation")), y,
+                        dimension_numbers=P("numbers")),
+         _transposed_operand(0)),
+    Rule("product with a transpose",
+         op.dot_general(x, op.transpose(y, permutation=P("permutation")),
+                        dimension_numbers=P("numbers")),
+         _transposed_operand(1)),
+    Rule("transpose of a product",
+         op.transpose(op.dot_general(x, y, dimension_numbers=P("numbers")),
+                      permutation=P("permutation")),
+         _transposed_product),
+)  # fmt: skip
+
+
+def simplify(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Rewrite a program with the rules of this table until none applies."""
+    return rewrite(closed, RULES)

@@ -1,0 +1,253 @@
+"""The loops of a region: splits and merges until they are few and long.
+
+Axes that a reshape splits are split, axes that every access walks as one are merged. To see the
+accesses, the region's element rules are run once on dummies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax.codegen import tile
+from amdjax.core.jaxpr import Var
+from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.fusion import Fusion, Region, Root
+from amdjax.schedule.index import Index, LoopVar, Quotient, Symbol, linear, placed
+from amdjax.schedule.reduction import Reduction
+
+
+class _Tracer(ElementBuilder):
+    """Records the offsets of all memory accesses, and indices used in other ways."""
+
+    def __init__(self, region: Region, fusion: Fusion):
+        self.region_roots = {v: r for r in region.roots for v in r.vars}
+        super().__init__(
+            tile.Builder("trace"), region_producers(region, fusion), _any_buffer, self._root
+        )
+        self.offsets: list[tuple[Var, Index]] = []
+        self.stepwise: list[tuple[Var, Index]] = []
+        self.stored = fusion.stored
+        self.irregular: list[Index] = []
+        self._any = self.k.program_id()
+
+    def _root(self, var: Var, index: tuple[Index, ...]) -> El | None:
+        root = self.region_roots.get(var)
+        return self._dummy(var) if root is not None and root.is_reduction else None
+
+    def _dummy(self, var: Var) -> El:
+        dtype = short_dtype(var.aval.dtype)
+        parts = 2 if dtype in ("c64", "c128") else 1
+        buffer = tile.Buffer("x", compute_dtype(part_dtype(dtype)), "in")
+        return El(dtype, *(self.k.load(buffer, 0) for _ in range(parts)))
+
+    def load(self, var: Var, offset: Index) -> El:
+        self.offsets.append((var, offset))
+        return self._dummy(var)
+
+    def put(self, var: Var, index: tuple[Index, ...], x: El) -> None:
+        if var in self.stored:
+            self.stepwise.append((var, linear(index, var.aval.shape)))
+
+    def index_tile(self, i: Index) -> tile.Value:
+        self.irregular.append(i)
+        return self._any
+
+
+def _any_buffer(var: Var) -> tile.Buffer:
+    return tile.Buffer("x", "f32", "in")
+
+
+def region_producers(region: Region, fusion: Fusion) -> dict[Var, Any]:
+    own = {v for r in region.roots if not r.is_reduction for v in r.vars}
+    return {v: e for v, e in fusion.producers.items() if v not in fusion.roots or v in own}
+
+
+class Domain:
+    """The loops of a region after splitting and merging.
+
+    Attributes:
+      index: for each axis of the region's domain its index in terms of split loop variables.
+      vars: the final loop variables, outermost first.
+      reduced: those of them that are reduced over.
+      alias: merged variables, to be substituted in offsets.
+      offsets: every memory access (and store) as an offset in terms of `vars`.
+      irregular: indices that are used as values or in guards.
+    """
+
+    def __init__(self, region: Region, fusion: Fusion):
+        self.region, self.fusion = region, fusion
+        reduced_axes = region.axes or ()
+        self.atoms: list[tuple[LoopVar, bool]] = []
+        self.index: list[Index] = []
+        for axis, n in enumerate(region.domain):
+            var = LoopVar(f"i{axis}", n)
+            self.index.append(Index.of(var))
+            if n != 1:
+                self.atoms.append((var, axis in reduced_axes))
+        self._trace()
+        for _ in range(3):
+            if not self._split():
+                break
+            self._trace()
+        self._merge()
+
+    @classmethod
+    def of_rows(cls, region: Region, fusion: Fusion) -> Domain:
+        """What combining needs to know: nothing is merged, accesses are those of the rows."""
+        self = cls.__new__(cls)
+        self.region, self.fusion, self.alias = region, fusion, {}
+        self.operations, self.widest, self.cost = 8, 64, 8.0
+        self.loads, self.stores, self.irregular = [], [], []
+        return self
+
+    def row_index(self, shape: tuple[int, ...]) -> tuple[Index, ...]:
+        """The present row as an index into an array of one element a row."""
+        return placed((self.index[i] for i in self.region.row_axes), shape)
+
+    def element_index(self, shape: tuple[int, ...]) -> tuple[Index, ...]:
+        """The present element as an index into an array of one element a point of the domain."""
+        return placed(self.index, shape)
+
+    def root_index(self, root: Root, var: Var) -> tuple[Index, ...]:
+        """The index of a root's result at the current point of the domain."""
+        per_row = root.row or root.is_reduction
+        return (self.row_index if per_row else self.element_index)(var.aval.shape)
+
+    def _trace(self) -> None:
+        tracer = _Tracer(self.region, self.fusion)
+        loops = {v for v, _ in self.atoms}
+        for var in loops:
+            tracer.scalars[var] = tracer._any
+        stores: list[tuple[Var, Index]] = []
+        for root in self.region.roots:
+            if root.is_reduction:
+                rule = Reduction(root.eqn)
+                rule.element(tracer, self.element_index(rule.shape))
+            if root.loop is not None:
+                tracer.results(root.eqn, self.element_index(root.loop.shape))
+            for v in root.points:
+                index = self.root_index(root, v)
+                if not root.is_reduction:
+                    tracer.value(v, index)
+                if v in self.fusion.stored:
+                    stores.append((v, linear(index, v.aval.shape)))
+        ops = list(_all_ops(tracer.k._block))
+        self.operations = len(ops)
+        self.widest = max((_bits(op.results[0].dtype) for op in ops if op.results), default=32)
+        self.cost = sum(r.cost if r.loop is None else r.loop.cost for r in self.region.roots)
+        self.loads, self.stores = tracer.offsets, stores + tracer.stepwise
+        self.irregular = tracer.irregular
+
+    def _split(self) -> bool:
+        """Split loops that some access divides; True if any was."""
+        factors: dict[LoopVar, set[int]] = {}
+        for i in [o for _, o in self.loads + self.stores] + self.irregular:
+            for q in _quotients(i):
+                inner = q.inner
+                if len(inner.terms) == 1 and inner.const == 0 and inner.terms[0][1] == 1:
+                    var = inner.terms[0][0]
+                    if (
+                        isinstance(var, LoopVar)
+                        and var.extent % q.by == 0
+                        and 1 < q.by < var.extent
+                    ):
+                        factors.setdefault(var, set()).add(q.by)
+        table: dict[Symbol, Index] = {}
+        atoms: list[tuple[LoopVar, bool]] = []
+        for var, reduced in self.atoms:
+            if var not in factors:
+                atoms.append((var, reduced))
+                continue
+            index, step = Index(0), 1
+            pieces: list[tuple[LoopVar, bool]] = []
+            for by in [*sorted(factors[var]), var.extent]:
+                if by % step or by == step:
+                    continue
+                piece = LoopVar(f"{var.name}_{step}", by // step)
+                index = index + Index.of(piece) * step
+                pieces.insert(0, (piece, reduced))
+                step = by
+            table[var] = index
+            atoms += pieces
+        self.index = [i.substitute(table) for i in self.index]
+        self.atoms = atoms
+        return bool(table)
+
+    def _merge(self) -> None:
+        """Join neighbouring loops that every access walks as one."""
+        stuck: set[Symbol] = set()
+        for i in self.irregular:
+            stuck |= _symbols(i)
+        for _, i in self.loads + self.stores:
+            for q in _quotients(i):
+                stuck |= _symbols(q.inner)
+        offsets = [o for _, o in self.loads + self.stores]
+        self.alias: dict[Symbol, Index] = {}
+        groups: list[tuple[list[LoopVar], bool]] = []
+        for var, reduced in self.atoms:
+            if (
+                groups
+                and groups[-1][1] == reduced
+                and self._joins(groups[-1][0][-1], var, offsets, stuck)
+            ):
+                groups[-1][0].append(var)
+            else:
+                groups.append(([var], reduced))
+        self.vars: list[LoopVar] = []
+        self.reduced: set[LoopVar] = set()
+        for members, reduced in groups:
+            merged = members[0]
+            if len(members) > 1:
+                merged = LoopVar(
+                    members[-1].name, int(np.prod([m.extent for m in members], dtype=np.int64))
+                )
+                self.alias.update({m: Index(0) for m in members})
+                self.alias[members[-1]] = Index.of(merged)
+            self.vars.append(merged)
+            if reduced:
+                self.reduced.add(merged)
+        self.loads = [(v, o.substitute(self.alias)) for v, o in self.loads]
+        self.stores = [(v, o.substitute(self.alias)) for v, o in self.stores]
+
+    @staticmethod
+    def _joins(
+        outer: LoopVar, inner: LoopVar, offsets: Sequence[Index], stuck: set[Symbol]
+    ) -> bool:
+        if outer in stuck or inner in stuck:
+            return False
+        return all(o.coefficient(outer) == o.coefficient(inner) * inner.extent for o in offsets)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.region.domain, dtype=np.int64))
+
+
+def _all_ops(block: tile.Block) -> Iterator[tile.Op]:
+    for op in block.ops:
+        yield op
+        for inner in op.blocks:
+            yield from _all_ops(inner)
+
+
+def _quotients(i: Index) -> list[Quotient]:
+    found = []
+    for s, _ in i.terms:
+        if isinstance(s, Quotient):
+            found += [s, *_quotients(s.inner)]
+    return found
+
+
+def _symbols(i: Index) -> set[Symbol]:
+    out: set[Symbol] = set()
+    for s, _ in i.terms:
+        out.add(s)
+        if isinstance(s, Quotient):
+            out |= _symbols(s.inner)
+    return out
+
+
+def _bits(dtype: str) -> int:
+    return 8 if dtype == "index" else 8 * tile.itemsize(compute_dtype(dtype))

@@ -1,0 +1,770 @@
+"""Follows elements of a program back to memory and writes the tile code that computes them.
+
+A kernel computes values at index expressions. `ElementBuilder.value(var, index)` writes the code
+for one such value: it applies the element rule of the equation that made `var`, which asks for
+elements of its operands, and so on down to loads from memory. Along the way the index expressions
+carry broadcasts, transposes, slices and reshapes, so that none of them moves data.
+
+How an index becomes code depends on the schedule: a loop variable is either a scalar, or is spread
+over one axis of the tile (`lanes`). Values that do not depend on a spread variable stay scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from amdjax.codegen import tile
+from amdjax.core import dtypes
+from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.core.lowering import Control, Element, Pointwise
+from amdjax.core.source_info import Origin
+from amdjax.schedule.complex_math import COMPLEX_OPS
+from amdjax.schedule.index import (
+    TRUE,
+    Dynamic,
+    Guard,
+    Index,
+    LoopVar,
+    Quotient,
+    Symbol,
+    delinear,
+    linear,
+)
+
+#: The dtype in which values of a dtype are computed, where it differs.
+COMPUTE = {"f16": "f32", "bf16": "f32", "i4": "i8", "u4": "u8", "i2": "i8", "u2": "u8"}
+CACHE_LINE = 64
+UNROLL_FOLD = 32
+DEEP = 25  # nested values from which chains are followed step by step
+
+
+def compute_dtype(dtype: str) -> str:
+    if dtype.startswith("f8") or dtype.startswith("f4"):
+        return "f32"
+    return COMPUTE.get(dtype, dtype)
+
+
+def part_dtype(dtype: str) -> str:
+    """The dtype of the parts of a complex dtype; other dtypes are their own part."""
+    return {"c64": "f32", "c128": "f64"}.get(dtype, dtype)
+
+
+def short_dtype(dtype: Any) -> str:
+    return dtypes.short_dtype_name(dtype)
+
+
+class El:
+    """The value of an element: its logical dtype, and one tile value (two if complex)."""
+
+    __slots__ = ("dtype", "parts")
+
+    def __init__(self, dtype: str, *parts: tile.Value):
+        self.dtype, self.parts = dtype, parts
+
+    @property
+    def value(self) -> tile.Value:
+        return self.parts[0]
+
+    @property
+    def is_complex(self) -> bool:
+        return len(self.parts) == 2
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What an element rule sees of an operand."""
+
+    atom: Var | Literal
+
+    @property
+    def aval(self) -> Any:
+        return self.atom.aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.atom.aval.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.atom.aval.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.atom.aval.dtype
+
+
+@dataclass
+class Lanes:
+    """A loop variable spread over an axis of the tile: lane `i` stands for `base + i`."""
+
+    var: LoopVar
+    count: int
+    axis: int
+    base: tile.Value
+    mask: tile.Value | None = None  # lanes inside the loop's extent, where some are not
+
+
+Reader = Callable[[Any, tuple[Index, ...]], "El | None"]
+
+#: What writes control flow that an element runs by itself, by the name of its rule; `loops.py`
+#: fills it.
+CONTROL: dict[str, Callable[[ElementBuilder, JaxprEqn, tuple[Index, ...]], list[El | None]]] = {}
+
+
+class ElementBuilder:
+    """Writes tile code for elements.
+
+    Args:
+      k: where the code goes.
+      producers: the equation that computes each variable that is not in memory.
+      memory: the buffer of each variable that is.
+      special: asked first about every variable; for values a kernel holds in registers.
+    """
+
+    def __init__(
+        self,
+        k: tile.Builder,
+        producers: dict[Var, JaxprEqn],
+        memory: Callable[[Var], tile.Buffer],
+        special: Reader | None = None,
+    ):
+        self.k = k
+        self.producers = producers
+        self.memory = memory
+        self.special = special
+        #: the memory of a result that steps of a loop store element by element, if it is kept
+        self.result: Callable[[Var], tile.Buffer | None] = lambda var: None
+        self.bound: dict[Var, El | None] = {}  # variables of a loop's body
+        self.scalars: dict[Symbol, tile.Value] = {}
+        self.alias: dict[Symbol, Index] = {}  # merged loops, substituted in offsets
+        self.streaming: set[tile.Buffer] = set()  # large results, written past the caches
+        self.lanes: list[Lanes] = []
+        self.guards: list[Guard] = []
+        self.visible = tile.Visible()
+        self.depth = 0  # of calls that follow operands
+
+    # What is known
+
+    def nested(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`fn` as the body of a block: what it computes is forgotten afterwards."""
+
+        def body(*args: Any) -> Any:
+            mark = self.visible.mark()
+            try:
+                return fn(*args)
+            finally:
+                self.visible.forget(mark)
+
+        return body
+
+    def _known(self, key: Any, make: Callable[[], Any]) -> Any:
+        found = self.visible.get(key)
+        if found is None:
+            found = make()
+            self.visible.add(key, found)
+        return found
+
+    # Values of variables
+
+    def value(self, atom: Var | Literal, index: Sequence[Index]) -> El:
+        """The element of `atom` at `index`."""
+        if isinstance(atom, Literal):
+            return self.const(atom.val, atom.aval.dtype)
+        index = tuple(
+            Index.of(i) if n != 1 else Index(0) for i, n in zip(index, atom.aval.shape, strict=True)
+        )
+        return self._known((atom, index, tuple(self.guards)), lambda: self._compute(atom, index))
+
+    @contextmanager
+    def binding(self, values: dict[Var, El | None]) -> Iterator[None]:
+        """Variables with values; no others are seen."""
+        around, self.bound = self.bound, values
+        try:
+            yield
+        finally:
+            self.bound = around
+
+    def _compute(self, var: Var, index: tuple[Index, ...]) -> El:
+        if (bound := self.bound.get(var)) is not None:
+            return bound
+        if self.special is not None:
+            found = self.special(var, index)
+            if found is not None:
+                return found
+        eqn = self.producers.get(var)
+        if eqn is None:
+            return self.load(var, linear(index, var.aval.shape))
+        self.depth += 1
+        if self.depth % DEEP == 0:
+            self._prepare(eqn, index)
+        results = self.results(eqn, index)
+        self.depth -= 1
+        found = results[list(eqn.outvars).index(var)]
+        assert found is not None, "results that steps have stored are read from memory"
+        return found
+
+    def results(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> Sequence[El | None]:
+        """An element of each result; None for those that steps of a loop store."""
+        key = id(eqn), index, tuple(self.guards)
+        return self._known(key, lambda: self._apply(eqn, index))
+
+    def _prepare(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> None:
+        """Compute what a chain of pointwise equations reads, the deepest first.
+
+        Following operands by recursion alone would exceed Python's stack on long chains.
+        """
+        chain: list[Any] = []
+        waiting, seen = [eqn], {id(eqn)}
+        while waiting:
+            e = waiting.pop()
+            if not isinstance(e.primitive.lowering, Pointwise):
+                continue
+            for x in e.invars:
+                maker = None if isinstance(x, Literal) else self.producers.get(x)
+                if maker is None or id(maker) in seen:
+                    continue
+                seen.add(id(maker))
+                at = index if x.aval.shape else ()
+                key = (x, at, tuple(self.guards))
+                if key in self.visible:
+                    continue
+                found = self.special(x, at) if self.special is not None else None
+                if found is not None:
+                    self.visible.add(key, found)
+                    continue
+                chain.append(x)
+                waiting.append(maker)
+        for x in reversed(chain):
+            self.value(x, index if x.aval.shape else ())
+
+    def _apply(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> Sequence[El | None]:
+        rule, k = eqn.primitive.lowering, self.k
+        around, k.origin = k.origin, _origin(eqn, k.origin)  # quicker than `made_from`
+        result: Any
+        if isinstance(rule, Pointwise):
+            values = [self.value(x, index if x.aval.shape else ()) for x in eqn.invars]
+            if isinstance(rule.op, str):
+                result = self.op(rule.op, *values)
+            else:
+                result = rule.op(self, *values, **eqn.params)
+        elif isinstance(rule, Element):
+            result = rule.emit(self, index, *map(Operand, eqn.invars), **eqn.params)
+        elif isinstance(rule, Control):
+            result = CONTROL[rule.name](self, eqn, index)
+        else:
+            raise AssertionError(f"{eqn.primitive} has no element rule")
+        results = list(result) if isinstance(result, (list, tuple)) else [result]
+        pairs = zip(results, eqn.outvars, strict=True)
+        typed = [r if r is None else self._typed(r, v) for r, v in pairs]
+        k.origin = around
+        return typed
+
+    def _typed(self, x: El, var: Var) -> El:
+        """Bring a rule's result to the dtype its type rule promised."""
+        dtype = short_dtype(var.aval.dtype)
+        return x if x.dtype == dtype else self.convert(x, dtype)
+
+    # What element rules call
+
+    def read(self, operand: Operand, index: Sequence[Index | int]) -> El:
+        """The operand's element at an index inside its shape."""
+        return self.value(operand.atom, tuple(map(Index.of, index)))
+
+    def read_linear(self, operand: Operand, position: Index) -> El:
+        """The operand's element at a row-major position."""
+        return self.value(operand.atom, delinear(position, operand.shape))
+
+    def read_if(
+        self, guard: Guard | bool, operand: Operand, index: Sequence[Index | int], otherwise: El
+    ) -> El:
+        """The element where `guard` holds, else `otherwise`; nothing is read where it fails."""
+        return self.when(guard, lambda: self.read(operand, index), lambda: otherwise)
+
+    def when(self, guard: Guard | bool, then: Callable[[], El], otherwise: Callable[[], El]) -> El:
+        """`then()` where `guard` holds, computed without touching memory elsewhere."""
+        if isinstance(guard, Guard):
+            guard = guard.simplify()
+        if guard is True:
+            return then()
+        if guard is False:
+            return otherwise()
+        assert isinstance(guard, Guard)
+        self.guards.append(guard)
+        try:
+            value = then()
+        finally:
+            self.guards.pop()
+        return self.select(El("bool", self.guard_value(guard)), value, otherwise())
+
+    def piecewise(self, i: Index, pieces: Sequence[tuple[int, int, Callable[[], El]]]) -> El:
+        """The value of the piece `(start, stop, fn)` whose range contains `i`."""
+        _, stop, fn = pieces[0]
+        if len(pieces) == 1:
+            return fn()
+        return self.when(i.lt(stop), fn, lambda: self._rest(i, stop, pieces[1:]))
+
+    def _rest(
+        self, i: Index, start: int, pieces: Sequence[tuple[int, int, Callable[[], El]]]
+    ) -> El:
+        guard = i.ge(start).simplify()
+        if guard is True or guard is False:
+            return self.piecewise(i, pieces)
+        self.guards.append(guard)
+        try:
+            return self.piecewise(i, pieces)
+        finally:
+            self.guards.pop()
+
+    @staticmethod
+    def linear(index: Sequence[Index], shape: Sequence[int]) -> Index:
+        return linear(tuple(map(Index.of, index)), tuple(shape))
+
+    @staticmethod
+    def delinear(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
+        return delinear(position, tuple(shape))
+
+    @staticmethod
+    def in_bounds(i: Index, n: int) -> Guard:
+        i = Index.of(i)
+        return i.ge(0) & i.lt(n)
+
+    @staticmethod
+    def all_of(*guards: Guard | bool) -> Guard | bool:
+        out = TRUE
+        for g in guards:
+            if g is False:
+                return False
+            if isinstance(g, Guard):
+                out = out & g
+        return out
+
+    def guard_value(self, guard: Guard | bool) -> tile.Value:
+        """A guard as a boolean tile."""
+        if isinstance(guard, bool):
+            return self.k.const("bool", guard)
+        out = None
+        for c in guard.conditions:
+            left = self.index_tile(c.index)
+            test = self._aligned("ge" if c.kind == "ge" else "eq", left, self.k.const("index", 0))
+            out = test if out is None else self._aligned("and", out, test)
+        return out if out is not None else self.k.const("bool", True)
+
+    def index_value(self, i: Index | int, dtype: Any) -> El:
+        """An index as a value."""
+        name = dtype if isinstance(dtype, str) else short_dtype(dtype)
+        i = Index.of(i)
+        lo, hi = i.range()
+        x = self.index_tile(i)
+        small = lo is not None and hi is not None and lo >= -(1 << 31) and hi < (1 << 31)
+        source = "i32" if small else "i64"
+        return self.convert(El(source, self.k.convert(x, source)), name)
+
+    def as_index(self, x: El, lo: int | None = None, hi: int | None = None) -> Index:
+        """An integer value as an index, with what is known of its range."""
+        return Index.of(
+            self._known(("as_index", x.value.number, lo, hi), lambda: Dynamic(x, lo, hi))
+        )
+
+    def clamp_index(self, i: Index | El, lo: int, hi: int) -> Index:
+        """An index limited to `lo..hi`, both inclusive."""
+        if isinstance(i, El):
+            i = self.as_index(i)
+        low, high = i.range()
+        if low is not None and low >= lo and high is not None and high <= hi:
+            return i
+        x = self._aligned("max", self.index_tile(i), self.k.const("index", lo))
+        x = self._aligned("min", x, self.k.const("index", hi))
+        return self.as_index(El("index", x), lo, hi)
+
+    # Arithmetic
+
+    def const(self, x: Any, dtype: Any) -> El:
+        name = dtype if isinstance(dtype, str) else short_dtype(dtype)
+        if name in ("c64", "c128"):
+            x = complex(x)
+            part = part_dtype(name)
+            return El(name, self.k.const(part, x.real), self.k.const(part, x.imag))
+        if isinstance(x, np.generic) and x.dtype.kind not in "biufc":
+            x = float(x) if not name.startswith(("i", "u")) else int(x)
+        if compute_dtype(name) == "f32" and name != "f32":  # the number as that dtype holds it
+            x = float(np.asarray(x).astype(dtypes.dtype_from_short_name(name)))
+        return El(name, self.k.const(compute_dtype(name), x))
+
+    def op(self, name: str, *xs: El, **attrs: Any) -> El:
+        """A tile op on elements of one dtype."""
+        name = name.rstrip("_")
+        if name == "select":
+            return self.select(*xs)
+        if name == "compare":
+            raise TypeError("call b.compare(predicate, x, y)")
+        if any(x.is_complex for x in xs):
+            return COMPLEX_OPS[name](self, *xs, **attrs)
+        dtype = xs[-1].dtype
+        if name == "integer_pow":
+            return self._wrap(dtype, self.k.integer_pow(xs[0].value, attrs["n"]))
+        rounded = dtype if dtype in ("f16", "bf16") and name in tile.NARROW else ""
+        value = self._aligned(name, *(x.value for x in xs), rounded=rounded)
+        if value.dtype == "bool":
+            return El("bool", value)
+        return self._wrap(dtype, value)
+
+    def __getattr__(self, name: str) -> Callable[..., El]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *xs, **attrs: self.op(name, *xs, **attrs)
+
+    def _wrap(self, dtype: str, value: tile.Value) -> El:
+        """Integers narrower than their register keep to their width."""
+        if dtype in ("i4", "u4", "i2", "u2"):
+            value = self.k.convert(self.k.convert(value, dtype), compute_dtype(dtype))
+        return El(dtype, value)
+
+    def _aligned(self, name: str, *xs: tile.Value, rounded: str = "") -> tile.Value:
+        shape = (
+            np.broadcast_shapes(*(x.shape for x in xs if x.shape))
+            if any(x.shape for x in xs)
+            else ()
+        )
+        operands = (self.k.broadcast(x, shape) if x.shape else x for x in xs)
+        return self.k.op(name, *operands, rounded=rounded)
+
+    def compare(self, predicate: str, x: El, y: El) -> El:
+        return self.op(predicate, x, y)
+
+    def select(self, cond: El, a: El, b: El) -> El:
+        if a.is_complex or b.is_complex:
+            pairs = zip(a.parts, b.parts, strict=True)
+            return El(a.dtype, *(self._select(cond.value, x, y) for x, y in pairs))
+        return El(a.dtype, self._select(cond.value, a.value, b.value))
+
+    def _select(self, cond: tile.Value, a: tile.Value, b: tile.Value) -> tile.Value:
+        if a is b:
+            return a
+        return self._aligned("select", cond, a, b)
+
+    def convert(self, x: El, dtype: Any) -> El:
+        """Convert; to a narrow dtype this rounds to what that dtype can hold."""
+        name = dtype if isinstance(dtype, str) else short_dtype(dtype)
+        if x.dtype == name:
+            return x
+        if name in ("c64", "c128"):
+            part = part_dtype(name)
+            real, imag = (x.parts[0], x.parts[1]) if x.is_complex else (x.value, None)
+            re = self.convert(El(part_dtype(x.dtype), real), part).value
+            im = (
+                self.k.const(part, 0.0)
+                if imag is None
+                else self.convert(El(part_dtype(x.dtype), imag), part).value
+            )
+            return El(name, re, im)
+        if x.is_complex:
+            if name == "bool":
+                zero = self.const(0, x.dtype)
+                return self.op("ne", x, zero)
+            return self.convert(El(part_dtype(x.dtype), x.parts[0]), name)
+        narrow = self.k.convert(x.value, name)
+        return El(name, self.k.convert(narrow, compute_dtype(name)))
+
+    def bitcast(self, x: El, dtype: Any) -> El:
+        """Reinterpret the bits of an element as another dtype of the same width."""
+        name = dtype if isinstance(dtype, str) else short_dtype(dtype)
+        bits = self.k.bitcast(self.k.convert(x.value, x.dtype), name)
+        return El(name, self.k.convert(bits, compute_dtype(name)))
+
+    def real(self, x: El) -> El:
+        return El(part_dtype(x.dtype), x.parts[0])
+
+    def imag(self, x: El) -> El:
+        if not x.is_complex:
+            return self.const(0, x.dtype)
+        return El(part_dtype(x.dtype), x.parts[1])
+
+    def complex(self, re: El, im: El) -> El:
+        return El("c64" if re.dtype == "f32" else "c128", re.value, im.value)
+
+    def integer_pow(self, x: El, y: int) -> El:
+        return self.op("integer_pow", x, n=y)
+
+    def fold(self, extents: Sequence[int], init: Any, fn: Callable[..., Any]) -> Any:
+        """Loop over `extents`: `acc = fn(index, acc)`; `acc` is an element or a list of them."""
+        many = isinstance(init, (list, tuple))
+        total = int(np.prod(extents, dtype=np.int64))
+        if total <= UNROLL_FOLD:
+            acc = init
+            for k in np.ndindex(*extents):
+                acc = fn(tuple(Index(int(i)) for i in k), acc)
+            return acc
+        accs = list(init) if many else [init]
+        index: list[Index] = []
+        result = self._fold_loop(list(extents), index, accs, many, fn)
+        return result if many else result[0]
+
+    def _fold_loop(
+        self, extents: list[int], index: list[Index], accs: list[El], many: bool, fn: Any
+    ) -> list[El]:
+        if not extents:
+            out = fn(tuple(index), accs if many else accs[0])
+            return list(out) if many else [out]
+        var = LoopVar("f", extents[0])
+        flat = flat_parts(map(self.in_every_lane, accs))
+
+        def body(i: tile.Value, *carried: tile.Value) -> list[tile.Value]:
+            self.scalars[var] = i
+            inner = regroup(accs, carried)
+            out = self._fold_loop(extents[1:], [*index, Index.of(var)], inner, many, fn)
+            return flat_parts(map(self.in_every_lane, out))
+
+        return regroup(accs, self.k.for_(0, extents[0], 1, self.nested(body), flat))
+
+    def tile_shape(self) -> tuple[int, ...]:
+        """Of a value that depends on all spread variables."""
+        return tuple(l.count for l in sorted(self.lanes, key=lambda l: l.axis))
+
+    def in_every_lane(self, x: El) -> El:
+        """The element as a whole tile, as what loops carry has to be."""
+        shape = self.tile_shape()
+        return El(x.dtype, *(self.k.broadcast(p, shape) for p in x.parts)) if shape else x
+
+    # Indices to code
+
+    def _lanes_of(self, symbol: Symbol) -> Lanes | None:
+        return next((l for l in self.lanes if l.var is symbol), None)
+
+    def spread(self, lanes: Lanes, x: tile.Value) -> tile.Value:
+        """A rank-1 tile laid along an axis of the current tile."""
+        return x if len(self.lanes) < 2 else self.k.expand(x, 1 - lanes.axis)
+
+    def index_tile(self, i: Index) -> tile.Value:
+        """An index expression as a value: scalar, or a tile along the spread variables in it."""
+        return self._known(("index", i), lambda: self._index_tile(i))
+
+    def _index_tile(self, i: Index) -> tile.Value:
+        total: tile.Value | None = None
+        for s, c in i.terms:
+            x = self._symbol_tile(s)
+            if c != 1:
+                x = self._aligned("mul", x, self.k.const("index", c))
+            total = x if total is None else self._aligned("add", total, x)
+        if total is None:
+            return self.k.const("index", i.const)
+        return self._aligned("add", total, self.k.const("index", i.const)) if i.const else total
+
+    def _symbol_tile(self, s: Symbol) -> tile.Value:
+        lanes = self._lanes_of(s)
+        if lanes is not None:
+            return self._aligned("add", self.spread(lanes, self.k.iota(lanes.count)), lanes.base)
+        if s in self.scalars:
+            return self.scalars[s]
+        if isinstance(s, Dynamic):
+            return self.k.convert(s.value.value, "index")
+        assert isinstance(s, Quotient), f"index variable {s} is not bound here"
+        return self._quotient(s)
+
+    def _quotient(self, s: Quotient) -> tile.Value:
+        x = self.index_tile(s.inner)
+        lo, hi = s.inner.range()
+        name = "rem" if s.remainder else "div"
+        if lo is not None and lo >= 0 and hi is not None and hi < (1 << 31):
+            # Vector units multiply and shift 32-bit integers, they do not divide 64-bit ones.
+            narrow = self._aligned(name, self.k.convert(x, "u32"), self.k.const("u32", s.by))
+            return self.k.convert(narrow, "index")
+        # A dividend that may be negative is one whose guard fails there: nobody uses the result.
+        return self._aligned(name, x, self.k.const("index", s.by))
+
+    # Memory
+
+    def _split_offset(self, offset: Index) -> tuple[tile.Value | None, list[int]]:
+        """Scalar base, a stride for each spread variable; (None, _) if an offset is irregular."""
+        strides = [0] * len(self.lanes)
+        scalar = Index(offset.const)
+        for s, c in offset.terms:
+            lanes = self._lanes_of(s)
+            if lanes is not None:
+                strides[lanes.axis] = c
+            elif (
+                isinstance(s, Quotient) and any(s.inner.depends_on(l.var) for l in self.lanes)
+            ) or self._is_tile(s):
+                return None, strides
+            else:
+                scalar = scalar + Index.of(s) * c
+        base = self.index_tile(scalar)
+        for lanes in self.lanes:
+            if strides[lanes.axis]:
+                step = self.k.op("mul", lanes.base, self.k.const("index", strides[lanes.axis]))
+                base = self.k.op("add", base, step)
+        return base, strides
+
+    def resolved(self, offset: Index) -> Index:
+        """An offset in terms of the loops there are."""
+        return offset.substitute(self.alias) if self.alias else offset
+
+    def _is_tile(self, s: Symbol) -> bool:
+        if isinstance(s, Dynamic):
+            return bool(s.value.value.shape)
+        if isinstance(s, Quotient):
+            return any(self._is_tile(t) for t, _ in s.inner.terms)
+        return False
+
+    def _mask(self, strides: Sequence[int] | None) -> tile.Value | None:
+        """What limits an access now: the guards in force and unfinished tiles."""
+        masks = [self.guard_value(g) for g in self.guards]
+        for lanes in self.lanes:
+            if lanes.mask is not None and (strides is None or strides[lanes.axis]):
+                masks.append(lanes.mask)
+        out = None
+        for m in masks:
+            out = m if out is None else self._aligned("and", out, m)
+        return out
+
+    def load(self, var: Var, offset: Index) -> El:
+        """The element of a variable in memory at a row-major position."""
+        buffer = self.memory(var)
+        dtype = short_dtype(var.aval.dtype)
+        if dtype in ("c64", "c128"):
+            part = part_dtype(dtype)
+            as_parts = tile.Buffer(buffer.name, part, buffer.role, buffer.size)
+            row = self._complex_row(offset)
+            if row is not None:  # one walk over both parts, then the even and the odd lanes
+                first, count, mask = row
+                both = self.k.load(as_parts, first, (2 * count,), None, mask)
+                return El(dtype, *(self.k.shuffle(both, range(j, 2 * count, 2)) for j in (0, 1)))
+            return El(dtype, *(self._load(as_parts, offset * 2 + j) for j in (0, 1)))
+        return El(dtype, self.k.convert(self._load(buffer, offset), compute_dtype(dtype)))
+
+    def _complex_row(self, offset: Index) -> tuple[tile.Value, int, tile.Value | None] | None:
+        """Place, lanes and mask of parts, if complex elements lie side by side in all lanes."""
+        offset = self.resolved(offset)
+        if len(self.lanes) != 1 or self.lanes[0].count == 1:
+            return None
+        base, strides = self._split_offset(offset)
+        if base is None or strides != [1]:
+            return None
+        count, mask = self.lanes[0].count, self._mask(strides)
+        if mask is not None:
+            mask = self.k.broadcast(mask, (count,))
+            mask = self.k.shuffle(mask, [i // 2 for i in range(2 * count)])
+        return self.k.op("mul", base, self.k.const("index", 2)), count, mask
+
+    def _load(self, buffer: tile.Buffer, offset: Index) -> tile.Value:
+        offset = self.resolved(offset)
+        base, strides = self._split_offset(offset)
+        mask = self._mask(strides if base is not None else None)
+        if base is None:
+            return self._load_scattered(buffer, self.index_tile(offset), mask)
+        shape = self._access_shape(strides, mask)
+        if not shape:
+            if mask is None:
+                return self.k.load(buffer, base)
+            return self.k.load_at(buffer, base, mask)
+        if mask is not None and mask.shape != shape:
+            mask = self.k.broadcast(mask, shape)
+        return self.k.load(buffer, base, shape, strides, mask)
+
+    def _load_scattered(
+        self, buffer: tile.Buffer, offsets: tile.Value, mask: tile.Value | None
+    ) -> tile.Value:
+        if mask is not None and mask.shape != offsets.shape:
+            shape = np.broadcast_shapes(mask.shape, offsets.shape)
+            mask, offsets = self.k.broadcast(mask, shape), self.k.broadcast(offsets, shape)
+        return self.k.load_at(buffer, offsets, mask)
+
+    def _access_shape(self, strides: Sequence[int], mask: tile.Value | None) -> tuple[int, ...]:
+        """The tile an access covers: one along axes it does not depend on, () if on none."""
+        if not any(strides) and (mask is None or not mask.shape):
+            return ()
+        shape = [1] * len(self.lanes)
+        for lanes in self.lanes:
+            wide = strides[lanes.axis] or (
+                mask is not None and mask.shape and mask.shape[lanes.axis] > 1
+            )
+            shape[lanes.axis] = lanes.count if wide else 1
+        return tuple(shape)
+
+    def put(self, var: Var, index: tuple[Index, ...], x: El) -> None:
+        """Store an element of a result that the steps of a loop make."""
+        buffer = self.result(var)
+        if buffer is not None:
+            self.store(buffer, linear(index, var.aval.shape), x)
+
+    def store(self, buffer: tile.Buffer, offset: Index, x: El, guard: Guard | None = None) -> None:
+        """Write an element; every spread variable must occur in `offset`."""
+        if guard is not None:
+            self.guards.append(guard)
+        try:
+            if x.is_complex:
+                self._store_complex(buffer, offset, x)
+            else:
+                self._store(buffer, offset, self.k.convert(x.value, buffer.dtype))
+        finally:
+            if guard is not None:
+                self.guards.pop()
+
+    def _store_complex(self, buffer: tile.Buffer, offset: Index, x: El) -> None:
+        as_parts = tile.Buffer(buffer.name, part_dtype(x.dtype), buffer.role, buffer.size)
+        row = self._complex_row(offset)
+        if row is None:
+            for j, part in enumerate(x.parts):
+                self._store(as_parts, offset * 2 + j, part)
+            return
+        first, count, mask = row
+        re, im = (self.k.broadcast(part, (count,)) for part in x.parts)
+        lanes = [i // 2 + i % 2 * count for i in range(2 * count)]
+        self.k.store(as_parts, first, self.k.shuffle(re, lanes, im), None, mask)
+
+    def _store(self, buffer: tile.Buffer, offset: Index, value: tile.Value) -> None:
+        offset = self.resolved(offset)
+        base, strides = self._split_offset(offset)
+        mask = self._mask(None)
+        shape = self.tile_shape() if any(strides) or base is None else ()
+        if not shape:  # one place for all lanes: the first one's value goes there
+            value = self._first_lane(value)
+            mask = None if mask is None else self._first_lane(mask)
+        value = self.k.broadcast(value, shape)
+        if mask is not None and mask.shape != shape:
+            mask = self.k.broadcast(mask, shape)
+        if base is None or (not shape and mask is not None):
+            at = base if base is not None else self.k.broadcast(self.index_tile(offset), shape)
+            self.k.store_at(buffer, at, value, mask, unique=True)
+        else:
+            streaming = (
+                buffer in self.streaming and mask is None and self._is_aligned(offset, buffer)
+            )
+            self.k.store(buffer, base, value, strides if shape else None, mask, streaming)
+
+    def _is_aligned(self, offset: Index, buffer: tile.Buffer) -> bool:
+        """Whether the tile begins at a cache line and is whole lines of memory."""
+        if not self.lanes:
+            return False
+        inner = max(self.lanes, key=lambda lanes: lanes.axis)
+        line = CACHE_LINE // tile.itemsize(buffer.dtype)
+        others = [c for s, c in offset.terms if s is not inner.var]
+        aligned = all(n % line == 0 for n in (offset.const, inner.count, *others))
+        return aligned and offset.coefficient(inner.var) == 1
+
+    def _first_lane(self, value: tile.Value) -> tile.Value:
+        while value.shape:
+            value = self.k.extract(value, 0)
+        return value
+
+
+def _origin(eqn: JaxprEqn, around: Origin | None) -> Origin:
+    """What code for an equation is made from; a line that nobody knows is that around it."""
+    if around is None or eqn.source.code is not None:
+        return eqn.origin
+    return Origin(eqn.primitive.name, around.source)
+
+
+def flat_parts(els: Iterable[El]) -> list[tile.Value]:
+    """The tile values of elements, for control flow to carry; `regroup` undoes it."""
+    return [p for x in els for p in x.parts]
+
+
+def regroup(like: Sequence[El], flat: Sequence[tile.Value]) -> list[El]:
+    """Tile values as elements of the dtypes, and so many parts, as those of `like`."""
+    it = iter(flat)
+    return [El(a.dtype, *(next(it) for _ in a.parts)) for a in like]

@@ -1,0 +1,571 @@
+"""Cuts a program into kernels.
+
+Three kinds of equations: those with element rules, which can be computed wherever they are needed;
+reductions; and the rest (shaped kernels, control flow, callbacks), which are steps of their own.
+
+1. *Roots* are the values that a kernel computes once for each of their elements: what must be in
+   memory, every reduction, and what would cost too much to compute again at each use. All other
+   values are inlined into the index expressions of their readers.
+2. *Regions* gather roots that walk the same domain, so that they become one kernel. A region may
+   hold reductions over some of its axes together with what follows from them along the same rows:
+   softmax and its like are one region.
+
+`str(fusion)` tells what was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from amdjax.codegen import tile
+from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
+from amdjax.core.lowering import Reduce
+from amdjax.schedule.element import El, ElementBuilder
+from amdjax.schedule.element_loops import ElementLoop, element_loops
+from amdjax.schedule.equations import (
+    EXPENSIVE,
+    is_bitcast,
+    is_inlinable,
+    own_cost,
+    reads_many,
+    size_of,
+)
+from amdjax.schedule.index import Index, LoopVar, placed
+
+RECOMPUTE_LIMIT = 6  # cost above which a value with several readers is worth keeping
+#: The same on a GPU, which computes more in the time memory takes; within a kernel nothing is
+#: computed twice.
+RECOMPUTE_LIMIT_GPU = 20
+INLINE_LIMIT = 256  # operations inlined into one root
+REGION_ROOTS = 16
+REGION_COST = 1200
+#: Fewer rows than this do not keep the threads busy, so nothing may wait for a whole row.
+FEW_ROWS = 16
+TALL = 1024
+LARGE = 1 << 15
+#: Up to this many elements a launch costs more than sharing one saves in memory traffic.
+SMALL_DOMAIN = 2048
+
+
+def _long_axes(shape: Iterable[int]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
+
+
+Loops = Mapping[JaxprEqn, ElementLoop]
+
+
+@dataclass(eq=False)
+class Root:
+    """A value computed once per element of its domain.
+
+    Attributes:
+      eqn: the equation that makes it.
+      domain: extents of the loops over it: the result's shape, or the operand's for a reduction;
+        axes of length one are left out, there and in `axes`.
+      axes: the reduced axes; None unless a reduction.
+      reads: roots and memory it reads, with the index in terms of `dims`.
+      level: the pass of its region that computes it.
+      row: computed once per row of its region instead of once per element.
+      loop: the control flow it is, if it is some.
+    """
+
+    eqn: JaxprEqn
+    domain: tuple[int, ...]
+    axes: tuple[int, ...] | None
+    dims: tuple[LoopVar, ...] = ()
+    reads: list[tuple[Var, tuple[Index, ...]]] = field(default_factory=list)
+    cost: float = 0.0
+    level: int = 0
+    row: bool = False
+    loop: ElementLoop | None = None
+
+    @property
+    def stacked(self) -> Sequence[Var]:
+        """Values with an element for each step of a loop; the loop stores them."""
+        return self.loop.stacked if self.loop is not None else ()
+
+    @property
+    def points(self) -> list[Var]:
+        """Values with an element for each point of the domain, or of its rows."""
+        loop = self.loop
+        return self.vars if loop is None else [v for v in loop.finals if v.aval.shape == loop.shape]
+
+    @property
+    def vars(self) -> list[Var]:
+        return list(self.eqn.outvars)
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.axes is not None
+
+
+@dataclass(eq=False)
+class Region:
+    """Roots that share a domain and become one kernel."""
+
+    domain: tuple[int, ...]
+    axes: tuple[int, ...] | None = None
+    roots: list[Root] = field(default_factory=list)
+    number: int = 0
+
+    @property
+    def row_axes(self) -> tuple[int, ...]:
+        reduced = self.axes or ()
+        return tuple(i for i in range(len(self.domain)) if i not in reduced)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(self.domain[i] for i in self.row_axes)
+
+
+@dataclass(eq=False)
+class Single:
+    """An equation that is a step of its own, and the elementwise region fused behind it."""
+
+    eqn: JaxprEqn
+    number: int = 0
+    epilogue: Region | None = None
+
+
+@dataclass
+class Fusion:
+    """The steps of a program in order, and which values they leave in memory."""
+
+    jaxpr: Jaxpr
+    steps: list[Region | Single]
+    producers: dict[Var, JaxprEqn]
+    stored: set[Var]
+    roots: set[Var]
+
+    def __str__(self) -> str:
+        return describe(self)
+
+
+def _expands(eqn: JaxprEqn, operand: Var) -> bool:
+    """Whether elements of the operand are needed several times for one pass over the results."""
+    if reads_many(eqn):
+        return True
+    if not eqn.outvars:
+        return False
+    return size_of(eqn.outvars[0].aval.shape) > 1.5 * size_of(operand.aval.shape)
+
+
+def fuse(jaxpr: Jaxpr, on_gpu: bool = False) -> Fusion:
+    """Decide the kernels of a program that has only lowerable equations.
+
+    Args:
+      jaxpr: the program.
+      on_gpu: whether it will run on a GPU, where computing again is cheaper than memory.
+    """
+    producers = {v: e for e in jaxpr.eqns for v in e.outvars}
+    loops = element_loops(jaxpr)
+    root_vars = _choose_roots(jaxpr, producers, on_gpu, loops)
+    inline = {v: e for v, e in producers.items() if is_inlinable(e) or e in loops}
+    steps = _attach_epilogues(_Clusters(jaxpr, inline, root_vars, loops).run())
+    return Fusion(jaxpr, steps, inline, _stored(jaxpr, steps), root_vars)
+
+
+def _choose_roots(
+    jaxpr: Jaxpr, producers: dict[Var, JaxprEqn], on_gpu: bool, loops: Loops
+) -> set[Var]:
+    readers: dict[Var, list[JaxprEqn]] = {}
+    needed = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
+    for eqn in reversed(jaxpr.eqns):
+        renamed = is_bitcast(eqn) and eqn.outvars[0] in needed
+        for v in dict.fromkeys(x for x in eqn.invars if not isinstance(x, Literal)):
+            # Who reads another name of a value reads the value.
+            users = readers.get(eqn.outvars[0], []) if is_bitcast(eqn) else [eqn]
+            readers.setdefault(v, []).extend(users)
+            computes = is_inlinable(eqn) or eqn in loops
+            if renamed or not (computes or isinstance(eqn.primitive.lowering, Reduce)):
+                needed.add(v)
+    roots: set[Var] = set()
+    cost: dict[Var, float] = {}
+    count: dict[Var, int] = {}
+    for eqn in jaxpr.eqns:
+        if not is_inlinable(eqn):
+            roots.update(eqn.outvars)
+            continue
+        inputs = [x for x in dict.fromkeys(eqn.invars) if not isinstance(x, Literal)]
+        inlined = [x for x in inputs if x in producers and x not in roots]
+        share = _amortised(eqn) if on_gpu else lambda x: 1.0
+        total = own_cost(eqn) + sum(cost[x] * share(x) for x in inlined)
+        total += 0.5 * (len(inputs) - len(inlined))
+        operations = 1 + sum(count[x] for x in inlined)
+        several = len(eqn.outvars) > 1
+        for v in eqn.outvars:
+            users = [u for u in readers.get(v, []) if u not in loops]  # they read all once
+            large = operations > INLINE_LIMIT and not is_bitcast(eqn)
+            again = not is_bitcast(eqn) and _is_worth_keeping(v, users, total, on_gpu)
+            keep = v in needed or large or again
+            if keep or several:
+                roots.add(v)
+            cost[v], count[v] = total, operations
+    return roots
+
+
+def _is_worth_keeping(v: Var, users: Sequence[JaxprEqn], cost: float, on_gpu: bool) -> bool:
+    """Whether a value costs too much to be computed wherever it is read."""
+    if any(_expands(u, v) for u in users):
+        return cost > RECOMPUTE_LIMIT
+    return len(users) > 1 and cost > (RECOMPUTE_LIMIT_GPU if on_gpu else RECOMPUTE_LIMIT)
+
+
+def _amortised(eqn: JaxprEqn) -> Callable[[Var], float]:
+    """How much of the cost of an operand falls on one element of the result."""
+    size = max(size_of(eqn.outvars[0].aval.shape), 1) if eqn.outvars else 1
+    return lambda x: min(1.0, size_of(x.aval.shape) / size)
+
+
+class _Recorder(ElementBuilder):
+    """Follows the reads of a root without producing code that anybody keeps."""
+
+    def __init__(self, producers: dict[Var, JaxprEqn], roots: set[Var], dims: Sequence[LoopVar]):
+        super().__init__(
+            tile.Builder("reads"), producers, lambda v: tile.Buffer("x", "f32", "in"), self._stop
+        )
+        self.roots = roots
+        self.reads: list[tuple[Var, tuple[Index, ...]]] = []
+        for d in dims:
+            self.scalars[d] = self.k.program_id()
+
+    def _stop(self, var: Var, index: tuple[Index, ...]) -> El | None:
+        if var in self.producers and var not in self.roots:
+            return None
+        self.reads.append((var, index))
+        return self.dummy(var)
+
+    def dummy(self, var: Var) -> El:
+        """A value of the right type; each variable has one of its own."""
+        from amdjax.schedule.element import compute_dtype, part_dtype, short_dtype
+
+        dtype = short_dtype(var.aval.dtype)
+        parts = 2 if dtype in ("c64", "c128") else 1
+        buffer = tile.Buffer(f"v{id(var)}", compute_dtype(part_dtype(dtype)), "in")
+        return El(dtype, *(self.k.load(buffer, j) for j in range(parts)))
+
+
+class _Clusters:
+    """Walks the equations in order and puts each root into a region."""
+
+    def __init__(self, jaxpr: Jaxpr, inline: dict[Var, JaxprEqn], roots: set[Var], loops: Loops):
+        self.jaxpr, self.inline, self.roots, self.loops = jaxpr, inline, roots, loops
+        self.steps: list[Region | Single] = []
+        self.step_of: dict[Var, int] = {}
+        self.root_of: dict[Var, Root] = {}
+        self.depends: list[set[int]] = []  # transitive, by step number
+
+    def run(self) -> list[Region | Single]:
+        for eqn in self.jaxpr.eqns:
+            if is_bitcast(eqn) and eqn.outvars[0] in self.roots:
+                self._single(eqn)  # another name for the same memory
+            elif eqn in self.loops:
+                self._place(self._loop_root(self.loops[eqn]))
+            elif is_inlinable(eqn):
+                if any(v in self.roots for v in eqn.outvars):
+                    self._place(self._element_root(eqn))
+            elif isinstance(eqn.primitive.lowering, Reduce):
+                self._place(self._reduction_root(eqn))
+            else:
+                self._single(eqn)
+        return self._ordered()
+
+    # Roots
+
+    def _element_root(self, eqn: JaxprEqn) -> Root:
+        root = Root(eqn, _long_axes(eqn.outvars[0].aval.shape), None)
+        recorder = self._recorder(root, skip=set(eqn.outvars))
+        self._trace(root, recorder, list(eqn.outvars))
+        return root
+
+    def _loop_root(self, loop: ElementLoop) -> Root:
+        root = Root(loop.eqn, _long_axes(loop.shape), None, loop=loop)
+        recorder = self._recorder(root, skip=set(loop.eqn.outvars))
+        recorder.results(loop.eqn, placed(map(Index.of, root.dims), loop.shape))
+        root.reads = list(dict.fromkeys(recorder.reads))
+        root.cost = loop.size
+        return root
+
+    def _reduction_root(self, eqn: JaxprEqn) -> Root:
+        shape = tuple(eqn.invars[0].aval.shape)
+        long = [i for i, n in enumerate(shape) if n != 1]
+        axes = tuple(k for k, i in enumerate(long) if i in eqn.params["axes"])
+        root = Root(eqn, _long_axes(shape), axes)
+        operands = [x for x in eqn.invars if x.aval.shape == shape]
+        self._trace(root, self._recorder(root, skip=set()), operands)
+        return root
+
+    def _recorder(self, root: Root, skip: set[Var]) -> _Recorder:
+        """What follows a root's reads, with indices over loop variables of its own."""
+        root.dims = tuple(LoopVar(f"i{k}", n) for k, n in enumerate(root.domain))
+        return _Recorder(self.inline, self.roots - skip, root.dims)
+
+    @staticmethod
+    def _trace(root: Root, recorder: _Recorder, atoms: Sequence[Any]) -> None:
+        """Record what a root reads to compute elements of `atoms`."""
+        for atom in atoms:
+            if not isinstance(atom, Literal):
+                recorder.value(atom, placed(map(Index.of, root.dims), atom.aval.shape))
+        root.reads = list(dict.fromkeys(recorder.reads))
+        root.cost = sum(8.0 if op.name in EXPENSIVE else 1.0 for op in recorder.k._block.ops)
+
+    # Placing
+
+    def _inputs(self, root: Root) -> set[int]:
+        return {self.step_of[v] for v, _ in root.reads if v in self.step_of}
+
+    def _place(self, root: Root) -> None:
+        inputs = self._inputs(root)
+        for number in self._candidates(root, inputs):
+            region = self.steps[number]
+            assert isinstance(region, Region)
+            if self._joins(root, region, inputs):
+                self._add(root, region, inputs)
+                return
+        region = Region(root.domain, root.axes, [], len(self.steps))
+        self.steps.append(region)
+        self.depends.append(set())
+        self._add(root, region, inputs)
+
+    def _candidates(self, root: Root, inputs: set[int]) -> list[int]:
+        """Regions worth joining, newest first: those it reads, then those that read the same."""
+        read = {v for v, _ in root.reads if size_of(v.aval.shape) > 64}
+        found = []
+        for number in range(len(self.steps) - 1, max(-1, len(self.steps) - 64), -1):
+            region = self.steps[number]
+            if not isinstance(region, Region):
+                continue
+            shares = any(v in read for r in region.roots for v, _ in r.reads)
+            small = region.domain == root.domain and size_of(root.domain) <= SMALL_DOMAIN
+            if number in inputs or shares or small:
+                found.append(number)
+        # Those with reductions first: what follows from one along the rows may go on there.
+        return sorted(found, key=lambda n: (n not in inputs, not self._reduces(n)))
+
+    def _reduces(self, number: int) -> bool:
+        region = self.steps[number]
+        return isinstance(region, Region) and region.axes is not None
+
+    def _joins(self, root: Root, region: Region, inputs: set[int]) -> bool:
+        if (
+            len(region.roots) >= REGION_ROOTS
+            or root.cost + sum(r.cost for r in region.roots) > REGION_COST
+        ):
+            return False
+        if any(region.number in self.depends[i] for i in inputs if i != region.number):
+            return False  # it also reads something that waits for the region
+        if _would_wait(root, region):
+            return False
+        row = self._shape_fits(root, region)
+        return row is not None and self._reads_fit(root, region, row)
+
+    def _shape_fits(self, root: Root, region: Region) -> bool | None:
+        """Whether the root is computed per row; None if it does not belong."""
+        if root.is_reduction:
+            if root.domain == region.domain and region.axes in (None, root.axes) and root.domain:
+                return False
+            return None
+        if root.domain == region.domain:
+            return False
+        if region.axes is not None and root.domain == region.row_shape:
+            return True
+        return None
+
+    def _canonical(
+        self, root: Root, other: Root, var: Var, region: Region, row: bool
+    ) -> tuple[Index, ...]:
+        """The index at which `root` must read `var` of `other` for both to run in one loop nest."""
+        axes = region.axes if region.axes is not None else root.axes
+        kept = [i for i in range(len(region.domain)) if i not in (axes or ())]
+        dims = dict(zip(kept, root.dims, strict=True)) if row else dict(enumerate(root.dims))
+        per_row = other.row or other.is_reduction
+        wanted = kept if per_row else range(len(region.domain))
+        symbols = [Index.of(dims[i]) if i in dims else Index(-1) for i in wanted]
+        return placed(symbols, var.aval.shape)
+
+    def _reads_fit(self, root: Root, region: Region, row: bool) -> bool:
+        level, waits = 0, False
+        for v, index in root.reads:
+            if self.step_of.get(v) != region.number:
+                continue
+            other = self.root_of[v]
+            if v in other.stacked or (row and not (other.row or other.is_reduction)):
+                return False
+            if index != self._canonical(root, other, v, region, row):
+                return False
+            waits = waits or other.is_reduction or other.row or other.level > 0
+            per_row = other.row or other.is_reduction
+            level = max(level, other.level + (1 if per_row and not row else 0))
+        if row and not waits:
+            return False  # a small value of its own; let it run apart
+        if waits and not row and not self._rows_suffice(region):
+            return False
+        root.level, root.row = level, row
+        return True
+
+    @staticmethod
+    def _rows_suffice(region: Region) -> bool:
+        """Whether one thread may walk a whole row several times."""
+        total = size_of(region.domain)
+        if total < LARGE:
+            return True
+        rows = size_of(region.row_shape)
+        if region.row_axes and region.row_axes[-1] == len(region.domain) - 1:
+            if total // max(rows, 1) > TALL:
+                return False  # a bundle of columns would not stay in the cache between passes
+            rows = rows // 64  # columns run side by side in vector lanes
+        return rows >= FEW_ROWS
+
+    def _add(self, root: Root, region: Region, inputs: set[int]) -> None:
+        region.roots.append(root)
+        if root.is_reduction:
+            region.axes = root.axes
+        for v in root.vars:
+            self.step_of[v] = region.number
+            self.root_of[v] = root
+        self._depend(region.number, inputs)
+
+    def _depend(self, number: int, inputs: set[int]) -> None:
+        new = (inputs | {d for i in inputs for d in self.depends[i]}) - {number}
+        if new <= self.depends[number]:
+            return
+        self.depends[number] |= new
+        for other in self.depends:  # whoever waits for this step now waits for these too
+            if number in other:
+                other |= new
+
+    def _single(self, eqn: JaxprEqn) -> None:
+        number = len(self.steps)
+        self.steps.append(Single(eqn, number))
+        self.depends.append(set())
+        inputs = {
+            self.step_of[v] for v in eqn.invars if not isinstance(v, Literal) and v in self.step_of
+        }
+        if eqn.effects:  # effects keep their order
+            inputs |= {s.number for s in self.steps[:-1] if isinstance(s, Single) and s.eqn.effects}
+        for v in eqn.outvars:
+            self.step_of[v] = number
+        self._depend(number, inputs)
+
+    def _ordered(self) -> list[Region | Single]:
+        """Steps in an order in which each finds its inputs ready; the original one where free."""
+        done: set[int] = set()
+        out: list[Region | Single] = []
+
+        def visit(n: int) -> None:
+            if n in done:
+                return
+            done.add(n)
+            for d in sorted(self.depends[n]):
+                visit(d)
+            out.append(self.steps[n])
+
+        for n in range(len(self.steps)):
+            visit(n)
+        return out
+
+
+def _would_wait(root: Root, region: Region) -> bool:
+    """Whether a loop and a reduction would share a kernel, where one waits for the other's rows."""
+    roots = [root, *region.roots]
+    return any(r.loop for r in roots) and any(r.is_reduction for r in roots)
+
+
+def _stored(jaxpr: Jaxpr, steps: list[Region | Single]) -> set[Var]:
+    """Values that must be in memory: results, and what another step reads."""
+    stored = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
+    for step in steps:
+        stored.update(v for v in step_reads(step) if not isinstance(v, Literal))
+    for step in steps:
+        if isinstance(step, Single) and step.epilogue is None:
+            stored.update(step.eqn.outvars)
+    return stored
+
+
+#: Shaped kernels that store their result tile by tile and can compute further before they do.
+WITH_EPILOGUE = ("dot_general", "conv_general_dilated")
+
+
+def step_reads(step: Region | Single) -> list[Any]:
+    """Variables a step reads from memory, its own values excluded."""
+    regions = [step] if isinstance(step, Region) else [step.epilogue] if step.epilogue else []
+    own = {v for region in regions for r in region.roots for v in r.vars}
+    reads: list[Any] = [
+        v for region in regions for r in region.roots for v, _ in r.reads if v not in own
+    ]
+    if isinstance(step, Single):
+        made = set(step.eqn.outvars)
+        reads = [*step.eqn.invars, *(v for v in reads if v not in made)]
+    return reads
+
+
+def step_writes(step: Region | Single) -> list[Var]:
+    """Variables a step makes."""
+    if isinstance(step, Region):
+        return [v for r in step.roots for v in r.vars]
+    behind = step_writes(step.epilogue) if step.epilogue else []
+    return [*step.eqn.outvars, *behind]
+
+
+def _attach_epilogues(steps: list[Region | Single]) -> list[Region | Single]:
+    """Let products and convolutions compute the elementwise work that follows on their tiles."""
+    out = list(steps)
+    for single in steps:
+        if not isinstance(single, Single) or single.eqn.primitive.name not in WITH_EPILOGUE:
+            continue
+        (result,) = single.eqn.outvars
+        readers = [s for s in out if s is not single and any(v is result for v in step_reads(s))]
+        first = readers[0] if readers else None
+        if isinstance(first, Region) and _fits_behind(first, result):
+            # The product moves down to its first reader, whose other inputs are ready there.
+            single.epilogue = first
+            out.remove(single)
+            out[out.index(first)] = single
+    return out
+
+
+def _fits_behind(region: Region, result: Var) -> bool:
+    """Whether every root is elementwise over the result's domain and reads it in place."""
+    if (
+        region.axes is not None
+        or region.domain != _long_axes(result.aval.shape)
+        or result.aval.dtype.kind == "c"
+    ):
+        return False
+    for root in region.roots:
+        here = placed(map(Index.of, root.dims), result.aval.shape)
+        if any(v is result and index != here for v, index in root.reads):
+            return False
+        if root.cost > 200 or root.loop is not None:
+            return False
+    return True
+
+
+def describe(fusion: Fusion) -> str:
+    """The kernels of a program as text, one a line, with what each computes."""
+    names: dict[Any, str] = {}
+
+    def name(v: Any) -> str:
+        if isinstance(v, Literal):
+            return str(v.val)
+        return names.setdefault(v, f"v{len(names)}") + f":{v.aval.str_short()}"
+
+    lines = []
+    for step in fusion.steps:
+        made = [v for v in step_writes(step) if v in fusion.stored]
+        reads = dict.fromkeys(name(v) for v in step_reads(step))
+        lines.append(f"{', '.join(map(name, made))} = {_contents(step)} ({', '.join(reads)})")
+    return "\n".join(lines)
+
+
+def _contents(step: Region | Single) -> str:
+    """What a step computes, in the names of primitives."""
+    if isinstance(step, Single):
+        behind = f" then {_contents(step.epilogue)}" if step.epilogue else ""
+        return step.eqn.primitive.name + behind
+    inner = " ".join(r.eqn.primitive.name for r in step.roots)
+    domain = "×".join(map(str, step.domain)) or "one"
+    axes = "" if step.axes is None else f" axes {','.join(map(str, step.axes))} of"
+    return f"{inner} over{axes} {domain}"

@@ -1,0 +1,1 @@
+"""What GPUs' schedules do differently: how loops are dealt to workgroups and threads."""

@@ -1,0 +1,141 @@
+"""Elements of a region on a GPU, where a tile is spread over a workgroup.
+
+Neighbouring threads should touch neighbouring memory. Two things are done for that which a CPU does
+not need: what lies along the slow axis of a tile is read along that axis and transposed, and a walk
+over several short loops at once keeps those accesses contiguous that are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amdjax.codegen import tile
+from amdjax.schedule.element import ElementBuilder, Lanes
+from amdjax.schedule.index import Index, LoopVar, Symbol, delinear
+
+
+class TileElements(ElementBuilder):
+    """Writes tile code for elements, for GPUs."""
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self._walk: tuple[list[LoopVar], LoopVar] | None = None
+        self._digits: dict[Symbol, Index] = {}
+
+    def walk(self, variables: Sequence[LoopVar], position: LoopVar) -> None:
+        """Let `position` count through all points of the loops, in row-major order."""
+        self._walk = list(variables), position
+        digits = delinear(Index.of(position), tuple(v.extent for v in variables))
+        self._digits = dict(zip(variables, digits, strict=True))
+
+    def resolved(self, offset: Index) -> Index:
+        offset = super().resolved(offset)
+        return _regrouped(offset, *self._walk, self._digits) if self._walk else offset
+
+    def _symbol_tile(self, s: Symbol) -> tile.Value:
+        digit = self._digits.get(s)
+        return super()._symbol_tile(s) if digit is None else self.index_tile(digit)
+
+    # Accesses across the tile
+
+    def _load(self, buffer: tile.Buffer, offset: Index) -> tile.Value:
+        place = self._across(offset)
+        if place is None:
+            return super()._load(buffer, offset)
+        base, strides, shape, mask = place
+        return self.k.transpose(self.k.load(buffer, base, shape, strides, mask))
+
+    def _store(self, buffer: tile.Buffer, offset: Index, value: tile.Value) -> None:
+        place = self._across(offset)
+        if place is None:
+            super()._store(buffer, offset, value)
+            return
+        base, strides, shape, mask = place
+        value = self.k.transpose(self.k.broadcast(value, shape[::-1]))
+        self.k.store(buffer, base, value, strides, mask)
+
+    def _across(
+        self, offset: Index
+    ) -> tuple[tile.Value, list[int], tuple[int, ...], tile.Value | None] | None:
+        """Place, strides, shape and mask of the transposed access, where that is contiguous."""
+        if len(self.lanes) != 2 or self.guards:
+            return None
+        base, strides = self._split_offset(self.resolved(offset))
+        if base is None or abs(strides[0]) != 1 or abs(strides[1]) < 2:
+            return None
+        slow, fast = sorted(self.lanes, key=lambda lanes: lanes.axis)
+        if slow.count < 8 or fast.count < 8:
+            return None
+        mask = self._both(turned_mask(self.k, fast, 0), turned_mask(self.k, slow, 1))
+        return base, strides[::-1], (fast.count, slow.count), mask
+
+    def _both(self, a: tile.Value | None, b: tile.Value | None) -> tile.Value | None:
+        if a is None or b is None:
+            return a if b is None else b
+        shape = (a.shape[0], b.shape[1])
+        return self.k.op("and", self.k.broadcast(a, shape), self.k.broadcast(b, shape))
+
+
+class EdgeLanes(Lanes):
+    """Lanes that know which of them exist before that is laid along an axis of the tile.
+
+    `place` is the first lane's, counted from where tiles of the row begin, if that is before it.
+    """
+
+    edge: tile.Value | None = None
+    place: tile.Value | None = None
+
+
+def edge_lanes(
+    k: tile.Builder,
+    var: LoopVar,
+    count: int,
+    axis: int | None,
+    base: tile.Value,
+    edge: tile.Value | None,
+) -> EdgeLanes:
+    """A loop along an axis of the tile; along the only one if `axis` is None.
+
+    Args:
+      k: the kernel.
+      var: the loop.
+      count: lanes.
+      axis: of a tile of rank 2.
+      base: the first lane's place in the loop.
+      edge: which lanes exist, as a tile of rank 1; None if all do.
+    """
+    mask = edge if axis is None or edge is None else k.expand(edge, 1 - axis)
+    lanes = EdgeLanes(var, count, axis or 0, base, mask)
+    lanes.edge = edge
+    return lanes
+
+
+def turned_mask(k: tile.Builder, lanes: Lanes, axis: int) -> tile.Value | None:
+    """Which lanes exist, along another axis of the tile."""
+    edge = lanes.edge if isinstance(lanes, EdgeLanes) else None
+    return None if edge is None else k.expand(edge, 1 - axis)
+
+
+def _regrouped(
+    offset: Index, variables: Sequence[LoopVar], position: LoopVar, digits: dict[Symbol, Index]
+) -> Index:
+    """An offset in terms of the position in a walk over the loops.
+
+    Loops that the access walks as one stay one, so that a contiguous access is seen to be.
+    """
+    own = set(variables)
+    rest = Index(offset.const, tuple((s, c) for s, c in offset.terms if s not in own))
+    out = rest.substitute(digits)
+    i, step = len(variables), 1
+    while i:
+        i -= 1
+        coefficient, size = offset.coefficient(variables[i]), variables[i].extent
+        while i and offset.coefficient(variables[i - 1]) == coefficient * size:
+            i -= 1
+            size *= variables[i].extent
+        if coefficient:
+            digit = Index.of(position) // step
+            out = out + (digit % size if i else digit) * coefficient
+        step *= size
+    return out

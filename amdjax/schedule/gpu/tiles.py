@@ -1,0 +1,151 @@
+"""Tiles of a GPU's programs: how large, along which loops, by how many threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amdjax.codegen import tile
+from amdjax.schedule.domain import Domain
+from amdjax.schedule.element import part_dtype, short_dtype
+from amdjax.schedule.fusion import Region
+from amdjax.schedule.gpu.element import EdgeLanes, edge_lanes
+from amdjax.schedule.index import LoopVar
+from amdjax.targets import GpuTarget
+
+
+@dataclass(frozen=True)
+class TileAxis:
+    """A loop spread along an axis of a tile.
+
+    Args:
+      var: the loop.
+      count: lanes, a power of two.
+      size: the loop's extent where the kernel is told at run time.
+      whole: lanes of the tile of which these are a slice; 0 where they are the tile.
+      early: whether tiles may begin before the loop does.
+    """
+
+    var: LoopVar
+    count: int
+    size: tile.Value | None = None
+    whole: int = 0
+    early: bool = False
+
+    @property
+    def blocks(self) -> int:
+        """Tiles it takes."""
+        return -(-self.var.extent // self.count)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one tile holds the loop."""
+        return self.count >= self.var.extent
+
+    def edge(self, k: tile.Builder, base: tile.Value, stop: tile.Value | int) -> tile.Value | None:
+        """Which lanes from `base` lie before `stop`; None if all do.
+
+        Neighbours that a thread holds side by side exist together where the extent allows, which
+        the comparison of their common number shows.
+        """
+        extent = self.var.extent
+        if self.early:  # as an unsigned number, what is before the first lane is behind the last
+            place = k.op("add", k.iota(self.count, "u32"), k.convert(base, "u32"))
+            return k.op("lt", place, k.const("u32", extent))
+        # A slice may lie behind the end whole, where the tile does not fit the extent.
+        if isinstance(stop, int) and stop == extent and extent % (self.whole or self.count) == 0:
+            return None
+        last = self.size if self.size is not None else k.index(stop)
+        remaining = k.convert(k.op("sub", last, base), "i32")
+        lanes = k.iota(self.count, "i32")
+        together = (k.vector - 1).bit_length()
+        if together and extent % k.vector == 0 and self.count % k.vector == 0:
+            lanes = k.op("shr_arithmetic", lanes, k.const("i32", together, lanes.shape))
+            remaining = k.op("shr_arithmetic", remaining, k.const("i32", together))
+        return k.op("lt", lanes, remaining)
+
+
+def tile_lanes(
+    k: tile.Builder,
+    axes: Sequence[TileAxis],
+    bases: Sequence[tile.Value],
+    stops: Sequence[tile.Value | int | None] = (None, None),
+) -> list[EdgeLanes]:
+    """The lanes of a tile whose axes begin at `bases` and end before `stops` or their extents."""
+    out = []
+    for i, (axis, base, stop) in enumerate(zip(axes, bases, stops)):
+        edge = axis.edge(k, base, axis.var.extent if stop is None else stop)
+        out.append(edge_lanes(k, axis.var, axis.count, i if len(axes) > 1 else None, base, edge))
+    return out
+
+
+def first_lanes(
+    k: tile.Builder, axes: Sequence[TileAxis], number: tile.Value, around: int
+) -> tuple[list[tile.Value], tile.Value]:
+    """Where the tile of a number begins; numbers count tiles, then the loops around.
+
+    Args:
+      k: the kernel.
+      axes: of the tile.
+      number: of the tile.
+      around: how many loops there are around the tiles.
+
+    Returns:
+      The first lane along each axis, and what is left of the number for the loops around.
+    """
+    bases: list[tile.Value] = []
+    cut = [axis for axis in axes if axis.blocks > 1]
+    for axis in reversed(axes):
+        if axis.blocks == 1:
+            bases.insert(0, k.const("index", 0))
+            continue
+        if axis is cut[0] and not around:
+            bases.insert(0, number * axis.count)
+            continue
+        blocks = k.const("index", axis.blocks)
+        bases.insert(0, k.op("rem", number, blocks) * axis.count)
+        number = k.op("div", number, blocks)
+    return bases, number
+
+
+def region_name(kind: str, region: Region) -> str:
+    """A name for a kernel: what it computes, as profilers and error messages show it.
+
+    The kind in front keeps kernels from being called `exp`, of which LLVM believes to know all.
+    """
+    return "_".join([kind, *(r.eqn.primitive.name for r in region.roots)])[:56]
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def uneven(extent: int, count: int) -> float:
+    """Lanes for each step of a loop."""
+    return -(-extent // count) * count / extent
+
+
+def block_extent(extent: int, most: int) -> int:
+    """Lanes along a loop: as many as are useful, unless shorter blocks waste much less."""
+    count = min(power_of_two(extent), most)
+    best = count
+    while count >= 64:
+        if uneven(extent, count) < uneven(extent, best) - 0.15:
+            best = count
+        count //= 2
+    return best
+
+
+def narrowest(domain: Domain) -> int:
+    """Bits of the narrowest elements in memory."""
+    names = {part_dtype(short_dtype(v.aval.dtype)) for v, _ in domain.loads + domain.stores}
+    return min((8 * tile.itemsize(name) for name in names), default=32)
+
+
+def fastest_vector(target: GpuTarget, bits: int, *rows: int) -> int:
+    """Elements side by side in a thread; rows whose length they do not divide are not aligned."""
+    vector = target.vector_for(bits)
+    while any(row % vector for row in rows):
+        vector //= 2
+    return vector

@@ -1,0 +1,116 @@
+"""A reduction as the schedule sees it: identity, element, merge, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amdjax.codegen import tile
+from amdjax.core.jaxpr import JaxprEqn
+from amdjax.core.lowering import Reduce
+from amdjax.schedule.element import El, ElementBuilder, short_dtype
+from amdjax.schedule.index import Index
+
+
+class Reduction:
+    """Uniform view of a `Reduce` rule over one or several values."""
+
+    def __init__(self, eqn: JaxprEqn):
+        assert isinstance(eqn.primitive.lowering, Reduce)
+        self.eqn, self.rule = eqn, eqn.primitive.lowering
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that is reduced."""
+        return tuple(self.eqn.invars[0].aval.shape)
+
+    @property
+    def accumulators(self) -> int:
+        """How many accumulators there are."""
+        identity = self.rule.identity
+        return len(identity) if isinstance(identity, (list, tuple)) else 1
+
+    def _params(self) -> dict[str, Any]:
+        return self.eqn.params
+
+    def identity(self, b: ElementBuilder) -> list[El]:
+        """The accumulators before anything was combined."""
+        identities = self.rule.identity
+        operands = self._operand_dtypes()
+        if not isinstance(identities, (list, tuple)):
+            identities = [identities]
+        if len(operands) < len(identities):
+            operands = operands + self._result_dtypes(len(identities) - len(operands))
+        return [
+            x if isinstance(x, El) else b.const(x, dtype)
+            for x, dtype in (
+                (f(dtype), dtype) for f, dtype in zip(identities, operands, strict=False)
+            )
+        ]
+
+    def _operand_dtypes(self) -> list[Any]:
+        rank = len(self.eqn.invars[0].aval.shape)
+        return [x.aval.dtype for x in self.eqn.invars if len(x.aval.shape) == rank]
+
+    def _result_dtypes(self, n: int) -> list[Any]:
+        return [self.eqn.outvars[-1].aval.dtype] * n
+
+    def element(self, b: ElementBuilder, index: tuple[Index, ...]) -> list[El]:
+        """What one element of the domain contributes."""
+        xs = [b.value(x, index if x.aval.shape else ()) for x in self.eqn.invars]
+        if self.rule.prepare is None:
+            return xs
+        out = self.rule.prepare(b, index, *xs, **self._params())
+        return list(out) if isinstance(out, (list, tuple)) else [out]
+
+    def merge(self, b: ElementBuilder, left: Sequence[El], right: Sequence[El]) -> list[El]:
+        """Combine two sets of accumulators; `left` comes first in memory."""
+        if isinstance(self.rule.combine, str):
+            return [
+                self._combine_one(b, self.rule.combine, x, y)
+                for x, y in zip(left, right, strict=True)
+            ]
+        out = self.rule.combine(b, list(left), list(right))
+        return list(out) if isinstance(out, (list, tuple)) else [out]
+
+    @staticmethod
+    def _combine_one(b: ElementBuilder, name: str, x: El, y: El) -> El:
+        if x.is_complex or x.dtype in ("i4", "u4", "i2", "u2"):
+            return b.op(name, x, y)
+        # In the accumulator's own precision: narrow floats are rounded once, at the end.
+        return El(x.dtype, b._aligned(name, x.value, y.value))
+
+    def horizontal(self, b: ElementBuilder, accs: Sequence[El]) -> list[El]:
+        """Combine the lanes of the accumulators."""
+        simple = isinstance(self.rule.combine, str) and not (
+            accs[0].is_complex and self.rule.combine != "add"
+        )
+        if simple:
+            assert isinstance(self.rule.combine, str)
+            combine = self.rule.combine
+            return [El(a.dtype, *(_reduced(b.k, combine, p) for p in a.parts)) for a in accs]
+        lanes = accs[0].value.shape[0] if accs[0].value.shape else 1
+        out = [_lane(b, a, 0) for a in accs]
+        for i in range(1, lanes):
+            out = self.merge(b, out, [_lane(b, a, i) for a in accs])
+        return out
+
+    def finish(self, b: ElementBuilder, accs: Sequence[El]) -> list[El]:
+        """Results from the accumulators, in the dtypes of the type rule."""
+        results: Any = list(accs)
+        if self.rule.finish is not None:
+            results = self.rule.finish(b, results, **self._params())
+            results = list(results) if isinstance(results, (list, tuple)) else [results]
+        pairs = zip(results, self.eqn.outvars, strict=False)
+        return [
+            x if x.dtype == short_dtype(v.aval.dtype) else b.convert(x, v.aval.dtype)
+            for x, v in pairs
+        ]
+
+
+def _reduced(k: tile.Builder, combine: str, x: tile.Value) -> tile.Value:
+    return k.reduce(combine, x) if x.shape else x
+
+
+def _lane(b: ElementBuilder, x: El, i: int) -> El:
+    return El(x.dtype, *(b.k.extract(p, i) if p.shape else p for p in x.parts))

@@ -1,0 +1,168 @@
+"""What kernels of a region share: parameters, element builders, loops over lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amdjax.codegen import tile
+from amdjax.core.jaxpr import Var
+from amdjax.schedule.calls import Call
+from amdjax.schedule.domain import Domain, region_producers
+from amdjax.schedule.element import CACHE_LINE, El, ElementBuilder, Lanes, short_dtype
+from amdjax.schedule.fusion import Fusion, Region
+from amdjax.schedule.index import Index, LoopVar
+from amdjax.targets import GpuTarget
+from amdjax.targets.cpu import CpuTarget
+
+#: Results of this size leave the caches before anybody reads them; writing past the caches saves
+#: reading the memory first.
+STREAM_FROM = 16 << 20
+
+
+Machine = CpuTarget | GpuTarget
+
+
+class RegionKernel:
+    """What map and row kernels share: parameters, builders, lane loops."""
+
+    elements: type[ElementBuilder] = ElementBuilder
+    name = "kernel"
+
+    def __init__(self, region: Region, fusion: Fusion, target: Machine, domain: Domain):
+        self.region, self.fusion, self.target, self.domain = region, fusion, target, domain
+        self.begin()
+
+    def begin(self) -> None:
+        self.k = tile.Builder(self.name)
+        self.args: list[Any] = []
+        self.buffers: dict[Any, tile.Buffer] = {}
+        self.b = self.elements(
+            self.k, region_producers(self.region, self.fusion), self.memory, self.special
+        )
+        self.b.alias = self.domain.alias
+        self.b.result = lambda v: self.output(v) if v in self.fusion.stored else None
+
+    def param(self, owner: Any, dtype: str, role: str) -> tile.Buffer:
+        found = self.buffers.get(owner)
+        if found is None:
+            name = f"{'x' if role == 'in' else 'y' if role == 'out' else 'n'}{len(self.args)}"
+            found = self.buffers[owner] = self.k.param(name, dtype, role)
+            self.args.append(owner)
+        return found
+
+    def memory(self, var: Var) -> tile.Buffer:
+        return self.param(var, short_dtype(var.aval.dtype), "in")
+
+    def output(self, var: Var) -> tile.Buffer:
+        buffer = self.param(var, short_dtype(var.aval.dtype), "out")
+        whole_lines = var.aval.nbytes >= STREAM_FROM and var.aval.nbytes % CACHE_LINE == 0
+        if (
+            whole_lines
+            and isinstance(self.target, CpuTarget)
+            and not any(v is var for r in self.region.roots for v, _ in r.reads)
+        ):
+            self.b.streaming.add(buffer)
+        return buffer
+
+    def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
+        return None
+
+    def lane_count(self, extent: int) -> int:
+        """Elements in a tile: four registers of the widest dtype, fewer where much is alive."""
+        registers = 4 if self.domain.operations < 60 else 2 if self.domain.operations < 200 else 1
+        full = max(4, registers * self.target.vectors.vector_bits // max(self.domain.widest, 8))
+        full = min(full, 128)
+        return min(full, 1 << max(extent - 1, 0).bit_length())
+
+    def with_lanes(self, lanes: Sequence[Lanes], fn: Callable[[], Any]) -> Any:
+        self.b.lanes += lanes
+        try:
+            return fn()
+        finally:
+            del self.b.lanes[-len(lanes) :]
+
+    def mask(self, base: tile.Value, count: int, stop: tile.Value) -> tile.Value:
+        """Which of the lanes from `base` lie before `stop`."""
+        remaining = self.k.convert(self.k.op("sub", stop, base), "i32")
+        return self.k.op("lt", self.k.iota(count, "i32"), remaining)
+
+    def lane_loop(
+        self,
+        var: LoopVar,
+        count: int,
+        start: tile.Value | int,
+        stop: tile.Value | int,
+        carried: Sequence[tile.Value],
+        body: Callable[..., Sequence[tile.Value]],
+    ) -> Sequence[tile.Value]:
+        """Walk `range(start, stop)` in tiles of `count`; the last, unfinished one is masked.
+
+        `body(lanes, *carried)` returns the next carried values.
+        """
+        k = self.k
+
+        def run(
+            base: tile.Value, mask: tile.Value | None, values: Sequence[tile.Value]
+        ) -> Sequence[tile.Value]:
+            lanes = Lanes(var, count, 0, base, mask)
+            return self.with_lanes([lanes], lambda: body(lanes, *values))
+
+        if isinstance(start, int) and isinstance(stop, int):
+            whole = start + (stop - start) // count * count
+            if whole > start:
+                carried = self._whole_tiles(start, whole, count, carried, run)
+            if whole < stop:
+                last = k.const("index", whole)
+                carried = self.b.nested(run)(
+                    last, self.mask(last, count, k.const("index", stop)), carried
+                )
+            return carried
+        low, high = k.index(start), k.index(stop)
+        span = k.op("sub", high, low)
+        end = k.op("sub", high, k.op("rem", span, k.const("index", count)))
+        carried = self._whole_tiles(low, end, count, carried, run)
+        if isinstance(stop, int) and var.extent % count == 0:
+            return carried
+
+        def tail() -> Sequence[tile.Value]:
+            return self.b.nested(run)(end, self.mask(end, count, high), carried)
+
+        return k.if_(k.op("lt", end, high), tail, lambda: carried)
+
+    def _whole_tiles(self, start: Any, stop: Any, count: int, carried: Any, run: Any) -> Any:
+        body = self.b.nested(lambda base, *values: run(base, None, values))
+        return self.k.for_(start, stop, count, body, carried)
+
+    def bind_outer(self, variables: Sequence[LoopVar], position: tile.Value) -> None:
+        """Give scalar values to variables from their row-major position."""
+        k = self.k
+        for var in reversed(variables[1:]):
+            n = k.const("index", var.extent)
+            self.b.scalars[var] = k.op("rem", position, n)
+            position = k.op("div", position, n)
+        if variables:
+            self.b.scalars[variables[0]] = position
+
+    def finish(self, grid: int, elements: int, **options: Any) -> Call:
+        per_element = 0.02 * self.domain.cost + 0.06 * len(self.args)
+        kernel = self.k.finish(**options) if options else self.k.finish(grid)
+        return Call(kernel, self.args, grid, elements * per_element, self.in_place_pairs())
+
+    def in_place_pairs(self) -> list[tuple[int, int]]:
+        """Inputs whose every element is read only by the program point that writes its place."""
+        pairs = []
+        by_var: dict[Var, list[Index]] = {}
+        for v, o in self.domain.loads:
+            by_var.setdefault(v, []).append(o)
+        if self.region.axes is not None or self.domain.irregular:
+            return []
+        for out, offset in self.domain.stores:
+            for v, offsets in by_var.items():
+                same = (
+                    v.aval.dtype.itemsize == out.aval.dtype.itemsize
+                    and v.aval.shape == out.aval.shape
+                )
+                if same and all(o == offset for o in offsets) and v in self.buffers:
+                    pairs.append((self.args.index(v), self.args.index(out)))
+        return pairs
