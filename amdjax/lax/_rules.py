@@ -446,11 +446,14 @@ def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
 
     Raises:
       TypeError: if it is no integer.
-      ValueError: if an array of `ndim` axes has no such axis; the message begins with `name`.
+      numpy.exceptions.AxisError: if an array of `ndim` axes has no such axis; it is a ValueError
+        and an IndexError, and the message begins with `name`.
     """
     (axis,) = as_ints((axis,), name)
     if not -ndim <= axis < ndim:
-        raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
+        raise np.exceptions.AxisError(
+            f"{name} {axis} is out of bounds for array of dimension {ndim}"
+        )
     return axis % ndim
 
 

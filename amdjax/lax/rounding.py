@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import numpy as np
+
+from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.lax._rules import (
     FLAT,
@@ -12,6 +15,7 @@ from amdjax.lax._rules import (
     binary,
     boolean,
     unary,
+    value_dtype,
 )
 from amdjax.typing import ArrayLike
 
@@ -132,7 +136,24 @@ def is_finite(x: ArrayLike) -> Array:
     return is_finite_p.bind(x)
 
 
-nextafter_p = binary("nextafter", FLOAT)
+def _nextafter(b: Any, x: Any, y: Any) -> Any:
+    """Narrow floats are computed in a wider type, whose neighbours are others: theirs by bits."""
+    dtype = value_dtype(x)
+    if dtypes.itemsize_bits(dtype) >= 32:
+        return b.nextafter(x, y)
+    word = np.dtype(f"int{dtypes.itemsize_bits(dtype)}")
+    zero, one, unit = b.const(0, dtype), b.const(1, word), b.bitcast(x, word)
+    outward = b.xor(b.compare("gt", y, x), b.compare("lt", x, zero))
+    stepped = b.select(outward, b.add(unit, one), b.sub(unit, one))
+    sign = b.const(np.iinfo(word).min, word)
+    from_zero = b.or_(b.and_(b.bitcast(y, word), sign), one)
+    moved = b.bitcast(b.select(b.compare("eq", x, zero), from_zero, stepped), dtype)
+    moved = b.select(b.compare("eq", x, y), y, moved)
+    ordered = b.and_(b.compare("eq", x, x), b.compare("eq", y, y))
+    return b.select(ordered, moved, b.const(np.nan, dtype))
+
+
+nextafter_p = binary("nextafter", FLOAT, lowering=_nextafter)
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:

@@ -99,13 +99,13 @@ def convert(x: Any, dtype: DTypeLike, weak: bool = False) -> Array:
             x, new_dtype=np.dtype(dtype), weak_type=bool(weak), sharding=None
         )
     if type(x) in _PYTHON_SCALARS:
+        if type(x) is int:
+            dtypes.scalar_type_to_dtype(int, x)  # raises where it fits no integer
         # The caller may donate or delete it.
         return scalar_array(x, np.dtype(dtype), bool(weak)).sharing()
     if hasattr(x, "__jax_array__"):
         return convert(x.__jax_array__(), dtype, weak)
-    # Python's numbers are checked against the range of the dtype, NumPy's values wrap.
-    value = np.asarray(x).astype(dtype) if hasattr(x, "dtype") else np.asarray(x, dtype)
-    return from_numpy(value, bool(weak))
+    return from_numpy(np.asarray(x).astype(dtype), bool(weak))
 
 
 def _floating(dtype: Any) -> Any:
@@ -308,12 +308,12 @@ _scalars: dict[Any, Any] = {}
 
 
 def constant(like: Any, value: Any) -> Any:
-    """A scalar of the dtype and weak type of `like`, for use next to it in lax.
+    """A scalar of the dtype of `like`, for use next to it in lax; weakly typed as a scalar is.
 
     While tracing it is a literal. Eagerly it is an array, kept for the next operation with the
     same number, since putting a scalar on a device costs as much as a small operation.
     """
-    return scalar_of(value, like.dtype, getattr(like, "weak_type", False))
+    return scalar_of(value, like.dtype, getattr(like, "weak_type", False) and not np.ndim(like))
 
 
 def strong(like: Any, value: Any) -> Any:
@@ -324,8 +324,16 @@ def strong(like: Any, value: Any) -> Any:
 def scalar_of(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """`value` as a scalar operand; see `constant`."""
     if not weak and context.trace is not Context.base:
-        return np.asarray(value, dtype)
+        return _host_scalar(value, dtype)
     return scalar_array(value, dtype, weak)
+
+
+def _host_scalar(value: Any, dtype: np.dtype) -> np.ndarray:
+    """`value` as `dtype`; integers beyond the range of a narrow dtype wrap."""
+    try:
+        return np.asarray(value, dtype)
+    except OverflowError:
+        return np.asarray(value, dtypes.scalar_type_to_dtype(int, value)).astype(dtype)
 
 
 def scalar_array(value: Any, dtype: np.dtype, weak: bool = False) -> ConcreteArray:
@@ -334,7 +342,7 @@ def scalar_array(value: Any, dtype: np.dtype, weak: bool = False) -> ConcreteArr
     key = (value or repr(value), type(value), dtype, weak, config.default_device)
     found = _scalars.get(key)
     if found is None or found.buffer is None:
-        found = from_numpy(np.asarray(value, dtype), weak)
+        found = from_numpy(_host_scalar(value, dtype), weak)
         if value == value:
             if len(_scalars) > 4096:
                 _scalars.clear()

@@ -39,6 +39,7 @@ from amdjax.numpy.index_updates import IndexUpdate
 from amdjax.numpy.indexing import row, take_index
 
 _INT32 = np.dtype("int32")
+_INT_LIMIT = 1 << 31  # what fits every default integer needs no look at the settings
 _NUMBERS = frozenset((bool, int, float, complex))
 _OTHERS = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
@@ -125,6 +126,8 @@ def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Call
                 if plan is False:
                     plan = numbers[number] = _number_plan(direct, *number)
                 if plan is not None:
+                    if type(other) is int and not -_INT_LIMIT <= other < _INT_LIMIT:
+                        dtypes.scalar_type_to_dtype(int, other)
                     other = scalar_of(other, aval.dtype, aval.weak_type)
                     return plan.bind(other, self) if reflected else plan.bind(self, other)
             return general(self, other)

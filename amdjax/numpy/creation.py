@@ -75,6 +75,8 @@ def array(
         result = convert(object, object.dtype if dtype is None else dtype, weak)
     elif is_arraylike(object):
         target = dtypes.dtype(object) if dtype is None else dtype
+        if dtype is not None and type(object) is int:
+            object = np.asarray(object, dtype)  # refuses what other operations wrap
         result = convert(object, target, weak)
     elif isinstance(object, (list, tuple)):
         result = _from_sequence(object, dtype)
@@ -112,8 +114,11 @@ def _from_sequence(values: Any, dtype: Any) -> Array:
 def _from_values(value: np.ndarray, dtype: Any) -> Array:
     if value.dtype.kind in "iu" and np.dtype(dtype).kind in "iu" and value.size:
         info = dtypes.iinfo(dtype)
-        if value.min() < info.min or value.max() > info.max:
-            raise OverflowError(f"Python int too large to convert to {np.dtype(dtype).name}")
+        outside = [v for v in (value.min(), value.max()) if not info.min <= v <= info.max]
+        if outside:
+            raise OverflowError(
+                f"Python integer {outside[0]} out of bounds for {np.dtype(dtype).name}"
+            )
     return from_numpy(np.ascontiguousarray(value.astype(dtype)).reshape(value.shape))
 
 
@@ -219,9 +224,17 @@ def full(
         return on_device(device, full, shape, fill_value, dtype)
     value = as_array("full", fill_value)
     dtype = None if dtype is None else user_dtype(dtype, "full")
+    _refuse_complex("full", fill_value, dtype)
     weak = dtype is None and dtypes.is_weakly_typed(fill_value)
     shape = canonical_shape(shape)
     return broadcast_to(convert(value, value.dtype if dtype is None else dtype, weak), shape)
+
+
+def _refuse_complex(name: str, value: Any, dtype: Any) -> None:
+    """A complex number is no element of a real array; complex arrays lose their imaginary part."""
+    if type(value) is complex and dtype is not None:
+        if not dtypes.issubdtype(dtype, np.complexfloating):
+            raise TypeError(f"{name}: fill_value {value} is complex, the dtype {dtype} is not")
 
 
 def _filled(shape: Shape, value: Any, dtype: DTypeLike, name: str) -> Array:
@@ -277,6 +290,7 @@ def _like(
         a = as_array(name, a)
     weak = dtype is None and dtypes.is_weakly_typed(a)
     dtype = dtypes.dtype(a) if dtype is None else user_dtype(dtype, name)
+    _refuse_complex(name, value, dtype)
     shape = tuple(a.shape) if shape is None else canonical_shape(shape)
     if device is None and isinstance(a, PlacedArray) and a.committed:
         device = a.device
@@ -404,7 +418,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = None) -> Ar
     Array([[1., 0., 0.],
            [1., 1., 0.]], dtype=float32)
     """
-    dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "tri")
+    dtype = np.dtype("float32") if dtype is None else user_dtype(dtype, "tri")
     return lower_mask(_extent(N, "N of tri"), _extent(N if M is None else M, "M of tri"), k, dtype)
 
 
@@ -441,26 +455,29 @@ def arange(
     """
     if device is not None:
         return on_device(device, arange, start, stop, step, dtype)
-    given = [v for v in (start, stop, step) if v is not None]
-    for name, value in (("start", start), ("stop", stop), ("step", step)):
-        if value is not None and np.ndim(value):
+    given = {"start": start, "stop": stop, "step": step}
+    given = {name: v for name, v in given.items() if v is not None}
+    if start is None:
+        raise TypeError("jax.numpy.arange: start must be given, got None")
+    for name, value in given.items():
+        if not is_arraylike(value):
+            raise TypeError(f"jax.numpy.arange: {name} must be a number, got {value!r}")
+        if np.ndim(value):
             raise ValueError(
                 f"jax.numpy.arange: {name} must be a scalar, got shape {np.shape(value)}"
             )
-    if not given or (start is None and stop is None):
-        raise TypeError("jax.numpy.arange requires stop to be specified.")
-    kind = promotion.result_type(*given) if dtype is None else user_dtype(dtype, "arange")
-    values = [_concrete(v) for v in given]
-    if start is None:
-        values = [0, *values]
-    if stop is None and step is None:
-        values = [0, values[0]]
-    if builtins.all(isinstance(v, int) for v in values) and np.dtype(kind).kind in "iu":
-        first, last, stride = (*values, 1)[:3]
-        if stride == 0:
-            raise ZeroDivisionError("arange: step must not be zero")
+    natural = promotion.result_type(*given.values())
+    if dtypes.issubdtype(natural, np.complexfloating):
+        raise ValueError(f"jax.numpy.arange: start, stop and step must be real, got {given}")
+    kind = natural if dtype is None else user_dtype(dtype, "arange")
+    values = {name: _concrete(v) for name, v in given.items()}
+    first, last = (0, values["start"]) if stop is None else (values["start"], values["stop"])
+    stride = values.get("step", 1)
+    if stride == 0:
+        raise ZeroDivisionError("arange: step must not be zero")
+    if builtins.all(isinstance(v, int) for v in values.values()) and np.dtype(kind).kind in "iu":
         return _progression(len(range(first, last, stride)), first, stride, kind)
-    return from_numpy(np.arange(*values).astype(kind))
+    return from_numpy(np.arange(first, last, stride).astype(kind))
 
 
 def _concrete(x: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
+from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.numpy._util import (
     ArrayLike,
@@ -45,7 +46,10 @@ def _cumulative(
     elif not isinstance(axis, (int, np.integer)):
         raise ValueError(f"axis argument of {name} must be an integer or None, got {axis!r}")
     axis = canonical_axis(axis, a.ndim)
-    dtype = _sum_dtype(a.dtype, False) if dtype is None else user_dtype(dtype, name)
+    if dtype is None:
+        dtype = dtypes.default_int_dtype() if a.dtype == bool else a.dtype
+    else:
+        dtype = user_dtype(dtype, name)
     if fill_nan is not None and is_kind(a.dtype, np.inexact):
         a = select(lax.ne(a, a), np.asarray(fill_nan, a.dtype), a)
     return fn(convert(a, dtype), axis)
@@ -115,7 +119,8 @@ def _array_api(
             raise ValueError(f"{name}: axis is required for an array with more than one axis")
         axis = 0
     axis = canonical_axis(axis, x.ndim)
-    dtype = _sum_dtype(x.dtype, True) if dtype is None else dtype
+    if dtype is None and fn is cumsum:
+        dtype = _sum_dtype(x.dtype, True)
     return _include_initial(name, fn(x, axis, dtype), axis, start, include_initial)
 
 
@@ -305,7 +310,8 @@ def trapezoid(
     """
     half = lambda v: lax.mul(v, np.asarray(0.5, v.dtype))
     if x is None:
-        y, dx = promote_dtypes_inexact(as_array("trapezoid", y), dx)
+        (y,) = promote_dtypes_inexact(as_array("trapezoid", y))
+        dx = convert(as_array("trapezoid", dx), y.dtype)
     else:
         y, x = promote_dtypes_inexact(as_array("trapezoid", y), as_array("trapezoid", x))
         axis = canonical_axis(axis, y.ndim)

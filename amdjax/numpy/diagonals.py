@@ -16,6 +16,7 @@ from amdjax.numpy._util import (
     as_array,
     as_arrays,
     canonical_axis,
+    concrete_int,
     promote_dtypes,
     refuse_out,
     select,
@@ -93,7 +94,7 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
            [0, 2]], dtype=int32)
     """
     v = as_array("diag", v)
-    k = int(k)
+    k = concrete_int(k, "k of diag")
     if v.ndim == 2:
         return diagonal(v, k)
     if v.ndim != 1:

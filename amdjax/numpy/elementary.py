@@ -302,6 +302,7 @@ def _logaddexp(x: Array, y: Array, exp: Any, log1p: Any) -> Array:
 
 
 def _complex_logaddexp(x: Array, y: Array) -> Array:
+    """The same of complex numbers, the larger by its real part."""
     swap = lax.gt(lax.real(x), lax.real(y))
     large, small = select(swap, x, y), select(swap, y, x)
     distance = lax.sub(small, large)
@@ -325,6 +326,8 @@ def _logaddexp_e(x: Array, y: Array) -> Array:
 @custom_jvp
 def _logaddexp_2(x: Array, y: Array) -> Array:
     ln2 = constant(x, np.log(2))
+    if is_kind(x.dtype, np.complexfloating):
+        return lax.div(_complex_logaddexp(lax.mul(x, ln2), lax.mul(y, ln2)), ln2)
     return _logaddexp(x, y, lax.exp2, lambda v: lax.div(lax.log1p(v), ln2))
 
 
@@ -432,8 +435,22 @@ def i0(x: ArrayLike) -> Array:
     (x,) = promote_args_inexact("i0", x)
     if not is_kind(x.dtype, np.floating):
         raise ValueError(f"Unsupported input type to jax.numpy.i0: {x.dtype}")
+    return _i0(x)
+
+
+@custom_jvp
+def _i0(x: Array) -> Array:
     x = lax.abs(x)
     return lax.mul(lax.exp(x), lax.bessel_i0e(x))
+
+
+def _i0_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    # The derivative is I₁; that of |x| at zero would count.
+    (x,), (t,) = primals, tangents
+    return _i0(x), lax.mul(t, lax.mul(lax.exp(lax.abs(x)), lax.bessel_i1e(x)))
+
+
+_i0.defjvp(_i0_jvp)
 
 
 def angle(z: ArrayLike, deg: bool = False) -> Array:
@@ -444,7 +461,9 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     """
     z = as_array("angle", z)
     if not is_kind(z.dtype, np.complexfloating):
-        z = convert(z, dtypes.to_inexact_dtype(z.dtype))
+        if not is_kind(z.dtype, np.inexact):
+            z = convert(z, dtypes.default_float_dtype())
+        z = convert(z, z.dtype)
         nan = lax.ne(z, z)
         pi, zero = constant(z, np.pi), constant(z, 0)
         result = select(nan, z, select(signbit(z), pi, zero))

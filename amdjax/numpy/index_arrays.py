@@ -57,7 +57,8 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
 
 def _triangle_indices(n: int, m: int | None, keep: Callable[..., Any]) -> tuple[Array, Array]:
     rows, columns = np.nonzero(keep(np.ones((n, n if m is None else m), bool)))
-    return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
+    index = dtypes.default_int_dtype()
+    return asarray(rows.astype(index)), asarray(columns.astype(index))
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
@@ -129,7 +130,7 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
                 f"Arguments to jax.numpy.ix_ must be 1-dimensional, got shape {x.shape}"
             )
         if x.dtype == bool:
-            x = nonzero(x)[0]
+            raise NotImplementedError("Boolean arguments to jax.numpy.ix_ are not implemented")
         results.append(lax.reshape(x, tuple(x.size if i == j else 1 for j in range(len(args)))))
     return tuple(results)
 
@@ -147,11 +148,12 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
         raise TypeError(f"unravel_index requires integer indices, got {flat.dtype}")
     shape = canonical_shape(shape)
     total = math.prod(shape)
+    dtype = flat.dtype
     flat = clip(_wrapped(flat, total), 0, max(total - 1, 0))
     results = []
     for n in reversed(shape):
         flat, position = divmod(flat, n)
-        results.append(position)
+        results.append(convert(position, dtype))
     return tuple(reversed(results))
 
 

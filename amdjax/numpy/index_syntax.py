@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
+from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.errors import NonConcreteBooleanIndexError
 from amdjax.core.trace import is_concrete
-from amdjax.numpy._util import (
-    is_kind,
-)
+from amdjax.numpy._util import convert, is_kind
+from amdjax.numpy.creation import asarray
 
 Mode = Any
 Modes = lax.GatherScatterMode
@@ -63,14 +63,19 @@ class Points:
 Entry = NewAxis | Window | Dynamic | Point | Points
 
 
-def parse(shape: tuple[int, ...], index: Any) -> list[tuple[Entry, int | None]]:
+def parse(shape: tuple[int, ...], index: tuple[Any, ...]) -> list[tuple[Entry, int | None]]:
     """The entries of an index, each with the axis it consumes (None for new axes).
+
+    Args:
+      shape: shape of the array.
+      index: entries as `without_scalar_masks` returns them.
 
     Raises:
       IndexError: too many indices, several ellipses, or an entry that is no index.
-      TypeError: an entry is a list, a float, or an array that is not of integers or booleans.
+      TypeError: the index is a list, or an entry a float or an array of neither integers nor
+        booleans.
     """
-    items = _expand_booleans(shape, index if isinstance(index, tuple) else (index,))
+    items = _expand_booleans(shape, index)
     consuming = sum(1 for item in items if item is not None and item is not Ellipsis)
     if consuming > len(shape):
         raise IndexError(
@@ -104,19 +109,10 @@ def _expand_booleans(shape: tuple[int, ...], items: tuple[Any, ...]) -> list[Any
     """The index with every boolean mask replaced by the positions where it is true."""
     out: list[Any] = []
     for place, item in enumerate(items):
-        if isinstance(item, (list, tuple)):
-            raise TypeError(_SEQUENCE_INDEX.format(item))
         if not _is_boolean(item):
             out.append(item)
             continue
-        if not is_concrete(item):
-            raise NonConcreteBooleanIndexError(item)
-        mask = np.asarray(item)
-        if mask.ndim == 0:
-            if not mask:
-                raise NotImplementedError("a false scalar as one of several indices")
-            out.append(None)
-            continue
+        mask = _known_mask(item)
         axis = _axis_of(items, place, len(shape))
         expected = shape[axis : axis + mask.ndim]
         if (
@@ -131,15 +127,50 @@ def _expand_booleans(shape: tuple[int, ...], items: tuple[Any, ...]) -> list[Any
     return out
 
 
-_SEQUENCE_INDEX = (
-    "Using a non-tuple sequence for multidimensional indexing is not allowed; use `arr[array(seq)]`"
-    " instead of `arr[seq]`. Got {}"
-)
+def _known_mask(mask: Any) -> np.ndarray:
+    if not is_concrete(mask):
+        raise NonConcreteBooleanIndexError(mask)
+    return np.asarray(mask)
 
 
-def is_false(index: Any) -> bool:
-    """Whether the whole index is one false scalar, which selects nothing."""
-    return _is_boolean(index) and np.ndim(index) == 0 and is_concrete(index) and not bool(index)
+def as_items(index: Any) -> tuple[Any, ...]:
+    """The entries of an index, sequences among them as arrays.
+
+    Raises:
+      TypeError: the whole index is a list: it could mean a tuple or an array.
+    """
+    if not isinstance(index, tuple):
+        if isinstance(index, list):
+            several = any(
+                i is None or isinstance(i, (slice, list, tuple)) or i is ... or np.ndim(i)
+                for i in index
+            )
+            raise TypeError(
+                "Using a non-tuple sequence for multidimensional indexing is not allowed; use"
+                f" `arr[{'tuple' if several else 'array'}(seq)]` instead of `arr[seq]`."
+                f" Got {index}"
+            )
+        return (index,)
+    return tuple(_as_positions(i) if isinstance(i, (list, tuple)) else i for i in index)
+
+
+def _as_positions(entries: Any) -> Any:
+    positions = asarray(entries)
+    return positions if positions.size else convert(positions, dtypes.default_int_dtype())
+
+
+def without_scalar_masks(shape: tuple[int, ...], index: Any) -> tuple[Any, tuple[int, ...]]:
+    """An index without its boolean scalars, and the axes of one that these stand for.
+
+    A scalar is a mask of no axis: it selects from an axis of one that the array is given for it.
+    """
+    items = as_items(index)
+    flags = [place for place, item in enumerate(items) if _is_boolean(item) and not np.ndim(item)]
+    if not flags:
+        return items, ()
+    axes = tuple(_axis_of(items, place, len(shape)) + n for n, place in enumerate(flags))
+    positions = lambda item: np.arange(int(_known_mask(item)), dtype=np.int32)
+    return tuple(positions(v) if i in flags else v for i, v in enumerate(items)), axes
 
 
 def _axis_of(items: tuple[Any, ...], place: int, rank: int) -> int:

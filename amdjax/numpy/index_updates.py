@@ -19,9 +19,9 @@ from amdjax.numpy._util import (
 from amdjax.numpy.index_syntax import (
     Mode,
     Modes,
-    is_false,
     parse,
     parse_mode,
+    without_scalar_masks,
 )
 from amdjax.numpy.indexing import index_plan, take_index
 
@@ -41,8 +41,8 @@ def update_index(
 
     By default updates out of bounds are dropped.
     """
-    if is_false(index):
-        return x
+    index, single = without_scalar_masks(x.shape, index)
+    x = lax.expand_dims(x, single) if single else x
     y = as_array("scatter", y)
     dtype, weak = x.dtype, x.weak_type
     if promotion.result_type(x, y) != dtype:
@@ -75,7 +75,7 @@ def update_index(
         unique_indices=unique_indices or plan.unique,
         mode=parse_mode(mode, Modes.FILL_OR_DROP),
     )
-    return convert(result, dtype, weak)
+    return convert(lax.squeeze(result, single) if single else result, dtype, weak)
 
 
 def _check_cast(y: Array, x: Array) -> None:

@@ -35,9 +35,9 @@ from amdjax.numpy.index_syntax import (
     Point,
     Points,
     Window,
-    is_false,
     parse,
     parse_mode,
+    without_scalar_masks,
 )
 
 
@@ -56,8 +56,8 @@ def take_index(
     Positions known to Python are clamped by default, and so are those of index arrays
     (`mode="promise_in_bounds"` of lax); `mode` changes that.
     """
-    if is_false(index):
-        return lax.full((0, *x.shape), 0, x.dtype)
+    index, single = without_scalar_masks(x.shape, index)
+    x = lax.expand_dims(x, single) if single else x
     entries = parse(x.shape, index)
     plain = mode is None or parse_mode(mode, None) in (Modes.PROMISE_IN_BOUNDS, Modes.CLIP)
     if config.check_static_indices:

@@ -237,12 +237,11 @@ def _split(name: str, ary: ArrayLike, where: Any, axis: int, equal: bool) -> lis
         cuts = np.cumsum([0, *sizes]).tolist()
     else:
         inner = [int(i) for i in np.asarray(where)]
-        inner = [builtins.max(i + length, 0) if i < 0 else builtins.min(i, length) for i in inner]
         cuts = [0, *inner, length]
-    return [
-        lax.slice_in_dim(a, lo, builtins.max(lo, hi), axis=axis)
-        for lo, hi in itertools.pairwise(cuts)
-    ]
+        sizes = [hi - lo for lo, hi in itertools.pairwise(cuts)]
+        if builtins.any(size < 0 for size in sizes):
+            raise ValueError(f"Sizes passed to split must be nonnegative, got {sizes}")
+    return [lax.slice_in_dim(a, lo, hi, axis=axis) for lo, hi in itertools.pairwise(cuts)]
 
 
 def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:

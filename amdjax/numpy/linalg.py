@@ -347,7 +347,8 @@ def matrix_rank(
     """
     M = as_array("jnp.linalg.matrix_rank", M)
     if M.ndim < 2:
-        return convert(reductions.any(lax.ne(M, np.zeros((), M.dtype))), np.dtype("int32"))
+        nonzero = reductions.any(lax.ne(M, np.zeros((), M.dtype)))
+        return convert(nonzero, dtypes.default_int_dtype())
     a = as_matrix("matrix_rank", M)
     s = svd(a, compute_uv=False, hermitian=hermitian)
     if tol is None:
@@ -360,7 +361,7 @@ def matrix_rank(
     else:
         tol = as_array("matrix_rank", tol)
         tol = lax.expand_dims(tol, (tol.ndim,)) if tol.ndim else tol
-    return reductions.sum(logic.greater(s, tol), -1, dtype=np.int32)
+    return reductions.sum(logic.greater(s, tol), -1)
 
 
 def matrix_power(a: ArrayLike, n: int) -> Array:

@@ -18,7 +18,6 @@ from amdjax.numpy._util import (
     as_arrays,
     constant,
     convert,
-    is_arraylike,
     is_kind,
     promote_args,
     promote_ranks,
@@ -26,6 +25,7 @@ from amdjax.numpy._util import (
     select,
     strong,
 )
+from amdjax.numpy.creation import asarray
 from amdjax.numpy.ufunc_api import ufunc_of
 
 
@@ -421,9 +421,9 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     >>> jnp.array_equal(jnp.arange(3), jnp.array([0, 1, 2]))
     Array(True, dtype=bool)
     """
-    if not (is_arraylike(a1) and is_arraylike(a2)) or np.shape(a1) != np.shape(a2):
+    a, b = asarray(a1), asarray(a2)
+    if a.shape != b.shape:
         return convert(False, np.dtype(bool))
-    a, b = as_arrays("array_equal", a1, a2)
     if not equal_nan:
         return _all_equal(a, b)
     both = lax.bitwise_and(isnan(a), isnan(b))
@@ -436,11 +436,12 @@ def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
     >>> jnp.array_equiv(jnp.ones(3), 1.0)
     Array(True, dtype=bool)
     """
+    a, b = asarray(a1), asarray(a2)
     try:
-        lax.broadcast_shapes(np.shape(a1), np.shape(a2))
+        lax.broadcast_shapes(a.shape, b.shape)
     except ValueError:
         return convert(False, np.dtype(bool))
-    return reductions.all(equal(a1, a2))
+    return reductions.all(equal(a, b))
 
 
 def signbit(x: ArrayLike, /) -> Array:

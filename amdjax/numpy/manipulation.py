@@ -32,7 +32,9 @@ def shape(a: Any) -> tuple[int, ...]:
     >>> jnp.shape(jnp.ones((2, 3)))
     (2, 3)
     """
-    return tuple(a.shape) if hasattr(a, "shape") else as_array("shape", a).shape
+    if hasattr(a, "shape"):
+        return tuple(a.shape)
+    return np.shape(a) if isinstance(a, (list, tuple)) else as_array("shape", a).shape
 
 
 def ndim(a: Any) -> int:
@@ -41,7 +43,7 @@ def ndim(a: Any) -> int:
     >>> jnp.ndim(jnp.ones((2, 3)))
     2
     """
-    return a.ndim if hasattr(a, "ndim") else as_array("ndim", a).ndim
+    return a.ndim if hasattr(a, "ndim") else len(shape(a))
 
 
 def size(a: Any, axis: Axis = None) -> int:

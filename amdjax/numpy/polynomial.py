@@ -51,7 +51,8 @@ def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
     """
     a, b = promote_dtypes(*as_arrays("polyadd", a1, a2))
     n = max(a.shape[0], b.shape[0])
-    lift = lambda v: lax.pad(v, np.zeros((), v.dtype), [(n - v.shape[0], 0, 0)])
+    rest = [(0, 0, 0)] * (a.ndim - 1)
+    lift = lambda v: lax.pad(v, np.zeros((), v.dtype), [(n - v.shape[0], 0, 0), *rest])
     return lax.add(lift(a), lift(b))
 
 

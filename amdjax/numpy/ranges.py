@@ -78,7 +78,7 @@ def _linspace(
     shape = lax.broadcast_shapes(start.shape, stop.shape)
     start, stop = (broadcast_to(convert(v, natural), shape) for v in (start, stop))
     intervals = num - 1 if endpoint else num
-    nan = lambda: lax.full(shape, np.nan, natural)
+    nan = lambda: lax.full((), np.nan, natural)
     step = lax.div(lax.sub(stop, start), constant(start, intervals)) if intervals > 0 else nan()
     if num < 2:
         result = lax.expand_dims(start, (0,)) if num else lax.full((0, *shape), 0, natural)
@@ -140,7 +140,8 @@ def geomspace(
     a, b = promote_dtypes_inexact(*as_arrays("geomspace", start, stop))
     a, b = (broadcast_to(v, lax.broadcast_shapes(a.shape, b.shape)) for v in (a, b))
     sign = lax.sign(a)
-    a, b = lax.mul(a, sign), lax.mul(b, sign)
+    turn = lax.conj(sign) if is_kind(a.dtype, np.complexfloating) else sign
+    a, b = lax.mul(a, turn), lax.mul(b, turn)
     ten = constant(a, np.log(10))
     log10 = lambda v: lax.div(lax.log(v), ten)
     result = logspace(log10(a), log10(b), num, endpoint, 10.0, None, 0)
@@ -358,7 +359,7 @@ s_, index_exp = _IndexExpression(False), _IndexExpression(True)
 
 
 def _window(M: int, name: str) -> tuple[int, Array]:
-    M = concrete_int(M, f"M of {name}")
+    M = int(M) if isinstance(M, float) else concrete_int(M, f"M of {name}")
     dtype = dtypes.default_float_dtype()
     return M, lax.iota(dtype, max(M, 0))
 

@@ -422,7 +422,7 @@ def _var(
     if is_kind(compute, np.complexfloating):
         squares = lax.add(lax.square(lax.real(centred)), lax.square(lax.imag(centred)))
         compute = squares.dtype
-        result = dtypes.finfo(result).dtype
+        result = dtypes.finfo(result).dtype if dtype is None else result
     else:
         squares = lax.square(centred)
     total = sum(squares, axes, keepdims=keepdims, where=where)

@@ -78,7 +78,9 @@ def rint(x: ArrayLike, /) -> Array:
     >>> jnp.rint(jnp.array([0.5, 1.5]))
     Array([0., 2.], dtype=float32)
     """
-    (x,) = promote_args_inexact("rint", x)
+    x = as_array("rint", x)
+    if not is_kind(x.dtype, np.inexact):
+        return convert(x, dtypes.default_float_dtype())
     return _round_parts(x)
 
 
@@ -100,7 +102,7 @@ def _round(x: Array, decimals: int) -> Array:
     wide = convert(x, np.dtype("float32")) if small else x
     factor = constant(wide, 10.0**decimals)
     rounded = lax.div(_round_parts(lax.mul(wide, factor)), factor)
-    return convert(rounded, x.dtype)
+    return convert(rounded, x.dtype, rounded.weak_type)
 
 
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
@@ -207,12 +209,10 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     field = lax.bitwise_and(lax.shift_right_logical(bits, shift), mask)
     exponent = lax.sub(field, np.array(bias - 1, word))
     exponent = select(tiny, lax.sub(exponent, np.array(digits + 1, word)), exponent)
-    clear = lax.bitwise_not(lax.shift_left(mask, shift))
-    half = np.array((bias - 1) << digits, word)
-    mantissa = lax.bitcast_convert_type(lax.bitwise_or(lax.bitwise_and(bits, clear), half), x.dtype)
     special = lax.bitwise_or(lax.eq(x, constant(x, 0)), lax.bitwise_not(lax.is_finite(x)))
     exponent = convert(select(special, np.array(0, word), exponent), np.dtype("int32"))
-    return select(special, x, mantissa), exponent
+    # A product with a power of two is exact and, other than what is made of bits, has a derivative.
+    return _scaled(x, lax.neg(exponent)), exponent
 
 
 @composite
@@ -228,7 +228,11 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     (x,) = promote_dtypes_inexact(as_array("ldexp", x1))
     if is_kind(x.dtype, np.complexfloating):
         raise ValueError("ldexp does not support complex-valued inputs")
-    x, exponent = promote_ranks("ldexp", x, convert(exponent, np.dtype("int32")))
+    return _scaled(*promote_ranks("ldexp", x, convert(exponent, np.dtype("int32"))))
+
+
+def _scaled(x: Array, exponent: Array) -> Array:
+    """`x * 2**exponent`."""
     _, bias, _ = _layout(x.dtype)
     # Three factors, each representable, cover every exponent that does not over- or underflow.
     limit = np.array(bias - 1, np.int32)

@@ -129,7 +129,7 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
         )
     value = lambda f: f(x, *args, **kw) if callable(f) else f
     result = convert(broadcast_to(as_array("piecewise", value(funclist[-1])), x.shape), x.dtype)
-    for condition, function in reversed(list(zip(conditions, funclist))):
+    for condition, function in zip(conditions, funclist):
         choice = convert(broadcast_to(as_array("piecewise", value(function)), x.shape), x.dtype)
         result = lax.select(condition, choice, result)
     return result
@@ -157,12 +157,15 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
         (Array([1, 3], dtype=int32),)
     """
     x = as_array("nonzero", a)
+    if x.ndim == 0:
+        raise ValueError(
+            "Calling nonzero on 0d arrays is not allowed. Use jnp.atleast_1d(scalar).nonzero()"
+            " instead."
+        )
     require_known(x, size, "nonzero")
     index = dtypes.default_int_dtype()
     if size is None:
-        return tuple(asarray(i.astype(index)) for i in np.nonzero(np.atleast_1d(np.asarray(x))))[
-            : x.ndim
-        ]
+        return tuple(asarray(i.astype(index)) for i in np.nonzero(np.asarray(x)))
     mask = ravel(x if x.dtype == bool else lax.ne(x, np.zeros((), x.dtype)))
     fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * x.ndim
     if len(fills) != x.ndim:
@@ -459,7 +462,7 @@ def put(
         ind = clip(ind, 0, a.size - 1)
     elif mode is not None:
         raise ValueError(f"mode should be one of 'wrap' or 'clip'; got {mode}")
-    return lax.reshape(ravel(a).at[ind].set(v, mode="drop"), a.shape)
+    return lax.reshape(ravel(a).at[ind].set(v, mode="clip"), a.shape)
 
 
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
@@ -570,6 +573,8 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
         places = np.asarray(obj)
         if places.dtype == bool:
             places = np.flatnonzero(places)
+        if places.size and places.dtype.kind not in "iu":
+            raise ValueError(f"jnp.insert(): index array must be integer typed; got {obj}")
     scalar = places.ndim == 0
     places = np.where(places < 0, places + n, places).ravel()
     values = convert(values, a.dtype)

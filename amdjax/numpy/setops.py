@@ -162,13 +162,11 @@ def _unique_rows(
     new = _differs(ordered, equal_nan)
     group = lax.sub(lax.cumsum(convert(new, index), 0), index.type(1))
     inverse = lax.full((n,), 0, index).at[order].set(group, unique_indices=True)
-    starts = nonzero(new, size=size, fill_value=n)[0]
-    k = starts.shape[0]
-    ends = (
-        lax.concatenate([lax.slice_in_dim(starts, 1, None), lax.full((1,), n, index)], 0)
-        if k
-        else starts
-    )
+    # One start more than is asked for: it ends the last group that is.
+    starts = nonzero(new, size=None if size is None else size + 1, fill_value=n)[0]
+    if size is None:
+        starts = lax.concatenate([starts, lax.full((1,), n, index)], 0)
+    starts, ends = lax.slice_in_dim(starts, 0, -1), lax.slice_in_dim(starts, 1, None)
     counts = lax.sub(ends, starts)
     clipped = lax.min(starts, index.type(n - 1))
     values = take(take(rows, order, 0, mode="clip"), clipped, 0, mode="clip")
@@ -254,7 +252,7 @@ def _flags(a: Array, b: Array, invert: bool) -> Array:
     if not flat.size or not a.size:
         return lax.full(a.shape, invert, np.dtype(bool))
     ordered = lax.sort(flat)
-    place = lax.min(searchsorted(ordered, a), np.asarray(flat.size - 1, dtypes.default_int_dtype()))
+    place = lax.min(searchsorted(ordered, a), np.asarray(flat.size - 1, np.int32))
     found = lax.eq(take(ordered, place, 0, mode="clip"), a)
     return lax.bitwise_not(found) if invert else found
 

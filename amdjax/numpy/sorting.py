@@ -151,7 +151,7 @@ def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """
     a = as_array("argpartition", a)
     _check_kth(a, kth, axis, "argpartition")
-    return argsort(a, axis)
+    return argsort(a, axis, dtype=np.int32)
 
 
 def _check_kth(a: Array, kth: int, axis: int, name: str) -> None:
@@ -198,13 +198,13 @@ def searchsorted(
     if sorter is not None:
         a = a[as_array("searchsorted", sorter)]
     if not a.size:
-        return lax.full(v.shape, 0, dtypes.default_int_dtype())
+        return lax.full(v.shape, 0, np.dtype("int32"))
     return _search(a, v, side, method)
 
 
 @composite(static_argnames=("side", "method"))
 def _search(a: Array, v: Array, side: str, method: str) -> Array:
-    index = dtypes.default_int_dtype()
+    index = np.dtype("int32" if a.size < 1 << 31 else "int64")
     if method == "compare_all":
         before = _precedes if side == "left" else (lambda x, y: lax.bitwise_not(_precedes(y, x)))
         column = lax.expand_dims(v, (v.ndim,))
@@ -278,15 +278,13 @@ def digitize(
     if edges.ndim != 1:
         raise ValueError(f"digitize: bins must be a 1-dimensional array; got {bins=}")
     if not edges.size:
-        return lax.full(x.shape, 0, dtypes.default_int_dtype())
+        return lax.full(x.shape, 0, np.dtype("int32"))
     method = "scan" if method is None else method
     side = "right" if not right else "left"
     rising = searchsorted(edges, x, side, method=method)
     falling = lax.sub(
         np.asarray(edges.size, rising.dtype),
-        searchsorted(
-            lax.rev(edges, (0,)), x, "left" if side == "right" else "right", method=method
-        ),
+        searchsorted(lax.rev(edges, (0,)), x, side, method=method),
     )
     first, last = (lax.index_in_dim(edges, i, keepdims=False) for i in (0, edges.size - 1))
     return select(lax.ge(last, first), rising, falling)

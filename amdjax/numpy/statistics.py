@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes, promotion
+from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.numpy import reductions
@@ -25,6 +25,7 @@ from amdjax.numpy._util import (
     is_kind,
     promote_args_inexact,
     promote_dtypes,
+    promote_dtypes_inexact,
     refuse_out,
     select,
     user_dtype,
@@ -33,7 +34,7 @@ from amdjax.numpy.contractions import dot
 from amdjax.numpy.joining import concatenate
 from amdjax.numpy.reductions import _static
 
-_METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
+_METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
 
 def quantile(
@@ -143,29 +144,36 @@ def _quantile(
     name: str, a: ArrayLike, q: ArrayLike, axis: Axis, method: str, keepdims: bool, skip: bool,
     weights: ArrayLike | None,
 ) -> Array:  # fmt: skip
-    a, q = promote_args_inexact_keeping(name, a, q)
+    (a,), (q,) = (promote_dtypes_inexact(x) for x in as_arrays(name, a, q))
     if is_kind(a.dtype, np.complexfloating):
         raise ValueError(
             f"{name} does not support complex input, as the operation is poorly defined."
         )
     if q.ndim > 1:
         raise ValueError(f"q must be have rank <= 1, got shape {q.shape}")
-    if weights is not None:
-        if method != "inverted_cdf":
-            raise ValueError(f"Weighted quantiles need method='inverted_cdf', got {method!r}.")
-        w = broadcast_to(as_array(name, weights), a.shape)
-        return _weighted(a, q, convert(w, a.dtype), _static(axis), keepdims, skip)
     if method not in _METHODS:
         raise ValueError(f"method must be one of {_METHODS}, got {method!r}.")
+    if weights is not None and method != "inverted_cdf":
+        raise NotImplementedError(f"weights need method='inverted_cdf', got {method!r}.")
+    a = convert(a, a.dtype)
+    if method == "inverted_cdf":
+        w = lax.full_like(a, 1) if weights is None else _weights_of(name, a, weights, axis)
+        return _weighted(a, convert(q, a.dtype), w, _static(axis), keepdims, skip)
     return _unweighted(a, q, _static(axis), method, keepdims, skip)
 
 
-def promote_args_inexact_keeping(name: str, a: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
-    """Both arguments as floats of one dtype, their ranks left as they are."""
-    a, q = as_arrays(name, a, q)
-    dtype, _ = promotion.lattice_result_type(a, q)
-    dtype = dtypes.to_inexact_dtype(dtype)
-    return convert(a, dtype), convert(q, dtype)
+def _weights_of(name: str, a: Array, weights: ArrayLike, axis: Axis) -> Array:
+    """Weights of the shape of `a`, given as such or for the reduced axes only."""
+    w = as_array(name, weights)
+    if is_kind(w.dtype, np.complexfloating):
+        raise ValueError(f"{name}: weights must be real, got {w.dtype}")
+    if w.shape != a.shape:
+        axes = canonical_axes(axis, a.ndim)
+        expected = tuple(a.shape[i] for i in axes)
+        if axis is None or w.shape != expected:
+            raise ValueError(f"{name}: weights must be of shape {expected}, got {w.shape}")
+        w = lax.broadcast_in_dim(w, a.shape, axes)
+    return convert(w, a.dtype)
 
 
 def _rows(a: Array, axis: Axis) -> tuple[Array, tuple[int, ...]]:
@@ -207,11 +215,11 @@ def _unweighted(a: Array, q: Array, axis: Axis, method: str, keepdims: bool, ski
     ordered = lax.sort(rows, dimension=rows.ndim - 1)
     flat = lax.reshape(q, (q.size,))
     if skip:
-        count = reductions.sum(missing, -1, dtype=a.dtype, keepdims=True)
+        count = reductions.sum(missing, -1, dtype=q.dtype, keepdims=True)
         last = lax.sub(constant(count, n - 1), count)
         last = lax.max(last, constant(last, 0))
     else:
-        last = lax.full((1,) * rows.ndim, n - 1, a.dtype)
+        last = lax.full((1,) * rows.ndim, n - 1, q.dtype)
     full = (*last.shape[:-1], q.size)
     place = lax.mul(broadcast_to(flat, full), broadcast_to(last, full))
     low = lax.floor(place)
@@ -235,7 +243,8 @@ def _unweighted(a: Array, q: Array, axis: Axis, method: str, keepdims: bool, ski
         else:
             weight = broadcast_to(fraction, x.shape)
             rest = lax.sub(constant(weight, 1), weight)
-            value = lax.add(lax.mul(x, rest), lax.mul(y, weight))
+            x, y = convert(x, weight.dtype), convert(y, weight.dtype)
+            value = convert(lax.add(lax.mul(x, rest), lax.mul(y, weight)), a.dtype)
     if not skip:
         spoiled = reductions.any(missing, -1, keepdims=True)
         value = select(spoiled, constant(value, np.nan), value)
@@ -330,7 +339,7 @@ def _cov(x: Array, weights: Array | None, aweights: Array | None, ddof: int) -> 
     n = x.shape[1]
     if weights is None:
         mean = reductions.mean(x, 1, keepdims=True)
-        total = constant(x, n - ddof)
+        total = constant(x, max(n - ddof, 0))
     else:
         sum_w = reductions.sum(weights)
         row = broadcast_to(weights, x.shape)

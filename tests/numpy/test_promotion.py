@@ -50,9 +50,34 @@ def test_sums_of_small_integers_widen():
     assert jnp.ones(3, jnp.float16).sum().dtype == np.float16
 
 
-def test_scalars_out_of_range_are_refused():
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("number", [300, -1, -129, 2**31 - 1])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16", "uint32"])
+@pytest.mark.parametrize("name", ["add", "greater", "maximum", "floor_divide", "bitwise_and"])
+def test_scalars_beyond_a_narrow_dtype_wrap(name, dtype, number, jit):
+    x = jnp.arange(1, 4).astype(dtype)
+    fun = lambda v: getattr(jnp, name)(v, number)
+    wrapped = getattr(np, name)(np.asarray(x), np.asarray(number).astype(dtype))
+    np.testing.assert_array_equal((amdjax.jit(fun) if jit else fun)(x), wrapped)
+
+
+def test_operators_and_clip_wrap_scalars():
+    x = jnp.arange(3, dtype="uint8")
+    assert (x + -1).tolist() == [255, 0, 1] and (x > -1).tolist() == [False] * 3
+    assert jnp.clip(x, -5, 11).tolist() == [11, 11, 11]
+    assert jnp.where(x > 1, x, 300).tolist() == [44, 44, 2]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float32"])
+def test_scalars_beyond_the_default_integer_are_refused(dtype):
+    x = jnp.ones(2, dtype)
+    for call in (lambda: x + 2**40, lambda: x >= 2**31, lambda: jnp.maximum(x, -(2**40))):
+        with pytest.raises(OverflowError):
+            call()
     with pytest.raises(OverflowError):
-        jnp.ones(2, jnp.uint8) + 300
+        jnp.array([300], jnp.uint8)
+    with pytest.raises(OverflowError):
+        jnp.asarray(-1, jnp.uint8)
 
 
 def test_strict_promotion():

@@ -1,0 +1,127 @@
+"""Results that were wrong once, each beside what is right."""
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import lax
+
+NAN, INF = np.nan, np.inf
+DOWN = np.array([3.0, 2.0, 1.0])
+ONES = np.ones((2, 3, 2))
+
+
+@pytest.mark.parametrize(
+    "ours, expected",
+    [
+        (lambda: jnp.arange(10, step=3), [0, 3, 6, 9]),
+        (lambda: jnp.arange(-20, None, -5), [0, -5, -10, -15]),
+        (lambda: jnp.digitize(np.array([0.5, 1.0, 2.5, 3.0]), DOWN), [3, 2, 1, 0]),
+        (lambda: jnp.digitize(np.array([1.0, 3.0]), DOWN, right=True), [3, 1]),
+        (lambda: jnp.piecewise(np.arange(3.0), [np.arange(3) > 0, np.arange(3) > 1], [10, 20]),
+         [0, 10, 20]),
+        (lambda: jnp.unique(np.array([1, 1, 2, 3, 3]), size=2, return_counts=True)[1], [2, 1]),
+        (lambda: jnp.unique(np.array([4, 4, 5]), size=3, return_counts=True)[1], [2, 1, 0]),
+        (lambda: jnp.array_equal([1, 2], [1, 2]), True),
+        (lambda: jnp.array_equiv([1, 2], [[1, 2], [1, 2]]), True),
+        (lambda: jnp.cov(np.ones((2, 0))), [[NAN, NAN], [NAN, NAN]]),
+        (lambda: jnp.cov(np.ones((1, 4))), 0.0),
+        (lambda: jnp.put(np.arange(5), 9, 7, inplace=False), [0, 1, 2, 3, 7]),
+        (lambda: jnp.put(np.arange(5), -9, 7, inplace=False), [7, 1, 2, 3, 4]),
+        (lambda: jnp.linspace(np.arange(2.0), 3, num=1, retstep=True)[1], NAN),
+        (lambda: jnp.geomspace(1j, 16j, 5), [1j, 2j, 4j, 8j, 16j]),
+        (lambda: jnp.spacing(jnp.float16(1)), 2.0**-10),
+        (lambda: jnp.spacing(jnp.bfloat16(-2)), -(2.0**-6)),
+        (lambda: jnp.isin(np.arange(3), np.array([1])), [False, True, False]),
+        (lambda: jnp.median(np.array([3, 1, 2], np.int32)), 2.0),
+    ],
+)  # fmt: skip
+def test_values(ours, expected):
+    np.testing.assert_allclose(np.asarray(ours()).astype(complex), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (slice(None), [0, -1]), ([0, 1], [0, 2]), (0, [[0, 1], [1, 0]]), (0, (0, 1)), (True, 0),
+        (slice(None), []), True, False, (True, slice(None), True), (None, False), (..., True),
+        (0, slice(None, 2), False), (slice(None), np.array([0, 2]), True), ([True, False],),
+    ],
+)  # fmt: skip
+def test_indices_of_lists_and_boolean_scalars(index):
+    x = np.arange(12.0).reshape(2, 3, 2)
+    np.testing.assert_array_equal(jnp.asarray(x)[index], x[index])
+    expected = x.copy()
+    expected[index] = 7
+    np.testing.assert_array_equal(jnp.asarray(x).at[index].set(7), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("towards", [INF, -INF, 0.0])
+def test_neighbours(dtype, towards):
+    x = jnp.asarray([1.0, 0.0, -0.0, -2.0, 1e-7, INF, -INF, NAN], dtype)
+    expected = np.nextafter(np.asarray(x), np.asarray(towards, x.dtype))
+    got = np.asarray(lax.nextafter(x, jnp.full_like(x, towards)))
+    np.testing.assert_array_equal(got.astype(np.float32), expected.astype(np.float32))
+    assert not np.signbit(got[0]) and np.signbit(got[3])
+
+
+def test_derivatives():
+    x = jnp.array([1.0, NAN, 3.0, 5.0])
+    np.testing.assert_allclose(amdjax.grad(jnp.nanvar)(x), [-4 / 3, 0, 0, 4 / 3], rtol=1e-6)
+    np.testing.assert_allclose(
+        amdjax.grad(jnp.nanstd)(x), [-(6**-0.5), 0, 0, 6**-0.5], rtol=1e-6, atol=1e-7
+    )
+    for dtype, value in (("float32", 3.0), ("float16", 48.0), ("float32", 1e-40)):
+        v = jnp.asarray(value, dtype)
+        mantissa, exponent = jnp.frexp(v)
+        assert 0.5 <= float(mantissa) < 1
+        assert float(jnp.ldexp(mantissa, exponent)) == float(v)
+    assert float(amdjax.grad(lambda v: jnp.frexp(v)[0])(3.0)) == 0.25
+    assert float(amdjax.grad(jnp.i0)(0.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    "call, dtype",
+    [
+        (lambda i, f, b: jnp.searchsorted(f, f), "int32"),
+        (lambda i, f, b: jnp.digitize(f, f), "int32"),
+        (lambda i, f, b: jnp.argpartition(f, 1), "int32"),
+        (lambda i, f, b: jnp.tri(3), "float32"),
+        (lambda i, f, b: jnp.median(i), "float32"),
+        (lambda i, f, b: jnp.trapezoid(i), "float32"),
+        (lambda i, f, b: jnp.angle(i), "float64"),
+        (lambda i, f, b: jnp.tril_indices(3)[0], "int64"),
+        (lambda i, f, b: jnp.cumsum(b), "int64"),
+        (lambda i, f, b: jnp.var(f, dtype="complex64"), "complex64"),
+        (lambda i, f, b: jnp.rint(i), "float64"),
+        (lambda i, f, b: jnp.linalg.matrix_rank(jnp.eye(2)), "int64"),
+    ],
+)
+def test_dtypes_with_64_bits(call, dtype):
+    with amdjax.enable_x64(True):
+        i = jnp.arange(4, dtype="int32")
+        assert call(i, i.astype("float32"), i > 1).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    "call, error",
+    [
+        (lambda x: jnp.array_equal(None, x), ValueError),
+        (lambda x: jnp.split(x, (4, 4)), ValueError),
+        (lambda x: jnp.diag(x, 1.5), TypeError),
+        (lambda x: jnp.insert(x, 1.0, 3), ValueError),
+        (lambda x: lax.convert_element_type(x, None), ValueError),
+        (lambda x: jnp.full_like(x, 1j), TypeError),
+        (lambda x: jnp.arange(1j), ValueError),
+        (lambda x: jnp.nonzero(jnp.asarray(3)), ValueError),
+        (lambda x: x[[0, 1]], TypeError),
+        (lambda x: x[..., [0, 1.5]], TypeError),
+        (lambda x: jnp.sum(x, axis=2), ValueError),
+        (lambda x: jnp.sum(x, axis=2), IndexError),
+    ],
+)
+def test_what_is_refused(call, error):
+    with pytest.raises(error):
+        call(jnp.ones(3))
