@@ -232,9 +232,9 @@ def full(
 
 def _refuse_complex(name: str, value: Any, dtype: Any) -> None:
     """A complex number is no element of a real array; complex arrays lose their imaginary part."""
-    if type(value) is complex and dtype is not None:
-        if not dtypes.issubdtype(dtype, np.complexfloating):
-            raise TypeError(f"{name}: fill_value {value} is complex, the dtype {dtype} is not")
+    real = dtype is not None and not dtypes.issubdtype(dtype, np.complexfloating)
+    if type(value) is complex and real:
+        raise TypeError(f"{name}: fill_value {value} is complex, the dtype {dtype} is not")
 
 
 def _filled(shape: Shape, value: Any, dtype: DTypeLike, name: str) -> Array:
