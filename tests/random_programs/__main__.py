@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 import traceback
 
@@ -39,7 +40,7 @@ def _run(args: argparse.Namespace) -> int:
 
     library = Traced(args.library)
     end, failed, ran, steps = time.time() + 60 * args.minutes, 0, 0, 0
-    with tqdm(total=None, unit=" programs") as bar:
+    with tqdm(unit=" programs", mininterval=0.5 if sys.stderr.isatty() else 60) as bar:
         for seed in range(args.first, args.first + args.count):
             if time.time() > end:
                 break

@@ -73,6 +73,9 @@ class Reference:
     def convert(self, x: np.ndarray, old: str, new: str) -> np.ndarray:
         if is_float(new) and new != "float64":
             return x.astype(np.dtype(new)).astype(np.float64)
+        if is_float(old) and self.seed is not None:  # what was rounded before may be cut elsewhere
+            noise = np.random.default_rng((self.seed, 0, self.place)).uniform(-1, 1, x.shape)
+            x = x * (1 + 4 * epsilon(old) * noise)
         return x.astype(wide(new))
 
     def constant(self, value: float, like: np.ndarray) -> Any:
@@ -119,11 +122,11 @@ class Reference:
         return flip(ufunc.accumulate(flip(x), axis=axis, dtype=x.dtype))
 
     def dynamic_slice(self, x: np.ndarray, start: Any, axis: int, size: int) -> np.ndarray:
-        at = int(np.clip(start, 0, x.shape[axis] - size))
+        at = _clamped(start, x.shape[axis], size)
         return np.take(x, range(at, at + size), axis)
 
     def dynamic_update_slice(self, x: Any, update: Any, start: Any, axis: int) -> np.ndarray:
-        at = int(np.clip(start, 0, x.shape[axis] - update.shape[axis]))
+        at = _clamped(start, x.shape[axis], update.shape[axis])
         out = x.copy()
         index = [slice(None)] * x.ndim
         index[axis] = slice(at, at + update.shape[axis])
@@ -248,6 +251,11 @@ class Reference:
         if self.seed is not None:  # its terms may cancel, so that what is left is all rounding
             slope = slope + 1e-6 * np.random.default_rng(self.seed).uniform(-1, 1, slope.shape)
         return slope
+
+
+def _clamped(start: Any, n: int, size: int) -> int:
+    """Where a slice begins: negative places count from the end, and it fits in."""
+    return int(np.clip(start + n if start < 0 else start, 0, n - size))
 
 
 def _least(dtype: np.dtype) -> Any:
