@@ -55,10 +55,13 @@ from amdjax.core.config import (
     default_prng_impl as default_prng_impl,
     disable_jit as disable_jit,
     enable_checks as enable_checks,
+    enable_custom_prng as enable_custom_prng,
     enable_x64 as enable_x64,
+    legacy_prng_key as legacy_prng_key,
     log_compiles as log_compiles,
     numpy_dtype_promotion as numpy_dtype_promotion,
     numpy_rank_promotion as numpy_rank_promotion,
+    threefry_partitionable as threefry_partitionable,
 )
 from amdjax.core.dtypes import float0 as float0
 from amdjax.device import device_get as device_get, device_put as device_put

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.array import ConcreteArray, asarray_concrete, get_backend
-from amdjax.core.aval import is_valid_value
+from amdjax.core.aval import is_extended, is_valid_value
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import keystr, tree_map, tree_map_with_path
 from amdjax.core.trace import Tracer
@@ -62,7 +62,7 @@ def device_get(x: Any) -> Any:
     """A pytree of arrays as NumPy arrays.
 
     Args:
-      x: a pytree; leaves that are not arrays pass through.
+      x: a pytree; leaves that are not arrays, and keys, pass through.
 
     Returns:
       A pytree of NumPy arrays like `x`, which may share memory with it and then cannot be written.
@@ -74,7 +74,9 @@ def device_get(x: Any) -> Any:
     """
 
     def get(leaf: Any) -> Any:
-        return np.asarray(leaf) if isinstance(leaf, (ConcreteArray, Tracer)) else leaf
+        if not isinstance(leaf, (ConcreteArray, Tracer)) or is_extended(leaf.aval):
+            return leaf
+        return np.asarray(leaf)
 
     return tree_map(get, x)
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from amdjax.core import dtypes
-from amdjax.core.aval import ShapedArray, get_aval, register_aval
+from amdjax.core.aval import (
+    ShapedArray,
+    get_aval,
+    is_extended,
+    physical_aval,
+    register_aval,
+)
 from amdjax.core.errors import api_boundary
 
 
@@ -285,11 +291,14 @@ class ConcreteArray(Array):
         buffer = self.buffer
         if buffer is None:
             raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.")
-        return buffer.as_numpy(self.aval.shape, self.aval.dtype)
+        aval = self.aval
+        if isinstance(aval.dtype, dtypes.ExtendedDType):
+            aval = physical_aval(aval)
+        return buffer.as_numpy(aval.shape, aval.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if isinstance(self.aval.dtype, dtypes.ExtendedDType):
-            raise TypeError(f"arrays of dtype {self.aval.dtype} have no NumPy form")
+            raise TypeError(_no_numpy_form(self.aval.dtype))
         view = self._view()
         if dtype is not None and np.dtype(dtype) != view.dtype:
             if copy is False:
@@ -298,7 +307,7 @@ class ConcreteArray(Array):
         return view.copy() if copy else view
 
     def __dlpack__(self, **options: Any) -> Any:
-        view = self._view()
+        view = self._numbers()
         try:
             return view.__dlpack__(**options)
         except BufferError:
@@ -312,6 +321,15 @@ class ConcreteArray(Array):
         aval = self.aval
         return _from_bytes, (self._view().tobytes(), aval.shape, aval.dtype, aval.weak_type)
 
+    def stored(self) -> ConcreteArray:
+        """The array of numbers that this one is stored as; `self` unless the dtype is extended."""
+        aval = self.aval
+        if not isinstance(aval.dtype, dtypes.ExtendedDType):
+            return self
+        shared = self.sharing()
+        shared.aval = physical_aval(aval)
+        return shared
+
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
         return self.__copy__()
 
@@ -320,26 +338,34 @@ class ConcreteArray(Array):
 
     def item(self, *index: int) -> Any:
         """The element at `index` as a Python scalar; the only one if no index is given."""
-        return self._view().item(*index)
+        return self._numbers().item(*index)
 
     def tolist(self) -> Any:
         """The array as nested lists of Python scalars."""
-        return self._view().tolist()
+        return self._numbers().tolist()
+
+    def _numbers(self) -> np.ndarray:
+        """The elements, which must be numbers."""
+        if isinstance(self.aval.dtype, dtypes.ExtendedDType):
+            raise TypeError(_no_numpy_form(self.aval.dtype))
+        return self._view()
 
     def __bool__(self) -> bool:
+        if is_extended(self.aval):
+            raise TypeError(f"key array of dtype {self.aval.dtype} cannot be converted to boolean.")
         return bool(self._view())
 
     def __int__(self) -> int:
-        return int(self._view())
+        return int(self._numbers())
 
     def __float__(self) -> float:
-        return float(self._view())
+        return float(self._numbers())
 
     def __complex__(self) -> complex:
-        return complex(self._view())
+        return complex(self._numbers())
 
     def __index__(self) -> int:
-        if self.aval.shape or self.aval.dtype.kind not in "iu":
+        if self.aval.shape or not dtypes.issubdtype(self.aval.dtype, np.integer):
             raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
         return int(self._view())
 
@@ -349,11 +375,13 @@ class ConcreteArray(Array):
         )
 
     def __str__(self) -> str:
-        return str(self._view())
+        return repr(self) if is_extended(self.aval) else str(self._view())
 
     def __repr__(self) -> str:
         if self.buffer is None:
             return f"Array({self.aval.str_short()}, deleted)"
+        if is_extended(self.aval):
+            return f"Array({self.shape}, dtype={self.dtype}) overlaying:\n{self._view()}"
         return format_array(self._view(), self.aval.weak_type)
 
     # Devices and lifetime
@@ -458,6 +486,14 @@ dtypes.register_array_type(ConcreteArray)
 dtypes.register_array_type(PlacedArray)
 
 
+def _no_numpy_form(dtype: Any) -> str:
+    kind = "PRNGKey" if dtypes.issubdtype(dtype, dtypes.prng_key) else str(dtype)
+    return (
+        f"JAX array with {kind} dtype cannot be converted to a NumPy array. The array of integers "
+        "beneath keys is random.key_data(keys)."
+    )
+
+
 def format_array(value: np.ndarray, weak_type: bool = False) -> str:
     """`value` as arrays print themselves.
 
@@ -480,7 +516,11 @@ def from_numpy(value: np.ndarray, weak_type: bool = False) -> ConcreteArray:
 
 
 def _from_bytes(data: bytes, shape: Any, dtype: Any, weak_type: bool) -> ConcreteArray:
-    return from_numpy(np.frombuffer(data, dtype).reshape(shape), weak_type)
+    aval = ShapedArray(shape, dtype, weak_type)
+    stored = physical_aval(aval)
+    array = from_numpy(np.frombuffer(data, stored.dtype).reshape(stored.shape), weak_type)
+    array.aval = aval
+    return array
 
 
 def asarray_concrete(x: Any) -> ConcreteArray:

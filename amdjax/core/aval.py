@@ -131,6 +131,19 @@ class ShapedArray(AbstractValue):
         return self
 
 
+def is_extended(aval: Any) -> bool:
+    """Whether a value of this type has elements that are not numbers."""
+    return isinstance(aval, ShapedArray) and isinstance(aval.dtype, ExtendedDType)
+
+
+def physical_aval(aval: ShapedArray) -> ShapedArray:
+    """The type of the array of numbers that an array is stored as."""
+    dtype = aval.dtype
+    if not isinstance(dtype, ExtendedDType):
+        return aval
+    return ShapedArray((*aval.shape, *dtype.element_shape), dtype.element_dtype)
+
+
 class AbstractToken(AbstractValue):
     """The type of tokens, which only order effects."""
 

@@ -137,6 +137,13 @@ FLAGS: dict[str, Flag] = {
             "threefry_partitionable", True, "Threefry bits are independent of the split.", True
         ),
         _flag_bool("enable_custom_prng", False, "Raw key arrays are typed key arrays.", True),
+        _flag_enum(
+            "legacy_prng_key",
+            "allow",
+            ("allow", "warn", "error"),
+            "What a raw uint32 array does where a key is wanted.",
+            True,
+        ),
         _flag_bool("high_dynamic_range_gumbel", False, "Gumbel samples use more bits.", True),
         _flag_bool("softmax_custom_jvp", True, "nn.softmax has its own derivative.", True),
         _flag_bool("allow_f16_reductions", True, "16-bit sums may stay in 16 bits.", True),
@@ -481,6 +488,7 @@ default_prng_impl = State("default_prng_impl")
 default_device = State("default_device")
 threefry_partitionable = State("threefry_partitionable")
 enable_custom_prng = State("enable_custom_prng")
+legacy_prng_key = State("legacy_prng_key")
 softmax_custom_jvp = State("softmax_custom_jvp")
 allow_f16_reductions = State("allow_f16_reductions")
 debug_nans = State("debug_nans")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import math
 from typing import Any, Final
 
 import ml_dtypes
@@ -34,13 +35,34 @@ class prng_key(extended):
 class ExtendedDType(abc.ABC):
     """Base of dtypes whose elements are not numbers, such as PRNG keys.
 
-    A subclass is hashable, compares by value, and prints as its short name.
+    Each element is stored as a small array of numbers. Programs speak of the dtype; the compiler
+    replaces it by what it is stored as, in one pass. A subclass is hashable, compares by value,
+    and prints as its short name.
     """
 
     @property
     @abc.abstractmethod
     def type(self) -> type:
         """The scalar class: a subclass of `extended`."""
+
+    @property
+    @abc.abstractmethod
+    def element_shape(self) -> tuple[int, ...]:
+        """The shape of the array that one element is stored as."""
+
+    @property
+    @abc.abstractmethod
+    def element_dtype(self) -> np.dtype:
+        """The dtype of the numbers that an element is stored as."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return math.prod(self.element_shape) * self.element_dtype.itemsize
+
+    def full(self, shape: tuple[int, ...], fill_value: Any) -> Any:
+        """An array of this dtype, each element stored as copies of a number."""
+        raise TypeError(f"there are no arrays of dtype {self} filled with {fill_value!r}.")
 
     _rules: Any = None
 

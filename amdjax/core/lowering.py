@@ -66,6 +66,11 @@ class Decompose(Lowering):
 
 
 @dataclass(frozen=True)
+class Relabel(Lowering):
+    """The result is stored as the operand is; only its type says otherwise."""
+
+
+@dataclass(frozen=True)
 class Shaped(Lowering):
     """A kernel family, looked up by `name` among those that `kernels` registers."""
 

@@ -98,7 +98,7 @@ def _least_upper_bound(strict: bool, x64: bool, nodes: frozenset[Node]) -> Node:
     table = _bounds(strict, x64)
     unknown = [n for n in nodes if n not in table]
     if unknown:
-        raise ValueError(f"dtype={unknown[0]!s} takes no part in dtype promotion.")
+        raise ValueError(f"dtype={unknown[0]!s} is not a valid dtype for JAX type promotion.")
     common = frozenset.intersection(*(table[n] for n in nodes))
     if not common:
         raise TypePromotionError(_no_path_message(nodes, strict))

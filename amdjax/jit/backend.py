@@ -26,6 +26,7 @@ _READ_BY_LOWERINGS = (
     "numpy_dtype_promotion",
     "default_matmul_precision",
     "deterministic",
+    "threefry_partitionable",
     "check",
 )
 

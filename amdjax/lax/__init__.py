@@ -35,6 +35,7 @@ from amdjax.lax.scatter import *
 from amdjax.lax.sorting import *
 from amdjax.lax.cumulative import *
 from amdjax.lax.fft import *
+from amdjax.lax.counter_blocks import *
 from amdjax.lax.rng import *
 from amdjax.lax.control_flow import *
 from amdjax.lax.parallel import *

@@ -39,6 +39,9 @@ convert_element_type_p = Primitive("convert_element_type")
 
 @convert_element_type_p.def_abstract_eval
 def _convert_type(x: Any, *, new_dtype: Any, weak_type: bool, sharding: Any) -> ShapedArray:
+    extended = any(isinstance(d, dtypes.ExtendedDType) for d in (x.dtype, new_dtype))
+    if extended and x.dtype != new_dtype:
+        raise ValueError(f"Cannot convert_element_type from {x.dtype} to {new_dtype}.")
     return ShapedArray(x.shape, new_dtype, weak_type)
 
 
@@ -126,6 +129,9 @@ bitcast_convert_type_p = Primitive("bitcast_convert_type")
 def _bitcast_type(x: Any, *, new_dtype: np.dtype) -> ShapedArray:
     if x.dtype == new_dtype:
         return ShapedArray(x.shape, new_dtype)
+    for dtype in (x.dtype, new_dtype):
+        if isinstance(dtype, dtypes.ExtendedDType):
+            raise ValueError(f"bitcast_convert_type: unexpected input: dtype={dtype}")
     if x.dtype.kind in "bc" or new_dtype.kind in "bc":
         raise TypeError(
             "bitcast_convert_type takes boolean or complex values only to their own dtype, got "

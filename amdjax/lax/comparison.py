@@ -31,8 +31,8 @@ __all__ = [
     "ne_p",
 ]
 
-eq_p = comparison("eq", ANY)
-ne_p = comparison("ne", ANY)
+eq_p = comparison("eq", ANY | {dtypes.extended})
+ne_p = comparison("ne", ANY | {dtypes.extended})
 lt_p = comparison("lt", ORDERED)
 le_p = comparison("le", ORDERED)
 gt_p = comparison("gt", ORDERED)

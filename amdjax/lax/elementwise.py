@@ -224,7 +224,8 @@ def rem(x: ArrayLike, y: ArrayLike) -> Array:
     return rem_p.bind(x, y)
 
 
-def _mulhi(b: Any, x: Any, y: Any) -> Any:
+def multiply_high(b: Any, x: Any, y: Any) -> Any:
+    """The upper half of the bits of products; for lowering rules."""
     dtype = value_dtype(x)
     bits = dtypes.itemsize_bits(dtype)
     sign = "int" if dtypes.issubdtype(dtype, np.signedinteger) else "uint"
@@ -247,7 +248,7 @@ def _mulhi_64(b: Any, x: Any, y: Any) -> Any:
     return b.add(b.mul(x1, y1), b.add(high(middle, shift), high(carry, shift)))
 
 
-mulhi_p = binary("mulhi", INT, FLAT, FLAT, _mulhi)
+mulhi_p = binary("mulhi", INT, FLAT, FLAT, multiply_high)
 
 
 def mulhi(x: ArrayLike, y: ArrayLike) -> Array:

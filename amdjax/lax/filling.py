@@ -44,6 +44,8 @@ def _as_number(value: Any, dtype: Any) -> Any:
 
 
 def _filled(shape: Shape, value: Any, dtype: Any, weak_type: bool) -> Any:
+    if isinstance(dtype, dtypes.ExtendedDType):
+        return dtype.full(shape, value)
     if not isinstance(value, Array):
         # A number becomes a literal of the right type, not an operation that converts it.
         value = _as_number(value, dtype)
@@ -228,6 +230,8 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike, *, out_sharding: Any = N
     """
     dtype = dtypes.check_and_canonicalize_user_dtype(dtype, "empty")
     shape = as_ints(shape, "empty shape")
+    if isinstance(dtype, dtypes.ExtendedDType):
+        return dtype.full(shape, 0)
     return empty_p.bind(shape=shape, dtype=dtype, out_sharding=out_sharding)
 
 

@@ -158,6 +158,8 @@ def gather(
 
 
 def _default_fill(dtype) -> Any:
+    if isinstance(dtype, dtypes.ExtendedDType):
+        return _default_fill(dtype.element_dtype)
     if dtypes.issubdtype(dtype, np.inexact):
         return np.nan
     if dtypes.issubdtype(dtype, np.signedinteger):

@@ -1,4 +1,4 @@
-"""Random bits: the Threefry-2x32 block function and what is built on it alone."""
+"""Random bits from a state, and from a state that is hidden."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
-from amdjax.core.lowering import Decompose, Host, Pointwise
+from amdjax.core.lowering import Decompose, Host
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     as_ints,
-    batch_elementwise,
-    broadcast_together,
     check_same_dtype,
     dtype_of,
     move_axis,
@@ -26,6 +24,7 @@ from amdjax.lax._rules import (
     shape_of,
     zero_tangent,
 )
+from amdjax.lax.counter_blocks import philox4x32, threefry2x32
 
 __all__ = [
     "RandomAlgorithm",
@@ -33,77 +32,11 @@ __all__ = [
     "rng_bit_generator_p",
     "rng_uniform",
     "rng_uniform_p",
-    "threefry2x32_p",
 ]
 
 Words = tuple[Any, Any]
 
 UINT_DTYPES = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
-
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
-
-
-def threefry2x32(key: Words, count: Words) -> list[Any]:
-    """Two words of random bits for each pair of counter words.
-
-    Args:
-      key: the two uint32 words of a key, scalars or arrays.
-      count: the two uint32 words of the counter.
-
-    Returns:
-      Two uint32 arrays of the operands' common shape.
-
-    Raises:
-      TypeError: if an operand is not uint32 or the shapes do not fit.
-
-    Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; 20 rounds.
-
-    Example:
-      >>> import numpy as np
-      >>> zero = np.uint32(0)
-      >>> [hex(int(word)) for word in threefry2x32((zero, zero), (zero, zero))]
-      ['0x6b200159', '0x99ba4efe']
-    """
-    return threefry2x32_p.bind(*key, *count)
-
-
-threefry2x32_p = Primitive("threefry2x32", multiple_results=True)
-
-
-@threefry2x32_p.def_abstract_eval
-def _threefry_type(*operands):
-    if any(x.dtype != np.uint32 for x in operands):
-        found = ", ".join(str(x.dtype) for x in operands)
-        raise TypeError(f"threefry2x32 takes two key and two count words of uint32, got {found}.")
-    shape = broadcast_together("threefry2x32", [x.shape for x in operands])
-    return [ShapedArray(shape, np.uint32)] * 2
-
-
-@threefry2x32_p.def_jvp
-def _threefry_jvp(primals, tangents):
-    outs = threefry2x32_p.bind(*primals)
-    return outs, [zero_tangent(y) for y in outs]
-
-
-threefry2x32_p.def_batch(batch_elementwise(threefry2x32_p))
-
-
-def _threefry_rounds(b, key1, key2, count1, count2):
-    word = lambda value: b.const(value, np.uint32)
-    keys = (key1, key2, b.xor(b.xor(key1, key2), word(_PARITY)))
-    x0, x1 = b.add(count1, key1), b.add(count2, key2)
-    for block in range(5):
-        for rotation in _ROTATIONS[block % 2]:
-            x0 = b.add(x0, x1)
-            high, low = b.shl(x1, word(rotation)), b.shr_logical(x1, word(32 - rotation))
-            x1 = b.xor(x0, getattr(b, "or")(high, low))
-        x0 = b.add(x0, keys[(block + 1) % 3])
-        x1 = b.add(b.add(x1, keys[(block + 2) % 3]), word(block + 1))
-    return [x0, x1]
-
-
-threefry2x32_p.lowering = Pointwise(_threefry_rounds)
 
 
 def counters(size: int) -> Words:
@@ -114,49 +47,10 @@ def counters(size: int) -> Words:
     return lax.full_like(low, 0), low
 
 
-def threefry_words(key: Any, size: int) -> list[Any]:
-    """Two uint32 words for each of the numbers below `size`, from keys of shape `(*batch, 2)`.
-
-    Returns:
-      Two arrays of shape `(*batch, size)`.
-    """
-    batch = shape_of(key)[:-1]
-    shape = (*batch, size)
-    rank = len(batch)
-    high, low = counters(size)
-    if not batch:
-        return threefry2x32((key_word(key, 0), key_word(key, 1)), (high, low))
-    w0, w1 = (lax.broadcast_in_dim(key_word(key, k), shape, tuple(range(rank))) for k in (0, 1))
-    c0, c1 = (lax.broadcast_in_dim(c, shape, (rank,)) for c in (high, low))
-    return threefry2x32((w0, w1), (c0, c1))
-
-
-def key_word(key: Any, k: int) -> Any:
-    """Word `k` of each key."""
-    return lax.index_in_dim(key, k, len(shape_of(key)) - 1, keepdims=False)
-
-
-def threefry_bits(key: Any, bit_width: int, shape: Sequence[int]) -> Any:
-    """Unsigned integers of `bit_width` bits from keys, uint32 of shape `(*batch, 2)`.
-
-    Each element's bits depend on its position alone, so that parts can be made apart.
-
-    Returns:
-      An array of shape `(*batch, *shape)`.
-    """
-    high, low = threefry_words(key, math.prod(shape))
-    if bit_width == 64:
-        bits = _join_words(high, low)
-    else:
-        bits = lax.bitwise_xor(high, low)
-        if bit_width < 32:
-            bits = lax.convert_element_type(bits, UINT_DTYPES[bit_width])
-    return lax.reshape(bits, (*shape_of(key)[:-1], *shape))
-
-
-def _join_words(high: Any, low: Any) -> Any:
+def join_words(high: Any, low: Any) -> Any:
+    """uint64 from its high and low words."""
     high, low = (lax.convert_element_type(x, np.uint64) for x in (high, low))
-    return lax.bitwise_or(lax.shift_left(high, scalar(high, 32)), low)
+    return lax.bitwise_or(lax.shift_left(high, lax.full_like(high, 32)), low)
 
 
 class RandomAlgorithm(enum.IntEnum):
@@ -236,10 +130,12 @@ def _rng_bit_generator_jvp(primals, tangents, **params):
 
 @rng_bit_generator_p.def_batch
 def _rng_bit_generator_batch(axis, args, dims, **params):
-    # One state after the other: the shape of a state is part of the primitive's type.
-    keys = move_axis(args[0], dims[0], 0)
-    states, bits = lax.map(lambda key: tuple(rng_bit_generator_p.bind(key, **params)), keys)
-    return [states, bits], [0, 0]
+    # As in JAX the first state makes the bits of all.
+    states = move_axis(args[0], dims[0], 0)
+    first = lax.index_in_dim(states, 0, 0, keepdims=False)
+    params["shape"] = (axis.size, *params["shape"])
+    state, bits = rng_bit_generator_p.bind(first, **params)
+    return [lax.dynamic_update_index_in_dim(states, state, np.int32(0), 0), bits], [0, 0]
 
 
 def _generate_bits(key, *, shape, dtype, algorithm, **_):
@@ -260,7 +156,7 @@ def _philox_stream(key, counter, shape, wide) -> tuple[Any, int]:
     wanted = math.prod(shape) * (2 if wide else 1)
     blocks = -(-wanted // 4)
     low, high = _advance(counter, lax.iota(np.uint32, blocks))
-    columns = _philox4x32(key, (low, high, *key))
+    columns = philox4x32(key, (low, high, *key))
     bits = lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
     bits = lax.slice_in_dim(lax.reshape(bits, (4 * blocks,)), 0, wanted)
     return lax.reshape(_join_pairs(bits) if wide else bits, shape), blocks
@@ -271,7 +167,7 @@ def _threefry_stream(key, counter, shape, wide) -> tuple[Any, int]:
     if wide:
         size = math.prod(shape)
         low, high = threefry2x32(key, _advance(counter, lax.iota(np.uint32, size)))
-        return lax.reshape(_join_words(high, low), shape), size
+        return lax.reshape(join_words(high, low), shape), size
     whole = shape or (1,)
     # Along the first even axis, else the longest.
     even = [d for d, n in enumerate(whole) if n % 2 == 0]
@@ -289,7 +185,7 @@ def _threefry_stream(key, counter, shape, wide) -> tuple[Any, int]:
 def _join_pairs(words: Any) -> Any:
     """uint32 words, low before high, as uint64."""
     pairs = lax.reshape(words, (shape_of(words)[0] // 2, 2))
-    return _join_words(*(lax.index_in_dim(pairs, k, 1, keepdims=False) for k in (1, 0)))
+    return join_words(*(lax.index_in_dim(pairs, k, 1, keepdims=False) for k in (1, 0)))
 
 
 rng_bit_generator_p.lowering = Decompose(_generate_bits)
@@ -309,35 +205,6 @@ def _advance(counter: Words, steps: Any) -> Words:
     total = lax.add(low, steps)
     carry = lax.convert_element_type(lax.lt(total, steps), np.uint32)
     return total, lax.add(high, carry)
-
-
-def _philox4x32(key: Words, counter: tuple[Any, ...]) -> tuple[Any, ...]:
-    shape = shape_of(counter[0])
-    c0, c1, c2, c3 = (lax.broadcast(c, shape) if not shape_of(c) else c for c in counter)
-    k0, k1 = key
-    for _ in range(10):
-        high0, low0 = _multiply_wide(0xD2511F53, c0)
-        high1, low1 = _multiply_wide(0xCD9E8D57, c2)
-        c0, c2 = (
-            lax.bitwise_xor(lax.bitwise_xor(high1, c1), k0),
-            lax.bitwise_xor(lax.bitwise_xor(high0, c3), k1),
-        )
-        c1, c3 = low1, low0
-        k0, k1 = lax.add(k0, scalar(k0, 0x9E3779B9)), lax.add(k1, scalar(k1, 0xBB67AE85))
-    return c0, c1, c2, c3
-
-
-def _multiply_wide(factor: int, x: Any) -> Words:
-    """The two words of a 64-bit product, by halves: there is no uint64 without x64."""
-    half = lambda v: lax.shift_right_logical(v, scalar(v, 16))
-    mask = lambda v: lax.bitwise_and(v, scalar(v, 0xFFFF))
-    times = lambda v, number: lax.mul(v, scalar(v, number))
-    x_low, x_high = mask(x), half(x)
-    low_low = times(x_low, factor & 0xFFFF)
-    middle = lax.add(times(x_high, factor & 0xFFFF), half(low_low))
-    cross = lax.add(times(x_low, factor >> 16), mask(middle))
-    high = lax.add(lax.add(times(x_high, factor >> 16), half(middle)), half(cross))
-    return high, times(x, factor)
 
 
 def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Any:

@@ -13,6 +13,7 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Decompose, Shaped
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
+    ANY,
     FLOAT,
     ORDERED,
     as_ints,
@@ -129,6 +130,8 @@ def _sort_type(*operands, dimension, is_stable, num_keys):
     if any(x.shape != operands[0].shape for x in operands):
         found = ", ".join(str(x.shape) for x in operands)
         raise TypeError(f"sort operands must have equal shapes, got {found}.")
+    for x in operands[:num_keys]:
+        check_dtype("sort", x.dtype, ANY)
     return list(operands)
 
 

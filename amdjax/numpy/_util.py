@@ -174,7 +174,9 @@ def _promote(name: str, kind: str, args: tuple[Any, ...]) -> list[Array]:
         elif type(x) in _PYTHON_SCALARS:
             key.append(type(x))
         else:
-            return promote_ranks(name, *_promote_dtypes(kind, _checked(name, args)))
+            args = _checked(name, args)
+            _refuse_extended(name, args)
+            return promote_ranks(name, *_promote_dtypes(kind, args))
     found = _steps.get(tuple(key))
     if found is None:
         found = _steps[tuple(key)] = _plan_steps(name, kind, args)
@@ -186,6 +188,7 @@ def _promote(name: str, kind: str, args: tuple[Any, ...]) -> list[Array]:
 
 
 def _plan_steps(name: str, kind: str, args: tuple[Any, ...]) -> _Steps:
+    _refuse_extended(name, args)
     dtype, weak = promotion.lattice_result_type(*_checked(name, args))
     dtype = _ADJUST[kind](dtype)
     converts = tuple(
@@ -193,6 +196,13 @@ def _plan_steps(name: str, kind: str, args: tuple[Any, ...]) -> _Steps:
     )
     ranks = {x.ndim for x in args if isinstance(x, Array) and x.ndim}
     return _Steps(dtype, weak, converts, max(ranks) if len(ranks) > 1 else None)
+
+
+def _refuse_extended(name: str, args: tuple[Any, ...]) -> None:
+    """Raise TypeError where elements that are not numbers would have to be promoted."""
+    found = [dtypes.dtype(x) for x in args]
+    if len(set(found)) > 1 and any(isinstance(d, dtypes.ExtendedDType) for d in found):
+        raise TypeError(f"{name} does not accept dtypes {', '.join(map(str, found))}.")
 
 
 def promote_args(name: str, *args: Any) -> list[Array]:

@@ -8,6 +8,7 @@ from typing import Any
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
+from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import flatten_calls, remove_barriers
 from amdjax.passes.rules import simplify
 
@@ -16,6 +17,7 @@ from amdjax.passes.rules import simplify
 #: since rules make different expressions equal.
 PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
     flatten_calls,
+    store_extended,
     eliminate_common_subexpressions,
     simplify,
     eliminate_dead_code,

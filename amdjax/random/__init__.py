@@ -7,7 +7,6 @@ all functions take both.
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.random._keys import (
     PRNGKey,
-    PRNGKeyArray,
     clone,
     fold_in,
     key,
@@ -61,7 +60,6 @@ from amdjax.random.multivariate import (
 
 __all__ = [
     "PRNGKey",
-    "PRNGKeyArray",
     "ball",
     "bernoulli",
     "beta",

@@ -11,12 +11,15 @@ from amdjax import lax
 from amdjax.core import dtypes, promotion
 from amdjax.core.errors import TypePromotionError
 from amdjax.lax._rules import as_ints
-from amdjax.random._keys import PRNGKeyArray, as_key
+from amdjax.random._keys import as_key
+from amdjax.random._prng import random_bits as bits_of
+
+__all__ = ["bits_of"]
 
 Shape = tuple[int, ...]
 
 
-def single_key(name: str, key: Any) -> PRNGKeyArray:
+def single_key(name: str, key: Any) -> Any:
     """`key` as one typed key."""
     return as_key(name, key)[0]
 
@@ -89,8 +92,3 @@ def check_castable(name: str, dtype: np.dtype, *parameters: Any) -> None:
                 f"{name} parameters must be safe to cast to its dtype {dtype}, "
                 f"got one of dtype {dtypes.dtype(p)}."
             )
-
-
-def bits_of(key: PRNGKeyArray, bit_width: int, shape: Sequence[int]) -> Any:
-    """Unsigned integers of `bit_width` bits, of shape `(*key.shape, *shape)`."""
-    return key._impl.bits(key._base_array, bit_width, tuple(shape))

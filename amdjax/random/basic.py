@@ -20,7 +20,7 @@ from amdjax.random._arguments import (
     single_key,
 )
 from amdjax.random._compile import compiled
-from amdjax.random._keys import PRNGKeyArray, subkeys
+from amdjax.random._keys import subkeys
 
 __all__ = ["bits", "normal", "randint", "truncated_normal", "uniform"]
 
@@ -55,7 +55,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
 
 
 @compiled
-def _bits(key: PRNGKeyArray, *, bit_width: int, shape: Shape) -> Any:
+def _bits(key: Any, *, bit_width: int, shape: Shape) -> Any:
     return bits_of(key, bit_width, shape)
 
 
@@ -95,11 +95,11 @@ def uniform(
 
 
 @compiled
-def _uniform(key: PRNGKeyArray, minval: Any, maxval: Any, *, shape: Shape, dtype: Any) -> Any:
+def _uniform(key: Any, minval: Any, maxval: Any, *, shape: Shape, dtype: Any) -> Any:
     return uniform_in(key, minval, maxval, shape, dtype)
 
 
-def uniform_in(key: PRNGKeyArray, minval: Any, maxval: Any, shape: Shape, dtype: Any) -> Any:
+def uniform_in(key: Any, minval: Any, maxval: Any, shape: Shape, dtype: Any) -> Any:
     """As `uniform`, within a program, from keys of any shape, which leads the result's."""
     whole = (*key.shape, *shape)
     low, high = (
@@ -110,7 +110,7 @@ def uniform_in(key: PRNGKeyArray, minval: Any, maxval: Any, shape: Shape, dtype:
     return lax.max(low, floats * (high - low) + low)
 
 
-def _unit_floats(key: PRNGKeyArray, shape: Shape, dtype: Any) -> Any:
+def _unit_floats(key: Any, shape: Shape, dtype: Any) -> Any:
     """Uniform in [0, 1): random mantissas under the exponent of one, less one."""
     info = dtypes.finfo(dtype)
     width = info.bits
@@ -153,11 +153,11 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
 
 
 @compiled
-def _normal(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+def _normal(key: Any, *, shape: Shape, dtype: Any) -> Any:
     return normal_in(key, shape, dtype)
 
 
-def normal_in(key: PRNGKeyArray, shape: Shape, dtype: Any) -> Any:
+def normal_in(key: Any, shape: Shape, dtype: Any) -> Any:
     """As `normal`, within a program, from keys of any shape, which leads the result's."""
     if dtypes.issubdtype(dtype, np.complexfloating):
         part = np.finfo(dtype).dtype
@@ -207,9 +207,7 @@ def truncated_normal(
 
 
 @compiled
-def _truncated_normal(
-    key: PRNGKeyArray, lower: Any, upper: Any, *, shape: Shape, dtype: Any
-) -> Any:
+def _truncated_normal(key: Any, lower: Any, upper: Any, *, shape: Shape, dtype: Any) -> Any:
     sqrt2 = np.asarray(np.sqrt(2), dtype)
     lower, upper = (lax.convert_element_type(v, dtype) for v in (lower, upper))
     u = uniform_in(key, lax.erf(lower / sqrt2), lax.erf(upper / sqrt2), shape, dtype)
@@ -259,11 +257,11 @@ def randint(
 
 
 @compiled
-def _randint(key: PRNGKeyArray, minval: Any, maxval: Any, *, shape: Shape, dtype: Any) -> Any:
+def _randint(key: Any, minval: Any, maxval: Any, *, shape: Shape, dtype: Any) -> Any:
     return randint_in(key, minval, maxval, shape, dtype)
 
 
-def randint_in(key: PRNGKeyArray, minval: Any, maxval: Any, shape: Shape, dtype: Any) -> Any:
+def randint_in(key: Any, minval: Any, maxval: Any, shape: Shape, dtype: Any) -> Any:
     """As `randint`, within a program."""
     info = dtypes.iinfo(dtype)
     if info.bits < 32:

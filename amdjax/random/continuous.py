@@ -20,7 +20,7 @@ from amdjax.random._arguments import (
     single_key,
 )
 from amdjax.random._compile import compiled
-from amdjax.random._keys import PRNGKeyArray, subkeys
+from amdjax.random._keys import subkeys
 from amdjax.random.basic import normal_in, uniform_in
 
 __all__ = [
@@ -66,11 +66,11 @@ def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: A
 
 
 @compiled
-def _exponential(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+def _exponential(key: Any, *, shape: Shape, dtype: Any) -> Any:
     return exponential_in(key, shape, dtype)
 
 
-def exponential_in(key: PRNGKeyArray, shape: Shape, dtype: Any) -> Any:
+def exponential_in(key: Any, shape: Shape, dtype: Any) -> Any:
     """As `exponential`, within a program, from keys of any shape."""
     return lax.neg(lax.log1p(lax.neg(uniform_in(key, 0.0, 1.0, shape, dtype))))
 
@@ -101,7 +101,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
 
 
 @compiled
-def _cauchy(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+def _cauchy(key: Any, *, shape: Shape, dtype: Any) -> Any:
     u = uniform_in(key, dtypes.finfo(dtype).eps, 1.0, shape, dtype)
     return lax.tan(np.asarray(np.pi, dtype) * (u - np.asarray(0.5, dtype)))
 
@@ -132,7 +132,7 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
 
 
 @compiled
-def _laplace(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+def _laplace(key: Any, *, shape: Shape, dtype: Any) -> Any:
     u = uniform_in(key, -1.0 + float(dtypes.finfo(dtype).epsneg), 1.0, shape, dtype)
     return lax.mul(lax.sign(u), lax.log1p(lax.neg(lax.abs(u))))
 
@@ -163,7 +163,7 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
 
 
 @compiled
-def _logistic(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+def _logistic(key: Any, *, shape: Shape, dtype: Any) -> Any:
     u = uniform_in(key, dtypes.finfo(dtype).tiny, 1.0, shape, dtype)
     return lax.sub(lax.log(u), lax.log1p(lax.neg(u)))
 
@@ -213,11 +213,11 @@ def gumbel_mode(mode: str | None) -> str:
 
 
 @compiled
-def _gumbel(key: PRNGKeyArray, *, shape: Shape, dtype: Any, mode: str) -> Any:
+def _gumbel(key: Any, *, shape: Shape, dtype: Any, mode: str) -> Any:
     return gumbel_in(key, shape, dtype, mode)
 
 
-def gumbel_in(key: PRNGKeyArray, shape: Shape, dtype: Any, mode: str) -> Any:
+def gumbel_in(key: Any, shape: Shape, dtype: Any, mode: str) -> Any:
     """As `gumbel`, within a program."""
     info = dtypes.finfo(dtype)
     if mode == "low":
@@ -234,7 +234,7 @@ def _unstacked(x: Any) -> list[Any]:
     return [lax.index_in_dim(x, k, 0, keepdims=False) for k in (0, 1)]
 
 
-def _gumbel_of_64_bits(key: PRNGKeyArray, shape: Shape) -> Any:
+def _gumbel_of_64_bits(key: Any, shape: Shape) -> Any:
     """Each sample from a 64-bit number in two words, taken from whichever end is nearer."""
     high, low = _unstacked(bits_of(key, 32, (2, *shape)))
     lower_half = high < np.uint32(1 << 31)
@@ -299,7 +299,7 @@ def pareto(
 
 
 @compiled
-def _pareto(key: PRNGKeyArray, b: Any, *, shape: Shape, dtype: Any) -> Any:
+def _pareto(key: Any, b: Any, *, shape: Shape, dtype: Any) -> Any:
     return lax.exp(exponential_in(key, shape, dtype) / lax.convert_element_type(b, dtype))
 
 
@@ -329,11 +329,11 @@ def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
 
 
 @compiled
-def _maxwell(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+def _maxwell(key: Any, *, shape: Shape, dtype: Any) -> Any:
     return maxwell_in(key, shape, dtype)
 
 
-def maxwell_in(key: PRNGKeyArray, shape: Shape, dtype: Any) -> Any:
+def maxwell_in(key: Any, shape: Shape, dtype: Any) -> Any:
     """As `maxwell`, within a program."""
     vectors = normal_in(key, (*shape, 3), dtype)
     return lax.sqrt(jnp.sum(vectors * vectors, -1))
@@ -368,9 +368,7 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
 
 
 @compiled
-def _double_sided_maxwell(
-    key: PRNGKeyArray, loc: Any, scale: Any, *, shape: Shape, dtype: Any
-) -> Any:
+def _double_sided_maxwell(key: Any, loc: Any, scale: Any, *, shape: Shape, dtype: Any) -> Any:
     from amdjax.random.discrete import rademacher_in
 
     lengths, signs = subkeys(key)
@@ -407,9 +405,7 @@ def weibull_min(
 
 
 @compiled
-def _weibull_min(
-    key: PRNGKeyArray, scale: Any, concentration: Any, *, shape: Shape, dtype: Any
-) -> Any:
+def _weibull_min(key: Any, scale: Any, concentration: Any, *, shape: Shape, dtype: Any) -> Any:
     return jnp.power(exponential_in(key, shape, dtype), 1.0 / concentration) * scale
 
 
@@ -444,7 +440,7 @@ def rayleigh(
 
 
 @compiled
-def _rayleigh(key: PRNGKeyArray, scale: Any, *, shape: Shape, dtype: Any) -> Any:
+def _rayleigh(key: Any, scale: Any, *, shape: Shape, dtype: Any) -> Any:
     scale = jnp.broadcast_to(lax.convert_element_type(scale, dtype), shape)
     logs = lax.log(uniform_in(key, 0.0, 1.0, shape, dtype))
     return lax.mul(scale, lax.sqrt(logs * np.asarray(-2, dtype)))
@@ -484,7 +480,7 @@ def wald(
 
 
 @compiled
-def _wald(key: PRNGKeyArray, mean: Any, *, shape: Shape, dtype: Any) -> Any:
+def _wald(key: Any, mean: Any, *, shape: Shape, dtype: Any) -> Any:
     normal_key, uniform_key = subkeys(key)
     mean = jnp.broadcast_to(lax.convert_element_type(mean, dtype), shape)
     y = lax.square(normal_in(normal_key, shape, dtype))
@@ -535,9 +531,7 @@ def triangular(
 
 
 @compiled
-def _triangular(
-    key: PRNGKeyArray, left: Any, mode: Any, right: Any, *, shape: Shape, dtype: Any
-) -> Any:
+def _triangular(key: Any, left: Any, mode: Any, right: Any, *, shape: Shape, dtype: Any) -> Any:
     left, mode, right = (
         jnp.broadcast_to(lax.convert_element_type(v, dtype), shape) for v in (left, mode, right)
     )
@@ -583,5 +577,5 @@ def lognormal(
 
 
 @compiled
-def _lognormal(key: PRNGKeyArray, sigma: Any, *, shape: Shape, dtype: Any) -> Any:
+def _lognormal(key: Any, sigma: Any, *, shape: Shape, dtype: Any) -> Any:
     return lax.exp(normal_in(key, shape, dtype) * lax.convert_element_type(sigma, dtype))

@@ -17,7 +17,8 @@ from amdjax.random._arguments import (
     single_key,
 )
 from amdjax.random._compile import compiled
-from amdjax.random._keys import PRNGKeyArray, subkeys
+from amdjax.random._keys import key_impl, subkeys
+from amdjax.random._prng import random_split
 from amdjax.random.basic import uniform_in
 from amdjax.random.discrete import _inexact
 
@@ -52,16 +53,16 @@ def poisson(
       (3,)
     """
     typed = single_key("poisson", key)
-    if typed._impl.name != "threefry2x32":
+    if key_impl(typed) != "threefry2x32":
         raise NotImplementedError(
-            f"`poisson` is only implemented for the threefry2x32 RNG, not {typed._impl}"
+            f"`poisson` is only implemented for the threefry2x32 RNG, not {key_impl(typed)}"
         )
     dtype = dtypes.check_and_canonicalize_user_dtype(int if dtype is None else dtype)
     return _poisson(typed, lam, shape=parameter_shape("poisson", shape, lam), dtype=dtype)
 
 
 @compiled
-def _poisson(key: PRNGKeyArray, lam: Any, *, shape: Shape, dtype: Any) -> Any:
+def _poisson(key: Any, lam: Any, *, shape: Shape, dtype: Any) -> Any:
     lam = jnp.broadcast_to(lax.convert_element_type(lam, np.float32), shape)
     small = (lam != lam) | (lam < 10)
     # Each method runs on all elements; those of the other get a mean that it ends with quickly.
@@ -77,7 +78,7 @@ def _rounds(dtype: Any) -> Any:
     return np.asarray(info(dtype).max, dtype)
 
 
-def _poisson_by_products(key: PRNGKeyArray, lam: Any, dtype: Any) -> Any:
+def _poisson_by_products(key: Any, lam: Any, dtype: Any) -> Any:
     """How many uniform numbers keep their product above exp(-lam)."""
 
     def more(state: Any) -> Any:
@@ -95,14 +96,14 @@ def _poisson_by_products(key: PRNGKeyArray, lam: Any, dtype: Any) -> Any:
     return lax.convert_element_type(lax.while_loop(more, step, start)[1] - 1, dtype)
 
 
-def _poisson_by_rejection(key: PRNGKeyArray, lam: Any, dtype: Any) -> Any:
+def _poisson_by_rejection(key: Any, lam: Any, dtype: Any) -> Any:
     log_lam = lax.log(lam)
     b = 0.931 + 2.53 * lax.sqrt(lam)
     a = -0.059 + 0.02483 * b
     inv_alpha = 1.1239 + 1.1328 / (b - 3.4)
     v_r = 0.9277 - 3.6224 / (b - 2)
 
-    def propose(key: PRNGKeyArray) -> Any:
+    def propose(key: Any) -> Any:
         key, u_key, v_key = subkeys(key, 3)
         u = uniform_in(u_key, 0.0, 1.0, lam.shape, lam.dtype) - 0.5
         v = uniform_in(v_key, 0.0, 1.0, lam.shape, lam.dtype)
@@ -117,7 +118,7 @@ def _poisson_by_rejection(key: PRNGKeyArray, lam: Any, dtype: Any) -> Any:
     return lax.convert_element_type(_until_accepted(propose, key, lam, _rounds(dtype)), dtype)
 
 
-def _until_accepted(propose: Callable[..., Any], key: PRNGKeyArray, like: Any, rounds: Any) -> Any:
+def _until_accepted(propose: Callable[..., Any], key: Any, like: Any, rounds: Any) -> Any:
     """Proposals until each element has accepted one; a later acceptance replaces an earlier."""
 
     def more(state: Any) -> Any:
@@ -163,11 +164,11 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
 
 
 @compiled
-def _binomial(key: PRNGKeyArray, n: Any, p: Any, *, shape: Shape, dtype: Any) -> Any:
+def _binomial(key: Any, n: Any, p: Any, *, shape: Shape, dtype: Any) -> Any:
     return binomial_in(key, n, p, shape, dtype)
 
 
-def binomial_in(key: PRNGKeyArray, n: Any, p: Any, shape: Shape, dtype: Any) -> Any:
+def binomial_in(key: Any, n: Any, p: Any, shape: Shape, dtype: Any) -> Any:
     """As `binomial`, within a program."""
     p = _inexact(p)
     n = jnp.broadcast_to(lax.convert_element_type(n, p.dtype), shape)
@@ -193,7 +194,7 @@ def binomial_in(key: PRNGKeyArray, n: Any, p: Any, shape: Shape, dtype: Any) -> 
     return lax.select(as_counted, counts, lax.convert_element_type(n, dtype) - counts)
 
 
-def _binomial_by_inversion(key: PRNGKeyArray, n: Any, p: Any, dtype: Any) -> Any:
+def _binomial_by_inversion(key: Any, n: Any, p: Any, dtype: Any) -> Any:
     """How many geometric waiting times fit into n trials."""
     log_failure = lax.log1p(-p)
 
@@ -212,7 +213,7 @@ def _binomial_by_inversion(key: PRNGKeyArray, n: Any, p: Any, dtype: Any) -> Any
     return lax.convert_element_type(lax.while_loop(more, step, start)[1] - 1, dtype)
 
 
-def _binomial_by_rejection(key: PRNGKeyArray, n: Any, p: Any, dtype: Any) -> Any:
+def _binomial_by_rejection(key: Any, n: Any, p: Any, dtype: Any) -> Any:
     deviation = lax.sqrt(n * p * (1 - p))
     b = 1.15 + 2.53 * deviation
     a = -0.0873 + 0.0248 * b + 0.01 * p
@@ -222,7 +223,7 @@ def _binomial_by_rejection(key: PRNGKeyArray, n: Any, p: Any, dtype: Any) -> Any
     alpha = (2.83 + 5.1 / b) * deviation
     m = lax.floor((n + 1) * p)
 
-    def propose(key: PRNGKeyArray) -> Any:
+    def propose(key: Any) -> Any:
         key, u_key, v_key = subkeys(key, 3)
         u = uniform_in(u_key, 0.0, 1.0, p.shape, p.dtype)
         v = uniform_in(v_key, 0.0, 1.0, p.shape, p.dtype)
@@ -312,12 +313,12 @@ def multinomial(
 
 
 @compiled
-def _multinomial(key: PRNGKeyArray, n: Any, p: Any, *, shape: Shape, unroll: int | bool) -> Any:
+def _multinomial(key: Any, n: Any, p: Any, *, shape: Shape, unroll: int | bool) -> Any:
     n = jnp.broadcast_to(n, shape[:-1])
     p = jnp.moveaxis(jnp.broadcast_to(p, shape), -1, 0)
     remaining = lax.cumsum(p, 0, reverse=True)
     ratios = p / jnp.where(remaining == 0, 1, remaining)
-    keys = key._with(key._impl.split(key._base_array, (p.shape[0],)))
+    keys = random_split(key, (p.shape[0],))
 
     def step(trials: Any, ratio_and_key: Any) -> Any:
         ratio, key = ratio_and_key

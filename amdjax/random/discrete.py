@@ -20,7 +20,7 @@ from amdjax.random._arguments import (
     single_key,
 )
 from amdjax.random._compile import compiled
-from amdjax.random._keys import PRNGKeyArray, subkeys
+from amdjax.random._keys import subkeys
 from amdjax.random.basic import randint_in, uniform_in
 from amdjax.random.continuous import gumbel_in, gumbel_mode
 
@@ -73,11 +73,11 @@ def bernoulli(
 
 
 @compiled
-def _bernoulli(key: PRNGKeyArray, p: Any, *, shape: Shape, mode: str) -> Any:
+def _bernoulli(key: Any, p: Any, *, shape: Shape, mode: str) -> Any:
     return bernoulli_in(key, p, shape, mode)
 
 
-def bernoulli_in(key: PRNGKeyArray, p: Any, shape: Shape, mode: str = "low") -> Any:
+def bernoulli_in(key: Any, p: Any, shape: Shape, mode: str = "low") -> Any:
     """As `bernoulli`, within a program."""
     dtype = dtypes.canonicalize_dtype(dtypes.dtype(p))
     p = lax.convert_element_type(p, dtype)
@@ -114,11 +114,11 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
 
 
 @compiled
-def _rademacher(key: PRNGKeyArray, *, shape: Shape, dtype: Any) -> Any:
+def _rademacher(key: Any, *, shape: Shape, dtype: Any) -> Any:
     return rademacher_in(key, shape, dtype)
 
 
-def rademacher_in(key: PRNGKeyArray, shape: Shape, dtype: Any) -> Any:
+def rademacher_in(key: Any, shape: Shape, dtype: Any) -> Any:
     """As `rademacher`, within a program."""
     heads = lax.convert_element_type(bernoulli_in(key, 0.5, shape), dtype)
     return lax.convert_element_type(2 * heads - 1, dtype)
@@ -153,7 +153,7 @@ def geometric(
 
 
 @compiled
-def _geometric(key: PRNGKeyArray, p: Any, *, shape: Shape, dtype: Any) -> Any:
+def _geometric(key: Any, p: Any, *, shape: Shape, dtype: Any) -> Any:
     p = _inexact(p)
     u = uniform_in(key, 0.0, 1.0, shape, p.dtype)
     u = jnp.where(u == 0, 1, u)
@@ -221,7 +221,7 @@ def categorical(
 
 
 @compiled
-def _categorical(key: PRNGKeyArray, logits: Any, *, axis: int, shape: Shape, mode: str) -> Any:
+def _categorical(key: Any, logits: Any, *, axis: int, shape: Shape, mode: str) -> Any:
     drawn = list(shape)
     drawn.insert(len(shape) + axis + 1, logits.shape[axis])
     noise = gumbel_in(key, tuple(drawn), logits.dtype, mode)
@@ -230,9 +230,7 @@ def _categorical(key: PRNGKeyArray, logits: Any, *, axis: int, shape: Shape, mod
 
 
 @compiled
-def _distinct_categories(
-    key: PRNGKeyArray, logits: Any, *, axis: int, shape: Shape, mode: str
-) -> Any:
+def _distinct_categories(key: Any, logits: Any, *, axis: int, shape: Shape, mode: str) -> Any:
     noisy = logits + gumbel_in(key, logits.shape, logits.dtype, mode)
     count = math.prod(shape[: len(shape) - logits.ndim + 1])
     _, indices = lax.top_k(jnp.moveaxis(noisy, axis, -1), count)
@@ -282,11 +280,11 @@ def permutation(
 
 
 @compiled
-def _shuffled(key: PRNGKeyArray, x: Any, *, axis: int) -> Any:
+def _shuffled(key: Any, x: Any, *, axis: int) -> Any:
     return shuffled_in(key, x, axis)
 
 
-def shuffled_in(key: PRNGKeyArray, x: Any, axis: int) -> Any:
+def shuffled_in(key: Any, x: Any, axis: int) -> Any:
     """`x` sorted by random keys, as often as makes ties among these unlikely to matter."""
     exponent = 3
     rounds = math.ceil(exponent * np.log(max(1, x.size)) / np.log(np.iinfo(np.uint32).max))
@@ -297,11 +295,11 @@ def shuffled_in(key: PRNGKeyArray, x: Any, axis: int) -> Any:
 
 
 @compiled
-def _permuted(key: PRNGKeyArray, x: Any, *, axis: int) -> Any:
+def _permuted(key: Any, x: Any, *, axis: int) -> Any:
     return permuted_in(key, x, axis)
 
 
-def permuted_in(key: PRNGKeyArray, x: Any, axis: int) -> Any:
+def permuted_in(key: Any, x: Any, axis: int) -> Any:
     """As `permutation` of an array, within a program."""
     if x.ndim == 1:
         return shuffled_in(key, x, 0)
@@ -389,12 +387,12 @@ def _spread(x: Any, axis: int, shape: Shape, old: int = 1) -> Any:
 
 
 @compiled
-def _randint_below(key: PRNGKeyArray, *, count: int, shape: Shape) -> Any:
+def _randint_below(key: Any, *, count: int, shape: Shape) -> Any:
     return randint_in(key, 0, count, shape, dtypes.default_int_dtype())
 
 
 @compiled
-def _weighted(key: PRNGKeyArray, p: Any, *, shape: Shape, replace: bool, mode: str) -> Any:
+def _weighted(key: Any, p: Any, *, shape: Shape, replace: bool, mode: str) -> Any:
     p = _inexact(p)
     integer = dtypes.default_int_dtype()
     if replace:

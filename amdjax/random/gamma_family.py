@@ -22,7 +22,8 @@ from amdjax.random._arguments import (
     single_key,
 )
 from amdjax.random._compile import compiled
-from amdjax.random._keys import PRNGKeyArray, subkeys
+from amdjax.random._keys import subkeys
+from amdjax.random._prng import random_split
 from amdjax.random.basic import normal_in, uniform_in
 from amdjax.random.continuous import exponential_in
 
@@ -91,28 +92,28 @@ def _drawn(name: str, key: Any, a: Any, shape: Any, dtype: Any, log_space: bool)
 
 
 @compiled
-def _gamma(key: PRNGKeyArray, a: Any, *, shape: Shape, dtype: Any, log_space: bool) -> Any:
+def _gamma(key: Any, a: Any, *, shape: Shape, dtype: Any, log_space: bool) -> Any:
     return gamma_in(key, a, shape, dtype, log_space)
 
 
-def gamma_in(key: PRNGKeyArray, a: Any, shape: Shape, dtype: Any, log_space: bool) -> Any:
+def gamma_in(key: Any, a: Any, shape: Shape, dtype: Any, log_space: bool) -> Any:
     """As `gamma` or `loggamma`, within a program."""
     a = jnp.broadcast_to(lax.convert_element_type(a, dtype), shape)
-    return random_gamma_p.bind(key._base_array, a, impl=key._impl, log_space=log_space)
+    return random_gamma_p.bind(key, a, log_space=log_space)
 
 
 random_gamma_p = Primitive("random_gamma")
 
 
 @random_gamma_p.def_abstract_eval
-def _random_gamma_type(key: Any, a: Any, *, impl: Any, log_space: bool) -> Any:
+def _random_gamma_type(key: Any, a: Any, *, log_space: bool) -> Any:
     return ShapedArray(a.shape, a.dtype)
 
 
 @random_gamma_p.def_jvp
-def _random_gamma_jvp(primals: Any, tangents: Any, *, impl: Any, log_space: bool) -> Any:
+def _random_gamma_jvp(primals: Any, tangents: Any, *, log_space: bool) -> Any:
     key, a = primals
-    out = random_gamma_p.bind(key, a, impl=impl, log_space=log_space)
+    out = random_gamma_p.bind(key, a, log_space=log_space)
     t = tangents[1]
     return out, zero_tangent(out) if is_zero(t) else lax.mul(t, _slope(out, a, log_space))
 
@@ -133,11 +134,10 @@ def _random_gamma_batch(axis: Any, args: Any, dims: Any, **params: Any) -> Any:
     return random_gamma_p.bind(key, a, **params), 0
 
 
-def _draw_gammas(key: Any, a: Any, *, impl: Any, log_space: bool) -> Any:
+def _draw_gammas(key: Any, a: Any, *, log_space: bool) -> Any:
     """Each element draws from a key of its own, so that rejections do not depend on neighbours."""
-    keys = PRNGKeyArray(impl, key)
-    count = math.prod(a.shape[keys.ndim :])
-    each = keys._with(impl.split(keys.flatten()._base_array, (count,))).flatten()
+    count = math.prod(a.shape[key.ndim :])
+    each = lax.reshape(random_split(key, (count,)), (a.size,))
     # The rule says what the compiler is to build: its loops are no Python loops, whatever the flag.
     with disable_jit(False):
         drawn = _marsaglia_tsang(each, lax.reshape(a, (a.size,)), log_space)
@@ -147,7 +147,7 @@ def _draw_gammas(key: Any, a: Any, *, impl: Any, log_space: bool) -> Any:
 random_gamma_p.lowering = Decompose(_draw_gammas)
 
 
-def _marsaglia_tsang(keys: PRNGKeyArray, alpha: Any, log_space: bool) -> Any:
+def _marsaglia_tsang(keys: Any, alpha: Any, log_space: bool) -> Any:
     """Rejection sampling, one lane for each element; lanes that have accepted keep their value."""
     dtype = alpha.dtype
     large = alpha >= 1
@@ -162,11 +162,11 @@ def _marsaglia_tsang(keys: PRNGKeyArray, alpha: Any, log_space: bool) -> Any:
         return squeeze & exact
 
     def propose(state: Any) -> Any:
-        keys, x_keys, u_keys = subkeys_of_each(state[0], 3)
+        keys, x_keys, u_keys = subkeys(state[0], 3)
         x, v = _positive_cube_root(x_keys, c)
         return keys, x * x, (v * v) * v, uniform_in(u_keys, 0.0, 1.0, (), dtype)
 
-    keys, boost_keys = subkeys_of_each(keys)
+    keys, boost_keys = subkeys(keys)
     fill = lambda value: lax.full_like(alpha, value)
     _, _, v, _ = while_lanes(rejected, propose, (keys, fill(0), fill(1), fill(2)))
     # A sample for alpha + 1 becomes one for alpha < 1 by a power of a uniform number.
@@ -178,11 +178,11 @@ def _marsaglia_tsang(keys: PRNGKeyArray, alpha: Any, log_space: bool) -> Any:
     return (d * v) * lax.select(large, fill(1), lax.pow(below_one, 1 / alpha))
 
 
-def _positive_cube_root(keys: PRNGKeyArray, c: Any) -> tuple[Any, Any]:
+def _positive_cube_root(keys: Any, c: Any) -> tuple[Any, Any]:
     """Normal numbers x for which `1 + c x` is positive, and that."""
 
     def draw(state: Any) -> Any:
-        keys, these = subkeys_of_each(state[0])
+        keys, these = subkeys(state[0])
         x = normal_in(these, (), c.dtype)
         return keys, x, 1 + x * c
 
@@ -191,22 +191,12 @@ def _positive_cube_root(keys: PRNGKeyArray, c: Any) -> tuple[Any, Any]:
     return x, v
 
 
-def subkeys_of_each(keys: PRNGKeyArray, num: int = 2) -> list[PRNGKeyArray]:
-    """`num` arrays of new keys from an array of keys."""
-    data = keys._impl.split(keys._base_array, (num,))
-    axis = keys.ndim
-    return [keys._with(lax.index_in_dim(data, k, axis, keepdims=False)) for k in range(num)]
-
-
 def while_lanes(again: Any, step: Any, start: tuple[Any, ...]) -> Any:
-    """A loop for each lane, all running until the last is done; `start[0]` holds keys."""
+    """A loop for each lane, all running until the last is done."""
 
     def body(state: Any) -> Any:
         active = again(state)
-        keys, *values = step(state)
-        data = jnp.where(active[..., None], keys._base_array, state[0]._base_array)
-        kept = [lax.select(active, new, old) for new, old in zip(values, state[1:])]
-        return (keys._with(data), *kept)
+        return tuple(lax.select(active, new, old) for new, old in zip(step(state), state))
 
     return lax.while_loop(lambda state: jnp.any(again(state)), body, start)
 
@@ -249,7 +239,7 @@ def beta(
 
 
 @compiled
-def _beta(key: PRNGKeyArray, a: Any, b: Any, *, shape: Shape, dtype: Any) -> Any:
+def _beta(key: Any, a: Any, b: Any, *, shape: Shape, dtype: Any) -> Any:
     log_a, log_b = (
         gamma_in(k, v, shape, dtype, log_space=True) for k, v in zip(subkeys(key), (a, b))
     )
@@ -293,7 +283,7 @@ def dirichlet(
 
 
 @compiled
-def _dirichlet(key: PRNGKeyArray, alpha: Any, *, shape: Shape, dtype: Any) -> Any:
+def _dirichlet(key: Any, alpha: Any, *, shape: Shape, dtype: Any) -> Any:
     logs = gamma_in(key, alpha, (*shape, alpha.shape[-1]), dtype, log_space=True)
     scaled = jnp.exp(logs - lax.stop_gradient(jnp.max(logs, -1, keepdims=True)))
     return scaled / jnp.sum(scaled, -1, keepdims=True)
@@ -330,11 +320,11 @@ def chisquare(
 
 
 @compiled
-def _chisquare(key: PRNGKeyArray, df: Any, *, shape: Shape, dtype: Any) -> Any:
+def _chisquare(key: Any, df: Any, *, shape: Shape, dtype: Any) -> Any:
     return _chisquare_in(key, df, shape, dtype)
 
 
-def _chisquare_in(key: PRNGKeyArray, df: Any, shape: Shape, dtype: Any) -> Any:
+def _chisquare_in(key: Any, df: Any, shape: Shape, dtype: Any) -> Any:
     half = lax.convert_element_type(df, dtype) / 2
     return jnp.exp(gamma_in(key, half, shape, dtype, log_space=True)) * 2
 
@@ -368,7 +358,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: 
 
 
 @compiled
-def _t(key: PRNGKeyArray, df: Any, *, shape: Shape, dtype: Any) -> Any:
+def _t(key: Any, df: Any, *, shape: Shape, dtype: Any) -> Any:
     normal_key, gamma_key = subkeys(key)
     half = lax.convert_element_type(df, dtype) / 2
     g = gamma_in(gamma_key, half, shape, dtype, log_space=False)
@@ -413,7 +403,7 @@ def f(
 
 
 @compiled
-def _f(key: PRNGKeyArray, dfnum: Any, dfden: Any, *, shape: Shape, dtype: Any) -> Any:
+def _f(key: Any, dfnum: Any, dfden: Any, *, shape: Shape, dtype: Any) -> Any:
     lower, upper = (
         _chisquare_in(k, df, shape, dtype) / lax.convert_element_type(df, dtype)
         for k, df in zip(subkeys(key), (dfden, dfnum))

@@ -19,7 +19,7 @@ from amdjax.random._arguments import (
     single_key,
 )
 from amdjax.random._compile import compiled
-from amdjax.random._keys import PRNGKeyArray, subkeys
+from amdjax.random._keys import subkeys
 from amdjax.random.basic import normal_in
 from amdjax.random.continuous import exponential_in
 from amdjax.random.discrete import rademacher_in
@@ -82,7 +82,7 @@ def multivariate_normal(
 
 @compiled
 def _multivariate_normal(
-    key: PRNGKeyArray, mean: Any, cov: Any, *, shape: Shape, dtype: Any, method: str
+    key: Any, mean: Any, cov: Any, *, shape: Shape, dtype: Any, method: str
 ) -> Any:
     if method == "cholesky":
         factor = lax.linalg.cholesky(cov)
@@ -139,7 +139,7 @@ def orthogonal(
 
 
 @compiled
-def _orthogonal(key: PRNGKeyArray, *, n: int, m: int, shape: Shape, dtype: Any) -> Any:
+def _orthogonal(key: Any, *, n: int, m: int, shape: Shape, dtype: Any) -> Any:
     tall = normal_in(key, (*shape, max(n, m), min(n, m)), dtype)
     q, r = lax.linalg.qr(tall, full_matrices=False)
     # The signs that LAPACK chooses are not random.
@@ -183,11 +183,11 @@ def generalized_normal(
 
 
 @compiled
-def _generalized_normal(key: PRNGKeyArray, p: Any, *, shape: Shape, dtype: Any) -> Any:
+def _generalized_normal(key: Any, p: Any, *, shape: Shape, dtype: Any) -> Any:
     return _generalized_normal_in(key, p, shape, dtype)
 
 
-def _generalized_normal_in(key: PRNGKeyArray, p: Any, shape: Shape, dtype: Any) -> Any:
+def _generalized_normal_in(key: Any, p: Any, shape: Shape, dtype: Any) -> Any:
     gamma_key, sign_key = subkeys(key)
     g = gamma_in(gamma_key, 1 / p, shape, dtype, log_space=False)
     return rademacher_in(sign_key, shape, dtype) * g ** (1 / p)
@@ -234,7 +234,7 @@ def ball(
 
 
 @compiled
-def _ball(key: PRNGKeyArray, p: Any, *, d: int, shape: Shape, dtype: Any) -> Any:
+def _ball(key: Any, p: Any, *, d: int, shape: Shape, dtype: Any) -> Any:
     point_key, radius_key = subkeys(key)
     g = _generalized_normal_in(point_key, p, (*shape, d), dtype)
     e = exponential_in(radius_key, shape, dtype)

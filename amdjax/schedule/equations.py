@@ -17,6 +17,10 @@ EXPENSIVE = frozenset((
 ))  # fmt: skip
 
 
+#: Block functions of random generators: dozens of operations a word.
+BLOCKS = frozenset(("threefry2x32", "threefry4x32", "philox2x32", "philox4x32"))
+
+
 def is_inlinable(eqn: JaxprEqn) -> bool:
     """Whether an element of the result can be computed wherever it is needed."""
     return isinstance(eqn.primitive.lowering, (Pointwise, Element)) and not eqn.effects
@@ -40,7 +44,7 @@ def own_cost(eqn: JaxprEqn) -> float:
     rule = eqn.primitive.lowering
     if isinstance(rule, Pointwise):
         name = rule.op if isinstance(rule.op, str) else eqn.primitive.name
-        return 8.0 if name in EXPENSIVE else 60.0 if name == "threefry2x32" else 1.0
+        return 8.0 if name in EXPENSIVE else 60.0 if name in BLOCKS else 1.0
     if reads_many(eqn):
         return 4.0 * min(64, _window_size(eqn))
     return 2.0 if eqn.primitive.name in ("gather", "concatenate", "pad") else 0.5

@@ -486,8 +486,6 @@ def check_grad_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -> N
     if not is_valid_value(x) and not hasattr(x, "__jax_array__"):
         raise TypeError(f"{name}: argument {x!r} of type {type(x)} is not a valid JAX type.")
     dtype = get_aval(x).dtype
-    if isinstance(dtype, dtypes.ExtendedDType):
-        raise TypeError(f"{name} cannot differentiate by a value of dtype {dtype}.")
     if holomorphic:
         if not dtypes.issubdtype(dtype, np.complexfloating):
             raise TypeError(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from amdjax.core import dtypes, promotion
+from amdjax.core import aval, dtypes, promotion
 from amdjax.core.config import config, enable_x64, explicit_x64_dtypes, numpy_dtype_promotion
 from amdjax.core.errors import TypePromotionError
 
@@ -189,6 +189,8 @@ def test_canonical_dtypes():
 
 class Key(dtypes.ExtendedDType):
     type = dtypes.prng_key
+    element_shape = (2, 3)
+    element_dtype = np.dtype("uint16")
 
     def __str__(self):
         return "key<test>"
@@ -196,6 +198,8 @@ class Key(dtypes.ExtendedDType):
 
 def test_extended_dtypes():
     key = Key()
+    assert key.itemsize == 12
+    assert aval.physical_aval(aval.ShapedArray((4,), key)) == aval.ShapedArray((4, 2, 3), "uint16")
     assert dtypes.issubdtype(key, dtypes.prng_key)
     assert dtypes.issubdtype(key, dtypes.extended)
     assert not dtypes.issubdtype(key, np.floating)

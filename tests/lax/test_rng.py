@@ -3,7 +3,7 @@ import pytest
 
 from amdjax import lax
 from amdjax.core.config import enable_x64
-from amdjax.lax.rng import threefry2x32, threefry_bits
+from amdjax.lax.counter_blocks import philox2x32, philox4x32, threefry2x32, threefry4x32
 from amdjax.transforms.vmap import vmap
 
 ONES = 0xFFFFFFFF
@@ -14,16 +14,25 @@ def words(*values):
 
 
 @pytest.mark.parametrize(
-    "key, count, wanted",
+    "block, key, count, wanted",
     [
         # Known answers of the Random123 library.
-        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
-        ((ONES, ONES), (ONES, ONES), (0x1CB996FC, 0xBB002BE7)),
-        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+        (threefry2x32, (0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        (threefry2x32, (ONES, ONES), (ONES, ONES), (0x1CB996FC, 0xBB002BE7)),
+        (
+            *(threefry2x32, (0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3)),
+            (0xC4923A9C, 0x483DF7A0),
+        ),
+        (threefry4x32, (0,) * 4, (0,) * 4, (0x9C6CA96A, 0xE17EAE66, 0xFC10ECD4, 0x5256A7D8)),
+        (threefry4x32, (ONES,) * 4, (ONES,) * 4, (0x2A881696, 0x57012287, 0xF6C7446E, 0xA16A6732)),
+        (philox2x32, (0,), (0, 0), (0xFF1DAE59, 0x6CD10DF2)),
+        (philox2x32, (ONES,), (ONES, ONES), (0x2C3F628B, 0xAB4FD7AD)),
+        (philox4x32, (0, 0), (0,) * 4, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+        (philox4x32, (ONES,) * 2, (ONES,) * 4, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
     ],
 )
-def test_threefry(key, count, wanted):
-    assert [int(w) for w in threefry2x32(words(*key), words(*count))] == list(wanted)
+def test_blocks(block, key, count, wanted):
+    assert [int(w) for w in block(words(*key), words(*count))] == list(wanted)
 
 
 def test_threefry_of_arrays_and_batches():
@@ -37,15 +46,6 @@ def test_threefry_of_arrays_and_batches():
         np.testing.assert_array_equal(a, b)
     with pytest.raises(TypeError, match="uint32"):
         threefry2x32(key, (counts.astype(np.int32), counts))
-
-
-def test_bits_depend_on_position_alone():
-    key = np.array([1, 2], np.uint32)
-    whole = np.asarray(threefry_bits(key, 32, (6, 7)))
-    np.testing.assert_array_equal(whole.ravel()[:10], threefry_bits(key, 32, (10,)))
-    many = threefry_bits(np.stack([key, key + 1]), 32, (6, 7))
-    np.testing.assert_array_equal(many[0], whole)
-    np.testing.assert_array_equal(threefry_bits(key, 8, (42,)), whole.ravel().astype(np.uint8))
 
 
 PHILOX = [0x1E8FE864, 0x4D5E0BD7, 0x4B87C9BE, 0x2D689201, 0x5273487B]
@@ -93,13 +93,12 @@ def test_the_counter_carries():
     assert after.tolist() == [0, 0, 1, 8]
 
 
-def test_bit_generator_batches():
+def test_the_first_state_makes_the_bits_of_a_batch():
     states = np.stack([STATE, STATE + 1])
     after, found = vmap(lambda s: lax.rng_bit_generator(s, (3,)))(states)
-    for k in range(2):
-        one_after, one = lax.rng_bit_generator(states[k], (3,))
-        np.testing.assert_array_equal(found[k], one)
-        np.testing.assert_array_equal(after[k], one_after)
+    first_after, whole = lax.rng_bit_generator(STATE, (2, 3))
+    np.testing.assert_array_equal(found, whole)
+    np.testing.assert_array_equal(after, [first_after, STATE + 1])
 
 
 def test_uniform_with_hidden_state():
