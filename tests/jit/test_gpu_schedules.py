@@ -14,7 +14,7 @@ import amdjax.numpy as jnp
 from amdjax import jit, lax, vmap
 from amdjax.codegen import tile
 from amdjax.core.pytree import tree_leaves
-from amdjax.kernels.gpu.loops import element_tile
+from amdjax.kernels.gpu_loops import element_tile
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.gpu import rows
 from amdjax.schedule.gpu.calls import scratch_limit
@@ -39,7 +39,7 @@ def test_case(name):
 ])  # fmt: skip
 def test_sort_by_digits(dtype, n, monkeypatch):
     """Equal elements stay in order, zeros have one key, and NaN comes last, as on a CPU."""
-    monkeypatch.setattr("amdjax.kernels.gpu.radix.WALKS", 0)
+    monkeypatch.setattr("amdjax.kernels.sorting.gpu.radix.WALKS", 0)
     rng = np.random.default_rng(0)
     special = [0.0, -0.0, 1.0, -1.0, 2.5, -3.0]
     special += [np.inf, -np.inf, np.nan] if np.dtype(dtype).kind in "fcV" else []
@@ -91,7 +91,7 @@ def test_of_updates_that_coincide_the_last_wins(case, mode, monkeypatch):
         "windows": (with_windows, normal(7, 5), indices[0], normal(50, 3, 5)),
         "batches": (vmap(with_rows), normal(4, 7, 5), indices, normal(4, 50, 5)),
     }[case]
-    monkeypatch.setattr("amdjax.kernels.gpu.scatter.element_tile", backwards)
+    monkeypatch.setattr("amdjax.kernels.scatter.gpu.element_tile", backwards)
     np.testing.assert_array_equal(run_schedules(f, *args), jit(f)(*args))
 
 

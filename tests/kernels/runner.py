@@ -11,7 +11,7 @@ from amdjax.codegen.engine import compile_ir, engine, host
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.kernels.shaped import Epilogue, ShapedContext, Temp, lower_shaped
-from amdjax.runtime import matrix_unit, threads
+from amdjax.runtime import amx, threads
 from amdjax.targets.cpu import CpuTarget
 
 
@@ -20,7 +20,7 @@ def target(count: int = 4) -> CpuTarget:
     caches = machine.l1d_bytes, machine.l2_bytes
     return CpuTarget(
         machine.vector_bits, count, *caches,
-        dots_bytes=machine.has("avx512vnni"), matrix_dtypes=matrix_unit.dtypes(),
+        dots_bytes=machine.has("avx512vnni"), matrix_dtypes=amx.dtypes(),
     )  # fmt: skip
 
 

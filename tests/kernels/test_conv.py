@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 import amdjax.kernels  # noqa: F401
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
-from amdjax.kernels.convolution import phases_of_axis
+from amdjax.kernels.products.convolution import phases_of_axis
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
 from amdjax.lax.elementwise import add_p
 from tests.kernels.runner import Runner, target

@@ -6,7 +6,8 @@ from hypothesis import given, settings, strategies as st
 import amdjax.kernels  # noqa: F401
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
-from amdjax.kernels import blocking, contraction
+from amdjax.kernels.products import contraction
+from amdjax.kernels.products.cpu import blocking
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.targets.cpu import CpuTarget

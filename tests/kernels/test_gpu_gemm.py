@@ -6,6 +6,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
+from amdjax.kernels.products.dot_general import dot_contraction
 from hypothesis import given, settings, strategies as st
 
 import amdjax.kernels  # noqa: F401
@@ -15,10 +16,9 @@ from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.codegen.gpu.matrix import Tiling, units
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
-from amdjax.kernels.gemm import dot_contraction
-from amdjax.kernels.gpu import contraction, tiling
-from amdjax.kernels.gpu.contraction import GpuContraction
-from amdjax.kernels.gpu.tiling import Plan
+from amdjax.kernels.products.gpu import contraction, tiling
+from amdjax.kernels.products.gpu.contraction import GpuContraction
+from amdjax.kernels.products.gpu.tiling import Plan
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.lax.shape import broadcast_in_dim_p

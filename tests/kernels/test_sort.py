@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from amdjax import lax
-from amdjax.kernels.network_sort import merge_exchange
+from amdjax.kernels.sorting.cpu.network import merge_exchange
 
 DTYPES = [
     np.bool_, np.int8, np.uint16, np.int32, np.uint32, np.float16, ml_dtypes.bfloat16, np.float32,

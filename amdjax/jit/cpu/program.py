@@ -23,7 +23,7 @@ from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.cpu.kernels import KernelLoader
 from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View, plan_program
-from amdjax.runtime import matrix_unit, threads, vm
+from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
 from amdjax.targets.cpu import CpuTarget
 
@@ -41,7 +41,7 @@ def cpu_target() -> CpuTarget:
         machine.l1d_bytes,
         machine.l2_bytes,
         dots_bytes=machine.has("avx512vnni"),
-        matrix_dtypes=matrix_unit.dtypes(),
+        matrix_dtypes=amx.dtypes(),
     )
 
 

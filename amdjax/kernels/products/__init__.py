@@ -1,0 +1,31 @@
+"""Matrix products, convolutions and the gradients of both.
+
+`dot_general` (`dot.py`) and convolutions (`convolution.py`) are stated as contractions
+`out[b, i, j] = Σ_k a[b, i, k] b[b, k, j]`, in which each index may stand for several loops
+(`contraction.py`). `program.py` is a tile program of one while it is written, `writing.py` stores
+its result behind the epilogue, `split_k.py` adds the parts of sums whose depth programs share.
+
+Which file is asked when, in this order:
+
+- On CPUs (`cpu/dispatch.py`):
+  - `cpu/depthwise.py`: convolutions whose groups have one feature, by lanes.
+  - `cpu/few_columns.py`: convolutions with very few features in their result.
+  - `cpu/direct.py`: small matrices, and those with few rows or columns, read where they lie.
+  - `cpu/amx.py`: bfloat16 and bytes where the CPU has AMX.
+  - `cpu/vnni.py`: bytes where it has VNNI.
+  - `cpu/packed.py`: all others, from packed panels (`packing.py`, `reading.py`) in blocks that fit
+    the caches (`blocking.py`).
+- On GPUs (`gpu/dispatch.py`):
+  - `gpu/depthwise.py`, `gpu/depthwise_gradient.py`: convolutions whose groups have one feature, and
+    the gradients of their kernels.
+  - `gpu/padded_groups.py`: convolutions with few features a group, after their operands are packed
+    by a launch of `gpu/layout_conversion.py`.
+  - `gpu/complex.py`: complex numbers, as four real products in one program.
+  - `gpu/contraction.py`: all others; `tiling.py` chooses the instruction, the tile and split-K,
+    `operands.py` says where elements lie.
+"""
+
+from amdjax.kernels.products.cpu import dispatch as on_cpu
+from amdjax.kernels.products.gpu import dispatch as on_gpu
+
+__all__ = ["on_cpu", "on_gpu"]

@@ -1,0 +1,325 @@
+"""What a matrix product, a convolution and their gradients have in common.
+
+A contraction is `out[b, i, j] = Σ_k a[b, i, k] * b[b, k, j]` where each of `b`, `i`, `j` and `k`
+may stand for several loops, and where an operand is read through strides and, for convolutions,
+only inside its bounds. The kernels beside this file compute contractions; `dot.py` and
+`convolution.py` state their operations as such.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from amdjax.codegen.tile import FLOATS
+from amdjax.schedule.element import compute_dtype, part_dtype, short_dtype
+from amdjax.targets.cpu import CpuTarget
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop over an array.
+
+    Args:
+      extent: number of steps.
+      stride: elements from one step to the next.
+      moves: by how much a step changes each limited coordinate of the array.
+    """
+
+    extent: int
+    stride: int
+    moves: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A coordinate that starts at `start` and is valid in `range(extent)`; zero is read outside."""
+
+    start: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """How an operand is read.
+
+    Args:
+      owner: the variable, literal or workspace.
+      dtype: of its elements.
+      offset: where element zero of all loops lies.
+      batch: loops shared by both operands and the result.
+      lines: loops shared with the result only: rows of `a`, columns of `b`.
+      depth: loops that are summed over; both operands count through them in the same order.
+      limits: coordinates with bounds.
+      flip: bits that packing turns over in each element.
+    """
+
+    owner: Any
+    dtype: str
+    offset: int
+    batch: tuple[Axis, ...]
+    lines: tuple[Axis, ...]
+    depth: tuple[Axis, ...]
+    limits: tuple[Limit, ...] = ()
+    flip: int = 0
+
+    @property
+    def line_count(self) -> int:
+        return product(self.lines)
+
+    @property
+    def depth_count(self) -> int:
+        return product(self.depth)
+
+    def merged(self) -> Source:
+        """The same with as few loops as possible."""
+        groups = {name: _without_ones(getattr(self, name)) for name in ("batch", "lines", "depth")}
+        limits = list(self.limits)
+        for name in ("lines", "depth"):
+            i = 0
+            while i + 1 < len(groups[name]):
+                outer, inner = groups[name][i : i + 2]
+                scaled = _joins(outer, inner)
+                if scaled is None or (scaled and name == "lines"):
+                    i += 1
+                    continue
+                for j in scaled:
+                    limits[j] = Limit(
+                        limits[j].start * inner.extent, limits[j].extent * inner.extent
+                    )
+                    groups = {g: _scale(axes, j, inner.extent) for g, axes in groups.items()}
+                moves = tuple(1 if j in scaled else move for j, move in enumerate(inner.moves))
+                joined = Axis(outer.extent * inner.extent, inner.stride, moves)
+                groups[name] = (*groups[name][:i], joined, *groups[name][i + 2 :])
+        batch, lines, depth = groups["batch"], groups["lines"], groups["depth"]
+        return replace(self, batch=batch, lines=lines, depth=depth, limits=tuple(limits))
+
+
+def product(axes: Sequence[Axis]) -> int:
+    return math.prod(axis.extent for axis in axes)
+
+
+def _without_ones(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    return tuple(axis for axis in axes if axis.extent != 1)
+
+
+def _scale(axes: tuple[Axis, ...], j: int, by: int) -> tuple[Axis, ...]:
+    def moves(axis: Axis) -> tuple[int, ...]:
+        return tuple(m * by if i == j else m for i, m in enumerate(axis.moves))
+
+    return tuple(replace(axis, moves=moves(axis)) for axis in axes)
+
+
+def _joins(outer: Axis, inner: Axis) -> list[int] | None:
+    """Whether two loops walk memory as one; names the limits that have to be counted finer.
+
+    A coordinate that only the outer loop moves, by one, is counted in steps of the inner loop:
+    `0 <= x < n` is `0 <= x * e + i < n * e` for `i` in `range(e)`.
+    """
+    if outer.stride != inner.stride * inner.extent:
+        return None
+    scaled = []
+    for j, (far, near) in enumerate(zip(outer.moves, inner.moves)):
+        if near == 0 and far == 1:
+            scaled.append(j)
+        elif far != near * inner.extent:
+            return None
+    return scaled
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where the result goes: the position of element (batch, row, column) in a variable.
+
+    Args:
+      owner: the variable or workspace.
+      dtype: of its elements.
+      offset: position of the first element.
+      batch: one axis for each batch loop of the operands.
+      rows: the loops over rows; may be split differently from those of the operand.
+      columns: likewise.
+    """
+
+    owner: Any
+    dtype: str
+    offset: int
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+
+    def merged(self) -> Sink:
+        rows, columns = (_merge_plain(_without_ones(x)) for x in (self.rows, self.columns))
+        return replace(self, batch=_without_ones(self.batch), rows=rows, columns=columns)
+
+
+def _merge_plain(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    out: list[Axis] = []
+    for axis in axes:
+        if out and out[-1].stride == axis.stride * axis.extent:
+            out[-1] = Axis(out[-1].extent * axis.extent, axis.stride)
+        else:
+            out.append(axis)
+    return tuple(out)
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """`out = a @ b` over the loops of the three.
+
+    Args:
+      accumulate: dtype of the sums.
+      is_complex: operands and result hold pairs; their strides and offsets still count pairs.
+    """
+
+    a: Source
+    b: Source
+    out: Sink
+    accumulate: str
+    is_complex: bool = False
+
+    @property
+    def rows(self) -> int:
+        return self.a.line_count
+
+    @property
+    def columns(self) -> int:
+        return self.b.line_count
+
+    @property
+    def depth(self) -> int:
+        return self.a.depth_count
+
+    @property
+    def batches(self) -> int:
+        return product(self.out.batch)
+
+    def merged(self) -> Contraction:
+        """The same with as few loops as possible; batch loops keep to one order in all three."""
+        keep = [i for i, axis in enumerate(self.out.batch) if axis.extent != 1]
+        groups = [tuple(x.batch[i] for i in keep) for x in (self.a, self.b, self.out)]
+        i = 0
+        while i + 1 < len(groups[0]):
+            if all(_joins(g[i], g[i + 1]) == [] for g in groups):
+                groups = [
+                    (*g[:i], replace(g[i + 1], extent=g[i].extent * g[i + 1].extent), *g[i + 2 :])
+                    for g in groups
+                ]
+            else:
+                i += 1
+        a, b = (replace(x, batch=g).merged() for x, g in zip((self.a, self.b), groups))
+        return replace(self, a=a, b=b, out=replace(self.out, batch=groups[2]).merged())
+
+    def swapped(self) -> Contraction:
+        """The transposed product."""
+        out = replace(self.out, rows=self.out.columns, columns=self.out.rows)
+        return replace(self, a=self.b, b=self.a, out=out)
+
+    def as_real(self) -> Contraction:
+        """A complex product as a real one of twice the depth and twice the columns.
+
+        Memory holds real and imaginary parts side by side: rows of `a` read that way have twice
+        the depth, rows of the result twice the columns. What `b` then has to be is left to its
+        packing; here it only gets the right extents.
+        """
+        pair = Axis(2, 1)
+
+        def double(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+            return tuple(replace(axis, stride=axis.stride * 2) for axis in axes)
+
+        def parts(source: Source, lines: tuple[Axis, ...], depth: tuple[Axis, ...]) -> Source:
+            still = (0,) * len(source.limits)
+            return replace(
+                source,
+                offset=source.offset * 2,
+                batch=double(source.batch),
+                lines=double(source.lines) + tuple(replace(x, moves=still) for x in lines),
+                depth=double(source.depth) + tuple(replace(x, moves=still) for x in depth),
+            )
+
+        out = replace(
+            self.out,
+            offset=self.out.offset * 2,
+            batch=double(self.out.batch),
+            rows=double(self.out.rows),
+            columns=(*double(self.out.columns), pair),
+        )
+        a, b = parts(self.a, (), (pair,)), parts(self.b, (pair,), (pair,))
+        return replace(self, a=a, b=b, out=out)
+
+
+def accumulate_dtype(out: Any, *operands: Any) -> str:
+    """The dtype in which products are summed: at least float32, and 32 or 64-bit integers."""
+    name = part_dtype(short_dtype(out))
+    ins = [compute_dtype(part_dtype(short_dtype(d))) for d in operands]
+    name = compute_dtype(name)
+    if name in FLOATS or any(d in FLOATS for d in ins):
+        return "f64" if "f64" in (name, *ins) else "f32"
+    bits = int("".join(ch for ch in name if ch.isdigit()))
+    return "i64" if bits > 32 else "i32"
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """The part of the result that a micro-kernel keeps in registers.
+
+    Args:
+      rows: number of rows.
+      vectors: vector registers along the columns.
+      lanes: elements in a register.
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def cycles(self) -> float:
+        """Cycles a step in depth takes: two multiply-adds, two loads, four cycles of latency.
+
+        Wide tiles read more of `b` than the first-level cache holds, and that costs too.
+        """
+        busy = max(self.rows * self.vectors / 2, (self.rows + self.vectors) / 2 * 1.02, 4.0)
+        return busy + 0.3 + max(0, self.vectors - 2) * 0.6
+
+
+def lane_count(target: CpuTarget, dtype: str) -> int:
+    return max(target.vector_bits // int(dtype[1:]), 2)
+
+
+def private_cache(target: CpuTarget) -> int:
+    """Bytes of second-level cache to plan for; blocks in it are on the stack of a thread."""
+    return min(target.l2_bytes, 2 << 20)
+
+
+def max_rows(target: CpuTarget, vectors: int) -> int:
+    """Rows of a tile whose accumulators, operands and one spare fit the registers."""
+    registers = 32 if target.vector_bits >= 512 else 16
+    return (
+        {1: 24, 2: 14, 3: 9, 4: 6}[vectors]
+        if registers == 32
+        else {1: 12, 2: 6, 3: 4, 4: 2}[vectors]
+    )
+
+
+def choose_tile(target: CpuTarget, rows: int, columns: int, dtype: str, most: int = 4) -> TileShape:
+    """The tile that covers a matrix in the fewest cycles."""
+    lanes = lane_count(target, dtype)
+    best: tuple[float, TileShape] | None = None
+    for vectors in range(1, min(most, 4, -(-columns // lanes)) + 1):
+        across = -(-columns // (vectors * lanes))
+        full = max_rows(target, vectors)
+        # Large matrices share machine code: little is lost at their edge.
+        least = full - 2 if rows >= 16 * full else 1
+        for count in range(full, max(least, 1) - 1, -1):
+            tile = TileShape(count, vectors, lanes)
+            cost = across * -(-rows // count) * tile.cycles
+            if best is None or cost < best[0] - 1e-9:
+                best = (cost, tile)
+    assert best is not None
+    return best[1]

@@ -1,0 +1,1 @@
+"""Contractions and depthwise convolutions on CPUs."""

@@ -1,0 +1,263 @@
+"""Products of bfloat16 and of bytes on AMX, the matrix unit of x86 CPUs.
+
+A step of it is 64 bytes deep. Rows of `a` are copied as they are; `b` is packed in words of
+32 bits that hold neighbours in depth of one column, two of bfloat16 or four bytes. Sums, float32 or
+int32, go through memory. What a block lacks in depth to whole steps is zero in both.
+
+The unit rounds each sum to nearest even, and takes subnormal numbers, of its operands and of its
+sums, as zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from amdjax.codegen import tile
+from amdjax.codegen.cpu_matrix import UNIT_BYTES, UNIT_ROWS
+from amdjax.codegen.tile import itemsize
+from amdjax.kernels.products.contraction import Contraction, Source, TileShape
+from amdjax.kernels.products.cpu.blocking import choose_blocking
+from amdjax.kernels.products.cpu.packed import Block, PackedProduct, room_for
+from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines
+from amdjax.kernels.products.cpu.reading import Part
+from amdjax.kernels.products.writing import store_tile
+from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.targets.cpu import CpuTarget
+
+Value = tile.Value
+
+WORDS = 16  # words of 32 bits in a row of a register
+LEAST = 1 << 14  # multiplications worth packing for
+
+
+def amx_product(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
+    """The launches on AMX; None where machine or layout have no use of it."""
+    a, b = problem.a, problem.b
+    types = (a.dtype, b.dtype)
+    sums = "f32" if types == ("bf16", "bf16") else "i32"
+    if problem.is_complex or problem.accumulate != sums:
+        return None
+    if not set(types) <= set(ctx.target.matrix_dtypes):
+        return None
+    by_line = bool(a.depth) and a.depth[-1].stride == 1
+    if not (by_line or _is_plain(a)) or not _is_plain(b):
+        return None
+    if problem.rows * problem.columns * problem.depth < LEAST:
+        return None
+    return AmxProduct(ctx, problem).calls()
+
+
+def _is_plain(source: Source) -> bool:
+    return not source.limits and len(source.lines) <= 1 and len(source.depth) <= 1
+
+
+@dataclass(frozen=True)
+class AmxShape(TileShape):
+    """A square of sums that registers of the unit hold.
+
+    Args:
+      grain: elements that a step takes of each row.
+    """
+
+    grain: int = 32
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of one element in depth: a step of each register, and loads it waits for."""
+        return 1.3 * UNIT_ROWS * (self.rows // UNIT_ROWS) * self.vectors / self.grain
+
+
+class AmxProduct(PackedProduct):
+    """A packed product whose tiles AMX computes."""
+
+    def __init__(self, ctx: ShapedContext, problem: Contraction):
+        self.types = (problem.a.dtype, problem.b.dtype)
+        size = itemsize(problem.a.dtype)
+        self.bits, self.grain, self.per = f"u{8 * size}", UNIT_BYTES // size, 4 // size
+        # Memory is moved as bits; what they mean is the instruction's to know.
+        a, b = (replace(source, dtype=self.bits) for source in (problem.a, problem.b))
+        high, wide = (2 if n > UNIT_ROWS else 1 for n in (problem.rows, problem.columns))
+        shape = AmxShape(high * UNIT_ROWS, wide, WORDS, self.grain)
+        self.high, self.wide = high, wide
+        blocking = choose_blocking(problem, ctx.target, shape, size, self.grain)
+        super().__init__(ctx, replace(problem, a=a, b=b), blocking)
+
+    def make_packer(self) -> PanelPacker:
+        problem = replace(self.problem, accumulate=self.bits)
+        return WordPacker(self.ctx, problem, self.blocking.tile.columns, self.grain, self.target)
+
+    def _scratch(self) -> None:
+        p, blocking, k = self.problem, self.blocking, self.k
+        shape = blocking.tile
+        self.by_line = self.a_reader.depth_contiguous
+        room, depth = room_for(self.program, blocking.depth)
+        # Whole cache lines, an odd number of them: rows then lie in different cache sets.
+        self.stride = (-(-depth // self.grain) + 1 | 1) * self.grain
+        self.a = k.scratch("a", self.bits, room(blocking.rows * shape.rows * self.stride))
+        if not self.by_line:
+            self.piece = k.scratch("turned", "i32", WORDS * shape.rows)
+        if not self.shared:
+            self.panel_depth = -(-depth // self.grain) * self.grain
+            size = blocking.columns * self.panel_depth * shape.columns
+            self.panels = k.scratch("b", self.bits, room(size))
+        self.partial = blocking.depth < -(-p.depth // blocking.splits)
+        tiles = blocking.rows * blocking.columns if self.partial else 1
+        self.c = k.scratch("c", p.accumulate, room(tiles * shape.rows * shape.columns))
+
+    def _pack_a(self, part: Part, high: Value) -> None:
+        k, rows = self.k, self.blocking.tile.rows
+        if self.by_line:
+            whole = self.blocking.depth >= self.problem.depth
+            copy_lines(part, high * rows, self.a, self.stride, self.grain, whole)
+            if len(self.problem.a.depth) > 1 and self.problem.depth % self.grain:
+                self._clear_ends(high * rows, part.stop - part.start)
+            return
+        words, stride = replace(self.a, dtype="i32"), self.stride // self.per
+
+        def panel(i: Value) -> None:
+            def turn(low: Value) -> None:
+                high = k.op("min", low + self.grain, part.stop)
+                zero = k.const("index", 0)
+                square = part.after(i * rows).within(low, high)
+                interleave(square, rows, self.piece, zero)
+                word = k.op("div", low - part.start, k.const("index", self.per))
+                for r in range(0, rows, WORDS):
+                    x = k.load(self.piece, r, (WORDS, WORDS), (1, rows))
+                    k.store(words, (i * rows + r) * stride + word, x, (stride, 1))
+
+            k.for_(part.start, part.stop, self.grain, turn)
+
+        k.for_(0, high, 1, panel)
+
+    def _clear_ends(self, lines: Value, depth: Value) -> None:
+        """Zero behind each line: the last of several runs need not have ended a step."""
+        k, zero = self.k, self.k.const(self.bits, 0, (self.grain,))
+        k.for_(0, lines, 1, lambda i: k.store(self.a, i * self.stride + depth, zero, (1,)))
+
+    def _tile(self, block: Block, i: Value, j: Value) -> None:
+        program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
+        if self.shared:
+            b_base = self._panel(block.panel + j) + block.start * shape.columns
+        else:
+            b_base = j * (self.panel_depth * shape.columns)
+        c_base = k.const("index", 0)
+        if self.partial:
+            place = j * program.num("block.rows", blocking.rows) + i
+            c_base = place * (shape.rows * shape.columns)
+        row, column = block.row + i * shape.rows, (block.panel + j) * shape.columns
+        self._prefetch_result(row, column, block.last)
+        k.unit_product(
+            self.types,
+            (self.a, i * (shape.rows * self.stride), self.stride),
+            (self.panels, b_base),
+            (self.c, c_base),
+            (self.high, self.wide),
+            k.op("div", block.stop - block.start + (self.grain - 1), k.const("index", self.grain)),
+            k.const("bool", True) if block.first is True else block.first,
+        )
+        if block.last is True:
+            self._store(row, column, c_base)
+        else:
+            k.if_(block.last, lambda: self._store(row, column, c_base))
+
+    def _store(self, row: Value, column: Value, c_base: Value) -> None:
+        """Store a finished tile: unmasked where it is whole and plain."""
+        k, program, shape = self.k, self.program, self.blocking.tile
+        rows = k.op(
+            "min", program.num("rows", self.problem.rows) - row, k.const("index", shape.rows)
+        )
+        width = program.num("columns", self.problem.columns)
+
+        def masked() -> None:
+            store_tile(k, self.writer, self.c, c_base, row, rows, column, width, shape)
+
+        def whole() -> None:
+            def one(r: Value) -> None:
+                at = c_base + r * shape.columns
+                vectors = [
+                    k.load(self.c, at + v * shape.lanes, (shape.lanes,), (1,))
+                    for v in range(shape.vectors)
+                ]
+                self.writer.store_rows(row + r, column, [vectors])
+
+            k.for_(0, rows, 1, one)
+
+        if self.writer.is_plain:
+            k.if_(k.op("le", column + shape.columns, width), whole, masked)
+        else:
+            masked()
+
+
+class WordPacker(PanelPacker):
+    """Packs `b` in words that hold neighbours in depth of one column."""
+
+    def __init__(
+        self, ctx: ShapedContext, problem: Contraction, columns: int, grain: int, target: CpuTarget
+    ):
+        super().__init__(ctx, problem, columns, grain, target)
+        self.per = 4 // itemsize(self.dtype)
+
+    def pack(self, part: Part, target: tile.Buffer, at: Value) -> None:
+        k, words = part.reader.k, replace(target, dtype="i32")
+        turned = part.reader.depth_contiguous and not part.reader.lines_contiguous
+        pack = _pack_turned if turned else interleave
+        pack(part, self.columns, words, k.op("div", at, k.const("index", self.per)))
+
+
+def interleave(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
+    """One panel of `lines` lines by depth, in words of neighbours in depth, from `at` in `words`.
+
+    The part starts with a step of the unit; from where it stops to the end of one there are zeros.
+    """
+    reader, k, stop = part.reader, part.reader.k, part.stop
+    bits = int(reader.source.dtype[1:])
+    per = 32 // bits
+    size = k.const("index", per)
+    places = [(v, part.lanes(v, WORDS, lines)) for v in range(0, lines, WORDS)]
+
+    def element(origin: Value, exists: Value | None, at: Value, guarded: bool) -> Value:
+        there = k.op("add", origin, reader.inner_step(at))
+        if guarded:
+            inside = k.broadcast(k.op("lt", at, stop), (WORDS,))
+            exists = inside if exists is None else k.op("and", exists, inside)
+        if origin.shape:
+            return k.load_at(reader.buffer, there, exists)
+        return k.load(reader.buffer, there, (WORDS,), (1,), exists)
+
+    def step(i: Value, guarded: bool) -> None:
+        for v, place in places:
+            ((origin, exists),) = place.pieces
+            word: Value | None = None
+            for n in range(per):
+                x = k.convert(element(origin, exists, i * per + n, guarded), "u32")
+                x = k.op("shl", x, k.const("u32", bits * n, x.shape)) if n else x
+                word = x if word is None else k.op("or", word, x)
+            assert word is not None
+            row = at + (i - low) * lines
+            k.store(words, row + v, k.bitcast(word, "i32"), (1,))
+
+    low, whole = k.op("div", part.start, size), k.op("div", stop, size)
+    grain = UNIT_BYTES * 8 // bits
+    steps = k.op("div", stop - part.start + (grain - 1), k.const("index", grain))
+    k.for_(low, whole, 1, lambda i: step(i, False))
+    k.for_(whole, low + steps * WORDS, 1, lambda i: step(i, True))
+
+
+def _pack_turned(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
+    """The same where lines are contiguous, and so the bytes of a word: turn squares of words."""
+    k, dtype = part.reader.k, part.reader.source.dtype
+    per = 4 // itemsize(dtype)
+    grain = WORDS * per
+    piece = k.scratch("piece", dtype, lines * grain)
+    count = k.const("index", lines)
+
+    def step(low: Value) -> None:
+        high = k.op("min", low + grain, part.stop)
+        copy_lines(part.within(low, high), count, piece, grain, grain)
+        row = at + k.op("div", low - part.start, k.const("index", per)) * lines
+        for v in range(0, lines, WORDS):
+            square = replace(piece, dtype="i32")
+            x = k.load(square, v * WORDS, (WORDS, WORDS), (1, WORDS))
+            k.store(words, row + v, x, (lines, 1))
+
+    k.for_(part.start, part.stop, grain, step)

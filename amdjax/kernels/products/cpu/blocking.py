@@ -1,0 +1,138 @@
+"""How a product is cut into blocks that fit the caches and keep all threads busy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from amdjax.codegen.tile import itemsize
+from amdjax.kernels.products.contraction import Contraction, TileShape, private_cache
+from amdjax.kernels.products.cpu.packing import depth_unit
+from amdjax.targets.cpu import CpuTarget
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How a product is cut.
+
+    Args:
+      tile: what registers hold.
+      rows: rows of a program's block, in tiles.
+      columns: columns of a program's block, in tiles.
+      depth: how deep a block is.
+      splits: parts of the depth that different programs sum.
+      shared: whether `b` is packed once, by a launch of its own.
+    """
+
+    tile: TileShape
+    rows: int
+    columns: int
+    depth: int
+    splits: int = 1
+    shared: bool = True
+
+
+def choose_blocking(
+    problem: Contraction,
+    target: CpuTarget,
+    shape: TileShape,
+    size: int | None = None,
+    grain: int | None = None,
+) -> Blocking:
+    """Blocks that fit the caches and keep all threads busy to the end.
+
+    Args:
+      problem: the contraction.
+      target: the machine.
+      shape: of the tiles.
+      size: bytes of a packed element; by default those of a sum.
+      grain: what the depth of blocks is a multiple of; by default what packing likes.
+    """
+    size = size or itemsize(problem.accumulate)
+    panel = max(64, target.l1_bytes * 2 // 3 // (shape.columns * size))
+    depth = max(problem.depth, 1)
+    # A panel is as fast from the second level, as long as all of `b` stays there.
+    whole = depth <= 3 * panel and depth * problem.columns * size <= private_cache(target) // 4
+    if depth > panel * 5 // 4 and not whole:
+        unit = math.lcm(*(depth_unit(source) for source in (problem.a, problem.b)))
+        depth = _equal_parts(depth, panel, grain or (16 if unit == 1 else unit))
+    high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
+    split = _choose_splits(problem, target, shape, depth, size)
+    if split is not None:
+        return split
+    most_rows = max(1, private_cache(target) // 4 // (depth * size * shape.rows))
+    sums = shape.rows * shape.columns * itemsize(problem.accumulate)
+    waiting = private_cache(target) // 4 // sums
+    best: tuple[float, Blocking] | None = None
+    for rows in _candidates(high, most_rows):
+        most_columns = max(1, waiting // rows) if depth < problem.depth else wide
+        shared = -(-high // rows) > 1
+        if not shared:
+            most_columns = min(
+                most_columns, max(1, private_cache(target) // 3 // (depth * size * shape.columns))
+            )
+        for columns in _candidates(wide, most_columns):
+            programs = problem.batches * -(-high // rows) * -(-wide // columns)
+            tiles = min(rows, high) * min(columns, wide)
+            pack = PACKING * shape.rows * min(rows, high) / shape.cycles
+            if not shared:
+                pack += PACKING * shape.columns * min(columns, wide) / shape.cycles
+            each = tiles + pack + PROGRAM_CYCLES / (shape.cycles * max(depth, 1))
+            rounds = (
+                -(-programs // target.threads)
+                if programs < 8 * target.threads
+                else programs / target.threads
+            )
+            cost = rounds * each
+            if shared:
+                cost += (
+                    2
+                    * PACKING
+                    * shape.columns
+                    * wide
+                    * problem.batches
+                    / shape.cycles
+                    / target.threads
+                )
+            if best is None or cost < best[0] * 0.999:
+                best = (cost, Blocking(shape, rows, columns, depth, 1, shared))
+    assert best is not None
+    return best[1]
+
+
+PACKING = 0.15  # cycles to copy an element
+PROGRAM_CYCLES = 1500  # cycles a program costs before it does anything
+
+
+def _choose_splits(
+    problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int
+) -> Blocking | None:
+    """All of the result in each program, a part of the depth; None where that does not pay."""
+    high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
+    whole = high * wide * shape.rows * shape.columns * itemsize(problem.accumulate)
+    packed = depth * size * (high * shape.rows + wide * shape.columns)
+    fits = whole <= private_cache(target) // 3 and packed <= private_cache(target) // 2
+    parts = -(-problem.depth // depth)
+    if not fits or problem.batches >= target.threads or parts < 8 or target.threads == 1:
+        return None
+    splits = min(parts // 2, max(1, 2 * target.threads // problem.batches))
+    return Blocking(shape, high, wide, depth, splits, shared=False)
+
+
+def _equal_parts(total: int, most: int, unit: int) -> int:
+    """The size of equal parts of `total`, about `most` or less, a multiple of `unit`."""
+    part = -(-total // -(-total // most))
+    return -(-part // unit) * unit
+
+
+def _candidates(total: int, most: int) -> list[int]:
+    """Block sizes worth trying: those that cut `total` into nearly equal parts, largest first."""
+    most = min(total, most)
+    out: list[int] = []
+    parts = -(-total // most)
+    while len(out) < 12 and parts <= total:
+        size = -(-total // parts)
+        if not out or size < out[-1]:
+            out.append(size)
+        parts = -(-total // (size - 1)) if size > 1 else total + 1
+    return out

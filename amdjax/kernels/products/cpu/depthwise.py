@@ -1,0 +1,564 @@
+"""Convolutions in which each group has one input feature.
+
+Nothing is shared between the lanes of a vector here, so there is no matrix product in them: lanes
+run over features where features lie side by side, over the innermost spatial axis otherwise, and
+each lane sums its own taps. The gradient of such a kernel has few positions and as many taps as the
+image has pixels; its positions stay in registers while the taps are walked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amdjax.codegen import tile
+from amdjax.kernels.products.contraction import (
+    Axis,
+    Contraction,
+    Sink,
+    Source,
+    accumulate_dtype,
+    lane_count,
+)
+from amdjax.kernels.products.cpu.packed import multiply_add
+from amdjax.kernels.products.program import Program
+from amdjax.kernels.products.writing import Writer
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
+from amdjax.schedule.element import short_dtype
+
+if TYPE_CHECKING:
+    from amdjax.kernels.products.convolution import Convolution, Phase
+
+Value = tile.Value
+
+MOST_POSITIONS = 8  # positions of the result whose sums are in registers together
+MOST_SUMS = 27  # positions that a kernel gradient keeps in registers
+UNROLLED_TAPS = 16
+
+
+@dataclass
+class LaneConvolution:
+    """What the kernels of this file share.
+
+    Args:
+      conv: sizes and layout; one input feature a group.
+      phases: the positions to compute.
+    """
+
+    ctx: ShapedContext
+    conv: Convolution
+    phases: Sequence[Phase]
+
+    def __post_init__(self) -> None:
+        self.out_var = self.ctx.outputs[0]
+        dtypes = [x.aval.dtype for x in self.ctx.inputs]
+        self.accumulate = accumulate_dtype(self.out_var.aval.dtype, *dtypes)
+        self.lanes = lane_count(self.ctx.target, self.accumulate)
+
+    def begin(self, name: str) -> None:
+        self.program = Program(self.ctx, name)
+        self.k = self.program.k
+        lhs, rhs = self.ctx.inputs
+        self.x = self.program.buffer(lhs, short_dtype(lhs.aval.dtype))
+        self.w = self.program.buffer(rhs, short_dtype(rhs.aval.dtype))
+
+    def load(
+        self,
+        buffer: tile.Buffer,
+        at: Value,
+        shape: tuple[int, ...],
+        stride: int,
+        mask: Value | None,
+    ) -> Value:
+        """Elements in the dtype of the sums."""
+        if mask is not None and not mask.shape:
+            mask = self.k.broadcast(mask, shape)
+        x = self.k.load(buffer, at, shape, (stride,), mask)
+        return self.k.convert(x, self.accumulate)
+
+    def input_start(self) -> int:
+        return sum(p.start * s for p, s in zip(self.phases, self.conv.lhs_strides[2:]))
+
+    def kernel_start(self) -> int:
+        return sum(p.tap * s for p, s in zip(self.phases, self.conv.rhs_strides[2:]))
+
+    def output_start(self) -> int:
+        return sum(p.first * s for p, s in zip(self.phases, self.conv.out_strides[2:]))
+
+    def writer(
+        self, batch: Sequence[tuple[Axis, Value]], rows: Sequence[Axis], columns: Axis
+    ) -> Writer:
+        sink = Sink(
+            self.out_var, short_dtype(self.out_var.aval.dtype), self.output_start(),
+            tuple(axis for axis, _ in batch), tuple(rows), (columns,),
+        )  # fmt: skip
+        nothing = Source(None, "", 0, (), (), ())
+        problem = Contraction(nothing, nothing, sink, self.accumulate)
+        return Writer(self.program, problem, [digit for _, digit in batch])
+
+    def taps_in_bounds(self, d: int, position: Value) -> tuple[Value, Value]:
+        """The taps along axis `d` that see the input from a position."""
+        k, phase, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
+        at = position * phase.move + phase.start
+        step, zero = phase.tap_move, k.const("index", 0)
+        low = k.op("div", k.op("max", -at, zero) + (step - 1), k.const("index", step))
+        reach = k.op("max", -at + (extent - 1 + step), zero)
+        high = k.op("min", k.op("div", reach, k.const("index", step)), k.const("index", phase.taps))
+        return low, high
+
+    def over_outer_taps(
+        self,
+        positions: Sequence[Value],
+        sums: list[Value],
+        body: Callable[[Value, Value, list[Value]], list[Value]],
+    ) -> list[Value]:
+        """Loop over the taps of all spatial axes but the last that lie inside the input.
+
+        `body(input offset, kernel offset, sums)` returns the next sums.
+        """
+        k, conv = self.k, self.conv
+
+        def nest(d: int, x_at: Value, w_at: Value, sums: list[Value]) -> list[Value]:
+            if d == len(positions):
+                return body(x_at, w_at, sums)
+            phase, x_stride, w_stride = (
+                self.phases[d],
+                conv.lhs_strides[2 + d],
+                conv.rhs_strides[2 + d],
+            )
+            x_here = x_at + positions[d] * (phase.move * x_stride)
+            low, high = self.taps_in_bounds(d, positions[d])
+
+            def tap(t: Value, *sums: Value) -> list[Value]:
+                inner = x_here + t * (phase.tap_move * x_stride)
+                return nest(d + 1, inner, w_at + t * (phase.tap_step * w_stride), list(sums))
+
+            return list(k.for_(low, high, 1, tap, sums))
+
+        return nest(
+            0, k.const("index", self.input_start()), k.const("index", self.kernel_start()), sums
+        )
+
+    def nanoseconds(self) -> float:
+        conv = self.conv
+        taps = math.prod(p.taps for p in self.phases)
+        count = conv.lhs[0] * conv.out[1] * math.prod(p.count for p in self.phases)
+        return count * (taps * 0.6 / self.lanes + 0.3)
+
+
+class FeatureLanes(LaneConvolution):
+    """Features side by side in memory: lanes over features, a few positions at a time."""
+
+    def calls(self) -> list[Call]:
+        self.begin("depthwise")
+        conv, k = self.conv, self.k
+        *outer, self.across = self.phases
+        self.width = self._positions()
+        pid = k.program_id()
+        axes = [Axis(conv.lhs[0], conv.out_strides[0])]
+        axes += [Axis(p.count, conv.out_strides[2 + d] * p.step) for d, p in enumerate(outer)]
+        places = self.program.split(pid, "outer", axes)
+        inner = Axis(self.across.count, conv.out_strides[-1] * self.across.step)
+        features = conv.out[1]
+        sums = self.writer(list(zip(axes, places)), [inner], Axis(features, 1))
+        image = places[0] * conv.lhs_strides[0]
+
+        def tile_at(first: Value) -> None:
+            first = k.op("min", first, k.const("index", self.across.count - self.width))
+            inside = self._inside(first)
+
+            def block(c: Value) -> None:
+                mask = None
+                if features % self.lanes:
+                    mask = k.op(
+                        "lt",
+                        k.iota(self.lanes, "i32"),
+                        k.convert(k.const("index", features) - c, "i32"),
+                    )
+
+                def write(guarded: bool) -> None:
+                    self._tile(image, places[1:], first, c, mask, guarded, sums)
+
+                if inside is None:
+                    write(False)
+                else:
+                    k.if_(inside, lambda: write(False), lambda: write(True))
+
+            k.for_(0, features, self.lanes, block)
+
+        k.for_(0, self.across.count, self.width, tile_at)
+        return [self.program.launch(math.prod(axis.extent for axis in axes), self.nanoseconds())]
+
+    def _positions(self) -> int:
+        count = self.across.count
+        return -(-count // -(-count // MOST_POSITIONS))
+
+    def _inside(self, first: Value) -> Value | None:
+        """Whether no tap of the tile's positions leaves the input; None if none ever does."""
+        k, p, extent = self.k, self.across, self.conv.lhs[-1]
+        if not p.leaves(extent):
+            return None
+        at = first * p.move + p.start
+        last = at + (self.width - 1) * p.move + (p.taps - 1) * p.tap_move
+        return k.op(
+            "and", k.op("ge", at, k.const("index", 0)), k.op("lt", last, k.const("index", extent))
+        )
+
+    def _tile(
+        self,
+        image: Value,
+        positions: Sequence[Value],
+        first: Value,
+        c: Value,
+        mask: Value | None,
+        guarded: bool,
+        writer: Writer,
+    ) -> None:
+        k, conv, p, shape = self.k, self.conv, self.across, (self.lanes,)
+        multiplier = conv.out[1] // conv.lhs[1]
+        x_stride, w_stride = conv.lhs_strides[-1], conv.rhs_strides[-1]
+        coordinate = first * p.move + p.start
+
+        def read(at: Value, j: int) -> Value:
+            """The input `j` steps after the tile's first tap."""
+            where = mask
+            if guarded:
+                step = k.convert(coordinate + j, "u64")
+                ok = k.broadcast(k.op("lt", step, k.const("u64", conv.lhs[-1])), shape)
+                where = ok if mask is None else k.op("and", ok, mask)
+            at = at + j * x_stride
+            if multiplier == 1:
+                return self.load(self.x, at + c, shape, 1, where)
+            lanes = k.op(
+                "div",
+                k.convert(k.op("add", k.iota(self.lanes), c), "u32"),
+                k.const("u32", multiplier),
+            )
+            lanes = k.op("add", k.convert(lanes, "index"), at)
+            return k.convert(k.load_at(self.x, lanes, where), self.accumulate)
+
+        def taps(x_at: Value, w_at: Value, sums: list[Value]) -> list[Value]:
+            x_at = x_at + first * (p.move * x_stride)
+
+            def tap(t: int, sums: list[Value], cache: dict[int, Value]) -> list[Value]:
+                w = self.load(self.w, w_at + c + t * (p.tap_step * w_stride), shape, 1, mask)
+                out = []
+                for i, total in enumerate(sums):
+                    j = i * p.move + t * p.tap_move
+                    if j not in cache:
+                        cache[j] = read(x_at, j)
+                    out.append(multiply_add(k, cache[j], w, total))
+                return out
+
+            if p.taps <= UNROLLED_TAPS:
+                cache: dict[int, Value] = {}
+                for t in range(p.taps):
+                    sums = tap(t, sums, cache)
+                return sums
+
+            def rolled(t: Value, *sums: Value) -> list[Value]:
+                nonlocal coordinate
+                before, coordinate = coordinate, coordinate + t * p.tap_move
+                w = self.load(self.w, w_at + c + t * (p.tap_step * w_stride), shape, 1, mask)
+                at = x_at + t * (p.tap_move * x_stride)
+                out = [
+                    multiply_add(k, read(at, i * p.move), w, total) for i, total in enumerate(sums)
+                ]
+                coordinate = before
+                return out
+
+            return list(k.for_(0, p.taps, 1, rolled, sums))
+
+        zero = k.const(self.accumulate, 0, shape)
+        origin = [zero] * self.width
+        sums = self._from(image, positions, origin, taps)
+        self._store(writer, first, c, sums, mask)
+
+    def _from(
+        self,
+        image: Value,
+        positions: Sequence[Value],
+        sums: list[Value],
+        taps: Callable[[Value, Value, list[Value]], list[Value]],
+    ) -> list[Value]:
+        return self.over_outer_taps(positions, sums, lambda x, w, s: taps(x + image, w, s))
+
+    def _store(
+        self, writer: Writer, first: Value, c: Value, sums: list[Value], mask: Value | None
+    ) -> None:
+        k = self.k
+        if writer.is_plain:
+            for i, x in enumerate(sums):
+                writer.store(first + i, c, x, mask)
+            return
+        if not hasattr(self, "waiting"):
+            self.waiting = k.scratch("sums", self.accumulate, self.width * self.lanes)
+        for i, x in enumerate(sums):
+            k.store(self.waiting, k.const("index", i * self.lanes), x, (1,))
+
+        def one(i: Value) -> None:
+            writer.store(
+                first + i, c, k.load(self.waiting, i * self.lanes, (self.lanes,), (1,)), mask
+            )
+
+        k.for_(0, self.width, 1, one)
+
+
+class SpatialLanes(LaneConvolution):
+    """The innermost spatial axis side by side in memory: lanes along it, a row at a time."""
+
+    def calls(self) -> list[Call]:
+        self.begin("depthwise")
+        conv, k = self.conv, self.k
+        *outer, across = self.phases
+        features = conv.out[1]
+        planes = [Axis(conv.lhs[0], conv.out_strides[0]), Axis(features, conv.out_strides[1])]
+        pid = k.program_id()
+        image, feature = self.program.split(pid, "plane", planes)
+        rows = [Axis(p.count, conv.out_strides[2 + d] * p.step) for d, p in enumerate(outer)]
+        columns = Axis(across.count, across.step)
+        batch = list(zip(planes, (image, feature)))
+        multiplier = features // conv.lhs[1]
+        x_plane = image * conv.lhs_strides[0] + feature // multiplier * conv.lhs_strides[1]
+        w_plane = feature * conv.rhs_strides[0]
+
+        def row(r: Value) -> None:
+            places = self.program.split(r, "rows", rows)
+            writer = self.writer([*batch, *zip(rows, places)], [], columns)
+
+            def piece(q: Value) -> None:
+                lanes = k.op("add", k.iota(self.lanes), q)
+                exists = k.op("lt", lanes, k.const("index", across.count))
+
+                def taps(x_at: Value, w_at: Value, sums: list[Value]) -> list[Value]:
+                    x_at = x_at + x_plane + q * across.move
+                    for t in range(across.taps) if across.taps <= UNROLLED_TAPS else ():
+                        sums = [self._tap(x_at, w_at + w_plane, lanes, exists, t, sums[0])]
+                    if across.taps > UNROLLED_TAPS:
+                        body = lambda t, s: [self._tap(x_at, w_at + w_plane, lanes, exists, t, s)]
+                        sums = list(k.for_(0, across.taps, 1, body, sums))
+                    return sums
+
+                (total,) = self.over_outer_taps(
+                    places, [k.const(self.accumulate, 0, (self.lanes,))], taps
+                )
+                writer.store(k.const("index", 0), q, total, exists)
+
+            k.for_(0, across.count, self.lanes, piece)
+
+        k.for_(0, math.prod(axis.extent for axis in rows), 1, row)
+        return [self.program.launch(math.prod(axis.extent for axis in planes), self.nanoseconds())]
+
+    def _tap(
+        self, x_at: Value, w_at: Value, lanes: Value, exists: Value, t: Value | int, total: Value
+    ) -> Value:
+        k, conv, p = self.k, self.conv, self.phases[-1]
+        t = k.index(t)
+        mask = exists
+        if p.leaves(conv.lhs[-1]):
+            place = k.op("add", lanes * p.move, t * p.tap_move + p.start)
+            inside = k.op(
+                "lt", k.convert(place, "u64"), k.const("u64", conv.lhs[-1], (self.lanes,))
+            )
+            mask = k.op("and", exists, inside)
+        x = self.load(self.x, x_at + t * p.tap_move, (self.lanes,), p.move, mask)
+        w = k.convert(
+            k.load(self.w, w_at + t * (p.tap_step * conv.rhs_strides[-1])), self.accumulate
+        )
+        return multiply_add(k, x, k.broadcast(w, (self.lanes,)), total)
+
+
+class KernelGradient(LaneConvolution):
+    """Few positions, many taps, groups side by side: sums of all positions stay in registers.
+
+    The taps (with the input features, which are the images of the forward convolution) are cut
+    into pieces; a second launch adds the pieces' sums.
+    """
+
+    def calls(self) -> list[Call]:
+        conv = self.conv
+        self.groups = conv.out[1]
+        self.positions = [p.count for p in self.phases]
+        self.count = math.prod(self.positions)
+        images, rows = conv.rhs[1], self.phases[0].taps
+        wanted = max(1, 4 * self.ctx.target.threads // images)
+        self.chunk = -(-rows // min(rows, wanted))
+        pieces = images * -(-rows // self.chunk)
+        partial = Temp(self.accumulate, pieces * self.count * self.groups)
+        return [self._sum_taps(partial, pieces), self._combine(partial, pieces)]
+
+    def _sum_taps(self, partial: Temp, pieces: int) -> Call:
+        self.begin("kernel_gradient")
+        conv, k = self.conv, self.k
+        out = self.program.buffer(partial, self.accumulate, "out")
+        pid = k.program_id()
+        chunks = -(-self.phases[0].taps // self.chunk)
+        image, chunk = (
+            k.op("div", pid, k.const("index", chunks)),
+            k.op("rem", pid, k.const("index", chunks)),
+        )
+        start = chunk * self.chunk
+        stop = k.op("min", start + self.chunk, k.const("index", self.phases[0].taps))
+        x_at = image * conv.lhs_strides[1] + self.input_start()
+        w_at = image * conv.rhs_strides[1] + self.kernel_start()
+
+        def block(c: Value) -> None:
+            mask = None
+            if self.groups % self.lanes:
+                mask = k.op(
+                    "lt",
+                    k.iota(self.lanes, "i32"),
+                    k.convert(k.const("index", self.groups) - c, "i32"),
+                )
+            zero = k.const(self.accumulate, 0, (self.lanes,))
+            sums = self._nest(0, (start, stop), x_at + c, w_at + c, [zero] * self.count, [[]], mask)
+            for i, x in enumerate(sums):
+                k.store(out, (pid * self.count + i) * self.groups + c, x, (1,), mask)
+
+        k.for_(0, self.groups, self.lanes, block)
+        return self.program.launch(pieces, self.nanoseconds())
+
+    def _nest(
+        self,
+        d: int,
+        span: tuple[Value | int, Value | int],
+        x_at: Value,
+        w_at: Value,
+        sums: list[Value],
+        guards: list[list[Value]],
+        mask: Value | None,
+    ) -> list[Value]:
+        """Walk the taps of axis `d` and those inside it; `guards` are per position so far."""
+        k, p, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
+        x_stride, w_stride = (
+            self.conv.lhs_strides[2 + d] * p.tap_move,
+            self.conv.rhs_strides[2 + d] * p.tap_step,
+        )
+        last = d == len(self.phases) - 1
+
+        def walk(
+            low: Value | int, high: Value | int, guarded: bool, sums: list[Value]
+        ) -> list[Value]:
+            def tap(t: Value, *sums: Value) -> list[Value]:
+                inner = []
+                for before in guards:
+                    for q in range(p.count):
+                        more = []
+                        if guarded:
+                            place = k.convert(t * p.tap_move + (p.start + q * p.move), "u64")
+                            more = [k.op("lt", place, k.const("u64", extent))]
+                        inner.append([*before, *more])
+                here = x_at + t * x_stride, w_at + t * w_stride
+                if last:
+                    return self._tap(*here, list(sums), inner, mask)
+                return self._nest(
+                    d + 1, (0, self.phases[d + 1].taps), *here, list(sums), inner, mask
+                )
+
+            return list(k.for_(low, high, 1, tap, sums))
+
+        if not p.leaves(extent):
+            return walk(*span, False, sums)
+        if not last:
+            return walk(*span, True, sums)
+        # Taps that all positions have inside the input need no guards.
+        whole = (max(0, -p.start) + p.tap_move - 1) // p.tap_move
+        stop = (extent - 1 - p.start - (p.count - 1) * p.move) // p.tap_move + 1
+        stop = min(max(stop, whole), p.taps)
+        whole = min(whole, stop)
+        for low, high, guarded in ((0, whole, True), (whole, stop, False), (stop, p.taps, True)):
+            if low < high:
+                sums = walk(*self._within(span, low, high), guarded, sums)
+        return sums
+
+    def _within(
+        self, span: tuple[Value | int, Value | int], low: int, high: int
+    ) -> tuple[Value | int, Value | int]:
+        """The part of a span of taps that lies between two taps; none if its end is before it."""
+        k, (start, stop) = self.k, span
+        if isinstance(start, int) and isinstance(stop, int):
+            return max(start, low), min(stop, high)
+        return (
+            k.op("max", k.index(start), k.const("index", low)),
+            k.op("min", k.index(stop), k.const("index", high)),
+        )
+
+    def _tap(
+        self,
+        x_at: Value,
+        w_at: Value,
+        sums: list[Value],
+        guards: list[list[Value]],
+        mask: Value | None,
+    ) -> list[Value]:
+        k, shape = self.k, (self.lanes,)
+        w = self.load(self.w, w_at, shape, 1, mask)
+        out = []
+        for i, total in enumerate(sums):
+            where = mask
+            for guard in guards[i]:
+                guard = k.broadcast(guard, shape)
+                where = guard if where is None else k.op("and", where, guard)
+            step, rest = 0, i
+            for d in range(len(self.phases) - 1, -1, -1):
+                step += (
+                    rest % self.positions[d] * self.phases[d].move * self.conv.lhs_strides[2 + d]
+                )
+                rest //= self.positions[d]
+            out.append(multiply_add(k, self.load(self.x, x_at + step, shape, 1, where), w, total))
+        return out
+
+    def _combine(self, partial: Temp, pieces: int) -> Call:
+        self.program = Program(self.ctx, "combine")
+        k = self.k = self.program.k
+        conv = self.conv
+        source = self.program.buffer(partial, self.accumulate)
+        rows = [Axis(p.count, conv.out_strides[2 + d] * p.step) for d, p in enumerate(self.phases)]
+        writer = self.writer([], rows, Axis(self.groups, 1))
+        row = k.program_id()
+
+        def block(c: Value) -> None:
+            mask = k.op(
+                "lt", k.iota(self.lanes, "i32"), k.convert(k.const("index", self.groups) - c, "i32")
+            )
+
+            def piece(i: Value, total: Value) -> Value:
+                at = (i * self.count + row) * self.groups + c
+                return k.op("add", total, k.load(source, at, (self.lanes,), (1,), mask))
+
+            (total,) = k.for_(0, pieces, 1, piece, [k.const(self.accumulate, 0, (self.lanes,))])
+            writer.store(row, c, total, mask)
+
+        k.for_(0, self.groups, self.lanes, block)
+        return self.program.launch(self.count, 0.1 * pieces * self.count * self.groups)
+
+
+def lane_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | None:
+    """The launches of a convolution without matrix products in it; None if it has some."""
+    dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, ctx.outputs[0])]
+    if any(d in ("c64", "c128") for d in dtypes) or conv.spatial == 0:
+        return None
+    every = list(conv.phases())
+    small = math.prod(p.taps for p in every[0]) > 4096 or any(
+        math.prod(p.taps for p in f) == 0 for f in every
+    )
+    alone = conv.rhs[1] == 1 and conv.batch_groups == 1 and conv.feature_groups == conv.lhs[1] > 1
+    kind: type[FeatureLanes] | type[SpatialLanes]
+    if alone and not small:
+        if conv.lhs_strides[1] == conv.rhs_strides[0] == conv.out_strides[1] == 1:
+            kind = FeatureLanes
+        elif conv.lhs_strides[-1] == 1 and conv.out_strides[-1] == 1:
+            kind = SpatialLanes
+        else:
+            return None
+        return [call for phases in every for call in kind(ctx, conv, phases).calls()]
+    single = conv.batch_groups == conv.lhs[0] == conv.rhs[0] > 1 and conv.feature_groups == 1
+    unit = conv.lhs_strides[0] == conv.rhs_strides[0] == conv.out_strides[1] == 1
+    if single and unit and len(every) == 1 and math.prod(p.count for p in every[0]) <= MOST_SUMS:
+        return KernelGradient(ctx, conv, every[0]).calls()
+    return None
+
+
+__all__ = ["FeatureLanes", "KernelGradient", "SpatialLanes", "lane_convolution"]

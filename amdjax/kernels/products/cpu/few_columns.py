@@ -1,0 +1,130 @@
+"""Convolutions with very few features in their result, as in the gradient of a first layer.
+
+A vector of result features would be nearly empty. Here lanes run along the features that are summed
+over: a few positions and all result features are kept as vectors of partial sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amdjax.codegen import tile
+from amdjax.kernels.products.contraction import Axis, Contraction, lane_count
+from amdjax.kernels.products.cpu.packed import multiply_add
+from amdjax.kernels.products.cpu.reading import Reader
+from amdjax.kernels.products.program import Program
+from amdjax.kernels.products.writing import Writer, store_lanes
+from amdjax.kernels.shaped import Call, ShapedContext
+
+Value = tile.Value
+
+MOST_COLUMNS = 4
+POSITIONS = 4  # positions of the result that share what is loaded of the kernel
+
+
+def few_columns_product(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
+    """The launch for a contraction whose loops are not merged; None where it does not fit."""
+    if problem.is_complex or not problem.a.limits or problem.columns > MOST_COLUMNS:
+        return None
+    if not problem.depth or problem.b.limits or len(problem.a.depth) < 2:
+        return None
+    near, kernel = problem.a.depth[-1], problem.b.depth[-1]
+    lanes = lane_count(ctx.target, problem.accumulate)
+    if near.stride != 1 or kernel.stride != 1 or any(near.moves) or near.extent < lanes:
+        return None
+    return [FewColumnsProduct(ctx, problem).call()]
+
+
+class FewColumnsProduct:
+    """Rows times few columns, both contiguous along the innermost depth."""
+
+    def __init__(self, ctx: ShapedContext, problem: Contraction):
+        self.ctx, self.problem = ctx, problem
+        self.lanes = lane_count(ctx.target, problem.accumulate)
+
+    def call(self) -> Call:
+        p = self.problem
+        self.program = program = Program(self.ctx, "thin")
+        self.k = k = program.k
+        self.a, self.b = Reader(program, p.a, "a"), Reader(program, p.b, "b")
+        pid = k.program_id()
+        groups = -(-p.rows // POSITIONS)
+        chunk = max(1, min(64, groups * p.batches // (8 * self.ctx.target.threads)))
+        blocks = -(-groups // chunk)
+        batch = program.split(k.op("div", pid, k.const("index", blocks)), "batch", p.out.batch)
+        block = k.op("rem", pid, k.const("index", blocks))
+        writer = Writer(
+            program, Contraction(p.a, p.b, p.out.merged(), p.accumulate), _kept(p, batch)
+        )
+        sums = k.scratch("sums", p.accumulate, POSITIONS * self.lanes)
+        stop = k.op("min", (block + 1) * chunk, k.const("index", groups))
+
+        def group(g: Value) -> None:
+            first = g * POSITIONS
+            totals = self._sums(first, batch)
+            for i, total in enumerate(totals):
+                row, column = divmod(i, p.columns)
+                at = k.const("index", row * self.lanes + column)
+                k.store(sums, at, k.reduce("add", total))
+            rows = k.op("min", k.const("index", p.rows) - first, k.const("index", POSITIONS))
+            zero, width = k.const("index", 0), k.const("index", p.columns)
+
+            def store(r: Value) -> None:
+                store_lanes(k, writer, sums, r * self.lanes, first + r, zero, width, self.lanes)
+
+            k.for_(0, rows, 1, store)
+
+        k.for_(block * chunk, stop, 1, group)
+        work = p.batches * p.rows * p.depth * (p.columns + 1) / self.lanes
+        return program.launch(p.batches * blocks, work / 4)
+
+    def _sums(self, first: Value, batch: Sequence[Value]) -> list[Value]:
+        """Partial sums of a few rows and all columns, row by row."""
+        k, p, lanes = self.k, self.problem, self.lanes
+        base, coords = self.a.start(batch)
+        rows = [self.a.line(first + r, base, coords) for r in range(POSITIONS)]
+        start, _ = self.b.start(batch)
+        columns = [self.b.line(k.const("index", c), start, [])[0] for c in range(p.columns)]
+        extent = p.a.depth[-1].extent
+        zero = k.const("index", 0)
+        still = [zero] * len(p.a.limits)
+
+        def nest(d: int, digits: list[Value], totals: list[Value]) -> list[Value]:
+            if d < len(p.a.depth) - 1:
+                step = lambda i, *t: nest(d + 1, [*digits, i], list(t))
+                return list(k.for_(0, p.a.depth[d].extent, 1, step, totals))
+            offset, moves = self.a.place("depth", digits, zero, still)
+            kernel, _ = self.b.place("depth", digits, zero, [])
+            inside = []
+            for _, line in rows:
+                test = self.a.inside([k.op("add", c, m) for c, m in zip(line, moves)])
+                assert test is not None
+                inside.append(k.broadcast(test, (lanes,)))
+
+            def piece(e: Value, *totals: Value) -> list[Value]:
+                tail = None
+                if extent % lanes:
+                    left = k.convert(k.const("index", extent) - e, "i32")
+                    tail = k.op("lt", k.iota(lanes, "i32"), left)
+                ws = [self._load(self.b, at + kernel + e, tail) for at in columns]
+                out = []
+                for r, (at, _) in enumerate(rows):
+                    mask = inside[r] if tail is None else k.op("and", inside[r], tail)
+                    x = self._load(self.a, at + offset + e, mask)
+                    for c, w in enumerate(ws):
+                        out.append(multiply_add(k, x, w, totals[r * p.columns + c]))
+                return out
+
+            return list(k.for_(0, extent, lanes, piece, totals))
+
+        return nest(0, [], [k.const(p.accumulate, 0, (lanes,))] * (POSITIONS * p.columns))
+
+    def _load(self, reader: Reader, at: Value, mask: Value | None) -> Value:
+        x = self.k.load(reader.buffer, at, (self.lanes,), (1,), mask)
+        return self.k.convert(x, self.problem.accumulate)
+
+
+def _kept(problem: Contraction, digits: Sequence[Value]) -> list[Value]:
+    """Places along the batch loops that merging leaves."""
+    axes: Sequence[Axis] = problem.out.batch
+    return [digit for axis, digit in zip(axes, digits) if axis.extent != 1]

@@ -1,0 +1,431 @@
+"""Products of packed panels: the general kernel.
+
+A program of the grid computes one block of the result. For each block of depth it copies its rows
+of `a` to where they stay in the second-level cache, then multiplies them with panels of `b`, one
+register tile after the other. Sums that are not complete yet wait in scratch.
+
+Panels of `b` are packed once for all programs where several use them, else by the program itself.
+Where the result is small and the sum long, programs share the depth instead; the sums of their
+parts are added by a second launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from amdjax.codegen import tile
+from amdjax.kernels.products.contraction import Contraction, Sink, TileShape, choose_tile
+from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking
+from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines, depth_unit, pack_lanes
+from amdjax.kernels.products.cpu.reading import Part, Reader
+from amdjax.kernels.products.program import Program
+from amdjax.kernels.products.split_k import combine_parts, split_sink
+from amdjax.kernels.products.writing import Writer, store_tile
+from amdjax.kernels.shaped import Call, ShapedContext
+
+Value = tile.Value
+Rows = list[list[Value]]
+Add = Callable[[tile.Builder, Value, Value, Value], Value]
+
+
+def _class_of(size: int) -> int:
+    """A size at least as large, one of few, so that kernels of similar products are the same."""
+    unit = max(16, 1 << max(size - 1, 1).bit_length() >> 2)
+    return -(-size // unit) * unit
+
+
+def room_for(program: Program, depth: int) -> tuple[Callable[[int], int], int]:
+    """How much scratch to take for a size, and for what depth of a block.
+
+    Few different ones where sizes are parameters: kernels of many sizes are the same.
+    """
+    return (_room, _class_of(depth)) if program.runtime else (int, depth)
+
+
+def _room(size: int) -> int:
+    """Elements of scratch for `size`, one of few."""
+    room = 1 << 9
+    while room < size:
+        room *= 4
+    return room if room <= 1 << 17 else -(-size // (1 << 15)) << 15
+
+
+def multiply(
+    k: tile.Builder,
+    shape: TileShape,
+    accumulate: str,
+    steps: Value | int,
+    load_a: Callable[[Value, int], Value],
+    load_b: Callable[[Value, int], Value],
+    init: Rows | None,
+    add: Add | None = None,
+) -> Rows:
+    """The micro-kernel: `init + Σ a[:, i] b[i, :]` for `i` in `range(steps)`, all in registers.
+
+    `load_a(i, row)` gives a scalar, `load_b(i, vector)` a vector; `add` takes the place of
+    `multiply_add`.
+    """
+    add = add or multiply_add
+    rows, vectors, lanes = shape.rows, shape.vectors, (shape.lanes,)
+    zero = k.const(accumulate, 0, lanes)
+    flat = [zero] * (rows * vectors) if init is None else [x for row in init for x in row]
+
+    def step(i: Value, *sums: Value) -> list[Value]:
+        b = [load_b(i, v) for v in range(vectors)]
+        out = []
+        for r in range(rows):
+            a = k.broadcast(load_a(i, r), lanes)
+            out += [add(k, a, b[v], sums[r * vectors + v]) for v in range(vectors)]
+        return out
+
+    sums = k.for_(0, steps, 1, step, flat)
+    return [list(sums[r * vectors : (r + 1) * vectors]) for r in range(rows)]
+
+
+def multiply_add(k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
+    if total.dtype in tile.FLOATS:
+        return k.op("fma", a, b, total)
+    return k.op("add", k.op("mul", a, b), total)
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a program multiplies between two copies of its operands.
+
+    Args:
+      row: the first row.
+      panel: the first panel of columns.
+      start: where in the depth it begins ...
+      stop: ... and ends.
+      first: whether no part of the depth came before ...
+      last: ... or comes after.
+    """
+
+    row: Value
+    panel: Value
+    start: Value
+    stop: Value
+    first: Literal[True] | Value
+    last: Literal[True] | Value
+
+
+class PackedProduct:
+    """A contraction as launches: packing, blocks, and adding the parts of split sums."""
+
+    def __init__(self, ctx: ShapedContext, problem: Contraction, blocking: Blocking | None = None):
+        self.ctx, self.target, self.problem = ctx, ctx.target, problem
+        if blocking is None:
+            shape = choose_tile(ctx.target, problem.rows, problem.columns, problem.accumulate)
+            blocking = choose_blocking(problem, ctx.target, shape)
+        self.blocking = blocking
+        self.packer = self.make_packer()
+
+    def make_packer(self) -> PanelPacker:
+        """What packs `b`."""
+        shape = self.blocking.tile
+        return PanelPacker(self.ctx, self.problem, shape.columns, shape.lanes, self.target)
+
+    def calls(self) -> list[Call]:
+        """The launches in order."""
+        if not self.problem.depth:
+            return [self._product(self.problem.out)]
+        if self.blocking.splits > 1:
+            parts, combine = split_sink(self.problem, self.blocking.splits)
+            return [
+                self._product(parts),
+                combine_parts(self.ctx, self.problem, combine, self.blocking.splits),
+            ]
+        first = [self.packer.call()] if self.blocking.shared else []
+        return [*first, self._product(self.problem.out)]
+
+    def _product(self, sink: Sink) -> Call:
+        p, blocking = self.problem, self.blocking
+        self.program = program = Program(self.ctx, "product", runtime=self._is_simple())
+        self.k = k = program.k
+        self.a_reader = Reader(program, p.a, "a")
+        self.shared = blocking.shared and p.depth > 0
+        if self.shared:
+            self.panels = program.buffer(self.packer.result, self.packer.dtype)
+        else:
+            self.b_reader = Reader(program, p.b, "b")
+        high = -(-p.rows // (blocking.tile.rows * blocking.rows))
+        wide = -(-self.packer.panels // blocking.columns)
+        numbers = {
+            "rows": p.rows, "columns": p.columns, "depth": p.depth, "wide": wide, "high": high,
+            "panels": self.packer.panels, "padded": self.packer.depth, "block.rows": blocking.rows,
+            "block.columns": blocking.columns, "block.depth": blocking.depth,
+            "ahead": max(2, -(-blocking.tile.columns // blocking.rows)),
+        }  # fmt: skip
+        for i, axis in enumerate(p.out.batch):
+            numbers[f"batch{i}.extent"] = axis.extent
+        program.declare(numbers)
+        pid = k.program_id()
+        column_block = k.op("rem", pid, program.num("wide", wide))
+        pid = k.op("div", pid, program.num("wide", wide))
+        row_block = k.op("rem", pid, program.num("high", high))
+        pid = k.op("div", pid, program.num("high", high))
+        self.part = None
+        if blocking.splits > 1:
+            self.part = k.op("rem", pid, k.const("index", blocking.splits))
+            pid = k.op("div", pid, k.const("index", blocking.splits))
+        self.batch = program.split(pid, "batch", p.out.batch)
+        places = self.batch if self.part is None else [self.part, *self.batch]
+        self.writer = Writer(program, replace(p, out=sink), places)
+        self._scratch()
+        self._block(row_block, column_block)
+        flops = p.batches * p.rows * p.columns * p.depth
+        cycles = flops / (blocking.tile.rows * blocking.tile.columns) * blocking.tile.cycles
+        grid = p.batches * blocking.splits * high * wide
+        return program.launch(grid, cycles / 2.5 + 1000)
+
+    def _is_simple(self) -> bool:
+        """Whether nothing but numbers depends on the sizes."""
+        p = self.problem
+        groups = (p.a.depth, p.a.lines, p.b.depth, p.b.lines)
+        return (
+            self.ctx.epilogue is None
+            and not p.a.limits
+            and not p.b.limits
+            and self.blocking.splits == 1
+            and all(len(axes) <= 1 for axes in groups)
+        )
+
+    def _scratch(self) -> None:
+        p, blocking, k = self.problem, self.blocking, self.k
+        shape = blocking.tile
+        self.by_line = self.a_reader.depth_contiguous or not p.a.depth
+        rows, depth = blocking.rows * shape.rows, blocking.depth
+        room, depth = room_for(self.program, depth)
+        # A multiple of a page would put all lines of a panel into the same cache sets.
+        self.stride = -(-(depth + shape.lanes) // 16) * 16 + 16
+        size = rows * (self.stride if self.by_line else depth) + shape.lanes
+        self.a = k.scratch("a", p.accumulate, room(size))
+        if not self.shared:
+            self.panel_depth = -(-depth // shape.lanes) * shape.lanes
+            size = blocking.columns * self.panel_depth * shape.columns + shape.lanes
+            self.panels = k.scratch("b", p.accumulate, room(size))
+        self.partial = blocking.depth < -(-p.depth // blocking.splits)
+        tiles = blocking.rows * blocking.columns if self.partial else 1
+        size = tiles * shape.rows * shape.columns
+        self.c = k.scratch("c", p.accumulate, room(size))
+
+    # One block
+
+    def _block(self, row_block: Value, column_block: Value) -> None:
+        program, k, blocking = self.program, self.k, self.blocking
+        shape = blocking.tile
+        block_rows = program.num("block.rows", blocking.rows)
+        first_row = row_block * block_rows * shape.rows
+        rows = k.op(
+            "min", program.num("rows", self.problem.rows) - first_row, block_rows * shape.rows
+        )
+        block_columns = program.num("block.columns", blocking.columns)
+        first_panel = column_block * block_columns
+        panels = k.op("min", program.num("panels", self.packer.panels) - first_panel, block_columns)
+        high = k.op("div", rows + (shape.rows - 1), k.const("index", shape.rows))
+        step = program.num("block.depth", blocking.depth)
+        low, top = self._depth_range()
+        lines = Part.of(self.a_reader, self.batch, first_row, low, top)
+
+        def part(start: Value, first: Literal[True] | Value, last: Literal[True] | Value) -> None:
+            stop = k.op("min", start + step, top)
+            block = Block(first_row, first_panel, start, stop, first, last)
+            self._pack_a(lines.within(start, stop), high)
+            if not self.shared:
+                self._pack_b(block, panels)
+
+            def panel(j: Value) -> None:
+                def one(i: Value) -> None:
+                    self._tile(block, i, j)
+
+                k.for_(0, high, 1, one)
+
+            k.for_(0, panels, 1, panel)
+
+        if not self.partial:
+            part(low, True, True)
+            return
+
+        def each(start: Value) -> None:
+            part(start, k.op("eq", start, low), k.op("ge", start + step, top))
+
+        k.for_(low, top, step, each)
+
+    def _depth_range(self) -> tuple[Value, Value]:
+        """The depth this program sums."""
+        k, blocking = self.k, self.blocking
+        depth = self.program.num("depth", self.problem.depth)
+        if self.part is None:
+            return k.const("index", 0), depth
+        blocks = -(-self.problem.depth // blocking.depth)
+        bounds = [
+            k.op("div", (self.part + i) * blocks, k.const("index", blocking.splits))
+            * blocking.depth
+            for i in (0, 1)
+        ]
+        return bounds[0], k.op("min", bounds[1], depth)
+
+    def _pack_a(self, part: Part, high: Value) -> None:
+        k, shape = self.k, self.blocking.tile
+        if self.by_line:
+            whole = self.blocking.depth >= self.problem.depth
+            copy_lines(part, high * shape.rows, self.a, self.stride, shape.lanes, whole)
+            return
+        unit = depth_unit(self.problem.a)
+
+        def panel(i: Value) -> None:
+            at = i * shape.rows * (part.stop - part.start)
+            pack_lanes(part.after(i * shape.rows), shape.rows, self.a, at, shape.lanes, unit)
+
+        k.for_(0, high, 1, panel)
+
+    def _pack_b(self, block: Block, panels: Value) -> None:
+        k, columns = self.k, self.blocking.tile.columns
+        first = block.panel * columns
+        part = Part.of(self.b_reader, self.batch, first, block.start, block.stop)
+
+        def panel(j: Value) -> None:
+            at = j * (self.panel_depth * columns)
+            self.packer.pack(part.after(j * columns), self.panels, at)
+
+        k.for_(0, panels, 1, panel)
+
+    def _tile(self, block: Block, i: Value, j: Value) -> None:
+        """Multiply panel `i` of rows and `j` of columns, counted from the first of the block."""
+        program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
+        steps = block.stop - block.start
+        ahead_step = program.num("ahead", max(2, -(-shape.columns // blocking.rows)))
+        if self.shared:
+            b_base = self._panel(block.panel + j) + block.start * shape.columns
+        else:
+            b_base = j * (self.panel_depth * shape.columns)
+        if self.by_line:
+            a_base, row_stride, step_stride = i * (shape.rows * self.stride), self.stride, 1
+        else:
+            a_base, row_stride, step_stride = i * shape.rows * steps, 1, shape.rows
+        # The next panel arrives in the second-level cache while this one is used.
+        ahead = (
+            b_base
+            + program.num("padded", self.packer.depth) * shape.columns
+            + i * steps * ahead_step
+        )
+        row, column = block.row + i * shape.rows, (block.panel + j) * shape.columns
+        self._prefetch_result(row, column, block.last)
+
+        def load_a(s: Value, r: int) -> Value:
+            if r == 0 and self.shared:
+                k.prefetch(self.panels, ahead + s * ahead_step, level=2)
+            return k.load(self.a, a_base + s * step_stride + r * row_stride)
+
+        def load_b(s: Value, v: int) -> Value:
+            return k.load(
+                self.panels, b_base + s * shape.columns + v * shape.lanes, (shape.lanes,), (1,)
+            )
+
+        size = shape.rows * shape.columns
+        c_base = k.const("index", 0)
+        if self.partial:
+            c_base = (j * program.num("block.rows", blocking.rows) + i) * size
+        fresh = self.start(block.panel + j, block.first)
+        sums = multiply(
+            k, shape, self.problem.accumulate, steps, load_a, load_b, [fresh] * shape.rows, self.add
+        )
+        sums = self._with_earlier(block.first, c_base, sums)
+        if block.last is True:
+            self._finish(row, column, c_base, sums)
+        else:
+            k.if_(
+                block.last,
+                lambda: self._finish(row, column, c_base, sums),
+                lambda: self._keep(c_base, sums),
+            )
+
+    def _prefetch_result(self, row: Value, column: Value, last: Literal[True] | Value) -> None:
+        """Have the lines that a tile will be stored to."""
+        writer = self.writer
+        if not writer.is_plain or writer.streams or len(self.problem.out.rows) != 1:
+            return
+        k, shape = self.k, self.blocking.tile
+
+        def ask() -> None:
+            for r in range(shape.rows):
+                self.writer.prefetch(row + r, column, shape.columns)
+
+        if last is True:
+            ask()
+        else:
+            k.if_(last, ask)
+
+    def _panel(self, panel: Value) -> Value:
+        """Where a panel of this batch entry begins."""
+        start = self.panel_index(panel) * self.program.num("padded", self.packer.depth)
+        return start * self.blocking.tile.columns
+
+    def panel_index(self, panel: Value) -> Value:
+        """The place of a panel of this batch entry among all panels."""
+        program = self.program
+        entry: Value | None = None
+        for i in self.packer.batch:
+            digit = self.batch[i]
+            if entry is not None:
+                extent = program.num(f"batch{i}.extent", self.problem.out.batch[i].extent)
+                digit = entry * extent + digit
+            entry = digit
+        return panel if entry is None else entry * program.num("panels", self.packer.panels) + panel
+
+    def add(self, k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
+        """A step of the micro-kernel."""
+        return multiply_add(k, a, b, total)
+
+    def start(self, panel: Value, first: Literal[True] | Value) -> list[Value]:
+        """What a block's sums of the columns of a panel start from."""
+        del panel, first
+        shape = self.blocking.tile
+        return [self.k.const(self.problem.accumulate, 0, (shape.lanes,))] * shape.vectors
+
+    def _with_earlier(self, first: Literal[True] | Value, c_base: Value, sums: Rows) -> Rows:
+        """Sums of this block of depth and of those before it, which wait in scratch.
+
+        Each block is summed from zero: rounding errors then grow with the depth of a block and the
+        number of blocks, not with their product.
+        """
+        if first is True:
+            return sums
+        k, shape = self.k, self.blocking.tile
+        flat = [x for row in sums for x in row]
+
+        def added() -> list[Value]:
+            at = (c_base + n * shape.lanes for n in range(len(flat)))
+            return [
+                k.op("add", x, k.load(self.c, offset, (shape.lanes,), (1,)))
+                for x, offset in zip(flat, at)
+            ]
+
+        flat = list(k.if_(first, lambda: flat, added))
+        return [flat[r * shape.vectors : (r + 1) * shape.vectors] for r in range(shape.rows)]
+
+    def _keep(self, c_base: Value, sums: Rows) -> None:
+        shape = self.blocking.tile
+        for n, x in enumerate(x for row in sums for x in row):
+            self.k.store(self.c, c_base + n * shape.lanes, x, (1,))
+
+    def _finish(self, row: Value, column: Value, c_base: Value, sums: Rows) -> None:
+        """Store a finished tile: from registers where it is whole and plain, else row by row."""
+        k, program, shape = self.k, self.program, self.blocking.tile
+        rows = k.op(
+            "min", program.num("rows", self.problem.rows) - row, k.const("index", shape.rows)
+        )
+        width = program.num("columns", self.problem.columns)
+
+        def row_by_row() -> None:
+            self._keep(c_base, sums)
+            store_tile(k, self.writer, self.c, c_base, row, rows, column, width, shape)
+
+        if not self.writer.is_plain:
+            row_by_row()
+            return
+        full = k.op("ge", rows, k.const("index", shape.rows))
+        whole = k.op("and", full, k.op("le", column + shape.columns, width))
+        k.if_(whole, lambda: self.writer.store_rows(row, column, sums), row_by_row)

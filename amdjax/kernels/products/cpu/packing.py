@@ -1,0 +1,292 @@
+"""Copies operands of a contraction into panels that micro-kernels read from end to end.
+
+A panel holds a few lines of an operand (rows of `a`, columns of `b`). Laid out by depth, the lines'
+elements of one depth stand side by side; laid out by line, each line is contiguous. What lies
+outside an operand's limits is stored as zero; lines past the last one repeat it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from amdjax.codegen import tile
+from amdjax.kernels.products.contraction import Contraction, Source, product
+from amdjax.kernels.products.cpu.reading import LanesPlace, Part, Reader, steps
+from amdjax.kernels.products.program import Program
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
+from amdjax.targets.cpu import CpuTarget
+
+Value = tile.Value
+
+UNROLLED = 48  # vectors or taps that are copied without loops
+
+
+def copy_lines(
+    part: Part, count: Value, target: tile.Buffer, stride: int, lanes: int, whole: bool = False
+) -> None:
+    """`count` lines of a part by line into `target`, `stride` elements from one to the next.
+
+    Up to `lanes` elements after a line's last one are overwritten. `whole` says that the part is
+    all of the depth.
+    """
+    reader, k = part.reader, part.reader.k
+
+    def load(
+        at: Value, e: Value | int, line: list[Value], moves: list[Value], mask: Value | None
+    ) -> Value:
+        place = k.op("add", k.iota(lanes), k.index(e)) if any(reader.inner().moves) else k.index(e)
+        within = reader.inside(reader.moved(line, moves, place), (lanes,))
+        if mask is None or within is None:
+            mask = within if mask is None else mask
+        else:
+            mask = k.op("and", mask, within)
+        return reader.packed(k.load(reader.buffer, at, (lanes,), (1,), mask), target.dtype)
+
+    def one(i: Value) -> None:
+        line_base, line = part.line(i)
+        row = i * stride
+
+        def run(
+            offset: Value, moves: list[Value], low: Value, high: Value, position: Value
+        ) -> None:
+            def piece(e: Value) -> None:
+                mask = k.op("lt", k.iota(lanes, "i32"), k.convert(high - e, "i32"))
+                x = load(line_base + offset + e, e, line, moves, mask)
+                k.store(target, row + position + (e - low), x, (1,))
+
+            k.for_(low, high, lanes, piece)
+
+        def straight() -> None:
+            *outer, inner = reader.source.depth
+            position = 0
+            for offset, moves in steps(outer, len(part.coords)):
+                moved = [k.const("index", m) for m in moves]
+                for e in range(0, inner.extent, lanes):
+                    left = inner.extent - e
+                    mask = (
+                        k.op("lt", k.iota(lanes, "i32"), k.const("i32", left))
+                        if left < lanes
+                        else None
+                    )
+                    x = load(line_base + (offset + e), e, line, moved, mask)
+                    k.store(target, row + (position + e), x, (1,))
+                position += inner.extent
+
+        if whole and _vectors(reader, lanes) <= UNROLLED:
+            straight()
+        else:
+            part.runs(run)
+
+    k.for_(0, count, 1, one)
+
+
+def depth_unit(source: Source) -> int:
+    """What blocks of depth should be multiples of: the steps of the loops that are unrolled."""
+    inner = product(source.depth[1:])
+    return inner if len(source.depth) > 1 and inner <= UNROLLED else 1
+
+
+def _vectors(reader: Reader, lanes: int) -> int:
+    """Vectors that cover the whole depth of a line run by run; many if sizes are not known."""
+    if reader.program.runtime or not reader.source.depth:
+        return UNROLLED + 1
+    *outer, inner = reader.source.depth
+    return product(outer) * -(-inner.extent // lanes)
+
+
+def pack_lanes(
+    part: Part, lines: int, target: tile.Buffer, at: Value, lanes: int, unit: int = 1
+) -> None:
+    """One panel of `lines` lines by depth, from `at` in `target`.
+
+    The part's first line is a multiple of `lines`. Up to `lanes` elements after the panel are
+    overwritten. `unit` divides the depth where the part starts and stops.
+    """
+    reader, k = part.reader, part.reader.k
+    vectors = [(v, part.lanes(v, lanes, lines)) for v in range(0, lines, lanes)]
+
+    def load(place: LanesPlace, v: int, offset: Value, mask: Value | None) -> Value:
+        if lines - v < lanes:
+            own = k.op("lt", k.iota(lanes, "i32"), k.const("i32", lines - v))
+            mask = own if mask is None else k.op("and", mask, own)
+        x: Value | None = None
+        for origin, exists in place.pieces:
+            here = exists if mask is None else mask if exists is None else k.op("and", mask, exists)
+            if origin.shape:
+                piece = k.load_at(reader.buffer, k.op("add", origin, offset), here)
+            else:
+                piece = k.load(reader.buffer, origin + offset, (lanes,), (1,), here)
+            if x is None or exists is None:
+                x = piece
+            else:
+                x = k.select(exists, piece, x)
+        assert x is not None
+        return reader.packed(x, target.dtype)
+
+    def run(offset: Value, moves: list[Value], low: Value, high: Value, position: Value) -> None:
+        def step(i: Value) -> None:
+            there = offset + reader.inner_step(i)
+            row = at + (position + (i - low)) * lines
+            for v, place in vectors:
+                mask = reader.inside(reader.moved(place.coords, moves, i), (lanes,))
+                k.store(target, row + v, load(place, v, there, mask), (1,))
+
+        k.for_(low, high, 1, step)
+
+    taps = reader.taps(UNROLLED)
+    if taps is None or unit % len(taps):
+        part.runs(run)
+        return
+    # What each tap sees of the limits does not depend on the outermost loop of the depth.
+    fixed = not any(reader.source.depth[0].moves)
+    masks: dict[tuple[int, int], Value | None] = {}
+
+    def mask_of(t: int, v: int, place: LanesPlace, outer: Sequence[Value]) -> Value | None:
+        moved = [
+            k.op("add", k.op("add", c, k.convert(o, c.dtype)), k.const(c.dtype, m))
+            for c, o, m in zip(place.coords, outer, taps[t][1])
+        ]
+        return reader.inside(moved, (lanes,))
+
+    still = [k.const("index", 0)] * len(part.coords)
+    if fixed:
+        masks = {
+            (t, v): mask_of(t, v, place, still) for t in range(len(taps)) for v, place in vectors
+        }
+
+    def block(o: Value) -> None:
+        offset, outer = reader.place("depth", [o], k.const("index", 0), still)
+        row = at + (o * len(taps) - part.start) * lines
+        for t, (tap, _) in enumerate(taps):
+            for v, place in vectors:
+                mask = masks[t, v] if fixed else mask_of(t, v, place, outer)
+                k.store(target, row + (t * lines + v), load(place, v, offset + tap, mask), (1,))
+
+    count = k.const("index", len(taps))
+    k.for_(k.op("div", part.start, count), k.op("div", part.stop, count), 1, block)
+
+
+CHUNK = 64  # depth that one program of a transposing pack handles at a time
+
+
+class PanelPacker:
+    """Packs `b` by depth, either all of it once or the part a program needs.
+
+    Panel `p` of batch entry `q` begins at `(q * panels + p) * depth * columns`; the depth is
+    rounded up so that square tiles can be transposed without looking at the end.
+    """
+
+    def __init__(
+        self, ctx: ShapedContext, problem: Contraction, columns: int, lanes: int, target: CpuTarget
+    ):
+        self.ctx, self.columns, self.lanes, self.target = ctx, columns, lanes, target
+        self.is_complex, self.dtype = problem.is_complex, problem.accumulate
+        self.steps = problem.b.depth_count
+        self.depth = -(-self.steps // lanes) * lanes
+        self.panels = -(-problem.b.line_count // columns)
+        #: which batch loops `b` depends on
+        self.batch = [i for i, axis in enumerate(problem.b.batch) if axis.stride]
+        self.unit = depth_unit(problem.b)
+        self.source = replace(problem.b, batch=tuple(problem.b.batch[i] for i in self.batch))
+        self.batches = product(self.source.batch)
+        self.result = Temp(
+            self.dtype, max(self.batches * self.panels * self.depth, 1) * columns + columns
+        )
+
+    def call(self) -> Call:
+        """The launch that packs everything."""
+        source = self.source
+        plain = not source.limits and len(source.lines) <= 1 and len(source.depth) <= 1
+        program = Program(self.ctx, "pack", runtime=plain)
+        k = program.k
+        reader = Reader(program, source, "b")
+        target = program.buffer(self.result, self.dtype, "out")
+        depth = program.num("depth", self.steps)
+        padded, panels = program.num("padded", self.depth), program.num("panels", self.panels)
+        length = self._chunk()
+        chunks = -(-self.steps // length)
+        count, size = program.num("chunks", chunks), program.num("length", length)
+        pid = k.program_id()
+        start = k.op("rem", pid, count) * size
+        stop = k.op("min", start + size, depth)
+        pid = k.op("div", pid, count)
+        panel, entry = k.op("rem", pid, panels), k.op("div", pid, panels)
+        batch = program.split(entry, "b.batch", source.batch)
+        part = Part.of(reader, batch, panel * self.columns, start, stop)
+        self.pack(part, target, (pid * padded + start) * self.columns)
+        elements = self.batches * self.panels * self.depth * self.columns
+        return program.launch(self.batches * self.panels * chunks, 0.3 * elements)
+
+    def _chunk(self) -> int:
+        """Depth that one program packs."""
+        depth = self.steps
+        programs = self.batches * self.panels
+        wanted = max(1, -(-4 * self.target.threads // programs))
+        unit = math.lcm(self.lanes, self.unit)
+        return -(-max(depth // wanted, 4 * self.lanes) // unit) * unit
+
+    def pack(self, part: Part, target: tile.Buffer, at: Value) -> None:
+        """The panel of a part to `at` in `target`."""
+        if self.is_complex:
+            self._complex(part, target, at)
+        elif part.reader.depth_contiguous and not part.reader.lines_contiguous:
+            self._transposing(part, target, at)
+        else:
+            pack_lanes(part, self.columns, target, at, self.lanes, self.unit)
+
+    def _transposing(self, part: Part, target: tile.Buffer, at: Value) -> None:
+        """Lines are contiguous: copy pieces of them, then turn squares in registers."""
+        k, lanes, columns = part.reader.k, self.lanes, self.columns
+        stride = CHUNK + lanes
+        piece = k.scratch("piece", self.dtype, columns * stride + lanes)
+
+        def chunk(low: Value) -> None:
+            high = k.op("min", low + CHUNK, part.stop)
+            lines = k.const("index", columns)
+            copy_lines(part.within(low, high), lines, piece, stride, lanes)
+
+            def square(e: Value) -> None:
+                row = at + (low - part.start + e) * columns
+                for v in range(0, columns, lanes):
+                    x = k.load(piece, e + v * stride, (lanes, lanes), (1, stride))
+                    k.store(target, row + v, x, (columns, 1))
+
+            k.for_(0, high - low, lanes, square)
+
+        k.for_(part.start, part.stop, CHUNK, chunk)
+
+    def _complex(self, part: Part, target: tile.Buffer, at: Value) -> None:
+        """Columns and depth alternate between real and imaginary parts.
+
+        Against the real part of `a` stands (re, im), against the imaginary part (-im, re).
+        """
+        reader, k, lanes = part.reader, part.reader.k, self.lanes
+        one = k.const("index", 1)
+        for v in range(0, self.columns, lanes):
+            lines = k.op("add", k.iota(lanes), part.first + v)
+            odd = k.op("and", lines, one)
+            place = part.lanes(v, lanes, 0)
+            (origin, _), line_coords = place.pieces[0], place.coords
+            minus = k.op("eq", odd, k.const("index", 0))
+
+            def run(
+                offset: Value, moves: list[Value], low: Value, high: Value, position: Value
+            ) -> None:
+                def step(i: Value) -> None:
+                    phase = k.op("and", i, one)
+                    there = k.op("add", origin, offset + reader.inner_step(i) - phase)
+                    turned = k.op("xor", odd, k.broadcast(phase, (lanes,)))
+                    there = k.op("add", k.op("sub", there, odd), turned)
+                    mask = reader.inside(reader.moved(line_coords, moves, i), (lanes,))
+                    x = k.load_at(reader.buffer, there, mask)
+                    flip = k.op(
+                        "and", minus, k.broadcast(k.op("ne", phase, k.const("index", 0)), (lanes,))
+                    )
+                    x = k.select(flip, k.op("neg", x), x)
+                    k.store(target, at + (position + (i - low)) * self.columns + v, x, (1,))
+
+                k.for_(low, high, 1, step)
+
+            part.runs(run)

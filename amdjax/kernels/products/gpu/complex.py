@@ -1,0 +1,79 @@
+"""Products of complex numbers on GPUs, as four products of real ones in one program.
+
+Memory holds real and imaginary parts side by side. The real part of the result is the difference of
+two products; the imaginary part is one product of twice the depth, which meets the parts of one
+operand in the order of memory and those of the other in reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from amdjax.codegen import tile
+from amdjax.kernels.products.contraction import Axis, Contraction, Source
+from amdjax.kernels.products.gpu.contraction import GpuContraction
+from amdjax.kernels.products.gpu.tiling import Plan, choose_plan, operand_units
+from amdjax.kernels.shaped import Call, ShapedContext
+
+Value = tile.Value
+
+PRODUCTS = 3  # of real numbers that a program computes
+
+
+def complex_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
+    """Launches that compute a contraction of complex operands, its loops not merged."""
+    both = _of_parts(problem, (0, 1), (1, 0))
+    choice = operand_units(ctx.gpu, problem.a.dtype, problem.b.dtype, problem.accumulate)
+    if not choice:
+        return None
+    tiling = choose_plan(ctx.gpu, both, choice, PRODUCTS).tiling
+    plan = Plan(tiling, 1, -(-max(problem.depth, 1) // tiling.depth) * tiling.depth)
+    return ComplexContraction(ctx, problem, both, plan).calls()
+
+
+class ComplexContraction(GpuContraction):
+    """A contraction of complex operands.
+
+    Args:
+      ctx: the equation.
+      problem: the contraction; strides count complex numbers.
+      both: the product whose result is the imaginary part.
+      plan: how that is cut.
+    """
+
+    def __init__(self, ctx: ShapedContext, problem: Contraction, both: Contraction, plan: Plan):
+        super().__init__(ctx, problem.merged(), plan)
+        self.same = [_of_parts(problem, (part,), (part,)) for part in (0, 1)]
+        self.both = both
+
+    def sums(
+        self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
+    ) -> Iterator[list[Value]]:
+        """Slices of real and imaginary part of the tile that begins at `bases`."""
+        products = [
+            self.contract(problem, bases, batch, part) for problem in (*self.same, self.both)
+        ]
+        for real, minus, imaginary in zip(*products, strict=True):
+            yield [self.k.op("sub", real, minus), imaginary]
+
+
+def _of_parts(problem: Contraction, a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:
+    """The product of some parts of `a` with some of `b`, in this order; merged."""
+    real = replace(problem, is_complex=False, a=_parts(problem.a, a), b=_parts(problem.b, b))
+    return real.merged()
+
+
+def _parts(source: Source, parts: tuple[int, ...]) -> Source:
+    """Parts of complex elements as real ones, one part after the other in depth."""
+
+    def double(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(replace(axis, stride=2 * axis.stride) for axis in axes)
+
+    depth = double(source.depth)
+    if len(parts) > 1:
+        depth = (Axis(2, parts[1] - parts[0], (0,) * len(source.limits)), *depth)
+    return replace(
+        source, offset=2 * source.offset + parts[0], batch=double(source.batch),
+        lines=double(source.lines), depth=depth,
+    )  # fmt: skip

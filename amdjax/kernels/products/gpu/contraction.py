@@ -1,0 +1,331 @@
+"""Contractions on GPUs: `out[b, i, j] = Σ_k a[b, i, k] b[b, k, j]` by the matrix unit.
+
+A program computes one tile of the result. It states where lines and steps in depth of the operands
+lie (`Builder.contract` does the loop), and applies what is fused behind before it stores. Where the
+result has fewer tiles than the machine has compute units, programs share the depth. Their parts are
+added by the last of them, or by a second launch if that is much; always in the same order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from amdjax.codegen import tile
+from amdjax.codegen.gpu.matrix import Unit
+from amdjax.codegen.gpu.wgmma import warpgroup_units
+from amdjax.codegen.tile import itemsize
+from amdjax.kernels.products.contraction import Contraction, Sink
+from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, neighbours
+from amdjax.kernels.products.gpu.tiling import (
+    PARTS_TOGETHER,
+    Plan,
+    adds_parts,
+    choose_plan,
+    operand_units,
+)
+from amdjax.kernels.products.program import Program
+from amdjax.kernels.products.split_k import split_sink
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
+from amdjax.schedule.element import El, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.equations import own_cost
+from amdjax.schedule.gpu.element import TileElements
+from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
+from amdjax.schedule.index import Index, LoopVar, delinear
+from amdjax.targets import GpuTarget
+
+Value = tile.Value
+
+SHORT_SLICE, LONG_SLICE = 8, 32  # elements of a thread to which an epilogue is applied at a time
+SHORT_EPILOGUE = 8  # cost, as fusion counts it, up to which it needs few registers
+BAND = 8  # rows of tiles that are walked together, so that they share what the cache holds of `b`
+
+
+def gpu_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
+    """Launches that compute a real contraction; None where there are no kernels for it."""
+    problem = problem.merged()
+    choice = _warpgroup_units(ctx.gpu, problem) or operand_units(
+        ctx.gpu, problem.a.dtype, problem.b.dtype, problem.accumulate
+    )
+    if not choice:
+        return None
+    return GpuContraction(ctx, problem, choose_plan(ctx.gpu, problem, choice)).calls()
+
+
+def _warpgroup_units(target: GpuTarget, problem: Contraction) -> list[Unit]:
+    """Units that take whole cells from memory as they are, where both operands have such."""
+    if problem.a.dtype != problem.b.dtype or not problem.depth:
+        return []
+
+    def fits(unit: Unit) -> bool:
+        found = [neighbours(x, unit) for x in (problem.a, problem.b)]
+        whole = all(vector == unit.cell for _, vector in found)
+        return whole and (itemsize(unit.operand) == 2 or all(x == "depth" for x, _ in found))
+
+    found = warpgroup_units(target, problem.a.dtype)
+    return [unit for unit in found if unit.accumulator == problem.accumulate and fits(unit)]
+
+
+class GpuContraction:
+    """A merged contraction as launches."""
+
+    def __init__(self, ctx: ShapedContext, problem: Contraction, plan: Plan):
+        self.ctx, self.problem, self.plan = ctx, problem, plan
+        self.tiling = plan.tiling
+
+    def calls(self) -> list[Call]:
+        """The launches in order."""
+        if self.plan.splits == 1:
+            return [self._product(self.problem.out)]
+        parts, _ = split_sink(self.problem, self.plan.splits)
+        if adds_parts(self.problem, self.plan):
+            return [self._product(parts)]
+        return [self._product(parts), self._combine(parts)]
+
+    # The product
+
+    def _product(self, sink: Sink) -> Call:
+        p, tiling, plan = self.problem, self.tiling, self.plan
+        self.program = program = Program(self.ctx, "product")
+        self.k = k = program.k
+        k.workgroup = tiling.wave_count * self.ctx.gpu.wave_size
+        k.vector = _store_vector(sink, tiling.rows * tiling.columns // k.workgroup)
+        high, wide = -(-p.rows // tiling.rows), -(-p.columns // tiling.columns)
+        row, column, rest = self._tile(high, wide)
+        part = None
+        if plan.splits > 1:
+            part = k.op("rem", rest, k.const("index", plan.splits))
+            rest = k.op("div", rest, k.const("index", plan.splits))
+        batch = program.split(rest, "batch", p.out.batch)
+        bases = [row * tiling.rows, column * tiling.columns]
+        digits = batch if part is None else [part, *batch]
+        role = "inout" if adds_parts(p, plan) else "out"
+        writer = TileWriter(program, sink, digits, role)
+        height = tiling.rows // self.slices
+        filled = -(-min(tiling.rows, p.rows) // height)
+        for i, sums in enumerate(itertools.islice(self.sums(bases, batch, part), filled)):
+            first = bases[0] + i * height if i else bases[0]
+            writer.store(sums, [first, bases[1]], (p.rows, p.columns), tiling.rows)
+        if role == "inout":
+            number = (rest * wide + column) * high + row
+            self._combine_last(sink, number, rest, bases)
+        grid = p.batches * plan.splits * high * wide
+        return program.launch(grid, 2.0 * tiling.rows * tiling.columns * plan.part)
+
+    @property
+    def slices(self) -> int:
+        """Slices of the tile to which the epilogue is applied one after the other.
+
+        What it computes on the way then takes registers for one slice only. What it reads is
+        waited for in each.
+        """
+        tiling, k, epilogue = self.tiling, self.k, self.ctx.epilogue
+        cost = sum(map(own_cost, epilogue.producers.values())) if epilogue else 0
+        most = LONG_SLICE if cost < SHORT_EPILOGUE else SHORT_SLICE
+        count = tiling.rows * tiling.columns // (k.workgroup * max(most, k.vector))
+        return max(1, min(count, tiling.rows))
+
+    def _tile(self, high: int, wide: int) -> tuple[Value, Value, Value]:
+        """Row and column of the program's tile, and what is left of its number."""
+        k, number = self.k, self.k.program_id()
+        band = BAND
+        while high % band:
+            band //= 2
+
+        def cut(number: Value, n: int) -> tuple[Value, Value]:
+            if n == 1:
+                return k.const("index", 0), number
+            count = k.const("index", n)
+            return k.op("rem", number, count), k.op("div", number, count)
+
+        inside, number = cut(number, band)
+        column, number = cut(number, wide)
+        outer, number = cut(number, high // band)
+        return outer * band + inside, column, number
+
+    def sums(
+        self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
+    ) -> Iterator[list[Value]]:
+        """Slices of the tile that begins at `bases`: the sums, or real and imaginary part."""
+        return ([x] for x in self.contract(self.problem, bases, batch, part))
+
+    def contract(
+        self, p: Contraction, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
+    ) -> Iterator[Value]:
+        """Slices of the tile of a real product, which is computed now."""
+        k, tiling = self.k, self.tiling
+        if not p.depth:
+            zero = k.const(p.accumulate, 0, (tiling.rows // self.slices, tiling.columns))
+            return itertools.repeat(zero, self.slices)
+        start, stop = k.const("index", 0), k.const("index", p.depth)
+        if part is not None:
+            start = part * self.plan.part
+            stop = k.op("min", start + self.plan.part, stop)
+        a, b = (
+            SourcePlaces(self.program, source, base, batch, tiling.depth, tiling.unit)
+            for source, base in zip((p.a, p.b), bases, strict=True)
+        )
+        sums = k.contract(
+            tiling, p.accumulate, (a.side, b.side), (a.line, b.line), (a.step, b.step),
+            [(a.base, a.last), (b.base, b.last)], start, stop,
+            ragged=p.depth % tiling.depth != 0,
+        )  # fmt: skip
+        return k.collect(sums, self.slices)
+
+    # Adding parts
+
+    def _combine_last(
+        self, sink: Sink, number: Value, entry: Value, bases: Sequence[Value]
+    ) -> None:
+        """The last program of a tile adds its parts and stores the result.
+
+        Args:
+          sink: where parts are.
+          number: of the tile.
+          entry: of the batch.
+          bases: of the tile.
+        """
+        p, k, tiling, program = self.problem, self.k, self.tiling, self.program
+        tiles = p.batches * -(-p.rows // tiling.rows) * -(-p.columns // tiling.columns)
+        counters = program.buffer(Temp("u32", tiles, zero=True), "u32", "inout")
+        last = k.arrive(counters, number, self.plan.splits)
+        across = k.workgroup * min(SHORT_SLICE, tiling.rows * tiling.columns // k.workgroup)
+        height = max(across // tiling.columns, 1)
+        axes = _axes(p.rows, height, p.columns, tiling.columns, tiling.rows)
+
+        def combine(i: Value) -> None:
+            here = [bases[0] + i * height, bases[1]]
+            x = self._added(program, sink, "inout", entry, axes, here)
+            batch = program.split(entry, "batch", p.out.batch)
+            TileWriter(program, p.out, batch).store([x], here, (p.rows, p.columns), tiling.rows)
+
+        slices = -(-min(tiling.rows, p.rows) // height)
+        k.if_(last, lambda: k.for_(0, slices, 1, combine))
+
+    def _added(
+        self, program: Program, sink: Sink, role: str, entry: Value, axes: Sequence[TileAxis],
+        bases: Sequence[Value],
+    ) -> Value:  # fmt: skip
+        """A tile of the sum of all parts."""
+        p, k, splits = self.problem, program.k, self.plan.splits
+        parts = program.buffer(sink.owner, sink.dtype, role)
+        shape = axes[0].count, axes[1].count
+        mask = None
+        for lanes in tile_lanes(k, axes, bases):
+            if lanes.mask is not None:
+                m = k.broadcast(lanes.mask, shape)
+                mask = m if mask is None else k.op("and", mask, m)
+        size = p.rows * p.columns
+        first = entry * size + bases[0] * p.columns + bases[1]
+        together = math.gcd(splits, PARTS_TOGETHER)
+
+        def add(i: Value, x: Value) -> Value:
+            at = first + i * (p.batches * size)
+            loaded = [
+                k.load(parts, at + j * (p.batches * size), shape, (p.columns, 1), mask)
+                for j in range(together)
+            ]
+            for part in loaded:
+                x = k.op("add", x, part)
+            return x
+
+        (x,) = k.for_(0, splits, together, add, [k.const(sink.dtype, 0, shape)])
+        return x
+
+    def _combine(self, parts: Sink) -> Call:
+        """The launch that adds the parts of all programs and stores the result."""
+        p = self.problem
+        program = Program(self.ctx, "combine")
+        k = program.k
+        k.workgroup = self.ctx.gpu.usual_workgroup
+        columns = min(_power_of_two(p.columns), k.workgroup * 4)
+        rows = max(1, k.workgroup * 4 // columns)
+        k.vector = min(_store_vector(p.out, 4), aligned(p.columns, 4))
+        axes = _axes(p.rows, rows, p.columns, columns)
+        number = k.program_id()
+        bases: list[Value] = []
+        for axis in reversed(axes):
+            count = k.const("index", axis.blocks)
+            bases.insert(0, k.op("rem", number, count) * axis.count)
+            number = k.op("div", number, count)
+        x = self._added(program, parts, "in", number, axes, bases)
+        batch = program.split(number, "batch", p.out.batch)
+        TileWriter(program, p.out, batch).store([x], bases, (p.rows, p.columns))
+        grid = p.batches * axes[0].blocks * axes[1].blocks
+        return program.launch(grid, 4.0 * self.plan.splits * rows * columns)
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _store_vector(sink: Sink, most: int) -> int:
+    """Elements of a row that a thread stores at once."""
+    if not sink.columns or sink.columns[-1].stride != 1:
+        return 1
+    wanted = min(max(1, 16 // itemsize(sink.dtype)), 8, max(most, 1))
+    return aligned(sink.columns[-1].extent, wanted)
+
+
+def _axes(rows: int, high: int, columns: int, wide: int, whole: int = 0) -> list[TileAxis]:
+    """The axes of a tile, or of a slice of one that has `whole` rows."""
+    return [TileAxis(LoopVar("r", rows), high, whole=whole), TileAxis(LoopVar("c", columns), wide)]
+
+
+class TileWriter:
+    """Stores tiles of a contraction's result, after the epilogue fused behind it.
+
+    Args:
+      program: the kernel.
+      sink: where the result goes, merged.
+      batch: the place along each batch loop.
+      role: of the buffer if the result goes to a temporary.
+    """
+
+    def __init__(self, program: Program, sink: Sink, batch: Sequence[Value], role: str = "out"):
+        self.program, self.k, self.sink, self.batch = program, program.k, sink, batch
+        self.role = role
+        fused = program.ctx.epilogue
+        self.epilogue = None if isinstance(sink.owner, Temp) else fused
+
+    def store(
+        self,
+        sums: Sequence[Value],
+        bases: Sequence[Value],
+        extents: tuple[int, int],
+        whole: int = 0,
+    ) -> None:
+        """A tile whose first element is at `bases` of a result of `extents`.
+
+        `sums` are its elements, or their real and imaginary parts. A slice of a tile of `whole`
+        rows may lie behind the result's last row.
+        """
+        k, sink = self.k, self.sink
+        high, wide = sums[0].shape
+        axes = _axes(extents[0], high, extents[1], wide, whole)
+        producers = self.epilogue.producers if self.epilogue else {}
+        b = TileElements(k, producers, self.program.kernel.input)
+        b.lanes = list(tile_lanes(k, axes, bases))
+        position = Index(sink.offset)
+        for axis, digit in zip(sink.batch, self.batch, strict=True):
+            var = LoopVar("b", axis.extent)
+            b.scalars[var] = digit
+            position = position + Index.of(var) * axis.stride
+        for own, loop in zip(axes, (sink.rows, sink.columns), strict=True):
+            digits = delinear(Index.of(own.var), tuple(axis.extent for axis in loop))
+            for axis, place in zip(loop, digits, strict=True):
+                position = position + place * axis.stride
+        if self.epilogue is None:
+            dtype = {"f32": "c64", "f64": "c128"}[sink.dtype] if len(sums) > 1 else sink.dtype
+            b.store(self.program.buffer(sink.owner, dtype, self.role), position, El(dtype, *sums))
+            return
+        out = self.program.ctx.outputs[0]
+        dtype = short_dtype(out.aval.dtype)
+        part = part_dtype(dtype)
+        narrow = [k.convert(x, part) for x in sums]
+        result = El(dtype, *(k.convert(x, compute_dtype(part)) for x in narrow))
+        b.special = lambda var, index: result if var is out else None
+        for stored in self.epilogue.stored:
+            index = delinear(position, stored.aval.shape)
+            b.store(self.program.kernel.output(stored), position, b.value(stored, index))

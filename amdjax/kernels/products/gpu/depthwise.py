@@ -1,0 +1,340 @@
+"""Convolutions on GPUs in which each group has one input feature.
+
+Nothing is shared between features, so there is no matrix product in them. A program computes a few
+neighbouring tiles of the result: their columns run along what lies side by side in memory (features
+or the innermost spatial axis), their rows along another loop, and neighbours in the run of tiles,
+along a spatial axis, share what they see of the input. Taps are added one after the other. Where
+they leave the input, zeros are read; along axes without a part in the tiles only taps inside are
+visited.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from amdjax.codegen import tile
+from amdjax.codegen.tile import itemsize
+from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
+from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
+from amdjax.kernels.products.cpu.packed import multiply_add
+from amdjax.kernels.products.gpu.contraction import TileWriter
+from amdjax.kernels.products.program import Program
+from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.schedule.element import short_dtype
+from amdjax.schedule.gpu.tiles import tile_lanes, uneven
+
+if TYPE_CHECKING:
+    from amdjax.kernels.products.convolution import Convolution, Phase
+
+Value = tile.Value
+
+EACH = 2  # elements of a tile in a thread, where their neighbours are not side by side
+MOST_SUMS = 32  # of a thread
+MOST_RUN = 8  # tiles of a program
+UNROLLED = 4  # taps along an axis of the tile whose code is written one after the other
+UNROLLED_RUN = 16  # taps along the run
+MOST_SEEN = 20  # tiles of the input that are read at once
+MANY_TAPS = 256  # from here on the kernel is as large as an image: the gradient of a kernel
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over the result.
+
+    Args:
+      extent: number of steps.
+      x: elements of the input from one step to the next.
+      w: elements of the kernel.
+      out: elements of the result.
+      axis: the spatial axis it walks; -1 for images, groups and features.
+    """
+
+    extent: int
+    x: int
+    w: int
+    out: int
+    axis: int = -1
+
+
+ONCE = Loop(1, 0, 0, 0)
+
+
+def direct_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | None:
+    """The launches; None where products suit better."""
+    dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, *ctx.outputs)]
+    if conv.rhs[1] != 1 or conv.feature_groups < 8 or any(d.startswith("c") for d in dtypes):
+        return None
+    if math.prod(conv.rhs[2:]) > MANY_TAPS:
+        return None
+    phases = list(conv.phases())
+    alike = len({tuple(p.count for p in axes) for axes in phases}) == 1
+    launches = [phases] if alike else [[axes] for axes in phases]
+    return [DirectConvolution(ctx, conv, together).call() for together in launches]
+
+
+class DirectConvolution:
+    """A convolution with one input feature a group.
+
+    Args:
+      ctx: the equation.
+      conv: its sizes.
+      together: phases with equal numbers of positions. Programs of different phases at one place
+        are neighbours, so that they share what they read, and the lines of memory they write.
+    """
+
+    def __init__(self, ctx: ShapedContext, conv: Convolution, together: Sequence[Sequence[Phase]]):
+        self.ctx, self.conv, self.together = ctx, conv, together
+        self.phases = max(together, key=lambda axes: math.prod(p.taps for p in axes))
+        self.out_var = ctx.outputs[0]
+        dtypes = [v.aval.dtype for v in ctx.inputs]
+        self.accumulate = accumulate_dtype(self.out_var.aval.dtype, *dtypes)
+        self._assign_loops()
+
+    def _assign_loops(self) -> None:
+        """Which loops run along rows, columns and runs of tiles, and which around them."""
+        conv = self.conv
+        each = conv.rhs[0] // conv.feature_groups
+        (x0, x1, *xs), (w0, _, *_), (o0, o1, *os) = (
+            conv.lhs_strides, conv.rhs_strides, conv.out_strides,
+        )  # fmt: skip
+        loops = [
+            Loop(conv.out[0], x0, 0, o0),
+            Loop(conv.feature_groups, x1, each * w0, each * o1),
+            Loop(each, 0, w0, o1),
+        ]
+        for d, phase in enumerate(self.phases):
+            loops.append(Loop(phase.count, xs[d] * phase.move, 0, os[d] * phase.step, d))
+        long = [loop for loop in loops if loop.extent >= 8] or loops
+        self.fast = min(long, key=lambda loop: loop.out)
+        rest = [loop for loop in loops if loop is not self.fast]
+        spatial = [loop for loop in rest if loop.axis >= 0 and loop.extent > 1]
+        self.run = min(spatial, key=lambda loop: loop.out, default=ONCE)
+        rest = [loop for loop in rest if loop is not self.run and loop.extent > 1]
+        # Neighbouring positions share taps, which the cache holds.
+        order = lambda loop: (loop.axis < 0, loop.extent < 4, loop.out)
+        self.slow = min(rest, key=order, default=ONCE)
+        self.outer = [loop for loop in rest if loop is not self.slow]
+
+    def call(self) -> Call:
+        """The launch."""
+        self.program = program = Program(self.ctx, "depthwise")
+        self.k = k = program.k
+        x, w = self.ctx.inputs
+        x_dtype, w_dtype = (short_dtype(v.aval.dtype) for v in (x, w))
+        self.x, self.w = program.buffer(x, x_dtype), program.buffer(w, w_dtype)
+        out_dtype = short_dtype(self.out_var.aval.dtype)
+        k.vector = self._vector(16 // min(itemsize(x_dtype), itemsize(out_dtype)))
+        each = k.vector if k.vector > 1 else EACH
+        extents = self.slow.extent, self.fast.extent
+        axes, k.workgroup = tile_of(self.ctx.gpu, *extents, each, narrow=True)
+        around = math.prod(loop.extent for loop in self.outer) * axes[0].blocks * axes[1].blocks
+        count = self._run_length(min(MOST_RUN, MOST_SUMS // each), around * k.workgroup)
+        blocks = -(-self.run.extent // count)
+        which, number = self._phase_of(k.program_id())
+        self.bases: list[Value] = []
+        for axis in reversed(axes):
+            self.bases.insert(0, k.op("rem", number, k.const("index", axis.blocks)) * axis.count)
+            number = k.op("div", number, k.const("index", axis.blocks))
+        self.start = k.op("rem", number, k.const("index", blocks)) * count
+        number = k.op("div", number, k.const("index", blocks))
+        digits = program.split(number, "outer", [Axis(loop.extent, 0) for loop in self.outer])
+        self.places = {loop.axis: d for loop, d in zip(self.outer, digits) if loop.axis >= 0}
+        self.shape = (axes[0].count, axes[1].count)
+        self.edges = [
+            k.broadcast(lanes.mask, self.shape)
+            for lanes in tile_lanes(k, axes, self.bases)
+            if lanes.mask is not None
+        ]
+        taps = sum(math.prod(phase.taps for phase in axes) + 1 for axes in self.together)
+        self._compute_phase(0, which, digits, out_dtype, count)
+        grid = len(self.together) * around * blocks
+        return program.launch(grid, 2.0 * count * math.prod(self.shape) * taps)
+
+    def _phase_of(self, number: Value) -> tuple[Value, Value]:
+        """Which of the phases a program computes, and its number among those that do."""
+        phases = self.k.const("index", len(self.together))
+        return self.k.op("rem", number, phases), self.k.op("div", number, phases)
+
+    def _compute_phase(
+        self, i: int, which: Value, digits: Sequence[Value], dtype: str, count: int
+    ) -> None:
+        """Compute and store a run of `count` tiles of phase `which`, which is not before `i`."""
+
+        def compute() -> None:
+            self.phases = self.together[i]
+            self.leaves_run = self._leaves_run(-(-self.run.extent // count) * count)
+            zero = self.k.const(self.accumulate, 0, self.shape)
+            around_run = [d for d in range(len(self.phases)) if d != self.run.axis]
+            sums = self._over_taps(around_run, *self._origins(digits), [], [zero] * count)
+            self._store(sums, digits, dtype)
+
+        if i == len(self.together) - 1:
+            compute()
+            return
+        others = lambda: self._compute_phase(i + 1, which, digits, dtype, count)
+        self.k.if_(self.k.op("eq", which, self.k.const("index", i)), compute, others)
+
+    def _vector(self, most: int) -> int:
+        """Neighbours in a thread; taps along the columns would keep them from being aligned."""
+        vector = min(most, 8) if self.fast.axis < 0 and self.fast.x == 1 else 1
+        while self.fast.extent % vector:
+            vector //= 2
+        return vector
+
+    def _run_length(self, most: int, threads: int) -> int:
+        """Tiles that a program computes, so that what they read of the input is least for each."""
+        n = self.run.extent
+        phase = self.phases[self.run.axis] if n > 1 else None
+        if phase is None or phase.taps > UNROLLED_RUN:
+            return 1
+        most = min(most, max(1, n * threads // self.ctx.gpu.busy_threads))
+
+        rows = [p.taps for p in self.phases if p.taps <= UNROLLED and p is not phase]
+
+        def reads(count: int) -> float:
+            places, taps = range(count), range(phase.taps)
+            seen = {u * phase.move + t * phase.tap_move for u in places for t in taps}
+            if count > 1 and len(seen) * math.prod(rows) > MOST_SEEN:
+                return math.inf
+            return uneven(n, count) * (len(seen) + phase.taps) / count
+
+        return min(range(1, most + 1), key=reads)
+
+    def _leaves_run(self, places: int) -> bool:
+        """Whether tiles at so many places along the run see anything outside of the input."""
+        if self.run is ONCE:
+            return False
+        whole = replace(self.phases[self.run.axis], count=places)
+        return whole.leaves(self.conv.lhs[2 + self.run.axis])
+
+    def _origins(self, digits: Sequence[Value]) -> tuple[Value, Value]:
+        """Offsets of the first tile's first element in input and kernel, at the first tap."""
+        k = self.k
+        x = k.const("index", self._phase_start(self.conv.lhs_strides, "start"))
+        w = k.const("index", self._phase_start(self.conv.rhs_strides, "tap"))
+        loops = (*self.outer, self.slow, self.fast, self.run)
+        for loop, place in zip(loops, (*digits, *self.bases, self.start), strict=True):
+            x = x + place * loop.x if loop.x else x
+            w = w + place * loop.w if loop.w else w
+        return x, w
+
+    def _phase_start(self, strides: Sequence[int], name: str) -> int:
+        """Offset of the phase's first tap or position in an array with these strides."""
+        return sum(getattr(p, name) * s for p, s in zip(self.phases, strides[2:], strict=True))
+
+    # Taps
+
+    def _over_taps(
+        self, axes: Sequence[int], x: Value, w: Value, masks: list[Value], sums: list[Value]
+    ) -> list[Value]:
+        """Add all taps along these spatial axes and the run; `x`, `w` are offsets at the first."""
+        if not axes:
+            return self._over_run(x, w, masks, sums)
+        k, (d, *rest) = self.k, axes
+        phase = self.phases[d]
+        x_step = self.conv.lhs_strides[2 + d] * phase.tap_move
+        w_step = self.conv.rhs_strides[2 + d] * phase.tap_step
+        across = next((i for i, loop in enumerate((self.slow, self.fast)) if loop.axis == d), None)
+
+        def tap(t: Value, *sums: Value) -> list[Value]:
+            more = [] if across is None else self._inside(d, across, t)
+            at = x + t * x_step, w + t * w_step
+            return self._over_taps(rest, *at, masks + more, list(sums))
+
+        if across is not None and phase.taps <= UNROLLED:
+            for t in range(phase.taps):
+                sums = tap(k.const("index", t), *sums)
+            return sums
+        low, high = k.const("index", 0), k.const("index", phase.taps)
+        if across is None and phase.leaves(self.conv.lhs[2 + d]):
+            low, high = self._bounds(d)
+        return list(k.for_(low, high, 1, tap, sums))
+
+    def _bounds(self, d: int) -> tuple[Value, Value]:
+        """The taps along an axis around the tiles that see the input."""
+        k, phase, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
+        place = self.places.get(d, k.const("index", 0))
+        at = place * phase.move + phase.start
+        step, zero = phase.tap_move, k.const("index", 0)
+        low = k.op("div", k.op("max", -at, zero) + (step - 1), k.const("index", step))
+        reach = k.op("max", -at + (extent - 1 + step), zero)
+        high = k.op("div", reach, k.const("index", step))
+        return low, k.op("min", high, k.const("index", phase.taps))
+
+    def _inside(self, d: int, across: int, t: Value) -> list[Value]:
+        """Which elements of a tile see the input at a tap of an axis of the tile."""
+        phase, extent = self.phases[d], self.conv.lhs[2 + d]
+        if not phase.leaves(extent):
+            return []
+        first = self.bases[across] * phase.move + phase.start + t * phase.tap_move
+        return [lanes_inside(self.k, self.shape, across, first, phase.move, extent)]
+
+    def _over_run(self, x: Value, w: Value, masks: list[Value], sums: list[Value]) -> list[Value]:
+        """Add the taps along the run, each of which neighbouring tiles see in turn."""
+        if self.run is ONCE:
+            sums[0] = multiply_add(self.k, self._seen(x, masks), self._weight(w), sums[0])
+            return sums
+        k, d = self.k, self.run.axis
+        phase = self.phases[d]
+        w_step = self.conv.rhs_strides[2 + d] * phase.tap_step
+        if phase.taps > UNROLLED_RUN:
+
+            def tap(t: Value, total: Value) -> Value:
+                seen = self._seen_along(d, x, t * phase.tap_move, masks)
+                return multiply_add(k, seen, self._weight(w + t * w_step), total)
+
+            return list(k.for_(0, phase.taps, 1, tap, sums))
+        known: dict[int, Value] = {}
+        for t in range(phase.taps):
+            weight = self._weight(w + t * w_step)
+            for u in range(len(sums)):
+                j = u * phase.move + t * phase.tap_move
+                if j not in known:
+                    known[j] = self._seen_along(d, x, k.const("index", j), masks)
+                sums[u] = multiply_add(k, known[j], weight, sums[u])
+        return sums
+
+    def _seen_along(self, d: int, x: Value, j: Value, masks: list[Value]) -> Value:
+        """The input `j` steps along the run."""
+        k, phase = self.k, self.phases[d]
+        if self.leaves_run:
+            place = k.convert(self.start * phase.move + phase.start + j, "u32")
+            inside = k.op("lt", place, k.const("u32", self.conv.lhs[2 + d]))
+            masks = [*masks, k.broadcast(inside, self.shape)]
+        return self._seen(x + j * self.conv.lhs_strides[2 + d], masks)
+
+    def _seen(self, at: Value, masks: Sequence[Value]) -> Value:
+        """A tile of the input; zero where a mask is false."""
+        mask = every(self.k, (*self.edges, *masks))
+        x = self.k.load(self.x, at, self.shape, (self.slow.x, self.fast.x), mask, eager=True)
+        return self.k.convert(x, self.accumulate)
+
+    def _weight(self, at: Value) -> Value:
+        """The kernel's element for each element of a tile."""
+        strides = (self.slow.w, self.fast.w)
+        w = self.k.load(self.w, at, self.shape, strides, every(self.k, self.edges), eager=True)
+        return self.k.convert(w, self.accumulate)
+
+    def _store(self, sums: Sequence[Value], digits: Sequence[Value], dtype: str) -> None:
+        """Write the tiles of the run that exist."""
+        k, run = self.k, self.run
+        sink = Sink(
+            self.out_var, dtype, self._phase_start(self.conv.out_strides, "first"),
+            tuple(Axis(loop.extent, loop.out) for loop in (*self.outer, run)),
+            (Axis(self.slow.extent, self.slow.out),), (Axis(self.fast.extent, self.fast.out),),
+        )  # fmt: skip
+        extents = (self.slow.extent, self.fast.extent)
+        for u, x in enumerate(sums):
+            place = self.start + u
+            writer = TileWriter(self.program, sink, [*digits, place])
+
+            def write(writer: TileWriter = writer, x: Value = x) -> None:
+                writer.store([x], self.bases, extents)
+
+            if run.extent % len(sums):
+                k.if_(k.op("lt", place, k.const("index", run.extent)), write)
+            else:
+                write()

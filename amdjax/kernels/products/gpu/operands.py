@@ -1,0 +1,134 @@
+"""Operands of contractions on GPUs: where their elements are, and which lie side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amdjax.codegen import tile
+from amdjax.codegen.gpu.matrix import Unit
+from amdjax.codegen.tile import Side, itemsize
+from amdjax.kernels.products.contraction import Axis, Source
+from amdjax.kernels.products.program import Program
+
+Value = tile.Value
+
+MOST_LINES_TOGETHER = 4
+
+
+class SourcePlaces:
+    """Where the lines and steps in depth of an operand are.
+
+    Args:
+      program: the kernel.
+      source: the operand, merged.
+      first: the tile's first line.
+      batch: the place along each batch loop.
+      depth: of the product's tiles.
+      unit: what multiplies.
+    """
+
+    def __init__(
+        self, program: Program, source: Source, first: Value, batch: Sequence[Value],
+        depth: int, unit: Unit,
+    ):  # fmt: skip
+        self.program, self.k, self.source, self.first = program, program.k, source, first
+        k = self.k
+        buffer = program.buffer(source.owner, source.dtype)
+        limits = tuple(limit.extent for limit in source.limits)
+        along, vector = neighbours(source, unit)
+        run = _run(source, depth)
+        moves = source.depth[-1].moves if source.depth else (0,) * len(limits)
+        self.side = Side(buffer, along, vector, run, limits, moves if run is not None else ())
+        base = k.const("index", source.offset)
+        self.starts = [k.const("index", limit.start) for limit in source.limits]
+        base, self.starts = self._moved(source.batch, batch, base, self.starts)
+        if len(source.lines) == 1:
+            base, self.starts = self._moved(source.lines, [first], base, self.starts)
+        self.base = base
+        self.last = k.op("sub", k.const("index", source.line_count - 1), first)
+
+    def line(self, number: Value) -> list[Value]:
+        """A line, counted from the tile's first."""
+        axes = self.source.lines
+        if len(axes) > 1:
+            number = self.k.op("add", number, self.first)
+        digits = self._digits(number, axes)
+        offset, coords = self._moved(axes, digits, self.k.const("index", 0), self.starts)
+        return [offset, *coords]
+
+    def step(self, number: Value) -> list[Value]:
+        """A step in depth."""
+        axes = self.source.depth
+        zero = self.k.const("index", 0)
+        still = [zero] * len(self.source.limits)
+        offset, moves = self._moved(axes, self._digits(number, axes), zero, still)
+        return [offset, *moves]
+
+    def _digits(self, number: Value, axes: Sequence[Axis]) -> list[Value]:
+        """The place along each of several loops; positions divide as unsigned 32-bit numbers."""
+        if len(axes) <= 1:
+            return [number] * len(axes)
+        k, number = self.k, self.k.convert(number, "u32")
+        digits: list[Value] = []
+        for axis in reversed(axes[1:]):
+            count = k.const("u32", axis.extent)
+            digits.insert(0, k.op("rem", number, count))
+            number = k.op("div", number, count)
+        return [k.convert(d, "index") for d in (number, *digits)]
+
+    def _moved(
+        self, axes: Sequence[Axis], digits: Sequence[Value], base: Value, coords: Sequence[Value]
+    ) -> tuple[Value, list[Value]]:
+        k, coords = self.k, list(coords)
+        for axis, digit in zip(axes, digits, strict=True):
+            if axis.stride:
+                base = k.op("add", base, _times(k, digit, axis.stride))
+            for j, move in enumerate(axis.moves):
+                if move:
+                    coords[j] = k.op("add", coords[j], _times(k, digit, move))
+        return base, coords
+
+
+def _times(k: tile.Builder, x: Value, n: int) -> Value:
+    return x if n == 1 else k.op("mul", x, k.const("index", n))
+
+
+def neighbours(source: Source, unit: Unit) -> tuple[str, int]:
+    """Whether steps in depth or lines lie side by side, and how many are read at once."""
+    most = max(1, 16 // itemsize(source.dtype))
+    inner = {"depth": source.depth[-1:], "lines": source.lines[-1:]}
+    lines = unit.cell if unit.from_lds or unit.across else MOST_LINES_TOGETHER
+    for along, limit in (("depth", unit.cell), ("lines", lines)):
+        axis = next(iter(inner[along]), None)
+        if axis is not None and axis.stride == 1 and axis.extent > 1:
+            together = min(most, limit, aligned(axis.extent, most))
+            return along, min(together, _groups_inside(source, axis, most))
+    strides = {name: axes[0].stride if axes else 0 for name, axes in inner.items()}
+    by_lines = 0 < strides["lines"] < strides["depth"] or not strides["depth"]
+    return ("lines" if by_lines else "depth"), 1
+
+
+def _groups_inside(source: Source, axis: Axis, most: int) -> int:
+    """Neighbours along an axis, in groups that lie inside or outside of every limit as a whole."""
+    others = [x for x in (*source.batch, *source.lines, *source.depth) if x is not axis]
+    distances = [source.offset, *(x.stride for x in others)]
+    for j, (limit, move) in enumerate(zip(source.limits, axis.moves, strict=True)):
+        if move not in (0, 1):
+            return 1
+        if move:  # the coordinate counts neighbours
+            distances += [limit.start, limit.extent, *(x.moves[j] for x in others)]
+    return min(aligned(distance, most) for distance in distances)
+
+
+def aligned(x: int, most: int) -> int:
+    """The largest power of two up to `most` that divides a number."""
+    return min(x & -x, most) if x else most
+
+
+def _run(source: Source, depth: int) -> int | None:
+    """The stride of tiles in depth if each lies within a run of the innermost loop."""
+    if not source.depth:
+        return 0
+    inner = source.depth[-1]
+    within = len(source.depth) == 1 or inner.extent % depth == 0
+    return inner.stride if within else None

@@ -1,0 +1,292 @@
+"""How a contraction is cut for a GPU: dtypes to multiply, tiles, parts of the depth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from amdjax.codegen.gpu.matrix import CELL_BYTES, MATRIX_NAMES, Planes, Tiling, Unit, units
+from amdjax.codegen.gpu.wgmma import ROW_BYTES
+from amdjax.codegen.tile import FLOATS, itemsize
+from amdjax.kernels.products.contraction import Contraction
+from amdjax.kernels.products.gpu.operands import neighbours
+from amdjax.targets import GpuTarget
+
+WAVES = 4  # of a program, one for each SIMD
+MOST_SUMS = 128  # registers of a lane that hold sums
+WARPGROUP_STAGES = (4, 3, 2)  # tiles of an operand in LDS; the largest tile leaves room for four
+CACHE_RATE = 40  # bytes a compute unit gets from the second-level cache in a clock
+PROGRAM_CYCLES = 1500  # until a program multiplies, and that its last stores take
+START_CYCLES = 300  # of that, which others on the compute unit cannot use
+COMBINE_CYCLES = 8000  # that a second launch costs
+LAST_CYCLES = 2000  # that the last program of a tile takes before it adds parts
+NOT_HIDDEN = 0.2  # of what a compute unit does besides what takes longest
+LEAST_DEPTH = 16  # of a tile, where there is as much
+FEW_SUMS = 8  # sums of a lane with which half of the time goes into reading fragments
+LATENCY = 800  # clocks that a load from memory takes
+COPY_LATENCY = 2000  # that a tile takes to LDS, while all compute units copy
+STALL_CYCLES = 200  # for which threads of a program wait for each other in each tile of depth
+OTHER_REGISTERS = 32  # of a lane, besides sums, what is multiplied and what is brought
+LOAD_REGISTERS = 2  # besides what a load brings: its place, and whether something is there
+RESERVED_LDS = 1 << 10  # of each program, on NVIDIA; what aligns tiles there is about as much
+PARTS_TOGETHER = 8  # parts that are read before any is added
+PARTS_BYTES = 64 << 10  # of sums that one program adds, where programs share the depth
+LDS_RATE = 128  # bytes a compute unit reads of its LDS in a clock
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A contraction, cut.
+
+    Args:
+      tiling: of a program's tile.
+      splits: parts of the depth that different programs sum.
+      part: depth of each.
+    """
+
+    tiling: Tiling
+    splits: int
+    part: int
+
+
+def operand_units(target: GpuTarget, a: str, b: str, accumulate: str) -> list[Unit]:
+    """What can multiply operands of two dtypes without loss; the fastest, in all its sizes."""
+    best: list[Unit] = []
+    for dtype in _common_dtypes(a, b, accumulate):
+        found = units(target, dtype, accumulate)
+        if found and (not best or found[0].flops > best[0].flops):
+            best = found
+    return best
+
+
+def _common_dtypes(a: str, b: str, accumulate: str) -> Iterator[str]:
+    """Dtypes that hold all values of both operands, as far as the sums need them."""
+    if a == b and a in MATRIX_NAMES and accumulate == "f32":
+        yield a
+    if accumulate in FLOATS:
+        for dtype in ("f16", "bf16"):
+            if accumulate == "f32" and all(x == dtype or x in _WITHIN[dtype] for x in (a, b)):
+                yield dtype
+    elif accumulate == "i32" and all(x in _WITHIN["i8"] for x in (a, b)):
+        yield "i8"
+    yield accumulate
+
+
+_NARROW = ("bool", "i2", "u2", "i4", "u4")
+#: Dtypes whose values another holds.
+_WITHIN = {
+    "i8": frozenset({*_NARROW, "i8"}),
+    "f16": frozenset({*_NARROW, "i8", "u8", *MATRIX_NAMES, "f8_e4m3", "f8_e3m4",
+                      "f8_e4m3b11fnuz", "f4_e2m1fn"}),
+    "bf16": frozenset({*_NARROW, "i8", "u8", *MATRIX_NAMES, "f8_e4m3", "f8_e3m4",
+                       "f8_e4m3b11fnuz", "f8_e8m0fnu", "f4_e2m1fn"}),
+}  # fmt: skip
+
+
+def choose_plan(
+    target: GpuTarget, problem: Contraction, choice: Sequence[Unit], products: int = 1
+) -> Plan:
+    """The plan that should take the fewest cycles.
+
+    Args:
+      target: the GPU.
+      problem: the contraction, merged.
+      choice: what can multiply.
+      products: that a program computes one after the other, before it uses their sums.
+    """
+    plans = (
+        plan
+        for unit in choice
+        for tiling in _tilings(target, problem, unit, products)
+        for plan in _split_plans(target, problem, tiling)
+    )
+    return min(plans, key=lambda plan: _cycles(target, problem, plan))
+
+
+def _tilings(
+    target: GpuTarget, problem: Contraction, unit: Unit, products: int
+) -> Iterator[Tiling]:
+    if unit.from_lds:
+        return _warpgroup_tilings(problem, unit)
+    return _wave_tilings(target, problem, unit, products)
+
+
+def _warpgroup_tilings(problem: Contraction, unit: Unit) -> Iterator[Tiling]:
+    """One or two warpgroups, each with 64 rows; copies up to three tiles ahead."""
+    for rows in (64, 128):
+        if rows > 2 * max(problem.rows, 64) or unit.n > 2 * max(problem.columns, 64):
+            continue
+        for stages in WARPGROUP_STAGES:
+            depth = ROW_BYTES // itemsize(unit.operand)
+            yield Tiling(unit, (rows // unit.m, 1), (1, 1), depth, stages)
+
+
+def _wave_tilings(
+    target: GpuTarget, problem: Contraction, unit: Unit, products: int
+) -> Iterator[Tiling]:
+    waves = WAVES if target.wave_size == 64 else 2 * WAVES
+    wanted = max(unit.depth, 64 // itemsize(unit.operand), LEAST_DEPTH)
+    depth = max(unit.depth, min(wanted, _power_of_two(problem.depth)))
+    for rows, columns in itertools.product(_sizes(unit.m), _sizes(unit.n)):
+        if rows > 2 * max(problem.rows, unit.m) or columns > 2 * max(problem.columns, unit.n):
+            continue
+        grid = _wave_grid(unit, rows, columns, waves)
+        fragments = rows // (grid[0] * unit.m), columns // (grid[1] * unit.n)
+        tiling = Tiling(unit, grid, fragments, depth)
+        finished = (products - 1) * tiling.sum_registers
+        if finished + tiling.sum_registers > MOST_SUMS:
+            continue
+        most = target.vgprs - finished
+        while tiling.depth > unit.depth and _registers(target, problem, tiling) > most:
+            tiling = replace(tiling, depth=tiling.depth // 2)
+        if _registers(target, problem, tiling) <= most:
+            yield tiling
+            if not target.is_amdgpu:  # whose LDS is small enough without
+                yield replace(tiling, stages=2)
+
+
+def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
+    """About as many as a lane needs in the loop of a product."""
+    threads = tiling.wave_count * target.wave_size
+    brought = 0
+    for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
+        along, vector = neighbours(source, tiling.unit)
+        loads = max(lines * tiling.depth // (threads * vector), 1)
+        words = -(-vector * itemsize(source.dtype) // 4)
+        words *= 2 if along == "lines" and itemsize(source.dtype) == 1 else 1  # and turned
+        brought += loads * (words + LOAD_REGISTERS)
+    other = OTHER_REGISTERS if target.is_amdgpu else OTHER_REGISTERS // 2
+    return tiling.sum_registers + tiling.fragment_registers + brought + other
+
+
+def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Iterator[Plan]:
+    """With one part of the depth, and with as many as can be of use."""
+    depth, programs = tiling.depth, _tiles(problem, tiling)
+    splits = 1
+    while True:
+        part = -(-problem.depth // splits)
+        part = -(-part // depth) * depth
+        if splits == 1 or (splits - 1) * part < problem.depth:
+            yield Plan(tiling, splits, part)
+        splits *= 2
+        if programs * splits > 4 * target.compute_units or part < 8 * depth:
+            return
+
+
+def _tiles(problem: Contraction, tiling: Tiling) -> int:
+    high, wide = -(-problem.rows // tiling.rows), -(-problem.columns // tiling.columns)
+    return problem.batches * high * wide
+
+
+def _sizes(least: int) -> list[int]:
+    sizes = [least]
+    while sizes[-1] < 256:
+        sizes.append(sizes[-1] * 2)
+    return sizes
+
+
+def _wave_grid(unit: Unit, rows: int, columns: int, most: int) -> tuple[int, int]:
+    """Waves along rows and columns; each gets about a square."""
+    high, wide = 1, 1
+    while high * wide < most:
+        can = [rows // (high * unit.m) > 1, columns // (wide * unit.n) > 1]
+        if not any(can):
+            break
+        if can[0] and (not can[1] or rows // high >= columns // wide):
+            high *= 2
+        else:
+            wide *= 2
+    return high, wide
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
+    """Clocks until the last compute unit is done.
+
+    The programs on a compute unit share what it can do, and together hide how long memory takes.
+    """
+    tiling, unit = plan.tiling, plan.tiling.unit
+    rows, columns = tiling.rows, tiling.columns
+    steps = -(-plan.part // tiling.depth)
+    sums = math.prod(tiling.fragments) * len(unit.elements)
+    busy = 2 * rows * columns * tiling.depth / unit.flops * (1 + FEW_SUMS / sums)
+    size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
+    loads = size * tiling.depth / CACHE_RATE
+    parts = busy, loads, _fragment_reads(target, tiling) / LDS_RATE
+    step = max(parts) + (sum(parts) - max(parts)) * NOT_HIDDEN
+    latency, stall = float(LATENCY), STALL_CYCLES / tiling.stages
+    if unit.from_lds:
+        latency, stall = COPY_LATENCY / (tiling.stages - 1), 0
+    stored = unit.accumulator if plan.splits > 1 else problem.out.dtype
+    filled = min(rows, problem.rows) * min(columns, problem.columns)
+    store = filled * itemsize(stored) / _memory_rate(target)
+    alone = PROGRAM_CYCLES + steps * max(step + stall, latency) + store
+
+    def together(programs: int) -> float:
+        """Clocks of programs on one compute unit."""
+        return max(alone, programs * (START_CYCLES + steps * step + store))
+
+    most = _resident(target, problem, tiling)
+    programs = _tiles(problem, tiling) * plan.splits
+    full, rest = divmod(programs, most * target.compute_units)
+    cycles = full * together(most)
+    if rest:
+        cycles += together(-(-rest // target.compute_units))
+    if plan.splits > 1:
+        moved = problem.batches * problem.rows * problem.columns * itemsize(unit.accumulator)
+        everywhere = CACHE_RATE / 2 * target.compute_units
+        cycles += LAST_CYCLES if adds_parts(problem, plan) else COMBINE_CYCLES
+        cycles += -(-plan.splits // PARTS_TOGETHER) * LATENCY
+        cycles += 2 * plan.splits * moved / everywhere
+    return cycles
+
+
+def _operand_bytes(problem: Contraction, tiling: Tiling) -> int:
+    """Bytes of LDS that both operands take in one stage."""
+    unit = tiling.unit
+    if unit.from_lds:
+        return (tiling.rows + tiling.columns) * tiling.depth * itemsize(unit.operand)
+    cells = 0
+    for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
+        along, vector = neighbours(source, unit)
+        together = vector if along == "lines" and not unit.across else 1
+        planes = tiling.depth // unit.cell_depth
+        cells += Planes(lines, planes, together, unit.cell_lines).cells
+    return cells * CELL_BYTES
+
+
+def adds_parts(problem: Contraction, plan: Plan) -> bool:
+    """Whether the last program of a tile adds its parts, which are few enough for one."""
+    rows, columns = min(plan.tiling.rows, problem.rows), min(plan.tiling.columns, problem.columns)
+    nbytes = plan.splits * rows * columns * itemsize(problem.accumulate)
+    return plan.splits > 1 and nbytes <= PARTS_BYTES
+
+
+def _memory_rate(target: GpuTarget) -> float:
+    """Bytes of memory that a compute unit gets in a clock."""
+    device = target.device
+    return device.bandwidth * 1e3 / (device.clock * device.compute_units)
+
+
+def _fragment_reads(target: GpuTarget, tiling: Tiling) -> float:
+    """Bytes of LDS that lanes read for one tile in depth."""
+    unit = tiling.unit
+    if unit.from_lds:
+        return 0.0
+    each = 4 * tiling.fragment_registers * target.wave_size * tiling.wave_count
+    return each * tiling.depth / unit.depth
+
+
+def _resident(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
+    """Programs that a compute unit holds at once, as far as LDS and sums in registers go."""
+    unit = tiling.unit
+    operands = _operand_bytes(problem, tiling)
+    result = unit.m * tiling.columns * unit.sums.bits // 8
+    lds = max(operands * tiling.stages, result) + (0 if target.is_amdgpu else RESERVED_LDS)
+    waves = target.vgpr_file // (tiling.sum_registers + 64) * target.simds
+    return max(1, min(target.lds_per_cu // lds, waves // tiling.wave_count))

@@ -1,0 +1,250 @@
+"""Stores the tiles of a contraction's result, after the epilogue fused behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amdjax.codegen import tile
+from amdjax.codegen.tile import itemsize
+from amdjax.kernels.products.contraction import Axis, Contraction, Sink, TileShape, product
+from amdjax.kernels.products.program import Program
+from amdjax.kernels.shaped import Temp
+from amdjax.schedule.element import (
+    CACHE_LINE,
+    El,
+    ElementBuilder,
+    Lanes,
+    compute_dtype,
+    part_dtype,
+    short_dtype,
+)
+from amdjax.schedule.index import Index, LoopVar, delinear
+from amdjax.schedule.region_kernel import STREAM_FROM
+from amdjax.targets.cpu import CpuTarget
+
+Value = tile.Value
+
+
+class Writer:
+    """Stores rows of lanes to the sink of a contraction.
+
+    Args:
+      program: the kernel.
+      problem: the contraction, its sink merged.
+      batch: the place along each batch loop.
+    """
+
+    def __init__(self, program: Program, problem: Contraction, batch: Sequence[Value]):
+        self.program, self.k, self.sink = program, program.k, problem.out
+        self.is_complex, self.batch = problem.is_complex, list(batch)
+        epilogue = program.ctx.epilogue
+        self.epilogue = None if isinstance(self.sink.owner, Temp) else epilogue
+        #: whether whole tiles are written past the caches, which do not hold them anyway
+        self.streams = False
+        if self.epilogue is None:
+            self.buffer = program.buffer(self.sink.owner, self.sink.dtype, "out")
+            program.declare(_numbers(self.sink))
+            self.origin = program.param("out.offset", self.sink.offset)
+            large = _bytes(self.sink) >= STREAM_FROM and isinstance(program.ctx.machine, CpuTarget)
+            self.streams = large and self.is_plain and _in_whole_lines(self.sink)
+
+    def _streams(self, x: Value) -> bool:
+        """Whether a vector that begins at a cache line is written past the caches."""
+        return self.streams and x.shape[0] * itemsize(x.dtype) == CACHE_LINE
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether storing is a few instructions a row."""
+        simple = len(self.sink.rows) <= 1 and self._unit_columns()
+        return self.epilogue is None and simple
+
+    def _unit_columns(self) -> bool:
+        columns = self.sink.columns
+        return not columns or (len(columns) == 1 and columns[0].stride == 1)
+
+    def store_rows(self, row: Value, column: Value, rows: Sequence[Sequence[Value]]) -> None:
+        """Whole rows of vectors, the first from (row, column)."""
+        for r, vectors in enumerate(rows):
+            base = self._row_base(row + r) if len(self.sink.rows) != 1 else None
+            for v, x in enumerate(vectors):
+                at = column + v * x.shape[0]
+                if base is None:
+                    stride = self.program.num("out.rows0.stride", self.sink.rows[0].stride)
+                    first = self._row_base(row)
+                    base = first + stride * r if r else first
+                x = self.k.convert(x, self.sink.dtype)
+                self.k.store(self.buffer, base + at, x, (1,), streaming=self._streams(x))
+
+    def prefetch(self, row: Value, column: Value, columns: int) -> None:
+        """Have the cache lines of a row that will be stored; it need not exist."""
+        base = self._row_base(row) + column
+        for at in range(0, columns, 64 // itemsize(self.sink.dtype)):
+            self.k.prefetch(self.buffer, base + at, write=True)
+
+    def _row_base(self, row: Value) -> Value:
+        base = self._batch_base()
+        digits = self.program.split(row, "out.rows", self.sink.rows)
+        for i, digit in enumerate(digits):
+            base = base + digit * self.program.num(f"out.rows{i}.stride", self.sink.rows[i].stride)
+        return base
+
+    def _batch_base(self) -> Value:
+        base = self.origin
+        for i, digit in enumerate(self.batch):
+            base = base + digit * self.program.num(
+                f"out.batch{i}.stride", self.sink.batch[i].stride
+            )
+        return base
+
+    def store(
+        self,
+        row: Value,
+        column: Value,
+        x: Value,
+        mask: Value | None,
+        pair: tuple[Value, Value] | None = None,
+        aligned: bool = False,
+    ) -> None:
+        """Lanes of one row to (row, column) and on, where `mask` says that they exist.
+
+        `pair` are real and imaginary parts, for a complex result with an epilogue; else `x` counts.
+        `aligned` says that the lanes begin at a cache line if their row does.
+        """
+        if self.epilogue is not None:
+            self._store_fused(row, column, x, mask, pair)
+            return
+        k, x = self.k, self.k.convert(x, self.sink.dtype)
+        base = self._row_base(row)
+        if self._unit_columns():
+            streaming = aligned and mask is None and self._streams(x)
+            k.store(self.buffer, base + column, x, (1,), mask, streaming)
+            return
+        lanes = k.op("add", k.iota(x.shape[0]), column)
+        if len(self.sink.columns) > 1:
+            digits = self.program.split(k.convert(lanes, "u32"), "out.columns", self.sink.columns)
+            digits = [k.convert(d, "index") for d in digits]
+        else:
+            digits = [lanes]
+        at = k.broadcast(base, x.shape)
+        for i, digit in enumerate(digits):
+            stride = self.program.num(f"out.columns{i}.stride", self.sink.columns[i].stride)
+            at = k.op("add", at, k.op("mul", digit, stride))
+        k.store_at(self.buffer, at, x, mask)
+
+    def _store_fused(
+        self,
+        row: Value,
+        column: Value,
+        x: Value,
+        mask: Value | None,
+        pair: tuple[Value, Value] | None,
+    ) -> None:
+        k, sink, out = self.k, self.sink, self.program.ctx.outputs[0]
+        assert self.epilogue is not None
+        b = ElementBuilder(k, self.epilogue.producers, self.program.kernel.input)
+        scale = 2 if self.is_complex else 1
+        columns = _complex_columns(sink.columns) if self.is_complex else sink.columns
+        row_var, column_var = LoopVar("r", product(sink.rows)), LoopVar("c", product(columns))
+        count = (pair[0] if pair else x).shape[0]
+        b.scalars[row_var] = row
+        b.lanes = [Lanes(column_var, count, 0, column, mask)]
+        position = Index(sink.offset // scale)
+        for axis, digit in zip(sink.batch, self.batch):
+            var = LoopVar("b", axis.extent)
+            b.scalars[var] = digit
+            position = position + Index.of(var) * (axis.stride // scale)
+        position = position + _walk(sink.rows, row_var, scale) + _walk(columns, column_var, scale)
+        dtype = short_dtype(out.aval.dtype)
+        parts = [k.convert(p, compute_dtype(part_dtype(dtype))) for p in (pair or (x,))]
+        result = El(dtype, *parts)
+        b.special = lambda var, index: result if var is out else None
+        for stored in self.epilogue.stored:
+            index = delinear(position, stored.aval.shape)
+            b.store(self.program.kernel.output(stored), position, b.value(stored, index))
+
+
+def _in_whole_lines(sink: Sink) -> bool:
+    """Whether each row begins at a cache line, in this result and in a stack of such results."""
+    line = CACHE_LINE // itemsize(sink.dtype)
+    steps = [sink.offset, *(axis.stride for axis in (*sink.batch, *sink.rows))]
+    return _bytes(sink) % CACHE_LINE == 0 and all(n % line == 0 for n in steps)
+
+
+def _bytes(sink: Sink) -> int:
+    """Size of all of what a sink writes to."""
+    owner = sink.owner
+    return owner.size * itemsize(owner.dtype) if isinstance(owner, Temp) else owner.aval.nbytes
+
+
+def _complex_columns(columns: Sequence[Axis]) -> tuple[Axis, ...]:
+    """Columns of a real view, in pairs."""
+    *outer, last = columns
+    if last.extent == 2:
+        return tuple(outer)
+    return (*outer, Axis(last.extent // 2, last.stride * 2))
+
+
+def _walk(axes: Sequence[Axis], var: LoopVar, scale: int) -> Index:
+    """Position after counting `var` through the loops."""
+    out = Index(0)
+    if not axes:
+        return out
+    digits = delinear(Index.of(var), tuple(axis.extent for axis in axes))
+    for axis, digit in zip(axes, digits):
+        out = out + digit * (axis.stride // scale)
+    return out
+
+
+def _numbers(sink: Sink) -> dict[str, int]:
+    numbers: dict[str, int] = {}
+    for group in ("batch", "rows", "columns"):
+        for i, axis in enumerate(getattr(sink, group)):
+            numbers[f"out.{group}{i}.extent"] = axis.extent
+            numbers[f"out.{group}{i}.stride"] = axis.stride
+    return numbers
+
+
+def store_tile(
+    k: tile.Builder,
+    writer: Writer,
+    scratch: tile.Buffer,
+    base: Value,
+    row: Value,
+    rows: Value,
+    column: Value,
+    width: Value,
+    shape: TileShape,
+) -> None:
+    """Rows of a tile that waits in scratch, through the epilogue to the result."""
+
+    def one(r: Value) -> None:
+        for v in range(shape.vectors):
+            at = base + r * shape.columns + v * shape.lanes
+            store_lanes(
+                k, writer, scratch, at, row + r, column + v * shape.lanes, width, shape.lanes
+            )
+
+    k.for_(0, rows, 1, one)
+
+
+def store_lanes(
+    k: tile.Builder,
+    writer: Writer,
+    scratch: tile.Buffer,
+    at: Value,
+    row: Value,
+    column: Value,
+    width: Value,
+    lanes: int,
+) -> None:
+    """A vector from scratch to the result; complex numbers lie there as pairs."""
+    if writer.is_complex and writer.epilogue is not None:
+        half = lanes // 2
+        parts = (k.load(scratch, at, (half,), (2,)), k.load(scratch, at + 1, (half,), (2,)))
+        two = k.const("index", 2)
+        remaining = k.op("div", width - column, two)
+        mask = k.op("lt", k.iota(half, "i32"), k.convert(remaining, "i32"))
+        writer.store(row, k.op("div", column, two), parts[0], mask, parts)
+        return
+    mask = k.op("lt", k.iota(lanes, "i32"), k.convert(width - column, "i32"))
+    writer.store(row, column, k.load(scratch, at, (lanes,), (1,)), mask)

@@ -1,0 +1,294 @@
+"""Short rows through a network of compare-and-exchange steps.
+
+Knuth's merge exchange serves every length. Neighbouring rows run in lanes, so no step depends on
+the data.
+
+Source: D. Knuth, The Art of Computer Programming, volume 3, 5.2.2 (Algorithm M).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax.codegen.tile import Buffer, Builder, Value
+from amdjax.kernels.loops import (
+    lanes_for,
+    split_position,
+    tail_mask,
+    view,
+)
+from amdjax.kernels.shaped import Call
+from amdjax.kernels.sorting.keys import Key
+from amdjax.kernels.sorting.rows import SortedRows
+
+
+def merge_exchange(n: int) -> list[tuple[int, int, int]]:
+    """The rounds of Knuth's Algorithm M: exchange (i, i + d) for all i < n - d with i & p == r."""
+    rounds = []
+    top = 1 << max(0, (n - 1).bit_length() - 1)
+    p = top
+    while p:
+        q, r, d = top, 0, p
+        while True:
+            rounds.append((p, r, d))
+            if q == p:
+                break
+            d, q, r = q - p, q // 2, p
+        p //= 2
+    return rounds
+
+
+class Network(SortedRows):
+    """Rows in lanes, elements in scratch memory."""
+
+    def build(self) -> Call:
+        g = self.geometry
+        self.kernel = self.ctx.kernel("sort_network")
+        k = self.k = self.kernel.k
+        self.packed = self.single is not None and self.single.width <= 32 and self.needs_position
+        widest = "u64" if self.packed or self.single is None else self.single.unsigned
+        side = g.inner if g.inner > 1 else g.rows
+        self.count = lanes_for(self.ctx, widest, side, 1)
+        self.apart = 1 if g.inner > 1 else g.n
+        blocks = -(-side // self.count)
+        bundle, block = split_position(k, k.program_id(), (g.rows // side, blocks))
+        first, self.mask = block * self.count, None
+        if side < self.count:
+            self.mask = tail_mask(k, first, self.count, k.const("index", side))
+        elif side % self.count:  # the last bundle overlaps the one before: both write the same
+            first = k.op("min", first, k.const("index", side - self.count))
+        self.bundle, self.first = bundle, first
+        self.start = self._start(g.n)
+        self._write()
+        stages = len(merge_exchange(g.n))
+        cost = (
+            g.rows
+            * g.n
+            * (1.0 + 0.15 * stages * (1 if self.single and not self.needs_position else 3))
+        )
+        return self.kernel.launch(g.rows // side * blocks, cost)
+
+    def _start(self, n: int) -> Value:
+        """Offset of the first element of the first row, in an array whose rows have length `n`."""
+        g = self.geometry
+        outer = self.bundle * (n * g.inner)
+        apart = 1 if g.inner > 1 else n
+        return outer + self.first * apart
+
+    def _write(self) -> None:
+        """Keys alone cannot order zeros of both signs stably; such rows get positions as well."""
+        key, k = self.single, self.k
+        records = self._records(self.needs_position)
+        seen = self._fill(records)
+        if self.needs_position or key is None or not key.loses_zeros:
+            self._sort(records)
+            return
+
+        def with_positions() -> None:
+            pairs = self._records(True)
+            self._fill(pairs)
+            self._sort(pairs)
+
+        mixed = k.op("ne", k.reduce("or", seen), k.const("i32", 0))
+        k.if_(mixed, with_positions, lambda: self._sort(records))
+
+    def _records(self, with_position: bool) -> _Scratch:
+        packed = with_position and self.single is not None and self.single.width <= 32
+        if packed:
+            kinds = ["u64"]
+        else:
+            kinds = [key.unsigned for _, key in self.keys] + (["u32"] if with_position else [])
+        tag, size = "pairs" if with_position else "keys", self.geometry.n * self.count
+        buffers = [self.k.scratch(f"{tag}{j}", t, size) for j, t in enumerate(kinds)]
+        return _Scratch(buffers, with_position, packed)
+
+    def _each(self, start: int, stop: int, fn: Callable[[Value], Any]) -> None:
+        """A loop, written out where rows fit into registers."""
+        if self.geometry.n <= 16:
+            for i in range(start, stop):
+                fn(self.k.const("index", i))
+        elif start < stop:
+            self.k.for_(start, stop, 1, lambda i: fn(i) and None)
+
+    def _fill(self, records: _Scratch) -> Value:
+        """Make records; returns, in lanes, whether there is a negative zero."""
+        k, n, count = self.k, self.geometry.n, self.count
+        flags = k.scratch("flags", "i32", count)
+        k.store(flags, 0, k.const("i32", 0, (count,)))
+
+        def note(bits: Value) -> None:
+            key = self.single
+            if key is None or not key.loses_zeros or records.with_position:
+                return
+            zero = k.convert(key.negative_zero(k, bits), "i32")
+            zero = k.reduce("or", zero, 0) if len(zero.shape) == 2 else zero
+            k.store(flags, 0, k.op("or", k.load(flags, 0, (count,)), zero))
+
+        def one(i: Value) -> None:
+            bits = [self._load_bits(source, key, i) for source, key in self.keys]
+            note(bits[0])
+            position = k.broadcast(k.convert(i, "u64"), (count,))
+            self._put(records, i, bits, position, None)
+
+        def block(i: Value) -> None:
+            (source, key), square = self.keys[0], (count, count)
+            operand = view(self.kernel.input(source), key.unsigned)
+            bits = k.load(operand, self.start + i, square, (1, n))
+            note(bits)
+            position = k.iota(count, "u64") + k.broadcast(k.convert(i, "u64"), (count,))
+            position = k.broadcast(k.expand(position, 1), square)
+            self._put(records, i, [bits], position, (count, 1))
+
+        usual = records.with_position == self.needs_position
+        whole = n // count * count if self._by_blocks and usual else 0
+        if whole:
+            k.for_(0, whole, count, block)
+        self._each(whole, n, one)
+        return k.load(flags, 0, (count,))
+
+    @property
+    def _by_blocks(self) -> bool:
+        """Whether square blocks of rows and elements are transposed in registers."""
+        key = self.single
+        plain = key is not None and key.reversible and not key.is_padded
+        return plain and self.apart != 1 and self.mask is None and 4 <= self.count <= 16
+
+    def _put(
+        self,
+        records: _Scratch,
+        i: Value,
+        bits: Sequence[Value],
+        position: Value,
+        strides: tuple[int, int] | None,
+    ) -> None:
+        """Write records number `i` (and those after it in a block)."""
+        k = self.k
+        parts = [key.encode(k, x) for x, (_, key) in zip(bits, self.keys, strict=True)]
+        if records.packed:
+            high = k.op("shl", k.convert(parts[0], "u64"), k.const("u64", 32, position.shape))
+            parts = [k.op("or", high, position)]
+        elif records.with_position:
+            parts.append(k.convert(position, "u32"))
+        for buffer, x in zip(records.buffers, parts, strict=True):
+            k.store(buffer, i * self.count, x, strides)
+
+    def _load_bits(self, source: Any, key: Key, i: Value | int) -> Value:
+        k, g = self.k, self.geometry
+        at = self.start + k.index(i) * g.inner
+        return key.load(k, self.kernel.input(source), at, self.count, self.apart, self.mask)
+
+    def _sort(self, records: _Scratch) -> None:
+        self._network(records.buffers)
+        whole = 0
+        if self._by_blocks and not records.with_position:
+            whole = self.taken // self.count * self.count
+            self.k.for_(0, whole, self.count, lambda i: self._emit_block(i, records.buffers[0]))
+        self._each(whole, self.taken, lambda i: self._emit(i, records))
+
+    def _emit_block(self, i: Value, keys: Buffer) -> None:
+        """Write a block of sorted keys."""
+        k, count, key = self.k, self.count, self.single
+        assert key is not None
+        x = key.decode(k, k.load(keys, i * count, (count, count), (count, 1)))
+        target = view(self.kernel.output(self.outputs[0][1]), key.unsigned)
+        k.store(target, self._start(self.taken) + i, x, (1, self.taken))
+
+    def _network(self, scratch: Sequence[Buffer]) -> None:
+        """All rounds; written out where rows fit into registers."""
+        k, n = self.k, self.geometry.n
+        rounds = merge_exchange(n)
+        if n <= 16:
+            for p, r, d in rounds:
+                for i in range(n - d):
+                    if i & p == r:
+                        self._exchange(scratch, k.const("index", i), k.const("index", d))
+            return
+        top = rounds[0][0]
+        for p in dict.fromkeys(p for p, _, _ in rounds):
+            # As in `merge_exchange`, with the rounds of one p as a loop of the kernel.
+            def step(q: Value, r: Value, d: Value) -> tuple[Value, ...]:
+                self._round(scratch, p, r, d)
+                return q // 2, k.const("index", p), q - p
+
+            k.while_(lambda q, r, d: q >= p, step, [k.const("index", x) for x in (top, 0, p)])
+
+    def _round(self, scratch: Sequence[Buffer], p: int, r: Value, d: Value) -> None:
+        """One round: runs of `p` neighbours, every second one, from `r` on."""
+        k = self.k
+        limit = self.geometry.n - d
+        whole = r + (limit - r + p) // (2 * p) * (2 * p)
+
+        def run(start: Value) -> None:
+            if p <= 4:
+                for j in range(p):
+                    self._exchange(scratch, start + j, d)
+            else:
+                k.for_(start, start + p, 1, lambda i: self._exchange(scratch, i, d))
+
+        k.for_(r, whole, 2 * p, run)
+        if p > 1:  # the last run may be shorter
+            k.for_(whole, limit, 1, lambda i: self._exchange(scratch, i, d))
+
+    def _exchange(self, scratch: Sequence[Buffer], i: Value, d: Value) -> None:
+        k, count = self.k, self.count
+        here, there = i * count, (i + d) * count
+        low = [k.load(s, here, (count,)) for s in scratch]
+        high = [k.load(s, there, (count,)) for s in scratch]
+        if len(scratch) == 1:
+            pairs = [(k.op("min", low[0], high[0]), k.op("max", low[0], high[0]))]
+        else:
+            swap = _less(k, high, low)
+            pairs = [
+                (k.select(swap, b, a), k.select(swap, a, b)) for a, b in zip(low, high, strict=True)
+            ]
+        for s, (a, b) in zip(scratch, pairs, strict=True):
+            k.store(s, here, a)
+            k.store(s, there, b)
+
+    def _emit(self, i: Value, records: _Scratch) -> None:
+        """Write the elements that became number `i` of their rows."""
+        k, g, count, key = self.k, self.geometry, self.count, self.single
+        parts = [k.load(s, i * count, (count,)) for s in records.buffers]
+        position = k.convert(parts[-1], "u32") if records.packed else parts[-1]
+        where = self._start(self.taken) + i * g.inner
+        apart = 1 if g.inner > 1 else self.taken
+        lanes = k.iota(count) * k.const("index", self.apart, (count,))
+        start = lanes + k.broadcast(self.start, (count,))
+        for source, target in self.outputs:
+            exact = None if records.with_position and key and key.loses_zeros else key
+            if exact and exact.reversible and source is self.keys[0][0]:
+                bits = parts[0]
+                if records.packed:
+                    bits = k.op("shr_logical", bits, k.const("u64", 32, (count,)))
+                bits = exact.decode(k, k.convert(bits, exact.unsigned))
+                out = view(self.kernel.output(target), exact.unsigned)
+                k.store(out, where, bits, [apart], self.mask)
+            else:
+                self.gather(
+                    self.kernel, source, target, where, start, position, count, apart, self.mask
+                )
+
+
+@dataclass
+class _Scratch:
+    """Records of a bundle of rows: for each element of the rows a vector.
+
+    Args:
+      buffers: keys, and positions unless packed.
+      with_position: whether records say where they come from.
+      packed: whether positions are in the lower 32 bits of the keys.
+    """
+
+    buffers: list[Buffer]
+    with_position: bool
+    packed: bool
+
+
+def _less(k: Builder, a: Sequence[Value], b: Sequence[Value]) -> Value:
+    """Lexicographic order of records."""
+    less = a[-1] < b[-1]
+    for x, y in zip(reversed(a[:-1]), reversed(b[:-1]), strict=True):
+        less = k.op("or", x < y, k.op("and", k.op("eq", x, y), less))
+    return less

@@ -1,0 +1,1 @@
+"""Ways of sorting on GPUs: bitonic networks, and digits for long rows."""

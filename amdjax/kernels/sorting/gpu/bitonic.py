@@ -1,0 +1,243 @@
+"""Sorting on a GPU: bitonic networks.
+
+A row of records is padded to a power of two. A workgroup sorts a block of records, or several short
+rows, in LDS; longer rows are merged through global memory until the distance between the records
+that are compared fits a block again. All steps of a kind are one kernel, which is told the step.
+
+Sources: K. Batcher, "Sorting networks and their applications" (1968); D. Knuth, The Art of Computer
+Programming, volume 3, 5.3.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from amdjax.codegen.tile import Buffer, Value, itemsize
+from amdjax.kernels.gpu_loops import element_tile
+from amdjax.kernels.loops import view
+from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
+from amdjax.kernels.sorting.keys import Key
+from amdjax.kernels.sorting.rows import Geometry, SortedRows
+from amdjax.schedule.gpu.calls import scratch_limit
+from amdjax.schedule.gpu.tiles import power_of_two
+
+EACH = 8  # records of a thread in a block
+
+
+class GpuSort(SortedRows):
+    """Sorts rows of records; see `sort.sort_calls` for the arguments."""
+
+    def __init__(
+        self,
+        ctx: ShapedContext,
+        geometry: Geometry,
+        keys: list[tuple[Any, Key]],
+        outputs: list[tuple[Any, Any]],
+        taken: int | None,
+    ):
+        super().__init__(ctx, geometry, keys, outputs, taken)
+        key = self.single
+        # Zeros of both signs have one key; only their positions keep them in order.
+        self.positioned = self.needs_position or key is None or key.loses_zeros
+        self.packed = self.positioned and key is not None and key.width <= 32
+        self.kinds = ["u64"] if self.packed else [key.unsigned for _, key in keys]
+        if self.positioned and not self.packed:
+            self.kinds.append("u32")
+        self._choose_block()
+
+    def _choose_block(self) -> None:
+        gpu, g = self.ctx.gpu, self.geometry
+        self.padded = power_of_two(g.n)
+        record = sum(map(itemsize, self.kinds))
+        most = min(gpu.usual_workgroup * EACH, scratch_limit(gpu) // (2 * record))
+        most = 1 << (most.bit_length() - 1)
+        rows = power_of_two(-(-g.rows // gpu.compute_units))
+        self.block = min(most, max(self.padded * rows, gpu.wave_size * 2))
+        self.blocks = -(-g.rows * self.padded // self.block)
+        pairs = self.block // 2
+        self.threads = max(gpu.wave_size, min(gpu.usual_workgroup, pairs))
+
+    def build(self) -> list[Call | Copy]:
+        """The launches."""
+        row, block = self.padded.bit_length() - 1, self.block.bit_length() - 1
+        if row <= block:
+            return [self._in_block(None, None, 1, row)]
+        temps = [Temp(kind, self.blocks * self.block) for kind in self.kinds]
+        calls: list[Call | Copy] = [self._in_block(None, temps, 1, block)]
+        step, merge = self._step(temps), self._in_block(temps, temps, None, None)
+        for level in range(block + 1, row + 1):
+            for distance in range(level - 1, block - 1, -1):
+                calls.append(replace(step, args=[*step.args[:-2], level, distance]))
+            if level < row:
+                calls.append(replace(merge, args=[*merge.args[:-1], level]))
+        return [*calls, self._in_block(temps, None, row, row)]
+
+    @property
+    def walks(self) -> int:
+        """How often records go through memory, each time in a launch."""
+        apart = self.padded.bit_length() - self.block.bit_length()
+        return 1 if apart <= 0 else 1 + apart * (apart + 1) // 2 + apart
+
+    @property
+    def _nanoseconds(self) -> float:
+        return 5.0 * self.geometry.rows * self.padded
+
+    # A block in LDS
+
+    def _in_block(
+        self,
+        source: Sequence[Temp] | None,
+        target: Sequence[Temp] | None,
+        first: int | None,
+        last: int | None,
+    ) -> Call:
+        """Read a block, run levels of the network as far as they lie within it, write it.
+
+        Args:
+          source: where the records are; None to make them from the operands.
+          target: where they go; None for the results.
+          first: the first level: runs of `2**level` records become sorted.
+          last: the last one; of a single level, and of one known at run time (None), only the steps
+            that lie within a block are done.
+        """
+        kernel = self.ctx.kernel("sort_" + ("fill" if source is None else "merge"))
+        k = self.k = kernel.k
+        k.workgroup = self.threads
+        self.base = k.program_id() * self.block
+        records: Sequence[Value]
+        if source is None:
+            records = self._records(kernel)
+        else:
+            records = [k.load(kernel.input(t), self.base, (self.block,)) for t in source]
+        records = self._levels(kernel, records, first, last)
+        if target is None:
+            self._emit(kernel, records)
+        else:
+            for temp, x in zip(target, records, strict=True):
+                k.store(kernel.inout(temp), self.base, x)
+        return kernel.launch(self.blocks, self._nanoseconds)
+
+    def _levels(
+        self, kernel: ShapedKernel, records: Sequence[Value], first: int | None, last: int | None
+    ) -> Sequence[Value]:
+        k, within = self.k, self.block.bit_length() - 1
+        scratch = [k.scratch(f"r{i}", kind, self.block) for i, kind in enumerate(self.kinds)]
+
+        def steps(level: Value, count: Value | int, now: Sequence[Value]) -> Sequence[Value]:
+            def step(i: Value, *xs: Value) -> list[Value]:
+                return self._step_in_block(scratch, xs, level, k.index(count) - i - 1)
+
+            return k.for_(0, count, 1, step, now)
+
+        if first is None or last is None:
+            return steps(self._told(kernel, "level"), within, records)
+        if first == last:
+            return steps(k.const("index", first), min(first, within), records)
+        return k.for_(first, last + 1, 1, lambda level, *xs: steps(level, level, xs), records)
+
+    def _step_in_block(
+        self, scratch: Sequence[Buffer], records: Sequence[Value], level: Value, distance: Value
+    ) -> list[Value]:
+        """Each record becomes the lesser or the greater one of it and its partner."""
+        k, shape = self.k, (self.block,)
+        wide: Callable[[Value], Value] = lambda x: k.broadcast(x, shape)
+        number, zero = k.iota(self.block), k.const("index", 0, shape)
+        apart = wide(k.op("shl", k.const("index", 1), distance))
+        for buffer, x in zip(scratch, records, strict=True):
+            k.store(buffer, 0, x)
+        partner = k.op("xor", number, apart)
+        others = [k.load_at(buffer, partner) for buffer in scratch]
+        upper = k.op("ne", k.op("and", number, apart), zero)
+        keep_greater = k.op("xor", upper, self._is_down(number + wide(self.base), level))
+        take = k.op("xor", self._precedes(others, records), keep_greater)
+        return [k.select(take, y, x) for x, y in zip(records, others, strict=True)]
+
+    def _is_down(self, number: Value, level: Value) -> Value:
+        """Which records belong to runs that become sorted downwards: every second one."""
+        k = self.k
+        bit = k.op("shl", k.const("index", 1), level)
+        bit = k.op("and", bit, k.const("index", self.padded - 1))
+        turns = k.op("and", number, k.broadcast(bit, number.shape))
+        return k.op("ne", turns, k.const("index", 0, number.shape))
+
+    def _told(self, kernel: ShapedKernel, name: str) -> Value:
+        """A number that the launch gives."""
+        kernel.args.append(0)
+        return self.k.size(self.k.param(name, "index", "size"))
+
+    # A step through global memory
+
+    def _step(self, temps: Sequence[Temp]) -> Call:
+        """Order pairs of records that lie `2**distance` apart."""
+        kernel = self.ctx.kernel("sort_step")
+        k = self.k = kernel.k
+        number, mask, grid = element_tile(k, self.ctx.gpu, self.blocks * self.block // 2)
+        assert mask is None  # blocks are whole
+        buffers = [kernel.inout(t) for t in temps]
+        level, distance = self._told(kernel, "level"), self._told(kernel, "distance")
+        wide: Callable[[Value], Value] = lambda x: k.broadcast(x, number.shape)
+        apart = k.op("shl", k.const("index", 1), distance)
+        inside = k.op("and", number, wide(apart - 1))
+        low = k.op("shl", k.op("shr_logical", number, wide(distance)), wide(distance + 1)) + inside
+        high = low + wide(apart)
+        a, b = ([k.load_at(buffer, at) for buffer in buffers] for at in (low, high))
+        swap = k.op("xor", self._precedes(b, a), self._is_down(low, level))
+        for buffer, x, y in zip(buffers, a, b, strict=True):
+            k.store_at(buffer, low, k.select(swap, y, x), unique=True)
+            k.store_at(buffer, high, k.select(swap, x, y), unique=True)
+        return kernel.launch(grid, self._nanoseconds)
+
+    def _precedes(self, a: Sequence[Value], b: Sequence[Value]) -> Value:
+        """Lexicographic order of records."""
+        k, less = self.k, a[-1] < b[-1]
+        for x, y in zip(reversed(a[:-1]), reversed(b[:-1]), strict=True):
+            less = k.op("or", x < y, k.op("and", k.op("eq", x, y), less))
+        return less
+
+    # Records and elements
+
+    def _places(self) -> tuple[Value, Value, Value]:
+        """Row and place of each record of a block, and whether there is such a row."""
+        k = self.k
+        number = k.iota(self.block) + k.broadcast(self.base, (self.block,))
+        place = k.op("and", number, k.const("index", self.padded - 1, number.shape))
+        bits = k.const("index", self.padded.bit_length() - 1, number.shape)
+        row = k.op("shr_logical", number, bits)
+        return row, place, row < k.const("index", self.geometry.rows, row.shape)
+
+    def _records(self, kernel: ShapedKernel) -> list[Value]:
+        """Records of the operands; what pads rows is greater than all of them."""
+        k, g = self.k, self.geometry
+        row, place, exists = self._places()
+        exists = k.op("and", exists, place < k.const("index", g.n, place.shape))
+        offsets = g.start(k, row) + place * g.inner
+        parts = []
+        for source, key in self.keys:
+            x = key.encode(k, key.load_at(k, kernel.input(source), offsets, exists))
+            last = k.const(key.unsigned, (1 << key.width) - 1, x.shape)
+            parts.append(k.select(exists, x, last))
+        if self.packed:
+            high = k.op("shl", k.convert(parts[0], "u64"), k.const("u64", 32, place.shape))
+            return [k.op("or", high, k.convert(place, "u64"))]
+        return [*parts, k.convert(place, "u32")] if self.positioned else parts
+
+    def _emit(self, kernel: ShapedKernel, records: Sequence[Value]) -> None:
+        """Write the elements whose records are in order now."""
+        k, g, key = self.k, self.geometry, self.single
+        row, place, exists = self._places()
+        exists = k.op("and", exists, place < k.const("index", self.taken, place.shape))
+        to = g.start(k, row, self.taken) + place * g.inner
+        from_key = key is not None and key.reversible and not (self.positioned and key.loses_zeros)
+        for source, target in self.outputs:
+            if key is not None and from_key and source is self.keys[0][0]:
+                x = records[0]
+                if self.packed:
+                    x = k.op("shr_logical", x, k.const("u64", 32, x.shape))
+                bits = key.decode(k, k.convert(x, key.unsigned))
+                out = view(kernel.output(target), key.unsigned)
+                k.store_at(out, to, bits, exists, unique=True)
+                continue
+            position = k.convert(k.convert(records[-1], "u32"), "index")
+            self.scatter(kernel, source, target, to, g.start(k, row), position, exists)

@@ -1,0 +1,237 @@
+"""The greatest elements along an axis, greatest first.
+
+Few of many are found in one walk: a sorted list holds the best so far, and vectors of elements
+are only looked at closer where one of them beats the last of the list. Rows that keep too few
+threads busy are cut into pieces, whose lists a second kernel merges. Otherwise rows are sorted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amdjax.codegen.tile import Builder, Value
+from amdjax.kernels.loops import bits_dtype, lane_loop, lanes_for, split_position, view
+from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
+from amdjax.kernels.sorting.keys import Key
+from amdjax.kernels.sorting.rows import Geometry
+from amdjax.kernels.sorting.sort import sort_calls
+from amdjax.schedule.element import short_dtype
+
+LIST = 128  # longest list that is kept sorted by insertion
+PIECE = 1 << 13  # elements below which a row is not cut
+UNROLL = 4
+
+
+@shaped("top_k")
+def lower_top_k(ctx: ShapedContext) -> list[Call | Copy]:
+    """Values and positions; NaN counts as greatest, -0 as less than +0."""
+    (x,), (values, indices) = ctx.inputs, ctx.outputs
+    k = ctx.params["k"]
+    if not math.prod(values.aval.shape):
+        kernel = ctx.kernel("empty")
+        kernel.output(values)
+        kernel.output(indices)
+        return [kernel.launch(0, 0.0)]
+    geometry = Geometry.of(x.aval.shape, ctx.params["axis"])
+    key = Key(short_dtype(x.aval.dtype), equal_zeros=False, descending=True)
+    few = geometry.rows < 8
+    if not ctx.on_gpu and k <= LIST and geometry.n >= (64 if few else 256) and geometry.n >= 4 * k:
+        return _Walk(ctx, geometry, key, k).build()
+    return sort_calls(ctx, geometry, [(x, key)], [(x, values), (None, indices)], k)
+
+
+class _List:
+    """The best elements so far, in scratch memory, behind a sentinel that precedes every key."""
+
+    def __init__(self, k: Builder, key: Key, size: int):
+        self.k, self.key, self.size = k, key, size
+        self.keys = k.scratch("keys", key.unsigned, size + 1)
+        self.positions = k.scratch("positions", "u32", size + 1)
+        k.store(self.keys, 0, k.const(key.unsigned, 0))
+
+    def insert(self, x: Value, position: Value, held: Value) -> None:
+        """Put a key behind all that do not exceed it; of `held` keys the last one may drop out."""
+        k = self.k
+
+        def beyond(j: Value) -> Value:
+            return k.load(self.keys, j - 1) > x
+
+        def shift(j: Value) -> Value:
+            before = j - 1
+            k.store(self.keys, j, k.load(self.keys, before))
+            k.store(self.positions, j, k.load(self.positions, before))
+            return before
+
+        (j,) = k.while_(beyond, shift, [held])
+        k.store(self.keys, j, x)
+        k.store(self.positions, j, position)
+
+    def last(self) -> Value:
+        return self.k.load(self.keys, self.size)
+
+    def fill(self, element: Callable[[Value], tuple[Value, Value]]) -> None:
+        """Start with the first elements, whatever they are."""
+        k = self.k
+        k.for_(0, self.size, 1, lambda i: self.insert(*element(i), i + 1))
+
+    def offer(self, x: Value, position: Value, worst: Value) -> Value:
+        """Insert a key if it beats the last one; returns the last one then."""
+        k = self.k
+
+        def better() -> Value:
+            self.insert(x, position, k.const("index", self.size))
+            return self.last()
+
+        (worst,) = k.if_(x < worst, better, lambda: worst)
+        return worst
+
+
+class _Walk:
+    """Finds the best elements of each row in one walk."""
+
+    def __init__(self, ctx: ShapedContext, geometry: Geometry, key: Key, size: int):
+        self.ctx, self.geometry, self.key, self.size = ctx, geometry, key, size
+        rows, n, threads = geometry.rows, geometry.n, ctx.target.threads
+        most = max(1, n // max(PIECE, 16 * size))
+        wanted = -(-4 * threads // rows) if threads > 1 and rows < 2 * threads else 1
+        pieces = min(wanted, most)
+        self.length = -(-n // pieces)
+        self.pieces = -(-n // self.length)
+        if n - (self.pieces - 1) * self.length < size:  # the last piece must fill a list
+            self.pieces, self.length = 1, n
+        self.count = lanes_for(ctx, key.unsigned, n, 1)
+
+    def build(self) -> list[Call | Copy]:
+        if self.pieces == 1:
+            return [self._walk(None)]
+        total = self.geometry.rows * self.pieces * self.size
+        temps = Temp(self.key.unsigned, total), Temp("u32", total)
+        return [self._walk(temps), self._merge(temps)]
+
+    def _walk(self, temps: tuple[Temp, Temp] | None) -> Call:
+        g, kernel = self.geometry, self.ctx.kernel("top_k")
+        k = kernel.k
+        row, piece = split_position(k, k.program_id(), (g.rows, self.pieces))
+        low = piece * self.length
+        high = k.op("min", low + self.length, k.const("index", g.n))
+        best = _List(k, self.key, self.size)
+        operand, start = kernel.input(self.ctx.inputs[0]), g.start(k, row)
+
+        def keys(i: Value, count: int = 0, mask: Value | None = None) -> Value:
+            at = start + i * g.inner
+            return self.key.encode(k, self.key.load(k, operand, at, count, g.inner, mask))
+
+        def first(i: Value) -> tuple[Value, Value]:
+            i = low + i
+            return keys(i), k.convert(i, "u32")
+
+        best.fill(first)
+        self._scan(k, best, keys, low + self.size, high)
+        if temps is None:
+            self._write(kernel, best, row)
+        else:
+            self._keep(kernel, best, temps)
+        return kernel.launch(
+            g.rows * self.pieces, 0.3 * g.rows * g.n + 500.0 * g.rows * self.pieces
+        )
+
+    def _scan(
+        self, k: Builder, best: _List, keys: Callable[..., Value], low: Value, high: Value
+    ) -> None:
+        """Offer the elements `low..high` to the list."""
+        count = self.count
+        found_keys = k.scratch("found_keys", self.key.unsigned, count)
+        found_positions = k.scratch("found_positions", "u32", count)
+
+        def close(i: Value, x: Value, mask: Value | None, worst: Value) -> Value:
+            """Offer those of a vector that beat the list's last one."""
+            hits = x < k.broadcast(worst, (count,))
+            hits = hits if mask is None else k.op("and", hits, mask)
+            position = k.iota(count, "u32") + k.broadcast(k.convert(i, "u32"), (count,))
+            k.store(found_keys, 0, k.compress(x, hits))
+            k.store(found_positions, 0, k.compress(position, hits))
+            number = k.convert(k.reduce("add", k.convert(hits, "i32")), "index")
+
+            def one(j: Value, worst: Value) -> Value:
+                return best.offer(k.load(found_keys, j), k.load(found_positions, j), worst)
+
+            (worst,) = k.for_(0, number, 1, one, [worst])
+            return worst
+
+        def vectors(i: Value, worst: Value) -> Value:
+            xs = [keys(i + u * count, count) for u in range(UNROLL)]
+            least = xs[0]
+            for x in xs[1:]:
+                least = k.op("min", least, x)
+
+            def look() -> Value:
+                now = worst
+                for u, x in enumerate(xs):
+                    now = close(i + u * count, x, None, now)
+                return now
+
+            hit = k.reduce("or", least < k.broadcast(worst, (count,)))
+            (worst,) = k.if_(hit, look, lambda: worst)
+            return worst
+
+        unit = k.const("index", count * UNROLL)
+        wide = high - ((high - low) % unit)
+        (worst,) = k.for_(low, wide, count * UNROLL, vectors, [best.last()])
+        lane_loop(
+            k,
+            wide,
+            high,
+            count,
+            lambda i, mask, w: [close(i, keys(i, count, mask), mask, w)],
+            [worst],
+        )
+
+    def _write(self, kernel: ShapedKernel, best: _List, row: Value) -> None:
+        """Store the list as a row of the results."""
+        k, g = kernel.k, self.geometry
+        (source,), (values, indices) = self.ctx.inputs, self.ctx.outputs
+        dtype, _ = bits_dtype(short_dtype(source.aval.dtype))
+        read, write = view(kernel.input(source), dtype), view(kernel.output(values), dtype)
+        places = kernel.output(indices)
+        start, out = g.start(k, row), g.start(k, row, self.size)
+
+        def one(i: Value) -> None:
+            position = k.load(best.positions, i + 1)
+            at = k.convert(position, "index") * g.inner
+            to = out + i * g.inner
+            k.store(write, to, k.load(read, start + at))
+            k.store(places, to, k.convert(position, "i32"))
+
+        k.for_(0, self.size, 1, one)
+
+    def _keep(self, kernel: ShapedKernel, best: _List, temps: Sequence[Temp]) -> None:
+        """Store the list of a piece."""
+        k = kernel.k
+        base = k.program_id() * self.size
+        for temp, scratch in zip(temps, (best.keys, best.positions), strict=True):
+            out: Any = kernel.output(temp)
+            k.for_(
+                0,
+                self.size,
+                1,
+                lambda i, out=out, scratch=scratch: k.store(out, base + i, k.load(scratch, i + 1)),
+            )
+
+    def _merge(self, temps: tuple[Temp, Temp]) -> Call:
+        """One list out of those of the pieces; earlier pieces come first among equals."""
+        g, kernel = self.geometry, self.ctx.kernel("top_k_merge")
+        k, total = kernel.k, self.pieces * self.size
+        best = _List(k, self.key, self.size)
+        keys, positions = (kernel.input(t) for t in temps)
+        base = k.program_id() * total
+
+        def element(i: Value) -> tuple[Value, Value]:
+            at = base + i
+            return k.load(keys, at), k.load(positions, at)
+
+        best.fill(element)
+        k.for_(self.size, total, 1, lambda i, worst: best.offer(*element(i), worst), [best.last()])
+        self._write(kernel, best, k.program_id())
+        return kernel.launch(g.rows, 3.0 * g.rows * total)
