@@ -92,8 +92,7 @@ def interp(
         raise ValueError("xp and fp must be one-dimensional arrays of equal size")
     if period is not None and isinstance(period, (int, float)) and period == 0:
         raise ValueError(f"period must be a non-zero value; got {period}")
-    x, xp = promote_dtypes_inexact(x, xp)
-    (fp,) = promote_dtypes_inexact(fp)
+    x, xp, fp = promote_dtypes_inexact(x, xp, fp)
     known = lambda v: v if v is None or isinstance(v, str) else as_array("interp", v)
     sides = [known(left), known(right)]
     flags = (isinstance(sides[0], str), isinstance(sides[1], str))

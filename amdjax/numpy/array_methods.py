@@ -34,7 +34,7 @@ from amdjax.numpy import (
     selecting,
     sorting,
 )
-from amdjax.numpy._util import scalar_of
+from amdjax.numpy._util import scalar_of, user_dtype
 from amdjax.numpy.index_updates import IndexUpdate
 from amdjax.numpy.indexing import row, take_index
 
@@ -244,7 +244,7 @@ def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
     """The memory of the array read as another dtype."""
     if type is not None:
         raise NotImplementedError("`type` argument of array.view() is not supported.")
-    dtype = dtypes.default_float_dtype() if dtype is None else np.dtype(dtype)
+    dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "view")
     if dtype == self.dtype:
         return self
     old, new = dtypes.itemsize_bits(self.dtype), dtypes.itemsize_bits(dtype)

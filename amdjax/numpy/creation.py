@@ -380,10 +380,10 @@ def eye(
     return _eye(_extent(N, "N of eye"), _extent(N if M is None else M, "M of eye"), k, dtype)
 
 
-def _extent(n: Any, what: str) -> int:
+def _extent(n: Any, what: str, error: type[Exception] = ValueError) -> int:
     n = concrete_int(n, what)
     if n < 0:
-        raise ValueError(f"negative dimensions are not allowed, got {what} = {n}")
+        raise error(f"negative dimensions are not allowed, got {what} = {n}")
     return n
 
 
@@ -419,7 +419,9 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = None) -> Ar
            [1., 1., 0.]], dtype=float32)
     """
     dtype = np.dtype("float32") if dtype is None else user_dtype(dtype, "tri")
-    return lower_mask(_extent(N, "N of tri"), _extent(N if M is None else M, "M of tri"), k, dtype)
+    rows = _extent(N, "N of tri", TypeError)
+    columns = rows if M is None else _extent(M, "M of tri", TypeError)
+    return lower_mask(rows, columns, k, dtype)
 
 
 @composite(static_argnames=("rows", "columns", "dtype"))

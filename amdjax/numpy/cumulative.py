@@ -43,6 +43,8 @@ def _cumulative(
     a = as_array(name, a)
     if axis is None:
         a, axis = lax.reshape(a, (a.size,)), 0
+    elif isinstance(axis, (tuple, complex)):
+        raise TypeError(f"axis argument of {name} must be an integer or None, got {axis!r}")
     elif not isinstance(axis, (int, np.integer)):
         raise ValueError(f"axis argument of {name} must be an integer or None, got {axis!r}")
     axis = canonical_axis(axis, a.ndim)
@@ -52,6 +54,8 @@ def _cumulative(
         dtype = user_dtype(dtype, name)
     if fill_nan is not None and is_kind(a.dtype, np.inexact):
         a = select(lax.ne(a, a), np.asarray(fill_nan, a.dtype), a)
+    if dtype == np.bool_:
+        return lax.ne(fn(convert(a, np.dtype("int32")), axis), np.int32(0))
     return fn(convert(a, dtype), axis)
 
 
@@ -215,6 +219,8 @@ def ediff1d(
     Array([0, 3, 5], dtype=int32)
     """
     a = as_array("ediff1d", ary)
+    if a.dtype == bool:
+        raise TypeError("ediff1d: booleans cannot be subtracted")
     result = diff(lax.reshape(a, (a.size,)))
     parts = [result]
     if to_begin is not None:

@@ -33,7 +33,7 @@ def _triangle(m: ArrayLike, k: int, name: str, keep_lower: bool) -> Array:
     rows, columns = m.shape[-2:]
     mask = lower_mask(rows, columns, k if keep_lower else k - 1, np.dtype(bool))
     mask = _util.broadcast_to(mask, m.shape)
-    zero = lax.full(m.shape, 0, m.dtype)
+    zero = lax.full_like(m, 0)
     return lax.select(mask, m, zero) if keep_lower else lax.select(mask, zero, m)
 
 

@@ -131,6 +131,8 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
             )
         if x.dtype == bool:
             raise NotImplementedError("Boolean arguments to jax.numpy.ix_ are not implemented")
+        if not x.size:
+            x = convert(x, dtypes.default_int_dtype())
         results.append(lax.reshape(x, tuple(x.size if i == j else 1 for j in range(len(args)))))
     return tuple(results)
 

@@ -75,6 +75,8 @@ def parse(shape: tuple[int, ...], index: tuple[Any, ...]) -> list[tuple[Entry, i
       TypeError: the index is a list, or an entry a float or an array of neither integers nor
         booleans.
     """
+    for item in index:
+        _check_type(item)
     items = _expand_booleans(shape, index)
     consuming = sum(1 for item in items if item is not None and item is not Ellipsis)
     if consuming > len(shape):
@@ -188,6 +190,20 @@ def _axis_of(items: tuple[Any, ...], place: int, rank: int) -> int:
     return axis
 
 
+def _check_type(item: Any) -> None:
+    """Refuse what is a value, but not of a type to index with."""
+    if isinstance(item, str):
+        raise TypeError(f"JAX does not support string indexing; got idx={item!r}")
+    if not isinstance(item, (float, complex, np.generic, np.ndarray, Array)):
+        return
+    dtype = dtypes.dtype(item)
+    if dtype != np.bool_ and not is_kind(dtype, np.integer):
+        raise TypeError(
+            f"Indexer must have integer or boolean type, got indexer with type {dtype} at indexer"
+            f" value {item}"
+        )
+
+
 def _entry(item: Any, n: int) -> Entry:
     if isinstance(item, slice):
         return _slice_entry(item, n)
@@ -197,19 +213,7 @@ def _entry(item: Any, n: int) -> Entry:
     if isinstance(item, (int, np.integer)):
         return Point(int(item))
     if isinstance(item, (Array, np.ndarray)):
-        if not is_kind(item.dtype, np.integer):
-            raise TypeError(
-                f"Indexer must have integer or boolean type, got indexer with type {item.dtype} at"
-                f" indexer value {item}"
-            )
         return Points(item)
-    if isinstance(item, str):
-        raise TypeError(f"JAX does not support string indexing; got idx={item!r}")
-    if isinstance(item, (float, complex, np.generic)):
-        raise TypeError(
-            "Indexer must have integer or boolean type, got indexer with type"
-            f" {np.dtype(type(item))} at indexer value {item}"
-        )
     if hasattr(item, "__jax_array__"):
         return _entry(item.__jax_array__(), n)
     if hasattr(item, "__index__"):

@@ -16,6 +16,7 @@ from amdjax.numpy._util import (
     as_array,
     as_arrays,
     broadcast_to,
+    concrete_int,
     constant,
     convert,
     promote_dtypes,
@@ -116,10 +117,12 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
     >>> jnp.polyder(jnp.array([1.0, 2.0, 3.0]))
     Array([2., 2.], dtype=float32)
     """
-    m = int(m)
+    m = concrete_int(m, "m of polyder")
     if m < 0:
         raise ValueError("Order of derivative must be positive")
     (p,) = promote_dtypes_inexact(as_array("polyder", p))
+    if not p.ndim:
+        raise TypeError("polyder: p must be a vector, got a scalar")
     if m == 0:
         return p
     n = p.shape[0]
@@ -142,7 +145,9 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     >>> jnp.polyint(jnp.array([2.0, 2.0]))
     Array([1., 2., 0.], dtype=float32)
     """
-    m = int(m)
+    m = concrete_int(m, "m of polyint")
+    if not np.ndim(p):
+        raise TypeError("polyint: p must be a vector, got a scalar")
     if m < 0:
         raise ValueError("Order of integral must be positive (see polyder)")
     k = 0 if k is None else k

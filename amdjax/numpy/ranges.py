@@ -157,9 +157,6 @@ def geomspace(
     result = lax.transpose(result, order)
     if dtype is None:
         return result
-    if is_kind(dtype, np.integer):
-        # Powers are a hair off, and a cast would truncate.
-        result = lax.round(result)
     return convert(result, user_dtype(dtype, "geomspace"))
 
 
@@ -212,7 +209,7 @@ def meshgrid(
     if indexing not in ("xy", "ij"):
         raise ValueError(f"Valid values for indexing are 'xy' and 'ij', got {indexing}")
     args = as_arrays("meshgrid", *xi)
-    if any(x.ndim > 1 for x in args):
+    if any(isinstance(x, (Array, np.ndarray)) and x.ndim != 1 for x in xi):
         raise ValueError("Arguments to jax.numpy.meshgrid must be 1D, got shapes "
                          f"{[x.shape for x in args]}")  # fmt: skip
     args = [lax.reshape(x, (x.size,)) for x in args]
@@ -360,14 +357,15 @@ s_, index_exp = _IndexExpression(False), _IndexExpression(True)
 
 def _window(M: int, name: str) -> tuple[int, Array]:
     M = int(M) if isinstance(M, float) else concrete_int(M, f"M of {name}")
-    dtype = dtypes.default_float_dtype()
-    return M, lax.iota(dtype, max(M, 0))
+    if M < 0:
+        raise TypeError(f"M of {name} must not be negative, got {M}")
+    return M, lax.iota(dtypes.default_float_dtype(), M)
 
 
 def _cosine_window(M: int, name: str, *weights: float) -> Array:
     M, n = _window(M, name)
     if M <= 1:
-        return lax.full((max(M, 0),), 1, n.dtype)
+        return lax.full((M,), 1, n.dtype)
     total = lax.full_like(n, weights[0])
     for k, weight in enumerate(weights[1:], 1):
         phase = lax.mul(n, constant(n, 2 * np.pi * k / (M - 1)))
@@ -410,7 +408,7 @@ def bartlett(M: int) -> Array:
     """
     M, n = _window(M, "bartlett")
     if M <= 1:
-        return lax.full((max(M, 0),), 1, n.dtype)
+        return lax.full((M,), 1, n.dtype)
     one = constant(n, 1)
     return lax.sub(one, lax.abs(lax.sub(lax.mul(n, constant(n, 2 / (M - 1))), one)))
 
@@ -425,7 +423,7 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
 
     M, n = _window(M, "kaiser")
     if M <= 1:
-        return lax.full((max(M, 0),), 1, n.dtype)
+        return lax.full((M,), 1, n.dtype)
     beta = convert(beta, n.dtype)
     centred = lax.div(lax.sub(n, constant(n, (M - 1) / 2)), constant(n, (M - 1) / 2))
     inside = lax.sub(constant(n, 1), lax.square(centred))

@@ -239,6 +239,8 @@ def compress(
     mask, a = as_array("compress", asarray(condition)), as_array("compress", a)
     if mask.ndim != 1:
         raise ValueError("condition must be a 1D array")
+    if size is not None and size > mask.size:
+        raise ValueError(f"compress: size {size} exceeds the {mask.size} entries of the condition")
     if axis is None:
         a, axis = ravel(a), 0
     axis = canonical_axis(axis, a.ndim)
@@ -537,6 +539,8 @@ def delete(
         a, axis = ravel(a), 0
     axis = canonical_axis(axis, a.ndim)
     n = a.shape[axis]
+    if isinstance(obj, (list, tuple)):
+        raise TypeError(f"delete: obj must be an integer, a slice or an array, got {obj}")
     if isinstance(obj, slice):
         keep = np.delete(np.arange(n), obj)
     elif assume_unique_indices and not is_concrete(obj):

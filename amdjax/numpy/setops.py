@@ -28,7 +28,7 @@ from amdjax.numpy.selecting import nonzero, take
 from amdjax.numpy.sorting import searchsorted
 
 
-class _UniqueAll(NamedTuple):
+class _UniqueAllResult(NamedTuple):
     """Result of `unique_all`."""
 
     values: Array
@@ -37,14 +37,14 @@ class _UniqueAll(NamedTuple):
     counts: Array
 
 
-class _UniqueCounts(NamedTuple):
+class _UniqueCountsResult(NamedTuple):
     """Result of `unique_counts`."""
 
     values: Array
     counts: Array
 
 
-class _UniqueInverse(NamedTuple):
+class _UniqueInverseResult(NamedTuple):
     """Result of `unique_inverse`."""
 
     values: Array
@@ -173,6 +173,8 @@ def _unique_rows(
     first = take(order, clipped, 0, mode="clip")
     if size is not None:
         beyond = lax.ge(starts, index.type(n))
+        if not size:
+            return values, first, inverse, counts
         padding = lax.index_in_dim(values, 0) if fill is None else convert(fill, values.dtype)
         from amdjax.numpy._util import broadcast_to
 
@@ -191,7 +193,7 @@ def unique_all(
     >>> jnp.unique_all(jnp.array([3, 1, 3])).counts
     Array([1, 2], dtype=int32)
     """
-    return _UniqueAll(
+    return _UniqueAllResult(
         *unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value)
     )
 
@@ -204,7 +206,7 @@ def unique_counts(
     >>> jnp.unique_counts(jnp.array([3, 1, 3])).counts
     Array([1, 2], dtype=int32)
     """
-    return _UniqueCounts(
+    return _UniqueCountsResult(
         *unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value)
     )
 
@@ -217,7 +219,7 @@ def unique_inverse(
     >>> jnp.unique_inverse(jnp.array([3, 1, 3])).inverse_indices
     Array([1, 0, 1], dtype=int32)
     """
-    return _UniqueInverse(
+    return _UniqueInverseResult(
         *unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value)
     )
 

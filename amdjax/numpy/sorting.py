@@ -18,6 +18,7 @@ from amdjax.numpy._util import (
     as_array,
     as_arrays,
     canonical_axis,
+    concrete_int,
     convert,
     is_kind,
     promote_dtypes,
@@ -158,6 +159,7 @@ def _check_kth(a: Array, kth: int, axis: int, name: str) -> None:
     if is_kind(a.dtype, np.complexfloating):
         raise NotImplementedError(f"jnp.{name} for complex dtype is not implemented.")
     n = a.shape[canonical_axis(axis, a.ndim)]
+    kth = concrete_int(kth, f"kth of {name}")
     if not -n <= kth < n:
         raise ValueError(f"kth {kth} is out of bounds for an axis of size {n}")
 
