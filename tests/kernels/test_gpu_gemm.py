@@ -6,7 +6,6 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from amdjax.kernels.products.dot_general import dot_contraction
 from hypothesis import given, settings, strategies as st
 
 import amdjax.kernels  # noqa: F401
@@ -16,6 +15,7 @@ from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.codegen.gpu.matrix import Tiling, units
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.kernels.products.dot import dot_contraction
 from amdjax.kernels.products.gpu import contraction, tiling
 from amdjax.kernels.products.gpu.contraction import GpuContraction
 from amdjax.kernels.products.gpu.tiling import Plan

@@ -12,7 +12,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.jit import executable
+from amdjax.jit.cpu import program
 
 THREADS = (1, 2, 3, 8)
 
@@ -20,8 +20,8 @@ THREADS = (1, 2, 3, 8)
 @pytest.fixture(params=THREADS)
 def threads(request, monkeypatch):
     """Programs are made for so many threads."""
-    machine = executable.cpu_target()
-    monkeypatch.setattr(executable, "cpu_target", lambda: replace(machine, threads=request.param))
+    machine = program.cpu_target()
+    monkeypatch.setattr(program, "cpu_target", lambda: replace(machine, threads=request.param))
     return request.param
 
 
