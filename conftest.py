@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+# Importing it would make every later `import jax` of the process mean amdjax.
+collect_ignore = ["amdjax/as_jax.py"]
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run an example where it is written, not again where another module offers it."""

@@ -64,6 +64,12 @@ from amdjax.core.config import (
     threefry_partitionable as threefry_partitionable,
 )
 from amdjax.core.dtypes import float0 as float0
+from amdjax.core.mesh import set_mesh as set_mesh
+from amdjax.core.sharding import (
+    NamedSharding as NamedSharding,
+    PartitionSpec as P,  # noqa: F401
+    Shard as Shard,
+)
 from amdjax.device import device_get as device_get, device_put as device_put
 from amdjax.jit.api import clear_caches as clear_caches
 
@@ -92,10 +98,46 @@ else:
 _composite.set_jit(jit)
 
 _LAZY = (
-    "numpy", "nn", "rnn", "random", "scipy", "dtypes", "errors", "typing", "stages", "debug",
-    "ops", "optim", "custom_batching", "checkpoint_policies", "flatten_util",
-    "custom_derivatives", "ad_checkpoint", "test_util", "image", "doctor",
-)  # fmt: skip
+    "numpy",
+    "nn",
+    "rnn",
+    "random",
+    "scipy",
+    "dtypes",
+    "errors",
+    "typing",
+    "stages",
+    "debug",
+    "ops",
+    "optim",
+    "custom_batching",
+    "checkpoint_policies",
+    "flatten_util",
+    "custom_derivatives",
+    "ad_checkpoint",
+    "test_util",
+    "image",
+    "doctor",
+    "api_util",
+    "extend",
+    "interpreters",
+    "sharding",
+)
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("devices", "local_devices", "device_count", "local_device_count", "default_backend",
+         "process_count", "process_index", "process_indices", "host_count", "host_id", "host_ids",
+         "Device"),
+        "runtime.devices",
+    ),
+    **dict.fromkeys(("pmap", "shard_map", "smap"), "mapping"),
+    **dict.fromkeys(("make_mesh", "reshard"), "sharding"),
+    **dict.fromkeys(
+        ("make_array_from_callback", "make_array_from_process_local_data",
+         "make_array_from_single_device_arrays"),
+        "device",
+    ),
+}  # fmt: skip
 
 
 @_errors.api_boundary
@@ -103,16 +145,8 @@ def __getattr__(name: str) -> _Any:
     """Submodules are imported when first asked for."""
     if name in _LAZY:
         return _importlib.import_module(f"amdjax.{name}")
-    if name in (
-        "devices",
-        "local_devices",
-        "device_count",
-        "local_device_count",
-        "default_backend",
-    ):
-        from amdjax.runtime import devices
-
-        return getattr(devices, name)
+    if name in _ELSEWHERE:
+        return getattr(_importlib.import_module(f"amdjax.{_ELSEWHERE[name]}"), name)
     raise AttributeError(f"module 'amdjax' has no attribute {name!r}")
 
 

@@ -9,10 +9,23 @@ import numpy as np
 from amdjax.core.array import ConcreteArray, asarray_concrete, get_backend
 from amdjax.core.aval import is_extended, is_valid_value
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.core.pytree import keystr, tree_map, tree_map_with_path
+from amdjax.core.pytree import (
+    keystr,
+    tree_broadcast,
+    tree_map,
+    tree_map_with_path,
+    tree_structure,
+    treedef_is_leaf,
+)
 from amdjax.core.trace import Tracer
 
-__all__ = ["device_get", "device_put"]
+__all__ = [
+    "device_get",
+    "device_put",
+    "make_array_from_callback",
+    "make_array_from_process_local_data",
+    "make_array_from_single_device_arrays",
+]
 
 
 def device_put(
@@ -27,7 +40,8 @@ def device_put(
 
     Args:
       x: a pytree of arrays, NumPy arrays or scalars.
-      device: one of `amdjax.devices()`, of any platform; the default device if omitted.
+      device: one of `amdjax.devices()`, of any platform, or a sharding of one device, or a pytree
+        of them that is a prefix of `x`; the default device if omitted.
       src: accepted.
       donate: accepted; memory is shared where it can be.
       may_alias: accepted.
@@ -37,6 +51,8 @@ def device_put(
 
     Raises:
       TypeError: a leaf is not an array, or `device` is not a device.
+      ValueError: a sharding does not fit a leaf's shape.
+      NotImplementedError: a sharding spans several devices.
       MemoryError: the device has no memory left.
 
     Example:
@@ -46,7 +62,7 @@ def device_put(
     """
     backend = get_backend()
 
-    def put(path: Any, leaf: Any) -> Any:
+    def put(path: Any, leaf: Any, device: Any) -> Any:
         if isinstance(leaf, Tracer):
             return backend.device_put(leaf, device)
         if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
@@ -55,7 +71,9 @@ def device_put(
             )
         return backend.device_put(asarray_concrete(leaf), device)
 
-    return tree_map_with_path(put, x)
+    if device is None or treedef_is_leaf(tree_structure(device)):
+        return tree_map_with_path(lambda path, leaf: put(path, leaf, device), x)
+    return tree_map_with_path(put, x, tree_broadcast(device, x, is_leaf=lambda d: d is None))
 
 
 def device_get(x: Any) -> Any:
@@ -79,6 +97,89 @@ def device_get(x: Any) -> Any:
         return np.asarray(leaf)
 
     return tree_map(get, x)
+
+
+def make_array_from_callback(
+    shape: Any, sharding: Any, data_callback: Any, *, dtype: Any = None
+) -> Any:
+    """An array whose parts a function gives.
+
+    Args:
+      shape: the array's.
+      sharding: how it is divided; of one device.
+      data_callback: `data_callback(index)`, the part at a tuple of slices, an array.
+      dtype: the dtype that the parts must have, if given.
+
+    Raises:
+      ValueError: a part has another shape or dtype.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> from amdjax.sharding import SingleDeviceSharding
+      >>> whole = np.arange(4.0, dtype=np.float32)
+      >>> here = SingleDeviceSharding(amdjax.devices()[0])
+      >>> make_array_from_callback((4,), here, lambda index: whole[index])
+      Array([0., 1., 2., 3.], dtype=float32)
+    """
+    ((_, index),) = sharding.devices_indices_map(shape).items()
+    part = asarray_concrete(data_callback(index))
+    if part.shape != tuple(shape):
+        raise ValueError(
+            f"make_array_from_callback: the part at {index} must have shape {tuple(shape)}, "
+            f"data_callback returned {part.shape}"
+        )
+    if dtype is not None and part.dtype != np.dtype(dtype):
+        raise ValueError(
+            f"make_array_from_callback: data_callback returned dtype {part.dtype}, not {dtype}"
+        )
+    return device_put(part, sharding)
+
+
+def make_array_from_single_device_arrays(
+    shape: Any, sharding: Any, arrays: Any, *, dtype: Any = None
+) -> Any:
+    """An array of its parts.
+
+    Args:
+      shape: the array's.
+      sharding: how it is divided; of one device.
+      arrays: the parts, one for each device.
+      dtype: accepted; the parts have one.
+
+    Raises:
+      ValueError: there is not one part, or its shape is another.
+    """
+    if len(arrays) != 1 or arrays[0].shape != tuple(shape):
+        raise ValueError(
+            f"make_array_from_single_device_arrays: expected one array of shape {tuple(shape)}, "
+            f"got shapes {[x.shape for x in arrays]}"
+        )
+    return device_put(arrays[0], sharding)
+
+
+def make_array_from_process_local_data(
+    sharding: Any, local_data: Any, global_shape: Any = None
+) -> Any:
+    """An array of the data that each process has; there is one process.
+
+    Args:
+      sharding: how the array is divided; a pytree of shardings for one of data.
+      local_data: a pytree of arrays.
+      global_shape: the array's, or a pytree of shapes; that of the data if omitted.
+
+    Raises:
+      ValueError: `global_shape` is another than that of the data.
+    """
+
+    def one(data: Any, sharding: Any) -> Any:
+        if isinstance(global_shape, tuple) and np.shape(data) != global_shape:
+            raise ValueError(
+                f"make_array_from_process_local_data: global_shape is {global_shape}, but the only "
+                f"process has an array of shape {np.shape(data)}"
+            )
+        return device_put(data, sharding)
+
+    return tree_map(one, local_data, tree_broadcast(sharding, local_data))
 
 
 _public_surface(globals())

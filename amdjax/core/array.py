@@ -17,6 +17,7 @@ from amdjax.core.aval import (
     register_aval,
 )
 from amdjax.core.errors import api_boundary
+from amdjax.core.sharding import Format, Layout, Shard, Sharding, SingleDeviceSharding
 
 
 class Buffer(Protocol):
@@ -396,9 +397,43 @@ class ConcreteArray(Array):
         """Whether operations must run where the array is; others move it as they need."""
         return False
 
+    @property
+    def _committed(self) -> bool:
+        return self.committed
+
+    @property
+    def sharding(self) -> Sharding:
+        """Which part of the array is on which device: all of it on one."""
+        return SingleDeviceSharding(self.device)
+
+    @property
+    def format(self) -> Any:
+        """The layout in memory, row-major, and the sharding."""
+        return Format(Layout(tuple(range(self.aval.ndim))), self.sharding)
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The parts of the array, one for each device."""
+        index = (slice(None),) * self.aval.ndim
+        return [Shard(self.device, index, 0, self.sharing())]
+
+    @property
+    def global_shards(self) -> list[Shard]:
+        """The parts of the array, one for each device."""
+        return self.addressable_shards
+
+    def addressable_data(self, index: int) -> ConcreteArray:
+        """The part of the array that a device has."""
+        return self.addressable_shards[index].data
+
     def devices(self) -> set[Any]:
         """The set of devices that hold the array."""
         return {self.device}
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether each device has all of the array."""
+        return True
 
     @property
     def is_fully_addressable(self) -> bool:
@@ -443,14 +478,21 @@ class PlacedArray(ConcreteArray):
       aval: its shape and dtype.
       buffer: the memory that holds it; None once donated or deleted.
       placement: its `device`, and whether it is `committed` to it.
+      named: the sharding over a mesh that it was put under, if it was.
     """
 
-    __slots__ = ("placement",)
+    __slots__ = ("named", "placement")
 
-    def __init__(self, aval: ShapedArray, buffer: Any, placement: Any):
+    def __init__(self, aval: ShapedArray, buffer: Any, placement: Any, named: Any = None):
         self.aval = aval
         self.buffer = buffer
         self.placement = placement
+        self.named = named
+
+    @property
+    def sharding(self) -> Sharding:
+        """Which part of the array is on which device."""
+        return super().sharding if self.named is None else self.named
 
     @property
     def device(self) -> Any:
@@ -466,12 +508,12 @@ class PlacedArray(ConcreteArray):
         backend, place = get_backend(), self.placement
         copy = backend.device_put(ConcreteArray(self.aval, backend.put(self._view())), place.device)
         assert isinstance(copy, PlacedArray)
-        copy.placement = place
+        copy.placement, copy.named = place, self.named
         return copy
 
     def sharing(self) -> ConcreteArray:
         """Another array of the same memory; each can be deleted or donated without the other."""
-        return PlacedArray(self.aval, self.buffer, self.placement)
+        return PlacedArray(self.aval, self.buffer, self.placement, self.named)
 
     def unsafe_buffer_pointer(self) -> int:
         """The address of the first element, in the memory of its device."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.dtypes import ExtendedDType
+from amdjax.core.sharding import NamedSharding, sharding_of_type
 
 
 class AbstractValue:
@@ -99,6 +100,16 @@ class ShapedArray(AbstractValue):
     @property
     def itemsize(self) -> int:
         return self.dtype.itemsize
+
+    @property
+    def sharding(self) -> NamedSharding:
+        """How the type says the array is laid out along explicit axes of a mesh: not at all."""
+        return sharding_of_type(self.ndim)
+
+    @property
+    def vma(self) -> frozenset[Any]:
+        """Manual axes of a mesh along which the value is known to differ: none are tracked."""
+        return frozenset()
 
     @property
     def nbytes(self) -> int:

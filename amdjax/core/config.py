@@ -269,7 +269,7 @@ def _from_environment() -> dict[str, Any]:
 
 
 class TraceKey(tuple):
-    """What a trace depends on besides its arguments: the traced flags and the named axes.
+    """What a trace depends on besides its arguments: traced flags, named axes, the current mesh.
 
     Interned: equal keys are one object, hashed by identity.
 
@@ -289,8 +289,8 @@ _threads: weakref.WeakSet[_ThreadView] = weakref.WeakSet()
 _hooks: dict[str, list[Callable[[Any], None]]] = {}
 
 
-def _intern_trace_key(values: dict[str, Any], axes: dict[Hashable, int]) -> TraceKey:
-    key = (*axes.items(), *(values[name] for name in _TRACED))
+def _intern_trace_key(values: dict[str, Any], axes: dict[Hashable, int], mesh: Any) -> TraceKey:
+    key = (mesh, *axes.items(), *(values[name] for name in _TRACED))
     return _trace_keys.setdefault(key, TraceKey(key))
 
 
@@ -301,6 +301,7 @@ class _ThreadView:
         self.attributes = attributes
         self.overrides: dict[str, Any] = {}
         self.axes: dict[Hashable, int] = {}
+        self.mesh: Any = None
 
     def refresh(self) -> None:
         for name, value in (_global_values | self.overrides).items():
@@ -308,7 +309,7 @@ class _ThreadView:
         self.renew_key()
 
     def renew_key(self) -> None:
-        self.attributes["_trace_key"] = _intern_trace_key(self.attributes, self.axes)
+        self.attributes["_trace_key"] = _intern_trace_key(self.attributes, self.axes, self.mesh)
 
     def show(self, name: str, value: Any) -> None:
         for spelling in _SPELLINGS[name]:
@@ -387,6 +388,17 @@ class Config(threading.local):
         """Make these the named axes of this thread."""
         with _lock:  # another thread's update renews this thread's key too
             self._view.axes = axes
+            self._view.renew_key()
+
+    @property
+    def mesh(self) -> Any:
+        """The current mesh of this thread; None if none was set."""
+        return self._view.mesh
+
+    def set_mesh(self, mesh: Any) -> None:
+        """Make this the current mesh of this thread."""
+        with _lock:
+            self._view.mesh = mesh
             self._view.renew_key()
 
     def on_update(self, name: str, hook: Callable[[Any], None]) -> None:

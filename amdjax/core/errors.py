@@ -31,7 +31,8 @@ class Location(NamedTuple):
         return f"{self.file}:{self.line} ({self.function})"
 
 
-_INTERNAL = (PACKAGE_DIR, "<frozen ")
+exclude_paths = [PACKAGE_DIR, "<frozen "]
+"""Beginnings of the names of files whose frames are no user's."""
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 _PACKAGES = os.path.dirname(os.path.dirname(np.__file__))
 _LIBRARIES = tuple(
@@ -43,14 +44,24 @@ _INSTALLED = tuple(os.path.join(_STANDARD, d, "") for d in ("site-packages", "di
 
 
 def _is_internal(filename: str) -> bool:
-    return filename.startswith(_INTERNAL)
+    return filename.startswith(tuple(exclude_paths))
+
+
+def register_exclusion(path: str) -> None:
+    """Leave a library's frames out of tracebacks, as amdjax's own are.
+
+    Args:
+        path: a file of the library, or the folder of its files.
+    """
+    if path not in exclude_paths:
+        exclude_paths.append(path)
 
 
 def user_frame() -> types.FrameType | None:
     """The nearest frame on the stack outside amdjax, or None when there is none."""
     frame: types.FrameType | None = sys._getframe(1)
-    # Inlined test: tracing calls this once for every equation.
-    while frame is not None and frame.f_code.co_filename.startswith(_INTERNAL):
+    internal = tuple(exclude_paths)
+    while frame is not None and frame.f_code.co_filename.startswith(internal):
         frame = frame.f_back
     return frame
 

@@ -23,6 +23,7 @@ class Primitive:
 
     Attributes:
       lowering: how the operation is computed, in the vocabulary of `core.lowering`.
+      impl: a Python function that computes values instead, outside compiled programs.
     """
 
     __slots__ = (
@@ -30,6 +31,7 @@ class Primitive:
         "abstract_eval",
         "batch",
         "effects",
+        "impl",
         "jvp",
         "linearize",
         "lowering",
@@ -42,7 +44,7 @@ class Primitive:
 
     def __init__(self, name: str, *, multiple_results: bool = False):
         self.name = name
-        Primitive.by_name[name] = self
+        Primitive.by_name.setdefault(name, self)  # programs may have primitives of their own
         self.multiple_results = multiple_results
         self.abstract_eval: Callable[..., Any] | None = None
         self.effects: Callable[..., Any] | None = None
@@ -51,6 +53,7 @@ class Primitive:
         self.transpose: Callable[..., Any] | None = None
         self.batch: Callable[..., Any] | None = None
         self.lowering: Lowering | None = None
+        self.impl: Callable[..., Any] | None = None
 
     def bind(self, *args: Any, **params: Any) -> Any:
         """Apply the primitive under the current trace."""
@@ -59,6 +62,20 @@ class Primitive:
     def def_abstract_eval(self, rule: Rule) -> Rule:
         self.abstract_eval = rule
         return rule
+
+    def def_impl(self, rule: Rule) -> Rule:
+        self.impl = rule
+        return rule
+
+    def def_effectful_abstract_eval(self, rule: Rule) -> Rule:
+        """`rule` returns the results' types and the effects."""
+        self.abstract_eval = lambda *avals, **params: rule(*avals, **params)[0]
+        self.effects = lambda *avals, **params: frozenset(rule(*avals, **params)[1])
+        return rule
+
+    def get_bind_params(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """What `bind` takes before the operands, and as parameters, to repeat an equation."""
+        return [], dict(params)
 
     def def_effects(self, rule: Rule) -> Rule:
         self.effects = rule

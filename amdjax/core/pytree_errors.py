@@ -248,6 +248,7 @@ def flatten_axes(
     Raises:
         ValueError: `axis_tree` is no prefix of the arguments; the message names the place.
 
+        >>> from amdjax.tree_util import tree_structure
         >>> flatten_axes("in_axes", tree_structure((0, {"a": 0, "b": 0})), (None, 1))
         [None, 1, 1]
     """

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import CodeType
 from typing import NamedTuple
 
-from amdjax.core.errors import PACKAGE_DIR
+from amdjax.core import errors
 
 
 class SourceInfo(NamedTuple):
@@ -80,9 +80,14 @@ _internal: dict[CodeType, bool] = {}
 def _is_internal(code: CodeType) -> bool:
     found = _internal.get(code)
     if found is None:
-        name = code.co_filename
-        found = _internal[code] = name.startswith(PACKAGE_DIR) or name.startswith("<frozen ")
+        found = _internal[code] = code.co_filename.startswith(tuple(errors.exclude_paths))
     return found
+
+
+def register_exclusion(path: str) -> None:
+    """Let no operation count as written in a library's files; see `errors.register_exclusion`."""
+    errors.register_exclusion(path)
+    _internal.clear()
 
 
 def current() -> SourceInfo:

@@ -172,6 +172,16 @@ class Tracer(Array):
     def __format__(self, spec: str) -> str:
         return repr(self) if not spec else format(self.item(), spec)
 
+    @property
+    def committed(self) -> bool:
+        """Only concrete arrays are somewhere."""
+        raise _used_as("committed")(self)
+
+    @property
+    def addressable_shards(self) -> Any:
+        """Only concrete arrays are somewhere."""
+        raise _used_as("addressable_shards")(self)
+
     def __copy__(self) -> Tracer:
         return self
 
@@ -231,6 +241,8 @@ class EvalTrace(Trace):
     __slots__ = ()
 
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        if primitive.impl is not None:
+            return primitive.impl(*args, **params)
         backend = array_module._backend or get_backend()
         if not _all_plain(map(type, args)):
             args = [a if type(a) is ConcreteArray else self.concrete(a) for a in args]

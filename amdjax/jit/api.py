@@ -29,6 +29,7 @@ from amdjax.transforms.flat import debug_info, flatten_result, fun_name, shaped,
 
 if TYPE_CHECKING:
     from amdjax.jit.cpu.program import Runner
+    from amdjax.jit.shardings import Shardings
     from amdjax.jit.stages import Lowered, Traced
     from amdjax.runtime.devices import Device, Placement
 
@@ -65,8 +66,9 @@ def jit(
 
     Args:
       fun: a function of pytrees of arrays; without it, `jit(static_argnums=…)` is a decorator.
-      in_shardings: accepted, one device has one layout.
-      out_shardings: accepted.
+      in_shardings: shardings of one device, a pytree that is a prefix of the arguments; they say
+        where the function runs.
+      out_shardings: shardings of the results, a prefix of them.
       static_argnums: positions of arguments that are compile-time constants; hashable.
       static_argnames: names of such parameters.
       donate_argnums: positions of arguments whose memory the results may take over; they cannot
@@ -99,6 +101,7 @@ def jit(
         "static_argnums": static_argnums, "static_argnames": static_argnames,
         "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
         "keep_unused": keep_unused, "inline": inline, "device": _chosen_device(device, backend),
+        "shardings": _shardings(in_shardings, out_shardings),
     }  # fmt: skip
     if abstracted_axes is not None:
         raise NotImplementedError("jit: abstracted_axes is not supported; shapes are static")
@@ -121,12 +124,16 @@ class JitFunction:
         keep_unused: bool = False,
         inline: bool = False,
         device: Any = None,
+        shardings: Shardings | None = None,
     ):
         if not callable(fun):
             raise TypeError(f"jit: fun must be callable, got {fun!r} of type {type(fun).__name__}")
         functools.update_wrapper(self, fun)
         self._fun, self._name = fun, fun_name(fun)
         self._inline, self._keep_unused, self._device = inline, keep_unused, device
+        self._shardings = shardings
+        if shardings is not None and device is None:
+            self._device = shardings.device
         self._static, self._static_names = _resolve(fun, static_argnums, static_argnames, "static")
         self._donated, self._donated_names = _resolve(
             fun, donate_argnums, donate_argnames, "donate"
@@ -309,12 +316,17 @@ class JitFunction:
     ) -> _Signature:
         from amdjax.jit.placement import compile_placed  # loads LLVM
 
-        closed, out_tree = self._trace([x.aval for x in leaves], tree, static)
+        avals = [x.aval for x in leaves]
+        if self._shardings is not None:
+            self._shardings.check_arguments(avals, tree, static)
+        closed, out_tree = self._trace(avals, tree, static)
         if self._device is not None:
             place = self._device.committed
         elif place is None:
             place = get_backend().default_placement()
         run = compile_placed(closed, self._donations(leaves, tree, static), place)
+        if self._shardings is not None:
+            run = self._shardings.laid_out(run, out_tree, closed.out_avals)
         return _Signature(_checked(run, closed), out_tree)
 
     def _call_traced(self, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -402,6 +414,15 @@ def _checked(run: Runner, closed: ClosedJaxpr) -> Runner:
         return outs
 
     return checked
+
+
+def _shardings(arguments: Any, results: Any) -> Shardings | None:
+    """What `jit` was told of the layout of arguments and results."""
+    if arguments is None and results is None:
+        return None
+    from amdjax.jit.shardings import Shardings
+
+    return Shardings(arguments, results)
 
 
 def _chosen_device(device: Any, backend: str | None) -> Device | None:

@@ -12,6 +12,7 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from amdjax.core.primitive import Primitive
+from amdjax.core.sharding import Format, PartitionSpec, Sharding
 from amdjax.core.trace import Tracer
 from amdjax.jit import placement as placing
 from amdjax.jit.cpu.program import Runner, host_buffer
@@ -53,6 +54,8 @@ class CompilerBackend:
 
     def device_put(self, x: Array, device: Any) -> Array:
         """`x` on a device; on the default one, not committed to it, if `device` is None."""
+        if isinstance(device, (Sharding, PartitionSpec, Format)):
+            return placing.put_as(x, device)
         wanted = None if device is None else placing.checked_device(device, "device_put").committed
         if isinstance(x, Tracer):
             return x

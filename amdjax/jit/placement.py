@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from amdjax.core.array import ConcreteArray, PlacedArray
+from amdjax.core.array import Array, ConcreteArray, PlacedArray
+from amdjax.core.constraints import as_sharding, one_device_of
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.sharding import NamedSharding
 from amdjax.jit.cpu.program import Runner, compile_for_cpu, on_host
 from amdjax.jit.gpu.upload import buffer_on
 from amdjax.runtime.devices import Device, Placement
@@ -99,6 +101,31 @@ def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:
     if placement.committed:
         return PlacedArray(x.aval, buffer, placement)
     return ConcreteArray(x.aval, buffer)
+
+
+def put_as(x: Array, sharding: Any) -> Array:
+    """An array laid out as a sharding of one device says.
+
+    Args:
+      x: an array; tracers are only checked.
+      sharding: a sharding, or a specification that goes with the current mesh.
+
+    Raises:
+      TypeError: it is neither device nor sharding.
+      ValueError: it does not fit the array's shape.
+      NotImplementedError: it spans several devices.
+    """
+    sharding = as_sharding(sharding, "device_put")
+    sharding.shard_shape(x.shape)
+    device = one_device_of(sharding, "device_put")
+    if not isinstance(x, ConcreteArray):
+        return x
+    there = put(x, checked_device(device, "device_put").committed)
+    named = sharding if isinstance(sharding, NamedSharding) else None
+    assert isinstance(there, PlacedArray)
+    if there.named == named:
+        return there
+    return PlacedArray(there.aval, there.buffer, there.placement, named)
 
 
 def checked_device(device: Any, what: str) -> Device:

@@ -428,7 +428,10 @@ class Body:
         elif isinstance(rule, Host):
             self.host(eqn, rule)
         else:
-            raise NotImplementedError(f"primitive {eqn.primitive.name} has no lowering")
+            raise NotImplementedError(
+                f"translation rule for primitive '{eqn.primitive.name}' not found: give it a "
+                "lowering, such as interpreters.mlir.lower_fun of a function of other operations"
+            )
 
     def rename(self, source: Var, result: Var) -> None:
         """Another name for a value; nobody may take over its memory while both are in use."""

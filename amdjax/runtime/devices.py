@@ -20,11 +20,15 @@ __all__ = [
     "default_device",
     "device_count",
     "devices",
+    "host_count",
+    "host_id",
+    "host_ids",
     "local_device_count",
     "local_devices",
     "platforms",
     "process_count",
     "process_index",
+    "process_indices",
     "register_platform",
     "requested_platforms",
 ]
@@ -213,6 +217,14 @@ def process_index(backend: str | None = None) -> int:
 def process_count(backend: str | None = None) -> int:
     """How many processes compute together."""
     return 1
+
+
+def process_indices(backend: str | None = None) -> list[int]:
+    """The numbers of all processes that compute together."""
+    return [0]
+
+
+host_count, host_id, host_ids = process_count, process_index, process_indices
 
 
 def default_backend() -> str:

@@ -82,7 +82,7 @@ class _Backward:
         return True
 
     def accumulate(self, v: Any, ct: Any) -> None:
-        if ct is None or type(ct) is Zero or type(v) is Literal or v in self.known:
+        if ct is None or ct is Zero or type(ct) is Zero or type(v) is Literal or v in self.known:
             return
         if config.check:
             _check_cotangent(v, ct)

@@ -1,0 +1,168 @@
+"""Between calls with pytrees and calls with leaves, in the forms that libraries use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.jaxpr import DebugInfo
+from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
+from amdjax.core.pytree_errors import flatten_axes
+from amdjax.extend.linear_util import (
+    WrappedFun,
+    transformation2,
+    transformation_with_aux2,
+)
+from amdjax.transforms.flat import (
+    debug_info as _debug_info,
+    join_args,
+    shaped as shaped_abstractify,
+)
+
+__all__ = [
+    "argnums_partial",
+    "debug_info",
+    "donation_vector",
+    "flatten_axes",
+    "flatten_fun",
+    "flatten_fun_nokwargs",
+    "rebase_donate_argnums",
+    "safe_map",
+    "shaped_abstractify",
+]
+
+
+def safe_map(f: Callable[..., Any], *args: Any) -> list[Any]:
+    """`map` over sequences of one length, as a list.
+
+    Raises:
+      ValueError: lengths differ.
+
+    Example:
+      >>> safe_map(max, [1, 5], [2, 3])
+      [2, 5]
+    """
+    sequences = [list(a) for a in args]
+    lengths = [len(a) for a in sequences]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"safe_map: length mismatch: {lengths}")
+    return [f(*xs) for xs in zip(*sequences)]
+
+
+def _call(f: Callable[..., Any], store: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
+    leaves, tree = tree_flatten(f(*args, **kwargs))
+    store.store(tree)
+    return leaves
+
+
+@transformation_with_aux2
+def flatten_fun(f: Callable[..., Any], store: Any, in_tree: PyTreeDef, *leaves: Any) -> list[Any]:
+    """`(fun, tree of (args, kwargs)) -> (fun on leaves, function that gets the result's tree)`."""
+    args, kwargs = tree_unflatten(in_tree, leaves)
+    return _call(f, store, args, kwargs)
+
+
+@transformation_with_aux2
+def flatten_fun_nokwargs(
+    f: Callable[..., Any], store: Any, in_tree: PyTreeDef, *leaves: Any
+) -> list[Any]:
+    """`(fun, tree of args) -> (fun on leaves, function that gets the result's tree)`."""
+    return _call(f, store, tree_unflatten(in_tree, leaves), {})
+
+
+@transformation2
+def _with_static(f: Callable[..., Any], nums: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
+    return f(*join_args(nums, values, args), **kwargs)
+
+
+def argnums_partial(
+    f: WrappedFun,
+    dyn_argnums: int | Sequence[int],
+    args: Sequence[Any],
+    require_static_args_hashable: bool = True,
+) -> tuple[WrappedFun, tuple[Any, ...]]:
+    """`f` with all arguments fixed but those at some positions, and these arguments.
+
+    Args:
+      f: the function.
+      dyn_argnums: positions of the arguments that stay.
+      args: all arguments.
+      require_static_args_hashable: whether the fixed ones must be hashable.
+
+    Raises:
+      ValueError: one is not.
+    """
+    nums = (dyn_argnums,) if isinstance(dyn_argnums, int) else tuple(dyn_argnums)
+    kept = {n % len(args) for n in nums}
+    static = [i for i in range(len(args)) if i not in kept]
+    if require_static_args_hashable:
+        for i in static:
+            try:
+                hash(args[i])
+            except TypeError:
+                raise ValueError(
+                    f"static argument {i} of {f.__name__}, of type {type(args[i]).__name__}, "
+                    "cannot be hashed"
+                ) from None
+    fixed = tuple(args[i] for i in static)
+    return _with_static(f, tuple(static), fixed), tuple(args[i] for i in sorted(kept))
+
+
+def donation_vector(
+    donate_argnums: Sequence[int],
+    donate_argnames: Sequence[str],
+    in_tree: PyTreeDef,
+    kws: bool = True,
+) -> tuple[bool, ...]:
+    """Which leaves of the arguments are donated.
+
+    Args:
+      donate_argnums: positions of donated arguments.
+      donate_argnames: names of donated keyword arguments.
+      in_tree: the structure of `(args, kwargs)`, or of `args`.
+      kws: whether `in_tree` has `kwargs`.
+    """
+    marks = tree_unflatten(in_tree, [False] * in_tree.num_leaves)
+    args, kwargs = marks if kws else (marks, {})
+    flags: list[bool] = []
+    for i, arg in enumerate(args):
+        flags += [i in donate_argnums] * len(tree_flatten(arg)[0])
+    for name in sorted(kwargs):
+        flags += [name in donate_argnames] * len(tree_flatten(kwargs[name])[0])
+    return tuple(flags)
+
+
+def rebase_donate_argnums(
+    donate_argnums: Sequence[int], static_argnums: Sequence[int]
+) -> tuple[int, ...]:
+    """Donated positions, counted among the arguments that are not static.
+
+    Raises:
+      ValueError: an argument is both.
+
+    Example:
+      >>> rebase_donate_argnums((3, 4), (0, 1))
+      (1, 2)
+    """
+    if both := set(donate_argnums) & set(static_argnums):
+        raise ValueError(f"static_argnums and donate_argnums cannot intersect, both have {both}")
+    return tuple(i - sum(s < i for s in set(static_argnums)) for i in sorted(set(donate_argnums)))
+
+
+def debug_info(
+    traced_for: str, fun: Callable[..., Any], args: Any, kwargs: dict[str, Any], **options: Any
+) -> DebugInfo:
+    """What error messages shall say about a traced function.
+
+    Args:
+      traced_for: by what it is traced, such as "jit".
+      fun: the function.
+      args: its positional arguments, for their names.
+      kwargs: its keyword arguments.
+      **options: accepted.
+    """
+    return _debug_info(traced_for, fun, args, kwargs)
+
+
+_public_surface(globals())

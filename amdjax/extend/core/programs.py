@@ -1,0 +1,199 @@
+"""Helpers for making and searching programs, and for asking what is being traced."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from amdjax.core import source_info as _sources
+from amdjax.core.aval import AbstractValue, ShapedArray, tangent_dtype
+from amdjax.core.config import config
+from amdjax.core.context import context
+from amdjax.core.effects import Effects
+from amdjax.core.jaxpr import Atom, Jaxpr, JaxprEqn, Var, open_jaxpr, subjaxprs_of_value
+from amdjax.core.primitive import Primitive
+from amdjax.core.trace import JaxprTrace, Trace, eval_trace
+from amdjax.transforms.batching import BatchTrace
+
+primal_dtype_to_tangent_dtype = tangent_dtype
+
+
+class Token:
+    """A value that only orders effects."""
+
+    def block_until_ready(self) -> Token:
+        """Return the token: it is ready when it is made."""
+        return self
+
+
+class TraceTag:
+    """Tells one transformation from another; all are equal, so that they may be keys of caches."""
+
+    def __hash__(self) -> int:
+        return hash(TraceTag)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TraceTag)
+
+
+class OpaqueTraceState:
+    """Which trace is the current one, for comparison only."""
+
+    def __init__(self, trace: Trace):
+        self._trace = weakref.ref(trace)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpaqueTraceState) and self._trace == other._trace
+
+    def __hash__(self) -> int:
+        return hash(self._trace)
+
+
+def get_opaque_trace_state(convention: Any = None) -> OpaqueTraceState:
+    """Something that is equal as long as the current trace is the same.
+
+    Args:
+      convention: accepted.
+    """
+    return OpaqueTraceState(context.trace)
+
+
+def find_top_trace(values: Any) -> Trace:
+    """The trace that processes operations now.
+
+    Args:
+      values: accepted; the trace does not depend on the operands.
+    """
+    return context.trace
+
+
+class take_current_trace:
+    """Context manager: the evaluating trace is current inside; gives the trace that was."""
+
+    def __enter__(self) -> Trace:
+        self._outer = context.trace
+        context.trace = eval_trace
+        return self._outer
+
+    def __exit__(self, *exc: object) -> None:
+        context.trace = self._outer
+
+
+def trace_state_clean() -> bool:
+    """Whether nothing is being traced."""
+    return context.trace is eval_trace and not config.axis_env
+
+
+def _enclosing(kind: type) -> bool:
+    trace = context.trace
+    while trace is not None:
+        if isinstance(trace, kind):
+            return True
+        trace = trace.parent
+    return False
+
+
+def unsafe_am_i_under_a_jit_DO_NOT_USE() -> bool:
+    """Whether a program is being recorded."""
+    return _enclosing(JaxprTrace)
+
+
+def unsafe_am_i_under_a_vmap_DO_NOT_USE() -> bool:
+    """Whether operations are being batched."""
+    return _enclosing(BatchTrace)
+
+
+def unsafe_get_axis_names_DO_NOT_USE() -> list[Any]:
+    """The names of the mapped axes."""
+    return list(config.axis_env)
+
+
+def nonempty_axis_env_DO_NOT_USE() -> bool:
+    """Whether there are named mapped axes."""
+    return bool(config.axis_env)
+
+
+def call_impl(fun: Any, *args: Any, **params: Any) -> Any:
+    """Call a `linear_util.WrappedFun`; `params` are the primitive's, not the function's."""
+    return fun.call_wrapped(*args)
+
+
+def gensym(suffix: str = "") -> Callable[[AbstractValue], Var]:
+    """A function that makes variables of given types.
+
+    Args:
+      suffix: accepted; variables are named when they are printed.
+    """
+    return Var
+
+
+def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Jaxpr]:
+    """The programs among an equation's parameters, without their constants."""
+    for value in params.values():
+        yield from map(open_jaxpr, subjaxprs_of_value(value))
+
+
+def mapped_aval(size: int, axis: int | None, aval: Any) -> Any:
+    """The type of one element of a batch.
+
+    Args:
+      size: how many elements there are.
+      axis: the axis along which they are stacked, None if the value is the same for all.
+      aval: the batch's type.
+
+    Example:
+      >>> mapped_aval(3, 0, ShapedArray((3, 2), "float32"))
+      ShapedArray(float32[2])
+    """
+    if axis is None or not isinstance(aval, ShapedArray):
+        return aval
+    if aval.shape[axis] != size:
+        raise ValueError(f"axis {axis} of {aval} has not the size {size}")
+    shape = (*aval.shape[:axis], *aval.shape[axis + 1 :])
+    return ShapedArray(shape, aval.dtype, aval.weak_type)
+
+
+def unmapped_aval(size: int, axis: int | None, aval: Any, *rest: Any) -> Any:
+    """The type of a batch of values; the inverse of `mapped_aval`.
+
+    Args:
+      size: how many elements there are.
+      axis: the axis along which they are stacked, None if the value is the same for all.
+      aval: one element's type.
+      *rest: accepted.
+
+    Example:
+      >>> unmapped_aval(3, 1, ShapedArray((2,), "float32"))
+      ShapedArray(float32[2,3])
+    """
+    if rest:  # as JAX once had it: (size, name, axis, aval)
+        axis, aval = aval, rest[0]
+    if axis is None or not isinstance(aval, ShapedArray):
+        return aval
+    shape = (*aval.shape[:axis], size, *aval.shape[axis:])
+    return ShapedArray(shape, aval.dtype, aval.weak_type)
+
+
+def new_jaxpr_eqn(
+    invars: Sequence[Atom],
+    outvars: Sequence[Var],
+    primitive: Primitive,
+    params: dict[str, Any],
+    effects: Effects,
+    source_info: Any = None,
+    ctx: Any = None,
+) -> JaxprEqn:
+    """An equation `outvars = primitive[params] invars`.
+
+    Args:
+      invars: variables and literals.
+      outvars: variables.
+      primitive: the operation.
+      params: its parameters.
+      effects: what it does besides computing.
+      source_info: where it was written; here if omitted.
+      ctx: accepted.
+    """
+    source = _sources.current() if source_info is None else source_info
+    return JaxprEqn(primitive, list(invars), list(outvars), params, effects, source)

@@ -1,0 +1,47 @@
+"""What libraries import from JAX's private modules, and where that is here.
+
+Only names that published libraries use. A module that is not listed is not found, which the same
+libraries are prepared for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amdjax.core.treedef import _kinds as REGISTRY
+
+Entry = tuple[Sequence[str], dict[str, Any]]
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Does nothing."""
+
+
+INTERNALS: dict[str, Entry] = {
+    "jax._src": ([], {}),
+    "jax._src.ad_util": (["amdjax.transforms.zero"], {}),
+    "jax._src.api": (["amdjax"], {}),
+    "jax._src.api_util": (["amdjax.api_util"], {}),
+    "jax._src.array": (["amdjax.extend.arrays"], {}),
+    "jax._src.callback": (["amdjax"], {}),
+    "jax._src.core": (["amdjax.core", "amdjax.extend.core", "amdjax.extend.core.programs"], {}),
+    "jax._src.dispatch": (["amdjax.interpreters.xla"], {"wait_for_tokens": _nothing}),
+    "jax._src.dtypes": (["amdjax.dtypes", "amdjax.core.dtypes", "amdjax.core.promotion"], {}),
+    "jax._src.flatten_util": (["amdjax.flatten_util"], {}),
+    "jax._src.interpreters": ([], {}),
+    "jax._src.interpreters.ad": (["amdjax.interpreters.ad"], {}),
+    "jax._src.interpreters.batching": (["amdjax.interpreters.batching"], {}),
+    "jax._src.interpreters.mlir": (["amdjax.interpreters.mlir"], {}),
+    "jax._src.interpreters.partial_eval": (["amdjax.interpreters.partial_eval"], {}),
+    "jax._src.lax": (["amdjax.lax"], {}),
+    "jax._src.lax.lax": (["amdjax.lax"], {}),
+    "jax._src.linear_util": (["amdjax.extend.linear_util"], {}),
+    "jax._src.numpy": (["amdjax.numpy"], {}),
+    "jax._src.random": (["amdjax.random"], {}),
+    "jax._src.sharding_impls": (["amdjax.sharding"], {}),
+    "jax._src.source_info_util": (["amdjax.extend.source_info_util"], {}),
+    "jax._src.traceback_util": (["amdjax.extend.tracebacks"], {}),
+    "jax._src.tree_util": (["amdjax.tree_util"], {"_registry": REGISTRY}),
+    "jax._src.typing": (["amdjax.typing"], {}),
+}

@@ -1,0 +1,110 @@
+"""Where operations were written, and whose lines do not count as a user's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from amdjax.core import source_info as _source_info
+from amdjax.core.source_info import (
+    SourceInfo as SourceInfo,
+    current as current,
+    register_exclusion as register_exclusion,
+)
+
+__all__ = [
+    "NameStack",
+    "SourceInfo",
+    "current",
+    "current_name_stack",
+    "extend_name_stack",
+    "new_name_stack",
+    "new_source_info",
+    "register_exclusion",
+    "reset_name_stack",
+    "set_name_stack",
+    "summarize",
+    "user_context",
+]
+
+
+class NameStack(tuple[str, ...]):
+    """The names of the enclosing `named_scope`s, outermost first.
+
+    >>> str(NameStack(("net", "layer")))
+    'net/layer'
+    """
+
+    __slots__ = ()
+
+    def extend(self, name: Any) -> NameStack:
+        """This stack with a name, or several, inside."""
+        return NameStack((*self, *((name,) if isinstance(name, str) else name)))
+
+    def __add__(self, other: Any) -> NameStack:
+        return NameStack((*self, *other))
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+def new_name_stack(name: str = "") -> NameStack:
+    """A stack of one name, or of none."""
+    return NameStack((name,) if name else ())
+
+
+def new_source_info() -> SourceInfo:
+    """A place that nobody knows."""
+    return _source_info.unknown
+
+
+def current_name_stack() -> NameStack:
+    """The enclosing scopes."""
+    return NameStack(_source_info.current().scope)
+
+
+def extend_name_stack(name: str) -> Any:
+    """Context manager: a scope inside the present one."""
+    return _source_info.scope(name)
+
+
+@contextmanager
+def set_name_stack(stack: Any) -> Iterator[None]:
+    """Inside, operations carry the scopes of `stack` and no others."""
+    state = _source_info._state
+    old, state.scope = state.scope, tuple(stack)
+    try:
+        yield
+    finally:
+        state.scope = old
+
+
+def reset_name_stack() -> Any:
+    """Context manager: inside, there are no scopes."""
+    return set_name_stack(())
+
+
+def summarize(source: SourceInfo, num_frames: int = 1) -> str:
+    """The place as `file:line (function)`.
+
+    Args:
+      source: where an operation was written.
+      num_frames: accepted; one line is known.
+    """
+    return str(source)
+
+
+@contextmanager
+def user_context(traceback: Any = None, *, name_stack: Any = None) -> Iterator[None]:
+    """Inside, operations carry `name_stack`; errors keep their own tracebacks.
+
+    Args:
+      traceback: accepted.
+      name_stack: scopes, or None for the present ones.
+    """
+    if name_stack is None:
+        yield
+    else:
+        with set_name_stack(name_stack):
+            yield

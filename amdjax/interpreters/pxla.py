@@ -1,0 +1,1 @@
+"""Kept for libraries that import it; sharding is in `amdjax.sharding`."""

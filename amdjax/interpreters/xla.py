@@ -1,0 +1,34 @@
+"""Applying primitives outside of programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amdjax.core.primitive import Primitive
+from amdjax.core.trace import eval_trace
+from amdjax.extend.backend import Backend as Backend
+
+__all__ = ["Backend", "apply_primitive", "canonicalize_dtype_handlers"]
+
+canonicalize_dtype_handlers: dict[type, Any] = {}
+"""Kept and never asked: types of values are registered with `amdjax.core.aval.register_aval`."""
+
+
+def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
+    """Compute a primitive of concrete operands.
+
+    Args:
+      prim: the primitive.
+      *args: its operands.
+      **params: its parameters.
+
+    Example:
+      >>> from amdjax.extend.core.primitives import add_p
+      >>> print(apply_primitive(add_p, 1.0, 2.0))
+      3.0
+    """
+    impl, prim.impl = prim.impl, None  # which may well be this function
+    try:
+        return eval_trace.process_primitive(prim, args, params)
+    finally:
+        prim.impl = impl

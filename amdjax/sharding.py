@@ -1,0 +1,178 @@
+"""Shardings: which part of an array is on which device.
+
+The types are those that several devices need; arrays lie on one device. A sharding of one device
+may be used everywhere, one of several is an error where it would have to be obeyed.
+
+>>> import amdjax
+>>> from amdjax.sharding import Mesh, NamedSharding, PartitionSpec as P
+>>> mesh = Mesh(amdjax.devices()[:1], "data")
+>>> x = amdjax.device_put(amdjax.numpy.arange(4.0), NamedSharding(mesh, P("data")))
+>>> x.sharding.spec, x.addressable_shards[0].index
+(P('data',), (slice(None, None, None),))
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amdjax.core.constraints import constrain
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.mesh import (
+    AbstractDevice,
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    get_abstract_mesh,
+    get_mesh,
+    grid_of,
+    set_mesh,
+    use_abstract_mesh,
+)
+from amdjax.core.pytree import tree_leaves
+from amdjax.core.sharding import (
+    IndivisibleError,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    SingleDeviceSharding,
+)
+
+__all__ = [
+    "AbstractDevice",
+    "AbstractMesh",
+    "AxisType",
+    "IndivisibleError",
+    "Mesh",
+    "NamedSharding",
+    "PartitionSpec",
+    "Sharding",
+    "SingleDeviceSharding",
+    "auto_axes",
+    "explicit_axes",
+    "get_abstract_mesh",
+    "get_mesh",
+    "make_mesh",
+    "make_single_device_sharding",
+    "reshard",
+    "set_mesh",
+    "use_abstract_mesh",
+]
+
+
+def make_mesh(
+    axis_shapes: Sequence[int],
+    axis_names: Sequence[Any],
+    axis_types: Any = None,
+    *,
+    devices: Sequence[Any] | None = None,
+) -> Mesh:
+    """A mesh of the first devices.
+
+    Args:
+      axis_shapes: how many devices there shall be along each axis.
+      axis_names: the names of the axes.
+      axis_types: an `AxisType` for each; `Explicit` if omitted.
+      devices: the devices to choose from; those of the default backend if omitted.
+
+    Raises:
+      ValueError: there are too few devices.
+
+    Example:
+      >>> make_mesh((1, 1), ("x", "y")).shape_tuple
+      (('x', 1), ('y', 1))
+    """
+    if devices is None:
+        from amdjax.runtime.devices import devices as all_devices
+
+        devices = all_devices()
+    try:
+        sizes = tuple(s.__index__() for s in axis_shapes)
+    except (AttributeError, TypeError):
+        raise ValueError(
+            f"`axis_shapes` passed to `make_mesh` should be a sequence of ints. Got {axis_shapes}"
+        ) from None
+    count = 1
+    for size in sizes:
+        count *= size
+    if count > len(devices):
+        raise ValueError(
+            f"Number of devices {len(devices)} must be >= the product of mesh_shape {sizes}"
+        )
+    if axis_types is None:
+        axis_types = (AxisType.Explicit,) * len(sizes)
+    return Mesh(grid_of(devices, sizes), axis_names, axis_types)
+
+
+def make_single_device_sharding(
+    device: Any, *, memory_kind: str | None = None
+) -> SingleDeviceSharding:
+    """The sharding of arrays that are on one device.
+
+    Args:
+      device: the device.
+      memory_kind: the kind of memory.
+    """
+    return SingleDeviceSharding(device, memory_kind=memory_kind)
+
+
+def reshard(xs: Any, out_shardings: Any) -> Any:
+    """Arrays laid out in another way.
+
+    Args:
+      xs: a pytree of arrays.
+      out_shardings: a sharding or `PartitionSpec`, or a prefix of `xs` of them.
+
+    Raises:
+      NotImplementedError: a sharding spans several devices.
+    """
+    return constrain(xs, out_shardings, "reshard")
+
+
+def auto_axes(
+    f: Callable[..., Any] | None = None, /, *, axes: Any = None, out_sharding: Any = None
+) -> Any:
+    """A function inside which the compiler lays arrays out along axes of the mesh.
+
+    Args:
+      f: the function; without it, a decorator is returned.
+      axes: the axes; all if omitted.
+      out_sharding: how the results are laid out; may also be given when calling.
+    """
+    if f is None:
+        return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
+
+    @functools.wraps(f)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        shardings = kwargs.pop("out_sharding", out_sharding)
+        outs = f(*args, **kwargs)
+        return outs if shardings is None else constrain(outs, shardings, "auto_axes")
+
+    return run
+
+
+def explicit_axes(
+    f: Callable[..., Any] | None = None, /, *, axes: Any = None, in_sharding: Any = None
+) -> Any:
+    """A function inside which types say how arrays are laid out along axes of the mesh.
+
+    Args:
+      f: the function; without it, a decorator is returned.
+      axes: the axes; all if omitted.
+      in_sharding: how the arguments are laid out; may also be given when calling.
+    """
+    if f is None:
+        return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)
+
+    @functools.wraps(f)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        shardings = kwargs.pop("in_sharding", in_sharding)
+        if shardings is not None and tree_leaves(args):
+            args = constrain(args, shardings, "explicit_axes")
+        return f(*args, **kwargs)
+
+    return run
+
+
+_public_surface(globals())
