@@ -188,6 +188,9 @@ stop_gradient_p = Primitive("stop_gradient")
 stop_gradient_p.lowering = Pointwise(lambda b, x: x)
 stop_gradient_p.def_abstract_eval(_identity)
 stop_gradient_p.def_jvp(
-    lambda primals, tangents: (stop_gradient_p.bind(*primals), Zero(tangents[0].aval))
+    lambda primals, tangents: (
+        stop_gradient_p.bind(*primals),
+        tangents[0] if type(tangents[0]) is Zero else Zero(get_aval(tangents[0])),
+    )
 )
 stop_gradient_p.def_batch(lambda axis, args, dims: (stop_gradient_p.bind(*args), dims[0]))

@@ -1,0 +1,3 @@
+"""Clusters: `scipy.cluster`."""
+
+from amdjax.scipy.cluster import vq as vq

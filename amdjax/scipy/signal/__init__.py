@@ -1,0 +1,19 @@
+"""Signals: `scipy.signal`."""
+
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.signal.convolution import (
+    convolve as convolve,
+    convolve2d as convolve2d,
+    correlate as correlate,
+    correlate2d as correlate2d,
+    fftconvolve as fftconvolve,
+)
+from amdjax.scipy.signal.detrending import detrend as detrend
+from amdjax.scipy.signal.spectral import (
+    csd as csd,
+    istft as istft,
+    stft as stft,
+    welch as welch,
+)
+
+_public_surface(globals())

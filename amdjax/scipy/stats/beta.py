@@ -1,0 +1,87 @@
+"""The beta distribution, of density `x**(a-1) (1-x)**(b-1) / B(a, b)` on [0, 1]."""
+
+from __future__ import annotations
+
+import math
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.special import betainc, betaln, xlog1py, xlogy
+from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
+
+_function = distribution_function(
+    a="the exponent of `x`, and one.", b="the exponent of `1 - x`, and one."
+)
+
+
+def _clamped(x: Number, loc: Number, scale: Number) -> Array:
+    return jnp.clip((x - loc) / scale, 0, 1)
+
+
+@_function
+def logpdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> amdjax.scipy.stats.beta.logpdf(0.5, 1.0, 1.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
+    z = (x - loc) / scale
+    value = xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - jnp.log(scale)
+    value = inside((x >= loc) & (x <= loc + scale), value, -math.inf)
+    return inside((a > 0) & (b > 0) & (scale > 0), value, math.nan)
+
+
+@_function
+def pdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The density.
+
+    >>> amdjax.scipy.stats.beta.pdf(0.5, 1.0, 1.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logpdf(x, a, b, loc, scale))
+
+
+@_function
+def cdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The distribution function.
+
+    >>> amdjax.scipy.stats.beta.cdf(0.25, 1.0, 1.0)
+    Array(0.25, dtype=float32, weak_type=True)
+    """
+    return betainc(a, b, _clamped(x, loc, scale))
+
+
+@_function
+def logcdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of the distribution function.
+
+    >>> amdjax.scipy.stats.beta.logcdf(1.0, 1.0, 1.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
+    return jnp.log(cdf(x, a, b, loc, scale))
+
+
+@_function
+def sf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """One less the distribution function, accurate in the upper tail.
+
+    >>> amdjax.scipy.stats.beta.sf(0.25, 1.0, 1.0)
+    Array(0.75, dtype=float32, weak_type=True)
+    """
+    return betainc(b, a, 1 - _clamped(x, loc, scale))
+
+
+@_function
+def logsf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of `sf`.
+
+    >>> amdjax.scipy.stats.beta.logsf(0.0, 1.0, 1.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
+    return jnp.log(sf(x, a, b, loc, scale))
+
+
+_public_surface(globals())

@@ -1,0 +1,47 @@
+"""The beta-binomial distribution: binomial, with a probability that is beta distributed."""
+
+from __future__ import annotations
+
+import math
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.special import betaln
+from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+
+__all__ = ["logpmf", "pmf"]
+
+_function = distribution_function(
+    n="the number of trials.",
+    a="the first parameter of the beta distribution.",
+    b="its second parameter.",
+)
+
+
+@_function
+def logpmf(k: Number, n: Number, a: Number, b: Number, loc: Number = 0) -> Array:
+    """The logarithm of the probability.
+
+    >>> amdjax.scipy.stats.betabinom.logpmf(0.0, 0.0, 1.0, 1.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
+    y = jnp.floor(k) - loc
+    count = -jnp.log1p(n) - betaln(n - y + 1, y + 1)
+    value = count + betaln(y + a, n - y + b) - betaln(a, b)
+    value = jnp.where((y == 0) & (n == 0), 0, value)
+    value = inside((y >= -loc) & (y <= n) & (y + a > 0), value, -math.inf)
+    return inside((n >= 0) & (a > 0) & (b > 0), value, math.nan)
+
+
+@_function
+def pmf(k: Number, n: Number, a: Number, b: Number, loc: Number = 0) -> Array:
+    """The probability.
+
+    >>> amdjax.scipy.stats.betabinom.pmf(0.0, 0.0, 1.0, 1.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logpmf(k, n, a, b, loc))
+
+
+_public_surface(globals())

@@ -1,0 +1,46 @@
+"""The generalised normal distribution, of density proportional to `exp(-|x|**beta)`."""
+
+from __future__ import annotations
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.special import gammainc, gammaln
+from amdjax.scipy.stats._distribution import Number, distribution_function
+
+__all__ = ["cdf", "logpdf", "pdf"]
+
+_function = distribution_function(beta="the exponent; 2 gives a normal distribution, 1 Laplace's.")
+
+
+@_function
+def logpdf(x: Number, beta: Number) -> Array:
+    """The logarithm of the density.
+
+    >>> amdjax.scipy.stats.gennorm.logpdf(0.0, 2.0)
+    Array(-0.5723649, dtype=float32, weak_type=True)
+    """
+    return jnp.log(0.5 * beta) - gammaln(1 / beta) - jnp.abs(x) ** beta
+
+
+@_function
+def pdf(x: Number, beta: Number) -> Array:
+    """The density.
+
+    >>> amdjax.scipy.stats.gennorm.pdf(0.0, 1.0)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logpdf(x, beta))
+
+
+@_function
+def cdf(x: Number, beta: Number) -> Array:
+    """The distribution function.
+
+    >>> amdjax.scipy.stats.gennorm.cdf(0.0, 2.0)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
+    return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, jnp.abs(x) ** beta))
+
+
+_public_surface(globals())

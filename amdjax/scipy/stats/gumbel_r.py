@@ -1,0 +1,89 @@
+"""The right-skewed Gumbel distribution, of the greatest of many numbers."""
+
+from __future__ import annotations
+
+import math
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
+
+_function = distribution_function(p="probabilities.")
+
+
+@_function
+def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> amdjax.scipy.stats.gumbel_r.logpdf(0.0)
+    Array(-1., dtype=float32, weak_type=True)
+    """
+    z = (x - loc) / scale
+    return inside(scale > 0, -z - jnp.exp(-z) - jnp.log(scale), math.nan)
+
+
+@_function
+def pdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The density.
+
+    >>> amdjax.scipy.stats.gumbel_r.pdf(0.0)
+    Array(0.36787945, dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logpdf(x, loc, scale))
+
+
+@_function
+def logcdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of the distribution function.
+
+    >>> amdjax.scipy.stats.gumbel_r.logcdf(0.0)
+    Array(-1., dtype=float32, weak_type=True)
+    """
+    return inside(scale > 0, -jnp.exp((loc - x) / scale), math.nan)
+
+
+@_function
+def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The distribution function.
+
+    >>> amdjax.scipy.stats.gumbel_r.cdf(0.0)
+    Array(0.36787945, dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logcdf(x, loc, scale))
+
+
+@_function
+def ppf(p: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The inverse of the distribution function.
+
+    >>> amdjax.scipy.stats.gumbel_r.ppf(1.5)
+    Array(nan, dtype=float32, weak_type=True)
+    """
+    quantile = loc - scale * jnp.log(-jnp.log(p))
+    return inside((p > 0) & (p < 1), quantile, math.nan)
+
+
+@_function
+def sf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """One less the distribution function, accurate in the upper tail.
+
+    >>> amdjax.scipy.stats.gumbel_r.sf(0.0)
+    Array(0.63212055, dtype=float32, weak_type=True)
+    """
+    return inside(scale > 0, -jnp.expm1(-jnp.exp((loc - x) / scale)), math.nan)
+
+
+@_function
+def logsf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of `sf`.
+
+    >>> amdjax.scipy.stats.gumbel_r.logsf(0.0)
+    Array(-0.45867515, dtype=float32, weak_type=True)
+    """
+    return inside(scale > 0, jnp.log(-jnp.expm1(-jnp.exp((loc - x) / scale))), math.nan)
+
+
+_public_surface(globals())

@@ -1,0 +1,48 @@
+"""Laplace's distribution, of density `exp(-|x|) / 2`."""
+
+from __future__ import annotations
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.stats._distribution import Number, distribution_function
+
+__all__ = ["cdf", "logpdf", "pdf"]
+
+_function = distribution_function()
+
+
+@_function
+def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> amdjax.scipy.stats.laplace.logpdf(0.0)
+    Array(-0.6931472, dtype=float32, weak_type=True)
+    """
+    return -(jnp.abs(x - loc) / scale + jnp.log(2 * scale))
+
+
+@_function
+def pdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The density.
+
+    >>> amdjax.scipy.stats.laplace.pdf(0.0)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logpdf(x, loc, scale))
+
+
+@_function
+def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The distribution function.
+
+    >>> amdjax.scipy.stats.laplace.cdf(0.0)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
+    z = (x - loc) / scale
+    # Each half decays away from the centre, so that neither overflows.
+    tail = 0.5 * jnp.exp(-jnp.abs(z))
+    return jnp.where(z <= 0, tail, 1 - tail)
+
+
+_public_surface(globals())

@@ -1,0 +1,40 @@
+"""The negative binomial distribution: failures before the `n`-th success."""
+
+from __future__ import annotations
+
+import math
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.special import gammaln, xlogy
+from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+
+__all__ = ["logpmf", "pmf"]
+
+_function = distribution_function(n="the number of successes.", p="the probability of a success.")
+
+
+@_function
+def logpmf(k: Number, n: Number, p: Number, loc: Number = 0) -> Array:
+    """The logarithm of the probability.
+
+    >>> amdjax.scipy.stats.nbinom.logpmf(0, 1, 0.5)
+    Array(-0.6931472, dtype=float32, weak_type=True)
+    """
+    y = k - loc
+    ways = gammaln(y + n) - gammaln(n) - gammaln(y + 1)
+    return inside(k >= loc, ways + xlogy(n, p) + xlogy(y, 1 - p), -math.inf)
+
+
+@_function
+def pmf(k: Number, n: Number, p: Number, loc: Number = 0) -> Array:
+    """The probability.
+
+    >>> amdjax.scipy.stats.nbinom.pmf(0, 1, 0.5)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logpmf(k, n, p, loc))
+
+
+_public_surface(globals())

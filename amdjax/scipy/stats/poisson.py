@@ -1,0 +1,71 @@
+"""Poisson's distribution: the number of rare events."""
+
+from __future__ import annotations
+
+import math
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.special import entr, gammaincc, gammaln, xlogy
+from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+
+__all__ = ["cdf", "entropy", "logpmf", "pmf"]
+
+_function = distribution_function(mu="the mean.")
+
+
+@_function
+def logpmf(k: Number, mu: Number, loc: Number = 0) -> Array:
+    """The logarithm of the probability.
+
+    >>> amdjax.scipy.stats.poisson.logpmf(0, 1.0)
+    Array(-1., dtype=float32, weak_type=True)
+    """
+    x = k - loc
+    value = xlogy(x, mu) - gammaln(x + 1) - mu
+    return inside((x >= 0) & (jnp.round(k) == k), value, -math.inf)
+
+
+@_function
+def pmf(k: Number, mu: Number, loc: Number = 0) -> Array:
+    """The probability.
+
+    >>> amdjax.scipy.stats.poisson.pmf(0.5, 1.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logpmf(k, mu, loc))
+
+
+@_function
+def cdf(k: Number, mu: Number, loc: Number = 0) -> Array:
+    """The distribution function.
+
+    >>> amdjax.scipy.stats.poisson.cdf(-1, 1.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
+    x = k - loc
+    return inside(x >= 0, gammaincc(jnp.floor(1 + x), mu), 0)
+
+
+# Up to which mean the sum over so many terms is the entropy; beyond, a series in the mean is.
+_SUMS = ((10, 35), (100, 250))
+
+
+@_function
+def entropy(mu: Number, loc: Number = 0) -> Array:
+    """The entropy, in nats.
+
+    >>> amdjax.scipy.stats.poisson.entropy(0.0)
+    Array(0., dtype=float32)
+    """
+    value = 0.5 * jnp.log(2 * math.pi * math.e * mu) - 1 / (12 * mu)
+    for limit, terms in reversed(_SUMS):
+        k = jnp.arange(terms, dtype=mu.dtype).reshape(-1, *[1] * mu.ndim)
+        total = jnp.sum(entr(pmf(k, mu[None])), axis=0)
+        value = jnp.where(mu < limit, total, value)
+    shape = jnp.broadcast_shapes(mu.shape, loc.shape)
+    return jnp.broadcast_to(jnp.where(mu == 0, 0, value), shape)
+
+
+_public_surface(globals())

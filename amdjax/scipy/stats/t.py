@@ -1,0 +1,41 @@
+"""Student's t distribution."""
+
+from __future__ import annotations
+
+import math
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.special import gammaln
+from amdjax.scipy.stats._distribution import Number, distribution_function
+
+__all__ = ["logpdf", "pdf"]
+
+_function = distribution_function(df="degrees of freedom.")
+
+
+@_function
+def logpdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> amdjax.scipy.stats.t.logpdf(0.0, 1.0)
+    Array(-1.1447299, dtype=float32, weak_type=True)
+    """
+    z = (x - loc) / scale
+    more = df / 2 + 0.5
+    constant = gammaln(df / 2) + jnp.log(scale * scale * math.pi * df) / 2 - gammaln(more)
+    return -(constant + more * jnp.log1p(z * z / df))
+
+
+@_function
+def pdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The density.
+
+    >>> amdjax.scipy.stats.t.pdf(0.0, 1.0)
+    Array(0.3183099, dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logpdf(x, df, loc, scale))
+
+
+_public_surface(globals())

@@ -1,0 +1,98 @@
+"""The normal distribution between two bounds, which are in units of `scale` about `loc`."""
+
+from __future__ import annotations
+
+import math
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.special import log_ndtr, ndtr
+from amdjax.scipy.stats import norm
+from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
+
+_function = distribution_function(a="the lower bound.", b="the upper bound.")
+
+
+def _log_mass(a: Number, b: Number) -> Array:
+    """The logarithm of the normal distribution's mass between two bounds."""
+    central = (a <= 0) & (b > 0)
+    # Where both lie in one tail, it is the difference of small numbers of the lower tail.
+    low, high = jnp.where(a > 0, -b, a), jnp.where(a > 0, -a, b)
+    upper, lower = log_ndtr(high), log_ndtr(low)
+    tail = upper + jnp.log1p(-jnp.exp(lower - upper))
+    return jnp.where(central, jnp.log1p(-ndtr(a) - ndtr(-b)), tail)
+
+
+@_function
+def logpdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> amdjax.scipy.stats.truncnorm.logpdf(2.0, -1.0, 1.0)
+    Array(-inf, dtype=float32)
+    """
+    z = (x - loc) / scale
+    value = norm.logpdf(x, loc, scale) - _log_mass(a, b)
+    value = inside((z >= a) & (z <= b), value, -math.inf)
+    return inside(a < b, value, math.nan)
+
+
+@_function
+def pdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The density.
+
+    >>> amdjax.scipy.stats.truncnorm.pdf(2.0, -1.0, 1.0)
+    Array(0., dtype=float32)
+    """
+    return jnp.exp(logpdf(x, a, b, loc, scale))
+
+
+@_function
+def logcdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of the distribution function.
+
+    >>> amdjax.scipy.stats.truncnorm.logcdf(2.0, -1.0, 1.0)
+    Array(0., dtype=float32)
+    """
+    z = (x - loc) / scale
+    whole = _log_mass(a, b)
+    below, above = _log_mass(a, z) - whole, _log_mass(z, b) - whole
+    # Near the upper bound the mass above is known better.
+    value = jnp.where(below > -0.1, jnp.log1p(-jnp.exp(above)), below)
+    value = jnp.where(z >= b, 0, jnp.where(z <= a, -math.inf, value))
+    return inside(a < b, value, math.nan)
+
+
+@_function
+def cdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The distribution function.
+
+    >>> amdjax.scipy.stats.truncnorm.cdf(2.0, -1.0, 1.0)
+    Array(1., dtype=float32)
+    """
+    return jnp.exp(logcdf(x, a, b, loc, scale))
+
+
+@_function
+def logsf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of `sf`.
+
+    >>> amdjax.scipy.stats.truncnorm.logsf(-2.0, -1.0, 1.0)
+    Array(0., dtype=float32)
+    """
+    return logcdf(-x, -b, -a, -loc, scale)
+
+
+@_function
+def sf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """One less the distribution function, accurate in the upper tail.
+
+    >>> amdjax.scipy.stats.truncnorm.sf(-2.0, -1.0, 1.0)
+    Array(1., dtype=float32)
+    """
+    return jnp.exp(logsf(x, a, b, loc, scale))
+
+
+_public_surface(globals())

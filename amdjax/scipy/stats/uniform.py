@@ -1,0 +1,57 @@
+"""The uniform distribution, on [0, 1]."""
+
+from __future__ import annotations
+
+import math
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.stats._distribution import Number, distribution_function, inside, probability
+
+__all__ = ["cdf", "logpdf", "pdf", "ppf"]
+
+_function = distribution_function()
+
+
+@_function
+def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> amdjax.scipy.stats.uniform.logpdf(0.5)
+    Array(-0., dtype=float32, weak_type=True)
+    """
+    return inside((x >= loc) & (x <= loc + scale), -jnp.log(scale), -math.inf)
+
+
+@_function
+def pdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The density.
+
+    >>> amdjax.scipy.stats.uniform.pdf(0.5)
+    Array(1., dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logpdf(x, loc, scale))
+
+
+@_function
+def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The distribution function.
+
+    >>> amdjax.scipy.stats.uniform.cdf(0.5)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
+    return jnp.where(x < loc, 0, jnp.where(x > loc + scale, 1, (x - loc) / scale))
+
+
+@_function
+def ppf(q: Number, loc: Number = 0, scale: Number = 1) -> Array:
+    """The inverse of the distribution function.
+
+    >>> amdjax.scipy.stats.uniform.ppf(0.5)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
+    return probability(q, loc + scale * q)
+
+
+_public_surface(globals())

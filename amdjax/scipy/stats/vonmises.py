@@ -1,0 +1,39 @@
+"""The von Mises distribution, the normal distribution of the circle."""
+
+from __future__ import annotations
+
+import math
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.special import i0e
+from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+
+__all__ = ["logpdf", "pdf"]
+
+_function = distribution_function(kappa="how narrow it is.")
+
+
+@_function
+def logpdf(x: Number, kappa: Number) -> Array:
+    """The logarithm of the density.
+
+    >>> amdjax.scipy.stats.vonmises.logpdf(0.0, 1.0)
+    Array(-1.0737915, dtype=float32, weak_type=True)
+    """
+    value = kappa * (jnp.cos(x) - 1) - jnp.log(2 * math.pi * i0e(kappa))
+    return inside(kappa > 0, value, math.nan)
+
+
+@_function
+def pdf(x: Number, kappa: Number) -> Array:
+    """The density.
+
+    >>> amdjax.scipy.stats.vonmises.pdf(0.0, 1.0)
+    Array(0.34171048, dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logpdf(x, kappa))
+
+
+_public_surface(globals())

@@ -1,0 +1,39 @@
+"""The Cauchy distribution wrapped around the circle, on [0, 2π]."""
+
+from __future__ import annotations
+
+import math
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy.stats._distribution import LOG_TWO_PI, Number, distribution_function, inside
+
+__all__ = ["logpdf", "pdf"]
+
+_function = distribution_function(c="how narrow it is, between zero and one.")
+
+
+@_function
+def logpdf(x: Number, c: Number) -> Array:
+    """The logarithm of the density.
+
+    >>> amdjax.scipy.stats.wrapcauchy.logpdf(0.0, 0.5)
+    Array(-0.7392647, dtype=float32, weak_type=True)
+    """
+    value = jnp.log(1 - c * c) - LOG_TWO_PI - jnp.log(1 + c * c - 2 * c * jnp.cos(x))
+    value = inside((x >= 0) & (x <= 2 * math.pi), value, -math.inf)
+    return inside((c > 0) & (c < 1), value, math.nan)
+
+
+@_function
+def pdf(x: Number, c: Number) -> Array:
+    """The density.
+
+    >>> amdjax.scipy.stats.wrapcauchy.pdf(0.0, 0.5)
+    Array(0.47746485, dtype=float32, weak_type=True)
+    """
+    return jnp.exp(logpdf(x, c))
+
+
+_public_surface(globals())
