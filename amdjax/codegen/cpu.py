@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax.codegen import cpu_matrix, llvm, tile
+from amdjax import tile
+from amdjax.codegen import cpu_matrix, llvm
 from amdjax.codegen.cpu_combine import CpuCombine, Rep, llvm_type
-from amdjax.codegen.emitter import arrival, atomic_operation
+from amdjax.codegen.emitter import arrival, atomic_operation, lowers
 from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import I64, PTR, Module, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_convert, lower_pointwise
 from amdjax.codegen.transpose import transpose_rows
+from amdjax.tile import ops
 
 KERNEL_ATTRIBUTES = (
     'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "no-trapping-math"="true"'
@@ -26,7 +28,7 @@ KERNEL_ATTRIBUTES = (
 
 CACHE_LINE = 64
 #: Ops whose results do not follow from lane positions, whatever their operands.
-_MEMORY = frozenset(("load", "load_at", "atomic", "reduce_by", "for", "while", "if"))
+_MEMORY = (ops.Load, ops.LoadAt, ops.Atomic, ops.ReduceBy, ops.For, ops.While, ops.If)
 
 
 def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) -> None:
@@ -79,7 +81,7 @@ class CpuKernel(CpuCombine):
         return self.streams
 
     def written(self, op: tile.Op) -> None:
-        if op.name == "iota" or (op.name not in _MEMORY and self._is_positional(op)):
+        if isinstance(op, ops.Iota) or (not isinstance(op, _MEMORY) and self._is_positional(op)):
             self.positional.update(v.number for v in op.results)
 
     def flatten(self, reps: Sequence[Rep], types: Sequence[tile.TileType]) -> list[Value]:
@@ -94,11 +96,12 @@ class CpuKernel(CpuCombine):
 
     # Elementwise
 
-    def pointwise(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Elementwise)
+    def lower_elementwise(self, op: ops.Elementwise) -> list[Rep]:
         result = op.results[0].type
         dtype = op.operands[-1].dtype  # `select` has its condition first
         operands = [self.rep(v) for v in op.operands]
-        if op.name in tile.COMPARISONS and result.shape and self._is_positional(op):
+        if isinstance(op, ops.Comparison) and result.shape and self._is_positional(op):
             operands[-1] = self._hidden(operands[-1])
 
         def one(*xs: Value) -> Value:
@@ -127,36 +130,43 @@ class CpuKernel(CpuCombine):
         lanes = f.splat(f.int_resize(zero, f"i{x.type.bits}", signed=False), x.type.lanes)
         return f.bitcast(f.xor(f.bitcast(x, lanes.type), lanes), x.type)
 
-    def op_convert(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Convert)
+    def lower_convert(self, op: ops.Convert) -> list[Rep]:
         (x,), to = op.operands, op.results[0].type
         return [
             self.rowwise(to, lambda v: lower_convert(self.f, v, x.dtype, to.dtype), self.rep(x))
         ]
 
-    def op_bitcast(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Bitcast)
+    def lower_bitcast(self, op: ops.Bitcast) -> list[Rep]:
         to = op.results[0].type
         return [
             self.rowwise(to, lambda v: self.f.bitcast(v, llvm_type(to)), self.rep(op.operands[0]))
         ]
 
-    def op_const(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Const)
+    def lower_const(self, op: ops.Const) -> list[Rep]:
         t = op.results[0].type
-        value = llvm.const(llvm_type(t), op.attrs["value"].x)
+        value = llvm.const(llvm_type(t), op.value.x)
         return [[value] * t.shape[0] if len(t.shape) == 2 else value]
 
-    def op_program_id(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.ProgramId)
+    def lower_program_id(self, op: ops.ProgramId) -> list[Rep]:
         return [self.pid]
 
-    def op_size(self, op: tile.Op) -> list[Rep]:
-        return [self.addresses[op.attrs["buffer"].name]]
+    @lowers(ops.Size)
+    def lower_size(self, op: ops.Size) -> list[Rep]:
+        return [self.addresses[op.buffer.name]]
 
-    def op_iota(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Iota)
+    def lower_iota(self, op: ops.Iota) -> list[Rep]:
         t = op.results[0].type
         return [llvm.vector(ELEMENT_TYPES[t.dtype], range(t.shape[0]))]
 
     # Shapes
 
-    def op_broadcast(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Broadcast)
+    def lower_broadcast(self, op: ops.Broadcast) -> list[Rep]:
         x, rep = op.operands[0], self.rep(op.operands[0])
         shape = op.results[0].type.shape
         rows = rep if isinstance(rep, list) else [rep]
@@ -171,16 +181,18 @@ class CpuKernel(CpuCombine):
             x = self.f.extract(x, 0)
         return self.f.splat(x, lanes)
 
-    def op_expand(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Expand)
+    def lower_expand(self, op: ops.Expand) -> list[Rep]:
         rep = self.rep(op.operands[0])
         assert isinstance(rep, Value)
-        if op.attrs["axis"] == 0:
+        if op.axis == 0:
             return [[rep]]
         one = rep.type.with_lanes(1)
         scalars = [self.f.extract(rep, i) for i in range(rep.type.lanes)]
         return [[self.f.insert(llvm.undef(one), s, 0) for s in scalars]]
 
-    def op_reshape(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Reshape)
+    def lower_reshape(self, op: ops.Reshape) -> list[Rep]:
         f, rep, shape = self.f, self.rep(op.operands[0]), op.results[0].shape
         rows = rep if isinstance(rep, list) else [rep]
         while len(rows) > 1:  # of a power of two
@@ -191,22 +203,26 @@ class CpuKernel(CpuCombine):
         n = shape[1]
         return [[f.shuffle(rows[0], None, range(i * n, (i + 1) * n)) for i in range(shape[0])]]
 
-    def op_transpose(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Transpose)
+    def lower_transpose(self, op: ops.Transpose) -> list[Rep]:
         rows = self.rep(op.operands[0])
         assert isinstance(rows, list)
         return [transpose_rows(self.f, rows)]
 
-    def op_extract(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Extract)
+    def lower_extract(self, op: ops.Extract) -> list[Rep]:
         rep = self.rep(op.operands[0])
-        lane = op.attrs["lane"]
+        lane = op.lane
         return [rep[lane] if isinstance(rep, list) else self.f.extract(rep, lane)]
 
-    def op_shuffle(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Shuffle)
+    def lower_shuffle(self, op: ops.Shuffle) -> list[Rep]:
         x, *other = (self.rep(v) for v in op.operands)
         assert isinstance(x, Value)
-        return [self.f.shuffle(x, other[0] if other else None, op.attrs["lanes"])]  # type: ignore[arg-type]
+        return [self.f.shuffle(x, other[0] if other else None, op.lanes)]  # type: ignore[arg-type]
 
-    def op_compress(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Compress)
+    def lower_compress(self, op: ops.Compress) -> list[Rep]:
         x, mask = (self.rep(v) for v in op.operands)
         assert isinstance(x, Value) and isinstance(mask, Value)
         return [self._compressed(x, mask)]
@@ -232,7 +248,8 @@ class CpuKernel(CpuCombine):
 
     # Products
 
-    def op_dot(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Dot)
+    def lower_dot(self, op: ops.Dot) -> list[Rep]:
         a, b, acc = (self.rep(v) for v in op.operands)
         assert isinstance(a, list) and isinstance(b, list) and isinstance(acc, list)
         floating = op.operands[2].dtype in tile.FLOATS
@@ -247,7 +264,8 @@ class CpuKernel(CpuCombine):
             out.append(total)
         return [out]
 
-    def op_dot4(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Dot4)
+    def lower_dot4(self, op: ops.Dot4) -> list[Rep]:
         a, b, acc = (self.scalar(v) for v in op.operands)
         f, t = self.f, acc.type
         if t.lanes == 16 and host().has("avx512vnni"):
@@ -260,7 +278,8 @@ class CpuKernel(CpuCombine):
             acc = f.add(acc, f.mul(x, y))
         return [acc]
 
-    def op_unit_product(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.UnitProduct)
+    def lower_unit_product(self, op: ops.UnitProduct) -> list[Rep]:
         cpu_matrix.unit_product(self.f, op, self._address, self.scalar)
         return []
 
@@ -269,11 +288,13 @@ class CpuKernel(CpuCombine):
     def _address(self, buffer: tile.Buffer, offset: Value) -> Value:
         return self.f.gep(self.addresses[buffer.name], offset, Type(memory_element(buffer.dtype)))
 
-    def _memory_operands(self, op: tile.Op, skip: int) -> tuple[list[Value | int], Rep | None]:
+    def _memory_operands(
+        self, op: ops.Load | ops.Store, skip: int
+    ) -> tuple[list[Value | int], Rep | None]:
         """Strides of a load or store (runtime ones filled in) and the mask."""
         rest = list(op.operands[skip:])
-        mask = self.rep(rest.pop()) if op.attrs["masked"] else None
-        strides = [self.scalar(rest.pop(0)) if s is None else s for s in op.attrs["strides"]]
+        mask = self.rep(rest.pop()) if op.masked else None
+        strides = [self.scalar(rest.pop(0)) if s is None else s for s in op.strides]
         return strides, mask
 
     def _step(self, offset: Value, i: int, stride: Value | int) -> Value:
@@ -283,14 +304,15 @@ class CpuKernel(CpuCombine):
             return self.f.add(offset, llvm.const(I64, i * stride))
         return self.f.add(offset, self.f.mul(stride, llvm.const(I64, i)))
 
-    def op_load(self, op: tile.Op) -> list[Rep]:
-        buffer, t = op.attrs["buffer"], op.results[0].type
+    @lowers(ops.Load)
+    def lower_load(self, op: ops.Load) -> list[Rep]:
+        buffer, t = op.buffer, op.results[0].type
         offset = self.scalar(op.operands[0])
         strides, mask = self._memory_operands(op, 1)
         if len(t.shape) < 2:
             stride = strides[0] if strides else 0
             row_mask = _row_of(mask, 0)
-            return [self._load_row(buffer, t, offset, stride, row_mask, op.attrs["other"])]
+            return [self._load_row(buffer, t, offset, stride, row_mask, op.other)]
         rows, columns = t.shape
         if strides[0] == 1 and strides[1] != 1 and mask is None and rows > 1:
             sideways = tile.TileType(t.dtype, (rows,))
@@ -304,9 +326,7 @@ class CpuKernel(CpuCombine):
         for r in range(rows):
             row_mask = _row_of(mask, r)
             start = self._step(offset, r, strides[0])
-            out.append(
-                self._load_row(buffer, row_type, start, strides[1], row_mask, op.attrs["other"])
-            )
+            out.append(self._load_row(buffer, row_type, start, strides[1], row_mask, op.other))
         return [out]
 
     def _load_row(
@@ -357,11 +377,12 @@ class CpuKernel(CpuCombine):
             return self.f.cast("zext", x, "i8")
         return self.f.bitcast(x, x.type.with_elem(memory_element(dtype)))
 
-    def op_store(self, op: tile.Op) -> list[Rep]:
-        buffer, value = op.attrs["buffer"], op.operands[1]
+    @lowers(ops.Store)
+    def lower_store(self, op: ops.Store) -> list[Rep]:
+        buffer, value = op.buffer, op.operands[1]
         offset, rep = self.scalar(op.operands[0]), self.rep(value)
         strides, mask = self._memory_operands(op, 2)
-        streaming = op.attrs["streaming"]
+        streaming = op.streaming
         if isinstance(rep, Value):
             stride, row_mask = strides[0] if strides else 0, _row_of(mask, 0)
             self._store_row(buffer, value.dtype, offset, stride, rep, row_mask, streaming)
@@ -404,16 +425,17 @@ class CpuKernel(CpuCombine):
                 align,
             )
 
-    def op_load_at(self, op: tile.Op) -> list[Rep]:
-        buffer, t = op.attrs["buffer"], op.results[0].type
-        mask = self.rep(op.operands[1]) if op.attrs["masked"] else None
+    @lowers(ops.LoadAt)
+    def lower_load_at(self, op: ops.LoadAt) -> list[Rep]:
+        buffer, t = op.buffer, op.results[0].type
+        mask = self.rep(op.operands[1]) if op.masked else None
         if not t.shape:
             return [self._from_memory(self._load_scalar_at(buffer, t, op, mask), t.dtype)]
         kind = Type(memory_element(t.dtype), t.shape[-1])
 
         def row(offsets: Value, *masks: Value) -> Value:
             every = masks[0] if masks else llvm.const(kind.with_elem("i1"), True)
-            other = llvm.const(kind, op.attrs["other"])
+            other = llvm.const(kind, op.other)
             loaded = self.f.gather(
                 kind, self._address(buffer, offsets), every, other, kind.bits // 8
             )
@@ -423,13 +445,13 @@ class CpuKernel(CpuCombine):
         return [self.rowwise(t, row, *operands)]
 
     def _load_scalar_at(
-        self, buffer: tile.Buffer, t: tile.TileType, op: tile.Op, mask: Rep | None
+        self, buffer: tile.Buffer, t: tile.TileType, op: ops.LoadAt, mask: Rep | None
     ) -> Value:
         kind = Type(memory_element(t.dtype))
         offset = self.scalar(op.operands[0])
         if mask is None:
             return self.f.load(kind, self._address(buffer, offset), kind.bits // 8)
-        other = llvm.const(kind, op.attrs["other"])
+        other = llvm.const(kind, op.other)
         assert isinstance(mask, Value)
         (loaded,) = self.f.if_(
             mask,
@@ -438,10 +460,11 @@ class CpuKernel(CpuCombine):
         )
         return loaded
 
-    def op_store_at(self, op: tile.Op) -> list[Rep]:
-        buffer, value = op.attrs["buffer"], op.operands[1]
+    @lowers(ops.StoreAt)
+    def lower_store_at(self, op: ops.StoreAt) -> list[Rep]:
+        buffer, value = op.buffer, op.operands[1]
         offsets, rep = self.rep(op.operands[0]), self.rep(value)
-        mask = self.rep(op.operands[2]) if op.attrs["masked"] else None
+        mask = self.rep(op.operands[2]) if op.masked else None
         f = self.f
         if isinstance(rep, Value) and not rep.type.lanes:
 
@@ -464,11 +487,12 @@ class CpuKernel(CpuCombine):
         self.rowwise(value.type, row, offsets, rep, *([mask] if mask is not None else []))
         return []
 
-    def op_atomic(self, op: tile.Op) -> list[Rep]:
-        f, name = self.f, atomic_operation(op.attrs["combine"], op.operands[1].dtype)
+    @lowers(ops.Atomic)
+    def lower_atomic(self, op: ops.Atomic) -> list[Rep]:
+        f, name = self.f, atomic_operation(op.combine, op.operands[1].dtype)
 
         def one(offset: Value, value: Value, *mask: Value) -> Value:
-            pointer = self._address(op.attrs["buffer"], offset)
+            pointer = self._address(op.buffer, offset)
 
             def combine() -> list[Value]:
                 return [f.op(f"atomicrmw {name} {pointer}, {value} monotonic", value.type)]
@@ -487,13 +511,15 @@ class CpuKernel(CpuCombine):
 
         return [self.rowwise(op.results[0].type, row, *map(self.rep, op.operands))]
 
-    def op_arrive(self, op: tile.Op) -> list[Rep]:
-        counter = self._address(op.attrs["buffer"], self.scalar(op.operands[0]))
-        return [arrival(self.f, counter, op.attrs["programs"], "acq_rel")]
+    @lowers(ops.Arrive)
+    def lower_arrive(self, op: ops.Arrive) -> list[Rep]:
+        counter = self._address(op.buffer, self.scalar(op.operands[0]))
+        return [arrival(self.f, counter, op.programs, "acq_rel")]
 
-    def op_prefetch(self, op: tile.Op) -> list[Rep]:
-        pointer = self._address(op.attrs["buffer"], self.scalar(op.operands[0]))
-        write, locality = int(op.attrs["write"]), 4 - op.attrs["level"]
+    @lowers(ops.Prefetch)
+    def lower_prefetch(self, op: ops.Prefetch) -> list[Rep]:
+        pointer = self._address(op.buffer, self.scalar(op.operands[0]))
+        write, locality = int(op.write), 4 - op.level
         kinds = [llvm.const(llvm.I32, x) for x in (write, locality, 1)]
         self.f.intrinsic("prefetch", llvm.VOID, pointer, *kinds, overload=[PTR])
         return []

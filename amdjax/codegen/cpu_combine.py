@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from amdjax.codegen import llvm, tile
-from amdjax.codegen.emitter import Emitter
+from amdjax import tile
+from amdjax.codegen import llvm
+from amdjax.codegen.emitter import Emitter, lowers
 from amdjax.codegen.llvm import Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_pointwise
+from amdjax.tile import ops
 
 __all__ = ["CpuCombine", "Rep", "llvm_type"]
 
@@ -26,12 +28,13 @@ class CpuCombine(Emitter[Rep]):
             return fn(*operands)
         return [fn(*row) for row in zip(*operands, strict=True)]
 
-    def op_reduce(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Reduce)
+    def lower_reduce(self, op: ops.Reduce) -> list[Rep]:
         (x,) = op.operands
-        rep, combine = self.rep(x), op.attrs["combine"]
+        rep, combine = self.rep(x), op.combine
         if isinstance(rep, Value):
             return [self._horizontal(combine, x.dtype, rep)]
-        if op.attrs["axis"] == 0:
+        if op.axis == 0:
             return [self._tree(combine, x.dtype, rep)]
         t = llvm_type(op.results[0].type)
         out = llvm.undef(t)
@@ -39,10 +42,11 @@ class CpuCombine(Emitter[Rep]):
             out = self.f.insert(out, self._horizontal(combine, x.dtype, row), i)
         return [out]
 
-    def op_reduce_by(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.ReduceBy)
+    def lower_reduce_by(self, op: ops.ReduceBy) -> list[Rep]:
         """One element after the other: no schedule for CPUs has it."""
         n, (block,) = len(op.results), op.blocks
-        shape, axis = op.operands[0].shape, op.attrs["axis"]
+        shape, axis = op.operands[0].shape, op.axis
         rows = [self._rows(v) for v in op.operands[:n]]
 
         def elements(place: int) -> list[list[Value]]:
@@ -109,9 +113,10 @@ class CpuCombine(Emitter[Rep]):
             x, lanes = combined, half + odd
         return self.f.extract(x, 0)
 
-    def op_cumulative(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Cumulative)
+    def lower_cumulative(self, op: ops.Cumulative) -> list[Rep]:
         (x,) = op.operands
-        combine, reverse = op.attrs["combine"], op.attrs["reverse"]
+        combine, reverse = op.combine, op.reverse
         return [
             self.rowwise(
                 x.type, lambda row: self._prefix(combine, x.dtype, row, reverse), self.rep(x)

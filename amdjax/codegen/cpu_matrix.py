@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.codegen.llvm import I8, I64, VOID, Function, Value, const
+from amdjax.tile import ops
 
 UNIT_ROWS = 16  # rows of a register
 UNIT_BYTES = 64  # bytes of a row: 16 sums, or what one step takes of a row of `a`
@@ -32,10 +33,7 @@ _CONFIGURATION = (1, 0, 0x0040_0040_0040_0040, 0x0040_0040_0040_0040, 0, 0, 0x10
 
 def uses_unit(block: tile.Block) -> bool:
     """Whether a program multiplies on the matrix unit."""
-    return any(
-        op.name == "unit_product" or any(uses_unit(inner) for inner in op.blocks)
-        for op in block.ops
-    )
+    return any(isinstance(op, ops.UnitProduct) for op in tile.walk(block))
 
 
 def configure(f: Function) -> None:
@@ -53,7 +51,7 @@ def release(f: Function) -> None:
 
 def unit_product(
     f: Function,
-    op: tile.Op,
+    op: ops.UnitProduct,
     address: Callable[[tile.Buffer, Value], Value],
     scalar: Callable[[tile.Value], Value],
 ) -> None:
@@ -61,14 +59,14 @@ def unit_product(
 
     Args:
       f: the function.
-      op: the op; see `tile.Builder.unit_product`.
+      op: the op.
       address: where an element of a buffer is.
       scalar: what represents a tile of rank 0.
     """
     a_at, b_at, c_at, steps, fresh = (scalar(v) for v in op.operands)
-    a, b, c = (op.attrs[name] for name in "abc")
-    high, wide = op.attrs["units"]
-    a_line = op.attrs["line"] * tile.itemsize(a.dtype)
+    a, b, c = op.a, op.b, op.c
+    high, wide = op.units
+    a_line = op.line * tile.itemsize(a.dtype)
     b_line = c_line = wide * UNIT_BYTES
     squares = [(_SUMS + 2 * r + v, r, v) for r in range(high) for v in range(wide)]
     a_start, b_start, c_start = address(a, a_at), address(b, b_at), address(c, c_at)
@@ -102,7 +100,7 @@ def unit_product(
             move("tileloadd64", _LEFT + r, place(left, r * UNIT_ROWS * a_line), a_line)
             for v in range(wide):
                 registers = (_SUMS + 2 * r + v, _LEFT + r, _RIGHT + v)
-                name = "llvm.x86." + _INSTRUCTIONS[op.attrs["types"]]
+                name = "llvm.x86." + _INSTRUCTIONS[op.types]
                 f.call(name, VOID, *(const(I8, n) for n in registers))
         return []
 

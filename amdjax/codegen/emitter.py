@@ -1,25 +1,59 @@
-"""What writing a tile program as LLVM IR has in common on all machines: the walk and control flow.
+"""What writing a tile program as LLVM IR has in common on all machines: dispatch, control flow.
 
 How a tile is held, its *rep*, is the machine's own: vectors on a CPU, the share of one thread on a
-GPU. An `Emitter` has a method `op_<name>` for each tile op that is not elementwise.
+GPU. Methods of an `Emitter` say by `@lowers` which operations they write.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.codegen.llvm import I32, Function, Value, const
+from amdjax.tile import ops
 
-__all__ = ["Emitter", "arrival", "atomic_operation"]
+__all__ = ["Emitter", "arrival", "atomic_operation", "lowers"]
 
 Rep = TypeVar("Rep")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def lowers(*kinds: type[tile.Op]) -> Callable[[Method], Method]:
+    """A method of an `Emitter` that writes these operations, and those derived from them."""
+
+    def mark(method: Method) -> Method:
+        method.lowers = kinds  # type: ignore[attr-defined]
+        return method
+
+    return mark
 
 
 class Emitter(Generic[Rep]):
     """Writes the body of one kernel. `self.reps` maps SSA values to what represents them."""
+
+    _methods: ClassVar[dict[type[tile.Op], Callable[..., list[Any]]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Methods of derived classes stand for those that they inherit."""
+        cls._methods = {
+            kind: method
+            for base in reversed(cls.__mro__)
+            for method in vars(base).values()
+            for kind in getattr(method, "lowers", ())
+        }
+
+    @classmethod
+    def _method(cls, kind: type[tile.Op]) -> Callable[..., list[Rep]]:
+        """What writes an operation."""
+        found = cls._methods.get(kind)
+        if found is None:
+            known = next((base for base in kind.__mro__ if base in cls._methods), None)
+            if known is None:
+                raise NotImplementedError(f"{cls.__name__} cannot write {kind.name}")
+            found = cls._methods[kind] = cls._methods[known]
+        return found
 
     def __init__(self, f: Function):
         self.f = f
@@ -29,8 +63,7 @@ class Emitter(Generic[Rep]):
         """Write the ops of a block; returns what it yields."""
         for op in block.ops:
             self.writing(op)
-            handler: Callable[[tile.Op], list[Rep]] | None = getattr(self, f"op_{op.name}", None)
-            results = handler(op) if handler else self.pointwise(op)
+            results = self._method(type(op))(self, op)
             self.written(op)
             for v, rep in zip(op.results, results, strict=True):
                 self.reps[v.number] = rep
@@ -52,10 +85,6 @@ class Emitter(Generic[Rep]):
         return rep
 
     @abstractmethod
-    def pointwise(self, op: tile.Op) -> list[Rep]:
-        """Write an elementwise op."""
-
-    @abstractmethod
     def flatten(self, reps: Sequence[Rep], types: Sequence[tile.TileType]) -> list[Value]:
         """Reps as LLVM values, to carry them through control flow."""
 
@@ -75,7 +104,8 @@ class Emitter(Generic[Rep]):
     def _entering(self, values: Sequence[tile.Value]) -> list[Value]:
         return self.flatten([self.rep(v) for v in values], [v.type for v in values])
 
-    def op_for(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.For)
+    def lower_for(self, op: ops.For) -> list[Rep]:
         start, stop, step = (self.scalar(v) for v in op.operands[:3])
         (body,) = op.blocks
 
@@ -86,7 +116,8 @@ class Emitter(Generic[Rep]):
         flat = self.f.loop(start, stop, step, self._entering(op.operands[3:]), iteration)
         return self.unflatten(flat, [v.type for v in op.results])
 
-    def op_while(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.While)
+    def lower_while(self, op: ops.While) -> list[Rep]:
         cond, body = op.blocks
 
         def test(flat: list[Value]) -> Value:
@@ -101,7 +132,8 @@ class Emitter(Generic[Rep]):
         flat = self.f.while_loop(self._entering(op.operands), test, iteration)
         return self.unflatten(flat, [v.type for v in op.results])
 
-    def op_if(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.If)
+    def lower_if(self, op: ops.If) -> list[Rep]:
         yes, no = op.blocks
         flat = self.f.if_(
             self.scalar(op.operands[0]), lambda: self._yielded(yes), lambda: self._yielded(no)

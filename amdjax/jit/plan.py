@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit.repeats import Repeats

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.jit.gpu.records import DEVICE_STAGES, device_text
 from amdjax.jit.plan import Label, Plan, View
 from amdjax.runtime import vm

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amdjax.codegen.tile import Builder, Value
 from amdjax.schedule.gpu.tiles import TileAxis, block_extent, power_of_two, uneven
 from amdjax.schedule.index import LoopVar
 from amdjax.targets import GpuTarget
+from amdjax.tile import Builder, Value
 
 EACH = 4  # elements of a thread
 WASTE = 1.1  # rows of tiles for each row that exists, from which on tiles get fewer
@@ -37,8 +37,8 @@ def element_tile(
       The numbers of a program's elements as a tile, which of them exist (None if all do), and the
       number of programs.
     """
-    k.workgroup = threads_for(target, total, each)
-    count = k.workgroup * each
+    k.schedule.workgroup = threads_for(target, total, each)
+    count = k.schedule.workgroup * each
     base = k.program_id() * count
     numbers = k.iota(count) + k.broadcast(base, (count,))
     if total % count == 0:

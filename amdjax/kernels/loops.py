@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.codegen.tile import Buffer, Builder, Value, itemsize
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.tile import Buffer, Builder, Value, itemsize
 
 #: Elements that one program of a kernel moves, where it has the choice.
 CHUNK = 8192

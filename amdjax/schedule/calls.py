@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.core.jaxpr import Var
 
 

@@ -6,12 +6,12 @@ accesses, the region's element rules are run once on dummies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.schedule.fusion import Fusion, Region, Root
@@ -134,7 +134,7 @@ class Domain:
                     tracer.value(v, index)
                 if v in self.fusion.stored:
                     stores.append((v, linear(index, v.aval.shape)))
-        ops = list(_all_ops(tracer.k._block))
+        ops = list(tile.walk(tracer.k.block))
         self.operations = len(ops)
         self.widest = max((_bits(op.results[0].dtype) for op in ops if op.results), default=32)
         self.cost = sum(r.cost if r.loop is None else r.loop.cost for r in self.region.roots)
@@ -223,13 +223,6 @@ class Domain:
     @property
     def size(self) -> int:
         return int(np.prod(self.region.domain, dtype=np.int64))
-
-
-def _all_ops(block: tile.Block) -> Iterator[tile.Op]:
-    for op in block.ops:
-        yield op
-        for inner in op.blocks:
-            yield from _all_ops(inner)
 
 
 def _quotients(i: Index) -> list[Quotient]:

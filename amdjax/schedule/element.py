@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.core import dtypes
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Element, Pointwise

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     DropVar,

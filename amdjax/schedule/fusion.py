@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce
 from amdjax.schedule.element import El, ElementBuilder
@@ -309,7 +309,7 @@ class _Clusters:
             if not isinstance(atom, Literal):
                 recorder.value(atom, placed(map(Index.of, root.dims), atom.aval.shape))
         root.reads = list(dict.fromkeys(recorder.reads))
-        root.cost = sum(8.0 if op.name in EXPENSIVE else 1.0 for op in recorder.k._block.ops)
+        root.cost = sum(8.0 if op.name in EXPENSIVE else 1.0 for op in recorder.k.block.ops)
 
     # Placing
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
 from amdjax.schedule.element import CACHE_LINE, Lanes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.core.jaxpr import JaxprEqn
 from amdjax.core.lowering import Reduce
 from amdjax.schedule.element import El, ElementBuilder, short_dtype

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Fusion, Region, Root

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.domain import Domain

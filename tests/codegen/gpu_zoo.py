@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from amdjax.codegen import tile
+from amdjax import tile
 
 DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i16", "i32", "u32", "i64", "u64", "bool")
 
@@ -96,6 +96,6 @@ KERNELS: dict[str, Write] = {
 def build(name: str, workgroup: int = 0, vector: int = 1) -> tile.Kernel:
     """A kernel of the zoo."""
     k = tile.Builder(name)
-    k.workgroup, k.vector = workgroup, vector
+    k.schedule.workgroup, k.schedule.vector = workgroup, vector
     KERNELS[name](k)
     return k.finish(4)

@@ -8,8 +8,7 @@ import pytest
 import tile_runner
 from tile_runner import run_kernel
 
-from amdjax import targets
-from amdjax.codegen import tile
+from amdjax import targets, tile
 from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.codegen.gpu.kernel import compile_kernel
 from amdjax.codegen.gpu.writer import kernel_ir
@@ -107,7 +106,7 @@ def test_order_of_memory(name):
     """What an emulator that runs one program after the other cannot show."""
     k = tile.Builder("k")
     buffers = [k.param(name, *kind) for name, kind in BUFFERS.items()]
-    k.workgroup = 256
+    k.schedule.workgroup = 256
     arriving(7)(k, *buffers)
     target = targets.get(name)
     kernel = k.finish(7)

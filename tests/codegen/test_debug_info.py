@@ -8,8 +8,8 @@ import pytest
 from llvm_tools import tool
 from tile_runner import Backend, compile_gpu, kernel
 
-from amdjax import targets
-from amdjax.codegen import llvm, tile
+from amdjax import targets, tile
+from amdjax.codegen import llvm
 from amdjax.codegen.debug_info import SourceLines
 from amdjax.codegen.elf.format import ElfFile
 from amdjax.codegen.elf.linker import link

@@ -6,8 +6,7 @@ import pytest
 import tile_runner
 from tile_runner import run_kernel
 
-from amdjax import targets
-from amdjax.codegen import tile
+from amdjax import targets, tile
 from amdjax.codegen.gpu import writer as gpu
 
 DTYPES = {
@@ -294,6 +293,6 @@ def test_workgroups_that_cannot_run(gpu_backend):
     target = targets.get(gpu_backend.gfx)
     for workgroup in (16, 96, 2048):
         k = tile.Builder("test")
-        k.workgroup = workgroup
+        k.schedule.workgroup = workgroup
         with pytest.raises(ValueError, match=f"powers of two from {target.wave_size} to 1024"):
             gpu.kernel_ir(k.finish(1), target)

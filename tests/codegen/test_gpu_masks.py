@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from tile_runner import Backend, compile_gpu, kernel
 
-from amdjax import targets
-from amdjax.codegen import tile
+from amdjax import targets, tile
 from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.codegen.gpu.kernel import compile_kernel
 from amdjax.codegen.gpu.writer import kernel_ir
@@ -104,6 +103,6 @@ def test_one_comparison_tells_whole_tiles(swapped):
         mask = last > count if swapped else count < last
         k.store(y, 0, k.reduce("add", k.load(x, 0, (1024,), mask=mask)))
 
-    made = replace(kernel(write, SIGNATURE), workgroup=64)
+    made = replace(kernel(write, SIGNATURE), schedule=tile.Schedule(64))
     conjunctions = kernel_ir(made, targets.get("gfx942")).count("and i1")
     assert conjunctions == (15 if swapped else 0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.codegen.gpu.neighbours import Neighbours
 
 VECTOR, ROWS, COLUMNS = 4, 8, 32
@@ -24,9 +24,9 @@ class Tracked:
         self.seen = 0
 
     def learn(self):
-        for op in self.k._block.ops[self.seen :]:
+        for op in self.k.block.ops[self.seen :]:
             self.facts.note(op)
-        self.seen = len(self.k._block.ops)
+        self.seen = len(self.k.block.ops)
 
     def count(self, axis):
         n = (ROWS, COLUMNS)[axis]

@@ -9,7 +9,8 @@ import pytest
 import tile_runner
 from tile_runner import elementwise
 
-from amdjax.codegen import llvm, tile
+from amdjax import tile
+from amdjax.codegen import llvm
 from amdjax.codegen.gpu.isa import Amdgcn, Nvptx
 from amdjax.codegen.llvm import F32, F64, I32
 from amdjax.codegen.math import MATH, NARROW

@@ -5,7 +5,7 @@ import math
 import pytest
 from tile_runner import kernel
 
-from amdjax.codegen.tile import Builder, TileType
+from amdjax.tile import Builder, TileType
 
 
 def builder():
@@ -14,7 +14,7 @@ def builder():
 
 
 def names(k):
-    return [op.name for op in k._block.ops]
+    return [op.name for op in k.block.ops]
 
 
 def test_print_golden():

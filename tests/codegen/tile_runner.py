@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import targets
-from amdjax.codegen import cpu, llvm, tile
+from amdjax import targets, tile
+from amdjax.codegen import cpu, llvm
 from amdjax.codegen.engine import compile_ir, engine
 from amdjax.codegen.gpu import kernel as gpu_kernel
 from amdjax.core import dtypes
@@ -75,12 +75,13 @@ def compile_kernel(program: tile.Kernel) -> Callable[..., None]:
 def compile_gpu(program: tile.Kernel, backend: Backend) -> Callable[..., None]:
     """The program on an emulated GPU. It must neither spill nor access other memory."""
     target = targets.get(backend.gfx)
-    program = replace(
-        program,
-        workgroup=program.workgroup or backend.waves * target.wave_size,
-        vector=program.vector if program.vector > 1 else backend.vector,
-        index_bits=backend.index_bits,
+    given = program.schedule
+    schedule = tile.Schedule(
+        given.workgroup or backend.waves * target.wave_size,
+        given.vector if given.vector > 1 else backend.vector,
+        backend.index_bits,
     )
+    program = replace(program, schedule=schedule)
     compiled = gpu_kernel.compile_kernel(program, target)
     assert compiled.scratch_bytes == 0
     code = CodeObject(compiled.code)

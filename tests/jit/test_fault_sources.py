@@ -8,8 +8,7 @@ import pytest
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import lax, nn
-from amdjax.codegen import tile
+from amdjax import lax, nn, tile
 from amdjax.codegen.gpu.isa import Amdgcn
 from amdjax.emulator import CodeObject, Memory, MemoryFault, launch
 from amdjax.jit.api import clear_caches

@@ -11,8 +11,7 @@ from gpu_programs import PROGRAMS
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import jit
-from amdjax.codegen import tile
+from amdjax import jit, tile
 from amdjax.codegen.compile_worker import CompileError, Machine
 from amdjax.codegen.engine import Compilation
 from amdjax.codegen.gpu.amdgpu_object import assembly, completed
@@ -312,7 +311,7 @@ def test_compiling_for_a_gpu_needs_no_driver():
 def loops_over_scratch():
     """A kernel whose inner loop begins with a barrier and ends with stores to scratch."""
     k = tile.Builder("k")
-    k.workgroup = 256
+    k.schedule.workgroup = 256
     x, s = k.param("x", "i32", "inout"), k.scratch("s", "i32", 256)
     lanes = k.iota(256)
 

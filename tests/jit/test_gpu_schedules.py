@@ -11,8 +11,7 @@ from gpu_oracle import TINY, assert_same, kernels_for, run_schedules
 from random_programs import draw_program
 
 import amdjax.numpy as jnp
-from amdjax import jit, lax, vmap
-from amdjax.codegen import tile
+from amdjax import jit, lax, tile, vmap
 from amdjax.core.pytree import tree_leaves
 from amdjax.kernels.gpu_loops import element_tile
 from amdjax.kernels.shaped import ShapedContext
@@ -148,7 +147,7 @@ def test_gradients_of_layer_norm_are_a_kernel_over_rows_and_one_over_columns():
 def test_long_reductions_fill_the_machine():
     x = normal(1 << 22)
     (kernel,) = kernels_for(lambda x: x.sum(), x, target=GFX942)
-    assert kernel.workgroup == 256 and kernel.vector == 4
+    assert kernel.schedule.workgroup == 256 and kernel.schedule.vector == 4
     assert kernel.grid == math.isqrt(x.size // rows.SHARE)
 
 
@@ -157,19 +156,19 @@ def test_memory_moves_in_vectors_of_16_bytes():
     for dtype, vector in shapes.items():
         x = jnp.zeros(1 << 22, dtype)
         (kernel,) = kernels_for(lambda x: x + x, x, target=GFX942)
-        assert kernel.vector == vector, dtype
+        assert kernel.schedule.vector == vector, dtype
 
 
 def test_indices_are_narrow_where_buffers_are_small():
     (small,) = kernels_for(lambda x: x + 1, normal(100), target=GFX942)
-    assert small.index_bits == 32
+    assert small.schedule.index_bits == 32
     big = jit(lambda x: x + 1).trace
     from amdjax import ShapeDtypeStruct
     from amdjax.jit.plan import plan_program
 
     traced = big(ShapeDtypeStruct((1 << 29,), "float32"))
     (large,) = plan_program(traced.jaxpr, GFX942).kernels()
-    assert large.index_bits == 64
+    assert large.schedule.index_bits == 64
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ def test_rows_that_are_not_aligned_move_in_vectors(columns):
         x = jnp.zeros((64, columns), dtype)
         for f in (softmax, logsumexp):
             (kernel,) = kernels_for(f, x, target=get("gfx942"))
-            assert kernel.vector == vector
+            assert kernel.schedule.vector == vector
 
 
 @pytest.mark.parametrize("name", WALKED)
@@ -187,7 +187,7 @@ def test_rows_that_are_not_aligned_move_in_vectors(columns):
 def test_tiles_that_begin_before_their_row(name, columns):
     for target in (TINY, NO_LDS):
         (kernel,) = kernels_for(WALKED[name], rows(columns), target=target)
-        assert kernel.vector == 4 > columns % 4
+        assert kernel.schedule.vector == 4 > columns % 4
         assert_same(WALKED[name], rows(columns), target=target)
 
 

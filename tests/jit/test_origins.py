@@ -10,8 +10,7 @@ from llvm_tools import tool
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import lax, random, targets
-from amdjax.codegen import tile
+from amdjax import lax, random, targets, tile
 from amdjax.codegen.elf.format import ElfFile
 from amdjax.emulator import CodeObject
 from amdjax.emulator.debug.scopes import chain_text

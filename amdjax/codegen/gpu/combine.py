@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amdjax.codegen import llvm, tile
+from amdjax import tile
+from amdjax.codegen import llvm
+from amdjax.codegen.emitter import lowers
 from amdjax.codegen.gpu.isa import by_words
 from amdjax.codegen.gpu.layout import Layout
 from amdjax.codegen.gpu.memory import Spread
 from amdjax.codegen.gpu.reduce import GpuReduce, identity
 from amdjax.codegen.gpu.tiles import Held, Rep
 from amdjax.codegen.llvm import I32, Value
+from amdjax.tile import ops
 
 __all__ = ["GpuCombine"]
 
 
 class GpuCombine(GpuReduce):
-    def op_cumulative(self, op: tile.Op) -> list[Rep]:
-        (v,), name, reverse = op.operands, op.attrs["combine"], op.attrs["reverse"]
+    @lowers(ops.Cumulative)
+    def lower_cumulative(self, op: ops.Cumulative) -> list[Rep]:
+        (v,), name, reverse = op.operands, op.combine, op.reverse
         if len(v.shape) == 2:
             return [self._running_rows(name, v, reverse)]
         x = self.in_registers(v)

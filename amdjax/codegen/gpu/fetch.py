@@ -19,7 +19,7 @@ from amdjax.codegen.gpu.matrix import (
 from amdjax.codegen.gpu.tiles import GpuTiles
 from amdjax.codegen.llvm import I32, Function, Type, Value
 from amdjax.codegen.pointwise import lower_convert
-from amdjax.codegen.tile import Side, itemsize
+from amdjax.tile import Side, itemsize
 
 #: `fn(number) -> (offset, coordinates …)` of a line or a step in depth, written for each thread.
 Places = Callable[[Value], Sequence[Value]]

@@ -14,8 +14,8 @@ from amdjax.codegen.elf.code_object import KernelInfo, kernel_info
 from amdjax.codegen.elf.linker import link
 from amdjax.codegen.gpu.amdgpu_object import assembly, compile_object
 from amdjax.codegen.gpu.writer import kernel_ir
-from amdjax.codegen.tile import Kernel
 from amdjax.targets import GpuTarget, get, occupancy
+from amdjax.tile import Kernel
 
 __all__ = ["GpuKernel", "compile_ir", "compile_kernel"]
 
@@ -73,7 +73,7 @@ class GpuKernel:
         """The kernel whose text `llvm` was compiled to `code`."""
         if not target.is_amdgpu:
             code = _with_dynamic_lds(code.decode()).encode()
-        workgroup = kernel.workgroup or target.wave_size
+        workgroup = kernel.schedule.workgroup or target.wave_size
         use = _amd_use(code, name) if target.is_amdgpu else _ptx_use(code)
         waves = occupancy(target, *use.registers, lds=use.lds, workgroup=workgroup).waves
         vgprs, agprs, sgprs = use.registers

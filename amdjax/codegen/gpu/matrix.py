@@ -21,8 +21,8 @@ from functools import cache
 
 from amdjax.codegen import llvm
 from amdjax.codegen.llvm import F32, F64, I1, I32, Function, Type, Value
-from amdjax.codegen.tile import itemsize
 from amdjax.targets.gpu import GpuTarget, MatrixInstruction
+from amdjax.tile import MatrixTiling, itemsize
 
 CELL_BYTES = 16
 
@@ -165,9 +165,16 @@ class Tiling:
         lines = sum(fragments * len(distances) for fragments, distances in more)
         return lines * self.unit.cells * CELL_BYTES // 4
 
+    @property
+    def schedule(self) -> MatrixTiling:
+        """The tiling as a tile program has it, which knows units by name."""
+        unit = self.unit
+        return MatrixTiling(
+            unit.name, unit.operand, self.waves, self.fragments, self.depth, self.stages
+        )
+
     def __str__(self) -> str:
-        waves, fragments = ("x".join(map(str, x)) for x in (self.waves, self.fragments))
-        return f"{self.unit}·{waves}·{fragments}·{self.depth}·{self.stages}"
+        return str(self.schedule)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.codegen import llvm, tile
-from amdjax.codegen.emitter import atomic_operation
+from amdjax import tile
+from amdjax.codegen import llvm
+from amdjax.codegen.emitter import atomic_operation, lowers
 from amdjax.codegen.gpu.isa import Isa
 from amdjax.codegen.gpu.layout import Layout
 from amdjax.codegen.gpu.neighbours import Neighbours
 from amdjax.codegen.gpu.tiles import LDS, GpuTiles, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, I64, Module, Type, Value
+from amdjax.tile import ops
 
 __all__ = ["GpuMemory", "Groups", "Spread"]
 
@@ -69,7 +71,7 @@ class GpuMemory(GpuTiles):
         #: For masks of rank 1 that are true in one range of positions, by their numbers, those of a
         #: thread's registers where that has to be asked.
         self.ends: dict[int, tuple[int, ...]] = {}
-        self.neighbours = Neighbours(kernel.vector, self.divisors)
+        self.neighbours = Neighbours(kernel.schedule.vector, self.divisors)
 
     # Addresses
 
@@ -140,7 +142,7 @@ class GpuMemory(GpuTiles):
 
     def _most(self) -> int:
         """More than any position of a thread along an axis."""
-        return 2 * self.workgroup * max(self.kernel.vector, 1)
+        return 2 * self.workgroup * max(self.kernel.schedule.vector, 1)
 
     def _groups(self, where: Spread, layout: Layout, size: int) -> Groups:
         """How many neighbours of `size` bytes move at once, if they lie where they must."""
@@ -372,18 +374,16 @@ class GpuMemory(GpuTiles):
     # Ops
 
     def memory_operands(
-        self, op: tile.Op, skip: int
+        self, op: ops.Load | ops.Store, skip: int
     ) -> tuple[Spread, tile.Value | None, tuple[int, ...]]:
         """Where a load or store is, its mask, and the numbers of the values that say where."""
         rest = list(op.operands[skip:])
-        mask = rest.pop() if op.attrs["masked"] else None
+        mask = rest.pop() if op.masked else None
         numbers = (op.operands[0].number, *(v.number for v in rest))
-        strides = tuple(
-            [s if s is not None else self.scalar(rest.pop(0)) for s in op.attrs["strides"]]
-        )
+        strides = tuple([s if s is not None else self.scalar(rest.pop(0)) for s in op.strides])
         offset = self.scalar(op.operands[0])
         divisor = self.divisors.get(op.operands[0].number, 1)
-        return Spread(op.attrs["buffer"], offset, strides, divisor), mask, numbers
+        return Spread(op.buffer, offset, strides, divisor), mask, numbers
 
     def pattern(
         self, shape: tuple[int, ...], strides: Sequence[int | None], numbers: tuple[int, ...]
@@ -391,24 +391,21 @@ class GpuMemory(GpuTiles):
         """What makes an access each thread's own: how threads hold it, and where it is."""
         return shape, tuple(strides), numbers
 
-    def store_flags(self, op: tile.Op) -> str:
+    def store_flags(self, op: ops.Store) -> str:
         """Behind the stores of an op."""
-        return ", !nontemporal !{i32 1}" if op.attrs["streaming"] else ""
+        return ", !nontemporal !{i32 1}" if op.streaming else ""
 
-    def op_load(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Load)
+    def lower_load(self, op: ops.Load) -> list[Rep]:
         t = op.results[0].type
         where, mask, numbers = self.memory_operands(op, 1)
         if not t.shape:
             self.access(where.buffer, "read")
-            return [
-                self.load_scalar(where.buffer, op.operands[0], t.dtype, mask, op.attrs["other"])
-            ]
+            return [self.load_scalar(where.buffer, op.operands[0], t.dtype, mask, op.other)]
         layout = self.layout(t.shape)
-        self.access(
-            where.buffer, "read", self.pattern(t.shape, op.attrs["strides"], numbers), numbers
-        )
+        self.access(where.buffer, "read", self.pattern(t.shape, op.strides, numbers), numbers)
         ends, masks = self._ends(mask), self.masks(mask, layout)
-        other, eager = op.attrs["other"], op.attrs["eager"]
+        other, eager = op.other, op.eager
         return [Held(self.load_tile(where, t.dtype, layout, masks, other, ends, eager))]
 
     def masks(self, mask: tile.Value | None, layout: Layout) -> list[Value] | None:
@@ -458,7 +455,8 @@ class GpuMemory(GpuTiles):
     def _uniform_pointer(self, buffer: tile.Buffer, offset: Value) -> Value:
         return self.f.gep(self.addresses[buffer.name], offset, self.memory_type(buffer.dtype))
 
-    def op_store(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Store)
+    def lower_store(self, op: ops.Store) -> list[Rep]:
         value = op.operands[1]
         where, mask, numbers = self.memory_operands(op, 2)
         if not value.shape:
@@ -467,7 +465,7 @@ class GpuMemory(GpuTiles):
             return []
         layout = self.layout(value.shape)
         x, masks = self.in_registers(value), self.masks(mask, layout)
-        pattern = self.pattern(value.shape, op.attrs["strides"], numbers)
+        pattern = self.pattern(value.shape, op.strides, numbers)
         self.access(where.buffer, "write", pattern, numbers, id(op))
         flags, ends = self.store_flags(op), self._ends(mask)
         self.store_tile(where, value.dtype, layout, x, masks, flags, ends)
@@ -495,6 +493,7 @@ class GpuMemory(GpuTiles):
         scope = self.isa.device_scope
         return self.f.op(f"atomicrmw {name} {pointer}, {x} {scope}monotonic{extra}", x.type)
 
-    def op_prefetch(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Prefetch)
+    def lower_prefetch(self, op: ops.Prefetch) -> list[Rep]:
         """Other waves run while one waits for memory."""
         return []

@@ -10,13 +10,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from amdjax.codegen import llvm, tile
-from amdjax.codegen.emitter import arrival
+from amdjax import tile
+from amdjax.codegen import llvm
+from amdjax.codegen.emitter import arrival, lowers
 from amdjax.codegen.gpu.isa import by_words
 from amdjax.codegen.gpu.layout import Layout
 from amdjax.codegen.gpu.memory import GpuMemory, Groups, Masks, Pointers, Spread
 from amdjax.codegen.gpu.tiles import Coordinates, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, Type, Value
+from amdjax.tile import ops
 
 __all__ = ["GpuMoves"]
 
@@ -59,8 +61,9 @@ class GpuMoves(GpuMemory):
 
     # Shapes
 
-    def op_expand(self, op: tile.Op) -> list[Rep]:
-        x, axis = self.rep(op.operands[0]), op.attrs["axis"]
+    @lowers(ops.Expand)
+    def lower_expand(self, op: ops.Expand) -> list[Rep]:
+        x, axis = self.rep(op.operands[0]), op.axis
         if isinstance(x, Positional):
             return [self._elsewhere(x, ("expand", axis), lambda at, a: at.axis(1 - axis))]
         return [x]  # one axis of length one changes nothing about who holds what
@@ -82,7 +85,8 @@ class GpuMoves(GpuMemory):
 
         return Positional(at)
 
-    def op_broadcast(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Broadcast)
+    def lower_broadcast(self, op: ops.Broadcast) -> list[Rep]:
         (v,) = op.operands
         x, shape = self.rep(v), op.results[0].shape
         if isinstance(x, Value):
@@ -119,13 +123,15 @@ class GpuMoves(GpuMemory):
             out.append(self.register(x, held[wanted]))
         return self.joined(out)
 
-    def op_reshape(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Reshape)
+    def lower_reshape(self, op: ops.Reshape) -> list[Rep]:
         (v,), shape = op.operands, op.results[0].shape
         if self.layout(v.shape).width == self.layout(shape).width:  # dealt in the same order
             return [Held(self.in_registers(v))]
         return [self.take(self.put_rows(v), shape, 0, row_major(shape))]
 
-    def op_transpose(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Transpose)
+    def lower_transpose(self, op: ops.Transpose) -> list[Rep]:
         (v,) = op.operands
         x, (rows, columns) = self.rep(v), v.shape
         if isinstance(x, Held) and min(rows, columns) > 1:
@@ -147,30 +153,32 @@ class GpuMoves(GpuMemory):
 
     # Tiles whose columns are contiguous in memory
 
-    def _is_sideways(self, op: tile.Op, shape: tuple[int, ...]) -> bool:
+    def _is_sideways(self, op: ops.Load | ops.Store, shape: tuple[int, ...]) -> bool:
         if len(shape) < 2 or min(shape) < _WORTH_TURNING:
             return False
-        near, far = op.attrs["strides"]
-        masked = op.attrs["masked"]
+        near, far = op.strides
+        masked = op.masked
         return near == 1 != far and not (masked and isinstance(self.rep(op.operands[-1]), Held))
 
-    def op_load(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Load)
+    def lower_load(self, op: ops.Load) -> list[Rep]:
         v = op.results[0]
         if not self._is_sideways(op, v.shape):
-            return super().op_load(op)
+            return super().lower_load(op)
         where, mask, numbers = self.memory_operands(op, 1)
         turned = v.shape[::-1]
         masks = None if mask is None else self.held(self._turned(self.rep(mask)), turned)
         where = replace(where, strides=where.strides[::-1])
-        pattern = self.pattern(turned, op.attrs["strides"][::-1], numbers)
+        pattern = self.pattern(turned, op.strides[::-1], numbers)
         self.access(where.buffer, "read", pattern, numbers)
-        x = self.load_tile(where, v.dtype, self.layout(turned), masks, op.attrs["other"])
+        x = self.load_tile(where, v.dtype, self.layout(turned), masks, op.other)
         return [self._transposed(v.dtype, turned, x)]
 
-    def op_store(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Store)
+    def lower_store(self, op: ops.Store) -> list[Rep]:
         v = op.operands[1]
         if not self._is_sideways(op, v.shape):
-            return super().op_store(op)
+            return super().lower_store(op)
         where, mask, numbers = self.memory_operands(op, 2)
         turned, rep = v.shape[::-1], self.rep(v)
         if isinstance(rep, Held):
@@ -178,13 +186,14 @@ class GpuMoves(GpuMemory):
         x = self.held(self._turned(rep) if isinstance(rep, Positional) else rep, turned)
         masks = None if mask is None else self.held(self._turned(self.rep(mask)), turned)
         where = replace(where, strides=where.strides[::-1])
-        pattern = self.pattern(turned, op.attrs["strides"][::-1], numbers)
+        pattern = self.pattern(turned, op.strides[::-1], numbers)
         self.access(where.buffer, "write", pattern, numbers, id(op))
         self.store_tile(where, v.dtype, self.layout(turned), x, masks, self.store_flags(op))
         return []
 
-    def op_extract(self, op: tile.Op) -> list[Rep]:
-        (v,), lane = op.operands, op.attrs["lane"]
+    @lowers(ops.Extract)
+    def lower_extract(self, op: ops.Extract) -> list[Rep]:
+        (v,), lane = op.operands, op.lane
         x = self.rep(v)
         if len(v.shape) == 2:
             return [self._row(v, x, lane)]
@@ -225,8 +234,9 @@ class GpuMoves(GpuMemory):
             self.f.load(memory, self.addresses[buffer.name], memory.bits // 8), dtype
         )
 
-    def op_shuffle(self, op: tile.Op) -> list[Rep]:
-        v, lanes = op.operands[0], op.attrs["lanes"]
+    @lowers(ops.Shuffle)
+    def lower_shuffle(self, op: ops.Shuffle) -> list[Rep]:
+        v, lanes = op.operands[0], op.lanes
         x, shape = self.rep(v), (len(lanes),)
         if isinstance(x, Positional) and len(op.operands) == 1:
             place = self._picked
@@ -323,27 +333,29 @@ class GpuMoves(GpuMemory):
 
         return pointer, Groups(1, self.memory_type(buffer.dtype).bits // 8)
 
-    def op_load_at(self, op: tile.Op) -> list[Rep]:
-        buffer, v = op.attrs["buffer"], op.operands[0]
-        mask = op.operands[1] if op.attrs["masked"] else None
+    @lowers(ops.LoadAt)
+    def lower_load_at(self, op: ops.LoadAt) -> list[Rep]:
+        buffer, v = op.buffer, op.operands[0]
+        mask = op.operands[1] if op.masked else None
         if not v.shape:
             self.access(buffer, "read")
-            return [self.load_scalar(buffer, v, buffer.dtype, mask, op.attrs["other"])]
+            return [self.load_scalar(buffer, v, buffer.dtype, mask, op.other)]
         layout = self.layout(v.shape)
         places = self._places(buffer, v)
         masks = self.masks(mask, layout)
         self.access(buffer, "read")
-        return [Held(self.gathered(buffer, *places, layout, masks, op.attrs["other"]))]
+        return [Held(self.gathered(buffer, *places, layout, masks, op.other))]
 
-    def op_store_at(self, op: tile.Op) -> list[Rep]:
-        buffer, (v, value) = op.attrs["buffer"], op.operands[:2]
-        mask = op.operands[2] if op.attrs["masked"] else None
+    @lowers(ops.StoreAt)
+    def lower_store_at(self, op: ops.StoreAt) -> list[Rep]:
+        buffer, (v, value) = op.buffer, op.operands[:2]
+        mask = op.operands[2] if op.masked else None
         if not v.shape:
             self.access(buffer, "write", "first thread", store=id(op))
             self.store_scalar(buffer, v, value, mask)
             return []
         layout, x = self.layout(v.shape), self.in_registers(value)
-        if op.attrs.get("unique", False):
+        if op.unique:
             places, masks = self._places(buffer, v), self.masks(mask, layout)
             self.access(buffer, "write", store=id(op))
             self.scattered(buffer, *places, x, layout, masks)
@@ -380,9 +392,10 @@ class GpuMoves(GpuMemory):
         (alive,) = f.loop(*bounds, 1, [alive], compare)
         return alive
 
-    def op_atomic(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Atomic)
+    def lower_atomic(self, op: ops.Atomic) -> list[Rep]:
         """One thread does it for a scalar; for a tile, each for its elements."""
-        buffer, (v, value) = op.attrs["buffer"], op.operands[:2]
+        buffer, (v, value) = op.buffer, op.operands[:2]
         mask = op.operands[2] if op.attrs.get("masked") else None
         self.access(buffer, "atomic", None if v.shape else "first thread")
         if v.shape:
@@ -401,14 +414,12 @@ class GpuMoves(GpuMemory):
             return [self.element_of(value.dtype, (self.workgroup,), old, 0)]
         return [by_words(self.f, old, lambda word: self.isa.lane(self.f, word, 0))]
 
-    def _atomic(self, op: tile.Op, offset: Value, x: Value) -> Value:
-        return self.atomic(
-            op.attrs["combine"], op.operands[1].dtype, self.pointer(op.attrs["buffer"], offset), x
-        )
+    def _atomic(self, op: ops.Atomic, offset: Value, x: Value) -> Value:
+        return self.atomic(op.combine, op.operands[1].dtype, self.pointer(op.buffer, offset), x)
 
     def _atomic_tile(
         self,
-        op: tile.Op,
+        op: ops.Atomic,
         buffer: tile.Buffer,
         v: tile.Value,
         value: tile.Value,
@@ -434,12 +445,13 @@ class GpuMoves(GpuMemory):
         self.store_tile(Spread(shared, 0, strides), value.dtype, layout, before)
         return self.take(shared, v.shape, 0, strides)
 
-    def op_arrive(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Arrive)
+    def lower_arrive(self, op: ops.Arrive) -> list[Rep]:
         """One thread arrives for all of them, behind their stores, and tells them."""
         waves = self.workgroup // self.isa.wave
         self.isa.gather(self.f, waves)
         self.barriers.waited()
-        counter = self._uniform_pointer(op.attrs["buffer"], self.scalar(op.operands[0]))
+        counter = self._uniform_pointer(op.buffer, self.scalar(op.operands[0]))
         told = self.temporary("bool", 1)
         place = self.addresses[told.name]
         self.access(told, "write")
@@ -447,7 +459,7 @@ class GpuMoves(GpuMemory):
         def arrive() -> list[Value]:
             self.isa.release(self.f)  # NVPTX drops the ordering of an atomic itself
             suffix = f"{self.isa.device_scope}monotonic{self.isa.atomic_metadata}"
-            last = arrival(self.f, counter, op.attrs["programs"], suffix)
+            last = arrival(self.f, counter, op.programs, suffix)
             self.isa.acquire(self.f)
             self.f.store(self.f.cast("zext", last, "i8"), place, 1)
             return []
@@ -459,7 +471,8 @@ class GpuMoves(GpuMemory):
         self.access(told, "read")
         return [self.f.icmp("ne", self.f.load(Type("i8"), place, 1), llvm.const(Type("i8"), 0))]
 
-    def op_compress(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Compress)
+    def lower_compress(self, op: ops.Compress) -> list[Rep]:
         """Elements that are kept go to the front, the others to the back."""
         f, (v, mask) = self.f, op.operands
         x, keep = self.in_registers(v), self.in_registers(mask)

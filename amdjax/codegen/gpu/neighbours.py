@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amdjax.codegen import tile
+from amdjax import tile
+from amdjax.tile import ops
 
 MOST = 1 << 30
 _INTEGERS = frozenset((*tile.SIGNED, *tile.UNSIGNED))
@@ -65,26 +66,29 @@ class Neighbours:
         if len(op.results) != 1:
             return
         (result,) = op.results
-        if op.name == "const" and result.dtype in _INTEGERS:
-            self._constants[result.number] = op.attrs["value"].x
+        if isinstance(op, ops.Const) and result.dtype in _INTEGERS:
+            self._constants[result.number] = int(op.value.x)
         if not result.shape:
             return
-        if op.name == "broadcast" and (n := self._constants.get(op.operands[0].number)) is not None:
+        if (
+            isinstance(op, ops.Broadcast)
+            and (n := self._constants.get(op.operands[0].number)) is not None
+        ):
             self._constants[result.number] = n
         fact = self._fact(op, result)
         if fact is not NOTHING:
             self._facts[result.number] = fact
 
     def _fact(self, op: tile.Op, result: tile.Value) -> Fact:
-        if op.name == "const":
+        if isinstance(op, ops.Const):
             n = self._constants.get(result.number, 1)
             n = n & -n if n else MOST
             return Fact(0, n, n)
-        if op.name == "iota":
+        if isinstance(op, ops.Iota):
             return Fact(1, self.vector) if result.dtype in _INTEGERS else NOTHING
-        if op.name == "broadcast":
+        if isinstance(op, ops.Broadcast):
             return self._spread(op.operands[0], result.shape)
-        if op.name == "expand":
+        if isinstance(op, ops.Expand):
             return self.of(op.operands[0])
         if op.name not in _ELEMENTWISE:
             return NOTHING

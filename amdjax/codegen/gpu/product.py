@@ -11,14 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from amdjax.codegen import llvm, tile
-from amdjax.codegen.emitter import Emitter
+from amdjax import tile
+from amdjax.codegen import llvm
+from amdjax.codegen.emitter import Emitter, lowers
 from amdjax.codegen.gpu.fetch import Operand, Places, fetch
-from amdjax.codegen.gpu.matrix import CELL_BYTES, Tiling, emit_digits, i32, lds_address
+from amdjax.codegen.gpu.matrix import CELL_BYTES, Tiling, emit_digits, i32, lds_address, units
 from amdjax.codegen.gpu.sums import Product, Sums
 from amdjax.codegen.gpu.tiles import GpuTiles, Held, Rep
-from amdjax.codegen.gpu.wgmma import WarpgroupProduct
+from amdjax.codegen.gpu.wgmma import WarpgroupProduct, warpgroup_units
 from amdjax.codegen.llvm import Type, Value
+from amdjax.tile import ops
 
 CELL = Type("i32", 4)
 
@@ -26,9 +28,10 @@ CELL = Type("i32", 4)
 class GpuProducts(GpuTiles):
     """Products of matrices in a kernel for a GPU."""
 
-    def op_contract(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Contract)
+    def lower_contract(self, op: ops.Contract) -> list[Rep]:
         start, stop, *origins = (self.scalar(v) for v in op.operands)
-        sides = op.attrs["sides"]
+        sides = op.sides
 
         def places(block: tile.Block) -> Places:
             def at(number: Value) -> list[Value]:
@@ -44,12 +47,20 @@ class GpuProducts(GpuTiles):
             address = self.addresses[side.buffer.name]
             lines, depth = places(op.blocks[i]), places(op.blocks[2 + i])
             operands.append(Operand(side, address, lines, depth, *origins[2 * i : 2 * i + 2]))
-        tiling = op.attrs["tiling"]
+        tiling = self._tiling(op.tiling, op.result.dtype)
         kind = WarpgroupProduct if tiling.unit.from_lds else _RegisterProduct
         product = kind(self, tiling, operands)
-        return [Sums(product, product.sums(start, stop, op.attrs["ragged"]))]
+        return [Sums(product, product.sums(start, stop, op.ragged))]
 
-    def op_collect(self, op: tile.Op) -> list[Rep]:
+    def _tiling(self, x: tile.MatrixTiling, accumulator: str) -> Tiling:
+        """A tiling whose unit is known by name."""
+        target = self.isa.target
+        known = [*units(target, x.operand, accumulator), *warpgroup_units(target, x.operand)]
+        unit = next(unit for unit in known if unit.name == x.unit)
+        return Tiling(unit, x.waves, x.fragments, x.depth, x.stages)
+
+    @lowers(ops.Collect)
+    def lower_collect(self, op: ops.Collect) -> list[Rep]:
         sums = self.reps[op.operands[0].number]
         assert isinstance(sums, Sums)
         parts = self.joined(sums.rows(op.results[0].shape[0]))

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from amdjax.codegen import llvm, tile
-from amdjax.codegen.emitter import Emitter
+from amdjax import tile
+from amdjax.codegen import llvm
+from amdjax.codegen.emitter import Emitter, lowers
 from amdjax.codegen.gpu.extrema import extremum, of_numbers, or_nan
 from amdjax.codegen.gpu.isa import by_words
 from amdjax.codegen.gpu.layout import Layout, Place
@@ -20,6 +21,7 @@ from amdjax.codegen.gpu.moves import GpuMoves, row_major
 from amdjax.codegen.gpu.tiles import Held, Rep
 from amdjax.codegen.llvm import I1, I32, Type, Value
 from amdjax.codegen.pointwise import SIGNED
+from amdjax.tile import ops
 
 __all__ = ["GpuReduce", "identity"]
 
@@ -65,8 +67,9 @@ class _Merge:
 
 
 class GpuReduce(GpuMoves):
-    def op_reduce(self, op: tile.Op) -> list[Rep]:
-        (v,), name = op.operands, op.attrs["combine"]
+    @lowers(ops.Reduce)
+    def lower_reduce(self, op: ops.Reduce) -> list[Rep]:
+        (v,), name = op.operands, op.combine
         kind = self.vector(v.dtype, 1)
         neutral = llvm.const(kind, identity(name, v.dtype, kind.bits))
 
@@ -75,9 +78,10 @@ class GpuReduce(GpuMoves):
 
         apart = name in ("max", "min") and v.dtype in tile.FLOATS and not self.isa.passes_nan
         one = _Merge([v.dtype], [neutral], merge, extremum=name if apart else "")
-        return self._reduced(one, op.operands, op.attrs["axis"])
+        return self._reduced(one, op.operands, op.axis)
 
-    def op_reduce_by(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.ReduceBy)
+    def lower_reduce_by(self, op: ops.ReduceBy) -> list[Rep]:
         n, (block,) = len(op.results), op.blocks
         tiles, neutral = op.operands[:n], [self.scalar(v) for v in op.operands[n:]]
 
@@ -96,7 +100,7 @@ class GpuReduce(GpuMoves):
             return [self.joined(registers) for registers in zip(*merged, strict=True)]
 
         together = _Merge([v.dtype for v in tiles], neutral, merge, dear=True)
-        return self._reduced(together, tiles, op.attrs["axis"])
+        return self._reduced(together, tiles, op.axis)
 
     def _reduced(self, merge: _Merge, tiles: Sequence[tile.Value], axis: int) -> list[Rep]:
         shape = tiles[0].shape

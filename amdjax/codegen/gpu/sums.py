@@ -80,7 +80,9 @@ class Sums(Deferred):
         self.product, self.fragments = product, fragments
         gen, tiling, unit = product.gen, product.tiling, product.unit
         self.size = unit.sums.bits // 8
-        self.vector = min(gen.kernel.vector, max(tiling.rows * tiling.columns // gen.workgroup, 1))
+        self.vector = min(
+            gen.kernel.schedule.vector, max(tiling.rows * tiling.columns // gen.workgroup, 1)
+        )
         self.across = gen.workgroup * self.vector
         high = max(self.across // tiling.columns, 1)  # rows with a vector of every thread
         self.row_bytes = tiling.columns * self.size

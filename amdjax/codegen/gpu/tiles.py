@@ -13,14 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.codegen import llvm, tile
+from amdjax import tile
+from amdjax.codegen import llvm
 from amdjax.codegen.debug_info import SourceLines
-from amdjax.codegen.emitter import Emitter
+from amdjax.codegen.emitter import Emitter, lowers
 from amdjax.codegen.gpu.barriers import Access, Barriers
 from amdjax.codegen.gpu.isa import Isa, by_words
 from amdjax.codegen.gpu.layout import Layout, Place, Threads
 from amdjax.codegen.llvm import I32, I64, Function, Module, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_pointwise
+from amdjax.tile import ops
 
 __all__ = ["Coordinates", "GpuTiles", "Held", "Positional", "Rep"]
 
@@ -70,7 +72,7 @@ class GpuTiles(Emitter[Rep]):
 
     def __init__(self, module: Module, kernel: tile.Kernel, isa: Isa, name: str, index_bits: int):
         self.kernel, self.isa = kernel, isa
-        self.workgroup = kernel.workgroup or isa.wave
+        self.workgroup = kernel.schedule.workgroup or isa.wave
         self.index = Type(f"i{index_bits}")
         super().__init__(self._function(module, name))
         self._head = self.f.lines
@@ -172,22 +174,25 @@ class GpuTiles(Emitter[Rep]):
         """What one thread of the workgroup does."""
         self.when(self.threads.compare("eq", self.threads.number, 0), then)
 
-    def op_for(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.For)
+    def lower_for(self, op: ops.For) -> list[Rep]:
         (body,) = op.blocks
         start, step = (self.divisors.get(op.operands[i].number, 1) for i in (0, 2))
         first = body.args[0].number
         self.divisors[first] = min(start, step)
         with self.barriers.loop(self._barrier_here(), first, 0):
-            return super().op_for(op)
+            return super().lower_for(op)
 
-    def op_while(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.While)
+    def lower_while(self, op: ops.While) -> list[Rep]:
         first = min((a.number for a in op.blocks[0].args), default=0)
         with self.barriers.loop(self._barrier_here(), first, 1):
-            return super().op_while(op)
+            return super().lower_while(op)
 
-    def op_if(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.If)
+    def lower_if(self, op: ops.If) -> list[Rep]:
         with self.barriers.branch():
-            return super().op_if(op)
+            return super().lower_if(op)
 
     # Types
 
@@ -237,7 +242,7 @@ class GpuTiles(Emitter[Rep]):
     def layout(self, shape: tuple[int, ...]) -> Layout:
         """How tiles of a shape are held in this kernel."""
         if shape not in self._layouts:
-            self._layouts[shape] = Layout(shape, self.workgroup, self.kernel.vector)
+            self._layouts[shape] = Layout(shape, self.workgroup, self.kernel.schedule.vector)
         return self._layouts[shape]
 
     def places(self, layout: Layout) -> Sequence[tuple[Place, ...]]:
@@ -380,8 +385,8 @@ def _scalar(rep: Rep) -> Value:
 
 
 def _used(block: tile.Block) -> Iterator[int]:
-    for op in block.ops:
+    yield from (v.number for v in block.yields)
+    for op in tile.walk(block):
         yield from (v.number for v in op.operands)
         for inner in op.blocks:
-            yield from _used(inner)
-    yield from (v.number for v in block.yields)
+            yield from (v.number for v in inner.yields)

@@ -20,8 +20,8 @@ from amdjax.codegen.gpu.matrix import CELL_BYTES, Digits, Tiling, Unit, i32, lds
 from amdjax.codegen.gpu.sums import Product
 from amdjax.codegen.gpu.tiles import GpuTiles
 from amdjax.codegen.llvm import F32, I32, I64, VOID, Function, Type, Value
-from amdjax.codegen.tile import itemsize
 from amdjax.targets.gpu import GpuTarget
+from amdjax.tile import itemsize
 
 CELLS = 8  # in a row
 ROW_BYTES = CELLS * CELL_BYTES

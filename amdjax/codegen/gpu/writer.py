@@ -12,7 +12,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from amdjax.codegen import llvm, tile
+from amdjax import tile
+from amdjax.codegen import llvm
+from amdjax.codegen.emitter import lowers
 from amdjax.codegen.gpu.combine import GpuCombine
 from amdjax.codegen.gpu.divide import FEWEST, divided
 from amdjax.codegen.gpu.isa import Isa, isa_of
@@ -23,6 +25,7 @@ from amdjax.codegen.gpu.tiles import Coordinates, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, Module, Value
 from amdjax.codegen.pointwise import lower_convert
 from amdjax.targets import GpuTarget
+from amdjax.tile import ops
 
 __all__ = ["GpuWriter", "kernel_ir"]
 
@@ -53,13 +56,13 @@ def kernel_ir(
     _check_workgroup(kernel, target)
     isa = isa_of(target)
     module = Module(target.triple, target.data_layout, isa.native, isa.estimates)
-    writer = GpuWriter(module, kernel, isa, symbol, index_bits or kernel.index_bits)
+    writer = GpuWriter(module, kernel, isa, symbol, index_bits or kernel.schedule.index_bits)
     writer.write(debug and target.is_amdgpu)
     return str(module)
 
 
 def _check_workgroup(kernel: tile.Kernel, target: GpuTarget) -> None:
-    n = kernel.workgroup or target.wave_size
+    n = kernel.schedule.workgroup or target.wave_size
     if n & (n - 1) or not target.wave_size <= n <= target.max_workgroup:
         raise ValueError(
             f"workgroup of {n} threads: {target.name} runs powers of two from {target.wave_size} "
@@ -89,7 +92,7 @@ class GpuWriter(GpuProducts, GpuCombine):
         self._same_along: dict[int, tuple[int, ...]] = {}
 
     def written(self, op: tile.Op) -> None:
-        if op.name == "broadcast":
+        if isinstance(op, ops.Broadcast):
             self._note_broadcast(op)
         self._note_filling(op)
         self._note_range(op)
@@ -99,24 +102,26 @@ class GpuWriter(GpuProducts, GpuCombine):
 
     def _divisor(self, op: tile.Op) -> int:
         known = [self.divisors.get(v.number, 1) for v in op.operands]
-        if op.name == "const":
-            x = op.attrs["value"].x
+        if isinstance(op, ops.Const):
+            x = int(op.value.x)
             return x & -x if x else 1 << 30
-        if op.name == "mul":
+        if isinstance(op, ops.Mul):
             return min(known[0] * known[1], 1 << 30)
-        if op.name in ("add", "sub", "min", "max"):
+        if isinstance(op, (ops.Add, ops.Sub, ops.Min, ops.Max)):
             return min(known)
-        return min(known[1:]) if op.name == "select" else 1
+        return min(known[1:]) if isinstance(op, ops.Select) else 1
 
     def _note_filling(self, op: tile.Op) -> None:
-        if op.name == "const":
-            self._constants[op.results[0].number] = _filling(op.attrs["value"].x, op.results[0])
-        elif op.name == "broadcast" and (x := self._constants.get(op.operands[0].number)):
+        if isinstance(op, ops.Const):
+            self._constants[op.results[0].number] = _filling(op.value.x, op.results[0])
+        elif isinstance(op, ops.Broadcast) and (x := self._constants.get(op.operands[0].number)):
             self._constants[op.results[0].number] = x
-        elif op.name == "load" and op.attrs["masked"]:
-            fill = _filling(op.attrs["other"], op.results[0])
+        elif isinstance(op, ops.Load) and op.masked:
+            fill = _filling(op.other, op.results[0])
             self._masked_loads[op.results[0].number] = op.operands[-1].number, fill
-        elif op.name == "convert" and (found := self._masked_loads.get(op.operands[0].number)):
+        elif isinstance(op, ops.Convert) and (
+            found := self._masked_loads.get(op.operands[0].number)
+        ):
             mask, fill = found
             if float(fill) == 0:
                 self._masked_loads[op.results[0].number] = (
@@ -132,14 +137,14 @@ class GpuWriter(GpuProducts, GpuCombine):
 
     def _note_range(self, op: tile.Op) -> None:
         """Masks such as `iota < n`, and unsigned `iota + base < n`."""
-        if op.name == "iota" and op.results[0].dtype in ("i32", "u32", "i64", "index"):
+        if isinstance(op, ops.Iota) and op.results[0].dtype in ("i32", "u32", "i64", "index"):
             self._counts.add(op.results[0].number)
-        elif op.name == "broadcast" and not op.operands[0].shape:
+        elif isinstance(op, ops.Broadcast) and not op.operands[0].shape:
             self._spread.add(op.results[0].number)
-        elif op.name == "add" and op.results[0].dtype == "u32":
+        elif isinstance(op, ops.Add) and op.results[0].dtype == "u32":
             if self._is_count(op.operands):
                 self._moved_counts.add(op.results[0].number)
-        elif op.name in ("lt", "le"):
+        elif isinstance(op, (ops.Lt, ops.Le)):
             count, limit = op.operands
             if self._is_count(op.operands):
                 self.ends[op.results[0].number] = (-1,)
@@ -152,13 +157,14 @@ class GpuWriter(GpuProducts, GpuCombine):
 
     # Elementwise
 
-    def op_select(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Select)
+    def lower_select(self, op: ops.Select) -> list[Rep]:
         """Of a load that has the same elements where the mask is false, nothing."""
         mask, x, other = op.operands
         other_is = self._constants.get(other.number)
         if other_is is not None and self._masked_loads.get(x.number) == (mask.number, other_is):
             return [self.rep(x)]
-        return self.pointwise(op)
+        return self.lower_elementwise(op)
 
     def _each(self, op: tile.Op, fn: Callable[..., Value]) -> list[Rep]:
         """`fn` of the operands' elements; of positions alone, it stays a function of position."""
@@ -170,14 +176,15 @@ class GpuWriter(GpuProducts, GpuCombine):
             return [Held(fn(*(self.held(rep, shape) for rep in reps)))]
         return [Positional(lambda at: fn(*(self.evaluate(rep, at) for rep in reps)))]
 
-    def op_div(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Div)
+    def lower_div(self, op: ops.Elementwise) -> list[Rep]:
         """Where a thread has several elements with the same divisor, without so many divisions."""
         x, d = op.operands
         if d.dtype != "f32" or not isinstance(self.rep(x), Held):
-            return self.pointwise(op)
+            return self.lower_elementwise(op)
         groups = self._equal_registers(d)
         if min(map(len, groups)) < FEWEST:
-            return self.pointwise(op)
+            return self.lower_elementwise(op)
         elements, divisors = self.in_registers(x), self.in_registers(d)
         parts = [
             divided(self, self.f.shuffle(elements, None, g), self.register(divisors, g[0]))
@@ -197,41 +204,48 @@ class GpuWriter(GpuProducts, GpuCombine):
         places = self.places(self.layout(v.shape))
         return [list(g) for _, g in itertools.groupby(range(len(places)), where)]
 
-    def pointwise(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Elementwise)
+    def lower_elementwise(self, op: ops.Elementwise) -> list[Rep]:
         dtype = op.operands[-1].dtype  # `select` has its condition first
         return self._each(op, lambda *xs: self.elementwise(op.name, dtype, *xs, **op.attrs))
 
-    def op_convert(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Convert)
+    def lower_convert(self, op: ops.Convert) -> list[Rep]:
         source, to = (
             self.index.elem if d == "index" else d
             for d in (op.operands[0].dtype, op.results[0].dtype)
         )
         return self._each(op, lambda x: lower_convert(self.f, x, source, to))
 
-    def op_bitcast(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Bitcast)
+    def lower_bitcast(self, op: ops.Bitcast) -> list[Rep]:
         to = self.element(op.results[0].dtype)
         if op.operands[0].dtype == "index":  # of 64 bits, whatever it has here
             return self._each(op, lambda x: self.f.int_resize(x, to, True))
         return self._each(op, lambda x: self.f.bitcast(x, x.type.with_elem(to)))
 
-    def op_const(self, op: tile.Op) -> list[Rep]:
-        t, x = op.results[0].type, op.attrs["value"].x
+    @lowers(ops.Const)
+    def lower_const(self, op: ops.Const) -> list[Rep]:
+        t, x = op.results[0].type, op.value.x
         if not t.shape:
             return [llvm.const(self.vector(t.dtype, 1), x)]
         return [Positional(lambda at: llvm.const(self.vector(t.dtype, at.registers), x))]
 
-    def op_program_id(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.ProgramId)
+    def lower_program_id(self, op: ops.ProgramId) -> list[Rep]:
         return [
             self._at_head(
                 lambda: self.f.int_resize(self.isa.program(self.f), self.index.elem, False)
             )
         ]
 
-    def op_size(self, op: tile.Op) -> list[Rep]:
-        size = self.addresses[op.attrs["buffer"].name]
+    @lowers(ops.Size)
+    def lower_size(self, op: ops.Size) -> list[Rep]:
+        size = self.addresses[op.buffer.name]
         return [self.f.int_resize(size, self.index.elem, True)]
 
-    def op_iota(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Iota)
+    def lower_iota(self, op: ops.Iota) -> list[Rep]:
         dtype = op.results[0].dtype
         element = self.element(dtype)
 
@@ -244,7 +258,8 @@ class GpuWriter(GpuProducts, GpuCombine):
 
     # Products
 
-    def op_dot(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Dot)
+    def lower_dot(self, op: ops.Dot) -> list[Rep]:
         """By the vector unit: both operands in LDS, each thread sums up its elements."""
         a, b, acc = op.operands
         (m, depth), n = a.shape, b.shape[1]
@@ -270,7 +285,8 @@ class GpuWriter(GpuProducts, GpuCombine):
         bounds = llvm.const(I32, 0), llvm.const(I32, depth)
         return [Held(f.loop(*bounds, 1, [self.in_registers(acc)], step)[0])]
 
-    def op_dot4(self, op: tile.Op) -> list[Rep]:
+    @lowers(ops.Dot4)
+    def lower_dot4(self, op: ops.Dot4) -> list[Rep]:
         def product(*xs: Value) -> Value:
             registers = [[self.register(x, r) for x in xs] for r in range(xs[0].type.lanes or 1)]
             return self.joined([self.isa.dot4(self.f, *words) for words in registers])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.codegen.cpu import emit_kernel
 from amdjax.codegen.engine import CODEGEN_VERSION, Compilation, Library, compile_ir, host
 from amdjax.codegen.llvm import Module

@@ -14,7 +14,7 @@ import numpy as np
 
 import amdjax.jit.control
 import amdjax.kernels  # noqa: F401  (both register what plans are made of)
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.codegen.engine import host
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray

@@ -18,7 +18,7 @@ import llvmlite
 
 import amdjax.jit.control
 import amdjax.kernels  # noqa: F401  (both register what plans are made of)
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.codegen.compile_worker import MAX_LEVEL, Machine
 from amdjax.codegen.elf.linker import link
 from amdjax.codegen.engine import CODEGEN_VERSION, Compilation

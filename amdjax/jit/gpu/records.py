@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.jit.plan import Plan
 from amdjax.runtime import vm
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from amdjax.codegen.tile import FLOATS
 from amdjax.schedule.element import compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
+from amdjax.tile import FLOATS
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.kernels.products.contraction import Axis
 from amdjax.kernels.shaped import Call, ShapedContext
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.kernels.products.contraction import Axis, Contraction, Sink, lane_count
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer, store_lanes

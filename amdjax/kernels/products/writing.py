@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amdjax.codegen import tile
-from amdjax.codegen.tile import itemsize
+from amdjax import tile
 from amdjax.kernels.products.contraction import Axis, Contraction, Sink, TileShape, product
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Temp
@@ -21,6 +20,7 @@ from amdjax.schedule.element import (
 from amdjax.schedule.index import Index, LoopVar, delinear
 from amdjax.schedule.region_kernel import STREAM_FROM
 from amdjax.targets.cpu import CpuTarget
+from amdjax.tile import itemsize
 
 Value = tile.Value
 

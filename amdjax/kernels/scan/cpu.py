@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from amdjax.codegen.tile import Builder, Value
 from amdjax.core import dtypes
 from amdjax.kernels.loops import (
     lane_loop,
@@ -26,6 +25,7 @@ from amdjax.kernels.loops import (
 )
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
 from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.tile import Builder, Value
 
 PIECE = 1 << 14  # elements below which a row is not cut
 UNROLL = 4

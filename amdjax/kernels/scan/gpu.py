@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from amdjax.codegen.tile import Value, itemsize
 from amdjax.kernels.gpu_loops import every, threads_for
 from amdjax.kernels.scan.cpu import Across, Along, Combiner
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, Temp, shaped
 from amdjax.schedule.element import El, compute_dtype, part_dtype, short_dtype
 from amdjax.schedule.gpu.tiles import TileAxis, fastest_vector, power_of_two, tile_lanes
 from amdjax.schedule.index import LoopVar
+from amdjax.tile import Value, itemsize
 
 EACH = 8  # elements of a thread
 ROWS_EACH = 16  # of short rows
@@ -49,9 +49,9 @@ def _short_rows(ctx: ShapedContext, rows: int, n: int) -> list[Call | Copy] | No
         return None
     kernel = ctx.kernel("scan")
     k, wide = kernel.k, power_of_two(n)
-    k.workgroup = threads_for(ctx.gpu, rows * wide, ROWS_EACH)
-    high = min(k.workgroup * ROWS_EACH // wide, power_of_two(rows))
-    k.vector = fastest_vector(ctx.gpu, 8 * itemsize(dtype), n)
+    k.schedule.workgroup = threads_for(ctx.gpu, rows * wide, ROWS_EACH)
+    high = min(k.schedule.workgroup * ROWS_EACH // wide, power_of_two(rows))
+    k.schedule.vector = fastest_vector(ctx.gpu, 8 * itemsize(dtype), n)
     axes = [TileAxis(LoopVar("r", rows), high), TileAxis(LoopVar("c", n), wide)]
     first = k.program_id() * high
     lanes = tile_lanes(k, axes, [first, k.const("index", 0)])
@@ -90,7 +90,7 @@ class GpuAlong(Along):
 
     def begin(self, name: str) -> tuple[Value, Value, Value, Value]:
         found = super().begin(name)
-        self.k.workgroup, self.k.vector = self.threads, self.vector
+        self.k.schedule.workgroup, self.k.schedule.vector = self.threads, self.vector
         return found
 
     def before(

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.codegen.tile import Builder, Value, itemsize
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.kernels.loops import (
     bits_dtype,
@@ -35,6 +34,7 @@ from amdjax.kernels.loops import (
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
 from amdjax.passes import prepare
 from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.tile import Builder, Value, itemsize
 
 PARALLEL_ELEMENTS = 1 << 14
 #: Bytes of windows from which picking updates out is faster than applying all, one by one:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 
-from amdjax.codegen.tile import Value
 from amdjax.core.config import config
 from amdjax.kernels.gpu_loops import element_tile, spread
 from amdjax.kernels.loops import bits_dtype, copy_call, offset_of, row_major, split_position, view
 from amdjax.kernels.scatter.cpu import OPS, ScatterKernel
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
 from amdjax.schedule.element import El, compute_dtype, part_dtype
+from amdjax.tile import Value
 
 #: What LLVM has atomics for on every target, directly or by compare and exchange.
 ATOMIC = frozenset(("f16", "bf16", "f32", "f64", "i32", "u32", "i64", "u64"))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.codegen.tile import Builder, Value
 from amdjax.kernels.loops import (
     bits_dtype,
     split_position,
@@ -16,6 +15,7 @@ from amdjax.kernels.loops import (
 from amdjax.kernels.shaped import ShapedContext, ShapedKernel
 from amdjax.kernels.sorting.keys import Key
 from amdjax.schedule.element import short_dtype
+from amdjax.tile import Builder, Value
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amdjax.codegen.tile import Builder, Value
 from amdjax.kernels.loops import bits_dtype, lane_loop, lanes_for, split_position, view
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry
 from amdjax.kernels.sorting.sort import sort_calls
 from amdjax.schedule.element import short_dtype
+from amdjax.tile import Builder, Value
 
 LIST = 128  # longest list that is kept sorted by insertion
 PIECE = 1 << 13  # elements below which a row is not cut

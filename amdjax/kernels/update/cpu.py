@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax.codegen.tile import Value, itemsize
 from amdjax.kernels.loops import (
     CHUNK,
     Axis,
@@ -21,6 +20,7 @@ from amdjax.kernels.loops import (
 )
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, shaped
 from amdjax.schedule.element import short_dtype
+from amdjax.tile import Value, itemsize
 
 
 @shaped("dynamic_update_slice")

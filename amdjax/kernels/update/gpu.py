@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-from amdjax.codegen.tile import Buffer, Builder, Value, itemsize
 from amdjax.kernels.gpu_loops import EACH, element_tile, threads_for
 from amdjax.kernels.loops import Axis, merge_axes, offset_of, row_major, split_position, view
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
@@ -23,6 +22,7 @@ from amdjax.schedule.gpu.tiles import (
     tile_lanes,
 )
 from amdjax.schedule.index import LoopVar
+from amdjax.tile import Buffer, Builder, Value, itemsize
 
 WORD = 8  # bytes that move as one at most
 SHORT = 32  # words of a row from which on tiles are rows
@@ -74,11 +74,11 @@ class _Window:
         gpu, outer = self.ctx.gpu, list(self.outer)
         slow = outer.pop() if outer else Axis(1, 0, 0)
         # Accesses wider than a word would have to be aligned by chance.
-        k.vector = fastest_vector(gpu, 8 * self.word, self.row) if self.word == WORD else 1
+        k.schedule.vector = fastest_vector(gpu, 8 * self.word, self.row) if self.word == WORD else 1
         words = self.update.aval.nbytes // self.word
-        each = EACH if words >= EACH * gpu.busy_threads else k.vector
-        k.workgroup = threads_for(gpu, words, each)
-        count = k.workgroup * each
+        each = EACH if words >= EACH * gpu.busy_threads else k.schedule.vector
+        k.schedule.workgroup = threads_for(gpu, words, each)
+        count = k.schedule.workgroup * each
         wide = block_extent(self.row, count)
         high = min(power_of_two(slow.extent), count // wide)
         axes = [TileAxis(LoopVar("r", slow.extent), high), TileAxis(LoopVar("c", self.row), wide)]

@@ -6,7 +6,7 @@ before the row are masked off as those behind it are.
 
 from __future__ import annotations
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.gpu.element import EdgeLanes, TileElements
 from amdjax.schedule.index import Index, LoopVar

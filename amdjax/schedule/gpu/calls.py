@@ -11,10 +11,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from amdjax.codegen import tile
-from amdjax.codegen.tile import Block, Buffer, Kernel, Op, TileType, Value, itemsize
 from amdjax.schedule.calls import Call, Copy, Temp
 from amdjax.targets import GpuTarget
+from amdjax.tile import (
+    Block,
+    Buffer,
+    Kernel,
+    Number,
+    Op,
+    TileType,
+    Value,
+    highest_number,
+    itemsize,
+    ops,
+    walk,
+)
 
 WORKSPACE = 256 << 20  # bytes of global memory that stand in for the scratch of one launch
 #: Buffers up to this size have offsets of 32 bits, the elements of an unfinished tile included.
@@ -28,7 +39,8 @@ def fit_gpu(calls: Sequence[Call | Copy], target: GpuTarget) -> list[Call | Copy
 
 def _with_index_bits(call: Call) -> Call:
     narrow = all(_is_narrow(a) for a in call.args)
-    return replace(call, kernel=replace(call.kernel, index_bits=32 if narrow else 64))
+    schedule = replace(call.kernel.schedule, index_bits=32 if narrow else 64)
+    return replace(call, kernel=replace(call.kernel, schedule=schedule))
 
 
 def _is_narrow(arg: Any) -> bool:
@@ -81,12 +93,12 @@ class _Mover:
         self.old, self.work, self.programs = kernel, work, programs
         self.moved = {b.name: b for b in moved}
         self.params = {b.name: Buffer(f"w_{b.name}", b.dtype, "inout") for b in moved}
-        self.count = _highest(kernel.body)
+        self.count = highest_number(kernel.body)
         self.head: list[Op] = []
         self.bases: dict[tuple[str, str], Value] = {}
 
     def kernel(self) -> Kernel:
-        self.program = self._emit(self.head, "program_id", ())
+        self.program = self._emit(self.head, ops.ProgramId, ())
         body = self.old.body
         renamed: dict[int, Value] = {}
         if self.work:
@@ -94,84 +106,66 @@ class _Mover:
             renamed = {r.number: number for r in _program_ids(body)}
             block = self._block(body, renamed)
             bounds = (self.program, self._index(self.work), self._index(self.programs))
-            ops = [Op("for", bounds, {}, (), (Block([number], block.ops),))]
+            work: list[Op] = [ops.For(bounds, {}, (), (Block([number], block.ops),))]
         else:
-            ops = self._block(body, renamed).ops
+            work = self._block(body, renamed).ops
         return replace(
             self.old,
             params=[*self.old.params, *self.params.values()],
             scratch=[b for b in self.old.scratch if b.name not in self.moved],
-            body=Block(ops=[*self.head, *ops]),
+            body=Block(ops=[*self.head, *work]),
         )
 
     def _block(self, block: Block, renamed: dict[int, Value]) -> Block:
-        ops: list[Op] = []
+        written: list[Op] = []
         for op in block.ops:
-            if self.work and op.name == "program_id":
+            if self.work and isinstance(op, ops.ProgramId):
                 continue
             operands = tuple(renamed.get(v.number, v) for v in op.operands)
             buffer = op.attrs.get("buffer")
             attrs = op.attrs
             if isinstance(buffer, Buffer) and buffer.name in self.moved:
-                operands = (self._shifted(ops, operands[0], buffer), *operands[1:])
+                operands = (self._shifted(written, operands[0], buffer), *operands[1:])
                 param = replace(self.params[buffer.name], dtype=buffer.dtype)
                 attrs = {**attrs, "buffer": param}
             blocks = tuple(self._block(b, renamed) for b in op.blocks)
-            ops.append(Op(op.name, operands, attrs, op.results, blocks, op.origin))
-        return Block(block.args, ops, tuple(renamed.get(v.number, v) for v in block.yields))
+            written.append(op.with_(operands=operands, attrs=attrs, blocks=blocks))
+        return Block(block.args, written, tuple(renamed.get(v.number, v) for v in block.yields))
 
-    def _shifted(self, ops: list[Op], offset: Value, buffer: Buffer) -> Value:
+    def _shifted(self, to: list[Op], offset: Value, buffer: Buffer) -> Value:
         """An offset into the program's own piece of the workspace."""
         base = self._base(buffer)
         if offset.shape:
-            base = self._emit(ops, "broadcast", (base,), offset.shape)
-        return self._emit(ops, "add", (offset, base), offset.shape)
+            base = self._emit(to, ops.Broadcast, (base,), offset.shape)
+        return self._emit(to, ops.Add, (offset, base), offset.shape)
 
     def _base(self, buffer: Buffer) -> Value:
         """Where the program's piece begins, in elements of the dtype it is seen as."""
         key = buffer.name, buffer.dtype
         if key not in self.bases:
             size = _bytes(self.moved[buffer.name]) // itemsize(buffer.dtype)
-            self.bases[key] = self._emit(self.head, "mul", (self.program, self._index(size)))
+            self.bases[key] = self._emit(self.head, ops.Mul, (self.program, self._index(size)))
         return self.bases[key]
 
     def _index(self, x: int) -> Value:
-        return self._emit(self.head, "const", (), value=tile.ConstantKey(x))
+        return self._emit(self.head, ops.Const, (), value=Number(x))
 
     def _emit(
         self,
-        ops: list[Op],
-        name: str,
+        to: list[Op],
+        kind: type[Op],
         operands: tuple[Value, ...],
         shape: tuple[int, ...] = (),
         **attrs: Any,
     ) -> Value:
         result = self._value(TileType("index", shape))
-        ops.append(Op(name, operands, attrs, (result,)))
+        to.append(kind(operands, attrs, (result,)))
         return result
 
     def _value(self, type: TileType) -> Value:
         self.count += 1
-        return Value(_FINISHED, self.count, type)
-
-
-_FINISHED = tile.Builder("finished")  # of values that are added to kernels without their builder
-
-
-def _highest(block: Block) -> int:
-    """The highest number of a value."""
-    numbers = [v.number for v in block.args]
-    for op in block.ops:
-        numbers += [v.number for v in op.results]
-        numbers += [_highest(b) for b in op.blocks]
-    return max(numbers, default=0)
+        return Value(None, self.count, type)
 
 
 def _program_ids(block: Block) -> list[Value]:
-    found: list[Value] = []
-    for op in block.ops:
-        if op.name == "program_id":
-            found += op.results
-        for b in op.blocks:
-            found += _program_ids(b)
-    return found
+    return [op.result for op in walk(block) if isinstance(op, ops.ProgramId)]

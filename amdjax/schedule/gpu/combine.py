@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
 from amdjax.schedule.element import El, ElementBuilder, flat_parts, regroup
@@ -64,7 +64,7 @@ class GpuCombineKernel(CombineKernel):
         self.piece = TileAxis(LoopVar("piece", self.pieces), count)
         elements = count * self.row.count
         most = self.target.usual_workgroup
-        k.workgroup = max(self.target.wave_size, min(power_of_two(elements // 4), most))
+        k.schedule.workgroup = max(self.target.wave_size, min(power_of_two(elements // 4), most))
         (self.base,), _ = first_lanes(k, [self.row], k.program_id(), 0)
         symbols = [Index.of(LoopVar(f"r{i}", m)) for i, m in enumerate(self.region.row_shape)]
         if n > 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.schedule.element import ElementBuilder, Lanes
 from amdjax.schedule.index import Index, LoopVar, Symbol, delinear
 

@@ -72,11 +72,11 @@ class GpuMapKernel(MapKernel):
     def _build_transposing(self, lane_var: LoopVar, across: LoopVar) -> Call:
         side = 64 if self.domain.widest <= 32 and self.domain.operations < 60 else 32
         k, outer = self.k, [v for v in self.domain.vars if v not in (lane_var, across)]
-        k.workgroup = self.target.usual_workgroup
-        k.vector = fastest_vector(
+        k.schedule.workgroup = self.target.usual_workgroup
+        k.schedule.vector = fastest_vector(
             self.target, narrowest(self.domain), across.extent, lane_var.extent
         )
-        k.vector = min(k.vector, side * side // k.workgroup)
+        k.schedule.vector = min(k.schedule.vector, side * side // k.schedule.workgroup)
         return self._program([TileAxis(across, side), TileAxis(lane_var, side)], outer)
 
     def _tile_size(self, total: int, *rows: LoopVar) -> int:
@@ -95,7 +95,7 @@ class GpuMapKernel(MapKernel):
             vector //= 2
         while threads > self.target.wave_size and total <= threads * vector // 2:
             threads //= 2
-        k.workgroup, k.vector = threads, vector
+        k.schedule.workgroup, k.schedule.vector = threads, vector
         each = vector
         while each < 8 and domain.operations < 30 and total >= self.target.busy_threads * each * 4:
             each *= 2
@@ -105,8 +105,8 @@ class GpuMapKernel(MapKernel):
         """One tile a program, in row-major order of tiles."""
         k, pid = self.k, self.k.program_id()
         # Waves that only repeat what others compute would still read what those overwrite.
-        busy = math.prod(a.count for a in axes) // k.vector
-        k.workgroup = min(k.workgroup, max(busy, self.target.wave_size))
+        busy = math.prod(a.count for a in axes) // k.schedule.vector
+        k.schedule.workgroup = min(k.schedule.workgroup, max(busy, self.target.wave_size))
         bases, rest = first_lanes(k, axes, pid, len(outer))
         self.bind_outer(outer, rest)
         self.with_lanes(tile_lanes(k, axes, bases), self.store_roots)

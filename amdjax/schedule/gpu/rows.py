@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.element import El, flat_parts
@@ -231,7 +231,7 @@ class GpuRowKernel(RowKernel):
 
     def _programs(self, body: Callable[[], None], pieces: int = 1) -> None:
         k, pid = self.k, self.k.program_id()
-        k.workgroup, k.vector = self.threads, self.vector
+        k.schedule.workgroup, k.schedule.vector = self.threads, self.vector
         if pieces > 1:
             self.piece = k.op("rem", pid, k.const("index", pieces))
             pid = k.op("div", pid, k.const("index", pieces))

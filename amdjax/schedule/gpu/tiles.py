@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.element import part_dtype, short_dtype
 from amdjax.schedule.fusion import Region
@@ -58,8 +58,8 @@ class TileAxis:
         last = self.size if self.size is not None else k.index(stop)
         remaining = k.convert(k.op("sub", last, base), "i32")
         lanes = k.iota(self.count, "i32")
-        together = (k.vector - 1).bit_length()
-        if together and extent % k.vector == 0 and self.count % k.vector == 0:
+        together = (k.schedule.vector - 1).bit_length()
+        if together and extent % k.schedule.vector == 0 and self.count % k.schedule.vector == 0:
             lanes = k.op("shr_arithmetic", lanes, k.const("i32", together, lanes.shape))
             remaining = k.op("shr_arithmetic", remaining, k.const("i32", together))
         return k.op("lt", lanes, remaining)

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.codegen.cpu_matrix import UNIT_BYTES, UNIT_ROWS
-from amdjax.codegen.tile import itemsize
 from amdjax.kernels.products.contraction import Contraction, Source, TileShape
 from amdjax.kernels.products.cpu.blocking import choose_blocking
 from amdjax.kernels.products.cpu.packed import Block, PackedProduct, room_for
@@ -23,6 +22,7 @@ from amdjax.kernels.products.cpu.reading import Part
 from amdjax.kernels.products.writing import store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.targets.cpu import CpuTarget
+from amdjax.tile import itemsize
 
 Value = tile.Value
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from amdjax.codegen.tile import itemsize
 from amdjax.kernels.products.contraction import Contraction, TileShape, private_cache
 from amdjax.kernels.products.cpu.packing import depth_unit
 from amdjax.targets.cpu import CpuTarget
+from amdjax.tile import itemsize
 
 
 @dataclass(frozen=True)

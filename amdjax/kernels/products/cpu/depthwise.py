@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.kernels.products.contraction import (
     Axis,
     Contraction,

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amdjax.codegen import tile
-from amdjax.codegen.tile import itemsize
+from amdjax import tile
 from amdjax.kernels.products.contraction import (
     Contraction,
     Sink,
@@ -27,6 +26,7 @@ from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import combine_parts, split_sink
 from amdjax.kernels.products.writing import Writer, store_lanes, store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.tile import itemsize
 
 Value = tile.Value
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.kernels.products.contraction import Axis, Contraction, lane_count
 from amdjax.kernels.products.cpu.packed import multiply_add
 from amdjax.kernels.products.cpu.reading import Reader

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.kernels.products.contraction import Contraction, Sink, TileShape, choose_tile
 from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking
 from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines, depth_unit, pack_lanes

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.kernels.products.contraction import Contraction, Source, product
 from amdjax.kernels.products.cpu.reading import LanesPlace, Part, Reader, steps
 from amdjax.kernels.products.program import Program

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.kernels.products.contraction import Axis, Source, product
 from amdjax.kernels.products.program import Program
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.kernels.products.contraction import Axis, Contraction, Source, choose_tile
 from amdjax.kernels.products.cpu.blocking import choose_blocking
 from amdjax.kernels.products.cpu.packed import PackedProduct

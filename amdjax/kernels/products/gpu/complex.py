@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.kernels.products.contraction import Axis, Contraction, Source
 from amdjax.kernels.products.gpu.contraction import GpuContraction
 from amdjax.kernels.products.gpu.tiling import Plan, choose_plan, operand_units

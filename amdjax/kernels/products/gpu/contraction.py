@@ -12,10 +12,9 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.codegen.gpu.matrix import Unit
 from amdjax.codegen.gpu.wgmma import warpgroup_units
-from amdjax.codegen.tile import itemsize
 from amdjax.kernels.products.contraction import Contraction, Sink
 from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, neighbours
 from amdjax.kernels.products.gpu.tiling import (
@@ -34,6 +33,7 @@ from amdjax.schedule.gpu.element import TileElements
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
 from amdjax.schedule.index import Index, LoopVar, delinear
 from amdjax.targets import GpuTarget
+from amdjax.tile import itemsize
 
 Value = tile.Value
 
@@ -89,8 +89,9 @@ class GpuContraction:
         p, tiling, plan = self.problem, self.tiling, self.plan
         self.program = program = Program(self.ctx, "product")
         self.k = k = program.k
-        k.workgroup = tiling.wave_count * self.ctx.gpu.wave_size
-        k.vector = _store_vector(sink, tiling.rows * tiling.columns // k.workgroup)
+        k.schedule.workgroup = tiling.wave_count * self.ctx.gpu.wave_size
+        each = tiling.rows * tiling.columns // k.schedule.workgroup
+        k.schedule.vector = _store_vector(sink, each)
         high, wide = -(-p.rows // tiling.rows), -(-p.columns // tiling.columns)
         row, column, rest = self._tile(high, wide)
         part = None
@@ -120,10 +121,11 @@ class GpuContraction:
         What it computes on the way then takes registers for one slice only. What it reads is
         waited for in each.
         """
-        tiling, k, epilogue = self.tiling, self.k, self.ctx.epilogue
+        tiling, schedule, epilogue = self.tiling, self.k.schedule, self.ctx.epilogue
         cost = sum(map(own_cost, epilogue.producers.values())) if epilogue else 0
         most = LONG_SLICE if cost < SHORT_EPILOGUE else SHORT_SLICE
-        count = tiling.rows * tiling.columns // (k.workgroup * max(most, k.vector))
+        each = schedule.workgroup * max(most, schedule.vector)
+        count = tiling.rows * tiling.columns // each
         return max(1, min(count, tiling.rows))
 
     def _tile(self, high: int, wide: int) -> tuple[Value, Value, Value]:
@@ -167,7 +169,8 @@ class GpuContraction:
             for source, base in zip((p.a, p.b), bases, strict=True)
         )
         sums = k.contract(
-            tiling, p.accumulate, (a.side, b.side), (a.line, b.line), (a.step, b.step),
+            tiling.schedule, tile.TileType(p.accumulate, (tiling.rows, tiling.columns)),
+            (a.side, b.side), (a.line, b.line), (a.step, b.step),
             [(a.base, a.last), (b.base, b.last)], start, stop,
             ragged=p.depth % tiling.depth != 0,
         )  # fmt: skip
@@ -190,7 +193,7 @@ class GpuContraction:
         tiles = p.batches * -(-p.rows // tiling.rows) * -(-p.columns // tiling.columns)
         counters = program.buffer(Temp("u32", tiles, zero=True), "u32", "inout")
         last = k.arrive(counters, number, self.plan.splits)
-        across = k.workgroup * min(SHORT_SLICE, tiling.rows * tiling.columns // k.workgroup)
+        across = min(SHORT_SLICE * k.schedule.workgroup, tiling.rows * tiling.columns)
         height = max(across // tiling.columns, 1)
         axes = _axes(p.rows, height, p.columns, tiling.columns, tiling.rows)
 
@@ -238,10 +241,10 @@ class GpuContraction:
         p = self.problem
         program = Program(self.ctx, "combine")
         k = program.k
-        k.workgroup = self.ctx.gpu.usual_workgroup
-        columns = min(_power_of_two(p.columns), k.workgroup * 4)
-        rows = max(1, k.workgroup * 4 // columns)
-        k.vector = min(_store_vector(p.out, 4), aligned(p.columns, 4))
+        k.schedule.workgroup = self.ctx.gpu.usual_workgroup
+        columns = min(_power_of_two(p.columns), k.schedule.workgroup * 4)
+        rows = max(1, k.schedule.workgroup * 4 // columns)
+        k.schedule.vector = min(_store_vector(p.out, 4), aligned(p.columns, 4))
         axes = _axes(p.rows, rows, p.columns, columns)
         number = k.program_id()
         bases: list[Value] = []

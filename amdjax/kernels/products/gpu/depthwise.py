@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from amdjax.codegen import tile
-from amdjax.codegen.tile import itemsize
+from amdjax import tile
 from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
 from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.products.cpu.packed import multiply_add
@@ -25,6 +24,7 @@ from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import tile_lanes, uneven
+from amdjax.tile import itemsize
 
 if TYPE_CHECKING:
     from amdjax.kernels.products.convolution import Convolution, Phase
@@ -126,12 +126,12 @@ class DirectConvolution:
         x_dtype, w_dtype = (short_dtype(v.aval.dtype) for v in (x, w))
         self.x, self.w = program.buffer(x, x_dtype), program.buffer(w, w_dtype)
         out_dtype = short_dtype(self.out_var.aval.dtype)
-        k.vector = self._vector(16 // min(itemsize(x_dtype), itemsize(out_dtype)))
-        each = k.vector if k.vector > 1 else EACH
+        k.schedule.vector = self._vector(16 // min(itemsize(x_dtype), itemsize(out_dtype)))
+        each = k.schedule.vector if k.schedule.vector > 1 else EACH
         extents = self.slow.extent, self.fast.extent
-        axes, k.workgroup = tile_of(self.ctx.gpu, *extents, each, narrow=True)
+        axes, k.schedule.workgroup = tile_of(self.ctx.gpu, *extents, each, narrow=True)
         around = math.prod(loop.extent for loop in self.outer) * axes[0].blocks * axes[1].blocks
-        count = self._run_length(min(MOST_RUN, MOST_SUMS // each), around * k.workgroup)
+        count = self._run_length(min(MOST_RUN, MOST_SUMS // each), around * k.schedule.workgroup)
         blocks = -(-self.run.extent // count)
         which, number = self._phase_of(k.program_id())
         self.bases: list[Value] = []

@@ -15,8 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from amdjax.codegen import tile
-from amdjax.codegen.tile import itemsize
+from amdjax import tile
 from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
 from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.products.cpu.packed import multiply_add
@@ -27,6 +26,7 @@ from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import TileAxis, power_of_two, tile_lanes
 from amdjax.schedule.index import LoopVar
+from amdjax.tile import itemsize
 
 if TYPE_CHECKING:
     from amdjax.kernels.products.convolution import Convolution, Phase
@@ -155,7 +155,7 @@ class KernelGradient:
     def _sum(self, parts: Temp) -> Call:
         self.program = program = Program(self.ctx, "kernel_gradient")
         self.k = k = program.k
-        k.workgroup, k.vector = self.threads, self.vector
+        k.schedule.workgroup, k.schedule.vector = self.threads, self.vector
         self.x, self.w = (
             program.buffer(v, d) for v, d in zip(self.ctx.inputs, self.dtypes, strict=True)
         )
@@ -301,9 +301,9 @@ class KernelGradient:
         """The launch that adds the sums of all programs."""
         program = Program(self.ctx, "combine")
         k, total = program.k, math.prod(self.counts) * self.groups.extent
-        k.workgroup = self.ctx.gpu.usual_workgroup
-        k.vector = EACH if total % EACH == 0 else 1
-        high = min(k.workgroup * EACH // COLUMNS, power_of_two(self.pieces))
+        k.schedule.workgroup = self.ctx.gpu.usual_workgroup
+        k.schedule.vector = EACH if total % EACH == 0 else 1
+        high = min(k.schedule.workgroup * EACH // COLUMNS, power_of_two(self.pieces))
         column = TileAxis(LoopVar("c", total), COLUMNS)
         source = program.buffer(parts, parts.dtype)
         first = k.program_id() * COLUMNS

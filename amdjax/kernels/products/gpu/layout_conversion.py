@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax.codegen.tile import Value, itemsize
 from amdjax.kernels.gpu_loops import every, tile_of
 from amdjax.kernels.loops import offset_of, split_position
 from amdjax.kernels.products.contraction import Axis, Limit, Sink
@@ -17,6 +16,7 @@ from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import first_lanes, tile_lanes
+from amdjax.tile import Value, itemsize
 
 MOST_COLUMNS = 4096
 EACH = 8  # elements of a thread
@@ -83,10 +83,10 @@ class LayoutConversion:
         """Begin the kernel: a tile of elements, and its place along the outer loops."""
         self.program = Program(self.ctx, name)
         self.k = k = self.program.k
-        k.vector = min(most, EACH)
-        while self.wide % k.vector:
-            k.vector //= 2
-        self.axes, k.workgroup = tile_of(self.ctx.gpu, self.row.extent, self.wide, EACH)
+        k.schedule.vector = min(most, EACH)
+        while self.wide % k.schedule.vector:
+            k.schedule.vector //= 2
+        self.axes, k.schedule.workgroup = tile_of(self.ctx.gpu, self.row.extent, self.wide, EACH)
         self.bases, number = first_lanes(k, self.axes, k.program_id(), len(self.outer))
         digits = split_position(k, number, [a.extent for a in self.outer])
         self.shape = (self.axes[0].count, self.axes[1].count)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amdjax.codegen import tile
+from amdjax import tile
 from amdjax.codegen.gpu.matrix import Unit
-from amdjax.codegen.tile import Side, itemsize
 from amdjax.kernels.products.contraction import Axis, Source
 from amdjax.kernels.products.program import Program
+from amdjax.tile import Side, itemsize
 
 Value = tile.Value
 

@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from amdjax.codegen.gpu.wgmma import ROW_BYTES, warpgroup_units
-from amdjax.codegen.tile import itemsize
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.products.contraction import Axis, Limit, accumulate_dtype
 from amdjax.kernels.products.gpu.contraction import gpu_contraction
@@ -29,6 +28,7 @@ from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import power_of_two
 from amdjax.targets import GpuTarget
+from amdjax.tile import itemsize
 
 if TYPE_CHECKING:
     from amdjax.kernels.products.convolution import Convolution

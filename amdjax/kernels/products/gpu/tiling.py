@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from amdjax.codegen.gpu.matrix import CELL_BYTES, MATRIX_NAMES, Planes, Tiling, Unit, units
 from amdjax.codegen.gpu.wgmma import ROW_BYTES
-from amdjax.codegen.tile import FLOATS, itemsize
 from amdjax.kernels.products.contraction import Contraction
 from amdjax.kernels.products.gpu.operands import neighbours
 from amdjax.targets import GpuTarget
+from amdjax.tile import FLOATS, itemsize
 
 WAVES = 4  # of a program, one for each SIMD
 MOST_SUMS = 128  # registers of a lane that hold sums

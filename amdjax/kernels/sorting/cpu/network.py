@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.codegen.tile import Buffer, Builder, Value
 from amdjax.kernels.loops import (
     lanes_for,
     split_position,
@@ -22,6 +21,7 @@ from amdjax.kernels.loops import (
 from amdjax.kernels.shaped import Call
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import SortedRows
+from amdjax.tile import Buffer, Builder, Value
 
 
 def merge_exchange(n: int) -> list[tuple[int, int, int]]:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.codegen.tile import Buffer, Value
 from amdjax.kernels.loops import (
     lane_loop,
     lanes_for,
@@ -23,6 +22,7 @@ from amdjax.kernels.loops import (
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry, SortedRows
+from amdjax.tile import Buffer, Value
 
 PARALLEL = 1 << 14  # elements from which threads share the work
 

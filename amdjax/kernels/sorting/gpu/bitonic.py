@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from amdjax.codegen.tile import Buffer, Value, itemsize
 from amdjax.kernels.gpu_loops import element_tile
 from amdjax.kernels.loops import view
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
@@ -22,6 +21,7 @@ from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry, SortedRows
 from amdjax.schedule.gpu.calls import scratch_limit
 from amdjax.schedule.gpu.tiles import power_of_two
+from amdjax.tile import Buffer, Value, itemsize
 
 EACH = 8  # records of a thread in a block
 
@@ -104,7 +104,7 @@ class GpuSort(SortedRows):
         """
         kernel = self.ctx.kernel("sort_" + ("fill" if source is None else "merge"))
         k = self.k = kernel.k
-        k.workgroup = self.threads
+        k.schedule.workgroup = self.threads
         self.base = k.program_id() * self.block
         records: Sequence[Value]
         if source is None:

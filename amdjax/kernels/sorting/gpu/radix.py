@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax.codegen.tile import Value, itemsize
 from amdjax.kernels.loops import split_position, view
 from amdjax.kernels.shaped import Call, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry, SortedRows
 from amdjax.schedule.gpu.calls import scratch_limit
 from amdjax.schedule.gpu.tiles import power_of_two
+from amdjax.tile import Value, itemsize
 
 EACH = 8  # records of a thread
 BITS = 8  # of a digit
@@ -112,8 +112,8 @@ class GpuRadix(SortedRows):
         kernel = self.ctx.kernel("sort_sum")
         k = kernel.k
         count = min(power_of_two(self.blocks), self.threads * EACH)
-        k.workgroup = max(self.ctx.gpu.wave_size, count // EACH)
-        k.vector = min(EACH, max(1, count // k.workgroup))
+        k.schedule.workgroup = max(self.ctx.gpu.wave_size, count // EACH)
+        k.schedule.vector = min(EACH, max(1, count // k.schedule.workgroup))
         number, buffer = k.program_id(), kernel.inout(counts)
 
         def tile(first: Value, before: Value) -> Value:
@@ -186,7 +186,7 @@ class GpuRadix(SortedRows):
         kernel = self.ctx.kernel(name)
         k = self.k = kernel.k
         # Neighbours in one thread make running sums cheap.
-        k.workgroup, k.vector = self.threads, self.block // self.threads
+        k.schedule.workgroup, k.schedule.vector = self.threads, self.block // self.threads
         row, block = split_position(k, k.program_id(), (self.geometry.rows, self.blocks))
         return kernel, row, block
 

@@ -1,0 +1,255 @@
+"""The tile IR: values, operations, blocks, kernels.
+
+An operation is one class (`amdjax/tile/ops/`). It declares its operands and attributes as
+descriptors, says what types its results have, verifies itself, and is printed and parsed by what it
+declares. Operations with bodies hold them as blocks, whose arguments are what each round or arm
+begins with and whose `yields` are what it ends with: a block's terminator is part of the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from amdjax.core.source_info import Origin
+from amdjax.tile.attributes import Attribute, Memory
+from amdjax.tile.schedule import Schedule
+from amdjax.tile.types import Buffer, TileType
+
+if TYPE_CHECKING:
+    from amdjax.tile.builder import Builder
+
+__all__ = [
+    "OPERATIONS", "Block", "Kernel", "Op", "Operand", "Operands", "TileError", "Trait", "Value",
+    "expect", "expect_scalars", "highest_number", "walk",
+]  # fmt: skip
+
+
+class TileError(ValueError):
+    """A tile program that breaks a rule of the IR, or text that is none."""
+
+
+def expect(condition: bool, message: str) -> None:
+    """Raise a `TileError` unless a condition holds."""
+    if not condition:
+        raise TileError(message)
+
+
+class Value:
+    """One SSA value: a tile. Operators write operations into the kernel being built."""
+
+    __slots__ = ("builder", "number", "type")
+
+    def __init__(self, builder: Builder | None, number: int, type: TileType):
+        self.builder, self.number, self.type = builder, number, type
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+    def _binary(name: str, swap: bool = False) -> Callable[[Value, Any], Value]:  # type: ignore[misc]
+        def method(self: Value, other: Any) -> Value:
+            k = self.builder
+            assert k is not None, "the kernel is finished"
+            other = k.like(other, self)
+            return k.op(name, other, self) if swap else k.op(name, self, other)
+
+        return method
+
+    __add__, __radd__ = _binary("add"), _binary("add", True)
+    __sub__, __rsub__ = _binary("sub"), _binary("sub", True)
+    __mul__, __rmul__ = _binary("mul"), _binary("mul", True)
+    __floordiv__, __mod__ = _binary("div"), _binary("rem")
+    __truediv__, __rtruediv__ = _binary("div"), _binary("div", True)
+    __and__, __or__, __xor__ = _binary("and"), _binary("or"), _binary("xor")
+    __lshift__, __rshift__ = _binary("shl"), _binary("shr_logical")
+    __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
+
+    def __neg__(self) -> Value:
+        assert self.builder is not None, "the kernel is finished"
+        return self.builder.op("neg", self)
+
+    def __invert__(self) -> Value:
+        assert self.builder is not None, "the kernel is finished"
+        return self.builder.op("not", self)
+
+
+class Trait(Flag):
+    """What holds of an operation wherever it stands."""
+
+    NONE = 0
+    #: Depends on its operands and attributes alone: equal ones are one, unused ones may go.
+    PURE = auto()
+    READS = auto()
+    WRITES = auto()
+    #: Acts on the elements of its operands at each place alone.
+    ELEMENTWISE = auto()
+
+
+class Operand:
+    """The operand at a place."""
+
+    def __init__(self, place: int):
+        self._place = place
+
+    @overload
+    def __get__(self, op: None, owner: type) -> Operand: ...
+    @overload
+    def __get__(self, op: Op, owner: type) -> Value: ...
+    def __get__(self, op: Op | None, owner: type) -> Operand | Value:
+        return self if op is None else op.operands[self._place]
+
+
+class Operands:
+    """The operands from a place on."""
+
+    def __init__(self, start: int):
+        self._start = start
+
+    @overload
+    def __get__(self, op: None, owner: type) -> Operands: ...
+    @overload
+    def __get__(self, op: Op, owner: type) -> tuple[Value, ...]: ...
+    def __get__(self, op: Op | None, owner: type) -> Operands | tuple[Value, ...]:
+        return self if op is None else op.operands[self._start :]
+
+
+#: Every operation by the name that it has in text.
+OPERATIONS: dict[str, type[Op]] = {}
+
+
+class Op:
+    """An operation in a kernel; subclasses are the operations there are.
+
+    Args:
+      operands: what it takes.
+      attrs: its attributes by name, as far as they are not their defaults.
+      results: what it makes.
+      blocks: bodies, of control flow and of combinations.
+      origin: the user's operation that it was made from. It is for people: not printed, and no
+        part of the program.
+    """
+
+    __slots__ = ("attrs", "blocks", "operands", "origin", "results")
+
+    name: ClassVar[str] = ""
+    traits: ClassVar[Trait] = Trait.NONE
+    attributes: ClassVar[tuple[Attribute[Any], ...]] = ()
+
+    def __init_subclass__(cls, name: str = "", traits: Trait | None = None) -> None:
+        if traits is not None:
+            cls.traits = traits
+        own = [x for x in vars(cls).values() if isinstance(x, Attribute)]
+        cls.attributes = (*cls.attributes, *own)
+        if name:
+            cls.name = name
+            OPERATIONS[name] = cls
+
+    def __init__(
+        self,
+        operands: tuple[Value, ...],
+        attrs: dict[str, Any],
+        results: tuple[Value, ...] = (),
+        blocks: tuple[Block, ...] = (),
+        origin: Origin | None = None,
+    ):
+        self.operands, self.attrs, self.results = operands, attrs, results
+        self.blocks, self.origin = blocks, origin
+
+    @property
+    def result(self) -> Value:
+        """What an operation with one result makes."""
+        return self.results[0]
+
+    def result_types(self) -> tuple[TileType, ...] | None:
+        """Types of the results; None where the operation was written with types of its own."""
+        return ()
+
+    def check(self) -> None:
+        """Raise a `TileError` for what is wrong besides types of results and scopes."""
+
+    def with_(self, **changes: Any) -> Op:
+        """The same operation with other `operands`, `attrs`, `results` or `blocks`."""
+        parts = {name: changes.get(name, getattr(self, name)) for name in Op.__slots__}
+        return type(self)(**parts)
+
+    def buffers(self) -> Iterator[Buffer]:
+        """The memory that its attributes name."""
+        for attribute in self.attributes:
+            if isinstance(attribute, Memory):
+                yield self.attrs[attribute.name]
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {', '.join(map(repr, self.operands))}>"
+
+
+@dataclass(slots=True)
+class Block:
+    args: list[Value] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    yields: tuple[Value, ...] = ()
+
+
+def walk(block: Block) -> Iterator[Op]:
+    """All operations of a block, those of the blocks inside it behind the ones that hold them."""
+    for op in block.ops:
+        yield op
+        for inner in op.blocks:
+            yield from walk(inner)
+
+
+def highest_number(block: Block) -> int:
+    """The highest number of a value that a block, or one inside it, makes."""
+    made = [v.number for v in block.args]
+    for op in walk(block):
+        made += [v.number for v in op.results]
+        made += [v.number for inner in op.blocks for v in inner.args]
+    return max(made, default=0)
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A finished tile program.
+
+    Args:
+      grid: number of programs; an int, or the name of a `size` parameter it is computed from as
+        `ceil(size / grid_unit)`.
+      cost: estimated nanoseconds of one core for one program, to decide about threads.
+      schedule: how it is spread over a GPU.
+      align: bytes of which the addresses of all parameters are multiples.
+    """
+
+    name: str
+    params: list[Buffer]
+    scratch: list[Buffer]
+    body: Block
+    grid: int | str
+    grid_unit: int = 1
+    cost: float = 0.0
+    schedule: Schedule = field(default_factory=Schedule)
+    align: int = 16
+
+    def __str__(self) -> str:
+        from amdjax.tile.text import print_kernel
+
+        return print_kernel(self)
+
+    @property
+    def buffers(self) -> Mapping[str, Buffer]:
+        """Parameters and scratch as they are declared, by name."""
+        return {b.name: b for b in (*self.params, *self.scratch)}
+
+
+def expect_scalars(op: Op, values: Sequence[Value], dtype: str = "index") -> None:
+    """Check that values are numbers of a dtype."""
+    for v in values:
+        expect(v.type == TileType(dtype), f"{op.name} takes numbers of {dtype}, not {v.type}")

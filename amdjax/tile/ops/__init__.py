@@ -1,0 +1,60 @@
+"""The operations of the tile IR, by family."""
+
+from amdjax.tile.ops.combine import Cumulative, Reduce, ReduceBy
+from amdjax.tile.ops.control import For, If, While
+from amdjax.tile.ops.elementwise import (
+    COMPARISONS,
+    ELEMENTWISE,
+    NARROW,
+    Add,
+    And,
+    Bitcast,
+    Comparison,
+    Const,
+    Convert,
+    Div,
+    Elementwise,
+    Ge,
+    Gt,
+    IntegerPow,
+    Le,
+    Lt,
+    Max,
+    Min,
+    Mul,
+    Ne,
+    Neg,
+    Not,
+    Or,
+    Rem,
+    Select,
+    Shl,
+    ShrArithmetic,
+    ShrLogical,
+    Sub,
+    Xor,
+)
+from amdjax.tile.ops.memory import Arrive, Atomic, Load, LoadAt, Prefetch, Store, StoreAt
+from amdjax.tile.ops.product import Collect, Contract, Dot, Dot4, UnitProduct
+from amdjax.tile.ops.shape import (
+    Broadcast,
+    Compress,
+    Expand,
+    Extract,
+    Iota,
+    ProgramId,
+    Reshape,
+    Shuffle,
+    Size,
+    Transpose,
+)
+
+__all__ = [
+    "COMPARISONS", "ELEMENTWISE", "NARROW", "Add", "And", "Arrive", "Atomic", "Bitcast",
+    "Broadcast", "Collect", "Comparison", "Compress", "Const", "Contract", "Convert", "Cumulative",
+    "Div", "Dot", "Dot4", "Elementwise", "Expand", "Extract", "For", "Ge", "Gt", "If", "IntegerPow",
+    "Iota", "Le", "Load", "LoadAt", "Lt", "Max", "Min", "Mul", "Ne", "Neg", "Not", "Or", "Prefetch",
+    "ProgramId", "Reduce", "ReduceBy", "Rem", "Reshape", "Select", "Shl", "ShrArithmetic",
+    "ShrLogical", "Shuffle", "Size", "Store", "StoreAt", "Sub", "Transpose", "UnitProduct", "While",
+    "Xor",
+]  # fmt: skip

@@ -1,0 +1,179 @@
+"""Elementwise operations: one element of the result from the elements at its place."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from amdjax.tile.attributes import Attribute, Constant, Word
+from amdjax.tile.ir import Op, Operand, Trait, expect
+from amdjax.tile.types import FLOATS, INTEGERS, Number, TileType
+
+__all__ = [
+    "COMPARISONS", "ELEMENTWISE", "NARROW", "Bitcast", "Comparison", "Const", "Convert",
+    "Elementwise", "IntegerPow", "Select",
+]  # fmt: skip
+
+_NUMBERS = frozenset((*FLOATS, *INTEGERS))
+_ALL = _NUMBERS | {"bool"}
+_BITS = INTEGERS | {"bool"}
+_FLOATING = frozenset(FLOATS)
+
+#: Every elementwise operation of values of one dtype, by name.
+ELEMENTWISE: dict[str, type[Elementwise]] = {}
+
+
+class Elementwise(Op, traits=Trait.PURE | Trait.ELEMENTWISE):
+    """An operation whose operands have one dtype and one shape."""
+
+    __slots__ = ()
+    arity: ClassVar[int] = 2
+    dtypes: ClassVar[frozenset[str]] = _ALL
+
+    def __init_subclass__(cls, name: str = "", **options: Any) -> None:
+        super().__init_subclass__(name, **options)
+        if name:
+            ELEMENTWISE[name] = cls
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (self.operands[0].type,)
+
+    def check(self) -> None:
+        expect(len(self.operands) == self.arity, f"{self.name} takes {self.arity} operands")
+        types = {v.type for v in self.operands}
+        expect(len(types) == 1, f"operands of {self.name} differ: {_listed(self)}")
+        (type,) = types
+        expect(type.dtype in self.dtypes, f"{self.name} is not defined for {type.dtype}")
+
+
+def _listed(op: Op) -> str:
+    return ", ".join(str(v.type) for v in op.operands)
+
+
+class Comparison(Elementwise):
+    """Whether numbers are in an order."""
+
+    __slots__ = ()
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (TileType("bool", self.operands[0].shape),)
+
+
+class Rounded(Elementwise):
+    """A function of floats with a shorter form for results of 16 bits.
+
+    `rounded` says that the result counts as an element of `f16` or `bf16` although its type has
+    more bits: as many as those need suffice.
+    """
+
+    __slots__ = ()
+    dtypes = _FLOATING
+    rounded = Word("")
+
+
+def _operation(
+    name: str, arity: int, dtypes: frozenset[str], base: type[Elementwise] = Elementwise
+) -> type[Elementwise]:
+    class_name = "".join(part.title() for part in name.split("_"))
+    body = {"arity": arity, "dtypes": dtypes, "__slots__": (), "__module__": __name__}
+    return type(class_name, (base,), body, name=name)
+
+
+Add, Sub, Mul = (_operation(name, 2, _ALL) for name in ("add", "sub", "mul"))
+Div, Rem = (_operation(name, 2, _NUMBERS) for name in ("div", "rem"))
+Min, Max = (_operation(name, 2, _ALL) for name in ("min", "max"))
+And, Or, Xor = (_operation(name, 2, _BITS) for name in ("and", "or", "xor"))
+Shl, ShrLogical, ShrArithmetic = (
+    _operation(name, 2, INTEGERS) for name in ("shl", "shr_logical", "shr_arithmetic")
+)
+Eq, Ne, Lt, Le, Gt, Ge = (
+    _operation(name, 2, _ALL, Comparison) for name in ("eq", "ne", "lt", "le", "gt", "ge")
+)
+Neg, Abs, Sign = (_operation(name, 1, _NUMBERS) for name in ("neg", "abs", "sign"))
+Not = _operation("not", 1, _BITS)
+Clz, Popcnt = (_operation(name, 1, INTEGERS) for name in ("clz", "popcnt"))
+IsFinite = _operation("is_finite", 1, _FLOATING, Comparison)
+Fma = _operation("fma", 3, _FLOATING)
+
+for _name in ("atan2", "copysign", "nextafter", "pow"):
+    _operation(_name, 2, _FLOATING)
+for _name in (
+    "acos", "acosh", "asin", "asinh", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "cos",
+    "digamma", "erf_inv", "floor", "lgamma", "log10", "log2", "round_away", "round_even", "sin",
+    "sqrt", "trunc",
+):  # fmt: skip
+    _operation(_name, 1, _FLOATING)
+
+#: Operations with a shorter form for results of 16 bits.
+NARROW = frozenset({
+    "exp", "exp2", "expm1", "log", "log1p", "logistic", "sinh", "cosh", "tanh", "tan",
+    "atan", "rsqrt", "erf", "erfc",
+})  # fmt: skip
+for _name in sorted(NARROW):
+    _operation(_name, 1, _FLOATING, Rounded)
+
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+class IntegerPow(Elementwise, name="integer_pow"):
+    """`x` to the power of a constant."""
+
+    __slots__ = ()
+    arity, dtypes = 1, _NUMBERS
+    x = Operand(0)
+    n = Attribute[int]()
+
+
+class Select(Elementwise, name="select"):
+    """`a` where `condition` is true, `b` elsewhere."""
+
+    __slots__ = ()
+    condition, a, b = Operand(0), Operand(1), Operand(2)
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (self.a.type,)
+
+    def check(self) -> None:
+        expect(len(self.operands) == 3, "select takes 3 operands")
+        same = self.a.type == self.b.type
+        whole = self.condition.type == TileType("bool", self.a.shape)
+        expect(same and whole, f"operands of select do not fit: {_listed(self)}")
+
+
+class Const(Op, name="const", traits=Trait.PURE):
+    """A number in all elements."""
+
+    __slots__ = ()
+    value = Constant()
+
+    def result_types(self) -> None:
+        return None
+
+    def check(self) -> None:
+        dtype, x = self.result.dtype, self.value.x
+        same = type(Number.of(dtype, x).x) is type(x)
+        expect(not self.operands and same, f"{x!r} is no constant of {dtype}")
+
+
+class _Cast(Op):
+    __slots__ = ()
+    x = Operand(0)
+
+    def result_types(self) -> None:
+        return None
+
+    def check(self) -> None:
+        expect(len(self.operands) == 1, f"{self.name} takes one operand")
+        to = self.result.type
+        expect(self.x.shape == to.shape, f"{self.name} of {self.x.type} is no {to}")
+
+
+class Convert(_Cast, name="convert", traits=Trait.PURE | Trait.ELEMENTWISE):
+    """The same numbers in another dtype, rounded to nearest even or saturated."""
+
+    __slots__ = ()
+
+
+class Bitcast(_Cast, name="bitcast", traits=Trait.PURE | Trait.ELEMENTWISE):
+    """The same bits in another dtype."""
+
+    __slots__ = ()

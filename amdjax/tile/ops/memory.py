@@ -1,0 +1,184 @@
+"""Loads, stores, atomics. Offsets and strides count elements of the dtype a buffer is seen as."""
+
+from __future__ import annotations
+
+from amdjax.tile.attributes import Attribute, Filling, Flag, Memory, Strides, Word
+from amdjax.tile.ir import Op, Operand, Trait, Value, expect, expect_scalars
+from amdjax.tile.types import BOOL, INTEGERS, TileType, itemsize
+
+__all__ = ["Arrive", "Atomic", "Load", "LoadAt", "Prefetch", "Store", "StoreAt"]
+
+
+class Access(Op):
+    """An operation on a buffer, for elements whose mask is true if it has one."""
+
+    __slots__ = ()
+    buffer = Memory()
+
+    @property
+    def mask(self) -> Value | None:
+        return self.operands[-1] if self.attrs.get("masked") else None
+
+    def _check_role(self, *roles: str) -> None:
+        role = self.buffer.role
+        expect(role in roles, f"{self.name} of {self.buffer.name}, which is {role}")
+
+    def _check_mask(self, shape: tuple[int, ...]) -> None:
+        if self.mask is not None:
+            fits = self.mask.type == TileType("bool", shape)
+            expect(fits, f"a mask of {self.mask.type} for elements of shape {shape}")
+
+    def _check_width(self, dtype: str) -> None:
+        seen = self.buffer.dtype
+        same = itemsize(seen) == itemsize(dtype)
+        expect(same, f"{self.name} of {dtype} in memory of {seen}")
+
+
+class Strided(Access):
+    """An access at `offset + Σ i_axis * strides[axis]`."""
+
+    __slots__ = ()
+    offset = Operand(0)
+    strides = Strides()
+    masked = Flag()
+
+    @property
+    def dynamic_strides(self) -> tuple[Value, ...]:
+        """What stands for the strides that are not static, in order."""
+        first = 2 if self.traits & Trait.WRITES else 1
+        return self.operands[first : first + self.strides.count(None)]
+
+    def _check(self, type: TileType) -> None:
+        expect_scalars(self, [self.offset, *self.dynamic_strides])
+        expect(len(self.strides) == len(type.shape), f"{type} needs {len(type.shape)} strides")
+        self._check_mask(type.shape)
+        self._check_width(type.dtype)
+        first = 2 if self.traits & Trait.WRITES else 1
+        count = first + len(self.dynamic_strides) + self.masked
+        expect(len(self.operands) == count, f"{self.name} takes {count} operands")
+
+
+class Load(Strided, name="load", traits=Trait.READS):
+    """Elements of memory; where a mask is false, `other`.
+
+    `eager` says that the first elements of the buffer, as many as move at once, may be read where
+    the mask is false.
+    """
+
+    __slots__ = ()
+    other = Filling()
+    eager = Flag()
+
+    def result_types(self) -> None:
+        return None
+
+    def check(self) -> None:
+        self._check_role("in", "inout", "out", "scratch")
+        self._check(self.result.type)
+
+
+class Store(Strided, name="store", traits=Trait.WRITES):
+    """Write a tile; `streaming` writes past the caches, from a cache line on."""
+
+    __slots__ = ()
+    value = Operand(1)
+    streaming = Flag()
+
+    def check(self) -> None:
+        self._check_role("out", "inout", "scratch")
+        self._check(self.value.type)
+
+
+class _Scattered(Access):
+    __slots__ = ()
+    offsets = Operand(0)
+    masked = Flag()
+
+    def _check_offsets(self, shape: tuple[int, ...]) -> None:
+        type = self.offsets.type
+        fits = type.shape == shape and type.dtype in INTEGERS
+        expect(fits, f"offsets of {type} for elements of shape {shape}")
+        self._check_mask(shape)
+
+
+class LoadAt(_Scattered, name="load_at", traits=Trait.READS):
+    """Gather: each element from its own offset; where a mask is false, `other`."""
+
+    __slots__ = ()
+    other = Filling()
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (TileType(self.buffer.dtype, self.offsets.shape),)
+
+    def check(self) -> None:
+        self._check_role("in", "inout", "out", "scratch")
+        self._check_offsets(self.offsets.shape)
+
+
+class StoreAt(_Scattered, name="store_at", traits=Trait.WRITES):
+    """Scatter: where offsets coincide the last element of the tile wins.
+
+    `unique` says that none do.
+    """
+
+    __slots__ = ()
+    value = Operand(1)
+    unique = Flag()
+
+    def check(self) -> None:
+        self._check_role("out", "inout", "scratch")
+        self._check_offsets(self.value.shape)
+        self._check_width(self.value.dtype)
+
+
+class Atomic(Access, name="atomic", traits=Trait.READS | Trait.WRITES):
+    """Atomically combine a scalar, or each element of a tile, into memory.
+
+    The result is what was there, as far as the mask is true.
+    """
+
+    __slots__ = ()
+    offsets, value = Operand(0), Operand(1)
+    combine = Word()
+    masked = Flag()
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (self.value.type,)
+
+    def check(self) -> None:
+        self._check_role("out", "inout", "scratch")
+        expect(self.offsets.shape == self.value.shape, "atomic takes an offset for each element")
+        self._check_mask(self.value.shape)
+        self._check_width(self.value.dtype)
+
+
+class Arrive(Access, name="arrive", traits=Trait.READS | Trait.WRITES):
+    """Whether this program is the last of `programs` to get here, by a counter that they share.
+
+    What the others stored before they arrived is visible to the last one behind this. No program
+    waits. The counter, a `u32`, is zero before the first and behind the last.
+    """
+
+    __slots__ = ()
+    offset = Operand(0)
+    programs = Attribute[int]()
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (BOOL,)
+
+    def check(self) -> None:
+        self._check_role("inout")
+        expect_scalars(self, self.operands)
+        expect(self.buffer.dtype == "u32" and self.programs > 0, "arrive counts in u32")
+
+
+class Prefetch(Access, name="prefetch"):
+    """Ask for the cache line of an element, to be in the cache of `level` when it is needed."""
+
+    __slots__ = ()
+    offset = Operand(0)
+    write = Flag()
+    level = Attribute[int]()
+
+    def check(self) -> None:
+        expect_scalars(self, self.operands)

@@ -1,0 +1,114 @@
+"""Matrix products: of tiles, of vectors of bytes, of what lies in memory."""
+
+from __future__ import annotations
+
+from amdjax.tile.attributes import Attribute, Flag, Memory, Sides, Tiling
+from amdjax.tile.ir import Block, Op, Operand, Trait, expect, expect_scalars
+from amdjax.tile.types import BOOL, INDEX, TileType
+
+__all__ = ["Collect", "Contract", "Dot", "Dot4", "UnitProduct"]
+
+
+class Dot(Op, name="dot", traits=Trait.PURE):
+    """`acc + a @ b` for tiles (M, K), (K, N), (M, N)."""
+
+    __slots__ = ()
+    a, b, acc = Operand(0), Operand(1), Operand(2)
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (self.acc.type,)
+
+    def check(self) -> None:
+        shapes = self.a.shape, self.b.shape, self.acc.shape
+        expect(all(len(s) == 2 for s in shapes), "dot takes tiles of rank 2")
+        (m, k), (depth, n), result = shapes
+        expect(k == depth and result == (m, n), f"shapes of dot do not fit: {shapes}")
+
+
+class Dot4(Op, name="dot4", traits=Trait.PURE):
+    """`acc` plus the dot products of four bytes in 32-bit lanes: `a` unsigned, `b` signed."""
+
+    __slots__ = ()
+    a, b, acc = Operand(0), Operand(1), Operand(2)
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (self.acc.type,)
+
+    def check(self) -> None:
+        same = self.a.shape == self.b.shape == self.acc.shape
+        words = all(v.dtype in ("i32", "u32") for v in self.operands)
+        expect(same and words, "dot4 takes words of one shape")
+
+
+class Contract(Op, name="contract", traits=Trait.READS):
+    """`Σ a[i, k] b[k, j]` for `k` in `range(start, stop)`: a loop over tiles in memory.
+
+    Operands are start and stop of the depth, then for each side an offset of all elements and the
+    last line that exists. Bodies give places of lines of `a` and `b`, then of their steps in depth:
+    of a number the offset, and by how much it moves each limited coordinate. The result can be used
+    by `Collect` only.
+    """
+
+    __slots__ = ()
+    start, stop = Operand(0), Operand(1)
+    sides = Sides()
+    tiling = Tiling()
+    ragged = Flag()
+
+    def result_types(self) -> None:
+        return None
+
+    def check(self) -> None:
+        expect_scalars(self, self.operands)
+        expect(len(self.operands) == 6 and len(self.blocks) == 4, "contract takes two sides")
+        expect(len(self.result.shape) == 2, "contract makes a tile of rank 2")
+        for side, *blocks in zip(self.sides, self.blocks[:2], self.blocks[2:], strict=True):
+            for block in blocks:
+                self._check_places(block, 1 + len(side.limits))
+
+    @staticmethod
+    def _check_places(block: Block, count: int) -> None:
+        numbers = [v.type for v in (*block.args, *block.yields)]
+        expect(numbers == [INDEX] * (1 + count), f"places of contract are {count} numbers")
+
+
+class Collect(Op, name="collect"):
+    """The next rows of the result of `Contract`, which leave the matrix unit here."""
+
+    __slots__ = ()
+    sums = Operand(0)
+
+    def result_types(self) -> None:
+        return None
+
+    def check(self) -> None:
+        whole, part = self.sums.type, self.result.type
+        fits = len(part.shape) == 2 and part.shape[1] == whole.shape[1]
+        even = fits and whole.shape[0] % part.shape[0] == 0
+        expect(even and part.dtype == whole.dtype, f"{part} is no slice of {whole}")
+
+
+class UnitProduct(Op, name="unit_product", traits=Trait.READS | Trait.WRITES):
+    """`c += a @ b` on the matrix unit of a CPU, in memory; from zero if `fresh`.
+
+    `types` are those of the elements of `a` and `b`, which buffers hold as bits. Rows of `a` are 64
+    bytes a step and `line` elements apart; a step of `b` is 16 rows of 32-bit words, each of which
+    holds neighbours in depth of one column; sums lie row by row. `units` are rows and columns of
+    the result in units of 16.
+    """
+
+    __slots__ = ()
+    a_offset, b_offset, c_offset = Operand(0), Operand(1), Operand(2)
+    steps, fresh = Operand(3), Operand(4)
+    types = Attribute[tuple[str, str]]()
+    a = Memory()
+    b = Memory()
+    c = Memory()
+    line = Attribute[int]()
+    units = Attribute[tuple[int, int]]()
+
+    def check(self) -> None:
+        expect(len(self.operands) == 5, "unit_product takes 5 operands")
+        expect_scalars(self, self.operands[:4])
+        expect(self.fresh.type == BOOL, "whether unit_product starts anew is a scalar")
+        expect(self.c.role in ("out", "inout", "scratch"), f"{self.c.name} cannot be written")

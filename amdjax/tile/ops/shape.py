@@ -1,0 +1,159 @@
+"""Operations that say where elements are: positions, broadcasts, exchanges of places."""
+
+from __future__ import annotations
+
+import math
+
+from amdjax.tile.attributes import Attribute, Memory
+from amdjax.tile.ir import Op, Operand, Trait, expect
+from amdjax.tile.types import INDEX, INTEGERS, TileType
+
+__all__ = [
+    "Broadcast", "Compress", "Expand", "Extract", "Iota", "ProgramId", "Reshape", "Shuffle", "Size",
+    "Transpose",
+]  # fmt: skip
+
+
+class ProgramId(Op, name="program_id", traits=Trait.PURE):
+    """The number of the program in the grid."""
+
+    __slots__ = ()
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (INDEX,)
+
+
+class Size(Op, name="size", traits=Trait.PURE):
+    """The value of a runtime integer parameter."""
+
+    __slots__ = ()
+    buffer = Memory()
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (INDEX,)
+
+    def check(self) -> None:
+        expect(self.buffer.role == "size", f"{self.buffer.name} is no size but {self.buffer.role}")
+
+
+class Iota(Op, name="iota", traits=Trait.PURE):
+    """0, 1, 2, … along a tile of rank 1."""
+
+    __slots__ = ()
+
+    def result_types(self) -> None:
+        return None
+
+    def check(self) -> None:
+        type = self.result.type
+        counts = type.dtype in INTEGERS or type.dtype.startswith(("f", "bf"))
+        expect(len(type.shape) == 1 and counts, f"iota makes numbers in a row, no {type}")
+
+
+class Broadcast(Op, name="broadcast", traits=Trait.PURE):
+    """Scalars to any shape; axes of length one, or missing in front, to the given length."""
+
+    __slots__ = ()
+    x = Operand(0)
+
+    def result_types(self) -> None:
+        return None
+
+    def check(self) -> None:
+        x, to = self.x.type, self.result.type
+        ahead = len(to.shape) - len(x.shape)
+        fits = ahead >= 0 and all(
+            a in (1, b) for a, b in zip(x.shape, to.shape[ahead:], strict=True)
+        )
+        expect(fits and x.dtype == to.dtype, f"{x} cannot be broadcast to {to}")
+
+
+class Expand(Op, name="expand", traits=Trait.PURE):
+    """A tile of rank 1 with one more axis, of length one."""
+
+    __slots__ = ()
+    x = Operand(0)
+    axis = Attribute[int]()
+
+    def result_types(self) -> tuple[TileType, ...]:
+        shape = (1, *self.x.shape) if self.axis == 0 else (*self.x.shape, 1)
+        return (TileType(self.x.dtype, shape),)
+
+    def check(self) -> None:
+        expect(len(self.x.shape) == 1 and self.axis in (0, 1), f"{self.x.type} has no rank 1")
+
+
+class Reshape(Op, name="reshape", traits=Trait.PURE):
+    """The same elements in row-major order as a tile of another shape, of rank 1 or 2."""
+
+    __slots__ = ()
+    x = Operand(0)
+
+    def result_types(self) -> None:
+        return None
+
+    def check(self) -> None:
+        x, to = self.x.type, self.result.type
+        same = math.prod(x.shape) == math.prod(to.shape) and x.dtype == to.dtype
+        expect(same and 1 <= len(to.shape) <= 2, f"{x} cannot be reshaped to {to}")
+
+
+class Transpose(Op, name="transpose", traits=Trait.PURE):
+    __slots__ = ()
+    x = Operand(0)
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (TileType(self.x.dtype, self.x.shape[::-1]),)
+
+    def check(self) -> None:
+        expect(len(self.x.shape) == 2, f"{self.x.type} has no rank 2")
+
+
+class Extract(Op, name="extract", traits=Trait.PURE):
+    """One element of a tile of rank 1, or one row of a tile of rank 2."""
+
+    __slots__ = ()
+    x = Operand(0)
+    lane = Attribute[int]()
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (TileType(self.x.dtype, self.x.shape[1:]),)
+
+    def check(self) -> None:
+        inside = bool(self.x.shape) and 0 <= self.lane < self.x.shape[0]
+        expect(inside, f"{self.x.type} has no lane {self.lane}")
+
+
+class Shuffle(Op, name="shuffle", traits=Trait.PURE):
+    """A tile of rank 1 whose lane `i` is lane `lanes[i]` of its operands one behind the other."""
+
+    __slots__ = ()
+    x = Operand(0)
+    lanes = Attribute[tuple[int, ...]]()
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (TileType(self.x.dtype, (len(self.lanes),)),)
+
+    def check(self) -> None:
+        types = {v.type for v in self.operands}
+        expect(
+            len(self.operands) in (1, 2) and len(types) == 1 and len(self.x.shape) == 1,
+            "shuffle takes one or two tiles of one type and rank 1",
+        )
+        lanes = len(self.operands) * self.x.shape[0]
+        expect(all(-1 <= i < lanes for i in self.lanes), f"lanes of shuffle are below {lanes}")
+
+
+class Compress(Op, name="compress", traits=Trait.PURE):
+    """Lanes of a tile of rank 1 where a mask is true, moved to the front; others are undefined."""
+
+    __slots__ = ()
+    x, mask = Operand(0), Operand(1)
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (self.x.type,)
+
+    def check(self) -> None:
+        rank = len(self.x.shape)
+        fits = rank == 1 and self.mask.type == TileType("bool", self.x.shape)
+        expect(fits, f"{self.x.type} cannot be compressed by {self.mask.type}")

@@ -1,0 +1,83 @@
+"""Kernels as text. `amdjax.tile.parse` reads it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from amdjax.core.source_info import Origin
+from amdjax.tile.ir import Block, Kernel, Op, Value, walk
+
+__all__ = ["listing", "origins", "print_kernel"]
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """The kernel as text; values are renumbered so that equal kernels print equal."""
+    return listing(kernel)[0]
+
+
+def listing(kernel: Kernel) -> tuple[str, dict[int, int]]:
+    """The kernel as text, and the line of each op, from 1, by the `id` of the op."""
+    printer = _Printer(kernel)
+    return "\n".join([*printer.lines, "}"]), printer.places
+
+
+def origins(kernel: Kernel, lines: Mapping[int, int]) -> dict[int, Origin]:
+    """What the lines of a kernel's text were made from, as far as that is known.
+
+    Args:
+      kernel: the program.
+      lines: of its ops, from `listing`.
+    """
+    found = {lines[id(op)]: op.origin for op in walk(kernel.body)}
+    return {line: origin for line, origin in found.items() if origin is not None}
+
+
+class _Printer:
+    def __init__(self, kernel: Kernel):
+        self.names: dict[int, str] = {}
+        self.places: dict[int, int] = {}
+        self.buffers = kernel.buffers
+        self.lines = [f"{_head(kernel)} {{"]
+        self.lines += [f"  {s.name}: scratch {s.dtype}[{s.size}]" for s in kernel.scratch]
+        self.block(kernel.body, "  ")
+
+    def name(self, v: Value) -> str:
+        found = self.names.get(v.number)
+        if found is None:
+            found = self.names[v.number] = f"%{len(self.names)}"
+        return found
+
+    def listed(self, block: Block) -> str:
+        """The arguments of a block."""
+        return ", ".join([f"{self.name(a)}: {a.type}" for a in block.args])
+
+    def block(self, b: Block, indent: str) -> None:
+        for op in b.ops:
+            self.op(op, indent)
+
+    def op(self, op: Op, indent: str) -> None:
+        lines = self.lines
+        self.places[id(op)] = len(lines) + 1
+        operands = ", ".join([self.name(v) for v in op.operands])
+        attributes = [a.text(op, self.buffers) for a in op.attributes]
+        head = " ".join([x for x in (op.name, *attributes, operands) if x])
+        if op.results:
+            head = ", ".join([f"{self.name(v)}: {v.type}" for v in op.results]) + " = " + head
+        for i, inner in enumerate(op.blocks):
+            args = self.listed(inner)
+            given = f" ({args}) {{" if args else " {"
+            lines.append(indent + head + given if i == 0 else f"{indent} }}{given}")
+            self.block(inner, indent + "  ")
+            if inner.yields:
+                lines.append(indent + "  yield " + ", ".join([self.name(v) for v in inner.yields]))
+        lines.append(indent + ("}" if op.blocks else head))
+
+
+def _head(kernel: Kernel) -> str:
+    params = ", ".join(f"{p.name}: {p.role} {p.dtype}" for p in kernel.params)
+    grid = (
+        kernel.grid if isinstance(kernel.grid, int) else f"ceil({kernel.grid}/{kernel.grid_unit})"
+    )
+    align = f"align={kernel.align}" if kernel.align != 16 else ""
+    shown = (f"grid={grid}", str(kernel.schedule), align)
+    return " ".join([f"kernel {kernel.name}({params})", *(x for x in shown if x)])
