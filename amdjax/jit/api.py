@@ -494,7 +494,7 @@ def _register(function: JitFunction) -> None:
 
 def clear_caches() -> None:
     """Forget every traced and compiled program of this process; the disk cache stays."""
-    from amdjax.jit.cpu.kernels import clear_loaded
+    from amdjax.jit.kernels import clear_loaded
 
     for ref in list(_functions):
         function = ref()

@@ -23,7 +23,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import llvmlite
@@ -32,7 +31,7 @@ from llvmlite import binding as llvm
 from amdjax.codegen.engine import CODEGEN_VERSION, compile_ir, compile_many, host
 from amdjax.core.config import config
 
-__all__ = ["ObjectCache", "compile_cached", "key_for", "object_cache"]
+__all__ = ["ObjectCache", "compile_cached", "entry_key", "key_for", "object_cache"]
 
 # Format mark, then a digest of the rest of the file: key and payload.
 _MAGIC = b"AMDJAX1\n"
@@ -65,21 +64,26 @@ def configured_directory() -> Path | None:
     return Path(text).expanduser() if text else default_directory()
 
 
-@cache
-def _salt() -> bytes:
-    """What besides the text decides the object code."""
-    machine = host()
+def _compiler() -> tuple[str, ...]:
+    """What makes machine code here, to the version."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    parts = (machine.triple, machine.cpu, machine.features, version, llvmlite.__version__)
-    return "\0".join((*parts, str(CODEGEN_VERSION))).encode()
+    return version, llvmlite.__version__, str(CODEGEN_VERSION)
+
+
+def entry_key(text: str, *facts: str) -> bytes:
+    """The 32-byte key of what our generator and LLVM, of these versions, make of a text.
+
+    Args:
+      text: what identifies it.
+      facts: what else decides it: the machine, options.
+    """
+    return hashlib.sha256("\0".join((*facts, *_compiler(), text)).encode()).digest()
 
 
 def key_for(text: str, opt: int = 2) -> bytes:
-    """The 32-byte key of the object code that `text` compiles to here."""
-    digest = hashlib.sha256(_salt())
-    digest.update(b"\0%d\0" % opt)
-    digest.update(text.encode())
-    return digest.digest()
+    """The key of the object code that IR compiles to for this computer."""
+    machine = host()
+    return entry_key(text, machine.triple, machine.cpu, machine.features, str(opt))
 
 
 def _digest(key: bytes, data: bytes) -> bytes:

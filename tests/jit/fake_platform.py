@@ -12,7 +12,7 @@ import pytest
 from fake_gpu import PROTOTYPE, FakeGpu, FakeKernel
 
 from amdjax.core.config import config
-from amdjax.jit.cpu.kernels import KernelLoader, kernel_text
+from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels, kernel_text
 from amdjax.jit.cpu.program import cpu_target
 from amdjax.jit.gpu import program as device_program
 from amdjax.jit.plan import plan_program
@@ -23,19 +23,14 @@ def compile_fake(
     closed: Any, target: Any, donated: Any, observe: Any, debug: bool
 ) -> tuple[Any, Any]:
     """What `compile_device` does for a GPU's target."""
-    loader = KernelLoader()
+    loader = cpu_kernels()
     plan = plan_program(closed, cpu_target(), donated, observe, loader)
-    kernels = plan.kernels()
-    addresses, libraries = loader.load(kernels)
-    found = {
-        id(k): fake_kernel(k, address, library)
-        for k, address, library in zip(kernels, addresses, libraries, strict=True)
-    }
-    return plan, found
+    libraries = loader.load()
+    return plan, {id(k): fake_kernel(k, libraries[id(k)]) for k in plan.kernels()}
 
 
-def fake_kernel(kernel: Any, address: int, library: Any) -> FakeKernel:
-    function = PROTOTYPE(address)
+def fake_kernel(kernel: Any, library: Any) -> FakeKernel:
+    function = PROTOTYPE(library[SYMBOL])
     function.library = library  # keeps the code
 
     def run(grid: int, kernarg: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from amdjax import jit
 from amdjax.core.array import asarray_concrete
 from amdjax.core.pytree import tree_flatten, tree_unflatten
-from amdjax.jit.cpu.kernels import KernelLoader
+from amdjax.jit.cpu.kernels import cpu_kernels
 from amdjax.jit.cpu.program import CpuProgram
 from amdjax.jit.plan import plan_program
 from amdjax.kernels.shaped import FAMILIES
@@ -41,7 +41,7 @@ def kernels_for(f, *args, target=TINY):
 def compile_schedules(f, *args, target=TINY):
     """The function as the tile programs made for a GPU, to be called on the CPU."""
     traced = jit(f).trace(*args)
-    loader = KernelLoader()
+    loader = cpu_kernels()
     others = {name: lower for name, lower in FAMILIES["gpu"].items() if name not in MATRIX}
     with mock.patch.dict(FAMILIES, gpu=others):
         plan = plan_program(traced.jaxpr, target, loader=loader)

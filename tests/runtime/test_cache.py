@@ -41,11 +41,13 @@ def test_key_depends_on_everything(monkeypatch):
     base = C.key_for("text", 2)
     assert base == C.key_for("text", 2) and len(base) == 32
     assert len({base, C.key_for("text", 1), C.key_for("texu", 2)}) == 3
-    monkeypatch.setattr(C, "CODEGEN_VERSION", -1)
-    C._salt.cache_clear()
-    assert C.key_for("text", 2) != base
-    monkeypatch.undo()
-    C._salt.cache_clear()
+    for module, name, version in (
+        (C, "CODEGEN_VERSION", -1), (C.llvmlite, "__version__", "0"),
+        (C.llvm, "llvm_version_info", (1,)),
+    ):  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, version)
+            assert C.key_for("text", 2) != base
     assert C.key_for("text", 2) == base
 
 

@@ -15,13 +15,14 @@ import numpy as np
 import amdjax.jit.control
 import amdjax.kernels  # noqa: F401  (both register what plans are made of)
 from amdjax import tile
-from amdjax.codegen.engine import host
+from amdjax.codegen.engine import Library, host
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit.cpu.kernels import KernelLoader
+from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
+from amdjax.jit.kernels import KernelLoader
 from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View, plan_program
 from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
@@ -62,7 +63,7 @@ def compile_for_cpu(
 def _compile(
     closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]
 ) -> CpuProgram:
-    loader = KernelLoader()
+    loader = cpu_kernels()
     try:
         plan = plan_program(closed, cpu_target(), donated, observe, loader)
         observe("plan", plan)
@@ -81,16 +82,16 @@ class CpuProgram:
         look-ups are much of what a small call costs.
     """
 
-    def __init__(self, closed: ClosedJaxpr, plan: Plan, loader: KernelLoader):
+    def __init__(self, closed: ClosedJaxpr, plan: Plan, loader: KernelLoader[Library]):
         self.in_avals, self.out_avals = closed.in_avals, closed.out_avals
         self.plan = plan
         self.sizes = [a.nbytes for a in self.out_avals]
-        kernels = plan.kernels()
-        addresses, self._libraries = loader.load(kernels)
+        self._libraries = loader.load()
+        addresses = {number: library[SYMBOL] for number, library in self._libraries.items()}
         self._hosts = [self._host_call(fn, i) for i, fn in enumerate(plan.hosts)]
         self._constants = [_constant(x) for x in plan.constants]
         self._shared = None if plan.aliases else _shared_layout(self.sizes)
-        self._code = array("q", self._words(dict(zip(map(id, kernels), addresses, strict=True))))
+        self._code = array("q", self._words(addresses))
         self._native, self._alloc = vm.run_program(), buffer_pool().alloc
         self._without_data = [i for i, t in enumerate(self.out_avals) if t.dtype == float0]
         self._error: BaseException | None = None
