@@ -17,7 +17,9 @@ from amdjax.lax.shape import *
 from amdjax.lax.reductions import *
 from amdjax.lax.general_reductions import *
 from amdjax.lax.special import *
-from amdjax.lax.incomplete import *
+from amdjax.lax.zeta import *
+from amdjax.lax.incomplete_gamma import *
+from amdjax.lax.incomplete_beta import *
 from amdjax.lax.gather import *
 from amdjax.lax.slicing import *
 from amdjax.lax.dynamic_slicing import *

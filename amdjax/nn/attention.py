@@ -11,7 +11,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.nn.functions import softmax
+from amdjax.nn.functions import logsumexp, softmax
 from amdjax.numpy._util import ArrayLike, as_array, broadcast_to, convert
 
 
@@ -104,24 +104,25 @@ def _attend(
     batch, T, N, H = q.shape
     S, K = k.shape[1:3]
     grouped = lax.reshape(q, (batch, T, K, N // K, H))
-    wide = np.dtype("float64") if q.dtype == np.float64 else np.dtype("float32")
+    wide = jnp.promote_types(q.dtype, np.float32)
     logits = jnp.einsum("btkgh,bskh->bkgts", grouped, k, preferred_element_type=wide)
     logits = lax.reshape(logits, (batch, N, T, S)) * scale
     if bias is not None:
-        logits = logits + convert(bias, wide)
+        logits = convert(logits + bias, wide)
     keep = _keep(mask, q_lengths, kv_lengths, is_causal, window, (T, S))
     if keep is not None:
         # Large, not infinite: a row without any key must not become NaN.
         least = float(-0.7 * float(dtypes.finfo(wide).max))
         logits = jnp.where(broadcast_to(keep, logits.shape), logits, least)
-    weights = convert(softmax(logits, axis=-1), q.dtype)
+    logits = convert(logits, np.dtype("float32"))
+    weights = convert(softmax(logits, axis=-1), k.dtype)
     weights = lax.reshape(weights, (batch, K, N // K, T, S))
     out = lax.reshape(jnp.einsum("bkgts,bskh->btkgh", weights, v), (batch, T, N, v.shape[3]))
-    residual = jnp.swapaxes(jnp.logaddexp.reduce(logits, axis=-1), 1, 2)
+    residual = convert(jnp.swapaxes(logsumexp(logits, axis=-1), 1, 2), k.dtype)
     if q_lengths is not None:
         used = jnp.arange(T)[None, :] < q_lengths[:, None]
         out = jnp.where(used[:, :, None, None], out, 0)
-    return convert(out, q.dtype), residual
+    return out, lax.stop_gradient(residual)
 
 
 def _keep(

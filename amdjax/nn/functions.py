@@ -250,6 +250,7 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
         Array([0.8413447], dtype=float32)
     """
     (x,) = promote_args_inexact("gelu", x)
+    x = convert(x, x.dtype)  # its result is never weakly typed
     half, one = constant(x, 0.5), constant(x, 1)
     if not approximate:
         root = constant(x, np.sqrt(0.5))

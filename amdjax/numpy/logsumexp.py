@@ -31,6 +31,9 @@ def _logsumexp(
 ) -> Any:
     axes = canonical_axes(axis, a.ndim)
     shape = a.shape
+    if where is not None:
+        # What is left out must not reach the gradient, infinities above all.
+        a = select(broadcast_to(where, shape), a, constant(a, -np.inf))
     if b is not None:
         # Terms with weight zero must not decide the largest exponent.
         used = lax.ne(b, constant(b, 0))

@@ -85,6 +85,32 @@ def test_ends_of_the_domain(name, args, wanted):
     np.testing.assert_equal(float(getattr(lax, name)(*args)), wanted)
 
 
+@pytest.mark.parametrize(
+    ("name", "args", "wanted"),
+    [
+        ("betainc", (1e-5, 1e5, 1e-8), 0.999936686479),
+        ("betainc", (1e3, 1e3, 0.5), 0.5),
+        ("betainc", (2e4, 5e4, 0.28515625), sp.betainc(2e4, 5e4, 0.28515625)),
+        ("igamma", (2.0**100, 2.0**100), 0.5),
+        ("igamma", (1e5, 2e5), 1.0),
+        ("igamma", (2e5, 1e5), 0.0),
+        ("igamma", (3000.0, 3100.0), sp.gammainc(3000, 3100)),
+        ("igammac", (2.0**-20, 0.5), sp.gammaincc(2.0**-20, 0.5)),
+        ("igammac", (2.0**-90, 1.0), sp.gammaincc(2.0**-90, 1)),
+        ("igammac", (5e3, 5500.0), sp.gammaincc(5e3, 5500)),
+        ("igamma_grad_a", (4000.0, 4000.0), -0.0063079627207),
+        ("random_gamma_grad", (4000.0, 4000.0), 1.0000416677),
+        ("digamma", (-8388607.5,), sp.digamma(-8388607.5)),
+        ("lgamma", (-8388607.5,), sp.gammaln(-8388607.5)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_far_arguments(name, args, wanted, dtype):
+    with enable_x64(dtype == np.float64):
+        found = float(getattr(lax, name)(*map(dtype, args)))
+    assert found == pytest.approx(wanted, rel=1e-10 if dtype == np.float64 else 1e-5)
+
+
 def test_derivatives():
     a, x = np.array([0.5, 2.0, 7.0]), np.array([0.8, 1.5, 9.0])
     check_derivatives(lax.igamma, a, x, order=1)
@@ -92,6 +118,7 @@ def test_derivatives():
     check_derivatives(lambda v: lax.igamma(2.5, v), x)
     check_derivatives(lambda v: lax.betainc(2.0, 3.0, v), np.array([0.2, 0.7]))
     check_derivatives(lambda v: lax.zeta(3.0, v), x)
+    check_derivatives(lambda v: lax.zeta(v, 1.5), 1 + x)
     check_derivatives(lambda v: lax.polygamma(2.0, v), x)
     with pytest.raises(NotImplementedError, match="regularized_incomplete_beta has no derivative"):
         check_derivatives(lambda v: lax.betainc(v, 3.0, 0.5), a)

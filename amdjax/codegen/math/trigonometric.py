@@ -27,6 +27,7 @@ from .expr import (
     power_of_two,
     rough_inverse,
     round_shifted,
+    round_to_even,
     select,
     select_constant,
     sqrt_of,
@@ -227,6 +228,7 @@ def tan(x: Expr) -> Expr:
 
 def sin_cos_half_turns(x: Expr) -> tuple[Expr, Expr]:
     """`(sin(pi x), cos(pi x))`, exactly zero where they are."""
+    x = fma(round_to_even(x * 0.5), -2.0, x)  # exact, so that the next rounding is in range
     n, shifted = round_shifted(x, 2.0)
     r = fma(n, -0.5, x) * math.pi
     n = shifted.bits()

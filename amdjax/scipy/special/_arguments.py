@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import amdjax.numpy as jnp
+from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.numpy._util import ArrayLike, broadcast_arrays, promote_args_inexact
@@ -45,3 +47,33 @@ def legendre(nodes: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """Nodes in [-1, 1] and weights of the Gauss-Legendre rule."""
     where, weights = _legendre(nodes)
     return where.astype(dtype), weights.astype(dtype)
+
+
+def complex_loggamma(z: Array) -> Array:
+    """The logarithm of Γ of complex numbers, by Stirling's series (DLMF 5.11.1).
+
+    It is used where |z| is large; other numbers are moved there by the recurrence, whose principal
+    logarithms keep the branch. Numbers far on the left are reflected (5.5.3), with the branch of
+    D. E. G. Hare, "Computing the principal branch of log-Gamma" (1997).
+    """
+    re, im = jnp.real(z), jnp.imag(z)
+    left = (re < 0.5) & (jnp.abs(im) < 8)
+    near = jnp.where(left, 1 - z, z)
+    moved, passed = near, jnp.zeros_like(z)
+    for _ in range(8):
+        small = (jnp.abs(moved) < 8) & (jnp.real(moved) < 8)
+        passed = passed + jnp.where(small, lax.log(moved), 0)
+        moved = jnp.where(small, moved + 1, moved)
+    square, series = moved * moved, jnp.zeros_like(z)
+    for c in (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12):
+        series = series / square + c
+    log = lax.log(moved)
+    value = (moved - 0.5) * (log - 1) + (series / moved + (0.5 * math.log(2 * math.pi) - 0.5))
+    value = value - passed
+    turns = jnp.copysign(2 * math.pi, im) * jnp.floor(0.5 * re + 0.25)
+    # The sine of π z, of which the period is taken off first.
+    angle = math.pi * lax.complex(jnp.where(left, re - 2 * jnp.round(0.5 * re), 0), im)
+    sine = lax.sin(jnp.where(left, angle, 1))
+    mirrored = lax.complex(jnp.full_like(re, math.log(math.pi)), turns) - lax.log(sine) - value
+    pole = (im == 0) & (re <= 0) & (re == jnp.floor(re))
+    return jnp.where(pole, jnp.nan, jnp.where(left, mirrored, value))

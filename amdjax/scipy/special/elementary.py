@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.lax.incomplete_beta import log_beta
 from amdjax.nn.functions import (
     log_softmax as _log_softmax,
     logsumexp as logsumexp,
@@ -17,6 +19,7 @@ from amdjax.nn.functions import (
 )
 from amdjax.numpy._util import ArrayLike, Axis, constant, is_kind, promote_args_inexact, select
 from amdjax.numpy.elementary import i0 as i0
+from amdjax.scipy.special._arguments import complex_loggamma
 from amdjax.transforms import custom_jvp
 
 __all__ = [
@@ -70,7 +73,23 @@ def gammaln(x: ArrayLike) -> Array:
     return lax.lgamma(*promote_args_inexact("gammaln", x))
 
 
-loggamma = gammaln
+def loggamma(x: ArrayLike) -> Array:
+    """The logarithm of the gamma function, analytic but for a cut along the negative real axis.
+
+    Args:
+      x: complex, or real: NaN where it is not positive.
+
+    Returns:
+      Array of the shape and dtype of `x`. The error of complex results is absolute: a few units in
+      the last place of the largest of 1 and the magnitude.
+
+        >>> special.loggamma(jnp.array([1.0, -0.5]))
+        Array([ 0., nan], dtype=float32)
+    """
+    (x,) = promote_args_inexact("loggamma", x)
+    if is_kind(x.dtype, np.complexfloating):
+        return complex_loggamma(x)
+    return jnp.where(x <= 0, np.nan, lax.lgamma(x))
 
 
 @composite
@@ -81,12 +100,15 @@ def gammasgn(x: ArrayLike) -> Array:
     Array([-1.,  1.], dtype=float32)
     """
     (x,) = promote_args_inexact("gammasgn", x)
+    if is_kind(x.dtype, np.complexfloating):
+        raise ValueError(f"gammasgn does not support complex-valued inputs, got {x.dtype}")
     floor = lax.floor(x)
     one = constant(x, 1)
     odd = jnp.remainder(floor, 2) != 0
     negative = select(x == floor, constant(x, np.nan), select(odd, lax.neg(one), one))
     at_zero = select(jnp.signbit(x), lax.neg(one), one)
-    return jnp.where(x == 0, at_zero, jnp.where(x < 0, negative, one))
+    sign = jnp.where(x == 0, at_zero, jnp.where(x < 0, negative, one))
+    return jnp.where(jnp.isnan(x), x, sign)
 
 
 @composite
@@ -97,6 +119,8 @@ def gamma(x: ArrayLike) -> Array:
     Array([1., 6.], dtype=float32)
     """
     (x,) = promote_args_inexact("gamma", x)
+    if is_kind(x.dtype, np.complexfloating):
+        return lax.exp(complex_loggamma(x))
     return gammasgn(x) * lax.exp(lax.lgamma(x))
 
 
@@ -107,8 +131,7 @@ def betaln(a: ArrayLike, b: ArrayLike) -> Array:
     >>> special.betaln(1.0, 1.0)
     Array(0., dtype=float32, weak_type=True)
     """
-    a, b = promote_args_inexact("betaln", a, b)
-    return lax.lgamma(a) + lax.lgamma(b) - lax.lgamma(a + b)
+    return log_beta(*jnp.broadcast_arrays(*promote_args_inexact("betaln", a, b)))
 
 
 @composite
@@ -209,7 +232,7 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
     (a,) = promote_args_inexact("multigammaln", a)
     d = d.__index__()
     steps = [lax.lgamma(a - i / 2) for i in range(d)]
-    return sum(steps[1:], steps[0]) + d * (d - 1) / 4 * np.log(np.pi)
+    return sum(steps[1:], steps[0]) + d * (d - 1) / 4 * math.log(math.pi)
 
 
 def erf(x: ArrayLike) -> Array:
@@ -261,9 +284,8 @@ def logit(x: ArrayLike) -> Array:
 
 @custom_jvp
 def _xlogy(x: Array, y: Array) -> Array:
-    zero = constant(x, 0)
-    used = x != 0
-    return select(used, x * lax.log(select(used, y, constant(y, 1))), lax.mul(x, zero))
+    used = (x != 0) | jnp.isnan(y)
+    return select(used, x * lax.log(select(used, y, constant(y, 1))), lax.full_like(x, 0))
 
 
 _xlogy.defjvps(
@@ -284,8 +306,8 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
 
 @custom_jvp
 def _xlog1py(x: Array, y: Array) -> Array:
-    used = x != 0
-    return select(used, x * lax.log1p(select(used, y, constant(y, 0))), lax.mul(x, constant(x, 0)))
+    used = (x != 0) | jnp.isnan(y)
+    return select(used, x * lax.log1p(select(used, y, constant(y, 0))), lax.full_like(x, 0))
 
 
 _xlog1py.defjvps(
@@ -367,7 +389,29 @@ def ndtr(x: ArrayLike) -> Array:
     return half * select(size < constant(x, np.sqrt(0.5)), 1 + lax.erf(scaled), tail)
 
 
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+@custom_jvp
 @composite
+def _ndtri(p: Array) -> Array:
+    upper = p > 0.5
+    tail = jnp.where(upper, 1 - p, p)
+    central = np.sqrt(2).item() * lax.erf_inv(2 * p - 1)
+    # In the tails Newton's iteration on the logarithm of `ndtr`, from its asymptotic expansion.
+    inside = (tail > 0) & (tail < 0.08)
+    log_p = lax.log(select(inside, tail, lax.full_like(p, 0.05)))
+    t = lax.sqrt(-2 * log_p)
+    x = (lax.log(t) + _HALF_LOG_2PI) / t - t
+    for _ in range(4):
+        hazard = lax.exp(-0.5 * x * x - _HALF_LOG_2PI - log_p)
+        x = x - (_log_ndtr(x) - log_p) / hazard
+    return select(inside, select(upper, -x, x), central)
+
+
+_ndtri.defjvps(lambda g, ans, p: g * lax.exp(0.5 * ans * ans + _HALF_LOG_2PI))
+
+
 def ndtri(p: ArrayLike) -> Array:
     """The inverse of `ndtr`.
 
@@ -375,31 +419,30 @@ def ndtri(p: ArrayLike) -> Array:
     Array([0.], dtype=float32)
     """
     (p,) = promote_args_inexact("ndtri", p)
-    return constant(p, np.sqrt(2)) * lax.erf_inv(2 * p - 1)
+    if not is_kind(p.dtype, np.floating):
+        raise TypeError(f"ndtri: p must be real, got {p.dtype}")
+    return _ndtri(lax.convert_element_type(p, p.dtype))
 
 
 @custom_jvp
 def _log_ndtr(x: Array) -> Array:
-    double = x.dtype == np.float64
-    low, high = (-20.0, 8.0) if double else (-10.0, 5.0)
-    middle = lax.log(ndtr(jnp.maximum(x, low)))
-    return jnp.where(
-        x > high, -ndtr(-x), jnp.where(x > low, middle, _log_tail(jnp.minimum(x, low)))
-    )
+    low = -30.0 if x.dtype == np.float64 else -10.0
+    lower = lax.log(ndtr(jnp.clip(x, low, 0.0)))
+    upper = lax.log1p(-ndtr(-jnp.maximum(x, 0.0)))
+    value = jnp.where(x > 0, upper, jnp.where(x > low, lower, _log_tail(jnp.minimum(x, low))))
+    return jnp.where(jnp.isnan(x), x, value)
 
 
 def _log_tail(x: Array) -> Array:
     """The asymptotic series for very negative arguments."""
     square = x * x
     series: Any = 1.0
-    term: Any = 1.0
-    for k in range(1, 4):
-        term = term * -(2 * k - 1) / square
-        series = series + term
-    return -square / 2 - lax.log(-x) - 0.5 * np.log(2 * np.pi) + jnp.log(series)
+    for k in range(15, 0, -2):
+        series = 1 - k / square * series
+    return -square / 2 - lax.log(-x) - _HALF_LOG_2PI + jnp.log(series)
 
 
-_log_ndtr.defjvps(lambda g, ans, x: g * jnp.exp(-(x * x) / 2 - 0.5 * np.log(2 * np.pi) - ans))
+_log_ndtr.defjvps(lambda g, ans, x: g * jnp.exp(-(x * x) / 2 - _HALF_LOG_2PI - ans))
 
 
 def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:

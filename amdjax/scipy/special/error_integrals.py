@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,7 @@ from amdjax.transforms import custom_jvp
 
 __all__ = ["dawsn", "erfcx", "fresnel", "owens_t", "wofz"]
 
-_ROOT_PI = np.sqrt(np.pi)
+_ROOT_PI = math.sqrt(math.pi)
 _TERMS = 64
 
 
@@ -206,7 +207,7 @@ def _owens_t(h: Array, a: Array) -> Array:
     at = flat[..., None] * (nodes + 1) / 2
     values = jnp.exp(-0.5 * (level * level)[..., None] * (1 + at * at)) / (1 + at * at)
     inner = flat / (4 * np.pi) * jnp.sum(values * weights, axis=-1)
-    tail, other = (0.5 * lax.erfc(v / np.sqrt(2).astype(h.dtype)) for v in (height, level))
+    tail, other = (0.5 * lax.erfc(v * math.sqrt(0.5)) for v in (height, level))
     outer = 0.5 * (tail + other) - tail * other - inner
     return jnp.sign(a) * jnp.where(steep, outer, inner)
 
@@ -215,7 +216,7 @@ def _owens_t(h: Array, a: Array) -> Array:
 def _owens_t_jvp(primals: Any, tangents: Any) -> Any:
     (h, a), (dh, da) = primals, tangents
     bell = jnp.exp(-0.5 * h * h)
-    by_h = -bell * lax.erf(a * h / np.sqrt(2).astype(h.dtype)) / (2 * np.sqrt(2 * np.pi))
+    by_h = -bell * lax.erf(a * h * math.sqrt(0.5)) / (2 * math.sqrt(2 * math.pi))
     by_a = bell * jnp.exp(-0.5 * (a * h) ** 2) / (2 * np.pi * (1 + a * a))
     return _owens_t(h, a), dh * by_h + da * by_a
 

@@ -97,14 +97,15 @@ def _legendre(n: Array, m: Array, theta: Array, n_max: int) -> Array:
     In this normalisation nothing overflows. Up the diagonal from P_0^0 to P_m^m (14.7.15), then
     from there to P_n^m (14.10.3).
     """
-    sine, cosine = jnp.sin(theta), jnp.cos(theta)
+    # Outside [0, π] the sine is that of the polar angle of the same cosine.
+    sine, cosine = jnp.abs(jnp.sin(theta)), jnp.cos(theta)
     order = m.astype(theta.dtype)
 
     def diagonal(k: Any, p: Array) -> Array:
         factor = jnp.sqrt(1 + 0.5 / jnp.asarray(k, theta.dtype))
         return jnp.where(k <= m, -factor * sine * p, p)
 
-    p = jnp.full_like(theta, np.sqrt(0.25 / np.pi))
+    p = jnp.full_like(theta, np.sqrt(0.25 / np.pi).item())
     p = lax.fori_loop(1, n_max + 1, diagonal, p)
 
     def up(k: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
