@@ -339,11 +339,13 @@ def _logaddexp_jvp(exp: Any, function: Any) -> Any:
         primals = as_arrays("logaddexp", *primals)
         result = function(*primals)
 
+        def finite(v: Array) -> Array:
+            # Where the sum is infinite the share is 1, as in JAX.
+            real = lax.real(v) if is_kind(v.dtype, np.complexfloating) else v
+            return select(lax.eq(real, constant(real, np.inf)), constant(v, 0), v)
+
         def share(x: Array, t: Array) -> Array:
-            # Where both are the same infinity the difference is NaN, the share 1.
-            d = lax.sub(x, result)
-            zero = constant(d, 0)
-            return lax.mul(t, exp(select(lax.ne(d, d), zero, d)))
+            return lax.mul(t, exp(lax.sub(finite(x), finite(result))))
 
         terms = [share(x, t) for x, t in zip(primals, tangents, strict=True)]
         return result, lax.add(*terms)
