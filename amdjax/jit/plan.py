@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from amdjax import tile
+from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit.repeats import Repeats
@@ -281,6 +282,8 @@ class Planner:
             if isinstance(w, View):
                 self.touch(w)
             elif self.loader is not None and isinstance(w, tile.Kernel):
+                if config.check:
+                    tile.verify(w)
                 self.loader.add(w)
         self.instructions.append(Instruction(opcode, list(words)))
 

@@ -16,10 +16,11 @@ from amdjax.tile.ops.elementwise import COMPARISONS, NARROW
 from amdjax.tile.schedule import MatrixTiling, Schedule
 from amdjax.tile.text import listing, origins, print_kernel
 from amdjax.tile.types import FLOATS, SIGNED, UNSIGNED, Buffer, Number, TileType, itemsize
+from amdjax.tile.verify import verify
 
 __all__ = [
     "COMPARISONS", "FLOATS", "NARROW", "SIGNED", "UNSIGNED", "Block", "Buffer", "Builder", "Kernel",
     "MatrixTiling", "Number", "Op", "Places", "Schedule", "Side", "TileError", "TileType", "Trait",
     "Value", "Visible", "highest_number", "itemsize", "listing", "ops", "origins",
-    "print_kernel", "walk",
+    "print_kernel", "verify", "walk",
 ]  # fmt: skip

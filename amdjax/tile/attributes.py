@@ -104,8 +104,11 @@ class Constant(Attribute[Number]):
 class Filling(Attribute[Any]):
     """What stands for elements whose mask is false, of operations that have a mask."""
 
+    def __init__(self) -> None:
+        super().__init__(0)
+
     def text(self, op: Op, buffers: Buffers) -> str:
-        return super().text(op, buffers) if op.attrs["masked"] else ""
+        return f"{self.name}={op.attrs[self.name]}" if op.attrs.get("masked") else ""
 
     def read(self, text: str, buffers: Buffers) -> float | int | bool:
         return _number(text)

@@ -115,7 +115,7 @@ class Network(SortedRows):
     def _fill(self, records: _Scratch) -> Value:
         """Make records; returns, in lanes, whether there is a negative zero."""
         k, n, count = self.k, self.geometry.n, self.count
-        flags = k.scratch("flags", "i32", count)
+        flags = k.scratch("pair_flags" if records.with_position else "flags", "i32", count)
         k.store(flags, 0, k.const("i32", 0, (count,)))
 
         def note(bits: Value) -> None:

@@ -110,7 +110,8 @@ class GpuSort(SortedRows):
         if source is None:
             records = self._records(kernel)
         else:
-            records = [k.load(kernel.input(t), self.base, (self.block,)) for t in source]
+            memory = kernel.input if target is None else kernel.inout
+            records = [k.load(memory(t), self.base, (self.block,)) for t in source]
         records = self._levels(kernel, records, first, last)
         if target is None:
             self._emit(kernel, records)
