@@ -6,8 +6,6 @@ import operator
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from amdjax import lax
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Shaped
@@ -22,7 +20,7 @@ from amdjax.lax._rules import (
     shape_of,
     zero_tangent,
 )
-from amdjax.lax.gather import take_along
+from amdjax.transforms.forward import jvp_flat
 
 __all__ = [
     "cumlogsumexp",
@@ -254,22 +252,14 @@ cummax_p = _cumulative("cummax", NUMBER)
 cummin_p = _cumulative("cummin", NUMBER)
 
 
-def _running_extremum_jvp(prim, worse, primals, tangents, *, axis, reverse):
-    (x,), (t,) = primals, tangents
-    y = prim.bind(x, axis=axis, reverse=reverse)
-    if is_zero(t):
-        return y, zero_tangent(y)
-    # The tangent is that of the element last attained. Positions are counted in running order.
-    size = shape_of(x)[axis]
-    steps = lax.broadcasted_iota(np.int32, shape_of(x), axis)
-    if reverse:
-        steps = lax.sub(scalar(steps, size - 1), steps)
-    attained = lax.select(worse(x, y), lax.full_like(steps, 0), steps)
-    last = cummax_p.bind(attained, axis=axis, reverse=reverse)
-    if reverse:
-        last = lax.sub(scalar(steps, size - 1), last)
-    return y, take_along(t, last, axis, unique=False)
+def _running_extremum_jvp(prim, extremum, primals, tangents, *, axis, reverse):
+    # Where elements tie, each comparison of the tree of a parallel scan halves the tangents.
+    def tree(x):
+        return [lax.associative_scan(extremum, x, reverse=reverse, axis=axis)]
+
+    (_,), (tangent,) = jvp_flat(tree, primals, tangents)
+    return prim.bind(*primals, axis=axis, reverse=reverse), tangent
 
 
-cummax_p.def_jvp(partial(_running_extremum_jvp, cummax_p, lambda x, y: lax.lt(x, y)))
-cummin_p.def_jvp(partial(_running_extremum_jvp, cummin_p, lambda x, y: lax.gt(x, y)))
+cummax_p.def_jvp(partial(_running_extremum_jvp, cummax_p, lambda x, y: lax.max(x, y)))
+cummin_p.def_jvp(partial(_running_extremum_jvp, cummin_p, lambda x, y: lax.min(x, y)))

@@ -16,6 +16,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array, ConcreteArray, get_backend, install_methods
+from amdjax.core.config import config
 from amdjax.core.context import Context, context
 from amdjax.core.errors import api_boundary, guard_methods, hide_internal_frames
 from amdjax.core.primitive import Primitive
@@ -88,9 +89,9 @@ def _pair_plan(direct: dict[str, Primitive], x: Any, y: Any) -> Primitive | None
     return direct.get(_kind(x.dtype))
 
 
-def _number_plan(direct: dict[str, Primitive], x: Any, number: type) -> Primitive | None:
+def _number_plan(direct: dict[str, Primitive], x: Any, number: type, _: bool) -> Primitive | None:
     """The primitive for an array and a Python number that takes on the array's dtype."""
-    if isinstance(x.dtype, dtypes.ExtendedDType):
+    if isinstance(x.dtype, dtypes.ExtendedDType) or dtypes.canonicalize_dtype(x.dtype) != x.dtype:
         return None
     kind = _kind(x.dtype)
     rank = {"b": 0, "i": 1, "f": 2, "c": 3}
@@ -121,7 +122,7 @@ def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Call
                     return plan.bind(other, self) if reflected else plan.bind(self, other)
             elif type(other) in _NUMBERS:
                 aval = self.aval
-                number = (aval, type(other))
+                number = (aval, type(other), config.enable_x64)
                 plan = numbers.get(number, False)
                 if plan is False:
                     plan = numbers[number] = _number_plan(direct, *number)

@@ -76,7 +76,7 @@ def _reduce(
     refuse_out(name, out)
     a = as_array(name, a)
     axes = canonical_axes(axis, a.ndim)
-    result = a.dtype if dtype is None else user_dtype(dtype, name)
+    result = dtypes.canonicalize_dtype(a.dtype) if dtype is None else user_dtype(dtype, name)
     if widen and dtype is None:
         result = _sum_dtype(result, promote_integers)
     compute = _wide(result) if widen else result
@@ -307,7 +307,8 @@ def _count(shape: tuple[int, ...], axes: tuple[int, ...], where: Array | None, k
 
 @composite(static_argnames=("axis", "dtype", "keepdims"))
 def _mean(a: Array, axis: Axis, dtype: DTypeLike, keepdims: bool, where: Array | None) -> Array:
-    result = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtype
+    wanted = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtype
+    result = dtypes.canonicalize_dtype(wanted)
     compute = _wide(result)
     axes = canonical_axes(axis, a.ndim)
     total = sum(a, axes, dtype=compute, keepdims=keepdims, where=where)

@@ -190,11 +190,12 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
 
 def _over(x: Any, size: int) -> Any:
-    dtype = get_aval(x).dtype
+    aval: Any = get_aval(x)
+    dtype, weak = aval.dtype, aval.weak_type
     if not dtypes.issubdtype(dtype, np.inexact):
         dtype = dtypes.default_float_dtype()
-        x = ops.convert(x, dtype)
-    return ops.div(x, ops.full(get_aval(x).shape, size, dtype))
+        x = ops.full((), x, dtype, True) if weak else ops.convert(x, dtype)
+    return ops.div(x, ops.full(aval.shape, size, dtype, weak))
 
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:

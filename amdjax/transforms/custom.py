@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from amdjax.core.array import asarray_concrete
 from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.context import context
@@ -243,8 +245,11 @@ _NUMBERS = frozenset((bool, int, float, complex))
 
 
 def _as_arrays(leaves: Iterable[Any]) -> list[Any]:
-    """Values as functions and rules get them: Python numbers have a shape and a dtype too."""
-    return [asarray_concrete(x) if type(x) in _NUMBERS else x for x in leaves]
+    """Values as functions and rules get them: numbers are arrays too."""
+    return [
+        asarray_concrete(x) if type(x) in _NUMBERS or isinstance(x, np.generic) else x
+        for x in leaves
+    ]
 
 
 class _Call:
@@ -510,6 +515,7 @@ class _VJPCall(_Call):
             cts = [SymbolicZero(ct.aval) if type(ct) is Zero else ct for ct in cts]
         else:
             cts = [instantiate_zeros(ct) for ct in cts]
+        cts = _as_arrays(cts)
         found = self.custom.bwd(
             *self.static,
             tree_unflatten(self.residual_tree, everything),

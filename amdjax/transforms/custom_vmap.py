@@ -3,50 +3,168 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.core.aval import get_aval
 from amdjax.core.errors import api_boundary
-from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.jaxpr import ClosedJaxpr, dce_rules
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
-from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
+from amdjax.core.trace import eval_trace, find_current_trace, hoist_tracers, trace_to_jaxpr
 from amdjax.transforms import ops
-from amdjax.transforms.batching import AxisData
-from amdjax.transforms.calls import closed_call_p, give_call_rules
+from amdjax.transforms.batching import AxisData, batch_at, batched_aval
+from amdjax.transforms.calls import give_call_rules, spread_tangents
 from amdjax.transforms.flat import FlatFunction, fun_name, resolve_kwargs
+from amdjax.transforms.forward import jvp_flat, jvp_jaxpr
+from amdjax.transforms.reverse import backward_pass, transpose_jaxpr
+from amdjax.transforms.zero import (
+    UndefinedPrimal,
+    Zero,
+    as_result,
+    instantiate_zeros,
+    is_undefined_primal,
+)
+
+# A rule as the primitive has it: rule(axis, batched, values) -> (results, which are batched), where
+# what is batched has its mapped axis first.
+Rule = Callable[[AxisData, Sequence[bool], Sequence[Any]], tuple[list[Any], list[bool]]]
 
 custom_vmap_call_p = Primitive("custom_vmap_call", multiple_results=True)
 custom_vmap_call_p.lowering = Control("call", jaxpr_param="call")
 give_call_rules(custom_vmap_call_p, "call")
-
-
-# Derivatives are those of the function; the rule says nothing of tangents, so they are batched
-# as any other program.
-
-
-@custom_vmap_call_p.def_jvp
-def _jvp(primals: Any, tangents: Any, *, call: ClosedJaxpr, **params: Any) -> Any:
-    outs = custom_vmap_call_p.bind(*primals, call=call, **params)
-    assert closed_call_p.jvp is not None
-    _, out_tangents = closed_call_p.jvp(primals, tangents, call_jaxpr=call)
-    return outs, out_tangents
-
-
-@custom_vmap_call_p.def_linearize
-def _linearize(nonzeros: Any, *primals: Any, call: ClosedJaxpr, **params: Any) -> Any:
-    assert closed_call_p.linearize is not None
-    _, residuals, tangent_fn = closed_call_p.linearize(nonzeros, *primals, call_jaxpr=call)
-    return custom_vmap_call_p.bind(*primals, call=call, **params), residuals, tangent_fn
+del dce_rules[custom_vmap_call_p]  # the rule returns all results
 
 
 @custom_vmap_call_p.def_batch
-def _batch(axis: AxisData, args: Any, dims: Any, *, rule: Any, **_: Any) -> Any:
+def _batch(axis: AxisData, args: Any, dims: Any, *, rule: Rule, **_: Any) -> Any:
     args = [x if d is None else ops.moveaxis(x, d, 0) for x, d in zip(args, dims)]
-    outs, batched = rule(axis.size, [d is not None for d in dims], args)
+    outs, batched = rule(axis, [d is not None for d in dims], args)
     return outs, [0 if b else None for b in batched]
+
+
+# What is derived from the function has a rule derived from its rule, so that the derivative of a
+# batch is that of what the batch computes.
+
+
+def _call(closed: ClosedJaxpr, rule: Rule, args: Sequence[Any]) -> list[Any]:
+    closed, consts = hoist_tracers(closed)
+    return custom_vmap_call_p.bind(*consts, *args, call=closed, rule=_skip(rule, len(consts)))
+
+
+def _skip(rule: Rule, count: int) -> Rule:
+    """The rule of a program with `count` values from outside as leading arguments."""
+
+    def skipping(axis: AxisData, batched: Sequence[bool], values: Sequence[Any]) -> Any:
+        if any(batched[:count]):
+            raise ValueError(
+                "a custom_vmap function closes over a value that vmap maps over; pass it as an "
+                "argument."
+            )
+        return rule(axis, batched[count:], values[count:])
+
+    return skipping if count else rule
+
+
+@custom_vmap_call_p.def_jvp
+def _jvp(primals: Any, tangents: Any, *, call: ClosedJaxpr, rule: Rule) -> Any:
+    nonzeros = [type(t) is not Zero for t in tangents]
+    jvped, nonzeros_out = jvp_jaxpr(call, nonzeros, instantiate=True)
+    given = [t for t in tangents if type(t) is not Zero]
+    outs = _call(
+        jvped, functools.partial(_jvp_rule, rule, nonzeros, nonzeros_out), [*primals, *given]
+    )
+    count = len(call.out_avals)
+    return outs[:count], spread_tangents(outs[count:], nonzeros_out, call.out_avals)
+
+
+# Linearised by its jvp rule; a program of its own for residuals would have no rule.
+custom_vmap_call_p.linearize = None
+
+
+def _jvp_rule(
+    rule: Rule,
+    nonzeros: Sequence[bool],
+    nonzeros_out: Sequence[bool],
+    axis: AxisData,
+    batched: Sequence[bool],
+    values: Sequence[Any],
+) -> tuple[list[Any], list[bool]]:
+    """The rule of the jvp of a function: the jvp of its rule."""
+    count = len(nonzeros)
+    given = iter(zip(values[count:], batched[count:]))
+    primals, tangents, flags = [], [], []
+    for x, b, nonzero in zip(values, batched, nonzeros):
+        t, tangent_batched = next(given) if nonzero else (None, False)
+        both = b or tangent_batched
+        x = _match(axis, x, b, both)
+        primals.append(x)
+        tangents.append(_match(axis, t, tangent_batched, both) if nonzero else Zero.of(x))
+        flags.append(both)
+    out_batched: list[bool] = []
+
+    def fun(*primals: Any) -> list[Any]:
+        outs, found = rule(axis, flags, primals)
+        out_batched.extend(found)
+        return outs
+
+    outs, out_tangents = jvp_flat(fun, primals, tangents)
+    kept = [instantiate_zeros(t) for t, nz in zip(out_tangents, nonzeros_out) if nz]
+    kept_batched = [b for b, nz in zip(out_batched, nonzeros_out) if nz]
+    return [*outs, *kept], [*out_batched, *kept_batched]
+
+
+def _match(axis: AxisData, x: Any, batched: bool, wanted: bool) -> Any:
+    return batch_at(axis, x, 0 if batched else None, 0 if wanted else None)
+
+
+@custom_vmap_call_p.def_transpose
+def _transpose(cts: Any, *args: Any, call: ClosedJaxpr, rule: Rule) -> list[Any]:
+    linear = [is_undefined_primal(x) for x in args]
+    nonzeros = [type(ct) is not Zero for ct in cts]
+    transposed, _ = transpose_jaxpr(call, linear, nonzeros, instantiate=True)
+    values = [x for x, lin in zip(args, linear) if not lin]
+    values += [ct for ct, nz in zip(cts, nonzeros) if nz]
+    found = iter(
+        _call(transposed, functools.partial(_transpose_rule, rule, call, linear, nonzeros), values)
+    )
+    return [next(found) if lin else None for lin in linear]
+
+
+def _transpose_rule(
+    rule: Rule,
+    call: ClosedJaxpr,
+    linear: Sequence[bool],
+    nonzeros: Sequence[bool],
+    axis: AxisData,
+    batched: Sequence[bool],
+    values: Sequence[Any],
+) -> tuple[list[Any], list[bool]]:
+    """The rule of the transpose of a function: the transpose of its rule, all inputs batched."""
+    rest = iter(zip(values, batched))
+    known = [None if lin else next(rest) for lin in linear]
+    flags = [True if x is None else x[1] for x in known]
+    avals = [batched_aval(axis, a) for a, x in zip(call.in_avals, known) if x is None]
+    out_batched: list[bool] = []
+
+    def fun(*inputs: Any) -> list[Any]:
+        given = iter(inputs)
+        outs, found = rule(axis, flags, [next(given) if x is None else x[0] for x in known])
+        out_batched.extend(found)
+        return outs
+
+    closed = trace_to_jaxpr(fun, avals)
+    cts: list[Any] = []
+    for aval, nonzero, wanted in zip(closed.out_avals, nonzeros, out_batched):
+        if not nonzero:
+            cts.append(Zero(aval.to_tangent()))
+            continue
+        ct, b = next(rest)
+        # What is the same for all examples gets the sum of their cotangents.
+        cts.append(ops.reduce_sum(ct, (0,)) if b and not wanted else _match(axis, ct, b, wanted))
+    found = backward_pass(closed.jaxpr, closed.consts, [*map(UndefinedPrimal, avals)], cts)
+    return [instantiate_zeros(ct) for ct in found], [True] * len(found)
 
 
 class custom_vmap:
@@ -89,30 +207,23 @@ class custom_vmap:
         if self.rule is None:
             raise AttributeError(f"custom_vmap function {name} has no rule: set it with def_vmap")
         args = resolve_kwargs(self.fun, args, kwargs)
+        if find_current_trace() is eval_trace:
+            return self.fun(*tree_map(as_result, args))
         leaves, in_tree = tree_flatten((args, {}))
         flat = FlatFunction(self.fun, in_tree)
         closed = trace_to_jaxpr(flat, [get_aval(x) for x in leaves])
         closed, consts = hoist_tracers(closed)
-        count = len(consts)
-
-        def rule(size: int, batched: list[bool], values: list[Any]) -> Any:
-            if any(batched[:count]):
-                raise ValueError(
-                    f"custom_vmap function {name} closes over a value that vmap maps over; pass "
-                    "it as an argument."
-                )
-            return self._apply(flat, size, batched[count:], values[count:])
-
+        rule = _skip(functools.partial(self._apply, flat), len(consts))
         outs = custom_vmap_call_p.bind(*consts, *leaves, call=closed, rule=rule)
         return tree_unflatten(flat.out_tree, outs)
 
     def _apply(
-        self, flat: FlatFunction, size: int, batched: list[bool], values: list[Any]
+        self, flat: FlatFunction, axis: AxisData, batched: Sequence[bool], values: Sequence[Any]
     ) -> tuple[list[Any], list[bool]]:
         assert self.rule is not None
         args, _ = tree_unflatten(flat.in_tree, values)
         in_batched, _ = tree_unflatten(flat.in_tree, batched)
-        pair = self.rule(size, list(in_batched), *args)
+        pair = self.rule(axis.size, list(in_batched), *args)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise ValueError(
                 f"the vmap rule of {flat.what} must return a pair (out, out_batched), got {pair!r}"

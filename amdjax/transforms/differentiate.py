@@ -33,7 +33,7 @@ from amdjax.transforms.flat import (
 from amdjax.transforms.forward import jvp_flat
 from amdjax.transforms.linear import has_tangent, linearize_flat
 from amdjax.transforms.reverse import backward_pass
-from amdjax.transforms.zero import UndefinedPrimal, Zero, instantiate_zeros, ones_like_aval
+from amdjax.transforms.zero import UndefinedPrimal, Zero, as_result, ones_like_aval
 
 Argnums = int | Sequence[int]
 
@@ -80,7 +80,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
     _check_values("jvp", leaves)
     given = [_check_tangent(*pair) for pair in zip(leaves, given)]
     outs, out_tangents = jvp_flat(flat, leaves, given)
-    out_tangents = [instantiate_zeros(t) for t in out_tangents]
+    out_tangents = [as_result(t) for t in out_tangents]
     result = flat.unflatten(outs), flat.unflatten(out_tangents)
     return (*result, _known_aux(flat.aux)) if has_aux else result
 
@@ -193,7 +193,7 @@ class _Pushforward(_Linear):
         given = [t for t, nz in zip(leaves, self.nonzeros) if nz]
         found = iter(eval_jaxpr(self.jaxpr, residuals, *given))
         outs = [
-            next(found) if nz else instantiate_zeros(Zero(a.to_tangent()))
+            as_result(next(found) if nz else Zero(a.to_tangent()))
             for nz, a in zip(self.nonzeros_out, self.out_avals)
         ]
         return tree_unflatten(self.out_tree, outs)
@@ -272,7 +272,7 @@ class _Pullback(_Linear):
             next(found) if nz else Zero(a.to_tangent())
             for nz, a in zip(self.nonzeros, self.in_avals)
         ]
-        return tree_unflatten(self.in_tree, [instantiate_zeros(g) for g in grads])
+        return tree_unflatten(self.in_tree, [as_result(g) for g in grads])
 
     def check(self, ct: Any, aval: Any) -> None:
         wanted, got = aval.to_tangent(), get_aval(ct)
@@ -341,7 +341,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
                 )
         args = [UndefinedPrimal(a) for a in avals]
         found = backward_pass(closed.jaxpr, closed.consts, args, cts)
-        return tree_unflatten(in_tree, [instantiate_zeros(ct) for ct in found])
+        return tree_unflatten(in_tree, [as_result(ct) for ct in found])
 
     return transposed
 
@@ -436,7 +436,7 @@ def value_and_grad(
         value, f_vjp = _vjp(flat, leaves, tree_structure(tuple(chosen)))
         _check_scalar(value)
         check_grad_output("grad", holomorphic, value)
-        g = f_vjp(ones_like_aval(get_aval(value)))
+        g = f_vjp(as_result(ones_like_aval(get_aval(value))))
         g = g[0] if isinstance(argnums, int) else g
         return ((value, _known_aux(flat.aux)), g) if has_aux else (value, g)
 

@@ -72,7 +72,7 @@ def jacfwd(
         for leaf in tree_flatten(y)[0]:
             _check_jacfwd_output(holomorphic, leaf)
         example = chosen[0] if isinstance(argnums, int) else point
-        jac = tree_map(functools.partial(_unravel, example, -1), columns)
+        jac = tree_map(functools.partial(_unravel, example, -1), columns, y)
         return (jac, aux) if has_aux else jac
 
     return jacobian_fun
@@ -122,7 +122,7 @@ def jacrev(
         rows = vmap(pull)(_basis(y))
         rows = rows[0] if isinstance(argnums, int) else rows
         example = chosen[0] if isinstance(argnums, int) else tuple(chosen)
-        by_input = tree_map(functools.partial(_unravel, y, 0), rows)
+        by_input = tree_map(functools.partial(_unravel, y, 0), rows, example)
         jac = tree_transpose(tree_structure(example), tree_structure(y), by_input)
         return (jac, aux) if has_aux else jac
 
@@ -199,8 +199,11 @@ def _basis(tree: Any) -> Any:
     return tree_unflatten(treedef, parts)
 
 
-def _unravel(example: Any, axis: int, x: Any) -> Any:
-    """One axis of `x`, which runs over the elements of a pytree, as that pytree of blocks."""
+def _unravel(example: Any, axis: int, x: Any, like: Any) -> Any:
+    """One axis of `x`, which runs over the elements of a pytree, as that pytree of blocks.
+
+    The blocks have the dtype of `like`, and are as weakly typed.
+    """
     leaves, treedef = tree_flatten(example)
     x_shape = get_aval(x).shape
     axis %= len(x_shape)
@@ -213,9 +216,16 @@ def _unravel(example: Any, axis: int, x: Any) -> Any:
         new_shape = (*x_shape[:axis], *aval.shape, *x_shape[axis + 1 :])
         if get_aval(block).shape != new_shape:
             block = _reshape(block, new_shape)
-        blocks.append(block)
+        blocks.append(_typed_like(block, get_aval(like)))
         offset += aval.size
     return tree_unflatten(treedef, blocks)
+
+
+def _typed_like(x: Any, aval: Any) -> Any:
+    """`x` with the dtype and weakness of tangents of a type, unless it is float0 or complex."""
+    wanted, got = aval.to_tangent(), get_aval(x)
+    comparable = float0 not in (wanted.dtype, got.dtype) and wanted.dtype.kind == got.dtype.kind
+    return ops.convert(x, wanted.dtype, wanted.weak_type) if comparable else x
 
 
 def _reshape(x: Any, shape: tuple[int, ...]) -> Any:

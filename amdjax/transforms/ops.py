@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.aval import get_aval
+from amdjax.core.array import get_backend
+from amdjax.core.aval import ShapedArray, get_aval
 
 _installed: dict[str, Callable[..., Any]] = {}
 
@@ -30,7 +31,7 @@ NAMES = (
     "concatenate",  # (xs, axis)
     "mul",  # (x, y), and so the next
     "div",
-    "convert",  # (x, dtype)
+    "convert",  # (x, dtype, weak_type)
 )
 
 
@@ -53,9 +54,14 @@ def __getattr__(name: str) -> Callable[..., Any]:
         raise AttributeError(name) from None
 
 
-def full(shape: Sequence[int], value: Any, dtype: Any) -> Any:
+def full(shape: Sequence[int], value: Any, dtype: Any, weak_type: bool = False) -> Any:
     """An array filled with one number; a fill operation where a program is recorded."""
-    scalar = np.asarray(value, dtype)[()]
+    aval = ShapedArray((), dtype, weak_type)
+    scalar: Any = np.asarray(value, dtype)[()]
+    if weak_type:
+        scalar = scalar.item()
+    if get_aval(scalar) is not aval:  # numbers have the default dtypes
+        scalar = get_backend().array(aval, np.asarray(value, dtype))
     if not shape:
         return scalar
     return _installed["broadcast_in_dim"](scalar, tuple(shape), ())

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core import dtypes
+from amdjax.core.array import Array, asarray_concrete
 from amdjax.core.aval import AbstractValue, ShapedArray, get_aval, register_aval
 from amdjax.core.lowering import Pointwise
 from amdjax.core.primitive import Primitive
@@ -107,18 +108,26 @@ def zeros_like_aval(aval: Any) -> Any:
     if isinstance(aval, ShapedArray):
         if aval.dtype == dtypes.float0:
             return np.zeros(aval.shape, dtypes.float0)
-        return ops.full(aval.shape, 0, aval.dtype)
+        return ops.full(aval.shape, 0, aval.dtype, aval.weak_type)
     raise TypeError(f"there are no zeros of type {aval}")
 
 
 def ones_like_aval(aval: Any) -> Any:
     """Ones of a type."""
-    return ops.full(aval.shape, 1, aval.dtype)
+    return ops.full(aval.shape, 1, aval.dtype, aval.weak_type)
 
 
 def instantiate_zeros(x: Any) -> Any:
     """`x`, or an array of zeros if it is symbolically zero."""
     return zeros_like_aval(x.aval) if type(x) is Zero else x
+
+
+def as_result(x: Any) -> Any:
+    """A tangent or cotangent as users get it: an array, also where numbers will do inside."""
+    x = instantiate_zeros(x)
+    if isinstance(x, (Array, SymbolicZero)) or get_aval(x).dtype == dtypes.float0:
+        return x
+    return asarray_concrete(x)
 
 
 def replace_float0s(primal: Any, tangent: Any) -> Any:

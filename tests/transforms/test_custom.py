@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import amdjax
+import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.errors import UnexpectedTracerError
 from amdjax.custom_derivatives import (
@@ -385,3 +386,59 @@ def test_python_numbers_reach_rules_as_arrays():
     assert amdjax.grad(f)(1.0) == amdjax.grad(g)(1.0) == 2.0
     assert f(3.0) == 6.0 and amdjax.jvp(f, (1.0,), (1.0,))[1] == 2.0
     assert set(seen) == {np.dtype("float32")}
+
+
+# custom_vmap under derivatives: what a batch computes is what is differentiated.
+
+
+def _squares_when_batched():
+    @amdjax.custom_batching.custom_vmap
+    def f(x, y):
+        return jnp.sin(x), x * y
+
+    @f.def_vmap
+    def rule(size, batched, x, y):
+        x = x if batched[0] else jnp.broadcast_to(x, (size,))
+        y = y if batched[1] else jnp.broadcast_to(y, (size,))
+        return (3 * x**2, x * y**2), (True, True)
+
+    return f
+
+
+BATCHED_FORM = lambda x, y: (3 * x**2, x * y**2)
+BATCH = np.array([0.5, 1.0, 2.0], np.float32)
+OTHER = np.array([3.0, -1.0, 0.5], np.float32)
+
+
+@pytest.mark.parametrize("order", ["outside", "inside", "jit", "inside jit"])
+@pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0)])
+@pytest.mark.parametrize(
+    "what", ["jvp", "grad", "linearize", "jvp of jvp", "hessian", "one result"]
+)
+def test_derivatives_of_custom_vmap_are_those_of_the_rule(what, in_axes, order):
+    f = _squares_when_batched()
+    args = [x if a == 0 else x[0] for x, a in zip((BATCH, OTHER), in_axes)]
+    push = lambda f: lambda *args: amdjax.jvp(f, args, tuple(2 * a for a in args))
+    transforms = {
+        "jvp": push,
+        "grad": lambda f: amdjax.grad(lambda x, y: sum(map(jnp.sum, f(x, y))), (0, 1)),
+        "linearize": lambda f: lambda *args: amdjax.linearize(f, *args)[1](*args),
+        "jvp of jvp": lambda f: push(push(f)),
+        "hessian": lambda f: amdjax.hessian(lambda x, y: sum(map(jnp.sum, f(x, y))), (0, 1)),
+        "one result": lambda f: amdjax.grad(lambda x, y: jnp.sum(f(x, y)[1])),
+    }
+    transform = transforms[what]
+    apply = {
+        "outside": lambda f: transform(amdjax.vmap(f, in_axes)),
+        "inside": lambda f: amdjax.vmap(transform(f), in_axes),
+        "jit": lambda f: amdjax.jit(transform(amdjax.jit(amdjax.vmap(f, in_axes)))),
+        "inside jit": lambda f: amdjax.jit(amdjax.vmap(amdjax.jit(transform(f)), in_axes)),
+    }[order]
+    found, wanted = apply(f)(*args), apply(BATCHED_FORM)(*args)
+    amdjax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, wanted)
+
+
+def test_custom_vmap_without_a_batch_is_the_function():
+    f = _squares_when_batched()
+    a, b = amdjax.grad(lambda x, y: sum(f(x, y)), (0, 1))(0.5, 2.0)
+    np.testing.assert_allclose([a, b], [np.cos(0.5) + 2, 0.5], rtol=1e-6)

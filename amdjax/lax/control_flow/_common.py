@@ -118,7 +118,7 @@ def promote_weak(x: Any, out: Any) -> Any:
     from amdjax.core.promotion import result_type
 
     dtype = result_type(x, out)
-    return x if dtype == aval.dtype else convert(x, dtype, out.weak_type)
+    return x if dtype == aval.dtype else convert(x, dtype)
 
 
 def select_rows(which: Any, *cases: Any) -> Any:
