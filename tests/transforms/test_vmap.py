@@ -252,5 +252,5 @@ def test_unknown_types_of_gathered_axes():
 def test_values_may_be_declared_as_varying():
     f = lambda x: lax.pvary(x, "i")
     close(amdjax.vmap(f, axis_name="i")(X), X)
-    with pytest.raises(NameError, match="unbound axis name: i"):
+    with pytest.raises(NameError, match="unbound axis name: 'i'"):
         f(X)
