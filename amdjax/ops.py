@@ -12,6 +12,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.integers import ceil_div
 from amdjax.core.trace import concrete_or_error
 
 __all__ = [
@@ -59,7 +60,7 @@ def _segment(
     if bucket_size is None:
         return _scatter(scatter, out, flat_ids, rows, options)
     # Buckets are combined apart and then together, for fewer rounding errors.
-    buckets = -(-flat_ids.shape[0] // bucket_size)
+    buckets = ceil_div(flat_ids.shape[0], bucket_size)
     parts = [
         _scatter(scatter, out, flat_ids[i * bucket_size : (i + 1) * bucket_size],
                  rows[i * bucket_size : (i + 1) * bucket_size], options)

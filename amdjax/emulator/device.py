@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.integers import round_up
 from amdjax.emulator.code_object import CodeObject, Kernel
 from amdjax.emulator.errors import EmulatorError
 from amdjax.emulator.isa import check_emulated
@@ -39,7 +40,7 @@ class EmulatedDevice(GpuDevice):
             owner = np.empty(nbytes + _ALIGN, np.uint8)
         except MemoryError:
             return None
-        address = -(-owner.ctypes.data // _ALIGN) * _ALIGN
+        address = round_up(owner.ctypes.data, _ALIGN)
         return self._memory.register(address, nbytes, owner, initialised=False)
 
     def _unmap(self, address: int) -> None:

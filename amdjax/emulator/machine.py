@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from amdjax.core.integers import ceil_div, round_up
 from amdjax.emulator import driver, handlers as native, state
 from amdjax.emulator.checks import Checks
 from amdjax.emulator.code_object import Kernel
@@ -102,7 +103,7 @@ class _Worker:
         """LDS and behind it its three shadows, as far as they are wanted."""
         launch = self.launch
         # Reads of the shadow's end may run over by less than a wave's worth.
-        stride = -(-launch.lds_bytes // 64) * 64 + 64
+        stride = round_up(launch.lds_bytes, 64) + 64
         shadows = (
             3 * bool(launch.lds_bytes) * bool(launch.checks & (Checks.UNWRITTEN | Checks.RACES))
         )
@@ -265,7 +266,7 @@ class Launch:
         self.program, self.grid, self.workgroup = program, grid, workgroup
         self.checks, self.profile, self.memory = checks, profile, memory
         self.target = get_target(kernel.gfx)
-        self.waves = -(-math.prod(workgroup) // kernel.lanes)
+        self.waves = ceil_div(math.prod(workgroup), kernel.lanes)
         self.state_bytes = state.VGPRS + 4 * kernel.lanes * kernel.registers
         self.lds_bytes = kernel.group_segment + shared_bytes
         self.has_races = Checks.RACES in checks and self.waves > 1

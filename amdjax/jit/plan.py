@@ -17,6 +17,7 @@ import numpy as np
 
 from amdjax import tile
 from amdjax.core.config import config
+from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit.repeats import Repeats
@@ -265,7 +266,7 @@ class Planner:
             for p in beside:
                 if at + s.nbytes <= p.offset:
                     break
-                at = max(at, -(-(p.offset + p.nbytes) // ALIGN) * ALIGN)
+                at = max(at, round_up(p.offset + p.nbytes, ALIGN))
             s.offset = at
             placed.append(s)
             total = max(total, at + s.nbytes)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amdjax.schedule.gpu.tiles import TileAxis, block_extent, power_of_two, uneven
+from amdjax.core.integers import ceil_div, power_of_two
+from amdjax.schedule.gpu.tiles import TileAxis, block_extent, uneven
 from amdjax.schedule.index import LoopVar
 from amdjax.targets import GpuTarget
 from amdjax.tile import Builder, Value
@@ -44,7 +45,7 @@ def element_tile(
     if total % count == 0:
         return numbers, None, total // count
     rest = k.convert(k.const("index", total) - base, "i32")
-    return numbers, k.iota(count, "i32") < rest, -(-total // count)
+    return numbers, k.iota(count, "i32") < rest, ceil_div(total, count)
 
 
 def spread(k: Builder, x: Value, like: Value) -> Value:

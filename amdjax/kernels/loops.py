@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.tile import Buffer, Builder, Value, itemsize
@@ -42,7 +43,7 @@ def bits_dtype(dtype: str) -> tuple[str, int]:
 def lanes_for(ctx: ShapedContext, dtype: str, extent: int, registers: int = 2) -> int:
     """Lanes for a loop: a few registers full, and no more than the next power of two needs."""
     full = max(1, registers * ctx.target.vector_bits // (8 * itemsize(dtype)))
-    return min(full, 1 << max(extent - 1, 0).bit_length())
+    return min(full, power_of_two(extent))
 
 
 def tail_mask(k: Builder, base: Value, count: int, stop: Value) -> Value:
@@ -201,4 +202,4 @@ def copy_call(ctx: ShapedContext, source: Any, result: Any) -> Call:
         k.store(y, base, k.load(x, base, (count,), None, mask), None, mask)
 
     lane_loop(k, start, stop, count, body)
-    return kernel.launch(-(-n // CHUNK), 0.1 * n * itemsize(dtype))
+    return kernel.launch(ceil_div(n, CHUNK), 0.1 * n * itemsize(dtype))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.array import Array
+from amdjax.core.integers import ceil_div
 from amdjax.lax._rules import Shape, as_ints, scalar, shape_of
 from amdjax.lax.casting import convert_element_type
 from amdjax.lax.conv import (
@@ -129,7 +130,7 @@ def _transposed_pads(kernel: int, stride: int, padding: Any) -> tuple[int, int]:
         return kernel - 1, total - kernel + 1
     if padding == "SAME":
         total = kernel + stride - 2
-        before = kernel - 1 if stride > kernel - 1 else -(-total // 2)
+        before = kernel - 1 if stride > kernel - 1 else ceil_div(total, 2)
         return before, total - before
     if isinstance(padding, str):
         raise ValueError(f"conv_transpose: padding must be 'SAME', 'VALID' or pairs: {padding!r}.")

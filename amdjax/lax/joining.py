@@ -9,6 +9,7 @@ import numpy as np
 
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
+from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Decompose, Element
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -441,7 +442,7 @@ def _pad_element(b: Any, index: Any, x: Any, value: Any, *, padding_config: Padd
         i = i - low
         if interior:
             step = interior + 1
-            lead = max(0, -(-low // step))  # steps ahead of the array; keeps i positive
+            lead = max(0, ceil_div(low, step))  # steps ahead of the array; keeps i positive
             i = i + lead * step
             guards.append(b.in_bounds(i % step, 1))
             i = i // step - lead

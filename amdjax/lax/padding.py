@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
+from amdjax.core.integers import ceil_div
+
 __all__ = [
     "padtype_to_pads",
 ]
@@ -79,7 +81,7 @@ def padtype_to_pads(
         return [(0, 0)] * len(in_shape)
     pads = []
     for n, w, step in zip(in_shape, window_shape, window_strides):
-        missing = max(0, (-(-n // step) - 1) * step + w - n)
+        missing = max(0, (ceil_div(n, step) - 1) * step + w - n)
         small, large = missing // 2, missing - missing // 2
         pads.append((small, large) if padding is PaddingType.SAME else (large, small))
     return [(int(low), int(high)) for low, high in pads]

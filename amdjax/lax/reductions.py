@@ -10,6 +10,7 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
+from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Reduce
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -155,7 +156,7 @@ def _product_derivative(g: Any, y: Any, x: Any, *, axes: Shape, **_: Any) -> Any
             config = [(0, 1, 0), *[(0, 0, 0)] * (len(shape_of(x)) - 1)]
             one, zero = np.ones((), dtype_of(x))[()], np.zeros((), dtype_of(x))[()]
             x, g = pad(x, one, config), pad(g, zero, config)
-        half = (n + 1) // 2
+        half = ceil_div(n, 2)
         (x0, x1), (g0, g1) = (
             (slice_in_dim(v, 0, half), slice_in_dim(v, half, 2 * half)) for v in (x, g)
         )

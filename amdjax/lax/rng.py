@@ -13,6 +13,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
+from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Decompose, Host
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -154,7 +155,7 @@ def _generate_bits(key, *, shape, dtype, algorithm, **_):
 def _philox_stream(key, counter, shape, wide) -> tuple[Any, int]:
     """Bits in the order in which blocks of four words yield them."""
     wanted = math.prod(shape) * (2 if wide else 1)
-    blocks = -(-wanted // 4)
+    blocks = ceil_div(wanted, 4)
     low, high = _advance(counter, lax.iota(np.uint32, blocks))
     columns = philox4x32(key, (low, high, *key))
     bits = lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
@@ -172,7 +173,7 @@ def _threefry_stream(key, counter, shape, wide) -> tuple[Any, int]:
     # Along the first even axis, else the longest.
     even = [d for d, n in enumerate(whole) if n % 2 == 0]
     axis = even[0] if even else int(np.argmax(whole))
-    half = tuple(-(-n // 2) if d == axis else n for d, n in enumerate(whole))
+    half = tuple(ceil_div(n, 2) if d == axis else n for d, n in enumerate(whole))
     blocks = math.prod(half)
     pair = threefry2x32(key, _advance(counter, lax.iota(np.uint32, blocks)))
     parts = [lax.expand_dims(lax.reshape(w, half), (axis + 1,)) for w in pair]

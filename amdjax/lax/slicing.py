@@ -8,6 +8,7 @@ from typing import Any
 
 from amdjax import lax
 from amdjax.core.aval import ShapedArray
+from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Element
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -90,7 +91,7 @@ def _slice_type(operand, *, start_indices, limit_indices, strides):
     if any(step <= 0 for step in steps):
         raise TypeError(f"slice strides must be positive, got {strides}.")
     sizes = tuple(
-        -(-(limit - start) // step)
+        ceil_div(limit - start, step)
         for start, limit, step in zip(start_indices, limit_indices, steps)
     )
     return ShapedArray(sizes, operand.dtype, operand.weak_type)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amdjax.core.aval import ShapedArray
+from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Decompose, Element
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -101,7 +102,7 @@ class Window(NamedTuple):
             low, step = self.padding[d][0], self.base_dilation[d]
             at = i * self.window_strides[d] + j * self.window_dilation[d] - low
             if step > 1:
-                lead = max(0, -(-low // step))  # keeps the dividend from being negative
+                lead = max(0, ceil_div(low, step))  # keeps the dividend from being negative
                 at = at + lead * step
                 guards.append(b.in_bounds(at % step, 1))
                 at = at // step - lead
@@ -369,7 +370,7 @@ def _winners_element(
         won = b.compare("eq", b.read_if(guard, winners, windows, none), own)
         return b.add(acc, b.select(won, b.read_if(guard, source, windows, zero), zero))
 
-    covering = [-(-n // stride) for n, stride in zip(dims, strides)]
+    covering = [ceil_div(n, stride) for n, stride in zip(dims, strides)]
     return b.fold(covering, zero, step)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.integers import ceil_div
 from amdjax.numpy import _util
 from amdjax.numpy._util import (
     ArrayLike,
@@ -132,7 +133,7 @@ def resize(a: ArrayLike, new_shape: Shape) -> Array:
     total = math.prod(new)
     if not total or not flat.size:
         return lax.full(new, 0, flat.dtype)
-    repeats = -(-total // flat.size)
+    repeats = ceil_div(total, flat.size)
     flat = lax.concatenate([flat] * repeats, 0) if repeats > 1 else flat
     return lax.reshape(lax.slice_in_dim(flat, 0, total), new)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.integers import ceil_div
 from amdjax.numpy import reductions
 from amdjax.numpy._util import ArrayLike, as_array, broadcast_to, convert, is_kind
 from amdjax.numpy.ranges import linspace
@@ -176,7 +177,7 @@ def _mirror(a: Array, axis: int, before: int, after: int, reflect: bool, odd: bo
 
 def _wrap(a: Array, axis: int, before: int, after: int) -> Array:
     n = a.shape[axis]
-    left, right = -(-before // n), -(-after // n)
+    left, right = ceil_div(before, n), ceil_div(after, n)
     tiled = lax.concatenate([a] * (left + 1 + right), axis) if left + right else a
     start = left * n - before
     return _part(tiled, axis, start, start + before + n + after)

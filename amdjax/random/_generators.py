@@ -15,6 +15,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.config import config
+from amdjax.core.integers import ceil_div
 from amdjax.lax._rules import scalar, shape_of
 from amdjax.lax.counter_blocks import philox2x32, philox4x32, threefry2x32, threefry4x32
 from amdjax.lax.rng import UINT_DTYPES, counters, join_words
@@ -82,7 +83,7 @@ def _threefry_bits(key: Any, bit_width: int, shape: Shape) -> Any:
 
 def _threefry_stream(key: Any, size: int) -> Any:
     """The first `size` words when one counter runs through, its halves paired."""
-    half = -(-size // 2)
+    half = ceil_div(size, 2)
     counts = lax.iota(np.uint32, 2 * half)
     if size % 2:
         last = lax.eq(counts, np.uint32(size))
@@ -95,7 +96,7 @@ def _threefry_stream(key: Any, size: int) -> Any:
 def _threefry_sequential_bits(key: Any, bit_width: int, shape: Shape) -> Any:
     """Bits as they were before each element had its own counter."""
     size, dtype = math.prod(shape), UINT_DTYPES[bit_width]
-    words = _threefry_stream(key, -(-size * bit_width // 32))
+    words = _threefry_stream(key, ceil_div(size * bit_width, 32))
     if bit_width == 64:
         words = join_words(*(lax.slice_in_dim(words, k * size, (k + 1) * size) for k in (0, 1)))
     elif bit_width < 32:

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from amdjax.core.integers import round_up
+
 __all__ = ["DevicePool", "DevicePoolStats"]
 
 GRANULE = 256  # bytes; drivers align to this at least, and so do vector accesses
@@ -146,9 +148,9 @@ def block_size(nbytes: int) -> int:
     (256, 1024, 1280, 114688)
     """
     if nbytes <= 4 * GRANULE:
-        return max(GRANULE, -(-nbytes // GRANULE) * GRANULE)
+        return max(GRANULE, round_up(nbytes, GRANULE))
     step = 1 << ((nbytes - 1).bit_length() - 3)
-    return -(-nbytes // step) * step
+    return round_up(nbytes, step)
 
 
 def _drain(items: list[int]) -> list[int]:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.integers import round_up
 from amdjax.runtime.environment import memory_bytes
 
 __all__ = ["ALIGNMENT", "Buffer", "BufferPart", "BufferPool", "PoolStats", "buffer_pool"]
@@ -246,7 +247,7 @@ class BufferPool:
             self._cached_estimate -= candidate
             return _LargeBuffer(address, nbytes, candidate, self)
         alignment = _HUGE if size >= _HUGE else _PAGE
-        address = self._map((size + _PAGE - 1) // _PAGE * _PAGE, alignment, nbytes)
+        address = self._map(round_up(size, _PAGE), alignment, nbytes)
         return _LargeBuffer(address, nbytes, size, self)
 
     def _release(self, address: int, size: int) -> None:
@@ -358,9 +359,9 @@ def _first_at_least(sizes: list[int], nbytes: int) -> int:
 def _class_size(nbytes: int) -> int:
     """The size of the class that serves `nbytes`."""
     if nbytes <= 1024:
-        return max(64, (nbytes + 63) // 64 * 64)
+        return max(64, round_up(nbytes, 64))
     step = 1 << ((nbytes - 1).bit_length() - 3)
-    return (nbytes + step - 1) // step * step
+    return round_up(nbytes, step)
 
 
 @cache
@@ -382,7 +383,7 @@ def _map_aligned(length: int, alignment: int) -> int | None:
     start = libc.mmap(None, length + slack, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if start is None or start == ctypes.c_void_p(-1).value:
         return None
-    address = (start + alignment - 1) // alignment * alignment
+    address = round_up(start, alignment)
     if slack:
         if address > start:
             libc.munmap(start, address - start)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
 from amdjax.schedule.element import CACHE_LINE, Lanes
@@ -95,7 +96,7 @@ class MapKernel(RegionKernel):
             return ()
 
         self.lane_loop(var, count, start, stop, (), body)
-        return self.finish(-(-n // chunk), n)
+        return self.finish(ceil_div(n, chunk), n)
 
     def _build_blocks(self, lane_var: LoopVar) -> Call:
         k, n = self.k, lane_var.extent
@@ -103,7 +104,7 @@ class MapKernel(RegionKernel):
         outer = [v for v in self.domain.vars if v is not lane_var]
         most = self._chunk(count)
         chunk = min(n, most)
-        chunks = -(-n // chunk)
+        chunks = ceil_div(n, chunk)
         pid = k.program_id()
         start: tile.Value | int = 0
         stop: tile.Value | int = n
@@ -125,7 +126,7 @@ class MapKernel(RegionKernel):
     def _chunk(self, count: int) -> int:
         """Elements that a program handles, whole tiles."""
         most = min(CHUNK, int(CHUNK_COST / max(self.domain.cost, 1.0)))
-        return -(-max(most, 1) // count) * count
+        return round_up(max(most, 1), count)
 
     @staticmethod
     def _inner_loops(outer: list[LoopVar], row: int, most: int) -> list[LoopVar]:
@@ -155,7 +156,7 @@ class MapKernel(RegionKernel):
         far = self._far_operands(lane_var, across)
         block = (8 if far else 4) * side
         outer = [v for v in self.domain.vars if v is not lane_var and v is not across]
-        counts = [-(-v.extent // block) for v in (across, lane_var)]
+        counts = [ceil_div(v.extent, block) for v in (across, lane_var)]
         pid = k.program_id()
         places: list[tile.Value] = []
         for n_blocks in reversed(counts):

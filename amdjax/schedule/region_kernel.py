@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax import tile
+from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
 from amdjax.schedule.domain import Domain, region_producers
@@ -73,7 +74,7 @@ class RegionKernel:
         registers = 4 if self.domain.operations < 60 else 2 if self.domain.operations < 200 else 1
         full = max(4, registers * self.target.vectors.vector_bits // max(self.domain.widest, 8))
         full = min(full, 128)
-        return min(full, 1 << max(extent - 1, 0).bit_length())
+        return min(full, power_of_two(extent))
 
     def with_lanes(self, lanes: Sequence[Lanes], fn: Callable[[], Any]) -> Any:
         self.b.lanes += lanes

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.domain import Domain
@@ -78,7 +79,7 @@ class RowKernel(RegionKernel):
     def grid(self) -> int:
         n = int(np.prod([v.extent for v in self.outer], dtype=np.int64))
         if self.lane_var is not None and not self.lanes_reduce:
-            n = n // self.lane_var.extent * -(-self.lane_var.extent // self.count)
+            n = n // self.lane_var.extent * ceil_div(self.lane_var.extent, self.count)
         return n
 
     def _pieces(self) -> int:
@@ -89,7 +90,7 @@ class RowKernel(RegionKernel):
         if self.grid >= wanted:
             return 1
         most = max(1, self.cut.extent // (self.unit * (8 if self.unit > 1 else 1)))
-        return max(1, min(-(-wanted // self.grid), most, self.domain.size // (SPLIT_WORK // 4)))
+        return max(1, min(ceil_div(wanted, self.grid), most, self.domain.size // (SPLIT_WORK // 4)))
 
     @property
     def cut(self) -> LoopVar:
@@ -116,7 +117,7 @@ class RowKernel(RegionKernel):
             body()
             return
         outer = [v for v in outer if v is not self.lane_var]
-        n, blocks = self.lane_var.extent, -(-self.lane_var.extent // self.count)
+        n, blocks = self.lane_var.extent, ceil_div(self.lane_var.extent, self.count)
         base = k.op("rem", pid, k.const("index", blocks)) * self.count
         lane_var = self.lane_var
         self.bind_outer(outer, k.op("div", pid, k.const("index", blocks)))
@@ -291,7 +292,7 @@ class RowKernel(RegionKernel):
 
     def _length(self, pieces: int) -> int:
         """Steps of the loop in a piece of it."""
-        return -(-self.cut.extent // (pieces * self.unit)) * self.unit
+        return ceil_div(self.cut.extent, pieces * self.unit) * self.unit
 
     def _bounds(self, pieces: int) -> tuple[Any, Any]:
         """Where this program's piece of the loop begins and ends."""
@@ -314,7 +315,7 @@ class RowKernel(RegionKernel):
 
     def _build_pieces(self, pieces: int) -> list[Call]:
         """Partial results for each piece, then a kernel that combines them."""
-        pieces = -(-self.cut.extent // self._length(pieces))  # that are not empty
+        pieces = ceil_div(self.cut.extent, self._length(pieces))  # that are not empty
         rows = int(np.prod([v.extent for v in self.outer], dtype=np.int64))
         self.begin()
         partials: dict[Root, list[Temp]] = {}
@@ -417,4 +418,4 @@ class CombineKernel(RegionKernel):
         start = k.program_id() * count
         stop = k.op("min", start + count, k.const("index", n))
         self.lane_loop(row, count, start, stop, (), body)
-        return self.finish(-(-n // count), n * self.pieces)
+        return self.finish(ceil_div(n, count), n * self.pieces)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from amdjax.core.integers import ceil_div
 from amdjax.targets.cpu import CpuTarget
 
 AMDGPU_TRIPLE = "amdgcn-amd-amdhsa"
@@ -267,7 +268,7 @@ class GpuTarget:
 
     def registers_of(self, workgroup: int) -> int:
         """32-bit registers that a thread may have where a workgroup has so many of them."""
-        waves = -(-workgroup // (self.wave_size * self.simds))  # on each SIMD
+        waves = ceil_div(workgroup, self.wave_size * self.simds)  # on each SIMD
         return min(self.vgprs, self.vgpr_file // waves)
 
     def vector_for(self, bits: int) -> int:

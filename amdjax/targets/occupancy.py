@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from amdjax.core.integers import ceil_div, round_up
 from amdjax.targets.gpu import GpuTarget
 
 
@@ -48,7 +49,7 @@ def occupancy(
       ValueError: one workgroup does not fit.
     """
     _check(target, vgprs, agprs, lds, workgroup)
-    group_waves = -(-workgroup // target.wave_size)
+    group_waves = ceil_div(workgroup, target.wave_size)
     by_registers = {
         "waves": target.max_waves,
         "vgprs": waves_for_vgprs(target, vgprs, agprs),
@@ -58,22 +59,22 @@ def occupancy(
     slots = by_registers[limit] * target.simds
     groups = {
         limit: max(slots // group_waves, 1),
-        "lds": target.lds_per_cu // _round_up(max(lds, 1), target.lds_granule),
+        "lds": target.lds_per_cu // round_up(max(lds, 1), target.lds_granule),
     }
     if group_waves > 1:
         groups["workgroups"] = target.max_workgroups
     limit = min(groups, key=lambda name: groups[name])
-    waves = min(-(-groups[limit] * group_waves // target.simds), target.max_waves)
+    waves = min(ceil_div(groups[limit] * group_waves, target.simds), target.max_waves)
     return Occupancy(waves, groups[limit], limit)
 
 
 def waves_for_vgprs(target: GpuTarget, vgprs: int, agprs: int = 0) -> int:
     """Waves a SIMD holds as far as vector registers go."""
     if target.unified_registers and agprs:
-        needed = _round_up(vgprs, 4) + agprs
+        needed = round_up(vgprs, 4) + agprs
     else:
         needed = max(vgprs, agprs)
-    allocated = _round_up(max(needed, 1), target.vgpr_granule)
+    allocated = round_up(max(needed, 1), target.vgpr_granule)
     return min(max(target.vgpr_file // allocated, 1), target.max_waves)
 
 
@@ -84,10 +85,6 @@ def waves_for_sgprs(target: GpuTarget, sgprs: int) -> int:
     # 800 registers in granules of 16, of which 6 hold VCC and masks.
     waves = next((w for most, w in ((80, 10), (88, 9), (100, 8)) if sgprs <= most), 7)
     return min(waves, target.max_waves)
-
-
-def _round_up(value: int, granule: int) -> int:
-    return -(-value // granule) * granule
 
 
 def _check(target: GpuTarget, vgprs: int, agprs: int, lds: int, workgroup: int) -> None:

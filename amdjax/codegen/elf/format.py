@@ -9,6 +9,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amdjax.core.integers import round_up
+
 ET_REL, ET_DYN = 1, 3
 EM_AMDGPU = 224
 OSABI_AMDGPU_HSA = 64
@@ -275,7 +277,7 @@ def _padded(data: bytes) -> bytes:
 
 def align(value: int, alignment: int) -> int:
     """`value` rounded up to a multiple of `alignment`."""
-    return -(-value // max(alignment, 1)) * max(alignment, 1)
+    return round_up(value, max(alignment, 1))
 
 
 class StringTable:

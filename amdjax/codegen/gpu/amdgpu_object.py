@@ -21,6 +21,7 @@ import llvmlite.binding as llvm
 from amdjax.codegen.compile_worker import CompileError, Compiler
 from amdjax.codegen.debug_info import MODULE_FLAGS as DEBUG_FLAGS
 from amdjax.codegen.elf.code_object import KernelArgument, KernelInfo, kernel_info
+from amdjax.core.integers import ceil_div
 from amdjax.targets import GpuTarget, get
 
 __all__ = [
@@ -186,7 +187,7 @@ def _type_bytes(kind: str) -> int:
     if kind[0] in "[<":
         count, _, element = kind[1:-1].partition(" x ")
         return int(count) * _type_bytes(element)
-    return _ELEMENT_BYTES.get(kind) or (int(kind[1:]) + 7) // 8 if kind[0] != "{" else 0
+    return _ELEMENT_BYTES.get(kind) or ceil_div(int(kind[1:]), 8) if kind[0] != "{" else 0
 
 
 @cache

@@ -14,6 +14,7 @@ from amdjax.codegen.elf.code_object import KernelInfo, kernel_info
 from amdjax.codegen.elf.linker import link
 from amdjax.codegen.gpu.amdgpu_object import assembly, compile_object
 from amdjax.codegen.gpu.writer import kernel_ir
+from amdjax.core.integers import round_up
 from amdjax.targets import GpuTarget, get, occupancy
 from amdjax.tile import Kernel
 
@@ -140,7 +141,7 @@ def _with_dynamic_lds(ptx: str) -> str:
     total = 0
     while sum(sizes.values()) > STATIC_LDS:
         name = max(sizes, key=lambda name: sizes[name])
-        places[name], total = total, total + -(-sizes.pop(name) // 16) * 16
+        places[name], total = total, total + round_up(sizes.pop(name), 16)
     if not places:
         return ptx
     block = next(iter(places))

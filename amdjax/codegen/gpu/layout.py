@@ -9,6 +9,7 @@ from functools import cached_property
 
 from amdjax.codegen import llvm
 from amdjax.codegen.llvm import Function, Value
+from amdjax.core.integers import ceil_div, floor_power_of_two
 
 __all__ = ["Layout", "Place", "Threads"]
 
@@ -115,7 +116,7 @@ class Layout:
     def width(self) -> int:
         """Neighbours that a thread holds side by side."""
         rows, columns = self._matrix
-        width = min(self.vector, 1 << max(self.size // self.threads, 1).bit_length() - 1)
+        width = min(self.vector, floor_power_of_two(self.size // self.threads))
         while rows > 1 and columns % width:
             width //= 2
         return width
@@ -123,7 +124,7 @@ class Layout:
     @cached_property
     def registers(self) -> int:
         """Elements that a thread holds."""
-        return -(-self.size // (self.threads * self.width)) * self.width
+        return ceil_div(self.size, self.threads * self.width) * self.width
 
     @cached_property
     def _repeats(self) -> bool:

@@ -21,6 +21,7 @@ from amdjax.codegen.gpu.moves import GpuMoves, row_major
 from amdjax.codegen.gpu.tiles import Held, Rep
 from amdjax.codegen.llvm import I1, I32, Type, Value
 from amdjax.codegen.pointwise import SIGNED
+from amdjax.core.integers import ceil_div
 from amdjax.tile import ops
 
 __all__ = ["GpuReduce", "identity"]
@@ -226,7 +227,7 @@ class GpuReduce(GpuMoves):
         if len(dtypes) == 1:
             buffer = self.temporary(dtypes[0], elements)
             return buffer, [buffer]
-        sizes = [-(-elements * self.memory_type(d).bits // 128) * 16 for d in dtypes]
+        sizes = [ceil_div(elements * self.memory_type(d).bits, 128) * 16 for d in dtypes]
         whole = self.temporary("u8", sum(sizes))
         buffers = []
         for i, dtype in enumerate(dtypes):

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from amdjax.core.integers import round_up
 from amdjax.emulator.errors import EmulatorError
 from amdjax.emulator.hip.abi import DESCRIPTIONS, Export, HipFailure, Status
 from amdjax.emulator.hip.streams import Stream
@@ -208,9 +209,7 @@ class Runtime:
             backing = np.empty(nbytes + _ALIGNMENT, np.uint8)
         except (MemoryError, ValueError):  # the latter where no array can be so large
             raise HipFailure(Status.OutOfMemory) from None
-        allocation = Allocation(
-            -(-backing.ctypes.data // _ALIGNMENT) * _ALIGNMENT, nbytes, device, backing
-        )
+        allocation = Allocation(round_up(backing.ctypes.data, _ALIGNMENT), nbytes, device, backing)
         if device is not None:
             device.used += nbytes
         self.register(allocation)

@@ -20,6 +20,7 @@ from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
+from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
 from amdjax.jit.kernels import KernelLoader
@@ -275,7 +276,7 @@ def _shared_layout(sizes: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | 
     places, at = [], 0
     for n in sizes:
         places.append((at, n))
-        at += -(-n // ALIGN) * ALIGN
+        at += round_up(n, ALIGN)
     return at, places
 
 

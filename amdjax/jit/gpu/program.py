@@ -22,6 +22,7 @@ import numpy as np
 from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
+from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.cpu.program import Runner, is_sole_owner
 from amdjax.jit.gpu.graphs import Replays, is_capturable, is_issue
@@ -209,7 +210,7 @@ def _packed(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]]:
     offsets, at = [], 0
     for x in arrays:
         offsets.append(at)
-        at += -(-max(x.nbytes, 1) // ALIGN) * ALIGN
+        at += round_up(max(x.nbytes, 1), ALIGN)
     block = np.zeros(at, np.uint8)
     for x, offset in zip(arrays, offsets, strict=True):
         block[offset : offset + x.nbytes] = np.frombuffer(x.tobytes(), np.uint8)

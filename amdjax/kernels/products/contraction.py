@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from amdjax.core.integers import ceil_div
 from amdjax.schedule.element import compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import FLOATS
@@ -311,14 +312,14 @@ def choose_tile(target: CpuTarget, rows: int, columns: int, dtype: str, most: in
     """The tile that covers a matrix in the fewest cycles."""
     lanes = lane_count(target, dtype)
     best: tuple[float, TileShape] | None = None
-    for vectors in range(1, min(most, 4, -(-columns // lanes)) + 1):
-        across = -(-columns // (vectors * lanes))
+    for vectors in range(1, min(most, 4, ceil_div(columns, lanes)) + 1):
+        across = ceil_div(columns, vectors * lanes)
         full = max_rows(target, vectors)
         # Large matrices share machine code: little is lost at their edge.
         least = full - 2 if rows >= 16 * full else 1
         for count in range(full, max(least, 1) - 1, -1):
             tile = TileShape(count, vectors, lanes)
-            cost = across * -(-rows // count) * tile.cycles
+            cost = across * ceil_div(rows, count) * tile.cycles
             if best is None or cost < best[0] - 1e-9:
                 best = (cost, tile)
     assert best is not None

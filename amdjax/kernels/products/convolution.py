@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.products.contraction import (
     Axis,
@@ -79,9 +80,9 @@ def phases_of_axis(
             t for t in range(min(tap_step, window)) if (at + t * window_dilation) % dilation == 0
         ]
         tap = fitting[0] if fitting else 0
-        taps = -(-(window - tap) // tap_step) if fitting else 0
+        taps = ceil_div(window - tap, tap_step) if fitting else 0
         start = (at + tap * window_dilation) // dilation
-        count = -(-(extent - first) // step)
+        count = ceil_div(extent - first, step)
         phases.append(
             Phase(
                 first, step, count, tap, tap_step, taps, start,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amdjax.core import dtypes
+from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.loops import (
     lane_loop,
     lanes_for,
@@ -130,9 +131,9 @@ class Scan:
         total = math.prod(ctx.inputs[0].aval.shape)
         self.cost = total * (0.3 if self.combine.tile_op else 8.0)
         most = total // (self.rows * self.least_piece())
-        self.pieces = max(1, min(-(-self.wanted_programs() // self.rows), most))
-        self.length = self.round_piece(-(-n // self.pieces))
-        self.pieces = -(-n // self.length)
+        self.pieces = max(1, min(ceil_div(self.wanted_programs(), self.rows), most))
+        self.length = self.round_piece(ceil_div(n, self.pieces))
+        self.pieces = ceil_div(n, self.length)
 
     def wanted_programs(self) -> int:
         threads = self.ctx.target.threads
@@ -221,7 +222,7 @@ class Along(Scan):
 
     def round_piece(self, length: int) -> int:
         unit = self.count * self.unroll
-        return min(self.n, -(-length // unit) * unit)
+        return min(self.n, round_up(length, unit))
 
     def width(self) -> int:
         return 1
@@ -363,7 +364,7 @@ class Across(Scan):
         dtype = compute_dtype(part_dtype(short_dtype(ctx.inputs[0].aval.dtype)))
         self.count = lanes_for(ctx, dtype, inner, 4 if apart == 1 else 1)
         self.inner, self.step, self.apart = inner, step, apart
-        self.blocks = -(-inner // self.count)
+        self.blocks = ceil_div(inner, self.count)
         super().__init__(ctx, outer * self.blocks, n)
 
     def least_piece(self) -> int:

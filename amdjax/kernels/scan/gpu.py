@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from amdjax.core.integers import power_of_two
 from amdjax.kernels.gpu_loops import every, threads_for
 from amdjax.kernels.scan.cpu import Across, Along, Combiner
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, Temp, shaped
 from amdjax.schedule.element import El, compute_dtype, part_dtype, short_dtype
-from amdjax.schedule.gpu.tiles import TileAxis, fastest_vector, power_of_two, tile_lanes
+from amdjax.schedule.gpu.tiles import TileAxis, fastest_vector, tile_lanes
 from amdjax.schedule.index import LoopVar
 from amdjax.tile import Value, itemsize
 

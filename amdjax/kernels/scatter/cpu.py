@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.kernels.loops import (
     bits_dtype,
@@ -202,8 +203,8 @@ class ScatterKernel:
         axis, k = window[chosen], self.k
         # Programs should not share cache lines.
         unit = max(1, 64 // itemsize(self.dtype)) if axis.target == 1 else 1
-        length = -(-axis.extent // (pieces * unit)) * unit
-        grid = -(-axis.extent // length)
+        length = ceil_div(axis.extent, pieces * unit) * unit
+        grid = ceil_div(axis.extent, length)
         if grid == 1:
             return None
         start = k.program_id() * length
@@ -228,10 +229,10 @@ class ScatterKernel:
         units = self.layout.row_count // unit
         if units < pieces:
             return None
-        each = -(-units // (4 * pieces)) * unit
+        each = ceil_div(units, 4 * pieces) * unit
         start = k.program_id() * each
         self._apply(start, k.op("min", start + each, k.const("index", self.layout.row_count)))
-        return -(-self.layout.row_count // each)
+        return ceil_div(self.layout.row_count, each)
 
     def _by_range(self, pieces: int) -> int | None:
         """Programs own ranges of an axis in which windows have size 1."""
@@ -248,7 +249,7 @@ class ScatterKernel:
         if not axes:
             return None
         axis = max(axes, key=lambda a: a.size)
-        length = -(-axis.size // pieces)
+        length = ceil_div(axis.size, pieces)
         return Owner(self.layout.indexed.index(axis), self.k.program_id() * length, length)
 
     # Applying updates
@@ -384,7 +385,7 @@ class ScatterKernel:
             owner = None if self.unique else self._owner(threads)
             grid = 1 if owner is None else threads
             if self.unique:
-                grid = -(-layout.row_count // SINGLES)
+                grid = ceil_div(layout.row_count, SINGLES)
                 start = k.program_id() * SINGLES
                 stop = k.op("min", start + SINGLES, k.const("index", layout.row_count))
         count = lanes_for(self.ctx, "i64", layout.row_count, 2)

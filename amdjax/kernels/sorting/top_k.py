@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import bits_dtype, lane_loop, lanes_for, split_position, view
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
 from amdjax.kernels.sorting.keys import Key
@@ -95,10 +96,10 @@ class _Walk:
         self.ctx, self.geometry, self.key, self.size = ctx, geometry, key, size
         rows, n, threads = geometry.rows, geometry.n, ctx.target.threads
         most = max(1, n // max(PIECE, 16 * size))
-        wanted = -(-4 * threads // rows) if threads > 1 and rows < 2 * threads else 1
+        wanted = ceil_div(4 * threads, rows) if threads > 1 and rows < 2 * threads else 1
         pieces = min(wanted, most)
-        self.length = -(-n // pieces)
-        self.pieces = -(-n // self.length)
+        self.length = ceil_div(n, pieces)
+        self.pieces = ceil_div(n, self.length)
         if n - (self.pieces - 1) * self.length < size:  # the last piece must fill a list
             self.pieces, self.length = 1, n
         self.count = lanes_for(ctx, key.unsigned, n, 1)

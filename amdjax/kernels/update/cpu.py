@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import (
     CHUNK,
     Axis,
@@ -69,7 +70,7 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
 
     work = 0.1 * rows * across.extent * itemsize(dtype)
     if across.extent > CHUNK:
-        pieces = -(-across.extent // CHUNK)
+        pieces = ceil_div(across.extent, CHUNK)
         pid = k.program_id()
         start = (pid % pieces) * CHUNK
         stop = k.op("min", start + CHUNK, k.const("index", across.extent))
@@ -79,7 +80,7 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
     first = k.program_id() * bundle
     last = k.op("min", first + bundle, k.const("index", rows))
     k.for_(first, last, 1, lambda i: row(i, 0, across.extent))
-    return kernel.launch(-(-rows // bundle), work)
+    return kernel.launch(ceil_div(rows, bundle), work)
 
 
 def window_start(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from amdjax.core.integers import power_of_two
 from amdjax.kernels.gpu_loops import EACH, element_tile, threads_for
 from amdjax.kernels.loops import Axis, merge_axes, offset_of, row_major, split_position, view
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
@@ -18,7 +19,6 @@ from amdjax.schedule.gpu.tiles import (
     block_extent,
     fastest_vector,
     first_lanes,
-    power_of_two,
     tile_lanes,
 )
 from amdjax.schedule.index import LoopVar

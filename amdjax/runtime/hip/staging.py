@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Iterator
 from typing import Any
 
+from amdjax.core.integers import round_up
 from amdjax.runtime.hip.driver import Driver
 
 __all__ = ["Staging"]
@@ -53,7 +54,7 @@ class Staging:
             at = piece.address + piece.used
             ctypes.memmove(at, source + offset, count)
             self._copy(address + offset, at, count, self._up, piece)
-            piece.used += -(-count // _ALIGNMENT) * _ALIGNMENT
+            piece.used += round_up(count, _ALIGNMENT)
 
     def read(self, address: int, out: int, nbytes: int) -> None:
         """Copy from the device; waits for what was issued before, and for the copy."""

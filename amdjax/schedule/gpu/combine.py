@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax import tile
+from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
 from amdjax.schedule.element import El, ElementBuilder, flat_parts, regroup
 from amdjax.schedule.fusion import Root
 from amdjax.schedule.gpu.element import TileElements
-from amdjax.schedule.gpu.tiles import TileAxis, first_lanes, power_of_two, region_name, tile_lanes
+from amdjax.schedule.gpu.tiles import TileAxis, first_lanes, region_name, tile_lanes
 from amdjax.schedule.index import Index, LoopVar
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.rows import CombineKernel

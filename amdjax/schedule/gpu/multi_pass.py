@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amdjax import tile
+from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
 from amdjax.schedule.element import El, compute_dtype, short_dtype
@@ -21,7 +22,7 @@ from amdjax.schedule.gpu.alignment import AlignedElements, row_start
 from amdjax.schedule.gpu.element import EdgeLanes, edge_lanes
 from amdjax.schedule.gpu.online_softmax import Rescaled, merge_walks
 from amdjax.schedule.gpu.rows import GpuRowKernel
-from amdjax.schedule.gpu.tiles import TileAxis, narrowest, power_of_two
+from amdjax.schedule.gpu.tiles import TileAxis, narrowest
 from amdjax.schedule.index import Index, LoopVar, linear, placed
 from amdjax.schedule.reduction import Reduction
 

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div, floor_power_of_two, power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.element import El, flat_parts
@@ -30,7 +31,6 @@ from amdjax.schedule.gpu.tiles import (
     fastest_vector,
     first_lanes,
     narrowest,
-    power_of_two,
     region_name,
     tile_lanes,
 )
@@ -141,7 +141,7 @@ class GpuRowKernel(RowKernel):
         each = REGISTERS // (max(self.domain.widest // 32, 1) * self._alive)
         # Of narrow elements it takes more to ask memory for as much at once.
         narrow = self.only_combines and narrowest(self.domain) < 32
-        return threads * min(1 << max(each.bit_length() - 1, 0), 2 * EACH if narrow else EACH)
+        return threads * min(floor_power_of_two(each), 2 * EACH if narrow else EACH)
 
     def _accumulating(self, threads: int) -> int:
         """Elements of a tile that these threads add to accumulators of their own."""
@@ -213,12 +213,12 @@ class GpuRowKernel(RowKernel):
             return 1
         wanted = self.target.busy_threads // (self.threads * self.grid)
         most = math.isqrt(self.domain.size // (self.grid * SHARE))
-        return max(1, min(wanted, most, -(-self.cut.extent // self.unit)))
+        return max(1, min(wanted, most, ceil_div(self.cut.extent, self.unit)))
 
     @property
     def cut(self) -> LoopVar:
         """The reduced loop of most steps."""
-        return max(self.inner, key=lambda v: -(-v.extent // self._step(v)))
+        return max(self.inner, key=lambda v: ceil_div(v.extent, self._step(v)))
 
     @property
     def unit(self) -> int:

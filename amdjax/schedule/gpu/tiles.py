@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.element import part_dtype, short_dtype
 from amdjax.schedule.fusion import Region
@@ -35,7 +36,7 @@ class TileAxis:
     @property
     def blocks(self) -> int:
         """Tiles it takes."""
-        return -(-self.var.extent // self.count)
+        return ceil_div(self.var.extent, self.count)
 
     @property
     def is_whole(self) -> bool:
@@ -116,14 +117,9 @@ def region_name(kind: str, region: Region) -> str:
     return "_".join([kind, *(r.eqn.primitive.name for r in region.roots)])[:56]
 
 
-def power_of_two(n: int) -> int:
-    """The least power of two that is not less."""
-    return 1 << max(n - 1, 0).bit_length()
-
-
 def uneven(extent: int, count: int) -> float:
     """Lanes for each step of a loop."""
-    return -(-extent // count) * count / extent
+    return round_up(extent, count) / extent
 
 
 def block_extent(extent: int, most: int) -> int:

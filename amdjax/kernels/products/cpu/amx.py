@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from amdjax import tile
 from amdjax.codegen.cpu_matrix import UNIT_BYTES, UNIT_ROWS
+from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, Source, TileShape
 from amdjax.kernels.products.cpu.blocking import choose_blocking
 from amdjax.kernels.products.cpu.packed import Block, PackedProduct, room_for
@@ -92,15 +93,15 @@ class AmxProduct(PackedProduct):
         self.by_line = self.a_reader.depth_contiguous
         room, depth = room_for(self.program, blocking.depth)
         # Whole cache lines, an odd number of them: rows then lie in different cache sets.
-        self.stride = (-(-depth // self.grain) + 1 | 1) * self.grain
+        self.stride = (ceil_div(depth, self.grain) + 1 | 1) * self.grain
         self.a = k.scratch("a", self.bits, room(blocking.rows * shape.rows * self.stride))
         if not self.by_line:
             self.piece = k.scratch("turned", "i32", WORDS * shape.rows)
         if not self.shared:
-            self.panel_depth = -(-depth // self.grain) * self.grain
+            self.panel_depth = round_up(depth, self.grain)
             size = blocking.columns * self.panel_depth * shape.columns
             self.panels = k.scratch("b", self.bits, room(size))
-        self.partial = blocking.depth < -(-p.depth // blocking.splits)
+        self.partial = blocking.depth < ceil_div(p.depth, blocking.splits)
         tiles = blocking.rows * blocking.columns if self.partial else 1
         self.c = k.scratch("c", p.accumulate, room(tiles * shape.rows * shape.columns))
 

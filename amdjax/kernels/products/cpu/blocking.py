@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, TileShape, private_cache
 from amdjax.kernels.products.cpu.packing import depth_unit
 from amdjax.targets.cpu import CpuTarget
@@ -56,7 +57,7 @@ def choose_blocking(
     if depth > panel * 5 // 4 and not whole:
         unit = math.lcm(*(depth_unit(source) for source in (problem.a, problem.b)))
         depth = _equal_parts(depth, panel, grain or (16 if unit == 1 else unit))
-    high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
+    high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
     split = _choose_splits(problem, target, shape, depth, size)
     if split is not None:
         return split
@@ -66,20 +67,20 @@ def choose_blocking(
     best: tuple[float, Blocking] | None = None
     for rows in _candidates(high, most_rows):
         most_columns = max(1, waiting // rows) if depth < problem.depth else wide
-        shared = -(-high // rows) > 1
+        shared = ceil_div(high, rows) > 1
         if not shared:
             most_columns = min(
                 most_columns, max(1, private_cache(target) // 3 // (depth * size * shape.columns))
             )
         for columns in _candidates(wide, most_columns):
-            programs = problem.batches * -(-high // rows) * -(-wide // columns)
+            programs = problem.batches * ceil_div(high, rows) * ceil_div(wide, columns)
             tiles = min(rows, high) * min(columns, wide)
             pack = PACKING * shape.rows * min(rows, high) / shape.cycles
             if not shared:
                 pack += PACKING * shape.columns * min(columns, wide) / shape.cycles
             each = tiles + pack + PROGRAM_CYCLES / (shape.cycles * max(depth, 1))
             rounds = (
-                -(-programs // target.threads)
+                ceil_div(programs, target.threads)
                 if programs < 8 * target.threads
                 else programs / target.threads
             )
@@ -108,11 +109,11 @@ def _choose_splits(
     problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int
 ) -> Blocking | None:
     """All of the result in each program, a part of the depth; None where that does not pay."""
-    high, wide = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
+    high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
     whole = high * wide * shape.rows * shape.columns * itemsize(problem.accumulate)
     packed = depth * size * (high * shape.rows + wide * shape.columns)
     fits = whole <= private_cache(target) // 3 and packed <= private_cache(target) // 2
-    parts = -(-problem.depth // depth)
+    parts = ceil_div(problem.depth, depth)
     if not fits or problem.batches >= target.threads or parts < 8 or target.threads == 1:
         return None
     splits = min(parts // 2, max(1, 2 * target.threads // problem.batches))
@@ -121,18 +122,18 @@ def _choose_splits(
 
 def _equal_parts(total: int, most: int, unit: int) -> int:
     """The size of equal parts of `total`, about `most` or less, a multiple of `unit`."""
-    part = -(-total // -(-total // most))
-    return -(-part // unit) * unit
+    part = ceil_div(total, ceil_div(total, most))
+    return round_up(part, unit)
 
 
 def _candidates(total: int, most: int) -> list[int]:
     """Block sizes worth trying: those that cut `total` into nearly equal parts, largest first."""
     most = min(total, most)
     out: list[int] = []
-    parts = -(-total // most)
+    parts = ceil_div(total, most)
     while len(out) < 12 and parts <= total:
-        size = -(-total // parts)
+        size = ceil_div(total, parts)
         if not out or size < out[-1]:
             out.append(size)
-        parts = -(-total // (size - 1)) if size > 1 else total + 1
+        parts = ceil_div(total, size - 1) if size > 1 else total + 1
     return out

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import (
     Axis,
     Contraction,
@@ -193,7 +194,7 @@ class FeatureLanes(LaneConvolution):
 
     def _positions(self) -> int:
         count = self.across.count
-        return -(-count // -(-count // MOST_POSITIONS))
+        return ceil_div(count, ceil_div(count, MOST_POSITIONS))
 
     def _inside(self, first: Value) -> Value | None:
         """Whether no tap of the tile's positions leaves the input; None if none ever does."""
@@ -384,8 +385,8 @@ class KernelGradient(LaneConvolution):
         self.count = math.prod(self.positions)
         images, rows = conv.rhs[1], self.phases[0].taps
         wanted = max(1, 4 * self.ctx.target.threads // images)
-        self.chunk = -(-rows // min(rows, wanted))
-        pieces = images * -(-rows // self.chunk)
+        self.chunk = ceil_div(rows, min(rows, wanted))
+        pieces = images * ceil_div(rows, self.chunk)
         partial = Temp(self.accumulate, pieces * self.count * self.groups)
         return [self._sum_taps(partial, pieces), self._combine(partial, pieces)]
 
@@ -394,7 +395,7 @@ class KernelGradient(LaneConvolution):
         conv, k = self.conv, self.k
         out = self.program.buffer(partial, self.accumulate, "out")
         pid = k.program_id()
-        chunks = -(-self.phases[0].taps // self.chunk)
+        chunks = ceil_div(self.phases[0].taps, self.chunk)
         image, chunk = (
             k.op("div", pid, k.const("index", chunks)),
             k.op("rem", pid, k.const("index", chunks)),
@@ -464,7 +465,7 @@ class KernelGradient(LaneConvolution):
         if not last:
             return walk(*span, True, sums)
         # Taps that all positions have inside the input need no guards.
-        whole = (max(0, -p.start) + p.tap_move - 1) // p.tap_move
+        whole = ceil_div(max(0, -p.start), p.tap_move)
         stop = (extent - 1 - p.start - (p.count - 1) * p.move) // p.tap_move + 1
         stop = min(max(stop, whole), p.taps)
         whole = min(whole, stop)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import (
     Contraction,
     Sink,
@@ -143,15 +144,15 @@ class DirectProduct(_Plain):
         shape = self._shape()
         self.shape, self.rows = shape, min(shape.rows, p.rows)
         self.columns = min(shape.columns, p.columns)
-        high, wide = -(-p.rows // shape.rows), -(-p.columns // shape.columns)
+        high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
         cycles = p.batches * high * wide * shape.cycles * p.depth
         reads = p.depth * (p.rows + p.columns) * itemsize(p.b.dtype)
         traffic = p.batches * (reads + p.rows * p.columns * itemsize(p.out.dtype)) / 5
-        wanted = -(-self.wanted(max(cycles, traffic)) // p.batches)
+        wanted = ceil_div(self.wanted(max(cycles, traffic)), p.batches)
         across = min(wide, wanted)
-        down = min(high, -(-wanted // across))
+        down = min(high, ceil_div(wanted, across))
         splits = self._splits(wanted, across * down)
-        self.depth = -(-p.depth // splits)
+        self.depth = ceil_div(p.depth, splits)
         if splits > 1:
             sink, temp = split_sink(p, splits)
             return [
@@ -165,7 +166,7 @@ class DirectProduct(_Plain):
         if p.rows > 4:
             return choose_tile(self.target, p.rows, p.columns, p.accumulate)
         registers = 24 if self.target.vector_bits >= 512 else 12
-        vectors = min(registers // p.rows, 16, -(-p.columns // self.lanes))
+        vectors = min(registers // p.rows, 16, ceil_div(p.columns, self.lanes))
         return TileShape(p.rows, vectors, self.lanes)
 
     def _splits(self, wanted: int, blocks: int) -> int:
@@ -258,7 +259,7 @@ class DirectProduct(_Plain):
         k, lanes, n = self.k, self.lanes, self.columns
         if n < lanes:
             return [0], [k.op("lt", k.iota(lanes, "i32"), k.const("i32", n))]
-        starts = [min(v * lanes, n - lanes) for v in range(-(-n // lanes))]
+        starts = [min(v * lanes, n - lanes) for v in range(ceil_div(n, lanes))]
         return starts, [None] * len(starts)
 
 
@@ -273,12 +274,14 @@ class DotProduct(_Plain):
         while self.group * 2 * p.rows <= 8 and self.group * 2 <= p.columns:
             self.group *= 2
         work = p.depth * p.columns * p.rows * p.batches * itemsize(p.b.dtype) / 10
-        blocks = min(-(-p.columns // self.LINES), max(1, -(-self.wanted(work) // p.batches)))
+        blocks = min(
+            ceil_div(p.columns, self.LINES), max(1, ceil_div(self.wanted(work), p.batches))
+        )
         splits = 1
         if blocks * p.batches * 2 <= self.target.threads and p.depth >= 1 << 15:
             splits = min(2 * self.target.threads // (blocks * p.batches), p.depth >> 13)
         unit = 4 * self.lanes * splits
-        self.part_depth = -(-p.depth // unit) * 4 * self.lanes
+        self.part_depth = ceil_div(p.depth, unit) * 4 * self.lanes
         if splits > 1:
             sink, temp = split_sink(p, splits)
             return [
@@ -292,7 +295,7 @@ class DotProduct(_Plain):
         (place,), part = self.begin("dots", sink, splits, [blocks])
         k = self.k
         sums = k.scratch("sums", p.accumulate, p.rows * (lines + self.lanes))
-        pieces = -(-p.columns // lines)
+        pieces = ceil_div(p.columns, lines)
         low, top = k.const("index", 0), k.const("index", p.depth)
         if part is not None:
             low = k.op("min", part * self.part_depth, top)

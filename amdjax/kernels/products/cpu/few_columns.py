@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Axis, Contraction, lane_count
 from amdjax.kernels.products.cpu.packed import multiply_add
 from amdjax.kernels.products.cpu.reading import Reader
@@ -48,9 +49,9 @@ class FewColumnsProduct:
         self.k = k = program.k
         self.a, self.b = Reader(program, p.a, "a"), Reader(program, p.b, "b")
         pid = k.program_id()
-        groups = -(-p.rows // POSITIONS)
+        groups = ceil_div(p.rows, POSITIONS)
         chunk = max(1, min(64, groups * p.batches // (8 * self.ctx.target.threads)))
-        blocks = -(-groups // chunk)
+        blocks = ceil_div(groups, chunk)
         batch = program.split(k.op("div", pid, k.const("index", blocks)), "batch", p.out.batch)
         block = k.op("rem", pid, k.const("index", blocks))
         writer = Writer(

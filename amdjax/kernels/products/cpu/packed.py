@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, Sink, TileShape, choose_tile
 from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking
 from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines, depth_unit, pack_lanes
@@ -33,7 +34,7 @@ Add = Callable[[tile.Builder, Value, Value, Value], Value]
 def _class_of(size: int) -> int:
     """A size at least as large, one of few, so that kernels of similar products are the same."""
     unit = max(16, 1 << max(size - 1, 1).bit_length() >> 2)
-    return -(-size // unit) * unit
+    return round_up(size, unit)
 
 
 def room_for(program: Program, depth: int) -> tuple[Callable[[int], int], int]:
@@ -49,7 +50,7 @@ def _room(size: int) -> int:
     room = 1 << 9
     while room < size:
         room *= 4
-    return room if room <= 1 << 17 else -(-size // (1 << 15)) << 15
+    return room if room <= 1 << 17 else ceil_div(size, 1 << 15) << 15
 
 
 def multiply(
@@ -150,13 +151,13 @@ class PackedProduct:
             self.panels = program.buffer(self.packer.result, self.packer.dtype)
         else:
             self.b_reader = Reader(program, p.b, "b")
-        high = -(-p.rows // (blocking.tile.rows * blocking.rows))
-        wide = -(-self.packer.panels // blocking.columns)
+        high = ceil_div(p.rows, blocking.tile.rows * blocking.rows)
+        wide = ceil_div(self.packer.panels, blocking.columns)
         numbers = {
             "rows": p.rows, "columns": p.columns, "depth": p.depth, "wide": wide, "high": high,
             "panels": self.packer.panels, "padded": self.packer.depth, "block.rows": blocking.rows,
             "block.columns": blocking.columns, "block.depth": blocking.depth,
-            "ahead": max(2, -(-blocking.tile.columns // blocking.rows)),
+            "ahead": max(2, ceil_div(blocking.tile.columns, blocking.rows)),
         }  # fmt: skip
         for i, axis in enumerate(p.out.batch):
             numbers[f"batch{i}.extent"] = axis.extent
@@ -199,14 +200,14 @@ class PackedProduct:
         rows, depth = blocking.rows * shape.rows, blocking.depth
         room, depth = room_for(self.program, depth)
         # A multiple of a page would put all lines of a panel into the same cache sets.
-        self.stride = -(-(depth + shape.lanes) // 16) * 16 + 16
+        self.stride = round_up(depth + shape.lanes, 16) + 16
         size = rows * (self.stride if self.by_line else depth) + shape.lanes
         self.a = k.scratch("a", p.accumulate, room(size))
         if not self.shared:
-            self.panel_depth = -(-depth // shape.lanes) * shape.lanes
+            self.panel_depth = round_up(depth, shape.lanes)
             size = blocking.columns * self.panel_depth * shape.columns + shape.lanes
             self.panels = k.scratch("b", p.accumulate, room(size))
-        self.partial = blocking.depth < -(-p.depth // blocking.splits)
+        self.partial = blocking.depth < ceil_div(p.depth, blocking.splits)
         tiles = blocking.rows * blocking.columns if self.partial else 1
         size = tiles * shape.rows * shape.columns
         self.c = k.scratch("c", p.accumulate, room(size))
@@ -259,7 +260,7 @@ class PackedProduct:
         depth = self.program.num("depth", self.problem.depth)
         if self.part is None:
             return k.const("index", 0), depth
-        blocks = -(-self.problem.depth // blocking.depth)
+        blocks = ceil_div(self.problem.depth, blocking.depth)
         bounds = [
             k.op("div", (self.part + i) * blocks, k.const("index", blocking.splits))
             * blocking.depth
@@ -296,7 +297,7 @@ class PackedProduct:
         """Multiply panel `i` of rows and `j` of columns, counted from the first of the block."""
         program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
         steps = block.stop - block.start
-        ahead_step = program.num("ahead", max(2, -(-shape.columns // blocking.rows)))
+        ahead_step = program.num("ahead", max(2, ceil_div(shape.columns, blocking.rows)))
         if self.shared:
             b_base = self._panel(block.panel + j) + block.start * shape.columns
         else:

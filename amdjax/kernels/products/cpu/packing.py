@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, Source, product
 from amdjax.kernels.products.cpu.reading import LanesPlace, Part, Reader, steps
 from amdjax.kernels.products.program import Program
@@ -93,7 +94,7 @@ def _vectors(reader: Reader, lanes: int) -> int:
     if reader.program.runtime or not reader.source.depth:
         return UNROLLED + 1
     *outer, inner = reader.source.depth
-    return product(outer) * -(-inner.extent // lanes)
+    return product(outer) * ceil_div(inner.extent, lanes)
 
 
 def pack_lanes(
@@ -184,8 +185,8 @@ class PanelPacker:
         self.ctx, self.columns, self.lanes, self.target = ctx, columns, lanes, target
         self.is_complex, self.dtype = problem.is_complex, problem.accumulate
         self.steps = problem.b.depth_count
-        self.depth = -(-self.steps // lanes) * lanes
-        self.panels = -(-problem.b.line_count // columns)
+        self.depth = round_up(self.steps, lanes)
+        self.panels = ceil_div(problem.b.line_count, columns)
         #: which batch loops `b` depends on
         self.batch = [i for i, axis in enumerate(problem.b.batch) if axis.stride]
         self.unit = depth_unit(problem.b)
@@ -206,7 +207,7 @@ class PanelPacker:
         depth = program.num("depth", self.steps)
         padded, panels = program.num("padded", self.depth), program.num("panels", self.panels)
         length = self._chunk()
-        chunks = -(-self.steps // length)
+        chunks = ceil_div(self.steps, length)
         count, size = program.num("chunks", chunks), program.num("length", length)
         pid = k.program_id()
         start = k.op("rem", pid, count) * size
@@ -223,9 +224,9 @@ class PanelPacker:
         """Depth that one program packs."""
         depth = self.steps
         programs = self.batches * self.panels
-        wanted = max(1, -(-4 * self.target.threads // programs))
+        wanted = max(1, ceil_div(4 * self.target.threads, programs))
         unit = math.lcm(self.lanes, self.unit)
-        return -(-max(depth // wanted, 4 * self.lanes) // unit) * unit
+        return round_up(max(depth // wanted, 4 * self.lanes), unit)
 
     def pack(self, part: Part, target: tile.Buffer, at: Value) -> None:
         """The panel of a part to `at` in `target`."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from amdjax import tile
+from amdjax.core.integers import round_up
 from amdjax.kernels.products.contraction import Axis, Contraction, Source
 from amdjax.kernels.products.gpu.contraction import GpuContraction
 from amdjax.kernels.products.gpu.tiling import Plan, choose_plan, operand_units
@@ -28,7 +29,7 @@ def complex_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] 
     if not choice:
         return None
     tiling = choose_plan(ctx.gpu, both, choice, PRODUCTS).tiling
-    plan = Plan(tiling, 1, -(-max(problem.depth, 1) // tiling.depth) * tiling.depth)
+    plan = Plan(tiling, 1, round_up(max(problem.depth, 1), tiling.depth))
     return ComplexContraction(ctx, problem, both, plan).calls()
 
 

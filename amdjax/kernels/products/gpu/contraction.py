@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from amdjax import tile
 from amdjax.codegen.gpu.matrix import Unit
 from amdjax.codegen.gpu.wgmma import warpgroup_units
+from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.products.contraction import Contraction, Sink
 from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, neighbours
 from amdjax.kernels.products.gpu.tiling import (
@@ -92,7 +93,7 @@ class GpuContraction:
         k.schedule.workgroup = tiling.wave_count * self.ctx.gpu.wave_size
         each = tiling.rows * tiling.columns // k.schedule.workgroup
         k.schedule.vector = _store_vector(sink, each)
-        high, wide = -(-p.rows // tiling.rows), -(-p.columns // tiling.columns)
+        high, wide = ceil_div(p.rows, tiling.rows), ceil_div(p.columns, tiling.columns)
         row, column, rest = self._tile(high, wide)
         part = None
         if plan.splits > 1:
@@ -104,7 +105,7 @@ class GpuContraction:
         role = "inout" if adds_parts(p, plan) else "out"
         writer = TileWriter(program, sink, digits, role)
         height = tiling.rows // self.slices
-        filled = -(-min(tiling.rows, p.rows) // height)
+        filled = ceil_div(min(tiling.rows, p.rows), height)
         for i, sums in enumerate(itertools.islice(self.sums(bases, batch, part), filled)):
             first = bases[0] + i * height if i else bases[0]
             writer.store(sums, [first, bases[1]], (p.rows, p.columns), tiling.rows)
@@ -190,7 +191,7 @@ class GpuContraction:
           bases: of the tile.
         """
         p, k, tiling, program = self.problem, self.k, self.tiling, self.program
-        tiles = p.batches * -(-p.rows // tiling.rows) * -(-p.columns // tiling.columns)
+        tiles = p.batches * ceil_div(p.rows, tiling.rows) * ceil_div(p.columns, tiling.columns)
         counters = program.buffer(Temp("u32", tiles, zero=True), "u32", "inout")
         last = k.arrive(counters, number, self.plan.splits)
         across = min(SHORT_SLICE * k.schedule.workgroup, tiling.rows * tiling.columns)
@@ -203,7 +204,7 @@ class GpuContraction:
             batch = program.split(entry, "batch", p.out.batch)
             TileWriter(program, p.out, batch).store([x], here, (p.rows, p.columns), tiling.rows)
 
-        slices = -(-min(tiling.rows, p.rows) // height)
+        slices = ceil_div(min(tiling.rows, p.rows), height)
         k.if_(last, lambda: k.for_(0, slices, 1, combine))
 
     def _added(
@@ -242,7 +243,7 @@ class GpuContraction:
         program = Program(self.ctx, "combine")
         k = program.k
         k.schedule.workgroup = self.ctx.gpu.usual_workgroup
-        columns = min(_power_of_two(p.columns), k.schedule.workgroup * 4)
+        columns = min(power_of_two(p.columns), k.schedule.workgroup * 4)
         rows = max(1, k.schedule.workgroup * 4 // columns)
         k.schedule.vector = min(_store_vector(p.out, 4), aligned(p.columns, 4))
         axes = _axes(p.rows, rows, p.columns, columns)
@@ -257,10 +258,6 @@ class GpuContraction:
         TileWriter(program, p.out, batch).store([x], bases, (p.rows, p.columns))
         grid = p.batches * axes[0].blocks * axes[1].blocks
         return program.launch(grid, 4.0 * self.plan.splits * rows * columns)
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
 
 
 def _store_vector(sink: Sink, most: int) -> int:

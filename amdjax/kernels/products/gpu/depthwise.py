@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
 from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.products.cpu.packed import multiply_add
@@ -132,7 +133,7 @@ class DirectConvolution:
         axes, k.schedule.workgroup = tile_of(self.ctx.gpu, *extents, each, narrow=True)
         around = math.prod(loop.extent for loop in self.outer) * axes[0].blocks * axes[1].blocks
         count = self._run_length(min(MOST_RUN, MOST_SUMS // each), around * k.schedule.workgroup)
-        blocks = -(-self.run.extent // count)
+        blocks = ceil_div(self.run.extent, count)
         which, number = self._phase_of(k.program_id())
         self.bases: list[Value] = []
         for axis in reversed(axes):
@@ -165,7 +166,7 @@ class DirectConvolution:
 
         def compute() -> None:
             self.phases = self.together[i]
-            self.leaves_run = self._leaves_run(-(-self.run.extent // count) * count)
+            self.leaves_run = self._leaves_run(round_up(self.run.extent, count))
             zero = self.k.const(self.accumulate, 0, self.shape)
             around_run = [d for d in range(len(self.phases)) if d != self.run.axis]
             sums = self._over_taps(around_run, *self._origins(digits), [], [zero] * count)

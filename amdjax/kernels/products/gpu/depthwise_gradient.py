@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
 from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.products.cpu.packed import multiply_add
@@ -24,7 +25,7 @@ from amdjax.kernels.products.gpu.depthwise import ONCE, Loop
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.element import short_dtype
-from amdjax.schedule.gpu.tiles import TileAxis, power_of_two, tile_lanes
+from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
 from amdjax.schedule.index import LoopVar
 from amdjax.tile import itemsize
 
@@ -113,7 +114,7 @@ class KernelGradient:
         self.together = rows
         if rows * across * self.vector > MOST_SUMS:
             self.together = max(1, CUT_SUMS // (across * self.vector))
-        self.chunks = -(-rows // self.together)
+        self.chunks = ceil_div(rows, self.together)
         self.held = across * self.together
 
     def _run_length(self) -> int:
@@ -142,8 +143,8 @@ class KernelGradient:
         self.total = math.prod(extents)
         around = self.chunks * self.group_axis.blocks
         wanted = max(1, self.ctx.gpu.busy_threads // (self.threads * around))
-        self.part = -(-self.total // min(self.total, wanted))
-        self.pieces = -(-self.total // self.part)
+        self.part = ceil_div(self.total, min(self.total, wanted))
+        self.pieces = ceil_div(self.total, self.part)
 
     def calls(self) -> list[Call]:
         """The launches in order."""

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from amdjax.codegen.gpu.wgmma import ROW_BYTES, warpgroup_units
+from amdjax.core.integers import power_of_two, round_up
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.products.contraction import Axis, Limit, accumulate_dtype
 from amdjax.kernels.products.gpu.contraction import gpu_contraction
@@ -26,7 +27,6 @@ from amdjax.kernels.products.gpu.layout_conversion import LayoutConversion
 from amdjax.kernels.products.gpu.tiling import operand_units
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.element import short_dtype
-from amdjax.schedule.gpu.tiles import power_of_two
 from amdjax.targets import GpuTarget
 from amdjax.tile import itemsize
 
@@ -137,7 +137,7 @@ def _whole_cells(window: Sequence[int], features: int, step: int, size: int) -> 
     """Taps, of which a row is a run of whole cells as far as rows are aligned to them."""
     *outer, last = window
     cell = math.gcd(CELL // size, step * features)
-    return (*outer, -(-last * features // cell) * cell // features)
+    return (*outer, round_up(last * features, cell) // features)
 
 
 def _packed_input(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from amdjax.codegen.gpu.matrix import CELL_BYTES, MATRIX_NAMES, Planes, Tiling, Unit, units
 from amdjax.codegen.gpu.wgmma import ROW_BYTES
+from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.products.contraction import Contraction
 from amdjax.kernels.products.gpu.operands import neighbours
 from amdjax.targets import GpuTarget
@@ -128,7 +129,7 @@ def _wave_tilings(
 ) -> Iterator[Tiling]:
     waves = WAVES if target.wave_size == 64 else 2 * WAVES
     wanted = max(unit.depth, 64 // itemsize(unit.operand), LEAST_DEPTH)
-    depth = max(unit.depth, min(wanted, _power_of_two(problem.depth)))
+    depth = max(unit.depth, min(wanted, power_of_two(problem.depth)))
     for rows, columns in itertools.product(_sizes(unit.m), _sizes(unit.n)):
         if rows > 2 * max(problem.rows, unit.m) or columns > 2 * max(problem.columns, unit.n):
             continue
@@ -154,7 +155,7 @@ def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
         along, vector = neighbours(source, tiling.unit)
         loads = max(lines * tiling.depth // (threads * vector), 1)
-        words = -(-vector * itemsize(source.dtype) // 4)
+        words = ceil_div(vector * itemsize(source.dtype), 4)
         words *= 2 if along == "lines" and itemsize(source.dtype) == 1 else 1  # and turned
         brought += loads * (words + LOAD_REGISTERS)
     other = OTHER_REGISTERS if target.is_amdgpu else OTHER_REGISTERS // 2
@@ -166,8 +167,8 @@ def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Ite
     depth, programs = tiling.depth, _tiles(problem, tiling)
     splits = 1
     while True:
-        part = -(-problem.depth // splits)
-        part = -(-part // depth) * depth
+        part = ceil_div(problem.depth, splits)
+        part = round_up(part, depth)
         if splits == 1 or (splits - 1) * part < problem.depth:
             yield Plan(tiling, splits, part)
         splits *= 2
@@ -176,7 +177,7 @@ def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Ite
 
 
 def _tiles(problem: Contraction, tiling: Tiling) -> int:
-    high, wide = -(-problem.rows // tiling.rows), -(-problem.columns // tiling.columns)
+    high, wide = ceil_div(problem.rows, tiling.rows), ceil_div(problem.columns, tiling.columns)
     return problem.batches * high * wide
 
 
@@ -201,10 +202,6 @@ def _wave_grid(unit: Unit, rows: int, columns: int, most: int) -> tuple[int, int
     return high, wide
 
 
-def _power_of_two(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
-
-
 def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
     """Clocks until the last compute unit is done.
 
@@ -212,7 +209,7 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
     """
     tiling, unit = plan.tiling, plan.tiling.unit
     rows, columns = tiling.rows, tiling.columns
-    steps = -(-plan.part // tiling.depth)
+    steps = ceil_div(plan.part, tiling.depth)
     sums = math.prod(tiling.fragments) * len(unit.elements)
     busy = 2 * rows * columns * tiling.depth / unit.flops * (1 + FEW_SUMS / sums)
     size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
@@ -236,12 +233,12 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
     full, rest = divmod(programs, most * target.compute_units)
     cycles = full * together(most)
     if rest:
-        cycles += together(-(-rest // target.compute_units))
+        cycles += together(ceil_div(rest, target.compute_units))
     if plan.splits > 1:
         moved = problem.batches * problem.rows * problem.columns * itemsize(unit.accumulator)
         everywhere = CACHE_RATE / 2 * target.compute_units
         cycles += LAST_CYCLES if adds_parts(problem, plan) else COMBINE_CYCLES
-        cycles += -(-plan.splits // PARTS_TOGETHER) * LATENCY
+        cycles += ceil_div(plan.splits, PARTS_TOGETHER) * LATENCY
         cycles += 2 * plan.splits * moved / everywhere
     return cycles
 

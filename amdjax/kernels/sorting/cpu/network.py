@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import (
     lanes_for,
     split_position,
@@ -52,7 +53,7 @@ class Network(SortedRows):
         side = g.inner if g.inner > 1 else g.rows
         self.count = lanes_for(self.ctx, widest, side, 1)
         self.apart = 1 if g.inner > 1 else g.n
-        blocks = -(-side // self.count)
+        blocks = ceil_div(side, self.count)
         bundle, block = split_position(k, k.program_id(), (g.rows // side, blocks))
         first, self.mask = block * self.count, None
         if side < self.count:

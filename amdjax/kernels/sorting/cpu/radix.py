@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import (
     lane_loop,
     lanes_for,
@@ -60,9 +61,9 @@ class Radix(SortedRows):
         super().__init__(ctx, geometry, keys, outputs, taken)
         threads, rows, n = ctx.target.threads, geometry.rows, geometry.n
         self.together = rows < 2 * threads and rows * n >= PARALLEL and threads > 1
-        pieces = -(-2 * threads // rows) if self.together else 1
-        self.length = -(-n // pieces)
-        self.pieces = -(-n // self.length)
+        pieces = ceil_div(2 * threads, rows) if self.together else 1
+        self.length = ceil_div(n, pieces)
+        self.pieces = ceil_div(n, self.length)
         #: Programs that have records of their own.
         self.owners = rows if self.together else min(rows, 4 * threads)
         self.bits = 11 if n >= 1 << 15 else 8

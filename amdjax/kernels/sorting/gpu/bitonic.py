@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from amdjax.core.integers import ceil_div, floor_power_of_two, power_of_two
 from amdjax.kernels.gpu_loops import element_tile
 from amdjax.kernels.loops import view
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry, SortedRows
 from amdjax.schedule.gpu.calls import scratch_limit
-from amdjax.schedule.gpu.tiles import power_of_two
 from amdjax.tile import Buffer, Value, itemsize
 
 EACH = 8  # records of a thread in a block
@@ -52,10 +52,10 @@ class GpuSort(SortedRows):
         self.padded = power_of_two(g.n)
         record = sum(map(itemsize, self.kinds))
         most = min(gpu.usual_workgroup * EACH, scratch_limit(gpu) // (2 * record))
-        most = 1 << (most.bit_length() - 1)
-        rows = power_of_two(-(-g.rows // gpu.compute_units))
+        most = floor_power_of_two(most)
+        rows = power_of_two(ceil_div(g.rows, gpu.compute_units))
         self.block = min(most, max(self.padded * rows, gpu.wave_size * 2))
-        self.blocks = -(-g.rows * self.padded // self.block)
+        self.blocks = ceil_div(g.rows * self.padded, self.block)
         pairs = self.block // 2
         self.threads = max(gpu.wave_size, min(gpu.usual_workgroup, pairs))
 

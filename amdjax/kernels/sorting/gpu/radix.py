@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.loops import split_position, view
 from amdjax.kernels.shaped import Call, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry, SortedRows
 from amdjax.schedule.gpu.calls import scratch_limit
-from amdjax.schedule.gpu.tiles import power_of_two
 from amdjax.tile import Value, itemsize
 
 EACH = 8  # records of a thread
@@ -54,7 +54,7 @@ class GpuRadix(SortedRows):
             self.kinds.append("u32")
         self.threads = ctx.gpu.usual_workgroup
         self.block = self._largest_block()
-        self.blocks = -(-geometry.n // self.block) if self.block else 0
+        self.blocks = ceil_div(geometry.n, self.block) if self.block else 0
         #: Which key and how far from its lowest bit, for each digit.
         self.digits = [
             (part, shift)
