@@ -1,0 +1,3 @@
+"""Sparse problems: `scipy.sparse`."""
+
+from amdjax.scipy.sparse import linalg as linalg

@@ -1,0 +1,3 @@
+"""Space: `scipy.spatial`."""
+
+from amdjax.scipy.spatial import transform as transform
