@@ -352,7 +352,7 @@ class Slerp(NamedTuple):
         share = (many - self.times[piece]) / self.timedelta[piece]
         turn = Rotation.from_rotvec(self.rotvecs[piece] * share[:, None])
         result = Rotation(_product(self.rotations.quat[piece], turn.quat))
-        return result[0] if at.ndim == 0 else result
+        return Rotation(result.quat[0]) if at.ndim == 0 else result
 
 
 _public_surface(globals())
