@@ -341,6 +341,18 @@ class ConcreteArray(Array):
         """The element at `index` as a Python scalar; the only one if no index is given."""
         return self._numbers().item(*index)
 
+    def tobytes(self, order: str = "C") -> bytes:
+        """The elements as bytes, in the order "C" or "F"."""
+        return self._numbers().tobytes(order)  # type: ignore[arg-type]
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        # Asked for by memoryview() from Python 3.12 on.
+        if self.aval.dtype == dtypes.bfloat16:
+            raise BufferError(
+                "Buffers of type BF16 are not supported by the Python buffer protocol."
+            )
+        return self._numbers().data
+
     def tolist(self) -> Any:
         """The array as nested lists of Python scalars."""
         return self._numbers().tolist()

@@ -228,8 +228,8 @@ def check_valid_dtype(dtype: np.dtype, where: str = "") -> None:
     """Raise TypeError unless arrays can have this dtype."""
     if dtype not in _valid_dtypes:
         raise TypeError(
-            f"dtype {dtype}{where} is not a dtype of arrays: only booleans, integers, floats and "
-            "complex numbers are."
+            f"JAX only supports number, bool, and string dtypes, got dtype {dtype}{where}; strings "
+            "in arrays of NumPy only."
         )
 
 

@@ -31,6 +31,7 @@ from amdjax.core.dtypes import (
     narrow_int_set,
     python_scalar_dtypes,
     small_float_dtypes,
+    unsigned_dtypes,
 )
 from amdjax.core.errors import TypePromotionError
 
@@ -203,7 +204,9 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
         raise ValueError("at least one array or dtype is required")
     out, weak = lattice_result_type(*(default_float_dtype() if a is None else a for a in args))
     if weak:
-        out = canonicalize_dtype(python_scalar_dtypes[_node(out, True)])
+        unsigned = out in unsigned_dtypes
+        out = np.dtype("uint64") if unsigned else python_scalar_dtypes[_node(out, True)]
+        out = canonicalize_dtype(out)
     return (out, weak) if return_weak_type_flag else out
 
 

@@ -165,6 +165,10 @@ class Tracer(Array):
         """The element as a Python scalar, where the value is known."""
         return self._known(_used_as("item")).item(*index)
 
+    def tobytes(self, order: str = "C") -> bytes:
+        """Refused: the contents are not known while tracing."""
+        return self._known(_used_as("tobytes")).tobytes(order)
+
     def tolist(self) -> Any:
         """The elements as Python scalars, where the value is known."""
         return self._known(_used_as("tolist")).tolist()

@@ -15,6 +15,7 @@ from amdjax.core.config import config, default_device
 from amdjax.core.context import Context, context
 from amdjax.core.errors import warn
 from amdjax.core.pytree import tree_map
+from amdjax.core.trace import Tracer
 from amdjax.lax._rules import canonical_axis as canonical_axis
 from amdjax.transforms import stop_gradient_p
 
@@ -289,8 +290,14 @@ def canonical_shape(shape: Any) -> tuple[int, ...]:
     try:
         return tuple(operator.index(n) for n in shape)
     except TypeError:
+        hint = ""
+        if any(isinstance(n, Tracer) for n in shape):
+            hint = (
+                "\nIf using `jit`, try using `static_argnums` or applying `jit` to smaller"
+                " subfunctions."
+            )
         raise TypeError(
-            f"Shapes must be 1D sequences of concrete values of integer type, got {shape}."
+            f"Shapes must be 1D sequences of concrete values of integer type, got {shape}.{hint}"
         ) from None
 
 
@@ -301,7 +308,7 @@ def canonical_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     if isinstance(axis, Iterable):
         axes = tuple(canonical_axis(a, ndim) for a in axis)
         if len(set(axes)) != len(axes):
-            raise ValueError(f"duplicate value in 'axis': {axis}")
+            raise ValueError(f"duplicate value in 'axis': repeated axis in {axis}")
         return axes
     return (canonical_axis(axis, ndim),)
 

@@ -358,6 +358,8 @@ def _slide(
         precision=precision,
     )  # fmt: skip
     result = lax.reshape(result, (result.size,))
+    if preferred is not None:
+        result = convert(result, user_dtype(preferred, name))
     # A correlation with its operands exchanged runs backwards.
     return lax.rev(result, (0,)) if swapped and name == "correlate" else result
 

@@ -240,6 +240,12 @@ def _refuse_complex(name: str, value: Any, dtype: Any) -> None:
 def _filled(shape: Shape, value: Any, dtype: DTypeLike, name: str) -> Array:
     if isinstance(shape, (str, bytes)) or shape is None:
         raise TypeError(f"{name} shape must be an int or a sequence of ints, got {shape!r}.")
+    if isinstance(shape, int) and isinstance(dtype, int):
+        raise TypeError(
+            f"{name}: {dtype} is no dtype. Did you accidentally write"
+            f" `jax.numpy.{name}({shape}, {dtype})` when you meant"
+            f" `jax.numpy.{name}(({shape}, {dtype}))`?"
+        )
     dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, name)
     return lax.full(canonical_shape(shape), value, dtype)
 
@@ -288,6 +294,8 @@ def _like(
 ) -> Array:
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
         a = as_array(name, a)
+    if hasattr(value, "__jax_array__"):
+        value = value.__jax_array__()
     weak = dtype is None and dtypes.is_weakly_typed(a)
     dtype = dtypes.dtype(a) if dtype is None else user_dtype(dtype, name)
     _refuse_complex(name, value, dtype)

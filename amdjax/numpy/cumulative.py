@@ -11,6 +11,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.composite import composite
 from amdjax.numpy._util import (
     ArrayLike,
     Axis,
@@ -120,7 +121,10 @@ def _array_api(
         raise ValueError(f"The input must be non-scalar to take a {name.replace('_', ' ')}")
     if axis is None:
         if x.ndim > 1:
-            raise ValueError(f"{name}: axis is required for an array with more than one axis")
+            raise ValueError(
+                f"The input array has rank {x.ndim}, however the axis of {name} was not given; only"
+                " for vectors it may be left out."
+            )
         axis = 0
     axis = canonical_axis(axis, x.ndim)
     if dtype is None and fn is cumsum:
@@ -232,6 +236,7 @@ def ediff1d(
     return lax.concatenate(parts, 0) if len(parts) > 1 else result
 
 
+@composite(static_argnames="axis")
 def _gradient_along(a: Array, h: Any, axis: int) -> Array:
     """Second order central differences inside, one-sided ones at both ends."""
     at = functools.partial(lax.slice_in_dim, a, axis=axis)
@@ -329,4 +334,6 @@ def trapezoid(
     axis = canonical_axis(axis, y.ndim)
     upper = lax.slice_in_dim(y, 1, None, axis=axis)
     lower = lax.slice_in_dim(y, 0, y.shape[axis] - 1, axis=axis)
-    return half(sum_(lax.mul(dx, lax.add(upper, lower)), axis))
+    from amdjax.numpy.arithmetic import multiply
+
+    return half(sum_(multiply(dx, lax.add(upper, lower)), axis))

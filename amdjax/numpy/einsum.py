@@ -140,12 +140,17 @@ def _einsum(
     return convert(operands[0], dtype if preferred is None else preferred, weak)
 
 
+def _total(x: Array, axes: tuple[int, ...]) -> Array:
+    """The sum over axes; of booleans, whose sum is a logical or, that."""
+    return lax.reduce_or(x, axes) if x.dtype == bool else lax.reduce_sum(x, axes)
+
+
 def _sum_out(x: Array, labels: str, gone: set[str]) -> tuple[Array, str]:
     """Sum over labels that appear nowhere else."""
     axes = tuple(i for i, label in enumerate(labels) if label in gone)
     if not axes:
         return x, labels
-    return lax.reduce_sum(x, axes), "".join(label for label in labels if label not in gone)
+    return _total(x, axes), "".join(label for label in labels if label not in gone)
 
 
 def _take_diagonals(x: Array, labels: str) -> tuple[Array, str]:
@@ -159,7 +164,7 @@ def _take_diagonals(x: Array, labels: str) -> tuple[Array, str]:
                                  f" {x.shape[second]}")  # fmt: skip
             iota = lambda axis: lax.broadcasted_iota(np.dtype("int32"), x.shape, axis)
             equal = lax.eq(iota(first), iota(second))
-            x = lax.reduce_sum(select(equal, x, np.zeros((), x.dtype)), (second,))
+            x = _total(select(equal, x, np.zeros((), x.dtype)), (second,))
             labels = labels[:second] + labels[second + 1 :]
             count -= 1
     return x, labels

@@ -67,6 +67,10 @@ def _transform(name: str, kind: str, a: ArrayLike, s: Any, axes: Any, norm: str 
     if axes is None:
         count = x.ndim if s is None else len(s)
         axes = tuple(range(x.ndim - count, x.ndim))
+    if len({axis % max(x.ndim, 1) for axis in axes}) < len(axes):
+        raise ValueError(
+            f"jax.numpy.fft.{name} does not support repeated axes. Got axes {list(axes)}."
+        )
     axes = canonical_axes(tuple(axes), x.ndim)
     if s is not None and len(s) != len(axes):
         raise ValueError(

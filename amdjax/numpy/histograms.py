@@ -47,8 +47,7 @@ def histogram_bin_edges(
         raise NotImplementedError("string values for `bins` not implemented.")
     a = as_array("histogram_bin_edges", a)
     if np.ndim(bins) == 1:
-        edges = as_array("histogram_bin_edges", _array(bins))
-        return promote_dtypes_inexact(edges)[0]
+        return convert(_array(bins), promote_dtypes_inexact(a)[0].dtype)
     (a,) = promote_dtypes_inexact(ravel(a))
     if range is None:
         low, high = (

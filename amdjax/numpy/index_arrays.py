@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.errors import ConcretizationTypeError
+from amdjax.core.trace import is_concrete
 from amdjax.numpy import _util
 from amdjax.numpy._util import (
     ArrayLike,
@@ -24,7 +27,7 @@ from amdjax.numpy._util import (
 from amdjax.numpy.creation import asarray
 from amdjax.numpy.indexing import _wrapped
 from amdjax.numpy.manipulation import ravel
-from amdjax.numpy.selecting import nonzero, require_known
+from amdjax.numpy.selecting import nonzero, where
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
@@ -148,10 +151,16 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
     flat = as_array("unravel_index", indices)
     if not is_kind(flat.dtype, np.integer):
         raise TypeError(f"unravel_index requires integer indices, got {flat.dtype}")
-    shape = canonical_shape(shape)
-    total = math.prod(shape)
     dtype = flat.dtype
-    flat = clip(_wrapped(flat, total), 0, max(total - 1, 0))
+    total: Any
+    if any(isinstance(n, Array) for n in shape):
+        flat, *shape = as_arrays("unravel_index", convert(flat, np.dtype("int32")), *shape)
+        total = functools.reduce(lax.mul, [convert(n, flat.dtype) for n in shape])
+        flat = clip(where(flat < 0, flat + total, flat), 0, total - 1)
+    else:
+        shape = canonical_shape(shape)
+        total = math.prod(shape)
+        flat = clip(_wrapped(flat, total), 0, max(total - 1, 0))
     results = []
     for n in reversed(shape):
         flat, position = divmod(flat, n)
@@ -168,7 +177,7 @@ def ravel_multi_index(
     Args:
       multi_index: one integer array for each axis.
       dims: shape of the array.
-      mode: out of bounds, "raise" (concrete indices only), "clip" or "wrap".
+      mode: out of bounds, "raise" (concrete indices only), "clip", "wrap" or "ignore".
       order: "C" or "F".
       dtype: dtype of the result.
 
@@ -186,15 +195,20 @@ def ravel_multi_index(
         raise TypeError("only int indices permitted")
     if mode == "raise":
         for i, n in zip(index, dims):
-            require_known(i, None, "ravel_multi_index")
+            if not is_concrete(i):
+                raise ConcretizationTypeError(
+                    i,
+                    "The error occurred because ravel_multi_index was jit-compiled with"
+                    " mode='raise'. Use mode='wrap' or mode='clip' instead.",
+                )
             if ((np.asarray(i) < 0) | (np.asarray(i) >= n)).any():
                 raise ValueError("invalid entry in coordinates array")
     elif mode == "clip":
         index = [clip(i, 0, n - 1) for i, n in zip(index, dims)]
     elif mode == "wrap":
         index = [mod(i, n) for i, n in zip(index, dims)]
-    else:
-        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
+    elif mode != "ignore":
+        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', 'clip' or 'ignore'")
     if order not in ("C", "F"):
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
     strides = np.cumprod([1, *(dims if order == "F" else dims[::-1])])[:-1]

@@ -351,6 +351,7 @@ def iscomplexobj(x: Any) -> bool:
     """
     if x is None:
         return False
+    x = x.__jax_array__() if hasattr(x, "__jax_array__") else x
     try:
         return bool(is_kind(dtypes.dtype(x), np.complexfloating))
     except TypeError:

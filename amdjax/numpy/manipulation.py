@@ -513,6 +513,8 @@ def isscalar(element: Any) -> bool:
     >>> jnp.isscalar(jnp.ones(1))
     False
     """
+    if hasattr(element, "__jax_array__"):
+        element = element.__jax_array__()
     if is_arraylike(element) and hasattr(element, "ndim"):
         return element.ndim == 0
     return np.isscalar(element)

@@ -167,7 +167,7 @@ def nanmean(
     a = as_array("nanmean", a)
     if not is_kind(a.dtype, np.inexact):
         return reductions.mean(a, axis, dtype, None, keepdims, where=where)
-    mask = None if where is None else as_array("nanmean", where)
+    mask = None if where is None else reductions._as_bool("nanmean", where)
     dtype = None if dtype is None else user_dtype(dtype, "nanmean")
     return _nanmean(a, mask, reductions._static(axis), dtype, keepdims)
 
@@ -194,9 +194,13 @@ def nanvar(
     a = as_array("nanvar", a)
     if not is_kind(a.dtype, np.inexact):
         return reductions.var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
-    opt = lambda v: None if v is None else as_array("nanvar", v)
-    dtype = None if dtype is None else user_dtype(dtype, "nanvar")
-    return _nanvar(a, opt(where), opt(mean), reductions._static(axis), dtype, float(ddof), keepdims)
+    if dtype is not None:
+        dtype = user_dtype(dtype, "nanvar")
+        if is_kind(a.dtype, np.complexfloating) and not is_kind(dtype, np.complexfloating):
+            raise ValueError(f"nanvar of complex numbers as the real dtype {dtype}")
+    mask = None if where is None else reductions._as_bool("nanvar", where)
+    mean = None if mean is None else as_array("nanvar", mean)
+    return _nanvar(a, mask, mean, reductions._static(axis), dtype, float(ddof), keepdims)
 
 
 @composite(static_argnames=("axis", "dtype", "ddof", "keepdims"))

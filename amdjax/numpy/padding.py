@@ -72,7 +72,7 @@ def pad(
             continue
         if not a.shape[axis]:
             raise ValueError(f"can't extend empty axis {axis} using modes other than 'constant'")
-        a = _extend(a, axis, before, after, mode, kwargs)
+        a = convert(_extend(a, axis, before, after, mode, kwargs), a.dtype, a.weak_type)
     return a
 
 

@@ -79,23 +79,26 @@ def _reduce(
     result = dtypes.canonicalize_dtype(a.dtype) if dtype is None else user_dtype(dtype, name)
     if widen and dtype is None:
         result = _sum_dtype(result, promote_integers)
-    compute = _wide(result) if widen else result
+    compute = _wide(result) if widen and dtype is None else result
     a = convert(a, compute)
     if where is not None:
+        mask = _as_bool(name, where)
         if identity is None and initial is None:
             raise ValueError(
                 f"reduction operation {name} does not have an identity, so to use a"
                 " where mask one has to specify 'initial'"
             )
         neutral = np.asarray(identity(compute) if identity else initial, compute)
-        a = select(_as_bool(name, where), a, neutral)
+        a = select(mask, a, neutral)
     elif identity is None and initial is None and 0 in (a.shape[i] for i in axes):
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     value = fn(a, axes)
     if initial is not None:
         start = as_array(name, initial)
         if start.shape:
-            raise ValueError(f"initial value of {name} must be a scalar, got shape {start.shape}")
+            raise ValueError(
+                f"{name}: initial value must be a scalar. Got array of shape {start.shape}"
+            )
         value = combine(convert(start, compute), value)
     value = convert(value, result)
     return _keep(value, a.shape, axes) if keepdims else value
@@ -104,7 +107,9 @@ def _reduce(
 def _as_bool(name: str, mask: ArrayLike) -> Array:
     mask = as_array(name, mask)
     if mask.dtype != bool:
-        raise ValueError(f"{name}: where must be a boolean array, got dtype {mask.dtype}")
+        raise ValueError(
+            f"jnp.{name}: where must be None or a boolean array, got dtype {mask.dtype}"
+        )
     return mask
 
 
@@ -309,7 +314,7 @@ def _count(shape: tuple[int, ...], axes: tuple[int, ...], where: Array | None, k
 def _mean(a: Array, axis: Axis, dtype: DTypeLike, keepdims: bool, where: Array | None) -> Array:
     wanted = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtype
     result = dtypes.canonicalize_dtype(wanted)
-    compute = _wide(result)
+    compute = _wide(result) if dtype is None else result
     axes = canonical_axes(axis, a.ndim)
     total = sum(a, axes, dtype=compute, keepdims=keepdims, where=where)
     real = dtypes.finfo(compute).dtype if is_kind(compute, np.complexfloating) else compute

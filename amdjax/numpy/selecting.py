@@ -30,6 +30,7 @@ from amdjax.numpy.creation import asarray
 from amdjax.numpy.indexing import _wrapped, take_index
 from amdjax.numpy.joining import concatenate, stack
 from amdjax.numpy.manipulation import moveaxis, ravel
+from amdjax.numpy.sorting import argsort
 
 
 @composite
@@ -571,35 +572,35 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
         a, axis = ravel(a), 0
     axis = canonical_axis(axis, a.ndim)
     n = a.shape[axis]
-    if isinstance(obj, slice):
-        places = np.arange(n)[obj]
-    else:
-        places = np.asarray(obj)
-        if places.dtype == bool:
-            places = np.flatnonzero(places)
-        if places.size and places.dtype.kind not in "iu":
-            raise ValueError(f"jnp.insert(): index array must be integer typed; got {obj}")
+    places = _positions(obj, n)
     scalar = places.ndim == 0
-    places = np.where(places < 0, places + n, places).ravel()
     values = convert(values, a.dtype)
-    if scalar:
-        if values.ndim < a.ndim:
-            values = lax.reshape(values, (1,) * (a.ndim - values.ndim) + values.shape)
-        values = moveaxis(values, 0, axis) if values.ndim else values
-        count = values.shape[axis]
-        places = np.repeat(places, count)
-    elif values.ndim < a.ndim:
+    if values.ndim < a.ndim:
         values = lax.reshape(values, (1,) * (a.ndim - values.ndim) + values.shape)
+    if scalar and np.ndim(values):
+        values = moveaxis(values, 0, axis)
+    count = values.shape[axis] if scalar else places.size
+    places = broadcast_to(places, (count,))
     shape = list(a.shape)
-    shape[axis] = len(places)
+    shape[axis] = count
     values = broadcast_to(values, tuple(shape))
-    order = np.argsort(places, kind="stable")
-    slots = np.empty(len(places), int)
-    slots[order] = places[order] + np.arange(len(places))
+    steps = lax.iota(np.dtype("int32"), count)
+    order = argsort(places, dtype=np.int32)
+    slots = lax.full((count,), 0, np.dtype("int32")).at[order].set(lax.add(places[order], steps))
     # Old elements are numbered first, new ones after them; the result gathers from both.
-    source = np.empty(n + len(places), np.int32)
-    is_new = np.zeros(n + len(places), bool)
-    is_new[slots] = True
-    source[slots] = n + np.arange(len(places))
-    source[~is_new] = np.arange(n)
-    return take(concatenate([a, values], axis), asarray(source), axis, mode="clip")
+    old = lax.full((n + count,), 1, np.dtype("int32")).at[slots].set(0)
+    source = lax.sub(lax.cumsum(old, 0), np.int32(1)).at[slots].set(lax.add(steps, np.int32(n)))
+    return take(concatenate([a, values], axis), source, axis, mode="clip")
+
+
+def _positions(obj: Any, n: int) -> Array:
+    """What `insert` is given as positions along an axis of `n`, counted from its start."""
+    if isinstance(obj, slice):
+        return asarray(np.arange(n, dtype=np.int32)[obj])
+    places = asarray(obj)
+    if places.dtype == bool:
+        return nonzero(places)[0]
+    if places.size and not is_kind(places.dtype, np.integer):
+        raise ValueError(f"jnp.insert(): index array must be integer typed; got {obj}")
+    places = ravel(places) if places.ndim else places
+    return _wrapped(convert(places, np.dtype("int32")), n)

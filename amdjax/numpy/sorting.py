@@ -313,6 +313,8 @@ def bincount(
         Array([1, 0, 2], dtype=int32)
     """
     x = as_array("bincount", x)
+    if x.dtype == bool:
+        x = convert(x, np.dtype("int32"))
     if not is_kind(x.dtype, np.integer):
         raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype}")
     if x.ndim != 1:

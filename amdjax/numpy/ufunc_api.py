@@ -26,6 +26,10 @@ from amdjax.numpy._util import (
 )
 
 
+def _read_only(name: str, doc: str) -> Any:
+    return property(lambda self: self._fixed[name], doc=doc)
+
+
 class ufunc:
     """A universal function: elementwise, broadcasting, with reductions derived from it.
 
@@ -36,7 +40,7 @@ class ufunc:
       nin: how many inputs it takes.
       nout: how many outputs it gives.
       name: how it is called in messages.
-      nargs: `nin + nout`; follows from them.
+      nargs: how many arguments it takes: `nin`.
       identity: the value that leaves the other operand alone, if there is one.
       call: the broadcasting function, if `func` is one already.
       reduce, accumulate: native forms, `f(a, axis, dtype, …)`, where lax has them.
@@ -59,12 +63,17 @@ class ufunc:
         functools.update_wrapper(self, func)
         self.__name__: str = str(name or getattr(func, "__name__", "ufunc"))
         self.__signature__ = inspect.signature(type(self).__call__.__get__(self))
-        if nargs is not None and nargs != nin + nout:
-            raise ValueError(f"nargs must be nin + nout = {nin + nout}, got {nargs}")
-        self.nin, self.nout, self.nargs, self.identity = nin, nout, nin + nout, identity
-        self._func = func
+        if nargs is not None and nargs != nin:
+            raise ValueError(f"nargs must be nin = {nin}, got {nargs}")
+        self._fixed = {"nin": nin, "nout": nout, "nargs": nin, "identity": identity, "_func": func}
         self._call = call or self._elementwise
         self._reduce, self._accumulate = reduce, accumulate
+
+    nin = _read_only("nin", "How many inputs the function takes.")
+    nout = _read_only("nout", "How many outputs it gives.")
+    nargs = _read_only("nargs", "How many arguments it takes.")
+    identity = _read_only("identity", "The value that leaves the other operand alone, or None.")
+    _func = _read_only("_func", "The function of scalars or arrays.")
 
     def __repr__(self) -> str:
         return f"<jnp.ufunc '{self.__name__}'>"
@@ -159,6 +168,11 @@ class ufunc:
         result = lax.fori_loop(first, length, step, carry)
         return lax.reshape(result, tuple(shape)) if keepdims else result
 
+    def _as_operands(self, a: Array) -> Array:
+        """The array in the dtype of results, with which later elements are combined."""
+        logical = self.__name__.startswith("logical") and a.dtype != np.bool_
+        return lax.ne(a, np.zeros((), a.dtype)) if logical else a
+
     def accumulate(self, a: ArrayLike, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """The results of combining each element with all before it along `axis`.
 
@@ -170,9 +184,7 @@ class ufunc:
         if self._accumulate is not None:
             return self._accumulate(a, axis=axis, dtype=dtype)
         a = as_array(self.__name__, a)
-        if self.__name__.startswith("logical") and a.dtype != np.bool_:
-            a = lax.ne(a, np.zeros((), a.dtype))
-        a = a if dtype is None else convert(a, dtype)
+        a = self._as_operands(a) if dtype is None else convert(a, dtype)
         axis = canonical_axis(axis, a.ndim)
         if not a.shape[axis]:
             return a
@@ -235,14 +247,20 @@ class ufunc:
         if a.ndim == 0 or indices.ndim != 1:
             raise ValueError("reduceat: a must have at least one axis and indices must have one")
         axis = canonical_axis(axis, a.ndim)
-        length = a.shape[axis]
-        rows = np.asarray(indices)
-        stops = [*rows[1:].tolist(), length]
-        parts = []
-        for start, stop in zip(rows.tolist(), stops, strict=True):
-            part = lax.slice_in_dim(a, start, max(stop, start + 1), axis=axis)
-            parts.append(self.reduce(part, axis=axis, dtype=dtype, keepdims=True))
-        return lax.concatenate(parts, axis)
+        a = self._as_operands(a) if dtype is None else convert(a, dtype)
+        length = np.asarray(a.shape[axis], indices.dtype)
+        stops = lax.concatenate([indices, lax.full((1,), length, indices.dtype)], 0)
+        rows = lax.transpose(a, (axis, *(i for i in range(a.ndim) if i != axis)))
+
+        def reduce_from(bounds: tuple[Array, Array]) -> Array:
+            start, stop = bounds
+            combine = lambda i, carry: convert(self._call(carry, rows[i]), carry.dtype)
+            return lax.fori_loop(
+                lax.add(start, np.ones((), start.dtype)), stop, combine, rows[start]
+            )
+
+        parts = lax.map(reduce_from, (indices, lax.slice_in_dim(stops, 1, None)))
+        return lax.transpose(parts, (*range(1, axis + 1), 0, *range(axis + 1, a.ndim)))
 
     def outer(self, A: ArrayLike, B: ArrayLike, /) -> Array:
         """The function of every pair of elements, one from each array.

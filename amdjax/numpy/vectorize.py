@@ -78,7 +78,11 @@ def vectorize(
         batched_names = [k for k in kwargs if k not in excluded]
         if batched_names and parsed is not None:
             raise TypeError("keyword arguments of a vectorized function must be excluded")
-        positions = [i for i in range(len(args)) if i not in excluded]
+        absent = {i for i, v in enumerate(args) if v is None and i not in excluded}
+        if absent and parsed is not None and any(parsed[0][i] for i in absent):
+            raise ValueError(f"Cannot pass None at locations {absent} with {signature=}")
+        left_out = absent.union(excluded)
+        positions = [i for i in range(len(args)) if i not in left_out]
         values = [args[i] for i in positions] + [kwargs[k] for k in batched_names]
 
         def call(*batched: Any) -> Any:
