@@ -536,6 +536,8 @@ class PlacedArray(ConcreteArray):
 
 for _type in (Array, ConcreteArray, PlacedArray):
     register_aval(_type, lambda x: x.aval)
+# The name that error messages of Python, and programs that print types, have for it.
+ConcreteArray.__name__ = ConcreteArray.__qualname__ = "ArrayImpl"
 dtypes.register_array_type(ConcreteArray)
 dtypes.register_array_type(PlacedArray)
 

@@ -117,12 +117,12 @@ def _no_path_message(nodes: frozenset[Node], strict: bool) -> str:
         )
     bits = {itemsize_bits(n) for n in nodes if n in small_float_dtypes}
     if bits:
-        what = f"{min(bits)}-bit floats are"
+        what = f"{min(bits)}-bit floats do not support implicit promotion"
     elif nodes & narrow_int_set:
-        what = "integers of fewer than 8 bits are"
+        what = "integers of fewer than 8 bits do not support implicit promotion"
     else:
-        what = "these are"
-    return f"{start}: {what} never promoted silently. Cast explicitly, e.g. x.astype('float32')."
+        what = "these do not support implicit promotion"
+    return f"{start}: {what}. Cast explicitly, e.g. x.astype('float32')."
 
 
 def _node(dt: np.dtype, weak: bool) -> Node:

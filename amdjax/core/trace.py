@@ -167,11 +167,14 @@ class Tracer(Array):
 
     def tobytes(self, order: str = "C") -> bytes:
         """Refused: the contents are not known while tracing."""
-        return self._known(_used_as("tobytes")).tobytes(order)
+        return self._known(_called("tobytes")).tobytes(order)
 
     def tolist(self) -> Any:
         """The elements as Python scalars, where the value is known."""
-        return self._known(_used_as("tolist")).tolist()
+        return self._known(_called("tolist")).tolist()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise _called("__reduce__")(self)
 
     def __format__(self, spec: str) -> str:
         return repr(self) if not spec else format(self.item(), spec)
@@ -201,6 +204,11 @@ class Tracer(Array):
 
 def _used_as(what: str) -> Callable[[Any], Exception]:
     what = f"Python asked for it through `{what}`."
+    return lambda tracer: ConcretizationTypeError(tracer, what)
+
+
+def _called(method: str) -> Callable[[Any], Exception]:
+    what = f"The {method}() method was called on traced array of unknown contents."
     return lambda tracer: ConcretizationTypeError(tracer, what)
 
 

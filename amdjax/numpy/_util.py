@@ -308,7 +308,7 @@ def canonical_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     if isinstance(axis, Iterable):
         axes = tuple(canonical_axis(a, ndim) for a in axis)
         if len(set(axes)) != len(axes):
-            raise ValueError(f"duplicate value in 'axis': repeated axis in {axis}")
+            raise ValueError(f"duplicate value in 'axis': {axis}, a repeated axis")
         return axes
     return (canonical_axis(axis, ndim),)
 

@@ -88,11 +88,16 @@ def interp(
                 f"the only valid string value of `{name}` is 'extrapolate', but got: {v!r}"
             )
     x, xp, fp = as_arrays("interp", x, xp, fp)
+    if is_kind(x.dtype, np.complexfloating) or is_kind(xp.dtype, np.complexfloating):
+        raise ValueError("jnp.interp: complex x values not supported.")
     if xp.shape != fp.shape or xp.ndim != 1:
         raise ValueError("xp and fp must be one-dimensional arrays of equal size")
     if period is not None and isinstance(period, (int, float)) and period == 0:
         raise ValueError(f"period must be a non-zero value; got {period}")
-    x, xp, fp = promote_dtypes_inexact(x, xp, fp)
+    if is_kind(fp.dtype, np.complexfloating):
+        x, xp, _ = promote_dtypes_inexact(x, xp, lax.real(fp))
+    else:
+        x, xp, fp = promote_dtypes_inexact(x, xp, fp)
     known = lambda v: v if v is None or isinstance(v, str) else as_array("interp", v)
     sides = [known(left), known(right)]
     flags = (isinstance(sides[0], str), isinstance(sides[1], str))

@@ -409,7 +409,10 @@ def clip(
         bound is not None and is_kind(dtypes.dtype(bound), np.complexfloating)
         for bound in (arr, lower, upper)
     ):
-        raise ValueError("Clip received a complex value either through the input or the bounds.")
+        raise ValueError(
+            "Clip received a complex value either through the input or the bounds. Complex values"
+            " have no ordering and cannot be clipped."
+        )
     if lower is not None:
         arr = lax.max(*reversed(promote_args("clip", arr, lower)))
     if upper is not None:

@@ -218,6 +218,14 @@ def _iter(self: Array) -> Iterator[Array]:
 
 
 def _contains(self: Array, value: Any) -> bool:
+    if self.ndim != 1:
+        raise ValueError(
+            f"Array.__contains__: search array must be one-dimensional, got shape {self.shape}"
+        )
+    if np.ndim(value):
+        raise ValueError(
+            f"Array.__contains__: query value must be a scalar, got shape {np.shape(value)}"
+        )
     return bool(reductions.any(logic.equal(self, value)))
 
 
@@ -267,6 +275,18 @@ def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
         )
     grouped = lax.reshape(self, (*self.shape[:-1], self.shape[-1] // ratio, ratio))
     return lax.bitcast_convert_type(grouped, dtype)
+
+
+def _byteswap(self: Array, inplace: bool = False) -> Array:
+    """The array with the bytes of each element, or of each part of complex ones, reversed."""
+    if inplace:
+        raise ValueError("byteswap: arrays are immutable; inplace must be False")
+    if self.dtype.itemsize == 1:
+        return self
+    if _kind(self.dtype) == "c":
+        return lax.complex(_byteswap(lax.real(self)), _byteswap(lax.imag(self)))
+    parts = lax.bitcast_convert_type(self, np.uint8)
+    return lax.bitcast_convert_type(lax.rev(parts, (parts.ndim - 1,)), self.dtype)
 
 
 def _flatten(self: Array, order: str = "C") -> Array:
@@ -322,6 +342,7 @@ _METHODS: dict[str, Any] = {
     "__contains__": _contains,
     "__array_namespace__": _namespace,
     "astype": _astype,
+    "byteswap": _byteswap,
     "clip": _clip,
     "copy": _copy,
     "flatten": _flatten,

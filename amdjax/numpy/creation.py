@@ -11,8 +11,9 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes, promotion
-from amdjax.core.array import Array, PlacedArray, from_numpy, get_backend
+from amdjax.core.array import Array, ConcreteArray, PlacedArray, from_numpy, get_backend
 from amdjax.core.composite import composite
+from amdjax.core.errors import warn
 from amdjax.core.pytree import tree_leaves
 from amdjax.numpy._util import (
     ArrayLike,
@@ -24,6 +25,7 @@ from amdjax.numpy._util import (
     concrete_int,
     convert,
     is_arraylike,
+    is_kind,
     on_device,
     user_dtype,
 )
@@ -64,7 +66,11 @@ def array(
                [3, 4]], dtype=int32)
     """
     if args:
-        raise TypeError(f"array() takes 2 positional arguments, got {2 + len(args)}")
+        warn(
+            "Passing the copy, order, and ndmin arguments to jnp.array by position is deprecated.",
+            DeprecationWarning,
+        )
+        copy, order, ndmin = (*args, *(copy, order, ndmin)[len(args) :])
     if order is not None and order not in ("K", "C"):
         raise NotImplementedError("Only implemented for order='K'")
     dtype = None if dtype is None else user_dtype(dtype, "array")
@@ -73,6 +79,8 @@ def array(
     weak = dtype is None and dtypes.is_weakly_typed(object)
     if isinstance(object, Array):
         result = convert(object, object.dtype if dtype is None else dtype, weak)
+        if copy and result is object:
+            result = object.sharing() if isinstance(object, ConcreteArray) else _copied(object)
     elif is_arraylike(object):
         target = dtypes.dtype(object) if dtype is None else dtype
         if dtype is not None and type(object) is int:
@@ -85,6 +93,10 @@ def array(
     if result.ndim < ndmin:
         result = lax.reshape(result, (1,) * (ndmin - result.ndim) + result.shape)
     return result if device is None else get_backend().device_put(result, device)
+
+
+def _copied(x: Array) -> Array:
+    return lax.copy_p.bind(x)
 
 
 def _from_sequence(values: Any, dtype: Any) -> Array:
@@ -192,10 +204,19 @@ def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = False, device: Any
         Array([ 1, -1], dtype=int32)
     """
     x = as_array("astype", x)
+    given = x
     dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "astype")
     if dtype == np.bool_:
         return lax.ne(x, np.zeros((), x.dtype)) if x.dtype != bool else x
+    if is_kind(x.dtype, np.complexfloating) and not is_kind(dtype, np.complexfloating):
+        warn(
+            "Casting from complex to real dtypes will soon raise a ValueError. Take the real or"
+            " the imaginary part first.",
+            DeprecationWarning,
+        )
     result = convert(x, dtype)
+    if copy and result is given and isinstance(given, ConcreteArray):
+        result = given.sharing()
     return result if device is None else get_backend().device_put(result, device)
 
 
@@ -404,6 +425,8 @@ def _row_and_column(rows: int, columns: int, k: ArrayLike) -> tuple[Array, Array
     """`row + k` and `column` of each entry of a matrix."""
     row = lax.broadcasted_iota(np.dtype("int32"), (rows, columns), 0)
     column = lax.broadcasted_iota(np.dtype("int32"), (rows, columns), 1)
+    if isinstance(k, int):
+        k = builtins.max(builtins.min(k, columns), -rows)
     if not (isinstance(k, int) and k == 0):
         row = lax.add(row, convert(k, np.dtype("int32")))
     return row, column
@@ -478,7 +501,10 @@ def arange(
             )
     natural = promotion.result_type(*given.values())
     if dtypes.issubdtype(natural, np.complexfloating):
-        raise ValueError(f"jax.numpy.arange: start, stop and step must be real, got {given}")
+        raise ValueError(
+            "Passing complex start/stop/step to jnp.arange is no longer supported, got"
+            f" {', '.join(f'{name}={v}' for name, v in given.items())}"
+        )
     kind = natural if dtype is None else user_dtype(dtype, "arange")
     values = {name: _concrete(v) for name, v in given.items()}
     first, last = (0, values["start"]) if stop is None else (values["start"], values["stop"])

@@ -56,7 +56,8 @@ def _cumulative(
     if fill_nan is not None and is_kind(a.dtype, np.inexact):
         a = select(lax.ne(a, a), np.asarray(fill_nan, a.dtype), a)
     if dtype == np.bool_:
-        return lax.ne(fn(convert(a, np.dtype("int32")), axis), np.int32(0))
+        nonzero = convert(lax.ne(a, np.zeros((), a.dtype)), np.dtype("int32"))
+        return lax.ne(fn(nonzero, axis), np.int32(0))
     return fn(convert(a, dtype), axis)
 
 

@@ -70,7 +70,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
         raise ValueError("diagonal requires an array of at least two dimensions.")
     first, second = canonical_axis(axis1, a.ndim), canonical_axis(axis2, a.ndim)
     if first == second:
-        raise ValueError("axis1 and axis2 cannot be the same")
+        raise ValueError("axis1 and axis2 can not be same")
     a = moveaxis(a, (first, second), (-2, -1))
     rows, columns = a.shape[-2:]
     length = builtins.max(

@@ -135,7 +135,9 @@ def _einsum(
         elif len(chosen) == 2:
             result = _contract_two(chosen, labels, output, precision, preferred)
         else:
-            raise NotImplementedError("einsum contracts at most two operands at a time")
+            raise NotImplementedError(
+                "jax.numpy.einsum does not support simultaneous contraction of 3 or more operands"
+            )
         operands.append(result)
     return convert(operands[0], dtype if preferred is None else preferred, weak)
 

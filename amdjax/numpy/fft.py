@@ -78,7 +78,7 @@ def _transform(name: str, kind: str, a: ArrayLike, s: Any, axes: Any, norm: str 
         )
     real_in, real_out = kind == "RFFT", kind == "IRFFT"
     if real_in and is_kind(x.dtype, np.complexfloating):
-        raise TypeError(f"only real-valued inputs supported for jax.numpy.fft.{name}")
+        raise ValueError(f"only real-valued inputs supported for jax.numpy.fft.{name}")
     target = dtypes.to_inexact_dtype(x.dtype)
     x = convert(x, target if real_in else dtypes.to_complex_dtype(x.dtype))
     if not axes:
@@ -90,6 +90,11 @@ def _transform(name: str, kind: str, a: ArrayLike, s: Any, axes: Any, norm: str 
                    for k, n in zip(s, lengths)]  # fmt: skip
     elif real_out:
         lengths[-1] = max(0, 2 * (lengths[-1] - 1))
+    if s is None and 0 in lengths:
+        shape = [*moved.shape[: moved.ndim - len(axes)], *lengths]
+        dtype = dtypes.to_complex_dtype(x.dtype)
+        empty = lax.full(tuple(shape), 0, dtypes.finfo(dtype).dtype if real_out else dtype)
+        return moveaxis(empty, tuple(range(x.ndim - len(axes), x.ndim)), axes)
     if any(n < 1 for n in lengths):
         raise ValueError(f"Invalid number of FFT data points ({lengths}) specified in {name}.")
     spectrum = [*lengths[:-1], lengths[-1] // 2 + 1] if real_out else lengths
@@ -121,7 +126,8 @@ def _many(x: Array, kind: str, lengths: Sequence[int]) -> Array:
 def _one(name: str, kind: str, a: ArrayLike, n: int | None, axis: int, norm: str | None) -> Array:
     if isinstance(axis, (list, tuple)):
         raise ValueError(
-            f"jax.numpy.fft.{name} does not support multiple axes. Please use the n-d form."
+            f"jax.numpy.fft.{name} does not support multiple axes. Please use"
+            f" jax.numpy.fft.{name}n. Got axis = {list(axis)}."
         )
     if axis is None:
         raise ValueError(f"jax.numpy.fft.{name} needs an axis, got None")
@@ -295,10 +301,10 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike = None, device: Any = None
     if device is not None:
         return on_device(device, lambda: fftfreq(n, d, dtype=dtype))
     n, kind = _frequencies("fftfreq", n, d, dtype)
-    k = lax.iota(kind, n)
-    half = np.asarray((n - 1) // 2, kind)
-    k = lax.select(lax.gt(k, lax.full_like(k, half)), lax.sub(k, np.asarray(n, kind)), k)
-    return lax.div(k, convert(d * n, kind))
+    k = lax.iota(np.dtype("int32"), n)
+    half = np.int32((n - 1) // 2)
+    k = lax.select(lax.gt(k, lax.full_like(k, half)), lax.sub(k, np.int32(n)), k)
+    return lax.div(convert(k, kind), convert(d * n, kind))
 
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike = None, device: Any = None) -> Array:

@@ -15,6 +15,8 @@ from amdjax.numpy._util import (
     as_array,
     broadcast_to,
     convert,
+    is_kind,
+    scalar_array,
 )
 from amdjax.numpy.index_syntax import (
     Mode,
@@ -43,6 +45,8 @@ def update_index(
     """
     index, single = without_scalar_masks(x.shape, index)
     x = lax.expand_dims(x, single) if single else x
+    if type(y) is int and is_kind(x.dtype, np.integer):
+        y = scalar_array(y, x.dtype)
     y = as_array("scatter", y)
     dtype, weak = x.dtype, x.weak_type
     if promotion.result_type(x, y) != dtype:

@@ -279,6 +279,8 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Any = None) -> Array:
     Array([1, 2], dtype=int32)
     """
     a = as_array("trim_zeros", filt)
+    if not a.ndim:
+        return a
     nonzero = np.nonzero(np.asarray(a))
     box = []
     for i, n in enumerate(a.shape):
@@ -288,4 +290,4 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Any = None) -> Array:
         lo = lo if chosen and "f" in trim.lower() else 0
         hi = hi if chosen and "b" in trim.lower() else n
         box.append((builtins.min(lo, hi), hi))
-    return lax.slice(a, [lo for lo, _ in box], [hi for _, hi in box]) if a.ndim else a
+    return lax.slice(a, [lo for lo, _ in box], [hi for _, hi in box])

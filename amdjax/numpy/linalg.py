@@ -318,6 +318,10 @@ def lstsq(
     rhs = lax.expand_dims(b, (1,)) if vector else b
     m, n = a.shape
     real = dtypes.finfo(a.dtype).dtype
+    if not m or not n:
+        x = lax.full((n, *b.shape[1:]), 0, a.dtype)
+        none = lax.full((0,), 0, real)
+        return x, none, lax.full((), 0, np.dtype("int32")), none
     eps = float(dtypes.finfo(real).eps)
     rcond = eps * builtins.max(m, n) if rcond is None else (eps if rcond < 0 else rcond)
     u, s, vh = svd(a, full_matrices=False)

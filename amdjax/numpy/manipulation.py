@@ -145,10 +145,9 @@ def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     (3, 2, 4)
     """
     a = as_array("transpose", a)
-    order = tuple(reversed(range(a.ndim))) if axes is None else canonical_axes(tuple(axes), a.ndim)
-    if len(order) != a.ndim:
-        raise ValueError(f"axes don't match array: got {axes} for an array of {a.ndim} axes")
-    return lax.transpose(a, order)
+    if axes is None:
+        return lax.transpose(a, tuple(reversed(range(a.ndim))))
+    return lax.transpose(a, tuple(canonical_axis(axis, a.ndim) for axis in axes))
 
 
 def permute_dims(a: ArrayLike, /, axes: Sequence[int]) -> Array:
@@ -157,7 +156,7 @@ def permute_dims(a: ArrayLike, /, axes: Sequence[int]) -> Array:
     >>> jnp.permute_dims(jnp.ones((2, 3)), (1, 0)).shape
     (3, 2)
     """
-    return transpose(a, axes)
+    return lax.transpose(as_array("permute_dims", a), tuple(axes))
 
 
 def matrix_transpose(x: ArrayLike, /) -> Array:
@@ -355,7 +354,8 @@ def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     m = as_array("rot90", m)
     if m.ndim < 2:
         raise ValueError(
-            f"rot90 requires its first argument to have ndim at least two, got {m.shape}"
+            f"rot90 requires its first argument to have ndim at least two, but got first"
+            f" argument of shape {m.shape}"
         )
     first, second = (canonical_axis(a, m.ndim) for a in axes)
     if first == second:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -58,13 +59,16 @@ def _matrix_norm(x: Array, order: Any, axes: tuple[int, ...], keepdims: bool) ->
     magnitude = lax.abs(x)
     if order in (1, -1, np.inf, -np.inf):
         inner, outer_ = (row, column) if order in (1, -1) else (column, row)
-        pick = reductions.max if order > 0 else reductions.min
+        pick: Any = reductions.min
+        if order > 0:
+            pick = functools.partial(reductions.max, initial=0)
         sums = reductions.sum(magnitude, inner, keepdims=True)
         result = pick(sums, outer_, keepdims=True)
         return result if keepdims else lax.squeeze(result, tuple(sorted(axes)))
     if order in ("nuc", 2, -2):
         s = svd(manipulation.moveaxis(x, axes, (-2, -1)), compute_uv=False)
-        over: Any = {"nuc": reductions.sum, 2: reductions.max, -2: reductions.min}[order]
+        largest = functools.partial(reductions.max, initial=0)
+        over: Any = {"nuc": reductions.sum, 2: largest, -2: reductions.min}[order]
         result = over(s, -1)
         return lax.expand_dims(result, tuple(sorted(axes))) if keepdims else result
     raise ValueError(f"Invalid order '{order}' for matrix norm.")

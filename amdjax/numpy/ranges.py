@@ -236,6 +236,8 @@ class _Grid:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return _range_of(key, type(self).__name__)
+        if not key:
+            return [] if self.sparse else lax.full((0,), 0, dtypes.default_float_dtype())
         axes = promote_dtypes(*(_range_of(k, type(self).__name__) for k in key))
         grid = meshgrid(*axes, indexing="ij", sparse=self.sparse)
         if self.sparse:
@@ -273,7 +275,7 @@ def _range_of(key: slice, name: str) -> Array:
     start = 0 if key.start is None else key.start
     step = 1 if key.step is None else key.step
     if key.stop is None:
-        raise TypeError(f"jax.numpy.{name.strip('_')}: the end of a slice must be given")
+        return arange(start, start + 1)  # as in NumPy, where a range without end has one element
     if isinstance(step, complex) or is_kind(dtypes.dtype(step), np.complexfloating):
         return linspace(start, key.stop, int(abs(step)))
     return arange(start, key.stop, step)

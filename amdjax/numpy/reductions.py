@@ -88,7 +88,8 @@ def _reduce(
                 f"reduction operation {name} does not have an identity, so to use a"
                 " where mask one has to specify 'initial'"
             )
-        neutral = np.asarray(identity(compute) if identity else initial, compute)
+        neutral: Any = np.asarray(identity(compute), compute) if identity else None
+        neutral = convert(as_array(name, initial), compute) if neutral is None else neutral
         a = select(mask, a, neutral)
     elif identity is None and initial is None and 0 in (a.shape[i] for i in axes):
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")

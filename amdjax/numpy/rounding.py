@@ -164,6 +164,8 @@ def spacing(x: ArrayLike, /) -> Array:
     if not is_kind(x.dtype, np.floating):
         raise ValueError(f"jnp.spacing is not defined for {x.dtype}.")
     outward = select(signbit(x), strong(x, -np.inf), strong(x, np.inf))
+    if x.dtype == np.float16:
+        outward = lax.full_like(outward, np.inf)  # as in NumPy, of halves alone
     x = convert(x, x.dtype)
     return lax.sub(lax.nextafter(x, outward), x)
 

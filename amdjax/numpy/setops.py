@@ -131,23 +131,18 @@ def unique(
 
 
 def _nothing(rows: Array, size: int | None, fill: Any, index: Any) -> tuple[Array, ...]:
-    if not size:
-        empty = lax.full((0,), 0, index)
-        return (
-            lax.full((0, *rows.shape[1:]), 0, rows.dtype),
-            empty,
-            lax.full((rows.shape[0],), 0, index),
-            empty,
-        )
-    if fill is None and rows.shape[0] == 0:
+    """Of rows without elements, which are all one, or of no rows."""
+    n = rows.shape[0]
+    found = min(n, 1)
+    if size and fill is None and not n:
         raise ValueError("jnp.unique: for zero-sized input with nonzero size argument, fill_value"
                          " must be specified")  # fmt: skip
-    values = lax.full((size, *rows.shape[1:]), fill or 0, rows.dtype)
+    size = found if size is None else size
     return (
-        values,
+        lax.full((size, *rows.shape[1:]), fill or 0, rows.dtype),
         lax.full((size,), 0, index),
-        lax.full((rows.shape[0],), 0, index),
-        lax.full((size,), 0, index),
+        lax.full((n,), 0, index),
+        convert(lax.lt(lax.iota(index, size), index.type(found)), index) * index.type(n),
     )
 
 
@@ -308,6 +303,8 @@ def setdiff1d(
 
 def _compact(values: Array, keep: Array, size: int, fill: Any) -> Array:
     """The kept values in front, padded with `fill` (None means 0)."""
+    if not values.size:
+        return lax.full((size,), _number(fill), values.dtype)
     index = nonzero(keep, size=size, fill_value=values.shape[0])[0]
     found = values.at[index].get(mode="clip")
     beyond = lax.ge(index, np.asarray(values.shape[0], index.dtype))
@@ -380,10 +377,16 @@ def setxor1d(
     if not both.size:
         return lax.full((size or 0,), _number(fill_value), both.dtype)
     ordered, origin = lax.sort((both, origin), num_keys=1)
-    in_other = lax.select(
-        lax.eq(origin, np.int32(0)), _flags(ordered, b, False), _flags(ordered, a, False)
-    )
-    keep = lax.bitwise_and(lax.bitwise_not(in_other), _differs(ordered, True))
+    keep = _differs(ordered, True)
+    if assume_unique:
+        last = lax.full((1,), True, np.dtype(bool))
+        after = lax.concatenate([lax.slice_in_dim(keep, 1, None), last], 0)
+        keep = lax.bitwise_and(keep, after)
+    else:
+        in_other = lax.select(
+            lax.eq(origin, np.int32(0)), _flags(ordered, b, False), _flags(ordered, a, False)
+        )
+        keep = lax.bitwise_and(lax.bitwise_not(in_other), keep)
     if size is None:
         return ordered[keep]
     if fill_value is None:

@@ -302,11 +302,14 @@ def cov(
     if any(x.ndim > 2 for x in arrays):
         raise ValueError("m and y have more than 2 dimensions")
     target = dtypes.to_inexact_dtype(arrays[0].dtype) if dtype is None else user_dtype(dtype, "cov")
+    if not is_kind(target, np.inexact):
+        raise ValueError(f"cov: dtype must be a subclass of float or complex; got {target}")
 
     def observations(x: Array) -> Array:
         x = convert(x, target)
-        x = lax.reshape(x, (1, x.size)) if x.ndim < 2 else x
-        return lax.transpose(x, (1, 0)) if not rowvar and x.shape[0] != 1 else x
+        if x.ndim < 2:
+            return lax.reshape(x, (1, x.size))
+        return x if rowvar else lax.transpose(x, (1, 0))
 
     x = concatenate([observations(v) for v in arrays], 0)
     if x.shape[0] == 0:

@@ -18,9 +18,11 @@ from amdjax.numpy._util import (
     as_array,
     as_arrays,
     broadcast_arrays,
+    broadcast_to,
     canonical_axes,
     canonical_axis,
     check_arraylike,
+    concrete_int,
     convert,
     refuse_out,
 )
@@ -63,6 +65,7 @@ class ufunc:
         functools.update_wrapper(self, func)
         self.__name__: str = str(name or getattr(func, "__name__", "ufunc"))
         self.__signature__ = inspect.signature(type(self).__call__.__get__(self))
+        nin, nout = concrete_int(nin, "nin"), concrete_int(nout, "nout")
         if nargs is not None and nargs != nin:
             raise ValueError(f"nargs must be nin = {nin}, got {nargs}")
         self._fixed = {"nin": nin, "nout": nout, "nargs": nin, "identity": identity, "_func": func}
@@ -77,6 +80,16 @@ class ufunc:
 
     def __repr__(self) -> str:
         return f"<jnp.ufunc '{self.__name__}'>"
+
+    def __hash__(self) -> int:
+        return hash((self._func, self.__name__, self.nin, self.nout, self.identity))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ufunc)
+            and self.__name__ == other.__name__
+            and self._fixed == other._fixed
+        )
 
     def __call__(self, *args: ArrayLike, out: None = None, where: ArrayLike | None = None) -> Any:
         """Apply the function to each element of the broadcast arguments."""
@@ -156,7 +169,9 @@ class ufunc:
                 raise ValueError(f"zero-size array to {self.__name__}.reduce without identity")
             carry, first = lax.index_in_dim(rows, 0, keepdims=False), 1
         else:
-            carry = lax.full(rest, start, a.dtype)
+            carry = broadcast_to(convert(start, a.dtype), rest)
+        if first >= length:
+            return lax.reshape(carry, tuple(shape)) if keepdims else carry
 
         def step(i: Any, carry: Array) -> Array:
             row = lax.dynamic_index_in_dim(rows, i, keepdims=False)
@@ -271,7 +286,9 @@ class ufunc:
         """
         self._binary("outer")
         A, B = as_arrays(self.__name__, A, B)
-        return self._call(lax.reshape(A, A.shape + (1,) * B.ndim), B)
+        return self._call(
+            lax.reshape(A, A.shape + (1,) * B.ndim), lax.reshape(B, (1,) * A.ndim + B.shape)
+        )
 
 
 guard_methods(ufunc, ("reduce", "accumulate", "at", "reduceat", "outer"))
