@@ -70,7 +70,8 @@ def array(
             "Passing the copy, order, and ndmin arguments to jnp.array by position is deprecated.",
             DeprecationWarning,
         )
-        copy, order, ndmin = (*args, *(copy, order, ndmin)[len(args) :])
+        given: tuple[Any, ...] = (copy, order, ndmin)
+        copy, order, ndmin = args + given[len(args) :]
     if order is not None and order not in ("K", "C"):
         raise NotImplementedError("Only implemented for order='K'")
     dtype = None if dtype is None else user_dtype(dtype, "array")
