@@ -65,6 +65,7 @@ from amdjax.core.config import (
 )
 from amdjax.core.dtypes import float0 as float0
 from amdjax.core.mesh import set_mesh as set_mesh
+from amdjax.core.ref import Ref as Ref
 from amdjax.core.sharding import (
     NamedSharding as NamedSharding,
     PartitionSpec as P,  # noqa: F401
@@ -98,6 +99,7 @@ else:
 _composite.set_jit(jit)
 
 _LAZY = (
+    "ref",
     "numpy",
     "nn",
     "rnn",
@@ -132,6 +134,7 @@ _ELSEWHERE = {
     ),
     **dict.fromkeys(("pmap", "shard_map", "smap"), "mapping"),
     **dict.fromkeys(("make_mesh", "reshard"), "sharding"),
+    **dict.fromkeys(("new_ref", "empty_ref", "freeze", "free_ref"), "ref"),
     **dict.fromkeys(
         ("make_array_from_callback", "make_array_from_process_local_data",
          "make_array_from_single_device_arrays"),

@@ -17,6 +17,7 @@ from amdjax.core.aval import (
     register_aval,
 )
 from amdjax.core.errors import api_boundary
+from amdjax.core.ref import Ref, is_ref
 from amdjax.core.sharding import Format, Layout, Shard, Sharding, SingleDeviceSharding
 
 
@@ -201,7 +202,9 @@ class Array:
         raise TypeError(f"unhashable type: {type(self)}")
 
     def __getattr__(self, name: str) -> Any:
-        # Reached for methods that are not installed yet, and for mistakes.
+        # Reached for methods that are not installed yet, of references, and for mistakes.
+        if is_ref(self) and name in Ref.__dict__:
+            return Ref.__dict__[name].__get__(self, type(self))
         if not name.startswith("__") and load_methods():
             return getattr(self, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

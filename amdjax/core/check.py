@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amdjax.core.aval import ShapedArray, get_aval
-from amdjax.core.effects import NamedAxisEffect
+from amdjax.core.effects import NamedAxisEffect, join_effects
 from amdjax.core.errors import JaxprTypeError
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
@@ -15,6 +15,7 @@ from amdjax.core.jaxpr import (
     Var,
     open_jaxpr,
     subjaxprs_of_value,
+    visible_effects,
 )
 from amdjax.core.pprint import format_eqn
 
@@ -73,12 +74,10 @@ def _check(jaxpr: Jaxpr) -> None:
             raise JaxprTypeError(f"{e}\nin the equation:\n  {text}") from None
     for i, result in enumerate(jaxpr.outvars):
         _read(bound, result, f"result {i} of the program")
-    missing = {
-        e
-        for eqn in jaxpr.eqns
-        for e in eqn.effects
-        if e not in jaxpr.effects and not isinstance(e, NamedAxisEffect)
-    }
+    happen = visible_effects(
+        join_effects(*(eqn.effects for eqn in jaxpr.eqns)), jaxpr.constvars, jaxpr.invars
+    )
+    missing = {e for e in happen - jaxpr.effects if not isinstance(e, NamedAxisEffect)}
     if missing:
         raise JaxprTypeError(f"the program does not declare effects of its operations: {missing}")
 

@@ -13,6 +13,7 @@ from amdjax.core.aval import AbstractValue, get_aval
 from amdjax.core.config import config
 from amdjax.core.effects import Effects, has_side_effects, join_effects, no_effects
 from amdjax.core.primitive import Primitive
+from amdjax.core.ref import AbstractRef, RefEffect
 from amdjax.core.source_info import Origin, SourceInfo
 
 
@@ -112,6 +113,13 @@ class DebugInfo(NamedTuple):
     result_paths: tuple[str, ...] | None = None
 
 
+def visible_effects(effects: Effects, *binders: Sequence[Var]) -> Effects:
+    """Effects without those on references, if none of the references comes from outside."""
+    if any(type(v.aval) is AbstractRef for variables in binders for v in variables):
+        return effects
+    return frozenset(e for e in effects if not isinstance(e, RefEffect))
+
+
 class Jaxpr:
     """A program whose constants are variables.
 
@@ -148,7 +156,9 @@ class Jaxpr:
         self.invars = list(invars)
         self.outvars = list(outvars)
         self.eqns = list(eqns)
-        self.effects = join_effects(*(e.effects for e in eqns)) if effects is None else effects
+        if effects is None:
+            effects = join_effects(*(e.effects for e in eqns))
+        self.effects = visible_effects(effects, self.constvars, self.invars) if effects else effects
         self.debug_info = debug_info
         self.memo: dict[Any, Any] = {}
 

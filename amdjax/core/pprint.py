@@ -160,6 +160,9 @@ class _Printer:
 
     def eqn(self, eqn: JaxprEqn, indent: int) -> list[str]:
         """Lines of an operation; all but the first carry their indentation."""
+        form = _FORMS.get(eqn.primitive.name)
+        if form is not None:
+            return [form(self, eqn) + (f"  # {eqn.source}" if self.source else "")]
         binders = " ".join(self.result(v) for v in eqn.outvars)
         params = self.params(eqn, indent + 2)
         head = f"{binders} = {eqn.primitive.name}" if binders else eqn.primitive.name
@@ -212,9 +215,10 @@ class _Printer:
 
     def result(self, v: Var) -> str:
         """The binder of a result; one that nothing reads has no name."""
-        if type(v) is DropVar or (self.reads is not None and v not in self.reads):
-            return f"_:{self.type(v.aval)}"
-        return self.binder(v)
+        return self.binder(v) if self.is_read(v) else f"_:{self.type(v.aval)}"
+
+    def is_read(self, v: Var) -> bool:
+        return type(v) is not DropVar and (self.reads is None or v in self.reads)
 
     def name(self, v: Var) -> str:
         found = self.names.get(v)
@@ -233,6 +237,45 @@ class _Printer:
         if isinstance(v, Literal):
             return f"{literal_text(v.val)}:{self.type(v.aval)}"
         return self.name(v)
+
+    # Operations on references are written as Python writes them.
+
+    def place(self, eqn: JaxprEqn, first: int) -> str:
+        """A reference, and where in it; operands of the index begin at `first`."""
+        arrays = iter(eqn.invars[first:])
+        indices = eqn.params["indices"]
+        text = "".join(f"[{','.join(self.index(i, arrays) for i in index)}]" for index in indices)
+        return self.atom(eqn.invars[0]) + (text or "[...]")
+
+    def index(self, part: Any, arrays: Iterator[Any]) -> str:
+        if part is None or isinstance(part, int):
+            return str(part)
+        if part is Ellipsis:
+            return "..."
+        if isinstance(part, tuple):
+            bounds = ["" if p is None else self.index(p, arrays) for p in part[1:]]
+            return ":".join(bounds if bounds[2] else bounds[:2])
+        return self.atom(next(arrays))
+
+    def get(self, eqn: JaxprEqn) -> str:
+        return f"{self.result(eqn.outvars[0])} <- {self.place(eqn, 1)}"
+
+    def swap(self, eqn: JaxprEqn) -> str:
+        (old,) = eqn.outvars
+        place = self.place(eqn, 2)
+        if not self.is_read(old):
+            return f"{place} <- {self.atom(eqn.invars[1])}"
+        return f"{self.result(old)}, {place} <- {place}, {self.atom(eqn.invars[1])}"
+
+    def addupdate(self, eqn: JaxprEqn) -> str:
+        return f"{self.place(eqn, 2)} += {self.atom(eqn.invars[1])}"
+
+
+_FORMS: dict[str, Callable[[_Printer, JaxprEqn], str]] = {
+    "get": _Printer.get,
+    "swap": _Printer.swap,
+    "addupdate": _Printer.addupdate,
+}
 
 
 def _read_variables(jaxpr: Jaxpr) -> Iterator[Var]:

@@ -38,7 +38,9 @@ from amdjax.core.jaxpr import (
     Var,
     hoist_consts,
 )
+from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
+from amdjax.core.ref import AbstractRef, Ref, evaluate_with_refs, refuse_refs
 from amdjax.core.source_info import SourceInfo
 
 FlatFun = Callable[..., list[Any]]
@@ -257,6 +259,8 @@ class EvalTrace(Trace):
             return primitive.impl(*args, **params)
         backend = array_module._backend or get_backend()
         if not _all_plain(map(type, args)):
+            if Ref in map(type, args):
+                return evaluate_with_refs(primitive, args, params)
             args = [a if type(a) is ConcreteArray else self.concrete(a) for a in args]
             if not _all_plain(map(type, args)):
                 return backend.evaluate_placed(primitive, args, params)
@@ -347,7 +351,8 @@ class JaxprTrace(Trace):
         return var if var is not None else self._new_const(x)
 
     def _new_const(self, x: Any) -> Var:
-        value = x if isinstance(x, (Tracer, ConcreteArray)) or is_float0(x) else asarray_concrete(x)
+        kept = isinstance(x, (Tracer, ConcreteArray)) or type(x) is Ref or is_float0(x)
+        value = x if kept else asarray_concrete(x)
         var = Var(get_aval(value))
         self.constvars[id(x)] = var
         # `x` itself is kept too, lest another object get its id.
@@ -360,6 +365,8 @@ class JaxprTrace(Trace):
             for x in args
         ]
         avals = [a.aval for a in atoms]
+        if AbstractRef in map(type, avals) and type(primitive.lowering) is not Control:
+            refuse_refs(primitive, avals)
         rule = primitive.abstract_eval
         if rule is None:
             raise NotImplementedError(f"primitive {primitive.name} has no abstract_eval rule")
@@ -403,11 +410,27 @@ class JaxprTrace(Trace):
     def finish(self, outs: Sequence[Any]) -> ClosedJaxpr:
         """The program recorded so far, with results `outs`; ends the trace."""
         outvars = [self.atom(x) for x in outs]
+        if AbstractRef in [type(v.aval) for v in outvars]:
+            raise ValueError(self._returned_ref(outs, outvars))
         self.alive = False
         constvars = [c[0] for c in self.constants]
         effects = join_effects(*(e.effects for e in self.eqns if e.effects))
         jaxpr = Jaxpr(constvars, self.invars, outvars, self.eqns, effects, self.debug_info)
         return ClosedJaxpr(jaxpr, [c[1] for c in self.constants])
+
+    def _returned_ref(self, outs: Sequence[Any], outvars: Sequence[Any]) -> str:
+        info = self.debug_info or DebugInfo()
+        i, var = next((i, v) for i, v in enumerate(outvars) if type(v.aval) is AbstractRef)
+        names = info.arg_names or ()
+        if var in self.invars and len(names) == len(self.invars):
+            whence = f"was passed in as the argument {names[self.invars.index(var)]}"
+        else:
+            whence = f"was created on line {getattr(outs[i], 'source', 'unknown')}"
+        return (
+            f"function {info.name} traced for {info.kind} returned a mutable array reference of "
+            f"type {var.aval}. References cannot be returned; return what they hold, ref[...].\n\n"
+            f"Result {i} {whence}."
+        )
 
     def origin(self, tracer: JaxprTracer) -> str:
         """Where a tracer came from, for error messages."""
@@ -516,11 +539,11 @@ def _check_leaks(watch: weakref.ref[JaxprTrace], debug_info: DebugInfo | None) -
 
 
 def hoist_tracers(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
-    """The program with those constants that are tracers as leading arguments, and those tracers.
+    """The program with constants that are tracers or references as leading arguments, and those.
 
     For programs that become parameters, which must not mention enclosing traces.
     """
-    traced = [isinstance(c, Tracer) for c in closed.consts]
+    traced = [isinstance(c, Tracer) or type(c) is Ref for c in closed.consts]
     if not any(traced):
         return closed, []
     if all(traced):

@@ -23,7 +23,9 @@ from amdjax.core.pytree import (
     tree_flatten_with_path,
     tree_unflatten,
 )
+from amdjax.core.ref import Ref
 from amdjax.core.trace import Tracer, hoist_tracers, trace_to_jaxpr
+from amdjax.jit.refs import compile_on_refs
 from amdjax.transforms.calls import bind_jit
 from amdjax.transforms.flat import debug_info, flatten_result, fun_name, shaped, signature
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["JitFunction", "clear_caches", "jit"]
 
 _BASE = tracing.eval_trace
+_OWN = frozenset((ConcreteArray, PlacedArray, Ref))
 _all_plain = frozenset((ConcreteArray,)).issuperset  # of types
 _functions: list[Any] = []  # weak references to all jitted functions, for clear_caches
 
@@ -184,10 +187,11 @@ class JitFunction:
         place = None
         if not _all_plain(map(type, leaves)):
             for i, x in enumerate(leaves):
-                if type(x) is not ConcreteArray and type(x) is not PlacedArray:
+                if type(x) not in _OWN:
                     leaves[i] = self._concrete(x, args, kwargs)
-            if not _all_plain(map(type, leaves)):
-                place = self._placement(leaves)
+            held = [x.value if type(x) is Ref else x for x in leaves]
+            if not _all_plain(map(type, held)):
+                place = self._placement(held)
         avals = [x.aval for x in leaves]
         key = (tree, static, config._trace_key, place, *avals)
         found = self._compiled.get(key)
@@ -324,7 +328,11 @@ class JitFunction:
             place = self._device.committed
         elif place is None:
             place = get_backend().default_placement()
-        run = compile_placed(closed, self._donations(leaves, tree, static), place)
+        run = compile_on_refs(
+            lambda program, donated: compile_placed(program, donated, place),
+            closed,
+            self._donations(leaves, tree, static),
+        )
         if self._shardings is not None:
             run = self._shardings.laid_out(run, out_tree, closed.out_avals)
         return _Signature(_checked(run, closed), out_tree)

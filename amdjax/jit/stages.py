@@ -10,7 +10,7 @@ Array([0., 0., 0.], dtype=float32)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,11 @@ from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.errors import public_surface
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
+from amdjax.core.ref import Ref
 from amdjax.jit import report
 from amdjax.jit.cpu.program import CpuProgram, compile_for_cpu
 from amdjax.jit.gpu.records import KernelRecord
+from amdjax.jit.refs import without_refs
 from amdjax.runtime.devices import default_device
 from amdjax.targets import GpuTarget, get
 
@@ -126,17 +128,16 @@ class Lowered:
         stages: list[tuple[str, Any]] = []
         gpu = _default_target() if target is None else _target(target)
         traced = self.traced
+        program, donated, runner = without_refs(traced.jaxpr, traced.donated)
+        observe = lambda s, x: stages.append((s, x))
+        executable: CpuProgram | GpuExecutable
         if gpu is None:
-            executable = compile_for_cpu(
-                traced.jaxpr, traced.donated, lambda s, x: stages.append((s, x))
-            )
-            return Compiled(traced, executable, stages)
-        from amdjax.jit.gpu.executable import GpuExecutable
+            executable = compile_for_cpu(program, donated, observe)
+        else:
+            from amdjax.jit.gpu.executable import GpuExecutable
 
-        on_gpu = GpuExecutable(
-            traced.jaxpr, gpu, traced.donated, lambda s, x: stages.append((s, x))
-        )
-        return Compiled(traced, on_gpu, stages)
+            executable = GpuExecutable(program, gpu, donated, observe)
+        return Compiled(traced, executable, stages, runner)
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ class Compiled:
     traced: Traced
     executable: CpuProgram | GpuExecutable
     stages: list[tuple[str, Any]] = field(repr=False)
+    runner: Callable[[Any], Any] = field(repr=False)
 
     @property
     def out_info(self) -> Any:
@@ -153,7 +155,8 @@ class Compiled:
         return self.traced.out_info
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return tree_unflatten(self.traced.out_tree, self.executable(self._arrays(args, kwargs)))
+        run = self.runner(self.executable)
+        return tree_unflatten(self.traced.out_tree, run(self._arrays(args, kwargs)))
 
     def _arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[ConcreteArray]:
         """The leaves of the arguments, which fit what the program was compiled for."""
@@ -163,7 +166,8 @@ class Compiled:
                 f"{self.traced.fun_name} was compiled for arguments of structure "
                 f"{self.traced.in_tree}, called with {tree}"
             )
-        arrays = [x if type(x) is ConcreteArray else asarray_concrete(x) for x in leaves]
+        own = (ConcreteArray, Ref)
+        arrays = [x if type(x) in own else asarray_concrete(x) for x in leaves]
         self._check(arrays)
         return arrays
 

@@ -20,6 +20,7 @@ from amdjax.core.config import config
 from amdjax.core.context import Context, context
 from amdjax.core.errors import api_boundary, guard_methods, hide_internal_frames
 from amdjax.core.primitive import Primitive
+from amdjax.core.ref import is_ref
 from amdjax.core.trace import Tracer
 from amdjax.numpy import (
     arithmetic,
@@ -31,6 +32,7 @@ from amdjax.numpy import (
     logic,
     manipulation,
     reductions,
+    refs,
     rounding,
     selecting,
     sorting,
@@ -197,13 +199,15 @@ def _getitem(self: Array, index: Any) -> Array:
             if shape and shape[0]:
                 at = index + shape[0] if index < 0 else index
                 return row(self, scalar_of(min(max(at, 0), shape[0] - 1), _INT32))
-        return take_index(self, index)
+        return refs.get(self, index) if is_ref(self) else take_index(self, index)
     except Exception as e:
         hide_internal_frames(e)
         raise
 
 
 def _setitem(self: Array, index: Any, value: Any) -> None:
+    if is_ref(self):
+        return refs.set(self, index, value)
     raise TypeError(
         f"JAX arrays are immutable and do not support in-place item assignment. Instead of"
         f" x[idx] = y, use x = x.at[idx].set(y) or another .at[] method. Got an array of shape"
@@ -386,7 +390,10 @@ _METHODS: dict[str, Any] = {
     "var": _method(reductions.var),
     "T": property(lambda self: manipulation.transpose(self), doc="The axes in reverse."),
     "mT": property(api_boundary(manipulation.matrix_transpose), doc="The last two axes exchanged."),
-    "at": property(IndexUpdate, doc="Functional updates: `x.at[index].set(value)`."),
+    "at": property(
+        lambda self: refs.At(refs.View(self)) if is_ref(self) else IndexUpdate(self),
+        doc="Functional updates: `x.at[index].set(value)`.",
+    ),
     "real": property(elementary.real, doc="The real part."),
     "imag": property(elementary.imag, doc="The imaginary part."),
     "flat": property(_flatten, doc="The elements in one axis."),

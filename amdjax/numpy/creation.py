@@ -249,6 +249,8 @@ def full(
     _refuse_complex("full", fill_value, dtype)
     weak = dtype is None and dtypes.is_weakly_typed(fill_value)
     shape = canonical_shape(shape)
+    if isinstance(dtype, dtypes.ExtendedDType):
+        return dtype.full(shape, value)
     return broadcast_to(convert(value, value.dtype if dtype is None else dtype, weak), shape)
 
 

@@ -161,7 +161,27 @@ def _is_dynamic_slice(entries: list[Any]) -> bool:
     return True
 
 
-def _dynamic(x: Array, entries: list[Any], wrap: bool) -> Array:
+@dataclass
+class Contiguous:
+    """A window of an array whose start may be traced.
+
+    Attributes:
+      starts, sizes: for each axis; starts are scalars of one dtype.
+      reversed, dropped: axes that run backwards, and those that are left out.
+      new_axes: where axes of one are put in.
+    """
+
+    starts: list[Any]
+    sizes: tuple[int, ...]
+    reversed: tuple[int, ...]
+    dropped: tuple[int, ...]
+    new_axes: tuple[int, ...]
+
+
+def contiguous(x: Array, entries: list[Any], wrap: bool = True) -> Contiguous | None:
+    """The window that an index speaks of, None if it is none."""
+    if not _is_dynamic_slice(entries):
+        return None
     starts: list[Any] = []
     sizes, flipped, dropped, added = [], [], [], []
     out = 0
@@ -194,10 +214,16 @@ def _dynamic(x: Array, entries: list[Any], wrap: bool) -> Array:
     starts = [
         scalar_of(s, kind) if isinstance(s, (int, np.integer)) else convert(s, kind) for s in starts
     ]
-    y = lax.dynamic_slice_p.bind(x, *starts, slice_sizes=tuple(sizes))
-    y = lax.rev(y, tuple(flipped)) if flipped else y
-    y = lax.squeeze(y, tuple(dropped)) if dropped else y
-    return lax.expand_dims(y, tuple(added)) if added else y
+    return Contiguous(starts, tuple(sizes), tuple(flipped), tuple(dropped), tuple(added))
+
+
+def _dynamic(x: Array, entries: list[Any], wrap: bool) -> Array:
+    window = contiguous(x, entries, wrap)
+    assert window is not None
+    y = lax.dynamic_slice_p.bind(x, *window.starts, slice_sizes=window.sizes)
+    y = lax.rev(y, window.reversed) if window.reversed else y
+    y = lax.squeeze(y, window.dropped) if window.dropped else y
+    return lax.expand_dims(y, window.new_axes) if window.new_axes else y
 
 
 def _index_dtype(starts: Sequence[Any]) -> np.dtype:

@@ -10,6 +10,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import flatten_calls, remove_barriers
+from amdjax.passes.references import discharge_refs
 from amdjax.passes.rules import simplify
 
 #: In order; each runs on the whole program and on every loop body and branch. What is written twice
@@ -17,6 +18,7 @@ from amdjax.passes.rules import simplify
 #: since rules make different expressions equal.
 PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
     flatten_calls,
+    discharge_refs,
     store_extended,
     eliminate_common_subexpressions,
     simplify,

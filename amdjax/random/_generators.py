@@ -82,15 +82,29 @@ def _threefry_bits(key: Any, bit_width: int, shape: Shape) -> Any:
 
 
 def _threefry_stream(key: Any, size: int) -> Any:
-    """The first `size` words when one counter runs through, its halves paired."""
+    """The first `size` words when one counter runs through."""
+    return threefry_2x32(_words(key), lax.iota(np.uint32, size))
+
+
+def threefry_2x32(key: Sequence[Any], counts: Any) -> Any:
+    """A word of random bits for each counter, the first half of which are paired with the second.
+
+    Args:
+      key: the two words of a key, uint32 scalars.
+      counts: uint32 array.
+
+    Returns:
+      A uint32 array of the shape of `counts`.
+
+    Raises:
+      TypeError: if an operand is not uint32.
+    """
+    shape = shape_of(counts)
+    size = math.prod(shape)
+    flat = lax.pad(lax.reshape(counts, (size,)), _ZERO, [(0, size % 2, 0)])
     half = ceil_div(size, 2)
-    counts = lax.iota(np.uint32, 2 * half)
-    if size % 2:
-        last = lax.eq(counts, np.uint32(size))
-        counts = lax.select(last, lax.full_like(counts, 0), counts)
-    pair = [lax.slice_in_dim(counts, k * half, (k + 1) * half) for k in (0, 1)]
-    words = threefry2x32(_words(key), pair)
-    return lax.slice_in_dim(lax.concatenate(words, 0), 0, size)
+    words = threefry2x32(key, [lax.slice_in_dim(flat, k * half, (k + 1) * half) for k in (0, 1)])
+    return lax.reshape(lax.slice_in_dim(lax.concatenate(words, 0), 0, size), shape)
 
 
 def _threefry_sequential_bits(key: Any, bit_width: int, shape: Shape) -> Any:

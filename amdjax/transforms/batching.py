@@ -14,8 +14,10 @@ from amdjax.core.context import context
 from amdjax.core.effects import NamedAxisEffect
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr, subjaxprs_of_value
 from amdjax.core.primitive import Primitive
+from amdjax.core.ref import MAKE_REFS, AbstractRef
 from amdjax.core.trace import FlatFun, Trace, Tracer, is_float0, set_trace, trace_to_jaxpr
 from amdjax.transforms import ops
+from amdjax.transforms.discharge import must_discharge, run_on_refs
 from amdjax.transforms.forward import known_value
 from amdjax.transforms.zero import Zero
 
@@ -63,6 +65,8 @@ def unbatched_aval(aval: Any, dim: int | None) -> Any:
     """The type of one element of a batch."""
     if dim is None:
         return aval
+    if type(aval) is AbstractRef:
+        return aval.of(unbatched_aval(aval.inner_aval, dim))
     shape = aval.shape
     return ShapedArray(shape[:dim] + shape[dim + 1 :], aval.dtype, aval.weak_type)
 
@@ -71,6 +75,8 @@ def batched_aval(axis: AxisData, aval: Any, dim: int | None = 0) -> Any:
     """The type of a batch of values of type `aval`."""
     if dim is None:
         return aval
+    if type(aval) is AbstractRef:
+        return aval.of(batched_aval(axis, aval.inner_aval, dim))
     shape = aval.shape
     return ShapedArray((*shape[:dim], axis.size, *shape[dim:]), aval.dtype, aval.weak_type)
 
@@ -131,9 +137,15 @@ class BatchTrace(Trace):
         return value if dim is not_mapped else BatchTracer(self, value, dim)
 
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        if must_discharge(primitive, args, params):
+            return run_on_refs(primitive, args, params, True)
         values, dims = self.split_all(args)
         with set_trace(self.parent):
-            if all(d is None for d in dims) and not self.speaks_of_axis(primitive, params):
+            if (
+                all(d is None for d in dims)
+                and primitive.name not in MAKE_REFS
+                and not self.speaks_of_axis(primitive, params)
+            ):
                 return self.parent.process_primitive(primitive, values, params)
             if primitive.batch is None:
                 raise NotImplementedError(f"Batching rule for '{primitive.name}' not implemented")

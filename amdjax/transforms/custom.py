@@ -17,9 +17,11 @@ from amdjax.core.jaxpr import jaxpr_as_fun
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
+from amdjax.core.ref import identity_of_ref, is_ref, refuse_aliases
 from amdjax.core.trace import FlatFun, JaxprTrace, Tracer, hoist_tracers, trace_to_jaxpr
 from amdjax.transforms.flat import (
     argnums_of_names,
+    argument_names,
     flatten_result,
     fun_name,
     join_args,
@@ -262,6 +264,9 @@ class _Call:
         self.leaves = [x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in self.leaves]
         self.out_tree: Any = None
         self.name = fun_name(custom.fun)
+        if any(map(is_ref, self.leaves)):
+            names = argument_names(custom.fun, custom._join(static, args))
+            refuse_aliases(type(custom).__name__, names[-len(self.leaves) :], self.leaves)
 
     def fun(self, *leaves: Any) -> list[Any]:
         args = tree_unflatten(self.in_tree, _as_arrays(leaves))
@@ -269,6 +274,12 @@ class _Call:
 
     def result(self, out: Any) -> list[Any]:
         leaves, tree = flatten_result(out, self.name)
+        for leaf in leaves:
+            if is_ref(leaf):
+                raise ValueError(
+                    f"the function {self.name}, of custom derivatives, returned a mutable array "
+                    f"reference of type {leaf.aval}; return what it holds, ref[...]."
+                )
         if self.out_tree is not None and self.out_tree != tree:
             raise TypeError(
                 f"The rule of {self.name} returns a value of another structure than "
@@ -505,6 +516,13 @@ class _VJPCall(_Call):
         self.static_residuals = [
             None if hasattr(r, "aval") or hasattr(r, "dtype") else (r,) for r in residuals
         ]
+        given = {identity_of_ref(x) for x in leaves if is_ref(x)}
+        for r in residuals:
+            if is_ref(r) and identity_of_ref(r) not in given:
+                raise ValueError(
+                    f"the custom_vjp fwd function {fun_name(self.custom.fwd)} returned a mutable "
+                    f"array reference of type {r.aval} that is none of its arguments."
+                )
         outs = self.result(pair[0])
         return [r for r, s in zip(residuals, self.static_residuals) if s is None], outs
 

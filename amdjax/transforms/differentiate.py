@@ -13,17 +13,21 @@ from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.dtypes import float0
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr, eval_jaxpr
+from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import (
     Partial,
     PyTreeDef,
+    register_pytree_node,
     tree_flatten,
     tree_map,
     tree_structure,
     tree_unflatten,
 )
+from amdjax.core.ref import is_ref, refuse_aliases
 from amdjax.core.trace import trace_to_jaxpr
 from amdjax.transforms.flat import (
     FlatFunction,
+    argument_names,
     flatten_fun,
     fun_name,
     join_args,
@@ -236,6 +240,8 @@ def vjp(
         raise NotImplementedError("reduce_axes argument to vjp is deprecated")
     leaves, flat = flatten_fun(fun, primals, {}, has_aux=has_aux)
     _check_values("vjp", leaves)
+    if any(map(is_ref, leaves)):
+        refuse_aliases("vjp", argument_names(fun, primals), leaves)
     out, f_vjp = _vjp(flat, leaves, tree_structure(primals))
     return (out, f_vjp, _known_aux(flat.aux)) if has_aux else (out, f_vjp)
 
@@ -249,7 +255,51 @@ def _vjp(flat: FlatFunction, leaves: list[Any], in_tree: PyTreeDef) -> tuple[Any
         in_tree, flat.out_tree, nonzeros, nonzeros_out, linear, in_avals, out_avals
     )
     # A pytree whose leaves are the residuals, so that f_vjp may leave a jitted function.
-    return flat.unflatten(outs), Partial(pullback, list(linear.consts))
+    return flat.unflatten(outs), VJP(pullback, list(linear.consts))
+
+
+class VJP(Partial):
+    """The pull-back that `vjp` returns."""
+
+    def with_refs(self, *refs: Any) -> Callable[[Any], Any]:
+        """The pull-back that adds cotangents to references.
+
+        Args:
+          *refs: for each argument of the function a pytree like it. Cotangents of leaves for which
+            there is a reference are added to what that holds.
+
+        Returns:
+          A function of a cotangent, like the pull-back; it returns None in place of what was added.
+
+        Example:
+          >>> import amdjax, amdjax.numpy as jnp
+          >>> total = amdjax.new_ref(jnp.zeros(2))
+          >>> _, f_vjp = amdjax.vjp(lambda x: (x * x).sum(), jnp.arange(2.0))
+          >>> f_vjp.with_refs(total)(1.0)
+          (None,)
+          >>> total
+          Ref([0., 2.], dtype=float32)
+        """
+        pullback: Any = self.func
+        in_tree = pullback.in_tree
+        targets = in_tree.flatten_up_to(refs)
+
+        def accumulate(cotangent: Any) -> Any:
+            cts = tree_flatten(self(cotangent))[0]
+            for target, ct in zip(targets, cts):
+                if is_ref(target):
+                    Primitive.by_name["addupdate"].bind(target, ct, indices=())
+            rest = [None if is_ref(target) else ct for target, ct in zip(targets, cts)]
+            return tree_unflatten(in_tree, rest)
+
+        return accumulate
+
+
+register_pytree_node(
+    VJP,
+    lambda f: ((f.args, f.keywords), f.func),
+    lambda func, xs: VJP(func, *xs[0], **xs[1]),
+)
 
 
 class _Pullback(_Linear):

@@ -10,7 +10,9 @@ from amdjax.core.aval import get_aval, register_aval
 from amdjax.core.context import context
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr
 from amdjax.core.primitive import Primitive
+from amdjax.core.ref import MAKE_REFS
 from amdjax.core.trace import FlatFun, Trace, Tracer, is_float0, set_trace, trace_to_jaxpr
+from amdjax.transforms.discharge import must_discharge, run_on_refs
 from amdjax.transforms.zero import Zero, instantiate_zeros
 
 
@@ -90,9 +92,11 @@ class JVPTrace(TangentTrace):
         return JVPTracer(self, primal, tangent)
 
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        if must_discharge(primitive, args, params):
+            return run_on_refs(primitive, args, params, True)
         primals, tangents = self.split_all(args)
         with set_trace(self.parent):
-            if all(type(t) is Zero for t in tangents):
+            if all(type(t) is Zero for t in tangents) and primitive.name not in MAKE_REFS:
                 return self.parent.process_primitive(primitive, primals, params)
             rule = primitive.jvp
             if rule is None:

@@ -19,6 +19,7 @@ from amdjax.core.jaxpr import (
     memoize_on_jaxpr,
 )
 from amdjax.core.primitive import Primitive
+from amdjax.core.ref import MAKE_REFS, is_ref
 from amdjax.core.trace import (
     FlatFun,
     JaxprTrace,
@@ -29,6 +30,7 @@ from amdjax.core.trace import (
     set_trace,
     trace_to_jaxpr,
 )
+from amdjax.transforms.discharge import must_discharge, run_on_refs
 from amdjax.transforms.forward import TangentTrace, TangentTracer, run_custom_jvp
 from amdjax.transforms.zero import Zero, instantiate_zeros
 
@@ -37,6 +39,31 @@ class LinearizeTracer(TangentTracer):
     """A value and the variable that stands for its tangent."""
 
     __slots__ = ()
+
+
+class TangentCell:
+    """The tangent of what a reference holds, while a linear program is recorded.
+
+    The program gets no references: operations on them read and replace what the cell holds.
+
+    Args:
+      value: a variable of the linear program, or `Zero`.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def write(self, indices: Any, arrays: Any, t: Any, add: bool, write: Any) -> None:
+        """Replace, or add to, what `indices` speak of; `write` says how for a whole array."""
+        if type(t) is Zero and type(self.value) is Zero:
+            return
+        if not indices and (not add or type(self.value) is Zero):
+            self.value = Zero(self.value.aval) if type(t) is Zero else t
+            return
+        value, t = instantiate_zeros(self.value), instantiate_zeros(t)
+        self.value = write(value, indices, arrays, t, add)
 
 
 class SplitTrace(Trace):
@@ -95,7 +122,7 @@ class LinearizeTrace(TangentTrace):
         """A tracer, or `primal` itself if nothing depends on the inputs."""
         if type(tangent) is Zero or is_float0(tangent):
             return primal
-        if not self.splitter.is_tangent(tangent):
+        if not self.splitter.is_tangent(tangent) and type(tangent) is not TangentCell:
             tangent = self.constant(tangent)
         return LinearizeTracer(self, primal, tangent)
 
@@ -114,9 +141,11 @@ class LinearizeTrace(TangentTrace):
         return source_info.current()
 
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        if must_discharge(primitive, args, params):
+            return run_on_refs(primitive, args, params, True)
         primals, tangents = self.split_all(args)
         nonzeros = [type(t) is not Zero for t in tangents]
-        if not any(nonzeros):
+        if not any(nonzeros) and primitive.name not in MAKE_REFS:
             with set_trace(self.parent):
                 return self.parent.process_primitive(primitive, primals, params)
         if primitive.linearize is not None:
@@ -167,6 +196,11 @@ class LinearizeTrace(TangentTrace):
         from amdjax.transforms.custom import check_vjp_arguments, custom_lin
 
         primals, tangents = self.split_all(args)
+        if TangentCell in map(type, tangents):
+            raise NotImplementedError(
+                f"the custom_vjp function {params['name']} takes a reference that is "
+                "differentiated. Pass what it holds, or a reference made outside."
+            )
         nonzeros = [type(t) is not Zero for t in tangents]
         with set_trace(self.parent):
             if not any(nonzeros):
@@ -179,8 +213,8 @@ class LinearizeTrace(TangentTrace):
 
 
 def has_tangent(x: Any) -> bool:
-    """Whether the tangents of a value are more than trivial."""
-    return get_aval(x).to_tangent().dtype != float0
+    """Whether a value has tangents in reverse mode that are more than trivial."""
+    return not is_ref(x) and get_aval(x).to_tangent().dtype != float0
 
 
 def linearize_flat(

@@ -24,6 +24,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
 from amdjax.transforms.calls import give_call_rules, spread_tangents
+from amdjax.transforms.discharge import without_own_refs
 from amdjax.transforms.flat import FlatFunction, argnums_of_names, debug_info, join_args, split_args
 from amdjax.transforms.linear import linearize_jaxpr
 from amdjax.transforms.remat_policies import Policy, is_kept
@@ -79,6 +80,8 @@ class _Split(NamedTuple):
 
 @memoize_on_jaxpr
 def _split(closed: ClosedJaxpr, nonzeros: tuple[bool, ...], policy: Policy | None) -> _Split:
+    # What is computed again would lack writes to references, which have no results.
+    closed = without_own_refs(closed, True)
     lin = linearize_jaxpr(closed, nonzeros, forward=False)
     both = lin.primal if policy is None else _stack_kept(inline_calls(lin.primal), policy)
     count = len(closed.out_avals)

@@ -11,6 +11,7 @@ from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.errors import api_boundary
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from amdjax.core.pytree_errors import flatten_axes
+from amdjax.core.ref import is_ref, refuse_aliases
 from amdjax.transforms import ops
 from amdjax.transforms.batching import AxisData, batch_at, batch_flat
 from amdjax.transforms.flat import FlatFunction, argument_names, fun_name
@@ -74,6 +75,8 @@ def vmap(
         leaves, in_tree = tree_flatten((args, kwargs))
         names = functools.partial(argument_names, fun, args, kwargs)
         _check_arguments(leaves, names)
+        if any(map(is_ref, leaves)):
+            refuse_aliases("vmap", names(), leaves)
         axes = flatten_axes("vmap in_axes", in_tree, (in_axes, 0), kws=True)
         size = _mapped_size(leaves, axes, axis_size, names)
         dims = [a if a is None or a >= 0 else a + get_aval(x).ndim for a, x in zip(axes, leaves)]

@@ -11,6 +11,7 @@ from amdjax.core.array import Array, asarray_concrete
 from amdjax.core.aval import AbstractValue, ShapedArray, get_aval, register_aval
 from amdjax.core.lowering import Pointwise
 from amdjax.core.primitive import Primitive
+from amdjax.core.ref import AbstractRef
 from amdjax.transforms import ops
 
 
@@ -109,6 +110,8 @@ def zeros_like_aval(aval: Any) -> Any:
         if aval.dtype == dtypes.float0:
             return np.zeros(aval.shape, dtypes.float0)
         return ops.full(aval.shape, 0, aval.dtype, aval.weak_type)
+    if type(aval) is AbstractRef:  # reverse mode gives no cotangents of references
+        return np.zeros(aval.shape, dtypes.float0)
     raise TypeError(f"there are no zeros of type {aval}")
 
 

@@ -1,6 +1,7 @@
 """Control flow: operations whose operands are programs."""
 
 # ruff: noqa: F403
+from amdjax.lax.control_flow import _references as _references
 from amdjax.lax.control_flow.associative import *
 from amdjax.lax.control_flow.branches import *
 from amdjax.lax.control_flow.mapping import *

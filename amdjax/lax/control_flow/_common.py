@@ -29,12 +29,20 @@ from amdjax.core.pytree import (
     tree_unflatten,
 )
 from amdjax.core.pytree_errors import equality_errors_pytreedef
+from amdjax.core.ref import Ref, is_ref, refuse_aliases
 from amdjax.core.trace import trace_to_jaxpr
 from amdjax.lax._rules import repeat_to
 from amdjax.lax.casting import convert
 from amdjax.lax.selection import select_n
 from amdjax.lax.shape import broadcast_in_dim
-from amdjax.transforms.flat import FlatFunction, debug_info, fun_location, fun_name, signature
+from amdjax.transforms.flat import (
+    FlatFunction,
+    argument_names,
+    debug_info,
+    fun_location,
+    fun_name,
+    signature,
+)
 from amdjax.transforms.zero import Zero
 
 T = TypeVar("T")
@@ -82,7 +90,7 @@ def fixpoint(grow: Callable[[list[bool]], list[bool]], start: Iterable[bool]) ->
 
 def as_array(x: Any) -> Any:
     """`x` as an array; a traced value stays as it is."""
-    return x if isinstance(x, Array) else asarray_concrete(x)
+    return x if isinstance(x, (Array, Ref)) else asarray_concrete(x)
 
 
 def checked_leaves(what: str, argument: str, tree: Any) -> tuple[list[Any], PyTreeDef]:
@@ -314,6 +322,12 @@ def check_carry(
         "it takes, but they differ:\n" + "\n".join(lines) + "\nConvert the initial value, or what "
         "the body returns, so that the carry keeps its type from step to step."
     )
+
+
+def check_refs(body: Body, args: Sequence[Any], leaves: Sequence[Any], consts: Any = ()) -> None:
+    """Raise a ValueError if a reference reaches a function in two ways."""
+    if any(map(is_ref, leaves)):
+        refuse_aliases(body.what, argument_names(body.fun, args), leaves, consts)
 
 
 def argument_name(fun: Callable[..., Any], position: int, otherwise: str) -> str:

@@ -35,6 +35,7 @@ from amdjax.lax.control_flow._common import (
     as_array,
     check_callable,
     check_effects,
+    check_refs,
     checked_leaves,
     chosen,
     forwarded,
@@ -479,7 +480,10 @@ def _choose(
     in_tree = leaf_structure(*treedef_children(tree))
     avals = [get_aval(x) for x in leaves]
     bodies = [Body(what, f) for f in functions]
+    check_refs(bodies[0], operands, leaves)
     traced = [trace_body(body, in_tree, avals) for body in bodies]
+    for body, t in zip(bodies, traced):
+        check_refs(body, operands, leaves, t.consts)
     for other, body, name in zip(traced[1:], bodies[1:], names[1:]):
         _check_results(what, (names[0], name), (bodies[0], body), (traced[0], other))
     programs, consts = join_consts([t.jaxpr for t in traced], [t.consts for t in traced])

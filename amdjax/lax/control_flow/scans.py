@@ -29,6 +29,7 @@ from amdjax.core.pytree import (
     tree_unflatten,
     treedef_children,
 )
+from amdjax.core.ref import AbstractRef
 from amdjax.core.trace import concrete_or_error, hoist_tracers
 from amdjax.lax.control_flow._common import (
     Body,
@@ -37,6 +38,7 @@ from amdjax.lax.control_flow._common import (
     as_array,
     check_callable,
     check_carry,
+    check_refs,
     checked_leaves,
     chosen,
     fixed_carry,
@@ -88,7 +90,7 @@ def _scan_type(
     for x in xs:
         if not x.shape or x.shape[0] != length:
             raise TypeError(f"scan: xs must have {length} rows, got {x}.")
-    given = [*consts, *carry, *(ShapedArray(x.shape[1:], x.dtype, x.weak_type) for x in xs)]
+    given = [*consts, *carry, *map(_row, xs)]
     if len(given) != len(jaxpr.in_avals) or not all(map(same_type, given, jaxpr.in_avals)):
         raise TypeError(f"scan: the body takes {jaxpr.in_avals}, but gets {given}.")
     if not all(map(same_type, carry, jaxpr.out_avals)):
@@ -409,9 +411,11 @@ def scan_body(
     unroll = _check_unroll(body.what, unroll, length)
     if config.disable_jit:
         return _scan_in_python(body, init, xs, length, reverse)
+    check_refs(body, (init, xs), [*leaves, *rows])
     row_avals = [_row(get_aval(x)) for x in rows]
     in_tree = leaf_structure(init_tree, xs_tree)
     traced, leaves = _trace_scan(body, in_tree, leaves, row_avals)
+    check_refs(body, (init, xs), [*leaves, *rows], traced.consts)
     carry_tree, ys_tree = treedef_children(traced.out_tree)
     num_carry = carry_tree.num_leaves
     avals = [get_aval(x) for x in leaves]
@@ -420,7 +424,9 @@ def scan_body(
     return tree_unflatten(carry_tree, carry), tree_unflatten(ys_tree, ys)
 
 
-def _row(aval: Any) -> ShapedArray:
+def _row(aval: Any) -> Any:
+    if type(aval) is AbstractRef:
+        return aval.of(_row(aval.inner_aval))
     return ShapedArray(aval.shape[1:], aval.dtype, aval.weak_type)
 
 
