@@ -13,37 +13,62 @@ import numpy as np
 
 from amdjax import tile
 from amdjax.schedule.calls import Call, Temp
+from amdjax.schedule.combine import CombineKernel
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Fusion, Region, Root
-from amdjax.schedule.gpu.maps import GpuMapKernel
-from amdjax.schedule.gpu.multi_pass import GpuRowWalks
-from amdjax.schedule.maps import MapKernel
-from amdjax.schedule.reduction import Reduction
-from amdjax.schedule.region_kernel import Machine
-from amdjax.schedule.rows import CombineKernel, RowKernel
+from amdjax.schedule.gpu.map_plan import GpuMapPlan, plan_gpu_map
+from amdjax.schedule.gpu.maps import GpuMapEmitter
+from amdjax.schedule.gpu.multi_pass import plan_gpu_rows
+from amdjax.schedule.gpu.row_plan import GpuRowPlan
+from amdjax.schedule.gpu.rows import GpuRowEmitter
+from amdjax.schedule.map_plan import CpuMapPlan, plan_map
+from amdjax.schedule.maps import CpuMapEmitter
+from amdjax.schedule.row_plan import CpuRowPlan, plan_rows, reductions_of
+from amdjax.schedule.rows import CpuRowEmitter
+from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
+
+RegionPlan = CpuMapPlan | CpuRowPlan | GpuMapPlan | GpuRowPlan
+
+
+def plan_region(region: Region, fusion: Fusion, target: Machine) -> RegionPlan | None:
+    """How a region is computed; None if it has no elements. Nothing is written for it."""
+    if 0 in region.domain:
+        return None
+    domain = Domain(region, fusion)
+    if isinstance(target, GpuTarget):
+        if region.axes is None:
+            return plan_gpu_map(domain, target)
+        return plan_gpu_rows(region, fusion, target, domain)
+    if region.axes is None:
+        return plan_map(domain, target)
+    return plan_rows(region, fusion, target, domain)
 
 
 def lower_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]:
     """The kernels of a region, usually one."""
-    if 0 in region.domain:
-        return _empty_region(region, fusion, target)
-    domain = Domain(region, fusion)
-    on_gpu = isinstance(target, GpuTarget)
-    if region.axes is None:
-        maps = GpuMapKernel if on_gpu else MapKernel
-        return [maps(region, fusion, target, domain).build()]
-    rows = GpuRowWalks if on_gpu else RowKernel
-    return rows(region, fusion, target, domain).build()
+    match plan_region(region, fusion, target):
+        case None:
+            return _empty_region(region, fusion, target)
+        case CpuMapPlan() as plan:
+            return [CpuMapEmitter(plan, region, fusion, target).call()]
+        case CpuRowPlan() as plan:
+            return CpuRowEmitter(plan, fusion, target).calls()
+        case GpuMapPlan() as plan:
+            assert isinstance(target, GpuTarget)
+            return [GpuMapEmitter(plan, region, fusion, target).call()]
+        case GpuRowPlan() as plan:
+            assert isinstance(target, GpuTarget)
+            return GpuRowEmitter(plan, fusion, target).calls()
 
 
 def _empty_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]:
-    """Nothing to walk: element values have no elements, reductions are their identities."""
+    """No elements: element values have no elements, reductions are their identities."""
     stored: list[Any] = [v for r in region.roots for v in r.vars if v in fusion.stored]
     calls = [Call(tile.Builder("empty").finish(0), stored, 0, 0.0)]  # gives them their places
     rows = int(np.prod(region.row_shape, dtype=np.int64)) if region.axes is not None else 0
     if rows:
-        reductions = {r: Reduction(r.eqn) for r in region.roots if r.is_reduction}
+        reductions = reductions_of(region)
         partials: dict[Root, list[Temp]] = {r: [] for r in reductions}
         calls.append(CombineKernel(region, fusion, target, reductions, partials, 0, rows).build())
     return calls

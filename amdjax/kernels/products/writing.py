@@ -18,7 +18,7 @@ from amdjax.schedule.element import (
     short_dtype,
 )
 from amdjax.schedule.index import Index, LoopVar, delinear
-from amdjax.schedule.region_kernel import STREAM_FROM
+from amdjax.schedule.writer import STREAM_FROM
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 

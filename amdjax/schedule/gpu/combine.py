@@ -8,13 +8,13 @@ from amdjax import tile
 from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
+from amdjax.schedule.combine import CombineKernel
 from amdjax.schedule.element import El, ElementBuilder, flat_parts, regroup
 from amdjax.schedule.fusion import Root
 from amdjax.schedule.gpu.element import TileElements
 from amdjax.schedule.gpu.tiles import TileAxis, first_lanes, region_name, tile_lanes
 from amdjax.schedule.index import Index, LoopVar
 from amdjax.schedule.reduction import Reduction
-from amdjax.schedule.rows import CombineKernel
 from amdjax.targets import GpuTarget
 
 COLUMNS = 64  # rows whose partial results a program combines
@@ -58,11 +58,11 @@ class GpuCombineKernel(CombineKernel):
         return region_name("combine", self.region)
 
     def build(self) -> Call:
-        k, n = self.k, self.total_rows
+        k, n = self.k, self.rows
         self.totals: dict[Root, list[El]] = {}
         self.row = TileAxis(LoopVar("row", n), min(power_of_two(n), COLUMNS))
-        count = min(power_of_two(self.pieces), TILE // self.row.count)
-        self.piece = TileAxis(LoopVar("piece", self.pieces), count)
+        count = min(power_of_two(self.splits), TILE // self.row.count)
+        self.piece = TileAxis(LoopVar("piece", self.splits), count)
         elements = count * self.row.count
         most = self.target.usual_workgroup
         k.schedule.workgroup = max(self.target.wave_size, min(power_of_two(elements // 4), most))
@@ -72,7 +72,7 @@ class GpuCombineKernel(CombineKernel):
             self.b.walk([s for i in symbols for s, _ in i.terms], self.row.var)  # type: ignore[misc]
             self.b.lanes = list(tile_lanes(k, [self.row], [self.base]))
         self.store_rows(symbols)
-        return self.finish(self.row.blocks, n * self.pieces)
+        return self.w.finish(self.row.blocks, n * self.splits)
 
     def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
         root = next((r for r in self.partials if var in r.vars), None)
@@ -86,10 +86,10 @@ class GpuCombineKernel(CombineKernel):
     def _total(self, root: Root) -> list[El]:
         """The results of a reduction, a lane for each row."""
         rule = self.reductions[root]
-        buffers = [self.param(t, t.dtype, "in") for t in self.partials[root]]
-        axes = [self.piece] if self.total_rows == 1 else [self.piece, self.row]
-        edge = self.row.edge(self.k, self.base, self.total_rows)
-        accs = combine_pieces(self.b, rule, buffers, axes, self.base, self.total_rows, edge)
+        buffers = [self.w.param(t, t.dtype, "in") for t in self.partials[root]]
+        axes = [self.piece] if self.rows == 1 else [self.piece, self.row]
+        edge = self.row.edge(self.k, self.base, self.rows)
+        accs = combine_pieces(self.b, rule, buffers, axes, self.base, self.rows, edge)
         return rule.finish(self.b, accs)
 
 

@@ -18,7 +18,7 @@ from amdjax.schedule.domain import region_producers
 from amdjax.schedule.element import compute_dtype, short_dtype
 from amdjax.schedule.fusion import Fusion, Region, Root
 
-__all__ = ["Rescaled", "merge_walks"]
+__all__ = ["Rescaled", "merge_passes"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Rescaled:
     power: str
 
 
-def merge_walks(region: Region, fusion: Fusion) -> tuple[Region, dict[Root, Rescaled]]:
+def merge_passes(region: Region, fusion: Fusion) -> tuple[Region, dict[Root, Rescaled]]:
     """The region with sums at the level of the extrema that they are relative to.
 
     Args:

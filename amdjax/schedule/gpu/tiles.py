@@ -66,6 +66,12 @@ class TileAxis:
         return k.op("lt", lanes, remaining)
 
 
+def axes_text(axes: Sequence[TileAxis]) -> str:
+    """Lanes along each axis, for people: `4×256 over i0 i1`."""
+    counts = "×".join(str(a.count) for a in axes)
+    return f"{counts} over {' '.join(a.var.name for a in axes)}"
+
+
 def tile_lanes(
     k: tile.Builder,
     axes: Sequence[TileAxis],

@@ -1,4 +1,7 @@
-"""What kernels of a region share: parameters, element builders, loops over lanes."""
+"""Writes the kernel of a region: its parameters, loops over lanes, and the launch in the end.
+
+Plans decide, emitters say what a program does; a `RegionWriter` is what they write it with.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
 from amdjax.schedule.domain import Domain, region_producers
-from amdjax.schedule.element import CACHE_LINE, El, ElementBuilder, Lanes, short_dtype
+from amdjax.schedule.element import CACHE_LINE, ElementBuilder, Lanes, Reader, short_dtype
 from amdjax.schedule.fusion import Fusion, Region
 from amdjax.schedule.index import Index, LoopVar
 from amdjax.targets import GpuTarget
@@ -24,25 +27,36 @@ STREAM_FROM = 16 << 20
 Machine = CpuTarget | GpuTarget
 
 
-class RegionKernel:
-    """What map and row kernels share: parameters, builders, lane loops."""
+class RegionWriter:
+    """The kernel of a region while it is written.
 
-    elements: type[ElementBuilder] = ElementBuilder
-    name = "kernel"
+    Args:
+      region: what is computed.
+      fusion: of the program.
+      target: the machine.
+      domain: the loops.
+      name: of the kernel.
+      elements: what writes elements.
+      special: the values that the kernel holds itself; asked before memory is.
+    """
 
-    def __init__(self, region: Region, fusion: Fusion, target: Machine, domain: Domain):
+    def __init__(
+        self,
+        region: Region,
+        fusion: Fusion,
+        target: Machine,
+        domain: Domain,
+        name: str = "kernel",
+        elements: type[ElementBuilder] = ElementBuilder,
+        special: Reader | None = None,
+    ):
         self.region, self.fusion, self.target, self.domain = region, fusion, target, domain
-        self.begin()
-
-    def begin(self) -> None:
-        self.k = tile.Builder(self.name)
+        self.k = tile.Builder(name)
         self.args: list[Any] = []
         self.buffers: dict[Any, tile.Buffer] = {}
-        self.b = self.elements(
-            self.k, region_producers(self.region, self.fusion), self.memory, self.special
-        )
-        self.b.alias = self.domain.alias
-        self.b.result = lambda v: self.output(v) if v in self.fusion.stored else None
+        self.b = elements(self.k, region_producers(region, fusion), self.memory, special)
+        self.b.alias = domain.alias
+        self.b.result = lambda v: self.output(v) if v in fusion.stored else None
 
     def param(self, owner: Any, dtype: str, role: str) -> tile.Buffer:
         found = self.buffers.get(owner)
@@ -65,16 +79,6 @@ class RegionKernel:
         ):
             self.b.streaming.add(buffer)
         return buffer
-
-    def special(self, var: Var, index: tuple[Index, ...]) -> El | None:
-        return None
-
-    def lane_count(self, extent: int) -> int:
-        """Elements in a tile: four registers of the widest dtype, fewer where much is alive."""
-        registers = 4 if self.domain.operations < 60 else 2 if self.domain.operations < 200 else 1
-        full = max(4, registers * self.target.vectors.vector_bits // max(self.domain.widest, 8))
-        full = min(full, 128)
-        return min(full, power_of_two(extent))
 
     def with_lanes(self, lanes: Sequence[Lanes], fn: Callable[[], Any]) -> Any:
         self.b.lanes += lanes
@@ -146,6 +150,7 @@ class RegionKernel:
             self.b.scalars[variables[0]] = position
 
     def finish(self, grid: int, elements: int, **options: Any) -> Call:
+        """The launch of what was written, with an estimate of its time from its elements."""
         per_element = 0.02 * self.domain.cost + 0.06 * len(self.args)
         kernel = self.k.finish(**options) if options else self.k.finish(grid)
         return Call(kernel, self.args, grid, elements * per_element, self.in_place_pairs())
@@ -167,3 +172,11 @@ class RegionKernel:
                 if same and all(o == offset for o in offsets) and v in self.buffers:
                     pairs.append((self.args.index(v), self.args.index(out)))
         return pairs
+
+
+def lane_count(domain: Domain, target: Machine, extent: int) -> int:
+    """Elements in a tile: four registers of the widest dtype, fewer where much is alive."""
+    registers = 4 if domain.operations < 60 else 2 if domain.operations < 200 else 1
+    full = max(4, registers * target.vectors.vector_bits // max(domain.widest, 8))
+    full = min(full, 128)
+    return min(full, power_of_two(extent))

@@ -1,0 +1,143 @@
+"""How a region without reductions is computed on a GPU: which loops a tile runs along.
+
+The tile runs along the loop in which most accesses are contiguous, and along the loop around it
+where that is short. Where both together fill it badly, it runs through all loops as one, at the
+cost of dividing positions. Where operands lie across each other, tiles are square.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from amdjax.schedule.domain import Domain
+from amdjax.schedule.gpu.tiles import (
+    TileAxis,
+    axes_text,
+    block_extent,
+    fastest_vector,
+    narrowest,
+    uneven,
+)
+from amdjax.schedule.index import LoopVar
+from amdjax.schedule.map_plan import crossing_loop, is_flat, lane_loop
+from amdjax.schedule.row_plan import extent
+from amdjax.targets import GpuTarget
+
+WASTE = 1.25  # elements of tiles for each element computed, from which all loops run as one
+SHORT = 32  # loops shorter than this do not fill a memory access of a wave
+UNDIVIDED = 1 << 31  # positions from here on take 64 bits to divide
+
+
+@dataclass(frozen=True)
+class GpuMapPlan:
+    """A program computes one tile.
+
+    Attributes:
+      domain: the loops.
+      axes: loops along the axes of the tile.
+      outer: loops over programs.
+      threads: that share a tile.
+      vector: elements that a thread has side by side.
+      flattened: the loops that the tile runs through as one.
+      any_length: whether one kernel serves every length of the only loop.
+    """
+
+    domain: Domain
+    axes: tuple[TileAxis, ...] = ()
+    outer: tuple[LoopVar, ...] = ()
+    threads: int = 1
+    vector: int = 1
+    flattened: tuple[LoopVar, ...] = ()
+    any_length: bool = False
+
+    @property
+    def grid(self) -> int:
+        """Programs."""
+        return extent(self.outer) * math.prod(a.blocks for a in self.axes)
+
+    def __str__(self) -> str:
+        out = f"map of {self.domain.size}, {self.grid} programs"
+        if self.axes:
+            out += f" of {axes_text(self.axes)}, {self.threads} threads, vectors of {self.vector}"
+        if self.flattened:
+            out += f", {' '.join(v.name for v in self.flattened)} as one loop"
+        return out + (", any length" if self.any_length else "")
+
+
+def plan_gpu_map(domain: Domain, target: GpuTarget) -> GpuMapPlan:
+    """The schedule of a region without reductions on a GPU."""
+    if not domain.vars:
+        return GpuMapPlan(domain)
+    lane_var = lane_loop(domain)
+    across = crossing_loop(domain, lane_var)
+    if across is not None:
+        return _squares(domain, target, lane_var, across)
+    if is_flat(domain):
+        count, threads, vector = _tile_size(domain, target, lane_var.extent)
+        axes, any_length = (TileAxis(lane_var, count),), lane_var.extent % count != 0
+        return _busy(GpuMapPlan(domain, axes, (), threads, vector, any_length=any_length), target)
+    return _blocks(domain, target, lane_var)
+
+
+def _blocks(domain: Domain, target: GpuTarget, lane_var: LoopVar) -> GpuMapPlan:
+    total, n = domain.size, lane_var.extent
+    count, threads, vector = _tile_size(domain, target, total, lane_var)
+    outer = [v for v in domain.vars if v is not lane_var]
+    fast = block_extent(n, count)
+    slow = block_extent(outer[-1].extent, count // fast) if outer else 1
+    waste = uneven(n, fast) * (uneven(outer[-1].extent, slow) if outer else 1.0)
+    filled = min(fast * slow / count, 1.0)
+    if (waste > WASTE * filled or n < SHORT) and len(outer) and total < UNDIVIDED:
+        axes = (TileAxis(LoopVar("p", total), count),)
+        plan = GpuMapPlan(domain, axes, (), threads, vector, flattened=tuple(domain.vars))
+        return _busy(plan, target)
+    axes = (TileAxis(lane_var, fast),)
+    if slow > 1:
+        axes = (TileAxis(outer.pop(), slow), *axes)
+    return _busy(GpuMapPlan(domain, axes, tuple(outer), threads, vector), target)
+
+
+def _squares(domain: Domain, target: GpuTarget, lane_var: LoopVar, across: LoopVar) -> GpuMapPlan:
+    side = 64 if domain.widest <= 32 and domain.operations < 60 else 32
+    outer = tuple(v for v in domain.vars if v not in (lane_var, across))
+    threads = target.usual_workgroup
+    vector = fastest_vector(target, narrowest(domain), across.extent, lane_var.extent)
+    vector = min(vector, side * side // threads)
+    axes = (TileAxis(across, side), TileAxis(lane_var, side))
+    return _busy(GpuMapPlan(domain, axes, outer, threads, vector), target)
+
+
+def _tile_size(
+    domain: Domain, target: GpuTarget, total: int, *rows: LoopVar
+) -> tuple[int, int, int]:
+    """Elements of a tile, threads, and elements that a thread has side by side.
+
+    Args:
+      domain: the loops.
+      target: the machine.
+      total: elements of all tiles.
+      rows: a loop at whose end memory goes on elsewhere.
+    """
+    vector = fastest_vector(target, narrowest(domain), *(row.extent for row in rows))
+    if domain.operations > 60:
+        vector = min(vector, 4 if domain.operations < 200 else 2)
+    threads = target.usual_workgroup
+    while vector > 1 and total < target.busy_threads * vector // 4:
+        vector //= 2
+    while threads > target.wave_size and total <= threads * vector // 2:
+        threads //= 2
+    each = vector
+    while each < 8 and domain.operations < 30 and total >= target.busy_threads * each * 4:
+        each *= 2
+    return threads * each, threads, vector
+
+
+def _busy(plan: GpuMapPlan, target: GpuTarget) -> GpuMapPlan:
+    """The plan without waves that would only repeat what others compute.
+
+    They would still read what those overwrite.
+    """
+    busy = math.prod(a.count for a in plan.axes) // plan.vector
+    threads = min(plan.threads, max(busy, target.wave_size))
+    return replace(plan, threads=threads)

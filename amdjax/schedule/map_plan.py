@@ -1,0 +1,178 @@
+"""How a region without reductions is computed on a CPU: loops in lanes, blocks, square tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax.core.integers import ceil_div, round_up
+from amdjax.core.jaxpr import Var
+from amdjax.schedule.domain import Domain
+from amdjax.schedule.index import LoopVar, Quotient
+from amdjax.schedule.row_plan import extent
+from amdjax.schedule.writer import STREAM_FROM, lane_count
+
+CHUNK = 4096  # elements that a program handles ...
+CHUNK_COST = 4 << 20  # ... unless they cost more than this together
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """Square tiles, where operands are contiguous along another loop than results are.
+
+    Attributes:
+      across: the other loop.
+      side: elements along an edge of a tile.
+      block: elements along an edge of what a program computes.
+      far: operands beyond the caches that lie the other way, and how far apart their rows are.
+    """
+
+    across: LoopVar
+    side: int
+    block: int
+    far: tuple[tuple[Var, int], ...]
+
+
+@dataclass(frozen=True)
+class CpuMapPlan:
+    """A program is a block of the domain, with one loop in vector lanes.
+
+    Attributes:
+      domain: the loops.
+      lane_var: the loop in lanes; None where there is no loop.
+      count: lanes.
+      chunk: steps of that loop in a program.
+      inner: loops around it in a program.
+      outer: loops over programs.
+      flat: whether one kernel serves every length of the only loop.
+      transposition: of square tiles, where there are some.
+    """
+
+    domain: Domain
+    lane_var: LoopVar | None = None
+    count: int = 1
+    chunk: int = 1
+    inner: tuple[LoopVar, ...] = ()
+    outer: tuple[LoopVar, ...] = ()
+    flat: bool = False
+    transposition: Transposition | None = None
+
+    @property
+    def chunks(self) -> int:
+        """Programs that share the loop in lanes."""
+        return ceil_div(self.lane_var.extent, self.chunk) if self.lane_var is not None else 1
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """Programs along the two loops of square tiles."""
+        assert self.transposition is not None and self.lane_var is not None
+        block = self.transposition.block
+        return ceil_div(self.transposition.across.extent, block), ceil_div(
+            self.lane_var.extent, block
+        )
+
+    @property
+    def grid(self) -> int:
+        """Programs."""
+        if self.transposition is not None:
+            return extent(self.outer) * self.blocks[0] * self.blocks[1]
+        return extent(self.outer) * self.chunks
+
+    def __str__(self) -> str:
+        out = f"map of {self.domain.size}, {self.grid} programs"
+        if self.lane_var is None:
+            return out
+        if (square := self.transposition) is not None:
+            out += f" of {square.block}×{square.block} in squares of {square.side}"
+            return f"{out} over {square.across.name} and {self.lane_var.name}"
+        out += f", {self.count} lanes over {self.lane_var.name}, {self.chunk} of it in a program"
+        if self.inner:
+            out += f", in loops over {' '.join(v.name for v in self.inner)}"
+        return out + (", any length" if self.flat else "")
+
+
+def plan_map(domain: Domain, target: Any) -> CpuMapPlan:
+    """The schedule of a region without reductions on a CPU."""
+    if not domain.vars:
+        return CpuMapPlan(domain)
+    lane_var = lane_loop(domain)
+    across = crossing_loop(domain, lane_var)
+    if across is not None:
+        outer = tuple(v for v in domain.vars if v is not lane_var and v is not across)
+        square = _transposition(domain, target, lane_var, across)
+        return CpuMapPlan(domain, lane_var, outer=outer, transposition=square)
+    if is_flat(domain):
+        count = lane_count(domain, target, 1 << 20)
+        return CpuMapPlan(domain, lane_var, count, _chunk(domain, count), flat=True)
+    count = lane_count(domain, target, lane_var.extent)
+    most = _chunk(domain, count)
+    outer = tuple(v for v in domain.vars if v is not lane_var)
+    inner = _inner_loops(outer, lane_var.extent, most)
+    outer = outer[: len(outer) - len(inner)]
+    return CpuMapPlan(domain, lane_var, count, min(lane_var.extent, most), inner, outer)
+
+
+def lane_loop(domain: Domain) -> LoopVar:
+    """The loop whose neighbours lie side by side in most accesses."""
+
+    def score(var: LoopVar) -> float:
+        total = 0.0
+        for _, o in domain.stores:
+            total += 4.0 if o.coefficient(var) == 1 else 0.0
+        for _, o in domain.loads:
+            total += 2.0 if o.coefficient(var) == 1 else 1.0 if not o.depends_on(var) else 0.0
+        return total if var.extent >= 8 else total * var.extent / 16
+
+    return max(reversed(domain.vars), key=score)
+
+
+def crossing_loop(domain: Domain, lane_var: LoopVar) -> LoopVar | None:
+    """A loop along which some access is contiguous while it strides along the lanes."""
+    if domain.widest > 64 or lane_var.extent < 8 or domain.operations > 100:
+        return None
+    for _, o in domain.loads:
+        if o.coefficient(lane_var) in (0, 1) or any(isinstance(s, Quotient) for s, _ in o.terms):
+            continue
+        for var in domain.vars:
+            if var is not lane_var and var.extent >= 8 and o.coefficient(var) == 1:
+                return var
+    return None
+
+
+def is_flat(domain: Domain) -> bool:
+    """Whether one code serves every length: a single loop, nothing depends on its extent."""
+    offsets = [o for _, o in domain.loads + domain.stores]
+    plain = all(o.const == 0 and all(c == 1 for _, c in o.terms) for o in offsets)
+    return len(domain.vars) == 1 and not domain.irregular and plain
+
+
+def _chunk(domain: Domain, count: int) -> int:
+    """Elements that a program handles, whole tiles."""
+    most = min(CHUNK, int(CHUNK_COST / max(domain.cost, 1.0)))
+    return round_up(max(most, 1), count)
+
+
+def _inner_loops(outer: Sequence[LoopVar], row: int, most: int) -> tuple[LoopVar, ...]:
+    """The last of the outer loops that go into the program, until it has work enough."""
+    first = len(outer)
+    while first and row * outer[first - 1].extent <= most:
+        first -= 1
+        row *= outer[first].extent
+    return tuple(outer[first:])
+
+
+def _transposition(
+    domain: Domain, target: Any, lane_var: LoopVar, across: LoopVar
+) -> Transposition:
+    side = 16 if domain.widest <= 32 and target.vectors.vector_bits >= 512 else 8
+    far = tuple(
+        (v, distance)
+        for v, o in domain.loads
+        if v.aval.nbytes >= STREAM_FROM
+        and o.coefficient(across) == 1
+        and (distance := o.coefficient(lane_var)) > 1
+        and len(o.terms) == 2
+        and o.const == 0
+    )
+    return Transposition(across, side, (8 if far else 4) * side, far)

@@ -1,0 +1,231 @@
+"""How a region with reductions is computed: what kernels of rows have in common, and CPUs' plans.
+
+A plan is chosen by `plan_rows` from what the domain and the machine are; nothing is written for it,
+and it can be printed. `rows.py` writes the kernels that it describes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from amdjax.core.integers import ceil_div
+from amdjax.core.jaxpr import Var
+from amdjax.schedule.domain import Domain
+from amdjax.schedule.fusion import Fusion, Region, Root
+from amdjax.schedule.index import LoopVar
+from amdjax.schedule.reduction import Reduction
+from amdjax.schedule.writer import Machine, lane_count
+
+STASH_LIMIT = 8192  # elements of a row kept in scratch between passes
+STASH_COST = 8  # of a value above which it is kept for later passes rather than computed again
+SPLIT_WORK = 1 << 15  # elements below which a reduction is not split
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """A schedule of a region with reductions.
+
+    Attributes:
+      region: what is computed; its roots say in which pass over a row.
+      stored: values of the program that are in memory.
+      domain: the loops.
+      splits: programs that share the reduction of a row, each with a part of loop `split`.
+      stashed: roots that stay in scratch from the pass that computes them on.
+    """
+
+    region: Region
+    stored: frozenset[Var]
+    domain: Domain
+    splits: int
+    stashed: tuple[Root, ...]
+
+    @cached_property
+    def inner(self) -> list[LoopVar]:
+        """The loops that are reduced."""
+        return [v for v in self.domain.vars if v in self.domain.reduced]
+
+    @cached_property
+    def outer(self) -> list[LoopVar]:
+        """The loops over rows."""
+        return [v for v in self.domain.vars if v not in self.domain.reduced]
+
+    @cached_property
+    def reductions(self) -> Mapping[Root, Reduction]:
+        return reductions_of(self.region)
+
+    @property
+    def levels(self) -> int:
+        """Passes over a row after the first."""
+        return last_level(self.region)
+
+    @property
+    def rows(self) -> int:
+        return extent(self.outer)
+
+    @property
+    def row_elements(self) -> int:
+        return extent(self.inner)
+
+    @property
+    def stash_size(self) -> int:
+        """Elements of scratch for a row."""
+        raise NotImplementedError
+
+    def element_roots(self, level: int) -> list[Root]:
+        """What a pass computes for each element and keeps, in memory or in scratch."""
+        return [
+            r
+            for r in self.region.roots
+            if not (r.is_reduction or r.row)
+            and r.level == level
+            and (any(v in self.stored for v in r.vars) or r in self.stashed)
+        ]
+
+
+def reductions_of(region: Region) -> dict[Root, Reduction]:
+    """The rules of a region's reductions."""
+    return {r: Reduction(r.eqn) for r in region.roots if r.is_reduction}
+
+
+def extent(loops: Sequence[LoopVar]) -> int:
+    """Steps of nested loops together."""
+    return math.prod(v.extent for v in loops)
+
+
+def last_level(region: Region) -> int:
+    """The last pass over rows of a region."""
+    return max(r.level for r in region.roots)
+
+
+def is_read_later(root: Root, region: Region) -> bool:
+    """Whether a later pass reads a value."""
+    own = set(root.vars)
+    return any(v in own for r in region.roots if r.level > root.level for v, _ in r.reads)
+
+
+def worth_stashing(region: Region, row_elements: int, limit: int) -> tuple[Root, ...]:
+    """Roots that later passes read, that cost much, and of which a row fits the scratch.
+
+    Args:
+      region: with reductions.
+      row_elements: of a row.
+      limit: elements of a row that scratch holds.
+    """
+    if row_elements > limit:
+        return ()
+    return tuple(
+        r
+        for r in region.roots
+        if not (r.is_reduction or r.row)
+        and r.cost > STASH_COST
+        and not any(x.aval.dtype.kind == "c" for x in r.vars)
+        and is_read_later(r, region)
+    )
+
+
+@dataclass(frozen=True)
+class CpuRowPlan(RowPlan):
+    """A program is a row, whose elements run in lanes, or a bundle of neighbouring rows.
+
+    Attributes:
+      lane_var: the loop in vector lanes; None where there is no loop.
+      count: lanes.
+    """
+
+    lane_var: LoopVar | None
+    count: int
+
+    @property
+    def lanes_reduce(self) -> bool:
+        """Whether lanes are elements of one row."""
+        return self.lane_var in self.domain.reduced
+
+    @property
+    def bundles(self) -> int:
+        """Programs that share neighbouring rows."""
+        if self.lane_var is None or self.lanes_reduce:
+            return 1
+        return ceil_div(self.lane_var.extent, self.count)
+
+    @property
+    def grid(self) -> int:
+        """Programs, if reductions are not split."""
+        return extent([v for v in self.outer if v is not self.lane_var]) * self.bundles
+
+    @property
+    def split(self) -> LoopVar:
+        """The reduced loop that programs share."""
+        return self.inner[0]
+
+    @property
+    def unit(self) -> int:
+        """Steps of it that stay together."""
+        return self.count if self.split is self.lane_var else 1
+
+    @property
+    def split_length(self) -> int:
+        """Steps of it in a program."""
+        return ceil_div(self.split.extent, self.splits * self.unit) * self.unit
+
+    @property
+    def stash_size(self) -> int:
+        """Elements of scratch for a row."""
+        return self.row_elements + self.count
+
+    def __str__(self) -> str:
+        lanes = "rows" if self.lane_var is not None and not self.lanes_reduce else "elements"
+        out = f"rows of {self.row_elements}, {self.grid * self.splits} programs"
+        if self.lane_var is not None:
+            out += f", {self.count} lanes over {lanes} {self.lane_var.name}"
+        out += f", {self.levels + 1} passes"
+        if self.splits > 1:
+            out += f", split-K of {self.splits} along {self.split.name}"
+        if self.stashed:
+            out += f", scratch holds {names_of(self.stashed)}"
+        return out
+
+
+def names_of(roots: Sequence[Root]) -> str:
+    """What computes roots, for people."""
+    return " ".join(r.eqn.primitive.name for r in roots)
+
+
+def plan_rows(region: Region, fusion: Fusion, target: Machine, domain: Domain) -> CpuRowPlan:
+    """The schedule of a region with reductions on a CPU."""
+    lane_var = _lane_loop(domain)
+    count = 0 if lane_var is None else lane_count(domain, target, lane_var.extent)
+    plan = CpuRowPlan(region, frozenset(fusion.stored), domain, 1, (), lane_var, count)
+    if plan.lanes_reduce:
+        stashed = worth_stashing(region, plan.row_elements, STASH_LIMIT)
+        plan = replace(plan, stashed=stashed)
+    return _split(plan, target)
+
+
+def _lane_loop(domain: Domain) -> LoopVar | None:
+    """The loop in lanes: a reduced one (a row a program), or that over neighbouring rows."""
+    inner = [v for v in domain.vars if v in domain.reduced]
+    outer = [v for v in domain.vars if v not in domain.reduced]
+    if not domain.vars or not outer or not inner:
+        return domain.vars[-1] if domain.vars else None
+    last = domain.vars[-1]
+    if last in domain.reduced:
+        short = last.extent < 16 and extent(outer) >= 64 and outer[-1].extent >= 8
+        return outer[-1] if short else last
+    narrow = last.extent < 4 and inner[-1].extent >= 16
+    return inner[-1] if narrow else last
+
+
+def _split(plan: CpuRowPlan, target: Machine) -> CpuRowPlan:
+    """Let programs share reductions, where rows are too few to keep the threads busy."""
+    wanted = 4 * target.vectors.threads
+    if plan.levels or not plan.inner or plan.domain.size < SPLIT_WORK or plan.grid >= wanted:
+        return plan
+    most = max(1, plan.split.extent // (plan.unit * (8 if plan.unit > 1 else 1)))
+    splits = min(ceil_div(wanted, plan.grid), most, plan.domain.size // (SPLIT_WORK // 4))
+    plan = replace(plan, splits=max(1, splits))
+    return replace(
+        plan, splits=ceil_div(plan.split.extent, plan.split_length)
+    )  # that are not empty
