@@ -23,7 +23,8 @@ def dumping(
     """An observer that also keeps the stages, written to a folder of their own at the end.
 
     The folder is `<directory>/<process>-<number>-<name>/` and holds `jaxpr.txt`, `simplified.txt`,
-    `fusion.txt`, `tiles.txt`, `plan.txt`, `llvm.ll`, `asm.s`, and `resources.txt` for a GPU.
+    `fusion.txt`, `schedule.txt`, `tiles.txt`, `plan.txt`, `llvm.ll`, `asm.s`, and `resources.txt`
+    for a GPU.
     """
     stages: list[tuple[str, Any]] = []
 
@@ -53,7 +54,9 @@ def _folder(closed: ClosedJaxpr) -> str:
 
 def _write(folder: Path, closed: ClosedJaxpr, stages: list[tuple[str, Any]], plan: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = report.TEXT_STAGES if plan is not None else ("jaxpr", "simplified", "fusion")
+    wanted = (
+        report.TEXT_STAGES if plan is not None else ("jaxpr", "simplified", "fusion", "schedule")
+    )
     if any(name == "kernels" for name, _ in stages):
         wanted = (*wanted, "resources")
     for stage in wanted:

@@ -29,7 +29,7 @@ from amdjax.schedule.element_loops import separate_numbers
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
 from amdjax.schedule.gpu.calls import fit_gpu
-from amdjax.schedule.regions import lower_region
+from amdjax.schedule.regions import Schedule, lower_region
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
@@ -341,6 +341,7 @@ class Planner:
         jaxpr = separate_numbers(jaxpr)
         fusion = fuse(jaxpr, on_gpu=isinstance(self.target, GpuTarget))
         self.observe("fusion", fusion)
+        self.observe("schedule", Schedule(fusion, self.target))
         if self.loader is not None:
             self.loader.expect(len(fusion.steps))
         wanted: dict[Var, View] = {}

@@ -13,7 +13,7 @@ from amdjax.jit.plan import Label, Plan, View
 from amdjax.runtime import vm
 from amdjax.schedule.fusion import Fusion, Region
 
-TEXT_STAGES = ("jaxpr", "simplified", "fusion", "tiles", "plan", "llvm", "asm")
+TEXT_STAGES = ("jaxpr", "simplified", "fusion", "schedule", "tiles", "plan", "llvm", "asm")
 GPU_STAGES = (*TEXT_STAGES, *(s for s in DEVICE_STAGES if s not in TEXT_STAGES))
 OPCODES = [
     "HALT",
@@ -47,6 +47,8 @@ def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: 
         return "\n".join(str(f.jaxpr) for f in fusions(stages))
     if stage == "fusion":
         return "\n\n".join(str(f) for f in fusions(stages))
+    if stage == "schedule":
+        return "\n\n".join(str(x) for name, x in stages if name == "schedule")
     if stage == "plan":
         return plan_text(plan)
     kernels = distinct(plan.kernels())

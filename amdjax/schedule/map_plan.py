@@ -10,7 +10,7 @@ from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.index import LoopVar, Quotient
-from amdjax.schedule.row_plan import extent
+from amdjax.schedule.row_plan import counted, extent
 from amdjax.schedule.writer import STREAM_FROM, lane_count
 
 CHUNK = 4096  # elements that a program handles ...
@@ -80,7 +80,7 @@ class CpuMapPlan:
         return extent(self.outer) * self.chunks
 
     def __str__(self) -> str:
-        out = f"map of {self.domain.size}, {self.grid} programs"
+        out = f"map of {self.domain.size}, {counted(self.grid, 'program')}"
         if self.lane_var is None:
             return out
         if (square := self.transposition) is not None:

@@ -1,12 +1,13 @@
 """Gives a region its loops and tiles: from what is computed to a tile program.
 
-The domain of a region is first brought to few long loops (`domain.py`). On a CPU one loop is then
-spread over vector lanes: by `maps.py` where nothing is reduced, by `rows.py` where something is. On
-a GPU one or two loops are spread over a workgroup: by `gpu/maps.py` and `gpu/rows.py`.
+The domain of a region is first brought to few long loops (`domain.py`). A plan then spreads one of
+them over vector lanes on a CPU (`map_plan.py`, `row_plan.py`), one or two over a workgroup on a GPU
+(`gpu/map_plan.py`, `gpu/multi_pass.py`), and an emitter writes the kernels that it describes.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,24 @@ def plan_region(region: Region, fusion: Fusion, target: Machine) -> RegionPlan |
     if region.axes is None:
         return plan_map(domain, target)
     return plan_rows(region, fusion, target, domain)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of a program and how a machine computes them; planned again when printed."""
+
+    fusion: Fusion
+    target: Machine
+
+    def __str__(self) -> str:
+        lines = []
+        texts = str(self.fusion).splitlines()
+        for text, step in zip(texts, self.fusion.steps, strict=True):
+            lines.append(text)
+            if isinstance(step, Region):
+                plan = plan_region(step, self.fusion, self.target)
+                lines.append("  no elements" if plan is None else f"  {plan}")
+        return "\n".join(lines)
 
 
 def lower_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]:

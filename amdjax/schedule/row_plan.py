@@ -177,15 +177,20 @@ class CpuRowPlan(RowPlan):
 
     def __str__(self) -> str:
         lanes = "rows" if self.lane_var is not None and not self.lanes_reduce else "elements"
-        out = f"rows of {self.row_elements}, {self.grid * self.splits} programs"
+        out = f"rows of {self.row_elements}, {counted(self.grid * self.splits, 'program')}"
         if self.lane_var is not None:
             out += f", {self.count} lanes over {lanes} {self.lane_var.name}"
-        out += f", {self.levels + 1} passes"
+        out += f", {counted(self.levels + 1, 'pass', 'passes')}"
         if self.splits > 1:
-            out += f", split-K of {self.splits} along {self.split.name}"
+            out += f", split {self.splits} ways along {self.split.name}"
         if self.stashed:
             out += f", scratch holds {names_of(self.stashed)}"
         return out
+
+
+def counted(n: int, noun: str, many: str = "") -> str:
+    """`1 program`, `2 programs`."""
+    return f"{n} {noun if n == 1 else many or noun + 's'}"
 
 
 def names_of(roots: Sequence[Root]) -> str:

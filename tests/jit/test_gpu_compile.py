@@ -75,6 +75,7 @@ def test_every_stage_has_a_text():
     marks = {
         "jaxpr": "reduce_max",
         "fusion": "of 64×1000",
+        "schedule": "64 programs of 1024",
         "tiles": "workgroup=",
         "plan": "CALL rows_reduce_max",
         "llvm": "amdgpu_kernel",

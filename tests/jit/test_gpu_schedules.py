@@ -15,7 +15,7 @@ from amdjax import jit, lax, tile, vmap
 from amdjax.core.pytree import tree_leaves
 from amdjax.kernels.gpu_loops import element_tile
 from amdjax.kernels.shaped import ShapedContext
-from amdjax.schedule.gpu import rows
+from amdjax.schedule.gpu import row_plan
 from amdjax.schedule.gpu.calls import scratch_limit
 from amdjax.targets import get
 
@@ -148,7 +148,7 @@ def test_long_reductions_fill_the_machine():
     x = normal(1 << 22)
     (kernel,) = kernels_for(lambda x: x.sum(), x, target=GFX942)
     assert kernel.schedule.workgroup == 256 and kernel.schedule.vector == 4
-    assert kernel.grid == math.isqrt(x.size // rows.SHARE)
+    assert kernel.grid == math.isqrt(x.size // row_plan.SHARE)
 
 
 def test_memory_moves_in_vectors_of_16_bytes():

@@ -21,6 +21,7 @@ def test_every_stage_has_a_text():
         "jaxpr": "tanh",
         "simplified": "tanh",
         "fusion": "of 2×3",
+        "schedule": "rows of",
         "tiles": "kernel kernel(",
         "plan": "HALT",
         "llvm": "define void @kernel",

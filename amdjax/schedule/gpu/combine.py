@@ -54,7 +54,7 @@ class GpuCombineKernel(CombineKernel):
     target: GpuTarget
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         return region_name("combine", self.region)
 
     def build(self) -> Call:

@@ -21,7 +21,7 @@ from amdjax.schedule.gpu.tiles import (
 )
 from amdjax.schedule.index import LoopVar
 from amdjax.schedule.map_plan import crossing_loop, is_flat, lane_loop
-from amdjax.schedule.row_plan import extent
+from amdjax.schedule.row_plan import counted, extent
 from amdjax.targets import GpuTarget
 
 WASTE = 1.25  # elements of tiles for each element computed, from which all loops run as one
@@ -57,7 +57,7 @@ class GpuMapPlan:
         return extent(self.outer) * math.prod(a.blocks for a in self.axes)
 
     def __str__(self) -> str:
-        out = f"map of {self.domain.size}, {self.grid} programs"
+        out = f"map of {self.domain.size}, {counted(self.grid, 'program')}"
         if self.axes:
             out += f" of {axes_text(self.axes)}, {self.threads} threads, vectors of {self.vector}"
         if self.flattened:
@@ -89,10 +89,10 @@ def _blocks(domain: Domain, target: GpuTarget, lane_var: LoopVar) -> GpuMapPlan:
     waste = uneven(n, fast) * (uneven(outer[-1].extent, slow) if outer else 1.0)
     filled = min(fast * slow / count, 1.0)
     if (waste > WASTE * filled or n < SHORT) and len(outer) and total < UNDIVIDED:
-        axes = (TileAxis(LoopVar("p", total), count),)
-        plan = GpuMapPlan(domain, axes, (), threads, vector, flattened=tuple(domain.vars))
+        one = (TileAxis(LoopVar("p", total), count),)
+        plan = GpuMapPlan(domain, one, (), threads, vector, flattened=tuple(domain.vars))
         return _busy(plan, target)
-    axes = (TileAxis(lane_var, fast),)
+    axes: tuple[TileAxis, ...] = (TileAxis(lane_var, fast),)
     if slow > 1:
         axes = (TileAxis(outer.pop(), slow), *axes)
     return _busy(GpuMapPlan(domain, axes, tuple(outer), threads, vector), target)

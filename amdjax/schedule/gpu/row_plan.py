@@ -32,6 +32,7 @@ from amdjax.schedule.gpu.tiles import (
 from amdjax.schedule.index import Index, LoopVar
 from amdjax.schedule.row_plan import (
     RowPlan,
+    counted,
     extent,
     last_level,
     names_of,
@@ -214,23 +215,24 @@ class GpuRowPlan(RowPlan):
 
     def __str__(self) -> str:
         tiling = self.tiling
-        out = f"rows of {self.row_elements}, {self.grid * self.splits} programs"
+        out = f"rows of {self.row_elements}, {counted(self.grid * self.splits, 'program')}"
         if tiling.axes:
             out += f" of {axes_text(tiling.axes)}"
         out += f", {tiling.threads} threads, vectors of {tiling.vector}"
-        out += ", rows in registers" if self.is_resident else f", {self.levels + 1} passes"
+        passes = counted(self.levels + 1, "pass", "passes")
+        out += f", {'rows in registers' if self.is_resident else passes}"
         if self.rescaled:
             out += f", online {names_of(list(self.rescaled))}"
         if self.start is not None:
             out += ", tiles begin aligned"
         if self.inputs or self.stashed:
-            what = [f"{len(self.inputs)} inputs"] if self.inputs else []
+            what = [counted(len(self.inputs), "input")] if self.inputs else []
             what += [names_of(self.stashed)] if self.stashed else []
             part = f"{self.kept_elements} elements of " if self.kept_elements else ""
             out += f", LDS holds {part}{', '.join(what)}"
         if self.splits > 1:
             by = "the last program" if self.combined_by_last else "a second kernel"
-            out += f", split-K of {self.splits} along {self.split.name}, combined by {by}"
+            out += f", split {self.splits} ways along {self.split.name}, combined by {by}"
         return out
 
 

@@ -1,0 +1,70 @@
+"""Plans of regions: what is decided, as text, and that nothing is written to decide it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from gpu_cases import CASES, ROWS
+
+from amdjax import jit
+from amdjax.jit.plan import plan_program
+from amdjax.schedule import maps, rows
+from amdjax.schedule.fusion import Region, fuse
+from amdjax.schedule.regions import Schedule, plan_region
+from amdjax.targets import get
+from amdjax.targets.cpu import CpuTarget
+
+CPU = CpuTarget(vector_bits=256, threads=4)
+TARGETS = {"cpu": CPU, "gfx942": get("gfx942"), "gfx1100": get("gfx1100")}
+
+#: Program, target and plan of its last region, a line each.
+LINES = (Path(__file__).parent / "golden_plans.txt").read_text().splitlines()
+GOLDEN = {tuple(key.split()): text for key, _, text in (line.partition(": ") for line in LINES)}
+
+
+def schedule(name, target):
+    f, *args = CASES[name]
+    seen = []
+    observe = lambda stage, x: seen.append(x) if stage == "schedule" else None
+    plan_program(jit(f).trace(*args).jaxpr, target, observe=observe)
+    return seen
+
+
+@pytest.mark.parametrize("name,target", GOLDEN)
+def test_plans(name, target):
+    (found,) = schedule(name, TARGETS[target])
+    assert str(found).splitlines()[-1].strip() == GOLDEN[name, target]
+
+
+def test_each_region_has_its_plan_below_it():
+    (found,) = schedule("layer_norm_gradient", CPU)
+    lines = str(found).splitlines()
+    assert len(lines) == 4 and [line.startswith("  rows of") for line in lines] == [0, 1, 0, 1]
+
+
+def test_empty_regions_have_no_plan():
+    (found,) = schedule("empty", CPU)
+    assert str(found).splitlines()[-1] == "  no elements"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "name", [n for n in CASES if n.startswith(("softmax", "sum", "layer", "arg"))]
+)
+def test_plans_are_frozen_and_need_no_emission(name, target, monkeypatch):
+    schedules = schedule(name, TARGETS[target])
+
+    def refuse(*_, **__):
+        raise AssertionError("something is written")
+
+    monkeypatch.setattr(maps, "RegionWriter", refuse)
+    monkeypatch.setattr(rows, "RegionWriter", refuse)
+    for found in schedules:
+        again = Schedule(fuse(found.fusion.jaxpr, target != "cpu"), found.target)
+        assert str(again) == str(found)
+        for step in found.fusion.steps:
+            if isinstance(step, Region) and (plan := plan_region(step, found.fusion, found.target)):
+                with pytest.raises(dataclasses.FrozenInstanceError):
+                    plan.domain = None
