@@ -9,7 +9,8 @@ from amdjax import jit
 from amdjax.core.config import config
 from amdjax.jit.cpu import program
 
-FILES = {"jaxpr.txt", "simplified.txt", "fusion.txt", "tiles.txt", "plan.txt", "llvm.ll", "asm.s"}
+FILES = {"jaxpr.txt", "simplified.txt", "fusion.txt", "schedule.txt", "tiles.txt", "plan.txt",
+         "llvm.ll", "asm.s"}  # fmt: skip
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from gpu_cases import CASES, ROWS
+from gpu_cases import CASES
 
 from amdjax import jit
 from amdjax.jit.plan import plan_program
