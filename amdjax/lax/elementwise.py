@@ -274,17 +274,22 @@ def mulhi(x: ArrayLike, y: ArrayLike) -> Array:
 def _max(b: Any, x: Any, y: Any) -> Any:
     if value_dtype(x).kind == "b":
         return b.select(x, x, y)
-    return b.select(_precedes(b, x, y), y, x) if value_dtype(x).kind == "c" else b.max(x, y)
+    return _choose(b, y, x, x, y) if value_dtype(x).kind == "c" else b.max(x, y)
 
 
 def _min(b: Any, x: Any, y: Any) -> Any:
     if value_dtype(x).kind == "b":
         return b.select(x, y, x)
-    return b.select(_precedes(b, x, y), x, y) if value_dtype(x).kind == "c" else b.min(x, y)
+    return _choose(b, x, y, x, y) if value_dtype(x).kind == "c" else b.min(x, y)
+
+
+def _choose(b: Any, lesser: Any, greater: Any, x: Any, y: Any) -> Any:
+    """`x` if it is no number or `lesser` precedes `greater`, else `y`."""
+    return b.select(b.compare("ne", x, x), x, b.select(_precedes(b, lesser, greater), x, y))
 
 
 def _precedes(b: Any, x: Any, y: Any) -> Any:
-    """Lexicographic order of complex numbers."""
+    """Lexicographic order of complex numbers; false if a part that decides is no number."""
     xr, yr = b.real(x), b.real(y)
     tied = b.compare("lt", b.imag(x), b.imag(y))
     return b.select(b.compare("eq", xr, yr), tied, b.compare("lt", xr, yr))
@@ -377,16 +382,7 @@ def abs(x: ArrayLike) -> Array:
     return abs_p.bind(x)
 
 
-def _sign(b: Any, x: Any) -> Any:
-    if value_dtype(x).kind != "c":
-        return b.sign(x)
-    radius = b.abs(x)
-    at_origin = b.compare("eq", radius, b.const(0, radius.dtype))
-    unit = b.complex(b.div(b.real(x), radius), b.div(b.imag(x), radius))
-    return b.select(at_origin, b.const(0, x.dtype), unit)
-
-
-sign_p = unary("sign", NUMBER, FLAT, _sign)
+sign_p = unary("sign", NUMBER, FLAT)
 
 
 def sign(x: ArrayLike) -> Array:

@@ -20,6 +20,7 @@ from amdjax.lax._rules import (
     scalar,
     shape_of,
     unary,
+    value_dtype,
     zero_tangent,
 )
 from amdjax.lax.casting import convert_like
@@ -48,7 +49,7 @@ square_p = unary(
     "square",
     NUMBER,
     lambda g, y, x: mul(g, mul(scalar(x, 2), x)),
-    lambda b, x: b.mul(x, x),
+    lambda b, x: b.square(x) if value_dtype(x).kind == "c" else b.mul(x, x),
 )
 
 

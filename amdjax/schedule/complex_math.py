@@ -106,6 +106,9 @@ class Real:
 
 Pair = tuple[Real, Real]
 
+# log 2 less its rounded value.
+_LN2_REST = {"f32": -1.904654299957768e-09, "f64": 2.3190468138462996e-17}
+
 
 def where(cond: Real, x: Real | float, y: Real | float) -> Real:
     """`x` where `cond` holds, else `y`; one of them is a `Real`."""
@@ -233,8 +236,7 @@ def absolute(x: Pair) -> Real:
 
 def sign(x: Pair) -> Pair:
     radius = absolute(x)
-    origin = radius.equals(0.0)
-    return where(origin, 0.0, x[0] / radius), where(origin, 0.0, x[1] / radius)
+    return both(radius.equals(0.0), x, (x[0] / radius, x[1] / radius))
 
 
 def sqrt(x: Pair) -> Pair:
@@ -255,7 +257,8 @@ def sqrt(x: Pair) -> Pair:
     re, im = where(infinite, math.inf, re), where(infinite, math.inf, im)
     no_number = differ(x, x) & (x[0].is_infinite | x[1].is_finite())
     re = where(no_number & (x[0] < 0.0), x[1], re)
-    return re, where(no_number, x[0] + x[1], im).copysign(x[1])
+    left = x[0].equals(-math.inf)
+    return re, where(no_number, where(left, -x[0], x[0] + x[1]), im).copysign(x[1])
 
 
 def rsqrt(x: Pair) -> Pair:
@@ -265,40 +268,61 @@ def rsqrt(x: Pair) -> Pair:
 # Exponentials and logarithms
 
 
-def _zero_wins(x: Real, y: Real) -> Real:
-    """`x * y`, where zero times infinity is zero."""
-    special = x.equals(0.0) & y.is_infinite
-    return where(special, x * x.lift(1.0).copysign(y), x * y)
+# Magnitudes that overflow are products of up to three factors, all of them in range, which are
+# multiplied with what belongs to the angle one after the other.
+Scaled = tuple[Real, Real, Real]
 
 
-def _infinite_wins(cos: Real, magnitude: Real) -> Real:
-    """The real part of something infinite, infinite even if its direction is unknown."""
-    unknown = magnitude.is_infinite & cos.ne(cos)
-    return where(unknown, abs(magnitude), _zero_wins(cos, magnitude))
+def _scaled(a: Real, exp: Callable[[Real], Real], base: float) -> Scaled:
+    """`exp(a)`, in base `base`, without overflow where a product with the least sine has none."""
+    top = math.log(float(a.limits.max)) / math.log(base)
+    start, step = math.floor(0.9 * top), math.floor(0.6 * top)
+    once, twice = a > start, a > start + step
+    shift = where(twice, a.lift(2.0 * step), where(once, a.lift(1.0 * step), a.lift(0.0)))
+    factor = a.lift(math.exp(step) if base == math.e else base**step)
+    return exp(a - shift), where(once, factor, 1.0), where(twice, factor, 1.0)
 
 
-def _scaled_exp(a: Real) -> tuple[Real, Real]:
-    """`exp(a)` as a product of two factors, neither of which overflows before the product does."""
-    limit = math.log(float(a.limits.max)) - 1.0
-    large = (a > limit) & a.is_finite()
-    return where(large, a - 8.0, a).exp(), where(large, a.lift(math.exp(8.0)), a.lift(1.0))
+def _times(x: Real, scaled: Scaled) -> Real:
+    for factor in scaled:
+        x = x * factor
+    return x
 
 
-def _polar(magnitude: Real, factor: Real, angle: Real) -> Pair:
-    """`magnitude * factor * exp(i angle)`."""
-    cos, sin = angle.cos(), where(angle.equals(0.0), angle, angle.sin())
-    # The direction does not matter at zero; at infinity an unknown one leaves NaN.
-    lost = magnitude.equals(0.0) & (angle - angle).ne(0.0)
-    re, im = _infinite_wins(cos, magnitude) * factor, _zero_wins(sin, magnitude) * factor
-    return where(lost, magnitude, re), where(lost, magnitude.copysign(angle), im)
+def _sine(b: Real) -> Real:
+    """The sine, with the sign of zero."""
+    return where(b.equals(0.0), b, b.sin())
+
+
+def _unknown(b: Real) -> Real:
+    """Whether an angle is infinite or no number."""
+    return (b - b).ne(0.0)
+
+
+def _polar(a: Real, scaled: Scaled, b: Real, cos: Real, sin: Real) -> Pair:
+    """`exp(a) (cos + i sin)`: of an unknown angle, zero or infinite if the exponential is."""
+    unknown = _unknown(b)
+    nothing, endless = unknown & a.equals(-math.inf), unknown & a.equals(math.inf)
+    re = where(nothing, 0.0, where(endless, math.inf, _times(cos, scaled)))
+    im = where(nothing, b.lift(0.0).copysign(b), _times(sin, scaled))
+    return re, where(b.equals(0.0), b, im)
 
 
 def exp(x: Pair) -> Pair:
-    return _polar(*_scaled_exp(x[0]), x[1])
+    a, b = x
+    return _polar(a, _scaled(a, lambda v: v.exp(), math.e), b, b.cos(), b.sin())
 
 
 def exp2(x: Pair) -> Pair:
-    return _polar(x[0].exp2(), x[0].lift(1.0), x[1] * math.log(2.0))
+    a, b = x
+    high = b * math.log(2.0)
+    # What the angle lost in the multiplication, but for angles that are infinite.
+    ln2 = b.lift(math.log(2.0))
+    lost = b * _LN2_REST[str(b.el.dtype)] + b.fma(ln2, -high)
+    lost = where(_unknown(lost), 0.0, lost)
+    cos, sin = high.cos(), high.sin()
+    turned = cos - lost * sin, sin + lost * cos
+    return _polar(a, _scaled(a, lambda v: v.exp2(), 2.0), b, *turned)
 
 
 def expm1(x: Pair) -> Pair:
@@ -362,51 +386,52 @@ def logistic(x: Pair) -> Pair:
 # Hyperbolic and trigonometric
 
 
-def _scaled_cosh_sinh(a: Real) -> tuple[Real, Real, Real]:
-    """Cosh and sinh divided by a third number, so that products with them do not overflow early."""
-    limit = math.log(float(a.limits.max)) - 1.0
-    large = (abs(a) > limit) & a.is_finite()
-    half = (abs(a) - 8.0).exp() * 0.5
-    return (
-        where(large, half, a.cosh()),
-        where(large, half.copysign(a), a.sinh()),
-        where(large, a.lift(math.exp(8.0)), a.lift(1.0)),
-    )
+def _scaled_cosh_sinh(a: Real) -> tuple[Scaled, Scaled]:
+    """The magnitudes of cosh and sinh as products of factors in range."""
+    size = abs(a)
+    first, second, third = _scaled(size, lambda v: v.exp(), math.e)
+    large = second > 1.0
+    half = first * 0.5
+    cosh, sinh = where(large, half, a.cosh()), where(large, half.copysign(a), a.sinh())
+    return (cosh, second, third), (sinh, second, third)
 
 
 def sinh(x: Pair) -> Pair:
     a, b = x
-    cosh_a, sinh_a, factor = _scaled_cosh_sinh(a)
-    im = where(b.equals(0.0), b, _zero_wins(b.sin(), cosh_a) * factor)
-    return where(
-        a.equals(0.0) & b.is_finite()._op("not"), a, _infinite_wins(b.cos(), sinh_a) * factor
-    ), im
+    cosh_a, sinh_a = _scaled_cosh_sinh(a)
+    # At zero and at infinity the real part does not need to know the angle.
+    kept = _unknown(b) & (a.equals(0.0) | a.is_infinite)
+    im = where(b.equals(0.0), b, _times(_sine(b), cosh_a))
+    return where(kept, a, _times(b.cos(), sinh_a)), im
 
 
 def cosh(x: Pair) -> Pair:
     a, b = x
-    cosh_a, sinh_a, factor = _scaled_cosh_sinh(a)
-    sin_b = where(b.equals(0.0), b, b.sin())
-    im = where(
-        sinh_a.equals(0.0) & b.is_finite()._op("not"), sinh_a, _zero_wins(sin_b, sinh_a) * factor
-    )
-    return _infinite_wins(b.cos(), cosh_a) * factor, im
+    cosh_a, sinh_a = _scaled_cosh_sinh(a)
+    unknown = _unknown(b)
+    zero = b.equals(0.0) | (unknown & a.equals(0.0))
+    one = a.lift(1.0)
+    product = one.copysign(a) * one.copysign(b) * 0.0
+    re = where(unknown & a.is_infinite, abs(a), _times(b.cos(), cosh_a))
+    return re, where(zero, product, _times(_sine(b), sinh_a))
 
 
 def tanh(x: Pair) -> Pair:
     """Kahan's formula; far from the imaginary axis the limit and how it is approached."""
     a, b = x
-    t, s = b.tan(), where(abs(a) < 30.0, a, 0.0).sinh()
+    t, s = b.tan(), where(abs(a) > 30.0, 0.0, a).sinh()
     beta = t * t + 1.0
     scale = beta * s * s + 1.0
     near = where(a.equals(0.0), a, beta * (s * s + 1.0).sqrt() * s / scale), t / scale
     wave = b.sin() * b.cos() * 4.0 * (abs(a) * -2.0).exp()
-    im = where(b.is_finite(), wave, 0.0)
+    unknown = _unknown(b)
+    limit = a.lift(1.0).copysign(a)
     far = (
-        a.lift(1.0).copysign(a),
-        where(a.is_infinite, im.lift(0.0).copysign(where(b.is_finite(), wave, b)), wave),
+        where(unknown & a.is_finite(), math.nan, limit),
+        where(a.is_infinite, a.lift(0.0).copysign(where(unknown, b, wave)), wave),
     )
-    return both(abs(a) > 0.55 * a.limits.nmant, far, near)
+    re, im = both(abs(a) > 0.55 * a.limits.nmant, far, near)
+    return re, where(b.equals(0.0), b, im)
 
 
 def sin(x: Pair) -> Pair:
@@ -442,7 +467,7 @@ def asin(x: Pair) -> Pair:
     near = x[0].atan2(mul(minus, plus)[0]), _conj_product(minus, plus)[1].asinh()
     far, size = _far(x)
     re, im = both(far, (x[0].atan2(abs(x[1])), size.copysign(x[1])), near)
-    return re, im.copysign(x[1])
+    return where(x[0].equals(0.0), x[0], re), im.copysign(x[1])
 
 
 def acos(x: Pair) -> Pair:
@@ -450,7 +475,8 @@ def acos(x: Pair) -> Pair:
     near = minus[0].atan2(plus[0]) * 2.0, _conj_product(plus, minus)[1].asinh()
     far, size = _far(x)
     re, im = both(far, (abs(x[1]).atan2(x[0]), -size.copysign(x[1])), near)
-    return re, im.copysign(-x[1])
+    quarter = x[0].equals(0.0) & x[1].ne(x[1])
+    return where(quarter, math.pi / 2, re), im.copysign(-x[1])
 
 
 def acosh(x: Pair) -> Pair:
@@ -467,8 +493,11 @@ def asinh(x: Pair) -> Pair:
 def atanh(x: Pair) -> Pair:
     a, b = abs(x[0]), x[1]
     gap = 1.0 - a
+    # Next to the pole at 1 the squares would underflow.
+    pole = abs(gap).max(abs(b)) < 2.0**-30
+    away = (4.0 * a / where(pole, 1.0, gap * gap + b * b)).log1p() * 0.25
     near = (
-        (4.0 * a / (gap * gap + b * b)).log1p() * 0.25,
+        where(pole, (math.log(2.0) - log_absolute((gap, b))) * 0.5, away),
         (b + b).atan2(gap * (1.0 + a) - b * b) * 0.5,
     )
     large, _, ratio = _larger_first(x)
@@ -476,6 +505,7 @@ def atanh(x: Pair) -> Pair:
     real = a / large / large / (ratio * ratio + 1.0)
     far = where(large.is_infinite, 0.0, real), b.lift(math.pi / 2).copysign(b)
     re, im = both(large > 2.0 / float(a.limits.eps), far, near)
+    re, im = where(a.equals(0.0), a, re), where(b.ne(b), b, im)
     return re.copysign(x[0]), im.copysign(b)
 
 
