@@ -316,13 +316,12 @@ def exp(x: Pair) -> Pair:
 def exp2(x: Pair) -> Pair:
     a, b = x
     high = b * math.log(2.0)
-    # What the angle lost in the multiplication, but for angles that are infinite.
+    # What the angle lost in the multiplication; huge ones lose all of it.
     ln2 = b.lift(math.log(2.0))
     lost = b * _LN2_REST[str(b.el.dtype)] + b.fma(ln2, -high)
-    lost = where(_unknown(lost), 0.0, lost)
-    cos, sin = high.cos(), high.sin()
-    turned = cos - lost * sin, sin + lost * cos
-    return _polar(a, _scaled(a, lambda v: v.exp2(), 2.0), b, *turned)
+    lost = where(abs(lost) < 1.0, lost, 0.0)
+    cos, sin = mul((high.cos(), high.sin()), (lost.cos(), lost.sin()))
+    return _polar(a, _scaled(a, lambda v: v.exp2(), 2.0), b, cos, sin)
 
 
 def expm1(x: Pair) -> Pair:

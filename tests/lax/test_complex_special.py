@@ -230,3 +230,12 @@ def test_range(name, dtype):
             else:
                 error = abs(mp.mpf(float(got)) - want)
                 assert error <= 8 * float(info.eps) * min(max(size, least), top), (z, w, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_powers_of_imaginary_numbers_lie_on_the_circle(name, dtype):
+    with enable_x64(dtype == np.complex128):
+        zs = 1j * np.logspace(-2, math.log10(float(np.finfo(dtype).max)) - 1, 60).astype(dtype)
+        sizes = np.abs(np.asarray(getattr(jnp, name)(zs)))
+    np.testing.assert_allclose(sizes, 1, rtol=8 * float(np.finfo(dtype).eps))
