@@ -119,6 +119,7 @@ _LAZY = (
     "ad_checkpoint",
     "test_util",
     "image",
+    "dlpack",
     "doctor",
     "api_util",
     "extend",

@@ -44,6 +44,10 @@ class Backend(Protocol):
         """A buffer in host memory with the contents of `value`, which stays the caller's."""
         ...
 
+    def borrow(self, value: np.ndarray) -> Any:
+        """The memory of `value` itself as a buffer, which is never written."""
+        ...
+
     def array(self, aval: ShapedArray, value: np.ndarray) -> ConcreteArray:
         """A new array with the contents of `value`, on the default device."""
         ...
@@ -54,6 +58,10 @@ class Backend(Protocol):
 
     def host_device(self) -> Any:
         """The device whose memory is the host's."""
+        ...
+
+    def devices(self) -> list[Any]:
+        """All devices, the host's first."""
         ...
 
     def default_placement(self) -> Any:
@@ -311,12 +319,9 @@ class ConcreteArray(Array):
         return view.copy() if copy else view
 
     def __dlpack__(self, **options: Any) -> Any:
-        view = self._numbers()
-        try:
-            return view.__dlpack__(**options)
-        except BufferError:
-            # Old consumers cannot be told that memory is read-only, so they get their own.
-            return view.copy().__dlpack__(**options)
+        from amdjax.core import dlpack
+
+        return dlpack.export(self._numbers(), **options)
 
     def __dlpack_device__(self) -> tuple[Any, int]:
         return self._view().__dlpack_device__()
@@ -572,6 +577,11 @@ def format_array(value: np.ndarray, weak_type: bool = False) -> str:
 def from_numpy(value: np.ndarray, weak_type: bool = False) -> ConcreteArray:
     """A new array with the contents of `value`, whose dtype must be canonical."""
     return get_backend().array(ShapedArray(value.shape, value.dtype, weak_type), value)
+
+
+def borrowed(value: np.ndarray) -> ConcreteArray:
+    """An array in the memory of `value`, whose dtype must be canonical; it must not be changed."""
+    return ConcreteArray(ShapedArray(value.shape, value.dtype), get_backend().borrow(value))
 
 
 def _from_bytes(data: bytes, shape: Any, dtype: Any, weak_type: bool) -> ConcreteArray:

@@ -46,6 +46,10 @@ class CompilerBackend:
         """A buffer of our own with the contents of `value`."""
         return host_buffer(value)
 
+    def borrow(self, value: np.ndarray) -> Buffer:
+        """The memory of `value` itself as a buffer, which is never written."""
+        return Buffer.from_numpy(value)
+
     def array(self, aval: ShapedArray, value: np.ndarray) -> ConcreteArray:
         """A new array with the contents of `value`, on the default device."""
         array = ConcreteArray(aval, host_buffer(value))
@@ -68,6 +72,10 @@ class CompilerBackend:
     def host_device(self) -> Device:
         """The device whose memory is the host's."""
         return devices("cpu")[0]
+
+    def devices(self) -> list[Device]:
+        """All devices, the host's first."""
+        return list(dict.fromkeys([*devices("cpu"), *devices()]))
 
     def default_placement(self) -> Placement | None:
         """Where what nobody placed goes; None for the host."""

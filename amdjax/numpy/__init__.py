@@ -23,6 +23,9 @@ from amdjax.numpy.contractions import (
     convolve, correlate, cross, dot, inner, matmul, matvec, outer, tensordot, vdot, vecdot,
     vecmat,
 )
+from amdjax.numpy.array_api import (  # noqa: F401
+    VERSION as __array_api_version__, __array_namespace_info__,
+)
 from amdjax.numpy.creation import (
     arange, array, asarray, astype, copy, empty, empty_like, eye, from_dlpack, frombuffer,
     fromfile, fromfunction, fromiter, fromstring, full, full_like, identity, load, ones,

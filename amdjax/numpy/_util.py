@@ -367,10 +367,10 @@ def scalar_array(value: Any, dtype: np.dtype, weak: bool = False) -> ConcreteArr
     return found
 
 
-def on_device(device: Any, make: Callable[..., Any], *args: Any) -> Any:
+def on_device(device: Any, make: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """The arrays that `make(*args)` returns, made on a device and committed to it."""
     with default_device(device):
-        made = make(*args)
+        made = make(*args, **options)
     return tree_map(lambda x: get_backend().device_put(x, device), made)
 
 

@@ -317,6 +317,12 @@ def _namespace(self: Array, *, api_version: str | None = None) -> Any:
     """The module that implements the array API."""
     import amdjax.numpy
 
+    if api_version not in (None, amdjax.numpy.__array_api_version__):
+        raise ValueError(
+            f"api_version={api_version!r} is not available; available versions are"
+            f" [{amdjax.numpy.__array_api_version__!r}]"
+        )
+
     return amdjax.numpy
 
 

@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes, promotion
-from amdjax.core.array import Array, ConcreteArray, PlacedArray, from_numpy, get_backend
+from amdjax.core import dlpack, dtypes, promotion
+from amdjax.core.array import (
+    Array,
+    ConcreteArray,
+    PlacedArray,
+    borrowed,
+    from_numpy,
+    get_backend,
+)
 from amdjax.core.composite import composite
 from amdjax.core.errors import warn
 from amdjax.core.pytree import tree_leaves
@@ -29,6 +36,8 @@ from amdjax.numpy._util import (
     on_device,
     user_dtype,
 )
+
+_ALIGNMENT = 64  # of memory that arrays share with others, in bytes
 
 
 def array(
@@ -594,17 +603,36 @@ def fromfile(*args: Any, **kwargs: Any) -> Array:
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """An array from any object that implements DLPack.
 
+    Args:
+      x: the object; its memory must be the host's.
+      device: where to put the array.
+      copy: False shares the memory of `x`, which must not be changed then.
+
+    Raises:
+      ValueError: memory is to be shared and cannot be.
+
     >>> import numpy as np
     >>> jnp.from_dlpack(np.ones(2, np.float32))
     Array([1., 1.], dtype=float32)
     """
     if device is not None:
-        return on_device(device, from_dlpack, x)
-    return asarray(np.from_dlpack(x))
+        return on_device(device, from_dlpack, x, copy=copy)
+    view = dlpack.view_of(x)
+    dtype = dtypes.canonicalize_dtype(view.dtype)
+    if copy is not False:
+        return convert(view, dtype)
+    aligned = view.ctypes.data % _ALIGNMENT == 0 and view.flags.c_contiguous
+    if dtype != view.dtype or not (aligned or not view.size):
+        raise ValueError(
+            f"Specified copy=False for an array of dtype {view.dtype} at address"
+            f" {view.ctypes.data:#x}, which requires a copy: memory is shared where it is"
+            f" contiguous, aligned to {_ALIGNMENT} bytes and of the dtype of the result."
+        )
+    return borrowed(view)
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """An array from a `.npy` file, or the arrays of an `.npz` file; pickles are refused.
+    """An array from a `.npy` file, or the arrays of an `.npz` file; pickled objects are refused.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -612,12 +640,13 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     >>> jnp.load(file)
     Array([0, 1], dtype=int32)
     """
-    if kwargs.pop("allow_pickle", False):
-        raise ValueError("allow_pickle: loading a file never runs code from it")
     if args:
         raise TypeError("load: options of np.load are given by name")
-    value = np.load(file, allow_pickle=False, **kwargs)
-    return asarray(value) if isinstance(value, np.ndarray) else value
+    value = np.load(file, **{**kwargs, "allow_pickle": False})
+    if not isinstance(value, np.ndarray):
+        return value
+    # NumPy writes bfloat16 as two bytes that mean nothing.
+    return asarray(value.view(dtypes.bfloat16) if value.dtype == np.dtype("V2") else value)
 
 
 def save(file: Any, arr: ArrayLike, allow_pickle: bool = True) -> None:
