@@ -2,7 +2,8 @@
 
 Tests of the folders in `EVERYWHERE`, and tests marked `devices`, run on the CPU, on an emulated
 gfx942 and an emulated gfx1100, and half of them on one more target. Which half and which target
-changes from day to day; `AMDJAX_TEST_ROTATION` is the number of the day, which a run prints first.
+depends on the commit; `AMDJAX_TEST_ROTATION`, from 0 to 9, stands for it, and a run
+prints it first.
 
 Where `AMDJAX_TEST_DEVICES` is set, they and all tests of the folders in `OPERATIONS` run on what it
 lists: `cpu`, targets to emulate, platforms. A test knows nothing of this: what it computes goes to
@@ -12,8 +13,9 @@ properties are tried with a third of the examples.
 
 import functools
 import os
-import time
+import subprocess
 import zlib
+from pathlib import Path
 
 # Several test workers share the machine; a full thread pool in each would only fight over it.
 os.environ.setdefault("AMDJAX_NUM_THREADS", "2")
@@ -37,10 +39,22 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _default))
 EVERYWHERE = ("lax", "nn")
 OPERATIONS = (*EVERYWHERE, "rnn", "numpy", "optim", "random", "scipy", "transforms")
 EMULATED = ("gfx942", "gfx1100")
+ROOT = Path(__file__).parents[1]
 SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201")
 
+
+def commit_turn():
+    """The commit's turn, from 0 to 9; 0 where there is no repository."""
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        text = subprocess.check_output(command, cwd=ROOT, stderr=subprocess.DEVNULL, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(text[:8], 16) % 10
+
+
 # Workers inherit it, so that all of them collect the same tests.
-os.environ.setdefault("AMDJAX_TEST_ROTATION", str(int(time.time()) // 86400))
+os.environ.setdefault("AMDJAX_TEST_ROTATION", str(commit_turn()))
 
 
 def pytest_report_header():
@@ -61,7 +75,7 @@ def pytest_generate_tests(metafunc):
 
 
 def sampled(test):
-    """The further target that a test runs on today, if any: each of them once in ten days."""
+    """The further target of a test at this commit: one of five, in half of all cases."""
     turn = (zlib.crc32(test.encode()) + int(os.environ["AMDJAX_TEST_ROTATION"])) % 10
     return SAMPLED[turn : turn + 1]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_platform import fake_platform
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax.core.config import config
 from amdjax.runtime.devices import default_backend
+from tests.support.fake_platform import fake_platform
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-import tile_runner
+
+from tests.support import tile_runner
 
 
 @pytest.fixture(params=tile_runner.BACKENDS, ids=str)

@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import tile_runner
-from tile_runner import run_kernel
 
 from amdjax import targets, tile
 from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.codegen.gpu.kernel import compile_kernel
 from amdjax.codegen.gpu.writer import kernel_ir
+from tests.support import tile_runner
+from tests.support.tile_runner import run_kernel
 
 WIDE = 512  # elements a program stores: several for each thread of the smaller workgroups
 IN, OUT = ("f32", "in"), ("f32", "out")

@@ -3,7 +3,8 @@
 import ctypes
 
 import numpy as np
-from tile_runner import PROTOTYPE, compile_kernel, kernel, run_kernel
+
+from tests.support.tile_runner import PROTOTYPE, compile_kernel, kernel, run_kernel
 
 IN, OUT = ("f32", "in"), ("f32", "out")
 

@@ -2,11 +2,8 @@
 
 import subprocess
 
-import gpu_zoo
 import numpy as np
 import pytest
-from llvm_tools import tool
-from tile_runner import Backend, compile_gpu, kernel
 
 from amdjax import targets, tile
 from amdjax.codegen import llvm
@@ -18,6 +15,9 @@ from amdjax.codegen.gpu.kernel import compile_kernel
 from amdjax.codegen.gpu.writer import kernel_ir
 from amdjax.emulator import CodeObject, MemoryFault, UninitialisedRead
 from amdjax.emulator.program import Program
+from tests.support import gpu_zoo
+from tests.support.llvm_tools import tool
+from tests.support.tile_runner import Backend, compile_gpu, kernel
 
 ZOO = ("elementwise_f32", "elementwise_bool", "reductions_i64", "moves_f32", "products", "math")
 GFX942, GFX1100 = Backend("gfx942", 4, 4), Backend("gfx1100", 4, 2, 32)

@@ -3,11 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
-import tile_runner
-from tile_runner import run_kernel
 
 from amdjax import targets, tile
 from amdjax.codegen.gpu import writer as gpu
+from tests.support import tile_runner
+from tests.support.tile_runner import run_kernel
 
 DTYPES = {
     "f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16,

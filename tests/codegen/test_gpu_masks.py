@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tile_runner import Backend, compile_gpu, kernel
 
 from amdjax import targets, tile
 from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.codegen.gpu.kernel import compile_kernel
 from amdjax.codegen.gpu.writer import kernel_ir
+from tests.support.tile_runner import Backend, compile_gpu, kernel
 
 SIGNATURE = {"x": ("f32", "in"), "n": ("index", "size"), "y": ("f32", "out")}
 

@@ -1,10 +1,10 @@
 """The math functions as GPU code are as exact as on the CPU."""
 
-import math_harness as harness
 import numpy as np
 import pytest
-import tile_runner
-from tile_runner import elementwise
+
+from tests.support import math_harness as harness, tile_runner
+from tests.support.tile_runner import elementwise
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 ONE_WAVE = [b for b in tile_runner.GPUS if b.waves == 1]

@@ -1,12 +1,12 @@
 """Every tile op compiles for every target, within the registers there are."""
 
-import gpu_zoo
 import pytest
 
 from amdjax import targets
 from amdjax.codegen.elf.code_object import kernel_info
 from amdjax.codegen.gpu import kernel as gpu_kernel
 from amdjax.codegen.gpu.amdgpu_object import assembly
+from tests.support import gpu_zoo
 
 TARGETS = (
     "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx1250",

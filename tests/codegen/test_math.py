@@ -2,15 +2,15 @@ import re
 import warnings
 
 import llvmlite.binding as ll
-import math_harness as harness
 import ml_dtypes
 import mpmath as mp
 import numpy as np
 import pytest
-from math_harness import REFERENCES, evaluate, random_bits
 
 from amdjax.codegen.llvm import Type
 from amdjax.codegen.math import CONVERSIONS, MATH, conversions as conv
+from tests.support import math_harness as harness
+from tests.support.math_harness import REFERENCES, evaluate, random_bits
 
 # Casts of NaN and overflowing values are the point of many of these tests.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

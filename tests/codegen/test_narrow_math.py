@@ -2,18 +2,16 @@
 
 import functools
 
-import math_harness as harness
-import narrow_oracle as oracle
 import numpy as np
 import pytest
-import tile_runner
-from tile_runner import elementwise
 
 from amdjax import tile
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.isa import Amdgcn, Nvptx
 from amdjax.codegen.llvm import F32, F64, I32
 from amdjax.codegen.math import MATH, NARROW
+from tests.support import math_harness as harness, narrow_oracle as oracle, tile_runner
+from tests.support.tile_runner import elementwise
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

@@ -3,7 +3,8 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from tile_runner import elementwise
+
+from tests.support.tile_runner import elementwise
 
 pytestmark = pytest.mark.usefixtures("backend")
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from tile_runner import compile_kernel, kernel, run_kernel
+
+from tests.support.tile_runner import compile_kernel, kernel, run_kernel
 
 pytestmark = pytest.mark.usefixtures("backend")
 

@@ -3,7 +3,8 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from emulation import IDS, TARGETS, compiled, run
+
+from tests.support.emulation import IDS, TARGETS, compiled, run
 
 # Each work-item combines its value into one of four places and keeps what was there.
 TEXT = (

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from emulation import IDS, TARGETS, compiled, run
+
+from tests.support.emulation import IDS, TARGETS, compiled, run
 
 pytestmark = pytest.mark.parametrize("gfx", TARGETS)
 

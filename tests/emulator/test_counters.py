@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from emulation import IDS, LANES, compiled, elementwise, run
 
 from amdjax.emulator import Counters, recording, table
+from tests.support.emulation import IDS, LANES, compiled, elementwise, run
 
 TARGETS = ("gfx942", "gfx1100")
 pytestmark = pytest.mark.parametrize("gfx", TARGETS)

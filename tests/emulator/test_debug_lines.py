@@ -4,11 +4,11 @@ import subprocess
 
 import numpy as np
 import pytest
-from emulation import IDS, link, link_with_lld, relocatable, run
-from llvm_tools import tool
 
 from amdjax.emulator import CodeObject, MemoryFault
 from amdjax.emulator.debug.lines import line_table
+from tests.support.emulation import IDS, link, link_with_lld, relocatable, run
+from tests.support.llvm_tools import tool
 
 TEXT = """
 define amdgpu_kernel void @kernel(ptr addrspace(1) %out, ptr addrspace(1) %in) !dbg !4 {

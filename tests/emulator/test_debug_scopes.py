@@ -6,10 +6,10 @@ import subprocess
 from itertools import pairwise, product
 
 import pytest
-from emulation import IDS, link, relocatable, tool
 
 from amdjax.emulator import CodeObject
 from amdjax.emulator.debug.scopes import Inlined, chain_text, scope_table
+from tests.support.emulation import IDS, link, relocatable, tool
 
 # `mul` is inlined in two places between which lies code of `sub`: its code has two ranges.
 TEXT = """

@@ -4,17 +4,17 @@ import re
 import subprocess
 
 import pytest
-import test_kernels as kernels
-import test_matrix
-from emulated_math import REFERENCES, kernel_text as math_kernel
-from emulation import ASSEMBLED, LANES, compiled, elementwise
-from llvm_tools import tool
 
 from amdjax.emulator import operands
 from amdjax.emulator.isa.decode import Instruction, decoder
 from amdjax.emulator.lower import lower
 from amdjax.emulator.program import program_of
 from amdjax.emulator.records import Wave
+from tests.emulator import test_matrix
+from tests.jit import test_kernels as kernels
+from tests.support.emulated_math import REFERENCES, kernel_text as math_kernel
+from tests.support.emulation import ASSEMBLED, LANES, compiled, elementwise
+from tests.support.llvm_tools import tool
 
 pytestmark = pytest.mark.parametrize("gfx", ASSEMBLED)
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-import exact
 import numpy as np
 import pytest
-from emulation import ASSEMBLED, LANES, TARGETS, compiled, elementwise, link, run
-from exact import BF16, F16, F32, F64, Format
-from llvm_tools import tool
-from test_instructions import EXTRA, RDNA4, assemble
 
 from amdjax.emulator import CodeObject
+from tests.emulator.test_instructions import EXTRA, RDNA4, assemble
+from tests.support import exact
+from tests.support.emulation import ASSEMBLED, LANES, TARGETS, compiled, elementwise, link, run
+from tests.support.exact import BF16, F16, F32, F64, Format
+from tests.support.llvm_tools import tool
 
 KERNEL = """
 .globl k{index}

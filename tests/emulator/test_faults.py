@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from emulation import IDS, LANES, TARGETS, compiled, elementwise, pack, run
-from test_instructions import execute
 
 from amdjax.emulator import (
     CodeObject,
@@ -15,6 +13,8 @@ from amdjax.emulator import (
     launch,
     machine,
 )
+from tests.emulator.test_instructions import execute
+from tests.support.emulation import IDS, LANES, TARGETS, compiled, elementwise, pack, run
 
 pytestmark = pytest.mark.parametrize("gfx", TARGETS)
 COPY = elementwise("  %r = fadd float %x0, 1.0", "float")

@@ -3,9 +3,9 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from emulation import IDS, TARGETS, compiled, run
 
 from amdjax import targets
+from tests.support.emulation import IDS, TARGETS, compiled, run
 
 LISTED = [(gfx, name) for gfx in TARGETS for name in sorted(targets.get(gfx).atomics)]
 TYPES = {

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from emulation import IDS, compiled, elementwise, run
-from test_instructions import execute
 
 from amdjax.emulator import KernelFault, MissingWait
+from tests.emulator.test_instructions import execute
+from tests.support.emulation import IDS, compiled, elementwise, run
 
 GCN, RDNA = ("gfx908", "gfx90a", "gfx942"), ("gfx1030", "gfx1100", "gfx1201")
 TWO = np.arange(256, dtype=np.uint32), np.arange(256, dtype=np.uint32) + 1000

@@ -4,11 +4,11 @@ import subprocess
 
 import numpy as np
 import pytest
-from emulation import ASSEMBLED, LANES, link, run
-from llvm_tools import tool
 
 from amdjax import targets
 from amdjax.emulator import CodeObject
+from tests.support.emulation import ASSEMBLED, LANES, link, run
+from tests.support.llvm_tools import tool
 
 SOURCE = """
 .text

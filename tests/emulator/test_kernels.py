@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from emulation import IDS, LANES, TARGETS, compiled, elementwise, run
+
+from tests.support.emulation import IDS, LANES, TARGETS, compiled, elementwise, run
 
 pytestmark = pytest.mark.parametrize("gfx", TARGETS)
 

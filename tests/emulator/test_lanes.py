@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from emulation import compiled, run
-from test_instructions import assemble, execute
+
+from tests.emulator.test_instructions import assemble, execute
+from tests.support.emulation import compiled, run
 
 # Of 32 lanes, for masks of 0 and 16, as the ISA documents list them.
 FOURIER = {

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from emulation import compiled, elementwise, run
+
+from tests.support.emulation import compiled, elementwise, run
 
 GFX = "gfx1201"
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from emulated_math import REFERENCES, kernel_text
-from emulation import TARGETS, CodeObject, link, relocatable, run
+
+from tests.support.emulated_math import REFERENCES, kernel_text
+from tests.support.emulation import TARGETS, CodeObject, link, relocatable, run
 
 
 @pytest.mark.parametrize("gfx", TARGETS)

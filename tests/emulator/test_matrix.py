@@ -7,12 +7,12 @@ compared with that.
 import ml_dtypes
 import numpy as np
 import pytest
-from emulation import IDS, LANES, TARGETS, compiled, run
-from test_instructions import execute
 
 from amdjax import targets
 from amdjax.emulator import EmulatorError
 from amdjax.targets import MatrixInstruction
+from tests.emulator.test_instructions import execute
+from tests.support.emulation import IDS, LANES, TARGETS, compiled, run
 
 INSTRUCTIONS = [(gfx, x) for gfx in TARGETS for x in targets.get(gfx).matrix]
 FLOAT8 = {

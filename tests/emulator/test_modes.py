@@ -4,11 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from emulation import run
-from exact import F16, F32, F64, Format
-from test_instructions import assemble, execute
 
 from amdjax.emulator import EmulatorError
+from tests.emulator.test_instructions import assemble, execute
+from tests.support.emulation import run
+from tests.support.exact import F16, F32, F64, Format
 
 TARGETS = ("gfx908", "gfx942", "gfx1030", "gfx1100", "gfx1201")
 NEAREST, UP, DOWN, ZERO = range(4)

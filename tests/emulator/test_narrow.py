@@ -3,10 +3,10 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from emulation import TARGETS, compiled, elementwise, run
-from test_instructions import execute
 
 from amdjax import targets
+from tests.emulator.test_instructions import execute
+from tests.support.emulation import TARGETS, compiled, elementwise, run
 
 DOT_TYPES = {"f16": "<2 x half>", "bf16": "<2 x bfloat>", "i16": "<2 x i16>", "i8": "i32",
              "i4": "i32"}  # fmt: skip

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from emulation import compiled, elementwise, run
-from test_instructions import EXTRA, INTEGERS, execute, pairs, u32
+
+from tests.emulator.test_instructions import EXTRA, INTEGERS, execute, pairs, u32
+from tests.support.emulation import compiled, elementwise, run
 
 GCN = ("gfx908", "gfx90a", "gfx942")
 

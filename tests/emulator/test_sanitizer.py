@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from emulation import IDS, LANES, TARGETS, compiled, elementwise, pack, run
 
 from amdjax.emulator import (
     Checks,
@@ -15,6 +14,7 @@ from amdjax.emulator import (
     UninitialisedRead,
     launch,
 )
+from tests.support.emulation import IDS, LANES, TARGETS, compiled, elementwise, pack, run
 
 pytestmark = pytest.mark.parametrize("gfx", TARGETS)
 COPY = elementwise("  %r = fadd float %x0, 1.0", "float")

@@ -8,9 +8,9 @@ import json
 from importlib import resources
 
 import pytest
-from llvm_tools import tool
 
 from amdjax.emulator.isa import derive
+from tests.support.llvm_tools import tool
 
 # Another name for the same encoding, or the two names of a format's two kinds.
 SAME = {"v_mad_mix_f32": "v_fma_mix_f32", "v_mad_mixlo_f16": "v_fma_mixlo_f16",

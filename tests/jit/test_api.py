@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from jit_helpers import run_python
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import grad, jit, lax, vmap
 from amdjax.core.config import config
 from amdjax.core.errors import UnexpectedTracerError
+from tests.support.jit_helpers import run_python
 
 
 class Counter:

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from jit_helpers import compiled, loop_part, opcodes
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, lax
 from amdjax.core.config import config
+from tests.support.jit_helpers import compiled, loop_part, opcodes
 
 
 @pytest.fixture(autouse=True)

@@ -6,14 +6,14 @@ import time
 
 import numpy as np
 import pytest
-from fake_gpu import FakeGpu
-from fake_platform import fake_platform
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.jit.gpu.graphs import GIVE_UP
 from amdjax.runtime.gpu import DeviceError
+from tests.support.fake_gpu import FakeGpu
+from tests.support.fake_platform import fake_platform
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from jit_helpers import run_python
 
 import amdjax.numpy as jnp
 from amdjax import jit
 from amdjax.core.config import config
 from amdjax.jit.cpu import program
+from tests.support.jit_helpers import run_python
 
 FILES = {"jaxpr.txt", "simplified.txt", "fusion.txt", "schedule.txt", "tiles.txt", "plan.txt",
          "llvm.ll", "asm.s"}  # fmt: skip

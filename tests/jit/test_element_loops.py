@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from jit_helpers import opcodes, stage
 
 import amdjax.numpy as jnp
 from amdjax import enable_x64, grad, jit, lax, vmap
+from tests.support.jit_helpers import opcodes, stage
 
 pytestmark = pytest.mark.devices
 

@@ -11,8 +11,8 @@ import amdjax.numpy as jnp
 from amdjax import lax, nn, tile
 from amdjax.codegen.gpu.isa import Amdgcn
 from amdjax.emulator import CodeObject, Memory, MemoryFault, launch
+from amdjax.jit import kernels
 from amdjax.jit.api import clear_caches
-from amdjax.jit.gpu import kernels
 from amdjax.runtime.cache import ObjectCache
 from amdjax.runtime.gpu import DeviceError
 

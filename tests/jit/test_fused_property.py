@@ -4,8 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from random_programs import draw_program
-from test_schedule_property import check
+
+from tests.jit.test_schedule_property import check
+from tests.support.random_programs import draw_program
 
 pytestmark = pytest.mark.devices
 DTYPES = (np.float32, np.int32, np.uint8, np.float16, ml_dtypes.bfloat16, np.complex64)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from jit_helpers import compiled, contents, opcodes, stage
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, lax
+from tests.support.jit_helpers import compiled, contents, opcodes, stage
 
 X = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal(128).astype(np.float32)

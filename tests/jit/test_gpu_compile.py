@@ -6,8 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-from gpu_cases import CASES, normal, softmax
-from gpu_programs import PROGRAMS
 
 import amdjax
 import amdjax.numpy as jnp
@@ -20,6 +18,8 @@ from amdjax.core.config import config
 from amdjax.jit.gpu import kernels as device_kernels
 from amdjax.jit.gpu.records import KernelRecord, warn_of_scratch
 from amdjax.targets import get
+from tests.support.gpu_cases import CASES, normal, softmax
+from tests.support.gpu_programs import PROGRAMS
 
 X = np.ones((64, 1000), np.float32)
 

@@ -3,12 +3,12 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from gpu_cases import CASES
-from random_programs import draw_program
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax.core.config import enable_x64
+from tests.support.gpu_cases import CASES
+from tests.support.random_programs import draw_program
 
 pytestmark = pytest.mark.devices
 #: Steps that jump: rounding differently they may choose differently.

@@ -5,8 +5,6 @@ import dataclasses
 import ml_dtypes
 import numpy as np
 import pytest
-from gpu_cases import softmax_gradient
-from gpu_oracle import TINY, assert_same, kernels_for, run_schedules
 
 import amdjax
 import amdjax.numpy as jnp
@@ -14,6 +12,8 @@ from amdjax import jit, nn
 from amdjax.codegen.gpu.kernel import dynamic_lds
 from amdjax.schedule.gpu.multi_pass import RESERVED
 from amdjax.targets import get
+from tests.support.gpu_cases import softmax_gradient
+from tests.support.gpu_oracle import TINY, assert_same, kernels_for, run_schedules
 
 NO_LDS = dataclasses.replace(TINY, lds_bytes=4 << 10, lds_per_cu=4 << 10)
 

@@ -4,8 +4,6 @@ import threading
 
 import numpy as np
 import pytest
-from gpu_cases import ROWS, normal
-from gpu_oracle import assert_same, compile_schedules, kernels_for
 
 import amdjax
 import amdjax.numpy as jnp
@@ -13,6 +11,8 @@ from amdjax import lax
 from amdjax.emulator.device import emulated_device
 from amdjax.schedule.gpu import rows
 from amdjax.targets import get
+from tests.support.gpu_cases import ROWS, normal
+from tests.support.gpu_oracle import assert_same, compile_schedules, kernels_for
 
 ALL = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 rng = np.random.default_rng(11)

@@ -6,9 +6,6 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from gpu_cases import CASES, layer_norm_gradient, normal, softmax
-from gpu_oracle import TINY, assert_same, kernels_for, run_schedules
-from random_programs import draw_program
 
 import amdjax.numpy as jnp
 from amdjax import jit, lax, tile, vmap
@@ -18,6 +15,9 @@ from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.gpu import row_plan
 from amdjax.schedule.gpu.calls import scratch_limit
 from amdjax.targets import get
+from tests.support.gpu_cases import CASES, layer_norm_gradient, normal, softmax
+from tests.support.gpu_oracle import TINY, assert_same, kernels_for, run_schedules
+from tests.support.random_programs import draw_program
 
 GFX942 = get("gfx942")
 #: Steps that jump: rounding differently they may choose differently.

@@ -5,11 +5,11 @@ import os
 
 import numpy as np
 import pytest
-from jit_helpers import run_python
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, lax
+from tests.support.jit_helpers import run_python
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
 MIB = 1 << 20

@@ -5,8 +5,6 @@ import subprocess
 
 import numpy as np
 import pytest
-from gpu_cases import CASES
-from llvm_tools import tool
 
 import amdjax
 import amdjax.numpy as jnp
@@ -19,6 +17,8 @@ from amdjax.jit.cpu.program import cpu_target
 from amdjax.jit.gpu.kernels import compile_device
 from amdjax.jit.plan import plan_program
 from amdjax.runtime.cache import object_cache
+from tests.support.gpu_cases import CASES
+from tests.support.llvm_tools import tool
 
 X = np.ones((8, 200), np.float32)
 GFX942 = targets.get("gfx942")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from jit_helpers import primitives, run_jaxpr
 
 import amdjax
 import amdjax.numpy as jnp
@@ -12,6 +11,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.passes import PASSES, prepare
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.flatten import flatten_calls, remove_barriers
+from tests.support.jit_helpers import primitives, run_jaxpr
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 

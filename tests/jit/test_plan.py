@@ -6,14 +6,14 @@ import re
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from jit_helpers import compiled, opcodes, stage
-from random_programs import draw_program
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, lax
 from amdjax.jit.cpu.program import cpu_target
 from amdjax.jit.plan import ALIGN, Planner, Storage
+from tests.support.jit_helpers import compiled, opcodes, stage
+from tests.support.random_programs import draw_program
 
 
 def f32(*shape):

@@ -6,7 +6,6 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from gpu_cases import CASES
 
 from amdjax import jit
 from amdjax.jit.plan import plan_program
@@ -15,6 +14,7 @@ from amdjax.schedule.fusion import Region, fuse
 from amdjax.schedule.regions import Schedule, plan_region
 from amdjax.targets import get
 from amdjax.targets.cpu import CpuTarget
+from tests.support.gpu_cases import CASES
 
 CPU = CpuTarget(vector_bits=256, threads=4)
 TARGETS = {"cpu": CPU, "gfx942": get("gfx942"), "gfx1100": get("gfx1100")}

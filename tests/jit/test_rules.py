@@ -9,7 +9,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from jit_helpers import primitives, run_jaxpr
 
 import amdjax
 from amdjax import lax, make_jaxpr
@@ -19,6 +18,7 @@ from amdjax.passes.cleanup import eliminate_dead_code
 from amdjax.passes.flatten import flatten_calls
 from amdjax.passes.rules import RULES
 from amdjax.passes.simplify import _Rewriter
+from tests.support.jit_helpers import primitives, run_jaxpr
 
 BY_NAME = {rule.name: rule for rule in RULES}
 

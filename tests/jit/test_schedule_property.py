@@ -5,11 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from random_programs import draw_program, expected
 
 import amdjax.numpy as jnp
 from amdjax import jit, make_jaxpr
 from amdjax.core.jaxpr import eval_jaxpr
+from tests.support.random_programs import draw_program, expected
 
 #: Programs whose results jump (comparisons, argmax, zero tests) are compared op by op instead.
 JUMPS = {"choose", "argmax", "through_bool"}

@@ -4,7 +4,8 @@ import json
 import os
 
 import pytest
-from jit_helpers import run_python
+
+from tests.support.jit_helpers import run_python
 
 PROGRAM = """
 import json

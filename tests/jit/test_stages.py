@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from jit_helpers import compiled
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit
+from tests.support.jit_helpers import compiled
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -16,8 +16,8 @@ from amdjax.lax.conv import conv_general_dilated_p
 from amdjax.lax.dot import dot_general_p
 from amdjax.runtime import amx
 from tests.kernels import test_conv, test_gemm
-from tests.kernels.runner import Runner, target
 from tests.kernels.test_gemm import MATMUL, params, values
+from tests.support.kernel_runner import Runner, target
 
 BF16 = ml_dtypes.bfloat16
 BYTES = [(np.int8, np.int8), (np.int8, np.uint8), (np.uint8, np.int8), (np.uint8, np.uint8)]

@@ -10,7 +10,7 @@ from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.kernels.products.convolution import phases_of_axis
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
 from amdjax.lax.elementwise import add_p
-from tests.kernels.runner import Runner, target
+from tests.support.kernel_runner import Runner, target
 
 
 def specs(layout, spatial):

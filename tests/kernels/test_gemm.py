@@ -11,7 +11,7 @@ from amdjax.kernels.products.cpu import blocking
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.targets.cpu import CpuTarget
-from tests.kernels.runner import Runner, target
+from tests.support.kernel_runner import Runner, target
 
 FLOATS = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 INTS = [np.int8, np.uint8, np.int32, np.int64]

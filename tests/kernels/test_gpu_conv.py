@@ -7,8 +7,8 @@ from hypothesis import given, settings, strategies as st
 import amdjax.kernels  # noqa: F401
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
 from amdjax.targets import GpuTarget
-from tests.kernels.gpu_runner import EMULATED, GpuRunner
 from tests.kernels.test_conv import convolutions, has_room, placed, plain_conv, specs
+from tests.support.gpu_runner import EMULATED, GpuRunner
 
 HALF = {"dtype": np.float16}
 LAYOUTS = ("last", "transposed", "first", "gradient", "mixed")

@@ -24,7 +24,7 @@ from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.lax.shape import broadcast_in_dim_p
 from amdjax.nn import gelu
-from tests.kernels.gpu_runner import EMULATED, GpuRunner
+from tests.support.gpu_runner import EMULATED, GpuRunner
 
 DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 MATMUL = (((1,), (0,)), ((), ()))

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax
+from tests.support.lax_checks import check_batching, check_derivatives
 
 Z = np.array([0.3 + 0.4j, -0.7 + 0.2j, 0.5 - 0.6j, -0.2 - 0.3j])
 

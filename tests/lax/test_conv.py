@@ -3,11 +3,11 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax
 from amdjax.core.config import enable_x64
 from amdjax.transforms.differentiate import vjp
+from tests.support.lax_checks import check_batching, check_derivatives
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 

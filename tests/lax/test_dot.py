@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax
 from amdjax.transforms.staging import make_jaxpr
+from tests.support.lax_checks import check_batching, check_derivatives
 
 
 def reference(lhs, rhs, numbers):

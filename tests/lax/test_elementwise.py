@@ -3,11 +3,11 @@ import pytest
 import scipy.special
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax
 from amdjax.core.config import enable_x64
 from amdjax.transforms.staging import make_jaxpr
+from tests.support.lax_checks import check_batching, check_derivatives
 
 SPECIAL = np.array(
     [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.5, -2.5, 1e-30, 30.0, np.inf, -np.inf, np.nan], np.float32

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax
+from tests.support.lax_checks import check_batching, check_derivatives
 
 REFERENCE = {
     "fft": lambda x, axes, lengths: np.fft.fftn(x, axes=axes),

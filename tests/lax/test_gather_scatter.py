@@ -3,10 +3,10 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from indexing_reference import cases, gather_reference, scatter_reference
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax
+from tests.support.indexing_reference import cases, gather_reference, scatter_reference
+from tests.support.lax_checks import check_batching, check_derivatives
 
 MODES = ["clip", "fill"]
 FILLS = [

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 from hypothesis import given, strategies as st
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax
 from amdjax.core.config import enable_x64
 from amdjax.lax import linalg
+from tests.support.lax_checks import check_batching, check_derivatives
 
 DTYPES = [np.float32, np.complex64]
 sizes = st.integers(0, 6)

@@ -1,11 +1,11 @@
 """Functions of 16-bit floats, of every argument that there is."""
 
-import narrow_oracle as oracle
 import numpy as np
 import pytest
 
 from amdjax import lax
 from amdjax.jit.api import jit
+from tests.support import narrow_oracle as oracle
 
 FUNCTIONS = (
     "exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "sqrt", "rsqrt", "cbrt", "erf",

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax, numpy as jnp
 from amdjax.transforms.staging import make_jaxpr
+from tests.support.lax_checks import check_batching, check_derivatives
 
 REDUCTIONS = {
     "reduce_sum": np.sum,

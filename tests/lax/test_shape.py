@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax
 from amdjax.transforms.staging import make_jaxpr
+from tests.support.lax_checks import check_batching, check_derivatives
 
 arrays = hnp.arrays(np.int32, hnp.array_shapes(min_dims=0, max_dims=4, max_side=4))
 nonscalars = hnp.arrays(np.int32, hnp.array_shapes(max_dims=4, max_side=4))

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax
+from tests.support.lax_checks import check_batching, check_derivatives
 
 shapes = st.lists(st.integers(0, 7), min_size=1, max_size=3).map(tuple)
 

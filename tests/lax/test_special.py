@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import scipy.special as sp
 from hypothesis import given, strategies as st
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax
 from amdjax.core.config import enable_x64
+from tests.support.lax_checks import check_batching, check_derivatives
 
 seeds = st.integers(0, 10_000)
 

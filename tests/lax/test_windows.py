@@ -3,11 +3,11 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from lax_checks import check_batching, check_derivatives
 
 from amdjax import lax, numpy as jnp
 from amdjax.transforms.differentiate import vjp
 from amdjax.transforms.staging import make_jaxpr
+from tests.support.lax_checks import check_batching, check_derivatives
 
 MONOIDS = {
     "add": (lax.add, 0.0, np.add),

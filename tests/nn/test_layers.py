@@ -1,6 +1,5 @@
 """Functional layers against NumPy, their gradients against finite differences."""
 
-import layer_references as reference
 import numpy as np
 import pytest
 
@@ -8,6 +7,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn, random
 from amdjax.test_util import check_grads
+from tests.support import layer_references as reference
 
 
 def normal(*shape, seed=0, dtype=np.float32):

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from strategies import arrays, close
 
 import amdjax
 import amdjax.numpy as jnp
+from tests.support.strategies import arrays, close
 
 REDUCTIONS = "sum prod max min mean var std any all argmax argmin median ptp"
 NAN = "nansum nanprod nanmax nanmin nanmean nanvar nanstd nanmedian nanargmax"

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from strategies import close
 
 import amdjax
 import amdjax.numpy as jnp
+from tests.support.strategies import close
 
 X = np.arange(120, dtype=np.float32).reshape(4, 5, 6)
 I = np.array([2, 0, -1])

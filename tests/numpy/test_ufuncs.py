@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from strategies import arrays, close, pairs
 
 import amdjax
 import amdjax.numpy as jnp
+from tests.support.strategies import arrays, close, pairs
 
 UNARY = """exp exp2 expm1 sin cos tanh arctan arcsinh sinh cosh floor ceil trunc rint square
 absolute sign negative isnan isfinite isinf signbit logical_not cbrt deg2rad rad2deg reciprocal

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from recorded_samples import BATCHED_KEYS, KEYS, OTHER_KEYS, SEQUENTIAL, WIDE_KEYS
 
 from amdjax import random
 from amdjax.core import dtypes
 from amdjax.core.config import enable_x64, threefry_partitionable
 from amdjax.core.pytree import tree_map
 from amdjax.transforms.vmap import vmap
+from tests.support.recorded_samples import BATCHED_KEYS, KEYS, OTHER_KEYS, SEQUENTIAL, WIDE_KEYS
 
 
 def ints(x):

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from recorded_samples import SAMPLES
 
 from amdjax import lax, random
 from amdjax.core import dtypes
@@ -12,6 +11,7 @@ from amdjax.core.config import disable_jit, enable_x64
 from amdjax.core.errors import TypePromotionError
 from amdjax.transforms.differentiate import grad, jvp
 from amdjax.transforms.vmap import vmap
+from tests.support.recorded_samples import SAMPLES
 
 # What differs from one elementary function to the next is a few units in the last place; sampling
 # by way of logarithms or differences multiplies that.

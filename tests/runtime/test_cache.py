@@ -7,11 +7,11 @@ import threading
 import time
 
 import pytest
-from native_helpers import ROOT, run_python
 
 from amdjax.codegen import engine as E
 from amdjax.core.config import config
 from amdjax.runtime import cache as C
+from tests.support.native_helpers import ROOT, run_python
 
 KEY = bytes(range(32))
 DATA = os.urandom(5000)
@@ -299,7 +299,8 @@ def test_default_place(tmp_path):
 
 def test_second_process_compiles_nothing(tmp_path):
     code = (
-        "from native_helpers import library\nfrom amdjax.codegen import compile_worker\n"
+        "from tests.support.native_helpers import library\n"
+        "from amdjax.codegen import compile_worker\n"
         "count = 0\noriginal = compile_worker.Compiler.object_code\n"
         "def counted(*args):\n    global count\n    count += 1\n    return original(*args)\n"
         "compile_worker.Compiler.object_code = counted\nlibrary()\nprint(count)"

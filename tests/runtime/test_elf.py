@@ -4,15 +4,6 @@ import struct
 from dataclasses import replace
 
 import pytest
-from elf_objects import (
-    MODULE,
-    ObjectWriter,
-    lld,
-    loaded,
-    needs_lld,
-    needs_readelf,
-    readelf,
-)
 from hypothesis import given, settings, strategies as st
 
 from amdjax import targets
@@ -21,6 +12,15 @@ from amdjax.codegen.elf.code_object import kernel_info, metadata, target_id
 from amdjax.codegen.elf.format import ElfFile
 from amdjax.codegen.elf.linker import ElfError, link
 from amdjax.codegen.gpu.amdgpu_object import compile_object, kernel_attributes
+from tests.support.elf_objects import (
+    MODULE,
+    ObjectWriter,
+    lld,
+    loaded,
+    needs_lld,
+    needs_readelf,
+    readelf,
+)
 
 TARGETS = [name for name in targets.names() if targets.get(name).is_amdgpu]
 DISTINCT = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx1250"]

@@ -6,9 +6,9 @@ import threading
 import time
 
 import pytest
-from native_helpers import resident_bytes
 
 from amdjax.codegen import compile_worker, engine as E
+from tests.support.native_helpers import resident_bytes
 
 SQUARE = "define i64 @{name}(i64 %x) nounwind {{\n  %y = mul i64 %x, %x\n  ret i64 %y\n}}\n"
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from fake_gpu import POISON, FakeGpu, FakeKernel
 from hypothesis import given, strategies as st
 
 from amdjax.core.config import config
 from amdjax.runtime import device_pool
 from amdjax.runtime.device_pool import SLAB, SMALL, DevicePool, block_size
 from amdjax.runtime.gpu import DeviceError
+from tests.support.fake_gpu import POISON, FakeGpu, FakeKernel
 
 
 def words(address, count):

@@ -6,10 +6,10 @@ from ctypes import byref, c_float, c_int, c_size_t, c_ubyte, c_void_p
 
 import numpy as np
 import pytest
-from hip_calls import DEFAULT, MEMORY, ON_DEVICE, ONES, TO_DEVICE, TO_HOST, Hip
 
 from amdjax.emulator.hip.library import EmulatedHip, device_memory, device_names
 from amdjax.emulator.hip.properties import DeviceProperties
+from tests.support.hip_calls import DEFAULT, MEMORY, ON_DEVICE, ONES, TO_DEVICE, TO_HOST, Hip
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or platform.system() != "Linux", reason="Linux on x86-64"

@@ -5,7 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-from hip_kernels import raw_kernel, saxpy_arguments
+
+from tests.support.hip_kernels import raw_kernel, saxpy_arguments
 
 pytest.importorskip("hip", reason="needs hip-python", exc_type=ImportError)
 

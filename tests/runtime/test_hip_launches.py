@@ -6,10 +6,10 @@ from ctypes import byref, c_float, c_int, c_size_t
 
 import numpy as np
 import pytest
-from hip_calls import ONES, TO_DEVICE, Hip
-from hip_kernels import code_object, saxpy_arguments
 
 from amdjax.emulator import recording
+from tests.support.hip_calls import ONES, TO_DEVICE, Hip
+from tests.support.hip_kernels import code_object, saxpy_arguments
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or platform.system() != "Linux", reason="Linux on x86-64"

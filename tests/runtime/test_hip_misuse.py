@@ -4,8 +4,9 @@ from ctypes import byref, c_size_t
 
 import numpy as np
 import pytest
-from hip_calls import MEMORY, ON_DEVICE, ONES, Hip
-from hip_kernels import code_object, saxpy_arguments
+
+from tests.support.hip_calls import MEMORY, ON_DEVICE, ONES, Hip
+from tests.support.hip_kernels import code_object, saxpy_arguments
 
 NBYTES = ONES.nbytes
 

@@ -6,10 +6,10 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
-from native_helpers import resident_bytes
 
 from amdjax.runtime import memory as M
 from amdjax.runtime.memory import Buffer, BufferPool
+from tests.support.native_helpers import resident_bytes
 
 SIZES = [0, 1, 63, 64, 65, 1000, 1024, 1025, 5000, 65_536, 65_537, 10**6, 2 << 20, 5_000_001]
 

@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 import pytest
-from native_helpers import library, nested, repeat, run_python
 
 from amdjax.core.config import config
 from amdjax.runtime import environment, threads
+from tests.support.native_helpers import library, nested, repeat, run_python
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +155,7 @@ def test_fork_while_another_thread_computes():
 
 USE = """
 import numpy as np
-from native_helpers import repeat
+from tests.support.native_helpers import repeat
 from amdjax.runtime import threads
 counts = np.zeros(100, np.int64)
 repeat(counts, 1000)

@@ -5,10 +5,10 @@ from array import array
 
 import numpy as np
 import pytest
-from native_helpers import library
 
 from amdjax.codegen.engine import compile_ir
 from amdjax.runtime import threads, vm
+from tests.support.native_helpers import library
 
 
 def at(slot, offset=0, counter=vm.ZERO, stride=0):

@@ -3,9 +3,9 @@
 import math
 
 import pytest
-from tile_runner import kernel
 
 from amdjax.tile import Builder, TileType
+from tests.support.tile_runner import kernel
 
 
 def builder():

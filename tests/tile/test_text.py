@@ -1,16 +1,16 @@
 """Text of kernels: it says all that code depends on, and reads back."""
 
-import gpu_zoo
 import numpy as np
 import pytest
-from gpu_cases import CASES
 from hypothesis import given, settings, strategies as st
-from kernels import TARGETS, code, kernels_of
-from random_programs import draw_program
 
 import amdjax.numpy as jnp
 from amdjax.tile import TileError, verify
 from amdjax.tile.parse import parse_kernel
+from tests.support import gpu_zoo
+from tests.support.gpu_cases import CASES
+from tests.support.random_programs import draw_program
+from tests.support.tile_kernels import TARGETS, code, kernels_of
 
 EMPTY = "kernel test(x: in f32, y: out f32) grid=1 {\n%s}"
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_gpu import PROTOTYPE, FakeGpu, FakeKernel
 
 from amdjax.core.config import config
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels, kernel_text
@@ -17,6 +16,7 @@ from amdjax.jit.cpu.program import cpu_target
 from amdjax.jit.gpu import program as device_program
 from amdjax.jit.plan import plan_program
 from amdjax.runtime import devices
+from tests.support.fake_gpu import PROTOTYPE, FakeGpu, FakeKernel
 
 
 def compile_fake(

@@ -2,9 +2,10 @@
 
 import functools
 
-import math_harness as harness
 import ml_dtypes
 import numpy as np
+
+from tests.support import math_harness as harness
 
 DTYPES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 #: Of results before they are rounded.

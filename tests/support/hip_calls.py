@@ -6,10 +6,10 @@ import ctypes
 from ctypes import byref, c_size_t
 
 import numpy as np
-from hip_kernels import code_object
 
 from amdjax.emulator.hip.abi import Status
 from amdjax.emulator.hip.library import EmulatedHip
+from tests.support.hip_kernels import code_object
 
 MEMORY = 1 << 20
 TO_DEVICE, TO_HOST, ON_DEVICE, DEFAULT = 1, 2, 3, 4

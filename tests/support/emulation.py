@@ -9,10 +9,10 @@ from functools import cache
 
 import llvmlite.binding as llvm
 import numpy as np
-from llvm_tools import tool
 
 from amdjax import targets
 from amdjax.emulator import CodeObject, Counters, Memory, launch
+from tests.support.llvm_tools import tool
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 # What LLVM 19, whose assembler and disassembler the tests use, knows of them.

@@ -5,9 +5,9 @@ import subprocess
 from dataclasses import dataclass, field
 
 import pytest
-from llvm_tools import find_tool
 
 from amdjax.codegen.elf import format as elf
+from tests.support.llvm_tools import find_tool
 
 FLAGS_GFX942 = 0x54C
 

@@ -1,0 +1,1 @@
+"""What tests share: runners, oracles, reference implementations, made-up devices and objects."""
