@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, ClassVar
 
 
 class Effect:
-    """Base of effects. Operations that have one are kept even if nobody reads their results."""
+    """Base of effects. Operations that have one are kept even if nobody reads their results.
+
+    Attributes:
+      ordered: whether operations that have it run in program order.
+      not_masked: why a loop may not have it in which examples of a batch take different numbers of
+        steps, so that some only seem to go on; None if it may.
+    """
 
     __slots__ = ()
     ordered = False
+    not_masked: ClassVar[str | None] = None
 
     def __repr__(self) -> str:
         return type(self).__name__

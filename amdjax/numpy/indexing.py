@@ -63,7 +63,7 @@ def take_index(
     if config.check_static_indices:
         _check_static(x, entries)
     if plain and all(isinstance(e, (NewAxis, Window, Point)) for e, _ in entries):
-        if _moves(x, entries) and _is_dynamic_slice(entries):
+        if (_moves(x, entries) or _outside(x, entries)) and _is_dynamic_slice(entries):
             return _dynamic(x, entries, wrap_negative_indices)
         if all(x.shape[axis or 0] for e, axis in entries if isinstance(e, Point)):
             return _static(x, entries, wrap_negative_indices)
@@ -99,6 +99,12 @@ def _moves(x: Array, entries: list[Any]) -> bool:
         isinstance(e, Point) or (isinstance(e, Window) and not e.whole(x.shape[axis]))
         for e, axis in entries
     )
+
+
+def _outside(x: Array, entries: list[Any]) -> bool:
+    """Whether a known position lies outside the array; it stays in the program, to be checked."""
+    points = [(e.at, x.shape[axis]) for e, axis in entries if isinstance(e, Point)]
+    return all(n for _, n in points) and any(not -n <= at < n for at, n in points)
 
 
 @composite

@@ -182,6 +182,9 @@ def _while_batch(
         outs = while_p.bind(*args, cond_jaxpr=cond, body_jaxpr=body, **params)
         return outs, [0 if b else None for b in carry_bat]
     check_effects("while_loop", body_jaxpr.effects)
+    for effect in join_effects(cond_jaxpr.effects, body_jaxpr.effects):
+        if effect.not_masked is not None:
+            raise ValueError(effect.not_masked)
     cond_consts, body_consts, carry = split_list(args, *sizes)
     (pred,) = jaxpr_as_fun(cond)(*cond_consts, *carry)
     _, *outs = while_p.bind(

@@ -134,32 +134,38 @@ def minimize_bfgs(
     limit = n * 200 if maxiter is None else maxiter
     identity = jnp.eye(n, dtype=search.x.dtype)
 
-    def unfinished(state: tuple[_Search, Array, Array]) -> Array:
+    def unfinished(state: Any) -> Array:
         s = state[0]
         return ~s.converged & ~s.failed & (s.iterations < limit)
 
-    def step(state: tuple[_Search, Array, Array]) -> tuple[_Search, Array, Array]:
-        s, inverse, before = state
+    def step(state: Any) -> Any:
+        s, inverse, scale, before = state
         direction = -(inverse @ s.gradient)
+        # Where rounding has left no way down, begin again from the scale of the last step.
+        lost = ~(jnp.dot(direction, s.gradient) < 0)
+        inverse = jnp.where(lost, scale * identity, inverse)
+        direction = jnp.where(lost, -scale * s.gradient, direction)
         found = line_search(
             fun, s.x, direction, old_fval=s.value, old_old_fval=before, gfk=s.gradient,
             maxiter=line_search_maxiter,
         )  # fmt: skip
         move = found.a_k.astype(s.x.dtype) * direction
         turn = found.g_k - s.gradient
-        rho = 1 / jnp.dot(turn, move)
+        curvature = jnp.dot(turn, move)
+        rho = 1 / curvature
         w = identity - rho * jnp.outer(move, turn)
         updated = w @ inverse @ w.T + rho * jnp.outer(move, move)
         inverse = jnp.where(jnp.isfinite(rho), updated, inverse)
+        scale = jnp.where(curvature > 0, curvature / jnp.dot(turn, turn), scale)
         after = _Search(
             s.x + move, found.f_k, found.g_k, s.iterations + 1, s.evaluations + found.nfev,
             small(found.g_k), found.failed, found.status.astype(np.int32),
         )  # fmt: skip
-        return after, inverse, s.value
+        return after, inverse, scale, s.value
 
     guess = search.value + jnp.linalg.norm(search.gradient).astype(search.value.dtype) / 2
-    state = (search, identity, guess)
-    search, inverse, _ = lax.while_loop(unfinished, step, state)
+    state = (search, identity, jnp.ones((), search.x.dtype), guess)
+    search, inverse, _, _ = lax.while_loop(unfinished, step, state)
     ended = jnp.where(
         search.iterations == limit, 1, jnp.where(search.failed, 2 + search.status, -1)
     )
@@ -200,7 +206,6 @@ def minimize_lbfgs(
     n, dtype = search.x.shape[0], search.x.dtype
     if maxiter is None and maxfun is None and maxgrad is None:
         maxiter = n * 200
-    limits = [np.inf if m is None else m for m in (maxiter, maxfun, maxgrad)]
 
     def step(state: tuple[_Search, _History]) -> tuple[_Search, _History]:
         s, history = state
@@ -215,15 +220,12 @@ def minimize_lbfgs(
             _shifted(history.weights, 1 / curvature),
             curvature / jnp.real(jnp.vdot(turn, turn)),
         )
-        status: Any = 0
-        for number, reached in (
-            (4, s.value - found.f_k < ftol),
-            (3, s.evaluations >= limits[2]),
-            (2, s.evaluations >= limits[1]),
-            (1, s.iterations >= limits[0]),
-            (5, found.failed),
-        ):
-            status = jnp.where(reached, number, status)
+        status = jnp.where(s.value - found.f_k < ftol, 4, 0)
+        counts = (3, s.evaluations, maxgrad), (2, s.evaluations, maxfun), (1, s.iterations, maxiter)
+        for number, count, limit in counts:
+            if limit is not None and limit < np.inf:
+                status = jnp.where(count >= int(limit), number, status)
+        status = jnp.where(found.failed, 5, status)
         converged = small(found.g_k)
         status = jnp.where(converged, 0, status).astype(np.int32)
         after = _Search(

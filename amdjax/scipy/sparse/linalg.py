@@ -19,7 +19,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_leaves, tree_map, tree_structure
-from amdjax.numpy._util import is_kind
+from amdjax.numpy._util import convert, is_kind
 
 __all__ = ["bicgstab", "cg", "gmres"]
 
@@ -155,6 +155,15 @@ def _check_guess(b: Any, x0: Any) -> None:
         )
 
 
+def _typed_like(solve: Callable[..., Any]) -> Callable[[Operator, Any], Any]:
+    """A solver whose solution has the types of the right-hand side, weak ones too."""
+
+    def typed(A: Operator, b: Any) -> Any:
+        return tree_map(lambda x, y: convert(x, x.dtype, y.weak_type), solve(A, b), b)
+
+    return typed
+
+
 def _prepare(
     A: Any, b: Any, x0: Any, maxiter: Any, M: Any
 ) -> tuple[Operator, Any, Any, int, Operator, int]:
@@ -199,7 +208,7 @@ def cg(
         Array([0.5 , 0.25], dtype=float32)
     """
     A, b, x0, maxiter, M, _ = _prepare(A, b, x0, maxiter, M)
-    solve = functools.partial(_cg, x0=x0, tol=tol, atol=atol, maxiter=maxiter, M=M)
+    solve = _typed_like(functools.partial(_cg, x0=x0, tol=tol, atol=atol, maxiter=maxiter, M=M))
     symmetric = not any(is_kind(leaf.dtype, np.complexfloating) for leaf in tree_leaves(b))
     x = lax.custom_linear_solve(A, b, solve=solve, transpose_solve=solve, symmetric=symmetric)
     return x, None
@@ -240,7 +249,9 @@ def bicgstab(
         Array([0.5 , 0.25], dtype=float32)
     """
     A, b, x0, maxiter, M, _ = _prepare(A, b, x0, maxiter, M)
-    solve = functools.partial(_bicgstab, x0=x0, tol=tol, atol=atol, maxiter=maxiter, M=M)
+    solve = _typed_like(
+        functools.partial(_bicgstab, x0=x0, tol=tol, atol=atol, maxiter=maxiter, M=M)
+    )
     return lax.custom_linear_solve(A, b, solve=solve, transpose_solve=solve), None
 
 
@@ -376,6 +387,7 @@ def gmres(
     goal = _norm(M(b)) * jnp.minimum(1.0, limit / b_norm)
     cycle_goal = goal if solve_method == "incremental" else jnp.zeros_like(goal)
 
+    @_typed_like
     def solve(A: Operator, b: Any) -> Any:
         def cycle(state: Any) -> Any:
             x, k, unit, norm = state
