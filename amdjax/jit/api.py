@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,8 @@ __all__ = ["JitFunction", "clear_caches", "jit"]
 _BASE = tracing.eval_trace
 _OWN = frozenset((ConcreteArray, PlacedArray, Ref))
 _all_plain = frozenset((ConcreteArray,)).issuperset  # of types
-_functions: list[Any] = []  # weak references to all jitted functions, for clear_caches
+_all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
+_shared: weakref.WeakKeyDictionary[Any, dict[Any, _Programs]] = weakref.WeakKeyDictionary()
 
 
 @api_boundary
@@ -113,6 +115,33 @@ def jit(
     return JitFunction(fun, **options)
 
 
+class _Programs:
+    """The signatures of a function that were traced and compiled."""
+
+    __slots__ = ("__weakref__", "compiled", "compiled_flat", "traced")
+
+    def __init__(self) -> None:
+        self.compiled: dict[Any, _Signature] = {}
+        self.compiled_flat: dict[Any, _Signature] = {}  # those whose arguments are arrays
+        self.traced: dict[Any, tuple[ClosedJaxpr, PyTreeDef]] = {}
+        _all_programs.add(self)
+
+    def clear(self) -> None:
+        self.compiled.clear()
+        self.compiled_flat.clear()
+        self.traced.clear()
+
+
+def _programs_of(fun: Callable[..., Any], kind: Any) -> _Programs:
+    """What `jit` of a function has compiled; shared by all that jit it with the same settings."""
+    if type(fun).__hash__ is not object.__hash__:  # equal ones need not be the same
+        return _Programs()
+    try:
+        return _shared.setdefault(fun, {}).setdefault(kind, _Programs())
+    except TypeError:  # no weak references
+        return _Programs()
+
+
 class JitFunction:
     """A function compiled for each signature it is called with; made by `jit`."""
 
@@ -143,10 +172,13 @@ class JitFunction:
         )
         self._plain = not (self._static or self._static_names)
         self._no_donation = not (self._donated or self._donated_names)
-        self._compiled: dict[Any, _Signature] = {}
-        self._compiled_flat: dict[Any, _Signature] = {}  # those whose arguments are arrays
-        self._traced: dict[Any, tuple[ClosedJaxpr, PyTreeDef]] = {}
-        _register(self)
+        kind = (
+            self._static, self._static_names, self._donated, self._donated_names, inline,
+            keep_unused, device,
+        )  # fmt: skip
+        self._programs = programs = _Programs() if shardings else _programs_of(fun, kind)
+        self._compiled, self._traced = programs.compiled, programs.traced
+        self._compiled_flat = programs.compiled_flat
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -315,6 +347,20 @@ class JitFunction:
         closed = trace_to_jaxpr(flat, avals, debug_info=debug_info("jit", self._fun, args, kwargs))
         return closed, out_tree[-1]
 
+    def _program(
+        self, avals: Sequence[Any], tree: PyTreeDef, static: Any
+    ) -> tuple[ClosedJaxpr, PyTreeDef, list[Any]]:
+        """The program of a signature, and the values of enclosing traces it takes first."""
+        key = (tree, static, config.trace_key(), *avals)
+        found = self._traced.get(key)
+        if found is not None:
+            return *found, []
+        closed, out_tree = self._trace(avals, tree, static)
+        closed, hoisted = hoist_tracers(closed)
+        if not hoisted:  # programs that mention an enclosing trace are only good inside it
+            self._traced[key] = closed, out_tree
+        return closed, out_tree, hoisted
+
     def _compile(
         self, leaves: Sequence[Any], tree: PyTreeDef, static: Any, place: Placement | None
     ) -> _Signature:
@@ -323,7 +369,7 @@ class JitFunction:
         avals = [x.aval for x in leaves]
         if self._shardings is not None:
             self._shardings.check_arguments(avals, tree, static)
-        closed, out_tree = self._trace(avals, tree, static)
+        closed, out_tree, _ = self._program(avals, tree, static)
         if self._device is not None:
             place = self._device.committed
         elif place is None:
@@ -346,16 +392,7 @@ class JitFunction:
             if not is_valid_value(x) and not hasattr(x, "__jax_array__"):
                 self._reject(args, kwargs)
         avals = [get_aval(x) for x in leaves]
-        key = (tree, static, config.trace_key(), *avals)
-        found = self._traced.get(key)
-        hoisted: list[Any] = []
-        if found is None:
-            closed, out_tree = self._trace(avals, tree, static)
-            closed, hoisted = hoist_tracers(closed)
-            if not hoisted:  # programs that mention an enclosing trace are only good inside it
-                self._traced[key] = closed, out_tree
-        else:
-            closed, out_tree = found
+        closed, out_tree, hoisted = self._program(avals, tree, static)
         donated = (False,) * len(hoisted) + self._donations(leaves, tree, static)
         outs = bind_jit(
             closed, [*hoisted, *leaves], name=self._name, donated_invars=donated,
@@ -392,9 +429,7 @@ class JitFunction:
 
     def clear_cache(self) -> None:
         """Forget all compiled signatures."""
-        self._compiled.clear()
-        self._compiled_flat.clear()
-        self._traced.clear()
+        self._programs.clear()
 
     def _cache_size(self) -> int:
         return len(self._compiled)
@@ -494,19 +529,11 @@ def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...
     return tuple(sorted(nums_all)), frozenset(names_all)
 
 
-def _register(function: JitFunction) -> None:
-    import weakref
-
-    _functions.append(weakref.ref(function, _functions.remove))
-
-
 def clear_caches() -> None:
     """Forget every traced and compiled program of this process; the disk cache stays."""
     from amdjax.jit.kernels import clear_loaded
 
-    for ref in list(_functions):
-        function = ref()
-        if function is not None:
-            function.clear_cache()
+    for programs in list(_all_programs):
+        programs.clear()
     get_backend().clear()
     clear_loaded()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -153,23 +155,20 @@ def argument_names(fun: Any, args: Any, kwargs: dict[str, Any] | None = None) ->
     )
 
 
-@functools.lru_cache(maxsize=4096)
-def _signature(fun: Any) -> inspect.Signature | None:
-    try:
-        return inspect.signature(fun)
-    except (TypeError, ValueError):
-        return None
+_signatures: weakref.WeakKeyDictionary[Any, inspect.Signature | None] = weakref.WeakKeyDictionary()
 
 
 def signature(fun: Any) -> inspect.Signature | None:
     """The signature of a callable, None if it has none."""
+    if type(fun) is types.FunctionType and fun in _signatures:
+        return _signatures[fun]
     try:
-        return _signature(fun)
-    except TypeError:  # unhashable callables
-        try:
-            return inspect.signature(fun)
-        except (TypeError, ValueError):
-            return None
+        found = inspect.signature(fun)
+    except (TypeError, ValueError):
+        found = None
+    if type(fun) is types.FunctionType:
+        _signatures[fun] = found
+    return found
 
 
 def resolve_kwargs(fun: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:

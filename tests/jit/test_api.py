@@ -1,7 +1,9 @@
 """`jit` as users meet it."""
 
 import functools
+import gc
 import traceback
+import weakref
 from typing import NamedTuple
 
 import numpy as np
@@ -316,3 +318,50 @@ def test_full_tracebacks_by_flag():
         config.update("traceback", before)
     frames = traceback.extract_tb(caught.value.__traceback__)
     assert any(f.filename.endswith("api.py") for f in frames)
+
+
+def test_jit_of_one_function_is_compiled_once():
+    traced = []
+
+    def f(x, n=2):
+        traced.append(n)
+        return x * n
+
+    for _ in range(3):
+        assert amdjax.jit(f)(1.0) == 2
+        assert amdjax.jit(lambda x: amdjax.jit(f)(x) + 1)(1.0) == 3
+    assert traced == [2]
+    assert amdjax.jit(f, static_argnames="n")(1.0, n=3) == 3
+    assert traced == [2, 3]
+    amdjax.jit(f).clear_cache()
+    assert amdjax.jit(f)(1.0) == 2
+    assert traced == [2, 3, 2]
+
+
+def test_what_jit_remembers_lives_as_long_as_the_function():
+    def make():
+        def f(x):
+            return x + 1
+
+        amdjax.jit(f)(1.0)
+        amdjax.grad(amdjax.jit(f))(1.0)
+        return weakref.ref(f)
+
+    function = make()
+    gc.collect()
+    assert function() is None
+
+
+def test_equal_callables_are_not_one_function():
+    class Adds:
+        def __init__(self, n):
+            self.n = n
+
+        def __call__(self, x):
+            return x + self.n
+
+        __eq__ = lambda self, other: True
+        __hash__ = lambda self: 0
+
+    assert amdjax.jit(Adds(1))(1.0) == 2
+    assert amdjax.jit(Adds(2))(1.0) == 3
