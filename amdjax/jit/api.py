@@ -131,10 +131,11 @@ class _Programs:
         self.compiled_flat.clear()
         self.traced.clear()
 
-
+    hashed: Any = type(fun).__hash__
+    if hashed is not object.__hash__:  # equal ones need not be the same
 def _programs_of(fun: Callable[..., Any], kind: Any) -> _Programs:
     """What `jit` of a function has compiled; shared by all that jit it with the same settings."""
-    if type(fun).__hash__ is not object.__hash__:  # equal ones need not be the same
+    if getattr(type(fun), "__hash__") is not object.__hash__:  # equal ones need not be the same
         return _Programs()
     try:
         return _shared.setdefault(fun, {}).setdefault(kind, _Programs())
@@ -211,11 +212,7 @@ class JitFunction:
         """A call on any pytrees; compiles what is new."""
         if config.disable_jit:
             return self._fun(*args, **kwargs)
-        if self._plain and not kwargs:
-            leaves, tree = tree_flatten(args)
-            static: Any = None
-        else:
-            leaves, tree, static = self._split(args, kwargs)
+        leaves, tree, static = self._leaves(args, kwargs)
         place = None
         if not _all_plain(map(type, leaves)):
             for i, x in enumerate(leaves):
@@ -239,6 +236,12 @@ class JitFunction:
         return None if self._device else get_backend().placement_of(leaves, self._name)
 
     # Signatures
+
+    def _leaves(self, args: Any, kwargs: Any) -> tuple[list[Any], PyTreeDef, Any]:
+        """As `_split`, shorter for calls without keywords of functions without static arguments."""
+        if self._plain and not kwargs:
+            return *tree_flatten(args), None
+        return self._split(args, kwargs)
 
     def _split(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], PyTreeDef, Any]:
         """Leaves and structure of the traced arguments, and the static ones as a hashable."""
@@ -387,7 +390,7 @@ class JitFunction:
         """A call inside another trace: one `jit` equation."""
         if config.disable_jit:
             return self._fun(*args, **kwargs)
-        leaves, tree, static = self._split(args, kwargs)
+        leaves, tree, static = self._leaves(args, kwargs)
         for x in leaves:
             if not is_valid_value(x) and not hasattr(x, "__jax_array__"):
                 self._reject(args, kwargs)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
-from amdjax.jit.plan import CONTROL, Body, Label, Storage, View, is_update
+from amdjax.jit.plan import CONTROL, Body, Label, Storage, View
+from amdjax.jit.updates import updates_in_place
 from amdjax.passes import prepare_body
 from amdjax.runtime import vm
 
@@ -79,7 +80,7 @@ class _Carry:
             else:
                 first = p.arena(nbytes)
                 p.copy(first, source, nbytes)
-            if updates_in_place(jaxpr, invar, out, outs):
+            if updates_in_place(p.fused(jaxpr), invar, out, outs):
                 self.current.append(first)
                 self.next.append(first)
                 continue
@@ -115,28 +116,6 @@ class _Pointer(Storage):
         self._last = time
         for s in getattr(self, "targets", ()):
             s.first, s.last = min(s.first, time), max(s.last, time)
-
-
-def updates_in_place(jaxpr: Jaxpr, invar: Var, out: Any, outs: Sequence[Any]) -> bool:
-    """Whether `out` is `invar` after a chain of updates, each of them the last use before it."""
-    if list(outs).count(out) != 1:
-        return False
-    makers = {v: (i, e) for i, e in enumerate(jaxpr.eqns) for v in e.outvars}
-    value = out
-    while value is not invar:
-        if isinstance(value, Literal) or value not in makers:
-            return False
-        _, eqn = makers[value]
-        if not is_update(eqn):
-            return False
-        source = eqn.invars[0]
-        others = [e for e in jaxpr.eqns if e is not eqn and source in e.invars]
-        if isinstance(source, Literal) or others or list(eqn.invars).count(source) > 1:
-            return False
-        if source in jaxpr.outvars:
-            return False
-        value = source
-    return True
 
 
 def _split(items: Sequence[Any], *sizes: int) -> list[list[Any]]:

@@ -21,6 +21,7 @@ from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit.repeats import Repeats
+from amdjax.jit.updates import changes_in_place, readers_first
 from amdjax.kernels.shaped import Epilogue, ShapedContext, lower_shaped
 from amdjax.passes import prepare
 from amdjax.runtime import vm
@@ -34,7 +35,6 @@ from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
 ALIGN = 64
-UPDATES = ("dynamic_update_slice", "scatter")
 PARALLEL_FROM = 20_000.0  # nanoseconds on one thread from which waking others pays
 
 
@@ -179,6 +179,7 @@ class Planner:
     ):
         self.target, self.observe, self.loader = target, observe, loader
         self.repeats = Repeats(by_line)
+        self.fusions: dict[int, tuple[Fusion, Jaxpr]] = {}
         self.instructions: list[Instruction] = []
         self.storages: list[Storage] = []
         self.constants: list[Any] = []
@@ -330,6 +331,15 @@ class Planner:
             return self.constant((value.tobytes(), str(value.dtype)), value, atom.aval.nbytes)
         return env[atom]
 
+    def fused(self, jaxpr: Jaxpr) -> Fusion:
+        """The steps of a prepared program."""
+        found = self.fusions.get(id(jaxpr))
+        if found is None:
+            fusion = fuse(separate_numbers(jaxpr), on_gpu=isinstance(self.target, GpuTarget))
+            # The program is kept too, lest another get its id.
+            found = self.fusions[id(jaxpr)] = readers_first(fusion), jaxpr
+        return found[0]
+
     def body(
         self,
         jaxpr: Jaxpr,
@@ -338,8 +348,8 @@ class Planner:
         outermost: bool = False,
     ) -> None:
         """Write the instructions of a prepared program; results go to `destinations`."""
-        jaxpr = separate_numbers(jaxpr)
-        fusion = fuse(jaxpr, on_gpu=isinstance(self.target, GpuTarget))
+        fusion = self.fused(jaxpr)
+        jaxpr = fusion.jaxpr
         self.observe("fusion", fusion)
         self.observe("schedule", Schedule(fusion, self.target))
         if self.loader is not None:
@@ -354,25 +364,11 @@ class Planner:
                 source = step.eqn.invars[0] if step.eqn.invars else None
                 if source in env or not isinstance(source, Var):
                     continue
-                if is_bitcast(step.eqn) or _is_last_update(step, fusion):
+                if is_bitcast(step.eqn) or changes_in_place(step, fusion):
                     wanted.setdefault(source, wanted[step.eqn.outvars[0]])
         Body(self, fusion, env, wanted, outermost).run()
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             self.copy(d, self.view(env, v), v.aval.nbytes)
-
-
-def is_update(eqn: JaxprEqn) -> bool:
-    """Whether the result is the first operand, some elements changed, in place if it is free."""
-    rule = eqn.primitive.lowering
-    return isinstance(rule, Shaped) and rule.name in UPDATES
-
-
-def _is_last_update(step: Single, fusion: Fusion) -> bool:
-    """Whether a step updates a value that nothing else reads."""
-    if not is_update(step.eqn) or step.eqn.invars[0] in fusion.jaxpr.outvars:
-        return False
-    reads = [v for s in fusion.steps for v in step_reads(s)]
-    return reads.count(step.eqn.invars[0]) == 1
 
 
 class Body:

@@ -1,0 +1,118 @@
+"""Updates of arrays in place: which values may be changed where they are, and in which order.
+
+An update changes some elements of its operand. It needs no copy of the rest if whatever else reads
+the operand has done so before, and no other name of the operand's memory is read afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.core.lowering import Control, Shaped
+from amdjax.schedule.equations import is_bitcast
+from amdjax.schedule.fusion import Fusion, Region, Single, step_reads, step_writes
+
+UPDATES = ("dynamic_update_slice", "scatter")
+Step = Region | Single
+
+
+def is_update(eqn: JaxprEqn) -> bool:
+    """Whether the result is the first operand, some elements changed, in place if it is free."""
+    rule = eqn.primitive.lowering
+    return isinstance(rule, Shaped) and rule.name in UPDATES
+
+
+def _renames(step: Step, v: Var) -> bool:
+    """Whether a result of a step that reads `v` may be another name for its memory."""
+    if isinstance(step, Region):
+        return False
+    rule, params = step.eqn.primitive.lowering, step.eqn.params
+    if not isinstance(rule, Control):
+        return is_bitcast(step.eqn) or not isinstance(rule, Shaped)
+    if rule.name == "cond":
+        return False
+    if rule.name == "while":
+        return v in step.eqn.invars[params["cond_nconsts"] + params["body_nconsts"] :]
+    if rule.name == "scan":
+        first = params["num_consts"]
+        return v in step.eqn.invars[first : first + params["num_carry"]]
+    return True
+
+
+def readers_first(fusion: Fusion) -> Fusion:
+    """The program with steps that read what an update changes before it, where that is possible."""
+    for update in [s for s in fusion.steps if isinstance(s, Single) and is_update(s.eqn)]:
+        fusion = _before(fusion, update)
+    return fusion
+
+
+def _before(fusion: Fusion, update: Single) -> Fusion:
+    source = update.eqn.invars[0]
+    at = fusion.steps.index(update)
+    behind = fusion.steps[at + 1 :]
+    if not any(source in step_reads(s) for s in behind):
+        return fusion
+    # What the update's result, or an effect after it, leads to stays where it is.
+    late = set(step_writes(update))
+    moved: list[Step] = []
+    stay: list[Step] = []
+    wanted = _needed_by_readers(behind, source)
+    for step in behind:
+        fixed = isinstance(step, Single) and (bool(step.eqn.effects) or is_update(step.eqn))
+        if fixed or id(step) not in wanted or late.intersection(_variables(step_reads(step))):
+            late.update(step_writes(step))
+            stay.append(step)
+        else:
+            moved.append(step)
+    return replace(fusion, steps=[*fusion.steps[:at], *moved, update, *stay])
+
+
+def _needed_by_readers(steps: Sequence[Step], source: Any) -> set[int]:
+    """The steps that read `source`, and those that they need, by identity."""
+    needed: set[int] = set()
+    values: set[Any] = set()
+    for step in reversed(steps):
+        reads = _variables(step_reads(step))
+        if source in reads or values.intersection(step_writes(step)):
+            needed.add(id(step))
+            values |= reads
+    return needed
+
+
+def _variables(reads: Sequence[Any]) -> set[Any]:
+    return {v for v in reads if not isinstance(v, Literal)}
+
+
+def changes_in_place(step: Step, fusion: Fusion) -> bool:
+    """Whether a step updates a value that nothing reads from then on."""
+    if not isinstance(step, Single) or not is_update(step.eqn):
+        return False
+    source = step.eqn.invars[0]
+    if isinstance(source, Literal) or source in fusion.jaxpr.outvars:
+        return False
+    at = fusion.steps.index(step)
+    for i, other in enumerate(fusion.steps):
+        count = step_reads(other).count(source)
+        if other is step:
+            if count > 1:
+                return False
+        elif count and (i > at or _renames(other, source)):
+            return False
+    return True
+
+
+def updates_in_place(fusion: Fusion, invar: Var, out: Any, outs: Sequence[Any]) -> bool:
+    """Whether `out` is `invar` after a chain of updates, each of them in place."""
+    if list(outs).count(out) != 1:
+        return False
+    makers = {v: s for s in fusion.steps if isinstance(s, Single) for v in s.eqn.outvars}
+    value = out
+    while value is not invar:
+        step = None if isinstance(value, Literal) else makers.get(value)
+        if step is None or not changes_in_place(step, fusion):
+            return False
+        value = step.eqn.invars[0]
+    return True
