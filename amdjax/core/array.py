@@ -391,9 +391,8 @@ class ConcreteArray(Array):
         return int(self._view())
 
     def __format__(self, spec: str) -> str:
-        return (
-            format(self._view()[()] if not self.aval.shape else self, spec) if spec else str(self)
-        )
+        # NumPy's error for a spec that is no number's.
+        return format(self._view()[()] if not self.aval.shape else self._view(), spec)
 
     def __str__(self) -> str:
         return repr(self) if is_extended(self.aval) else str(self._view())

@@ -131,11 +131,11 @@ class _Programs:
         self.compiled_flat.clear()
         self.traced.clear()
 
-    hashed: Any = type(fun).__hash__
-    if hashed is not object.__hash__:  # equal ones need not be the same
+
 def _programs_of(fun: Callable[..., Any], kind: Any) -> _Programs:
     """What `jit` of a function has compiled; shared by all that jit it with the same settings."""
-    if getattr(type(fun), "__hash__") is not object.__hash__:  # equal ones need not be the same
+    hashed: Any = type(fun).__hash__
+    if hashed is not object.__hash__:  # equal ones need not be the same
         return _Programs()
     try:
         return _shared.setdefault(fun, {}).setdefault(kind, _Programs())

@@ -218,7 +218,7 @@ def _setitem(self: Array, index: Any, value: Any) -> None:
 def _iter(self: Array) -> Iterator[Array]:
     if not self.ndim:
         raise TypeError("iteration over a 0-d array")
-    return iter([self[i] for i in range(self.shape[0])])
+    return (self[i] for i in range(self.shape[0]))
 
 
 def _contains(self: Array, value: Any) -> bool:

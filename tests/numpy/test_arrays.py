@@ -244,3 +244,25 @@ def test_equal_numbers_are_arrays_of_their_own():
     z = jnp.float32(5)
     assert float(doubled(jnp.float32(5))) == 6.0 and float(doubled(jnp.float32(5))) == 6.0
     assert float(z) == 5.0 and float(jnp.float32(5)) == 5.0
+
+
+def test_iterating_takes_one_row_at_a_time():
+    rows = iter(jnp.zeros((1 << 20, 256), jnp.int8))
+    assert next(rows).shape == (256,)
+    assert [float(v) for v in jnp.arange(3.0)] == [0, 1, 2]
+    with pytest.raises(TypeError, match="0-d"):
+        iter(jnp.float32(1))
+
+
+@pytest.mark.parametrize("spec", ["", ".2f", ">10", "d", "s"])
+@pytest.mark.parametrize(
+    "value", [np.float32(1.25), np.int32(3), np.ones(1, np.float32), np.arange(3.0, dtype="f")]
+)
+def test_format_is_numpys(value, spec):
+    try:
+        wanted = format(value, spec)
+    except (TypeError, ValueError) as e:
+        with pytest.raises(type(e)):
+            format(jnp.asarray(value), spec)
+    else:
+        assert format(jnp.asarray(value), spec) == wanted
