@@ -37,7 +37,8 @@ class ExtendedDType(abc.ABC):
 
     Each element is stored as a small array of numbers. Programs speak of the dtype; the compiler
     replaces it by what it is stored as, in one pass. A subclass is hashable, compares by value,
-    and prints as its short name.
+    and prints as its short name. Subclasses written for JAX say what an element is stored as by
+    `_rules.physical_element_aval(dtype)`, a type.
     """
 
     @property
@@ -46,14 +47,14 @@ class ExtendedDType(abc.ABC):
         """The scalar class: a subclass of `extended`."""
 
     @property
-    @abc.abstractmethod
     def element_shape(self) -> tuple[int, ...]:
         """The shape of the array that one element is stored as."""
+        return self._rules.physical_element_aval(self).shape
 
     @property
-    @abc.abstractmethod
     def element_dtype(self) -> np.dtype:
         """The dtype of the numbers that an element is stored as."""
+        return self._rules.physical_element_aval(self).dtype
 
     @property
     def itemsize(self) -> int:

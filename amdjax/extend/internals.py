@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from amdjax.core.treedef import _kinds as REGISTRY
 
 Entry = tuple[Sequence[str], dict[str, Any]]
@@ -27,7 +29,7 @@ INTERNALS: dict[str, Entry] = {
     "jax._src.callback": (["amdjax"], {}),
     "jax._src.core": (["amdjax.core", "amdjax.extend.core", "amdjax.extend.core.programs"], {}),
     "jax._src.dispatch": (["amdjax.interpreters.xla"], {"wait_for_tokens": _nothing}),
-    "jax._src.dtypes": (["amdjax.dtypes", "amdjax.core.dtypes", "amdjax.core.promotion"], {}),
+    "jax._src.dtypes": (["amdjax.dtypes", "amdjax.core.dtypes", "amdjax.core.promotion", "amdjax.errors"], {"DType": np.dtype}),
     "jax._src.flatten_util": (["amdjax.flatten_util"], {}),
     "jax._src.interpreters": ([], {}),
     "jax._src.interpreters.ad": (["amdjax.interpreters.ad"], {}),
@@ -39,6 +41,8 @@ INTERNALS: dict[str, Entry] = {
     "jax._src.linear_util": (["amdjax.extend.linear_util"], {}),
     "jax._src.numpy": (["amdjax.numpy"], {}),
     "jax._src.random": (["amdjax.random"], {}),
+    "jax._src.state": ([], {}),
+    "jax._src.state.types": (["amdjax.core.ref"], {}),
     "jax._src.sharding_impls": (["amdjax.sharding"], {}),
     "jax._src.source_info_util": (["amdjax.extend.source_info_util"], {}),
     "jax._src.traceback_util": (["amdjax.extend.tracebacks"], {}),
