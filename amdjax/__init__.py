@@ -125,6 +125,7 @@ _LAZY = (
     "extend",
     "interpreters",
     "sharding",
+    "monitoring",
 )
 _ELSEWHERE = {
     **dict.fromkeys(

@@ -110,9 +110,14 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Resolves JAX's names. No other finder looks for their submodules: their paths are empty."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname.partition(".")[0] not in _ROOTS:
+        root, _, rest = fullname.partition(".")
+        if root == "amdjax" and f"jax.{rest}" in _fronts():
+            # `from jax.experimental import x` asks for it below the module's own name.
+            module: types.ModuleType | None = importlib.import_module(f"jax.{rest}")
+        elif root in _ROOTS:
+            module = module_for(fullname)
+        else:
             return None
-        module = module_for(fullname)
         if module is None:
             return None
         package = hasattr(module, "__path__")
@@ -148,6 +153,7 @@ def install() -> None:
                 "import amdjax.as_jax before anything that imports JAX, or start the program "
                 "with `python -m amdjax.as_jax`"
             )
+    _fronts()  # whose own imports the finder must not see
     sys.meta_path.insert(0, _Finder())
 
 

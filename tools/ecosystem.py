@@ -65,8 +65,6 @@ def run(use: str, alias: bool) -> dict[str, Any]:
 
 def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     """What differs from JAX's numbers, in words; nothing if all agree."""
-    if "error" in found:
-        return [found["error"].splitlines()[0]]
     wrong = [f"{k} is missing" for k in expected.keys() - found.keys()]
     for name in expected.keys() & found.keys():
         (shape, first, total), (shape_, first_, total_) = found[name], expected[name]
@@ -111,6 +109,8 @@ def main() -> None:
                 if "error" not in found:
                     recorded[use.__name__] = found
                 notes += [found["error"]] if "error" in found else []
+            elif "error" in found:
+                notes.append(f"{use.__name__}: {found['error'].splitlines()[0]}")
             elif use.__name__ not in recorded:
                 notes.append(f"{use.__name__}: JAX's numbers are not recorded")
             else:
@@ -118,7 +118,10 @@ def main() -> None:
                 notes += [f"{use.__name__}: {w}" for w in wrong]
         failed += bool(notes)
         rows.append((library, version(library), [u.__name__ for u in USES[library]], notes))
-        print(f"{library:18} {version(library):12} {seconds:6.1f} s  {'; '.join(notes) or 'ok'}")
+        print(
+            f"{library:18} {version(library):12} {seconds:6.1f} s  {'; '.join(notes) or 'ok'}",
+            flush=True,
+        )
     if arguments.record:
         RECORDED.write_text(dump(recorded))
     elif not arguments.libraries:

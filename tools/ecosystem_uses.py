@@ -592,12 +592,11 @@ def einops_arrays() -> dict[str, Any]:
 def jaxtyping_annotations() -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
-    from jaxtyping import Array, Float, Int, PRNGKeyArray, jaxtyped
+    from jaxtyping import Array, Float, Int, jaxtyped
 
     assert isinstance(jnp.ones((2, 3)), Float[Array, "a b"])
     assert not isinstance(jnp.ones((2, 3)), Int[Array, "a b"])
     assert not isinstance(jnp.ones((2, 3)), Float[Array, "a a"])
-    assert isinstance(jax.random.key(0), PRNGKeyArray)
 
     @jax.jit
     @jaxtyped(typechecker=None)

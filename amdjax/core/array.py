@@ -203,6 +203,14 @@ class Array:
         def __index__(self) -> int: ...
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray: ...
 
+    def item(self, *index: int) -> Any:
+        """The element at `index` as a Python scalar; the only one if no index is given."""
+        raise NotImplementedError(type(self).__name__)
+
+    def tolist(self) -> Any:
+        """The array as nested lists of Python scalars."""
+        raise NotImplementedError(type(self).__name__)
+
     def __len__(self) -> int:
         return len(self.aval)
 

@@ -26,6 +26,10 @@ class AbstractValue:
         """The type of tangents and cotangents of such a value."""
         raise TypeError(f"values of type {self} have no tangents")
 
+    def to_tangent_aval(self) -> AbstractValue:
+        """The type of tangents, by JAX's name."""
+        return self.to_tangent()
+
 
 class ShapedArray(AbstractValue):
     """An array of known shape and dtype.
@@ -88,6 +92,8 @@ class ShapedArray(AbstractValue):
     def strong(self) -> ShapedArray:
         """The same aval, not weakly typed."""
         return ShapedArray(self.shape, self.dtype) if self.weak_type else self
+
+    strip_weak_type = strong
 
     def to_tangent(self) -> ShapedArray:
         tangent = self._tangent

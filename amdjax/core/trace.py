@@ -102,6 +102,16 @@ class Trace:
         """
         raise NotImplementedError(type(self).__name__)
 
+    @property
+    def main(self) -> Any:
+        """What tells one transformation from another, as JAX once named it."""
+        return getattr(self, "tag", None)
+
+    @property
+    def parent_trace(self) -> Trace | None:
+        """The trace that was current before, as JAX names it."""
+        return self.parent
+
     def __repr__(self) -> str:
         return type(self).__name__
 

@@ -20,6 +20,13 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     """Does nothing."""
 
 
+def _cpus(devices: Any) -> Any:
+    """The CPU beside each of some devices, which are this host's."""
+    from amdjax.runtime.devices import devices as all_devices
+
+    return tuple(all_devices("cpu")) * len(devices)
+
+
 INTERNALS: dict[str, Entry] = {
     "jax._src": ([], {}),
     "jax._src.ad_util": (["amdjax.transforms.zero"], {}),
@@ -29,7 +36,10 @@ INTERNALS: dict[str, Entry] = {
     "jax._src.callback": (["amdjax"], {}),
     "jax._src.core": (["amdjax.core", "amdjax.extend.core", "amdjax.extend.core.programs"], {}),
     "jax._src.dispatch": (["amdjax.interpreters.xla"], {"wait_for_tokens": _nothing}),
-    "jax._src.dtypes": (["amdjax.dtypes", "amdjax.core.dtypes", "amdjax.core.promotion", "amdjax.errors"], {"DType": np.dtype}),
+    "jax._src.dtypes": (
+        ["amdjax.dtypes", "amdjax.core.dtypes", "amdjax.core.promotion", "amdjax.errors"],
+        {"DType": np.dtype},
+    ),
     "jax._src.flatten_util": (["amdjax.flatten_util"], {}),
     "jax._src.interpreters": ([], {}),
     "jax._src.interpreters.ad": (["amdjax.interpreters.ad"], {}),
@@ -48,4 +58,25 @@ INTERNALS: dict[str, Entry] = {
     "jax._src.traceback_util": (["amdjax.extend.tracebacks"], {}),
     "jax._src.tree_util": (["amdjax.tree_util"], {"_registry": REGISTRY}),
     "jax._src.typing": (["amdjax.typing"], {}),
+    "jax.experimental.colocated_python": (
+        [],
+        {"colocated_cpu_devices": _cpus, "colocated_python": lambda fun: fun},
+    ),
+    "jax.experimental.colocated_python.func": ([], {}),
+    # What one library replaces there, for controllers of many hosts.
+    "jax.experimental.colocated_python.serialization": (
+        [],
+        {
+            "DeviceList": tuple,
+            "_reduce_device_list": _nothing,
+            "_reduce_mesh": _nothing,
+            "_reduce_single_device_sharding": _nothing,
+        },
+    ),
+    "jax.extend.ifrt_programs": ([], {"ifrt_programs": None}),
+    "jax.experimental.array_serialization": ([], {}),
+    "jax.experimental.array_serialization.serialization": (
+        [],
+        {"GlobalAsyncCheckpointManagerBase": type("GlobalAsyncCheckpointManagerBase", (), {})},
+    ),
 }

@@ -13,7 +13,7 @@ from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.context import context
 from amdjax.core.dtypes import float0
 from amdjax.core.errors import UnexpectedTracerError, api_boundary, hide_internal_frames
-from amdjax.core.jaxpr import jaxpr_as_fun
+from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
@@ -28,6 +28,7 @@ from amdjax.transforms.flat import (
     resolve_kwargs,
     split_args,
 )
+from amdjax.transforms.reverse import transpose_call
 from amdjax.transforms.zero import (
     SymbolicZero,
     Zero,
@@ -153,6 +154,15 @@ class CustomVJPCall(_CustomCall):
 
 custom_jvp_call_p = CustomJVPCall("custom_jvp_call")
 custom_vjp_call_p = CustomVJPCall("custom_vjp_call")
+
+
+@custom_jvp_call_p.def_transpose
+def _custom_jvp_call_transpose(
+    cts: Any, *args: Any, call_jaxpr: ClosedJaxpr, **_: Any
+) -> list[Any]:
+    # A linear function is its own derivative, so that a rule for that adds nothing.
+    transposed, values, spread = transpose_call(call_jaxpr, cts, args)
+    return spread(jaxpr_as_fun(transposed)(*values))
 
 
 # The linear map of a custom reverse rule: known only through its transpose.

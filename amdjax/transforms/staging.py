@@ -13,8 +13,9 @@ from amdjax.core.context import context
 from amdjax.core.dtypes import canonicalize_dtype, short_dtype_name
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
-from amdjax.core.trace import Tracer, eval_trace, trace_to_jaxpr
+from amdjax.core.trace import Trace, Tracer, eval_trace, set_trace, trace_to_jaxpr
 from amdjax.transforms.batching import AxisData, axis_env
 from amdjax.transforms.flat import FlatFunction, debug_info, fun_name, join_args, shaped, split_args
 
@@ -187,7 +188,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
       **kwargs: the same.
 
     Returns:
-      A pytree of `ShapeDtypeStruct`s.
+      A pytree of `ShapeDtypeStruct`s; those that `fun` returns itself are kept.
 
     Example:
       >>> import amdjax
@@ -195,8 +196,20 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
       >>> amdjax.eval_shape(lambda x: amdjax.lax.transpose(x, (1, 0)), x)
       ShapeDtypeStruct(shape=(3, 2), dtype=float32)
     """
-    closed, out_tree = trace_function("eval_shape", fun, args, kwargs)
-    return _structs(closed.out_avals, out_tree)
+    given: dict[int, ShapeDtypeStruct] = {}
+
+    @functools.wraps(fun)
+    def with_values(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = tree_flatten(fun(*args, **kwargs))
+        given.update((i, x) for i, x in enumerate(leaves) if isinstance(x, ShapeDtypeStruct))
+        return tree_unflatten(tree, [0 if i in given else x for i, x in enumerate(leaves)])
+
+    closed, out_tree = trace_function("eval_shape", with_values, args, kwargs)
+    structs = _structs(closed.out_avals, out_tree)
+    if not given:
+        return structs
+    leaves, tree = tree_flatten(structs)
+    return tree_unflatten(tree, [given.get(i, x) for i, x in enumerate(leaves)])
 
 
 class named_scope(ContextDecorator):
@@ -251,9 +264,40 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     return named
 
 
+class KnownTrace(Trace):
+    """Computes what does not depend on values being traced, and leaves the rest to its parent."""
+
+    __slots__ = ()
+
+    def target(self, args: Any) -> Trace:
+        return self.parent if any(isinstance(x, Tracer) for x in args) else eval_trace
+
+    def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        with set_trace(self.target(args)) as target:
+            return target.process_primitive(primitive, args, params)
+
+    def process_custom_jvp_call(
+        self, primitive: Any, fun: Any, jvp: Any, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        if self.target(args) is eval_trace:
+            return fun(*args)  # which may speak of traced values
+        with set_trace(self.parent):
+            return self.parent.process_custom_jvp_call(primitive, fun, jvp, args, params)
+
+    def process_custom_vjp_call(
+        self, primitive: Any, fun: Any, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
+    ) -> list[Any]:
+        if self.target(args) is eval_trace:
+            return fun(*args)
+        with set_trace(self.parent):
+            return self.parent.process_custom_vjp_call(primitive, fun, fwd, bwd, args, params)
+
+
 @contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
     """Inside, operations on known values are computed at once, even while a function is traced.
+
+    Operations on traced values are recorded as ever.
 
     Example:
       >>> import amdjax
@@ -264,7 +308,8 @@ def ensure_compile_time_eval() -> Iterator[None]:
       >>> print(amdjax.make_jaxpr(f)(1.0))
       { lambda ; a:f32[]. let b:f32[] = mul a 3.0:f32[] in (b,) }
     """
-    outer, context.trace = context.trace, eval_trace
+    outer = context.trace
+    context.trace = outer if outer is eval_trace else KnownTrace(outer)
     try:
         yield
     finally:
