@@ -311,6 +311,7 @@ def _slope(a: Any, x: Any) -> Any:
     p, t = where(outside, a, 1.0), where(outside, x, 1.0)
     slope = regions.finish(div(mul(_density(p, t), p), t), 0.0, 0.0, 0.0)
     at_zero = where(lt(a, scalar(a, 1)), where(eq(a, scalar(a, 1)), filled_like(a, 0), 1.0), np.inf)
+    slope = where(regions.all_at_zero, slope, 0.0)
     return select(bitwise_and(regions.at_zero, bitwise_not(regions.bad)), at_zero, slope)
 
 

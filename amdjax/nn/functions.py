@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.config import config
+from amdjax.core.trace import concrete_or_error
 from amdjax.numpy._util import (
     ArrayLike,
     Axis,
@@ -134,7 +136,7 @@ def sigmoid(x: ArrayLike) -> Array:
     >>> nn.sigmoid(jnp.array([0.0]))
     Array([0.5], dtype=float32)
     """
-    return lax.logistic(*promote_args_inexact("sigmoid", x))
+    return lax.logistic(as_array("sigmoid", x))
 
 
 @composite
@@ -470,13 +472,12 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int | st
         Array([[1., 0., 0.],
                [0., 0., 1.]], dtype=float32)
     """
-    x = as_array("one_hot", x)
-    try:
-        num_classes = num_classes.__index__()
-    except AttributeError:
-        raise TypeError(
-            f"one_hot: num_classes must be a concrete integer, got {num_classes!r}."
-        ) from None
+    x = jnp.asarray(x)
+    where = "The error arose in jax.nn.one_hot argument `num_classes`."
+    known = concrete_or_error(None, num_classes, where)
+    if known.shape or not is_kind(known.dtype, np.integer):
+        raise TypeError(f"one_hot: num_classes must be an integer, got {num_classes!r}.")
+    num_classes = int(known)
     if num_classes < 0:
         raise ValueError(f"one_hot: num_classes must not be negative, got {num_classes}.")
     if not isinstance(axis, int):
@@ -485,6 +486,12 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int | st
         raise ValueError(f"axis {axis} is out of bounds for array of dimension {x.ndim + 1}")
     dtype = dtypes.default_float_dtype() if dtype is None else dtypes.canonicalize_dtype(dtype)
     if not is_kind(x.dtype, np.integer):
+        if is_kind(x.dtype, np.inexact):
+            warnings.warn(
+                f"jax.nn.one_hot input should be integer-typed; got dtype={x.dtype}",
+                DeprecationWarning,
+                stacklevel=2,
+            )
         x = convert(x, dtypes.default_int_dtype())
     return _one_hot(x, num_classes, dtype, axis)
 

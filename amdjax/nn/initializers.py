@@ -147,10 +147,10 @@ def _fans(
     shape: Sequence[int], in_axis: Axes, out_axis: Axes, batch_axis: Axes
 ) -> tuple[float, float]:
     """How many inputs an output has, and how many outputs an input."""
-    if len(shape) <= 1:
+    if len(shape) <= 1 and in_axis == -2:
         raise ValueError(
-            f"Can't compute input and output sizes of a {len(shape)}-dimensional weights tensor."
-            " Must be at least 2D."
+            f"Can't compute input and output sizes of a {len(shape)}-dimensional weights tensor "
+            "with default in_axis. Must be at least 2D or specify in_axis explicitly."
         )
     extent = lambda axes: math.prod(shape[i] for i in ((axes,) if isinstance(axes, int) else axes))
     inputs, outputs, batch = extent(in_axis), extent(out_axis), extent(batch_axis)
@@ -339,7 +339,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
         if len(shape) < 2:
             raise ValueError("orthogonal initializer requires at least a 2D shape")
         columns = shape[column_axis]
-        rows = math.prod(shape) // columns
+        rows = math.prod(n for i, n in enumerate(shape) if i != column_axis % len(shape))
         matrix = (max(rows, columns), min(rows, columns))
         q, r = jnp.linalg.qr(random.normal(key, matrix, kind))
         # With the signs of r's diagonal the distribution is uniform.

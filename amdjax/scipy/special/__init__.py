@@ -4,6 +4,7 @@ from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special.elementary import *  # noqa: F403
 from amdjax.scipy.special.error_integrals import *  # noqa: F403
 from amdjax.scipy.special.exponential_integrals import *  # noqa: F403
+from amdjax.scipy.special.hypergeometric import *  # noqa: F403
 from amdjax.scipy.special.recurrences import *  # noqa: F403
 
 _public_surface(globals())

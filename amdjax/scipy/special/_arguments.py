@@ -13,22 +13,47 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
-from amdjax.numpy._util import ArrayLike, broadcast_arrays, promote_args_inexact
+from amdjax.numpy._util import ArrayLike, as_array, broadcast_arrays, promote_args_inexact
 
 
 def reals(name: str, *args: ArrayLike) -> tuple[list[Any], Callable[[Any], Array]]:
     """Real arguments in one shape and at least float32, and the way back to their dtype.
 
     Raises:
-      TypeError: an argument is no array or is complex; the message names the function.
+      TypeError: an argument is no array; the message names the function.
+      ValueError: one is complex.
     """
     promoted = promote_args_inexact(name, *args)
     dtype = promoted[0].dtype
-    if dtypes.issubdtype(dtype, np.complexfloating):
-        raise TypeError(f"{name} does not support complex-valued inputs, got {dtype}")
+    reject_complex(name, promoted[0])
     wide = dtype if dtypes.itemsize_bits(dtype) >= 32 else np.dtype(np.float32)
     values = [jnp.asarray(x, wide) for x in broadcast_arrays(*promoted)]
     return values, lambda y: jnp.asarray(y, dtype)
+
+
+def single_or_double(name: str, x: ArrayLike) -> Any:
+    """A float32 or float64 array that is not weakly typed; JAX takes nothing else here.
+
+    Raises:
+      TypeError: for another dtype; the message names the function.
+    """
+    x = as_array(name, x)
+    if x.dtype not in (np.float32, np.float64):
+        raise TypeError(
+            f"{name}: x.dtype={x.dtype} is not supported, it must be float32 or float64"
+        )
+    return strongly([x])[0]
+
+
+def reject_complex(name: str, x: Array) -> None:
+    """Raise a ValueError that names the function if `x` is complex."""
+    if dtypes.issubdtype(x.dtype, np.complexfloating):
+        raise ValueError(f"{name} does not support complex-valued inputs, got {x.dtype}")
+
+
+def strongly(args: list[Array]) -> list[Array]:
+    """The arguments, not weakly typed."""
+    return [lax.convert_element_type(x, x.dtype) for x in args]
 
 
 def complexes(name: str, *args: ArrayLike) -> list[Any]:
@@ -76,4 +101,4 @@ def complex_loggamma(z: Array) -> Array:
     sine = lax.sin(jnp.where(left, angle, 1))
     mirrored = lax.complex(jnp.full_like(re, math.log(math.pi)), turns) - lax.log(sine) - value
     pole = (im == 0) & (re <= 0) & (re == jnp.floor(re))
-    return jnp.where(pole, jnp.nan, jnp.where(left, mirrored, value))
+    return jnp.where(pole, complex(math.nan, math.nan), jnp.where(left, mirrored, value))

@@ -17,9 +17,22 @@ from amdjax.nn.functions import (
     logsumexp as logsumexp,
     softmax as _softmax,
 )
-from amdjax.numpy._util import ArrayLike, Axis, constant, is_kind, promote_args_inexact, select
+from amdjax.numpy._util import (
+    ArrayLike,
+    Axis,
+    as_array,
+    constant,
+    is_kind,
+    promote_args_inexact,
+    select,
+)
 from amdjax.numpy.elementary import i0 as i0
-from amdjax.scipy.special._arguments import complex_loggamma
+from amdjax.scipy.special._arguments import (
+    complex_loggamma,
+    reject_complex,
+    single_or_double,
+    strongly,
+)
 from amdjax.transforms import custom_jvp
 
 __all__ = [
@@ -86,10 +99,10 @@ def loggamma(x: ArrayLike) -> Array:
         >>> special.loggamma(jnp.array([1.0, -0.5]))
         Array([ 0., nan], dtype=float32)
     """
-    (x,) = promote_args_inexact("loggamma", x)
-    if is_kind(x.dtype, np.complexfloating):
-        return complex_loggamma(x)
-    return jnp.where(x <= 0, np.nan, lax.lgamma(x))
+    (z,) = promote_args_inexact("loggamma", x)
+    if is_kind(z.dtype, np.complexfloating):
+        return complex_loggamma(*strongly([z]))
+    return jnp.where(z <= 0, np.nan, lax.lgamma(z))
 
 
 @composite
@@ -99,16 +112,15 @@ def gammasgn(x: ArrayLike) -> Array:
     >>> special.gammasgn(jnp.array([-0.5, 2.0]))
     Array([-1.,  1.], dtype=float32)
     """
-    (x,) = promote_args_inexact("gammasgn", x)
-    if is_kind(x.dtype, np.complexfloating):
-        raise ValueError(f"gammasgn does not support complex-valued inputs, got {x.dtype}")
+    (x,) = strongly(promote_args_inexact("gammasgn", x))
+    reject_complex("gammasgn", x)
     floor = lax.floor(x)
     one = constant(x, 1)
     odd = jnp.remainder(floor, 2) != 0
     negative = select(x == floor, constant(x, np.nan), select(odd, lax.neg(one), one))
     at_zero = select(jnp.signbit(x), lax.neg(one), one)
     sign = jnp.where(x == 0, at_zero, jnp.where(x < 0, negative, one))
-    return jnp.where(jnp.isnan(x), x, sign)
+    return jnp.where(jnp.isnan(x), np.nan, sign)
 
 
 @composite
@@ -118,7 +130,7 @@ def gamma(x: ArrayLike) -> Array:
     >>> jnp.round(special.gamma(jnp.array([1.0, 4.0])), 3)
     Array([1., 6.], dtype=float32)
     """
-    (x,) = promote_args_inexact("gamma", x)
+    (x,) = strongly(promote_args_inexact("gamma", x))
     if is_kind(x.dtype, np.complexfloating):
         return lax.exp(complex_loggamma(x))
     return gammasgn(x) * lax.exp(lax.lgamma(x))
@@ -139,7 +151,7 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
     """The beta function.
 
     >>> special.beta(1.0, 1.0)
-    Array(1., dtype=float32, weak_type=True)
+    Array(1., dtype=float32)
     """
     a, b = promote_args_inexact("beta", a, b)
     return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * lax.exp(betaln(a, b))
@@ -166,16 +178,17 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
     return jnp.where(n < 0, 0, lax.exp(lax.lgamma(n + 1)))
 
 
-@composite
+@composite(static_argnames="repetition")
 def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
     """The number of ways to choose `k` things of `N`.
 
     >>> jnp.round(special.comb(5.0, 2.0), 3)
-    Array(10., dtype=float32)
+    Array(10., dtype=float32, weak_type=True)
     """
     n, k = promote_args_inexact("comb", N, k)
-    value = lax.exp(lax.lgamma(n + 1) - lax.lgamma(k + 1) - lax.lgamma(n - k + 1))
-    return jnp.where((k < 0) | (k > n), 0, value)
+    if repetition:
+        n = jnp.where((n == 0) & (k == 0), 0, n + k - 1)
+    return jnp.where((k < 0) | (k > n), 0, lax.exp(-betaln(n - k + 1, k + 1)) / (n + 1))
 
 
 def digamma(x: ArrayLike) -> Array:
@@ -193,7 +206,11 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
     >>> jnp.round(special.polygamma(1, jnp.array([1.0])), 3)
     Array([1.645], dtype=float32)
     """
-    return lax.polygamma(*promote_args_inexact("polygamma", n, x))
+    if not is_kind(as_array("polygamma", n).dtype, np.integer):
+        raise ValueError(f"polygamma: the order n must be an integer, got {n!r}")
+    n, x = promote_args_inexact("polygamma", n, x)
+    reject_complex("polygamma", x)
+    return lax.polygamma(n, x)
 
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
@@ -343,6 +360,7 @@ def entr(x: ArrayLike) -> Array:
     Array([-0., -0.], dtype=float32)
     """
     (x,) = promote_args_inexact("entr", x)
+    reject_complex("entr", x)
     return jnp.where(x < 0, -np.inf, -_xlogx(x))
 
 
@@ -354,6 +372,7 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     Array(0., dtype=float32, weak_type=True)
     """
     p, q = promote_args_inexact("rel_entr", p, q)
+    reject_complex("rel_entr", p)
     zero = constant(p, 0)
     both = (p > 0) & (q > 0)
     one = constant(p, 1)
@@ -380,7 +399,7 @@ def ndtr(x: ArrayLike) -> Array:
     >>> special.ndtr(jnp.array([0.0]))
     Array([0.5], dtype=float32)
     """
-    (x,) = promote_args_inexact("ndtr", x)
+    x = single_or_double("ndtr", x)
     half = constant(x, 0.5)
     scaled = x * constant(x, np.sqrt(0.5))
     size = lax.abs(scaled)
@@ -406,7 +425,8 @@ def _ndtri(p: Array) -> Array:
     for _ in range(4):
         hazard = lax.exp(-0.5 * x * x - _HALF_LOG_2PI - log_p)
         x = x - (_log_ndtr(x) - log_p) / hazard
-    return select(inside, select(upper, -x, x), central)
+    value = select(inside, select(upper, -x, x), central)
+    return jnp.where(p < 0, np.nan, value)  # where 2 p - 1 may round to -1
 
 
 _ndtri.defjvps(lambda g, ans, p: g * lax.exp(0.5 * ans * ans + _HALF_LOG_2PI))
@@ -418,10 +438,7 @@ def ndtri(p: ArrayLike) -> Array:
     >>> special.ndtri(jnp.array([0.5]))
     Array([0.], dtype=float32)
     """
-    (p,) = promote_args_inexact("ndtri", p)
-    if not is_kind(p.dtype, np.floating):
-        raise TypeError(f"ndtri: p must be real, got {p.dtype}")
-    return _ndtri(lax.convert_element_type(p, p.dtype))
+    return _ndtri(single_or_double("ndtri", p))
 
 
 @custom_jvp
@@ -451,10 +468,7 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     >>> special.log_ndtr(jnp.array([0.0]))
     Array([-0.6931472], dtype=float32)
     """
-    (x,) = promote_args_inexact("log_ndtr", x)
-    if not is_kind(x.dtype, np.floating):
-        raise TypeError(f"x.dtype={x.dtype} is not supported, see docstring for supported types.")
-    return _log_ndtr(x)
+    return _log_ndtr(single_or_double("log_ndtr", x))
 
 
 def i0e(x: ArrayLike) -> Array:
@@ -492,6 +506,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
     Array(24., dtype=float32)
     """
     z, m = promote_args_inexact("poch", z, m)
+    reject_complex("poch", z)
     return jnp.where(m == 0, 1, gamma(z + m) / gamma(z))
 
 

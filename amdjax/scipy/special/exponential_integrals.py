@@ -28,7 +28,7 @@ def _fraction(n: Any, x: Array, terms: int) -> Array:
     """exp(x) E_n(x) by the even part of its continued fraction (8.19.17), bottom up."""
 
     def step(i: Any, tail: Array) -> Array:
-        k = jnp.asarray(terms - i, jnp.real(x).dtype)
+        k = jnp.asarray(terms - i, x.dtype)
         return k * (n + k - 1) / (x + n + 2 * k - tail)
 
     return 1 / (x + n - lax.fori_loop(0, terms, step, jnp.zeros_like(x)))
