@@ -184,6 +184,9 @@ read_effect, write_effect, accum_effect = ReadEffect(), WriteEffect(), AccumEffe
 TAKE_REFS = frozenset(("get", "swap", "addupdate", "freeze", "free_ref", "custom_lin"))
 MAKE_REFS = frozenset(("new_ref", "empty_ref"))
 
+#: Those that are done once for each example of a batch, so that vmap looks at every one.
+BATCHED_REFS = MAKE_REFS | {"swap", "addupdate"}
+
 _evaluate: Callable[..., Any] | None = None
 
 

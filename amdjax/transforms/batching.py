@@ -14,7 +14,7 @@ from amdjax.core.context import context
 from amdjax.core.effects import NamedAxisEffect
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr, subjaxprs_of_value
 from amdjax.core.primitive import Primitive
-from amdjax.core.ref import MAKE_REFS, AbstractRef
+from amdjax.core.ref import BATCHED_REFS, AbstractRef
 from amdjax.core.trace import FlatFun, Trace, Tracer, is_float0, set_trace, trace_to_jaxpr
 from amdjax.transforms import ops
 from amdjax.transforms.discharge import must_discharge, run_on_refs
@@ -143,7 +143,7 @@ class BatchTrace(Trace):
         with set_trace(self.parent):
             if (
                 all(d is None for d in dims)
-                and primitive.name not in MAKE_REFS
+                and primitive.name not in BATCHED_REFS
                 and not self.speaks_of_axis(primitive, params)
             ):
                 return self.parent.process_primitive(primitive, values, params)

@@ -381,3 +381,15 @@ def test_freed_references():
     assert float(amdjax.grad(f)(3.0)) == 6.0
     assert isinstance(ref, amdjax.Ref) and not isinstance(ref, amdjax.Array)
     assert not isinstance(jnp.ones(2), amdjax.Ref)
+
+
+def test_a_batch_does_not_write_what_it_shares():
+    shared = amdjax.new_ref(jnp.zeros(2))
+
+    def read(x):
+        return lax.scan(lambda c, _: (c + shared[0], None), x, None, length=2)[0]
+
+    assert amdjax.vmap(read)(np.ones(3, np.float32)).tolist() == [1, 1, 1]
+    for write in (lambda: shared.__setitem__(0, 1.0), lambda: amdjax.ref.addupdate(shared, 0, 1.0)):
+        with pytest.raises(ValueError, match="unbatched array reference"):
+            amdjax.vmap(lambda x, write=write: (write(), x)[1])(np.ones(3, np.float32))
