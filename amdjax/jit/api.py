@@ -16,6 +16,7 @@ from amdjax.core.config import config
 from amdjax.core.context import context
 from amdjax.core.errors import api_boundary, hide_internal_frames
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.key_use import watched_program
 from amdjax.core.pytree import (
     LEAF,
     PyTreeDef,
@@ -448,7 +449,12 @@ class _Signature:
 
 
 def _checked(run: Runner, closed: ClosedJaxpr) -> Runner:
-    """The program itself; under `debug_nans`, one that looks for where a NaN first appears."""
+    """The program itself; under `debug_nans`, one that looks for where a NaN first appears.
+
+    Under `debug_key_reuse` one that looks for keys that were used before.
+    """
+    if config.debug_key_reuse:
+        run = watched_program(closed, run)
     if not (config.debug_nans or config.debug_infs):
         return run
     from amdjax.jit.debugging import find_invalid, has_invalid

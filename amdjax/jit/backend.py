@@ -11,6 +11,7 @@ from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from amdjax.core.key_use import watched_operation
 from amdjax.core.primitive import Primitive
 from amdjax.core.sharding import Format, PartitionSpec, Sharding
 from amdjax.core.trace import Tracer
@@ -144,6 +145,9 @@ class CompilerBackend:
                 _keep(self._programs, common, run)
         if config.debug_nans or config.debug_infs:
             run = _checked(primitive, params, run)
+        if config.debug_key_reuse:
+            (eqn,) = one_equation(primitive, avals, params).eqns
+            run = watched_operation(eqn, run)
         if key is not None:
             _keep(self._eager, key, run)
         return run

@@ -17,6 +17,7 @@ from amdjax.core.array import Array, ConcreteArray, install_methods
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value, physical_aval
 from amdjax.core.config import config
 from amdjax.core.dtypes import ExtendedDType, register_short_name
+from amdjax.core.key_use import set_watch
 from amdjax.core.lowering import Decompose, Relabel
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -170,7 +171,7 @@ def _mapped(fun: Callable[..., Any], rank: int) -> Callable[..., Any]:
     return fun
 
 
-def _key_primitive(name: str) -> Primitive:
+def key_primitive(name: str) -> Primitive:
     """A primitive that has no derivative."""
     primitive = Primitive(name)
 
@@ -182,7 +183,7 @@ def _key_primitive(name: str) -> Primitive:
     return primitive
 
 
-def _of_each(primitive: Primitive) -> None:
+def of_each(primitive: Primitive) -> None:
     """The primitive does the same to each element of its operand, whose axes come first."""
 
     @primitive.def_batch
@@ -201,9 +202,9 @@ def random_seed(seeds: Any, impl: PRNGImpl) -> Any:
     return random_seed_p.bind(seeds, impl=impl)
 
 
-random_seed_p = _key_primitive("random_seed")
+random_seed_p = key_primitive("random_seed")
 random_seed_p.def_abstract_eval(lambda seeds, *, impl: _keys_aval(impl, seeds.shape))
-_of_each(random_seed_p)
+of_each(random_seed_p)
 random_seed_p.lowering = Decompose(
     lambda seeds, *, impl: random_wrap(_mapped(impl.seed, seeds.ndim)(seeds), impl=impl)
 )
@@ -214,9 +215,9 @@ def random_split(keys: Any, shape: Shape) -> Any:
     return random_split_p.bind(keys, shape=tuple(shape))
 
 
-random_split_p = _key_primitive("random_split")
+random_split_p = key_primitive("random_split")
 random_split_p.def_abstract_eval(lambda keys, *, shape: keys.update(shape=(*keys.shape, *shape)))
-_of_each(random_split_p)
+of_each(random_split_p)
 
 
 def _split(keys: Any, *, shape: Shape) -> Any:
@@ -233,7 +234,7 @@ def random_fold_in(keys: Any, numbers: Any) -> Any:
     return random_fold_in_p.bind(keys, numbers)
 
 
-random_fold_in_p = _key_primitive("random_fold_in")
+random_fold_in_p = key_primitive("random_fold_in")
 random_fold_in_p.def_batch(batch_elementwise(random_fold_in_p))
 
 
@@ -266,8 +267,8 @@ def random_bits(keys: Any, bit_width: int, shape: Shape) -> Any:
     return random_bits_p.bind(keys, bit_width=bit_width, shape=tuple(shape))
 
 
-random_bits_p = _key_primitive("random_bits")
-_of_each(random_bits_p)
+random_bits_p = key_primitive("random_bits")
+of_each(random_bits_p)
 
 
 @random_bits_p.def_abstract_eval
@@ -309,9 +310,9 @@ def random_wrap(data: Any, *, impl: PRNGImpl) -> Any:
     return random_wrap_p.bind(data, impl=impl)
 
 
-random_wrap_p = _key_primitive("random_wrap")
+random_wrap_p = key_primitive("random_wrap")
 random_wrap_p.lowering = Relabel()
-_of_each(random_wrap_p)
+of_each(random_wrap_p)
 
 
 @random_wrap_p.def_abstract_eval
@@ -332,15 +333,15 @@ def random_unwrap(keys: Any) -> Any:
     return random_unwrap_p.bind(keys)
 
 
-random_unwrap_p = _key_primitive("random_unwrap")
+random_unwrap_p = key_primitive("random_unwrap")
 random_unwrap_p.lowering = Relabel()
 random_unwrap_p.def_abstract_eval(physical_aval)
-_of_each(random_unwrap_p)
+of_each(random_unwrap_p)
 
-random_clone_p = _key_primitive("random_clone")
+random_clone_p = key_primitive("random_clone")
 random_clone_p.lowering = Relabel()
 random_clone_p.def_abstract_eval(lambda keys: keys)
-_of_each(random_clone_p)
+of_each(random_clone_p)
 
 
 def _stored_data(keys: Array) -> Any:
@@ -358,8 +359,18 @@ def _below(name: str, read: Callable[[Any], Any]) -> property:
     return property(get)
 
 
+def _consumed(keys: Any) -> Any:
+    from amdjax.random.key_reuse import is_consumed
+
+    return is_consumed(keys)
+
+
 install_methods(
-    {"_impl": _below("_impl", impl_of), "_base_array": _below("_base_array", _stored_data)}
+    {
+        "_impl": _below("_impl", impl_of),
+        "_base_array": _below("_base_array", _stored_data),
+        "_consumed": _below("_consumed", _consumed),
+    }
 )
 
 
@@ -378,3 +389,15 @@ class PRNGKeyArray(metaclass=_KeyArrays):
 def seed_with_impl(impl: PRNGImpl, seed: Any) -> Any:
     """A key of a generator."""
     return random_seed(seed, impl=impl)
+
+
+def _watched(function: str) -> Callable[..., Any]:
+    def watched(program: Any, run: Any) -> Any:
+        from amdjax.random import key_reuse
+
+        return getattr(key_reuse, function)(program, run)
+
+    return watched
+
+
+set_watch(_watched("watched_program"), _watched("watched_operation"))

@@ -51,12 +51,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
     dtype = dtypes.check_and_canonicalize_user_dtype(dtype)
     if not dtypes.issubdtype(dtype, np.unsignedinteger):
         raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {dtype}")
-    return _bits(typed, bit_width=8 * dtype.itemsize, shape=as_shape("bits", shape))
-
-
-@compiled
-def _bits(key: Any, *, bit_width: int, shape: Shape) -> Any:
-    return bits_of(key, bit_width, shape)
+    return bits_of(typed, 8 * dtype.itemsize, as_shape("bits", shape))
 
 
 def uniform(
