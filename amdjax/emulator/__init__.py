@@ -26,8 +26,9 @@ conflicts are counted too (`statistics`), and `table` shows what was recorded,
 `operations_table` by the operations of the user's program that instructions were made from, which
 code objects may say in their debug information (`debug/`).
 
-A new instruction is an entry in a semantics table; a new machine is a decode table in `isa/`, an
-entry of `isa.MACHINES` and `isa.ISAS`, and what its encodings do differently in `lower`.
+A new instruction is an entry in a semantics table; a new instruction set is a decode
+table in `isa/`, an entry of `isa.ISAS`, and what its encodings do differently in `lower`; targets
+say which one is theirs.
 """
 
 from amdjax.emulator.checks import Checks

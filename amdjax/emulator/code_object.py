@@ -13,7 +13,7 @@ from amdjax.emulator import state
 from amdjax.emulator.debug.lines import line_table
 from amdjax.emulator.debug.scopes import Chain, scope_table
 from amdjax.emulator.errors import EmulatorError
-from amdjax.emulator.isa import ISAS, MACHINES, Isa
+from amdjax.emulator.isa import ISAS, Isa, machines
 
 # Trap registers that hold ids of a workgroup (y and z share one).
 _TTMP_IDS_YZ, _TTMP_ID_X = 115, 117
@@ -110,10 +110,10 @@ class CodeObject:
         if struct.unpack_from("<H", data, 16)[0] != 3:
             raise EmulatorError("the code object is not linked (its type is not ET_DYN)")
         flags = struct.unpack_from("<I", data, 48)[0]
-        machine = MACHINES.get(flags & 0xFF)
-        if machine is None:
+        target = machines().get(flags & 0xFF)
+        if target is None:
             raise EmulatorError(f"no emulation of machine 0x{flags & 0xFF:x} of the ELF flags")
-        self.gfx, self.isa = machine
+        self.gfx, self.isa = target.name, target.isa
         self._data = data
         self.image = self._map()
         self._relocate()

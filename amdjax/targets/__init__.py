@@ -11,12 +11,14 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from itertools import takewhile
+from pkgutil import iter_modules
 
-from amdjax.targets.gpu import Device, GpuTarget, MatrixInstruction
+from amdjax.targets.gpu import Device, GpuCosts, GpuTarget, MatrixInstruction
 from amdjax.targets.occupancy import Occupancy, occupancy
 
 __all__ = [
     "Device",
+    "GpuCosts",
     "GpuTarget",
     "MatrixInstruction",
     "Occupancy",
@@ -25,23 +27,11 @@ __all__ = [
     "occupancy",
 ]
 
-# One module a machine; siblings that differ in little share their module.
-_MODULES = (
-    "gfx908",
-    "gfx90a",
-    "gfx942",
-    "gfx950",
-    "gfx1030",
-    "gfx1100",
-    "gfx1201",
-    "gfx1250",
-    "sm_80",
-    "sm_90",
-)
-
 
 def _tables() -> Iterator[GpuTarget]:
-    for module in _MODULES:
+    """The targets of all modules here: one a machine, siblings that differ in little share one."""
+    modules = [m.name for m in iter_modules(__path__) if m.name.startswith(("gfx", "sm_"))]
+    for module in sorted(modules, key=lambda name: (name[:2], len(name), name)):
         yield from import_module(f"{__name__}.{module}").TARGETS
 
 

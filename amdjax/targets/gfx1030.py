@@ -4,13 +4,13 @@ Source: "RDNA 2 Instruction Set Architecture". Kernels run in workgroup-processo
 of two CUs share 128 KiB of LDS, of which one workgroup may use 64 KiB.
 """
 
-from dataclasses import replace
-
 from amdjax.targets import gfx908
 from amdjax.targets.gpu import Device, GpuTarget
 
 _GFX1030 = GpuTarget(
     name="gfx1030",
+    elf_machine=0x36,
+    isa="rdna2",
     family="RDNA2",
     device=Device("Radeon RX 6900 XT", 80, 512, 2250, 16),
     wave_size=32,
@@ -33,10 +33,10 @@ _GFX1030 = GpuTarget(
 
 TARGETS = (
     _GFX1030,
-    replace(_GFX1030, name="gfx1031", device=Device("Radeon RX 6700 XT", 40, 384, 2581, 12)),
-    replace(_GFX1030, name="gfx1032", device=Device("Radeon RX 6600 XT", 32, 256, 2589, 8)),
-    replace(_GFX1030, name="gfx1033", device=Device("Steam Deck APU", 8, 88, 1600)),
-    replace(_GFX1030, name="gfx1034", device=Device("Radeon RX 6500 XT", 16, 144, 2815, 4)),
-    replace(_GFX1030, name="gfx1035", device=Device("Radeon 680M", 12, 102, 2400)),
-    replace(_GFX1030, name="gfx1036", device=Device("Radeon 610M", 2, 83, 2200)),
+    _GFX1030.sibling("gfx1031", 0x37, Device("Radeon RX 6700 XT", 40, 384, 2581, 12)),
+    _GFX1030.sibling("gfx1032", 0x38, Device("Radeon RX 6600 XT", 32, 256, 2589, 8)),
+    _GFX1030.sibling("gfx1033", 0x39, Device("Steam Deck APU", 8, 88, 1600)),
+    _GFX1030.sibling("gfx1034", 0x3E, Device("Radeon RX 6500 XT", 16, 144, 2815, 4)),
+    _GFX1030.sibling("gfx1035", 0x3D, Device("Radeon 680M", 12, 102, 2400)),
+    _GFX1030.sibling("gfx1036", 0x45, Device("Radeon 610M", 2, 83, 2200)),
 )

@@ -28,6 +28,8 @@ DOTS = (
 
 _GFX1100 = GpuTarget(
     name="gfx1100",
+    elf_machine=0x41,
+    isa="rdna3",
     family="RDNA3",
     device=Device("Radeon RX 7900 XTX", 96, 960, 2500, 24),
     wave_size=32,
@@ -39,6 +41,7 @@ _GFX1100 = GpuTarget(
     sgprs=106,
     max_waves=16,
     simds=4,
+    lds_wait=0xFC07,
     vgpr_file=1536,
     vgpr_granule=24,
     max_workgroups=32,
@@ -55,11 +58,11 @@ _SMALL = replace(_GFX1100, vgpr_file=1024, vgpr_granule=16)
 
 TARGETS = (
     _GFX1100,
-    replace(_GFX1100, name="gfx1101", device=Device("Radeon RX 7800 XT", 60, 624, 2430, 16)),
-    replace(_SMALL, name="gfx1102", device=Device("Radeon RX 7600", 32, 288, 2655, 8)),
-    replace(_SMALL, name="gfx1103", device=Device("Radeon 780M", 12, 120, 2700)),
-    replace(_SMALL, name="gfx1150", device=Device("Radeon 890M", 16, 120, 2900)),
-    replace(_SMALL, name="gfx1152", device=Device("Radeon 860M", 8, 120, 3000)),
-    replace(_SMALL, name="gfx1153", device=Device("Radeon 820M", 2, 90, 2800)),
-    replace(_GFX1100, name="gfx1151", device=Device("Radeon 8060S", 40, 256, 2900)),
+    _GFX1100.sibling("gfx1101", 0x46, Device("Radeon RX 7800 XT", 60, 624, 2430, 16)),
+    _SMALL.sibling("gfx1102", 0x47, Device("Radeon RX 7600", 32, 288, 2655, 8)),
+    _SMALL.sibling("gfx1103", 0x44, Device("Radeon 780M", 12, 120, 2700)),
+    _SMALL.sibling("gfx1150", 0x43, Device("Radeon 890M", 16, 120, 2900)),
+    _SMALL.sibling("gfx1152", 0x55, Device("Radeon 860M", 8, 120, 3000)),
+    _SMALL.sibling("gfx1153", 0x58, Device("Radeon 820M", 2, 90, 2800)),
+    _GFX1100.sibling("gfx1151", 0x4A, Device("Radeon 8060S", 40, 256, 2900)),
 )

@@ -4,8 +4,6 @@ Source: "RDNA4 Instruction Set Architecture". WMMA operands are spread over all 
 OCP's.
 """
 
-from dataclasses import replace
-
 from amdjax.targets import gfx1100
 from amdjax.targets.gpu import Device, GpuTarget, Layout, wmma
 
@@ -24,6 +22,8 @@ MATRIX = (
 
 _GFX1201 = GpuTarget(
     name="gfx1201",
+    elf_machine=0x4E,
+    isa="rdna4",
     family="RDNA4",
     device=Device("Radeon RX 9070 XT", 64, 640, 2970, 16),
     wave_size=32,
@@ -35,6 +35,8 @@ _GFX1201 = GpuTarget(
     sgprs=106,
     max_waves=16,
     simds=4,
+    ieee_minmax=True,
+    lds_wait=None,
     vgpr_file=1536,
     vgpr_granule=24,
     max_workgroups=32,
@@ -50,5 +52,5 @@ _GFX1201 = GpuTarget(
 
 TARGETS = (
     _GFX1201,
-    replace(_GFX1201, name="gfx1200", device=Device("Radeon RX 9060 XT", 32, 320, 3130, 16)),
+    _GFX1201.sibling("gfx1200", 0x48, Device("Radeon RX 9060 XT", 32, 320, 3130, 16)),
 )

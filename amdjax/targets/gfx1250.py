@@ -9,6 +9,7 @@ from amdjax.targets.gpu import Device, GpuTarget
 TARGETS = (
     GpuTarget(
         name="gfx1250",
+        elf_machine=0x49,
         family="gfx1250",
         device=Device("unreleased", 256, 8000, 2400, 288),
         wave_size=32,
@@ -21,6 +22,8 @@ TARGETS = (
         sgprs=106,
         max_waves=16,
         simds=4,
+        ieee_minmax=True,
+        lds_wait=None,
         vgpr_file=1024,
         vgpr_granule=16,
         vector_rate=256,

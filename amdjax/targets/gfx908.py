@@ -52,6 +52,8 @@ DOTS = (
 TARGETS = (
     GpuTarget(
         name="gfx908",
+        elf_machine=0x30,
+        isa="cdna1",
         family="CDNA1",
         device=Device("Instinct MI100", 120, 1229, 1502, 32),
         wave_size=64,

@@ -23,6 +23,8 @@ MATRIX_F64 = (
 TARGETS = (
     GpuTarget(
         name="gfx90a",
+        elf_machine=0x3F,
+        isa="cdna2",
         family="CDNA2",
         device=Device("Instinct MI210", 104, 1638, 1700, 64),
         wave_size=64,

@@ -30,6 +30,8 @@ MATRIX_FP8 = tuple(
 TARGETS = (
     GpuTarget(
         name="gfx942",
+        elf_machine=0x4C,
+        isa="cdna3",
         family="CDNA3",
         device=Device("Instinct MI300X", 304, 5300, 2100, 192),
         wave_size=64,

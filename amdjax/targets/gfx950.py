@@ -22,12 +22,15 @@ TARGETS = (
     replace(
         gfx942.TARGETS[0],
         name="gfx950",
+        elf_machine=0x4F,
+        isa="cdna4",
         family="CDNA4",
         device=Device("Instinct MI355X", 256, 8000, 2400, 288),
         lds_bytes=160 << 10,
         lds_per_cu=160 << 10,
         lds_granule=1280,
         lds_banks=64,
+        ieee_minmax=True,
         matrix=(
             gfx908.MATRIX
             + gfx908.MATRIX_I8_BLOCKS

@@ -8,7 +8,7 @@ dot instruction listed and compare occupancy with what LLVM reports.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from amdjax.core.integers import ceil_div
@@ -166,6 +166,41 @@ class Device:
     memory: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class GpuCosts:
+    """What schedules reckon with: clocks of a compute unit (CU), and bytes.
+
+    `lds_rate` is published ("AMD CDNA 3 Architecture"; "NVIDIA H100 Tensor Core GPU Architecture").
+    The others were fitted on an H100, so that plans of products rank as they were timed; on AMD's
+    hardware nobody has timed them yet, and a machine that differs states its own.
+
+    Args:
+      cache_rate: bytes that a CU gets from the second-level cache in a clock.
+      lds_rate: bytes that a CU reads of its LDS in a clock.
+      load_latency: clocks that a load from memory takes.
+      copy_latency: clocks that an asynchronous copy of a tile to LDS takes, while all CUs copy.
+      stall: clocks for which threads of a program wait for each other in each tile of depth.
+      program: clocks until a program multiplies, and that its last stores take.
+      program_issue: of that, clocks that other programs on the CU cannot use.
+      launch: clocks that a second launch costs.
+      arrival: clocks that the last program of a tile takes before it adds the parts of others.
+      not_hidden: share of what a CU does besides what takes longest that is not hidden by it.
+      busy_threads: threads of a CU from which more of them hide no more latency.
+    """
+
+    cache_rate: int = 40
+    lds_rate: int = 128
+    load_latency: int = 800
+    copy_latency: int = 2000
+    stall: int = 200
+    program: int = 1500
+    program_issue: int = 300
+    launch: int = 8000
+    arrival: int = 2000
+    not_hidden: float = 0.2
+    busy_threads: int = 1024
+
+
 @dataclass(frozen=True)
 class GpuTarget:
     """One instruction set, with the limits of the machines that have it.
@@ -179,6 +214,9 @@ class GpuTarget:
       lds_per_cu: LDS shared by the workgroups of one CU (RDNA: of one workgroup processor).
       lds_granule: bytes LDS is allocated in.
       lds_banks: banks of 4 bytes.
+      lds_reserved: bytes that the system takes of each workgroup's.
+      lds_wait: what `s_waitcnt` is told to wait for LDS alone; None where LDS has an instruction of
+        its own.
       vgprs, agprs: registers one wave can address; `agprs` are for matrix results.
       sgprs: scalar registers that a program can name.
       vgpr_file: registers a SIMD divides among its waves, for each lane.
@@ -200,7 +238,11 @@ class GpuTarget:
         `pk_add_f16`, `pk_add_bf16`, ...
       max_load_bytes: widest global access of a lane.
       global_to_lds_bytes: widths of direct loads from global memory into LDS.
+      ieee_minmax: minimum and maximum of floats that pass NaN on are one instruction.
       dpp: lane permutations are operand modifiers; `dpp_row_bcast` also reaches over rows (GCN).
+      costs: what schedules reckon with.
+      elf_machine: number of the processor in `e_flags` (llvm/BinaryFormat/ELF.h).
+      isa: instruction set as the emulator calls it (`emulator.isa.ISAS`); empty where it has none.
       triple, cpu, features, data_layout: what LLVM is told.
     """
 
@@ -219,6 +261,8 @@ class GpuTarget:
     lds_per_cu: int = 64 << 10
     lds_granule: int = 512
     lds_banks: int = 32
+    lds_reserved: int = 0
+    lds_wait: int | None = 0xC07F
     unified_registers: bool = False
     max_workgroup: int = 1024
     max_workgroups: int = 16
@@ -233,12 +277,20 @@ class GpuTarget:
     atomics: frozenset[str] = frozenset()
     max_load_bytes: int = 16
     global_to_lds_bytes: tuple[int, ...] = ()
+    ieee_minmax: bool = False
     dpp: bool = True
     dpp_row_bcast: bool = False
+    costs: GpuCosts = GpuCosts()
+    elf_machine: int = 0
+    isa: str = ""
     triple: str = AMDGPU_TRIPLE
     cpu: str = ""
     features: str = ""
     data_layout: str = AMDGPU_DATA_LAYOUT
+
+    def sibling(self, name: str, elf_machine: int, device: Device) -> GpuTarget:
+        """A processor that differs in its number and its products alone."""
+        return replace(self, name=name, elf_machine=elf_machine, device=device)
 
     @property
     def is_amdgpu(self) -> bool:
@@ -264,7 +316,7 @@ class GpuTarget:
     @property
     def busy_threads(self) -> int:
         """Threads of a grid from which more of them hide no more latency."""
-        return self.compute_units * 1024
+        return self.compute_units * self.costs.busy_threads
 
     def registers_of(self, workgroup: int) -> int:
         """32-bit registers that a thread may have where a workgroup has so many of them."""

@@ -23,6 +23,7 @@ TARGETS = (
         lds_bytes=163 << 10,
         lds_per_cu=164 << 10,
         lds_granule=128,
+        lds_reserved=1 << 10,
         vgprs=255,
         agprs=0,
         sgprs=0,

@@ -1,15 +1,40 @@
 import re
+import struct
 
 import pytest
 
 from amdjax import targets
-from amdjax.codegen.gpu.amdgpu_object import ATOMIC_METADATA, assembly
+from amdjax.codegen.gpu.amdgpu_object import ATOMIC_METADATA, assembly, compile_object
+from amdjax.emulator.isa import is_emulated, machines
 
 AMD = [name for name in targets.names() if targets.get(name).is_amdgpu]
 # One of each instruction set; the siblings differ in their devices only.
 DISTINCT = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx1250"]
 
+EMPTY = "define amdgpu_kernel void @k() {\n  ret void\n}\n"
 LLVM_TYPES = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
+
+
+def test_a_target_is_one_file(tmp_path, monkeypatch):
+    (tmp_path / "gfx9999.py").write_text(
+        "from dataclasses import replace\nfrom amdjax.targets import gfx942\n"
+        "TARGETS = (replace(gfx942.TARGETS[0], name='gfx9999', elf_machine=0xFE),)\n"
+    )
+    monkeypatch.setattr(targets, "__path__", [*targets.__path__, str(tmp_path)])
+    targets._known.cache_clear()
+    machines.cache_clear()
+    try:
+        assert targets.get("gfx9999").family == "CDNA3"
+        assert is_emulated("gfx9999") and machines()[0xFE].isa == "cdna3"
+    finally:
+        targets._known.cache_clear()
+        machines.cache_clear()
+
+
+@pytest.mark.parametrize("name", AMD)
+def test_numbers_are_those_that_llvm_writes(name):
+    (flags,) = struct.unpack_from("<I", compile_object(EMPTY, name), 48)
+    assert flags & 0xFF == targets.get(name).elf_machine
 
 
 def test_names():

@@ -161,7 +161,7 @@ class Amdgcn(Isa):
 
     @property
     def passes_nan(self) -> bool:
-        return self.target.name.startswith(("gfx12", "gfx95"))
+        return self.target.ieee_minmax
 
     def any(self, f: Function, x: Value) -> Value:
         lanes = Type(f"i{self.wave}")
@@ -290,12 +290,11 @@ class Amdgcn(Isa):
 
     def _wait_for_lds(self, f: Function) -> None:
         """Wait for the accesses of LDS so far; other counters are left at their most."""
-        name = self.target.name
-        if name.startswith("gfx12"):
+        wait = self.target.lds_wait
+        if wait is None:
             f.call("llvm.amdgcn.s.wait.dscnt", VOID, llvm.const(Type("i16"), 0))
         else:
-            others = 0xFC07 if name.startswith("gfx11") else 0xC07F
-            f.call("llvm.amdgcn.s.waitcnt", VOID, llvm.const(I32, others))
+            f.call("llvm.amdgcn.s.waitcnt", VOID, llvm.const(I32, wait))
 
 
 class Nvptx(Isa):

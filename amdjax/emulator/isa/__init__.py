@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
+
+from amdjax import targets
+from amdjax.targets import GpuTarget
 
 
 @dataclass(frozen=True)
@@ -62,25 +66,20 @@ ISAS = {
     )
 }
 
-#: Instruction set by machine number in the low byte of e_flags (llvm/BinaryFormat/ELF.h).
-MACHINES = {
-    0x30: ("gfx908", "cdna1"), 0x3F: ("gfx90a", "cdna2"), 0x4C: ("gfx942", "cdna3"),
-    0x4F: ("gfx950", "cdna4"), 0x36: ("gfx1030", "rdna2"), 0x37: ("gfx1031", "rdna2"),
-    0x38: ("gfx1032", "rdna2"), 0x39: ("gfx1033", "rdna2"), 0x3E: ("gfx1034", "rdna2"),
-    0x3D: ("gfx1035", "rdna2"), 0x45: ("gfx1036", "rdna2"), 0x41: ("gfx1100", "rdna3"),
-    0x46: ("gfx1101", "rdna3"), 0x47: ("gfx1102", "rdna3"), 0x44: ("gfx1103", "rdna3"),
-    0x43: ("gfx1150", "rdna3"), 0x4A: ("gfx1151", "rdna3"), 0x55: ("gfx1152", "rdna3"),
-    0x58: ("gfx1153", "rdna3"), 0x48: ("gfx1200", "rdna4"), 0x4E: ("gfx1201", "rdna4"),
-}  # fmt: skip
+
+@cache
+def machines() -> dict[int, GpuTarget]:
+    """Targets with an emulation, by their numbers in the low byte of `e_flags`."""
+    return {t.elf_machine: t for t in map(targets.get, targets.names()) if t.isa}
 
 
 def is_emulated(name: str) -> bool:
     """Whether there is an emulation of a target."""
-    return any(name == machine for machine, _ in MACHINES.values())
+    return any(name == target.name for target in machines().values())
 
 
 def check_emulated(name: str) -> None:
     """Raise `ValueError` for a target without emulation."""
     if not is_emulated(name):
-        known = ", ".join(machine for machine, _ in MACHINES.values())
+        known = ", ".join(target.name for target in machines().values())
         raise ValueError(f"{name} is not emulated; these are: {known}.")

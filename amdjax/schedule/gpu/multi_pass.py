@@ -36,8 +36,6 @@ __all__ = ["plan_gpu_rows"]
 
 #: Bytes of LDS through which reductions combine waves.
 RESERVED = 4096
-#: Threads of a CU that hide the latency of memory.
-BUSY = 1024
 PART = 4  # of a row one such part at least is kept in LDS, or none
 DEEP = 32  # elements of a tile that a thread holds at most, where it has the registers
 
@@ -103,7 +101,7 @@ def _sharing_lds(plan: GpuRowPlan, resources: Resources) -> GpuRowPlan:
     (axis,), threads = tiling.axes, tiling.threads
     whole = power_of_two(axis.var.extent)
     most = min(resources.most_threads, whole // tiling.vector)
-    while threads * 2 <= most and programs * threads < BUSY:
+    while threads * 2 <= most and programs * threads < resources.target.costs.busy_threads:
         threads *= 2
     count = min(resources.held(threads) // (1 if plan.rescaled else 2), whole)
     shared = Tiling((replace(axis, count=count),), threads, tiling.vector)

@@ -18,23 +18,12 @@ from amdjax.tile import FLOATS, itemsize
 WAVES = 4  # of a program, one for each SIMD
 MOST_SUMS = 128  # registers of a lane that hold sums
 WARPGROUP_STAGES = (4, 3, 2)  # tiles of an operand in LDS; the largest tile leaves room for four
-CACHE_RATE = 40  # bytes a compute unit gets from the second-level cache in a clock
-PROGRAM_CYCLES = 1500  # until a program multiplies, and that its last stores take
-START_CYCLES = 300  # of that, which others on the compute unit cannot use
-COMBINE_CYCLES = 8000  # that a second launch costs
-LAST_CYCLES = 2000  # that the last program of a tile takes before it adds parts
-NOT_HIDDEN = 0.2  # of what a compute unit does besides what takes longest
 LEAST_DEPTH = 16  # of a tile, where there is as much
 FEW_SUMS = 8  # sums of a lane with which half of the time goes into reading fragments
-LATENCY = 800  # clocks that a load from memory takes
-COPY_LATENCY = 2000  # that a tile takes to LDS, while all compute units copy
-STALL_CYCLES = 200  # for which threads of a program wait for each other in each tile of depth
 OTHER_REGISTERS = 32  # of a lane, besides sums, what is multiplied and what is brought
 LOAD_REGISTERS = 2  # besides what a load brings: its place, and whether something is there
-RESERVED_LDS = 1 << 10  # of each program, on NVIDIA; what aligns tiles there is about as much
 PARTS_TOGETHER = 8  # parts that are read before any is added
 PARTS_BYTES = 64 << 10  # of sums that one program adds, where programs share the depth
-LDS_RATE = 128  # bytes a compute unit reads of its LDS in a clock
 
 
 @dataclass(frozen=True)
@@ -207,26 +196,26 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
 
     The programs on a compute unit share what it can do, and together hide how long memory takes.
     """
-    tiling, unit = plan.tiling, plan.tiling.unit
+    tiling, unit, costs = plan.tiling, plan.tiling.unit, target.costs
     rows, columns = tiling.rows, tiling.columns
     steps = ceil_div(plan.part, tiling.depth)
     sums = math.prod(tiling.fragments) * len(unit.elements)
     busy = 2 * rows * columns * tiling.depth / unit.flops * (1 + FEW_SUMS / sums)
     size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
-    loads = size * tiling.depth / CACHE_RATE
-    parts = busy, loads, _fragment_reads(target, tiling) / LDS_RATE
-    step = max(parts) + (sum(parts) - max(parts)) * NOT_HIDDEN
-    latency, stall = float(LATENCY), STALL_CYCLES / tiling.stages
+    loads = size * tiling.depth / costs.cache_rate
+    parts = busy, loads, _fragment_reads(target, tiling) / costs.lds_rate
+    step = max(parts) + (sum(parts) - max(parts)) * costs.not_hidden
+    latency, stall = float(costs.load_latency), costs.stall / tiling.stages
     if unit.from_lds:
-        latency, stall = COPY_LATENCY / (tiling.stages - 1), 0
+        latency, stall = costs.copy_latency / (tiling.stages - 1), 0
     stored = unit.accumulator if plan.splits > 1 else problem.out.dtype
     filled = min(rows, problem.rows) * min(columns, problem.columns)
     store = filled * itemsize(stored) / _memory_rate(target)
-    alone = PROGRAM_CYCLES + steps * max(step + stall, latency) + store
+    alone = costs.program + steps * max(step + stall, latency) + store
 
     def together(programs: int) -> float:
         """Clocks of programs on one compute unit."""
-        return max(alone, programs * (START_CYCLES + steps * step + store))
+        return max(alone, programs * (costs.program_issue + steps * step + store))
 
     most = _resident(target, problem, tiling)
     programs = _tiles(problem, tiling) * plan.splits
@@ -236,9 +225,9 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
         cycles += together(ceil_div(rest, target.compute_units))
     if plan.splits > 1:
         moved = problem.batches * problem.rows * problem.columns * itemsize(unit.accumulator)
-        everywhere = CACHE_RATE / 2 * target.compute_units
-        cycles += LAST_CYCLES if adds_parts(problem, plan) else COMBINE_CYCLES
-        cycles += ceil_div(plan.splits, PARTS_TOGETHER) * LATENCY
+        everywhere = costs.cache_rate / 2 * target.compute_units
+        cycles += costs.arrival if adds_parts(problem, plan) else costs.launch
+        cycles += ceil_div(plan.splits, PARTS_TOGETHER) * costs.load_latency
         cycles += 2 * plan.splits * moved / everywhere
     return cycles
 
@@ -284,6 +273,6 @@ def _resident(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     unit = tiling.unit
     operands = _operand_bytes(problem, tiling)
     result = unit.m * tiling.columns * unit.sums.bits // 8
-    lds = max(operands * tiling.stages, result) + (0 if target.is_amdgpu else RESERVED_LDS)
+    lds = max(operands * tiling.stages, result) + target.lds_reserved
     waves = target.vgpr_file // (tiling.sum_registers + 64) * target.simds
     return max(1, min(target.lds_per_cu // lds, waves // tiling.wave_count))
