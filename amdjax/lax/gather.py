@@ -196,11 +196,11 @@ def _gather_type(
 ):
     dn = dimension_numbers
     check_dtype("gather start_indices", indices.dtype, INT)
-    check_index_vectors("gather", "start_indices", indices, dn.start_index_map)
     batch_rank = len(indices.shape) - 1
     rank = len(operand.shape)
     result_rank = batch_rank + len(dn.offset_dims)
     check_dims("gather", "offset_dims", dn.offset_dims, result_rank)
+    check_index_vectors("gather", "start_index_map", indices, dn.start_index_map)
     check_dims("gather", "start_index_map", dn.start_index_map, rank, ascending=False)
     check_dims("gather", "collapsed_slice_dims", dn.collapsed_slice_dims, rank)
     check_batching_dims(
@@ -227,19 +227,31 @@ def _gather_type(
 
 def check_dims(op: str, name: str, dims, rank: int, ascending: bool = True) -> None:
     """Raise unless `dims` are distinct dimensions of an array of rank `rank`, in order."""
-    if not all(0 <= d < rank for d in dims):
-        raise TypeError(f"{op} {name} must lie in [0, {rank}), got {dims}.")
-    if len(set(dims)) != len(dims):
-        raise TypeError(f"{op} {name} must not repeat a dimension, got {dims}.")
     if ascending and list(dims) != sorted(dims):
-        raise TypeError(f"{op} {name} must be sorted, got {dims}.")
+        raise TypeError(f"{name} in {op} op must be sorted, got {dims}.")
+    if len(set(dims)) != len(dims):
+        raise TypeError(f"{name} in {op} op must not repeat, got {dims}.")
+    for position, d in enumerate(dims):
+        if not 0 <= d < rank:
+            if name == "offset_dims":
+                raise TypeError(
+                    f"Offset dimension {position} in {op} op is out of bounds; valid range is "
+                    f"[0, {rank}), got {dims}."
+                )
+            what = "mapping" if name == "scatter_dims_to_operand_dims" else "set"
+            raise TypeError(
+                f"Invalid {name} {what} in {op} op; valid range is [0, {rank}), got {dims}."
+            )
 
 
 def check_index_vectors(op: str, name: str, indices, index_map) -> None:
-    if not indices.shape or indices.shape[-1] != len(index_map):
+    last = len(indices.shape) - 1
+    if last < 0 or indices.shape[last] != len(index_map):
+        size = indices.shape[last] if last >= 0 else "missing"
         raise TypeError(
-            f"{op} {name} must have a last dimension of size {len(index_map)}, one entry for each "
-            f"dimension that an index vector positions, got shape {indices.shape}."
+            f"{op.capitalize()} op has {len(index_map)} elements in {name} and the bound of "
+            f"dimension index_vector_dim={last} of indices is {size}. These two numbers must be "
+            f"equal."
         )
 
 
@@ -247,44 +259,62 @@ def check_batching_dims(
     op, operand, indices, operand_dims, indices_dims, indices_name, taken
 ) -> None:
     check_dims(op, "operand_batching_dims", operand_dims, len(operand.shape))
-    check_dims(op, indices_name, indices_dims, len(indices.shape) - 1, ascending=False)
+    check_dims(op, indices_name, indices_dims, len(indices.shape), ascending=False)
     for name, dims in taken:
         if set(dims) & set(operand_dims):
             raise TypeError(
-                f"{op} {name} and operand_batching_dims must be disjoint, "
+                f"{name} and operand_batching_dims in {op} op must be disjoint, "
                 f"got {dims} and {operand_dims}."
             )
+    if len(indices.shape) - 1 in indices_dims:
+        raise TypeError(
+            f"{op.capitalize()} op cannot have the index vector dimension as a batching "
+            f"dimension; got {indices_name} {indices_dims} for indices of shape {indices.shape}."
+        )
+    if len(operand_dims) != len(indices_dims):
+        raise TypeError(
+            f"{op.capitalize()} op requires equal numbers of operand_batching_dims and "
+            f"{indices_name}, got {operand_dims} and {indices_dims}."
+        )
     operand_sizes = tuple(operand.shape[d] for d in operand_dims)
     indices_sizes = tuple(indices.shape[d] for d in indices_dims)
     if operand_sizes != indices_sizes:
         raise TypeError(
-            f"{op} operand_batching_dims and {indices_name} must have equal sizes, got "
-            f"{operand_sizes} and {indices_sizes} for shapes {operand.shape} and {indices.shape}."
+            f"{op.capitalize()} op requires operand batching dimensions and indices batching "
+            f"dimensions to have the same shape, got {operand_sizes} and {indices_sizes} for "
+            f"shapes {operand.shape} and {indices.shape}."
         )
 
 
 def _check_slice_sizes(operand, indices, dn, slice_sizes) -> None:
     rank = len(operand.shape)
-    left_out = (*dn.collapsed_slice_dims, *dn.operand_batching_dims)
-    if len(slice_sizes) != rank or rank != len(dn.offset_dims) + len(left_out):
+    if len(slice_sizes) != rank:
         raise TypeError(
-            "gather needs a slice size for each dimension of the operand, and each dimension is "
-            f"an offset, collapsed or batching one; got slice_sizes={slice_sizes}, {dn} for "
-            f"operand shape {operand.shape}."
+            "Gather op must have one slice size for every input dimension, got "
+            f"slice_sizes={slice_sizes} for operand shape {operand.shape}."
+        )
+    if rank != len(dn.offset_dims) + len(dn.collapsed_slice_dims) + len(dn.operand_batching_dims):
+        raise TypeError(
+            "All components of the offset index in a gather op must either be a offset dimension "
+            f"or explicitly collapsed/batching, got {dn} for operand shape {operand.shape}."
         )
     empty = 0 in indices.shape
-    if not empty and not all(0 <= s <= n for s, n in zip(slice_sizes, operand.shape)):
-        raise TypeError(
-            "gather slice_sizes must lie between zero and the operand's shape, "
-            f"got {slice_sizes} for operand shape {operand.shape}."
-        )
-    if any(slice_sizes[d] != 1 for d in dn.collapsed_slice_dims) or any(
-        slice_sizes[d] > 1 for d in dn.operand_batching_dims
+    for d, (size, extent) in enumerate(zip(slice_sizes, operand.shape)):
+        if not empty and not 0 <= size <= extent:
+            raise TypeError(
+                f"Slice size at index {d} in gather op is out of range, must be in "
+                f"[0, {extent}], got {size}."
+            )
+    for dims, most, what in (
+        (dn.collapsed_slice_dims, "1", "collapse slice dims"),
+        (dn.operand_batching_dims, "0/1", "have operand batching dims"),
     ):
-        raise TypeError(
-            "gather slice_sizes must be 1 in collapsed_slice_dims and operand_batching_dims, "
-            f"got {slice_sizes} with {dn}."
-        )
+        for position, d in enumerate(dims):
+            if slice_sizes[d] > 1 or (most == "1" and slice_sizes[d] != 1):
+                raise TypeError(
+                    f"Gather op can only {what} with bound {most}, but bound is {slice_sizes[d]} "
+                    f"for index {d} at position {position}."
+                )
 
 
 @gather_p.def_jvp

@@ -60,7 +60,7 @@ def _reduce_type(
         check_same_dtype("reduce", x, init)
         if init.shape:
             raise ValueError(
-                f"reduce: init_values must be scalars, got shape {init.shape} at {position}."
+                f"reduce found non-scalar initial value of shape {init.shape} at {position}."
             )
     out: Any
     for x, out in zip(operands, jaxpr.out_avals):
@@ -164,6 +164,8 @@ def starts_from(init: Any, identity: Callable[[np.dtype], Any]) -> bool:
     if not is_concrete(init):
         return False
     value = np.asarray(init)
+    if value.ndim:
+        return False
     return bool(value == np.asarray(identity(dtype_of(init))).astype(value.dtype))
 
 
@@ -199,7 +201,8 @@ def reduce(
     inits, init_tree = tree_flatten(init_values)
     if tree != init_tree:
         raise ValueError(
-            f"reduce: operands and init_values differ in structure: {tree} and {init_tree}."
+            "reduce: Operands must have the same tree structure as init_values, got "
+            f"{tree} and {init_tree}."
         )
     dims = as_ints(dimensions, "reduce dimensions")
     jaxpr, tree = trace_binary("reduce", computation, tree, inits)

@@ -52,7 +52,10 @@ def _reduce_window_type(
     for x, init in zip(operands, inits):
         check_same_dtype("reduce_window", x, init)
         if init.shape:
-            raise TypeError(f"reduce_window: init_value must be a scalar, got {init.shape}.")
+            raise TypeError(
+                "reduce_window expected init_values to be scalars but init_values have shapes "
+                f"{[v.shape for v in inits]}."
+            )
     out: Any
     for x, out in zip(operands, jaxpr.out_avals):
         if (out.shape, out.dtype) != ((), x.dtype):

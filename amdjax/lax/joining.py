@@ -287,7 +287,7 @@ split_p = Primitive("split", multiple_results=True)
 @split_p.def_abstract_eval
 def _split_type(x: Any, *, sizes: Shape, axis: int) -> list[ShapedArray]:
     if any(size < 0 for size in sizes):
-        raise ValueError(f"split: sizes must be nonnegative, got {sizes}.")
+        raise ValueError(f"Sizes passed to split must be nonnegative, got {sizes}.")
     if sum(sizes) != x.shape[axis]:
         raise ValueError(
             f"split: the sum {sum(sizes)} of sizes must be the size of axis {axis} of the operand "

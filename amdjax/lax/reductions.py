@@ -65,7 +65,7 @@ def check_axes(name: str, x: Any, axes: Shape) -> None:
     if any(not 0 <= axis < x.ndim for axis in axes):
         raise ValueError(f"{name}: axes {axes} contain out-of-bounds indices for {x}.")
     if len(set(axes)) != len(axes):
-        raise ValueError(f"{name}: duplicate value in axes {axes}.")
+        raise ValueError(f"{name}: duplicate value in 'axes' {axes}.")
 
 
 def without(shape: Shape, axes: Shape) -> Shape:
@@ -346,11 +346,14 @@ def _arg_reducer(name: str, no_better: str, worst: Callable[[np.dtype], Any]) ->
         check_dtype(name, x.dtype, ORDERED)
         (axis,) = axes
         if not 0 <= axis < x.ndim:
-            raise ValueError(f"{name}: invalid axis {axis} for operand shape {x.shape}.")
+            raise ValueError(f"{name}: Invalid axis {axis} for operand shape {x.shape}.")
         if not dtypes.issubdtype(index_dtype, np.integer):
-            raise TypeError(f"{name}: index_dtype must be an integer dtype, got {index_dtype}.")
+            raise TypeError(f"{name}: index_dtype must be an integer type, got {index_dtype}.")
         if x.shape[axis] == 0:
-            raise ValueError(f"{name}: axis {axis} of operand shape {x.shape} must not be empty.")
+            raise ValueError(
+                "argmin and argmax require non-empty reduced dimension, got "
+                f"{name} along axis {axis} of operand shape {x.shape}."
+            )
         return ShapedArray(without(x.shape, axes), index_dtype)
 
     def prepare(b: Any, index: Any, x: Any, *, axes: Shape, index_dtype: Any) -> list[Any]:

@@ -400,13 +400,12 @@ def _scatter_type(
     dn = dimension_numbers
     check_dtype("scatter scatter_indices", indices.dtype, INT)
     check_same_dtype("scatter", operand, updates)
-    check_index_vectors("scatter", "scatter_indices", indices, dn.scatter_dims_to_operand_dims)
     rank = len(operand.shape)
-    batch_rank = len(indices.shape) - 1
-    if len(updates.shape) != batch_rank + len(dn.update_window_dims):
+    wanted = len(indices.shape) - 1 + len(dn.update_window_dims)
+    if len(updates.shape) != wanted:
         raise TypeError(
-            f"scatter updates must be of rank {batch_rank + len(dn.update_window_dims)} for "
-            f"scatter_indices of shape {indices.shape} and {dn}, got shape {updates.shape}."
+            f"Updates tensor must be of rank {wanted}; got {len(updates.shape)}. The "
+            f"scatter_indices are of shape {indices.shape}, with {dn}."
         )
     check_dims("scatter", "update_window_dims", dn.update_window_dims, len(updates.shape))
     check_dims("scatter", "inserted_window_dims", dn.inserted_window_dims, rank)
@@ -424,6 +423,7 @@ def _scatter_type(
             ("scatter_dims_to_operand_dims", positioned),
         ),
     )
+    check_index_vectors("scatter", "scatter_dims_to_operand_dims", indices, positioned)
     _check_updates(operand, indices, updates, dn)
     return ShapedArray(operand.shape, operand.dtype, operand.weak_type)
 
@@ -431,21 +431,24 @@ def _scatter_type(
 def _check_updates(operand, indices, updates, dn) -> None:
     window = [d for d in range(len(operand.shape)) if d not in _left_out(dn)]
     if len(window) != len(dn.update_window_dims):
+        size = len(dn.update_window_dims) + len(_left_out(dn))
         raise TypeError(
-            "each dimension of scatter's operand is a window, inserted or batching one; "
-            f"got {dn} for operand shape {operand.shape}."
+            f"Scatter op has window of size {size}; doesn't match operand of rank "
+            f"{len(operand.shape)}. Each of its dimensions is a window, inserted or batching one; "
+            f"got {dn}."
         )
     for update_dim, operand_dim in zip(dn.update_window_dims, window):
         if updates.shape[update_dim] > operand.shape[operand_dim]:
             raise TypeError(
-                f"scatter updates of shape {updates.shape} exceed the operand of shape "
-                f"{operand.shape} in dimension {update_dim}."
+                "Bounds of the window dimensions of scatter's updates must not exceed those of "
+                f"the operand, got updates of shape {updates.shape} for an operand of shape "
+                f"{operand.shape}, too large in dimension {update_dim}."
             )
     batch = tuple(n for d, n in enumerate(updates.shape) if d not in dn.update_window_dims)
     if batch != tuple(indices.shape[:-1]):
         raise TypeError(
-            f"scatter updates outside update_window_dims have shape {batch}, "
-            f"but scatter_indices of shape {indices.shape} ask for {indices.shape[:-1]}."
+            f"Bounds of the scatter dimensions of updates are {batch}, but scatter_indices of "
+            f"shape {indices.shape} ask for {indices.shape[:-1]}."
         )
 
 

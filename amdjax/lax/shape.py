@@ -53,7 +53,13 @@ def _broadcast_in_dim_type(
     given = f"got broadcast_dimensions {broadcast_dimensions} for operand shape {x.shape}"
     if len(broadcast_dimensions) != x.ndim:
         raise TypeError(
-            f"broadcast_in_dim broadcast_dimensions must have one entry for each axis, {given}."
+            "broadcast_in_dim broadcast_dimensions must have length equal to operand ndim, "
+            f"{given}."
+        )
+    if len(shape) < x.ndim:
+        raise TypeError(
+            "broadcast_in_dim target broadcast shape must have equal or higher rank to the "
+            f"operand shape, {given} and shape {shape}."
         )
     if any(not 0 <= d < len(shape) for d in broadcast_dimensions):
         raise TypeError(
@@ -61,10 +67,13 @@ def _broadcast_in_dim_type(
             f"{given} and shape {shape}."
         )
     if len(set(broadcast_dimensions)) != len(broadcast_dimensions):
-        raise TypeError(f"broadcast_in_dim broadcast_dimensions must be distinct, {given}.")
+        raise TypeError(
+            f"broadcast_in_dim broadcast_dimensions must not contain duplicates, {given}."
+        )
     if any(n not in (1, shape[d]) for n, d in zip(x.shape, broadcast_dimensions)):
         raise TypeError(
-            "broadcast_in_dim operand sizes must be 1 or equal to those of the output, "
+            "broadcast_in_dim operand dimension sizes must either be 1, or be equal to their "
+            "corresponding dimensions in the target broadcast shape, "
             f"{given} and shape {shape}."
         )
     return ShapedArray(shape, x.dtype, x.weak_type)

@@ -206,7 +206,9 @@ def _k_along(name, operand, k, axis):
             f"shape {operand.shape}."
         )
     if size > 2**31:
-        raise ValueError(f"{name} returns int32 indices, too narrow for shape {operand.shape}.")
+        raise ValueError(
+            f"{name} returns int32 indices, which will overflow for shape {operand.shape}."
+        )
     shape = tuple(k if d == axis else n for d, n in enumerate(operand.shape))
     return [ShapedArray(shape, operand.dtype, operand.weak_type), ShapedArray(shape, np.int32)]
 

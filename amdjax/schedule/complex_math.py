@@ -185,8 +185,9 @@ def neg(x: Pair) -> Pair:
 
 def square(x: Pair) -> Pair:
     a, b = x
-    product = a * b
-    return (a - b) * (a + b), product + product
+    product, gap = a * b, a - b
+    # The sum of equal parts may overflow.
+    return where(gap.equals(0.0), 0.0, gap * (a + b)), product + product
 
 
 def integer_pow(x: Pair, n: int) -> Pair:

@@ -213,14 +213,14 @@ GOOD = lax.GatherDimensionNumbers((1,), (0,), (0,))
     "indices, numbers, sizes, message",
     [
         (I.astype(np.float32), GOOD, (1, 3), "start_indices"),
-        (np.zeros((2, 2), np.int32), GOOD, (1, 3), "last dimension of size 1"),
-        (I, GOOD, (1, 4), "slice_sizes"),
-        (I, GOOD, (2, 3), "collapsed_slice_dims"),
-        (I, GOOD, (1,), "slice size for each dimension"),
-        (I, GOOD._replace(offset_dims=(2,)), (1, 3), "offset_dims"),
+        (np.zeros((2, 2), np.int32), GOOD, (1, 3), "1 elements in start_index_map"),
+        (I, GOOD, (1, 4), "Slice size at index 1"),
+        (I, GOOD, (2, 3), "only collapse slice dims"),
+        (I, GOOD, (1,), "one slice size for every"),
+        (I, GOOD._replace(offset_dims=(2,)), (1, 3), "Offset dimension 0"),
         (I, GOOD._replace(start_index_map=(2,)), (1, 3), "start_index_map"),
         (I, GOOD._replace(collapsed_slice_dims=(1, 0)), (1, 1), "sorted"),
-        (I, GOOD._replace(operand_batching_dims=(1,)), (1, 1), "equal sizes|one entry|lie in"),
+        (I, GOOD._replace(operand_batching_dims=(1,)), (1, 1), "equal numbers"),
     ],
 )
 def test_gather_names_what_does_not_fit(indices, numbers, sizes, message):
@@ -236,7 +236,7 @@ SCATTER = lax.ScatterDimensionNumbers((1,), (0,), (0,))
     [
         (I.astype(np.float32), np.zeros((2, 3), np.float32), SCATTER, "scatter_indices"),
         (I, np.zeros((2, 3), np.int32), SCATTER, "dtype"),
-        (I, np.zeros((2, 4), np.float32), SCATTER, "exceed the operand"),
+        (I, np.zeros((2, 4), np.float32), SCATTER, "must not exceed those of the operand"),
         (I, np.zeros((3, 3), np.float32), SCATTER, "ask for"),
         (I, np.zeros((3,), np.float32), SCATTER, "rank 2"),
         (I, np.zeros((2, 3), np.float32), SCATTER._replace(inserted_window_dims=()), "dimension"),

@@ -130,9 +130,9 @@ X = counting(2, 3)
 @pytest.mark.parametrize(
     ("error", "message", "call"),
     [
-        (TypeError, "sizes must be 1 or equal", lambda: lax.broadcast_in_dim(X, (2, 4), (0, 1))),
-        (TypeError, "one entry for each axis", lambda: lax.broadcast_in_dim(X, (2, 3), (0,))),
-        (TypeError, "distinct", lambda: lax.broadcast_in_dim(X, (2, 3), (1, 1))),
+        (TypeError, "sizes must either be 1", lambda: lax.broadcast_in_dim(X, (2, 4), (0, 1))),
+        (TypeError, "length equal to operand ndim", lambda: lax.broadcast_in_dim(X, (2, 3), (0,))),
+        (TypeError, "must not contain duplicates", lambda: lax.broadcast_in_dim(X, (2, 3), (1, 1))),
         (TypeError, "subset of output", lambda: lax.broadcast_in_dim(X, (2, 3), (0, 2))),
         (TypeError, "nonnegative", lambda: lax.full((-2,), 1)),
         (TypeError, "total size", lambda: lax.reshape(X, (4,))),
