@@ -20,20 +20,21 @@ from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import I64, PTR, Module, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_convert, lower_pointwise
 from amdjax.codegen.transpose import transpose_rows
-from amdjax.tile import ops
+from amdjax.tile import ops, passes
+from amdjax.tile.passes import mark_positional_comparisons
 
 KERNEL_ATTRIBUTES = (
     'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "no-trapping-math"="true"'
 )
 
 CACHE_LINE = 64
-#: Ops whose results do not follow from lane positions, whatever their operands.
-_MEMORY = (ops.Load, ops.LoadAt, ops.Atomic, ops.ReduceBy, ops.For, ops.While, ops.If)
+#: What is found out of a kernel before it is written.
+PASSES = (mark_positional_comparisons,)
 
 
 def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) -> None:
     """Write the function of one kernel into `module`."""
-    CpuKernel(module, kernel, name or kernel.name).write()
+    CpuKernel(module, passes.run(kernel, PASSES), name or kernel.name).write()
 
 
 def _row_of(mask: Rep | None, r: int) -> Value | None:
@@ -48,7 +49,6 @@ class CpuKernel(CpuCombine):
         super().__init__(module.function(name, arguments, attributes=KERNEL_ATTRIBUTES))
         self.kernel = kernel
         self.streams: str | None = None  # metadata that marks streaming stores, once there are any
-        self.positional: set[int] = set()  # values that differ between lanes by their position
         self.addresses: dict[str, Value] = {}
 
     def write(self) -> None:
@@ -80,10 +80,6 @@ class CpuKernel(CpuCombine):
             self.streams = self.f.module.add_metadata("!{i32 1}")
         return self.streams
 
-    def written(self, op: tile.Op) -> None:
-        if isinstance(op, ops.Iota) or (not isinstance(op, _MEMORY) and self._is_positional(op)):
-            self.positional.update(v.number for v in op.results)
-
     def flatten(self, reps: Sequence[Rep], types: Sequence[tile.TileType]) -> list[Value]:
         return [v for rep in reps for v in (rep if isinstance(rep, list) else [rep])]
 
@@ -101,16 +97,13 @@ class CpuKernel(CpuCombine):
         result = op.results[0].type
         dtype = op.operands[-1].dtype  # `select` has its condition first
         operands = [self.rep(v) for v in op.operands]
-        if isinstance(op, ops.Comparison) and result.shape and self._is_positional(op):
+        if isinstance(op, ops.Comparison) and op.positional:
             operands[-1] = self._hidden(operands[-1])
 
         def one(*xs: Value) -> Value:
-            return lower_pointwise(self.f, op.name, dtype, *xs, **op.attrs)
+            return lower_pointwise(self.f, op.name, dtype, *xs, **op.parameters)
 
         return [self.rowwise(result, one, *operands)]
-
-    def _is_positional(self, op: tile.Op) -> bool:
-        return any(v.number in self.positional for v in op.operands)
 
     def _hidden(self, rep: Rep) -> Rep:
         """Bounds of lane positions, hidden from constant folding.

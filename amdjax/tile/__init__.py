@@ -11,7 +11,17 @@ plus a stride for each axis of the tile. Control flow is structured: `for`, `whi
 from amdjax.tile import ops
 from amdjax.tile.attributes import Side
 from amdjax.tile.builder import Builder, Places, Visible
-from amdjax.tile.ir import Block, Kernel, Op, TileError, Trait, Value, highest_number, walk
+from amdjax.tile.ir import (
+    Block,
+    Kernel,
+    Op,
+    TileError,
+    Trait,
+    Value,
+    highest_number,
+    lowest_number,
+    walk,
+)
 from amdjax.tile.ops.elementwise import COMPARISONS, NARROW
 from amdjax.tile.schedule import MatrixTiling, Schedule
 from amdjax.tile.text import listing, origins, print_kernel
@@ -21,6 +31,6 @@ from amdjax.tile.verify import verify
 __all__ = [
     "COMPARISONS", "FLOATS", "NARROW", "SIGNED", "UNSIGNED", "Block", "Buffer", "Builder", "Kernel",
     "MatrixTiling", "Number", "Op", "Places", "Schedule", "Side", "TileError", "TileType", "Trait",
-    "Value", "Visible", "highest_number", "itemsize", "listing", "ops", "origins",
+    "Value", "Visible", "highest_number", "itemsize", "listing", "lowest_number", "ops", "origins",
     "print_kernel", "verify", "walk",
 ]  # fmt: skip

@@ -66,6 +66,13 @@ class Attribute(Generic[T]):
         return cast(T, ast.literal_eval(text))
 
 
+class Found(Attribute[T]):
+    """What a pass found out of an operation, and no part of what it does."""
+
+    def read(self, text: str, buffers: Buffers) -> T:
+        return cast(T, text if isinstance(self._default[0], str) else ast.literal_eval(text))
+
+
 class Word(Attribute[str]):
     """A name."""
 

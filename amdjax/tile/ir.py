@@ -14,7 +14,7 @@ from enum import Flag, auto
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from amdjax.core.source_info import Origin
-from amdjax.tile.attributes import Attribute, Memory
+from amdjax.tile.attributes import Attribute, Found, Memory
 from amdjax.tile.schedule import Schedule
 from amdjax.tile.types import Buffer, TileType
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OPERATIONS", "Block", "Kernel", "Op", "Operand", "Operands", "TileError", "Trait", "Value",
-    "expect", "expect_scalars", "highest_number", "walk",
+    "expect", "expect_scalars", "highest_number", "lowest_number",
+    "walk",
 ]  # fmt: skip
 
 
@@ -137,9 +138,10 @@ class Op:
       blocks: bodies, of control flow and of combinations.
       origin: the user's operation that it was made from. It is for people: not printed, and no
         part of the program.
+      source: the operation of the kernel as it was written that it stands for, for people too.
     """
 
-    __slots__ = ("attrs", "blocks", "operands", "origin", "results")
+    __slots__ = ("attrs", "blocks", "operands", "origin", "results", "source")
 
     name: ClassVar[str] = ""
     traits: ClassVar[Trait] = Trait.NONE
@@ -149,7 +151,9 @@ class Op:
         if traits is not None:
             cls.traits = traits
         own = [x for x in vars(cls).values() if isinstance(x, Attribute)]
-        cls.attributes = (*cls.attributes, *own)
+        cls.attributes = tuple(
+            sorted([*cls.attributes, *own], key=lambda attribute: isinstance(attribute, Found))
+        )
         if name:
             cls.name = name
             OPERATIONS[name] = cls
@@ -161,9 +165,11 @@ class Op:
         results: tuple[Value, ...] = (),
         blocks: tuple[Block, ...] = (),
         origin: Origin | None = None,
+        source: Op | None = None,
     ):
         self.operands, self.attrs, self.results = operands, attrs, results
         self.blocks, self.origin = blocks, origin
+        self.source = self if source is None else source
 
     @property
     def result(self) -> Value:
@@ -205,6 +211,13 @@ def walk(block: Block) -> Iterator[Op]:
         yield op
         for inner in op.blocks:
             yield from walk(inner)
+
+
+def lowest_number(block: Block) -> int:
+    """The least number of a value that a block, or one inside it, makes; 0 if it makes none."""
+    made = [v.number for v in block.args]
+    made += [v.number for op in walk(block) for v in op.results]
+    return min(made, default=0)
 
 
 def highest_number(block: Block) -> int:

@@ -17,10 +17,10 @@ from amdjax.codegen import llvm
 from amdjax.codegen.emitter import atomic_operation, lowers
 from amdjax.codegen.gpu.isa import Isa
 from amdjax.codegen.gpu.layout import Layout
-from amdjax.codegen.gpu.neighbours import Neighbours
 from amdjax.codegen.gpu.tiles import LDS, GpuTiles, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, I64, Module, Type, Value
 from amdjax.tile import ops
+from amdjax.tile.ops.memory import Tiled
 
 __all__ = ["GpuMemory", "Groups", "Spread"]
 
@@ -30,6 +30,9 @@ Masks = Sequence[Value] | Value | None
 #: Writes the address of a register's element.
 Pointers = Callable[[int], Value]
 _WIDEST = 16
+#: Which of a thread's elements, whose positions grow, are inside only if all are, by the form of a
+#: mask.
+_ENDS: dict[str, tuple[int, ...]] = {"": (), "prefix": (-1,), "interval": (0, -1)}
 _REACH = 1 << 31
 
 
@@ -68,10 +71,6 @@ class GpuMemory(GpuTiles):
     def __init__(self, module: Module, kernel: tile.Kernel, isa: Isa, name: str, index_bits: int):
         super().__init__(module, kernel, isa, name, index_bits)
         self._low: dict[str, Value] = {}
-        #: For masks of rank 1 that are true in one range of positions, by their numbers, those of a
-        #: thread's registers where that has to be asked.
-        self.ends: dict[int, tuple[int, ...]] = {}
-        self.neighbours = Neighbours(kernel.schedule.vector, self.divisors)
 
     # Addresses
 
@@ -382,8 +381,7 @@ class GpuMemory(GpuTiles):
         numbers = (op.operands[0].number, *(v.number for v in rest))
         strides = tuple([s if s is not None else self.scalar(rest.pop(0)) for s in op.strides])
         offset = self.scalar(op.operands[0])
-        divisor = self.divisors.get(op.operands[0].number, 1)
-        return Spread(op.buffer, offset, strides, divisor), mask, numbers
+        return Spread(op.buffer, offset, strides, op.divisibility), mask, numbers
 
     def pattern(
         self, shape: tuple[int, ...], strides: Sequence[int | None], numbers: tuple[int, ...]
@@ -404,15 +402,16 @@ class GpuMemory(GpuTiles):
             return [self.load_scalar(where.buffer, op.operands[0], t.dtype, mask, op.other)]
         layout = self.layout(t.shape)
         self.access(where.buffer, "read", self.pattern(t.shape, op.strides, numbers), numbers)
-        ends, masks = self._ends(mask), self.masks(mask, layout)
+        ends, masks = _ENDS[op.mask_form], self.masks(op, layout)
         other, eager = op.other, op.eager
         return [Held(self.load_tile(where, t.dtype, layout, masks, other, ends, eager))]
 
-    def masks(self, mask: tile.Value | None, layout: Layout) -> list[Value] | None:
+    def masks(self, op: Tiled, layout: Layout) -> list[Value] | None:
         """For each register whether the mask is true: one value for neighbours where it can be."""
+        mask = op.mask
         if mask is None:
             return None
-        if self.neighbours.of(mask).step == 0:
+        if op.mask_constancy >= layout.width:
             groups = self.firsts(mask, layout)
             return [m for m in groups for _ in range(layout.width)]
         masks = self.in_registers(mask)
@@ -426,10 +425,6 @@ class GpuMemory(GpuTiles):
             return [self.register(first, g) for g in range(layout.registers // layout.width)]
         held = self.in_registers(v)
         return [self.register(held, r) for r in range(0, layout.registers, layout.width)]
-
-    def _ends(self, mask: tile.Value | None) -> tuple[int, ...]:
-        """Which of a thread's elements, whose positions grow, are inside only if all are."""
-        return () if mask is None else self.ends.get(mask.number, ())
 
     def load_scalar(
         self,
@@ -464,10 +459,10 @@ class GpuMemory(GpuTiles):
             self.store_scalar(where.buffer, op.operands[0], value, mask)
             return []
         layout = self.layout(value.shape)
-        x, masks = self.in_registers(value), self.masks(mask, layout)
+        x, masks = self.in_registers(value), self.masks(op, layout)
         pattern = self.pattern(value.shape, op.strides, numbers)
         self.access(where.buffer, "write", pattern, numbers, id(op))
-        flags, ends = self.store_flags(op), self._ends(mask)
+        flags, ends = self.store_flags(op), _ENDS[op.mask_form]
         self.store_tile(where, value.dtype, layout, x, masks, flags, ends)
         return []
 

@@ -307,14 +307,16 @@ class GpuMoves(GpuMemory):
 
         write() if owner is None else self.when(owner, write)
 
-    def _places(self, buffer: tile.Buffer, v: tile.Value) -> tuple[Pointers, Groups]:
+    def _places(self, op: ops.LoadAt | ops.StoreAt) -> tuple[Pointers, Groups]:
         """Addresses of the elements at a tile of offsets, and how many neighbours move at once."""
-        layout, fact = self.layout(v.shape), self.neighbours.of(v)
+        buffer, v = op.buffer, op.offsets
+        layout = self.layout(v.shape)
         size = self.memory_type(buffer.dtype).bits // 8
-        if fact.step != 1 or layout.width == 1:
+        if op.contiguity < layout.width or layout.width == 1:
             return self._one_by_one(buffer, self.in_registers(v))
         firsts, width = self.firsts(v, layout), layout.width
-        known = min(16 if buffer.role == "scratch" else self.kernel.align, fact.first * size)
+        first = op.divisibility if op.contiguity == width else min(op.divisibility, width)
+        known = min(16 if buffer.role == "scratch" else self.kernel.align, first * size)
         while width > 1 and self.isa.alignment(width * size, size) > known:
             width //= 2
 
@@ -341,8 +343,8 @@ class GpuMoves(GpuMemory):
             self.access(buffer, "read")
             return [self.load_scalar(buffer, v, buffer.dtype, mask, op.other)]
         layout = self.layout(v.shape)
-        places = self._places(buffer, v)
-        masks = self.masks(mask, layout)
+        places = self._places(op)
+        masks = self.masks(op, layout)
         self.access(buffer, "read")
         return [Held(self.gathered(buffer, *places, layout, masks, op.other))]
 
@@ -356,7 +358,7 @@ class GpuMoves(GpuMemory):
             return []
         layout, x = self.layout(v.shape), self.in_registers(value)
         if op.unique:
-            places, masks = self._places(buffer, v), self.masks(mask, layout)
+            places, masks = self._places(op), self.masks(op, layout)
             self.access(buffer, "write", store=id(op))
             self.scattered(buffer, *places, x, layout, masks)
             return []

@@ -89,8 +89,6 @@ class GpuTiles(Emitter[Rep]):
         self._source: SourceLines | None = None
         self._lds_sizes: dict[str, int] = {}
         self._turn = 0
-        #: The largest power of two known to divide a scalar, by its number.
-        self.divisors: dict[int, int] = {}
 
     def _function(self, module: Module, name: str) -> Function:
         """The function; parameters and scratch have addresses."""
@@ -117,10 +115,10 @@ class GpuTiles(Emitter[Rep]):
         definition = f"internal addrspace(3) global [{size} x i8] poison, align 16"
         module.add_global(name, definition)
 
-    def write(self, debug: bool) -> None:
-        """Write the whole function; with `debug`, its instructions know their tile ops."""
-        if debug:
-            text, self._lines = tile.listing(self.kernel)
+    def write(self, program: tile.Kernel | None) -> None:
+        """Write the whole function; its instructions know their ops of a `program` in text."""
+        if program is not None:
+            text, self._lines = tile.listing(program)
             self._source = SourceLines(self.f, f"{self.kernel.name}.tile", text)
         self.block(self.kernel.body)
         self.f.ret()
@@ -151,7 +149,7 @@ class GpuTiles(Emitter[Rep]):
 
     def writing(self, op: tile.Op) -> None:
         if self._source is not None:
-            self._source.at(self._lines[id(op)], op.origin)
+            self._source.at(self._lines[id(op.source)], op.origin)
 
     def when(
         self,
@@ -177,15 +175,12 @@ class GpuTiles(Emitter[Rep]):
     @lowers(ops.For)
     def lower_for(self, op: ops.For) -> list[Rep]:
         (body,) = op.blocks
-        start, step = (self.divisors.get(op.operands[i].number, 1) for i in (0, 2))
-        first = body.args[0].number
-        self.divisors[first] = min(start, step)
-        with self.barriers.loop(self._barrier_here(), first, 0):
+        with self.barriers.loop(self._barrier_here(), tile.lowest_number(body), 0):
             return super().lower_for(op)
 
     @lowers(ops.While)
     def lower_while(self, op: ops.While) -> list[Rep]:
-        first = min((a.number for a in op.blocks[0].args), default=0)
+        first = min(map(tile.lowest_number, op.blocks))
         with self.barriers.loop(self._barrier_here(), first, 1):
             return super().lower_while(op)
 

@@ -10,14 +10,14 @@ how they are loaded and stored, `combine` and `moves` how threads exchange eleme
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from amdjax import tile
 from amdjax.codegen import llvm
 from amdjax.codegen.emitter import lowers
 from amdjax.codegen.gpu.combine import GpuCombine
 from amdjax.codegen.gpu.divide import FEWEST, divided
-from amdjax.codegen.gpu.isa import Isa, isa_of
+from amdjax.codegen.gpu.isa import isa_of
 from amdjax.codegen.gpu.layout import Place
 from amdjax.codegen.gpu.memory import Spread
 from amdjax.codegen.gpu.product import GpuProducts
@@ -25,9 +25,13 @@ from amdjax.codegen.gpu.tiles import Coordinates, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, Module, Value
 from amdjax.codegen.pointwise import lower_convert
 from amdjax.targets import GpuTarget
-from amdjax.tile import ops
+from amdjax.tile import ops, passes
+from amdjax.tile.passes import annotate_accesses, annotate_divisions, fold_masked_selects
 
-__all__ = ["GpuWriter", "kernel_ir"]
+__all__ = ["PASSES", "GpuWriter", "kernel_ir"]
+
+#: What is found out of a kernel before it is written.
+PASSES = (fold_masked_selects, annotate_accesses, annotate_divisions)
 
 
 def kernel_ir(
@@ -56,8 +60,9 @@ def kernel_ir(
     _check_workgroup(kernel, target)
     isa = isa_of(target)
     module = Module(target.triple, target.data_layout, isa.native, isa.estimates)
+    written, kernel = kernel, passes.run(kernel, PASSES)
     writer = GpuWriter(module, kernel, isa, symbol, index_bits or kernel.schedule.index_bits)
-    writer.write(debug and target.is_amdgpu)
+    writer.write(written if debug and target.is_amdgpu else None)
     return str(module)
 
 
@@ -70,101 +75,10 @@ def _check_workgroup(kernel: tile.Kernel, target: GpuTarget) -> None:
         )
 
 
-def _filling(x: float | int | bool, of: tile.Value) -> str:
-    """A number as text, which tells -0.0 from 0.0."""
-    return repr(float(x) if of.dtype in tile.FLOATS else int(x))
-
-
 class GpuWriter(GpuProducts, GpuCombine):
     """Writes one kernel."""
 
-    def __init__(self, module: Module, kernel: tile.Kernel, isa: Isa, name: str, index_bits: int):
-        super().__init__(module, kernel, isa, name, index_bits)
-        #: What a tile is where a mask is false, and the mask, by the tile's number.
-        self._masked_loads: dict[int, tuple[int, str]] = {}
-        self._constants: dict[int, str] = {}
-        #: Numbers of counts that do not wrap around, and of scalars in all elements.
-        self._counts: set[int] = set()
-        self._spread: set[int] = set()
-        #: Unsigned counts from some number, which may wrap around to zero once.
-        self._moved_counts: set[int] = set()
-        #: Axes along which tiles do not change, by their numbers.
-        self._same_along: dict[int, tuple[int, ...]] = {}
-
-    def written(self, op: tile.Op) -> None:
-        if isinstance(op, ops.Broadcast):
-            self._note_broadcast(op)
-        self._note_filling(op)
-        self._note_range(op)
-        self.neighbours.note(op)
-        if op.results and op.results[0].type == tile.TileType("index"):
-            self.divisors[op.results[0].number] = self._divisor(op)
-
-    def _divisor(self, op: tile.Op) -> int:
-        known = [self.divisors.get(v.number, 1) for v in op.operands]
-        if isinstance(op, ops.Const):
-            x = int(op.value.x)
-            return x & -x if x else 1 << 30
-        if isinstance(op, ops.Mul):
-            return min(known[0] * known[1], 1 << 30)
-        if isinstance(op, (ops.Add, ops.Sub, ops.Min, ops.Max)):
-            return min(known)
-        return min(known[1:]) if isinstance(op, ops.Select) else 1
-
-    def _note_filling(self, op: tile.Op) -> None:
-        if isinstance(op, ops.Const):
-            self._constants[op.results[0].number] = _filling(op.value.x, op.results[0])
-        elif isinstance(op, ops.Broadcast) and (x := self._constants.get(op.operands[0].number)):
-            self._constants[op.results[0].number] = x
-        elif isinstance(op, ops.Load) and op.masked:
-            fill = _filling(op.other, op.results[0])
-            self._masked_loads[op.results[0].number] = op.operands[-1].number, fill
-        elif isinstance(op, ops.Convert) and (
-            found := self._masked_loads.get(op.operands[0].number)
-        ):
-            mask, fill = found
-            if float(fill) == 0:
-                self._masked_loads[op.results[0].number] = (
-                    mask,
-                    _filling(float(fill), op.results[0]),
-                )
-
-    def _note_broadcast(self, op: tile.Op) -> None:
-        x, to = op.operands[0].shape, op.results[0].shape
-        ahead = len(to) - len(x)
-        same = [a for a, n in enumerate(to) if a < ahead or (x[a - ahead] == 1 != n)]
-        self._same_along[op.results[0].number] = tuple(same)
-
-    def _note_range(self, op: tile.Op) -> None:
-        """Masks such as `iota < n`, and unsigned `iota + base < n`."""
-        if isinstance(op, ops.Iota) and op.results[0].dtype in ("i32", "u32", "i64", "index"):
-            self._counts.add(op.results[0].number)
-        elif isinstance(op, ops.Broadcast) and not op.operands[0].shape:
-            self._spread.add(op.results[0].number)
-        elif isinstance(op, ops.Add) and op.results[0].dtype == "u32":
-            if self._is_count(op.operands):
-                self._moved_counts.add(op.results[0].number)
-        elif isinstance(op, (ops.Lt, ops.Le)):
-            count, limit = op.operands
-            if self._is_count(op.operands):
-                self.ends[op.results[0].number] = (-1,)
-            elif count.number in self._moved_counts and limit.number in self._spread:
-                self.ends[op.results[0].number] = (0, -1)
-
-    def _is_count(self, operands: Sequence[tile.Value]) -> bool:
-        """Whether the first operand counts, and the second is a scalar in all elements."""
-        return operands[0].number in self._counts and operands[1].number in self._spread
-
     # Elementwise
-
-    @lowers(ops.Select)
-    def lower_select(self, op: ops.Select) -> list[Rep]:
-        """Of a load that has the same elements where the mask is false, nothing."""
-        mask, x, other = op.operands
-        other_is = self._constants.get(other.number)
-        if other_is is not None and self._masked_loads.get(x.number) == (mask.number, other_is):
-            return [self.rep(x)]
-        return self.lower_elementwise(op)
 
     def _each(self, op: tile.Op, fn: Callable[..., Value]) -> list[Rep]:
         """`fn` of the operands' elements; of positions alone, it stays a function of position."""
@@ -177,12 +91,12 @@ class GpuWriter(GpuProducts, GpuCombine):
         return [Positional(lambda at: fn(*(self.evaluate(rep, at) for rep in reps)))]
 
     @lowers(ops.Div)
-    def lower_div(self, op: ops.Elementwise) -> list[Rep]:
+    def lower_div(self, op: ops.Div) -> list[Rep]:
         """Where a thread has several elements with the same divisor, without so many divisions."""
         x, d = op.operands
         if d.dtype != "f32" or not isinstance(self.rep(x), Held):
             return self.lower_elementwise(op)
-        groups = self._equal_registers(d)
+        groups = self._equal_registers(d, op.same_along)
         if min(map(len, groups)) < FEWEST:
             return self.lower_elementwise(op)
         elements, divisors = self.in_registers(x), self.in_registers(d)
@@ -192,11 +106,10 @@ class GpuWriter(GpuProducts, GpuCombine):
         ]
         return [Held(self.joined(parts))]
 
-    def _equal_registers(self, v: tile.Value) -> list[list[int]]:
-        """The registers of a tile, neighbours together that are known to hold the same number."""
+    def _equal_registers(self, v: tile.Value, same: tuple[int, ...]) -> list[list[int]]:
+        """The registers of a tile that is the same along axes, those with one number together."""
         if not v.shape:
             return [[0]]
-        same = self._same_along.get(v.number, ())
 
         def where(r: int) -> list[Place]:
             return [place for axis, place in enumerate(places[r]) if axis not in same]
@@ -207,7 +120,7 @@ class GpuWriter(GpuProducts, GpuCombine):
     @lowers(ops.Elementwise)
     def lower_elementwise(self, op: ops.Elementwise) -> list[Rep]:
         dtype = op.operands[-1].dtype  # `select` has its condition first
-        return self._each(op, lambda *xs: self.elementwise(op.name, dtype, *xs, **op.attrs))
+        return self._each(op, lambda *xs: self.elementwise(op.name, dtype, *xs, **op.parameters))
 
     @lowers(ops.Convert)
     def lower_convert(self, op: ops.Convert) -> list[Rep]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from amdjax.tile.attributes import Attribute, Constant, Word
+from amdjax.tile.attributes import Attribute, Constant, Found, Word
 from amdjax.tile.ir import Op, Operand, Trait, expect
 from amdjax.tile.types import FLOATS, INTEGERS, Number, TileType
 
@@ -34,6 +34,12 @@ class Elementwise(Op, traits=Trait.PURE | Trait.ELEMENTWISE):
         if name:
             ELEMENTWISE[name] = cls
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Attributes that say what is computed."""
+        found = {a.name for a in self.attributes if isinstance(a, Found)}
+        return {name: x for name, x in self.attrs.items() if name not in found}
+
     def result_types(self) -> tuple[TileType, ...]:
         return (self.operands[0].type,)
 
@@ -50,9 +56,10 @@ def _listed(op: Op) -> str:
 
 
 class Comparison(Elementwise):
-    """Whether numbers are in an order."""
+    """Whether numbers are in an order; `positional` if that depends on the places of elements."""
 
     __slots__ = ()
+    positional = Found(False)
 
     def result_types(self) -> tuple[TileType, ...]:
         return (TileType("bool", self.operands[0].shape),)
@@ -79,7 +86,7 @@ def _operation(
 
 
 Add, Sub, Mul = (_operation(name, 2, _ALL) for name in ("add", "sub", "mul"))
-Div, Rem = (_operation(name, 2, _NUMBERS) for name in ("div", "rem"))
+Rem = _operation("rem", 2, _NUMBERS)
 Min, Max = (_operation(name, 2, _ALL) for name in ("min", "max"))
 And, Or, Xor = (_operation(name, 2, _BITS) for name in ("and", "or", "xor"))
 Shl, ShrLogical, ShrArithmetic = (
@@ -112,6 +119,14 @@ for _name in sorted(NARROW):
     _operation(_name, 1, _FLOATING, Rounded)
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+class Div(Elementwise, name="div"):
+    """`a / b`, of integers towards zero; along axes of `same_along` all divisors are the same."""
+
+    __slots__ = ()
+    dtypes = _NUMBERS
+    same_along = Found[tuple[int, ...]](())
 
 
 class IntegerPow(Elementwise, name="integer_pow"):

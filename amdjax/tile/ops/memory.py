@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amdjax.tile.attributes import Attribute, Filling, Flag, Memory, Strides, Word
+from amdjax.tile.attributes import Attribute, Filling, Flag, Found, Memory, Strides, Word
 from amdjax.tile.ir import Op, Operand, Trait, Value, expect, expect_scalars
 from amdjax.tile.types import BOOL, INTEGERS, TileType, itemsize
 
@@ -34,10 +34,23 @@ class Access(Op):
         expect(same, f"{self.name} of {dtype} in memory of {seen}")
 
 
-class Strided(Access):
-    """An access at `offset + Σ i_axis * strides[axis]`."""
+class Tiled(Access):
+    """An access of a tile, with what `annotate_accesses` finds out of it.
+
+    Neighbours in runs of `mask_constancy` have one mask. The mask is true up to a position
+    (`mask_form=prefix`), between two (`interval`), or anywhere.
+    """
 
     __slots__ = ()
+    mask_constancy = Found(1)
+    mask_form = Found("")
+
+
+class Strided(Tiled):
+    """An access at `offset + Σ i_axis * strides[axis]`; `divisibility` divides the offset."""
+
+    __slots__ = ()
+    divisibility = Found(1)
     offset = Operand(0)
     strides = Strides()
     masked = Flag()
@@ -89,8 +102,16 @@ class Store(Strided, name="store", traits=Trait.WRITES):
         self._check(self.value.type)
 
 
-class _Scattered(Access):
+class Scattered(Tiled):
+    """An access at an offset for each element.
+
+    Neighbours in runs of `contiguity` follow each other in memory, from multiples of
+    `divisibility` on.
+    """
+
     __slots__ = ()
+    contiguity = Found(1)
+    divisibility = Found(1)
     offsets = Operand(0)
     masked = Flag()
 
@@ -101,7 +122,7 @@ class _Scattered(Access):
         self._check_mask(shape)
 
 
-class LoadAt(_Scattered, name="load_at", traits=Trait.READS):
+class LoadAt(Scattered, name="load_at", traits=Trait.READS):
     """Gather: each element from its own offset; where a mask is false, `other`."""
 
     __slots__ = ()
@@ -115,7 +136,7 @@ class LoadAt(_Scattered, name="load_at", traits=Trait.READS):
         self._check_offsets(self.offsets.shape)
 
 
-class StoreAt(_Scattered, name="store_at", traits=Trait.WRITES):
+class StoreAt(Scattered, name="store_at", traits=Trait.WRITES):
     """Scatter: where offsets coincide the last element of the tile wins.
 
     `unique` says that none do.

@@ -1,0 +1,52 @@
+"""Passes from tile program to tile program, which writers of machine code run in front.
+
+A pass is a function of a kernel that returns another one; its name is that of the function. With
+`AMDJAX_CHECK=1` kernels are verified before the first and after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from amdjax.core.config import config
+from amdjax.tile.ir import Kernel
+from amdjax.tile.passes.accesses import annotate_accesses
+from amdjax.tile.passes.divisions import annotate_divisions
+from amdjax.tile.passes.masked_selects import fold_masked_selects
+from amdjax.tile.passes.positions import mark_positional_comparisons
+from amdjax.tile.verify import verify
+
+__all__ = [
+    "Pass", "annotate_accesses", "annotate_divisions", "fold_masked_selects",
+    "mark_positional_comparisons", "run",
+]  # fmt: skip
+
+Pass = Callable[[Kernel], Kernel]
+
+
+def run(
+    kernel: Kernel,
+    passes: Sequence[Pass],
+    observe: Callable[[str, Kernel], None] = lambda name, kernel: None,
+) -> Kernel:
+    """The kernel after some passes.
+
+    Args:
+      kernel: the program.
+      passes: what to run, in order.
+      observe: receives the name of each pass and the kernel behind it.
+
+    Returns:
+      The last kernel.
+
+    Raises:
+      TileError: with checks on, a kernel breaks a rule of the IR.
+    """
+    if config.check:
+        verify(kernel)
+    for step in passes:
+        kernel = step(kernel)
+        if config.check:
+            verify(kernel)
+        observe(step.__name__, kernel)
+    return kernel
