@@ -23,8 +23,8 @@ def dumping(
     """An observer that also keeps the stages, written to a folder of their own at the end.
 
     The folder is `<directory>/<process>-<number>-<name>/` and holds `jaxpr.txt`, `simplified.txt`,
-    `fusion.txt`, `schedule.txt`, `tiles.txt`, `plan.txt`, `llvm.ll`, `asm.s`, and `resources.txt`
-    for a GPU.
+    `fusion.txt`, `schedule.txt`, `tiles.txt`, `passes.txt`, `plan.txt`, `llvm.ll`, `asm.s`, and
+    `resources.txt` for a GPU.
     """
     stages: list[tuple[str, Any]] = []
 

@@ -13,7 +13,9 @@ from amdjax.jit.plan import Label, Plan, View
 from amdjax.runtime import vm
 from amdjax.schedule.fusion import Fusion, Region
 
-TEXT_STAGES = ("jaxpr", "simplified", "fusion", "schedule", "tiles", "plan", "llvm", "asm")
+TEXT_STAGES = (
+    "jaxpr", "simplified", "fusion", "schedule", "tiles", "passes", "plan", "llvm", "asm",
+)  # fmt: skip
 GPU_STAGES = (*TEXT_STAGES, *(s for s in DEVICE_STAGES if s not in TEXT_STAGES))
 OPCODES = [
     "HALT",
@@ -54,6 +56,8 @@ def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: 
     kernels = distinct(plan.kernels())
     if stage == "tiles":
         return "\n\n".join(map(_tile_program, kernels))
+    if stage == "passes":
+        return "\n\n".join(_passed(k, device_kernels is not None) for k in kernels)
     if device_kernels is not None:
         return device_text(stage, plan, device_kernels)
     from amdjax.codegen.engine import to_assembly
@@ -69,6 +73,23 @@ def _tile_program(kernel: tile.Kernel) -> str:
 
     text, lines = tile.listing(kernel)
     return with_origins(text, tile.origins(kernel, lines))
+
+
+def _passed(kernel: tile.Kernel, for_gpu: bool) -> str:
+    """A kernel after each pass in front of code generation."""
+    from amdjax.codegen import cpu
+    from amdjax.codegen.gpu import writer
+
+    texts, last = [], str(kernel)
+
+    def note(name: str, changed: tile.Kernel) -> None:
+        nonlocal last
+        text = str(changed)
+        texts.append(f"# {name}\n{text}" if text != last else f"# {name}: nothing to do")
+        last = text
+
+    tile.passes.run(kernel, writer.PASSES if for_gpu else cpu.PASSES, note)
+    return "\n\n".join([f"# {kernel.name}", *texts])
 
 
 def fusions(stages: Sequence[tuple[str, Any]]) -> list[Fusion]:

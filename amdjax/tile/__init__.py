@@ -8,7 +8,7 @@ plus a stride for each axis of the tile. Control flow is structured: `for`, `whi
 `Builder` writes kernels; `str(kernel)` prints them.
 """
 
-from amdjax.tile import ops
+from amdjax.tile import ops, passes
 from amdjax.tile.attributes import Side
 from amdjax.tile.builder import Builder, Places, Visible
 from amdjax.tile.ir import (
@@ -32,5 +32,5 @@ __all__ = [
     "COMPARISONS", "FLOATS", "NARROW", "SIGNED", "UNSIGNED", "Block", "Buffer", "Builder", "Kernel",
     "MatrixTiling", "Number", "Op", "Places", "Schedule", "Side", "TileError", "TileType", "Trait",
     "Value", "Visible", "highest_number", "itemsize", "listing", "lowest_number", "ops", "origins",
-    "print_kernel", "verify", "walk",
+    "passes", "print_kernel", "verify", "walk",
 ]  # fmt: skip

@@ -9,8 +9,8 @@ from amdjax.core.config import config
 from amdjax.jit.cpu import program
 from tests.support.jit_helpers import run_python
 
-FILES = {"jaxpr.txt", "simplified.txt", "fusion.txt", "schedule.txt", "tiles.txt", "plan.txt",
-         "llvm.ll", "asm.s"}  # fmt: skip
+FILES = {"jaxpr.txt", "simplified.txt", "fusion.txt", "schedule.txt", "tiles.txt", "passes.txt",
+         "plan.txt", "llvm.ll", "asm.s"}  # fmt: skip
 
 
 @pytest.fixture
