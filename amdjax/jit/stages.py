@@ -183,9 +183,9 @@ class Compiled:
         """The program at a stage.
 
         Args:
-          stage: one of `jaxpr simplified fusion tiles passes plan llvm asm`; for a GPU also `amdgcn`
-            or `ptx`, which is what `asm` is there, and `resources`, a table of registers and
-            memory.
+          stage: one of `jaxpr simplified fusion tiles passes plan llvm asm`; for a GPU also
+            `amdgcn` or `ptx`, which is what `asm` is there, and `resources`, a table of registers
+            and memory.
 
         Returns:
           Text for people to read; its form may change.

@@ -87,10 +87,10 @@ def lanes_inside(
       move: by how much it moves from one to the next.
       extent: the first coordinate that is not inside.
     """
-    steps = k.op("mul", k.iota(shape[across], "i32"), k.const("i32", move))
-    place = k.op("add", steps, k.convert(first, "i32"))
+    steps = k.iota(shape[across], "i32") * k.const("i32", move)
+    place = steps + k.convert(first, "i32")
     # Negative numbers are large unsigned ones: one comparison for both ends.
-    inside = k.op("lt", k.convert(place, "u32"), k.const("u32", extent))
+    inside = k.convert(place, "u32") < k.const("u32", extent)
     return k.broadcast(k.expand(inside, 1 - across), shape)
 
 
@@ -98,5 +98,5 @@ def every(k: Builder, masks: Sequence[Value]) -> Value | None:
     """Where all masks are true; None if there are none."""
     both = None
     for mask in masks:
-        both = mask if both is None else k.op("and", both, mask)
+        both = mask if both is None else both & mask
     return both

@@ -48,7 +48,7 @@ def lanes_for(ctx: ShapedContext, dtype: str, extent: int, registers: int = 2) -
 
 def tail_mask(k: Builder, base: Value, count: int, stop: Value) -> Value:
     """Which of the lanes from `base` lie before `stop`."""
-    rest = k.convert(k.op("min", stop - base, k.const("index", count)), "i32")
+    rest = k.convert(k.min(stop - base, count), "i32")
     return k.iota(count, "i32") < rest
 
 
@@ -195,7 +195,7 @@ def copy_call(ctx: ShapedContext, source: Any, result: Any) -> Call:
     k = kernel.k
     x, y = view(kernel.input(source), dtype), view(kernel.output(result), dtype)
     start = k.program_id() * CHUNK
-    stop = k.op("min", start + CHUNK, k.const("index", n))
+    stop = k.min(start + CHUNK, n)
     count = lanes_for(ctx, dtype, n)
 
     def body(base: Value, mask: Value | None) -> None:

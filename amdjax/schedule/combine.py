@@ -106,6 +106,6 @@ class CombineKernel:
             return self.w.finish(1, self.splits)
         count = lane_count(self.domain, self.target, n)
         start = k.program_id() * count
-        stop = k.op("min", start + count, k.const("index", n))
+        stop = k.min(start + count, n)
         self.w.lane_loop(row, count, start, stop, (), body)
         return self.w.finish(ceil_div(n, count), n * self.splits)

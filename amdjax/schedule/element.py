@@ -465,7 +465,7 @@ class ElementBuilder:
         if x.is_complex:
             if name == "bool":
                 zero = self.const(0, x.dtype)
-                return self.op("ne", x, zero)
+                return self.ne(x, zero)
             return self.convert(El(part_dtype(x.dtype), x.parts[0]), name)
         narrow = self.k.convert(x.value, name)
         return El(name, self.k.convert(narrow, compute_dtype(name)))
@@ -595,8 +595,8 @@ class ElementBuilder:
         base = self.index_tile(scalar)
         for lanes in self.lanes:
             if strides[lanes.axis]:
-                step = self.k.op("mul", lanes.base, self.k.const("index", strides[lanes.axis]))
-                base = self.k.op("add", base, step)
+                step = lanes.base * strides[lanes.axis]
+                base = base + step
         return base, strides
 
     def resolved(self, offset: Index) -> Index:
@@ -648,7 +648,7 @@ class ElementBuilder:
         if mask is not None:
             mask = self.k.broadcast(mask, (count,))
             mask = self.k.shuffle(mask, [i // 2 for i in range(2 * count)])
-        return self.k.op("mul", base, self.k.const("index", 2)), count, mask
+        return base * 2, count, mask
 
     def _load(self, buffer: tile.Buffer, offset: Index) -> tile.Value:
         offset = self.resolved(offset)

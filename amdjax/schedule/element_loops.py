@@ -265,7 +265,7 @@ class LoopWriter:
             write = lambda: flat_parts(self.b.nested(self._program)(programs[i], args))
             if i == len(programs) - 1:
                 return write()
-            here = self.k.op("le", index.value, self.k.const("i32", i))
+            here = index.value <= self.k.const("i32", i)
             return list(self.k.if_(here, write, lambda: branch(i + 1)))
 
         like = [self.b.const(0, v.aval.dtype) for v in eqn.outvars]

@@ -85,7 +85,7 @@ class CpuMapEmitter(MapEmitter):
         k, chunk = self.k, self.plan.chunk
         size = self.w.param(var.extent, "index", "size")
         start = k.program_id() * chunk
-        self._lane_loop(var, start, k.op("min", start + chunk, k.size(size)))
+        self._lane_loop(var, start, k.min(start + chunk, k.size(size)))
 
     def _blocks(self, lane_var: LoopVar) -> None:
         k, plan, n = self.k, self.plan, lane_var.extent
@@ -94,9 +94,9 @@ class CpuMapEmitter(MapEmitter):
         stop: tile.Value | int = n
         if plan.chunks > 1:
             chunks = k.const("index", plan.chunks)
-            start = k.op("mul", k.op("rem", pid, chunks), k.const("index", plan.chunk))
-            stop = k.op("min", start + plan.chunk, k.const("index", n))
-            pid = k.op("div", pid, k.const("index", plan.chunks))
+            start = (pid % chunks) * plan.chunk
+            stop = k.min(start + plan.chunk, n)
+            pid = pid // plan.chunks
         self.w.bind_outer(plan.outer, pid)
         self._loop_over(plan.inner, lambda: self._lane_loop(lane_var, start, stop))
 
@@ -118,16 +118,15 @@ class CpuMapEmitter(MapEmitter):
         pid = k.program_id()
         places: list[tile.Value] = []
         for n_blocks in reversed(self.plan.blocks):
-            places.insert(0, k.op("rem", pid, k.const("index", n_blocks)) * block)
-            pid = k.op("div", pid, k.const("index", n_blocks))
+            places.insert(0, (pid % n_blocks) * block)
+            pid = pid // n_blocks
         w.bind_outer(self.plan.outer, pid)
         stops = [
-            k.op("min", p + block, k.const("index", v.extent))
-            for p, v in zip(places, (across, lane_var), strict=True)
+            k.min(p + block, v.extent) for p, v in zip(places, (across, lane_var), strict=True)
         ]
 
         def tile_at(i: tile.Value, j: tile.Value) -> None:
-            whole = k.op("and", k.op("le", i + side, stops[0]), k.op("le", j + side, stops[1]))
+            whole = ((i + side) <= stops[0]) & ((j + side) <= stops[1])
 
             def full() -> None:
                 self._square(across, lane_var, side, i, j, None, None)
@@ -159,7 +158,7 @@ class CpuMapEmitter(MapEmitter):
         k, line = self.k, CACHE_LINE // tile.itemsize(buffer.dtype)
 
         def row(i: tile.Value) -> None:
-            start = k.op("add", k.op("add", places[1], i) * distance, places[0])
+            start = ((places[1] + i) * distance) + places[0]
             for at in range(0, block, line):
                 k.prefetch(buffer, start + at, level=2)
 

@@ -172,8 +172,8 @@ class RowEmitter(ABC):
     def split_number(self) -> tuple[tile.Value, tile.Value]:
         """Which split of its rows a program is, and which rows."""
         k, pid = self.k, self.k.program_id()
-        number = k.op("rem", pid, k.const("index", self.plan.splits))
-        return number, k.op("div", pid, k.const("index", self.plan.splits))
+        number = pid % self.plan.splits
+        return number, pid // self.plan.splits
 
     def split_totals(self, number: tile.Value) -> list[tuple[Root, list[El]]]:
         """What the split of a number contributes to each reduction."""
@@ -234,9 +234,9 @@ class CpuRowEmitter(RowEmitter):
             w.bind_outer(plan.outer, pid)
             body()
             return
-        base = k.op("rem", pid, k.const("index", plan.bundles)) * count
+        base = (pid % plan.bundles) * count
         around = [v for v in plan.outer if v is not lane_var]
-        w.bind_outer(around, k.op("div", pid, k.const("index", plan.bundles)))
+        w.bind_outer(around, pid // plan.bundles)
 
         def with_mask(mask: tile.Value | None) -> None:
             w.with_lanes([Lanes(lane_var, count, 0, base, mask)], body)
@@ -246,7 +246,7 @@ class CpuRowEmitter(RowEmitter):
             with_mask(None)
             return
         k.if_(
-            k.op("le", base + count, k.const("index", n)),
+            (base + count) <= n,
             self.b.nested(lambda: with_mask(None)),
             self.b.nested(lambda: with_mask(w.mask(base, count, k.const("index", n)))),
         )
@@ -314,5 +314,5 @@ class CpuRowEmitter(RowEmitter):
 
     def bounds(self, number: tile.Value) -> Bounds:
         k, length = self.k, self.plan.split_length
-        low = k.op("mul", number, k.const("index", length))
-        return low, k.op("min", low + length, k.const("index", self.plan.split.extent))
+        low = number * length
+        return low, k.min(low + length, self.plan.split.extent)

@@ -89,8 +89,8 @@ class RegionWriter:
 
     def mask(self, base: tile.Value, count: int, stop: tile.Value) -> tile.Value:
         """Which of the lanes from `base` lie before `stop`."""
-        remaining = self.k.convert(self.k.op("sub", stop, base), "i32")
-        return self.k.op("lt", self.k.iota(count, "i32"), remaining)
+        remaining = self.k.convert(stop - base, "i32")
+        return self.k.iota(count, "i32") < remaining
 
     def lane_loop(
         self,
@@ -124,8 +124,8 @@ class RegionWriter:
                 )
             return carried
         low, high = k.index(start), k.index(stop)
-        span = k.op("sub", high, low)
-        end = k.op("sub", high, k.op("rem", span, k.const("index", count)))
+        span = high - low
+        end = high - (span % count)
         carried = self._whole_tiles(low, end, count, carried, run)
         if isinstance(stop, int) and var.extent % count == 0:
             return carried
@@ -133,7 +133,7 @@ class RegionWriter:
         def tail() -> Sequence[tile.Value]:
             return self.b.nested(run)(end, self.mask(end, count, high), carried)
 
-        return k.if_(k.op("lt", end, high), tail, lambda: carried)
+        return k.if_(end < high, tail, lambda: carried)
 
     def _whole_tiles(self, start: Any, stop: Any, count: int, carried: Any, run: Any) -> Any:
         body = self.b.nested(lambda base, *values: run(base, None, values))
@@ -144,8 +144,8 @@ class RegionWriter:
         k = self.k
         for var in reversed(variables[1:]):
             n = k.const("index", var.extent)
-            self.b.scalars[var] = k.op("rem", position, n)
-            position = k.op("div", position, n)
+            self.b.scalars[var] = position % n
+            position = position // n
         if variables:
             self.b.scalars[variables[0]] = position
 

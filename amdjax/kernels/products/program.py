@@ -53,12 +53,11 @@ class Program:
 
     def split(self, index: Value, name: str, axes: Sequence[Axis]) -> list[Value]:
         """The place along each of several loops that `index` counts through."""
-        k = self.k
         digits: list[Value] = []
         for i in range(len(axes) - 1, 0, -1):
             n = self._like(self.num(f"{name}{i}.extent", axes[i].extent), index)
-            digits.insert(0, k.op("rem", index, n))
-            index = k.op("div", index, n)
+            digits.insert(0, index % n)
+            index = index // n
         return [index, *digits] if axes else []
 
     def _like(self, n: Value, index: Value) -> Value:
@@ -66,4 +65,4 @@ class Program:
         return self.k.convert(n, "u32") if index.dtype == "u32" else n
 
     def less(self, a: Value, b: Value) -> Value:
-        return self.k.op("lt", a, b)
+        return a < b

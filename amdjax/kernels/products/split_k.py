@@ -35,17 +35,17 @@ def combine_parts(ctx: ShapedContext, problem: Contraction, temp: Temp, splits: 
     rows, columns, batches = problem.rows, problem.columns, problem.batches
     total = k.scratch("sum", dtype, lanes)
     pid = k.program_id()
-    row = k.op("rem", pid, k.const("index", rows))
-    entry = k.op("div", pid, k.const("index", rows))
+    row = pid % rows
+    entry = pid // rows
     writer = Writer(program, problem, program.split(entry, "batch", problem.out.batch))
     width = k.const("index", columns)
 
     def piece(column: Value) -> None:
-        mask = k.op("lt", k.iota(lanes, "i32"), k.convert(width - column, "i32"))
+        mask = k.iota(lanes, "i32") < k.convert(width - column, "i32")
 
         def add(part: Value, x: Value) -> Value:
             at = (part * (batches * rows) + pid) * columns + column
-            return k.op("add", x, k.load(parts, at, (lanes,), (1,), mask))
+            return x + k.load(parts, at, (lanes,), (1,), mask)
 
         (x,) = k.for_(0, splits, 1, add, [k.const(dtype, 0, (lanes,))])
         k.store(total, k.const("index", 0), x, (1,))

@@ -119,7 +119,7 @@ class Writer:
             streaming = aligned and mask is None and self._streams(x)
             k.store(self.buffer, base + column, x, (1,), mask, streaming)
             return
-        lanes = k.op("add", k.iota(x.shape[0]), column)
+        lanes = k.iota(x.shape[0]) + column
         if len(self.sink.columns) > 1:
             digits = self.program.split(k.convert(lanes, "u32"), "out.columns", self.sink.columns)
             digits = [k.convert(d, "index") for d in digits]
@@ -128,7 +128,7 @@ class Writer:
         at = k.broadcast(base, x.shape)
         for i, digit in enumerate(digits):
             stride = self.program.num(f"out.columns{i}.stride", self.sink.columns[i].stride)
-            at = k.op("add", at, k.op("mul", digit, stride))
+            at = at + (digit * stride)
         k.store_at(self.buffer, at, x, mask)
 
     def _store_fused(
@@ -242,9 +242,9 @@ def store_lanes(
         half = lanes // 2
         parts = (k.load(scratch, at, (half,), (2,)), k.load(scratch, at + 1, (half,), (2,)))
         two = k.const("index", 2)
-        remaining = k.op("div", width - column, two)
-        mask = k.op("lt", k.iota(half, "i32"), k.convert(remaining, "i32"))
-        writer.store(row, k.op("div", column, two), parts[0], mask, parts)
+        remaining = (width - column) // two
+        mask = k.iota(half, "i32") < k.convert(remaining, "i32")
+        writer.store(row, column // two, parts[0], mask, parts)
         return
-    mask = k.op("lt", k.iota(lanes, "i32"), k.convert(width - column, "i32"))
+    mask = k.iota(lanes, "i32") < k.convert(width - column, "i32")
     writer.store(row, column, k.load(scratch, at, (lanes,), (1,)), mask)

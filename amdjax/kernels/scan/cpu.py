@@ -101,7 +101,7 @@ def _log_add_exp(b: ElementBuilder, x: El, y: El) -> El:
     """`log(exp(x) + exp(y))`; equal infinities stay what they are."""
     if not x.is_complex:
         delta = b.sub(x, y)
-        same = b.op("eq", x, y)
+        same = b.eq(x, y)
         far = b.select(same, b.const(0, x.dtype), b.neg(b.abs(delta)))
         return b.add(b.max(x, y), b.log1p(b.exp(far)))
     greater = b.compare("ge", b.real(x), b.real(y))
@@ -155,7 +155,7 @@ class Scan:
         if self.pieces > 1:
             row, piece = split_position(k, row, (self.rows, self.pieces))
             low = piece * self.length
-            high = k.op("min", low + self.length, high)
+            high = k.min(low + self.length, high)
         return row, piece, low, high
 
     def parts(self, x: El) -> list[Value]:

@@ -103,7 +103,7 @@ class GpuAlong(Along):
         number = k.iota(count, "i32")
         here = k.convert(piece, "i32")
         there = number > here if self.reverse else number < here
-        exists = k.op("and", there, number < k.const("i32", self.pieces, (count,)))
+        exists = there & (number < k.const("i32", self.pieces, (count,)))
         (total,) = (self.kernel.input(t) for t in totals)
         x = k.load(total, row * self.pieces, (count,), (1,), exists)
         neutral = k.broadcast(self.start().value, (count,))

@@ -210,7 +210,7 @@ class ScatterKernel:
         start = k.program_id() * length
         bounds: tuple[Value | int, Value | int] = (
             start,
-            k.op("min", start + length, k.const("index", axis.extent)),
+            k.min(start + length, axis.extent),
         )
         if axis.extent % length == 0:
             bounds = (start, start + length)
@@ -231,7 +231,7 @@ class ScatterKernel:
             return None
         each = ceil_div(units, 4 * pieces) * unit
         start = k.program_id() * each
-        self._apply(start, k.op("min", start + each, k.const("index", self.layout.row_count)))
+        self._apply(start, k.min(start + each, self.layout.row_count))
         return ceil_div(self.layout.row_count, each)
 
     def _by_range(self, pieces: int) -> int | None:
@@ -300,14 +300,14 @@ class ScatterKernel:
             tests = []
             limit = axis.size - axis.window
             if self.clip:
-                x = k.op("min", k.op("max", x, k.const("index", 0)), k.const("index", limit))
+                x = k.min(k.max(x, 0), limit)
             else:  # as unsigned numbers the negative ones are beyond every limit
                 tests.append(k.bitcast(x, "u64") <= k.const("u64", limit))
             if owner and owner.entry == j:
                 distance = k.bitcast(x - owner.first, "u64")
                 tests.append(distance < k.const("u64", owner.length))
             for test in tests:
-                inside = test if inside is None else k.op("and", inside, test)
+                inside = test if inside is None else inside & test
             position = position + x * axis.stride
         return position, inside
 
@@ -387,7 +387,7 @@ class ScatterKernel:
             if self.unique:
                 grid = ceil_div(layout.row_count, SINGLES)
                 start = k.program_id() * SINGLES
-                stop = k.op("min", start + SINGLES, k.const("index", layout.row_count))
+                stop = k.min(start + SINGLES, layout.row_count)
         count = lanes_for(self.ctx, "i64", layout.row_count, 2)
 
         def body(base: Value, mask: Value | None) -> None:
@@ -396,7 +396,7 @@ class ScatterKernel:
             rows = k.iota(count) + k.broadcast(base, (count,))
             source, target = self._offsets(rows, position)
             if mask is not None:
-                inside = mask if inside is None else k.op("and", inside, mask)
+                inside = mask if inside is None else inside & mask
             self._scattered(k.broadcast(source, (count,)), k.broadcast(target, (count,)), inside)
 
         lane_loop(k, start, stop, count, body)

@@ -95,8 +95,8 @@ class _GpuScatter(ScatterKernel):
         if last is not None:
             k = self.k
             found = k.load_at(self.kernel.input(last), place, exists)
-            wins = k.op("eq", found, k.convert(row + 1, "u32"))
-            exists = wins if exists is None else k.op("and", exists, wins)
+            wins = k.eq(found, k.convert(row + 1, "u32"))
+            exists = wins if exists is None else exists & wins
         self._apply_element(source, target, exists)
         return self.kernel.launch(grid, 2.0 * self.layout.row_count * self.layout.window_size)
 
@@ -129,7 +129,7 @@ class _GpuScatter(ScatterKernel):
         places = self._place_strides()
         place = target if places is None else offset_of(k, [*batches, *starts], places)
         if mask is not None:
-            exists = mask if exists is None else k.op("and", exists, mask)
+            exists = mask if exists is None else exists & mask
         row, source, target, place = (spread(k, x, number) for x in (row, source, target, place))
         return row, source, target, place, exists, grid
 
@@ -144,10 +144,10 @@ class _GpuScatter(ScatterKernel):
             limit = axis.size - axis.window
             if self.clip:
                 low, high = (k.const("index", n, row.shape) for n in (0, limit))
-                x = k.op("min", k.op("max", x, low), high)
+                x = k.min(k.max(x, low), high)
             else:  # as unsigned numbers the negative ones are beyond every limit
                 test = k.bitcast(x, "u64") <= k.const("u64", limit, row.shape)
-                inside = test if inside is None else k.op("and", inside, test)
+                inside = test if inside is None else inside & test
             starts.append(x)
         return starts, inside
 
@@ -168,7 +168,7 @@ class _GpuScatter(ScatterKernel):
             assert self._atomic is not None
             negated = OPS[self.ctx.eqn.primitive.name] == "sub"
             for place, x in zip(places, new, strict=True):
-                k.atomic(self._atomic, result, place, k.op("neg", x) if negated else x, mask)
+                k.atomic(self._atomic, result, place, -x if negated else x, mask)
             return
 
         def element(xs: list[Value]) -> El:

@@ -89,7 +89,7 @@ class Key:
 
     def _widened(self, k: Builder, x: Value) -> Value:
         if self._unused:  # bits above those of an int4 or int2 mean nothing
-            return k.op("shl", x, self._const(k, x, self._unused))
+            return x << self._const(k, x, self._unused)
         return k.bitcast(k.convert(k.convert(x, "f32"), "bf16"), "u16") if self.is_narrow else x
 
     @property
@@ -107,17 +107,17 @@ class Key:
     def encode(self, k: Builder, bits: Value) -> Value:
         """Keys of elements given as bits."""
         key = self._ascending(k, bits)
-        return k.op("not", key) if self.descending else key
+        return ~key if self.descending else key
 
     def _ascending(self, k: Builder, bits: Value) -> Value:
         sign = 1 << (self.width - 1)
         top = self._const(k, bits, sign)
         if not self.is_float:
-            return k.op("xor", bits, top) if self.element[0] == "i" else bits
-        magnitude = k.op("and", bits, self._const(k, bits, sign - 1))
+            return bits ^ top if self.element[0] == "i" else bits
+        magnitude = bits & self._const(k, bits, sign - 1)
         # With one key for both zeros -0 counts as positive: its bits are `top` already.
         negative = k.op("gt" if self.equal_zeros else "ge", bits, top)
-        key = k.select(negative, k.op("not", bits), k.op("or", bits, top))
+        key = k.select(negative, ~bits, bits | top)
         nan = magnitude > self._const(k, bits, self._infinity)
         return k.select(nan, self._const(k, bits, 2 * sign - 1), key)
 
@@ -132,7 +132,7 @@ class Key:
 
     def negative_zero(self, k: Builder, bits: Value) -> Value:
         """Which elements are -0."""
-        return k.op("eq", bits, self._const(k, bits, 1 << (self.width - 1)))
+        return k.eq(bits, self._const(k, bits, 1 << (self.width - 1)))
 
     @property
     def loses_zeros(self) -> bool:
@@ -145,13 +145,9 @@ class Key:
     def decode(self, k: Builder, key: Value) -> Value:
         """The bits of the element with a key."""
         if self.descending:
-            key = k.op("not", key)
+            key = ~key
         top = self._const(k, key, 1 << (self.width - 1))
         if not self.is_float:
-            bits = k.op("xor", key, top) if self.element[0] == "i" else key
-            return (
-                k.op("shr_logical", bits, self._const(k, key, self._unused))
-                if self._unused
-                else bits
-            )
-        return k.select(key >= top, k.op("xor", key, top), k.op("not", key))
+            bits = key ^ top if self.element[0] == "i" else key
+            return bits >> self._const(k, key, self._unused) if self._unused else bits
+        return k.select(key >= top, key ^ top, ~key)

@@ -116,7 +116,7 @@ class _Walk:
         k = kernel.k
         row, piece = split_position(k, k.program_id(), (g.rows, self.pieces))
         low = piece * self.length
-        high = k.op("min", low + self.length, k.const("index", g.n))
+        high = k.min(low + self.length, g.n)
         best = _List(k, self.key, self.size)
         operand, start = kernel.input(self.ctx.inputs[0]), g.start(k, row)
 
@@ -149,7 +149,7 @@ class _Walk:
         def close(i: Value, x: Value, mask: Value | None, worst: Value) -> Value:
             """Offer those of a vector that beat the list's last one."""
             hits = x < k.broadcast(worst, (count,))
-            hits = hits if mask is None else k.op("and", hits, mask)
+            hits = hits if mask is None else hits & mask
             position = k.iota(count, "u32") + k.broadcast(k.convert(i, "u32"), (count,))
             k.store(found_keys, 0, k.compress(x, hits))
             k.store(found_positions, 0, k.compress(position, hits))
@@ -165,7 +165,7 @@ class _Walk:
             xs = [keys(i + u * count, count) for u in range(UNROLL)]
             least = xs[0]
             for x in xs[1:]:
-                least = k.op("min", least, x)
+                least = k.min(least, x)
 
             def look() -> Value:
                 now = worst

@@ -73,12 +73,12 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
         pieces = ceil_div(across.extent, CHUNK)
         pid = k.program_id()
         start = (pid % pieces) * CHUNK
-        stop = k.op("min", start + CHUNK, k.const("index", across.extent))
+        stop = k.min(start + CHUNK, across.extent)
         row(pid // pieces, start, stop)
         return kernel.launch(rows * pieces, work)
     bundle = max(1, CHUNK // across.extent)
     first = k.program_id() * bundle
-    last = k.op("min", first + bundle, k.const("index", rows))
+    last = k.min(first + bundle, rows)
     k.for_(first, last, 1, lambda i: row(i, 0, across.extent))
     return kernel.launch(ceil_div(rows, bundle), work)
 
@@ -105,6 +105,6 @@ def window_start(
         if n == m:
             continue
         x = k.convert(k.load(kernel.input(start), 0), "index")
-        x = k.op("min", k.op("max", x, k.const("index", 0)), k.const("index", m - n))
+        x = k.min(k.max(x, 0), m - n)
         base = base + x * stride
     return base

@@ -88,7 +88,7 @@ class _Window:
         for lanes in tile_lanes(k, axes, bases):
             if lanes.mask is not None:
                 edge = k.broadcast(lanes.mask, (high, wide))
-                mask = edge if mask is None else k.op("and", mask, edge)
+                mask = edge if mask is None else mask & edge
         loops, places = [*outer, slow, Axis(self.row, 1, 1)], [*around, *bases]
         first = offset_of(k, places, [a.source for a in loops])
         x = k.load(source, first, (high, wide), (slow.source, 1), mask)

@@ -33,5 +33,5 @@ class AlignedElements(TileElements):
             if self.starts and isinstance(lanes, EdgeLanes) and lanes.place is not None:
                 start = self.starts.get(offset - Index.of(lanes.var))
                 if start is not None:  # known to be aligned, as it is not when both are added up
-                    return self.k.op("add", start, lanes.place), [1]
+                    return start + lanes.place, [1]
         return super()._split_offset(offset)

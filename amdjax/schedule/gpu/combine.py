@@ -125,7 +125,7 @@ def combine_pieces(
         masks = [wide(m, axis) for axis, m in enumerate((exists, edge)) if m is not None]
         mask = None
         for m in masks:
-            mask = m if mask is None else k.op("and", mask, m)
+            mask = m if mask is None else mask & m
         offset, it = base * stride + first, iter(buffers)
         xs = [El(a.dtype, *(k.load(next(it), offset, shape, strides, mask) for _ in a.parts))
               for a in start]  # fmt: skip

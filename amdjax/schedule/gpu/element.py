@@ -74,7 +74,7 @@ class TileElements(ElementBuilder):
         if a is None or b is None:
             return a if b is None else b
         shape = (a.shape[0], b.shape[1])
-        return self.k.op("and", self.k.broadcast(a, shape), self.k.broadcast(b, shape))
+        return self.k.broadcast(a, shape) & self.k.broadcast(b, shape)
 
 
 class EdgeLanes(Lanes):

@@ -49,7 +49,7 @@ class OnlineSums:
         """The sum of each thread, relative to its new extremum."""
         old, new = self.found[self.rescaled[root].extremum]
         scaled = self._scaled(root, acc.value, old, new)
-        return El(acc.dtype, self.k.op("add", scaled, x.value))
+        return El(acc.dtype, scaled + x.value)
 
     def of_all_threads(self, root: Root, acc: El) -> El:
         """The sums of threads, relative to the extremum of all."""
@@ -64,22 +64,22 @@ class OnlineSums:
         every = _finite(k, self.found[match.extremum][1])
         shift = per_row.value(match.shift, self._row_place(match.shift)).value
         # One, unless the extremum is not finite; then the result is what it has to be.
-        factor = self._power(root, k.op("sub", every, shift))
-        return El(total.dtype, k.op("mul", total.value, factor))
+        factor = self._power(root, every - shift)
+        return El(total.dtype, total.value * factor)
 
     def _scaled(self, root: Root, x: tile.Value, old: tile.Value, new: tile.Value) -> tile.Value:
         """A sum relative to one extremum as that relative to another."""
         k = self.k
-        factor = self._power(root, k.op("sub", _finite(k, old), _finite(k, new)))
+        factor = self._power(root, _finite(k, old) - _finite(k, new))
         # Nothing yet is nothing later, however large the factor.
         zero = k.const(x.dtype, 0, x.shape)
-        return k.select(k.op("eq", x, zero), x, k.op("mul", x, factor))
+        return k.select(k.eq(x, zero), x, x * factor)
 
     def _power(self, root: Root, x: tile.Value) -> tile.Value:
         """What a sum grows by if `x` less is subtracted in its exponents."""
         match = self.rescaled[root]
         if match.factor != 1:
-            x = self.k.op("mul", x, self.k.const(x.dtype, match.factor, x.shape))
+            x = x * self.k.const(x.dtype, match.factor, x.shape)
         return self.k.op(match.power, x)
 
     def in_threads(self, combine: str, x: tile.Value, count: int) -> tile.Value:

@@ -88,8 +88,8 @@ class GpuRowEmitter(RowEmitter):
         """Let tiles begin where memory is aligned."""
         k, start = self.k, self.b.index_tile(row)
         vector = k.const("index", self.plan.tiling.vector)
-        aligned = k.op("mul", k.op("div", start, vector), vector)
-        self.ahead = k.op("sub", start, aligned)
+        aligned = (start // vector) * vector
+        self.ahead = start - aligned
         self.b.scalars[_AHEAD] = self.ahead
         self.b.starts = {row: aligned, Index.of(_AHEAD): k.const("index", 0)}
 
@@ -108,7 +108,7 @@ class GpuRowEmitter(RowEmitter):
     def _peeled_lanes(self, peel: LoopPeel, bases: dict[LoopVar, tile.Value]) -> EdgeLanes:
         k, axis, ((loop, place),) = self.k, self._peeled_axis(peel), bases.items()
         aligned = self.plan.start is not None
-        base = k.op("sub", place, self.ahead) if aligned else place
+        base = place - self.ahead if aligned else place
         edge = None if peel.whole else axis.edge(k, base, loop.extent)
         lanes = edge_lanes(k, loop, axis.count, None, base, edge)
         lanes.place = place if aligned else None
@@ -353,7 +353,7 @@ class GpuRowEmitter(RowEmitter):
                 for buffer, part in zip(buffers, parts, strict=True):
                     k.store(buffer, pid * lanes, part)
                 partials.append((root, buffers))
-        group = k.op("div", pid, k.const("index", splits))
+        group = pid // splits
         counters = self.w.param(Temp("u32", groups, zero=True), "u32", "inout")
 
         def combine() -> None:

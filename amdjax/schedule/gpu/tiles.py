@@ -51,19 +51,19 @@ class TileAxis:
         """
         extent = self.var.extent
         if self.early:  # as an unsigned number, what is before the first lane is behind the last
-            place = k.op("add", k.iota(self.count, "u32"), k.convert(base, "u32"))
-            return k.op("lt", place, k.const("u32", extent))
+            place = k.iota(self.count, "u32") + k.convert(base, "u32")
+            return place < k.const("u32", extent)
         # A slice may lie behind the end whole, where the tile does not fit the extent.
         if isinstance(stop, int) and stop == extent and extent % (self.whole or self.count) == 0:
             return None
         last = self.size if self.size is not None else k.index(stop)
-        remaining = k.convert(k.op("sub", last, base), "i32")
+        remaining = k.convert(last - base, "i32")
         lanes = k.iota(self.count, "i32")
         together = (k.schedule.vector - 1).bit_length()
         if together and extent % k.schedule.vector == 0 and self.count % k.schedule.vector == 0:
             lanes = k.op("shr_arithmetic", lanes, k.const("i32", together, lanes.shape))
             remaining = k.op("shr_arithmetic", remaining, k.const("i32", together))
-        return k.op("lt", lanes, remaining)
+        return lanes < remaining
 
 
 def axes_text(axes: Sequence[TileAxis]) -> str:
@@ -110,8 +110,8 @@ def first_lanes(
             bases.insert(0, number * axis.count)
             continue
         blocks = k.const("index", axis.blocks)
-        bases.insert(0, k.op("rem", number, blocks) * axis.count)
-        number = k.op("div", number, blocks)
+        bases.insert(0, (number % blocks) * axis.count)
+        number = number // blocks
     return bases, number
 
 

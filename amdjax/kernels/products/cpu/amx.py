@@ -117,11 +117,11 @@ class AmxProduct(PackedProduct):
 
         def panel(i: Value) -> None:
             def turn(low: Value) -> None:
-                high = k.op("min", low + self.grain, part.stop)
+                high = k.min(low + self.grain, part.stop)
                 zero = k.const("index", 0)
                 square = part.after(i * rows).within(low, high)
                 interleave(square, rows, self.piece, zero)
-                word = k.op("div", low - part.start, k.const("index", self.per))
+                word = (low - part.start) // self.per
                 for r in range(0, rows, WORDS):
                     x = k.load(self.piece, r, (WORDS, WORDS), (1, rows))
                     k.store(words, (i * rows + r) * stride + word, x, (stride, 1))
@@ -153,7 +153,7 @@ class AmxProduct(PackedProduct):
             (self.panels, b_base),
             (self.c, c_base),
             (self.high, self.wide),
-            k.op("div", block.stop - block.start + (self.grain - 1), k.const("index", self.grain)),
+            (block.stop - block.start + (self.grain - 1)) // self.grain,
             k.const("bool", True) if block.first is True else block.first,
         )
         if block.last is True:
@@ -164,9 +164,7 @@ class AmxProduct(PackedProduct):
     def _store(self, row: Value, column: Value, c_base: Value) -> None:
         """Store a finished tile: unmasked where it is whole and plain."""
         k, program, shape = self.k, self.program, self.blocking.tile
-        rows = k.op(
-            "min", program.num("rows", self.problem.rows) - row, k.const("index", shape.rows)
-        )
+        rows = k.min(program.num("rows", self.problem.rows) - row, shape.rows)
         width = program.num("columns", self.problem.columns)
 
         def masked() -> None:
@@ -184,7 +182,7 @@ class AmxProduct(PackedProduct):
             k.for_(0, rows, 1, one)
 
         if self.writer.is_plain:
-            k.if_(k.op("le", column + shape.columns, width), whole, masked)
+            k.if_((column + shape.columns) <= width, whole, masked)
         else:
             masked()
 
@@ -199,10 +197,10 @@ class WordPacker(PanelPacker):
         self.per = 4 // itemsize(self.dtype)
 
     def pack(self, part: Part, target: tile.Buffer, at: Value) -> None:
-        k, words = part.reader.k, replace(target, dtype="i32")
+        words = replace(target, dtype="i32")
         turned = part.reader.depth_contiguous and not part.reader.lines_contiguous
         pack = _pack_turned if turned else interleave
-        pack(part, self.columns, words, k.op("div", at, k.const("index", self.per)))
+        pack(part, self.columns, words, at // self.per)
 
 
 def interleave(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
@@ -217,10 +215,10 @@ def interleave(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
     places = [(v, part.lanes(v, WORDS, lines)) for v in range(0, lines, WORDS)]
 
     def element(origin: Value, exists: Value | None, at: Value, guarded: bool) -> Value:
-        there = k.op("add", origin, reader.inner_step(at))
+        there = origin + reader.inner_step(at)
         if guarded:
-            inside = k.broadcast(k.op("lt", at, stop), (WORDS,))
-            exists = inside if exists is None else k.op("and", exists, inside)
+            inside = k.broadcast(at < stop, (WORDS,))
+            exists = inside if exists is None else exists & inside
         if origin.shape:
             return k.load_at(reader.buffer, there, exists)
         return k.load(reader.buffer, there, (WORDS,), (1,), exists)
@@ -231,15 +229,15 @@ def interleave(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
             word: Value | None = None
             for n in range(per):
                 x = k.convert(element(origin, exists, i * per + n, guarded), "u32")
-                x = k.op("shl", x, k.const("u32", bits * n, x.shape)) if n else x
-                word = x if word is None else k.op("or", word, x)
+                x = x << k.const("u32", bits * n, x.shape) if n else x
+                word = x if word is None else word | x
             assert word is not None
             row = at + (i - low) * lines
             k.store(words, row + v, k.bitcast(word, "i32"), (1,))
 
-    low, whole = k.op("div", part.start, size), k.op("div", stop, size)
+    low, whole = part.start // size, stop // size
     grain = UNIT_BYTES * 8 // bits
-    steps = k.op("div", stop - part.start + (grain - 1), k.const("index", grain))
+    steps = (stop - part.start + (grain - 1)) // grain
     k.for_(low, whole, 1, lambda i: step(i, False))
     k.for_(whole, low + steps * WORDS, 1, lambda i: step(i, True))
 
@@ -253,9 +251,9 @@ def _pack_turned(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
     count = k.const("index", lines)
 
     def step(low: Value) -> None:
-        high = k.op("min", low + grain, part.stop)
+        high = k.min(low + grain, part.stop)
         copy_lines(part.within(low, high), count, piece, grain, grain)
-        row = at + k.op("div", low - part.start, k.const("index", per)) * lines
+        row = at + ((low - part.start) // per) * lines
         for v in range(0, lines, WORDS):
             square = replace(piece, dtype="i32")
             x = k.load(square, v * WORDS, (WORDS, WORDS), (1, WORDS))

@@ -104,9 +104,9 @@ class LaneConvolution:
         k, phase, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
         at = position * phase.move + phase.start
         step, zero = phase.tap_move, k.const("index", 0)
-        low = k.op("div", k.op("max", -at, zero) + (step - 1), k.const("index", step))
-        reach = k.op("max", -at + (extent - 1 + step), zero)
-        high = k.op("min", k.op("div", reach, k.const("index", step)), k.const("index", phase.taps))
+        low = (k.max(-at, zero) + (step - 1)) // step
+        reach = k.max(-at + (extent - 1 + step), zero)
+        high = k.min(reach // step, phase.taps)
         return low, high
 
     def over_outer_taps(
@@ -167,16 +167,14 @@ class FeatureLanes(LaneConvolution):
         image = places[0] * conv.lhs_strides[0]
 
         def tile_at(first: Value) -> None:
-            first = k.op("min", first, k.const("index", self.across.count - self.width))
+            first = k.min(first, self.across.count - self.width)
             inside = self._inside(first)
 
             def block(c: Value) -> None:
                 mask = None
                 if features % self.lanes:
-                    mask = k.op(
-                        "lt",
-                        k.iota(self.lanes, "i32"),
-                        k.convert(k.const("index", features) - c, "i32"),
+                    mask = k.iota(self.lanes, "i32") < k.convert(
+                        k.const("index", features) - c, "i32"
                     )
 
                 def write(guarded: bool) -> None:
@@ -198,14 +196,12 @@ class FeatureLanes(LaneConvolution):
 
     def _inside(self, first: Value) -> Value | None:
         """Whether no tap of the tile's positions leaves the input; None if none ever does."""
-        k, p, extent = self.k, self.across, self.conv.lhs[-1]
+        p, extent = self.across, self.conv.lhs[-1]
         if not p.leaves(extent):
             return None
         at = first * p.move + p.start
         last = at + (self.width - 1) * p.move + (p.taps - 1) * p.tap_move
-        return k.op(
-            "and", k.op("ge", at, k.const("index", 0)), k.op("lt", last, k.const("index", extent))
-        )
+        return (at >= 0) & (last < extent)
 
     def _tile(
         self,
@@ -227,17 +223,13 @@ class FeatureLanes(LaneConvolution):
             where = mask
             if guarded:
                 step = k.convert(coordinate + j, "u64")
-                ok = k.broadcast(k.op("lt", step, k.const("u64", conv.lhs[-1])), shape)
-                where = ok if mask is None else k.op("and", ok, mask)
+                ok = k.broadcast(step < k.const("u64", conv.lhs[-1]), shape)
+                where = ok if mask is None else ok & mask
             at = at + j * x_stride
             if multiplier == 1:
                 return self.load(self.x, at + c, shape, 1, where)
-            lanes = k.op(
-                "div",
-                k.convert(k.op("add", k.iota(self.lanes), c), "u32"),
-                k.const("u32", multiplier),
-            )
-            lanes = k.op("add", k.convert(lanes, "index"), at)
+            lanes = k.convert(k.iota(self.lanes) + c, "u32") // k.const("u32", multiplier)
+            lanes = k.convert(lanes, "index") + at
             return k.convert(k.load_at(self.x, lanes, where), self.accumulate)
 
         def taps(x_at: Value, w_at: Value, sums: list[Value]) -> list[Value]:
@@ -330,8 +322,8 @@ class SpatialLanes(LaneConvolution):
             writer = self.writer([*batch, *zip(rows, places)], [], columns)
 
             def piece(q: Value) -> None:
-                lanes = k.op("add", k.iota(self.lanes), q)
-                exists = k.op("lt", lanes, k.const("index", across.count))
+                lanes = k.iota(self.lanes) + q
+                exists = lanes < across.count
 
                 def taps(x_at: Value, w_at: Value, sums: list[Value]) -> list[Value]:
                     x_at = x_at + x_plane + q * across.move
@@ -359,11 +351,9 @@ class SpatialLanes(LaneConvolution):
         t = k.index(t)
         mask = exists
         if p.leaves(conv.lhs[-1]):
-            place = k.op("add", lanes * p.move, t * p.tap_move + p.start)
-            inside = k.op(
-                "lt", k.convert(place, "u64"), k.const("u64", conv.lhs[-1], (self.lanes,))
-            )
-            mask = k.op("and", exists, inside)
+            place = (lanes * p.move) + (t * p.tap_move + p.start)
+            inside = k.convert(place, "u64") < k.const("u64", conv.lhs[-1], (self.lanes,))
+            mask = exists & inside
         x = self.load(self.x, x_at + t * p.tap_move, (self.lanes,), p.move, mask)
         w = k.convert(
             k.load(self.w, w_at + t * (p.tap_step * conv.rhs_strides[-1])), self.accumulate
@@ -397,21 +387,19 @@ class KernelGradient(LaneConvolution):
         pid = k.program_id()
         chunks = ceil_div(self.phases[0].taps, self.chunk)
         image, chunk = (
-            k.op("div", pid, k.const("index", chunks)),
-            k.op("rem", pid, k.const("index", chunks)),
+            pid // chunks,
+            pid % chunks,
         )
         start = chunk * self.chunk
-        stop = k.op("min", start + self.chunk, k.const("index", self.phases[0].taps))
+        stop = k.min(start + self.chunk, self.phases[0].taps)
         x_at = image * conv.lhs_strides[1] + self.input_start()
         w_at = image * conv.rhs_strides[1] + self.kernel_start()
 
         def block(c: Value) -> None:
             mask = None
             if self.groups % self.lanes:
-                mask = k.op(
-                    "lt",
-                    k.iota(self.lanes, "i32"),
-                    k.convert(k.const("index", self.groups) - c, "i32"),
+                mask = k.iota(self.lanes, "i32") < k.convert(
+                    k.const("index", self.groups) - c, "i32"
                 )
             zero = k.const(self.accumulate, 0, (self.lanes,))
             sums = self._nest(0, (start, stop), x_at + c, w_at + c, [zero] * self.count, [[]], mask)
@@ -449,7 +437,7 @@ class KernelGradient(LaneConvolution):
                         more = []
                         if guarded:
                             place = k.convert(t * p.tap_move + (p.start + q * p.move), "u64")
-                            more = [k.op("lt", place, k.const("u64", extent))]
+                            more = [place < k.const("u64", extent)]
                         inner.append([*before, *more])
                 here = x_at + t * x_stride, w_at + t * w_stride
                 if last:
@@ -482,8 +470,8 @@ class KernelGradient(LaneConvolution):
         if isinstance(start, int) and isinstance(stop, int):
             return max(start, low), min(stop, high)
         return (
-            k.op("max", k.index(start), k.const("index", low)),
-            k.op("min", k.index(stop), k.const("index", high)),
+            k.max(k.index(start), low),
+            k.min(k.index(stop), high),
         )
 
     def _tap(
@@ -501,7 +489,7 @@ class KernelGradient(LaneConvolution):
             where = mask
             for guard in guards[i]:
                 guard = k.broadcast(guard, shape)
-                where = guard if where is None else k.op("and", where, guard)
+                where = guard if where is None else where & guard
             step, rest = 0, i
             for d in range(len(self.phases) - 1, -1, -1):
                 step += (
@@ -521,13 +509,11 @@ class KernelGradient(LaneConvolution):
         row = k.program_id()
 
         def block(c: Value) -> None:
-            mask = k.op(
-                "lt", k.iota(self.lanes, "i32"), k.convert(k.const("index", self.groups) - c, "i32")
-            )
+            mask = k.iota(self.lanes, "i32") < k.convert(k.const("index", self.groups) - c, "i32")
 
             def piece(i: Value, total: Value) -> Value:
                 at = (i * self.count + row) * self.groups + c
-                return k.op("add", total, k.load(source, at, (self.lanes,), (1,), mask))
+                return total + k.load(source, at, (self.lanes,), (1,), mask)
 
             (total,) = k.for_(0, pieces, 1, piece, [k.const(self.accumulate, 0, (self.lanes,))])
             writer.store(row, c, total, mask)

@@ -95,14 +95,12 @@ class _Plain:
         pid = k.program_id()
         places: list[Value] = []
         for n in reversed(blocks):
-            places.insert(
-                0, k.op("rem", pid, k.const("index", n)) if n > 1 else k.const("index", 0)
-            )
-            pid = k.op("div", pid, k.const("index", n)) if n > 1 else pid
+            places.insert(0, pid % n if n > 1 else k.const("index", 0))
+            pid = pid // n if n > 1 else pid
         part = None
         if splits > 1:
-            part = k.op("rem", pid, k.const("index", splits))
-            pid = k.op("div", pid, k.const("index", splits))
+            part = pid % splits
+            pid = pid // splits
         batch = program.split(pid, "batch", p.out.batch)
         self.a_base, self.b_base = (self._start(s, batch) for s in (p.a, p.b))
         digits = batch if part is None else [part, *batch]
@@ -188,11 +186,11 @@ class DirectProduct(_Plain):
         self.low, self.high = k.const("index", 0), k.const("index", p.depth)
         if part is not None:
             self.low = part * self.depth
-            self.high = k.op("min", self.low + self.depth, self.high)
+            self.high = k.min(self.low + self.depth, self.high)
         spans = [
             (
-                k.op("div", place * n, k.const("index", count)),
-                k.op("div", (place + 1) * n, k.const("index", count)),
+                (place * n) // count,
+                ((place + 1) * n) // count,
             )
             if count > 1
             else (k.const("index", 0), k.const("index", n))
@@ -211,8 +209,8 @@ class DirectProduct(_Plain):
 
     def _tile(self, i: Value, j: Value) -> None:
         k, p, shape = self.k, self.problem, self.shape
-        row = k.op("min", i * shape.rows, k.const("index", p.rows - self.rows))
-        column = k.op("min", j * shape.columns, k.const("index", p.columns - self.columns))
+        row = k.min(i * shape.rows, p.rows - self.rows)
+        column = k.min(j * shape.columns, p.columns - self.columns)
         a_line, a_step = _stride(p.a.lines), _stride(p.a.depth)
         a_base, b_base = self.a_base + row * a_line, self.b_base + column
         starts, masks = self._vectors()
@@ -258,7 +256,7 @@ class DirectProduct(_Plain):
         """Where the vectors of a row of tiles begin, and which lanes of them exist."""
         k, lanes, n = self.k, self.lanes, self.columns
         if n < lanes:
-            return [0], [k.op("lt", k.iota(lanes, "i32"), k.const("i32", n))]
+            return [0], [k.iota(lanes, "i32") < k.const("i32", n)]
         starts = [min(v * lanes, n - lanes) for v in range(ceil_div(n, lanes))]
         return starts, [None] * len(starts)
 
@@ -298,12 +296,12 @@ class DotProduct(_Plain):
         pieces = ceil_div(p.columns, lines)
         low, top = k.const("index", 0), k.const("index", p.depth)
         if part is not None:
-            low = k.op("min", part * self.part_depth, top)
-            top = k.op("min", low + self.part_depth, top)
+            low = k.min(part * self.part_depth, top)
+            top = k.min(low + self.part_depth, top)
 
         def piece(i: Value) -> None:
             first = i * lines
-            count = k.op("min", k.const("index", p.columns) - first, k.const("index", lines))
+            count = k.min(k.const("index", p.columns) - first, lines)
             k.for_(0, count, self.group, lambda g: self._group(first, g, low, top, sums))
             for r in range(p.rows):
 
@@ -317,9 +315,7 @@ class DotProduct(_Plain):
                 k.for_(0, count, self.lanes, store)
 
         start, stop = (
-            k.op("div", (place + i) * pieces, k.const("index", blocks))
-            if blocks > 1
-            else k.const("index", i * pieces)
+            ((place + i) * pieces) // blocks if blocks > 1 else k.const("index", i * pieces)
             for i in (0, 1)
         )
         k.for_(start, stop, 1, piece)
@@ -330,7 +326,7 @@ class DotProduct(_Plain):
         k, p, shape = self.k, self.problem, (self.lanes,)
         stride, rows = _stride(p.b.lines), p.rows
         last = k.const("index", p.columns - 1)
-        bases = [self.b_base + k.op("min", first + g + n, last) * stride for n in range(self.group)]
+        bases = [self.b_base + k.min(first + g + n, last) * stride for n in range(self.group)]
         unroll = max(1, 8 // (self.group * rows))
         step = unroll * self.lanes
         zero = k.const(p.accumulate, 0, shape)
@@ -352,13 +348,13 @@ class DotProduct(_Plain):
                 out += add(e + u * self.lanes, list(totals[u * size : (u + 1) * size]), None)
             return out
 
-        whole = top - k.op("rem", top - low, k.const("index", step))
+        whole = top - ((top - low) % step)
         totals = k.for_(low, whole, step, steps, [zero] * (self.group * rows * unroll))
         size = self.group * rows
         combined = [_sum(k, [totals[u * size + i] for u in range(unroll)]) for i in range(size)]
 
         def tail(e: Value, *totals: Value) -> list[Value]:
-            mask = k.op("lt", k.iota(self.lanes, "i32"), k.convert(top - e, "i32"))
+            mask = k.iota(self.lanes, "i32") < k.convert(top - e, "i32")
             return add(e, list(totals), mask)
 
         combined = list(k.for_(whole, top, self.lanes, tail, combined))
@@ -371,5 +367,5 @@ class DotProduct(_Plain):
 def _sum(k: tile.Builder, xs: list[Value]) -> Value:
     total = xs[0]
     for x in xs[1:]:
-        total = k.op("add", total, x)
+        total = total + x
     return total

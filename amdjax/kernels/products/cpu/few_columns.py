@@ -52,13 +52,13 @@ class FewColumnsProduct:
         groups = ceil_div(p.rows, POSITIONS)
         chunk = max(1, min(64, groups * p.batches // (8 * self.ctx.target.threads)))
         blocks = ceil_div(groups, chunk)
-        batch = program.split(k.op("div", pid, k.const("index", blocks)), "batch", p.out.batch)
-        block = k.op("rem", pid, k.const("index", blocks))
+        batch = program.split(pid // blocks, "batch", p.out.batch)
+        block = pid % blocks
         writer = Writer(
             program, Contraction(p.a, p.b, p.out.merged(), p.accumulate), _kept(p, batch)
         )
         sums = k.scratch("sums", p.accumulate, POSITIONS * self.lanes)
-        stop = k.op("min", (block + 1) * chunk, k.const("index", groups))
+        stop = k.min((block + 1) * chunk, groups)
 
         def group(g: Value) -> None:
             first = g * POSITIONS
@@ -67,7 +67,7 @@ class FewColumnsProduct:
                 row, column = divmod(i, p.columns)
                 at = k.const("index", row * self.lanes + column)
                 k.store(sums, at, k.reduce("add", total))
-            rows = k.op("min", k.const("index", p.rows) - first, k.const("index", POSITIONS))
+            rows = k.min(k.const("index", p.rows) - first, POSITIONS)
             zero, width = k.const("index", 0), k.const("index", p.columns)
 
             def store(r: Value) -> None:
@@ -98,7 +98,7 @@ class FewColumnsProduct:
             kernel, _ = self.b.place("depth", digits, zero, [])
             inside = []
             for _, line in rows:
-                test = self.a.inside([k.op("add", c, m) for c, m in zip(line, moves)])
+                test = self.a.inside([c + m for c, m in zip(line, moves)])
                 assert test is not None
                 inside.append(k.broadcast(test, (lanes,)))
 
@@ -106,11 +106,11 @@ class FewColumnsProduct:
                 tail = None
                 if extent % lanes:
                     left = k.convert(k.const("index", extent) - e, "i32")
-                    tail = k.op("lt", k.iota(lanes, "i32"), left)
+                    tail = k.iota(lanes, "i32") < left
                 ws = [self._load(self.b, at + kernel + e, tail) for at in columns]
                 out = []
                 for r, (at, _) in enumerate(rows):
-                    mask = inside[r] if tail is None else k.op("and", inside[r], tail)
+                    mask = inside[r] if tail is None else inside[r] & tail
                     x = self._load(self.a, at + offset + e, mask)
                     for c, w in enumerate(ws):
                         out.append(multiply_add(k, x, w, totals[r * p.columns + c]))

@@ -88,7 +88,7 @@ def multiply(
 def multiply_add(k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
     if total.dtype in tile.FLOATS:
         return k.op("fma", a, b, total)
-    return k.op("add", k.op("mul", a, b), total)
+    return (a * b) + total
 
 
 @dataclass(frozen=True)
@@ -163,14 +163,14 @@ class PackedProduct:
             numbers[f"batch{i}.extent"] = axis.extent
         program.declare(numbers)
         pid = k.program_id()
-        column_block = k.op("rem", pid, program.num("wide", wide))
-        pid = k.op("div", pid, program.num("wide", wide))
-        row_block = k.op("rem", pid, program.num("high", high))
-        pid = k.op("div", pid, program.num("high", high))
+        column_block = pid % program.num("wide", wide)
+        pid = pid // program.num("wide", wide)
+        row_block = pid % program.num("high", high)
+        pid = pid // program.num("high", high)
         self.part = None
         if blocking.splits > 1:
-            self.part = k.op("rem", pid, k.const("index", blocking.splits))
-            pid = k.op("div", pid, k.const("index", blocking.splits))
+            self.part = pid % blocking.splits
+            pid = pid // blocking.splits
         self.batch = program.split(pid, "batch", p.out.batch)
         places = self.batch if self.part is None else [self.part, *self.batch]
         self.writer = Writer(program, replace(p, out=sink), places)
@@ -219,19 +219,17 @@ class PackedProduct:
         shape = blocking.tile
         block_rows = program.num("block.rows", blocking.rows)
         first_row = row_block * block_rows * shape.rows
-        rows = k.op(
-            "min", program.num("rows", self.problem.rows) - first_row, block_rows * shape.rows
-        )
+        rows = k.min(program.num("rows", self.problem.rows) - first_row, block_rows * shape.rows)
         block_columns = program.num("block.columns", blocking.columns)
         first_panel = column_block * block_columns
-        panels = k.op("min", program.num("panels", self.packer.panels) - first_panel, block_columns)
-        high = k.op("div", rows + (shape.rows - 1), k.const("index", shape.rows))
+        panels = k.min(program.num("panels", self.packer.panels) - first_panel, block_columns)
+        high = (rows + (shape.rows - 1)) // shape.rows
         step = program.num("block.depth", blocking.depth)
         low, top = self._depth_range()
         lines = Part.of(self.a_reader, self.batch, first_row, low, top)
 
         def part(start: Value, first: Literal[True] | Value, last: Literal[True] | Value) -> None:
-            stop = k.op("min", start + step, top)
+            stop = k.min(start + step, top)
             block = Block(first_row, first_panel, start, stop, first, last)
             self._pack_a(lines.within(start, stop), high)
             if not self.shared:
@@ -250,7 +248,7 @@ class PackedProduct:
             return
 
         def each(start: Value) -> None:
-            part(start, k.op("eq", start, low), k.op("ge", start + step, top))
+            part(start, k.eq(start, low), (start + step) >= top)
 
         k.for_(low, top, step, each)
 
@@ -261,12 +259,8 @@ class PackedProduct:
         if self.part is None:
             return k.const("index", 0), depth
         blocks = ceil_div(self.problem.depth, blocking.depth)
-        bounds = [
-            k.op("div", (self.part + i) * blocks, k.const("index", blocking.splits))
-            * blocking.depth
-            for i in (0, 1)
-        ]
-        return bounds[0], k.op("min", bounds[1], depth)
+        bounds = [(((self.part + i) * blocks) // blocking.splits) * blocking.depth for i in (0, 1)]
+        return bounds[0], k.min(bounds[1], depth)
 
     def _pack_a(self, part: Part, high: Value) -> None:
         k, shape = self.k, self.blocking.tile
@@ -399,10 +393,7 @@ class PackedProduct:
 
         def added() -> list[Value]:
             at = (c_base + n * shape.lanes for n in range(len(flat)))
-            return [
-                k.op("add", x, k.load(self.c, offset, (shape.lanes,), (1,)))
-                for x, offset in zip(flat, at)
-            ]
+            return [x + k.load(self.c, offset, (shape.lanes,), (1,)) for x, offset in zip(flat, at)]
 
         flat = list(k.if_(first, lambda: flat, added))
         return [flat[r * shape.vectors : (r + 1) * shape.vectors] for r in range(shape.rows)]
@@ -415,9 +406,7 @@ class PackedProduct:
     def _finish(self, row: Value, column: Value, c_base: Value, sums: Rows) -> None:
         """Store a finished tile: from registers where it is whole and plain, else row by row."""
         k, program, shape = self.k, self.program, self.blocking.tile
-        rows = k.op(
-            "min", program.num("rows", self.problem.rows) - row, k.const("index", shape.rows)
-        )
+        rows = k.min(program.num("rows", self.problem.rows) - row, shape.rows)
         width = program.num("columns", self.problem.columns)
 
         def row_by_row() -> None:
@@ -427,6 +416,6 @@ class PackedProduct:
         if not self.writer.is_plain:
             row_by_row()
             return
-        full = k.op("ge", rows, k.const("index", shape.rows))
-        whole = k.op("and", full, k.op("le", column + shape.columns, width))
+        full = rows >= shape.rows
+        whole = full & ((column + shape.columns) <= width)
         k.if_(whole, lambda: self.writer.store_rows(row, column, sums), row_by_row)

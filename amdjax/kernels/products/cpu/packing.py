@@ -37,12 +37,12 @@ def copy_lines(
     def load(
         at: Value, e: Value | int, line: list[Value], moves: list[Value], mask: Value | None
     ) -> Value:
-        place = k.op("add", k.iota(lanes), k.index(e)) if any(reader.inner().moves) else k.index(e)
+        place = k.iota(lanes) + k.index(e) if any(reader.inner().moves) else k.index(e)
         within = reader.inside(reader.moved(line, moves, place), (lanes,))
         if mask is None or within is None:
             mask = within if mask is None else mask
         else:
-            mask = k.op("and", mask, within)
+            mask = mask & within
         return reader.packed(k.load(reader.buffer, at, (lanes,), (1,), mask), target.dtype)
 
     def one(i: Value) -> None:
@@ -53,7 +53,7 @@ def copy_lines(
             offset: Value, moves: list[Value], low: Value, high: Value, position: Value
         ) -> None:
             def piece(e: Value) -> None:
-                mask = k.op("lt", k.iota(lanes, "i32"), k.convert(high - e, "i32"))
+                mask = k.iota(lanes, "i32") < k.convert(high - e, "i32")
                 x = load(line_base + offset + e, e, line, moves, mask)
                 k.store(target, row + position + (e - low), x, (1,))
 
@@ -66,11 +66,7 @@ def copy_lines(
                 moved = [k.const("index", m) for m in moves]
                 for e in range(0, inner.extent, lanes):
                     left = inner.extent - e
-                    mask = (
-                        k.op("lt", k.iota(lanes, "i32"), k.const("i32", left))
-                        if left < lanes
-                        else None
-                    )
+                    mask = k.iota(lanes, "i32") < k.const("i32", left) if left < lanes else None
                     x = load(line_base + (offset + e), e, line, moved, mask)
                     k.store(target, row + (position + e), x, (1,))
                 position += inner.extent
@@ -110,13 +106,13 @@ def pack_lanes(
 
     def load(place: LanesPlace, v: int, offset: Value, mask: Value | None) -> Value:
         if lines - v < lanes:
-            own = k.op("lt", k.iota(lanes, "i32"), k.const("i32", lines - v))
-            mask = own if mask is None else k.op("and", mask, own)
+            own = k.iota(lanes, "i32") < k.const("i32", lines - v)
+            mask = own if mask is None else mask & own
         x: Value | None = None
         for origin, exists in place.pieces:
-            here = exists if mask is None else mask if exists is None else k.op("and", mask, exists)
+            here = exists if mask is None else mask if exists is None else mask & exists
             if origin.shape:
-                piece = k.load_at(reader.buffer, k.op("add", origin, offset), here)
+                piece = k.load_at(reader.buffer, origin + offset, here)
             else:
                 piece = k.load(reader.buffer, origin + offset, (lanes,), (1,), here)
             if x is None or exists is None:
@@ -146,7 +142,7 @@ def pack_lanes(
 
     def mask_of(t: int, v: int, place: LanesPlace, outer: Sequence[Value]) -> Value | None:
         moved = [
-            k.op("add", k.op("add", c, k.convert(o, c.dtype)), k.const(c.dtype, m))
+            (c + k.convert(o, c.dtype)) + k.const(c.dtype, m)
             for c, o, m in zip(place.coords, outer, taps[t][1])
         ]
         return reader.inside(moved, (lanes,))
@@ -166,7 +162,7 @@ def pack_lanes(
                 k.store(target, row + (t * lines + v), load(place, v, offset + tap, mask), (1,))
 
     count = k.const("index", len(taps))
-    k.for_(k.op("div", part.start, count), k.op("div", part.stop, count), 1, block)
+    k.for_(part.start // count, part.stop // count, 1, block)
 
 
 CHUNK = 64  # depth that one program of a transposing pack handles at a time
@@ -210,10 +206,10 @@ class PanelPacker:
         chunks = ceil_div(self.steps, length)
         count, size = program.num("chunks", chunks), program.num("length", length)
         pid = k.program_id()
-        start = k.op("rem", pid, count) * size
-        stop = k.op("min", start + size, depth)
-        pid = k.op("div", pid, count)
-        panel, entry = k.op("rem", pid, panels), k.op("div", pid, panels)
+        start = (pid % count) * size
+        stop = k.min(start + size, depth)
+        pid = pid // count
+        panel, entry = pid % panels, pid // panels
         batch = program.split(entry, "b.batch", source.batch)
         part = Part.of(reader, batch, panel * self.columns, start, stop)
         self.pack(part, target, (pid * padded + start) * self.columns)
@@ -244,7 +240,7 @@ class PanelPacker:
         piece = k.scratch("piece", self.dtype, columns * stride + lanes)
 
         def chunk(low: Value) -> None:
-            high = k.op("min", low + CHUNK, part.stop)
+            high = k.min(low + CHUNK, part.stop)
             lines = k.const("index", columns)
             copy_lines(part.within(low, high), lines, piece, stride, lanes)
 
@@ -266,26 +262,24 @@ class PanelPacker:
         reader, k, lanes = part.reader, part.reader.k, self.lanes
         one = k.const("index", 1)
         for v in range(0, self.columns, lanes):
-            lines = k.op("add", k.iota(lanes), part.first + v)
-            odd = k.op("and", lines, one)
+            lines = k.iota(lanes) + (part.first + v)
+            odd = lines & one
             place = part.lanes(v, lanes, 0)
             (origin, _), line_coords = place.pieces[0], place.coords
-            minus = k.op("eq", odd, k.const("index", 0))
+            minus = k.eq(odd, 0)
 
             def run(
                 offset: Value, moves: list[Value], low: Value, high: Value, position: Value
             ) -> None:
                 def step(i: Value) -> None:
-                    phase = k.op("and", i, one)
-                    there = k.op("add", origin, offset + reader.inner_step(i) - phase)
-                    turned = k.op("xor", odd, k.broadcast(phase, (lanes,)))
-                    there = k.op("add", k.op("sub", there, odd), turned)
+                    phase = i & one
+                    there = origin + (offset + reader.inner_step(i) - phase)
+                    turned = odd ^ k.broadcast(phase, (lanes,))
+                    there = (there - odd) + turned
                     mask = reader.inside(reader.moved(line_coords, moves, i), (lanes,))
                     x = k.load_at(reader.buffer, there, mask)
-                    flip = k.op(
-                        "and", minus, k.broadcast(k.op("ne", phase, k.const("index", 0)), (lanes,))
-                    )
-                    x = k.select(flip, k.op("neg", x), x)
+                    flip = minus & k.broadcast(k.ne(phase, 0), (lanes,))
+                    x = k.select(flip, -x, x)
                     k.store(target, at + (position + (i - low)) * self.columns + v, x, (1,))
 
                 k.for_(low, high, 1, step)

@@ -61,7 +61,7 @@ class Reader:
     def packed(self, x: Value, dtype: str) -> Value:
         """An element as it stands in a panel."""
         x, flip = self.k.convert(x, dtype), self.source.flip
-        return self.k.op("xor", x, self.k.const(dtype, flip, x.shape)) if flip else x
+        return x ^ self.k.const(dtype, flip, x.shape) if flip else x
 
     def _numbers(self) -> dict[str, int]:
         s, name = self.source, self.name
@@ -79,21 +79,19 @@ class Reader:
             return None
         if stride == 1:
             return digit
-        return self.k.op("mul", digit, self.program.num(f"{self.name}.{group}{i}.stride", stride))
+        return digit * self.program.num(f"{self.name}.{group}{i}.stride", stride)
 
     def place(
         self, group: str, digits: Sequence[Value], base: Value, coords: list[Value]
     ) -> tuple[Value, list[Value]]:
         """Offset and limited coordinates after moving along the loops of a group."""
-        k, axes = self.k, getattr(self.source, group)
+        axes = getattr(self.source, group)
         for i, digit in enumerate(digits):
             step = self._scaled(group, i, digit)
             if step is not None:
-                base = k.op("add", base, step)
+                base = base + step
             coords = [
-                k.op("add", c, k.op("mul", digit, k.const("index", axes[i].moves[j])))
-                if axes[i].moves and axes[i].moves[j]
-                else c
+                c + (digit * axes[i].moves[j]) if axes[i].moves and axes[i].moves[j] else c
                 for j, c in enumerate(coords)
             ]
         return base, coords
@@ -106,9 +104,7 @@ class Reader:
     def line(self, line: Value, base: Value, coords: list[Value]) -> tuple[Value, list[Value]]:
         """Offset and coordinates of a line; lines past the last repeat it."""
         last = self.program.num(f"{self.name}.lines", self.source.line_count) - 1
-        digits = self.program.split(
-            self.k.op("min", line, last), f"{self.name}.lines", self.source.lines
-        )
+        digits = self.program.split(self.k.min(line, last), f"{self.name}.lines", self.source.lines)
         return self.place("lines", digits, base, coords)
 
     def lanes_contiguous(self, count: int) -> bool:
@@ -129,7 +125,7 @@ class Reader:
         total = program.num(f"{self.name}.lines", self.source.line_count)
         remaining = k.convert(total - first, "i32")
         lane = k.iota(count, "i32")
-        exists = k.op("lt", lane, remaining)
+        exists = lane < remaining
         if aligned and self.lanes_contiguous(aligned):
             digits = program.split(first, f"{self.name}.lines", axes)
             origin, coords = self.place("lines", digits, base, coords)
@@ -145,12 +141,12 @@ class Reader:
         digits = program.split(first, f"{self.name}.lines", axes)
         room = k.const("index", axes[-1].extent) - digits[-1]
         here, _ = self.place("lines", digits, base, [])
-        following = program.split(k.op("min", first + room, total - 1), f"{self.name}.lines", axes)
+        following = program.split(k.min(first + room, total - 1), f"{self.name}.lines", axes)
         there, _ = self.place("lines", following, base, [])
-        before = k.op("lt", lane, k.convert(room, "i32"))
+        before = lane < k.convert(room, "i32")
         pieces: list[tuple[Value, Value | None]] = [
-            (here, k.op("and", before, exists)),
-            (there - room, k.op("and", k.op("not", before), exists)),
+            (here, before & exists),
+            (there - room, (~before) & exists),
         ]
         return LanesPlace(pieces, lane_coords)
 
@@ -159,7 +155,7 @@ class Reader:
     ) -> tuple[Value, list[Value]]:
         """Offsets and coordinates of lines in lanes; lines past the last repeat it."""
         k, program, axes = self.k, self.program, self.source.lines
-        lines = k.op("min", k.op("add", k.iota(count), first), total - 1)
+        lines = k.min(k.iota(count) + first, total - 1)
         if len(axes) > 1:
             digits = program.split(k.convert(lines, "u32"), f"{self.name}.lines", axes)
             digits = [k.convert(d, "index") for d in digits]
@@ -175,8 +171,8 @@ class Reader:
         for c, limit in zip(coords, self.source.limits):
             # Negative numbers are large unsigned ones: one comparison for both ends.
             unsigned = "u32" if c.dtype == "i32" else "u64"
-            test = k.op("lt", k.convert(c, unsigned), k.const(unsigned, limit.extent))
-            out = test if out is None else k.op("and", out, test)
+            test = k.convert(c, unsigned) < k.const(unsigned, limit.extent)
+            out = test if out is None else out & test
         return out if out is None or not shape else k.broadcast(out, shape)
 
     def runs(self, start: Value, stop: Value, body: Callable[..., None]) -> None:
@@ -198,11 +194,11 @@ class Reader:
             digits = self.program.split(r, f"{self.name}.depth", outer)
             base, moves = self.place("depth", digits, zero, still)
             first = r * extent
-            low = k.op("max", start - first, zero)
-            high = k.op("min", stop - first, extent)
-            body(base, moves, low, high, k.op("max", first - start, zero))
+            low = k.max(start - first, zero)
+            high = k.min(stop - first, extent)
+            body(base, moves, low, high, k.max(first - start, zero))
 
-        k.for_(k.op("div", start, extent), k.op("div", stop + (extent - 1), extent), 1, run)
+        k.for_(start // extent, (stop + (extent - 1)) // extent, 1, run)
 
     def inner(self) -> Axis:
         return (
@@ -225,8 +221,8 @@ class Reader:
         k, out = self.k, []
         for j, (c, m) in enumerate(zip(coords, moves)):
             near = self.inner().moves[j]
-            step = k.op("add", m, k.op("mul", i, k.const("index", near))) if near else m
-            out.append(k.op("add", c, k.convert(step, c.dtype)))
+            step = m + (i * near) if near else m
+            out.append(c + k.convert(step, c.dtype))
         return out
 
     def taps(self, most: int) -> list[tuple[int, tuple[int, ...]]] | None:

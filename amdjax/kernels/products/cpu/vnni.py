@@ -123,7 +123,7 @@ class VnniProduct(PackedProduct):
                 return k.dot4(ones, k.load(panels, at, lanes, (1,)), total)
 
             (total,) = k.for_(0, steps, 1, step, [k.const("i32", 0, lanes)])
-            total = k.op("mul", total, k.const("i32", -UP, lanes))
+            total = total * k.const("i32", -UP, lanes)
             k.store(out, panel * shape.columns + v * shape.lanes, total, (1,))
         count = packer.batches * packer.panels
         return program.launch(count, 0.1 * count * packer.depth * shape.columns)
@@ -153,8 +153,8 @@ class VnniPacker(PanelPacker):
                         else k.load(reader.buffer, there, (self.lanes,), (1,), exists)
                     )
                     x = k.convert(k.bitcast(x, "u8"), "u32")
-                    x = k.op("shl", x, k.const("u32", 8 * byte, x.shape)) if byte else x
-                    word = x if word is None else k.op("or", word, x)
+                    x = x << k.const("u32", 8 * byte, x.shape) if byte else x
+                    word = x if word is None else word | x
                 assert word is not None
                 row = at + (i - part.start) * self.columns
                 k.store(target, row + v, k.bitcast(word, "i32"), (1,))

@@ -56,7 +56,7 @@ class ComplexContraction(GpuContraction):
             self.contract(problem, bases, batch, part) for problem in (*self.same, self.both)
         ]
         for real, minus, imaginary in zip(*products, strict=True):
-            yield [self.k.op("sub", real, minus), imaginary]
+            yield [real - minus, imaginary]
 
 
 def _of_parts(problem: Contraction, a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:

@@ -97,8 +97,8 @@ class GpuContraction:
         row, column, rest = self._tile(high, wide)
         part = None
         if plan.splits > 1:
-            part = k.op("rem", rest, k.const("index", plan.splits))
-            rest = k.op("div", rest, k.const("index", plan.splits))
+            part = rest % plan.splits
+            rest = rest // plan.splits
         batch = program.split(rest, "batch", p.out.batch)
         bases = [row * tiling.rows, column * tiling.columns]
         digits = batch if part is None else [part, *batch]
@@ -140,7 +140,7 @@ class GpuContraction:
             if n == 1:
                 return k.const("index", 0), number
             count = k.const("index", n)
-            return k.op("rem", number, count), k.op("div", number, count)
+            return number % count, number // count
 
         inside, number = cut(number, band)
         column, number = cut(number, wide)
@@ -164,7 +164,7 @@ class GpuContraction:
         start, stop = k.const("index", 0), k.const("index", p.depth)
         if part is not None:
             start = part * self.plan.part
-            stop = k.op("min", start + self.plan.part, stop)
+            stop = k.min(start + self.plan.part, stop)
         a, b = (
             SourcePlaces(self.program, source, base, batch, tiling.depth, tiling.unit)
             for source, base in zip((p.a, p.b), bases, strict=True)
@@ -219,7 +219,7 @@ class GpuContraction:
         for lanes in tile_lanes(k, axes, bases):
             if lanes.mask is not None:
                 m = k.broadcast(lanes.mask, shape)
-                mask = m if mask is None else k.op("and", mask, m)
+                mask = m if mask is None else mask & m
         size = p.rows * p.columns
         first = entry * size + bases[0] * p.columns + bases[1]
         together = math.gcd(splits, PARTS_TOGETHER)
@@ -231,7 +231,7 @@ class GpuContraction:
                 for j in range(together)
             ]
             for part in loaded:
-                x = k.op("add", x, part)
+                x = x + part
             return x
 
         (x,) = k.for_(0, splits, together, add, [k.const(sink.dtype, 0, shape)])
@@ -251,8 +251,8 @@ class GpuContraction:
         bases: list[Value] = []
         for axis in reversed(axes):
             count = k.const("index", axis.blocks)
-            bases.insert(0, k.op("rem", number, count) * axis.count)
-            number = k.op("div", number, count)
+            bases.insert(0, (number % count) * axis.count)
+            number = number // count
         x = self._added(program, parts, "in", number, axes, bases)
         batch = program.split(number, "batch", p.out.batch)
         TileWriter(program, p.out, batch).store([x], bases, (p.rows, p.columns))

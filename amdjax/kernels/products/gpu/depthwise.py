@@ -137,10 +137,10 @@ class DirectConvolution:
         which, number = self._phase_of(k.program_id())
         self.bases: list[Value] = []
         for axis in reversed(axes):
-            self.bases.insert(0, k.op("rem", number, k.const("index", axis.blocks)) * axis.count)
-            number = k.op("div", number, k.const("index", axis.blocks))
-        self.start = k.op("rem", number, k.const("index", blocks)) * count
-        number = k.op("div", number, k.const("index", blocks))
+            self.bases.insert(0, (number % axis.blocks) * axis.count)
+            number = number // axis.blocks
+        self.start = (number % blocks) * count
+        number = number // blocks
         digits = program.split(number, "outer", [Axis(loop.extent, 0) for loop in self.outer])
         self.places = {loop.axis: d for loop, d in zip(self.outer, digits) if loop.axis >= 0}
         self.shape = (axes[0].count, axes[1].count)
@@ -157,7 +157,7 @@ class DirectConvolution:
     def _phase_of(self, number: Value) -> tuple[Value, Value]:
         """Which of the phases a program computes, and its number among those that do."""
         phases = self.k.const("index", len(self.together))
-        return self.k.op("rem", number, phases), self.k.op("div", number, phases)
+        return number % phases, number // phases
 
     def _compute_phase(
         self, i: int, which: Value, digits: Sequence[Value], dtype: str, count: int
@@ -176,7 +176,7 @@ class DirectConvolution:
             compute()
             return
         others = lambda: self._compute_phase(i + 1, which, digits, dtype, count)
-        self.k.if_(self.k.op("eq", which, self.k.const("index", i)), compute, others)
+        self.k.if_(self.k.eq(which, i), compute, others)
 
     def _vector(self, most: int) -> int:
         """Neighbours in a thread; taps along the columns would keep them from being aligned."""
@@ -260,10 +260,10 @@ class DirectConvolution:
         place = self.places.get(d, k.const("index", 0))
         at = place * phase.move + phase.start
         step, zero = phase.tap_move, k.const("index", 0)
-        low = k.op("div", k.op("max", -at, zero) + (step - 1), k.const("index", step))
-        reach = k.op("max", -at + (extent - 1 + step), zero)
-        high = k.op("div", reach, k.const("index", step))
-        return low, k.op("min", high, k.const("index", phase.taps))
+        low = (k.max(-at, zero) + (step - 1)) // step
+        reach = k.max(-at + (extent - 1 + step), zero)
+        high = reach // step
+        return low, k.min(high, phase.taps)
 
     def _inside(self, d: int, across: int, t: Value) -> list[Value]:
         """Which elements of a tile see the input at a tap of an axis of the tile."""
@@ -303,7 +303,7 @@ class DirectConvolution:
         k, phase = self.k, self.phases[d]
         if self.leaves_run:
             place = k.convert(self.start * phase.move + phase.start + j, "u32")
-            inside = k.op("lt", place, k.const("u32", self.conv.lhs[2 + d]))
+            inside = place < k.const("u32", self.conv.lhs[2 + d])
             masks = [*masks, k.broadcast(inside, self.shape)]
         return self._seen(x + j * self.conv.lhs_strides[2 + d], masks)
 
@@ -336,6 +336,6 @@ class DirectConvolution:
                 writer.store([x], self.bases, extents)
 
             if run.extent % len(sums):
-                k.if_(k.op("lt", place, k.const("index", run.extent)), write)
+                k.if_(place < run.extent, write)
             else:
                 write()

@@ -165,7 +165,7 @@ class KernelGradient:
         piece, block, chunk = program.split(k.program_id(), "part", digits)
         self.first_group, self.first_row = block * self.group_axis.count, chunk * self.together
         start = piece * self.part
-        stop = k.op("min", start + self.part, k.const("index", self.total))
+        stop = k.min(start + self.part, self.total)
         zero = k.const(self.accumulate, 0, self.shape)
         sums = k.for_(start, stop, 1, self._add_run, [zero] * self.held)
         self._store(out, piece, sums)
@@ -249,7 +249,7 @@ class KernelGradient:
     def _scalar_inside(self, at: Value, d: int) -> Value:
         """Whether a coordinate is inside the input, for all elements of a tile."""
         k = self.k
-        inside = k.op("lt", k.convert(at, "u32"), k.const("u32", self.conv.lhs[2 + d]))
+        inside = k.convert(at, "u32") < k.const("u32", self.conv.lhs[2 + d])
         return k.broadcast(inside, self.shape)
 
     def _seen(self, at: Value, masks: Sequence[Value]) -> Value:
@@ -292,7 +292,7 @@ class KernelGradient:
                 if self.around_run and d == order[0]:
                     at = self.first_row + q
                     if self.counts[d] % self.together:
-                        exists = k.op("lt", at, k.const("index", self.counts[d]))
+                        exists = at < self.counts[d]
                 number = number + at * steps[d]
             yield number, i, exists
 
@@ -315,7 +315,7 @@ class KernelGradient:
             lanes = tile_lanes(k, [rows, column], [row, first])
             mask = every(k, [k.broadcast(x.mask, shape) for x in lanes if x.mask is not None])
             at = row * total + first
-            return k.op("add", x, k.load(source, at, shape, (total, 1), mask, eager=True))
+            return x + k.load(source, at, shape, (total, 1), mask, eager=True)
 
         (sums,) = k.for_(0, self.pieces, high, add, [k.const(parts.dtype, 0, shape)])
         positions = zip(self.phases, self.conv.out_strides[2:], strict=True)

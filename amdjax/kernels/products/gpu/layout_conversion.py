@@ -102,15 +102,15 @@ class LayoutConversion:
             """`start + Σ place * step`: of scalars, of rows and of columns."""
             *around, row = steps[: len(self.outer) + 1]
             first = offset_of(k, digits, around) + start + self.bases[0] * row
-            along = k.op("add", rows * row, first)
+            along = (rows * row) + first
             across = offset_of(k, columns, steps[len(self.outer) + 1 :])
-            return k.op("add", k.broadcast(along, self.shape), k.broadcast(across, self.shape))
+            return k.broadcast(along, self.shape) + k.broadcast(across, self.shape)
 
         masks = list(self.edges)
         for j, limit in enumerate(self.limits):
             place = total([a.moves[j] for a in loops], limit.start)
             # Negative numbers are large unsigned ones: one comparison for both ends.
-            masks.append(k.op("lt", k.convert(place, "u32"), k.const("u32", limit.extent)))
+            masks.append(k.convert(place, "u32") < k.const("u32", limit.extent))
         source = self.program.buffer(self.owner, self.dtype)
         at = total([a.stride for a in loops], self.offset)
         return k.load_at(source, at, every(k, masks)), digits
@@ -118,7 +118,7 @@ class LayoutConversion:
     def _places(self) -> tuple[Value, list[Value]]:
         """Rows of the tile, counted from its first one, and places along the loops of columns."""
         k, (high, wide) = self.k, self.shape
-        column = k.op("add", k.iota(wide, "u32"), k.convert(self.bases[1], "u32"))
+        column = k.iota(wide, "u32") + k.convert(self.bases[1], "u32")
         digits = split_position(k, column, [a.extent for a in self.columns])
         return k.expand(k.iota(high), 1), [k.expand(k.convert(d, "index"), 0) for d in digits]
 

@@ -45,13 +45,13 @@ class SourcePlaces:
         if len(source.lines) == 1:
             base, self.starts = self._moved(source.lines, [first], base, self.starts)
         self.base = base
-        self.last = k.op("sub", k.const("index", source.line_count - 1), first)
+        self.last = (source.line_count - 1) - first
 
     def line(self, number: Value) -> list[Value]:
         """A line, counted from the tile's first."""
         axes = self.source.lines
         if len(axes) > 1:
-            number = self.k.op("add", number, self.first)
+            number = number + self.first
         digits = self._digits(number, axes)
         offset, coords = self._moved(axes, digits, self.k.const("index", 0), self.starts)
         return [offset, *coords]
@@ -72,8 +72,8 @@ class SourcePlaces:
         digits: list[Value] = []
         for axis in reversed(axes[1:]):
             count = k.const("u32", axis.extent)
-            digits.insert(0, k.op("rem", number, count))
-            number = k.op("div", number, count)
+            digits.insert(0, number % count)
+            number = number // count
         return [k.convert(d, "index") for d in (number, *digits)]
 
     def _moved(
@@ -82,15 +82,15 @@ class SourcePlaces:
         k, coords = self.k, list(coords)
         for axis, digit in zip(axes, digits, strict=True):
             if axis.stride:
-                base = k.op("add", base, _times(k, digit, axis.stride))
+                base = base + _times(k, digit, axis.stride)
             for j, move in enumerate(axis.moves):
                 if move:
-                    coords[j] = k.op("add", coords[j], _times(k, digit, move))
+                    coords[j] = coords[j] + _times(k, digit, move)
         return base, coords
 
 
 def _times(k: tile.Builder, x: Value, n: int) -> Value:
-    return x if n == 1 else k.op("mul", x, k.const("index", n))
+    return x if n == 1 else x * n
 
 
 def neighbours(source: Source, unit: Unit) -> tuple[str, int]:

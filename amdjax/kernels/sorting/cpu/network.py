@@ -59,7 +59,7 @@ class Network(SortedRows):
         if side < self.count:
             self.mask = tail_mask(k, first, self.count, k.const("index", side))
         elif side % self.count:  # the last bundle overlaps the one before: both write the same
-            first = k.op("min", first, k.const("index", side - self.count))
+            first = k.min(first, side - self.count)
         self.bundle, self.first = bundle, first
         self.start = self._start(g.n)
         self._write()
@@ -92,7 +92,7 @@ class Network(SortedRows):
             self._fill(pairs)
             self._sort(pairs)
 
-        mixed = k.op("ne", k.reduce("or", seen), k.const("i32", 0))
+        mixed = k.ne(k.reduce("or", seen), k.const("i32", 0))
         k.if_(mixed, with_positions, lambda: self._sort(records))
 
     def _records(self, with_position: bool) -> _Scratch:
@@ -125,7 +125,7 @@ class Network(SortedRows):
                 return
             zero = k.convert(key.negative_zero(k, bits), "i32")
             zero = k.reduce("or", zero, 0) if len(zero.shape) == 2 else zero
-            k.store(flags, 0, k.op("or", k.load(flags, 0, (count,)), zero))
+            k.store(flags, 0, k.load(flags, 0, (count,)) | zero)
 
         def one(i: Value) -> None:
             bits = [self._load_bits(source, key, i) for source, key in self.keys]
@@ -168,8 +168,8 @@ class Network(SortedRows):
         k = self.k
         parts = [key.encode(k, x) for x, (_, key) in zip(bits, self.keys, strict=True)]
         if records.packed:
-            high = k.op("shl", k.convert(parts[0], "u64"), k.const("u64", 32, position.shape))
-            parts = [k.op("or", high, position)]
+            high = k.convert(parts[0], "u64") << k.const("u64", 32, position.shape)
+            parts = [high | position]
         elif records.with_position:
             parts.append(k.convert(position, "u32"))
         for buffer, x in zip(records.buffers, parts, strict=True):
@@ -238,7 +238,7 @@ class Network(SortedRows):
         low = [k.load(s, here, (count,)) for s in scratch]
         high = [k.load(s, there, (count,)) for s in scratch]
         if len(scratch) == 1:
-            pairs = [(k.op("min", low[0], high[0]), k.op("max", low[0], high[0]))]
+            pairs = [(k.min(low[0], high[0]), k.max(low[0], high[0]))]
         else:
             swap = _less(k, high, low)
             pairs = [
@@ -262,7 +262,7 @@ class Network(SortedRows):
             if exact and exact.reversible and source is self.keys[0][0]:
                 bits = parts[0]
                 if records.packed:
-                    bits = k.op("shr_logical", bits, k.const("u64", 32, (count,)))
+                    bits = bits >> k.const("u64", 32, (count,))
                 bits = exact.decode(k, k.convert(bits, exact.unsigned))
                 out = view(self.kernel.output(target), exact.unsigned)
                 k.store(out, where, bits, [apart], self.mask)
@@ -291,5 +291,5 @@ def _less(k: Builder, a: Sequence[Value], b: Sequence[Value]) -> Value:
     """Lexicographic order of records."""
     less = a[-1] < b[-1]
     for x, y in zip(reversed(a[:-1]), reversed(b[:-1]), strict=True):
-        less = k.op("or", x < y, k.op("and", k.op("eq", x, y), less))
+        less = (x < y) | (k.eq(x, y) & less)
     return less

@@ -160,7 +160,7 @@ class Radix(SortedRows):
         k = self.k = self.kernel.k
         row, piece = split_position(k, k.program_id(), (self.geometry.rows, self.pieces))
         low = piece * self.length
-        return row, piece, low, k.op("min", low + self.length, k.const("index", self.geometry.n))
+        return row, piece, low, k.min(low + self.length, self.geometry.n)
 
     def _half(self, state: Temp, passes: int, number: int, row: Value) -> Value:
         """Offset of the half that holds a row before the pass `number`."""
@@ -187,7 +187,7 @@ class Radix(SortedRows):
         mixed = self._fill(step, step.records(self.kernel), row, low, high, base, came)
         at = row * (len(step.shifts) + 1)
         out = self.kernel.output(state)
-        k.if_(k.op("eq", piece, k.const("index", 0)), lambda: k.store(out, at, k.const("u32", 0)))
+        k.if_(k.eq(piece, 0), lambda: k.store(out, at, k.const("u32", 0)))
         if flags is not None:
             assert mixed is not None
             k.store(self.kernel.output(flags), k.program_id(), k.convert(mixed, "u8"))
@@ -250,7 +250,7 @@ class Radix(SortedRows):
             )
             self._move(records, source, self._other_half(row, source), low, high, shift, places)
 
-        k.if_(k.op("ne", source, after), move)
+        k.if_(k.ne(source, after), move)
         return self.kernel.launch(self.geometry.rows * self.pieces, self._cost())
 
     def _finish_call(self, step: _Step, state: Temp, passes: int) -> Call:
@@ -258,8 +258,8 @@ class Radix(SortedRows):
         k = self.k
         source = self._half(state, passes, passes, row)
         if self.taken < self.geometry.n:
-            high = k.op("min", high, k.const("index", self.taken))
-            low = k.op("min", low, high)
+            high = k.min(high, self.taken)
+            low = k.min(low, high)
         self._finish(step, step.records(self.kernel, read=True), source, row, low, high)
         return self.kernel.launch(self.geometry.rows * self.pieces, self._cost())
 
@@ -273,10 +273,10 @@ class Radix(SortedRows):
             0,
             self.pieces,
             1,
-            lambda i, seen: k.op("or", seen, k.load(given, first + i)),
+            lambda i, seen: seen | k.load(given, first + i),
             [k.const("u8", 0)],
         )
-        k.if_(k.op("ne", seen, k.const("u8", 0)), lambda: self._restore_zeros(row))
+        k.if_(k.ne(seen, k.const("u8", 0)), lambda: self._restore_zeros(row))
         return self.kernel.launch(self.geometry.rows, 50.0 * self.geometry.rows)
 
     # The phases
@@ -308,8 +308,8 @@ class Radix(SortedRows):
                 bits = key.load_at(k, operand, offsets, mask)
             x = key.encode(k, bits)
             if records.packed:
-                high_bits = k.op("shl", k.convert(x, "u64"), k.const("u64", 32, (count,)))
-                x = k.op("or", high_bits, k.convert(position, "u64"))
+                high_bits = k.convert(x, "u64") << k.const("u64", 32, (count,))
+                x = high_bits | k.convert(position, "u64")
             to = base + i
             k.store(records.keys, to, x, None, mask)
             if records.positions is not None:
@@ -317,12 +317,12 @@ class Radix(SortedRows):
             if not watch:
                 return []
             zero = key.negative_zero(k, bits)
-            zero = zero if mask is None else k.op("and", zero, mask)
-            return [k.op("or", seen[0], k.convert(zero, "u8"))]
+            zero = zero if mask is None else zero & mask
+            return [seen[0] | k.convert(zero, "u8")]
 
         carried = [k.const("u8", 0, (count,))] if watch else []
         seen = lane_loop(k, low, high, count, lanes, carried)
-        return k.op("ne", k.reduce("or", seen[0]), k.const("u8", 0)) if watch else None
+        return k.ne(k.reduce("or", seen[0]), k.const("u8", 0)) if watch else None
 
     def _positions(
         self, records: Records, base: Value, i: Value, count: int, mask: Value | None
@@ -336,8 +336,8 @@ class Radix(SortedRows):
 
     def _digit(self, x: Value, shift: int) -> Value:
         k = self.k
-        x = k.op("shr_logical", x, k.const(x.dtype, shift)) if shift else x
-        return k.op("and", k.convert(x, "index"), k.const("index", self.bins - 1))
+        x = x >> k.const(x.dtype, shift) if shift else x
+        return k.convert(x, "index") & (self.bins - 1)
 
     def _count(
         self,
@@ -375,7 +375,7 @@ class Radix(SortedRows):
             start = k.broadcast(carry, (wide,)) + (last - total)
             for piece in range(pieces):
                 k.store(counts, at(piece, i), start + before[piece])
-            return [carry + k.extract(last, wide - 1), k.op("max", most, total)]
+            return [carry + k.extract(last, wide - 1), k.max(most, total)]
 
         zero = k.const("u32", 0)
         _, most = k.for_(0, self.bins, wide, block, [zero, k.const("u32", 0, (wide,))])
@@ -422,9 +422,7 @@ class Radix(SortedRows):
                 if key is not None and operand is self.keys[0][0] and key.reversible:
                     x = k.load(records.keys, source + i, (count,), None, mask)
                     if records.packed:
-                        x = k.convert(
-                            k.op("shr_logical", x, k.const("u64", 32, (count,))), key.unsigned
-                        )
+                        x = k.convert(x >> k.const("u64", 32, (count,)), key.unsigned)
                     k.store(
                         view(self.kernel.output(target), key.unsigned),
                         where,
@@ -456,7 +454,7 @@ class Radix(SortedRows):
             return bits, key.encode(k, bits)
 
         def size(found: Value, mask: Value | None) -> Value:
-            found = found if mask is None else k.op("and", found, mask)
+            found = found if mask is None else found & mask
             return k.convert(k.reduce("add", k.convert(found, "i32")), "index")
 
         def before(i: Value, mask: Value | None, total: Value) -> list[Value]:
@@ -464,8 +462,8 @@ class Radix(SortedRows):
 
         def write(i: Value, mask: Value | None, place: Value) -> list[Value]:
             bits, x = load(i, mask)
-            found = k.op("eq", x, zero)
-            found = found if mask is None else k.op("and", found, mask)
+            found = k.eq(x, zero)
+            found = found if mask is None else found & mask
             number = size(found, None)
             front = k.iota(count) < k.broadcast(number, (count,))
             at = out + place * g.inner

@@ -145,23 +145,23 @@ class GpuSort(SortedRows):
         k, shape = self.k, (self.block,)
         wide: Callable[[Value], Value] = lambda x: k.broadcast(x, shape)
         number, zero = k.iota(self.block), k.const("index", 0, shape)
-        apart = wide(k.op("shl", k.const("index", 1), distance))
+        apart = wide(k.const("index", 1) << distance)
         for buffer, x in zip(scratch, records, strict=True):
             k.store(buffer, 0, x)
-        partner = k.op("xor", number, apart)
+        partner = number ^ apart
         others = [k.load_at(buffer, partner) for buffer in scratch]
-        upper = k.op("ne", k.op("and", number, apart), zero)
-        keep_greater = k.op("xor", upper, self._is_down(number + wide(self.base), level))
-        take = k.op("xor", self._precedes(others, records), keep_greater)
+        upper = k.ne(number & apart, zero)
+        keep_greater = upper ^ self._is_down(number + wide(self.base), level)
+        take = self._precedes(others, records) ^ keep_greater
         return [k.select(take, y, x) for x, y in zip(records, others, strict=True)]
 
     def _is_down(self, number: Value, level: Value) -> Value:
         """Which records belong to runs that become sorted downwards: every second one."""
         k = self.k
-        bit = k.op("shl", k.const("index", 1), level)
-        bit = k.op("and", bit, k.const("index", self.padded - 1))
-        turns = k.op("and", number, k.broadcast(bit, number.shape))
-        return k.op("ne", turns, k.const("index", 0, number.shape))
+        bit = k.const("index", 1) << level
+        bit = bit & (self.padded - 1)
+        turns = number & k.broadcast(bit, number.shape)
+        return k.ne(turns, k.const("index", 0, number.shape))
 
     def _told(self, kernel: ShapedKernel, name: str) -> Value:
         """A number that the launch gives."""
@@ -179,12 +179,12 @@ class GpuSort(SortedRows):
         buffers = [kernel.inout(t) for t in temps]
         level, distance = self._told(kernel, "level"), self._told(kernel, "distance")
         wide: Callable[[Value], Value] = lambda x: k.broadcast(x, number.shape)
-        apart = k.op("shl", k.const("index", 1), distance)
-        inside = k.op("and", number, wide(apart - 1))
-        low = k.op("shl", k.op("shr_logical", number, wide(distance)), wide(distance + 1)) + inside
+        apart = k.const("index", 1) << distance
+        inside = number & wide(apart - 1)
+        low = ((number >> wide(distance)) << wide(distance + 1)) + inside
         high = low + wide(apart)
         a, b = ([k.load_at(buffer, at) for buffer in buffers] for at in (low, high))
-        swap = k.op("xor", self._precedes(b, a), self._is_down(low, level))
+        swap = self._precedes(b, a) ^ self._is_down(low, level)
         for buffer, x, y in zip(buffers, a, b, strict=True):
             k.store_at(buffer, low, k.select(swap, y, x), unique=True)
             k.store_at(buffer, high, k.select(swap, x, y), unique=True)
@@ -194,7 +194,7 @@ class GpuSort(SortedRows):
         """Lexicographic order of records."""
         k, less = self.k, a[-1] < b[-1]
         for x, y in zip(reversed(a[:-1]), reversed(b[:-1]), strict=True):
-            less = k.op("or", x < y, k.op("and", k.op("eq", x, y), less))
+            less = (x < y) | (k.eq(x, y) & less)
         return less
 
     # Records and elements
@@ -203,16 +203,16 @@ class GpuSort(SortedRows):
         """Row and place of each record of a block, and whether there is such a row."""
         k = self.k
         number = k.iota(self.block) + k.broadcast(self.base, (self.block,))
-        place = k.op("and", number, k.const("index", self.padded - 1, number.shape))
+        place = number & k.const("index", self.padded - 1, number.shape)
         bits = k.const("index", self.padded.bit_length() - 1, number.shape)
-        row = k.op("shr_logical", number, bits)
+        row = number >> bits
         return row, place, row < k.const("index", self.geometry.rows, row.shape)
 
     def _records(self, kernel: ShapedKernel) -> list[Value]:
         """Records of the operands; what pads rows is greater than all of them."""
         k, g = self.k, self.geometry
         row, place, exists = self._places()
-        exists = k.op("and", exists, place < k.const("index", g.n, place.shape))
+        exists = exists & (place < k.const("index", g.n, place.shape))
         offsets = g.start(k, row) + place * g.inner
         parts = []
         for source, key in self.keys:
@@ -220,22 +220,22 @@ class GpuSort(SortedRows):
             last = k.const(key.unsigned, (1 << key.width) - 1, x.shape)
             parts.append(k.select(exists, x, last))
         if self.packed:
-            high = k.op("shl", k.convert(parts[0], "u64"), k.const("u64", 32, place.shape))
-            return [k.op("or", high, k.convert(place, "u64"))]
+            high = k.convert(parts[0], "u64") << k.const("u64", 32, place.shape)
+            return [high | k.convert(place, "u64")]
         return [*parts, k.convert(place, "u32")] if self.positioned else parts
 
     def _emit(self, kernel: ShapedKernel, records: Sequence[Value]) -> None:
         """Write the elements whose records are in order now."""
         k, g, key = self.k, self.geometry, self.single
         row, place, exists = self._places()
-        exists = k.op("and", exists, place < k.const("index", self.taken, place.shape))
+        exists = exists & (place < k.const("index", self.taken, place.shape))
         to = g.start(k, row, self.taken) + place * g.inner
         from_key = key is not None and key.reversible and not (self.positioned and key.loses_zeros)
         for source, target in self.outputs:
             if key is not None and from_key and source is self.keys[0][0]:
                 x = records[0]
                 if self.packed:
-                    x = k.op("shr_logical", x, k.const("u64", 32, x.shape))
+                    x = x >> k.const("u64", 32, x.shape)
                 bits = key.decode(k, k.convert(x, key.unsigned))
                 out = view(kernel.output(target), key.unsigned)
                 k.store_at(out, to, bits, exists, unique=True)

@@ -160,7 +160,7 @@ class GpuRadix(SortedRows):
             to = k.convert(there + here, "index")
             rest = k.const("index", n) - block * self.block
             exists = k.convert(here, "index") < k.broadcast(rest, (count,))
-            number = k.op("and", packed, k.const("u32", self.block - 1, (count,)))
+            number = packed & k.const("u32", self.block - 1, (count,))
             moved = [k.load_at(buffer, k.convert(number, "index")) for buffer in staged]
             if target is None:
                 self._emit(kernel, row, moved, to, exists)
@@ -227,8 +227,8 @@ class GpuRadix(SortedRows):
             return parts
         place = k.iota(self.block) + block * self.block
         if self.packed:
-            high = k.op("shl", k.convert(parts[0], "u64"), k.const("u64", 32, place.shape))
-            return [k.op("or", high, k.convert(place, "u64"))]
+            high = k.convert(parts[0], "u64") << k.const("u64", 32, place.shape)
+            return [high | k.convert(place, "u64")]
         return [*parts, k.convert(place, "u32")]
 
     def _key_bits(
@@ -251,7 +251,7 @@ class GpuRadix(SortedRows):
 
     def _unpacked(self, record: Value) -> Value:
         k = self.k
-        high = k.op("shr_logical", record, k.const("u64", 32, record.shape))
+        high = record >> k.const("u64", 32, record.shape)
         return k.convert(high, self.keys[0][1].unsigned)
 
     def _digit(self, kernel: ShapedKernel, bits: Value, part: int, shift: int) -> Value:
@@ -259,37 +259,37 @@ class GpuRadix(SortedRows):
         k, key = self.k, self.keys[part][1]
         told = k.convert(k.size(k.param("shift", "index", "size")), key.unsigned)
         kernel.args.append(shift)
-        x = k.op("shr_logical", key.encode(k, bits), k.broadcast(told, bits.shape))
-        return k.op("and", k.convert(x, "u32"), k.const("u32", BINS - 1, bits.shape))
+        x = key.encode(k, bits) >> k.broadcast(told, bits.shape)
+        return k.convert(x, "u32") & k.const("u32", BINS - 1, bits.shape)
 
     def _digit_of(self, packed: Value) -> Value:
         """The digit of a number and a digit in one integer."""
         width = self.block.bit_length() - 1
-        return self.k.op("shr_logical", packed, self.k.const("u32", width, packed.shape))
+        return packed >> self.k.const("u32", width, packed.shape)
 
     def _sort_block(self, digit: Value) -> None:
         """Put the numbers of a block's records into the order of their digits, in `self.order`."""
         k, count = self.k, self.block
         width = count.bit_length() - 1
         order = self.order = k.scratch("order", "u32", count)
-        packed = k.op("shl", digit, k.const("u32", width, (count,)))
-        packed = k.op("or", packed, k.iota(count, "u32"))
+        packed = digit << k.const("u32", width, (count,))
+        packed = packed | k.iota(count, "u32")
         wide = lambda x: k.broadcast(x, (count,))
         const = lambda x: k.const("u64", x, (count,))
 
         def split(shift: Value, packed: Value) -> Value:
             """Order by two bits; all that is counted fits one integer of 64 bits."""
-            value = k.op("shr_logical", packed, wide(k.convert(shift + width, "u32")))
-            value = k.op("and", value, k.const("u32", 3, (count,)))
+            value = packed >> wide(k.convert(shift + width, "u32"))
+            value = value & k.const("u32", 3, (count,))
             field = k.convert(value, "u64") * const(FIELD)
-            one = k.op("shl", const(1), field)
+            one = const(1) << field
             upto = k.cumulative("add", one)
             totals = k.extract(upto, count - 1)
             less = k.const("u64", 0)
             for i in (1, 2, 3):
-                less = less + k.op("shl", totals, k.const("u64", i * FIELD))
-            place = k.op("shr_logical", upto - one + wide(less), field)
-            place = k.op("and", place, const((1 << FIELD) - 1))
+                less = less + (totals << k.const("u64", i * FIELD))
+            place = (upto - one + wide(less)) >> field
+            place = place & const((1 << FIELD) - 1)
             k.store_at(order, k.convert(place, "index"), packed, unique=True)
             return k.load(order, 0, (count,))
 
@@ -309,8 +309,8 @@ class GpuRadix(SortedRows):
         here, zero = k.iota(count), k.const("index", 0, (count,))
         one = k.const("index", 1, (count,))
         digit = self._digit_of(k.load(self.order, 0, (count,)))
-        previous = self._digit_of(k.load_at(self.order, k.op("max", here, one) - one))
-        begins = k.op("or", k.op("eq", here, zero), k.op("ne", digit, previous))
+        previous = self._digit_of(k.load_at(self.order, k.max(here, one) - one))
+        begins = k.eq(here, zero) | k.ne(digit, previous)
         at = k.convert(digit, "index")
         base = k.load_at(bases, at, begins) - k.iota(count, "u32")
         k.store_at(bases, at, base, begins, unique=True)
@@ -321,7 +321,7 @@ class GpuRadix(SortedRows):
         """Write elements to their places among the results."""
         k, g, key = self.k, self.geometry, self.single
         if self.taken < g.n:
-            exists = k.op("and", exists, to < k.const("index", self.taken, to.shape))
+            exists = exists & (to < k.const("index", self.taken, to.shape))
         to = g.start(k, row, self.taken) + to * g.inner
         for source, target in self.outputs:
             if key is not None and key.reversible and source is self.keys[0][0]:
