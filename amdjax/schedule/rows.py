@@ -171,7 +171,7 @@ class RowEmitter(ABC):
 
     def split_number(self) -> tuple[tile.Value, tile.Value]:
         """Which split of its rows a program is, and which rows."""
-        k, pid = self.k, self.k.program_id()
+        pid = self.k.program_id()
         number = pid % self.plan.splits
         return number, pid // self.plan.splits
 
