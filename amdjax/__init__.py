@@ -125,7 +125,11 @@ _LAZY = (
     "extend",
     "interpreters",
     "sharding",
+    "experimental",
+    "example_libraries",
     "monitoring",
+    "profiler",
+    "distributed",
 )
 _ELSEWHERE = {
     **dict.fromkeys(

@@ -1,12 +1,15 @@
-"""Events that code reports and listeners hear, such as how long something took.
+"""Events of the library, and of programs that use it, for those who count or time them.
 
->>> heard = []
->>> listener = lambda event, seconds, **about: heard.append((event, seconds))
->>> register_event_duration_secs_listener(listener)
->>> record_event_duration_secs("/mine/loading", 0.5, file="a.npz")
->>> heard
-[('/mine/loading', 0.5)]
->>> unregister_event_duration_listener(listener)
+Compiling tells of `/jax/core/compile/jaxpr_trace_duration` and
+`/jax/core/compile/backend_compile_duration`, as in JAX.
+
+    >>> from amdjax import monitoring
+    >>> heard = []
+    >>> monitoring.register_event_listener(lambda event, **details: heard.append(event))
+    >>> monitoring.record_event("/app/epoch")
+    >>> monitoring.clear_event_listeners()
+    >>> heard
+    ['/app/epoch']
 """
 
 from __future__ import annotations
@@ -14,132 +17,106 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from amdjax.core import events
 from amdjax.core.errors import public_surface as _public_surface
 
-__all__ = [
-    "clear_event_listeners",
-    "record_event",
-    "record_event_duration_secs",
-    "record_event_time_span",
-    "record_scalar",
-    "register_event_duration_secs_listener",
-    "register_event_listener",
-    "register_event_time_span_listener",
-    "register_scalar_listener",
-    "unregister_event_duration_listener",
-    "unregister_event_listener",
-    "unregister_event_time_span_listener",
-    "unregister_scalar_listener",
-]
-
 Listener = Callable[..., None]
-_events: list[Listener] = []
-_durations: list[Listener] = []
-_spans: list[Listener] = []
-_scalars: list[Listener] = []
 
 
-def _report(listeners: list[Listener], *values: Any, **about: Any) -> None:
-    for listener in list(listeners):
-        listener(*values, **about)
-
-
-def _forget(listeners: list[Listener], listener: Listener, kind: str) -> None:
-    if listener not in listeners:
-        raise ValueError(f"{listener!r} is not registered as a listener of {kind}")
-    listeners.remove(listener)
-
-
-def record_event(event: str, **kwargs: str | int) -> None:
-    """Say that something happened.
+def record_event(event: str, **kwargs: Any) -> None:
+    """Tell listeners of an event.
 
     Args:
-      event: its name.
-      **kwargs: more about it, for the listeners.
+      event: its name, by convention a path.
+      kwargs: what else there is to say.
     """
-    _report(_events, event, **kwargs)
+    events.tell("event", event, **kwargs)
 
 
-def record_event_duration_secs(event: str, duration: float, **kwargs: str | int) -> None:
-    """Say how long something took.
+def record_event_duration_secs(event: str, duration: float, **kwargs: Any) -> None:
+    """Tell listeners how long something took.
 
     Args:
-      event: its name.
+      event: its name, by convention a path.
       duration: in seconds.
-      **kwargs: more about it.
+      kwargs: what else there is to say.
     """
-    _report(_durations, event, duration, **kwargs)
+    events.tell("duration", event, duration, **kwargs)
 
 
-def record_event_time_span(
-    event: str, start_time: float, end_time: float, **kwargs: str | int
-) -> None:
-    """Say when something began and ended.
+def record_event_time_span(event: str, start_time: float, end_time: float, **kwargs: Any) -> None:
+    """Tell listeners when something began and ended.
 
     Args:
-      event: its name.
-      start_time: in seconds.
-      end_time: in seconds.
-      **kwargs: more about it.
+      event: its name, by convention a path.
+      start_time: in seconds of `time.time`.
+      end_time: the same.
+      kwargs: what else there is to say.
     """
-    _report(_spans, event, start_time, end_time, **kwargs)
+    events.tell("time_span", event, start_time, end_time, **kwargs)
 
 
-def record_scalar(event: str, value: float | int, **kwargs: str | int) -> None:
-    """Report a number.
+def record_scalar(event: str, value: float, **kwargs: Any) -> None:
+    """Tell listeners of a number.
 
     Args:
-      event: its name.
+      event: its name, by convention a path.
       value: the number.
-      **kwargs: more about it.
+      kwargs: what else there is to say.
     """
-    _report(_scalars, event, value, **kwargs)
+    events.tell("scalar", event, value, **kwargs)
 
 
 def register_event_listener(callback: Listener) -> None:
-    """Let `callback(event, **about)` hear of events."""
-    _events.append(callback)
+    """Call `callback(event, **kwargs)` for each `record_event`."""
+    events.listeners["event"].append(callback)
 
 
 def register_event_duration_secs_listener(callback: Listener) -> None:
-    """Let `callback(event, seconds, **about)` hear of durations."""
-    _durations.append(callback)
+    """Call `callback(event, duration, **kwargs)` for each duration."""
+    events.listeners["duration"].append(callback)
 
 
 def register_event_time_span_listener(callback: Listener) -> None:
-    """Let `callback(event, start, end, **about)` hear of spans of time."""
-    _spans.append(callback)
+    """Call `callback(event, start_time, end_time, **kwargs)` for each time span."""
+    events.listeners["time_span"].append(callback)
 
 
 def register_scalar_listener(callback: Listener) -> None:
-    """Let `callback(event, value, **about)` hear of numbers."""
-    _scalars.append(callback)
+    """Call `callback(event, value, **kwargs)` for each number."""
+    events.listeners["scalar"].append(callback)
+
+
+def _unregister(kind: str, callback: Listener) -> None:
+    if callback not in events.listeners[kind]:
+        raise ValueError(f"{callback!r} is not a registered {kind.replace('_', ' ')} listener")
+    events.listeners[kind].remove(callback)
 
 
 def unregister_event_listener(callback: Listener) -> None:
-    """Undo `register_event_listener`; a ValueError if it was not registered."""
-    _forget(_events, callback, "events")
+    """Undo `register_event_listener`."""
+    _unregister("event", callback)
 
 
 def unregister_event_duration_listener(callback: Listener) -> None:
     """Undo `register_event_duration_secs_listener`."""
-    _forget(_durations, callback, "durations")
+    _unregister("duration", callback)
 
 
 def unregister_event_time_span_listener(callback: Listener) -> None:
     """Undo `register_event_time_span_listener`."""
-    _forget(_spans, callback, "spans of time")
+    _unregister("time_span", callback)
 
 
 def unregister_scalar_listener(callback: Listener) -> None:
     """Undo `register_scalar_listener`."""
-    _forget(_scalars, callback, "numbers")
+    _unregister("scalar", callback)
 
 
 def clear_event_listeners() -> None:
-    """Forget all listeners."""
-    for listeners in (_events, _durations, _spans, _scalars):
-        listeners.clear()
+    """Forget all listeners of all kinds."""
+    for found in events.listeners.values():
+        found.clear()
 
 
 _public_surface(globals())

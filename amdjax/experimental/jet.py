@@ -379,7 +379,7 @@ def _square(v: Series, k: int) -> Any:
 
 
 @_rule(lax.logistic_p)
-def _logistic(values: Any, series: Any, **params: Any) -> Any:
+def _logistic_taylor(values: Any, series: Any, **params: Any) -> Any:
     slope = lambda v, k: v[k] - _square(v, k)
     return _of_its_value(lax.logistic(values[0]), slope, [values[0], *series[0]])
 
@@ -466,7 +466,7 @@ def_deriv(lax.asin_p, lambda x: lax.rsqrt(1 - x * x))
 def_deriv(lax.acos_p, lambda x: -lax.rsqrt(1 - x * x))
 def_deriv(lax.atan_p, lambda x: 1 / (1 + x * x))
 def_deriv(lax.asinh_p, lambda x: lax.rsqrt(x * x + 1))
-def_deriv(lax.acosh_p, lambda x: lax.rsqrt((x - 1) * (x + 1)))
+def_deriv(lax.acosh_p, lambda x: lax.rsqrt(x - 1) * lax.rsqrt(x + 1))
 def_deriv(lax.atanh_p, lambda x: 1 / (1 - x * x))
 def_deriv(lax.lgamma_p, lax.digamma)
 

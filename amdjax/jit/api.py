@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amdjax.core import trace as tracing
+from amdjax.core import events, trace as tracing
 from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete, get_backend
 from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.config import config
@@ -202,7 +203,10 @@ class JitFunction:
             else:
                 found = None if kwargs else self._compiled_flat.get(tuple(key))
                 if found is not None:
-                    outs = found.run(args)
+                    if events.recorder is None:
+                        outs = found.run(args)
+                    else:
+                        outs = events.timed(self._name, "call", found.run, args)
                     return outs[0] if found.tree is LEAF else found.tree.unflatten(outs)
             return self._call_tree(args, kwargs)
         except Exception as e:
@@ -230,7 +234,7 @@ class JitFunction:
         flat = place is None and static is None and len(args) == len(leaves)
         if flat and _all_plain(map(type, args)):
             self._compiled_flat[config._trace_key, *avals] = found
-        return found.tree.unflatten(found.run(leaves))
+        return found.tree.unflatten(events.timed(self._name, "call", found.run, leaves))
 
     def _placement(self, leaves: Sequence[ConcreteArray]) -> Any:
         """Where the program runs, some of its arguments being placed."""
@@ -373,16 +377,18 @@ class JitFunction:
         avals = [x.aval for x in leaves]
         if self._shardings is not None:
             self._shardings.check_arguments(avals, tree, static)
-        closed, out_tree, _ = self._program(avals, tree, static)
+        with _phase(self._name, "trace", "jaxpr_trace"):
+            closed, out_tree, _ = self._program(avals, tree, static)
         if self._device is not None:
             place = self._device.committed
         elif place is None:
             place = get_backend().default_placement()
-        run = compile_on_refs(
-            lambda program, donated: compile_placed(program, donated, place),
-            closed,
-            self._donations(leaves, tree, static),
-        )
+        with _phase(self._name, "compile", "backend_compile"):
+            run = compile_on_refs(
+                lambda program, donated: compile_placed(program, donated, place),
+                closed,
+                self._donations(leaves, tree, static),
+            )
         if self._shardings is not None:
             run = self._shardings.laid_out(run, out_tree, closed.out_avals)
         return _Signature(_checked(run, closed), out_tree)
@@ -437,6 +443,14 @@ class JitFunction:
 
     def _cache_size(self) -> int:
         return len(self._compiled)
+
+
+@contextmanager
+def _phase(name: str, category: str, event: str) -> Iterator[None]:
+    """A part of compiling, in the trace and for listeners."""
+    told = events.duration(f"/jax/core/compile/{event}_duration", fun_name=name)
+    with told, events.span(name, category):
+        yield
 
 
 class _Signature:

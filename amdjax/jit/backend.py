@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core import events
 from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
@@ -107,7 +108,10 @@ class CompilerBackend:
             key, run = None, None
         if run is None:
             run = self._operation(primitive, args, params, self.default_placement(), key)
-        outs = run(args)
+        if events.recorder is None:
+            outs = run(args)
+        else:
+            outs = events.timed(primitive.name, "operation", run, args)
         return outs if primitive.multiple_results else outs[0]
 
     def evaluate_placed(
@@ -122,7 +126,10 @@ class CompilerBackend:
             key, run = None, None
         if run is None:
             run = self._operation(primitive, args, params, place, key)
-        outs = run(args)
+        if events.recorder is None:
+            outs = run(args)
+        else:
+            outs = events.timed(primitive.name, "operation", run, args)
         return outs if primitive.multiple_results else outs[0]
 
     def _operation(
@@ -140,7 +147,8 @@ class CompilerBackend:
         common = None if key is None else (primitive, place, *flags, *avals, *params.items())
         run = self._programs.get(common) if key is not None else None
         if run is None:
-            run = placing.compile_placed(one_equation(primitive, avals, params), (), place)
+            with events.span(primitive.name, "compile"):
+                run = placing.compile_placed(one_equation(primitive, avals, params), (), place)
             if key is not None:
                 _keep(self._programs, common, run)
         if config.debug_nans or config.debug_infs:

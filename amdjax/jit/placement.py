@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from amdjax.core import events
 from amdjax.core.array import Array, ConcreteArray, PlacedArray
 from amdjax.core.constraints import as_sharding, one_device_of
 from amdjax.core.jaxpr import ClosedJaxpr
@@ -96,8 +97,10 @@ def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:
         return x
     device = placement.device
     if isinstance(device, GpuDevice):
-        return PlacedArray(x.aval, buffer_on(x, device), placement)
-    buffer = on_host(x).buffer
+        with events.span("copy to device", "copy", device=device, bytes=x.nbytes):
+            return PlacedArray(x.aval, buffer_on(x, device), placement)
+    with events.span("copy to host", "copy", bytes=x.nbytes):
+        buffer = on_host(x).buffer
     if placement.committed:
         return PlacedArray(x.aval, buffer, placement)
     return ConcreteArray(x.aval, buffer)
