@@ -6,7 +6,7 @@ from typing import Any
 
 from amdjax.core.array import ConcreteArray, get_backend
 from amdjax.core.mesh import AbstractMesh, current_mesh
-from amdjax.core.pytree import tree_broadcast, tree_map
+from amdjax.core.pytree import tree_broadcast, tree_leaves, tree_map
 from amdjax.core.sharding import NamedSharding, PartitionSpec, Sharding
 
 
@@ -57,7 +57,14 @@ def constrain(x: Any, shardings: Any, what: str) -> Any:
       x: a pytree of arrays.
       shardings: a sharding, or a pytree of them that is a prefix of `x`.
       what: the caller, for messages.
+
+    Raises:
+      ValueError: a sharding is None.
     """
+    if any(s is None for s in tree_leaves(shardings, is_leaf=lambda s: s is None)):
+        raise ValueError(
+            f"{what}: shardings is None, or has a None; give a Sharding or PartitionSpec"
+        )
 
     def one(leaf: Any, sharding: Any) -> Any:
         sharding = as_sharding(sharding, what)

@@ -22,7 +22,6 @@ __all__ = [
     "optimization_barrier_p",
     "stage",
     "stage_p",
-    "with_sharding_constraint",
 ]
 
 optimization_barrier_p = Primitive("optimization_barrier", multiple_results=True)
@@ -172,23 +171,3 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
         return decomposition(*args, **kwargs)
 
     return function
-
-
-def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """The same arrays: all of an array lives on one device here.
-
-    Args:
-      x: pytree of arrays.
-      shardings: accepted for compatibility.
-
-    Returns:
-      `x`.
-
-    Raises:
-      Nothing.
-
-    Example:
-      >>> with_sharding_constraint(1.5, None)
-      1.5
-    """
-    return x

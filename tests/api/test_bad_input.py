@@ -76,7 +76,7 @@ _OF_ANY_TREE = {
 TAKE_ANYTHING = {
     "numpy": {"array_equal", "array_repr", "array_str", "iscomplexobj", "isrealobj", "isscalar",
               "iterable", "vectorize", "save", "load", "from_dlpack"},
-    "lax": {"stop_gradient", "optimization_barrier", "composite", "with_sharding_constraint"},
+    "lax": {"stop_gradient", "optimization_barrier", "composite"},
     "nn": {"count_parameters", "partition", "is_stateful"},
     "amdjax": {"block_until_ready", "device_get", "named_scope"},
     "initializers": {"constant"},
