@@ -26,7 +26,12 @@ def single_key(name: str, key: Any) -> Any:
 
 def as_shape(name: str, shape: Any) -> Shape:
     """A shape given as a sequence of integers."""
-    return as_ints(shape, f"{name} shape")
+    try:
+        return as_ints(shape, f"{name} shape")
+    except TypeError as e:
+        raise TypeError(
+            f"Shapes must be 1D sequences of concrete values of integer type: {e}"
+        ) from None
 
 
 def float_dtype(name: str, dtype: Any) -> np.dtype:

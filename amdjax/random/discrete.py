@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -203,7 +204,7 @@ def categorical(
     """
     typed = single_key("categorical", key)
     logits = jnp.asarray(logits)
-    rank = logits.ndim
+    rank, axis = logits.ndim, operator.index(axis)
     if not -rank <= axis < rank:
         raise ValueError(f"categorical axis {axis} is out of bounds for logits of rank {rank}.")
     batch = tuple(n for d, n in enumerate(logits.shape) if d != axis % rank)
@@ -267,13 +268,14 @@ def permutation(
     """
     typed = single_key("permutation", key)
     rank = np.ndim(x)
+    vector = max(rank, 1)
+    if not -vector <= axis < vector:
+        raise ValueError(f"permutation axis {axis} is out of bounds for an array of rank {vector}.")
     if not rank:
         if not dtypes.issubdtype(dtypes.dtype(x), np.integer):
             raise TypeError("permutation: x must be an integer or at least 1-dimensional.")
         size = concrete_or_error(int, x, "It is argument x of random.permutation.")
         return _shuffled(typed, jnp.arange(size), axis=0)
-    if not -rank <= axis < rank:
-        raise ValueError(f"permutation axis {axis} is out of bounds for an array of rank {rank}.")
     if independent or rank == 1:
         return _shuffled(typed, x, axis=axis % rank)
     return _permuted(typed, x, axis=axis % rank)

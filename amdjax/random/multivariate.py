@@ -93,7 +93,8 @@ def _multivariate_normal(
         vectors, values, _ = lax.linalg.svd(cov)
         factor = vectors * jnp.sqrt(values[..., None, :])
     samples = normal_in(key, (*shape, mean.shape[-1]), dtype)
-    return mean + jnp.einsum("...ij,...j->...i", factor, samples)
+    spread = jnp.einsum("...ij,...j->...i", factor, samples)
+    return jnp.broadcast_to(mean, spread.shape) + spread
 
 
 def orthogonal(

@@ -231,3 +231,10 @@ def test_dtypes_of_defaults():
     assert random.rademacher(KEY, dtype=np.int8).dtype == np.int8
     assert random.key(0).dtype == random.key_dtype()
     assert dtypes.issubdtype(random.key(0).dtype, dtypes.prng_key)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("low, high", [(1, 2), (-1, 1), (0, 0.25), (3, 3.125), (-4, -3.5), (0, 9)])
+def test_truncated_normal_lies_between_its_bounds(dtype, low, high):
+    x = random.truncated_normal(random.key(3), low, high, (20_000,), dtype).astype("float32")
+    assert low < x.min() and x.max() < high
