@@ -1,6 +1,10 @@
 """Measure errors and speed of the math functions; prints the table of docs/math.md.
 
-    python tools/measure_math.py [NAME ...]
+    python -m tools.measure_math [NAME ...]
+    python -m tools.measure_math special
+
+The first measures the functions of one instruction of programs. The second prints the errors of
+`scipy.special` by function and dtype, over whole ranges, against mpmath.
 
 Errors are in units in the last place: float32 against float64 over many random numbers of all
 exponents and a dense interval, both dtypes against mpmath over fewer. Times are nanoseconds an
@@ -12,14 +16,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "codegen")]
-
-import math_harness as harness  # noqa: E402
+from tests.support import math_harness as harness, special_accuracy
 
 COUNT = 4096
 
@@ -65,7 +65,11 @@ def row(name: str) -> str:
 
 
 def main(names: list[str]) -> None:
-    """Print the table."""
+    """Print a table."""
+    if names == ["special"]:
+        for line in special_accuracy.report():
+            print(line, flush=True)
+        return
     print("| function | f32 ulp | f64 ulp | f32 ns | reference | f64 ns | reference |")
     print("|---|---|---|---|---|---|---|")
     for name in names or harness.REFERENCES:
