@@ -326,10 +326,19 @@ class ConcreteArray(Array):
             return view.astype(dtype)
         return view.copy() if copy else view
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         from amdjax.core import dlpack
 
-        return dlpack.export(self._numbers(), **options)
+        options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+        given = {name: value for name, value in options.items() if value is not None}
+        return dlpack.export(self._numbers(), stream=stream, **given)
 
     def __dlpack_device__(self) -> tuple[Any, int]:
         return self._view().__dlpack_device__()

@@ -219,7 +219,10 @@ def check_and_canonicalize_user_dtype(dtype: Any, fun_name: str | None = None) -
     if isinstance(dtype, type) and dtype in python_scalar_dtypes:
         return canonicalize_dtype(python_scalar_dtypes[dtype])
     if hasattr(dtype, "aval"):
-        raise ValueError(f"dtype{where} is an array; pass its dtype instead: dtype=x.dtype.")
+        raise ValueError(
+            f"Passing an array as a dtype argument is no longer supported{where}; pass its dtype:"
+            " dtype=x.dtype."
+        )
     dt = as_dtype(dtype, f"dtype{where}")
     check_valid_dtype(dt, where)
     return _explicit_dtype(dt, fun_name)

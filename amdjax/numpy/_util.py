@@ -232,22 +232,25 @@ def promote_ranks(name: str, *args: Array) -> list[Array]:
     if len(ranks) < 2:
         return list(args)
     shapes = [x.shape for x in args]
-    if config.numpy_rank_promotion != "allow":
-        _complain_about_ranks(name, shapes)
+    complain_about_ranks(name, shapes)
     rank = len(lax.broadcast_shapes(*shapes))
     return [lax.broadcast_to_rank(x, rank) for x in args]
 
 
-def _complain_about_ranks(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
+def complain_about_ranks(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Raise or warn, as `numpy_rank_promotion` says, that operands differ in rank."""
+    if config.numpy_rank_promotion == "allow":
+        return
     text = " ".join(map(str, shapes))
+    why = f"{name}: operands with shapes {text} require rank promotion."
     if config.numpy_rank_promotion == "raise":
         raise ValueError(
-            f"Operands could not be broadcast together for {name} on shapes {text} and with the"
-            " config option numpy_rank_promotion='raise'."
+            f"{why} Operands could not be broadcast together for {name} on shapes {text} and with"
+            " the config option numpy_rank_promotion='raise'."
         )
     warn(
-        f"Following NumPy automatic rank promotion for {name} on shapes {text}. Set the config"
-        " option numpy_rank_promotion to 'allow' to silence this warning."
+        f"{why} Following NumPy automatic rank promotion for {name} on shapes {text}. Set the"
+        " config option numpy_rank_promotion to 'allow' to silence this warning."
     )
 
 

@@ -226,6 +226,8 @@ def _contains(self: Array, value: Any) -> bool:
         raise ValueError(
             f"Array.__contains__: search array must be one-dimensional, got shape {self.shape}"
         )
+    if not isinstance(value, _OTHERS):
+        raise ValueError(f"Array.__contains__: unsupported operand type {type(value)}")
     if np.ndim(value):
         raise ValueError(
             f"Array.__contains__: query value must be a scalar, got shape {np.shape(value)}"
@@ -260,6 +262,18 @@ def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
     dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "view")
     if dtype == self.dtype:
         return self
+    if _kind(self.dtype) == "c" and self.ndim:
+        parts = lax.stack([lax.real(self), lax.imag(self)], axis=self.ndim)
+        return _view(lax.reshape(parts, (*self.shape[:-1], 2 * self.shape[-1])), dtype)
+    if dtypes.issubdtype(dtype, np.complexfloating) and self.ndim:
+        halves = _view(self, dtypes.finfo(dtype).dtype)
+        if halves.shape[-1] % 2:
+            raise ValueError(
+                f"view: the last axis of {self.shape} does not hold whole numbers of {dtype}"
+            )
+        pairs = lax.reshape(halves, (*halves.shape[:-1], halves.shape[-1] // 2, 2))
+        part = lambda i: lax.index_in_dim(pairs, i, pairs.ndim - 1, keepdims=False)
+        return lax.complex(part(0), part(1))
     old, new = dtypes.itemsize_bits(self.dtype), dtypes.itemsize_bits(dtype)
     if self.dtype == np.bool_ or dtype == np.bool_:
         x = creation.astype(self, np.uint8) if self.dtype == bool else _view(self, np.uint8)

@@ -20,8 +20,9 @@ from amdjax.core.array import (
     get_backend,
 )
 from amdjax.core.composite import composite
-from amdjax.core.errors import warn
+from amdjax.core.errors import ConcretizationTypeError, warn
 from amdjax.core.pytree import tree_leaves
+from amdjax.core.trace import is_concrete
 from amdjax.numpy._util import (
     ArrayLike,
     DTypeLike,
@@ -74,6 +75,8 @@ def array(
         Array([[1, 2],
                [3, 4]], dtype=int32)
     """
+    if len(args) > 3:
+        raise TypeError(f"array() takes 2 positional arguments, got {2 + len(args)}")
     if args:
         warn(
             "Passing the copy, order, and ndmin arguments to jnp.array by position is deprecated.",
@@ -418,7 +421,14 @@ def eye(
     if device is not None:
         return on_device(device, eye, N, M, k, dtype)
     dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "eye")
-    return _eye(_extent(N, "N of eye"), _extent(N if M is None else M, "M of eye"), k, dtype)
+    rows = _extent(N, "N of eye")
+    columns = rows if M is None else _extent(M, "M of eye")
+    return _eye(rows, columns, _within(k, rows, columns), dtype)
+
+
+def _within(k: Any, rows: int, columns: int) -> Any:
+    """The number of a diagonal, as one just outside the matrix if it lies further out."""
+    return builtins.max(builtins.min(k, columns), -rows) if isinstance(k, int) else k
 
 
 def _extent(n: Any, what: str, error: type[Exception] = ValueError) -> int:
@@ -437,8 +447,6 @@ def _row_and_column(rows: int, columns: int, k: ArrayLike) -> tuple[Array, Array
     """`row + k` and `column` of each entry of a matrix."""
     row = lax.broadcasted_iota(np.dtype("int32"), (rows, columns), 0)
     column = lax.broadcasted_iota(np.dtype("int32"), (rows, columns), 1)
-    if isinstance(k, int):
-        k = builtins.max(builtins.min(k, columns), -rows)
     if not (isinstance(k, int) and k == 0):
         row = lax.add(row, convert(k, np.dtype("int32")))
     return row, column
@@ -464,7 +472,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = None) -> Ar
     dtype = np.dtype("float32") if dtype is None else user_dtype(dtype, "tri")
     rows = _extent(N, "N of tri", TypeError)
     columns = rows if M is None else _extent(M, "M of tri", TypeError)
-    return lower_mask(rows, columns, k, dtype)
+    return lower_mask(rows, columns, _within(k, rows, columns), dtype)
 
 
 @composite(static_argnames=("rows", "columns", "dtype"))
@@ -530,6 +538,10 @@ def arange(
 
 def _concrete(x: Any) -> Any:
     """A Python number; arrays that are being traced cannot be one."""
+    if not is_concrete(x):
+        raise ConcretizationTypeError(
+            x, "It arose in a jnp.arange argument, which decides the shape of the result."
+        )
     if isinstance(x, (bool, int, float, complex)):
         return x
     try:

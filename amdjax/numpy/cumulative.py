@@ -28,6 +28,7 @@ from amdjax.numpy._util import (
     select,
     user_dtype,
 )
+from amdjax.numpy.manipulation import moveaxis
 from amdjax.numpy.reductions import _sum_dtype, sum as sum_
 
 
@@ -326,15 +327,10 @@ def trapezoid(
         dx = convert(as_array("trapezoid", dx), y.dtype)
     else:
         y, x = promote_dtypes_inexact(as_array("trapezoid", y), as_array("trapezoid", x))
-        axis = canonical_axis(axis, y.ndim)
-        dx = diff(x, axis=-1 if x.ndim == 1 else axis)
-        if x.ndim == 1:
-            shape = [1] * y.ndim
-            shape[axis] = dx.shape[0]
-            dx = lax.reshape(dx, shape)
-    axis = canonical_axis(axis, y.ndim)
-    upper = lax.slice_in_dim(y, 1, None, axis=axis)
-    lower = lax.slice_in_dim(y, 0, y.shape[axis] - 1, axis=axis)
-    from amdjax.numpy.arithmetic import multiply
-
-    return half(sum_(multiply(dx, lax.add(upper, lower)), axis))
+        dx = diff(x if x.ndim == 1 else moveaxis(x, axis, -1))
+    y = moveaxis(y, axis, -1)
+    upper = lax.slice_in_dim(y, 1, None, axis=-1)
+    lower = lax.slice_in_dim(y, 0, y.shape[-1] - 1, axis=-1)
+    if dx.ndim:
+        dx = lax.broadcast_to_rank(dx, y.ndim)
+    return half(sum_(lax.mul(dx, lax.add(upper, lower)), -1))

@@ -127,7 +127,7 @@ def _one(name: str, kind: str, a: ArrayLike, n: int | None, axis: int, norm: str
     if isinstance(axis, (list, tuple)):
         raise ValueError(
             f"jax.numpy.fft.{name} does not support multiple axes. Please use"
-            f" jax.numpy.fft.{name}n. Got axis = {list(axis)}."
+            f" jax.numpy.fft.{name}n. Got axis = {axis}."
         )
     if axis is None:
         raise ValueError(f"jax.numpy.fft.{name} needs an axis, got None")

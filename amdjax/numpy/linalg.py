@@ -318,14 +318,12 @@ def lstsq(
     rhs = lax.expand_dims(b, (1,)) if vector else b
     m, n = a.shape
     real = dtypes.finfo(a.dtype).dtype
-    if not m or not n:
-        x = lax.full((n, *b.shape[1:]), 0, a.dtype)
-        none = lax.full((0,), 0, real)
-        return x, none, lax.full((), 0, np.dtype("int32")), none
     eps = float(dtypes.finfo(real).eps)
     rcond = eps * builtins.max(m, n) if rcond is None else (eps if rcond < 0 else rcond)
     u, s, vh = svd(a, full_matrices=False)
-    kept = lax.ge(s, broadcast_to(lax.mul(s[0], np.asarray(rcond, s.dtype)), s.shape))
+    largest = reductions.max(s, initial=0)
+    kept = lax.ge(s, broadcast_to(lax.mul(largest, np.asarray(rcond, s.dtype)), s.shape))
+    kept = lax.bitwise_and(kept, lax.gt(s, constant(s, 0)))
     rank = reductions.sum(kept, dtype=np.int32)
     safe = select(kept, s, constant(s, 1))
     inverse = select(kept, lax.div(constant(s, 1), safe), constant(s, 0))

@@ -390,6 +390,7 @@ def roll(a: ArrayLike, shift: Any, axis: Axis = None) -> Array:
         if not isinstance(axis, Sequence)
         else tuple(canonical_axis(i, a.ndim) for i in axis)
     )
+    shift = shift.__jax_array__() if hasattr(shift, "__jax_array__") else shift
     if isinstance(shift, Array):
         shifts = [shift] * len(axes) if shift.ndim == 0 else list(shift)
         return _roll_dynamic(a, shifts, axes)

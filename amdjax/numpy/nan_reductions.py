@@ -41,6 +41,8 @@ def _total(
     out: None, keepdims: bool, initial: Any, where: Any,
 ) -> Array:  # fmt: skip
     refuse_out(name, out)
+    if where is not None:
+        reductions._as_bool(name, where)
     filled, _ = _filled(as_array(name, a), neutral)
     return fn(filled, axis, dtype, None, keepdims, initial, where)
 
@@ -74,6 +76,8 @@ def _extremum(
     keepdims: bool, initial: Any, where: Any,
 ) -> Array:  # fmt: skip
     refuse_out(name, out)
+    if where is not None:
+        reductions._as_bool(name, where)
     a = as_array(name, a)
     filled, missing = _filled(a, worst)
     result = fn(filled, axis, None, keepdims, initial, where)
@@ -241,4 +245,6 @@ def nanstd(
     >>> jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0]))
     Array(1., dtype=float32)
     """
+    if where is not None:
+        reductions._as_bool("nanstd", where)
     return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))

@@ -39,7 +39,7 @@ def _vector_norm(x: Array, order: Any, axes: tuple[int, ...], keepdims: bool) ->
         raise ValueError(f"Invalid order '{order}' for vector norm.")
     magnitude = lax.abs(x)
     if order == np.inf:
-        return reductions.max(magnitude, axes, keepdims=keepdims)
+        return reductions.max(magnitude, axes, keepdims=keepdims, initial=0)
     if order == -np.inf:
         return reductions.min(magnitude, axes, keepdims=keepdims)
     if order == 0:

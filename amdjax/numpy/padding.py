@@ -53,6 +53,10 @@ def pad(
         Array([0, 1, 2, 0], dtype=int32)
     """
     a = as_array("pad", array)
+    return convert(_padded(a, pad_width, mode, kwargs), a.dtype, a.weak_type)
+
+
+def _padded(a: Array, pad_width: Any, mode: str | Callable[..., Any], kwargs: Any) -> Array:
     widths = _pairs(pad_width, a.ndim, "pad_width")
     if any(n < 0 for pair in widths for n in pair):
         raise ValueError("index can't contain negative values")
@@ -72,7 +76,7 @@ def pad(
             continue
         if not a.shape[axis]:
             raise ValueError(f"can't extend empty axis {axis} using modes other than 'constant'")
-        a = convert(_extend(a, axis, before, after, mode, kwargs), a.dtype, a.weak_type)
+        a = _extend(a, axis, before, after, mode, kwargs)
     return a
 
 

@@ -146,12 +146,12 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     Array([1., 2., 0.], dtype=float32)
     """
     m = concrete_int(m, "m of polyint")
-    if not np.ndim(p):
-        raise TypeError("polyint: p must be a vector, got a scalar")
     if m < 0:
         raise ValueError("Order of integral must be positive (see polyder)")
     k = 0 if k is None else k
     p, k = promote_dtypes_inexact(as_array("polyint", p), _array(k))
+    if not p.ndim:
+        raise TypeError("polyint: p must be a vector, got a scalar")
     k = lax.reshape(k, (k.size,))
     if k.size == 1:
         k = broadcast_to(k, (m,))

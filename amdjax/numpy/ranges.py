@@ -237,7 +237,7 @@ class _Grid:
         if isinstance(key, slice):
             return _range_of(key, type(self).__name__)
         if not key:
-            return [] if self.sparse else lax.full((0,), 0, dtypes.default_float_dtype())
+            return [] if self.sparse else lax.full((0,), 0, dtypes.default_int_dtype())
         axes = promote_dtypes(*(_range_of(k, type(self).__name__) for k in key))
         grid = meshgrid(*axes, indexing="ij", sparse=self.sparse)
         if self.sparse:
@@ -274,8 +274,6 @@ mgrid, ogrid = _mgrid(), _ogrid()
 def _range_of(key: slice, name: str) -> Array:
     start = 0 if key.start is None else key.start
     step = 1 if key.step is None else key.step
-    if key.stop is None:
-        return arange(start, start + 1)  # as in NumPy, where a range without end has one element
     if isinstance(step, complex) or is_kind(dtypes.dtype(step), np.complexfloating):
         return linspace(start, key.stop, int(abs(step)))
     return arange(start, key.stop, step)
@@ -315,7 +313,8 @@ class _Concatenator:
         missing = ndmin - x.ndim
         if missing <= 0:
             return x
-        before = missing if trans1d == -1 or x.ndim == 0 else min(max(trans1d, 0), missing)
+        before = trans1d if trans1d >= 0 else trans1d + missing + 1
+        before = max(min(before, missing), 0)
         return lax.reshape(x, (1,) * before + x.shape + (1,) * (missing - before))
 
     def __repr__(self) -> str:

@@ -540,6 +540,7 @@ def delete(
         a, axis = ravel(a), 0
     axis = canonical_axis(axis, a.ndim)
     n = a.shape[axis]
+    obj = obj.__jax_array__() if hasattr(obj, "__jax_array__") else obj
     if isinstance(obj, (list, tuple)):
         raise TypeError(f"delete: obj must be an integer, a slice or an array, got {obj}")
     if isinstance(obj, slice):

@@ -66,7 +66,9 @@ def _known_size(name: str, size: int | None, *arrays: Array) -> None:
 
 
 def _row_keys(rows: Array) -> tuple[Array, ...]:
-    """Sort keys of the rows of a matrix; NaN made comparable by sorting itself."""
+    """Sort keys of the rows of a matrix: complex numbers with a NaN in them are one."""
+    if is_kind(rows.dtype, np.complexfloating):
+        rows = select(lax.ne(rows, rows), np.asarray(complex(np.nan, np.nan), rows.dtype), rows)
     return tuple(lax.index_in_dim(rows, i, 1, keepdims=False) for i in range(rows.shape[1]))
 
 

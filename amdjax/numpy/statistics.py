@@ -370,6 +370,8 @@ def corrcoef(
     Array([[ 1., -1.],
            [-1.,  1.]], dtype=float32)
     """
+    if dtype is not None and not is_kind(user_dtype(dtype, "corrcoef"), np.inexact):
+        raise ValueError(f"corrcoef: dtype must be a subclass of float or complex; got {dtype}")
     c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return lax.div(c, c)

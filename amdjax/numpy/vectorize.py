@@ -9,7 +9,7 @@ from typing import Any
 
 from amdjax import lax
 from amdjax.core.errors import api_boundary
-from amdjax.numpy._util import as_array
+from amdjax.numpy._util import as_array, complain_about_ranks
 from amdjax.transforms import vmap
 
 _DIMENSION = r"\w+"
@@ -68,7 +68,7 @@ def vectorize(
     if any(not isinstance(e, (str, int)) for e in excluded):
         raise TypeError("jax.numpy.vectorize can only exclude integer or string arguments")
     if any(isinstance(e, int) and e < 0 for e in excluded):
-        raise ValueError("excluded must hold non-negative positions")
+        raise ValueError(f"{excluded=} contains negative numbers")
     parsed = None if signature is None else _parse(signature)
 
     @functools.wraps(pyfunc)
@@ -95,7 +95,10 @@ def vectorize(
         cores: list[Any]
         cores, outs = parsed if parsed is not None else ([()] * len(values), None)
         if len(cores) != len(values):
-            raise TypeError(f"expected {len(cores)} arguments for {signature}, got {len(values)}")
+            raise TypeError(
+                f"wrong number of positional arguments: expected {len(cores)} for {signature}, got"
+                f" {len(values)}"
+            )
         return _apply(call, values, cores, outs)
 
     return wrapped
@@ -114,13 +117,19 @@ def _apply(
         _bind_core(x.shape, names, sizes)
     loops = [x.shape[: x.ndim - len(names)] for x, names in zip(arrays, cores)]
     loop = lax.broadcast_shapes(*loops) if loops else ()
+    if outs is not None and len({len(own) for own in loops if own}) > 1:
+        complain_about_ranks("vectorize", loops)
 
     def checked(*batched: Any) -> Any:
         result = call(*batched)
         if outs is not None:
+            if len(outs) > 1 and not isinstance(result, tuple):
+                raise TypeError(f"output must be a tuple of {len(outs)} arrays, got {result!r}")
             results = result if isinstance(result, tuple) else (result,)
             if len(results) != len(outs):
-                raise TypeError(f"wrong number of outputs: {len(results)}, expected {len(outs)}")
+                raise TypeError(
+                    f"wrong number of output arguments: expected {len(outs)}, got {len(results)}"
+                )
             for x, names in zip(results, outs):
                 _bind_core(as_array("vectorize", x).shape, names, sizes)
         return result
