@@ -154,7 +154,7 @@ def flax_linen() -> dict[str, Any]:
     class Net(nn.Module):
         @nn.compact
         def __call__(self, x: Any, train: bool) -> Any:
-            x = nn.Conv(8, (3, 3))(x)
+            x = nn.Conv(8, (3, 3), use_bias=False)(x)
             x = nn.BatchNorm(use_running_average=not train)(x)
             x = nn.max_pool(nn.relu(x), (2, 2), (2, 2))
             x = x.reshape(x.shape[0], -1)
@@ -210,7 +210,7 @@ def flax_nnx() -> dict[str, Any]:
 
     class Net(nnx.Module):
         def __init__(self, rngs: Any):
-            self.first = nnx.Linear(4, 16, rngs=rngs)
+            self.first = nnx.Linear(4, 16, use_bias=False, rngs=rngs)
             self.norm = nnx.BatchNorm(16, rngs=rngs)
             self.drop = nnx.Dropout(0.1, rngs=rngs)
             self.last = nnx.Linear(16, 3, rngs=rngs)

@@ -23,6 +23,7 @@ _PUBLIC = {
     "InconclusiveDimensionOperation": "errors",
     "no_effects": "effects",
     "abstract_token": "aval",
+    "pytype_aval_mappings": "aval",
 }
 
 

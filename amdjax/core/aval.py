@@ -41,6 +41,7 @@ class ShapedArray(AbstractValue):
       shape: the extents.
       dtype: NumPy's dtype, or an extended one such as that of PRNG keys.
       weak_type: whether the value came from a Python scalar and yields in promotion.
+      sharding: accepted; arrays are on one device.
 
     >>> ShapedArray((2, 3), "float32")
     ShapedArray(float32[2,3])
@@ -58,7 +59,9 @@ class ShapedArray(AbstractValue):
     _tangent: ShapedArray | None
     _interned: ClassVar[dict[Any, ShapedArray]] = {}
 
-    def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False) -> ShapedArray:
+    def __new__(
+        cls, shape: Any, dtype: Any, weak_type: bool = False, *, sharding: Any = None
+    ) -> ShapedArray:
         key = (shape, dtype, weak_type)
         try:
             return ShapedArray._interned[key]
@@ -204,6 +207,7 @@ def tangent_dtype(dtype: Any) -> Any:
 
 
 _aval_of: dict[type, Callable[[Any], AbstractValue]] = {}
+pytype_aval_mappings = _aval_of  # by the name under which libraries add types
 
 
 def register_aval(typ: type, rule: Callable[[Any], AbstractValue]) -> None:

@@ -7,6 +7,7 @@ libraries are prepared for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,14 @@ INTERNALS: dict[str, Entry] = {
     "jax._src.api_util": (["amdjax.api_util"], {}),
     "jax._src.array": (["amdjax.extend.arrays"], {}),
     "jax._src.callback": (["amdjax"], {}),
+    "jax._src.checkify": (["amdjax.experimental.checkify"], {}),
+    "jax._src.compiler": ([], {}),
     "jax._src.core": (["amdjax.core", "amdjax.extend.core", "amdjax.extend.core.programs"], {}),
     "jax._src.dispatch": (["amdjax.interpreters.xla"], {"wait_for_tokens": _nothing}),
+    "jax._src.distributed": (
+        ["amdjax.distributed"],
+        {"global_state": SimpleNamespace(client=None, process_id=0, num_processes=1)},
+    ),
     "jax._src.dtypes": (
         ["amdjax.dtypes", "amdjax.core.dtypes", "amdjax.core.promotion", "amdjax.errors"],
         {"DType": np.dtype},
@@ -58,6 +65,7 @@ INTERNALS: dict[str, Entry] = {
     "jax._src.traceback_util": (["amdjax.extend.tracebacks"], {}),
     "jax._src.tree_util": (["amdjax.tree_util"], {"_registry": REGISTRY}),
     "jax._src.typing": (["amdjax.typing"], {}),
+    "jax.experimental.hijax": (["amdjax.extend.values"], {}),
     "jax.experimental.colocated_python": (
         [],
         {"colocated_cpu_devices": _cpus, "colocated_python": lambda fun: fun},

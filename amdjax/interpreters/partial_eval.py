@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from amdjax.core.aval import get_aval
+from amdjax.core.context import context
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     Jaxpr,
@@ -18,9 +19,11 @@ from amdjax.core.jaxpr import (
 from amdjax.core.trace import (
     JaxprTrace as DynamicJaxprTrace,
     JaxprTracer as DynamicJaxprTracer,
+    set_trace,
     trace_to_jaxpr,
 )
 from amdjax.extend.linear_util import WrappedFun
+from amdjax.transforms.linear import SplitTrace
 
 JaxprTracer = DynamicJaxprTracer
 
@@ -112,21 +115,18 @@ def trace_to_jaxpr_nounits(
       The program of the unknown arguments, whose results are the unknown ones; for each result
       its value or type; and the values of the program's constvars.
     """
-    known: list[Any] = []
-
-    def run(*unknown: Any) -> list[Any]:
-        rest = iter(unknown)
-        outs = list(fun.call_wrapped(*[p.const if p.is_known() else next(rest) for p in pvals]))
-        flags = [instantiate] * len(outs) if isinstance(instantiate, bool) else instantiate
-        known.extend(
-            None if isinstance(x, DynamicJaxprTracer) or keep else x for x, keep in zip(outs, flags)
-        )
-        return [x for x, value in zip(outs, known) if value is None]
-
-    closed = trace_to_jaxpr(run, [p.aval for p in pvals if not p.is_known()])
-    avals = iter(closed.out_avals)
-    outs = [PartialVal.unknown(next(avals)) if x is None else PartialVal.known(x) for x in known]
-    return closed.jaxpr, outs, closed.consts
+    program = DynamicJaxprTrace(context.trace)
+    splitter = SplitTrace(context.trace, program)  # what depends on nothing unknown is computed
+    args = [p.const if p.is_known() else program.new_arg(p.aval) for p in pvals]
+    with set_trace(splitter):
+        outs = list(fun.call_wrapped(*args))
+    flags = [instantiate] * len(outs) if isinstance(instantiate, bool) else instantiate
+    unknown = [keep or splitter.is_tangent(x) for x, keep in zip(outs, flags)]
+    closed = program.finish([x for x, u in zip(outs, unknown) if u])
+    found = [
+        PartialVal.unknown(get_aval(x)) if u else PartialVal.known(x) for x, u in zip(outs, unknown)
+    ]
+    return closed.jaxpr, found, closed.consts
 
 
 def close_jaxpr(jaxpr: Jaxpr) -> ClosedJaxpr:

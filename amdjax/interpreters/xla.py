@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from amdjax.core.array import asarray_concrete
 from amdjax.core.primitive import Primitive
 from amdjax.core.trace import eval_trace
 from amdjax.extend.backend import Backend as Backend
 
 __all__ = ["Backend", "apply_primitive", "canonicalize_dtype_handlers"]
 
-canonicalize_dtype_handlers: dict[type, Any] = {}
-"""Kept and never asked: types of values are registered with `amdjax.core.aval.register_aval`."""
+canonicalize_dtype_handlers: dict[type, Any] = dict.fromkeys(
+    (bool, int, float, complex, np.ndarray, np.generic), asarray_concrete
+)
+"""How values become arrays; what libraries add is kept, and never asked: `np.asarray` is."""
 
 
 def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:

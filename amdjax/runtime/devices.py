@@ -13,6 +13,7 @@ from amdjax.core.config import config
 from amdjax.core.errors import api_boundary
 
 __all__ = [
+    "Backend",
     "CpuDevice",
     "Device",
     "Placement",
@@ -71,6 +72,27 @@ class Device:
         """Number within this host."""
         return self.id
 
+    @property
+    def default_memory(self) -> Memory:
+        """The memory that arrays on the device are in."""
+        return Memory("device", self)
+
+    @property
+    def addressable_memories(self) -> list[Memory]:
+        """The kinds of memory of the device: one."""
+        return [self.default_memory]
+
+    def memory(self, kind: str) -> Memory:
+        """The memory of a kind; a ValueError if the device has none."""
+        if kind != "device":
+            raise ValueError(f"{self} has memory of the kind 'device', not {kind!r}")
+        return self.default_memory
+
+    @property
+    def client(self) -> Backend:
+        """The platform, with all its devices."""
+        return Backend(self.platform)
+
     def memory_stats(self) -> dict[str, int] | None:
         """Bytes in use and available, where the platform knows them."""
         return None
@@ -80,6 +102,58 @@ class Device:
 
     def __str__(self) -> str:
         return f"{self.platform.upper()}_{self.id}"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A kind of memory of a device."""
+
+    kind: str
+    device: Device
+
+    def __repr__(self) -> str:
+        return f"Memory(kind={self.kind!r}, device={self.device!r})"
+
+
+class Backend:
+    """A platform and its devices.
+
+    Args:
+      platform: its name.
+    """
+
+    runtime_type = "amdjax"
+
+    def __init__(self, platform: str):
+        self.platform = platform
+
+    @property
+    def platform_version(self) -> str:
+        """What compiles for the platform."""
+        return "amdjax"
+
+    def devices(self) -> list[Any]:
+        """Its devices."""
+        return devices(self.platform)
+
+    def local_devices(self) -> list[Any]:
+        """Its devices that this process drives."""
+        return local_devices(backend=self.platform)
+
+    def device_count(self) -> int:
+        """How many devices it has."""
+        return device_count(self.platform)
+
+    def local_device_count(self) -> int:
+        """How many of its devices this process drives."""
+        return local_device_count(self.platform)
+
+    def process_index(self) -> int:
+        """The number of this process."""
+        return process_index()
+
+    def __repr__(self) -> str:
+        return f"Backend({self.platform!r})"
 
 
 class CpuDevice(Device):

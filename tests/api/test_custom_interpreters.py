@@ -96,6 +96,7 @@ def test_known_values_are_not_traced():
     jaxpr, outs, consts = pe.trace_to_jaxpr_nounits(fun, [unknown, pe.PartialVal.known(2.0)])
     assert [v.is_known() for v in outs] == [False, True] and outs[1].get_known() == 3.0
     assert core.eval_jaxpr(jaxpr, consts, 5.0) == [10.0]
+    assert [e.primitive.name for e in jaxpr.eqns] == ["mul"]
 
 
 def test_jvp_of_a_wrapped_function():
