@@ -7,7 +7,7 @@ can be read and tested without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,19 +23,31 @@ class Element(Lowering):
     `emit(b, index, *operands, **params)` returns the value at `index`, a tuple of index
     expressions, one for each output axis. Operands are handles that `b.read` turns into values;
     `operand.shape` and `operand.dtype` are known. Such operations fuse with their neighbours.
+
+    Args:
+      emit: the function.
+      cost: of an element, without its operands, or a function of the parameters; an addition is 1.
+      reads_many: one element of the result needs many of an operand.
+      keeps_order: the result has the first operand's elements in their order, if it has as many.
     """
 
     emit: Callable[..., Any]
+    cost: float | Callable[[Mapping[str, Any]], float] = 0.5
+    reads_many: bool = False
+    keeps_order: bool = False
 
 
 @dataclass(frozen=True)
 class Pointwise(Lowering):
     """An output element depends on the operands' elements at the same index.
 
-    `op` is the name of a tile op, or `op(b, *values, **params) -> value`.
+    Args:
+      op: name of a tile op, or `op(b, *values, **params) -> value`.
+      cost: of an element, without its operands; None means the tile op's, or 1, an addition's.
     """
 
     op: str | Callable[..., Any]
+    cost: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,9 +84,19 @@ class Relabel(Lowering):
 
 @dataclass(frozen=True)
 class Shaped(Lowering):
-    """A kernel family, looked up by `name` among those that `kernels` registers."""
+    """A kernel family, looked up by `name` among those that `kernels` registers.
+
+    Args:
+      name: of the family.
+      op: tile op by which the family combines elements, where it leaves that open.
+      epilogue: it stores its result tile by tile, and can compute further before it does.
+      in_place: the result is the first operand, some of its elements changed.
+    """
 
     name: str
+    op: str = ""
+    epilogue: bool = False
+    in_place: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,13 @@ from amdjax.core.lowering import Control, Shaped
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, step_reads, step_writes
 
-UPDATES = ("dynamic_update_slice", "scatter")
 Step = Region | Single
 
 
 def is_update(eqn: JaxprEqn) -> bool:
     """Whether the result is the first operand, some elements changed, in place if it is free."""
     rule = eqn.primitive.lowering
-    return isinstance(rule, Shaped) and rule.name in UPDATES
+    return isinstance(rule, Shaped) and rule.in_place
 
 
 def _renames(step: Step, v: Var) -> bool:

@@ -6,8 +6,8 @@ A kernel family registers a function under the name its primitive's `Shaped` rul
     def lower(ctx: ShapedContext) -> list[Call | Copy]: ...
 
 It reads the equation from `ctx.eqn`, builds tile programs with `ctx.kernel(name)`, and returns the
-launches in order; workspace between them is `Temp(dtype, size)`. A family named in
-`fusion.WITH_EPILOGUE` stores what `ctx.epilogue` says instead of its plain result.
+launches in order; workspace between them is `Temp(dtype, size)`. A family whose
+rule says `epilogue` stores what `ctx.epilogue` says instead of its plain result.
 
 `@shaped("dot_general", on="gpu")` registers kernels for GPUs. They find the machine in `ctx.gpu`,
 and may return None to leave an equation to the family for CPUs, whose programs then run on one wave
@@ -67,8 +67,7 @@ def lower_shaped(ctx: ShapedContext) -> Calls:
     Raises:
       NotImplementedError: no family has the name that its primitive asks for.
     """
-    rule = ctx.eqn.primitive.lowering
-    assert isinstance(rule, Shaped)
+    rule = ctx.rule
     for kind in ("gpu", "cpu") if ctx.on_gpu else ("cpu",):
         lower = FAMILIES[kind].get(rule.name)
         calls = lower(ctx) if lower is not None else None
@@ -103,6 +102,13 @@ class ShapedContext:
     eqn: JaxprEqn
     machine: CpuTarget | GpuTarget
     epilogue: Epilogue | None = None
+
+    @property
+    def rule(self) -> Shaped:
+        """What the primitive says."""
+        rule = self.eqn.primitive.lowering
+        assert isinstance(rule, Shaped)
+        return rule
 
     @property
     def on_gpu(self) -> bool:

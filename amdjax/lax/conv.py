@@ -310,7 +310,7 @@ def _bilinear(side: int) -> Any:
 
 conv_general_dilated_p.jvp = jvp_from(conv_general_dilated_p, (_bilinear(0), _bilinear(1)))
 conv_general_dilated_p.transpose = transpose_from(_cotangent_of_lhs, _cotangent_of_rhs)
-conv_general_dilated_p.lowering = Shaped("conv_general_dilated")
+conv_general_dilated_p.lowering = Shaped("conv_general_dilated", epilogue=True)
 
 
 def conv_padding(

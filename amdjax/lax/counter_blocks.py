@@ -47,7 +47,8 @@ def _block_primitive(name: str, key_words: int, words: int, rounds: Callable[...
 
     primitive.def_batch(batch_elementwise(primitive))
     primitive.lowering = Pointwise(
-        lambda b, *operands: rounds(b, list(operands[:key_words]), list(operands[key_words:]))
+        lambda b, *operands: rounds(b, list(operands[:key_words]), list(operands[key_words:])),
+        cost=60.0,  # dozens of operations a word
     )
     return primitive
 

@@ -296,7 +296,7 @@ def _bilinear(side: int) -> Any:
 
 dot_general_p.jvp = jvp_from(dot_general_p, (_bilinear(0), _bilinear(1)))
 dot_general_p.transpose = transpose_from(_cotangent_of(0), _cotangent_of(1))
-dot_general_p.lowering = Shaped("dot_general")
+dot_general_p.lowering = Shaped("dot_general", epilogue=True)
 
 
 def dot_general(

@@ -393,7 +393,7 @@ def _dynamic_update_slice_batch(axis, args, dims):
     )
 
 
-dynamic_update_slice_p.lowering = Shaped("dynamic_update_slice")
+dynamic_update_slice_p.lowering = Shaped("dynamic_update_slice", in_place=True)
 
 
 def dynamic_update_slice_in_dim(

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from amdjax.core.array import Array
+from amdjax.core.lowering import Pointwise
 from amdjax.lax._rules import INEXACT, binary, scalar, unary, value_dtype
 from amdjax.lax.elementwise import add, div, mul, neg, sub
 from amdjax.lax.powers import rsqrt, square
@@ -455,7 +456,7 @@ atan2_p = binary(
     INEXACT,
     lambda g, z, y, x: mul(g, div(x, add(square(x), square(y)))),
     lambda g, z, y, x: mul(g, div(neg(y), add(square(x), square(y)))),
-    _atan2,
+    Pointwise(_atan2, cost=8.0),
 )
 
 

@@ -431,7 +431,7 @@ def _gather_element(
     return b.read_if(b.all_of(*inside), operand, position, fill)
 
 
-gather_p.lowering = Element(_gather_element)
+gather_p.lowering = Element(_gather_element, cost=2.0)
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:

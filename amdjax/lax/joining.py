@@ -130,7 +130,7 @@ def _concatenate_element(b: Any, index: Any, *operands: Any, dimension: int) -> 
 
 
 concatenate_p.jvp = _joined_jvp(concatenate_p)
-concatenate_p.lowering = Element(_concatenate_element)
+concatenate_p.lowering = Element(_concatenate_element, cost=2.0)
 
 
 def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
@@ -452,7 +452,7 @@ def _pad_element(b: Any, index: Any, x: Any, value: Any, *, padding_config: Padd
 
 
 pad_p.jvp = _joined_jvp(pad_p)
-pad_p.lowering = Element(_pad_element)
+pad_p.lowering = Element(_pad_element, cost=2.0)
 
 
 def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Padding) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.lowering import Pointwise
 from amdjax.lax._rules import (
     FLOAT,
     INEXACT,
@@ -169,7 +170,9 @@ def _elementary_log(x: Any) -> Any:
 pow_p = elementwise(
     "pow",
     (INEXACT, NUMBER),
-    lambda b, x, y: b.pow(x, y if y.dtype == x.dtype else b.convert(y, x.dtype)),
+    Pointwise(
+        lambda b, x, y: b.pow(x, y if y.dtype == x.dtype else b.convert(y, x.dtype)), cost=8.0
+    ),
     _pow_base,
     _pow_exponent,
     out=_pow_dtype,

@@ -9,6 +9,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.lowering import Pointwise
 from amdjax.lax._rules import (
     FLAT,
     FLOAT,
@@ -153,7 +154,7 @@ def _nextafter(b: Any, x: Any, y: Any) -> Any:
     return b.select(ordered, moved, b.const(np.nan, dtype))
 
 
-nextafter_p = binary("nextafter", FLOAT, lowering=_nextafter)
+nextafter_p = binary("nextafter", FLOAT, lowering=Pointwise(_nextafter, cost=8.0))
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:

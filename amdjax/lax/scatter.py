@@ -480,20 +480,21 @@ def _scatter_batch(prim, axis, args, dims, *, dimension_numbers, **rest):
     return prim.bind(operand, indices, updates, dimension_numbers=numbers, **rest), 0
 
 
-def _scatter_primitive(name: str) -> Primitive:
-    prim = Primitive(name)
+def _scatter_primitive(op: str = "") -> Primitive:
+    """A scatter that combines by a tile op; by a function, or not at all, where that is empty."""
+    prim = Primitive(f"scatter-{op}" if op else "scatter")
     prim.def_abstract_eval(_scatter_type)
     prim.def_batch(partial(_scatter_batch, prim))
-    prim.lowering = Shaped("scatter")
+    prim.lowering = Shaped("scatter", op, in_place=True)
     return prim
 
 
-scatter_p = _scatter_primitive("scatter")
-scatter_add_p = _scatter_primitive("scatter-add")
-scatter_sub_p = _scatter_primitive("scatter-sub")
-scatter_mul_p = _scatter_primitive("scatter-mul")
-scatter_min_p = _scatter_primitive("scatter-min")
-scatter_max_p = _scatter_primitive("scatter-max")
+scatter_p = _scatter_primitive()
+scatter_add_p = _scatter_primitive("add")
+scatter_sub_p = _scatter_primitive("sub")
+scatter_mul_p = _scatter_primitive("mul")
+scatter_min_p = _scatter_primitive("min")
+scatter_max_p = _scatter_primitive("max")
 
 
 def _read_back(x, indices, updates_shape, dn, mode, fill_value=0) -> Any:

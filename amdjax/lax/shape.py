@@ -107,7 +107,7 @@ def _broadcast_in_dim_batch(
 broadcast_in_dim_p = structural(
     "broadcast_in_dim",
     _broadcast_in_dim_type,
-    Element(_broadcast_in_dim_element),
+    Element(_broadcast_in_dim_element, keeps_order=True),
     _broadcast_in_dim_transpose,
     _broadcast_in_dim_batch,
 )
@@ -264,7 +264,10 @@ def _reshape_batch(size: int, x: Any, dim: int, *, new_sizes: Shape, **_: Any) -
 reshape_p = structural(
     "reshape",
     _reshape_type,
-    Element(lambda b, index, x, *, new_sizes, **_: b.read_linear(x, b.linear(index, new_sizes))),
+    Element(
+        lambda b, index, x, *, new_sizes, **_: b.read_linear(x, b.linear(index, new_sizes)),
+        keeps_order=True,
+    ),
     lambda ct, x, **_: reshape(ct, x.shape),
     _reshape_batch,
 )
@@ -410,7 +413,7 @@ def _squeeze_batch(size: int, x: Any, dim: int, *, dimensions: Shape) -> tuple[A
 squeeze_p = structural(
     "squeeze",
     _squeeze_type,
-    Element(_squeeze_element),
+    Element(_squeeze_element, keeps_order=True),
     lambda ct, x, **_: reshape(ct, x.shape),
     _squeeze_batch,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +57,15 @@ __all__ = [
     "select_and_gather_add_p",
     "select_and_scatter_add_p",
 ]
+
+
+def _over_windows(emit: Callable[..., Any]) -> Element:
+    """The rule of an operation whose elements each see a window of the operand."""
+    return Element(emit, _window_cost, reads_many=True)
+
+
+def _window_cost(params: Mapping[str, Any]) -> float:
+    return 4.0 * min(64, math.prod(params["window_dimensions"]))
 
 
 class Window(NamedTuple):
@@ -149,7 +159,7 @@ def _window_reducer(
         return b.fold(window.window_dimensions, start, step)
 
     primitive.abstract_eval = abstract_eval
-    primitive.lowering = Element(element)
+    primitive.lowering = _over_windows(element)
     primitive.batch = _window_batch(primitive)
     primitive.jvp = jvp_from(primitive, (derivative,))
     return primitive
@@ -268,7 +278,7 @@ def _source_only(primitive: Primitive) -> Callable[..., Any]:
 select_and_gather_add_p.jvp = _source_only(select_and_gather_add_p)
 select_and_gather_add_p.transpose = _gather_transpose
 select_and_gather_add_p.batch = _window_batch(select_and_gather_add_p)
-select_and_gather_add_p.lowering = Element(_gather_element)
+select_and_gather_add_p.lowering = _over_windows(_gather_element)
 
 
 select_and_scatter_add_p = Primitive("select_and_scatter_add")
@@ -380,8 +390,8 @@ def _scatter_decomposed(source: Any, x: Any, **params: Any) -> Any:
     return winners_scatter_add_p.bind(source, winners, shape=shape_of(x), **params)
 
 
-window_winner_p.lowering = Element(_winner_element)
-winners_scatter_add_p.lowering = Element(_winners_element)
+window_winner_p.lowering = _over_windows(_winner_element)
+winners_scatter_add_p.lowering = _over_windows(_winners_element)
 select_and_scatter_add_p.jvp = _source_only(select_and_scatter_add_p)
 select_and_scatter_add_p.transpose = _scatter_transpose
 select_and_scatter_add_p.batch = _window_batch(select_and_scatter_add_p)

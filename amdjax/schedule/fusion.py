@@ -21,11 +21,10 @@ from typing import Any
 
 from amdjax import tile
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
-from amdjax.core.lowering import Reduce
+from amdjax.core.lowering import Reduce, Shaped
 from amdjax.schedule.element import El, ElementBuilder
 from amdjax.schedule.element_loops import ElementLoop, element_loops
 from amdjax.schedule.equations import (
-    EXPENSIVE,
     is_bitcast,
     is_inlinable,
     own_cost,
@@ -309,7 +308,7 @@ class _Clusters:
             if not isinstance(atom, Literal):
                 recorder.value(atom, placed(map(Index.of, root.dims), atom.aval.shape))
         root.reads = list(dict.fromkeys(recorder.reads))
-        root.cost = sum(8.0 if op.name in EXPENSIVE else 1.0 for op in recorder.k.block.ops)
+        root.cost = sum(op.cost for op in recorder.k.block.ops)
 
     # Placing
 
@@ -484,10 +483,6 @@ def _stored(jaxpr: Jaxpr, steps: list[Region | Single]) -> set[Var]:
     return stored
 
 
-#: Shaped kernels that store their result tile by tile and can compute further before they do.
-WITH_EPILOGUE = ("dot_general", "conv_general_dilated")
-
-
 def step_reads(step: Region | Single) -> list[Any]:
     """Variables a step reads from memory, its own values excluded."""
     regions = [step] if isinstance(step, Region) else [step.epilogue] if step.epilogue else []
@@ -513,7 +508,7 @@ def _attach_epilogues(steps: list[Region | Single]) -> list[Region | Single]:
     """Let products and convolutions compute the elementwise work that follows on their tiles."""
     out = list(steps)
     for single in steps:
-        if not isinstance(single, Single) or single.eqn.primitive.name not in WITH_EPILOGUE:
+        if not isinstance(single, Single) or not _takes_epilogue(single.eqn):
             continue
         (result,) = single.eqn.outvars
         readers = [s for s in out if s is not single and any(v is result for v in step_reads(s))]
@@ -524,6 +519,11 @@ def _attach_epilogues(steps: list[Region | Single]) -> list[Region | Single]:
             out.remove(single)
             out[out.index(first)] = single
     return out
+
+
+def _takes_epilogue(eqn: JaxprEqn) -> bool:
+    rule = eqn.primitive.lowering
+    return isinstance(rule, Shaped) and rule.epilogue
 
 
 def _fits_behind(region: Region, result: Var) -> bool:

@@ -144,6 +144,8 @@ class Op:
     __slots__ = ("attrs", "blocks", "operands", "origin", "results", "source")
 
     name: ClassVar[str] = ""
+    #: Of an element of the result, as schedules reckon; an addition costs 1.
+    cost: ClassVar[float] = 1.0
     traits: ClassVar[Trait] = Trait.NONE
     attributes: ClassVar[tuple[Attribute[Any], ...]] = ()
 

@@ -170,7 +170,7 @@ class ScatterKernel:
         self.result = self.kernel.inout(ctx.outputs[0])
         self.clip = ctx.params["mode"].name == "CLIP"
         self.unique = ctx.params["unique_indices"]
-        self.replaces = ctx.eqn.primitive.name == "scatter" and ctx.params["update_jaxpr"] is None
+        self.replaces = not ctx.rule.op and ctx.params["update_jaxpr"] is None
         self.combine = _combiner(ctx, self.k)
 
     def build(self) -> Call:
@@ -429,25 +429,17 @@ class ScatterKernel:
 
 # Combining
 
-OPS = {
-    "scatter-add": "add",
-    "scatter-sub": "sub",
-    "scatter-mul": "mul",
-    "scatter-min": "min",
-    "scatter-max": "max",
-}
-
 
 def _combiner(ctx: ShapedContext, k: Builder) -> Callable[[El, El], El]:
     """How an element of the operand and one of the updates become the new element."""
     program = ctx.params["update_jaxpr"]
-    if program is not None and ctx.eqn.primitive.name == "scatter":
+    op = ctx.rule.op
+    if program is not None and not op:
         return _applied(prepare(ClosedJaxpr(program, list(ctx.params["update_consts"]))), k)
-    op = OPS.get(ctx.eqn.primitive.name)
 
     def combine(old: El, new: El) -> El:
         b = ElementBuilder(k, {}, _no_memory)
-        if op is None:
+        if not op:
             return new
         if op in ("min", "max") and old.is_complex:
             return b.select(precedes(b, old, new), *((old, new) if op == "min" else (new, old)))

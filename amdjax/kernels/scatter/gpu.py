@@ -14,7 +14,7 @@ import math
 from amdjax.core.config import config
 from amdjax.kernels.gpu_loops import element_tile, spread
 from amdjax.kernels.loops import bits_dtype, copy_call, offset_of, row_major, split_position, view
-from amdjax.kernels.scatter.cpu import OPS, ScatterKernel
+from amdjax.kernels.scatter.cpu import ScatterKernel
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
 from amdjax.schedule.element import El, compute_dtype, part_dtype
 from amdjax.tile import Value
@@ -51,7 +51,7 @@ class _GpuScatter(ScatterKernel):
     @property
     def _atomic(self) -> str | None:
         """The atomic operation that combines updates."""
-        op = OPS.get(self.ctx.eqn.primitive.name)
+        op = self.ctx.rule.op
         part = part_dtype(self.dtype)
         if op not in ("add", "sub", "min", "max") or part not in ATOMIC:
             return None
@@ -166,7 +166,7 @@ class _GpuScatter(ScatterKernel):
         places = [target * parts + j for j in range(parts)]
         if not self.unique:
             assert self._atomic is not None
-            negated = OPS[self.ctx.eqn.primitive.name] == "sub"
+            negated = self.ctx.rule.op == "sub"
             for place, x in zip(places, new, strict=True):
                 k.atomic(self._atomic, result, place, -x if negated else x, mask)
             return

@@ -18,6 +18,13 @@ _ALL = _NUMBERS | {"bool"}
 _BITS = INTEGERS | {"bool"}
 _FLOATING = frozenset(FLOATS)
 
+#: Operations of several instructions.
+_EXPENSIVE = frozenset({
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "digamma",
+    "div", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "lgamma", "log", "log1p", "log2",
+    "logistic", "nextafter", "pow", "rem", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh",
+})  # fmt: skip
+
 #: Every elementwise operation of values of one dtype, by name.
 ELEMENTWISE: dict[str, type[Elementwise]] = {}
 
@@ -82,6 +89,8 @@ def _operation(
 ) -> type[Elementwise]:
     class_name = "".join(part.title() for part in name.split("_"))
     body = {"arity": arity, "dtypes": dtypes, "__slots__": (), "__module__": __name__}
+    if name in _EXPENSIVE:
+        body["cost"] = 8.0
     return type(class_name, (base,), body, name=name)
 
 
