@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax import tile
-from amdjax.codegen import cpu_matrix, llvm
-from amdjax.codegen.cpu_combine import CpuCombine, Rep, llvm_type
+from amdjax.codegen import cpu_amx, llvm
+from amdjax.codegen.cpu_combinations import CpuCombinations, Rep, llvm_type
 from amdjax.codegen.emitter import arrival, atomic_operation, lowers
 from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import I64, PTR, Module, Type, Value
@@ -41,7 +41,7 @@ def _row_of(mask: Rep | None, r: int) -> Value | None:
     return mask[r] if isinstance(mask, list) else mask
 
 
-class CpuKernel(CpuCombine):
+class CpuKernel(CpuCombinations):
     """Writes one kernel."""
 
     def __init__(self, module: Module, kernel: tile.Kernel, name: str):
@@ -65,12 +65,12 @@ class CpuKernel(CpuCombine):
             self.block(self.kernel.body)
             return []
 
-        on_unit = cpu_matrix.uses_unit(self.kernel.body)
-        if on_unit:
-            cpu_matrix.configure(f)
+        on_amx = cpu_amx.uses_amx(self.kernel.body)
+        if on_amx:
+            cpu_amx.configure(f)
         f.loop(begin, end, 1, [], program)
-        if on_unit:
-            cpu_matrix.release(f)
+        if on_amx:
+            cpu_amx.release(f)
         if self.streams is not None:
             f.emit("fence seq_cst")  # streaming stores are ordered with nothing else
         f.ret()
@@ -271,9 +271,9 @@ class CpuKernel(CpuCombine):
             acc = f.add(acc, f.mul(x, y))
         return [acc]
 
-    @lowers(ops.UnitProduct)
-    def lower_unit_product(self, op: ops.UnitProduct) -> list[Rep]:
-        cpu_matrix.unit_product(self.f, op, self._address, self.scalar)
+    @lowers(ops.AmxProduct)
+    def lower_unit_product(self, op: ops.AmxProduct) -> list[Rep]:
+        cpu_amx.amx_product(self.f, op, self._address, self.scalar)
         return []
 
     # Memory

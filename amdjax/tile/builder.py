@@ -316,7 +316,7 @@ class Builder:
         for _ in range(slices):
             yield self.emit(ops.Collect, [sums], [part])[0]
 
-    def unit_product(
+    def amx_product(
         self,
         types: tuple[str, str],
         a: tuple[Buffer, Value, int],
@@ -339,7 +339,7 @@ class Builder:
           fresh: whether sums start here.
         """
         attrs = {"types": types, "a": a[0], "b": b[0], "c": c[0], "line": a[2], "units": units}
-        self.emit(ops.UnitProduct, [a[1], b[1], c[1], steps, fresh], None, attrs)
+        self.emit(ops.AmxProduct, [a[1], b[1], c[1], steps, fresh], None, attrs)
 
     # Memory
 

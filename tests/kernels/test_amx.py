@@ -25,8 +25,8 @@ WITHOUT = replace(target(), matrix_dtypes=())
 needs_unit = pytest.mark.skipif(not amx.dtypes(), reason="no matrix unit")
 
 
-def uses_unit(runner):
-    return any("unit_product" in str(call.kernel) for call in runner.calls)
+def uses_amx(runner):
+    return any("amx_product" in str(call.kernel) for call in runner.calls)
 
 
 def operands(rng, m, k, n, types, turn_x=False, turn_y=False, batch=()):
@@ -63,7 +63,7 @@ def test_blocks_of_depth(sizes, turns, types):
     """Sums that wait in memory between blocks, and programs that share the depth."""
     x, y, numbers = operands(np.random.default_rng(1), *sizes, types, *turns)
     runner = Runner(dot_general_p, [x, y], params(numbers, preferred(types)))
-    assert uses_unit(runner)
+    assert uses_amx(runner)
     test_gemm.check(x, y, numbers, out=runner(x, y))
 
 
@@ -97,7 +97,7 @@ def test_convolution(features, stride):
         "dimension_numbers": test_conv.ConvDimensionNumbers(*spec),
     }  # fmt: skip
     runner = Runner(conv_general_dilated_p, [x, w], options)
-    assert uses_unit(runner)
+    assert uses_amx(runner)
     out = runner(x, w)
     wide = [np.transpose(z.astype(np.float64), s) for z, s in zip((x, w), spec)]
     arguments = ((stride, stride), ((1, 1), (1, 1)), (1, 1), (1, 1), 1, 1)
@@ -125,7 +125,7 @@ def test_without_the_unit(sizes, turn_y, types):
     x, y, numbers = operands(np.random.default_rng(0), *sizes, types, turn_y=turn_y)
     options = params(numbers, preferred(types))
     runner = Runner(dot_general_p, [x, y], options, cpu_target=WITHOUT)
-    assert not uses_unit(runner)
+    assert not uses_amx(runner)
     test_gemm.check(x, y, numbers, out=runner(x, y))
 
 
@@ -133,7 +133,7 @@ def test_without_the_unit(sizes, turn_y, types):
 def test_other_floats_do_without_the_unit():
     for dtype in (np.float32, np.float16, np.float64):
         x, y, numbers = operands(np.random.default_rng(0), 70, 300, 90, (dtype, dtype))
-        assert not uses_unit(Runner(dot_general_p, [x, y], params(numbers)))
+        assert not uses_amx(Runner(dot_general_p, [x, y], params(numbers)))
 
 
 @needs_unit
@@ -142,7 +142,7 @@ def test_registers_are_released():
     x, y, numbers = operands(np.random.default_rng(0), 40, 300, 50, (BF16, BF16))
     runner = Runner(dot_general_p, [x, y], params(numbers))
     runner(x, y)
-    assert uses_unit(runner) and not states_in_use() >> 17 & 3
+    assert uses_amx(runner) and not states_in_use() >> 17 & 3
 
 
 def states_in_use():

@@ -63,7 +63,7 @@ class Unit:
       group: which part of the depth a lane takes, of `a` and of `b`.
       row, column: where in the result a lane's sums are ...
       elements: ... and the distances (row, column) of each.
-      sums: LLVM type of a lane's sums.
+      accumulators: LLVM type of a lane's sums.
       multiply: writes the code.
       flops: multiplications and additions of a compute unit in a clock.
       from_lds: it reads its operands from LDS by itself.
@@ -85,7 +85,7 @@ class Unit:
     row: Digits
     column: Digits
     elements: tuple[tuple[int, int], ...]
-    sums: Type
+    accumulators: Type
     multiply: Multiply
     flops: int
     from_lds: bool = False
@@ -153,9 +153,9 @@ class Tiling:
         return self.waves[0] * self.waves[1]
 
     @property
-    def sum_registers(self) -> int:
+    def accumulator_registers(self) -> int:
         """Registers in which a lane holds sums."""
-        each = len(self.unit.elements) * max(self.unit.sums.bits // 32, 1)
+        each = len(self.unit.elements) * max(self.unit.accumulators.bits // 32, 1)
         return math.prod(self.fragments) * each * (2 if self.unit.doubled else 1)
 
     @property
@@ -197,8 +197,8 @@ class Planes:
     @property
     def spread(self) -> int:
         """Cells between lines that one thread stores."""
-        apart = 8 // self.together if self.together > 1 else 0
-        return self.lines // (self.together * self.wide) + apart
+        padding = 8 // self.together if self.together > 1 else 0
+        return self.lines // (self.together * self.wide) + padding
 
     @property
     def plane(self) -> int:

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from amdjax import tile
 from amdjax.codegen import llvm
 from amdjax.codegen.emitter import Emitter, lowers
-from amdjax.codegen.gpu.fetch import Operand, Places, fetch
+from amdjax.codegen.gpu.accumulators import Accumulators, Product
 from amdjax.codegen.gpu.matrix import CELL_BYTES, Tiling, emit_digits, i32, lds_address, units
-from amdjax.codegen.gpu.sums import Product, Sums
+from amdjax.codegen.gpu.operand_staging import Operand, Places, staging_of
 from amdjax.codegen.gpu.tiles import GpuTiles, Held, Rep
 from amdjax.codegen.gpu.wgmma import WarpgroupProduct, warpgroup_units
 from amdjax.codegen.llvm import Type, Value
@@ -50,7 +50,7 @@ class GpuProducts(GpuTiles):
         tiling = self._tiling(op.tiling, op.result.dtype)
         kind = WarpgroupProduct if tiling.unit.from_lds else _RegisterProduct
         product = kind(self, tiling, operands)
-        return [Sums(product, product.sums(start, stop, op.ragged))]
+        return [Accumulators(product, product.accumulated(start, stop, op.ragged))]
 
     def _tiling(self, x: tile.MatrixTiling, accumulator: str) -> Tiling:
         """A tiling whose unit is known by name."""
@@ -62,7 +62,7 @@ class GpuProducts(GpuTiles):
     @lowers(ops.Collect)
     def lower_collect(self, op: ops.Collect) -> list[Rep]:
         sums = self.reps[op.operands[0].number]
-        assert isinstance(sums, Sums)
+        assert isinstance(sums, Accumulators)
         parts = self.joined(sums.rows(op.results[0].shape[0]))
         return [Held(parts if parts.type.lanes > 1 else self.register(parts, 0))]
 
@@ -72,13 +72,13 @@ class _RegisterProduct(Product):
 
     def __init__(self, gen: GpuTiles, tiling: Tiling, operands: Sequence[Operand]):
         super().__init__(gen, tiling)
-        self.fetches = [
-            fetch(gen, tiling, operand, lines)
+        self.stagings = [
+            staging_of(gen, tiling, operand, lines)
             for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True)
         ]
-        self.stage = sum(x.planes.cells for x in self.fetches) * CELL_BYTES
+        self.stage = sum(x.planes.cells for x in self.stagings) * CELL_BYTES
         self.memory = self.lds(self.memory_bytes)
-        self.fetches[1].origin = self.fetches[0].planes.cells * CELL_BYTES
+        self.stagings[1].origin = self.stagings[0].planes.cells * CELL_BYTES
         self._place_lanes()
 
     @property
@@ -90,19 +90,19 @@ class _RegisterProduct(Product):
         f, unit = self.f, self.unit
         self.reads = []
         for x, number, digits, group, m in zip(
-            self.fetches, self.waves, unit.line, unit.group, (unit.m, unit.n), strict=True
+            self.stagings, self.waves, unit.line, unit.group, (unit.m, unit.n), strict=True
         ):
             line = f.add(f.mul(number, i32(m)), emit_digits(f, digits, self.lane))
             plane = f.mul(emit_digits(f, group, self.lane), i32(unit.cells * x.planes.plane))
             cell = f.add(plane, emit_digits(f, x.planes.line_digits, line))
             self.reads.append(f.add(f.mul(cell, i32(CELL_BYTES)), i32(x.origin)))
 
-    def sums(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
+    def accumulated(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
         f, depth = self.f, self.tiling.depth
         limit = stop if ragged else None
         step = llvm.const(start.type, depth)
         self._store(self._load(start, limit), i32(0))
-        zeros = [llvm.zero(self.unit.sums)] * math.prod(self.tiling.fragments)
+        zeros = [llvm.zero(self.unit.accumulators)] * math.prod(self.tiling.fragments)
         last = f.sub(stop, step)
 
         def body(k: Value, carried: list[Value]) -> list[Value]:
@@ -134,11 +134,11 @@ class _RegisterProduct(Product):
         return f", !llvm.loop {module.add_metadata(f'distinct !{{{node}, {disable}}}')}"
 
     def _load(self, k: Value, limit: Value | None) -> list[list[Value]]:
-        return [x.load(k, limit) for x in self.fetches]
+        return [x.load(k, limit) for x in self.stagings]
 
     def _store(self, cells: list[list[Value]], stage: Value) -> None:
         at = self._at(stage, 0)
-        for x, values in zip(self.fetches, cells, strict=True):
+        for x, values in zip(self.stagings, cells, strict=True):
             x.store(values, at)
 
     def _at(self, base: Value, offset: int) -> Value:
@@ -183,26 +183,26 @@ class _RegisterProduct(Product):
 
         All that is read for it would have to stay in registers until then.
         """
-        return any(x.parts < self.gen.workgroup for x in self.fetches)
+        return any(x.parts < self.gen.workgroup for x in self.stagings)
 
     @property
     def _is_crowded(self) -> bool:
         """Whether LLVM, reading all steps of a tile at once, would run out of registers."""
         tiling, steps = self.tiling, self.tiling.depth // self.unit.depth
-        held = steps * tiling.fragment_registers + tiling.sum_registers
+        held = steps * tiling.fragment_registers + tiling.accumulator_registers
         return held > self.gen.isa.target.vgprs // 2
 
     @property
     def _reads_ahead(self) -> bool:
         """Whether registers hold what is multiplied next besides what is multiplied now."""
         tiling = self.tiling
-        held = 2 * tiling.fragment_registers + tiling.sum_registers
+        held = 2 * tiling.fragment_registers + tiling.accumulator_registers
         return held < self.gen.isa.target.vgprs * 3 // 4
 
     def _fragments(self, side: int, address: Value, s: int) -> list[list[list[Value]]]:
         """[fragment][line][word]: what a lane holds of an operand at one step in depth."""
-        unit, planes = self.unit, self.fetches[side].planes
-        apart = (unit.m, unit.n)[side] * self.tiling.waves[side]
+        unit, planes = self.unit, self.stagings[side].planes
+        distance = (unit.m, unit.n)[side] * self.tiling.waves[side]
         out = []
         for i in range(self.tiling.fragments[side]):
             lines = []
@@ -210,7 +210,7 @@ class _RegisterProduct(Product):
                 words = []
                 for p in range(unit.cells):
                     plane = s * unit.groups * unit.cells + p
-                    cell = planes.place(i * apart + more, plane)
+                    cell = planes.place(i * distance + more, plane)
                     words += self._words(self._at(address, cell * CELL_BYTES))
                 each = len(words) // unit.cell_lines
                 lines += [words[x : x + each] for x in range(0, len(words), each)]

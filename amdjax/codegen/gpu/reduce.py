@@ -16,8 +16,8 @@ from amdjax.codegen.emitter import Emitter, lowers
 from amdjax.codegen.gpu.extrema import extremum, of_numbers, or_nan
 from amdjax.codegen.gpu.isa import by_words
 from amdjax.codegen.gpu.layout import Layout, Place
+from amdjax.codegen.gpu.layout_conversion import GpuLayoutConversion, row_major
 from amdjax.codegen.gpu.memory import Spread
-from amdjax.codegen.gpu.moves import GpuMoves, row_major
 from amdjax.codegen.gpu.tiles import Held, Rep
 from amdjax.codegen.llvm import I1, I32, Type, Value
 from amdjax.codegen.pointwise import SIGNED
@@ -56,18 +56,18 @@ class _Merge:
       dtypes: of the tiles.
       neutral: elements that change nothing.
       of: what stands for the elements at two places.
-      dear: whether that takes longer than a permute.
+      expensive: whether that takes longer than a permute.
       extremum: `max` or `min` of floats, where that had better be told of all at once.
     """
 
     dtypes: Sequence[str]
     neutral: Parts
     of: Callable[[Parts, Parts], Parts]
-    dear: bool = False
+    expensive: bool = False
     extremum: str = ""
 
 
-class GpuReduce(GpuMoves):
+class GpuReduce(GpuLayoutConversion):
     @lowers(ops.Reduce)
     def lower_reduce(self, op: ops.Reduce) -> list[Rep]:
         (v,), name = op.operands, op.combine
@@ -77,8 +77,8 @@ class GpuReduce(GpuMoves):
         def merge(left: Parts, right: Parts) -> Parts:
             return [self.elementwise(name, v.dtype, left[0], right[0])]
 
-        apart = name in ("max", "min") and v.dtype in tile.FLOATS and not self.isa.passes_nan
-        one = _Merge([v.dtype], [neutral], merge, extremum=name if apart else "")
+        by_extremum = name in ("max", "min") and v.dtype in tile.FLOATS and not self.isa.passes_nan
+        one = _Merge([v.dtype], [neutral], merge, extremum=name if by_extremum else "")
         return self._reduced(one, op.operands, op.axis)
 
     @lowers(ops.ReduceBy)
@@ -100,7 +100,7 @@ class GpuReduce(GpuMoves):
             merged = [one(both[:n], both[n:]) for both in sides]
             return [self.joined(registers) for registers in zip(*merged, strict=True)]
 
-        together = _Merge([v.dtype for v in tiles], neutral, merge, dear=True)
+        together = _Merge([v.dtype for v in tiles], neutral, merge, expensive=True)
         return self._reduced(together, tiles, op.axis)
 
     def _reduced(self, merge: _Merge, tiles: Sequence[tile.Value], axis: int) -> list[Rep]:
@@ -180,7 +180,7 @@ class GpuReduce(GpuMoves):
             first = self.f.and_(first, self.threads.compare("ult", self.threads.number, bits + 1))
         self.when(first, write)
         self.access(whole, "read")
-        if merge.dear:  # fewer steps, of a permute each
+        if merge.expensive:  # fewer steps, of a permute each
             lane = self.threads.apply("and", self.threads.number, waves - 1)
             mine = [
                 self.from_memory(self.f.load(k, self.pointer(b, lane), k.bits // 8), b.dtype)

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from functools import cache
 
 from amdjax.codegen import llvm
-from amdjax.codegen.gpu.fetch import Operand, deal
+from amdjax.codegen.gpu.accumulators import Product
 from amdjax.codegen.gpu.matrix import CELL_BYTES, Digits, Tiling, Unit, i32, lds_address, log2
-from amdjax.codegen.gpu.sums import Product
+from amdjax.codegen.gpu.operand_staging import Operand, deal
 from amdjax.codegen.gpu.tiles import GpuTiles
 from amdjax.codegen.llvm import F32, I32, I64, VOID, Function, Type, Value
 from amdjax.targets.gpu import GpuTarget
@@ -83,7 +83,7 @@ class WarpgroupProduct(Product):
     def memory_bytes(self) -> int:
         return self.stage * self.tiling.stages
 
-    def sums(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
+    def accumulated(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
         f, stages = self.f, self.tiling.stages
         limit = stop if ragged else None
         step = llvm.const(start.type, self.tiling.depth)
@@ -103,7 +103,7 @@ class WarpgroupProduct(Product):
         for i in range(ahead):
             load(k, i32(i * self.stage))
             k = f.add(k, step)
-        zeros = [llvm.zero(self.unit.sums.with_lanes(0))] * self.unit.sums.lanes
+        zeros = [llvm.zero(self.unit.accumulators.with_lanes(0))] * self.unit.accumulators.lanes
 
         def body(k: Value, carried: list[Value]) -> list[Value]:
             read, write, *sums = carried
@@ -120,7 +120,7 @@ class WarpgroupProduct(Product):
         _, _, *sums = f.loop(start, stop, step, first, body)
         sums = _wait(f, sums, 0)
         f.call("llvm.nvvm.cp.async.wait.group", VOID, i32(0))
-        whole = llvm.undef(self.unit.sums)
+        whole = llvm.undef(self.unit.accumulators)
         for i, x in enumerate(sums):
             whole = f.insert(whole, x, i)
         return [whole]

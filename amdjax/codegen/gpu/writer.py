@@ -2,8 +2,9 @@
 
 A program of the grid is a workgroup; `docs/gpu.md` says how tiles are spread over its threads.
 The classes below each other are one writer: `tiles` knows how tiles are held, `memory`
-how they are loaded and stored, `combine` and `moves` how threads exchange elements, and
-`GpuKernel` here everything elementwise and the products. What differs between targets is
+how they are loaded and stored, `layout_conversion`, `reduce` and `scan` how threads exchange
+elements, and `GpuWriter` here everything elementwise and the products. What is to be known of a
+kernel, `PASSES` have found out before. What differs between targets is
 `isa`; barriers are placed by `barriers`.
 """
 
@@ -15,12 +16,12 @@ from collections.abc import Callable
 from amdjax import tile
 from amdjax.codegen import llvm
 from amdjax.codegen.emitter import lowers
-from amdjax.codegen.gpu.combine import GpuCombine
 from amdjax.codegen.gpu.divide import FEWEST, divided
 from amdjax.codegen.gpu.isa import isa_of
 from amdjax.codegen.gpu.layout import Place
 from amdjax.codegen.gpu.memory import Spread
 from amdjax.codegen.gpu.product import GpuProducts
+from amdjax.codegen.gpu.scan import GpuScan
 from amdjax.codegen.gpu.tiles import Coordinates, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, Module, Value
 from amdjax.codegen.pointwise import lower_convert
@@ -75,7 +76,7 @@ def _check_workgroup(kernel: tile.Kernel, target: GpuTarget) -> None:
         )
 
 
-class GpuWriter(GpuProducts, GpuCombine):
+class GpuWriter(GpuProducts, GpuScan):
     """Writes one kernel."""
 
     # Elementwise

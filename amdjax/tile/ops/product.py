@@ -6,7 +6,7 @@ from amdjax.tile.attributes import Attribute, Flag, Memory, Sides, Tiling
 from amdjax.tile.ir import Block, Op, Operand, Trait, expect, expect_scalars
 from amdjax.tile.types import BOOL, INDEX, TileType
 
-__all__ = ["Collect", "Contract", "Dot", "Dot4", "UnitProduct"]
+__all__ = ["AmxProduct", "Collect", "Contract", "Dot", "Dot4"]
 
 
 class Dot(Op, name="dot", traits=Trait.PURE):
@@ -88,7 +88,7 @@ class Collect(Op, name="collect"):
         expect(even and part.dtype == whole.dtype, f"{part} is no slice of {whole}")
 
 
-class UnitProduct(Op, name="unit_product", traits=Trait.READS | Trait.WRITES):
+class AmxProduct(Op, name="amx_product", traits=Trait.READS | Trait.WRITES):
     """`c += a @ b` on the matrix unit of a CPU, in memory; from zero if `fresh`.
 
     `types` are those of the elements of `a` and `b`, which buffers hold as bits. Rows of `a` are 64
@@ -108,7 +108,7 @@ class UnitProduct(Op, name="unit_product", traits=Trait.READS | Trait.WRITES):
     units = Attribute[tuple[int, int]]()
 
     def check(self) -> None:
-        expect(len(self.operands) == 5, "unit_product takes 5 operands")
+        expect(len(self.operands) == 5, "amx_product takes 5 operands")
         expect_scalars(self, self.operands[:4])
-        expect(self.fresh.type == BOOL, "whether unit_product starts anew is a scalar")
+        expect(self.fresh.type == BOOL, "whether amx_product starts anew is a scalar")
         expect(self.c.role in ("out", "inout", "scratch"), f"{self.c.name} cannot be written")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from amdjax import tile
-from amdjax.codegen.cpu_matrix import UNIT_BYTES, UNIT_ROWS
+from amdjax.codegen.cpu_amx import UNIT_BYTES, UNIT_ROWS
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, Source, TileShape
 from amdjax.kernels.products.cpu.blocking import choose_blocking
@@ -147,7 +147,7 @@ class AmxProduct(PackedProduct):
             c_base = place * (shape.rows * shape.columns)
         row, column = block.row + i * shape.rows, (block.panel + j) * shape.columns
         self._prefetch_result(row, column, block.last)
-        k.unit_product(
+        k.amx_product(
             self.types,
             (self.a, i * (shape.rows * self.stride), self.stride),
             (self.panels, b_base),

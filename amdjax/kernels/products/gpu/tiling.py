@@ -125,8 +125,8 @@ def _wave_tilings(
         grid = _wave_grid(unit, rows, columns, waves)
         fragments = rows // (grid[0] * unit.m), columns // (grid[1] * unit.n)
         tiling = Tiling(unit, grid, fragments, depth)
-        finished = (products - 1) * tiling.sum_registers
-        if finished + tiling.sum_registers > MOST_SUMS:
+        finished = (products - 1) * tiling.accumulator_registers
+        if finished + tiling.accumulator_registers > MOST_SUMS:
             continue
         most = target.vgprs - finished
         while tiling.depth > unit.depth and _registers(target, problem, tiling) > most:
@@ -148,7 +148,7 @@ def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
         words *= 2 if along == "lines" and itemsize(source.dtype) == 1 else 1  # and turned
         brought += loads * (words + LOAD_REGISTERS)
     other = OTHER_REGISTERS if target.is_amdgpu else OTHER_REGISTERS // 2
-    return tiling.sum_registers + tiling.fragment_registers + brought + other
+    return tiling.accumulator_registers + tiling.fragment_registers + brought + other
 
 
 def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Iterator[Plan]:
@@ -272,7 +272,7 @@ def _resident(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     """Programs that a compute unit holds at once, as far as LDS and sums in registers go."""
     unit = tiling.unit
     operands = _operand_bytes(problem, tiling)
-    result = unit.m * tiling.columns * unit.sums.bits // 8
+    result = unit.m * tiling.columns * unit.accumulators.bits // 8
     lds = max(operands * tiling.stages, result) + target.lds_reserved
-    waves = target.vgpr_file // (tiling.sum_registers + 64) * target.simds
+    waves = target.vgpr_file // (tiling.accumulator_registers + 64) * target.simds
     return max(1, min(target.lds_per_cu // lds, waves // tiling.wave_count))

@@ -31,9 +31,9 @@ _SUMS, _LEFT, _RIGHT = 0, 4, 6  # first register of each kind
 _CONFIGURATION = (1, 0, 0x0040_0040_0040_0040, 0x0040_0040_0040_0040, 0, 0, 0x1010101010101010, 0)
 
 
-def uses_unit(block: tile.Block) -> bool:
+def uses_amx(block: tile.Block) -> bool:
     """Whether a program multiplies on the matrix unit."""
-    return any(isinstance(op, ops.UnitProduct) for op in tile.walk(block))
+    return any(isinstance(op, ops.AmxProduct) for op in tile.walk(block))
 
 
 def configure(f: Function) -> None:
@@ -49,13 +49,13 @@ def release(f: Function) -> None:
     f.call("llvm.x86.tilerelease", VOID)
 
 
-def unit_product(
+def amx_product(
     f: Function,
-    op: ops.UnitProduct,
+    op: ops.AmxProduct,
     address: Callable[[tile.Buffer, Value], Value],
     scalar: Callable[[tile.Value], Value],
 ) -> None:
-    """Write a `unit_product`.
+    """Write a `amx_product`.
 
     Args:
       f: the function.

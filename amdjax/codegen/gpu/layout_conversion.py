@@ -20,7 +20,7 @@ from amdjax.codegen.gpu.tiles import Coordinates, Held, Positional, Rep
 from amdjax.codegen.llvm import I32, Type, Value
 from amdjax.tile import ops
 
-__all__ = ["GpuMoves"]
+__all__ = ["GpuLayoutConversion"]
 
 _CONSTANT = Type("ptr addrspace(4)")
 
@@ -34,7 +34,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return (shape[-1], 1) if len(shape) == 2 else (1,)
 
 
-class GpuMoves(GpuMemory):
+class GpuLayoutConversion(GpuMemory):
     # Through LDS
 
     def put(
@@ -479,7 +479,7 @@ class GpuMoves(GpuMemory):
         f, (v, mask) = self.f, op.operands
         x, keep = self.in_registers(v), self.in_registers(mask)
         (n,) = v.shape
-        sofar = self.running("add", "i32", f.cast("zext", keep, "i32"), n, reverse=False)
+        sofar = self.scanned("add", "i32", f.cast("zext", keep, "i32"), n, reverse=False)
         place = self.coordinates(self.layout(v.shape)).axis(0)
         left = f.sub(llvm.const(place.type, n - 1), f.sub(place, sofar))
         offsets = f.select(keep, f.sub(sofar, llvm.const(place.type, 1)), left)
@@ -490,5 +490,5 @@ class GpuMoves(GpuMemory):
         return [self.take(buffer, v.shape, 0, (1,))]
 
     @abstractmethod
-    def running(self, name: str, dtype: str, x: Value, n: int, reverse: bool) -> Value:
-        """Running combination of `n` elements, each with those before it."""
+    def scanned(self, name: str, dtype: str, x: Value, n: int, reverse: bool) -> Value:
+        """Inclusive scan of `n` elements, each with those before it."""

@@ -103,12 +103,12 @@ class Operand:
 Address = Callable[[Value, list[Value], Value], tuple[Value, Value | None]]
 
 
-def fetch(gen: GpuTiles, tiling: Tiling, operand: Operand, lines: int) -> Fetch:
+def staging_of(gen: GpuTiles, tiling: Tiling, operand: Operand, lines: int) -> Staging:
     """What a thread brings of an operand, for what multiplies."""
-    return (LineFetch if tiling.unit.across else DepthFetch)(gen, tiling, operand, lines)
+    return (LineStaging if tiling.unit.across else DepthStaging)(gen, tiling, operand, lines)
 
 
-class Fetch(ABC):
+class Staging(ABC):
     """What a thread brings of one operand's tiles.
 
     Attributes:
@@ -191,7 +191,7 @@ class Fetch(ABC):
         f.store(x, at, nbytes)
 
 
-class LineFetch(Fetch):
+class LineStaging(Staging):
     """Operands whose cells hold neighbouring lines.
 
     Along lines, a thread brings cells or parts of them as they are. Along depth, it brings a few
@@ -227,7 +227,7 @@ class LineFetch(Fetch):
             self._put(stage, target, j * self.planes.plane * CELL_BYTES, [one])
 
 
-class DepthFetch(Fetch):
+class DepthStaging(Staging):
     """Operands whose cells hold steps in depth of one line.
 
     Along depth, a thread brings whole cells of one line. Along lines, it brings a rectangle of a

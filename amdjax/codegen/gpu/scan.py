@@ -1,4 +1,4 @@
-"""Running combinations of tiles.
+"""Scans of tiles.
 
 Within a thread, then over the lanes of a wave by permutes, then over waves through LDS. The order
 depends on shape and layout alone, so results are the same in every run.
@@ -19,20 +19,20 @@ from amdjax.codegen.gpu.tiles import Held, Rep
 from amdjax.codegen.llvm import I32, Value
 from amdjax.tile import ops
 
-__all__ = ["GpuCombine"]
+__all__ = ["GpuScan"]
 
 
-class GpuCombine(GpuReduce):
+class GpuScan(GpuReduce):
     @lowers(ops.Cumulative)
     def lower_cumulative(self, op: ops.Cumulative) -> list[Rep]:
         (v,), name, reverse = op.operands, op.combine, op.reverse
         if len(v.shape) == 2:
-            return [self._running_rows(name, v, reverse)]
+            return [self._scanned_rows(name, v, reverse)]
         x = self.in_registers(v)
-        return [Held(self.running(name, v.dtype, x, v.shape[0], reverse))]
+        return [Held(self.scanned(name, v.dtype, x, v.shape[0], reverse))]
 
-    def running(self, name: str, dtype: str, x: Value, n: int, reverse: bool) -> Value:
-        """Running combination of `n` elements, each with those before it."""
+    def scanned(self, name: str, dtype: str, x: Value, n: int, reverse: bool) -> Value:
+        """Inclusive scan of `n` elements, each with those before it."""
         layout, forward = self.layout((n,)), -1 if reverse else 1
         neutral = llvm.const(x.type.with_lanes(0), identity(name, dtype, x.type.bits))
         x = self.filled(x, layout, neutral)
@@ -132,7 +132,7 @@ class GpuCombine(GpuReduce):
         rows = [self.from_memory(row, dtype) for row in rows]
         return [[f.extract(row, w) for w in range(waves)] for row in rows]
 
-    def _running_rows(self, name: str, v: tile.Value, reverse: bool) -> Held:
+    def _scanned_rows(self, name: str, v: tile.Value, reverse: bool) -> Held:
         """Each row by a thread; a word behind each row puts them into different banks."""
         rows, columns = v.shape
         pitch = columns + max(4 // (self.memory_type(v.dtype).bits // 8), 1)
@@ -152,13 +152,13 @@ class GpuCombine(GpuReduce):
                 self.store_tile(where, dtype, target, total)
             return [total]
 
-        def walk() -> list[Value]:
+        def scan_rows() -> list[Value]:
             start = self.load_tile(Spread(buffer, first, (pitch,)), dtype, target)
             self.f.loop(llvm.const(I32, 1), llvm.const(I32, columns), 1, [start], body)
             return []
 
         if target.period < self.workgroup:  # threads that repeat rows would read what others wrote
-            self.when(self.threads.compare("ult", self.threads.number, target.period), walk)
+            self.when(self.threads.compare("ult", self.threads.number, target.period), scan_rows)
         else:
-            walk()
+            scan_rows()
         return self.take(buffer, v.shape, 0, (pitch, 1))

@@ -1,4 +1,4 @@
-"""Reductions and running combinations of tiles on a CPU: lanes of a vector, rows of tiles."""
+"""Reductions and scans of tiles on a CPU: lanes of a vector, rows of tiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from amdjax.codegen.llvm import Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_pointwise
 from amdjax.tile import ops
 
-__all__ = ["CpuCombine", "Rep", "llvm_type"]
+__all__ = ["CpuCombinations", "Rep", "llvm_type"]
 
 Rep = Value | list[Value]  # a scalar or rank-1 tile; the rows of a rank-2 tile
 
@@ -21,7 +21,7 @@ def llvm_type(type: tile.TileType) -> Type:
     return Type(ELEMENT_TYPES[type.dtype], type.shape[-1] if type.shape else 0)
 
 
-class CpuCombine(Emitter[Rep]):
+class CpuCombinations(Emitter[Rep]):
     def rowwise(self, type: tile.TileType, fn: Callable[..., Value], *operands: Rep) -> Rep:
         """Apply `fn` to vectors, row by row for rank-2 tiles."""
         if len(type.shape) < 2:

@@ -44,7 +44,7 @@ class Product(ABC):
         """LDS that the operands take."""
 
     @abstractmethod
-    def sums(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
+    def accumulated(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
         """The sums of each fragment, as the unit has them.
 
         Args:
@@ -64,7 +64,7 @@ class Product(ABC):
         self.gen.isa.barrier(self.f, self.gen.workgroup // self.wave_size, only_lds=True)
 
 
-class Sums(Deferred):
+class Accumulators(Deferred):
     """A product's sums, on their way from where the unit has them to where all tiles do.
 
     They pass through LDS, as many rows of fragments of all waves at a time as it takes to give
@@ -79,7 +79,7 @@ class Sums(Deferred):
     def __init__(self, product: Product, fragments: list[Value]):
         self.product, self.fragments = product, fragments
         gen, tiling, unit = product.gen, product.tiling, product.unit
-        self.size = unit.sums.bits // 8
+        self.size = unit.accumulators.bits // 8
         self.vector = min(
             gen.kernel.schedule.vector, max(tiling.rows * tiling.columns // gen.workgroup, 1)
         )
@@ -150,7 +150,7 @@ class Sums(Deferred):
         row, column = f.lshr(at, i32(log2(columns))), f.and_(at, i32(columns - 1))
         place = self._places(row, column)
         each = min(self.vector, CELL_BYTES // self.size)  # of one cell
-        kind = self.product.unit.sums.with_lanes(each if self.vector > 1 else 0)
+        kind = self.product.unit.accumulators.with_lanes(each if self.vector > 1 else 0)
         out = []
         for e in range(0, self.height * columns, self.across):
             r, c = divmod(e, columns)
