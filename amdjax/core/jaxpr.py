@@ -360,9 +360,17 @@ def close_jaxpr(jaxpr: Jaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(jaxpr, ())
 
 
+def with_leading(info: DebugInfo | None, count: int) -> DebugInfo | None:
+    """What is said about a function once values that it closes over are leading arguments."""
+    if info is None or info.arg_names is None:
+        return info
+    return info._replace(arg_names=(*["a value closed over"] * count, *info.arg_names))
+
+
 def convert_constvars_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
     """The same program taking its constants as leading arguments."""
-    return jaxpr.replace(constvars=(), invars=[*jaxpr.constvars, *jaxpr.invars], debug_info=None)
+    info = with_leading(jaxpr.debug_info, len(jaxpr.constvars))
+    return jaxpr.replace(constvars=(), invars=[*jaxpr.constvars, *jaxpr.invars], debug_info=info)
 
 
 def hoist_consts(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:

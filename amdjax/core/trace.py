@@ -37,6 +37,7 @@ from amdjax.core.jaxpr import (
     Literal,
     Var,
     hoist_consts,
+    with_leading,
 )
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
@@ -561,6 +562,7 @@ def hoist_tracers(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
     jaxpr = closed.jaxpr
     first = [v for v, t in zip(jaxpr.constvars, traced) if t]
     kept = [v for v, t in zip(jaxpr.constvars, traced) if not t]
-    new = jaxpr.replace(constvars=kept, invars=[*first, *jaxpr.invars], debug_info=None)
+    info = with_leading(jaxpr.debug_info, len(first))
+    new = jaxpr.replace(constvars=kept, invars=[*first, *jaxpr.invars], debug_info=info)
     consts = [c for c, t in zip(closed.consts, traced) if not t]
     return ClosedJaxpr(new, consts), [c for c, t in zip(closed.consts, traced) if t]

@@ -378,7 +378,7 @@ class JitFunction:
         if self._shardings is not None:
             self._shardings.check_arguments(avals, tree, static)
         with _phase(self._name, "trace", "jaxpr_trace"):
-            closed, out_tree, _ = self._program(avals, tree, static)
+            closed, out_tree, refs = self._program(avals, tree, static)
         if self._device is not None:
             place = self._device.committed
         elif place is None:
@@ -388,10 +388,11 @@ class JitFunction:
                 lambda program, donated: compile_placed(program, donated, place),
                 closed,
                 self._donations(leaves, tree, static),
+                refs,
             )
         if self._shardings is not None:
             run = self._shardings.laid_out(run, out_tree, closed.out_avals)
-        return _Signature(_checked(run, closed), out_tree)
+        return _Signature(_checked(run, closed, refs), out_tree)
 
     def _call_traced(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """A call inside another trace: one `jit` equation."""
@@ -462,13 +463,13 @@ class _Signature:
         self.run, self.tree = run, tree
 
 
-def _checked(run: Runner, closed: ClosedJaxpr) -> Runner:
+def _checked(run: Runner, closed: ClosedJaxpr, refs: Sequence[Any]) -> Runner:
     """The program itself; under `debug_nans`, one that looks for where a NaN first appears.
 
     Under `debug_key_reuse` one that looks for keys that were used before.
     """
     if config.debug_key_reuse:
-        run = watched_program(closed, run)
+        run = watched_program(closed, run, refs)
     if not (config.debug_nans or config.debug_infs):
         return run
     from amdjax.jit.debugging import find_invalid, has_invalid

@@ -17,9 +17,10 @@ def compile_on_refs(
     compile_program: Callable[[ClosedJaxpr, Sequence[bool]], Run],
     closed: ClosedJaxpr,
     donated: Sequence[bool],
+    refs: Sequence[Any] = (),
 ) -> Run:
     """Compile a program that may work on references; see `without_refs`."""
-    pure, donated, runner = without_refs(closed, donated)
+    pure, donated, runner = without_refs(closed, donated, refs)
     return runner(compile_program(pure, donated))
 
 
@@ -30,24 +31,26 @@ def works_on_refs(closed: ClosedJaxpr) -> bool:
 
 
 def without_refs(
-    closed: ClosedJaxpr, donated: Sequence[bool]
+    closed: ClosedJaxpr, donated: Sequence[bool], refs: Sequence[Any] = ()
 ) -> tuple[ClosedJaxpr, tuple[bool, ...], Callable[[Run], Run]]:
     """A program on what references hold, and how to run it on references.
 
     Args:
       closed: the program.
-      donated: which of its arguments it may overwrite.
+      donated: which of its arguments, but for `refs`, it may overwrite.
+      refs: its leading arguments, which are references known now.
 
     Returns:
       The program without references, which arguments it may overwrite, and a function from a way
-      to run it to one that takes the arguments of `closed` and writes references.
+      to run it to one that takes the other arguments of `closed` and writes references.
 
     Raises:
       ValueError: when run, if a reference is passed twice or closed over as well.
     """
     if not works_on_refs(closed):
         return closed, tuple(donated), lambda run: run
-    hoisted, refs = hoist_tracers(closed)
+    hoisted, consts = hoist_tracers(closed)
+    refs = [*consts, *refs]
     pure = discharged(hoisted)
     results = len(closed.out_avals)
     is_ref = [type(a) is AbstractRef for a in hoisted.in_avals]
@@ -66,7 +69,7 @@ def without_refs(
 
     def runner(run: Run) -> Run:
         def call(args: Sequence[Any]) -> list[Any]:
-            refuse_aliases("jit", names, args, refs)
+            refuse_aliases("jit", names[len(names) - len(args) :], args, refs)
             args = [*refs, *args]
             given = [x for x, r in zip(args, is_ref) if r]
             outs = run([x.value if r else x for x, r in zip(args, is_ref)])

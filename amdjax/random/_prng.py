@@ -392,10 +392,10 @@ def seed_with_impl(impl: PRNGImpl, seed: Any) -> Any:
 
 
 def _watched(function: str) -> Callable[..., Any]:
-    def watched(program: Any, run: Any) -> Any:
+    def watched(*args: Any) -> Any:
         from amdjax.random import key_reuse
 
-        return getattr(key_reuse, function)(program, run)
+        return getattr(key_reuse, function)(*args)
 
     return watched
 

@@ -444,12 +444,14 @@ def watch(
     return outs
 
 
-def watched_program(closed: ClosedJaxpr, run: Callable[..., Any]) -> Callable[..., Any]:
+def watched_program(
+    closed: ClosedJaxpr, run: Callable[..., Any], leading: Sequence[Any] = ()
+) -> Callable[..., Any]:
     """A compiled program that marks and checks the keys it gets."""
     signature = jaxpr_type_signature(closed.jaxpr)
     consts = list(closed.consts)
     return lambda args: watch(
-        signature, "jit-compiled function", [*args, *consts], lambda: run(args)
+        signature, "jit-compiled function", [*leading, *args, *consts], lambda: run(args)
     )
 
 
