@@ -465,7 +465,7 @@ def canonical_axes(axes: Any, ndim: int, name: str) -> Shape:
     """
     found = sorted(canonical_axis(axis, ndim) for axis in as_ints(axes, name))
     if len(set(found)) < len(found):
-        raise ValueError(f"{name} must be unique, got {tuple(axes)}.")
+        raise ValueError(f"{name} are not unique, got {tuple(axes)}.")
     return tuple(found)
 
 

@@ -87,7 +87,7 @@ def _conv_type(
     check_same_dtype("conv_general_dilated", lhs, rhs)
     if lhs.ndim != rhs.ndim:
         raise ValueError(
-            "conv_general_dilated: lhs and rhs must have the same number of dimensions, got "
+            "conv_general_dilated lhs and rhs must have the same number of dimensions, got "
             f"shapes {lhs.shape} and {rhs.shape}."
         )
     lhs_spec, rhs_spec, out_spec = dimension_numbers
@@ -336,8 +336,8 @@ def conv_padding(
         pairs = ((),)
     if any(len(pair) != 2 for pair in pairs):
         raise ValueError(
-            "conv_general_dilated: padding must be a string or a sequence of (low, high) pairs of "
-            f"integers, got {padding!r}."
+            "conv_general_dilated: padding argument must be a string or a sequence of (low, high) "
+            f"pairs of integers, got {padding!r}."
         )
     return pairs
 

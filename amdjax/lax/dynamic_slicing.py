@@ -144,7 +144,11 @@ def _check_starts(name, operand, starts) -> None:
         raise TypeError(f"{name} start_indices must be scalars, got shapes {shapes}.")
     for start in starts:
         check_dtype(f"{name} start_indices", start.dtype, INT)
-    check_same_dtype(name, *starts)
+    if any(s.dtype != starts[0].dtype for s in starts[1:]):
+        found = ", ".join(str(s.dtype) for s in starts)
+        raise TypeError(
+            f"index arguments to {name} must be integers of the same type, got {found}."
+        )
 
 
 @dynamic_slice_p.def_jvp

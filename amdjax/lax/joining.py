@@ -290,7 +290,7 @@ def _split_type(x: Any, *, sizes: Shape, axis: int) -> list[ShapedArray]:
         raise ValueError(f"Sizes passed to split must be nonnegative, got {sizes}.")
     if sum(sizes) != x.shape[axis]:
         raise ValueError(
-            f"split: the sum {sum(sizes)} of sizes must be the size of axis {axis} of the operand "
+            f"split: Sum of sizes {sum(sizes)} must be equal to the size of axis {axis} of operand "
             f"shape {x.shape}."
         )
     rest = _without(x.shape, axis)
@@ -389,7 +389,7 @@ def _pad_type(x: Any, value: Any, *, padding_config: Padding) -> ShapedArray:
             f"pad operand and padding_value must have one dtype, got {x.dtype} and {value.dtype}."
         )
     if value.shape:
-        raise TypeError(f"pad: padding_value must be a scalar, got shape {value.shape}.")
+        raise ValueError(f"pad: padding_value must be a scalar, got shape {value.shape}.")
     given = f"got padding_config {padding_config} for operand shape {x.shape}"
     if len(padding_config) != x.ndim:
         raise ValueError(f"pad: padding_config must have one entry for each axis, {given}.")

@@ -98,7 +98,9 @@ class Window(NamedTuple):
                     f"{values} for operand shape {shape}."
                 )
             if field != "padding" and any(value < 1 for value in values):
-                raise TypeError(f"{name}: {field} must be positive, got {values}.")
+                raise TypeError(
+                    f"{name}: {field} must have every element be positive, got {values}."
+                )
 
     def batched(self, dim: int) -> Window:
         """The same window for arrays with one more axis at `dim`."""

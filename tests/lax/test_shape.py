@@ -153,7 +153,7 @@ X = counting(2, 3)
         (TypeError, "unique", lambda: lax.rev(X, (0, 0))),
         (TypeError, "iota does not accept dtype bool", lambda: lax.iota(bool, 2)),
         (ValueError, "dimension=2", lambda: lax.broadcasted_iota(np.int32, (2, 3), 2)),
-        (ValueError, "sum 5", lambda: lax.split(X, (1, 4), 1)),
+        (ValueError, "Sum of sizes 5", lambda: lax.split(X, (1, 4), 1)),
         (TypeError, "reps", lambda: lax.tile(X, (2,))),
         (TypeError, "concrete integers", lambda: lax.reshape(X, (2.0, 3.0))),
     ],

@@ -170,7 +170,7 @@ def test_errors():
     x = np.ones((2, 3), np.float32)
     with pytest.raises(TypeError, match="window_dimensions must have one entry for each axis"):
         lax.reduce_window(x, 0.0, lax.add, (2,))
-    with pytest.raises(TypeError, match="window_strides must be positive"):
+    with pytest.raises(TypeError, match="window_strides must have every element be positive"):
         lax.reduce_window(x, 0.0, lax.add, (2, 2), (0, 1))
     with pytest.raises(TypeError, match="same dtypes"):
         lax.reduce_window(x, 1, lax.add, (2, 2))

@@ -48,7 +48,10 @@ def single_or_double(name: str, x: ArrayLike) -> Any:
 def reject_complex(name: str, x: Array) -> None:
     """Raise a ValueError that names the function if `x` is complex."""
     if dtypes.issubdtype(x.dtype, np.complexfloating):
-        raise ValueError(f"{name} does not support complex-valued inputs, got {x.dtype}")
+        raise ValueError(
+            f"Argument `x` to {name} must be real-valued. It does not support complex-valued "
+            f"inputs, got {x.dtype}"
+        )
 
 
 def strongly(args: list[Array]) -> list[Array]:

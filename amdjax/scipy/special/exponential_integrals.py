@@ -228,9 +228,7 @@ def bernoulli(n: int) -> Array:
         >>> print(special.bernoulli(4).round(4))
         [ 1.     -0.5     0.1667  0.     -0.0333]
     """
-    order = lax.stop_gradient(n)
-    if isinstance(order, Array):
-        order = order.__index__()
+    order = lax.stop_gradient(n).__index__() if isinstance(n, Array) else n
     if not isinstance(order, (int, np.integer)):
         raise TypeError(f"bernoulli: n must be an integer, got {n!r}")
     if order < 0:

@@ -43,16 +43,16 @@ def _bessel_jn(z: Array, v: int, n_iter: int) -> Array:
         k = top - i
         even = jnp.asarray(jnp.where(k % 2 == 0, 2, 0), z.dtype)
         total = total + even * here
-        wanted = jnp.where(orders == k, here, wanted)
+        wanted = jnp.where(orders == k, here[None], wanted)
         below = 2 * jnp.asarray(k, z.dtype) * here - z * above
         scale = 1 / jnp.maximum(jnp.abs(below), jnp.abs(z * here))
-        return z * here * scale, below * scale, z * total * scale, z * wanted * scale
+        return z * here * scale, below * scale, z * total * scale, (z * scale)[None] * wanted
 
     zero, none = jnp.zeros_like(z), jnp.zeros((v + 1, *z.shape), z.dtype)
     start = (zero, jnp.ones_like(z), zero, none)
     _, first, total, wanted = lax.fori_loop(0, top, step, start)
-    found = jnp.where(orders == 0, first, wanted) / (first + total)
-    return jnp.where(jnp.abs(z) <= n_iter, found, jnp.nan)
+    found = jnp.where(orders == 0, first[None], wanted) / (first + total)[None]
+    return jnp.where(jnp.abs(z)[None] <= n_iter, found, jnp.nan)
 
 
 @_bessel_jn.defjvp
@@ -61,7 +61,7 @@ def _bessel_jn_jvp(v: int, n_iter: int, primals: Any, tangents: Any) -> Any:
     # 10.6.1 and 10.6.2
     inner = (values[:-2] - values[2:]) / 2
     slopes = jnp.concatenate([-values[1:2], inner])
-    return values[:-1], slopes * tangents[0]
+    return values[:-1], slopes * tangents[0][None]
 
 
 def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
