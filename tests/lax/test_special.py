@@ -108,7 +108,9 @@ def test_ends_of_the_domain(name, args, wanted):
 def test_far_arguments(name, args, wanted, dtype):
     with enable_x64(dtype == np.float64):
         found = float(getattr(lax, name)(*map(dtype, args)))
-    assert found == pytest.approx(wanted, rel=1e-10 if dtype == np.float64 else 1e-5)
+    # Next to the mean the fraction of betainc takes a hundred steps.
+    single = 5e-5 if name == "betainc" else 1e-5
+    assert found == pytest.approx(wanted, rel=1e-10 if dtype == np.float64 else single)
 
 
 def test_derivatives():

@@ -66,7 +66,8 @@ def values(library, name, wrap=lambda f: f):
     for k, x in enumerate(args):
         if (name, k) not in WITHOUT:
             alone = lambda v, k=k: function(*args[:k], v, *args[k + 1 :])
-            slope = wrap(lambda v, alone=alone: library.jvp(alone, (v,), (np.ones_like(v),))[1])
+            one = np.ones_like(x)
+            slope = wrap(lambda v, f=alone, t=one: library.jvp(f, (v,), (t,))[1])
             found[f"slope {k}"] = np.asarray(slope(x))
     return found
 
