@@ -7,30 +7,50 @@ from typing import Any
 from amdjax.core.pytree import tree_map
 from amdjax.transforms.collectives import (
     axis_index,
+    axis_index_p,
     axis_size,
     pmax,
+    pmax_p,
     pmean,
     pmin,
+    pmin_p,
     ppermute,
+    ppermute_p,
     pshuffle,
     psum,
+    psum_p,
     pvary,
 )
-from amdjax.transforms.exchanges import all_gather, all_to_all, pbroadcast, psum_scatter, pswapaxes
+from amdjax.transforms.exchanges import (
+    all_gather,
+    all_gather_p,
+    all_to_all,
+    all_to_all_p,
+    pbroadcast,
+    psum_scatter,
+    pswapaxes,
+)
 from amdjax.transforms.zero import stop_gradient_p
 
 __all__ = [
     "all_gather",
+    "all_gather_p",
     "all_to_all",
+    "all_to_all_p",
     "axis_index",
+    "axis_index_p",
     "axis_size",
     "pbroadcast",
     "pmax",
+    "pmax_p",
     "pmean",
     "pmin",
+    "pmin_p",
     "ppermute",
+    "ppermute_p",
     "pshuffle",
     "psum",
+    "psum_p",
     "psum_scatter",
     "pswapaxes",
     "pvary",
