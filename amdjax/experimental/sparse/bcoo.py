@@ -1,0 +1,318 @@
+"""`BCOO`: a batch of sparse arrays as coordinates and values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import amdjax.numpy as jnp
+from amdjax.core.array import Array
+from amdjax.core.pytree_registry import register_pytree_node
+from amdjax.experimental.sparse import layout, products
+from amdjax.experimental.sparse.layout import JAXSparse, Shape
+from amdjax.numpy._util import canonical_axes
+
+
+class BCOO(JAXSparse):
+    """Sparse arrays as the coordinates and the values of their entries.
+
+    Args:
+      args: the data, of shape `(*batch, entries, *dense)`, and the indices, integers of shape
+        `(*batch, entries, sparse axes)`.
+      shape: that of the array: batch, sparse and dense axes in this order.
+      indices_sorted: promise that indices are.
+      unique_indices: promise that no place comes twice.
+
+    Entries at one place add up; an index beyond the array is none. A `BCOO` is a pytree of data and
+    indices.
+
+        >>> from amdjax.experimental import sparse
+        >>> m = sparse.BCOO((jnp.array([5.0]), jnp.array([[1, 0]])), shape=(2, 2))
+        >>> m.todense()
+        Array([[0., 0.],
+               [5., 0.]], dtype=float32)
+    """
+
+    data: Array
+    indices: Array
+
+    def __init__(
+        self,
+        args: tuple[Any, Any],
+        *,
+        shape: Sequence[int],
+        indices_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> None:
+        self.data, self.indices = (jnp.asarray(x) for x in args)
+        self.shape = tuple(shape)
+        self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
+        _check(self)
+
+    @property
+    def nse(self) -> int:
+        """How many entries each element of the batch can hold."""
+        return int(self.indices.shape[-2])
+
+    @property
+    def n_batch(self) -> int:
+        """The number of batch axes."""
+        return int(self.indices.ndim - 2)
+
+    @property
+    def n_sparse(self) -> int:
+        """The number of sparse axes."""
+        return int(self.indices.shape[-1])
+
+    @property
+    def n_dense(self) -> int:
+        """The number of dense axes."""
+        return int(self.data.ndim - 1 - self.n_batch)
+
+    @property
+    def T(self) -> BCOO:
+        """The array with its axes in reverse."""
+        return self.transpose()
+
+    def __repr__(self) -> str:
+        shape = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        more = [f"{k}={v}" for k, v in (("n_batch", self.n_batch), ("n_dense", self.n_dense)) if v]
+        return f"BCOO({', '.join([shape, f'nse={self.nse}', *more])})"
+
+    @classmethod
+    def fromdense(
+        cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32, n_dense: int = 0,
+        n_batch: int = 0,
+    ) -> BCOO:  # fmt: skip
+        """The entries of an array that are not zero; see `bcoo_fromdense`."""
+        return layout.bcoo_fromdense(
+            mat, nse=nse, n_dense=n_dense, n_batch=n_batch, index_dtype=index_dtype
+        )
+
+    @classmethod
+    def from_scipy_sparse(
+        cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0
+    ) -> BCOO:
+        """The entries of a matrix of `scipy.sparse`."""
+        if n_dense or n_batch:
+            raise NotImplementedError("BCOO.from_scipy_sparse: n_dense and n_batch must be 0")
+        found = mat.tocoo()
+        indices = np.stack([found.row, found.col], -1).astype(index_dtype or np.int32)
+        return cls((found.data, indices), shape=mat.shape)
+
+    @classmethod
+    def _empty(
+        cls, shape: Shape, *, dtype: Any = None, index_dtype: Any = "int32", n_dense: int = 0,
+        n_batch: int = 0, nse: int = 0,
+    ) -> BCOO:  # fmt: skip
+        shape = tuple(shape)
+        n_sparse = len(shape) - n_dense - n_batch
+        if n_sparse < 0 or n_dense < 0 or n_batch < 0 or nse < 0:
+            raise ValueError(f"Invalid inputs: {shape=}, {n_dense=}, {n_batch=}, {nse=}")
+        batch, sparse, dense = (shape[:n_batch], shape[n_batch : n_batch + n_sparse],
+                                shape[n_batch + n_sparse :])  # fmt: skip
+        data = jnp.zeros((*batch, nse, *dense), dtype)
+        end = np.broadcast_to(np.array(sparse, int), (*batch, nse, n_sparse))
+        return cls((data, jnp.asarray(end, index_dtype)), shape=shape, indices_sorted=True,
+                   unique_indices=True)  # fmt: skip
+
+    def todense(self) -> Array:
+        """The array itself."""
+        return layout.bcoo_todense(self)
+
+    def update_layout(
+        self, *, n_batch: int | None = None, n_dense: int | None = None,
+        on_inefficient: str | None = "error",
+    ) -> BCOO:  # fmt: skip
+        """The same array with other axes batched, sparse or dense; see `bcoo_update_layout`."""
+        return layout.bcoo_update_layout(
+            self, n_batch=n_batch, n_dense=n_dense, on_inefficient=on_inefficient
+        )
+
+    def sort_indices(self) -> BCOO:
+        """The same array with its entries in order."""
+        return layout.bcoo_sort_indices(self)
+
+    def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
+        """The same array with one entry at each place.
+
+        Args:
+          nse: how many entries there can be; as many as needed by default.
+          remove_zeros: leave out entries that are zero; not under a transformation.
+        """
+        if remove_zeros and nse is None:
+            rows = self.data.reshape(*self.data.shape[: self.n_batch + 1], -1)
+            zero = jnp.all(rows == 0, axis=-1)
+            end = np.array(layout.sparse_shape(self), np.int32)
+            indices = jnp.where(zero[..., None], jnp.asarray(end, self.indices.dtype), self.indices)
+            return layout.bcoo_sum_duplicates(BCOO((self.data, indices), shape=self.shape), nse)
+        return layout.bcoo_sum_duplicates(self, nse)
+
+    def transpose(self, axes: Sequence[int] | None = None) -> BCOO:
+        """The array with its axes in another order, in reverse by default."""
+        order = list(axes) if axes is not None else list(range(self.ndim))[::-1]
+        order = [d % self.ndim for d in order]
+        moved = [sorted(order[a:b]) != list(range(a, b)) for a, b in self._kinds()]
+        if not any(moved):
+            return layout.bcoo_transpose(self, permutation=order)
+        flat = layout.bcoo_update_layout(self, n_batch=0, n_dense=0)
+        turned = layout.bcoo_transpose(flat, permutation=order)
+        return layout.bcoo_update_layout(
+            turned, n_batch=self.n_batch, n_dense=self.n_dense, on_inefficient=None
+        )
+
+    def _kinds(self) -> list[tuple[int, int]]:
+        b, s = self.n_batch, self.n_sparse
+        return [(0, b), (b, b + s), (b + s, self.ndim)]
+
+    def sum(self, axis: Any = None) -> Any:
+        """The sum over some axes, sparse unless it is over all."""
+        axes = canonical_axes(axis, self.ndim)
+        out = products.bcoo_reduce_sum(self, axes=axes)
+        return out.todense() if len(axes) == self.ndim else out
+
+    def reshape(self, *shape: Any) -> BCOO:
+        """The same elements in another shape; see `bcoo_reshape`."""
+        sizes = shape[0] if len(shape) == 1 and np.ndim(shape[0]) else shape
+        return layout.bcoo_reshape(self, new_sizes=sizes)
+
+    def astype(self, dtype: Any) -> BCOO:
+        """The array with another dtype."""
+        return self._with(self.data.astype(dtype))
+
+    def block_until_ready(self) -> BCOO:
+        """Wait until data and indices are computed."""
+        self.data.block_until_ready()
+        self.indices.block_until_ready()
+        return self
+
+    def _with(self, data: Any) -> BCOO:
+        """The same places with other data, whose batch axes may be in full."""
+        indices = self.indices
+        if data.shape[: self.n_batch] != self.data.shape[: self.n_batch]:
+            _, indices = layout.full_batch(self)
+        return layout.make(data, indices, self.shape, indices_sorted=self.indices_sorted,
+                           unique_indices=self.unique_indices)  # fmt: skip
+
+    def __neg__(self) -> BCOO:
+        return self._with(-self.data)
+
+    def __pos__(self) -> BCOO:
+        return self
+
+    def __abs__(self) -> BCOO:
+        whole = self if self.unique_indices else layout.bcoo_sum_duplicates(self, self.nse)
+        return whole._with(jnp.abs(whole.data))
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, BCOO):
+            return products.bcoo_multiply_sparse(self, other)
+        other = jnp.asarray(other)
+        if not other.ndim:
+            return self._with(self.data * other)
+        return self._with(products.bcoo_multiply_dense(self, other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        if isinstance(other, BCOO):
+            return NotImplemented
+        return self * (1 / jnp.asarray(other))
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, BCOO):
+            if self.shape != other.shape:
+                raise ValueError(f"shapes {self.shape} and {other.shape} differ")
+            parts = [self, other]
+            if (self.n_batch, self.n_dense) != (other.n_batch, other.n_dense):
+                b, d = (min(getattr(p, n) for p in parts) for n in ("n_batch", "n_dense"))
+                parts = [layout.bcoo_update_layout(p, n_batch=b, n_dense=d) for p in parts]
+            full = [layout.full_batch(p) for p in parts]
+            at = parts[0].n_batch
+            data, indices = (jnp.concatenate(x, at) for x in zip(*full, strict=True))
+            return layout.make(data, indices, self.shape)
+        if np.ndim(other) == 0 and not isinstance(other, Array) and other == 0:
+            return self
+        return self.todense() + other
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self + (-other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return (-self) + other
+
+    def __matmul__(self, other: Any) -> Any:
+        return products.matmul(self, other if isinstance(other, JAXSparse) else jnp.asarray(other))
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return products.matmul(jnp.asarray(other), self)
+
+    def __getitem__(self, index: Any) -> BCOO:
+        """A part of the array; indices are numbers, slices that rise, `None` and `...`."""
+        return _take(self, index)
+
+
+def _take(mat: BCOO, index: Any) -> BCOO:
+    entries = list(index) if isinstance(index, tuple) else [index]
+    if any(e is None for e in entries):
+        raise NotImplementedError("BCOO: new axes by None")
+    if any(e is Ellipsis for e in entries):
+        at = entries.index(Ellipsis)
+        entries[at : at + 1] = [slice(None)] * (mat.ndim - len(entries) + 1)
+    if len(entries) > mat.ndim:
+        raise IndexError(f"too many indices for an array of shape {mat.shape}: {index}")
+    entries += [slice(None)] * (mat.ndim - len(entries))
+    starts, limits, steps, dropped = [], [], [], []
+    for axis, (e, n) in enumerate(zip(entries, mat.shape, strict=True)):
+        if isinstance(e, slice):
+            start, stop, step = e.indices(n)
+            if step < 0:
+                raise NotImplementedError("BCOO: slices that fall")
+        else:
+            start = int(e) + (n if int(e) < 0 else 0)
+            if not 0 <= start < n:
+                raise IndexError(f"index {e} is out of bounds for axis {axis} with size {n}")
+            stop, step = start + 1, 1
+            dropped.append(axis)
+        starts.append(start)
+        limits.append(max(stop, start))
+        steps.append(step)
+    part = layout.bcoo_slice(mat, start_indices=starts, limit_indices=limits, strides=steps)
+    return products.bcoo_reduce_sum(part, axes=dropped) if dropped else part
+
+
+def _check(mat: BCOO) -> None:
+    data, indices, shape = mat.data, mat.indices, mat.shape
+    if indices.ndim < 2:
+        raise ValueError(f"BCOO: indices need at least two axes, got shape {indices.shape}")
+    if not jnp.issubdtype(indices.dtype, np.integer):
+        raise TypeError(f"BCOO: indices must be integers, got {indices.dtype}")
+    b, nse = mat.n_batch, mat.nse
+    kinds = mat.n_dense >= 0 and b + mat.n_sparse + mat.n_dense == len(shape)
+    fits = kinds and data.shape[b] == nse and data.shape[b + 1 :] == shape[b + mat.n_sparse :]
+    for x in (data, indices):
+        stretch = zip(x.shape[:b], shape[:b], strict=True)
+        fits = fits and all(have in (1, want) for have, want in stretch)
+    if not fits:
+        raise ValueError(
+            f"Invalid data.shape={data.shape} for indices.shape={indices.shape} and shape={shape}"
+        )
+
+
+def _flatten(mat: BCOO) -> tuple[Any, Any]:
+    return (mat.data, mat.indices), (mat.shape, mat.indices_sorted, mat.unique_indices)
+
+
+def _unflatten(aux: Any, children: Any) -> BCOO:
+    mat = object.__new__(BCOO)  # the parts may be anything while trees are moved about
+    mat.data, mat.indices = children
+    shape, mat.indices_sorted, mat.unique_indices = aux
+    mat.shape = layout.fitted_shape(mat, shape)
+    return mat
+
+
+register_pytree_node(BCOO, _flatten, _unflatten)

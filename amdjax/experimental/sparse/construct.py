@@ -1,0 +1,154 @@
+"""Sparse arrays of a given shape: empty ones, identities, random ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import amdjax.numpy as jnp
+from amdjax import random
+from amdjax.core.array import Array
+from amdjax.core.dtypes import canonicalize_dtype
+from amdjax.experimental.sparse.bcoo import BCOO
+from amdjax.experimental.sparse.bcsr import BCSR
+from amdjax.experimental.sparse.layout import over_batch
+
+
+def todense(arr: Any) -> Array:
+    """An array from one that may be sparse.
+
+    >>> from amdjax.experimental import sparse
+    >>> sparse.todense(jnp.ones(1))
+    Array([1.], dtype=float32)
+    """
+    return arr.todense() if isinstance(arr, (BCOO, BCSR)) else jnp.asarray(arr)
+
+
+def _format(sparse_format: str) -> Any:
+    formats = {"bcoo": BCOO, "bcsr": BCSR}
+    if sparse_format not in formats:
+        raise ValueError(f"sparse_format={sparse_format!r} not recognized; must be {list(formats)}")
+    return formats[sparse_format]
+
+
+def empty(
+    shape: Sequence[int], dtype: Any = None, index_dtype: Any = "int32",
+    sparse_format: str = "bcoo", **kwds: Any,
+) -> Any:  # fmt: skip
+    """A sparse array of zeros.
+
+    Args:
+      shape: its shape.
+      dtype: that of its data.
+      index_dtype: that of its indices.
+      sparse_format: "bcoo" or "bcsr".
+      kwds: `nse`, `n_batch`, `n_dense`.
+
+    Returns:
+      The array.
+
+        >>> from amdjax.experimental import sparse
+        >>> sparse.empty((2, 3))
+        BCOO(float32[2, 3], nse=0)
+    """
+    return _format(sparse_format)._empty(tuple(shape), dtype=dtype, index_dtype=index_dtype, **kwds)
+
+
+def eye(
+    N: int,
+    M: int | None = None,
+    k: int = 0,
+    dtype: Any = None,
+    index_dtype: Any = "int32",
+    sparse_format: str = "bcoo",
+    **kwds: Any,
+) -> Any:
+    """A matrix with ones on a diagonal.
+
+    Args:
+      N: rows.
+      M: columns; as many by default.
+      k: which diagonal, above the main one.
+      dtype: that of its data.
+      index_dtype: that of its indices.
+      sparse_format: "bcoo" or "bcsr".
+      kwds: `n_batch`, `n_dense`.
+
+    Returns:
+      The matrix.
+
+        >>> from amdjax.experimental import sparse
+        >>> sparse.eye(2, 3, k=1)
+        BCOO(float32[2, 3], nse=2)
+    """
+    columns = N if M is None else M
+    rows = np.arange(max(0, -k), min(N, columns - k))
+    dtype = np.float64 if dtype is None else dtype
+    data = jnp.ones(rows.size, canonicalize_dtype(dtype))
+    indices = jnp.asarray(np.stack([rows, rows + k], -1), index_dtype)
+    mat = BCOO((data, indices), shape=(N, columns), indices_sorted=True, unique_indices=True)
+    mat = mat.update_layout(**kwds, on_inefficient=None) if kwds else mat
+    return mat if _format(sparse_format) is BCOO else BCSR.from_bcoo(mat)
+
+
+def random_bcoo(
+    key: Array,
+    shape: Sequence[int],
+    *,
+    dtype: Any = np.float64,
+    indices_dtype: Any = None,
+    nse: float = 0.2,
+    n_batch: int = 0,
+    n_dense: int = 0,
+    unique_indices: bool = True,
+    sorted_indices: bool = False,
+    generator: Callable[..., Array] = random.uniform,
+    **kwds: Any,
+) -> BCOO:
+    """A sparse array with entries at random places.
+
+    Args:
+      key: a key.
+      shape: its shape.
+      dtype: that of its data.
+      indices_dtype: that of its indices.
+      nse: the number of entries, or, below one, their share.
+      n_batch: leading axes that are batches.
+      n_dense: trailing axes that are not sparse.
+      unique_indices: draw no place twice.
+      sorted_indices: sort the entries.
+      generator: draws the data, as `generator(key, shape=, dtype=, **kwds)`.
+      kwds: for it.
+
+    Returns:
+      The array.
+
+        >>> from amdjax.experimental import sparse
+        >>> sparse.random_bcoo(amdjax.random.key(0), (4, 5), nse=3)
+        BCOO(float32[4, 5], nse=3)
+    """
+    shape = tuple(shape)
+    if n_batch < 0 or n_dense < 0 or n_batch + n_dense > len(shape):
+        raise ValueError(f"Invalid {n_batch=}, {n_dense=} for {shape=}")
+    batch, middle = shape[:n_batch], shape[n_batch : len(shape) - n_dense]
+    places = math.prod(middle)
+    count = math.ceil(nse * places) if 0 < nse < 1 else int(nse)
+    count = min(count, places) if unique_indices else count
+    index_key, data_key = random.split(key)
+
+    def draw(key: Array) -> Array:
+        flat = random.choice(key, places, shape=(count,), replace=not unique_indices)
+        if not middle:
+            return jnp.zeros((count, 0), np.int32)
+        return jnp.stack(jnp.unravel_index(flat, middle), -1)
+
+    keys = random.split(index_key, batch) if batch else index_key
+    indices = over_batch(draw, n_batch)(keys).astype(indices_dtype or np.int32)
+    dtype = canonicalize_dtype(dtype)
+    dense = shape[len(shape) - n_dense :]
+    data = generator(data_key, shape=(*batch, count, *dense), dtype=dtype, **kwds)
+    mat = BCOO((data, indices), shape=shape, unique_indices=unique_indices)
+    return mat.sort_indices() if sorted_indices else mat

@@ -1,0 +1,624 @@
+"""The form of a `BCOO`: making it, taking it apart, and moving its axes about.
+
+The data have shape `(*batch, entries, *dense)`, the indices `(*batch, entries, sparse axes)`; a
+batch axis of one stands for any number. An index at or beyond the end of an axis is no entry.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import amdjax.numpy as jnp
+from amdjax import lax
+from amdjax.core.array import Array
+from amdjax.core.trace import Tracer
+from amdjax.numpy._util import canonical_axes
+from amdjax.transforms import vmap
+
+if TYPE_CHECKING:
+    from amdjax.experimental.sparse.bcoo import BCOO
+
+Shape = tuple[int, ...]
+
+
+class JAXSparse:
+    """Base of sparse arrays."""
+
+    __array_priority__ = 100
+    __hash__ = None  # type: ignore[assignment]
+    shape: Shape
+    data: Any
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements, zeros among them."""
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the data."""
+        return self.data.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+class SparseEfficiencyError(ValueError):
+    """A change of layout would need more memory than is sensible."""
+
+
+class SparseEfficiencyWarning(UserWarning):
+    """A change of layout needs more memory."""
+
+
+def make(data: Any, indices: Any, shape: Shape, **flags: bool) -> BCOO:
+    """A `BCOO` of these parts."""
+    from amdjax.experimental.sparse.bcoo import BCOO
+
+    return BCOO((data, indices), shape=tuple(shape), **flags)
+
+
+def fitted_shape(mat: Any, shape: Shape) -> Shape:
+    """The shape of a sparse array whose parts may have lost or won leading axes, as by `vmap`."""
+    parts = (mat.data, mat.indices)
+    if not all(hasattr(x, "ndim") and hasattr(x, "shape") for x in parts):
+        return shape
+    ndim = mat.n_batch + mat.n_sparse + mat.n_dense
+    if len(shape) >= ndim:
+        return shape[len(shape) - ndim :]
+    return (*mat.data.shape[: ndim - len(shape)], *shape)
+
+
+def over_batch(f: Callable[..., Any], n_batch: int) -> Callable[..., Any]:
+    """`f` for each element of `n_batch` leading axes."""
+    for _ in range(n_batch):
+        f = vmap(f)
+    return f
+
+
+def full_batch(mat: BCOO) -> tuple[Array, Array]:
+    """Data and indices with all batch axes in full."""
+    batch = mat.shape[: mat.n_batch]
+    spread = lambda x: jnp.broadcast_to(x, (*batch, *x.shape[mat.n_batch :]))
+    return spread(mat.data), spread(mat.indices)
+
+
+def sparse_shape(mat: BCOO) -> Shape:
+    """The lengths of the sparse axes."""
+    return mat.shape[mat.n_batch : mat.n_batch + mat.n_sparse]
+
+
+def valid(indices: Array, shape: Shape) -> Array:
+    """Which indices are entries."""
+    return jnp.all(indices < jnp.asarray(np.array(shape, np.int32), indices.dtype), axis=-1)
+
+
+def columns(indices: Array) -> tuple[Array, ...]:
+    """The indices of each sparse axis."""
+    return tuple(indices[..., i] for i in range(indices.shape[-1]))
+
+
+def masked(data: Array, keep: Array) -> Array:
+    """The data of entries that are kept, zero for the others."""
+    return jnp.where(jnp.reshape(keep, (*keep.shape, *[1] * (data.ndim - keep.ndim))), data, 0)
+
+
+def bcoo_todense(mat: BCOO) -> Array:
+    """The array that a `BCOO` stands for; entries at one place add up.
+
+    >>> from amdjax.experimental import sparse
+    >>> sparse.bcoo_todense(sparse.eye(2))
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    data, indices = full_batch(mat)
+    shape = mat.shape[mat.n_batch :]
+
+    def one(data: Array, indices: Array) -> Array:
+        if not mat.n_sparse:
+            return data.sum(0)
+        return jnp.zeros(shape, data.dtype).at[columns(indices)].add(data, mode="drop")
+
+    return over_batch(one, mat.n_batch)(data, indices)
+
+
+def _gathered(indices: Array, array: Array) -> Array:
+    """The elements at some indices, zero at those that are none."""
+    if not indices.shape[-1]:
+        return jnp.broadcast_to(array, (indices.shape[0], *array.shape))
+    return array.at[columns(indices)].get(mode="fill", fill_value=0)
+
+
+def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) -> BCOO:
+    """The entries that an array has where a `BCOO` has some.
+
+    Args:
+      sparr: where.
+      arr: an array of its shape.
+      assume_unique: promise that no place comes twice; by default as `sparr` says. Otherwise only
+        the first of several entries at one place gets the value.
+
+    Returns:
+      A `BCOO` with the indices of `sparr`.
+
+    Raises:
+      ValueError: the shapes differ.
+
+        >>> from amdjax.experimental import sparse
+        >>> sparse.bcoo_extract(sparse.eye(2), jnp.arange(4.0).reshape(2, 2)).data
+        Array([0., 3.], dtype=float32)
+    """
+    arr = jnp.asarray(arr)
+    if arr.shape != sparr.shape:
+        raise ValueError(f"shape mismatch: {sparr.shape=} {arr.shape=}")
+    _, indices = full_batch(sparr)
+    data = over_batch(_gathered, sparr.n_batch)(indices, arr)
+    unique = sparr.unique_indices if assume_unique is None else assume_unique
+    if not unique:
+        data = masked(data, over_batch(_is_first, sparr.n_batch)(indices))
+    return make(data, indices, sparr.shape, indices_sorted=sparr.indices_sorted,
+                unique_indices=sparr.unique_indices)  # fmt: skip
+
+
+def _is_first(indices: Array) -> Array:
+    """Which entries are the first at their place."""
+    n = indices.shape[0]
+    if not indices.shape[1]:
+        return jnp.arange(n) == 0
+    order = jnp.lexsort(columns(indices)[::-1])
+    ordered = indices[order]
+    new = jnp.any(ordered[1:] != ordered[:-1], axis=-1)
+    first = jnp.concatenate([jnp.ones(min(n, 1), bool), new])
+    return jnp.zeros(n, bool).at[order].set(first)
+
+
+def _count(mask: Any) -> int:
+    if isinstance(mask, Tracer):
+        raise ValueError(
+            "fromdense: under a transformation the number of entries must be given, as nse=."
+        )
+    return int(np.max(np.asarray(mask), initial=0))
+
+
+def bcoo_fromdense(
+    mat: Any,
+    *,
+    nse: int | None = None,
+    n_batch: int = 0,
+    n_dense: int = 0,
+    index_dtype: Any = np.int32,
+) -> BCOO:
+    """The entries of an array that are not zero.
+
+    Args:
+      mat: the array.
+      nse: how many entries each element of the batch can hold; as many as needed by default.
+      n_batch: leading axes that are batches.
+      n_dense: trailing axes that are not sparse.
+      index_dtype: that of the indices.
+
+    Returns:
+      A `BCOO`; of more entries than `nse` the first are kept.
+
+    Raises:
+      ValueError: the axes are not as many, or `nse` is not given under a transformation.
+
+        >>> from amdjax.experimental import sparse
+        >>> sparse.bcoo_fromdense(jnp.array([0.0, 5.0])).indices
+        Array([[1]], dtype=int32)
+    """
+    mat = jnp.asarray(mat)
+    if n_batch < 0 or n_dense < 0 or n_batch + n_dense > mat.ndim:
+        raise ValueError(
+            f"fromdense: {n_batch=} and {n_dense=} must not be negative, nor more than the"
+            f" {mat.ndim} axes of the array"
+        )
+    mask = mat != 0
+    if n_dense:
+        mask = jnp.any(mask, axis=tuple(range(mat.ndim - n_dense, mat.ndim)))
+    if nse is None:
+        nse = _count(mask.sum(tuple(range(n_batch, mask.ndim))))
+    nse = operator.index(nse)
+    shape = mask.shape[n_batch:]
+
+    def one(mask: Array, mat: Array) -> tuple[Array, Array]:
+        if not shape:
+            found = jnp.zeros((nse, 0), index_dtype)
+            data = jnp.where(jnp.arange(nse) == 0, 1, 0).reshape(-1, *[1] * n_dense)
+            return mat[None] * data.astype(mat.dtype), found
+        places = jnp.nonzero(mask, size=nse, fill_value=shape)
+        found = jnp.stack([p.astype(index_dtype) for p in places], axis=-1)
+        return _gathered(found, mat), found
+
+    data, indices = over_batch(one, n_batch)(mask, mat)
+    # Without sparse axes all entries are at the one place that there is.
+    unique = bool(shape) or nse <= 1
+    return make(data, indices, mat.shape, indices_sorted=True, unique_indices=unique)
+
+
+def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
+    """The array with its axes in another order; batch, sparse and dense axes stay what they are.
+
+    Args:
+      mat: a `BCOO`.
+      permutation: the axes in their new order.
+
+    Returns:
+      A `BCOO`.
+
+    Raises:
+      NotImplementedError: an axis would change its kind.
+    """
+    order = [operator.index(p) for p in permutation]
+    if sorted(order) != list(range(mat.ndim)):
+        raise ValueError(f"Invalid permutation {order} for shape {mat.shape}")
+    b, s = mat.n_batch, mat.n_sparse
+    batch, middle, dense = order[:b], [p - b for p in order[b : b + s]], order[b + s :]
+    kinds = sorted(batch) == list(range(b)) and sorted(middle) == list(range(s))
+    if not kinds:
+        raise NotImplementedError(
+            "bcoo_transpose: batch, sparse and dense dimensions cannot be exchanged, got"
+            f" permutation={tuple(order)} for n_batch={b}, n_dense={mat.n_dense}; see"
+            " update_layout"
+        )
+    indices = jnp.transpose(mat.indices, (*batch, b, b + 1))
+    indices = indices[..., np.array(middle, int)] if s else indices
+    data = jnp.transpose(mat.data, (*batch, b, *(p - s + 1 for p in dense)))
+    moved = middle != list(range(s))
+    return make(data, indices, tuple(mat.shape[p] for p in order),
+                indices_sorted=mat.indices_sorted and not moved,
+                unique_indices=mat.unique_indices)  # fmt: skip
+
+
+def bcoo_sort_indices(mat: BCOO) -> BCOO:
+    """The same array with its entries in order."""
+    if mat.indices_sorted or not mat.n_sparse:
+        return mat
+    data, indices = full_batch(mat)
+
+    def one(data: Array, indices: Array) -> tuple[Array, Array]:
+        order = jnp.lexsort(columns(indices)[::-1])
+        return data[order], indices[order]
+
+    data, indices = over_batch(one, mat.n_batch)(data, indices)
+    return make(data, indices, mat.shape, indices_sorted=True, unique_indices=mat.unique_indices)
+
+
+def _distinct(indices: Array, shape: Shape) -> tuple[Array, Array]:
+    """For each entry the number of its place among the distinct ones; how many there are."""
+    n = indices.shape[0]
+    end = jnp.asarray(np.array(shape, np.int32), indices.dtype)
+    indices = jnp.where(valid(indices, shape)[:, None], indices, end)
+    order = jnp.lexsort(columns(indices)[::-1]) if shape else jnp.arange(n)
+    ordered = indices[order]
+    new = jnp.any(ordered[1:] != ordered[:-1], axis=-1)
+    group = jnp.cumsum(jnp.concatenate([jnp.zeros(min(n, 1), bool), new]))
+    there = valid(ordered, shape)
+    place = jnp.zeros(n, group.dtype).at[order].set(jnp.where(there, group, n))
+    return place, jnp.max(jnp.where(there, group + 1, 0), initial=0)
+
+
+def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
+    """The same array with one entry at each place, in order.
+
+    Args:
+      mat: a `BCOO`.
+      nse: how many entries there can be; as many as needed by default.
+
+    Returns:
+      A `BCOO`.
+
+    Raises:
+      ValueError: `nse` is not given under a transformation.
+    """
+    data, indices = full_batch(mat)
+    shape = sparse_shape(mat)
+    place, count = over_batch(lambda i: _distinct(i, shape), mat.n_batch)(indices)
+    if nse is None:
+        nse = _count(count)
+    size = operator.index(nse)
+
+    def one(data: Array, indices: Array, place: Array) -> tuple[Array, Array]:
+        total = jnp.zeros((size, *data.shape[1:]), data.dtype).at[place].add(data, mode="drop")
+        end = np.broadcast_to(np.array(shape, np.int32), (size, len(shape)))
+        found = jnp.asarray(end, indices.dtype).at[place].set(indices, mode="drop")
+        return total, found
+
+    data, indices = over_batch(one, mat.n_batch)(data, indices, place)
+    return make(data, indices, mat.shape, indices_sorted=True, unique_indices=True)
+
+
+def bcoo_update_layout(
+    mat: BCOO,
+    *,
+    n_batch: int | None = None,
+    n_dense: int | None = None,
+    on_inefficient: str | None = "error",
+) -> BCOO:
+    """The same array with other axes batched, sparse or dense.
+
+    Args:
+      mat: a `BCOO`.
+      n_batch: leading axes that are batches; as they are by default.
+      n_dense: trailing axes that are not sparse; as they are by default.
+      on_inefficient: "error" or "warn" where each entry becomes a whole row, None for neither.
+
+    Returns:
+      A `BCOO`.
+
+    Raises:
+      ValueError: there are not so many axes.
+      SparseEfficiencyError: a sparse axis would become a batch or dense one.
+    """
+    n_batch = mat.n_batch if n_batch is None else n_batch
+    n_dense = mat.n_dense if n_dense is None else n_dense
+    if n_batch < 0 or n_dense < 0 or n_batch + n_dense > mat.ndim:
+        raise ValueError(f"update_layout: invalid {n_batch=}, {n_dense=} for shape {mat.shape}")
+    if on_inefficient not in ("error", "warn", None):
+        raise ValueError(
+            f"update_layout: on_inefficient={on_inefficient!r} must be 'error', 'warn' or None"
+        )
+    if n_batch > mat.n_batch or n_dense > mat.n_dense:
+        import warnings
+
+        text = (
+            f"update_layout: from n_batch={mat.n_batch}, n_dense={mat.n_dense} to {n_batch=},"
+            f" {n_dense=} each entry needs a row of its own"
+        )
+        if on_inefficient == "error":
+            raise SparseEfficiencyError(f"{text}. Pass on_inefficient='warn' or None to allow it.")
+        if on_inefficient == "warn":
+            warnings.warn(text, SparseEfficiencyWarning, stacklevel=3)
+    for _ in range(mat.n_batch - n_batch):
+        mat = _last_batch_axis_sparse(mat)
+    for _ in range(mat.n_dense - n_dense):
+        mat = _first_dense_axis_sparse(mat)
+    for _ in range(n_batch - mat.n_batch):
+        mat = _first_sparse_axis_batched(mat)
+    for _ in range(n_dense - mat.n_dense):
+        mat = _last_sparse_axis_dense(mat)
+    return mat
+
+
+def _last_batch_axis_sparse(mat: BCOO) -> BCOO:
+    data, indices = full_batch(mat)
+    b = mat.n_batch - 1
+    length = mat.shape[b]
+    row = lax.broadcasted_iota(indices.dtype, (*indices.shape[:-1], 1), b)
+    indices = jnp.concatenate([row, indices], axis=-1)
+    merge = lambda x: x.reshape(*x.shape[:b], length * x.shape[b + 1], *x.shape[b + 2 :])
+    return make(merge(data), merge(indices), mat.shape, unique_indices=mat.unique_indices,
+                indices_sorted=mat.indices_sorted)  # fmt: skip
+
+
+def _first_dense_axis_sparse(mat: BCOO) -> BCOO:
+    data, indices = full_batch(mat)
+    b = mat.n_batch
+    length = data.shape[b + 1]
+    indices = jnp.broadcast_to(
+        indices[..., None, :], (*indices.shape[: b + 1], length, mat.n_sparse)
+    )
+    place = lax.broadcasted_iota(indices.dtype, (*indices.shape[:-1], 1), b + 1)
+    indices = jnp.concatenate([indices, place], axis=-1)
+    merge = lambda x: x.reshape(*x.shape[:b], x.shape[b] * length, *x.shape[b + 2 :])
+    return make(merge(data), merge(indices), mat.shape, unique_indices=mat.unique_indices,
+                indices_sorted=mat.indices_sorted)  # fmt: skip
+
+
+def _first_sparse_axis_batched(mat: BCOO) -> BCOO:
+    """Each row keeps all entries of which those of other rows are none."""
+    data, indices = full_batch(mat)
+    b, shape = mat.n_batch, sparse_shape(mat)
+    own, rest = indices[..., 0], indices[..., 1:]
+    length = shape[0]
+    rows = jnp.arange(length, dtype=indices.dtype).reshape(length, 1)
+    here = own[..., None, :] == rows
+    end = jnp.asarray(np.array(shape[1:], np.int32), indices.dtype)
+    kept = jnp.where(here[..., None], rest[..., None, :, :], end)
+    data = masked(jnp.broadcast_to(
+        data[(slice(None),) * b + (None,)], (*data.shape[:b], length, *data.shape[b:])), here
+    )  # fmt: skip
+    return make(data, kept, mat.shape, unique_indices=mat.unique_indices)
+
+
+def _last_sparse_axis_dense(mat: BCOO) -> BCOO:
+    """Each entry becomes a row with one number."""
+    data, indices = full_batch(mat)
+    b, length = mat.n_batch, sparse_shape(mat)[-1]
+    own, rest = indices[..., -1], indices[..., :-1]
+    here = own[..., None] == jnp.arange(length, dtype=indices.dtype)
+    wide = jnp.broadcast_to(
+        data[(slice(None),) * (b + 1) + (None,)],
+        (*data.shape[: b + 1], length, *data.shape[b + 1 :]),
+    )
+    return make(masked(wide, here), rest, mat.shape)
+
+
+def bcoo_broadcast_in_dim(
+    mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
+) -> BCOO:
+    """The array in a larger shape; new leading axes are batches, others sparse.
+
+    Args:
+      mat: a `BCOO`.
+      shape: the new shape.
+      broadcast_dimensions: where each axis of `mat` comes to lie.
+      sharding: accepted.
+
+    Returns:
+      A `BCOO`.
+    """
+    places = [operator.index(d) for d in broadcast_dimensions]
+    if len(places) != mat.ndim or sorted(places) != places:
+        raise ValueError(f"broadcast_dimensions must rise and be {mat.ndim}, got {places}")
+    flat = bcoo_update_layout(mat, n_batch=0, n_dense=0)
+    data, indices = flat.data, flat.indices
+    for axis, place in enumerate(places):
+        if mat.shape[axis] not in (1, shape[place]):
+            raise ValueError(f"cannot broadcast {mat.shape} to {tuple(shape)}")
+    repeated = [
+        d for d, n in enumerate(shape)
+        if d not in places or (mat.shape[places.index(d)] == 1 and n != 1)
+    ]  # fmt: skip
+    copies = [shape[d] for d in repeated]
+    count, nse = math.prod(copies), data.shape[0]
+    where = (
+        jnp.stack(jnp.meshgrid(*[jnp.arange(n) for n in copies], indexing="ij"), -1).reshape(
+            count, len(copies)
+        )
+        if copies
+        else jnp.zeros((1, 0), int)
+    )
+    there = valid(indices, flat.shape)
+    parts = []
+    for d, n in enumerate(shape):
+        if d in repeated:
+            column = jnp.repeat(where[:, repeated.index(d)], nse)
+            column = jnp.where(jnp.tile(there, count), column, n)
+        else:
+            column = jnp.tile(indices[:, places.index(d)], count)
+        parts.append(column.astype(indices.dtype))
+    stacked = jnp.stack(parts, -1) if parts else jnp.zeros((nse * count, 0), indices.dtype)
+    found = make(jnp.tile(data, count), stacked, tuple(shape), unique_indices=mat.unique_indices)
+    return found
+
+
+def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
+    """Sparse arrays, joined along an axis.
+
+    Args:
+      operands: `BCOO`s of the same numbers of batch and dense axes.
+      dimension: along which.
+
+    Returns:
+      A `BCOO`.
+
+    Raises:
+      ValueError: the layouts or shapes do not fit.
+    """
+    first = operands[0]
+    (axis,) = canonical_axes(dimension, first.ndim)
+    layouts = {(m.n_batch, m.n_dense, m.ndim) for m in operands}
+    if len(layouts) != 1:
+        raise ValueError(f"bcoo_concatenate requires inputs of one layout, got {layouts}")
+    others = {m.shape[:axis] + m.shape[axis + 1 :] for m in operands}
+    if len(others) != 1:
+        shapes = [m.shape for m in operands]
+        raise ValueError(f"bcoo_concatenate: shapes {shapes} differ beside axis {axis}")
+    b, s = first.n_batch, first.n_sparse
+    length = sum(m.shape[axis] for m in operands)
+    shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
+    if not b <= axis < b + s:
+        n_dense = first.n_dense if axis < b else 0
+        flat = [bcoo_update_layout(m, n_batch=min(b, axis), n_dense=n_dense) for m in operands]
+        joined = bcoo_concatenate(flat, dimension=axis)
+        return bcoo_update_layout(joined, n_batch=b, n_dense=first.n_dense, on_inefficient=None)
+    parts, start = [], 0
+    for m in operands:
+        data, indices = full_batch(m)
+        column = indices[..., axis - b]
+        moved = jnp.where(column < m.shape[axis], column + start, length)
+        parts.append((data, indices.at[..., axis - b].set(moved.astype(indices.dtype))))
+        start += m.shape[axis]
+    data = jnp.concatenate([d for d, _ in parts], axis=b)
+    indices = jnp.concatenate([i for _, i in parts], axis=b)
+    return make(data, indices, shape, unique_indices=all(m.unique_indices for m in operands))
+
+
+def bcoo_slice(
+    mat: BCOO,
+    *,
+    start_indices: Sequence[int],
+    limit_indices: Sequence[int],
+    strides: Sequence[int] | None = None,
+) -> BCOO:
+    """A window of the array.
+
+    Args:
+      mat: a `BCOO`.
+      start_indices: where it begins on each axis.
+      limit_indices: where it ends.
+      strides: how far apart its elements are; ones by default.
+
+    Returns:
+      A `BCOO` with as many entries; those outside the window are none.
+    """
+    steps = [1] * mat.ndim if strides is None else list(strides)
+    b, s = mat.n_batch, mat.n_sparse
+    windows = [slice(*w) for w in zip(start_indices, limit_indices, steps, strict=True)]
+    data, indices = full_batch(mat)
+    batch, dense = tuple(windows[:b]), tuple(windows[b + s :])
+    data, indices = data[(*batch, slice(None), *dense)], indices[batch]
+    shape = tuple(len(range(*w.indices(n))) for w, n in zip(windows, mat.shape, strict=True))
+    new, keep = [], jnp.ones(indices.shape[:-1], bool)
+    for i, w in enumerate(windows[b : b + s]):
+        column, step = indices[..., i], w.step
+        offset = column - w.start
+        keep &= (column >= w.start) & (column < w.stop) & (offset % step == 0)
+        new.append(offset // step)
+    end = np.array(shape[b : b + s], np.int32)
+    columns_out = [
+        jnp.where(keep, c, n).astype(indices.dtype) for c, n in zip(new, end, strict=True)
+    ]
+    if columns_out:
+        indices = jnp.stack(columns_out, -1)
+    return make(masked(data, keep), indices, shape, unique_indices=mat.unique_indices)
+
+
+def bcoo_reshape(
+    mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None,
+    sharding: Any = None,
+) -> BCOO:  # fmt: skip
+    """The same elements in another shape; batch axes stay, dense ones must not be there.
+
+    Args:
+      mat: a `BCOO`.
+      new_sizes: the new shape; one may be -1.
+      dimensions: must be None.
+      sharding: accepted.
+
+    Returns:
+      A `BCOO`.
+
+    Raises:
+      NotImplementedError: batch or dense axes would change.
+    """
+    sizes = [operator.index(n) for n in new_sizes]
+    if -1 in sizes:
+        known = -math.prod(sizes)
+        sizes[sizes.index(-1)] = mat.size // max(known, 1)
+    if math.prod(sizes) != mat.size:
+        raise ValueError(f"cannot reshape array of shape {mat.shape} into {tuple(new_sizes)}")
+    b = mat.n_batch
+    if dimensions is not None and list(dimensions) != list(range(mat.ndim)):
+        raise NotImplementedError("bcoo_reshape: dimensions must be None")
+    if mat.n_dense or tuple(sizes[:b]) != mat.shape[:b]:
+        raise NotImplementedError(
+            "bcoo_reshape: batch and dense dimensions cannot change, got"
+            f" {mat.shape} to {tuple(sizes)} with n_batch={b}, n_dense={mat.n_dense}"
+        )
+    data, indices = full_batch(mat)
+    old, new = mat.shape[b:], tuple(sizes[b:])
+    there = valid(indices, old)
+    flat = functools.reduce(
+        lambda total, pair: total * pair[1] + pair[0],
+        zip(columns(indices), old, strict=True),
+        jnp.zeros(indices.shape[:-1], indices.dtype),
+    )
+    parts = []
+    for n in reversed(new):
+        parts.append(jnp.where(there, flat % n, n).astype(indices.dtype))
+        flat = flat // n
+    indices = jnp.stack(parts[::-1], -1) if parts else jnp.zeros((*flat.shape, 0), indices.dtype)
+    return make(masked(data, there), indices, tuple(sizes), unique_indices=mat.unique_indices)
