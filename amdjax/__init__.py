@@ -45,7 +45,9 @@ from amdjax.api import (
 from amdjax.core import array as _array, composite as _composite, errors as _errors
 from amdjax.core.array import Array as Array
 from amdjax.core.config import (
+    allow_f16_reductions as allow_f16_reductions,
     check_tracer_leaks as check_tracer_leaks,
+    checking_leaks as checking_leaks,
     config as config,
     debug_infs as debug_infs,
     debug_key_reuse as debug_key_reuse,
@@ -57,11 +59,18 @@ from amdjax.core.config import (
     enable_checks as enable_checks,
     enable_custom_prng as enable_custom_prng,
     enable_x64 as enable_x64,
+    explain_cache_misses as explain_cache_misses,
     legacy_prng_key as legacy_prng_key,
     log_compiles as log_compiles,
+    no_tracing as no_tracing,
     numpy_dtype_promotion as numpy_dtype_promotion,
     numpy_rank_promotion as numpy_rank_promotion,
+    softmax_custom_jvp as softmax_custom_jvp,
     threefry_partitionable as threefry_partitionable,
+    transfer_guard as transfer_guard,
+    transfer_guard_device_to_device as transfer_guard_device_to_device,
+    transfer_guard_device_to_host as transfer_guard_device_to_host,
+    transfer_guard_host_to_device as transfer_guard_host_to_device,
 )
 from amdjax.core.dtypes import float0 as float0
 from amdjax.core.mesh import set_mesh as set_mesh
@@ -135,7 +144,7 @@ _ELSEWHERE = {
     **dict.fromkeys(
         ("devices", "local_devices", "device_count", "local_device_count", "default_backend",
          "process_count", "process_index", "process_indices", "host_count", "host_id", "host_ids",
-         "Device"),
+         "Device", "effects_barrier"),
         "runtime.devices",
     ),
     **dict.fromkeys(("pmap", "shard_map", "smap"), "mapping"),

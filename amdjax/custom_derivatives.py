@@ -10,8 +10,9 @@ from amdjax.transforms.custom import (
     custom_jvp_call_p,
     custom_vjp,
     custom_vjp_call_p,
+    custom_vjp_primal_tree_values,
 )
-from amdjax.transforms.zero import SymbolicZero
+from amdjax.transforms.zero import SymbolicZero, zero_from_primal
 
 __all__ = [
     "CustomJVPException",
@@ -24,6 +25,8 @@ __all__ = [
     "custom_jvp_call_p",
     "custom_vjp",
     "custom_vjp_call_p",
+    "custom_vjp_primal_tree_values",
+    "zero_from_primal",
 ]
 
 _public_surface(globals())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import string
 from typing import Any
 
@@ -13,21 +15,24 @@ __all__ = ["callback", "print"]
 callback = debug_callback
 
 _print = print
+_logger = logging.getLogger("amdjax.debug")
 
 
 def print(
-    fmt: str,
+    fmt: str | None = None,
     *args: Any,
     ordered: bool = False,
     partitioned: bool = False,
     skip_format_check: bool = False,
+    _use_logging: bool = False,
     **kwargs: Any,
-) -> None:
+) -> Any:
     """Print values from inside a traced function.
 
     Args:
       fmt: a format string as for `str.format`, filled in when the program runs. Not an f-string:
-        that would be filled in while tracing.
+        that would be filled in while tracing. Without it, a function is returned that takes the
+        format string and the values and prints with these settings.
       *args: pytrees of arrays for its positional fields.
       ordered: whether such prints appear in the order of the program.
       partitioned: accepted for JAX's sake; of no effect on one device.
@@ -42,11 +47,22 @@ def print(
       >>> amdjax.debug.print("x = {x}", x=2.0)
       x = 2.0
     """
+    if fmt is None:
+        return functools.partial(
+            print, ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check,
+            _use_logging=_use_logging,
+        )  # fmt: skip
+    if not isinstance(fmt, str):
+        raise TypeError(f"debug.print: the first argument must be a format string, got {fmt!r}")
     if not skip_format_check:
         _check_fields(fmt, len(args), kwargs)
 
     def show(*args: Any, **kwargs: Any) -> None:
-        _print(fmt.format(*args, **kwargs))
+        text = fmt.format(*args, **kwargs)
+        if _use_logging:
+            _logger.info(text)
+        else:
+            _print(text)
 
     debug_callback(show, *args, ordered=ordered, partitioned=partitioned, **kwargs)
 

@@ -508,6 +508,7 @@ debug_infs = State("debug_infs")
 debug_key_reuse = State("debug_key_reuse")
 enable_checks = State("check")
 check_tracer_leaks = State("check_tracer_leaks")
+checking_leaks = check_tracer_leaks
 log_compiles = State("log_compiles")
 explain_cache_misses = State("explain_cache_misses")
 no_tracing = State("no_tracing")
@@ -531,13 +532,20 @@ def disable_jit(disable: bool = True) -> _Override:
     return _disable_jit(disable)
 
 
-@contextlib.contextmanager
-def transfer_guard(new_val: str) -> Iterator[None]:
+def transfer_guard(new_val: str) -> contextlib.AbstractContextManager[None]:
     """Guard every kind of transfer inside the block.
 
     Args:
         new_val: 'allow', 'log', 'disallow', 'log_explicit' or 'disallow_explicit'.
+
+    Raises:
+        ValueError: it is none of these.
     """
+    return _guarding(_checked(FLAGS["transfer_guard"], new_val, "transfer_guard"))
+
+
+@contextlib.contextmanager
+def _guarding(new_val: str) -> Iterator[None]:
     with (
         transfer_guard_host_to_device(new_val),
         transfer_guard_device_to_device(new_val),

@@ -304,7 +304,8 @@ class ConcretizationTypeError(JAXTypeError):
         needed = f"\n{context.strip()}" if context else ""
         super().__init__(
             _message(
-                f"A concrete value is needed here, but this one is abstract: {describe(tracer)}."
+                "Abstract tracer value encountered where a concrete value is expected: "
+                f"{describe(tracer)}."
                 f"{needed}",
                 tracer,
                 "While a function is traced, its arguments have a shape and a dtype but no value.\n"
@@ -348,7 +349,8 @@ class TracerArrayConversionError(JAXTypeError):
     def __init__(self, tracer: Any) -> None:
         super().__init__(
             _message(
-                f"NumPy asked for the contents of {describe(tracer)} through __array__().",
+                "The numpy.ndarray conversion method __array__() was called on "
+                f"{describe(tracer)}.",
                 tracer,
                 "Call the amdjax function of the same name, which can be traced:\n"
                 "    amdjax.numpy.sin(x)    # not numpy.sin(x)\n"
@@ -369,7 +371,7 @@ class TracerIntegerConversionError(JAXTypeError):
     def __init__(self, tracer: Any) -> None:
         super().__init__(
             _message(
-                f"Python asked for {describe(tracer)} as an integer through __index__().",
+                f"The __index__() method was called on {describe(tracer)}.",
                 tracer,
                 "An argument which must be a Python int is made static:\n"
                 "    @amdjax.jit(static_argnames='axis')\n"
@@ -392,7 +394,7 @@ class TracerBoolConversionError(ConcretizationTypeError):
         JAXTypeError.__init__(
             self,
             _message(
-                f"Python asked whether {describe(tracer)} is true; its value is not known while "
+                f"Attempted boolean conversion of {describe(tracer)}. Its value is not known while "
                 "the function is traced.",
                 tracer,
                 "Choose between values, or between functions, inside the program:\n"
@@ -428,8 +430,10 @@ class UnexpectedTracerError(JAXTypeError):
 def leaked_tracer_message(tracer: Any, context: str = "") -> str:
     """The text of an `UnexpectedTracerError` for `tracer`."""
     needed = f"\n{context.strip()}" if context else ""
-    return f"A value escaped from the function that made it: {describe(tracer)}.{needed}" + origin(
-        tracer
+    return (
+        "Encountered an unexpected tracer. A value escaped, through global state or otherwise, "
+        f"from the function that made it: {describe(tracer)}, of type "
+        f"{getattr(tracer, 'aval', 'unknown')}.{needed}{origin(tracer)}"
     )
 
 

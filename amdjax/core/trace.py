@@ -454,7 +454,7 @@ class JaxprTrace(Trace):
             plural = "s" if len(depends) > 1 else ""
             lines.append(f"The value depends on the argument{plural} {names}.")
         if tracer.source.code is not None:
-            lines.append(f"It was computed at {tracer.source}.")
+            lines.append(f"It was created on line {tracer.source}.")
         return "\n".join(lines)
 
     def _arguments_behind(self, var: Var) -> list[str]:

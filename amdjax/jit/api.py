@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -134,6 +135,17 @@ class _Programs:
         self.traced.clear()
 
 
+def _check_function(fun: Any) -> None:
+    if isinstance(fun, staticmethod):
+        raise TypeError(
+            f"staticmethod arguments are not supported, got {fun!r}: put staticmethod around jit"
+        )
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value: jit got {fun!r} of type {type(fun).__name__}")
+    if inspect.isgeneratorfunction(fun):
+        raise TypeError(f"Expected a function, got a generator function: {fun!r}")
+
+
 def _programs_of(fun: Callable[..., Any], kind: Any) -> _Programs:
     """What `jit` of a function has compiled; shared by all that jit it with the same settings."""
     hashed: Any = type(fun).__hash__
@@ -161,8 +173,7 @@ class JitFunction:
         device: Any = None,
         shardings: Shardings | None = None,
     ):
-        if not callable(fun):
-            raise TypeError(f"jit: fun must be callable, got {fun!r} of type {type(fun).__name__}")
+        _check_function(fun)
         functools.update_wrapper(self, fun)
         self._fun, self._name = fun, fun_name(fun)
         self._inline, self._keep_unused, self._device = inline, keep_unused, device
@@ -173,6 +184,14 @@ class JitFunction:
         self._donated, self._donated_names = _resolve(
             fun, donate_argnums, donate_argnames, "donate"
         )
+        for what, both in (
+            ("argnums", {*self._static} & {*self._donated}),
+            ("argnames", self._static_names & self._donated_names),
+        ):
+            if both:
+                raise ValueError(
+                    f"static_{what} and donate_{what} cannot intersect: {sorted(both)} are in both"
+                )
         self._plain = not (self._static or self._static_names)
         self._no_donation = not (self._donated or self._donated_names)
         kind = (
@@ -272,10 +291,10 @@ class JitFunction:
                 hash(value)
             except TypeError:
                 raise ValueError(
-                    f"jit of {self._name}: static argument {name!r} of type {type(value).__name__} "
-                    f"cannot be hashed. Static arguments are compared between calls; use a tuple "
-                    "instead of a list, or "
-                    f"pass it as a traced argument."
+                    "Non-hashable static arguments are not supported: they are compared between "
+                    f"calls. jit of {self._name} got the static argument {name!r} of type "
+                    f"{type(value).__name__}; use a tuple instead of a list, or pass it as a "
+                    "traced argument."
                 ) from None
 
     def _restore(
@@ -308,13 +327,25 @@ class JitFunction:
         for path, leaf in tree_flatten_with_path((args, kwargs))[0]:
             if is_valid_value(leaf) or hasattr(leaf, "__jax_array__"):
                 continue
-            where = f"args{keystr(path[1:])}" if path[0].idx == 0 else f"kwargs{keystr(path[1:])}"
+            where = self._path(args, path[1:], path[0].idx == 0)
             raise TypeError(
-                f"jit of {self._name}: {where} is {leaf!r} of type {type(leaf).__name__}, "
-                "which is not a valid JAX type. Arguments are arrays, scalars, or pytrees of them; "
-                "mark others with static_argnums "
-                f"or static_argnames."
+                f"Error interpreting argument to {self._name} as an abstract array. The "
+                f"problematic value is of type {type(leaf)} and was passed to the function at path "
+                f"{where}: {leaf!r} is not a valid JAX type. Arguments are arrays, scalars, or "
+                "pytrees of them; mark others with static_argnums or static_argnames."
             )
+
+    def _path(self, args: Any, path: Any, positional: bool) -> str:
+        """What the function calls a part of its arguments."""
+        if not positional:
+            return f"{path[0].key}{keystr(path[1:])}"
+        sig = signature(self._fun)
+        names = list(sig.bind_partial(*args).arguments) if sig is not None else []
+        first = path[0].idx
+        kind = sig.parameters[names[first]].kind if sig is not None and first < len(names) else None
+        if kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+            return f"{names[first]}{keystr(path[1:])}"
+        return f"args{keystr(path)}"
 
     def _donations(self, leaves: Sequence[Any], tree: PyTreeDef, static: Any) -> tuple[bool, ...]:
         if self._no_donation:
@@ -522,8 +553,15 @@ def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...
     for s in given_names:
         if not isinstance(s, str):
             raise TypeError(f"jit: {what}_argnames must be strings, got {s!r}")
+    if not (given_nums or given_names):
+        return given_nums, frozenset(given_names)
     sig = signature(fun)
-    if sig is None or not (given_nums or given_names):
+    if sig is None and given_names and what == "donate":
+        raise ValueError(
+            f"Getting the signature of function {fun!r} failed. Pass donate_argnums instead of "
+            "donate_argnames."
+        )
+    if sig is None:
         return given_nums, frozenset(given_names)
     parameters = list(sig.parameters.values())
     positional = [

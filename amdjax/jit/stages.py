@@ -10,17 +10,21 @@ Array([0., 0., 0.], dtype=float32)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from amdjax.core.array import ConcreteArray, asarray_concrete
-from amdjax.core.errors import public_surface
+from amdjax.core.aval import ShapedArray
+from amdjax.core.config import State
+from amdjax.core.errors import JaxRuntimeError, public_surface
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.core.ref import Ref
+from amdjax.core.trace import Tracer
 from amdjax.jit import report
 from amdjax.jit.cpu.program import CpuProgram, compile_for_cpu
 from amdjax.jit.gpu.records import KernelRecord
@@ -34,7 +38,93 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Traced:
+class ArgInfo:
+    """What is known of an argument before the program runs.
+
+    Attributes:
+      shape: its shape.
+      dtype: its dtype.
+      donated: whether the results may take over its memory.
+      weak_type: whether it is a weakly typed scalar or derived from such.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    donated: bool
+    weak_type: bool = False
+
+    @property
+    def aval(self) -> ShapedArray:
+        """The type."""
+        return ShapedArray(self.shape, self.dtype, self.weak_type)
+
+
+class _Stage:
+    """What all stages tell of the signature."""
+
+    @property
+    def _signature(self) -> Traced:
+        raise NotImplementedError
+
+    @property
+    def args_info(self) -> Any:
+        """The arguments, `(args, kwargs)`, as a pytree of `ArgInfo`."""
+        t = self._signature
+        leaves = [
+            ArgInfo(a.shape, a.dtype, donated, a.weak_type)
+            for a, donated in zip(t.jaxpr.in_avals, t.donated, strict=True)
+        ]
+        return tree_unflatten(t.in_tree, leaves)
+
+    @property
+    def in_avals(self) -> Any:
+        """The types of the arguments, `(args, kwargs)`."""
+        return tree_unflatten(self._signature.in_tree, self._signature.jaxpr.in_avals)
+
+    @property
+    def out_avals(self) -> Any:
+        """The types of the results."""
+        return tree_unflatten(self._signature.out_tree, self._signature.jaxpr.out_avals)
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """Positions of the donated ones among the leaves of the arguments."""
+        return tuple(i for i, donated in enumerate(self._signature.donated) if donated)
+
+    @property
+    def out_info(self) -> Any:
+        """Shapes and dtypes of the result, as a pytree of `ShapeDtypeStruct`."""
+        from amdjax.api import ShapeDtypeStruct
+
+        t = self._signature
+        leaves = [
+            ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in t.jaxpr.out_avals
+        ]
+        return tree_unflatten(t.out_tree, leaves)
+
+
+class _AfterTracing(_Stage):
+    """What later stages tell of the traced program they come from."""
+
+    traced: Traced
+
+    @property
+    def _signature(self) -> Traced:
+        return self.traced
+
+    @property
+    def in_tree(self) -> PyTreeDef:
+        """The structure of the arguments, `(args, kwargs)`."""
+        return self.traced.in_tree
+
+    @property
+    def out_tree(self) -> PyTreeDef:
+        """The structure of the results."""
+        return self.traced.out_tree
+
+
+@dataclass(frozen=True)
+class Traced(_Stage):
     """A traced program.
 
     Attributes:
@@ -52,35 +142,35 @@ class Traced:
     donated: tuple[bool, ...]
 
     @property
-    def out_info(self) -> Any:
-        """Shapes and dtypes of the result, as a pytree of `ShapeDtypeStruct`."""
-        from amdjax.api import ShapeDtypeStruct
+    def _signature(self) -> Traced:
+        return self
 
-        leaves = [ShapeDtypeStruct(a.shape, a.dtype) for a in self.jaxpr.out_avals]
-        return tree_unflatten(self.out_tree, leaves)
+    @property
+    def effects(self) -> Any:
+        """What the program does besides computing."""
+        return self.jaxpr.effects
 
-    def lower(self) -> Lowered:
-        """The program ready to compile."""
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+        """The program ready to compile; `lowering_platforms` is accepted, `compile` chooses."""
         return Lowered(self)
 
 
 @dataclass(frozen=True)
-class Lowered:
+class Lowered(_AfterTracing):
     """A program ready to compile."""
 
     traced: Traced
 
-    @property
-    def out_info(self) -> Any:
-        """Shapes and dtypes of the result, as a pytree of `ShapeDtypeStruct`."""
-        return self.traced.out_info
-
-    def as_text(self, stage: str = "jaxpr") -> str:
+    def as_text(
+        self, stage: str = "jaxpr", *, dialect: str | None = None, debug_info: bool = False
+    ) -> str:
         """The program at a stage.
 
         Args:
           stage: one of `jaxpr simplified fusion tiles passes plan llvm asm`; all but the first
             compile the program.
+          dialect: another name of `stage`; XLA's dialects are refused.
+          debug_info: accepted; lines are in `as_text("tiles")`.
 
         Returns:
           Text for people to read; its form may change.
@@ -96,18 +186,27 @@ class Lowered:
               c:f32[] = add b 1.0:f32[]
             in (c,) }
         """
+        stage = dialect or stage
         return str(self.traced.jaxpr) if stage == "jaxpr" else self.compile().as_text(stage)
 
     def cost_analysis(self) -> dict[str, float]:
         """Estimates of the work; see `Compiled.cost_analysis`."""
         return self.compile().cost_analysis()
 
-    def compile(self, target: str | GpuTarget | None = None) -> Compiled:
+    def compile(
+        self,
+        target: str | GpuTarget | None = None,
+        *,
+        compiler_options: dict[str, Any] | None = None,
+        device_assignment: Any = None,
+    ) -> Compiled:
         """Compile the program.
 
         Args:
           target: a GPU, or its name as in `gfx942` or `sm_90`; it need not be there, nor its
             driver. The default device if None.
+          compiler_options: settings of `amdjax.config` by name, in force while it compiles.
+          device_assignment: accepted.
 
         Returns:
           The compiled program, which can be looked at, and called where there is such a device.
@@ -115,6 +214,7 @@ class Lowered:
         Raises:
           ValueError: no target has that name; the message lists the known ones and the nearest.
           TypeError: `target` is neither a name nor a `GpuTarget`.
+          RuntimeError: there is no such compiler option, or it does not take this value.
 
         Warns:
           UserWarning: a kernel has too few registers and spills some, or uses scratch memory.
@@ -125,6 +225,10 @@ class Lowered:
           >>> [(k.name, k.scratch_bytes) for k in compiled.kernels]
           [('map_add', 0)]
         """
+        with _options(compiler_options or {}):
+            return self._compile(target)
+
+    def _compile(self, target: str | GpuTarget | None) -> Compiled:
         stages: list[tuple[str, Any]] = []
         gpu = _default_target() if target is None else _target(target)
         traced = self.traced
@@ -141,7 +245,7 @@ class Lowered:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Compiled(_AfterTracing):
     """A compiled program; call it with arguments of the signature it was lowered for."""
 
     traced: Traced
@@ -149,10 +253,9 @@ class Compiled:
     stages: list[tuple[str, Any]] = field(repr=False)
     runner: Callable[[Any], Any] = field(repr=False)
 
-    @property
-    def out_info(self) -> Any:
-        """Shapes and dtypes of the result, as a pytree of `ShapeDtypeStruct`."""
-        return self.traced.out_info
+    def runtime_executable(self) -> CpuProgram | GpuExecutable:
+        """The program as the runtime has it."""
+        return self.executable
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         run = self.runner(self.executable)
@@ -163,21 +266,38 @@ class Compiled:
         leaves, tree = tree_flatten((args, kwargs))
         if tree != self.traced.in_tree:
             raise TypeError(
-                f"{self.traced.fun_name} was compiled for arguments of structure "
+                "Function compiled with input pytree does not match the input pytree it was "
+                f"called with: {self.traced.fun_name} was compiled for arguments of structure "
                 f"{self.traced.in_tree}, called with {tree}"
             )
+        for x in leaves:
+            if isinstance(x, Tracer):
+                raise TypeError(
+                    "Cannot apply JAX transformations to a function lowered and compiled for a "
+                    f"particular signature. Detected argument of {self.traced.fun_name} of type "
+                    f"{type(x).__name__}: {x}"
+                )
         own = (ConcreteArray, Ref)
         arrays = [x if type(x) in own else asarray_concrete(x) for x in leaves]
         self._check(arrays)
         return arrays
 
     def _check(self, arrays: Sequence[ConcreteArray]) -> None:
-        for i, (x, want) in enumerate(zip(arrays, self.traced.jaxpr.in_avals, strict=True)):
-            if x.aval.shape != want.shape or x.aval.dtype != want.dtype:
-                raise TypeError(
-                    f"{self.traced.fun_name} was compiled for argument {i} of type "
-                    f"{want.str_short()}, called with {x.aval.str_short()}"
-                )
+        closed = self.traced.jaxpr
+        info = closed.jaxpr.debug_info
+        names = (info and info.arg_names) or ()
+        wrong = [
+            f"Argument '{names[i] if i < len(names) else i}' compiled with {want} and called "
+            f"with {x.aval}"
+            for i, (x, want) in enumerate(zip(arrays, closed.in_avals, strict=True))
+            if x.aval.shape != want.shape or x.aval.dtype != want.dtype
+        ]
+        if wrong:
+            raise TypeError(
+                "Argument types differ from the types for which this computation was compiled: "
+                f"{self.traced.fun_name} was compiled for others. The mismatches are:\n"
+                + "\n".join(wrong)
+            )
 
     def as_text(self, stage: str = "fusion") -> str:
         """The program at a stage.
@@ -267,6 +387,21 @@ class Compiled:
         aliased = sum(self.executable.sizes[i] for i in self.executable.plan.aliases)
         constants = sum(np.asarray(c).nbytes for c in self.executable.plan.constants)
         return MemoryStats(arguments, results, aliased, self.executable.plan.arena_bytes, constants)
+
+
+@contextlib.contextmanager
+def _options(options: dict[str, Any]) -> Iterator[None]:
+    """Settings in force while a program compiles."""
+    with contextlib.ExitStack() as stack:
+        for name, value in options.items():
+            try:
+                stack.enter_context(State(name)(value))
+            except (KeyError, ValueError) as e:
+                raise JaxRuntimeError(
+                    f"No such compile option: '{name}' with the value {value!r}. Options are the "
+                    "settings of amdjax.config that tracing and compiling read."
+                ) from e
+        yield
 
 
 def _target(target: str | GpuTarget) -> GpuTarget:

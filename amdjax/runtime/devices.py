@@ -97,6 +97,9 @@ class Device:
         """Bytes in use and available, where the platform knows them."""
         return None
 
+    def synchronize(self) -> None:
+        """Wait for all work issued before."""
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(id={self.id})"
 
@@ -371,6 +374,26 @@ def _devices_of(name: str) -> list[Any]:
         with _lock:
             found = _found[name] = list(_registry[name].find())
     return found
+
+
+def effects_barrier() -> None:
+    """Wait until everything that programs do besides computing has happened.
+
+    Callbacks and prints run in their program's turn; the programs that devices were given may
+    still be running.
+
+    Raises:
+      RuntimeError: work on a device has failed.
+
+    Example:
+      >>> import amdjax
+      >>> amdjax.jit(lambda x: amdjax.debug.print("x = {}", x))(1)
+      x = 1
+      >>> amdjax.effects_barrier()
+    """
+    for devices_found in list(_found.values()):
+        for device in devices_found:
+            device.synchronize()
 
 
 def _found_by(module: str, function: str) -> Callable[[], list[Any]]:

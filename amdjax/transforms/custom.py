@@ -438,6 +438,27 @@ class CustomVJPPrimal:
         self.perturbed = perturbed
 
 
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
+    """The values in a pytree of `CustomVJPPrimal`s.
+
+    Args:
+      tree: what `fwd` of a rule with `symbolic_zeros=True` is given.
+
+    Returns:
+      A pytree of the same structure with each `value`.
+
+    Raises:
+      TypeError: a leaf is no `CustomVJPPrimal`.
+    """
+
+    def value(leaf: Any) -> Any:
+        if type(leaf) is not CustomVJPPrimal:
+            raise TypeError(f"unexpected leaf type {type(leaf)}, expected CustomVJPPrimal")
+        return leaf.value
+
+    return tree_map(value, tree)
+
+
 class custom_vjp(_CustomFunction):
     """A function whose reverse derivative is given by a pair of rules.
 

@@ -68,18 +68,18 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
       >>> print(y, dy)
       9.0 6.0
     """
-    for name, value in (("primals", primals), ("tangents", tangents)):
-        if not isinstance(value, (tuple, list)):
-            raise TypeError(
-                f"{name} argument to jvp must be a tuple or list with an entry for each argument "
-                f"of {fun_name(fun)}; found {type(value).__name__}."
-            )
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise TypeError(
+            "primal and tangent arguments to jax.jvp must be tuples or lists; found "
+            f"{type(primals).__name__} and {type(tangents).__name__}. They have an entry for each "
+            f"argument of {fun_name(fun)}."
+        )
     leaves, flat = flatten_fun(fun, primals, {}, has_aux=has_aux)
     given, tree = tree_flatten((tuple(tangents), {}))
     if tree != flat.in_tree:
         raise TypeError(
-            "primal and tangent arguments to jvp must have the same tree structure: primals have "
-            f"{flat.in_tree}, tangents {tree}."
+            "primal and tangent arguments to jax.jvp must have the same tree structure: primals "
+            f"have {flat.in_tree}, tangents {tree}."
         )
     _check_values("jvp", leaves)
     given = [_check_tangent(*pair) for pair in zip(leaves, given)]
@@ -254,6 +254,7 @@ def _vjp(flat: FlatFunction, leaves: list[Any], in_tree: PyTreeDef) -> tuple[Any
     pullback = _Pullback(
         in_tree, flat.out_tree, nonzeros, nonzeros_out, linear, in_avals, out_avals
     )
+    pullback.name = fun_name(flat.fun)
     # A pytree whose leaves are the residuals, so that f_vjp may leave a jitted function.
     return flat.unflatten(outs), VJP(pullback, list(linear.consts))
 
@@ -305,8 +306,19 @@ register_pytree_node(
 class _Pullback(_Linear):
     """The function that `vjp` returns; residuals are its first argument."""
 
+    name = "fun"
+
     @api_boundary
-    def __call__(self, residuals: list[Any], cotangent: Any) -> Any:
+    def __call__(self, residuals: list[Any], *cotangents: Any) -> Any:
+        if len(cotangents) != 1:
+            raise TypeError(
+                "The function returned by `jax.vjp` applied to "
+                f"{self.name} was called with {len(cotangents)} arguments, but functions returned "
+                "by `jax.vjp` must be called with a single argument corresponding to the single "
+                f"value returned by {self.name} (even if that returned value is a tuple or other "
+                "container)."
+            )
+        (cotangent,) = cotangents
         leaves, tree = tree_flatten(cotangent)
         if tree != self.out_tree:
             raise ValueError(

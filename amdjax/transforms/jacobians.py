@@ -159,11 +159,16 @@ def hessian(
 
 def _check_jacfwd_input(holomorphic: bool, x: Any) -> None:
     dtype = get_aval(x).dtype
-    kind, word = (np.complexfloating, "complex") if holomorphic else (np.floating, "real-valued")
+    kind = np.complexfloating if holomorphic else np.floating
     if not dtypes.issubdtype(dtype, kind):
-        flag = " with holomorphic=True" if holomorphic else ""
-        hint = "" if holomorphic else " For complex inputs, use holomorphic=True or jvp."
-        raise TypeError(f"jacfwd{flag} requires {word} inputs, but got {dtype}.{hint}")
+        if holomorphic:
+            raise TypeError(
+                f"jacfwd with holomorphic=True requires inputs with complex dtype, but got {dtype}."
+            )
+        raise TypeError(
+            "jacfwd requires real-valued inputs (input dtype that is a sub-dtype of np.floating), "
+            f"but got {dtype}. For complex inputs, use holomorphic=True or jvp."
+        )
 
 
 def _check_jacfwd_output(holomorphic: bool, x: Any) -> None:

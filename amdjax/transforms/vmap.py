@@ -68,17 +68,17 @@ def vmap(
     def vmapped(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise ValueError(
-                f"vmap in_axes must be an int, None, or a tuple with one entry for each positional "
-                f"argument: {fun_name(fun)} got {len(args)} arguments but in_axes has "
-                f"{len(in_axes)} entries."
+                "vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
+                "positional arguments passed to the function, but got "
+                f"len(in_axes)={len(in_axes)}, len(args)={len(args)} for {fun_name(fun)}."
             )
         leaves, in_tree = tree_flatten((args, kwargs))
         names = functools.partial(argument_names, fun, args, kwargs)
-        _check_arguments(leaves, names)
         if any(map(is_ref, leaves)):
             refuse_aliases("vmap", names(), leaves)
         axes = flatten_axes("vmap in_axes", in_tree, (in_axes, 0), kws=True)
-        size = _mapped_size(leaves, axes, axis_size, names)
+        _check_arguments(leaves, axes, names)
+        size = _mapped_size(leaves, axes, axis_size, names, args, kwargs)
         dims = [a if a is None or a >= 0 else a + get_aval(x).ndim for a, x in zip(axes, leaves)]
         axis = AxisData(axis_name, size)
         flat = FlatFunction(fun, in_tree)
@@ -91,7 +91,7 @@ def vmap(
 
 
 def _check_axes_types(what: str, axes: Any, top: bool) -> None:
-    if top and not (axes is None or isinstance(axes, (int, tuple))):
+    if top and (isinstance(axes, bool) or not (axes is None or isinstance(axes, (int, tuple)))):
         raise TypeError(
             f"vmap {what} must be an int, None, or a tuple of entries corresponding to the "
             f"positional arguments passed to the function, but got {axes!r}."
@@ -100,15 +100,18 @@ def _check_axes_types(what: str, axes: Any, top: bool) -> None:
         if type(leaf) is not int:
             try:
                 leaf.__index__()
-            except AttributeError:
+            except (AttributeError, TypeError):
                 raise TypeError(
-                    f"vmap {what} may hold ints and None in containers, but holds {leaf!r} of "
-                    f"type {type(leaf).__name__}."
+                    f"vmap {what} must be an int, None, or a container of these, but holds "
+                    f"{leaf!r} of type {type(leaf).__name__}."
                 ) from None
 
 
-def _check_arguments(leaves: list[Any], names: Callable[[], Any]) -> None:
-    for i, leaf in enumerate(leaves):
+def _check_arguments(leaves: list[Any], axes: list[Any], names: Callable[[], Any]) -> None:
+    """What is mapped must be an array; what is not may be anything."""
+    for i, (leaf, axis) in enumerate(zip(leaves, axes)):
+        if axis is None:
+            continue
         if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
             raise TypeError(
                 f"vmap: the argument {_name(names(), i)} is {leaf!r} of type "
@@ -122,7 +125,12 @@ def _name(names: Sequence[str], i: int) -> str:
 
 
 def _mapped_size(
-    leaves: list[Any], axes: list[Any], axis_size: int | None, names: Callable[[], Any]
+    leaves: list[Any],
+    axes: list[Any],
+    axis_size: int | None,
+    names: Callable[[], Any],
+    args: Any,
+    kwargs: Any,
 ) -> int:
     """The common size of the mapped axes."""
     sizes: dict[int, list[int]] = defaultdict(list)
@@ -145,19 +153,24 @@ def _mapped_size(
         raise ValueError(
             "vmap must have at least one non-None value in in_axes, or an axis_size."
             if leaves
-            else "vmap got no arguments to map over; pass axis_size."
+            else "vmap wrapped function must be passed at least one argument containing an array "
+            f"or axis_size must be specified, got empty *args={args} and **kwargs={kwargs}"
         )
-    lines = []
-    for size, which in sorted(sizes.items(), key=lambda item: -len(item[1])):
-        for i in which[:4]:
-            aval = get_aval(leaves[i])
-            lines.append(f"  * axis {axes[i]} of {_name(names(), i)}, {aval}, has size {size}")
-        if len(which) > 4:
-            lines.append(f"  * {len(which) - 4} more arguments have size {size}")
-        if not which:
-            lines.append(f"  * axis_size is {size}")
+    lines = [] if axis_size is None else [f"  * the `axis_size` argument was {axis_size}"]
+    groups = [(n, which) for n, which in sizes.items() if which]
+    groups.sort(key=lambda group: -len(group[1]))
+    for k, (size, which) in enumerate(groups):
+        i = which[0]
+        aval: Any = get_aval(leaves[i])
+        typ = f"{aval.dtype}[{','.join(map(str, aval.shape))}]"
+        example = f"axis {axes[i]} of argument {_name(names(), i)} of type {typ}"
+        if len(which) == 1:
+            lines.append(f"  * one axis had size {size}: {example}")
+        else:
+            share = "most" if k == 0 else "some"
+            lines.append(f"  * {share} axes ({len(which)} of them) had size {size}, e.g. {example}")
     raise ValueError(
-        "vmap got inconsistent sizes for array axes to be mapped:\n" + "\n".join(lines)
+        "vmap got inconsistent sizes for array axes to be mapped:\n" + ";\n".join(lines)
     )
 
 

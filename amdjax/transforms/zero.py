@@ -125,6 +125,20 @@ def instantiate_zeros(x: Any) -> Any:
     return zeros_like_aval(x.aval) if type(x) is Zero else x
 
 
+def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of a value, as rules of `custom_jvp` may return it.
+
+    Args:
+      value: an array.
+      symbolic_zeros: whether to return a `SymbolicZero`.
+
+    Returns:
+      Zeros of the tangent's type: float0 for integers and booleans.
+    """
+    aval = get_aval(value).to_tangent()
+    return SymbolicZero(aval) if symbolic_zeros else as_result(Zero(aval))
+
+
 def as_result(x: Any) -> Any:
     """A tangent or cotangent as users get it: an array, also where numbers will do inside."""
     x = instantiate_zeros(x)

@@ -243,11 +243,11 @@ def test_results_of_the_wrong_kind():
 
 
 @pytest.mark.parametrize("call,error,words", [
-    (lambda: jit(3), TypeError, ["jit", "fun", "callable"]),
-    (lambda: jit(lambda x: x)("text"), TypeError, ["args[0]", "str"]),
-    (lambda: jit(lambda x: x)({"a": object()}), TypeError, ["args[0]['a']", "object"]),
-    (lambda: jit(lambda x, k: x)(1.0, k=None if False else "s"), TypeError, ["kwargs['k']", "str"]),
-    (lambda: jit(lambda x: x, static_argnums=0)([1]), ValueError, ["static", "list", "hash"]),
+    (lambda: jit(3), TypeError, ["jit", "3", "callable"]),
+    (lambda: jit(lambda x: x)("text"), TypeError, ["path x", "'text'", "str"]),
+    (lambda: jit(lambda x: x)({"a": object()}), TypeError, ["path x['a']", "object"]),
+    (lambda: jit(lambda x, k: x)(1.0, k=None if False else "s"), TypeError, ["path k", "str"]),
+    (lambda: jit(lambda x: x, static_argnums=0)([1]), ValueError, ["tatic", "list", "hash"]),
     (lambda: jit(lambda x: x, static_argnums=4), ValueError, ["static_argnums", "4"]),
     (lambda: jit(lambda x: x, static_argnames="y"), ValueError, ["static_argnames", "'y'"]),
     (lambda: jit(lambda x: x, static_argnums="x"), TypeError, ["static_argnums"]),

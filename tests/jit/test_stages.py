@@ -56,8 +56,8 @@ def test_lowering_needs_shapes_only():
 
 
 @pytest.mark.parametrize("args,words", [
-    ((np.zeros((3, 3), np.float32),), ["argument 0", "f32[2,3]", "f32[3,3]"]),
-    ((np.zeros((2, 3), np.int32),), ["argument 0", "i32[2,3]"]),
+    ((np.zeros((3, 3), np.float32),), ["'x'", "float32[2,3]", "float32[3,3]"]),
+    ((np.zeros((2, 3), np.int32),), ["'x'", "int32[2,3]"]),
     (([X],), ["structure"]),
     ((X, 1.0), ["structure"]),
 ])  # fmt: skip
