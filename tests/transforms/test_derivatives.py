@@ -225,7 +225,7 @@ ERRORS = {
     "argnums range": (lambda: amdjax.grad(f, argnums=1)(1.0), ValueError, "at least 2 positional"),
     "string argument": (lambda: amdjax.grad(lambda x: 1.0)("a"), TypeError, "'a'"),
     "aux missing": (lambda: amdjax.grad(lambda x: x, has_aux=True)(1.0), TypeError, "pair"),
-    "jvp not tuples": (lambda: amdjax.jvp(f, X, X), TypeError, "tuple or list"),
+    "jvp not tuples": (lambda: amdjax.jvp(f, X, X), TypeError, "tuples or lists"),
     "jvp structure": (lambda: amdjax.jvp(f, (X,), (X, X)), TypeError, "tree structure"),
     "jvp shape": (lambda: amdjax.jvp(f, (X,), (X[:2],)), ValueError, r"\(3,\) and \(2,\)"),
     "jvp dtype": (lambda: amdjax.jvp(f, (X,), (X.astype("i4"),)), TypeError, "float32"),
