@@ -106,9 +106,9 @@ def test_compiles_are_given_back():
 def test_jitted_functions_that_die_are_forgotten():
     from amdjax.jit import api
 
-    before = len(api._functions)
+    before = len(api._all_programs)
     for _ in range(50):
         jit(lambda x: x)(1.0)
     gc.collect()
-    assert len(api._functions) <= before + 1
+    assert len(api._all_programs) <= before + 1
     amdjax.clear_caches()

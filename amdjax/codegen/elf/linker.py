@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from amdjax.codegen.elf import format as elf, msgpack
 from amdjax.codegen.elf.format import ElfError, ElfFile, Relocation, Section, Symbol, align
@@ -76,23 +76,14 @@ _FORMS = {
 
 @dataclass(eq=False)
 class _Object:
-    """An input file, its symbols, and the sections of it that a duplicate made superfluous."""
+    """An input file and its symbols."""
 
     file: ElfFile
     symbols: list[Symbol]
-    discarded: set[int] = field(default_factory=set)
 
     @property
     def name(self) -> str:
         return self.file.name
-
-    def defines(self, symbol: Symbol) -> bool:
-        return symbol.is_defined and symbol.section not in self.discarded
-
-    def kept_sections(self) -> Iterator[tuple[int, Section]]:
-        for i, section in enumerate(self.file.sections):
-            if i not in self.discarded:
-                yield i, section
 
 
 @dataclass(eq=False)
@@ -114,6 +105,7 @@ class _Linker:
             if file.type != elf.ET_REL:
                 raise ElfError(f"{file.name}: not a relocatable object")
         self.objects = [_Object(f, f.symbols() or [_null_symbol()]) for f in files]
+        self._refuse_what_is_not_written()
         self.flags = _merged_flags(files)
         # Where each input section went: its output section and the offset in it.
         self.places: dict[tuple[_Object, int], tuple[OutputSection, int]] = {}
@@ -126,9 +118,7 @@ class _Linker:
         self.dynamic_strings = elf.StringTable()
 
     def link(self) -> bytes:
-        self._discard_duplicate_groups()
         self._resolve()
-        self._allocate_common()
         self._allocate_lds()
         self._gather_sections()
         self._merge_notes()
@@ -145,26 +135,21 @@ class _Linker:
 
     # Symbols
 
-    def _discard_duplicate_groups(self) -> None:
-        """Of groups that several objects bring along (COMDAT), the first is kept."""
-        seen: set[str] = set()
+    def _refuse_what_is_not_written(self) -> None:
+        """No function of our generator is in several objects, no variable has no value."""
         for o in self.objects:
-            for i, section in enumerate(o.file.sections):
-                if section.type != elf.SHT_GROUP:
-                    continue
-                kind, *members = struct.unpack(f"<{len(section.data) // 4}I", section.data)
-                signature = o.symbols[section.info].name
-                o.discarded.add(i)
-                if kind & elf.GRP_COMDAT and signature in seen:
-                    o.discarded.update(members)
-                seen.add(signature)
+            if any(section.type == elf.SHT_GROUP for section in o.file.sections):
+                raise ElfError(f"{o.name}: groups of sections (COMDAT) are not linked")
+            for symbol in o.symbols:
+                if symbol.section == elf.SHN_COMMON:
+                    raise ElfError(f"{o.name}: the common symbol {symbol.name!r} is not linked")
 
     def _resolve(self) -> None:
         for o in self.objects:
             for i, symbol in enumerate(o.symbols):
                 if symbol.binding == elf.STB_LOCAL:
                     self.locals[o, i] = _Definition(o, symbol)
-                elif o.defines(symbol):
+                elif symbol.is_defined:
                     self._define(_Definition(o, symbol))
 
     def _define(self, new: _Definition) -> None:
@@ -172,13 +157,12 @@ class _Linker:
         if old is new:
             return
         a, b = old.symbol, new.symbol
-        shared = (elf.SHN_COMMON, elf.SHN_AMDGPU_LDS)
-        if a.section == b.section and a.section in shared:
+        if a.section == b.section == elf.SHN_AMDGPU_LDS:
             # One variable that several objects declare; `value` is its alignment.
             old.symbol = replace(a, value=max(a.value, b.value), size=max(a.size, b.size))
-        elif b.binding == elf.STB_WEAK or b.section == elf.SHN_COMMON:
+        elif b.binding == elf.STB_WEAK:
             return
-        elif a.binding == elf.STB_WEAK or a.section == elf.SHN_COMMON:
+        elif a.binding == elf.STB_WEAK:
             self.globals[b.name] = new
         else:
             raise ElfError(
@@ -194,21 +178,6 @@ class _Linker:
         if symbol.binding == elf.STB_WEAK:
             return None
         raise ElfError(f"undefined symbol {symbol.name!r}, referred to by {o.name} in {where}")
-
-    def _allocate_common(self) -> None:
-        """Give uninitialised globals of the old style a place in `.bss`."""
-        for definition in self.globals.values():
-            if definition.symbol.section != elf.SHN_COMMON:
-                continue
-            bss = self._output(".bss", elf.SHT_NOBITS, elf.SHF_ALLOC | elf.SHF_WRITE)
-            o, symbol = definition.object, definition.symbol
-            bss.alignment = max(bss.alignment, symbol.value)
-            at = align(bss.size, symbol.value)
-            bss.size = at + symbol.size
-            # An index past the file's sections stands for this piece of `.bss`.
-            index = len(o.file.sections) + len(self.places)
-            self.places[o, index] = bss, at
-            definition.symbol = replace(symbol, section=index, value=0, type=elf.STT_OBJECT)
 
     def _allocate_lds(self) -> None:
         """Give LDS variables their offsets, behind the LDS that kernels have already.
@@ -252,7 +221,7 @@ class _Linker:
 
     def _gather_sections(self) -> None:
         for o in self.objects:
-            for i, section in o.kept_sections():
+            for i, section in enumerate(o.file.sections):
                 used = section.size or _is_named_in(o, i)
                 if _is_debug(section) or (section.flags & elf.SHF_ALLOC and used):
                     self._append(o, i, section)
@@ -316,7 +285,7 @@ class _Linker:
     def _relocations(self) -> Iterator[tuple[_Object, int, Relocation, _Form]]:
         """(object, index of the section, record, form) of every relocation that is applied."""
         for o in self.objects:
-            for _, section in o.kept_sections():
+            for section in o.file.sections:
                 if section.type == elf.SHT_REL:
                     raise ElfError(f"{o.name}: {section.name} has relocations without addends")
                 if section.type != elf.SHT_RELA or (o, section.info) not in self.places:
@@ -364,7 +333,7 @@ class _Linker:
             if form.base == "got":
                 assert got is not None and definition is not None
                 value += got.address + 8 * self.got[definition] - (output.address + at)
-            elif definition is None or (not output.is_loaded and self._is_dropped(definition)):
+            elif definition is None:
                 value = 0
             else:
                 value += self._address(definition)
@@ -532,9 +501,6 @@ class _Linker:
             return True
         place = self.places.get((definition.object, definition.symbol.section))
         return place is not None and place[0].is_loaded
-
-    def _is_dropped(self, definition: _Definition) -> bool:
-        return definition.symbol.section in definition.object.discarded
 
 
 _SYNTHETIC_ORDER = (".dynsym", ".gnu.hash", ".hash", ".dynstr", ".rela.dyn")
