@@ -194,6 +194,8 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     x, y = as_arrays("matvec", x1, x2)
     if x.ndim < 2 or y.ndim < 1:
         raise ValueError(f"matvec needs a matrix and a vector, got shapes {x.shape} and {y.shape}")
+    if x.shape[-1] != y.shape[-1]:
+        raise ValueError(f"matvec: shapes {x.shape} and {y.shape} differ in their last axes")
     result = matmul(x, lax.expand_dims(y, (y.ndim,)))
     return lax.squeeze(result, (result.ndim - 1,))
 
@@ -207,6 +209,8 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     x, y = as_arrays("vecmat", x1, x2)
     if x.ndim < 1 or y.ndim < 2:
         raise ValueError(f"vecmat needs a vector and a matrix, got shapes {x.shape} and {y.shape}")
+    if x.shape[-1] != y.shape[-2]:
+        raise ValueError(f"vecmat: {x.shape[-1]} elements meet {y.shape[-2]} rows")
     x = lax.conj(x) if is_kind(x.dtype, np.complexfloating) else x
     result = matmul(lax.expand_dims(x, (x.ndim - 1,)), y)
     return lax.squeeze(result, (result.ndim - 2,))

@@ -48,21 +48,21 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
-def as_matrix(name: str, a: ArrayLike) -> Array:
+def as_matrix(name: str, a: ArrayLike, error: type[Exception] = ValueError) -> Array:
     """`a` as inexact matrices, for the function `name` of `numpy.linalg`."""
     (a,) = promote_dtypes_inexact(as_array(f"jnp.linalg.{name}", a))
     if a.ndim < 2:
-        raise ValueError(
+        raise error(
             f"Argument to jnp.linalg.{name} must have at least two axes, got shape {a.shape}"
         )
     return a
 
 
-def as_square(name: str, a: ArrayLike) -> Array:
+def as_square(name: str, a: ArrayLike, error: type[Exception] = ValueError) -> Array:
     """Like `as_matrix`, of matrices that are square."""
-    a = as_matrix(name, a)
+    a = as_matrix(name, a, error)
     if a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"Argument to {name}() must have shape [..., n, n], got {a.shape}")
+        raise error(f"Argument to {name}() must have shape [..., n, n], got {a.shape}")
     return a
 
 
@@ -83,7 +83,7 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
         Array([[2., 0.],
                [0., 3.]], dtype=float32)
     """
-    a = as_square("cholesky", a)
+    a = as_square("cholesky", a, TypeError)
     factor = lax.linalg.cholesky(adjoint(a) if upper else a, symmetrize_input=symmetrize_input)
     return adjoint(factor) if upper else factor
 
@@ -107,7 +107,7 @@ def svd(
         >>> jnp.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False)
         Array([4., 3.], dtype=float32)
     """
-    a = as_matrix("svd", a)
+    a = as_matrix("svd", a, TypeError)
     if not hermitian:
         result = lax.linalg.svd(
             a, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index
@@ -152,7 +152,7 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
     """
     if UPLO not in (None, "L", "U"):
         raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
-    a = as_square("eigh", a)
+    a = as_square("eigh", a, TypeError)
     v, w = lax.linalg.eigh(a, lower=UPLO != "U", symmetrize_input=symmetrize_input)
     return EighResult(w, v)
 

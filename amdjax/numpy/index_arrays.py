@@ -20,6 +20,7 @@ from amdjax.numpy._util import (
     as_array,
     as_arrays,
     canonical_shape,
+    concrete_int,
     convert,
     is_kind,
     promote_dtypes,
@@ -36,7 +37,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     >>> jnp.diag_indices(2)
     (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
     """
-    n, ndim = int(n), int(ndim)
+    n, ndim = concrete_int(n, "n of diag_indices"), concrete_int(ndim, "ndim of diag_indices")
     if n < 0:
         raise ValueError(f"n argument to diag_indices must be nonnegative, got {n}")
     if ndim < 0:
@@ -153,7 +154,7 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
         raise TypeError(f"unravel_index requires integer indices, got {flat.dtype}")
     dtype = flat.dtype
     total: Any
-    if any(isinstance(n, Array) for n in shape):
+    if isinstance(shape, (tuple, list)) and any(isinstance(n, Array) for n in shape):
         flat, *shape = as_arrays("unravel_index", convert(flat, np.dtype("int32")), *shape)
         total = functools.reduce(lax.mul, [convert(n, flat.dtype) for n in shape])
         flat = clip(where(flat < 0, flat + total, flat), 0, total - 1)
