@@ -23,7 +23,7 @@ from typing import Any
 HERE = pathlib.Path(__file__).resolve().parent
 RECORDED = HERE / "ecosystem.json"
 TABLE = HERE.parent / "docs" / "ecosystem.md"
-LIMIT = 900.0  # seconds a use may take
+LIMIT = 300.0  # seconds a use may take
 TOLERANCE = 2e-3
 """Of the largest number: float32 sums in another order, carried through a training or a chain."""
 

@@ -184,6 +184,12 @@ class Sharding:
     def _devices(self) -> tuple[Any, ...]:
         raise NotImplementedError(type(self).__name__)
 
+    @property
+    def _device_assignment(self) -> tuple[Any, ...]:
+        return self._devices()
+
+    _addressable_device_assignment = _device_assignment
+
     def _tiles(self, ndim: int) -> list[int]:
         """Into how many parts each axis of an array is divided."""
         return [1] * ndim

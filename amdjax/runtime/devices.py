@@ -72,21 +72,19 @@ class Device:
         """Number within this host."""
         return self.id
 
-    @property
     def default_memory(self) -> Memory:
         """The memory that arrays on the device are in."""
         return Memory("device", self)
 
-    @property
     def addressable_memories(self) -> list[Memory]:
         """The kinds of memory of the device: one."""
-        return [self.default_memory]
+        return [self.default_memory()]
 
     def memory(self, kind: str) -> Memory:
         """The memory of a kind; a ValueError if the device has none."""
         if kind != "device":
             raise ValueError(f"{self} has memory of the kind 'device', not {kind!r}")
-        return self.default_memory
+        return self.default_memory()
 
     @property
     def client(self) -> Backend:

@@ -302,11 +302,13 @@ class ElementBuilder:
         return self.select(El("bool", self.guard_value(guard)), value, otherwise())
 
     def piecewise(self, i: Index, pieces: Sequence[tuple[int, int, Callable[[], El]]]) -> El:
-        """The value of the piece `(start, stop, fn)` whose range contains `i`."""
-        _, stop, fn = pieces[0]
+        """The value of the piece `(start, stop, fn)` whose range contains `i`, found by halving."""
         if len(pieces) == 1:
-            return fn()
-        return self.when(i.lt(stop), fn, lambda: self._rest(i, stop, pieces[1:]))
+            return pieces[0][2]()
+        half = len(pieces) // 2
+        start = pieces[half][0]
+        first = lambda: self.piecewise(i, pieces[:half])
+        return self.when(i.lt(start), first, lambda: self._rest(i, start, pieces[half:]))
 
     def _rest(
         self, i: Index, start: int, pieces: Sequence[tuple[int, int, Callable[[], El]]]

@@ -31,6 +31,22 @@ def test_digits(tmp_path):
     assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_flax_on_digits():
+    pytest.importorskip("sklearn")
+    pytest.importorskip("flax")
+    output = run("flax_mnist_like.py", "--epochs", 4)
+    found = re.search(r"([\d.]+)% of the test images recognised", output)
+    assert found and float(found[1]) > 85, output
+
+
+def test_optax_on_digits():
+    pytest.importorskip("sklearn")
+    pytest.importorskip("optax")
+    output = run("optax_digits.py", "--steps", 120)
+    found = re.findall(r"([\d.]+)% of the test images recognised", output)
+    assert len(found) == 3 and min(map(float, found)) > 70, output
+
+
 def test_digits_stops_early(tmp_path):
     pytest.importorskip("sklearn")
     output = run("digits.py", "--steps", 3, "--batch", 32, "--no-plot", cwd=tmp_path)
