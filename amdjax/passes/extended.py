@@ -23,6 +23,7 @@ from amdjax.core.jaxpr import (
 )
 from amdjax.core.lowering import Control, Relabel
 from amdjax.core.primitive import Primitive
+from amdjax.core.source_info import written_at
 from amdjax.core.trace import trace_to_jaxpr
 from amdjax.passes.flatten import flatten_calls
 from amdjax.transforms import ops
@@ -129,4 +130,5 @@ def _mapped(eqn: JaxprEqn) -> ClosedJaxpr:
             outs = [Primitive.by_name[reduction].bind(outs[0], axes=axes)]
         return outs
 
-    return trace_to_jaxpr(fun, [physical_aval(a) for a in avals])
+    with written_at(eqn.source):
+        return trace_to_jaxpr(fun, [physical_aval(a) for a in avals])

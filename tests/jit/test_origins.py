@@ -243,10 +243,3 @@ def test_equal_steps_share_a_kernel_that_does_not_say_where_it_comes_from(debug,
     plan, made = compile_device(jaxpr, GFX942, debug=debug)
     sorts = [k for k in plan.kernels() if k.name.startswith("sort")]
     assert len(sorts) == 4 and len({made[id(k)].code for k in sorts}) == kernels
-
-
-def test_ops_are_equal_whatever_they_were_made_from():
-    one, other = (amdjax.jit(fun).trace(X).jaxpr.eqns[0].origin for fun in twins())
-    assert one != other
-    made_from = lambda origin: tile.Op("program_id", (), {}, (), (), origin)
-    assert made_from(one) == made_from(other)

@@ -1,4 +1,4 @@
-"""Reductions cut into pieces: the last program of a row combines them, in the same launch."""
+"""Reductions split among programs: the last program of a row combines them, in the same launch."""
 
 import threading
 
@@ -9,7 +9,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.emulator.device import emulated_device
-from amdjax.schedule.gpu import rows
+from amdjax.schedule.gpu import row_plan
 from amdjax.targets import get
 from tests.support.gpu_cases import ROWS, normal
 from tests.support.gpu_oracle import assert_same, compile_schedules, kernels_for
@@ -113,8 +113,8 @@ def test_one_launch_on_real_targets(name, target):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_reductions_cut_as_finely_as_can_be(name, monkeypatch):
-    monkeypatch.setattr(rows, "CUT", 16)
-    monkeypatch.setattr(rows, "SHARE", 1)
+    monkeypatch.setattr(row_plan, "CUT", 16)
+    monkeypatch.setattr(row_plan, "SHARE", 1)
     f, *args = ROWS[name]
     assert_same(f, *args, rtol=2e-2 if any(x.dtype.itemsize == 2 for x in args) else 2e-4)
 
@@ -132,7 +132,7 @@ def test_what_is_much_for_one_program_takes_a_second_launch(monkeypatch):
     x = normal(4096, 16)
     (kernel,) = kernels_for(lambda x: x.sum(0), x)
     assert " arrive " in str(kernel)
-    monkeypatch.setattr(rows, "COMBINED", 32)
+    monkeypatch.setattr(row_plan, "COMBINED", 32)
     first, second = kernels_for(lambda x: x.sum(0), x)
     assert " arrive " not in str(first) and second.name.startswith("combine_")
     run = compile_schedules(lambda x: x.sum(0), x)
