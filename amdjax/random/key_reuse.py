@@ -395,12 +395,15 @@ def check_key_reuse(fun: Callable[..., Any], /, *args: Any) -> None:
       KeyReuseError: it does.
 
     Example:
+      >>> import amdjax
       >>> from amdjax import random
       >>> from amdjax.experimental import key_reuse
-      >>> key_reuse.check_key_reuse(lambda k: random.normal(k) + random.normal(k), random.key(0))
-      Traceback (most recent call last):
-        ...
-      amdjax.errors.KeyReuseError: In jit, argument 0 is already consumed.
+      >>> try:
+      ...     key_reuse.check_key_reuse(lambda k: random.split(random.clone(k)), random.key(0))
+      ...     key_reuse.check_key_reuse(lambda k: (random.bits(k), random.bits(k)), random.key(0))
+      ... except amdjax.errors.KeyReuseError as e:
+      ...     print(str(e).splitlines()[0])
+      In random_bits, argument 0 is already consumed.
     """
     function_type_signature(fun, *args)
 

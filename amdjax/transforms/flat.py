@@ -18,6 +18,7 @@ from amdjax.core.pytree import (
     tree_flatten_with_path,
     tree_unflatten,
 )
+from amdjax.core.ref import AbstractRef
 
 
 class FlatFunction:
@@ -220,7 +221,7 @@ def shaped(x: Any) -> Any:
     """The type of a value or of something that has a shape and a dtype."""
     from amdjax.core.aval import ShapedArray
 
-    if isinstance(x, ShapedArray):
+    if isinstance(x, (ShapedArray, AbstractRef)):
         return x
     if is_valid_value(x):
         return get_aval(x)
@@ -228,5 +229,6 @@ def shaped(x: Any) -> Any:
         from amdjax.core.dtypes import canonicalize_dtype
 
         dtype = canonicalize_dtype(x.dtype, allow_extended_dtype=True)
-        return ShapedArray(x.shape, dtype, getattr(x, "weak_type", False) or False)
+        aval = ShapedArray(x.shape, dtype, getattr(x, "weak_type", False) or False)
+        return AbstractRef(aval) if getattr(x, "is_ref", False) else aval
     return get_aval(x)

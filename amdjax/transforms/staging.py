@@ -15,6 +15,7 @@ from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
+from amdjax.core.ref import AbstractRef
 from amdjax.core.trace import Trace, Tracer, eval_trace, set_trace, trace_to_jaxpr
 from amdjax.transforms.batching import AxisData, axis_env
 from amdjax.transforms.flat import FlatFunction, debug_info, fun_name, join_args, shaped, split_args
@@ -29,6 +30,7 @@ class ShapeDtypeStruct:
       named_shape: accepted and ignored.
       sharding: kept as it is.
       weak_type: whether the dtype yields in promotion.
+      is_ref: whether it stands for a reference to such an array.
 
     Example:
       >>> import amdjax
@@ -36,7 +38,7 @@ class ShapeDtypeStruct:
       ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """
 
-    __slots__ = ("dtype", "shape", "sharding", "weak_type")
+    __slots__ = ("dtype", "is_ref", "shape", "sharding", "weak_type")
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class ShapeDtypeStruct:
         named_shape: Any = None,
         sharding: Any = None,
         weak_type: bool = False,
+        is_ref: bool = False,
     ):
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
@@ -53,6 +56,29 @@ class ShapeDtypeStruct:
         self.dtype = canonicalize_dtype(dtype, allow_extended_dtype=True)
         self.sharding = sharding
         self.weak_type = weak_type
+        self.is_ref = is_ref
+
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """What describes an array, or a scalar.
+
+        Args:
+          x: the array.
+
+        Example:
+          >>> import amdjax, numpy as np
+          >>> amdjax.ShapeDtypeStruct.like(np.zeros(3, np.int8))
+          ShapeDtypeStruct(shape=(3,), dtype=int8)
+        """
+        aval = shaped(x)
+        weak, sharding = aval.weak_type, getattr(x, "sharding", None)
+        return cls(
+            aval.shape,
+            aval.dtype,
+            sharding=sharding,
+            weak_type=weak,
+            is_ref=type(aval) is AbstractRef,
+        )
 
     @property
     def ndim(self) -> int:
@@ -83,12 +109,13 @@ class ShapeDtypeStruct:
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        return self.shape, self.dtype, self.sharding, self.weak_type
+        return self.shape, self.dtype, self.sharding, self.weak_type, self.is_ref
 
     def __repr__(self) -> str:
         name = getattr(self.dtype, "name", None) or short_dtype_name(self.dtype)
         weak = ", weak_type=True" if self.weak_type else ""
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={name}{weak})"
+        ref = ", is_ref=True" if self.is_ref else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={name}{weak}{ref})"
 
 
 def typeof(x: Any) -> Any:

@@ -161,6 +161,7 @@ def test_programs_show_keys():
 
 def test_shapes_without_values():
     struct = amdjax.ShapeDtypeStruct((), random.key_dtype("rbg"))
+    assert amdjax.ShapeDtypeStruct.like(random.key(0, impl="rbg")).dtype == struct.dtype
     out = amdjax.eval_shape(lambda key: (random.split(key, 3), random.normal(key, (2,))), struct)
     assert out[0].shape == (3,) and out[0].dtype == struct.dtype
     assert out[1] == amdjax.ShapeDtypeStruct((2,), "float32")

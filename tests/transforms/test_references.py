@@ -150,7 +150,11 @@ def test_eager_and_compiled(fn):
         step(x)
         np.testing.assert_allclose(closed_over[...], wanted, rtol=1e-6)
         np.testing.assert_allclose(run(pure(fn))(X, x), wanted, rtol=1e-6)
-    compiled = amdjax.jit(fn).lower(amdjax.new_ref(X), x).compile()
+    struct = amdjax.ShapeDtypeStruct.like(amdjax.new_ref(X))
+    assert struct == amdjax.ShapeDtypeStruct(
+        X.shape, X.dtype, sharding=struct.sharding, is_ref=True
+    )
+    compiled = amdjax.jit(fn).lower(struct, x).compile()
     ref = amdjax.new_ref(X)
     compiled(ref, x)
     np.testing.assert_allclose(ref[...], wanted, rtol=1e-6)
