@@ -119,6 +119,9 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike | None) -> Arr
     if new_dtype is None:
         raise ValueError("convert_element_type: dtype must be specified, got None.")
     dtype = dtypes.check_and_canonicalize_user_dtype(new_dtype, "convert_element_type")
+    if type(operand) is int and dtypes.issubdtype(dtype, np.integer):
+        # Python integers beyond the default dtype wrap as those within it.
+        operand = np.asarray(operand).astype(dtype)
     return convert(operand, dtype)
 
 

@@ -472,7 +472,7 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int | st
         Array([[1., 0., 0.],
                [0., 0., 1.]], dtype=float32)
     """
-    x = jnp.asarray(x)
+    x = jnp.asarray(x) if isinstance(x, (list, tuple)) else as_array("one_hot", x)
     where = "The error arose in jax.nn.one_hot argument `num_classes`."
     known = concrete_or_error(None, num_classes, where)
     if known.shape or not is_kind(known.dtype, np.integer):
