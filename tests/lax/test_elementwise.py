@@ -354,3 +354,24 @@ def test_barrier_passes_values_and_derivatives():
     assert (a.tolist(), b.tolist()) == ([1.0, 2.0], [3.0])
     check_derivatives(lambda p, q: lax.optimization_barrier((p, q)), x, y)
     check_batching(lambda p, q: lax.optimization_barrier((p, q)), x, y)
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(2**32 + 5, "int32"), (-1, "uint8"), (300, "int8")])
+def test_python_integers_convert_to_any_integer_dtype(value, dtype):
+    wanted = np.asarray(value).astype(dtype)
+    assert int(lax.convert_element_type(value, dtype)) == wanted
+
+
+def test_conversions_need_a_dtype():
+    with pytest.raises(ValueError, match="dtype must be specified"):
+        lax.convert_element_type(1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "wanted"),
+    [(np.nan, "int32", 0), (1e10, "int32", 2**31 - 1), (-1.0, "uint8", 0), (2.7, "int8", 2)],
+)
+def test_filling_clamps_to_integers(value, dtype, wanted):
+    assert lax.full((2,), value, dtype).tolist() == [wanted] * 2
+    with pytest.raises(TypeError, match="must be real"):
+        lax.full((2,), 1j, dtype)
