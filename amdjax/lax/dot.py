@@ -12,7 +12,7 @@ import numpy as np
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
-from amdjax.core.config import config
+from amdjax.core.config import config, numpy_dtype_promotion
 from amdjax.core.lowering import Shaped
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -203,7 +203,8 @@ def _dot_general_type(
         return ShapedArray(shape, preferred_element_type, weak)
     if lhs.dtype == rhs.dtype:
         return ShapedArray(shape, lhs.dtype, weak)
-    return ShapedArray(shape, promotion.promote_types(lhs.dtype, rhs.dtype), weak)
+    with numpy_dtype_promotion("standard"):  # products of two dtypes are no implicit promotion
+        return ShapedArray(shape, promotion.promote_types(lhs.dtype, rhs.dtype), weak)
 
 
 def _check_dot_axes(side: str, x: Any, contracted: Shape, batch: Shape) -> None:
