@@ -20,6 +20,7 @@ from amdjax.lax._rules import (
     Shape,
     after_batch,
     as_ints,
+    aval_of,
     check_dtype,
     dtype_of,
     jvp_from,
@@ -207,6 +208,19 @@ def _dot_general_type(
         return ShapedArray(shape, promotion.promote_types(lhs.dtype, rhs.dtype), weak)
 
 
+def _bind(lhs: Any, rhs: Any, **params: Any) -> Any:
+    """The product; of a complex and a real operand as one of two complex ones.
+
+    Kernels mix dtypes of numbers of one part only.
+    """
+    kinds = {dtype_of(x).kind == "c" for x in (lhs, rhs)}
+    if len(kinds) == 2:
+        with numpy_dtype_promotion("standard"):
+            dtype = promotion.promote_types(dtype_of(lhs), dtype_of(rhs))
+        lhs, rhs = (convert(x, dtype, aval_of(x).weak_type) for x in (lhs, rhs))
+    return dot_general_p.bind(lhs, rhs, **params)
+
+
 def _check_dot_axes(side: str, x: Any, contracted: Shape, batch: Shape) -> None:
     axes = (*contracted, *batch)
     if any(not 0 <= d < x.ndim for d in axes) or len(set(axes)) != len(axes):
@@ -245,7 +259,7 @@ def _cotangent_of(side: int) -> Any:
         summed = tuple(range(first, first + len(other_free)))
         numbers = ((summed, tuple(other_free)), (tuple(range(len(batch))), other_batch))
         params["precision"] = _swap(params["precision"], side)
-        out = dot_general_p.bind(ct, other, dimension_numbers=numbers, **params)
+        out = _bind(ct, other, dimension_numbers=numbers, **params)
         # `out` has the axes batch, own free, and the contracted ones in the other's order.
         order = sorted(range(len(contract)), key=other_contract.__getitem__)
         axes = [*batch, *own_free, *(contract[k] for k in order)]
@@ -284,13 +298,13 @@ def _dot_general_batch(
         free = _free_axes(len(shape_of(rhs)), contract[1], batch[1])
         lhs_free = len(_free_axes(len(shape_of(lhs)), contract[0], batch[0]))
         place = len(batch[0]) + lhs_free + free.index(right)
-    return dot_general_p.bind(lhs, rhs, dimension_numbers=(contract, batch), **params), place
+    return _bind(lhs, rhs, dimension_numbers=(contract, batch), **params), place
 
 
 def _bilinear(side: int) -> Any:
     def derivative(g: Any, y: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
         operands = (g, rhs) if side == 0 else (lhs, g)
-        return dot_general_p.bind(*operands, **params)
+        return _bind(*operands, **params)
 
     return derivative
 
@@ -349,7 +363,7 @@ def dot_general(
             preferred_element_type, "dot_general"
         )
     bind = partial(
-        dot_general_p.bind,
+        _bind,
         dimension_numbers=(contract, batch),
         precision=canonical_precision(precision),
         out_sharding=out_sharding,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from amdjax import lax
+from amdjax import lax, numpy as jnp
 from amdjax.transforms.staging import make_jaxpr
 from tests.support.lax_checks import check_batching, check_derivatives
 
@@ -180,3 +180,11 @@ def test_scaled_product():
     wanted = (x * np.repeat(s, 3, 2)) @ (y * np.repeat(np.repeat(t, 2, 1), 3, 2))
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert str(lax.scaled_dot(np.ones((2, 2)), np.ones((2, 2))).dtype) == "bfloat16"
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "float32", "bfloat16", "int8"])
+def test_products_of_complex_and_real_operands(dtype):
+    z = (np.arange(6) + 1j * np.arange(6)[::-1]).reshape(2, 3).astype(np.complex64)
+    x = np.arange(12).reshape(3, 4)
+    np.testing.assert_allclose(lax.dot(z, jnp.asarray(x, dtype)), z @ x, rtol=1e-6)
+    np.testing.assert_allclose(lax.dot(jnp.asarray(x.T, dtype), z.T), x.T @ z.T, rtol=1e-6)
