@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core import transfers
 from amdjax.core.array import ConcreteArray, asarray_concrete, get_backend
 from amdjax.core.aval import is_extended, is_valid_value
 from amdjax.core.errors import public_surface as _public_surface
@@ -69,7 +70,10 @@ def device_put(
             raise TypeError(
                 f"device_put: x{keystr(path)} of type {type(leaf).__name__} is not an array"
             )
-        return backend.device_put(asarray_concrete(leaf), device)
+        with transfers.explicit():
+            if not isinstance(leaf, ConcreteArray):
+                transfers.check("host_to_device", f"device_put of {type(leaf).__name__}")
+            return backend.device_put(asarray_concrete(leaf), device)
 
     if device is None or treedef_is_leaf(tree_structure(device)):
         return tree_map_with_path(lambda path, leaf: put(path, leaf, device), x)
@@ -96,7 +100,8 @@ def device_get(x: Any) -> Any:
             return leaf
         return np.asarray(leaf)
 
-    return tree_map(get, x)
+    with transfers.explicit():
+        return tree_map(get, x)
 
 
 def make_array_from_callback(

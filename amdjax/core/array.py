@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from amdjax.core import dtypes
+from amdjax.core import dtypes, transfers
 from amdjax.core.aval import (
     ShapedArray,
     get_aval,
@@ -16,6 +16,7 @@ from amdjax.core.aval import (
     physical_aval,
     register_aval,
 )
+from amdjax.core.config import config
 from amdjax.core.errors import api_boundary
 from amdjax.core.ref import Ref, is_ref
 from amdjax.core.sharding import Format, Layout, Shard, Sharding, SingleDeviceSharding
@@ -525,6 +526,12 @@ class PlacedArray(ConcreteArray):
         self.placement = placement
         self.named = named
 
+    def _view(self) -> np.ndarray:
+        guarded = config.transfer_guard_device_to_host not in _UNGUARDED
+        if guarded and self.placement.device.platform != "cpu":
+            transfers.check("device_to_host", self.aval.str_short())
+        return super()._view()
+
     @property
     def sharding(self) -> Sharding:
         """Which part of the array is on which device."""
@@ -590,8 +597,13 @@ def format_array(value: np.ndarray, weak_type: bool = False) -> str:
     return f"Array({text},{gap}{tail}"
 
 
+_UNGUARDED = (None, "allow")
+
+
 def from_numpy(value: np.ndarray, weak_type: bool = False) -> ConcreteArray:
     """A new array with the contents of `value`, whose dtype must be canonical."""
+    if config.transfer_guard_host_to_device not in _UNGUARDED:
+        transfers.check("host_to_device", f"an array of {value.dtype}{list(value.shape)}")
     return get_backend().array(ShapedArray(value.shape, value.dtype, weak_type), value)
 
 

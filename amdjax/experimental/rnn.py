@@ -131,7 +131,7 @@ def swap_lstm_gates(
 def _layer(x: Array, h: Array, c: Array, params: Any, lengths: Array, reverse: bool) -> Any:
     """One layer in one direction, times first: sequences that have ended keep their state."""
     w_ih, w_hh, b_ih, b_hh = params
-    projected = x @ w_ih.T + (b_ih + b_hh)
+    projected = x @ w_ih.T + (b_ih + b_hh)[None, None]
 
     def step(state: Any, inputs: Any) -> Any:
         h, c = state

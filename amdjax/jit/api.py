@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amdjax.core import events, trace as tracing
+from amdjax.core import events, trace as tracing, transfers
 from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete, get_backend
 from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.config import config
@@ -315,6 +315,10 @@ class JitFunction:
             aval = get_aval(x)
             if aval.dtype == x.dtype:
                 from amdjax.runtime.memory import Buffer
+
+                transfers.check(
+                    "host_to_device", f"an argument of {self._name}: {aval.str_short()}"
+                )
 
                 return ConcreteArray(aval, Buffer.from_numpy(x))
         if isinstance(x, Tracer):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from amdjax.core import events
+from amdjax.core import events, transfers
 from amdjax.core.array import Array, ConcreteArray, PlacedArray
 from amdjax.core.constraints import as_sharding, one_device_of
 from amdjax.core.jaxpr import ClosedJaxpr
@@ -96,6 +96,9 @@ def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:
     if type(x) is PlacedArray and x.placement is placement:
         return x
     device = placement.device
+    if type(x) is PlacedArray and x.placement.device is not device:
+        here = x.placement.device
+        transfers.check("device_to_device", f"{x.aval.str_short()} from {here} to {device}")
     if isinstance(device, GpuDevice):
         with events.span("copy to device", "copy", device=device, bytes=x.nbytes):
             return PlacedArray(x.aval, buffer_on(x, device), placement)

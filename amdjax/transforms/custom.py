@@ -184,6 +184,7 @@ def _cannot_run_forward(*args: Any, **_: Any) -> Any:
 
 custom_lin_p.lowering = Decompose(_cannot_run_forward)
 custom_lin_p.def_jvp(lambda primals, tangents, **params: _cannot_run_forward())
+custom_lin_p.def_batch(lambda axis, args, dims, **params: _cannot_run_forward())
 
 
 @custom_lin_p.def_transpose

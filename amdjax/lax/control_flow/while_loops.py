@@ -12,7 +12,7 @@ from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.config import config
 from amdjax.core.effects import Effects, has_side_effects, join_effects
-from amdjax.core.errors import api_boundary
+from amdjax.core.errors import TracerBoolConversionError, api_boundary
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
@@ -289,10 +289,13 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
     """
     check_callable("while_loop", cond_fun=cond_fun, body_fun=body_fun)
     if config.disable_jit:
-        val = init_val
-        while cond_fun(val):
-            val = body_fun(val)
-        return val
+        try:
+            val = init_val
+            while cond_fun(val):
+                val = body_fun(val)
+            return val
+        except TracerBoolConversionError:
+            pass  # whether to go on differs between examples, or is not known: it stays a loop
     body = Body("while_loop", body_fun, carry_name=argument_name(body_fun, 0, "init_val"))
     return _while_loop(Body("while_loop", cond_fun), body, init_val)
 
