@@ -64,16 +64,12 @@ class Emitter(Generic[Rep]):
         for op in block.ops:
             self.writing(op)
             results = self._method(type(op))(self, op)
-            self.written(op)
             for v, rep in zip(op.results, results, strict=True):
                 self.reps[v.number] = rep
         return [self.reps[v.number] for v in block.yields]
 
     def writing(self, op: tile.Op) -> None:
         """Called in front of each op."""
-
-    def written(self, op: tile.Op) -> None:
-        """Called behind each op."""
 
     def rep(self, v: tile.Value) -> Rep:
         return self.reps[v.number]

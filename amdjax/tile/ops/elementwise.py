@@ -44,7 +44,9 @@ class Elementwise(Op, traits=Trait.PURE | Trait.ELEMENTWISE):
     @property
     def parameters(self) -> dict[str, Any]:
         """Attributes that say what is computed."""
-        found = {a.name for a in self.attributes if isinstance(a, Found)}
+        if not self.attrs:
+            return self.attrs
+        found = [a.name for a in self.attributes if isinstance(a, Found)]
         return {name: x for name, x in self.attrs.items() if name not in found}
 
     def result_types(self) -> tuple[TileType, ...]:
