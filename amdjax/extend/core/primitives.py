@@ -29,6 +29,9 @@ _PRINTED = {
     "linear_solve_p": "custom_linear_solve",
 }
 
+call_p = Primitive("call", multiple_results=True)
+"""For tables of rules; programs call others by `closed_call_p` and `jit_p`."""
+
 
 def __getattr__(name: str) -> Primitive:
     if not name.endswith("_p"):
