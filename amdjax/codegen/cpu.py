@@ -28,6 +28,8 @@ KERNEL_ATTRIBUTES = (
 )
 
 CACHE_LINE = 64
+#: Bytes of scratch, which lies on the stack: threads have 8 MiB of it.
+SCRATCH_LIMIT = 6 << 20
 #: What is found out of a kernel before it is written.
 PASSES = (mark_positional_comparisons,)
 
@@ -57,6 +59,12 @@ class CpuKernel(CpuCombinations):
         for i, p in enumerate(self.kernel.params):
             slot = f.gep(args, i, I64)
             self.addresses[p.name] = f.load(I64 if p.role == "size" else PTR, slot, 8)
+        wanted = sum(s.size * tile.itemsize(s.dtype) for s in self.kernel.scratch)
+        if wanted > SCRATCH_LIMIT:
+            raise ValueError(
+                f"kernel {self.kernel.name}: {wanted} bytes of scratch; the stack of a thread has "
+                f"room for {SCRATCH_LIMIT}"
+            )
         for s in self.kernel.scratch:
             self.addresses[s.name] = f.alloca(Type(memory_element(s.dtype)), s.size)
 

@@ -3,14 +3,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import amdjax.kernels  # noqa: F401
+import amdjax
+import amdjax.kernels
+from amdjax.codegen.cpu import SCRATCH_LIMIT
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.jit.plan import plan_program
 from amdjax.kernels.products import contraction
 from amdjax.kernels.products.cpu import blocking
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.targets.cpu import CpuTarget
+from amdjax.tile import itemsize
 from tests.support.kernel_runner import Runner, target
 
 FLOATS = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
@@ -323,3 +327,24 @@ def test_depth_is_not_cut_where_the_right_operand_stays_in_cache(sizes):
 
 
 CACHES = CpuTarget(512, 4, 48 << 10, 2 << 20)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 5, 16])
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_blocks_of_shallow_products_fit_the_stack(depth, threads, transposed):
+    """Scratch lies on the stack; many rows of a few elements once asked for more than it has."""
+    x = np.ones((300_000, depth), np.float32)
+    y = np.ones((depth, 2), np.float32)
+    y = np.ascontiguousarray(y.T) if transposed else y
+
+    def f(x, y):
+        return x @ (y.T if transposed else y)
+
+    jaxpr = amdjax.jit(f).trace(x, y).jaxpr
+    for private in (256 << 10, 1 << 20, 4 << 20):
+        machine = CpuTarget(512, threads, l2_bytes=private)
+        for kernel in plan_program(jaxpr, machine).kernels():
+            wanted = sum(s.size * itemsize(s.dtype) for s in kernel.scratch)
+            assert wanted <= SCRATCH_LIMIT, (kernel.name, wanted)
+    np.testing.assert_array_equal(amdjax.jit(f)(x, y), np.full((300_000, 2), depth, np.float32))

@@ -62,6 +62,9 @@ def choose_blocking(
     if split is not None:
         return split
     most_rows = max(1, private_cache(target) // 4 // (depth * size * shape.rows))
+    # Lines of a shallow block are mostly room between them.
+    line = line_stride(shape, depth) * size * shape.rows
+    most_rows = min(most_rows, max(1, private_cache(target) // line))
     sums = shape.rows * shape.columns * itemsize(problem.accumulate)
     waiting = private_cache(target) // 4 // sums
     best: tuple[float, Blocking] | None = None
@@ -99,6 +102,14 @@ def choose_blocking(
                 best = (cost, Blocking(shape, rows, columns, depth, 1, shared))
     assert best is not None
     return best[1]
+
+
+def line_stride(shape: TileShape, depth: int) -> int:
+    """Elements from one packed line to the next.
+
+    A multiple of a page would put all lines of a panel into the same cache sets.
+    """
+    return round_up(depth + shape.lanes, 16) + 16
 
 
 PACKING = 0.15  # cycles to copy an element

@@ -18,7 +18,7 @@ from typing import Literal
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, Sink, TileShape, choose_tile
-from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking
+from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking, line_stride
 from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines, depth_unit, pack_lanes
 from amdjax.kernels.products.cpu.reading import Part, Reader
 from amdjax.kernels.products.program import Program
@@ -199,8 +199,7 @@ class PackedProduct:
         self.by_line = self.a_reader.depth_contiguous or not p.a.depth
         rows, depth = blocking.rows * shape.rows, blocking.depth
         room, depth = room_for(self.program, depth)
-        # A multiple of a page would put all lines of a panel into the same cache sets.
-        self.stride = round_up(depth + shape.lanes, 16) + 16
+        self.stride = line_stride(shape, depth)
         size = rows * (self.stride if self.by_line else depth) + shape.lanes
         self.a = k.scratch("a", p.accumulate, room(size))
         if not self.shared:
