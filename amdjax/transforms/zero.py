@@ -11,6 +11,7 @@ from amdjax.core.array import Array, asarray_concrete
 from amdjax.core.aval import AbstractValue, ShapedArray, get_aval, register_aval
 from amdjax.core.lowering import Pointwise
 from amdjax.core.primitive import Primitive
+from amdjax.core.pytree import tree_map
 from amdjax.core.ref import AbstractRef
 from amdjax.transforms import ops
 
@@ -129,14 +130,18 @@ def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
     """The zero tangent of a value, as rules of `custom_jvp` may return it.
 
     Args:
-      value: an array.
-      symbolic_zeros: whether to return a `SymbolicZero`.
+      value: a pytree of arrays.
+      symbolic_zeros: whether to return `SymbolicZero`s.
 
     Returns:
-      Zeros of the tangent's type: float0 for integers and booleans.
+      A pytree of zeros of the tangents' types: float0 for integers and booleans.
     """
-    aval = get_aval(value).to_tangent()
-    return SymbolicZero(aval) if symbolic_zeros else as_result(Zero(aval))
+
+    def zero(leaf: Any) -> Any:
+        aval = get_aval(leaf).to_tangent()
+        return SymbolicZero(aval) if symbolic_zeros else as_result(Zero(aval))
+
+    return tree_map(zero, value)
 
 
 def as_result(x: Any) -> Any:
