@@ -257,7 +257,12 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
 
     Raises:
       ValueError: a position occurs twice or is out of range.
+      NotImplementedError: there are several axes.
     """
+    if len(axis_names(axis_name)) > 1:
+        raise NotImplementedError(
+            f"ppermute: axis_name names several axes, {axis_name}; permute along one at a time"
+        )
     size = axis_size(axis_name)
     pairs = tuple((int(s), int(d)) for s, d in perm)
     for side, positions in (

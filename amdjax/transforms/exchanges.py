@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from amdjax.core.aval import ShapedArray, get_aval
@@ -105,18 +106,22 @@ def all_gather(
     if to not in ("varying", "reduced", "invarying"):
         raise ValueError(f"all_gather: to must be 'varying', 'reduced' or 'invarying', got {to!r}")
     refuse_groups(axis_index_groups)
-    size = axis_size(axis_name)
+    names = axis_names(axis_name)
 
     def gather(leaf: Any) -> Any:
-        ndim = get_aval(leaf).ndim + (not tiled)
-        return all_gather_p.bind(
-            leaf,
-            all_gather_dimension=axis % ndim,
-            axis_index_groups=None,
-            axis_name=axis_names(axis_name),
-            axis_size=size,
-            tiled=tiled,
-        )
+        at = axis % (get_aval(leaf).ndim + (not tiled))
+        for name in reversed(names):  # the first changes slowest, so it comes last
+            leaf = all_gather_p.bind(
+                leaf,
+                all_gather_dimension=at,
+                axis_index_groups=None,
+                axis_name=(name,),
+                axis_size=axis_size(name),
+                tiled=tiled,
+            )
+        for _ in names[1:] if not tiled else ():
+            leaf = _merge(leaf, at)
+        return leaf
 
     return tree_map(gather, x)
 
@@ -130,17 +135,9 @@ def _reduce_scatter_abstract(
 ) -> Any:
     shape = list(x.shape)
     if tiled:
-        if shape[scatter_dimension] % axis_size:
-            raise ValueError(
-                f"psum_scatter: the axis of size {shape[scatter_dimension]} cannot be divided "
-                f"among {axis_size} elements"
-            )
         shape[scatter_dimension] //= axis_size
-    elif shape.pop(scatter_dimension) != axis_size:
-        raise ValueError(
-            f"psum_scatter: axis {scatter_dimension} of {x.shape} must have the size {axis_size} "
-            "of the mapped axis"
-        )
+    else:
+        shape.pop(scatter_dimension)
     return ShapedArray(shape, x.dtype)
 
 
@@ -197,17 +194,29 @@ def psum_scatter(
       A pytree of arrays.
     """
     refuse_groups(axis_index_groups)
-    size = axis_size(axis_name)
+    names = axis_names(axis_name)
 
     def scatter(leaf: Any) -> Any:
-        return reduce_scatter_p.bind(
-            leaf,
-            axis_index_groups=None,
-            axis_name=axis_names(axis_name),
-            axis_size=size,
-            scatter_dimension=scatter_dimension % get_aval(leaf).ndim,
-            tiled=tiled,
-        )
+        shape = get_aval(leaf).shape
+        at = scatter_dimension % len(shape)
+        total = axis_size(names)
+        if shape[at] % total if tiled else shape[at] != total:
+            raise ValueError(
+                f"psum_scatter: axis {at} of {shape} cannot be divided among {total} elements"
+                + ("" if tiled else ", a part of size one for each")
+            )
+        if len(names) > 1 and not tiled:
+            leaf = ops.reshape(leaf, (*shape[:at], *map(axis_size, names), *shape[at + 1 :]))
+        for name in names:
+            leaf = reduce_scatter_p.bind(
+                leaf,
+                axis_index_groups=None,
+                axis_name=(name,),
+                axis_size=axis_size(name),
+                scatter_dimension=at,
+                tiled=tiled,
+            )
+        return leaf
 
     return tree_map(scatter, x)
 
@@ -303,21 +312,49 @@ def all_to_all(
       A pytree of arrays.
     """
     refuse_groups(axis_index_groups)
-    size = axis_size(axis_name)
+    names = axis_names(axis_name)
 
     def exchange(leaf: Any) -> Any:
         ndim = get_aval(leaf).ndim
-        return all_to_all_p.bind(
-            leaf,
-            axis_index_groups=None,
-            axis_name=axis_names(axis_name),
-            axis_size=size,
-            concat_axis=concat_axis % ndim,
-            split_axis=split_axis % ndim,
-            tiled=tiled,
-        )
+        split, concat = split_axis % ndim, concat_axis % ndim
+        if len(names) > 1:
+            return _exchange_several(leaf, names, split, concat, tiled)
+        return _exchange(leaf, names[0], split, concat, tiled)
 
     return tree_map(exchange, x)
+
+
+def _exchange(x: Any, name: Any, split: int, concat: int, tiled: bool) -> Any:
+    return all_to_all_p.bind(
+        x,
+        axis_index_groups=None,
+        axis_name=(name,),
+        axis_size=axis_size(name),
+        concat_axis=concat,
+        split_axis=split,
+        tiled=tiled,
+    )
+
+
+def _exchange_several(x: Any, names: Any, split: int, concat: int, tiled: bool) -> Any:
+    """An exchange over several mapped axes, the first name changing slowest.
+
+    The axis that is divided is viewed as one axis for each name, which that name exchanges alone.
+    """
+    shape, sizes = get_aval(x).shape, tuple(map(axis_size, names))
+    total = math.prod(sizes)
+    part, left = divmod(shape[split], total)
+    if left or (part != 1 and not tiled):
+        raise ValueError(
+            f"all_to_all: axis {split} of {shape} cannot be divided among {total} elements"
+        )
+    parts = (part,) if tiled else ()
+    x = ops.reshape(x, (*shape[:split], *sizes, *parts, *shape[split + 1 :]))
+    for k, name in enumerate(names):
+        x = _exchange(x, name, split + k, split + k, False)
+    x = ops.reshape(x, (*shape[:split], total, *parts, *shape[split + 1 :]))
+    x = ops.moveaxis(x, split, concat)
+    return _merge(x, concat) if tiled else x
 
 
 def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
