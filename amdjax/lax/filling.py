@@ -43,6 +43,11 @@ def _as_number(value: Any, dtype: Any) -> Any:
     return value.astype(dtype)[()]
 
 
+def _check_scalar(name: str, value: Any) -> None:
+    if type(value) is not int and shape_of(value):  # integers may lie beyond the default dtype
+        raise TypeError(f"{name}: fill_value must be a scalar, got shape {shape_of(value)}.")
+
+
 def _filled(shape: Shape, value: Any, dtype: Any, weak_type: bool) -> Any:
     if isinstance(dtype, dtypes.ExtendedDType):
         return dtype.full(shape, value)
@@ -83,12 +88,13 @@ def full(
       >>> full((2,), 1.5).tolist()
       [1.5, 1.5]
     """
-    aval = aval_of(fill_value)
-    if aval.shape:
-        raise TypeError(f"full: fill_value must be a scalar, got shape {aval.shape}.")
-    weak_type = dtype is None and aval.weak_type
-    dtype = aval.dtype if dtype is None else dtypes.check_and_canonicalize_user_dtype(dtype, "full")
-    return _filled(as_ints(shape, "full shape"), fill_value, dtype, weak_type)
+    _check_scalar("full", fill_value)
+    sizes = as_ints(shape, "full shape")
+    if dtype is None:
+        aval = aval_of(fill_value)
+        return _filled(sizes, fill_value, aval.dtype, aval.weak_type)
+    dtype = dtypes.check_and_canonicalize_user_dtype(dtype, "full")
+    return _filled(sizes, fill_value, dtype, False)
 
 
 def full_like(
@@ -119,10 +125,7 @@ def full_like(
     """
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
         x = aval_of(x)
-    if shape_of(fill_value):
-        raise TypeError(
-            f"full_like: fill_value must be a scalar, got shape {shape_of(fill_value)}."
-        )
+    _check_scalar("full_like", fill_value)
     shape = tuple(x.shape) if shape is None else as_ints(shape, "full_like shape")
     weak_type = dtype is None and bool(getattr(x, "weak_type", False))
     dtype = dtypes.check_and_canonicalize_user_dtype(x.dtype if dtype is None else dtype)

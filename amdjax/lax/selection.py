@@ -188,7 +188,8 @@ def _clamp_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, An
     out = clamp(low, x, high)
     inside = bitwise_and(gt(x, low), lt(x, high))
     tangent: Any = zero_tangent(out)
-    for where, t in zip((gt(low, x), inside, lt(high, x)), tangents):
+    below = bitwise_and(gt(low, x), lt(low, high))  # where bounds cross, the upper one wins
+    for where, t in zip((below, inside, lt(high, x)), tangents):
         if not is_zero(t):
             t = repeat_to(shape_of(x), t)
             tangent = add_tangents(tangent, select(where, t, filled_like(t, 0)))

@@ -256,9 +256,11 @@ def full(
     """
     if device is not None:
         return on_device(device, full, shape, fill_value, dtype)
-    value = as_array("full", fill_value)
     dtype = None if dtype is None else user_dtype(dtype, "full")
     _refuse_complex("full", fill_value, dtype)
+    if dtype is not None and type(fill_value) is int and is_kind(dtype, np.integer):
+        return _uniform(canonical_shape(shape), fill_value, dtype, False, "full")
+    value = as_array("full", fill_value)
     weak = dtype is None and dtypes.is_weakly_typed(fill_value)
     shape = canonical_shape(shape)
     if isinstance(dtype, dtypes.ExtendedDType):

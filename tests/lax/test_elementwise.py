@@ -4,6 +4,7 @@ import scipy.special
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
+import amdjax
 from amdjax import lax
 from amdjax.core.config import enable_x64
 from amdjax.transforms.staging import make_jaxpr
@@ -375,3 +376,13 @@ def test_filling_clamps_to_integers(value, dtype, wanted):
     assert lax.full((2,), value, dtype).tolist() == [wanted] * 2
     with pytest.raises(TypeError, match="must be real"):
         lax.full((2,), 1j, dtype)
+
+
+@pytest.mark.parametrize(
+    "low,x,high,slopes",
+    [(1, 0, -1, (0, 0, 1)), (1, -2, -1, (0, 0, 0)), (0, 2, 1, (0, 0, 1)), (0, 0.5, 1, (0, 1, 0))],
+)
+def test_slopes_of_clamp(low, x, high, slopes):
+    """Where bounds cross, the upper one wins."""
+    found = amdjax.grad(lax.clamp, (0, 1, 2))(*map(float, (low, x, high)))
+    assert tuple(map(float, found)) == slopes

@@ -125,3 +125,10 @@ def test_dtypes_with_64_bits(call, dtype):
 def test_what_is_refused(call, error):
     with pytest.raises(error):
         call(jnp.ones(3))
+
+
+def test_integers_beyond_the_default_dtype_fill_arrays_of_wider_ones():
+    big = 2**31 + 5
+    for x in (jnp.full(2, big, jnp.uint32), jnp.full_like(jnp.zeros(2, jnp.uint32), big),
+              lax.full((2,), big, jnp.uint32)):  # fmt: skip
+        assert x.dtype == np.uint32 and x.tolist() == [big, big]
