@@ -185,9 +185,10 @@ def neg(x: Pair) -> Pair:
 
 def square(x: Pair) -> Pair:
     a, b = x
-    product, gap = a * b, a - b
-    # The sum of equal parts may overflow.
-    return where(gap.equals(0.0), 0.0, gap * (a + b)), product + product
+    product, gap, total = a * b, a - b, a + b
+    # The sum of equal parts may overflow, and what vanishes is no negative zero.
+    real = where(gap.equals(0.0), 0.0, where(total.equals(0.0), 0.0, gap * total))
+    return real, product + product
 
 
 def integer_pow(x: Pair, n: int) -> Pair:

@@ -10,8 +10,7 @@ from amdjax.emulator.isa.decode import Instruction, decoder
 from amdjax.emulator.lower import lower
 from amdjax.emulator.program import program_of
 from amdjax.emulator.records import Wave
-from tests.emulator import test_matrix
-from tests.jit import test_kernels as kernels
+from tests.emulator import test_kernels as kernels, test_matrix
 from tests.support.emulated_math import REFERENCES, kernel_text as math_kernel
 from tests.support.emulation import ASSEMBLED, LANES, compiled, elementwise
 from tests.support.llvm_tools import tool

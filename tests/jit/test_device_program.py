@@ -369,7 +369,7 @@ def test_counted_loops_are_replayed_and_decisions_are_not(gpu):
 
 
 def test_graphs_go_with_the_program(gpu):
-    f = amdjax.jit(chain)
+    f = amdjax.jit(lambda x: chain(x))  # programs live as long as the function
     x = amdjax.device_put(normal(20), gpu)
     for _ in range(4):
         f(x)
