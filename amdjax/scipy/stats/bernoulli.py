@@ -31,7 +31,7 @@ def pmf(k: Number, p: Number, loc: Number = 0) -> Array:
     """The probability.
 
     >>> amdjax.scipy.stats.bernoulli.pmf(jnp.array([0, 1, 2]), 0.25)
-    Array([0.75, 0.25, 0.  ], dtype=float32, weak_type=True)
+    Array([0.75, 0.25, 0.  ], dtype=float32)
     """
     return jnp.exp(logpmf(k, p, loc))
 

@@ -35,7 +35,7 @@ def pmf(k: Number, n: Number, p: Number, loc: Number = 0) -> Array:
     """The probability.
 
     >>> amdjax.scipy.stats.binom.pmf(jnp.array([0, 1, 2]), 1, 0.5)
-    Array([0.5, 0.5, 0. ], dtype=float32, weak_type=True)
+    Array([0.5, 0.5, 0. ], dtype=float32)
     """
     return jnp.exp(logpmf(k, n, p, loc))
 

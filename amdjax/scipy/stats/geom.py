@@ -31,7 +31,7 @@ def pmf(k: Number, p: Number, loc: Number = 0) -> Array:
     """The probability.
 
     >>> amdjax.scipy.stats.geom.pmf(jnp.array([1, 2]), 0.5)
-    Array([0.5 , 0.25], dtype=float32, weak_type=True)
+    Array([0.5 , 0.25], dtype=float32)
     """
     return jnp.exp(logpmf(k, p, loc))
 
