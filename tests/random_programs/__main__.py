@@ -1,6 +1,6 @@
 """Runs random programs for a while and prints those that fail, as small as they get.
 
-python -m tests.random_programs --minutes 60 [--from SEED] [--device gfx942] [--against jax]
+python -m tests.random_programs --minutes 60 [--from SEED] [--device gfx942] [--library jax]
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ def main() -> int:
     parser.add_argument("--from", dest="first", type=int, default=int(time.time()))
     parser.add_argument("--count", type=int, default=10**9, help="programs at most")
     parser.add_argument("--steps", type=int, default=45)
-    parser.add_argument("--device", help="cpu, or a target to emulate such as gfx942")
+    parser.add_argument("--device", help="cpu, cuda, hip, or a target to emulate: gfx942")
     parser.add_argument("--library", default="amdjax", help="amdjax, or jax to check the oracle")
     parser.add_argument("--only", help="ways of running, such as jit,derivative")
     parser.add_argument("--show", action="store_true", help="print each program")
     args = parser.parse_args()
-    if args.device and args.device != "cpu":
+    if args.device and args.device.startswith("gfx"):
         os.environ["AMDJAX_EMULATE"] = args.device
         os.environ["AMDJAX_PLATFORMS"] = "emulated,cpu"
+    elif args.device and args.device != "cpu":
+        os.environ["AMDJAX_PLATFORMS"] = f"{args.device},cpu"
     return _run(args)
 
 
