@@ -6,7 +6,6 @@ import operator
 from functools import partial
 from typing import Any
 
-from amdjax import lax
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Shaped
 from amdjax.core.primitive import Primitive
@@ -20,6 +19,14 @@ from amdjax.lax._rules import (
     shape_of,
     zero_tangent,
 )
+from amdjax.lax.complexes import real
+from amdjax.lax.control_flow.associative import associative_scan
+from amdjax.lax.elementary import exp
+from amdjax.lax.elementwise import add, max, min, mul, sub
+from amdjax.lax.filling import full_like
+from amdjax.lax.joining import pad
+from amdjax.lax.rounding import is_finite
+from amdjax.lax.selection import select
 from amdjax.transforms.forward import jvp_flat
 
 __all__ = [
@@ -208,7 +215,7 @@ def _cumprod_jvp(primals, tangents, *, axis, reverse):
     if is_zero(t):
         return y, zero_tangent(y)
     # y[i] = x[i] y[i-1]. No division: elements may be zero.
-    return y, _recurrence(x, lax.mul(t, _previous(y, 1, axis, reverse)), axis, reverse)
+    return y, _recurrence(x, mul(t, _previous(y, 1, axis, reverse)), axis, reverse)
 
 
 cumlogsumexp_p = _cumulative("cumlogsumexp", INEXACT)
@@ -221,20 +228,20 @@ def _cumlogsumexp_jvp(primals, tangents, *, axis, reverse):
     if is_zero(t):
         return y, zero_tangent(y)
     # exp(y[i]) = exp(x[i]) + exp(y[i-1]), divided by exp(y[i]).
-    kept = lax.exp(lax.sub(_previous(y, 0, axis, reverse), _without_infinities(y)))
-    share = lax.exp(lax.sub(x, _without_infinities(y)))
-    return y, _recurrence(kept, lax.mul(t, share), axis, reverse)
+    kept = exp(sub(_previous(y, 0, axis, reverse), _without_infinities(y)))
+    share = exp(sub(x, _without_infinities(y)))
+    return y, _recurrence(kept, mul(t, share), axis, reverse)
 
 
 def _without_infinities(x: Any) -> Any:
-    return lax.select(lax.is_finite(lax.real(x) if is_complex(x) else x), x, lax.full_like(x, 0))
+    return select(is_finite(real(x) if is_complex(x) else x), x, full_like(x, 0))
 
 
 def _previous(x: Any, first: Any, axis: int, reverse: bool) -> Any:
     """`x` moved on by one position along `axis`, with `first` moving in."""
     pads = [(0, 0, 0)] * len(shape_of(x))
     pads[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
-    return lax.pad(x, scalar(x, first), pads)
+    return pad(x, scalar(x, first), pads)
 
 
 def _recurrence(a: Any, b: Any, axis: int, reverse: bool) -> Any:
@@ -242,9 +249,9 @@ def _recurrence(a: Any, b: Any, axis: int, reverse: bool) -> Any:
 
     def join(left, right):
         (a1, b1), (a2, b2) = left, right
-        return lax.mul(a1, a2), lax.add(lax.mul(a2, b1), b2)
+        return mul(a1, a2), add(mul(a2, b1), b2)
 
-    _, solution = lax.associative_scan(join, (a, b), reverse=reverse, axis=axis)
+    _, solution = associative_scan(join, (a, b), reverse=reverse, axis=axis)
     return solution
 
 
@@ -255,11 +262,11 @@ cummin_p = _cumulative("cummin", NUMBER)
 def _running_extremum_jvp(prim, extremum, primals, tangents, *, axis, reverse):
     # Where elements tie, each comparison of the tree of a parallel scan halves the tangents.
     def tree(x):
-        return [lax.associative_scan(extremum, x, reverse=reverse, axis=axis)]
+        return [associative_scan(extremum, x, reverse=reverse, axis=axis)]
 
     (_,), (tangent,) = jvp_flat(tree, primals, tangents)
     return prim.bind(*primals, axis=axis, reverse=reverse), tangent
 
 
-cummax_p.def_jvp(partial(_running_extremum_jvp, cummax_p, lambda x, y: lax.max(x, y)))
-cummin_p.def_jvp(partial(_running_extremum_jvp, cummin_p, lambda x, y: lax.min(x, y)))
+cummax_p.def_jvp(partial(_running_extremum_jvp, cummax_p, max))
+cummin_p.def_jvp(partial(_running_extremum_jvp, cummin_p, min))

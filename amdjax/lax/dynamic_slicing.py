@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Element, Shaped
@@ -27,6 +26,15 @@ from amdjax.lax._rules import (
     shape_of,
     zero_tangent,
 )
+from amdjax.lax.comparison import lt
+from amdjax.lax.elementwise import add
+from amdjax.lax.filling import full
+from amdjax.lax.gather import GatherDimensionNumbers, GatherScatterMode, gather_p
+from amdjax.lax.joining import concatenate
+from amdjax.lax.scatter import ScatterDimensionNumbers, scatter_p
+from amdjax.lax.selection import select
+from amdjax.lax.shape import expand_dims, squeeze
+from amdjax.lax.slicing import index_in_dim
 from amdjax.transforms.zero import is_undefined_primal
 
 __all__ = [
@@ -86,7 +94,7 @@ def _start_indices(name, operand, indices, allow_negative) -> list[Any]:
                 f"({len(shape)},), got an array of shape {shape_of(indices)}."
             )
         count = shape_of(indices)[0]
-        indices = [lax.index_in_dim(indices, k, 0, False) for k in range(count)]
+        indices = [index_in_dim(indices, k, 0, False) for k in range(count)]
     if len(indices) != len(shape):
         raise ValueError(
             f"{name} start_indices must have one entry for each dimension of the operand, "
@@ -113,8 +121,8 @@ def _start_index(name: str, index: Any, size: int, allow_negative: bool, dtype: 
     kind = dtype_of(index)
     if not allow_negative or not dtypes.issubdtype(kind, np.signedinteger):
         return index
-    wrapped = lax.add(index, lax.full((), size, kind))
-    return lax.select(lax.lt(index, lax.full((), 0, kind)), wrapped, index)
+    wrapped = add(index, full((), size, kind))
+    return select(lt(index, full((), 0, kind)), wrapped, index)
 
 
 dynamic_slice_p = Primitive("dynamic_slice")
@@ -163,7 +171,7 @@ def _dynamic_slice_jvp(primals, tangents, *, slice_sizes):
 
 @dynamic_slice_p.def_transpose
 def _dynamic_slice_transpose(ct, operand, *starts, slice_sizes):
-    zeros = lax.full(operand.aval.shape, 0, operand.aval.dtype)
+    zeros = full(operand.aval.shape, 0, operand.aval.dtype)
     return [dynamic_update_slice_p.bind(zeros, ct, *starts)] + [None] * len(starts)
 
 
@@ -173,7 +181,7 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
     dim, *start_dims = dims
     if all(d is None for d in start_dims):
         # A common start needs no gather: the whole new axis is taken.
-        zero = lax.full((), 0, starts[0].dtype if starts else np.int32)
+        zero = full((), 0, starts[0].dtype if starts else np.int32)
         out = dynamic_slice_p.bind(
             operand,
             *insert(starts, dim, zero),
@@ -181,11 +189,9 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
         )
         return out, dim
     axes = tuple(range(len(slice_sizes)))
-    dnums = lax.GatherDimensionNumbers(
-        offset_dims=axes, collapsed_slice_dims=(), start_index_map=axes
-    )
+    dnums = GatherDimensionNumbers(offset_dims=axes, collapsed_slice_dims=(), start_index_map=axes)
     indices = _stack_starts(axis, starts, start_dims)
-    gather = lax.gather_p.batch
+    gather = gather_p.batch
     assert gather is not None
     return gather(
         axis,
@@ -195,7 +201,7 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
         slice_sizes=slice_sizes,
         unique_indices=True,
         indices_are_sorted=True,
-        mode=lax.GatherScatterMode.CLIP,
+        mode=GatherScatterMode.CLIP,
         fill_value=None,
     )
 
@@ -203,7 +209,7 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
 def _stack_starts(axis, starts, dims) -> Any:
     """The batched start indices as one integer array of shape `(batch, n)`."""
     columns = [batch_to(s, d, axis.size) for s, d in zip(starts, dims)]
-    return lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
+    return concatenate([expand_dims(c, (1,)) for c in columns], 1)
 
 
 def _clamped_starts(b, shape, sizes, starts) -> list[Any]:
@@ -290,7 +296,7 @@ def dynamic_index_in_dim(
     out = dynamic_slice_in_dim(
         operand, index, 1, axis, allow_negative_indices=allow_negative_indices
     )
-    return out if keepdims else lax.squeeze(out, (axis,))
+    return out if keepdims else squeeze(out, (axis,))
 
 
 def dynamic_update_slice(
@@ -362,7 +368,7 @@ def _dynamic_update_slice_transpose(ct, operand, update, *starts):
     operand_ct = update_ct = None
     shape = update.aval.shape if is_undefined_primal(update) else shape_of(update)
     if is_undefined_primal(operand):
-        hole = lax.full(shape, 0, ct.dtype)
+        hole = full(shape, 0, ct.dtype)
         operand_ct = dynamic_update_slice_p.bind(ct, hole, *starts)
     if is_undefined_primal(update):
         update_ct = dynamic_slice_p.bind(ct, *starts, slice_sizes=shape)
@@ -376,13 +382,13 @@ def _dynamic_update_slice_batch(axis, args, dims):
     operand = batch_to(operand, operand_dim, axis.size)
     update = batch_to(update, update_dim, axis.size)
     if all(d is None for d in start_dims):
-        zero = lax.full((), 0, starts[0].dtype if starts else np.int32)
+        zero = full((), 0, starts[0].dtype if starts else np.int32)
         return dynamic_update_slice_p.bind(operand, update, zero, *starts), 0
     axes = tuple(range(len(starts)))
-    dnums = lax.ScatterDimensionNumbers(
+    dnums = ScatterDimensionNumbers(
         update_window_dims=axes, inserted_window_dims=(), scatter_dims_to_operand_dims=axes
     )
-    scatter = lax.scatter_p.batch
+    scatter = scatter_p.batch
     assert scatter is not None
     return scatter(
         axis,
@@ -393,7 +399,7 @@ def _dynamic_update_slice_batch(axis, args, dims):
         dimension_numbers=dnums,
         indices_are_sorted=True,
         unique_indices=True,
-        mode=lax.GatherScatterMode.CLIP,
+        mode=GatherScatterMode.CLIP,
     )
 
 
@@ -470,7 +476,7 @@ def dynamic_update_index_in_dim(
     rank = np.ndim(operand)
     axis = canonical_axis(axis, rank, "dynamic_update_index_in_dim: axis")
     if np.ndim(update) == rank - 1:
-        update = lax.expand_dims(update, (axis,))
+        update = expand_dims(update, (axis,))
     return dynamic_update_slice_in_dim(
         operand, update, index, axis, allow_negative_indices=allow_negative_indices
     )

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Host
@@ -25,6 +24,10 @@ from amdjax.lax._rules import (
     shape_of,
     zero_tangent,
 )
+from amdjax.lax.casting import convert_element_type
+from amdjax.lax.complexes import conj
+from amdjax.lax.elementwise import div, mul
+from amdjax.lax.shape import broadcast_in_dim
 
 __all__ = ["FftType", "fft", "fft_p"]
 
@@ -66,11 +69,11 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     kind = _kind(fft_type)
     dtype = dtype_of(x)
     if kind is not FftType.RFFT:
-        x = lax.convert_element_type(x, dtypes.to_complex_dtype(dtype))
+        x = convert_element_type(x, dtypes.to_complex_dtype(dtype))
     elif is_complex(x):
         raise ValueError(f"fft of type RFFT takes real numbers, got dtype {dtype}.")
     else:
-        x = lax.convert_element_type(x, dtypes.to_inexact_dtype(dtype))
+        x = convert_element_type(x, dtypes.to_inexact_dtype(dtype))
     lengths = as_ints(fft_lengths, "fft fft_lengths")
     return fft_p.bind(x, fft_type=kind, fft_lengths=lengths) if lengths else x
 
@@ -127,12 +130,12 @@ def _fft_transpose(ct, operand, *, fft_type, fft_lengths):
     size = math.prod(fft_lengths)
     if fft_type is FftType.RFFT:
         # irfft doubles the entries that stand for their conjugates too.
-        halved = lax.div(lax.conj(ct), _multiplicity(ct, fft_lengths[-1]))
+        halved = div(conj(ct), _multiplicity(ct, fft_lengths[-1]))
         out = fft(halved, FftType.IRFFT, fft_lengths)
-        return [lax.mul(out, scalar(out, size))]
-    spectrum = lax.conj(fft(ct, FftType.RFFT, fft_lengths))
-    doubled = lax.mul(spectrum, _multiplicity(spectrum, fft_lengths[-1]))
-    return [lax.mul(doubled, scalar(doubled, 1 / size))]
+        return [mul(out, scalar(out, size))]
+    spectrum = conj(fft(ct, FftType.RFFT, fft_lengths))
+    doubled = mul(spectrum, _multiplicity(spectrum, fft_lengths[-1]))
+    return [mul(doubled, scalar(doubled, 1 / size))]
 
 
 def _multiplicity(spectrum: Any, length: int) -> Any:
@@ -142,7 +145,7 @@ def _multiplicity(spectrum: Any, length: int) -> Any:
     counts[0] = 1
     if length % 2 == 0:
         counts[-1] = 1
-    return lax.broadcast_in_dim(counts.astype(dtype_of(spectrum)), shape, (len(shape) - 1,))
+    return broadcast_in_dim(counts.astype(dtype_of(spectrum)), shape, (len(shape) - 1,))
 
 
 @fft_p.def_batch

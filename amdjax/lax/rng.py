@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
 from amdjax.core.integers import ceil_div
@@ -25,7 +24,16 @@ from amdjax.lax._rules import (
     shape_of,
     zero_tangent,
 )
+from amdjax.lax.bitwise import bitwise_or, shift_left, shift_right_logical
+from amdjax.lax.casting import convert_element_type
+from amdjax.lax.comparison import lt
 from amdjax.lax.counter_blocks import philox4x32, threefry2x32
+from amdjax.lax.dynamic_slicing import dynamic_update_index_in_dim
+from amdjax.lax.elementwise import add
+from amdjax.lax.filling import full_like, iota
+from amdjax.lax.joining import concatenate
+from amdjax.lax.shape import expand_dims, reshape
+from amdjax.lax.slicing import index_in_dim, slice_in_dim
 
 __all__ = [
     "RandomAlgorithm",
@@ -44,14 +52,14 @@ def counters(size: int) -> Words:
     """The high and low words of the numbers 0, 1, ... below `size`."""
     if size > 2**32:
         raise NotImplementedError(f"random arrays of more than 2**32 elements; got {size}.")
-    low = lax.iota(np.uint32, size)
-    return lax.full_like(low, 0), low
+    low = iota(np.uint32, size)
+    return full_like(low, 0), low
 
 
 def join_words(high: Any, low: Any) -> Any:
     """uint64 from its high and low words."""
-    high, low = (lax.convert_element_type(x, np.uint64) for x in (high, low))
-    return lax.bitwise_or(lax.shift_left(high, lax.full_like(high, 32)), low)
+    high, low = (convert_element_type(x, np.uint64) for x in (high, low))
+    return bitwise_or(shift_left(high, full_like(high, 32)), low)
 
 
 class RandomAlgorithm(enum.IntEnum):
@@ -133,60 +141,60 @@ def _rng_bit_generator_jvp(primals, tangents, **params):
 def _rng_bit_generator_batch(axis, args, dims, **params):
     # As in JAX the first state makes the bits of all.
     states = move_axis(args[0], dims[0], 0)
-    first = lax.index_in_dim(states, 0, 0, keepdims=False)
+    first = index_in_dim(states, 0, 0, keepdims=False)
     params["shape"] = (axis.size, *params["shape"])
     state, bits = rng_bit_generator_p.bind(first, **params)
-    return [lax.dynamic_update_index_in_dim(states, state, np.int32(0), 0), bits], [0, 0]
+    return [dynamic_update_index_in_dim(states, state, np.int32(0), 0), bits], [0, 0]
 
 
 def _generate_bits(key, *, shape, dtype, algorithm, **_):
     wide = dtype_of(key) == np.uint64
     words = _split_words(key) if wide else key
-    key1, key2, low, high = (lax.index_in_dim(words, k, 0, keepdims=False) for k in range(4))
+    key1, key2, low, high = (index_in_dim(words, k, 0, keepdims=False) for k in range(4))
     generate = _threefry_stream if algorithm == RandomAlgorithm.RNG_THREE_FRY else _philox_stream
     bits, blocks = generate((key1, key2), (low, high), shape, dtype == np.uint64)
     low, high = _advance((low, high), scalar(low, blocks))
-    state = lax.concatenate([lax.reshape(w, (1,)) for w in (key1, key2, low, high)], 0)
+    state = concatenate([reshape(w, (1,)) for w in (key1, key2, low, high)], 0)
     if wide:
         state = _join_pairs(state)
-    return [state, lax.convert_element_type(bits, dtype)]
+    return [state, convert_element_type(bits, dtype)]
 
 
 def _philox_stream(key, counter, shape, wide) -> tuple[Any, int]:
     """Bits in the order in which blocks of four words yield them."""
     wanted = math.prod(shape) * (2 if wide else 1)
     blocks = ceil_div(wanted, 4)
-    low, high = _advance(counter, lax.iota(np.uint32, blocks))
+    low, high = _advance(counter, iota(np.uint32, blocks))
     columns = philox4x32(key, (low, high, *key))
-    bits = lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
-    bits = lax.slice_in_dim(lax.reshape(bits, (4 * blocks,)), 0, wanted)
-    return lax.reshape(_join_pairs(bits) if wide else bits, shape), blocks
+    bits = concatenate([expand_dims(c, (1,)) for c in columns], 1)
+    bits = slice_in_dim(reshape(bits, (4 * blocks,)), 0, wanted)
+    return reshape(_join_pairs(bits) if wide else bits, shape), blocks
 
 
 def _threefry_stream(key, counter, shape, wide) -> tuple[Any, int]:
     """Bits of which the two words of a block lie side by side along one axis, as in XLA."""
     if wide:
         size = math.prod(shape)
-        low, high = threefry2x32(key, _advance(counter, lax.iota(np.uint32, size)))
-        return lax.reshape(join_words(high, low), shape), size
+        low, high = threefry2x32(key, _advance(counter, iota(np.uint32, size)))
+        return reshape(join_words(high, low), shape), size
     whole = shape or (1,)
     # Along the first even axis, else the longest.
     even = [d for d, n in enumerate(whole) if n % 2 == 0]
     axis = even[0] if even else int(np.argmax(whole))
     half = tuple(ceil_div(n, 2) if d == axis else n for d, n in enumerate(whole))
     blocks = math.prod(half)
-    pair = threefry2x32(key, _advance(counter, lax.iota(np.uint32, blocks)))
-    parts = [lax.expand_dims(lax.reshape(w, half), (axis + 1,)) for w in pair]
+    pair = threefry2x32(key, _advance(counter, iota(np.uint32, blocks)))
+    parts = [expand_dims(reshape(w, half), (axis + 1,)) for w in pair]
     doubled = tuple(2 * n if d == axis else n for d, n in enumerate(half))
-    bits = lax.reshape(lax.concatenate(parts, axis + 1), doubled)
-    bits = lax.slice_in_dim(bits, 0, whole[axis], axis=axis)
-    return lax.reshape(bits, shape), blocks
+    bits = reshape(concatenate(parts, axis + 1), doubled)
+    bits = slice_in_dim(bits, 0, whole[axis], axis=axis)
+    return reshape(bits, shape), blocks
 
 
 def _join_pairs(words: Any) -> Any:
     """uint32 words, low before high, as uint64."""
-    pairs = lax.reshape(words, (shape_of(words)[0] // 2, 2))
-    return join_words(*(lax.index_in_dim(pairs, k, 1, keepdims=False) for k in (1, 0)))
+    pairs = reshape(words, (shape_of(words)[0] // 2, 2))
+    return join_words(*(index_in_dim(pairs, k, 1, keepdims=False) for k in (1, 0)))
 
 
 rng_bit_generator_p.lowering = Decompose(_generate_bits)
@@ -194,18 +202,18 @@ rng_bit_generator_p.lowering = Decompose(_generate_bits)
 
 def _split_words(x: Any) -> Any:
     """uint64 as uint32 words, low before high."""
-    low = lax.convert_element_type(x, np.uint32)
-    high = lax.convert_element_type(lax.shift_right_logical(x, scalar(x, 32)), np.uint32)
-    pairs = lax.concatenate([lax.expand_dims(w, (1,)) for w in (low, high)], 1)
-    return lax.reshape(pairs, (2 * shape_of(x)[0],))
+    low = convert_element_type(x, np.uint32)
+    high = convert_element_type(shift_right_logical(x, scalar(x, 32)), np.uint32)
+    pairs = concatenate([expand_dims(w, (1,)) for w in (low, high)], 1)
+    return reshape(pairs, (2 * shape_of(x)[0],))
 
 
 def _advance(counter: Words, steps: Any) -> Words:
     """A counter of two words, some steps on."""
     low, high = counter
-    total = lax.add(low, steps)
-    carry = lax.convert_element_type(lax.lt(total, steps), np.uint32)
-    return total, lax.add(high, carry)
+    total = add(low, steps)
+    carry = convert_element_type(lt(total, steps), np.uint32)
+    return total, add(high, carry)
 
 
 def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Shaped
 from amdjax.core.primitive import Primitive
@@ -24,6 +23,10 @@ from amdjax.lax._rules import (
     shape_of,
     zero_tangent,
 )
+from amdjax.lax.casting import convert_element_type
+from amdjax.lax.comparison import eq
+from amdjax.lax.elementwise import add, div, mul, neg
+from amdjax.lax.filling import full, full_like, iota
 from amdjax.lax.gather import (
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -32,7 +35,10 @@ from amdjax.lax.gather import (
     check_batching_dims,
     check_dims,
     check_index_vectors,
+    gather,
 )
+from amdjax.lax.selection import select
+from amdjax.lax.shape import broadcast_in_dim, reshape
 from amdjax.transforms.zero import is_undefined_primal
 
 __all__ = [
@@ -375,7 +381,7 @@ def scatter_apply(
     return scatter_p.bind(
         operand,
         scatter_indices,
-        lax.full(tuple(update_shape), 0, dtype),
+        full(tuple(update_shape), 0, dtype),
         update_jaxpr=closed.jaxpr,
         update_consts=tuple(closed.consts),
         dimension_numbers=_with_tuples(dimension_numbers),
@@ -511,7 +517,7 @@ def _read_back(x, indices, updates_shape, dn, mode, fill_value=0) -> Any:
     sizes = [
         min(n, 1) if d in left_out else updates_shape[next(window)] for d, n in enumerate(x.shape)
     ]
-    return lax.gather(x, indices, numbers, sizes, mode=mode, fill_value=fill_value)
+    return gather(x, indices, numbers, sizes, mode=mode, fill_value=fill_value)
 
 
 def _shape(x: Any) -> tuple[int, ...]:
@@ -534,7 +540,7 @@ def _linear_transpose(sign, ct, operand, indices, updates, *, dimension_numbers,
     updates_ct = None
     if is_undefined_primal(updates):
         updates_ct = _read_back(ct, indices, _shape(updates), dimension_numbers, mode)
-        updates_ct = updates_ct if sign > 0 else lax.neg(updates_ct)
+        updates_ct = updates_ct if sign > 0 else neg(updates_ct)
     return [operand_ct, None, updates_ct]
 
 
@@ -570,19 +576,17 @@ def _survivors(shape, indices, updates_shape, *, dimension_numbers, mode, **flag
     window = dimension_numbers.update_window_dims
     ids_shape = [1 if d in window else n for d, n in enumerate(updates_shape)]
     count = math.prod(ids_shape)
-    numbered = lax.reshape(lax.iota(np.int32, count), ids_shape)
-    ids = lax.broadcast_in_dim(numbered, updates_shape, tuple(range(len(updates_shape))))
-    ids = lax.add(ids, lax.full_like(ids, 1))
-    written = scatter(
-        lax.full(shape, 0, np.int32), indices, ids, dimension_numbers, mode=mode, **flags
-    )
+    numbered = reshape(iota(np.int32, count), ids_shape)
+    ids = broadcast_in_dim(numbered, updates_shape, tuple(range(len(updates_shape))))
+    ids = add(ids, full_like(ids, 1))
+    written = scatter(full(shape, 0, np.int32), indices, ids, dimension_numbers, mode=mode, **flags)
     remaining = _read_back(written, indices, updates_shape, dimension_numbers, mode)
-    return lax.eq(written, lax.full_like(written, 0)), lax.eq(ids, remaining)
+    return eq(written, full_like(written, 0)), eq(ids, remaining)
 
 
 def _add_masked(operand, indices, updates, untouched, won, program, params) -> Any:
-    operand = lax.select(untouched, operand, lax.full_like(operand, 0))
-    updates = lax.select(won, updates, lax.full_like(updates, 0))
+    operand = select(untouched, operand, full_like(operand, 0))
+    updates = select(won, updates, full_like(updates, 0))
     return scatter_add_p.bind(operand, indices, updates, **program, **params)
 
 
@@ -597,7 +601,7 @@ def _scatter_transpose(
         operand_ct = scatter_p.bind(
             ct,
             indices,
-            lax.full(_shape(updates), 0, ct.dtype),
+            full(_shape(updates), 0, ct.dtype),
             dimension_numbers=dimension_numbers,
             unique_indices=True,
             mode=mode,
@@ -618,12 +622,12 @@ def _scatter_mul_jvp(primals, tangents, **params):
         terms.append(scatter_mul_p.bind(t_operand, indices, updates, **params))
     if not is_zero(t_updates):
         _needs_unique(params["unique_indices"])
-        zeros = lax.full_like(operand, 0)
+        zeros = full_like(operand, 0)
         change = scatter_add_p.bind(zeros, indices, t_updates, **params)
-        terms.append(lax.mul(operand, change))
+        terms.append(mul(operand, change))
     if not terms:
         return out, zero_tangent(out)
-    return out, terms[0] if len(terms) == 1 else lax.add(*terms)
+    return out, terms[0] if len(terms) == 1 else add(*terms)
 
 
 def _needs_unique(unique_indices: bool) -> None:
@@ -642,7 +646,7 @@ def _scatter_mul_transpose(ct, operand, indices, updates, *, dimension_numbers, 
         )
     if is_undefined_primal(updates):
         _needs_unique(params["unique_indices"])
-        scaled = lax.mul(ct, operand)
+        scaled = mul(ct, operand)
         updates_ct = _read_back(scaled, indices, _shape(updates), dimension_numbers, mode)
     return [operand_ct, None, updates_ct]
 
@@ -656,16 +660,16 @@ def _extremal_jvp(prim, primals, tangents, *, dimension_numbers, mode, **params)
     if is_zero(t_operand) and is_zero(t_updates):
         return out, zero_tangent(out)
     reached = _read_back(out, indices, shape_of(updates), dimension_numbers, mode)
-    kept = lax.convert_element_type(lax.eq(operand, out), out.dtype)
-    won = lax.convert_element_type(lax.eq(updates, reached), out.dtype)
+    kept = convert_element_type(eq(operand, out), out.dtype)
+    won = convert_element_type(eq(updates, reached), out.dtype)
     sharers = scatter_add_p.bind(kept, indices, won, **rest)
     total = scatter_add_p.bind(
-        lax.mul(kept, instantiate_zeros(t_operand)),
+        mul(kept, instantiate_zeros(t_operand)),
         indices,
-        lax.mul(won, instantiate_zeros(t_updates)),
+        mul(won, instantiate_zeros(t_updates)),
         **rest,
     )
-    return out, lax.div(total, sharers)
+    return out, div(total, sharers)
 
 
 scatter_min_p.def_jvp(partial(_extremal_jvp, scatter_min_p))

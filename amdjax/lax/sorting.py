@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Decompose, Shaped
 from amdjax.core.primitive import Primitive
@@ -24,6 +23,8 @@ from amdjax.lax._rules import (
     shape_of,
     zero_tangent,
 )
+from amdjax.lax.elementwise import neg
+from amdjax.lax.filling import broadcasted_iota
 from amdjax.lax.gather import take_along
 
 __all__ = [
@@ -137,7 +138,7 @@ def _sort_type(*operands, dimension, is_stable, num_keys):
 
 @sort_p.def_jvp
 def _sort_jvp(primals, tangents, *, dimension, **params):
-    positions = lax.broadcasted_iota(np.int32, shape_of(primals[0]), dimension)
+    positions = broadcasted_iota(np.int32, shape_of(primals[0]), dimension)
     *outs, order = sort_p.bind(*primals, positions, dimension=dimension, **params)
     changes = [
         zero_tangent(y) if is_zero(t) else take_along(t, order, dimension)
@@ -359,8 +360,8 @@ def _approx_top_k_batch(axis, args, dims, *, reduction_dimension, **params):
 def _exact_top_k(operand, *, k, reduction_dimension, is_max_k, **_):
     if is_max_k:
         return top_k_p.bind(operand, k=k, axis=reduction_dimension)
-    values, indices = top_k_p.bind(lax.neg(operand), k=k, axis=reduction_dimension)
-    return [lax.neg(values), indices]
+    values, indices = top_k_p.bind(neg(operand), k=k, axis=reduction_dimension)
+    return [neg(values), indices]
 
 
 approx_top_k_p.lowering = Decompose(_exact_top_k)

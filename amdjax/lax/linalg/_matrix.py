@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Host
 from amdjax.core.primitive import Primitive
@@ -23,6 +22,17 @@ from amdjax.lax._rules import (
     real_dtype,
     shape_of,
 )
+from amdjax.lax.casting import convert_element_type
+from amdjax.lax.comparison import eq, le
+from amdjax.lax.complexes import conj as conj_, real as real_
+from amdjax.lax.dot import Precision, dot_general
+from amdjax.lax.elementwise import add, mul
+from amdjax.lax.filling import broadcasted_iota, full_like
+from amdjax.lax.joining import concatenate
+from amdjax.lax.reductions import reduce_sum
+from amdjax.lax.selection import select
+from amdjax.lax.shape import broadcast_in_dim, expand_dims, transpose
+from amdjax.lax.slicing import slice_in_dim
 
 Spec = tuple[tuple[int, ...], Any]
 
@@ -156,43 +166,39 @@ def matmul(a: Any, b: Any) -> Any:
     """The product of matrices, batch by batch, in full precision."""
     batch = tuple(range(len(shape_of(a)) - 2))
     rank = len(batch)
-    return lax.dot_general(
-        a, b, (((rank + 1,), (rank,)), (batch, batch)), precision=lax.Precision.HIGHEST
-    )
+    return dot_general(a, b, (((rank + 1,), (rank,)), (batch, batch)), precision=Precision.HIGHEST)
 
 
 def transposed(x: Any) -> Any:
     rank = len(shape_of(x))
-    return lax.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+    return transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def adjoint(x: Any) -> Any:
-    return lax.conj(transposed(x)) if is_complex(x) else transposed(x)
+    return conj_(transposed(x)) if is_complex(x) else transposed(x)
 
 
 def conj(x: Any) -> Any:
-    return lax.conj(x) if is_complex(x) else x
+    return conj_(x) if is_complex(x) else x
 
 
 def real(x: Any) -> Any:
-    return lax.real(x) if is_complex(x) else x
+    return real_(x) if is_complex(x) else x
 
 
 def symmetrize(x: Any) -> Any:
     """The Hermitian part."""
-    half = lax.full_like(x, 0.5)
-    return lax.mul(lax.add(x, adjoint(x)), half)
+    half = full_like(x, 0.5)
+    return mul(add(x, adjoint(x)), half)
 
 
 def _where_lower(x: Any, k: int, keep_lower: bool) -> Any:
     shape = shape_of(x)
-    rows, columns = (
-        lax.broadcasted_iota(np.int32, shape, len(shape) - 2 + axis) for axis in (0, 1)
-    )
-    limit = lax.add(rows, lax.full_like(rows, k if keep_lower else k - 1))
-    lower = lax.le(columns, limit)
-    zeros = lax.full_like(x, 0)
-    return lax.select(lower, x, zeros) if keep_lower else lax.select(lower, zeros, x)
+    rows, columns = (broadcasted_iota(np.int32, shape, len(shape) - 2 + axis) for axis in (0, 1))
+    limit = add(rows, full_like(rows, k if keep_lower else k - 1))
+    lower = le(columns, limit)
+    zeros = full_like(x, 0)
+    return select(lower, x, zeros) if keep_lower else select(lower, zeros, x)
 
 
 def tril(x: Any, k: int = 0) -> Any:
@@ -207,52 +213,50 @@ def triu(x: Any, k: int = 0) -> Any:
 
 def _on_diagonal(x: Any, n: int) -> Any:
     shape = (*shape_of(x)[:-2], n, n)
-    rows, columns = (
-        lax.broadcasted_iota(np.int32, shape, len(shape) - 2 + axis) for axis in (0, 1)
-    )
-    return lax.eq(rows, columns)
+    rows, columns = (broadcasted_iota(np.int32, shape, len(shape) - 2 + axis) for axis in (0, 1))
+    return eq(rows, columns)
 
 
 def eye_like(x: Any, n: int) -> Any:
     """Identities of size `n`, one for each matrix of the batch `x`."""
-    return lax.convert_element_type(_on_diagonal(x, n), dtype_of(x))
+    return convert_element_type(_on_diagonal(x, n), dtype_of(x))
 
 
 def diagonal(x: Any) -> Any:
     """The main diagonals of square matrices."""
-    alone = lax.select(_on_diagonal(x, shape_of(x)[-1]), x, lax.full_like(x, 0))
-    return lax.reduce_sum(alone, (len(shape_of(x)) - 1,))
+    alone = select(_on_diagonal(x, shape_of(x)[-1]), x, full_like(x, 0))
+    return reduce_sum(alone, (len(shape_of(x)) - 1,))
 
 
 def set_diagonal(x: Any, value: float) -> Any:
     """Square matrices with their main diagonals replaced by a number."""
-    return lax.select(_on_diagonal(x, shape_of(x)[-1]), lax.full_like(x, value), x)
+    return select(_on_diagonal(x, shape_of(x)[-1]), full_like(x, value), x)
 
 
 def as_column(x: Any) -> Any:
-    return lax.expand_dims(x, (len(shape_of(x)),))
+    return expand_dims(x, (len(shape_of(x)),))
 
 
 def as_row(x: Any) -> Any:
-    return lax.expand_dims(x, (len(shape_of(x)) - 1,))
+    return expand_dims(x, (len(shape_of(x)) - 1,))
 
 
 def repeated_like(x: Any, matrix: Any) -> Any:
     """A row or a column, repeated to the shape of `matrix`."""
-    return lax.broadcast_in_dim(x, shape_of(matrix), tuple(range(len(shape_of(matrix)))))
+    return broadcast_in_dim(x, shape_of(matrix), tuple(range(len(shape_of(matrix)))))
 
 
 def columns(x: Any, start: int, stop: int) -> Any:
-    return lax.slice_in_dim(x, start, stop, axis=len(shape_of(x)) - 1)
+    return slice_in_dim(x, start, stop, axis=len(shape_of(x)) - 1)
 
 
 def rows(x: Any, start: int, stop: int) -> Any:
-    return lax.slice_in_dim(x, start, stop, axis=len(shape_of(x)) - 2)
+    return slice_in_dim(x, start, stop, axis=len(shape_of(x)) - 2)
 
 
 def joined(parts: Sequence[Any], axis: int) -> Any:
     """Matrices side by side (`axis=-1`) or one below the other (`axis=-2`)."""
-    return lax.concatenate(list(parts), len(shape_of(parts[0])) + axis)
+    return concatenate(list(parts), len(shape_of(parts[0])) + axis)
 
 
 def take_rows(x: Any, order: Any) -> Any:

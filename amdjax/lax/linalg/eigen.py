@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.lax._rules import is_zero, shape_of, zero_tangent
+from amdjax.lax.casting import convert_element_type
+from amdjax.lax.comparison import eq
+from amdjax.lax.complexes import complex, conj, imag, real as real_
+from amdjax.lax.elementwise import abs, add, div, mul, neg, sub
+from amdjax.lax.filling import broadcasted_iota, full_like
 from amdjax.lax.linalg._matrix import (
     adjoint,
     as_column,
@@ -26,6 +30,8 @@ from amdjax.lax.linalg._matrix import (
     symmetrize,
 )
 from amdjax.lax.linalg.factor import lu, lu_solve
+from amdjax.lax.reductions import argmax, reduce_sum
+from amdjax.lax.selection import select
 
 __all__ = [
     "EigImplementation",
@@ -142,15 +148,15 @@ def _eigh_jvp(primals, tangents, *, subset_by_index, **params):
     # Only the Hermitian part of a change counts, whatever the input's other triangle holds.
     inner = matmul(matmul(adjoint(v), symmetrize(t)), v)
     dw = diagonal(real(inner))
-    dv = matmul(v, lax.mul(_reciprocal_gaps(w, inner), inner))
+    dv = matmul(v, mul(_reciprocal_gaps(w, inner), inner))
     return outs, [dv, dw]
 
 
 def _reciprocal_gaps(w: Any, like: Any) -> Any:
     """`1 / (w[j] - w[i])`, with zeros on the diagonal, in the dtype of `like`."""
-    w = lax.convert_element_type(w, like.dtype)
-    gaps = lax.sub(repeated_like(as_row(w), like), repeated_like(as_column(w), like))
-    inverse = lax.div(lax.full_like(gaps, 1), set_diagonal(gaps, 1))
+    w = convert_element_type(w, like.dtype)
+    gaps = sub(repeated_like(as_row(w), like), repeated_like(as_column(w), like))
+    inverse = div(full_like(gaps, 1), set_diagonal(gaps, 1))
     return set_diagonal(inverse, 0)
 
 
@@ -250,11 +256,11 @@ def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eige
     w, *left, right = eig_p.bind(
         x, compute_left_eigenvectors=wanted[0], compute_right_eigenvectors=True, **params
     )
-    t = lax.convert_element_type(t, w.dtype)
+    t = convert_element_type(t, w.dtype)
     dw, d_right = _eig_change(w, right, t)
     outs, changes = [w], [dw]
     if wanted[0]:
-        _, d_left = _eig_change(lax.conj(w), left[0], adjoint(t))
+        _, d_left = _eig_change(conj(w), left[0], adjoint(t))
         outs, changes = outs + left, changes + [d_left]
     if wanted[1]:
         outs, changes = outs + [right], changes + [d_right]
@@ -270,20 +276,20 @@ def _eig_change(w, v, t):
     """
     factors, _, order = lu(v)
     inner = lu_solve(factors, order, matmul(t, v))
-    turn = matmul(v, lax.mul(_reciprocal_gaps(w, inner), inner))
+    turn = matmul(v, mul(_reciprocal_gaps(w, inner), inner))
     rank = len(shape_of(v))
-    along = lax.neg(_column_sums(lax.real(lax.mul(lax.conj(v), turn))))
-    largest = lax.argmax(lax.abs(v), rank - 2, np.int32)
-    rows = lax.broadcasted_iota(np.int32, shape_of(v), rank - 2)
-    mask = lax.eq(rows, repeated_like(as_row(largest), v))
-    pick = lambda part: _column_sums(lax.select(mask, part, lax.full_like(part, 0)))
-    across = lax.neg(lax.div(pick(lax.imag(turn)), pick(lax.real(v))))
-    shift = repeated_like(as_row(lax.complex(along, across)), v)
-    return diagonal(inner), lax.add(turn, lax.mul(v, shift))
+    along = neg(_column_sums(real_(mul(conj(v), turn))))
+    largest = argmax(abs(v), rank - 2, np.int32)
+    rows = broadcasted_iota(np.int32, shape_of(v), rank - 2)
+    mask = eq(rows, repeated_like(as_row(largest), v))
+    pick = lambda part: _column_sums(select(mask, part, full_like(part, 0)))
+    across = neg(div(pick(imag(turn)), pick(real_(v))))
+    shift = repeated_like(as_row(complex(along, across)), v)
+    return diagonal(inner), add(turn, mul(v, shift))
 
 
 def _column_sums(x: Any) -> Any:
-    return lax.reduce_sum(x, (len(shape_of(x)) - 2,))
+    return reduce_sum(x, (len(shape_of(x)) - 2,))
 
 
 def schur(

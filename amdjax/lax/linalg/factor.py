@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.lax._rules import FLOAT, is_complex, is_zero, shape_of, zero_tangent
+from amdjax.lax.elementwise import add, div, sub
+from amdjax.lax.filling import broadcasted_iota, full, full_like
+from amdjax.lax.joining import pad
 from amdjax.lax.linalg._matrix import (
     as_column,
     check_square,
@@ -23,6 +25,8 @@ from amdjax.lax.linalg._matrix import (
     triu,
 )
 from amdjax.lax.linalg.triangular import triangular_solve
+from amdjax.lax.shape import broadcast_in_dim, broadcast_shapes, squeeze
+from amdjax.lax.sorting import sort_key_val
 
 
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
@@ -85,8 +89,8 @@ def _cholesky_jvp(primals, tangents):
         lower, t, left_side=False, lower=True, transpose_a=True, conjugate_a=True
     )
     middle = tril(triangular_solve(lower, half, left_side=True, lower=True))
-    ones = lax.full_like(middle, 1)
-    phi = lax.div(middle, lax.add(ones, eye_like(middle, shape_of(middle)[-1])))
+    ones = full_like(middle, 1)
+    phi = div(middle, add(ones, eye_like(middle, shape_of(middle)[-1])))
     return lower, matmul(lower, phi)
 
 
@@ -198,16 +202,16 @@ def _lu_jvp(primals, tangents):
     m, n = shape_of(factors)[-2:]
     k = min(m, n)
     # Completed to invertible matrices: L to m x m, U to n x n, with identities.
-    lower = lax.add(tril(_widened(columns(factors, 0, k), m - k, -1), -1), eye_like(factors, m))
+    lower = add(tril(_widened(columns(factors, 0, k), m - k, -1), -1), eye_like(factors, m))
     upper = triu(_widened(rows(factors, 0, k), n - k, -2))
     if n > k:
-        filler = lax.sub(eye_like(factors, n), _widened_eye(factors, k, n))
-        upper = lax.add(upper, filler)
+        filler = sub(eye_like(factors, n), _widened_eye(factors, k, n))
+        upper = add(upper, filler)
     left = triangular_solve(
         lower, take_rows(t, permutation), left_side=True, lower=True, unit_diagonal=True
     )
     both = triangular_solve(upper, left, left_side=False, lower=False)
-    change = lax.add(matmul(lower, tril(both, -1)), matmul(triu(both), upper))
+    change = add(matmul(lower, tril(both, -1)), matmul(triu(both), upper))
     return outs, [change, *fixed]
 
 
@@ -217,7 +221,7 @@ def _widened(x: Any, by: int, axis: int) -> Any:
         return x
     pads = [(0, 0, 0)] * len(shape_of(x))
     pads[axis] = (0, by, 0)
-    return lax.pad(x, lax.full((), 0, x.dtype), pads)
+    return pad(x, full((), 0, x.dtype), pads)
 
 
 def _widened_eye(like: Any, k: int, n: int) -> Any:
@@ -311,7 +315,7 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Any:
         raise ValueError(f"lu_solve trans must be 0, 1 or 2, got {trans}.")
     if len(shape_of(lu)) == len(shape_of(b)) + 1:
         solution = lu_solve(lu, permutation, as_column(b), trans)
-        return lax.squeeze(solution, (len(shape_of(b)),))
+        return squeeze(solution, (len(shape_of(b)),))
     if len(shape_of(lu)) < 2 or shape_of(lu)[-1] != shape_of(lu)[-2]:
         raise ValueError(f"lu_solve takes the factors of square matrices, got {shape_of(lu)}.")
     if len(shape_of(b)) < 2 or shape_of(b)[-2] != shape_of(lu)[-1]:
@@ -328,21 +332,19 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Any:
     flags = {"transpose_a": True, "conjugate_a": trans == 2 and is_complex(lu)}
     x = triangular_solve(lu, b, **upper, **flags)
     x = triangular_solve(lu, x, **lower, **flags)
-    positions = lax.broadcasted_iota(
-        np.int32, shape_of(permutation), len(shape_of(permutation)) - 1
-    )
-    _, inverse = lax.sort_key_val(permutation, positions)
+    positions = broadcasted_iota(np.int32, shape_of(permutation), len(shape_of(permutation)) - 1)
+    _, inverse = sort_key_val(permutation, positions)
     return take_rows(x, inverse)
 
 
 def _same_batch(lu: Any, permutation: Any, b: Any) -> tuple[Any, Any, Any]:
-    batch = lax.broadcast_shapes(shape_of(lu)[:-2], shape_of(permutation)[:-1], shape_of(b)[:-2])
+    batch = broadcast_shapes(shape_of(lu)[:-2], shape_of(permutation)[:-1], shape_of(b)[:-2])
 
     def spread(x: Any, rank: int) -> Any:
         shape = shape_of(x)
         wanted = (*batch, *shape[len(shape) - rank :])
         offset = len(wanted) - len(shape)
-        return lax.broadcast_in_dim(x, wanted, tuple(range(offset, len(wanted))))
+        return broadcast_in_dim(x, wanted, tuple(range(offset, len(wanted))))
 
     return spread(lu, 2), spread(permutation, 1), spread(b, 2)
 

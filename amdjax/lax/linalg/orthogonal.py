@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.lax._rules import is_complex, is_zero, shape_of, zero_tangent
+from amdjax.lax.casting import convert_element_type
+from amdjax.lax.elementwise import add, mul, sub
+from amdjax.lax.filling import full_like
 from amdjax.lax.linalg._matrix import (
     adjoint,
     columns,
@@ -97,7 +99,7 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices, use_magma):
     if m < n:
         # The first m columns are factored; the rest of r follows from them.
         dq, dr_left = _thin_change(q, columns(r, 0, m), columns(t, 0, m))
-        dr_right = matmul(adjoint(q), lax.sub(columns(t, m, n), matmul(dq, columns(r, m, n))))
+        dr_right = matmul(adjoint(q), sub(columns(t, m, n), matmul(dq, columns(r, m, n))))
         dr = joined((dr_left, dr_right), -1)
     elif full_matrices and m > n:
         dq, dr = _full_change(q, r, t, n)
@@ -115,12 +117,12 @@ def _thin_change(q, r, t):
     t_rinv = triangular_solve(r, t)
     inner = matmul(adjoint(q), t_rinv)
     below = tril(inner, -1)
-    turn = lax.sub(below, adjoint(below))  # how q turns within its own span; skew
+    turn = sub(below, adjoint(below))  # how q turns within its own span; skew
     if is_complex(inner):
-        imaginary = lax.sub(inner, lax.convert_element_type(real(inner), inner.dtype))
-        turn = lax.add(turn, lax.mul(eye_like(inner, shape_of(inner)[-1]), imaginary))
-    dq = lax.add(matmul(q, lax.sub(turn, inner)), t_rinv)
-    return dq, matmul(lax.sub(inner, turn), r)
+        imaginary = sub(inner, convert_element_type(real(inner), inner.dtype))
+        turn = add(turn, mul(eye_like(inner, shape_of(inner)[-1]), imaginary))
+    dq = add(matmul(q, sub(turn, inner)), t_rinv)
+    return dq, matmul(sub(inner, turn), r)
 
 
 def _full_change(q, r, t, n):
@@ -135,14 +137,14 @@ def _full_change(q, r, t, n):
     d_thin, d_top = _thin_change(thin, rows(r, 0, n), t)
     top, bottom = rows(thin, 0, n), rows(thin, n, m)
     d_upper, d_lower = rows(d_thin, 0, n), rows(d_thin, n, m)
-    factors, _, order = lu(lax.sub(top, eye_like(top, n)))
+    factors, _, order = lu(sub(top, eye_like(top, n)))
     z_adjoint = lu_solve(factors, order, adjoint(bottom), trans=2)
     z = adjoint(z_adjoint)
-    d_rest = lax.sub(
+    d_rest = sub(
         matmul(d_thin, z_adjoint),
-        matmul(lax.add(thin, matmul(rest, z)), adjoint(lax.sub(d_lower, matmul(z, d_upper)))),
+        matmul(add(thin, matmul(rest, z)), adjoint(sub(d_lower, matmul(z, d_upper)))),
     )
-    zeros = lax.full_like(rows(r, n, m), 0)
+    zeros = full_like(rows(r, n, m), 0)
     return joined((d_thin, d_rest), -1), joined((d_top, zeros), -2)
 
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.lax._rules import is_zero, shape_of, zero_tangent
+from amdjax.lax.casting import convert_element_type
+from amdjax.lax.comparison import eq
+from amdjax.lax.elementwise import add, div, mul, sub
+from amdjax.lax.filling import full_like
 from amdjax.lax.linalg._matrix import (
     adjoint,
     as_column,
@@ -21,6 +24,7 @@ from amdjax.lax.linalg._matrix import (
     repeated_like,
     set_diagonal,
 )
+from amdjax.lax.selection import select
 
 __all__ = ["SvdAlgorithm", "qdwh", "svd", "svd_p"]
 
@@ -151,9 +155,9 @@ def _svd_jvp(primals, tangents, *, full_matrices, compute_uv, **params):
         return [s], [ds]
     du, dv = _vector_changes(s, u, v, inner)
     if m > n:
-        du = lax.add(du, _outside(matmul(t, v), u, s))
+        du = add(du, _outside(matmul(t, v), u, s))
     if n > m:
-        dv = lax.add(dv, _outside(matmul(adjoint(t), u), v, s))
+        dv = add(dv, _outside(matmul(adjoint(t), u), v, s))
     return [s, u, vh], [ds, du, adjoint(dv)]
 
 
@@ -163,25 +167,25 @@ def _vector_changes(s, u, v, inner):
     Source: Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
     differentiation", 2008; the imaginary diagonal fixes the phase for complex matrices.
     """
-    by_column = lax.convert_element_type(repeated_like(as_row(s), inner), inner.dtype)
-    by_row = lax.convert_element_type(repeated_like(as_column(s), inner), inner.dtype)
-    gaps = lax.mul(lax.add(by_column, by_row), lax.sub(by_column, by_row))
-    factor = set_diagonal(lax.div(lax.full_like(gaps, 1), set_diagonal(gaps, 1)), 0)
-    right = lax.mul(by_column, inner)
-    left = lax.mul(by_row, inner)
-    turn_u = lax.mul(factor, lax.add(right, adjoint(right)))
-    turn_v = lax.mul(factor, lax.add(left, adjoint(left)))
-    skew = lax.mul(lax.full_like(inner, 0.5), lax.sub(inner, adjoint(inner)))
+    by_column = convert_element_type(repeated_like(as_row(s), inner), inner.dtype)
+    by_row = convert_element_type(repeated_like(as_column(s), inner), inner.dtype)
+    gaps = mul(add(by_column, by_row), sub(by_column, by_row))
+    factor = set_diagonal(div(full_like(gaps, 1), set_diagonal(gaps, 1)), 0)
+    right = mul(by_column, inner)
+    left = mul(by_row, inner)
+    turn_u = mul(factor, add(right, adjoint(right)))
+    turn_v = mul(factor, add(left, adjoint(left)))
+    skew = mul(full_like(inner, 0.5), sub(inner, adjoint(inner)))
     # Off the diagonal the quotient is not used.
-    phase = lax.mul(skew, set_diagonal(lax.full_like(inner, 0), 1))
-    safe = lax.select(lax.eq(by_row, lax.full_like(by_row, 0)), lax.full_like(by_row, 1), by_row)
-    return matmul(u, lax.add(turn_u, lax.div(phase, safe))), matmul(v, turn_v)
+    phase = mul(skew, set_diagonal(full_like(inner, 0), 1))
+    safe = select(eq(by_row, full_like(by_row, 0)), full_like(by_row, 1), by_row)
+    return matmul(u, add(turn_u, div(phase, safe))), matmul(v, turn_v)
 
 
 def _outside(moved, basis, s) -> Any:
     """How vectors leave the span of `basis`."""
-    rest = lax.sub(moved, matmul(basis, matmul(adjoint(basis), moved)))
-    return lax.div(rest, lax.convert_element_type(repeated_like(as_row(s), rest), rest.dtype))
+    rest = sub(moved, matmul(basis, matmul(adjoint(basis), moved)))
+    return div(rest, convert_element_type(repeated_like(as_row(s), rest), rest.dtype))
 
 
 def qdwh(
@@ -225,7 +229,7 @@ def qdwh(
     if dynamic_shape is not None:
         inside = np.zeros((m, n), np.bool_)
         inside[: dynamic_shape[0], : dynamic_shape[1]] = True
-        x = lax.select(inside, x, lax.full_like(x, 0))
+        x = select(inside, x, full_like(x, 0))
     u, s, vh = svd(x, full_matrices=False)
-    scaled = lax.mul(lax.convert_element_type(repeated_like(as_column(s), vh), vh.dtype), vh)
+    scaled = mul(convert_element_type(repeated_like(as_column(s), vh), vh.dtype), vh)
     return matmul(u, vh), matmul(adjoint(vh), scaled), np.int32(0), np.bool_(True)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.core.lowering import Decompose
 from amdjax.lax._rules import (
     FLOAT,
@@ -20,6 +19,8 @@ from amdjax.lax._rules import (
     total,
     zero_tangent,
 )
+from amdjax.lax.elementwise import add, mul, neg
+from amdjax.lax.joining import pad
 from amdjax.lax.linalg._matrix import (
     as_column,
     check_square,
@@ -30,6 +31,7 @@ from amdjax.lax.linalg._matrix import (
     tril,
     triu,
 )
+from amdjax.lax.shape import broadcast_in_dim, expand_dims, reshape, squeeze
 
 __all__ = [
     "symmetric_product",
@@ -79,7 +81,7 @@ def triangular_solve(
     vector = len(shape_of(b)) == len(shape_of(a)) - 1
     axis = len(shape_of(a)) - (1 if left_side else 2)
     if vector:
-        b = lax.expand_dims(b, (axis,))
+        b = expand_dims(b, (axis,))
     out = triangular_solve_p.bind(
         a,
         b,
@@ -89,7 +91,7 @@ def triangular_solve(
         conjugate_a=bool(conjugate_a) and is_complex(a),
         unit_diagonal=bool(unit_diagonal),
     )
-    return lax.squeeze(out, (axis,)) if vector else out
+    return squeeze(out, (axis,)) if vector else out
 
 
 def _triangular_results(a, b, *, left_side, **_):
@@ -141,7 +143,7 @@ def _change_of_matrix(t_a, x, a, params) -> Any:
     """`-op(a)⁻¹ op(da) x`, multiplied in the order that costs less."""
     off = 1 if params["unit_diagonal"] else 0
     change = tril(t_a, -off) if params["lower"] else triu(t_a, off)
-    change = lax.neg(change)
+    change = neg(change)
     change = transposed(change) if params["transpose_a"] else change
     change = conj(change) if params["conjugate_a"] else change
     solve = lambda rhs: triangular_solve_p.bind(a, rhs, **params)
@@ -169,8 +171,8 @@ def _triangular_batch(axis, args, dims, **params):
     b = move_axis(b, b_dim, out_dim)
     *lead, p, q, r = shape_of(b)
     folded = (*lead, p, q * r) if params["left_side"] else (*lead, p * q, r)
-    out = triangular_solve_p.bind(a, lax.reshape(b, folded), **params)
-    return lax.reshape(out, shape_of(b)), out_dim
+    out = triangular_solve_p.bind(a, reshape(b, folded), **params)
+    return reshape(out, shape_of(b)), out_dim
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Any:
@@ -263,7 +265,7 @@ def _tridiagonal_jvp(primals, tangents, **params):
     if not all(is_zero(t) for t in changes):
         dl, d, du = map(instantiate_zeros, changes)
         moved = _tridiagonal_product(dl, d, du, x)
-        terms.append(lax.neg(moved))
+        terms.append(neg(moved))
     if not terms:
         return x, zero_tangent(x)
     return x, tridiagonal_solve_p.bind(*diagonals, total(x, terms), **params)
@@ -271,18 +273,18 @@ def _tridiagonal_jvp(primals, tangents, **params):
 
 def _tridiagonal_product(dl, d, du, x) -> Any:
     """The tridiagonal matrix with these diagonals, times `x`."""
-    times = lambda diagonal, v: lax.mul(
-        lax.broadcast_in_dim(diagonal, shape_of(v), tuple(range(len(shape_of(v)) - 1))), v
+    times = lambda diagonal, v: mul(
+        broadcast_in_dim(diagonal, shape_of(v), tuple(range(len(shape_of(v)) - 1))), v
     )
     out = times(d, x)
-    out = lax.add(out, times(dl, _moved_rows(x, 1)))
-    return lax.add(out, times(du, _moved_rows(x, -1)))
+    out = add(out, times(dl, _moved_rows(x, 1)))
+    return add(out, times(du, _moved_rows(x, -1)))
 
 
 def _moved_rows(x: Any, by: int) -> Any:
     pads = [(0, 0, 0)] * len(shape_of(x))
     pads[-2] = (by, -by, 0)
-    return lax.pad(x, scalar(x, 0), pads)
+    return pad(x, scalar(x, 0), pads)
 
 
 @tridiagonal_solve_p.def_transpose
@@ -290,8 +292,8 @@ def _tridiagonal_transpose(ct, dl, d, du, b, **params):
     if is_zero(ct):
         return [None, None, None, ct]
     below, above = (as_column(v) for v in (dl, du))
-    new_below = lax.squeeze(_moved_rows(above, 1), (len(shape_of(d)),))
-    new_above = lax.squeeze(_moved_rows(below, -1), (len(shape_of(d)),))
+    new_below = squeeze(_moved_rows(above, 1), (len(shape_of(d)),))
+    new_above = squeeze(_moved_rows(below, -1), (len(shape_of(d)),))
     return [None, None, None, tridiagonal_solve_p.bind(new_below, d, new_above, ct, **params)]
 
 
@@ -327,7 +329,7 @@ def symmetric_product(
     """
     out = symmetric_product_p.bind(a_matrix, c_matrix, alpha=float(alpha), beta=float(beta))
     if symmetrize_output:
-        out = lax.add(tril(out), transposed(tril(out, -1)))
+        out = add(tril(out), transposed(tril(out, -1)))
     return out
 
 
@@ -342,8 +344,8 @@ def _symmetric_product_results(a, c, *, alpha, beta):
 
 
 def _symmetric_product(a, c, *, alpha, beta):
-    product = lax.mul(scalar(c, alpha), matmul(a, transposed(a)))
-    return lax.add(product, lax.mul(scalar(c, beta), c))
+    product = mul(scalar(c, alpha), matmul(a, transposed(a)))
+    return add(product, mul(scalar(c, beta), c))
 
 
 symmetric_product_p = matrix_primitive(
@@ -362,8 +364,8 @@ def _symmetric_product_jvp(primals, tangents, *, alpha, beta):
     a, c = primals
     t_a, t_c = tangents
     out = symmetric_product_p.bind(a, c, alpha=alpha, beta=beta)
-    terms = [] if is_zero(t_c) else [lax.mul(scalar(c, beta), t_c)]
+    terms = [] if is_zero(t_c) else [mul(scalar(c, beta), t_c)]
     if not is_zero(t_a):
-        half = lax.mul(scalar(c, alpha), matmul(t_a, transposed(a)))
-        terms.append(lax.add(half, transposed(half)))
+        half = mul(scalar(c, alpha), matmul(t_a, transposed(a)))
+        terms.append(add(half, transposed(half)))
     return out, total(out, terms)
