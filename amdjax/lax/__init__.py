@@ -8,6 +8,8 @@ from amdjax.lax.comparison import *
 from amdjax.lax.bitwise import *
 from amdjax.lax.casting import *
 from amdjax.lax.elementwise import *
+from amdjax.lax.magnitude import *
+from amdjax.lax.roots import *
 from amdjax.lax.powers import *
 from amdjax.lax.rounding import *
 from amdjax.lax.selection import *
@@ -18,6 +20,7 @@ from amdjax.lax.reductions import *
 from amdjax.lax.general_reductions import *
 from amdjax.lax.special import *
 from amdjax.lax.zeta import *
+from amdjax.lax.gamma import *
 from amdjax.lax.incomplete_gamma import *
 from amdjax.lax.incomplete_beta import *
 from amdjax.lax.gather import *

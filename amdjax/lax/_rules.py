@@ -21,6 +21,8 @@ from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.lowering import Lowering, Pointwise
 from amdjax.core.primitive import Primitive
+from amdjax.transforms import ops
+from amdjax.transforms.batching import AxisData, batch_flat
 from amdjax.transforms.zero import (
     Zero,
     add_tangents,
@@ -178,26 +180,21 @@ def broadcast_together(name: str, shapes: Sequence[Shape]) -> Shape:
 
 def repeat_to(shape: Shape, x: Any) -> Any:
     """Broadcast a scalar, or an array with axes of size one, to `shape`."""
-    from amdjax.lax.shape import broadcast_in_dim
-
     old = shape_of(x)
     if old == shape:
         return x
-    return broadcast_in_dim(x, shape, range(len(old)))
+    return ops.broadcast_in_dim(x, shape, range(len(old)))
 
 
 def sum_to(aval: Any, x: Any) -> Any:
     """Undo `repeat_to`: sum `x` over the axes along which an operand of type `aval` repeated."""
-    from amdjax.lax.reductions import reduce_sum
-    from amdjax.lax.shape import reshape
-
     shape = shape_of(x)
     if shape == aval.shape:
         return x
     if not aval.shape:
-        return reduce_sum(x, tuple(range(len(shape))))
+        return ops.reduce_sum(x, tuple(range(len(shape))))
     axes = [d for d, (now, then) in enumerate(zip(shape, aval.shape)) if now != then]
-    return reshape(reduce_sum(x, axes), aval.shape)
+    return ops.reshape(ops.reduce_sum(x, axes), aval.shape)
 
 
 def zero_tangent(y: Any) -> Zero:
@@ -234,6 +231,18 @@ def jvp_from(primitive: Primitive, derivatives: Sequence[Derivative]) -> Callabl
             term = rule(g, y, *primals, **params)
             terms.append(term if is_zero(term) else repeat_to(shape_of(y), term))
         return y, total(y, terms)
+
+    return jvp
+
+
+def joint_linear_jvp(primitive: Primitive) -> Any:
+    """Derivative of operations linear in all their operands together."""
+
+    def jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+        y = primitive.bind(*primals, **params)
+        if all(is_zero(t) for t in tangents):
+            return y, zero_tangent(y)
+        return y, primitive.bind(*(instantiate_zeros(t) for t in tangents), **params)
 
     return jvp
 
@@ -278,43 +287,38 @@ def batch_elementwise(primitive: Primitive) -> Callable[..., Any]:
 
 def _lift(x: Any, dim: int | None, rank: int) -> Any:
     """Give `x` a leading batch axis, of size one if it has none, and `rank` axes in all."""
-    from amdjax.lax.shape import expand_dims
-
     if not shape_of(x):
         return x
-    x = expand_dims(x, (0,)) if dim is None else move_axis(x, dim, 0)
+    if dim is not None:
+        x = move_axis(x, dim, 0)
+    shape, new = shape_of(x), int(dim is None)
     # A scalar of each example meets arrays: its new axes follow the batch axis.
-    return expand_dims(x, tuple(range(len(shape_of(x)), rank)))
+    ones = (1,) * (rank - new - len(shape))
+    return ops.broadcast_in_dim(x, (*(1,) * new, *shape, *ones), range(new, new + len(shape)))
 
 
 def move_axis(x: Any, source: int, destination: int) -> Any:
     """Transpose `x` so that axis `source` becomes axis `destination`."""
-    from amdjax.lax.shape import transpose
-
     if source == destination:
         return x
     order = [d for d in range(len(shape_of(x))) if d != source]
     order.insert(destination, source)
-    return transpose(x, order)
+    return ops.transpose(x, order)
 
 
 def batch_to(x: Any, dim: int | None, size: int, destination: int = 0) -> Any:
     """`x` with its batch axis at `destination`, repeated along a new one if it has none."""
-    from amdjax.lax.shape import broadcast_in_dim
-
     if dim is not None:
         return move_axis(x, dim, destination)
     shape = shape_of(x)
     out = (*shape[:destination], size, *shape[destination:])
-    return broadcast_in_dim(x, out, [d for d in range(len(out)) if d != destination])
+    return ops.broadcast_in_dim(x, out, [d for d in range(len(out)) if d != destination])
 
 
 def map_examples(
     fn: Callable[..., list[Any]], args: Sequence[Any], dims: Sequence[int | None], size: int
 ) -> list[Any]:
     """Apply a function of flat arguments to each example; results have the batch axis first."""
-    from amdjax.transforms.batching import AxisData, batch_flat
-
     ys, places = batch_flat(fn, AxisData(None, size), args, dims)
     return [batch_to(y, place, size) for y, place in zip(ys, places)]
 

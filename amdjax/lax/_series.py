@@ -27,10 +27,11 @@ from amdjax.lax._rules import (
 from amdjax.lax.bitwise import bitwise_and, bitwise_or
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import gt, lt, ne
+from amdjax.lax.control_flow.while_loops import while_loop
 from amdjax.lax.elementary import log
 from amdjax.lax.elementwise import add, div, mul, sub
-from amdjax.lax.powers import square
 from amdjax.lax.reductions import reduce_or
+from amdjax.lax.roots import square
 from amdjax.lax.selection import select
 
 
@@ -74,8 +75,6 @@ def epsilon(x: Any) -> Any:
 
 def iterate(step: Callable[..., Any], state: tuple[Any, ...], limit: int | None = None) -> Any:
     """Apply `step(n, state) -> (state, busy)` for n = 1, 2, ... while any element is busy."""
-    from amdjax.lax.control_flow import while_loop
-
     like = state[0]
 
     def condition(carry: Any) -> Any:

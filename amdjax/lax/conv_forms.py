@@ -21,10 +21,10 @@ from amdjax.lax.conv import (
     conv_padding,
 )
 from amdjax.lax.dot import PrecisionLike, dot_general
-from amdjax.lax.joining import pad, rev, stack
+from amdjax.lax.joining import rev, stack
 from amdjax.lax.padding import dilated, padded, padtype_to_pads, window_counts
 from amdjax.lax.shape import reshape, transpose
-from amdjax.lax.slicing import slice as slice_
+from amdjax.lax.slicing import pad, slice as slice_
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [

@@ -24,9 +24,9 @@ from amdjax.lax.control_flow.associative import associative_scan
 from amdjax.lax.elementary import exp
 from amdjax.lax.elementwise import add, max, min, mul, sub
 from amdjax.lax.filling import full_like
-from amdjax.lax.joining import pad
 from amdjax.lax.rounding import is_finite
 from amdjax.lax.selection import select
+from amdjax.lax.slicing import pad
 from amdjax.transforms.forward import jvp_flat
 
 __all__ = [

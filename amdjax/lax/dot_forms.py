@@ -14,6 +14,7 @@ from amdjax.lax._rules import Shape, filled_like, move_axis, shape_of
 from amdjax.lax.bitwise import bitwise_and
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import ge, lt
+from amdjax.lax.cumulative import cumsum
 from amdjax.lax.dot import DotDimensionNumbers, PrecisionLike, dot_general
 from amdjax.lax.elementwise import mul, sub
 from amdjax.lax.filling import broadcasted_iota
@@ -60,8 +61,6 @@ _ROWS = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
 
 def _group_masks(group_sizes: Any, groups: int, shape: Shape, axis: int) -> Any:
     """For each group, which positions along `axis` of an array of `shape` are in it."""
-    from amdjax.lax.cumulative import cumsum
-
     sizes = convert(group_sizes, np.dtype(np.int32))
     stops = cumsum(sizes)
     starts = sub(stops, sizes)

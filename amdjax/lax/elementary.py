@@ -9,7 +9,7 @@ from amdjax.core.array import Array
 from amdjax.core.lowering import Pointwise
 from amdjax.lax._rules import INEXACT, binary, scalar, unary, value_dtype
 from amdjax.lax.elementwise import add, div, mul, neg, sub
-from amdjax.lax.powers import rsqrt, square
+from amdjax.lax.roots import rsqrt, square
 from amdjax.typing import ArrayLike
 
 __all__ = [

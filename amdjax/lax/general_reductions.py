@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.array import Array
+from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun
 from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_unflatten
-from amdjax.core.trace import trace_to_jaxpr
+from amdjax.core.trace import is_concrete, trace_to_jaxpr
 from amdjax.lax._rules import (
     Shape,
     as_ints,
@@ -26,6 +26,7 @@ from amdjax.lax._rules import (
     shape_of,
 )
 from amdjax.lax.casting import convert
+from amdjax.lax.joining import concatenate
 from amdjax.lax.reductions import (
     all_bits,
     check_axes,
@@ -42,6 +43,7 @@ from amdjax.lax.reductions import (
     without,
 )
 from amdjax.lax.shape import broadcast, reshape
+from amdjax.lax.slicing import slice_in_dim
 from amdjax.transforms.forward import jvp_flat
 
 __all__ = ["reduce", "reduce_p"]
@@ -78,9 +80,6 @@ def _reduce_type(
 
 def _tree_reduce(*args: Any, computation: Any, jaxpr: ClosedJaxpr, dimensions: Shape) -> list[Any]:
     """Combine one half of the axis with the other until one element is left."""
-    from amdjax.lax.joining import concatenate
-    from amdjax.lax.slicing import slice_in_dim
-
     operands, inits = args[: len(args) // 2], args[len(args) // 2 :]
     combine = elementwise_computation(jaxpr)
     xs = [flatten_axes(x, dimensions) for x in operands]
@@ -159,8 +158,6 @@ def monoid_name(jaxpr: ClosedJaxpr) -> str | None:
 
 def starts_from(init: Any, identity: Callable[[np.dtype], Any]) -> bool:
     """Whether `init` is known when tracing and is the identity of its dtype."""
-    from amdjax.core.trace import is_concrete
-
     if not is_concrete(init):
         return False
     value = np.asarray(init)
@@ -230,8 +227,6 @@ def trace_binary(
     Raises:
       TypeError: if it returns another number of values, or closes over traced values.
     """
-    from amdjax.core.array import ConcreteArray
-
     out_tree: Any = None
 
     def flat(*scalars: Any) -> list[Any]:

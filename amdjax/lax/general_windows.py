@@ -25,10 +25,9 @@ from amdjax.lax.general_reductions import (
     starts_from,
     trace_binary,
 )
-from amdjax.lax.joining import pad
 from amdjax.lax.reductions import highest, lowest
 from amdjax.lax.shape import broadcast
-from amdjax.lax.slicing import slice as slice_
+from amdjax.lax.slicing import pad, slice as slice_
 from amdjax.lax.windows import (
     Window,
     make_window,

@@ -27,10 +27,11 @@ from amdjax.lax._series import (
 from amdjax.lax.bitwise import bitwise_and, bitwise_not, bitwise_or
 from amdjax.lax.comparison import eq, ge, gt, le, lt
 from amdjax.lax.elementary import exp, log, log1p
-from amdjax.lax.elementwise import abs, add, div, max, min, mul, neg, sub
-from amdjax.lax.powers import rsqrt, sqrt
+from amdjax.lax.elementwise import add, div, max, min, mul, neg, sub
+from amdjax.lax.gamma import lgamma
+from amdjax.lax.magnitude import abs
+from amdjax.lax.roots import rsqrt, sqrt
 from amdjax.lax.selection import select
-from amdjax.lax.special import lgamma
 from amdjax.typing import ArrayLike
 
 __all__ = ["betainc", "regularized_incomplete_beta_p"]

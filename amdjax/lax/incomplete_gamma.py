@@ -33,10 +33,13 @@ from amdjax.lax._series import (
 from amdjax.lax.bitwise import bitwise_and, bitwise_not, bitwise_or
 from amdjax.lax.comparison import eq, ge, gt, le, lt
 from amdjax.lax.elementary import exp, expm1, log
-from amdjax.lax.elementwise import abs, add, div, min, mul, neg, sub
-from amdjax.lax.powers import pow, rsqrt, sqrt, square
+from amdjax.lax.elementwise import add, div, min, mul, neg, sub
+from amdjax.lax.gamma import digamma, lgamma
+from amdjax.lax.magnitude import abs
+from amdjax.lax.powers import pow
+from amdjax.lax.roots import rsqrt, sqrt, square
 from amdjax.lax.selection import select
-from amdjax.lax.special import digamma, erfc, lgamma
+from amdjax.lax.special import erfc
 from amdjax.typing import ArrayLike
 
 __all__ = [

@@ -9,7 +9,6 @@ import numpy as np
 
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
-from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Decompose, Element
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -24,24 +23,20 @@ from amdjax.lax._rules import (
     insert,
     instantiate_zeros,
     is_zero,
-    scalar,
+    joint_linear_jvp,
     shape_of,
     structural,
     zero_tangent,
 )
-from amdjax.lax.elementwise import sub
 from amdjax.lax.reductions import reduce_sum
-from amdjax.lax.selection import select
-from amdjax.lax.shape import broadcast, broadcast_in_dim, expand_dims, reshape, squeeze
-from amdjax.lax.slicing import slice as slice_, slice_in_dim
+from amdjax.lax.shape import expand_dims, reshape, squeeze
+from amdjax.lax.slicing import slice_in_dim
 from amdjax.transforms.zero import is_undefined_primal
 from amdjax.typing import ArrayLike
 
 __all__ = [
     "concatenate",
     "concatenate_p",
-    "pad",
-    "pad_p",
     "rev",
     "rev_p",
     "split",
@@ -53,18 +48,6 @@ __all__ = [
     "unstack",
     "unstack_p",
 ]
-
-
-def _joined_jvp(primitive: Primitive) -> Any:
-    """Derivative of operations linear in all their operands together."""
-
-    def jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
-        y = primitive.bind(*primals, **params)
-        if all(is_zero(t) for t in tangents):
-            return y, zero_tangent(y)
-        return y, primitive.bind(*(instantiate_zeros(t) for t in tangents), **params)
-
-    return jvp
 
 
 concatenate_p = Primitive("concatenate")
@@ -129,7 +112,7 @@ def _concatenate_element(b: Any, index: Any, *operands: Any, dimension: int) -> 
     return b.piecewise(index[dimension], pieces)
 
 
-concatenate_p.jvp = _joined_jvp(concatenate_p)
+concatenate_p.jvp = joint_linear_jvp(concatenate_p)
 concatenate_p.lowering = Element(_concatenate_element, cost=2.0)
 
 
@@ -185,7 +168,7 @@ def _stack_batch(batch: Any, args: Any, dims: Any, *, axis: int) -> tuple[Any, i
     return stack_p.bind(*args, axis=axis + 1), 0
 
 
-stack_p.jvp = _joined_jvp(stack_p)
+stack_p.jvp = joint_linear_jvp(stack_p)
 stack_p.lowering = Decompose(
     lambda *operands, axis: concatenate([expand_dims(x, (axis,)) for x in operands], axis)
 )
@@ -375,110 +358,6 @@ def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
       [1, 2, 1, 2]
     """
     return tile_p.bind(operand, reps=as_ints(reps, "tile reps"))
-
-
-Padding = Sequence[tuple[int, int, int]]
-
-pad_p = Primitive("pad")
-
-
-@pad_p.def_abstract_eval
-def _pad_type(x: Any, value: Any, *, padding_config: Padding) -> ShapedArray:
-    if x.dtype != value.dtype:
-        raise TypeError(
-            f"pad operand and padding_value must have one dtype, got {x.dtype} and {value.dtype}."
-        )
-    if value.shape:
-        raise ValueError(f"pad: padding_value must be a scalar, got shape {value.shape}.")
-    given = f"got padding_config {padding_config} for operand shape {x.shape}"
-    if len(padding_config) != x.ndim:
-        raise ValueError(f"pad: padding_config must have one entry for each axis, {given}.")
-    if any(interior < 0 for _, _, interior in padding_config):
-        raise ValueError(f"pad: interior padding must be nonnegative, {given}.")
-    shape = [
-        low + n + high + interior * max(n - 1, 0)
-        for n, (low, high, interior) in zip(x.shape, padding_config)
-    ]
-    if any(n < 0 for n in shape):
-        raise ValueError(f"pad: the result would have shape {tuple(shape)}, {given}.")
-    return ShapedArray(shape, x.dtype, x.weak_type and value.weak_type)
-
-
-@pad_p.def_transpose
-def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: Padding) -> list[Any]:
-    if is_zero(ct):
-        return [Zero(y.aval) if is_undefined_primal(y) else None for y in (x, value)]
-    operand_part = _unpad(ct, padding_config)
-    value_part = None
-    if is_undefined_primal(value):
-        axes = tuple(range(len(padding_config)))
-        value_part = sub(reduce_sum(ct, axes), reduce_sum(operand_part, axes))
-    return [operand_part if is_undefined_primal(x) else None, value_part]
-
-
-def _unpad(ct: Any, config: Padding) -> Any:
-    """The elements of `ct` at the places of the padded operand's own."""
-    bare = pad(ct, scalar(ct, 0), [(-low, -high, 0) for low, high, _ in config])
-    return slice_(bare, (0,) * len(config), shape_of(bare), [step + 1 for _, _, step in config])
-
-
-@pad_p.def_batch
-def _pad_batch(axis: Any, args: Any, dims: Any, *, padding_config: Padding) -> tuple[Any, int]:
-    (x, value), (x_dim, value_dim) = args, dims
-    place = 0 if x_dim is None else x_dim
-    x = batch_to(x, x_dim, axis.size, place)
-    config = insert(padding_config, place, (0, 0, 0))
-    if value_dim is None:
-        return pad(x, value, config), place
-    # Every example has its own value: pad with anything, then put the values in.
-    padded = pad(x, scalar(x, 0), config)
-    own = pad(broadcast(True, shape_of(x)), False, config)
-    return select(own, padded, broadcast_in_dim(value, shape_of(padded), (place,))), place
-
-
-def _pad_element(b: Any, index: Any, x: Any, value: Any, *, padding_config: Padding) -> Any:
-    guards, position = [], []
-    for i, n, (low, _, interior) in zip(index, x.shape, padding_config):
-        i = i - low
-        if interior:
-            step = interior + 1
-            lead = max(0, ceil_div(low, step))  # steps ahead of the array; keeps i positive
-            i = i + lead * step
-            guards.append(b.in_bounds(i % step, 1))
-            i = i // step - lead
-        guards.append(b.in_bounds(i, n))
-        position.append(i)
-    return b.read_if(b.all_of(*guards), x, position, b.read(value, ()))
-
-
-pad_p.jvp = _joined_jvp(pad_p)
-pad_p.lowering = Element(_pad_element, cost=2.0)
-
-
-def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Padding) -> Array:
-    """Put a value around and between the elements of an array, or take elements off its ends.
-
-    Args:
-      operand: array of rank n.
-      padding_value: scalar of the operand's dtype.
-      padding_config: n triples `(low, high, interior)`: how many values to put before and after
-        (negative: how many to remove), and how many between two neighbours.
-
-    Returns:
-      The padded array.
-
-    Raises:
-      TypeError: if the dtypes differ or the value is not a scalar.
-      ValueError: if the configuration does not fit the operand.
-
-    Example:
-      >>> pad(np.array([1, 2, 3]), 0, [(1, -1, 1)]).tolist()
-      [0, 1, 0, 2, 0]
-    """
-    config = tuple(as_ints(entry, "pad padding_config") for entry in padding_config)
-    if any(len(entry) != 3 for entry in config):
-        raise ValueError(f"pad: padding_config must hold triples (low, high, interior): {config}.")
-    return pad_p.bind(operand, padding_value, padding_config=config)
 
 
 def _rev_type(x: Any, *, dimensions: Shape) -> ShapedArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amdjax.core.aval import is_valid_value
 from amdjax.core.pytree import tree_map
 from amdjax.transforms.collectives import (
     axis_index,
@@ -77,6 +78,4 @@ def stop_gradient(x: Any) -> Any:
 
 
 def _is_array(x: Any) -> bool:
-    from amdjax.core.aval import is_valid_value
-
     return is_valid_value(x)

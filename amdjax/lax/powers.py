@@ -1,4 +1,4 @@
-"""Powers and roots, element by element."""
+"""Powers, element by element."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.lowering import Pointwise
 from amdjax.lax._rules import (
-    FLOAT,
     INEXACT,
     NUMBER,
     elementwise,
@@ -21,121 +20,22 @@ from amdjax.lax._rules import (
     scalar,
     shape_of,
     unary,
-    value_dtype,
     zero_tangent,
 )
 from amdjax.lax.casting import convert_like
 from amdjax.lax.comparison import eq
-from amdjax.lax.elementwise import div, mul, sub
+from amdjax.lax.elementary import log
+from amdjax.lax.elementwise import mul, sub
 from amdjax.lax.selection import select
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "cbrt",
-    "cbrt_p",
     "integer_pow",
     "integer_pow_p",
     "pow",
     "pow_p",
     "reciprocal",
-    "rsqrt",
-    "rsqrt_p",
-    "sqrt",
-    "sqrt_p",
-    "square",
-    "square_p",
 ]
-
-square_p = unary(
-    "square",
-    NUMBER,
-    lambda g, y, x: mul(g, mul(scalar(x, 2), x)),
-    lambda b, x: b.square(x) if value_dtype(x).kind == "c" else b.mul(x, x),
-)
-
-
-def square(x: ArrayLike) -> Array:
-    """Square of each element.
-
-    Args:
-      x: array of a numeric dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(square(3.0))
-      9.0
-    """
-    return square_p.bind(x)
-
-
-sqrt_p = unary("sqrt", INEXACT, lambda g, y, x: div(mul(g, scalar(x, 0.5)), y))
-rsqrt_p = unary("rsqrt", INEXACT, lambda g, y, x: mul(g, mul(scalar(x, -0.5), div(y, x))))
-cbrt_p = unary("cbrt", FLOAT, lambda g, y, x: div(mul(g, scalar(x, 1 / 3)), square(y)))
-
-
-def sqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Square root of each element; the principal one of complex numbers.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(sqrt(9.0))
-      3.0
-    """
-    return sqrt_p.bind(x)
-
-
-def rsqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Reciprocal of the square root of each element.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(rsqrt(4.0))
-      0.5
-    """
-    return rsqrt_p.bind(x)
-
-
-def cbrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Cube root of each element; negative for negative ones.
-
-    Args:
-      x: array of a floating-point dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(cbrt(-8.0))
-      -2.0
-    """
-    return cbrt_p.bind(x)
 
 
 def _pow_dtype(x: Any, y: Any) -> np.dtype:
@@ -158,13 +58,7 @@ def _pow_base(g: Any, z: Any, x: Any, y: Any) -> Any:
 def _pow_exponent(g: Any, z: Any, x: Any, y: Any) -> Any:
     """The slope x^y log x, which is 0 where x is 0."""
     nonzero = select(eq(x, scalar(x, 0)), filled_like(x, 1), x)
-    return mul(g, mul(_elementary_log(nonzero), z))
-
-
-def _elementary_log(x: Any) -> Any:
-    from amdjax.lax.elementary import log
-
-    return log(x)
+    return mul(g, mul(log(nonzero), z))
 
 
 pow_p = elementwise(

@@ -37,6 +37,7 @@ from amdjax.lax.casting import convert_like
 from amdjax.lax.comparison import eq
 from amdjax.lax.elementwise import add, div, mul
 from amdjax.lax.shape import broadcast_in_dim, expand_dims, reshape
+from amdjax.lax.slicing import pad, slice_in_dim
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
@@ -147,9 +148,6 @@ def _extremum_derivative(g: Any, y: Any, x: Any, *, axes: Shape, **_: Any) -> An
 
 def _product_derivative(g: Any, y: Any, x: Any, *, axes: Shape, **_: Any) -> Any:
     """Halve the axis again and again: no division, so zeros among the elements do no harm."""
-    from amdjax.lax.joining import pad
-    from amdjax.lax.slicing import slice_in_dim
-
     x, g = flatten_axes(x, axes), flatten_axes(g, axes)
     while (n := shape_of(x)[0]) > 1:
         if n % 2:

@@ -12,6 +12,7 @@ import numpy as np
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Shaped
 from amdjax.core.primitive import Primitive
+from amdjax.core.trace import trace_to_jaxpr
 from amdjax.lax._rules import (
     INT,
     batch_to,
@@ -373,8 +374,6 @@ def scatter_apply(
       >>> print(lax.scatter_apply(x, i, lax.exp, dnums, update_shape=(2,)).round(2))
       [1.   1.   7.39]
     """
-    from amdjax.core.trace import trace_to_jaxpr
-
     dtype = dtype_of(operand)
     scalar = ShapedArray((), dtype)
     closed = trace_to_jaxpr(lambda x, _: [func(x)], [scalar, scalar])

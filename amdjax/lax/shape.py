@@ -20,6 +20,7 @@ from amdjax.lax._rules import (
     shape_of,
     structural,
 )
+from amdjax.transforms import ops
 from amdjax.typing import ArrayLike
 
 __all__ = [
@@ -88,11 +89,9 @@ def _broadcast_in_dim_element(
 def _broadcast_in_dim_transpose(
     ct: Any, x: Any, *, shape: Shape, broadcast_dimensions: Shape, **_: Any
 ) -> Any:
-    from amdjax.lax.reductions import reduce_sum
-
     kept = [d for d, n in zip(broadcast_dimensions, x.shape) if n == shape[d]]
     summed = [d for d in range(len(shape)) if d not in kept]
-    total = reduce_sum(ct, summed) if summed else ct
+    total = ops.reduce_sum(ct, summed) if summed else ct
     order = [sorted(kept).index(d) for d in kept]
     return reshape(transpose(total, order), x.shape)
 

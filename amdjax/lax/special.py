@@ -1,4 +1,4 @@
-"""Special functions of one argument: error functions, gamma functions, Bessel functions."""
+"""Special functions of one argument: error functions and Bessel functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.lax._rules import (
@@ -18,8 +17,9 @@ from amdjax.lax._rules import (
 )
 from amdjax.lax.comparison import le
 from amdjax.lax.elementary import exp
-from amdjax.lax.elementwise import abs, add, div, mul, neg, sign, sub
-from amdjax.lax.powers import square
+from amdjax.lax.elementwise import add, div, mul, neg, sub
+from amdjax.lax.magnitude import abs, sign
+from amdjax.lax.roots import square
 from amdjax.lax.selection import select
 from amdjax.typing import ArrayLike
 
@@ -28,16 +28,12 @@ __all__ = [
     "bessel_i0e_p",
     "bessel_i1e",
     "bessel_i1e_p",
-    "digamma",
-    "digamma_p",
     "erf",
     "erf_inv",
     "erf_inv_p",
     "erf_p",
     "erfc",
     "erfc_p",
-    "lgamma",
-    "lgamma_p",
 ]
 
 
@@ -65,8 +61,6 @@ def _i1e_derivative(g: Any, y: Any, x: Any) -> Any:
 erf_p = unary("erf", FLOAT, _gauss(2 / math.sqrt(math.pi)))
 erfc_p = unary("erfc", FLOAT, _gauss(-2 / math.sqrt(math.pi)))
 erf_inv_p = unary("erf_inv", FLOAT, _erf_inv_derivative)
-lgamma_p = unary("lgamma", FLOAT, lambda g, y, x: mul(g, digamma(x)))
-digamma_p = unary("digamma", FLOAT, lambda g, y, x: mul(g, lax.polygamma(scalar(x, 1), x)))
 bessel_i0e_p = unary("bessel_i0e", FLOAT, _i0e_derivative)
 bessel_i1e_p = unary("bessel_i1e", FLOAT, _i1e_derivative)
 
@@ -126,44 +120,6 @@ def erf_inv(x: ArrayLike) -> Array:
       0.0
     """
     return erf_inv_p.bind(x)
-
-
-def lgamma(x: ArrayLike) -> Array:
-    """Logarithm of the absolute value of the gamma function.
-
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(lgamma(1.0))
-      0.0
-    """
-    return lgamma_p.bind(x)
-
-
-def digamma(x: ArrayLike) -> Array:
-    """Logarithmic derivative of the gamma function.
-
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> bool(digamma(1.0) < -0.577)
-      True
-    """
-    return digamma_p.bind(x)
 
 
 def bessel_i0e(x: ArrayLike) -> Array:

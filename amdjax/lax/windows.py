@@ -35,7 +35,6 @@ from amdjax.lax._rules import (
     zero_tangent,
 )
 from amdjax.lax.comparison import ge_p, le_p
-from amdjax.lax.joining import pad
 from amdjax.lax.padding import (
     dilated,
     padded,
@@ -47,7 +46,7 @@ from amdjax.lax.reductions import (
     highest,
     lowest,
 )
-from amdjax.lax.slicing import slice as slice_
+from amdjax.lax.slicing import pad, slice as slice_
 
 __all__ = [
     "reduce_window_max_p",

@@ -13,16 +13,16 @@ from amdjax.lax._rules import FLOAT, binary, filled_like, scalar
 from amdjax.lax._series import any_of, bernoulli, decomposed, is_nan, where, widened
 from amdjax.lax.bitwise import bitwise_and, bitwise_not
 from amdjax.lax.comparison import eq, le, lt, ne
-from amdjax.lax.elementary import exp
 from amdjax.lax.elementwise import add, div, mul, neg, rem, sub
 from amdjax.lax.powers import pow
 from amdjax.lax.rounding import floor
-from amdjax.lax.selection import select
-from amdjax.lax.special import digamma, lgamma
 from amdjax.transforms.forward import jvp_flat
 from amdjax.typing import ArrayLike
 
-__all__ = ["polygamma", "polygamma_p", "zeta", "zeta_p"]
+__all__ = [
+    "zeta",
+    "zeta_p",
+]
 
 _DIRECT_TERMS = 10
 _CORRECTIONS = 12
@@ -52,23 +52,9 @@ def _zeta(s: Any, q: Any) -> Any:
     return where(eq(s, scalar(s, 1)), where(bad, result, math.nan), math.inf)
 
 
-def _polygamma(m: Any, x: Any) -> Any:
-    """By 5.15.3, (-1)^(m+1) m! zeta(m + 1, x)."""
-    next_order = add(m, scalar(m, 1))
-    even = eq(rem(m, scalar(m, 2)), scalar(m, 0))
-    value = mul(exp(lgamma(next_order)), zeta(next_order, x))
-    value = select(even, neg(value), value)
-    bad = any_of(lt(m, scalar(m, 0)), ne(m, floor(m)))
-    return select(eq(m, scalar(m, 0)), digamma(x), where(bad, value, math.nan))
-
-
 def _zeta_slope(s: Any, q: Any) -> Any:
     """The derivative with respect to the first argument."""
     return jvp_flat(lambda v: [_zeta(v, q)], [s], [filled_like(s, 1)])[1][0]
-
-
-def _no_slope_in_order(g: Any, y: Any, m: Any, x: Any) -> Any:
-    raise ValueError("polygamma: the derivative with respect to m, the order, is not supported.")
 
 
 zeta_p = binary(
@@ -77,13 +63,6 @@ zeta_p = binary(
     lambda g, y, s, q: mul(g, widened(_zeta_slope)(s, q)),
     lambda g, y, s, q: mul(g, neg(mul(s, zeta(add(s, scalar(s, 1)), q)))),
     decomposed(_zeta),
-)
-polygamma_p = binary(
-    "polygamma",
-    FLOAT,
-    _no_slope_in_order,
-    lambda g, y, m, x: mul(g, polygamma(add(m, scalar(m, 1)), x)),
-    decomposed(_polygamma),
 )
 
 
@@ -105,25 +84,3 @@ def zeta(x: ArrayLike, q: ArrayLike) -> Array:
       1.6449
     """
     return zeta_p.bind(x, q)
-
-
-def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
-    """The derivative of order `m` of the digamma function.
-
-    `m` holds whole numbers; elsewhere the result is NaN.
-
-    Args:
-      m: array of a floating-point dtype.
-      x: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
-    Example:
-      >>> round(float(polygamma(1.0, 1.0)), 4)
-      1.6449
-    """
-    return polygamma_p.bind(m, x)

@@ -1,7 +1,8 @@
 """The few array operations that the transforms themselves need.
 
 They are primitives of `lax`, a floor above, which registers them here with `install`; the
-transforms then apply them as anybody would.
+transforms then apply them as anybody would. Rules within `lax` find here what stands in a file
+above theirs, where two primitives are each other's transpose.
 """
 
 from __future__ import annotations

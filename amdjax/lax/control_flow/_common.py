@@ -20,6 +20,7 @@ from amdjax.core.jaxpr import (
     hoist_consts,
     memoize_on_jaxpr,
 )
+from amdjax.core.promotion import result_type
 from amdjax.core.pytree import (
     PyTreeDef,
     keystr,
@@ -123,8 +124,6 @@ def promote_weak(x: Any, out: Any) -> Any:
         return x
     if not isinstance(out, ShapedArray) or (aval.shape, aval.dtype) == (out.shape, out.dtype):
         return x
-    from amdjax.core.promotion import result_type
-
     dtype = result_type(x, out)
     return x if dtype == aval.dtype else convert(x, dtype)
 

@@ -28,6 +28,7 @@ from amdjax.lax.complexes import conj as conj_, real as real_
 from amdjax.lax.dot import Precision, dot_general
 from amdjax.lax.elementwise import add, mul
 from amdjax.lax.filling import broadcasted_iota, full_like
+from amdjax.lax.gather import take_along
 from amdjax.lax.joining import concatenate
 from amdjax.lax.reductions import reduce_sum
 from amdjax.lax.selection import select
@@ -261,15 +262,11 @@ def joined(parts: Sequence[Any], axis: int) -> Any:
 
 def take_rows(x: Any, order: Any) -> Any:
     """The rows of each matrix in the order of its own permutation."""
-    from amdjax.lax.gather import take_along
-
     positions = repeated_like(as_column(order), x)
     return take_along(x, positions, len(shape_of(x)) - 2)
 
 
 def take_columns(x: Any, order: Any) -> Any:
     """The columns of each matrix in the order of its own permutation."""
-    from amdjax.lax.gather import take_along
-
     positions = repeated_like(as_row(order), x)
     return take_along(x, positions, len(shape_of(x)) - 1)

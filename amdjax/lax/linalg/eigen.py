@@ -13,7 +13,7 @@ from amdjax.lax._rules import is_zero, shape_of, zero_tangent
 from amdjax.lax.casting import convert_element_type
 from amdjax.lax.comparison import eq
 from amdjax.lax.complexes import complex, conj, imag, real as real_
-from amdjax.lax.elementwise import abs, add, div, mul, neg, sub
+from amdjax.lax.elementwise import add, div, mul, neg, sub
 from amdjax.lax.filling import broadcasted_iota, full_like
 from amdjax.lax.linalg._matrix import (
     adjoint,
@@ -30,6 +30,7 @@ from amdjax.lax.linalg._matrix import (
     symmetrize,
 )
 from amdjax.lax.linalg.factor import lu, lu_solve
+from amdjax.lax.magnitude import abs
 from amdjax.lax.reductions import argmax, reduce_sum
 from amdjax.lax.selection import select
 

@@ -10,7 +10,6 @@ import numpy as np
 from amdjax.lax._rules import FLOAT, is_complex, is_zero, shape_of, zero_tangent
 from amdjax.lax.elementwise import add, div, sub
 from amdjax.lax.filling import broadcasted_iota, full, full_like
-from amdjax.lax.joining import pad
 from amdjax.lax.linalg._matrix import (
     as_column,
     check_square,
@@ -26,6 +25,7 @@ from amdjax.lax.linalg._matrix import (
 )
 from amdjax.lax.linalg.triangular import triangular_solve
 from amdjax.lax.shape import broadcast_in_dim, broadcast_shapes, squeeze
+from amdjax.lax.slicing import pad
 from amdjax.lax.sorting import sort_key_val
 
 

@@ -20,7 +20,6 @@ from amdjax.lax._rules import (
     zero_tangent,
 )
 from amdjax.lax.elementwise import add, mul, neg
-from amdjax.lax.joining import pad
 from amdjax.lax.linalg._matrix import (
     as_column,
     check_square,
@@ -32,6 +31,7 @@ from amdjax.lax.linalg._matrix import (
     triu,
 )
 from amdjax.lax.shape import broadcast_in_dim, expand_dims, reshape, squeeze
+from amdjax.lax.slicing import pad
 
 __all__ = [
     "symmetric_product",
