@@ -23,6 +23,7 @@ from amdjax.lax.zeta import *
 from amdjax.lax.gamma import *
 from amdjax.lax.incomplete_gamma import *
 from amdjax.lax.incomplete_beta import *
+from amdjax.lax.index_vectors import *
 from amdjax.lax.gather import *
 from amdjax.lax.slicing import *
 from amdjax.lax.dynamic_slicing import *

@@ -4,10 +4,13 @@ from amdjax.core.jaxpr import register_param_type
 from amdjax.lax.conv import ConvDimensionNumbers
 from amdjax.lax.dot import DotAlgorithm, DotAlgorithmPreset, Precision
 from amdjax.lax.fft import FftType
-from amdjax.lax.gather import GatherDimensionNumbers, GatherScatterMode
+from amdjax.lax.index_vectors import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+)
 from amdjax.lax.rng import RandomAlgorithm
 from amdjax.lax.rounding import RoundingMethod
-from amdjax.lax.scatter import ScatterDimensionNumbers
 from amdjax.lax.windows import Window
 
 for _cls in (

@@ -11,9 +11,11 @@ from amdjax.lax.casting import convert
 from amdjax.lax.comparison import eq
 from amdjax.lax.elementwise import add, div, mul
 from amdjax.lax.filling import broadcasted_iota, iota
-from amdjax.lax.gather import GatherDimensionNumbers, gather
+from amdjax.lax.gather import gather
+from amdjax.lax.index_vectors import GatherDimensionNumbers
 from amdjax.lax.joining import concatenate
 from amdjax.lax.reductions import reduce_max, reduce_min, reduce_sum
+from amdjax.lax.scatter import scatter_add
 from amdjax.lax.selection import select
 from amdjax.lax.shape import broadcast_in_dim, reshape, transpose
 from amdjax.lax.slicing import slice_in_dim
@@ -50,6 +52,7 @@ ops.install(
     iota=iota,
     take=_take,
     concatenate=concatenate,
+    scatter_add=scatter_add,
     mul=mul,
     div=div,
     convert=convert,

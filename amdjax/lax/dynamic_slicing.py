@@ -29,9 +29,14 @@ from amdjax.lax._rules import (
 from amdjax.lax.comparison import lt
 from amdjax.lax.elementwise import add
 from amdjax.lax.filling import full
-from amdjax.lax.gather import GatherDimensionNumbers, GatherScatterMode, gather_p
+from amdjax.lax.gather import gather_p
+from amdjax.lax.index_vectors import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+)
 from amdjax.lax.joining import concatenate
-from amdjax.lax.scatter import ScatterDimensionNumbers, scatter_p
+from amdjax.lax.scatter import scatter_p
 from amdjax.lax.selection import select
 from amdjax.lax.shape import expand_dims, squeeze
 from amdjax.lax.slicing import index_in_dim

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import enum
-import operator
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Element
@@ -24,137 +21,29 @@ from amdjax.lax._rules import (
     shape_of,
     zero_tangent,
 )
+from amdjax.lax.comparison import lt
+from amdjax.lax.elementwise import add, rem
+from amdjax.lax.filling import full, full_like
+from amdjax.lax.index_vectors import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+    check_batching_dims,
+    check_dims,
+    check_index_vectors,
+    shifted_dims,
+    with_tuples,
+)
+from amdjax.lax.joining import concatenate
+from amdjax.lax.selection import select
+from amdjax.lax.shape import expand_dims
+from amdjax.transforms import ops
 
-__all__ = ["GatherDimensionNumbers", "GatherScatterMode", "gather", "gather_p", "index_take"]
-
-
-class GatherDimensionNumbers(NamedTuple):
-    """Which dimension of which array plays which part in a `gather`.
-
-    Attributes:
-      offset_dims: dimensions of the result that run within a slice; sorted.
-      collapsed_slice_dims: dimensions of the operand, of slice size 1, left out of the result.
-      start_index_map: for each entry of an index vector, the operand dimension it positions.
-      operand_batching_dims: dimensions of the operand that run along with dimensions of the
-        indices; sorted.
-      start_indices_batching_dims: the dimensions of the indices they run along with.
-    """
-
-    offset_dims: tuple[int, ...]
-    collapsed_slice_dims: tuple[int, ...]
-    start_index_map: tuple[int, ...]
-    operand_batching_dims: tuple[int, ...] = ()
-    start_indices_batching_dims: tuple[int, ...] = ()
-
-
-class GatherScatterMode(enum.Enum):
-    """What becomes of a slice that does not lie within the array.
-
-    `CLIP` moves it inside. `FILL_OR_DROP` reads a fill value and drops an update.
-    `PROMISE_IN_BOUNDS` is the caller's word that it does not happen. `ONE_HOT` reads zero, as the
-    product with one-hot vectors would, and drops an update.
-    """
-
-    CLIP = enum.auto()
-    FILL_OR_DROP = enum.auto()
-    PROMISE_IN_BOUNDS = enum.auto()
-    ONE_HOT = enum.auto()
-
-    @staticmethod
-    def from_any(mode: str | GatherScatterMode | None) -> GatherScatterMode:
-        """The mode that a name means; `None` means fill or drop.
-
-        Args:
-          mode: a mode, `None`, or one of "clip", "fill", "drop", "promise_in_bounds", "one_hot".
-
-        Returns:
-          The mode.
-
-        Raises:
-          ValueError: for another name.
-
-        Example:
-          >>> from amdjax import lax
-          >>> lax.GatherScatterMode.from_any("drop").name
-          'FILL_OR_DROP'
-        """
-        if isinstance(mode, GatherScatterMode):
-            return mode
-        if mode not in _MODES:
-            names = ", ".join(repr(name) for name in _MODES if name)
-            raise ValueError(f"unknown gather/scatter mode {mode!r}; choose one of {names}.")
-        return _MODES[mode]
-
-
-_MODES = {
-    None: GatherScatterMode.FILL_OR_DROP,
-    "clip": GatherScatterMode.CLIP,
-    "fill": GatherScatterMode.FILL_OR_DROP,
-    "drop": GatherScatterMode.FILL_OR_DROP,
-    "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
-    "one_hot": GatherScatterMode.ONE_HOT,
-}
-
-
-def gather(
-    operand: Any,
-    start_indices: Any,
-    dimension_numbers: GatherDimensionNumbers,
-    slice_sizes: Sequence[int],
-    *,
-    unique_indices: bool = False,
-    indices_are_sorted: bool = False,
-    mode: str | GatherScatterMode | None = None,
-    fill_value: Any = None,
-) -> Any:
-    """Slices of `operand`, one for each index vector in `start_indices`.
-
-    Args:
-      operand: an array.
-      start_indices: integers of shape `(*batch, k)`: an array of index vectors of length k.
-      dimension_numbers: how operand, indices and result fit together.
-      slice_sizes: the shape of a slice, one entry for each dimension of the operand.
-      unique_indices: a promise that no element is read twice; the transpose profits.
-      indices_are_sorted: a promise that the index vectors ascend.
-      mode: what is read where a slice leaves the operand; see `GatherScatterMode`. `None` means
-        "promise_in_bounds": a slice outside yields unspecified elements of the operand.
-      fill_value: what mode "fill" reads outside. The default is NaN, the lowest value of a signed
-        and the highest of an unsigned dtype, or True.
-
-    Returns:
-      An array of `operand`'s dtype; its `offset_dims` run within a slice, the others over `batch`.
-
-    Raises:
-      TypeError: if indices are no integers or the dimension numbers do not fit the shapes.
-
-    Source: the Gather operation of StableHLO.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> x = np.arange(12, dtype=np.int32).reshape(4, 3)
-      >>> dnums = lax.GatherDimensionNumbers((1,), (0,), (0,))
-      >>> lax.gather(x, np.array([[3], [0]], np.int32), dnums, (1, 3)).tolist()
-      [[9, 10, 11], [0, 1, 2]]
-    """
-    mode = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else mode
-    mode = GatherScatterMode.from_any(mode)
-    if mode is GatherScatterMode.ONE_HOT:
-        mode, fill_value = GatherScatterMode.FILL_OR_DROP, 0
-    if mode is not GatherScatterMode.FILL_OR_DROP:
-        fill_value = None
-    elif fill_value is None:
-        fill_value = _default_fill(dtype_of(operand))
-    return gather_p.bind(
-        operand,
-        start_indices,
-        dimension_numbers=_with_tuples(dimension_numbers),
-        slice_sizes=as_ints(slice_sizes, "gather slice_sizes"),
-        unique_indices=bool(unique_indices),
-        indices_are_sorted=bool(indices_are_sorted),
-        mode=mode,
-        fill_value=fill_value,
-    )
+__all__ = [
+    "gather",
+    "gather_p",
+    "index_take",
+]
 
 
 def _default_fill(dtype) -> Any:
@@ -167,16 +56,6 @@ def _default_fill(dtype) -> Any:
     if dtypes.issubdtype(dtype, np.unsignedinteger):
         return int(dtypes.iinfo(dtype).max)
     return True
-
-
-def _with_tuples(numbers):
-    """Dimension numbers as hashable data, whatever sequences the caller chose."""
-    return type(numbers)(*(tuple(map(operator.index, dims)) for dims in numbers))
-
-
-def _shifted(dims: Iterable[int]) -> tuple[int, ...]:
-    """Dimension numbers after one new leading axis."""
-    return tuple(d + 1 for d in dims)
 
 
 gather_p = Primitive("gather")
@@ -223,67 +102,6 @@ def _gather_type(
         window.pop(0) if d in dn.offset_dims else batch.pop(0) for d in range(result_rank)
     )
     return ShapedArray(shape, operand.dtype, operand.weak_type)
-
-
-def check_dims(op: str, name: str, dims, rank: int, ascending: bool = True) -> None:
-    """Raise unless `dims` are distinct dimensions of an array of rank `rank`, in order."""
-    if ascending and list(dims) != sorted(dims):
-        raise TypeError(f"{name} in {op} op must be sorted, got {dims}.")
-    if len(set(dims)) != len(dims):
-        raise TypeError(f"{name} in {op} op must not repeat, got {dims}.")
-    for position, d in enumerate(dims):
-        if not 0 <= d < rank:
-            if name == "offset_dims":
-                raise TypeError(
-                    f"Offset dimension {position} in {op} op is out of bounds; valid range is "
-                    f"[0, {rank}), got {dims}."
-                )
-            what = "mapping" if name == "scatter_dims_to_operand_dims" else "set"
-            raise TypeError(
-                f"Invalid {name} {what} in {op} op; valid range is [0, {rank}), got {dims}."
-            )
-
-
-def check_index_vectors(op: str, name: str, indices, index_map) -> None:
-    last = len(indices.shape) - 1
-    if last < 0 or indices.shape[last] != len(index_map):
-        size = indices.shape[last] if last >= 0 else "missing"
-        raise TypeError(
-            f"{op.capitalize()} op has {len(index_map)} elements in {name} and the bound of "
-            f"dimension index_vector_dim={last} of indices is {size}. These two numbers must be "
-            f"equal."
-        )
-
-
-def check_batching_dims(
-    op, operand, indices, operand_dims, indices_dims, indices_name, taken
-) -> None:
-    check_dims(op, "operand_batching_dims", operand_dims, len(operand.shape))
-    check_dims(op, indices_name, indices_dims, len(indices.shape), ascending=False)
-    for name, dims in taken:
-        if set(dims) & set(operand_dims):
-            raise TypeError(
-                f"{name} and operand_batching_dims in {op} op must be disjoint, "
-                f"got {dims} and {operand_dims}."
-            )
-    if len(indices.shape) - 1 in indices_dims:
-        raise TypeError(
-            f"{op.capitalize()} op cannot have the index vector dimension as a batching "
-            f"dimension; got {indices_name} {indices_dims} for indices of shape {indices.shape}."
-        )
-    if len(operand_dims) != len(indices_dims):
-        raise TypeError(
-            f"{op.capitalize()} op requires equal numbers of operand_batching_dims and "
-            f"{indices_name}, got {operand_dims} and {indices_dims}."
-        )
-    operand_sizes = tuple(operand.shape[d] for d in operand_dims)
-    indices_sizes = tuple(indices.shape[d] for d in indices_dims)
-    if operand_sizes != indices_sizes:
-        raise TypeError(
-            f"{op.capitalize()} op requires operand batching dimensions and indices batching "
-            f"dimensions to have the same shape, got {operand_sizes} and {indices_sizes} for "
-            f"shapes {operand.shape} and {indices.shape}."
-        )
 
 
 def _check_slice_sizes(operand, indices, dn, slice_sizes) -> None:
@@ -343,15 +161,15 @@ def _gather_transpose(
     fill_value,
 ):
     dn = dimension_numbers
-    scatter_dnums = lax.ScatterDimensionNumbers(
+    scatter_dnums = ScatterDimensionNumbers(
         update_window_dims=dn.offset_dims,
         inserted_window_dims=dn.collapsed_slice_dims,
         scatter_dims_to_operand_dims=dn.start_index_map,
         operand_batching_dims=dn.operand_batching_dims,
         scatter_indices_batching_dims=dn.start_indices_batching_dims,
     )
-    zeros = lax.full(operand.aval.shape, 0, ct.dtype)
-    out = lax.scatter_add(
+    zeros = full(operand.aval.shape, 0, ct.dtype)
+    out = ops.scatter_add(
         zeros,
         indices,
         ct,
@@ -370,13 +188,13 @@ def _gather_batch(
     operand, indices = args
     operand_dim, indices_dim = dims
     dn = dimension_numbers
-    offset_dims = _shifted(dn.offset_dims)
+    offset_dims = shifted_dims(dn.offset_dims)
     if operand_dim is not None:
         operand = move_axis(operand, operand_dim, 0)
         dn = dn._replace(
-            collapsed_slice_dims=_shifted(dn.collapsed_slice_dims),
-            start_index_map=_shifted(dn.start_index_map),
-            operand_batching_dims=_shifted(dn.operand_batching_dims),
+            collapsed_slice_dims=shifted_dims(dn.collapsed_slice_dims),
+            start_index_map=shifted_dims(dn.start_index_map),
+            operand_batching_dims=shifted_dims(dn.operand_batching_dims),
         )
     if indices_dim is None:
         # The batch is one more dimension within a slice.
@@ -384,7 +202,7 @@ def _gather_batch(
         slice_sizes = (axis.size, *slice_sizes)
     else:
         indices = move_axis(indices, indices_dim, 0)
-        dn = dn._replace(start_indices_batching_dims=_shifted(dn.start_indices_batching_dims))
+        dn = dn._replace(start_indices_batching_dims=shifted_dims(dn.start_indices_batching_dims))
         if operand_dim is None:
             unique_indices = indices_are_sorted = False
         else:
@@ -434,6 +252,67 @@ def _gather_element(
 gather_p.lowering = Element(_gather_element, cost=2.0)
 
 
+def gather(
+    operand: Any,
+    start_indices: Any,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """Slices of `operand`, one for each index vector in `start_indices`.
+
+    Args:
+      operand: an array.
+      start_indices: integers of shape `(*batch, k)`: an array of index vectors of length k.
+      dimension_numbers: how operand, indices and result fit together.
+      slice_sizes: the shape of a slice, one entry for each dimension of the operand.
+      unique_indices: a promise that no element is read twice; the transpose profits.
+      indices_are_sorted: a promise that the index vectors ascend.
+      mode: what is read where a slice leaves the operand; see `GatherScatterMode`. `None` means
+        "promise_in_bounds": a slice outside yields unspecified elements of the operand.
+      fill_value: what mode "fill" reads outside. The default is NaN, the lowest value of a signed
+        and the highest of an unsigned dtype, or True.
+
+    Returns:
+      An array of `operand`'s dtype; its `offset_dims` run within a slice, the others over `batch`.
+
+    Raises:
+      TypeError: if indices are no integers or the dimension numbers do not fit the shapes.
+
+    Source: the Gather operation of StableHLO.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> x = np.arange(12, dtype=np.int32).reshape(4, 3)
+      >>> dnums = lax.GatherDimensionNumbers((1,), (0,), (0,))
+      >>> lax.gather(x, np.array([[3], [0]], np.int32), dnums, (1, 3)).tolist()
+      [[9, 10, 11], [0, 1, 2]]
+    """
+    mode = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else mode
+    mode = GatherScatterMode.from_any(mode)
+    if mode is GatherScatterMode.ONE_HOT:
+        mode, fill_value = GatherScatterMode.FILL_OR_DROP, 0
+    if mode is not GatherScatterMode.FILL_OR_DROP:
+        fill_value = None
+    elif fill_value is None:
+        fill_value = _default_fill(dtype_of(operand))
+    return gather_p.bind(
+        operand,
+        start_indices,
+        dimension_numbers=with_tuples(dimension_numbers),
+        slice_sizes=as_ints(slice_sizes, "gather slice_sizes"),
+        unique_indices=bool(unique_indices),
+        indices_are_sorted=bool(indices_are_sorted),
+        mode=mode,
+        fill_value=fill_value,
+    )
+
+
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
     """The elements of `src` at positions given along several axes, the others kept whole.
 
@@ -457,8 +336,8 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
       [4, 0]
     """
     shape = shape_of(src)
-    columns = [lax.expand_dims(_floor_mod(i, shape[axis]), (1,)) for i, axis in zip(idxs, axes)]
-    indices = lax.concatenate(columns, 1)
+    columns = [expand_dims(_floor_mod(i, shape[axis]), (1,)) for i, axis in zip(idxs, axes)]
+    indices = concatenate(columns, 1)
     sizes = tuple(1 if d in axes else n for d, n in enumerate(shape))
     dnums = GatherDimensionNumbers(
         offset_dims=tuple(range(1, len(shape) - len(axes) + 1)),
@@ -471,11 +350,11 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
 def _floor_mod(i: Any, size: int) -> Any:
     """`i % size` with the sign of `size`, as negative indices want it."""
     dtype = dtype_of(i)
-    divisor = lax.full(shape_of(i), size, dtype)
-    rest = lax.rem(i, divisor)
+    divisor = full(shape_of(i), size, dtype)
+    rest = rem(i, divisor)
     if not dtypes.issubdtype(dtype, np.signedinteger):
         return rest
-    return lax.select(lax.lt(rest, lax.full_like(rest, 0)), lax.add(rest, divisor), rest)
+    return select(lt(rest, full_like(rest, 0)), add(rest, divisor), rest)
 
 
 def take_along(x: Any, positions: Any, axis: int, unique: bool = True) -> Any:
@@ -491,7 +370,7 @@ def take_along(x: Any, positions: Any, axis: int, unique: bool = True) -> Any:
     )
     return gather(
         x,
-        lax.expand_dims(positions, (rank,)),
+        expand_dims(positions, (rank,)),
         dnums,
         tuple(1 if d == axis else min(n, 1) for d, n in enumerate(shape_of(x))),
         unique_indices=unique,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,22 +28,22 @@ from amdjax.lax.casting import convert_element_type
 from amdjax.lax.comparison import eq
 from amdjax.lax.elementwise import add, div, mul, neg
 from amdjax.lax.filling import full, full_like, iota
-from amdjax.lax.gather import (
+from amdjax.lax.gather import gather
+from amdjax.lax.index_vectors import (
     GatherDimensionNumbers,
     GatherScatterMode,
-    _shifted,
-    _with_tuples,
+    ScatterDimensionNumbers,
     check_batching_dims,
     check_dims,
     check_index_vectors,
-    gather,
+    shifted_dims,
+    with_tuples,
 )
 from amdjax.lax.selection import select
 from amdjax.lax.shape import broadcast_in_dim, reshape
 from amdjax.transforms.zero import is_undefined_primal
 
 __all__ = [
-    "ScatterDimensionNumbers",
     "scatter",
     "scatter_add",
     "scatter_add_p",
@@ -60,24 +60,289 @@ __all__ = [
 ]
 
 
-class ScatterDimensionNumbers(NamedTuple):
-    """Which dimension of which array plays which part in a `scatter`.
+def _scatter_type(
+    operand,
+    indices,
+    updates,
+    *,
+    update_jaxpr,
+    update_consts,
+    dimension_numbers,
+    indices_are_sorted,
+    unique_indices,
+    mode,
+):
+    dn = dimension_numbers
+    check_dtype("scatter scatter_indices", indices.dtype, INT)
+    check_same_dtype("scatter", operand, updates)
+    rank = len(operand.shape)
+    wanted = len(indices.shape) - 1 + len(dn.update_window_dims)
+    if len(updates.shape) != wanted:
+        raise TypeError(
+            f"Updates tensor must be of rank {wanted}; got {len(updates.shape)}. The "
+            f"scatter_indices are of shape {indices.shape}, with {dn}."
+        )
+    check_dims("scatter", "update_window_dims", dn.update_window_dims, len(updates.shape))
+    check_dims("scatter", "inserted_window_dims", dn.inserted_window_dims, rank)
+    positioned = dn.scatter_dims_to_operand_dims
+    check_dims("scatter", "scatter_dims_to_operand_dims", positioned, rank, ascending=False)
+    check_batching_dims(
+        "scatter",
+        operand,
+        indices,
+        dn.operand_batching_dims,
+        dn.scatter_indices_batching_dims,
+        "scatter_indices_batching_dims",
+        taken=(
+            ("inserted_window_dims", dn.inserted_window_dims),
+            ("scatter_dims_to_operand_dims", positioned),
+        ),
+    )
+    check_index_vectors("scatter", "scatter_dims_to_operand_dims", indices, positioned)
+    _check_updates(operand, indices, updates, dn)
+    return ShapedArray(operand.shape, operand.dtype, operand.weak_type)
 
-    Attributes:
-      update_window_dims: dimensions of the updates that run within a slice; sorted.
-      inserted_window_dims: dimensions of the operand, of slice size 1, that the updates lack.
-      scatter_dims_to_operand_dims: for each entry of an index vector, the operand dimension it
-        positions.
-      operand_batching_dims: dimensions of the operand that run along with dimensions of the
-        indices; sorted.
-      scatter_indices_batching_dims: the dimensions of the indices they run along with.
-    """
 
-    update_window_dims: Sequence[int]
-    inserted_window_dims: Sequence[int]
-    scatter_dims_to_operand_dims: Sequence[int]
-    operand_batching_dims: Sequence[int] = ()
-    scatter_indices_batching_dims: Sequence[int] = ()
+def _check_updates(operand, indices, updates, dn) -> None:
+    window = [d for d in range(len(operand.shape)) if d not in _left_out(dn)]
+    if len(window) != len(dn.update_window_dims):
+        size = len(dn.update_window_dims) + len(_left_out(dn))
+        raise TypeError(
+            f"Scatter op has window of size {size}; doesn't match operand of rank "
+            f"{len(operand.shape)}. Each of its dimensions is a window, inserted or batching one; "
+            f"got {dn}."
+        )
+    for update_dim, operand_dim in zip(dn.update_window_dims, window):
+        if updates.shape[update_dim] > operand.shape[operand_dim]:
+            raise TypeError(
+                "Bounds of the window dimensions of scatter's updates must not exceed those of "
+                f"the operand, got updates of shape {updates.shape} for an operand of shape "
+                f"{operand.shape}, too large in dimension {update_dim}."
+            )
+    batch = tuple(n for d, n in enumerate(updates.shape) if d not in dn.update_window_dims)
+    if batch != tuple(indices.shape[:-1]):
+        raise TypeError(
+            f"Bounds of the scatter dimensions of updates are {batch}, but scatter_indices of "
+            f"shape {indices.shape} ask for {indices.shape[:-1]}."
+        )
+
+
+def _left_out(dn) -> set[int]:
+    return {*dn.inserted_window_dims, *dn.operand_batching_dims}
+
+
+def _scatter_batch(prim, axis, args, dims, *, dimension_numbers, **rest):
+    operand, indices, updates = args
+    operand_dim, indices_dim, updates_dim = dims
+    operand = batch_to(operand, operand_dim, axis.size)
+    updates = batch_to(updates, updates_dim, axis.size)
+    dn = dimension_numbers
+    window, batching = shifted_dims(dn.update_window_dims), shifted_dims(dn.operand_batching_dims)
+    indices_batching = dn.scatter_indices_batching_dims
+    if indices_dim is None:
+        # The batch is one more dimension within a slice.
+        window = (0, *window)
+    else:
+        indices = batch_to(indices, indices_dim, axis.size)
+        batching, indices_batching = (0, *batching), (0, *shifted_dims(indices_batching))
+    numbers = ScatterDimensionNumbers(
+        update_window_dims=window,
+        inserted_window_dims=shifted_dims(dn.inserted_window_dims),
+        scatter_dims_to_operand_dims=shifted_dims(dn.scatter_dims_to_operand_dims),
+        operand_batching_dims=batching,
+        scatter_indices_batching_dims=indices_batching,
+    )
+    return prim.bind(operand, indices, updates, dimension_numbers=numbers, **rest), 0
+
+
+def _scatter_primitive(op: str = "") -> Primitive:
+    """A scatter that combines by a tile op; by a function, or not at all, where that is empty."""
+    prim = Primitive(f"scatter-{op}" if op else "scatter")
+    prim.def_abstract_eval(_scatter_type)
+    prim.def_batch(partial(_scatter_batch, prim))
+    prim.lowering = Shaped("scatter", op, in_place=True)
+    return prim
+
+
+scatter_p = _scatter_primitive()
+scatter_add_p = _scatter_primitive("add")
+scatter_sub_p = _scatter_primitive("sub")
+scatter_mul_p = _scatter_primitive("mul")
+scatter_min_p = _scatter_primitive("min")
+scatter_max_p = _scatter_primitive("max")
+
+
+def _read_back(x, indices, updates_shape, dn, mode, fill_value=0) -> Any:
+    """What a scatter of these dimension numbers would write to, gathered in the updates' shape."""
+    numbers = GatherDimensionNumbers(
+        offset_dims=tuple(dn.update_window_dims),
+        collapsed_slice_dims=tuple(dn.inserted_window_dims),
+        start_index_map=tuple(dn.scatter_dims_to_operand_dims),
+        operand_batching_dims=tuple(dn.operand_batching_dims),
+        start_indices_batching_dims=tuple(dn.scatter_indices_batching_dims),
+    )
+    window = iter(dn.update_window_dims)
+    left_out = _left_out(dn)
+    sizes = [
+        min(n, 1) if d in left_out else updates_shape[next(window)] for d, n in enumerate(x.shape)
+    ]
+    return gather(x, indices, numbers, sizes, mode=mode, fill_value=fill_value)
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    return x.aval.shape if is_undefined_primal(x) else shape_of(x)
+
+
+def _linear_jvp(prim, primals, tangents, **params):
+    """Sums and differences are linear in operand and updates together."""
+    operand, indices, updates = primals
+    out = prim.bind(operand, indices, updates, **params)
+    t_operand, _, t_updates = tangents
+    if is_zero(t_operand) and is_zero(t_updates):
+        return out, zero_tangent(out)
+    changes = instantiate_zeros(t_operand), instantiate_zeros(t_updates)
+    return out, prim.bind(changes[0], indices, changes[1], **params)
+
+
+def _linear_transpose(sign, ct, operand, indices, updates, *, dimension_numbers, mode, **_):
+    operand_ct = ct if is_undefined_primal(operand) else None
+    updates_ct = None
+    if is_undefined_primal(updates):
+        updates_ct = _read_back(ct, indices, _shape(updates), dimension_numbers, mode)
+        updates_ct = updates_ct if sign > 0 else neg(updates_ct)
+    return [operand_ct, None, updates_ct]
+
+
+scatter_add_p.def_jvp(partial(_linear_jvp, scatter_add_p))
+scatter_add_p.def_transpose(partial(_linear_transpose, +1))
+scatter_sub_p.def_jvp(partial(_linear_jvp, scatter_sub_p))
+scatter_sub_p.def_transpose(partial(_linear_transpose, -1))
+
+
+@scatter_p.def_jvp
+def _scatter_jvp(primals, tangents, *, update_jaxpr, update_consts, **params):
+    operand, indices, updates = primals
+    t_operand, _, t_updates = tangents
+    program = {"update_jaxpr": update_jaxpr, "update_consts": update_consts}
+    if is_zero(t_operand) and is_zero(t_updates):
+        out = scatter_p.bind(operand, indices, updates, **program, **params)
+        return out, zero_tangent(out)
+    if update_jaxpr is not None:
+        raise NotImplementedError("scatter_apply has no derivative rule.")
+    t_operand, t_updates = instantiate_zeros(t_operand), instantiate_zeros(t_updates)
+    if params["unique_indices"]:
+        out = scatter_p.bind(operand, indices, updates, **program, **params)
+        return out, scatter_p.bind(t_operand, indices, t_updates, **program, **params)
+    untouched, won = _survivors(shape_of(operand), indices, shape_of(updates), **params)
+    # With losers and overwritten elements set to zero, writing becomes adding, which is linear.
+    # The value goes the same way: where slices overlap it must agree with the derivative.
+    out = _add_masked(operand, indices, updates, untouched, won, program, params)
+    return out, _add_masked(t_operand, indices, t_updates, untouched, won, program, params)
+
+
+def _survivors(shape, indices, updates_shape, *, dimension_numbers, mode, **flags):
+    """Masks of the operand's elements that stay, and of the updates that remain."""
+    window = dimension_numbers.update_window_dims
+    ids_shape = [1 if d in window else n for d, n in enumerate(updates_shape)]
+    count = math.prod(ids_shape)
+    numbered = reshape(iota(np.int32, count), ids_shape)
+    ids = broadcast_in_dim(numbered, updates_shape, tuple(range(len(updates_shape))))
+    ids = add(ids, full_like(ids, 1))
+    written = scatter(full(shape, 0, np.int32), indices, ids, dimension_numbers, mode=mode, **flags)
+    remaining = _read_back(written, indices, updates_shape, dimension_numbers, mode)
+    return eq(written, full_like(written, 0)), eq(ids, remaining)
+
+
+def _add_masked(operand, indices, updates, untouched, won, program, params) -> Any:
+    operand = select(untouched, operand, full_like(operand, 0))
+    updates = select(won, updates, full_like(updates, 0))
+    return scatter_add_p.bind(operand, indices, updates, **program, **params)
+
+
+@scatter_p.def_transpose
+def _scatter_transpose(
+    ct, operand, indices, updates, *, dimension_numbers, unique_indices, mode, **params
+):
+    if not unique_indices:
+        raise NotImplementedError("the transpose of scatter needs unique_indices=True.")
+    operand_ct = updates_ct = None
+    if is_undefined_primal(operand):
+        operand_ct = scatter_p.bind(
+            ct,
+            indices,
+            full(_shape(updates), 0, ct.dtype),
+            dimension_numbers=dimension_numbers,
+            unique_indices=True,
+            mode=mode,
+            **params,
+        )
+    if is_undefined_primal(updates):
+        updates_ct = _read_back(ct, indices, _shape(updates), dimension_numbers, mode)
+    return [operand_ct, None, updates_ct]
+
+
+@scatter_mul_p.def_jvp
+def _scatter_mul_jvp(primals, tangents, **params):
+    operand, indices, updates = primals
+    t_operand, _, t_updates = tangents
+    out = scatter_mul_p.bind(operand, indices, updates, **params)
+    terms = []
+    if not is_zero(t_operand):
+        terms.append(scatter_mul_p.bind(t_operand, indices, updates, **params))
+    if not is_zero(t_updates):
+        _needs_unique(params["unique_indices"])
+        zeros = full_like(operand, 0)
+        change = scatter_add_p.bind(zeros, indices, t_updates, **params)
+        terms.append(mul(operand, change))
+    if not terms:
+        return out, zero_tangent(out)
+    return out, terms[0] if len(terms) == 1 else add(*terms)
+
+
+def _needs_unique(unique_indices: bool) -> None:
+    if not unique_indices:
+        raise NotImplementedError(
+            "the derivative of scatter_mul in its updates needs unique_indices=True."
+        )
+
+
+@scatter_mul_p.def_transpose
+def _scatter_mul_transpose(ct, operand, indices, updates, *, dimension_numbers, mode, **params):
+    operand_ct = updates_ct = None
+    if is_undefined_primal(operand):
+        operand_ct = scatter_mul_p.bind(
+            ct, indices, updates, dimension_numbers=dimension_numbers, mode=mode, **params
+        )
+    if is_undefined_primal(updates):
+        _needs_unique(params["unique_indices"])
+        scaled = mul(ct, operand)
+        updates_ct = _read_back(scaled, indices, _shape(updates), dimension_numbers, mode)
+    return [operand_ct, None, updates_ct]
+
+
+def _extremal_jvp(prim, primals, tangents, *, dimension_numbers, mode, **params):
+    """All that attain an extremum share its tangent equally, the operand among them."""
+    operand, indices, updates = primals
+    rest = {"dimension_numbers": dimension_numbers, "mode": mode, **params}
+    out = prim.bind(operand, indices, updates, **rest)
+    t_operand, _, t_updates = tangents
+    if is_zero(t_operand) and is_zero(t_updates):
+        return out, zero_tangent(out)
+    reached = _read_back(out, indices, shape_of(updates), dimension_numbers, mode)
+    kept = convert_element_type(eq(operand, out), out.dtype)
+    won = convert_element_type(eq(updates, reached), out.dtype)
+    sharers = scatter_add_p.bind(kept, indices, won, **rest)
+    total = scatter_add_p.bind(
+        mul(kept, instantiate_zeros(t_operand)),
+        indices,
+        mul(won, instantiate_zeros(t_updates)),
+        **rest,
+    )
+    return out, div(total, sharers)
+
+
+scatter_min_p.def_jvp(partial(_extremal_jvp, scatter_min_p))
+scatter_max_p.def_jvp(partial(_extremal_jvp, scatter_max_p))
 
 
 def _bind(prim, operand, indices, updates, dimension_numbers, is_sorted, unique, mode) -> Any:
@@ -89,7 +354,7 @@ def _bind(prim, operand, indices, updates, dimension_numbers, is_sorted, unique,
         updates,
         update_jaxpr=None,
         update_consts=(),
-        dimension_numbers=_with_tuples(dimension_numbers),
+        dimension_numbers=with_tuples(dimension_numbers),
         indices_are_sorted=bool(is_sorted),
         unique_indices=bool(unique),
         mode=GatherScatterMode.from_any(mode),
@@ -383,293 +648,8 @@ def scatter_apply(
         full(tuple(update_shape), 0, dtype),
         update_jaxpr=closed.jaxpr,
         update_consts=tuple(closed.consts),
-        dimension_numbers=_with_tuples(dimension_numbers),
+        dimension_numbers=with_tuples(dimension_numbers),
         indices_are_sorted=bool(indices_are_sorted),
         unique_indices=bool(unique_indices),
         mode=GatherScatterMode.from_any(mode),
     )
-
-
-def _scatter_type(
-    operand,
-    indices,
-    updates,
-    *,
-    update_jaxpr,
-    update_consts,
-    dimension_numbers,
-    indices_are_sorted,
-    unique_indices,
-    mode,
-):
-    dn = dimension_numbers
-    check_dtype("scatter scatter_indices", indices.dtype, INT)
-    check_same_dtype("scatter", operand, updates)
-    rank = len(operand.shape)
-    wanted = len(indices.shape) - 1 + len(dn.update_window_dims)
-    if len(updates.shape) != wanted:
-        raise TypeError(
-            f"Updates tensor must be of rank {wanted}; got {len(updates.shape)}. The "
-            f"scatter_indices are of shape {indices.shape}, with {dn}."
-        )
-    check_dims("scatter", "update_window_dims", dn.update_window_dims, len(updates.shape))
-    check_dims("scatter", "inserted_window_dims", dn.inserted_window_dims, rank)
-    positioned = dn.scatter_dims_to_operand_dims
-    check_dims("scatter", "scatter_dims_to_operand_dims", positioned, rank, ascending=False)
-    check_batching_dims(
-        "scatter",
-        operand,
-        indices,
-        dn.operand_batching_dims,
-        dn.scatter_indices_batching_dims,
-        "scatter_indices_batching_dims",
-        taken=(
-            ("inserted_window_dims", dn.inserted_window_dims),
-            ("scatter_dims_to_operand_dims", positioned),
-        ),
-    )
-    check_index_vectors("scatter", "scatter_dims_to_operand_dims", indices, positioned)
-    _check_updates(operand, indices, updates, dn)
-    return ShapedArray(operand.shape, operand.dtype, operand.weak_type)
-
-
-def _check_updates(operand, indices, updates, dn) -> None:
-    window = [d for d in range(len(operand.shape)) if d not in _left_out(dn)]
-    if len(window) != len(dn.update_window_dims):
-        size = len(dn.update_window_dims) + len(_left_out(dn))
-        raise TypeError(
-            f"Scatter op has window of size {size}; doesn't match operand of rank "
-            f"{len(operand.shape)}. Each of its dimensions is a window, inserted or batching one; "
-            f"got {dn}."
-        )
-    for update_dim, operand_dim in zip(dn.update_window_dims, window):
-        if updates.shape[update_dim] > operand.shape[operand_dim]:
-            raise TypeError(
-                "Bounds of the window dimensions of scatter's updates must not exceed those of "
-                f"the operand, got updates of shape {updates.shape} for an operand of shape "
-                f"{operand.shape}, too large in dimension {update_dim}."
-            )
-    batch = tuple(n for d, n in enumerate(updates.shape) if d not in dn.update_window_dims)
-    if batch != tuple(indices.shape[:-1]):
-        raise TypeError(
-            f"Bounds of the scatter dimensions of updates are {batch}, but scatter_indices of "
-            f"shape {indices.shape} ask for {indices.shape[:-1]}."
-        )
-
-
-def _left_out(dn) -> set[int]:
-    return {*dn.inserted_window_dims, *dn.operand_batching_dims}
-
-
-def _scatter_batch(prim, axis, args, dims, *, dimension_numbers, **rest):
-    operand, indices, updates = args
-    operand_dim, indices_dim, updates_dim = dims
-    operand = batch_to(operand, operand_dim, axis.size)
-    updates = batch_to(updates, updates_dim, axis.size)
-    dn = dimension_numbers
-    window, batching = _shifted(dn.update_window_dims), _shifted(dn.operand_batching_dims)
-    indices_batching = dn.scatter_indices_batching_dims
-    if indices_dim is None:
-        # The batch is one more dimension within a slice.
-        window = (0, *window)
-    else:
-        indices = batch_to(indices, indices_dim, axis.size)
-        batching, indices_batching = (0, *batching), (0, *_shifted(indices_batching))
-    numbers = ScatterDimensionNumbers(
-        update_window_dims=window,
-        inserted_window_dims=_shifted(dn.inserted_window_dims),
-        scatter_dims_to_operand_dims=_shifted(dn.scatter_dims_to_operand_dims),
-        operand_batching_dims=batching,
-        scatter_indices_batching_dims=indices_batching,
-    )
-    return prim.bind(operand, indices, updates, dimension_numbers=numbers, **rest), 0
-
-
-def _scatter_primitive(op: str = "") -> Primitive:
-    """A scatter that combines by a tile op; by a function, or not at all, where that is empty."""
-    prim = Primitive(f"scatter-{op}" if op else "scatter")
-    prim.def_abstract_eval(_scatter_type)
-    prim.def_batch(partial(_scatter_batch, prim))
-    prim.lowering = Shaped("scatter", op, in_place=True)
-    return prim
-
-
-scatter_p = _scatter_primitive()
-scatter_add_p = _scatter_primitive("add")
-scatter_sub_p = _scatter_primitive("sub")
-scatter_mul_p = _scatter_primitive("mul")
-scatter_min_p = _scatter_primitive("min")
-scatter_max_p = _scatter_primitive("max")
-
-
-def _read_back(x, indices, updates_shape, dn, mode, fill_value=0) -> Any:
-    """What a scatter of these dimension numbers would write to, gathered in the updates' shape."""
-    numbers = GatherDimensionNumbers(
-        offset_dims=tuple(dn.update_window_dims),
-        collapsed_slice_dims=tuple(dn.inserted_window_dims),
-        start_index_map=tuple(dn.scatter_dims_to_operand_dims),
-        operand_batching_dims=tuple(dn.operand_batching_dims),
-        start_indices_batching_dims=tuple(dn.scatter_indices_batching_dims),
-    )
-    window = iter(dn.update_window_dims)
-    left_out = _left_out(dn)
-    sizes = [
-        min(n, 1) if d in left_out else updates_shape[next(window)] for d, n in enumerate(x.shape)
-    ]
-    return gather(x, indices, numbers, sizes, mode=mode, fill_value=fill_value)
-
-
-def _shape(x: Any) -> tuple[int, ...]:
-    return x.aval.shape if is_undefined_primal(x) else shape_of(x)
-
-
-def _linear_jvp(prim, primals, tangents, **params):
-    """Sums and differences are linear in operand and updates together."""
-    operand, indices, updates = primals
-    out = prim.bind(operand, indices, updates, **params)
-    t_operand, _, t_updates = tangents
-    if is_zero(t_operand) and is_zero(t_updates):
-        return out, zero_tangent(out)
-    changes = instantiate_zeros(t_operand), instantiate_zeros(t_updates)
-    return out, prim.bind(changes[0], indices, changes[1], **params)
-
-
-def _linear_transpose(sign, ct, operand, indices, updates, *, dimension_numbers, mode, **_):
-    operand_ct = ct if is_undefined_primal(operand) else None
-    updates_ct = None
-    if is_undefined_primal(updates):
-        updates_ct = _read_back(ct, indices, _shape(updates), dimension_numbers, mode)
-        updates_ct = updates_ct if sign > 0 else neg(updates_ct)
-    return [operand_ct, None, updates_ct]
-
-
-scatter_add_p.def_jvp(partial(_linear_jvp, scatter_add_p))
-scatter_add_p.def_transpose(partial(_linear_transpose, +1))
-scatter_sub_p.def_jvp(partial(_linear_jvp, scatter_sub_p))
-scatter_sub_p.def_transpose(partial(_linear_transpose, -1))
-
-
-@scatter_p.def_jvp
-def _scatter_jvp(primals, tangents, *, update_jaxpr, update_consts, **params):
-    operand, indices, updates = primals
-    t_operand, _, t_updates = tangents
-    program = {"update_jaxpr": update_jaxpr, "update_consts": update_consts}
-    if is_zero(t_operand) and is_zero(t_updates):
-        out = scatter_p.bind(operand, indices, updates, **program, **params)
-        return out, zero_tangent(out)
-    if update_jaxpr is not None:
-        raise NotImplementedError("scatter_apply has no derivative rule.")
-    t_operand, t_updates = instantiate_zeros(t_operand), instantiate_zeros(t_updates)
-    if params["unique_indices"]:
-        out = scatter_p.bind(operand, indices, updates, **program, **params)
-        return out, scatter_p.bind(t_operand, indices, t_updates, **program, **params)
-    untouched, won = _survivors(shape_of(operand), indices, shape_of(updates), **params)
-    # With losers and overwritten elements set to zero, writing becomes adding, which is linear.
-    # The value goes the same way: where slices overlap it must agree with the derivative.
-    out = _add_masked(operand, indices, updates, untouched, won, program, params)
-    return out, _add_masked(t_operand, indices, t_updates, untouched, won, program, params)
-
-
-def _survivors(shape, indices, updates_shape, *, dimension_numbers, mode, **flags):
-    """Masks of the operand's elements that stay, and of the updates that remain."""
-    window = dimension_numbers.update_window_dims
-    ids_shape = [1 if d in window else n for d, n in enumerate(updates_shape)]
-    count = math.prod(ids_shape)
-    numbered = reshape(iota(np.int32, count), ids_shape)
-    ids = broadcast_in_dim(numbered, updates_shape, tuple(range(len(updates_shape))))
-    ids = add(ids, full_like(ids, 1))
-    written = scatter(full(shape, 0, np.int32), indices, ids, dimension_numbers, mode=mode, **flags)
-    remaining = _read_back(written, indices, updates_shape, dimension_numbers, mode)
-    return eq(written, full_like(written, 0)), eq(ids, remaining)
-
-
-def _add_masked(operand, indices, updates, untouched, won, program, params) -> Any:
-    operand = select(untouched, operand, full_like(operand, 0))
-    updates = select(won, updates, full_like(updates, 0))
-    return scatter_add_p.bind(operand, indices, updates, **program, **params)
-
-
-@scatter_p.def_transpose
-def _scatter_transpose(
-    ct, operand, indices, updates, *, dimension_numbers, unique_indices, mode, **params
-):
-    if not unique_indices:
-        raise NotImplementedError("the transpose of scatter needs unique_indices=True.")
-    operand_ct = updates_ct = None
-    if is_undefined_primal(operand):
-        operand_ct = scatter_p.bind(
-            ct,
-            indices,
-            full(_shape(updates), 0, ct.dtype),
-            dimension_numbers=dimension_numbers,
-            unique_indices=True,
-            mode=mode,
-            **params,
-        )
-    if is_undefined_primal(updates):
-        updates_ct = _read_back(ct, indices, _shape(updates), dimension_numbers, mode)
-    return [operand_ct, None, updates_ct]
-
-
-@scatter_mul_p.def_jvp
-def _scatter_mul_jvp(primals, tangents, **params):
-    operand, indices, updates = primals
-    t_operand, _, t_updates = tangents
-    out = scatter_mul_p.bind(operand, indices, updates, **params)
-    terms = []
-    if not is_zero(t_operand):
-        terms.append(scatter_mul_p.bind(t_operand, indices, updates, **params))
-    if not is_zero(t_updates):
-        _needs_unique(params["unique_indices"])
-        zeros = full_like(operand, 0)
-        change = scatter_add_p.bind(zeros, indices, t_updates, **params)
-        terms.append(mul(operand, change))
-    if not terms:
-        return out, zero_tangent(out)
-    return out, terms[0] if len(terms) == 1 else add(*terms)
-
-
-def _needs_unique(unique_indices: bool) -> None:
-    if not unique_indices:
-        raise NotImplementedError(
-            "the derivative of scatter_mul in its updates needs unique_indices=True."
-        )
-
-
-@scatter_mul_p.def_transpose
-def _scatter_mul_transpose(ct, operand, indices, updates, *, dimension_numbers, mode, **params):
-    operand_ct = updates_ct = None
-    if is_undefined_primal(operand):
-        operand_ct = scatter_mul_p.bind(
-            ct, indices, updates, dimension_numbers=dimension_numbers, mode=mode, **params
-        )
-    if is_undefined_primal(updates):
-        _needs_unique(params["unique_indices"])
-        scaled = mul(ct, operand)
-        updates_ct = _read_back(scaled, indices, _shape(updates), dimension_numbers, mode)
-    return [operand_ct, None, updates_ct]
-
-
-def _extremal_jvp(prim, primals, tangents, *, dimension_numbers, mode, **params):
-    """All that attain an extremum share its tangent equally, the operand among them."""
-    operand, indices, updates = primals
-    rest = {"dimension_numbers": dimension_numbers, "mode": mode, **params}
-    out = prim.bind(operand, indices, updates, **rest)
-    t_operand, _, t_updates = tangents
-    if is_zero(t_operand) and is_zero(t_updates):
-        return out, zero_tangent(out)
-    reached = _read_back(out, indices, shape_of(updates), dimension_numbers, mode)
-    kept = convert_element_type(eq(operand, out), out.dtype)
-    won = convert_element_type(eq(updates, reached), out.dtype)
-    sharers = scatter_add_p.bind(kept, indices, won, **rest)
-    total = scatter_add_p.bind(
-        mul(kept, instantiate_zeros(t_operand)),
-        indices,
-        mul(won, instantiate_zeros(t_updates)),
-        **rest,
-    )
-    return out, div(total, sharers)
-
-
-scatter_min_p.def_jvp(partial(_extremal_jvp, scatter_min_p))
-scatter_max_p.def_jvp(partial(_extremal_jvp, scatter_max_p))

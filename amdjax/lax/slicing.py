@@ -41,41 +41,6 @@ __all__ = [
 ]
 
 
-def slice(
-    operand: Any,
-    start_indices: Sequence[int],
-    limit_indices: Sequence[int],
-    strides: Sequence[int] | None = None,
-) -> Any:
-    """The elements of `operand` from `start_indices` up to `limit_indices`.
-
-    Args:
-      operand: an array of rank n.
-      start_indices: n integers, the first position taken along each axis.
-      limit_indices: n integers, the first position no longer taken.
-      strides: n positive integers; 1 where omitted.
-
-    Returns:
-      An array of `operand`'s dtype and shape `ceil((limit - start) / stride)`.
-
-    Raises:
-      TypeError: if the lengths differ from n or the bounds leave the array.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.slice(np.arange(12, dtype=np.int32).reshape(3, 4), (0, 1), (3, 4), (2, 2)).tolist()
-      [[1, 3], [9, 11]]
-    """
-    strides = None if strides is None else as_ints(strides, "slice strides")
-    return slice_p.bind(
-        operand,
-        start_indices=as_ints(start_indices, "slice start_indices"),
-        limit_indices=as_ints(limit_indices, "slice limit_indices"),
-        strides=strides,
-    )
-
-
 slice_p = Primitive("slice")
 
 
@@ -150,6 +115,41 @@ def _slice_element(b, index, operand, *, start_indices, limit_indices, strides):
 
 
 slice_p.lowering = Element(_slice_element)
+
+
+def slice(
+    operand: Any,
+    start_indices: Sequence[int],
+    limit_indices: Sequence[int],
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """The elements of `operand` from `start_indices` up to `limit_indices`.
+
+    Args:
+      operand: an array of rank n.
+      start_indices: n integers, the first position taken along each axis.
+      limit_indices: n integers, the first position no longer taken.
+      strides: n positive integers; 1 where omitted.
+
+    Returns:
+      An array of `operand`'s dtype and shape `ceil((limit - start) / stride)`.
+
+    Raises:
+      TypeError: if the lengths differ from n or the bounds leave the array.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> lax.slice(np.arange(12, dtype=np.int32).reshape(3, 4), (0, 1), (3, 4), (2, 2)).tolist()
+      [[1, 3], [9, 11]]
+    """
+    strides = None if strides is None else as_ints(strides, "slice strides")
+    return slice_p.bind(
+        operand,
+        start_indices=as_ints(start_indices, "slice start_indices"),
+        limit_indices=as_ints(limit_indices, "slice limit_indices"),
+        strides=strides,
+    )
 
 
 def slice_in_dim(

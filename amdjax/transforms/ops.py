@@ -30,6 +30,7 @@ NAMES = (
     "iota",  # (dtype, size)
     "take",  # (x, indices, axis): x at a vector of indices along an axis
     "concatenate",  # (xs, axis)
+    "scatter_add",  # (operand, indices, updates, dimension_numbers, ...)
     "mul",  # (x, y), and so the next
     "div",
     "convert",  # (x, dtype, weak_type)
