@@ -53,6 +53,38 @@ def _bind(prim: Primitive, operand: Any, axis: int, reverse: bool) -> Any:
     return prim.bind(operand, axis=axis, reverse=bool(reverse))
 
 
+def _cumulative(name: str, kinds) -> Primitive:
+    prim = Primitive(name)
+
+    @prim.def_abstract_eval
+    def abstract_eval(operand, *, axis, reverse):
+        check_dtype(name, operand.dtype, kinds)
+        return ShapedArray(operand.shape, operand.dtype, operand.weak_type)
+
+    @prim.def_batch
+    def batch(axis_data, args, dims, *, axis, reverse):
+        (operand,), (dim,) = args, dims
+        return prim.bind(operand, axis=axis + (dim <= axis), reverse=reverse), dim
+
+    prim.lowering = Shaped("cumulative")
+    return prim
+
+
+cumsum_p = _cumulative("cumsum", NUMBER)
+
+
+@cumsum_p.def_jvp
+def _cumsum_jvp(primals, tangents, **params):
+    out = cumsum_p.bind(*primals, **params)
+    (t,) = tangents
+    return out, zero_tangent(out) if is_zero(t) else cumsum_p.bind(t, **params)
+
+
+@cumsum_p.def_transpose
+def _cumsum_transpose(ct, operand, *, axis, reverse):
+    return [cumsum_p.bind(ct, axis=axis, reverse=not reverse)]
+
+
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """The sums of all elements up to each position along an axis.
 
@@ -77,6 +109,19 @@ def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     return _bind(cumsum_p, operand, axis, reverse)
 
 
+cumprod_p = _cumulative("cumprod", NUMBER)
+
+
+@cumprod_p.def_jvp
+def _cumprod_jvp(primals, tangents, *, axis, reverse):
+    (x,), (t,) = primals, tangents
+    y = cumprod_p.bind(x, axis=axis, reverse=reverse)
+    if is_zero(t):
+        return y, zero_tangent(y)
+    # y[i] = x[i] y[i-1]. No division: elements may be zero.
+    return y, _recurrence(x, mul(t, _previous(y, 1, axis, reverse)), axis, reverse)
+
+
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """The products of all elements up to each position along an axis.
 
@@ -99,6 +144,84 @@ def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
       [1, 2, 6, 24]
     """
     return _bind(cumprod_p, operand, axis, reverse)
+
+
+cumlogsumexp_p = _cumulative("cumlogsumexp", INEXACT)
+
+
+@cumlogsumexp_p.def_jvp
+def _cumlogsumexp_jvp(primals, tangents, *, axis, reverse):
+    (x,), (t,) = primals, tangents
+    y = cumlogsumexp_p.bind(x, axis=axis, reverse=reverse)
+    if is_zero(t):
+        return y, zero_tangent(y)
+    # exp(y[i]) = exp(x[i]) + exp(y[i-1]), divided by exp(y[i]).
+    kept = exp(sub(_previous(y, 0, axis, reverse), _without_infinities(y)))
+    share = exp(sub(x, _without_infinities(y)))
+    return y, _recurrence(kept, mul(t, share), axis, reverse)
+
+
+def _without_infinities(x: Any) -> Any:
+    return select(is_finite(real(x) if is_complex(x) else x), x, full_like(x, 0))
+
+
+def _previous(x: Any, first: Any, axis: int, reverse: bool) -> Any:
+    """`x` moved on by one position along `axis`, with `first` moving in."""
+    pads = [(0, 0, 0)] * len(shape_of(x))
+    pads[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
+    return pad(x, scalar(x, first), pads)
+
+
+def _recurrence(a: Any, b: Any, axis: int, reverse: bool) -> Any:
+    """The solution of `d[i] = a[i] d[i-1] + b[i]` along an axis; linear in `b`."""
+
+    def join(left, right):
+        (a1, b1), (a2, b2) = left, right
+        return mul(a1, a2), add(mul(a2, b1), b2)
+
+    _, solution = associative_scan(join, (a, b), reverse=reverse, axis=axis)
+    return solution
+
+
+def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+    """`log(cumsum(exp(x)))` along an axis, without overflow.
+
+    Args:
+      operand: an array of a floating or complex dtype.
+      axis: the axis, not negative.
+      reverse: whether to run from the end.
+
+    Returns:
+      An array of `operand`'s shape and dtype.
+
+    Raises:
+      TypeError: for another dtype.
+      ValueError: if `axis` is out of range.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> print(lax.cumlogsumexp(np.zeros(3, np.float32)).round(3))
+      [0.    0.693 1.099]
+    """
+    return _bind(cumlogsumexp_p, operand, axis, reverse)
+
+
+cummax_p = _cumulative("cummax", NUMBER)
+cummin_p = _cumulative("cummin", NUMBER)
+
+
+def _running_extremum_jvp(prim, extremum, primals, tangents, *, axis, reverse):
+    # Where elements tie, each comparison of the tree of a parallel scan halves the tangents.
+    def tree(x):
+        return [associative_scan(extremum, x, reverse=reverse, axis=axis)]
+
+    (_,), (tangent,) = jvp_flat(tree, primals, tangents)
+    return prim.bind(*primals, axis=axis, reverse=reverse), tangent
+
+
+cummax_p.def_jvp(partial(_running_extremum_jvp, cummax_p, max))
+cummin_p.def_jvp(partial(_running_extremum_jvp, cummin_p, min))
 
 
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
@@ -147,126 +270,3 @@ def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
       [2, 1, 1, 1]
     """
     return _bind(cummin_p, operand, axis, reverse)
-
-
-def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
-    """`log(cumsum(exp(x)))` along an axis, without overflow.
-
-    Args:
-      operand: an array of a floating or complex dtype.
-      axis: the axis, not negative.
-      reverse: whether to run from the end.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: for another dtype.
-      ValueError: if `axis` is out of range.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> print(lax.cumlogsumexp(np.zeros(3, np.float32)).round(3))
-      [0.    0.693 1.099]
-    """
-    return _bind(cumlogsumexp_p, operand, axis, reverse)
-
-
-def _cumulative(name: str, kinds) -> Primitive:
-    prim = Primitive(name)
-
-    @prim.def_abstract_eval
-    def abstract_eval(operand, *, axis, reverse):
-        check_dtype(name, operand.dtype, kinds)
-        return ShapedArray(operand.shape, operand.dtype, operand.weak_type)
-
-    @prim.def_batch
-    def batch(axis_data, args, dims, *, axis, reverse):
-        (operand,), (dim,) = args, dims
-        return prim.bind(operand, axis=axis + (dim <= axis), reverse=reverse), dim
-
-    prim.lowering = Shaped("cumulative")
-    return prim
-
-
-cumsum_p = _cumulative("cumsum", NUMBER)
-
-
-@cumsum_p.def_jvp
-def _cumsum_jvp(primals, tangents, **params):
-    out = cumsum_p.bind(*primals, **params)
-    (t,) = tangents
-    return out, zero_tangent(out) if is_zero(t) else cumsum_p.bind(t, **params)
-
-
-@cumsum_p.def_transpose
-def _cumsum_transpose(ct, operand, *, axis, reverse):
-    return [cumsum_p.bind(ct, axis=axis, reverse=not reverse)]
-
-
-cumprod_p = _cumulative("cumprod", NUMBER)
-
-
-@cumprod_p.def_jvp
-def _cumprod_jvp(primals, tangents, *, axis, reverse):
-    (x,), (t,) = primals, tangents
-    y = cumprod_p.bind(x, axis=axis, reverse=reverse)
-    if is_zero(t):
-        return y, zero_tangent(y)
-    # y[i] = x[i] y[i-1]. No division: elements may be zero.
-    return y, _recurrence(x, mul(t, _previous(y, 1, axis, reverse)), axis, reverse)
-
-
-cumlogsumexp_p = _cumulative("cumlogsumexp", INEXACT)
-
-
-@cumlogsumexp_p.def_jvp
-def _cumlogsumexp_jvp(primals, tangents, *, axis, reverse):
-    (x,), (t,) = primals, tangents
-    y = cumlogsumexp_p.bind(x, axis=axis, reverse=reverse)
-    if is_zero(t):
-        return y, zero_tangent(y)
-    # exp(y[i]) = exp(x[i]) + exp(y[i-1]), divided by exp(y[i]).
-    kept = exp(sub(_previous(y, 0, axis, reverse), _without_infinities(y)))
-    share = exp(sub(x, _without_infinities(y)))
-    return y, _recurrence(kept, mul(t, share), axis, reverse)
-
-
-def _without_infinities(x: Any) -> Any:
-    return select(is_finite(real(x) if is_complex(x) else x), x, full_like(x, 0))
-
-
-def _previous(x: Any, first: Any, axis: int, reverse: bool) -> Any:
-    """`x` moved on by one position along `axis`, with `first` moving in."""
-    pads = [(0, 0, 0)] * len(shape_of(x))
-    pads[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
-    return pad(x, scalar(x, first), pads)
-
-
-def _recurrence(a: Any, b: Any, axis: int, reverse: bool) -> Any:
-    """The solution of `d[i] = a[i] d[i-1] + b[i]` along an axis; linear in `b`."""
-
-    def join(left, right):
-        (a1, b1), (a2, b2) = left, right
-        return mul(a1, a2), add(mul(a2, b1), b2)
-
-    _, solution = associative_scan(join, (a, b), reverse=reverse, axis=axis)
-    return solution
-
-
-cummax_p = _cumulative("cummax", NUMBER)
-cummin_p = _cumulative("cummin", NUMBER)
-
-
-def _running_extremum_jvp(prim, extremum, primals, tangents, *, axis, reverse):
-    # Where elements tie, each comparison of the tree of a parallel scan halves the tangents.
-    def tree(x):
-        return [associative_scan(extremum, x, reverse=reverse, axis=axis)]
-
-    (_,), (tangent,) = jvp_flat(tree, primals, tangents)
-    return prim.bind(*primals, axis=axis, reverse=reverse), tangent
-
-
-cummax_p.def_jvp(partial(_running_extremum_jvp, cummax_p, max))
-cummin_p.def_jvp(partial(_running_extremum_jvp, cummin_p, min))

@@ -54,41 +54,6 @@ __all__ = [
 ]
 
 
-def dynamic_slice(
-    operand: Any,
-    start_indices: Any,
-    slice_sizes: Sequence[int],
-    *,
-    allow_negative_indices: bool | Sequence[bool] = True,
-) -> Any:
-    """A slice of static size at a position known only when the program runs.
-
-    The start is clamped so that the slice lies within the array.
-
-    Args:
-      operand: an array of rank n.
-      start_indices: n integer scalars, or an integer array of shape `(n,)`.
-      slice_sizes: n Python integers, the shape of the result.
-      allow_negative_indices: whether a negative start counts from the end; one flag, or n.
-
-    Returns:
-      An array of shape `slice_sizes` and `operand`'s dtype.
-
-    Raises:
-      TypeError: if sizes exceed the operand's or indices are no integers of one dtype.
-      ValueError: if the number of indices is not the operand's rank.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.dynamic_slice(np.arange(5, dtype=np.int32), (4,), (3,)).tolist()
-      [2, 3, 4]
-    """
-    starts = _start_indices("dynamic_slice", operand, start_indices, allow_negative_indices)
-    sizes = as_ints(slice_sizes, "dynamic_slice slice_sizes")
-    return dynamic_slice_p.bind(operand, *starts, slice_sizes=sizes)
-
-
 def _start_indices(name, operand, indices, allow_negative) -> list[Any]:
     """`indices` as scalars of one dtype, with negative ones counted from the end."""
     shape = shape_of(operand)
@@ -232,6 +197,41 @@ def _dynamic_slice_element(b, index, operand, *starts, slice_sizes):
 dynamic_slice_p.lowering = Element(_dynamic_slice_element)
 
 
+def dynamic_slice(
+    operand: Any,
+    start_indices: Any,
+    slice_sizes: Sequence[int],
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Any:
+    """A slice of static size at a position known only when the program runs.
+
+    The start is clamped so that the slice lies within the array.
+
+    Args:
+      operand: an array of rank n.
+      start_indices: n integer scalars, or an integer array of shape `(n,)`.
+      slice_sizes: n Python integers, the shape of the result.
+      allow_negative_indices: whether a negative start counts from the end; one flag, or n.
+
+    Returns:
+      An array of shape `slice_sizes` and `operand`'s dtype.
+
+    Raises:
+      TypeError: if sizes exceed the operand's or indices are no integers of one dtype.
+      ValueError: if the number of indices is not the operand's rank.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> lax.dynamic_slice(np.arange(5, dtype=np.int32), (4,), (3,)).tolist()
+      [2, 3, 4]
+    """
+    starts = _start_indices("dynamic_slice", operand, start_indices, allow_negative_indices)
+    sizes = as_ints(slice_sizes, "dynamic_slice slice_sizes")
+    return dynamic_slice_p.bind(operand, *starts, slice_sizes=sizes)
+
+
 def dynamic_slice_in_dim(
     operand: Any,
     start_index: Any,
@@ -304,43 +304,6 @@ def dynamic_index_in_dim(
     return out if keepdims else squeeze(out, (axis,))
 
 
-def dynamic_update_slice(
-    operand: Any,
-    update: Any,
-    start_indices: Any,
-    *,
-    allow_negative_indices: bool | Sequence[bool] = True,
-) -> Any:
-    """`operand` with `update` written at a position known only when the program runs.
-
-    The start is clamped so that the update lies within the array. The compiler writes in place
-    where nothing else still needs the operand.
-
-    Args:
-      operand: an array of rank n.
-      update: an array of rank n and the operand's dtype, nowhere larger than it.
-      start_indices: n integer scalars, or an integer array of shape `(n,)`.
-      allow_negative_indices: whether a negative start counts from the end; one flag, or n.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: if ranks, dtypes or sizes do not fit.
-      ValueError: if the number of indices is not the operand's rank.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> x, y = np.zeros(5, np.float32), np.ones(2, np.float32)
-      >>> lax.dynamic_update_slice(x, y, (1,)).tolist()
-      [0.0, 1.0, 1.0, 0.0, 0.0]
-    """
-    name = "dynamic_update_slice"
-    starts = _start_indices(name, operand, start_indices, allow_negative_indices)
-    return dynamic_update_slice_p.bind(operand, update, *starts)
-
-
 dynamic_update_slice_p = Primitive("dynamic_update_slice")
 
 
@@ -409,6 +372,43 @@ def _dynamic_update_slice_batch(axis, args, dims):
 
 
 dynamic_update_slice_p.lowering = Shaped("dynamic_update_slice", in_place=True)
+
+
+def dynamic_update_slice(
+    operand: Any,
+    update: Any,
+    start_indices: Any,
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Any:
+    """`operand` with `update` written at a position known only when the program runs.
+
+    The start is clamped so that the update lies within the array. The compiler writes in place
+    where nothing else still needs the operand.
+
+    Args:
+      operand: an array of rank n.
+      update: an array of rank n and the operand's dtype, nowhere larger than it.
+      start_indices: n integer scalars, or an integer array of shape `(n,)`.
+      allow_negative_indices: whether a negative start counts from the end; one flag, or n.
+
+    Returns:
+      An array of `operand`'s shape and dtype.
+
+    Raises:
+      TypeError: if ranks, dtypes or sizes do not fit.
+      ValueError: if the number of indices is not the operand's rank.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> x, y = np.zeros(5, np.float32), np.ones(2, np.float32)
+      >>> lax.dynamic_update_slice(x, y, (1,)).tolist()
+      [0.0, 1.0, 1.0, 0.0, 0.0]
+    """
+    name = "dynamic_update_slice"
+    starts = _start_indices(name, operand, start_indices, allow_negative_indices)
+    return dynamic_update_slice_p.bind(operand, update, *starts)
 
 
 def dynamic_update_slice_in_dim(

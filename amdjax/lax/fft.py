@@ -41,43 +41,6 @@ class FftType(enum.IntEnum):
     IRFFT = 3
 
 
-def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
-    """The discrete Fourier transform of `x` over its last `len(fft_lengths)` axes.
-
-    Inverse transforms divide by the product of the lengths.
-
-    Args:
-      x: an array. "rfft" takes a real one; the others convert to complex. The last axis of an
-        "irfft" has size `fft_lengths[-1] // 2 + 1`.
-      fft_type: "fft", "ifft", "rfft", "irfft" or an `FftType`.
-      fft_lengths: the sizes of the transformed axes of the signal.
-
-    Returns:
-      A complex array; a real one for "irfft". The last axis of an "rfft" has size
-      `fft_lengths[-1] // 2 + 1`.
-
-    Raises:
-      ValueError: if the kind is unknown or the lengths do not fit the shape.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> y = lax.fft(np.array([1.0, 0.0, -1.0, 0.0], np.float32), "rfft", (4,))
-      >>> np.asarray(y).real.tolist()
-      [0.0, 2.0, 0.0]
-    """
-    kind = _kind(fft_type)
-    dtype = dtype_of(x)
-    if kind is not FftType.RFFT:
-        x = convert_element_type(x, dtypes.to_complex_dtype(dtype))
-    elif is_complex(x):
-        raise ValueError(f"fft of type RFFT takes real numbers, got dtype {dtype}.")
-    else:
-        x = convert_element_type(x, dtypes.to_inexact_dtype(dtype))
-    lengths = as_ints(fft_lengths, "fft fft_lengths")
-    return fft_p.bind(x, fft_type=kind, fft_lengths=lengths) if lengths else x
-
-
 def _kind(fft_type: FftType | str) -> FftType:
     if isinstance(fft_type, FftType):
         return fft_type
@@ -166,3 +129,40 @@ def _compute(x, *, fft_type, fft_lengths):
 
 _PARALLEL = 1 << 15
 fft_p.lowering = Host(_compute)
+
+
+def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
+    """The discrete Fourier transform of `x` over its last `len(fft_lengths)` axes.
+
+    Inverse transforms divide by the product of the lengths.
+
+    Args:
+      x: an array. "rfft" takes a real one; the others convert to complex. The last axis of an
+        "irfft" has size `fft_lengths[-1] // 2 + 1`.
+      fft_type: "fft", "ifft", "rfft", "irfft" or an `FftType`.
+      fft_lengths: the sizes of the transformed axes of the signal.
+
+    Returns:
+      A complex array; a real one for "irfft". The last axis of an "rfft" has size
+      `fft_lengths[-1] // 2 + 1`.
+
+    Raises:
+      ValueError: if the kind is unknown or the lengths do not fit the shape.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> y = lax.fft(np.array([1.0, 0.0, -1.0, 0.0], np.float32), "rfft", (4,))
+      >>> np.asarray(y).real.tolist()
+      [0.0, 2.0, 0.0]
+    """
+    kind = _kind(fft_type)
+    dtype = dtype_of(x)
+    if kind is not FftType.RFFT:
+        x = convert_element_type(x, dtypes.to_complex_dtype(dtype))
+    elif is_complex(x):
+        raise ValueError(f"fft of type RFFT takes real numbers, got dtype {dtype}.")
+    else:
+        x = convert_element_type(x, dtypes.to_inexact_dtype(dtype))
+    lengths = as_ints(fft_lengths, "fft fft_lengths")
+    return fft_p.bind(x, fft_type=kind, fft_lengths=lengths) if lengths else x

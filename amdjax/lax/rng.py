@@ -73,51 +73,6 @@ class RandomAlgorithm(enum.IntEnum):
         return self.name
 
 
-def rng_bit_generator(
-    key: Any,
-    shape: Sequence[int],
-    dtype: Any = np.uint32,
-    algorithm: RandomAlgorithm = RandomAlgorithm.RNG_DEFAULT,
-    *,
-    out_sharding: Any = None,
-) -> tuple[Any, Any]:
-    """Random bits from a state, and the state after.
-
-    Args:
-      key: the state, uint32 of shape `(4,)` or uint64 of shape `(2,)`: a key, then a counter.
-      shape: the shape of the bits.
-      dtype: their dtype: uint8, uint16, uint32 or uint64.
-      algorithm: Philox-4x32 or Threefry-2x32.
-      out_sharding: accepted for JAX's sake; must be `None`.
-
-    Returns:
-      The new state, and bits of shape `shape`.
-
-    Raises:
-      TypeError: if the dtype is not one of those, or the state has another form.
-
-    Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> state, bits = lax.rng_bit_generator(np.arange(4, dtype=np.uint32), (3,))
-      >>> state.tolist(), bits.shape
-      ([0, 1, 3, 3], (3,))
-    """
-    dtype = dtypes.check_and_canonicalize_user_dtype(dtype, "rng_bit_generator")
-    if dtype not in UINT_DTYPES.values():
-        raise TypeError(f"rng_bit_generator dtype must be an unsigned integer, got {dtype}.")
-    state, bits = rng_bit_generator_p.bind(
-        key,
-        shape=as_ints(shape, "rng_bit_generator shape"),
-        dtype=dtype,
-        algorithm=RandomAlgorithm(algorithm),
-        out_sharding=out_sharding,
-    )
-    return state, bits
-
-
 rng_bit_generator_p = Primitive("rng_bit_generator", multiple_results=True)
 
 
@@ -216,28 +171,49 @@ def _advance(counter: Words, steps: Any) -> Words:
     return total, add(high, carry)
 
 
-def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Any:
-    """Numbers between `a` and `b` from a generator with hidden state; each call differs.
+def rng_bit_generator(
+    key: Any,
+    shape: Sequence[int],
+    dtype: Any = np.uint32,
+    algorithm: RandomAlgorithm = RandomAlgorithm.RNG_DEFAULT,
+    *,
+    out_sharding: Any = None,
+) -> tuple[Any, Any]:
+    """Random bits from a state, and the state after.
 
     Args:
-      a: the least value, a scalar.
-      b: the bound above, a scalar of the same dtype.
-      shape: the shape of the result.
+      key: the state, uint32 of shape `(4,)` or uint64 of shape `(2,)`: a key, then a counter.
+      shape: the shape of the bits.
+      dtype: their dtype: uint8, uint16, uint32 or uint64.
+      algorithm: Philox-4x32 or Threefry-2x32.
+      out_sharding: accepted for JAX's sake; must be `None`.
 
     Returns:
-      An array of the scalars' dtype.
+      The new state, and bits of shape `shape`.
 
     Raises:
-      TypeError: if the dtypes differ or an argument is no scalar.
+      TypeError: if the dtype is not one of those, or the state has another form.
+
+    Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
-      >>> x = lax.rng_uniform(np.float32(2), np.float32(3), (4,))
-      >>> bool((np.asarray(x) >= 2).all())
-      True
+      >>> state, bits = lax.rng_bit_generator(np.arange(4, dtype=np.uint32), (3,))
+      >>> state.tolist(), bits.shape
+      ([0, 1, 3, 3], (3,))
     """
-    return rng_uniform_p.bind(a, b, shape=as_ints(shape, "rng_uniform shape"))
+    dtype = dtypes.check_and_canonicalize_user_dtype(dtype, "rng_bit_generator")
+    if dtype not in UINT_DTYPES.values():
+        raise TypeError(f"rng_bit_generator dtype must be an unsigned integer, got {dtype}.")
+    state, bits = rng_bit_generator_p.bind(
+        key,
+        shape=as_ints(shape, "rng_bit_generator shape"),
+        dtype=dtype,
+        algorithm=RandomAlgorithm(algorithm),
+        out_sharding=out_sharding,
+    )
+    return state, bits
 
 
 rng_uniform_p = Primitive("rng_uniform")
@@ -270,3 +246,27 @@ def _hidden_generator() -> np.random.Generator:
 
 
 rng_uniform_p.lowering = Host(_host_uniform)
+
+
+def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Any:
+    """Numbers between `a` and `b` from a generator with hidden state; each call differs.
+
+    Args:
+      a: the least value, a scalar.
+      b: the bound above, a scalar of the same dtype.
+      shape: the shape of the result.
+
+    Returns:
+      An array of the scalars' dtype.
+
+    Raises:
+      TypeError: if the dtypes differ or an argument is no scalar.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> x = lax.rng_uniform(np.float32(2), np.float32(3), (4,))
+      >>> bool((np.asarray(x) >= 2).all())
+      True
+    """
+    return rng_uniform_p.bind(a, b, shape=as_ints(shape, "rng_uniform shape"))

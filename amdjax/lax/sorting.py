@@ -46,6 +46,40 @@ def _axis(name: str, axis: int, shape: tuple[int, ...]) -> int:
     return axis % len(shape)
 
 
+sort_p = Primitive("sort", multiple_results=True)
+
+
+@sort_p.def_abstract_eval
+def _sort_type(*operands, dimension, is_stable, num_keys):
+    if any(x.shape != operands[0].shape for x in operands):
+        found = ", ".join(str(x.shape) for x in operands)
+        raise TypeError(f"sort operands must have equal shapes, got {found}.")
+    for x in operands[:num_keys]:
+        check_dtype("sort", x.dtype, ANY)
+    return list(operands)
+
+
+@sort_p.def_jvp
+def _sort_jvp(primals, tangents, *, dimension, **params):
+    positions = broadcasted_iota(np.int32, shape_of(primals[0]), dimension)
+    *outs, order = sort_p.bind(*primals, positions, dimension=dimension, **params)
+    changes = [
+        zero_tangent(y) if is_zero(t) else take_along(t, order, dimension)
+        for y, t in zip(outs, tangents)
+    ]
+    return outs, changes
+
+
+@sort_p.def_batch
+def _sort_batch(axis, args, dims, *, dimension, **params):
+    args = [batch_to(x, d, axis.size) for x, d in zip(args, dims)]
+    outs = sort_p.bind(*args, dimension=dimension + 1, **params)
+    return outs, [0] * len(outs)
+
+
+sort_p.lowering = Shaped("sort")
+
+
 def sort(
     operand: Any | Sequence[Any],
     dimension: int = -1,
@@ -123,73 +157,6 @@ def sort_key_val(
     return keys, values
 
 
-sort_p = Primitive("sort", multiple_results=True)
-
-
-@sort_p.def_abstract_eval
-def _sort_type(*operands, dimension, is_stable, num_keys):
-    if any(x.shape != operands[0].shape for x in operands):
-        found = ", ".join(str(x.shape) for x in operands)
-        raise TypeError(f"sort operands must have equal shapes, got {found}.")
-    for x in operands[:num_keys]:
-        check_dtype("sort", x.dtype, ANY)
-    return list(operands)
-
-
-@sort_p.def_jvp
-def _sort_jvp(primals, tangents, *, dimension, **params):
-    positions = broadcasted_iota(np.int32, shape_of(primals[0]), dimension)
-    *outs, order = sort_p.bind(*primals, positions, dimension=dimension, **params)
-    changes = [
-        zero_tangent(y) if is_zero(t) else take_along(t, order, dimension)
-        for y, t in zip(outs, tangents)
-    ]
-    return outs, changes
-
-
-@sort_p.def_batch
-def _sort_batch(axis, args, dims, *, dimension, **params):
-    args = [batch_to(x, d, axis.size) for x, d in zip(args, dims)]
-    outs = sort_p.bind(*args, dimension=dimension + 1, **params)
-    return outs, [0] * len(outs)
-
-
-sort_p.lowering = Shaped("sort")
-
-
-def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
-    """The `k` greatest elements along an axis, greatest first, and where they are.
-
-    Among equal elements the one with the lower index comes first; NaN counts as greatest.
-
-    Args:
-      operand: an array of a real dtype.
-      k: how many, at most the size of the axis.
-      axis: the axis along which to look.
-
-    Returns:
-      Values, and their int32 indices along `axis`; both have size `k` there.
-
-    Raises:
-      TypeError: for a scalar or a complex operand.
-      ValueError: if `k` or `axis` is out of range.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> values, indices = lax.top_k(np.array([9.0, 3.0, 6.0, 4.0, 10.0], np.float32), 3)
-      >>> values.tolist(), indices.tolist()
-      ([10.0, 9.0, 6.0], [4, 0, 2])
-    """
-    shape = shape_of(operand)
-    if not shape:
-        raise TypeError("top_k operand must have at least one dimension, got a scalar.")
-    values, indices = top_k_p.bind(
-        operand, k=as_ints((k,), "top_k k")[0], axis=_axis("top_k", axis, shape)
-    )
-    return values, indices
-
-
 top_k_p = Primitive("top_k", multiple_results=True)
 
 
@@ -233,6 +200,71 @@ def _top_k_batch(axis_data, args, dims, *, k, axis):
 
 
 top_k_p.lowering = Shaped("top_k")
+
+
+def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
+    """The `k` greatest elements along an axis, greatest first, and where they are.
+
+    Among equal elements the one with the lower index comes first; NaN counts as greatest.
+
+    Args:
+      operand: an array of a real dtype.
+      k: how many, at most the size of the axis.
+      axis: the axis along which to look.
+
+    Returns:
+      Values, and their int32 indices along `axis`; both have size `k` there.
+
+    Raises:
+      TypeError: for a scalar or a complex operand.
+      ValueError: if `k` or `axis` is out of range.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> values, indices = lax.top_k(np.array([9.0, 3.0, 6.0, 4.0, 10.0], np.float32), 3)
+      >>> values.tolist(), indices.tolist()
+      ([10.0, 9.0, 6.0], [4, 0, 2])
+    """
+    shape = shape_of(operand)
+    if not shape:
+        raise TypeError("top_k operand must have at least one dimension, got a scalar.")
+    values, indices = top_k_p.bind(
+        operand, k=as_ints((k,), "top_k k")[0], axis=_axis("top_k", axis, shape)
+    )
+    return values, indices
+
+
+approx_top_k_p = Primitive("approx_top_k", multiple_results=True)
+
+
+@approx_top_k_p.def_abstract_eval
+def _approx_top_k_type(operand, *, k, reduction_dimension, **_):
+    check_dtype("approx_top_k", operand.dtype, FLOAT)
+    return _k_along("approx_top_k", operand, k, reduction_dimension)
+
+
+@approx_top_k_p.def_jvp
+def _approx_top_k_jvp(primals, tangents, *, reduction_dimension, **params):
+    outs = approx_top_k_p.bind(*primals, reduction_dimension=reduction_dimension, **params)
+    return _follow_indices(outs, tangents[0], reduction_dimension)
+
+
+@approx_top_k_p.def_batch
+def _approx_top_k_batch(axis, args, dims, *, reduction_dimension, **params):
+    operand = move_axis(args[0], dims[0], 0)
+    outs = approx_top_k_p.bind(operand, reduction_dimension=reduction_dimension + 1, **params)
+    return outs, [0, 0]
+
+
+def _exact_top_k(operand, *, k, reduction_dimension, is_max_k, **_):
+    if is_max_k:
+        return top_k_p.bind(operand, k=k, axis=reduction_dimension)
+    values, indices = top_k_p.bind(neg(operand), k=k, axis=reduction_dimension)
+    return [neg(values), indices]
+
+
+approx_top_k_p.lowering = Decompose(_exact_top_k)
 
 
 def approx_max_k(
@@ -333,35 +365,3 @@ def _approx_k(operand, k, axis, recall, is_max, size_override, aggregate) -> tup
         aggregate_to_topk=bool(aggregate),
     )
     return values, indices
-
-
-approx_top_k_p = Primitive("approx_top_k", multiple_results=True)
-
-
-@approx_top_k_p.def_abstract_eval
-def _approx_top_k_type(operand, *, k, reduction_dimension, **_):
-    check_dtype("approx_top_k", operand.dtype, FLOAT)
-    return _k_along("approx_top_k", operand, k, reduction_dimension)
-
-
-@approx_top_k_p.def_jvp
-def _approx_top_k_jvp(primals, tangents, *, reduction_dimension, **params):
-    outs = approx_top_k_p.bind(*primals, reduction_dimension=reduction_dimension, **params)
-    return _follow_indices(outs, tangents[0], reduction_dimension)
-
-
-@approx_top_k_p.def_batch
-def _approx_top_k_batch(axis, args, dims, *, reduction_dimension, **params):
-    operand = move_axis(args[0], dims[0], 0)
-    outs = approx_top_k_p.bind(operand, reduction_dimension=reduction_dimension + 1, **params)
-    return outs, [0, 0]
-
-
-def _exact_top_k(operand, *, k, reduction_dimension, is_max_k, **_):
-    if is_max_k:
-        return top_k_p.bind(operand, k=k, axis=reduction_dimension)
-    values, indices = top_k_p.bind(neg(operand), k=k, axis=reduction_dimension)
-    return [neg(values), indices]
-
-
-approx_top_k_p.lowering = Decompose(_exact_top_k)

@@ -66,49 +66,6 @@ class EigImplementation(enum.Enum):
     LAPACK = "lapack"
 
 
-def eigh(
-    x: Any,
-    *,
-    lower: bool = True,
-    symmetrize_input: bool = True,
-    sort_eigenvalues: bool = True,
-    subset_by_index: tuple[int, int] | None = None,
-    implementation: EighImplementation | None = None,
-) -> tuple[Any, Any]:
-    """The eigenvectors and eigenvalues of Hermitian matrices.
-
-    Args:
-      x: matrices of shape `(..., n, n)`.
-      lower: which triangle counts where the input is not symmetrised.
-      symmetrize_input: whether to take the Hermitian part first.
-      sort_eigenvalues: accepted for JAX's sake; eigenvalues always ascend.
-      subset_by_index: the first and one past the last eigenvalue wanted, in ascending order.
-      implementation: accepted for JAX's sake; of no effect.
-
-    Returns:
-      `v` of shape `(..., n, d)`, its columns the eigenvectors; `w` of shape `(..., d)`, the
-      eigenvalues, of a real dtype.
-
-    Raises:
-      ValueError: if the matrices are not square.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> v, w = lax.linalg.eigh(np.array([[2.0, 1.0], [1.0, 2.0]], np.float32))
-      >>> print(w.round(3))
-      [1. 3.]
-    """
-    v, w = eigh_p.bind(
-        symmetrize(x) if symmetrize_input else x,
-        lower=bool(lower),
-        sort_eigenvalues=bool(sort_eigenvalues),
-        subset_by_index=None if subset_by_index is None else tuple(subset_by_index),
-        algorithm=implementation,
-    )
-    return v, w
-
-
 def _eigh_results(x, *, subset_by_index, **_):
     check_square("eigh", x)
     n = x.shape[0]
@@ -161,31 +118,28 @@ def _reciprocal_gaps(w: Any, like: Any) -> Any:
     return set_diagonal(inverse, 0)
 
 
-def eig(
+def eigh(
     x: Any,
     *,
-    compute_left_eigenvectors: bool = True,
-    compute_right_eigenvectors: bool = True,
-    enable_eigvec_derivs: bool = False,
-    implementation: EigImplementation | None = None,
-    use_magma: bool | None = None,
-) -> list[Any]:
-    """The eigenvalues and eigenvectors of general matrices.
-
-    Eigenvectors have length one and a real component of largest magnitude.
+    lower: bool = True,
+    symmetrize_input: bool = True,
+    sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    implementation: EighImplementation | None = None,
+) -> tuple[Any, Any]:
+    """The eigenvectors and eigenvalues of Hermitian matrices.
 
     Args:
       x: matrices of shape `(..., n, n)`.
-      compute_left_eigenvectors: whether the left ones are among the results.
-      compute_right_eigenvectors: whether the right ones are among the results.
-      enable_eigvec_derivs: whether eigenvectors may be differentiated. That is right only where all
-        eigenvalues differ and no two components of an eigenvector tie for largest magnitude.
+      lower: which triangle counts where the input is not symmetrised.
+      symmetrize_input: whether to take the Hermitian part first.
+      sort_eigenvalues: accepted for JAX's sake; eigenvalues always ascend.
+      subset_by_index: the first and one past the last eigenvalue wanted, in ascending order.
       implementation: accepted for JAX's sake; of no effect.
-      use_magma: accepted for JAX's sake; of no effect.
 
     Returns:
-      A list of the eigenvalues, of shape `(..., n)`, then the left, then the right eigenvectors,
-      each of shape `(..., n, n)` and as columns; all complex.
+      `v` of shape `(..., n, d)`, its columns the eigenvectors; `w` of shape `(..., d)`, the
+      eigenvalues, of a real dtype.
 
     Raises:
       ValueError: if the matrices are not square.
@@ -193,17 +147,18 @@ def eig(
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
-      >>> w, *_ = lax.linalg.eig(np.array([[0.0, 1.0], [-1.0, 0.0]], np.float32))
-      >>> sorted(np.asarray(w).imag.round(3).tolist())
-      [-1.0, 1.0]
+      >>> v, w = lax.linalg.eigh(np.array([[2.0, 1.0], [1.0, 2.0]], np.float32))
+      >>> print(w.round(3))
+      [1. 3.]
     """
-    return eig_p.bind(
-        x,
-        compute_left_eigenvectors=bool(compute_left_eigenvectors),
-        compute_right_eigenvectors=bool(compute_right_eigenvectors),
-        enable_eigvec_derivs=bool(enable_eigvec_derivs),
-        implementation=implementation,
+    v, w = eigh_p.bind(
+        symmetrize(x) if symmetrize_input else x,
+        lower=bool(lower),
+        sort_eigenvalues=bool(sort_eigenvalues),
+        subset_by_index=None if subset_by_index is None else tuple(subset_by_index),
+        algorithm=implementation,
     )
+    return v, w
 
 
 def _eig_results(x, *, compute_left_eigenvectors, compute_right_eigenvectors, **_):
@@ -293,6 +248,71 @@ def _column_sums(x: Any) -> Any:
     return reduce_sum(x, (len(shape_of(x)) - 2,))
 
 
+def eig(
+    x: Any,
+    *,
+    compute_left_eigenvectors: bool = True,
+    compute_right_eigenvectors: bool = True,
+    enable_eigvec_derivs: bool = False,
+    implementation: EigImplementation | None = None,
+    use_magma: bool | None = None,
+) -> list[Any]:
+    """The eigenvalues and eigenvectors of general matrices.
+
+    Eigenvectors have length one and a real component of largest magnitude.
+
+    Args:
+      x: matrices of shape `(..., n, n)`.
+      compute_left_eigenvectors: whether the left ones are among the results.
+      compute_right_eigenvectors: whether the right ones are among the results.
+      enable_eigvec_derivs: whether eigenvectors may be differentiated. That is right only where all
+        eigenvalues differ and no two components of an eigenvector tie for largest magnitude.
+      implementation: accepted for JAX's sake; of no effect.
+      use_magma: accepted for JAX's sake; of no effect.
+
+    Returns:
+      A list of the eigenvalues, of shape `(..., n)`, then the left, then the right eigenvectors,
+      each of shape `(..., n, n)` and as columns; all complex.
+
+    Raises:
+      ValueError: if the matrices are not square.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> w, *_ = lax.linalg.eig(np.array([[0.0, 1.0], [-1.0, 0.0]], np.float32))
+      >>> sorted(np.asarray(w).imag.round(3).tolist())
+      [-1.0, 1.0]
+    """
+    return eig_p.bind(
+        x,
+        compute_left_eigenvectors=bool(compute_left_eigenvectors),
+        compute_right_eigenvectors=bool(compute_right_eigenvectors),
+        enable_eigvec_derivs=bool(enable_eigvec_derivs),
+        implementation=implementation,
+    )
+
+
+def _schur_results(x, *, compute_schur_vectors, **_):
+    check_square("schur", x)
+    return [(x.shape, x.dtype)] * (1 + compute_schur_vectors)
+
+
+def _schur_one(x, **_):
+    import scipy.linalg
+
+    output = "complex" if np.iscomplexobj(x) else "real"
+    if not np.isfinite(x).all():
+        return None
+    try:
+        return scipy.linalg.schur(x, output=output, check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+
+
+schur_p = matrix_primitive("schur", (2,), _schur_results, _schur_one)
+
+
 def schur(
     x: Any,
     *,
@@ -333,24 +353,20 @@ def schur(
     )
 
 
-def _schur_results(x, *, compute_schur_vectors, **_):
-    check_square("schur", x)
-    return [(x.shape, x.dtype)] * (1 + compute_schur_vectors)
+def _hessenberg_results(a):
+    check_square("hessenberg", a)
+    return [(a.shape, a.dtype), ((max(a.shape[0] - 1, 0),), a.dtype)]
 
 
-def _schur_one(x, **_):
-    import scipy.linalg
+def _hessenberg_one(a):
+    from scipy.linalg import lapack
 
-    output = "complex" if np.iscomplexobj(x) else "real"
-    if not np.isfinite(x).all():
-        return None
-    try:
-        return scipy.linalg.schur(x, output=output, check_finite=False)
-    except np.linalg.LinAlgError:
-        return None
+    (gehrd,) = lapack.get_lapack_funcs(("gehrd",), (a,))
+    compact, taus, info = gehrd(a)
+    return (compact, taus) if info == 0 else None
 
 
-schur_p = matrix_primitive("schur", (2,), _schur_results, _schur_one)
+hessenberg_p = matrix_primitive("hessenberg", (2,), _hessenberg_results, _hessenberg_one)
 
 
 def hessenberg(a: Any) -> tuple[Any, Any]:
@@ -377,20 +393,25 @@ def hessenberg(a: Any) -> tuple[Any, Any]:
     return compact, taus
 
 
-def _hessenberg_results(a):
-    check_square("hessenberg", a)
-    return [(a.shape, a.dtype), ((max(a.shape[0] - 1, 0),), a.dtype)]
+def _tridiagonal_results(a, *, lower):
+    check_square("tridiagonal", a)
+    n = a.shape[0]
+    if n == 0:
+        raise ValueError("tridiagonal takes matrices with at least one row, got shape (0, 0).")
+    magnitude = magnitude_dtype(a.dtype)
+    return [(a.shape, a.dtype), ((n,), magnitude), ((n - 1,), magnitude), ((n - 1,), a.dtype)]
 
 
-def _hessenberg_one(a):
+def _tridiagonal_one(a, *, lower):
     from scipy.linalg import lapack
 
-    (gehrd,) = lapack.get_lapack_funcs(("gehrd",), (a,))
-    compact, taus, info = gehrd(a)
-    return (compact, taus) if info == 0 else None
+    name = "hetrd" if np.iscomplexobj(a) else "sytrd"
+    (routine,) = lapack.get_lapack_funcs((name,), (a,))
+    compact, d, e, taus, info = routine(a, lower=int(lower))
+    return (compact, d, e, taus) if info == 0 else None
 
 
-hessenberg_p = matrix_primitive("hessenberg", (2,), _hessenberg_results, _hessenberg_one)
+tridiagonal_p = matrix_primitive("tridiagonal", (2,), _tridiagonal_results, _tridiagonal_one)
 
 
 def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Any, Any, Any, Any]:
@@ -416,24 +437,3 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Any, Any, Any, Any]:
     """
     compact, d, e, taus = tridiagonal_p.bind(a, lower=bool(lower))
     return compact, d, e, taus
-
-
-def _tridiagonal_results(a, *, lower):
-    check_square("tridiagonal", a)
-    n = a.shape[0]
-    if n == 0:
-        raise ValueError("tridiagonal takes matrices with at least one row, got shape (0, 0).")
-    magnitude = magnitude_dtype(a.dtype)
-    return [(a.shape, a.dtype), ((n,), magnitude), ((n - 1,), magnitude), ((n - 1,), a.dtype)]
-
-
-def _tridiagonal_one(a, *, lower):
-    from scipy.linalg import lapack
-
-    name = "hetrd" if np.iscomplexobj(a) else "sytrd"
-    (routine,) = lapack.get_lapack_funcs((name,), (a,))
-    compact, d, e, taus, info = routine(a, lower=int(lower))
-    return (compact, d, e, taus) if info == 0 else None
-
-
-tridiagonal_p = matrix_primitive("tridiagonal", (2,), _tridiagonal_results, _tridiagonal_one)

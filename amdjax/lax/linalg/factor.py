@@ -29,32 +29,6 @@ from amdjax.lax.slicing import pad
 from amdjax.lax.sorting import sort_key_val
 
 
-def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
-    """The lower triangular L with `L @ L.conj().T == x`.
-
-    Args:
-      x: Hermitian positive definite matrices of shape `(..., n, n)`.
-      symmetrize_input: whether to take the Hermitian part first; otherwise the upper triangle is
-        not looked at.
-
-    Returns:
-      An array of `x`'s shape and dtype; NaN for a matrix that is not positive definite.
-
-    Raises:
-      ValueError: if the matrices are not square.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.linalg.cholesky(np.array([[4.0, 2.0], [2.0, 2.0]], np.float32)).tolist()
-      [[2.0, 0.0], [1.0, 1.0]]
-    """
-    shape = shape_of(x)
-    if len(shape) > 1 and shape[-1] != shape[-2]:
-        raise ValueError(f"cholesky takes square matrices, got shape {shape}.")
-    return cholesky_p.bind(symmetrize(x) if symmetrize_input else x)
-
-
 def _cholesky_results(x):
     check_square("cholesky", x)
     return [(x.shape, x.dtype)]
@@ -94,29 +68,30 @@ def _cholesky_jvp(primals, tangents):
     return lower, matmul(lower, phi)
 
 
-def cholesky_update(r_matrix: Any, w_vector: Any) -> Any:
-    """The Cholesky factor of `R.T @ R + w w.T`, in O(n²).
+def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
+    """The lower triangular L with `L @ L.conj().T == x`.
 
     Args:
-      r_matrix: an upper triangular matrix R of shape `(n, n)`, of a real dtype.
-      w_vector: a vector w of shape `(n,)`.
+      x: Hermitian positive definite matrices of shape `(..., n, n)`.
+      symmetrize_input: whether to take the Hermitian part first; otherwise the upper triangle is
+        not looked at.
 
     Returns:
-      The new upper triangular matrix.
+      An array of `x`'s shape and dtype; NaN for a matrix that is not positive definite.
 
     Raises:
-      ValueError: if the shapes do not fit.
-
-    Source: Givens rotations as in LINPACK's dchud.
+      ValueError: if the matrices are not square.
 
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
-      >>> r, w = np.eye(2, dtype=np.float32), np.array([0.75, 0.0], np.float32)
-      >>> lax.linalg.cholesky_update(r, w).tolist()
-      [[1.25, 0.0], [0.0, 1.0]]
+      >>> lax.linalg.cholesky(np.array([[4.0, 2.0], [2.0, 2.0]], np.float32)).tolist()
+      [[2.0, 0.0], [1.0, 1.0]]
     """
-    return cholesky_update_p.bind(r_matrix, w_vector)
+    shape = shape_of(x)
+    if len(shape) > 1 and shape[-1] != shape[-2]:
+        raise ValueError(f"cholesky takes square matrices, got shape {shape}.")
+    return cholesky_p.bind(symmetrize(x) if symmetrize_input else x)
 
 
 def _cholesky_update_results(r, w):
@@ -150,29 +125,29 @@ cholesky_update_p = matrix_primitive(
 )
 
 
-def lu(x: Any) -> tuple[Any, Any, Any]:
-    """The factors of `P @ x == L @ U`, rows exchanged so that pivots are largest.
+def cholesky_update(r_matrix: Any, w_vector: Any) -> Any:
+    """The Cholesky factor of `R.T @ R + w w.T`, in O(n²).
 
     Args:
-      x: matrices of shape `(..., m, n)`.
+      r_matrix: an upper triangular matrix R of shape `(n, n)`, of a real dtype.
+      w_vector: a vector w of shape `(n,)`.
 
     Returns:
-      `lu`, of the shape of `x`, with U in its upper triangle and L without its unit diagonal below;
-      `pivots`, int32 of shape `(..., min(m, n))`: row i was exchanged with row `pivots[i]`, in
-      order; `permutation`, int32 of shape `(..., m)`: `x[permutation] == L @ U`.
+      The new upper triangular matrix.
 
     Raises:
-      TypeError: if `x` has fewer than two dimensions.
+      ValueError: if the shapes do not fit.
+
+    Source: Givens rotations as in LINPACK's dchud.
 
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
-      >>> factors, pivots, order = lax.linalg.lu(np.array([[1.0, 2.0], [2.0, 2.0]], np.float32))
-      >>> factors.tolist(), order.tolist()
-      ([[2.0, 2.0], [0.5, 1.0]], [1, 0])
+      >>> r, w = np.eye(2, dtype=np.float32), np.array([0.75, 0.0], np.float32)
+      >>> lax.linalg.cholesky_update(r, w).tolist()
+      [[1.25, 0.0], [0.0, 1.0]]
     """
-    factors, pivots, permutation = lu_p.bind(x)
-    return factors, pivots, permutation
+    return cholesky_update_p.bind(r_matrix, w_vector)
 
 
 def _lu_results(x):
@@ -228,27 +203,29 @@ def _widened_eye(like: Any, k: int, n: int) -> Any:
     return _widened(_widened(eye_like(like, k), n - k, -1), n - k, -2)
 
 
-def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
-    """Row exchanges, carried out on the identity permutation.
+def lu(x: Any) -> tuple[Any, Any, Any]:
+    """The factors of `P @ x == L @ U`, rows exchanged so that pivots are largest.
 
     Args:
-      pivots: int32 of shape `(..., k)`: row i is exchanged with row `pivots[i]`, in order.
-      permutation_size: how many rows there are, at least k.
+      x: matrices of shape `(..., m, n)`.
 
     Returns:
-      int32 of shape `(..., permutation_size)`.
+      `lu`, of the shape of `x`, with U in its upper triangle and L without its unit diagonal below;
+      `pivots`, int32 of shape `(..., min(m, n))`: row i was exchanged with row `pivots[i]`, in
+      order; `permutation`, int32 of shape `(..., m)`: `x[permutation] == L @ U`.
 
     Raises:
-      ValueError: if there are more pivots than rows.
+      TypeError: if `x` has fewer than two dimensions.
 
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
-      >>> lax.linalg.lu_pivots_to_permutation(np.array([2, 2], np.int32), 3).tolist()
-      [2, 0, 1]
+      >>> factors, pivots, order = lax.linalg.lu(np.array([[1.0, 2.0], [2.0, 2.0]], np.float32))
+      >>> factors.tolist(), order.tolist()
+      ([[2.0, 2.0], [0.5, 1.0]], [1, 0])
     """
-    size = operator.index(permutation_size)
-    return lu_pivots_to_permutation_p.bind(pivots, permutation_size=size)
+    factors, pivots, permutation = lu_p.bind(x)
+    return factors, pivots, permutation
 
 
 def _permutation_results(pivots, *, permutation_size):
@@ -287,6 +264,29 @@ lu_pivots_to_permutation_p = matrix_primitive(
 def _permutation_jvp(primals, tangents, **params):
     out = lu_pivots_to_permutation_p.bind(*primals, **params)
     return out, zero_tangent(out)
+
+
+def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
+    """Row exchanges, carried out on the identity permutation.
+
+    Args:
+      pivots: int32 of shape `(..., k)`: row i is exchanged with row `pivots[i]`, in order.
+      permutation_size: how many rows there are, at least k.
+
+    Returns:
+      int32 of shape `(..., permutation_size)`.
+
+    Raises:
+      ValueError: if there are more pivots than rows.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> lax.linalg.lu_pivots_to_permutation(np.array([2, 2], np.int32), 3).tolist()
+      [2, 0, 1]
+    """
+    size = operator.index(permutation_size)
+    return lu_pivots_to_permutation_p.bind(pivots, permutation_size=size)
 
 
 def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Any:

@@ -37,37 +37,6 @@ __all__ = [
 ]
 
 
-def qr(
-    x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
-) -> tuple[Any, ...]:
-    """The factors of `x == q @ r`: orthonormal columns times an upper triangle.
-
-    Args:
-      x: matrices of shape `(..., m, n)`.
-      pivoting: whether columns are exchanged so that the diagonal of `r` descends in magnitude.
-      full_matrices: whether `q` is square; otherwise it has `min(m, n)` columns.
-      use_magma: accepted for JAX's sake; of no effect.
-
-    Returns:
-      `q` and `r`; with `pivoting` also `p`, int32 of shape `(..., n)`, and `x[:, p] == q @ r`.
-
-    Raises:
-      TypeError: if `x` has fewer than two dimensions.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> x = np.array([[3.0, 1.0], [4.0, 2.0]], np.float32)
-      >>> q, r = lax.linalg.qr(x)
-      >>> np.allclose(np.asarray(q) @ np.asarray(r), x, atol=1e-6)
-      True
-    """
-    outs = qr_p.bind(
-        x, pivoting=bool(pivoting), full_matrices=bool(full_matrices), use_magma=use_magma
-    )
-    return tuple(outs)
-
-
 def _qr_results(x, *, pivoting, full_matrices, use_magma):
     m, n = x.shape
     k = m if full_matrices else min(m, n)
@@ -148,6 +117,52 @@ def _full_change(q, r, t, n):
     return joined((d_thin, d_rest), -1), joined((d_top, zeros), -2)
 
 
+def qr(
+    x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
+) -> tuple[Any, ...]:
+    """The factors of `x == q @ r`: orthonormal columns times an upper triangle.
+
+    Args:
+      x: matrices of shape `(..., m, n)`.
+      pivoting: whether columns are exchanged so that the diagonal of `r` descends in magnitude.
+      full_matrices: whether `q` is square; otherwise it has `min(m, n)` columns.
+      use_magma: accepted for JAX's sake; of no effect.
+
+    Returns:
+      `q` and `r`; with `pivoting` also `p`, int32 of shape `(..., n)`, and `x[:, p] == q @ r`.
+
+    Raises:
+      TypeError: if `x` has fewer than two dimensions.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> x = np.array([[3.0, 1.0], [4.0, 2.0]], np.float32)
+      >>> q, r = lax.linalg.qr(x)
+      >>> np.allclose(np.asarray(q) @ np.asarray(r), x, atol=1e-6)
+      True
+    """
+    outs = qr_p.bind(
+        x, pivoting=bool(pivoting), full_matrices=bool(full_matrices), use_magma=use_magma
+    )
+    return tuple(outs)
+
+
+def _geqrf_results(a):
+    return [(a.shape, a.dtype), ((min(a.shape),), a.dtype)]
+
+
+def _geqrf_one(a):
+    from scipy.linalg import lapack
+
+    (routine,) = lapack.get_lapack_funcs(("geqrf",), (a,))
+    compact, taus, *_ = routine(a)
+    return compact, taus
+
+
+geqrf_p = matrix_primitive("geqrf", (2,), _geqrf_results, _geqrf_one)
+
+
 def geqrf(a: Any) -> tuple[Any, Any]:
     """The QR factorisation in LAPACK's compact form.
 
@@ -170,44 +185,6 @@ def geqrf(a: Any) -> tuple[Any, Any]:
     """
     compact, taus = geqrf_p.bind(a)
     return compact, taus
-
-
-def _geqrf_results(a):
-    return [(a.shape, a.dtype), ((min(a.shape),), a.dtype)]
-
-
-def _geqrf_one(a):
-    from scipy.linalg import lapack
-
-    (routine,) = lapack.get_lapack_funcs(("geqrf",), (a,))
-    compact, taus, *_ = routine(a)
-    return compact, taus
-
-
-geqrf_p = matrix_primitive("geqrf", (2,), _geqrf_results, _geqrf_one)
-
-
-def householder_product(a: Any, taus: Any) -> Any:
-    """The product of Householder reflectors, as orthonormal columns.
-
-    Args:
-      a: matrices of shape `(..., m, n)` with m >= n, reflectors below the diagonal.
-      taus: their scalar factors, of shape `(..., k)` with k <= n.
-
-    Returns:
-      The first n columns of the product, of the shape of `a`.
-
-    Raises:
-      ValueError: if the shapes do not fit.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> a = np.array([[0.0], [1.0]], np.float32)
-      >>> lax.linalg.householder_product(a, np.ones(1, np.float32)).tolist()
-      [[0.0], [-1.0]]
-    """
-    return householder_product_p.bind(a, taus)
 
 
 def _householder_results(a, taus):
@@ -238,6 +215,52 @@ householder_product_p = matrix_primitive(
 )
 
 
+def householder_product(a: Any, taus: Any) -> Any:
+    """The product of Householder reflectors, as orthonormal columns.
+
+    Args:
+      a: matrices of shape `(..., m, n)` with m >= n, reflectors below the diagonal.
+      taus: their scalar factors, of shape `(..., k)` with k <= n.
+
+    Returns:
+      The first n columns of the product, of the shape of `a`.
+
+    Raises:
+      ValueError: if the shapes do not fit.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> a = np.array([[0.0], [1.0]], np.float32)
+      >>> lax.linalg.householder_product(a, np.ones(1, np.float32)).tolist()
+      [[0.0], [-1.0]]
+    """
+    return householder_product_p.bind(a, taus)
+
+
+def _ormqr_results(a, taus, c, *, left, transpose):
+    if c.shape[0 if left else 1] != a.shape[0]:
+        side = "rows" if left else "columns"
+        raise ValueError(
+            f"ormqr with left={left} takes matrices with as many {side} as reflectors are long, "
+            f"got reflectors of shape {a.shape} and c of shape {c.shape}."
+        )
+    return [(c.shape, c.dtype)]
+
+
+def _ormqr_one(a, taus, c, *, left, transpose):
+    routine = _routine("mqr", a, taus, c)
+    side = "L" if left else "R"
+    turned = ("C" if np.iscomplexobj(a) else "T") if transpose else "N"
+    reflectors = a[:, : len(taus)]
+    workspace = max(1, 64 * max(c.shape))
+    product, _, info = routine(side, turned, reflectors, taus, c, workspace)
+    return (product,) if info == 0 else None
+
+
+ormqr_p = matrix_primitive("ormqr", (2, 1, 2), _ormqr_results, _ormqr_one, multiple=False)
+
+
 def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Any:
     """A matrix multiplied by the Q of reflectors, without making Q.
 
@@ -264,26 +287,3 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
        [0.8 0.6]]
     """
     return ormqr_p.bind(a, taus, c, left=bool(left), transpose=bool(transpose))
-
-
-def _ormqr_results(a, taus, c, *, left, transpose):
-    if c.shape[0 if left else 1] != a.shape[0]:
-        side = "rows" if left else "columns"
-        raise ValueError(
-            f"ormqr with left={left} takes matrices with as many {side} as reflectors are long, "
-            f"got reflectors of shape {a.shape} and c of shape {c.shape}."
-        )
-    return [(c.shape, c.dtype)]
-
-
-def _ormqr_one(a, taus, c, *, left, transpose):
-    routine = _routine("mqr", a, taus, c)
-    side = "L" if left else "R"
-    turned = ("C" if np.iscomplexobj(a) else "T") if transpose else "N"
-    reflectors = a[:, : len(taus)]
-    workspace = max(1, 64 * max(c.shape))
-    product, _, info = routine(side, turned, reflectors, taus, c, workspace)
-    return (product,) if info == 0 else None
-
-
-ormqr_p = matrix_primitive("ormqr", (2, 1, 2), _ormqr_results, _ormqr_one, multiple=False)

@@ -39,48 +39,6 @@ class SvdAlgorithm(enum.Enum):
     DIVIDE_AND_CONQUER = "divide_and_conquer"
 
 
-def svd(
-    x: Any,
-    *,
-    full_matrices: bool = True,
-    compute_uv: bool = True,
-    subset_by_index: tuple[int, int] | None = None,
-    algorithm: SvdAlgorithm | None = None,
-) -> Any:
-    """The singular value decomposition `x == u @ diag(s) @ vh`.
-
-    Args:
-      x: matrices of shape `(..., m, n)`.
-      full_matrices: whether `u` and `vh` are square; otherwise they keep `min(m, n)` vectors.
-      compute_uv: whether singular vectors are among the results.
-      subset_by_index: the first and one past the last singular value wanted, in descending order.
-      algorithm: which of LAPACK's routines to use.
-
-    Returns:
-      `u`, `s` and `vh`; or `s` alone. Singular values descend and are of a real dtype.
-
-    Raises:
-      ValueError: if `full_matrices` meets `subset_by_index`.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.linalg.svd(np.array([[3.0, 0.0], [0.0, -4.0]], np.float32), compute_uv=False).tolist()
-      [4.0, 3.0]
-    """
-    outs = svd_p.bind(
-        x,
-        full_matrices=bool(full_matrices),
-        compute_uv=bool(compute_uv),
-        subset_by_index=None if subset_by_index is None else tuple(subset_by_index),
-        algorithm=algorithm,
-    )
-    if not compute_uv:
-        return outs[0]
-    s, u, vh = outs
-    return u, s, vh
-
-
 def _svd_results(x, *, full_matrices, compute_uv, subset_by_index, algorithm):
     m, n = x.shape
     k = min(m, n)
@@ -186,6 +144,48 @@ def _outside(moved, basis, s) -> Any:
     """How vectors leave the span of `basis`."""
     rest = sub(moved, matmul(basis, matmul(adjoint(basis), moved)))
     return div(rest, convert_element_type(repeated_like(as_row(s), rest), rest.dtype))
+
+
+def svd(
+    x: Any,
+    *,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    algorithm: SvdAlgorithm | None = None,
+) -> Any:
+    """The singular value decomposition `x == u @ diag(s) @ vh`.
+
+    Args:
+      x: matrices of shape `(..., m, n)`.
+      full_matrices: whether `u` and `vh` are square; otherwise they keep `min(m, n)` vectors.
+      compute_uv: whether singular vectors are among the results.
+      subset_by_index: the first and one past the last singular value wanted, in descending order.
+      algorithm: which of LAPACK's routines to use.
+
+    Returns:
+      `u`, `s` and `vh`; or `s` alone. Singular values descend and are of a real dtype.
+
+    Raises:
+      ValueError: if `full_matrices` meets `subset_by_index`.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> lax.linalg.svd(np.array([[3.0, 0.0], [0.0, -4.0]], np.float32), compute_uv=False).tolist()
+      [4.0, 3.0]
+    """
+    outs = svd_p.bind(
+        x,
+        full_matrices=bool(full_matrices),
+        compute_uv=bool(compute_uv),
+        subset_by_index=None if subset_by_index is None else tuple(subset_by_index),
+        algorithm=algorithm,
+    )
+    if not compute_uv:
+        return outs[0]
+    s, u, vh = outs
+    return u, s, vh
 
 
 def qdwh(

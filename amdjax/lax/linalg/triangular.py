@@ -43,57 +43,6 @@ __all__ = [
 ]
 
 
-def triangular_solve(
-    a: Any,
-    b: Any,
-    *,
-    left_side: bool = False,
-    lower: bool = False,
-    transpose_a: bool = False,
-    conjugate_a: bool = False,
-    unit_diagonal: bool = False,
-) -> Any:
-    """The solution of `op(a) @ x == b`, or of `x @ op(a) == b`, for triangular matrices `a`.
-
-    Args:
-      a: matrices of shape `(..., n, n)`; only one triangle is looked at.
-      b: right-hand sides of shape `(..., n, k)` with `left_side`, else `(..., k, n)`; or vectors,
-        with one axis fewer than `a`.
-      left_side: whether `a` stands on the left of the unknown.
-      lower: whether the lower triangle of `a` counts, else the upper.
-      transpose_a: whether `op` transposes.
-      conjugate_a: whether `op` conjugates.
-      unit_diagonal: whether the diagonal counts as ones, without being looked at.
-
-    Returns:
-      The solutions, of the shape of `b`.
-
-    Raises:
-      ValueError: if shapes do not fit.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> a, b = np.array([[2.0, 0.0], [1.0, 1.0]], np.float32), np.array([2.0, 3.0], np.float32)
-      >>> lax.linalg.triangular_solve(a, b, left_side=True, lower=True).tolist()
-      [1.0, 2.0]
-    """
-    vector = len(shape_of(b)) == len(shape_of(a)) - 1
-    axis = len(shape_of(a)) - (1 if left_side else 2)
-    if vector:
-        b = expand_dims(b, (axis,))
-    out = triangular_solve_p.bind(
-        a,
-        b,
-        left_side=bool(left_side),
-        lower=bool(lower),
-        transpose_a=bool(transpose_a),
-        conjugate_a=bool(conjugate_a) and is_complex(a),
-        unit_diagonal=bool(unit_diagonal),
-    )
-    return squeeze(out, (axis,)) if vector else out
-
-
 def _triangular_results(a, b, *, left_side, **_):
     check_square("triangular_solve", a)
     if a.shape[0] != b.shape[0 if left_side else 1]:
@@ -175,32 +124,55 @@ def _triangular_batch(axis, args, dims, **params):
     return reshape(out, shape_of(b)), out_dim
 
 
-def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Any:
-    """The solution of a linear system with a tridiagonal matrix.
+def triangular_solve(
+    a: Any,
+    b: Any,
+    *,
+    left_side: bool = False,
+    lower: bool = False,
+    transpose_a: bool = False,
+    conjugate_a: bool = False,
+    unit_diagonal: bool = False,
+) -> Any:
+    """The solution of `op(a) @ x == b`, or of `x @ op(a) == b`, for triangular matrices `a`.
 
     Args:
-      dl: the diagonals below the main one, of shape `(..., m)`; the first entry does not count.
-      d: the main diagonals, of shape `(..., m)`.
-      du: the diagonals above the main one, of shape `(..., m)`; the last entry does not count.
-      b: right-hand sides of shape `(..., m, k)`.
-      perturb_singular: whether a pivot that is next to zero is replaced by a small number, so that
-        singular systems, too, have a finite solution, as inverse iteration wants it.
+      a: matrices of shape `(..., n, n)`; only one triangle is looked at.
+      b: right-hand sides of shape `(..., n, k)` with `left_side`, else `(..., k, n)`; or vectors,
+        with one axis fewer than `a`.
+      left_side: whether `a` stands on the left of the unknown.
+      lower: whether the lower triangle of `a` counts, else the upper.
+      transpose_a: whether `op` transposes.
+      conjugate_a: whether `op` conjugates.
+      unit_diagonal: whether the diagonal counts as ones, without being looked at.
 
     Returns:
-      The solutions, of the shape of `b`; NaN for a singular matrix.
+      The solutions, of the shape of `b`.
 
     Raises:
-      TypeError: if the shapes do not fit.
+      ValueError: if shapes do not fit.
 
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
-      >>> one = np.ones(3, np.float32)
-      >>> b = np.array([[3.0], [4.0], [3.0]], np.float32)
-      >>> lax.linalg.tridiagonal_solve(one, 2 * one, one, b).tolist()
-      [[1.0], [1.0], [1.0]]
+      >>> a, b = np.array([[2.0, 0.0], [1.0, 1.0]], np.float32), np.array([2.0, 3.0], np.float32)
+      >>> lax.linalg.triangular_solve(a, b, left_side=True, lower=True).tolist()
+      [1.0, 2.0]
     """
-    return tridiagonal_solve_p.bind(dl, d, du, b, perturb_singular=bool(perturb_singular))
+    vector = len(shape_of(b)) == len(shape_of(a)) - 1
+    axis = len(shape_of(a)) - (1 if left_side else 2)
+    if vector:
+        b = expand_dims(b, (axis,))
+    out = triangular_solve_p.bind(
+        a,
+        b,
+        left_side=bool(left_side),
+        lower=bool(lower),
+        transpose_a=bool(transpose_a),
+        conjugate_a=bool(conjugate_a) and is_complex(a),
+        unit_diagonal=bool(unit_diagonal),
+    )
+    return squeeze(out, (axis,)) if vector else out
 
 
 def _tridiagonal_results(dl, d, du, b, *, perturb_singular):
@@ -297,40 +269,32 @@ def _tridiagonal_transpose(ct, dl, d, du, b, **params):
     return [None, None, None, tridiagonal_solve_p.bind(new_below, d, new_above, ct, **params)]
 
 
-def symmetric_product(
-    a_matrix: Any,
-    c_matrix: Any,
-    *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    symmetrize_output: bool = False,
-) -> Any:
-    """`alpha * a @ a.T + beta * c` for symmetric matrices `c`.
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Any:
+    """The solution of a linear system with a tridiagonal matrix.
 
     Args:
-      a_matrix: matrices of shape `(..., m, n)`, of a real dtype.
-      c_matrix: symmetric matrices of shape `(..., m, m)`.
-      alpha: a Python number.
-      beta: a Python number.
-      symmetrize_output: whether the upper triangle is made the mirror of the lower one.
+      dl: the diagonals below the main one, of shape `(..., m)`; the first entry does not count.
+      d: the main diagonals, of shape `(..., m)`.
+      du: the diagonals above the main one, of shape `(..., m)`; the last entry does not count.
+      b: right-hand sides of shape `(..., m, k)`.
+      perturb_singular: whether a pivot that is next to zero is replaced by a small number, so that
+        singular systems, too, have a finite solution, as inverse iteration wants it.
 
     Returns:
-      An array of the shape of `c_matrix`.
+      The solutions, of the shape of `b`; NaN for a singular matrix.
 
     Raises:
-      ValueError: if shapes do not fit.
+      TypeError: if the shapes do not fit.
 
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
-      >>> a, c = np.array([[1.0], [2.0]], np.float32), np.eye(2, dtype=np.float32)
-      >>> lax.linalg.symmetric_product(a, c, beta=3.0).tolist()
-      [[4.0, 2.0], [2.0, 7.0]]
+      >>> one = np.ones(3, np.float32)
+      >>> b = np.array([[3.0], [4.0], [3.0]], np.float32)
+      >>> lax.linalg.tridiagonal_solve(one, 2 * one, one, b).tolist()
+      [[1.0], [1.0], [1.0]]
     """
-    out = symmetric_product_p.bind(a_matrix, c_matrix, alpha=float(alpha), beta=float(beta))
-    if symmetrize_output:
-        out = add(tril(out), transposed(tril(out, -1)))
-    return out
+    return tridiagonal_solve_p.bind(dl, d, du, b, perturb_singular=bool(perturb_singular))
 
 
 def _symmetric_product_results(a, c, *, alpha, beta):
@@ -369,3 +333,39 @@ def _symmetric_product_jvp(primals, tangents, *, alpha, beta):
         half = mul(scalar(c, alpha), matmul(t_a, transposed(a)))
         terms.append(add(half, transposed(half)))
     return out, total(out, terms)
+
+
+def symmetric_product(
+    a_matrix: Any,
+    c_matrix: Any,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    symmetrize_output: bool = False,
+) -> Any:
+    """`alpha * a @ a.T + beta * c` for symmetric matrices `c`.
+
+    Args:
+      a_matrix: matrices of shape `(..., m, n)`, of a real dtype.
+      c_matrix: symmetric matrices of shape `(..., m, m)`.
+      alpha: a Python number.
+      beta: a Python number.
+      symmetrize_output: whether the upper triangle is made the mirror of the lower one.
+
+    Returns:
+      An array of the shape of `c_matrix`.
+
+    Raises:
+      ValueError: if shapes do not fit.
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> a, c = np.array([[1.0], [2.0]], np.float32), np.eye(2, dtype=np.float32)
+      >>> lax.linalg.symmetric_product(a, c, beta=3.0).tolist()
+      [[4.0, 2.0], [2.0, 7.0]]
+    """
+    out = symmetric_product_p.bind(a_matrix, c_matrix, alpha=float(alpha), beta=float(beta))
+    if symmetrize_output:
+        out = add(tril(out), transposed(tril(out, -1)))
+    return out
