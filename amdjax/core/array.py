@@ -220,7 +220,7 @@ class Array:
 
     def __getattr__(self, name: str) -> Any:
         # Reached for methods that are not installed yet, of references, and for mistakes.
-        if is_ref(self) and name in Ref.__dict__:
+        if name != "aval" and is_ref(self) and name in Ref.__dict__:
             return Ref.__dict__[name].__get__(self, type(self))
         if not name.startswith("__") and load_methods():
             return getattr(self, name)

@@ -162,8 +162,8 @@ FLAGS: dict[str, Flag] = {
         _flag_enum(
             "traceback",
             "filtered",
-            ("filtered", "full"),
-            "Whether tracebacks show frames inside amdjax.",
+            ("filtered", "noted", "full"),
+            "Whether tracebacks show frames inside amdjax; noted: left out, which a note says.",
         ),
         _flag_int("num_threads", None, "CPU worker threads; None means one per core."),
         _flag_text("platforms", None, "Comma-separated backends in order of preference."),
@@ -193,10 +193,10 @@ _ALIASES: dict[str, tuple[str, dict[Any, Any]]] = {
         "traceback",
         {
             "off": "full",
-            "auto": "filtered",
+            "auto": "noted",
             "tracebackhide": "filtered",
             "remove_frames": "filtered",
-            "quiet_remove_frames": "filtered",
+            "quiet_remove_frames": "noted",
         },
     ),
 }

@@ -146,6 +146,14 @@ def hide_internal_frames(exc: BaseException) -> None:
         seen.add(id(link))
         link.__traceback__ = filtered_traceback(link.__traceback__)
         link = link.__cause__ or link.__context__
+    if config.traceback == "noted" and _FILTERED not in getattr(exc, "__notes__", ()):
+        exc.add_note(_FILTERED)
+
+
+_FILTERED = (
+    "For simplicity, frames inside amdjax are left out of this traceback; "
+    "AMDJAX_TRACEBACK=full shows them."
+)
 
 
 def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
@@ -262,18 +270,26 @@ def _message(what: str, tracer: Any, remedy: str) -> str:
     return f"{what}{origin(tracer)}\n\n{remedy}"
 
 
+def _with_link(error: BaseException, message: str) -> str:
+    """A message with the page that explains the class of error at length."""
+    kind = type(error)
+    if kind.__module__ != __name__:
+        return message
+    return f"{message}\nSee https://docs.jax.dev/en/latest/errors.html#jax.errors.{kind.__name__}"
+
+
 class JAXTypeError(TypeError):
     """A TypeError about how a value meets tracing."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
+        super().__init__(_with_link(self, message))
 
 
 class JAXIndexError(IndexError):
     """An IndexError about how a value meets tracing."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
+        super().__init__(_with_link(self, message))
 
 
 class JaxRuntimeError(RuntimeError):

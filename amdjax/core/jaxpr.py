@@ -291,11 +291,11 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
     env: dict[Var, Any] = dict(zip(jaxpr.constvars, consts))
     env.update(zip(jaxpr.invars, args))
     dying = last_uses(jaxpr)
-    outer = source_info.replayed()
+    outer = source_info.position()
     try:
         for eqn, dead in zip(jaxpr.eqns, dying):
             values = [x.val if type(x) is Literal else env[x] for x in eqn.invars]  # type: ignore[index]
-            source_info.replay(eqn.source)
+            source_info.replay(eqn.source, outer)
             out = eqn.primitive.bind(*values, **eqn.params)
             if eqn.primitive.multiple_results:
                 env.update(zip(eqn.outvars, out))

@@ -53,17 +53,23 @@ IMPLIED: dict[str, dict[str, Implied]] = {
 
 
 def format_jaxpr(
-    jaxpr: Jaxpr | ClosedJaxpr, *, exact: bool = False, source: bool = False, width: int = 80
+    jaxpr: Jaxpr | ClosedJaxpr,
+    *,
+    exact: bool = False,
+    source_info: bool = False,
+    name_stack: bool = False,
+    width: int = 80,
 ) -> str:
     """The text of a program.
 
     Args:
       jaxpr: the program.
       exact: whether weak types are marked by `~`, which JAX's form leaves out.
-      source: whether the user's line is written behind each operation.
+      source_info: whether the user's line is written behind each operation.
+      name_stack: whether scopes and transforms are written behind each operation.
       width: how wide lines may get before they are broken.
     """
-    printer = _Printer(exact, source, width)
+    printer = _Printer(exact, width, source_info, name_stack)
     top = open_jaxpr(jaxpr)
     printer.name_shared(top)
     return printer.shared_definitions() + "\n".join(printer.jaxpr(top, 0))
@@ -71,12 +77,12 @@ def format_jaxpr(
 
 def format_eqn(eqn: JaxprEqn) -> str:
     """The text of one operation."""
-    return "\n".join(_Printer(False, False, 80).eqn(eqn, 0))
+    return "\n".join(_Printer(False, 80).eqn(eqn, 0))
 
 
 def format_value(value: Any) -> str:
     """The text of a parameter's value."""
-    return "\n".join(_Printer(False, False, 80).value(value, 0))
+    return "\n".join(_Printer(False, 80).value(value, 0))
 
 
 def var_name(index: int) -> str:
@@ -92,8 +98,9 @@ _KEYWORDS = frozenset(("in", "let"))
 
 
 class _Printer:
-    def __init__(self, exact: bool, source: bool, width: int):
-        self.exact, self.source, self.width = exact, source, width
+    def __init__(self, exact: bool, width: int, source: bool = False, name_stack: bool = False):
+        self.exact, self.width = exact, width
+        self.source, self.name_stack = source, name_stack
         self.names: dict[Var, str] = {}
         self.count = 0
         self.reads: set[Var] | None = None  # variables read by the programs being printed
@@ -147,7 +154,7 @@ class _Printer:
         tail = f"in ({outs}{',' if len(jaxpr.outvars) == 1 else ''}) }}"
         if not body:
             return [f"{head}  {tail}"]
-        if len(body) == 1 and len(body[0]) == 1 and not self.source:
+        if len(body) == 1 and len(body[0]) == 1 and not (self.source or self.name_stack):
             line = f"{head} {body[0][0]} {tail}"
             if indent + len(line) <= self.width:
                 return [line]
@@ -162,12 +169,12 @@ class _Printer:
         """Lines of an operation; all but the first carry their indentation."""
         form = _FORMS.get(eqn.primitive.name)
         if form is not None:
-            return [form(self, eqn) + (f"  # {eqn.source}" if self.source else "")]
+            return [form(self, eqn) + self.comment(eqn)]
         binders = " ".join(self.result(v) for v in eqn.outvars)
         params = self.params(eqn, indent + 2)
         head = f"{binders} = {eqn.primitive.name}" if binders else eqn.primitive.name
         args = " ".join(self.atom(v) for v in eqn.invars)
-        tail = (f" {args}" if args else " ") + (f"  # {eqn.source}" if self.source else "")
+        tail = (f" {args}" if args else " ") + self.comment(eqn)
         if not params:
             return [head + tail]
         if all(len(lines) == 1 for _, lines in params):
@@ -180,6 +187,13 @@ class _Printer:
             lines.extend(value[1:])
         lines.append(" " * indent + "]" + tail)
         return lines
+
+    def comment(self, eqn: JaxprEqn) -> str:
+        """Where an operation was written, as far as that is asked for."""
+        parts = [str(eqn.source)] if self.source else []
+        if self.name_stack:
+            parts.append(f"[{eqn.source.name_stack}]")
+        return f"  # {' '.join(parts)}" if parts else ""
 
     def params(self, eqn: JaxprEqn, indent: int) -> list[tuple[str, list[str]]]:
         implied = IMPLIED.get(eqn.primitive.name, {})
@@ -351,7 +365,7 @@ _OPAQUE_REPRS: frozenset[Any] = frozenset(
         object,
         type(lambda: None),
         type(_PLAIN.match),
-        type(_Printer(False, False, 80).type),
+        type(_Printer(False, 80).type),
         functools.partial,
     )
 )

@@ -8,12 +8,51 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from amdjax.core import errors
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Transform(str):
+    """An entry of a scope that stands for a transform, whose name goes around what is inside."""
+
+    __slots__ = ()
+
+
+class NameStack(tuple[str, ...]):
+    """The enclosing `named_scope`s and transforms, outermost first.
+
+    >>> str(NameStack(("net", Transform("vmap"), Transform("jvp"), "layer", "norm")))
+    'net/vmap(jvp(layer))/norm'
+    """
+
+    __slots__ = ()
+
+    def extend(self, name: Any) -> NameStack:
+        """This stack with a name, or several, inside."""
+        return NameStack((*self, *((name,) if isinstance(name, str) else name)))
+
+    def transform(self, name: str) -> NameStack:
+        """This stack with a transform inside."""
+        return NameStack((*self, Transform(name)))
+
+    def __add__(self, other: Any) -> NameStack:
+        return NameStack((*self, *other))
+
+    def __str__(self) -> str:
+        parts: list[str] = []  # innermost first
+        for entry in reversed(self):
+            if isinstance(entry, Transform):
+                parts.append(f"{entry}({parts.pop() if parts else ''})")
+            else:
+                parts.append(entry)
+        return "/".join(reversed(parts))
 
 
 class SourceInfo(NamedTuple):
@@ -30,6 +69,10 @@ class SourceInfo(NamedTuple):
     @property
     def function(self) -> str:
         return self.code.co_name if self.code else ""
+
+    @property
+    def name_stack(self) -> NameStack:
+        return NameStack(self.scope)
 
     def __str__(self) -> str:
         if self.code is None:
@@ -70,7 +113,7 @@ class _State(threading.local):
     def __init__(self) -> None:
         self.scope: tuple[str, ...] = ()
         self.replayed: SourceInfo | None = None
-        self.pinned: SourceInfo | None = None
+        self.pinned: Position | None = None
 
 
 _state = _State()
@@ -93,8 +136,9 @@ def register_exclusion(path: str) -> None:
 def current() -> SourceInfo:
     """The nearest line on the stack outside amdjax."""
     state = _state
-    if state.replayed is not None:
-        return state.replayed
+    info = state.replayed
+    if info is not None:
+        return info if info.scope == state.scope else info._replace(scope=state.scope)
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
@@ -104,53 +148,93 @@ def current() -> SourceInfo:
     return SourceInfo(None, 0, state.scope)
 
 
-def replayed() -> SourceInfo | None:
-    """The place that operations count as written at, if one was set by `replay`."""
-    return _state.replayed
+class Position(NamedTuple):
+    """What operations recorded now count as written at.
+
+    Attributes:
+      replayed: a place that stands for the line that is running.
+      scope: the enclosing scopes.
+    """
+
+    replayed: SourceInfo | None
+    scope: tuple[str, ...]
 
 
-def replay(info: SourceInfo) -> None:
-    """Let operations count as written at `info`, until `restore`.
+def position() -> Position:
+    """The present position, for `replay` and `restore`."""
+    return Position(_state.replayed, _state.scope)
+
+
+def replay(info: SourceInfo, outer: Position) -> None:
+    """Let operations count as written at `info`, inside the scopes of `outer`, until `restore`.
 
     Transforms use it while they evaluate a jaxpr, so that derived operations keep the line of
     the operation they come from.
     """
-    if _state.scope and info.scope[: len(_state.scope)] != _state.scope:
-        info = info._replace(scope=_state.scope + info.scope)
-    _state.replayed = info
+    state = _state
+    state.scope = outer.scope + info.scope
+    state.replayed = info if not outer.scope else info._replace(scope=state.scope)
 
 
-def restore(info: SourceInfo | None) -> None:
-    """Put back what `replayed` returned before."""
-    _state.replayed = info
+def restore(outer: Position) -> None:
+    """Return to a position."""
+    _state.replayed, _state.scope = outer
 
 
-def pinned() -> SourceInfo | None:
-    """The place of all operations inside a `written_at`, programs traced there included."""
-    return _state.pinned
+def enter_program() -> Position:
+    """Let operations be those of a program of its own, which is outside all scopes.
+
+    Returns:
+      The position to `restore` at its end.
+    """
+    outer = position()
+    _state.replayed, _state.scope = _state.pinned or Position(None, ())
+    return outer
+
+
+def depth() -> int:
+    """The number of enclosing scopes."""
+    return len(_state.scope)
 
 
 @contextmanager
 def written_at(info: SourceInfo) -> Iterator[None]:
-    """Inside, operations count as written at `info`, whoever calls.
+    """Inside, operations count as written at `info`, whoever calls; programs traced there too.
 
     For what the library writes itself, which is none of the user's lines on the stack.
     """
-    outer = _state.replayed, _state.pinned
-    replay(info)
-    _state.pinned = _state.replayed
+    outer, pinned = position(), _state.pinned
+    replay(info, outer)
+    _state.pinned = position()
     try:
         yield
     finally:
-        _state.replayed, _state.pinned = outer
+        restore(outer)
+        _state.pinned = pinned
 
 
-@contextmanager
-def scope(name: str) -> Iterator[None]:
-    """Inside, operations carry `name` at the end of their scope."""
-    old = _state.scope
-    _state.scope = (*old, name)
-    try:
-        yield
-    finally:
-        _state.scope = old
+class scope:
+    """Context manager: inside, operations carry `name` at the end of their scope."""
+
+    __slots__ = ("name", "old")
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __enter__(self) -> None:
+        self.old = _state.scope
+        _state.scope = (*self.old, self.name)
+
+    def __exit__(self, *exc: object) -> None:
+        _state.scope = self.old
+
+
+def transformed(name: str, fun: Callable[P, R]) -> Callable[P, R]:
+    """`fun`, with the names of scopes of its operations inside that of a transform."""
+    entry = Transform(name)
+
+    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+        with scope(entry):
+            return fun(*args, **kwargs)
+
+    return inside

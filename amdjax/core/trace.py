@@ -141,6 +141,11 @@ class Tracer(Array):
 
     _trace: Trace
 
+    def __init__(self, trace: Trace, aval: Any = None):
+        self._trace = trace
+        if aval is not None:
+            self.aval = aval
+
     def concrete_value(self) -> ConcreteArray | None:
         """The value if tracing knows it, else None."""
         return None
@@ -212,7 +217,7 @@ class Tracer(Array):
         return ""
 
     def __repr__(self) -> str:
-        return f"Traced<{self.aval}>with<{type(self._trace).__name__}>"
+        return f"{type(self).__name__}({getattr(self, 'aval', '?')})"
 
 
 def _used_as(what: str) -> Callable[[Any], Exception]:
@@ -323,19 +328,30 @@ class JaxprTracer(Tracer):
     def _origin_msg(self) -> str:
         return self._trace.origin(self)  # type: ignore[attr-defined]
 
+    def __repr__(self) -> str:
+        return f"JitTracer({self.aval})"
+
 
 class JaxprTrace(Trace):
     """Records operations as a jaxpr.
 
     Values that are not its own tracers become constants: scalars are written into the program,
     everything else, tracers of other traces included, becomes a constvar.
+
+    Args:
+      parent: the trace that was current before.
+      debug_info: for error messages.
+      scopes_outside: how many of the enclosing scopes are not the program's own.
     """
 
-    __slots__ = ("constants", "constvars", "debug_info", "eqns", "invars")
+    __slots__ = ("constants", "constvars", "debug_info", "eqns", "invars", "scopes_outside")
 
-    def __init__(self, parent: Trace | None, debug_info: DebugInfo | None = None):
+    def __init__(
+        self, parent: Trace | None, debug_info: DebugInfo | None = None, scopes_outside: int = 0
+    ):
         super().__init__(parent)
         self.debug_info = debug_info
+        self.scopes_outside = scopes_outside
         self.invars: list[Var] = []
         self.eqns: list[JaxprEqn] = []
         self.constvars: dict[int, Var] = {}
@@ -398,6 +414,8 @@ class JaxprTrace(Trace):
     ) -> list[Any]:
         """Append an equation; returns tracers of its results."""
         source = source_info.current()
+        if self.scopes_outside:
+            source = source._replace(scope=source.scope[self.scopes_outside :])
         outvars = [Var(a) for a in out_avals]
         self.eqns.append(JaxprEqn(primitive, atoms, outvars, params, effects, source))
         return [JaxprTracer(self, v, source) for v in outvars]
@@ -511,13 +529,12 @@ def trace_to_jaxpr(
     """
     trace = JaxprTrace(context.trace, debug_info)
     outer, context.trace = context.trace, trace
-    replayed = source_info.replayed()
-    source_info.restore(source_info.pinned())
+    place = source_info.enter_program()
     try:
         outs = fun(*[trace.new_arg(a) for a in in_avals])
         closed = trace.finish(outs)
     finally:
-        source_info.restore(replayed)
+        source_info.restore(place)
         context.trace = outer
         trace.alive = False
     if config.check:

@@ -8,6 +8,7 @@ from typing import Any
 
 from amdjax.core import source_info as _source_info
 from amdjax.core.source_info import (
+    NameStack as NameStack,
     SourceInfo as SourceInfo,
     current as current,
     register_exclusion as register_exclusion,
@@ -27,26 +28,6 @@ __all__ = [
     "summarize",
     "user_context",
 ]
-
-
-class NameStack(tuple[str, ...]):
-    """The names of the enclosing `named_scope`s, outermost first.
-
-    >>> str(NameStack(("net", "layer")))
-    'net/layer'
-    """
-
-    __slots__ = ()
-
-    def extend(self, name: Any) -> NameStack:
-        """This stack with a name, or several, inside."""
-        return NameStack((*self, *((name,) if isinstance(name, str) else name)))
-
-    def __add__(self, other: Any) -> NameStack:
-        return NameStack((*self, *other))
-
-    def __str__(self) -> str:
-        return "/".join(self)
 
 
 def new_name_stack(name: str = "") -> NameStack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -533,9 +534,7 @@ def arange(
     stride = values.get("step", 1)
     if stride == 0:
         raise ZeroDivisionError("arange: step must not be zero")
-    if builtins.all(isinstance(v, int) for v in values.values()) and np.dtype(kind).kind in "iu":
-        return _progression(len(range(first, last, stride)), first, stride, kind)
-    return from_numpy(np.arange(first, last, stride).astype(kind))
+    return _progression(_steps(first, last, stride), first, stride, kind)
 
 
 def _concrete(x: Any) -> Any:
@@ -552,11 +551,23 @@ def _concrete(x: Any) -> Any:
         return np.asarray(x).item()
 
 
-def _progression(length: int, first: int, stride: int, dtype: Any) -> Array:
-    values = lax.iota(dtype, length)
+def _steps(first: Any, last: Any, stride: Any) -> int:
+    """The number of elements of a range."""
+    if builtins.all(isinstance(v, int) for v in (first, last, stride)):
+        return len(range(first, last, stride))
+    return builtins.max(0, math.ceil((last - first) / stride))
+
+
+def _progression(length: int, first: Any, stride: Any, dtype: Any) -> Array:
+    if first == 0 and stride == 1:
+        return lax.iota(dtype, length)
+    narrow = dtypes.issubdtype(dtype, np.floating) and dtypes.itemsize_bits(dtype) < 32
+    wide = np.dtype(np.float32) if narrow else dtype
+    values = lax.iota(wide, length)
     if stride != 1:
-        values = lax.mul(values, np.asarray(stride).astype(dtype))
-    return lax.add(values, np.asarray(first).astype(dtype)) if first else values
+        values = lax.mul(values, np.asarray(stride).astype(wide))
+    values = lax.add(values, np.asarray(first).astype(wide)) if first else values
+    return lax.convert_element_type(values, dtype)
 
 
 def fromfunction(

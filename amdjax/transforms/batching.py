@@ -49,6 +49,9 @@ class BatchTracer(Tracer):
             aval = self._aval = unbatched_aval(get_aval(self.value), self.dim)
         return aval
 
+    def __repr__(self) -> str:
+        return f"VmapTracer(aval={self.aval}, batched={get_aval(self.value)})"
+
     def concrete_value(self) -> ConcreteArray | None:
         return known_value(self.value) if self.dim is not_mapped else None
 

@@ -24,6 +24,7 @@ from amdjax.core.pytree import (
     tree_unflatten,
 )
 from amdjax.core.ref import is_ref, refuse_aliases
+from amdjax.core.source_info import transformed
 from amdjax.core.trace import trace_to_jaxpr
 from amdjax.transforms.flat import (
     FlatFunction,
@@ -83,7 +84,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
         )
     _check_values("jvp", leaves)
     given = [_check_tangent(*pair) for pair in zip(leaves, given)]
-    outs, out_tangents = jvp_flat(flat, leaves, given)
+    outs, out_tangents = jvp_flat(transformed("jvp", flat), leaves, given)
     out_tangents = [as_result(t) for t in out_tangents]
     result = flat.unflatten(outs), flat.unflatten(out_tangents)
     return (*result, _known_aux(flat.aux)) if has_aux else result
@@ -152,7 +153,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     leaves, flat = flatten_fun(fun, primals, {}, has_aux=has_aux)
     _check_values("linearize", leaves)
     nonzeros = [has_tangent(x) for x in leaves]
-    outs, nonzeros_out, linear = linearize_flat(flat, leaves, nonzeros)
+    outs, nonzeros_out, linear = linearize_flat(transformed("jvp", flat), leaves, nonzeros)
     pushforward = _Pushforward(
         tree_structure(primals), flat.out_tree, nonzeros, nonzeros_out, linear,
         [get_aval(x) for x in leaves], [get_aval(x) for x in outs],
@@ -248,7 +249,7 @@ def vjp(
 
 def _vjp(flat: FlatFunction, leaves: list[Any], in_tree: PyTreeDef) -> tuple[Any, Any]:
     nonzeros = [has_tangent(x) for x in leaves]
-    outs, nonzeros_out, linear = linearize_flat(flat, leaves, nonzeros)
+    outs, nonzeros_out, linear = linearize_flat(transformed("jvp", flat), leaves, nonzeros)
     in_avals = [get_aval(x) for x in leaves]
     out_avals = [get_aval(x) for x in outs]
     pullback = _Pullback(
@@ -329,7 +330,8 @@ class _Pullback(_Linear):
             self.check(ct, aval)
         cts = [ct for ct, nz in zip(leaves, self.nonzeros_out) if nz]
         linear_in = [UndefinedPrimal(v.aval) for v in self.jaxpr.invars]
-        found = iter(backward_pass(self.jaxpr, residuals, linear_in, cts))
+        backward = transformed("transpose", backward_pass)
+        found = iter(backward(self.jaxpr, residuals, linear_in, cts))
         grads = [
             next(found) if nz else Zero(a.to_tangent())
             for nz, a in zip(self.nonzeros, self.in_avals)
@@ -402,7 +404,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
                     f"{a.str_short()} but got {got.str_short()}"
                 )
         args = [UndefinedPrimal(a) for a in avals]
-        found = backward_pass(closed.jaxpr, closed.consts, args, cts)
+        backward = transformed("transpose", backward_pass)
+        found = backward(closed.jaxpr, closed.consts, args, cts)
         return tree_unflatten(in_tree, [as_result(ct) for ct in found])
 
     return transposed

@@ -147,12 +147,12 @@ def interpret(
     """Run a program under the current trace, a `Cell` in place of each reference."""
     env: dict[Var, Any] = dict(zip(jaxpr.constvars, consts))
     env.update(zip(jaxpr.invars, args))
-    outer = source_info.replayed()
+    outer = source_info.position()
     try:
         for eqn in jaxpr.eqns:
             primitive = eqn.primitive
             ins = [x.val if type(x) is Literal else env[x] for x in eqn.invars]  # type: ignore[index]
-            source_info.replay(eqn.source)
+            source_info.replay(eqn.source, outer)
             rule = ref_rules.get(primitive.name)
             if rule is not None:
                 out = rule(*ins, **eqn.params)

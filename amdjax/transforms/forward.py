@@ -46,6 +46,9 @@ class JVPTracer(TangentTracer):
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        return f"JVPTracer(primal={self.primal}, tangent={self.tangent})"
+
 
 def known_value(x: Any) -> Any:
     """The concrete value of `x`, None if it is abstract."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from amdjax.core import source_info
 from amdjax.core.aval import get_aval
 from amdjax.core.context import context
 from amdjax.core.dtypes import float0
@@ -39,6 +40,10 @@ class LinearizeTracer(TangentTracer):
     """A value and the variable that stands for its tangent."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        tangent = get_aval(self.primal).to_tangent().str_short()
+        return f"GradTracer(primal={self.primal}, typeof(tangent)={tangent})"
 
 
 class TangentCell:
@@ -136,8 +141,6 @@ class LinearizeTrace(TangentTrace):
         return JaxprTracer(self.linear, atom, self.linear_source())
 
     def linear_source(self) -> Any:
-        from amdjax.core import source_info
-
         return source_info.current()
 
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
@@ -234,7 +237,7 @@ def linearize_flat(
     """
     if nonzeros is None:
         nonzeros = [has_tangent(p) for p in primals]
-    linear = JaxprTrace(context.trace)
+    linear = JaxprTrace(context.trace, scopes_outside=source_info.depth())
     trace = LinearizeTrace(context.trace, object(), linear)
     args = [
         LinearizeTracer(trace, p, linear.new_arg(get_aval(p).to_tangent())) if nz else p

@@ -50,9 +50,9 @@ class _Backward:
         self.known: dict[Var, Any] = dict(zip(jaxpr.constvars, consts))
         self.known.update((v, x) for v, x in zip(jaxpr.invars, args) if not is_undefined_primal(x))
         self.cts: dict[Var, Any] = {}
+        self.outer = source_info.position()
 
     def run(self, cts: Sequence[Any]) -> list[Any]:
-        outer = source_info.replayed()
         try:
             linear = [eqn for eqn in self.jaxpr.eqns if not self.evaluate(eqn)]
             for v, ct in zip(self.jaxpr.outvars, cts):
@@ -60,7 +60,7 @@ class _Backward:
             for eqn in reversed(linear):
                 self.transpose(eqn)
         finally:
-            source_info.restore(outer)
+            source_info.restore(self.outer)
         return [
             self.cts.get(v, Zero(v.aval.to_tangent())) if is_undefined_primal(x) else None
             for v, x in zip(self.jaxpr.invars, self.args)
@@ -76,7 +76,7 @@ class _Backward:
         known = self.known
         if not all(type(v) is Literal or v in known for v in eqn.invars):
             return False
-        source_info.replay(eqn.source)
+        source_info.replay(eqn.source, self.outer)
         out = eqn.primitive.bind(*map(self.read, eqn.invars), **eqn.params)
         known.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else (out,)))
         return True
@@ -100,7 +100,7 @@ class _Backward:
                 f"Transpose rule (for reverse-mode differentiation) for "
                 f"'{eqn.primitive.name}' not implemented"
             )
-        source_info.replay(eqn.source)
+        source_info.replay(eqn.source, self.outer)
         ct = cts if eqn.primitive.multiple_results else cts[0]
         for v, out in zip(eqn.invars, rule(ct, *map(self.read, eqn.invars), **eqn.params)):
             self.accumulate(v, out)

@@ -12,6 +12,7 @@ from amdjax.core.errors import api_boundary
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from amdjax.core.pytree_errors import flatten_axes
 from amdjax.core.ref import is_ref, refuse_aliases
+from amdjax.core.source_info import transformed
 from amdjax.transforms import ops
 from amdjax.transforms.batching import AxisData, batch_at, batch_flat
 from amdjax.transforms.flat import FlatFunction, argument_names, fun_name
@@ -82,7 +83,7 @@ def vmap(
         dims = [a if a is None or a >= 0 else a + get_aval(x).ndim for a, x in zip(axes, leaves)]
         axis = AxisData(axis_name, size)
         flat = FlatFunction(fun, in_tree)
-        outs, out_dims = batch_flat(flat, axis, leaves, dims)
+        outs, out_dims = batch_flat(transformed("vmap", flat), axis, leaves, dims)
         wanted = flatten_axes("vmap out_axes", flat.out_tree, out_axes)
         placed = _place_outputs(axis, outs, out_dims, wanted, flat.out_tree, sum_match)
         return tree_unflatten(flat.out_tree, placed)

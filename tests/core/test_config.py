@@ -148,7 +148,9 @@ def test_aliases():
     config.update("jax_traceback_filtering", "off")
     assert config.traceback == "full"
     config.update("jax_traceback_filtering", "auto")
-    assert config.traceback == config.jax_traceback_filtering == "filtered"
+    assert config.traceback == config.jax_traceback_filtering == "noted"
+    config.update("jax_traceback_filtering", "remove_frames")
+    assert config.traceback == "filtered"
 
 
 def test_optional_flags_take_none():

@@ -2,9 +2,10 @@ import traceback
 
 import pytest
 
+import amdjax
 from amdjax import errors
 from amdjax.core import errors as core_errors
-from amdjax.core.config import config
+from amdjax.core.config import State, config
 
 
 class Tracer:
@@ -112,6 +113,28 @@ def test_api_boundary_shows_all_on_request():
     finally:
         config.update("traceback", "filtered")
     assert any(f.endswith("fake.py") for f in frames(caught.value))
+
+
+def test_frames_left_out_are_noted_once_on_request():
+    api = core_errors.api_boundary(compile_internal(CALLER, "call"))
+    with State("traceback")("noted"), pytest.raises(ZeroDivisionError) as caught:
+        api(api, lambda: 1 / 0)
+    (note,) = caught.value.__notes__
+    assert "AMDJAX_TRACEBACK=full" in note
+    assert files_outside(caught.value)
+
+
+def files_outside(error):
+    return not any(f.startswith(core_errors.PACKAGE_DIR) for f in frames(error))
+
+
+@pytest.mark.parametrize("name", ["ConcretizationTypeError", "TracerBoolConversionError"])
+def test_errors_of_tracing_name_the_page_that_explains_them(name):
+    class Unknown(amdjax.core.Tracer):
+        pass
+
+    error = getattr(amdjax.errors, name)(Unknown(None))
+    assert f"errors.html#jax.errors.{name}" in str(error)
 
 
 def test_api_boundary_keeps_a_fully_internal_traceback():

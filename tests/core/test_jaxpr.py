@@ -21,6 +21,7 @@ from amdjax.core.jaxpr import (
     jaxprs_equal,
     last_uses,
     subjaxprs,
+    subjaxprs_of_value,
 )
 from amdjax.core.parse import JaxprSyntaxError, parse_jaxpr
 from amdjax.core.pprint import var_name
@@ -298,19 +299,70 @@ def test_equality_is_up_to_names():
 def test_equations_remember_the_line():
     closed = program(lambda x: lax.sin(x), X)
     assert closed.eqns[0].source.file == __file__
-    assert "test_jaxpr.py" in closed.pretty_print(source=True)
+    assert "test_jaxpr.py" in closed.pretty_print(source_info=True)
     derived = program(amdjax.grad(lambda x: total(lax.sin(x))), X)
     assert all(e.source.file == __file__ for e in derived.eqns)
 
 
-def test_scopes_are_recorded_through_transforms():
-    def f(x):
-        with amdjax.named_scope("layer"):
-            return total(lax.sin(x))
+def layered(x):
+    with amdjax.named_scope("net"), amdjax.named_scope("layer"):
+        return lax.sin(x)
 
-    closed = program(amdjax.jit(amdjax.grad(f)), X)
-    scopes = {e.source.scope for e in closed.eqns[0].params["jaxpr"].eqns}
-    assert ("layer",) in scopes
+
+def stacks(fun, *args):
+    return [str(e.source_info.name_stack) for e in amdjax.make_jaxpr(fun)(*args).eqns]
+
+
+@pytest.mark.parametrize(
+    "fun, expected",
+    [
+        (layered, {"net/layer"}),
+        (amdjax.vmap(layered), {"vmap(net)/layer"}),
+        (amdjax.named_scope("out")(amdjax.vmap(layered)), {"out/vmap(net)/layer"}),
+        (amdjax.vmap(amdjax.jit(layered)), {"vmap()"}),
+        (lambda x: amdjax.jvp(layered, (x,), (x,)), {"jvp(net)/layer"}),
+        (
+            amdjax.vmap(amdjax.grad(layered)),
+            {"vmap(jvp(net))/layer", "vmap(transpose(jvp(net)))/layer"},
+        ),
+        (amdjax.vmap(lambda x: amdjax.linearize(layered, x)[1](x)), {"vmap(jvp(net))/layer"}),
+    ],
+)
+def test_scopes_stand_inside_the_names_of_transforms(fun, expected):
+    found = stacks(fun, np.ones(3, np.float32))
+    assert expected <= set(found)
+
+
+@pytest.mark.parametrize("transform", [amdjax.jit, amdjax.checkpoint])
+def test_programs_inside_do_not_know_the_scopes_around_them(transform):
+    closed = amdjax.make_jaxpr(amdjax.named_scope("out")(transform(layered)))(1.0)
+    assert [str(e.source.name_stack) for e in closed.eqns] == ["out"]
+    (sub,) = [j for v in closed.eqns[0].params.values() for j in subjaxprs_of_value(v)]
+    assert {str(e.source.name_stack) for e in sub.eqns} == {"net/layer"}
+    inlined = amdjax.make_jaxpr(amdjax.named_scope("out")(jaxpr_as_fun(closed)))(1.0)
+    assert [str(e.source.name_stack) for e in inlined.eqns] == ["out/out"]
+
+
+@pytest.mark.parametrize(
+    "transform, expected",
+    [
+        (amdjax.jit, "JitTracer(float32[3])"),
+        (amdjax.vmap, "VmapTracer(aval=float32[], batched=float32[3])"),
+        (amdjax.jacrev, "GradTracer(primal=[0. 1. 2.], typeof(tangent)=f32[3])"),
+        (lambda f: lambda x: amdjax.jvp(f, (x,), (x,)),
+         "JVPTracer(primal=[0. 1. 2.], tangent=[0. 1. 2.])"),
+    ],
+)  # fmt: skip
+def test_tracers_show_what_is_known(transform, expected):
+    seen = []
+    transform(lambda x: (seen.append(repr(x)), lax.sin(x))[1])(X)
+    assert seen == [expected]
+
+
+def test_scopes_are_printed():
+    text = amdjax.make_jaxpr(amdjax.grad(layered))(1.0).pretty_print(name_stack=True)
+    assert "cos a  # [jvp(net)/layer]" in text
+    assert "  # [transpose(jvp(net))/layer]" in text
 
 
 def test_avals_are_interned():

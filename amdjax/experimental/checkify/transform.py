@@ -65,10 +65,10 @@ def _run(
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
     read = lambda x: x.val if type(x) is Literal else env[x]
-    outer = source_info.replayed()
+    outer = source_info.position()
     try:
         for eqn in jaxpr.eqns:
-            source_info.replay(eqn.source)
+            source_info.replay(eqn.source, outer)
             values = [read(x) for x in eqn.invars]
             rule = _rules.get(eqn.primitive, _run_plain)
             error, outs = rule(error, enabled, eqn, values)
