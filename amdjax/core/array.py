@@ -41,6 +41,17 @@ class Backend(Protocol):
         """As `evaluate`, where some of the arguments are `PlacedArray`s."""
         ...
 
+    def compile(self, closed: Any, donated: Any, refs: Any, placement: Any) -> Any:
+        """A program as a function of lists of arrays and references.
+
+        Args:
+          closed: the program.
+          donated: which of its arguments, but for `refs`, it may overwrite.
+          refs: its leading arguments, which are references known now.
+          placement: where it runs; None for the host.
+        """
+        ...
+
     def put(self, value: np.ndarray) -> Any:
         """A buffer in host memory with the contents of `value`, which stays the caller's."""
         ...

@@ -246,6 +246,11 @@ def is_valid_value(x: Any) -> bool:
     return type(x) in _aval_of or any(base in _aval_of for base in type(x).__mro__)
 
 
+def is_array_like(x: Any) -> bool:
+    """Whether `x` is such a value or makes one of itself by `__jax_array__`."""
+    return is_valid_value(x) or hasattr(x, "__jax_array__")
+
+
 def _python_scalar(typ: type) -> Callable[[Any], AbstractValue]:
     weak = typ is not bool
 

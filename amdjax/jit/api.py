@@ -9,32 +9,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from amdjax.core import events, trace as tracing, transfers
-from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete, get_backend
-from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core import events, trace as tracing
+from amdjax.core.array import ConcreteArray, get_backend
+from amdjax.core.aval import get_aval
 from amdjax.core.config import config
 from amdjax.core.context import context
 from amdjax.core.errors import api_boundary, hide_internal_frames
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.core.key_use import watched_program
 from amdjax.core.pytree import (
     LEAF,
     PyTreeDef,
-    keystr,
-    tree_flatten,
-    tree_flatten_with_path,
     tree_unflatten,
 )
 from amdjax.core.ref import Ref
-from amdjax.core.trace import Tracer, hoist_tracers, trace_to_jaxpr
-from amdjax.jit.refs import compile_on_refs
+from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
+from amdjax.jit.arguments import Parameters
 from amdjax.transforms.calls import bind_jit
-from amdjax.transforms.flat import debug_info, flatten_result, fun_name, shaped, signature
+from amdjax.transforms.flat import debug_info, flatten_result, fun_name, shaped
 
 if TYPE_CHECKING:
-    from amdjax.jit.cpu.program import Runner
+    from amdjax.jit.arrays import Runner
     from amdjax.jit.shardings import Shardings
     from amdjax.jit.stages import Lowered, Traced
     from amdjax.runtime.devices import Device, Placement
@@ -42,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["JitFunction", "clear_caches", "jit"]
 
 _BASE = tracing.eval_trace
-_OWN = frozenset((ConcreteArray, PlacedArray, Ref))
 _all_plain = frozenset((ConcreteArray,)).issuperset  # of types
 _all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
 _shared: weakref.WeakKeyDictionary[Any, dict[Any, _Programs]] = weakref.WeakKeyDictionary()
@@ -180,24 +173,10 @@ class JitFunction:
         self._shardings = shardings
         if shardings is not None and device is None:
             self._device = shardings.device
-        self._static, self._static_names = _resolve(fun, static_argnums, static_argnames, "static")
-        self._donated, self._donated_names = _resolve(
-            fun, donate_argnums, donate_argnames, "donate"
+        self._parameters = Parameters(
+            fun, static_argnums, static_argnames, donate_argnums, donate_argnames
         )
-        for what, both in (
-            ("argnums", {*self._static} & {*self._donated}),
-            ("argnames", self._static_names & self._donated_names),
-        ):
-            if both:
-                raise ValueError(
-                    f"static_{what} and donate_{what} cannot intersect: {sorted(both)} are in both"
-                )
-        self._plain = not (self._static or self._static_names)
-        self._no_donation = not (self._donated or self._donated_names)
-        kind = (
-            self._static, self._static_names, self._donated, self._donated_names, inline,
-            keep_unused, device,
-        )  # fmt: skip
+        kind = self._parameters.kind, inline, keep_unused, device
         self._programs = programs = _Programs() if shardings else _programs_of(fun, kind)
         self._compiled, self._traced = programs.compiled, programs.traced
         self._compiled_flat = programs.compiled_flat
@@ -236,15 +215,11 @@ class JitFunction:
         """A call on any pytrees; compiles what is new."""
         if config.disable_jit:
             return self._fun(*args, **kwargs)
-        leaves, tree, static = self._leaves(args, kwargs)
+        leaves, tree, static = self._parameters.leaves_of(args, kwargs)
         place = None
         if not _all_plain(map(type, leaves)):
-            for i, x in enumerate(leaves):
-                if type(x) not in _OWN:
-                    leaves[i] = self._concrete(x, args, kwargs)
-            held = [x.value if type(x) is Ref else x for x in leaves]
-            if not _all_plain(map(type, held)):
-                place = self._placement(held)
+            leaves = self._parameters.as_arrays(leaves, args, kwargs)
+            place = self._placement(leaves)
         avals = [x.aval for x in leaves]
         key = (tree, static, config._trace_key, place, *avals)
         found = self._compiled.get(key)
@@ -255,123 +230,12 @@ class JitFunction:
             self._compiled_flat[config._trace_key, *avals] = found
         return found.tree.unflatten(events.timed(self._name, "call", found.run, leaves))
 
-    def _placement(self, leaves: Sequence[ConcreteArray]) -> Any:
-        """Where the program runs, some of its arguments being placed."""
-        return None if self._device else get_backend().placement_of(leaves, self._name)
-
-    # Signatures
-
-    def _leaves(self, args: Any, kwargs: Any) -> tuple[list[Any], PyTreeDef, Any]:
-        """As `_split`, shorter for calls without keywords of functions without static arguments."""
-        if self._plain and not kwargs:
-            return *tree_flatten(args), None
-        return self._split(args, kwargs)
-
-    def _split(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], PyTreeDef, Any]:
-        """Leaves and structure of the traced arguments, and the static ones as a hashable."""
-        n = len(args)
-        positions = {i % n if i < 0 else i for i in self._static if -n <= i < n}
-        static_args = tuple((i, args[i]) for i in sorted(positions))
-        static_kwargs = tuple((k, kwargs[k]) for k in sorted(kwargs) if k in self._static_names)
-        dynamic = tuple(a for i, a in enumerate(args) if i not in positions)
-        dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in self._static_names}
-        # Equal values of different types, as 2 and 2.0, make different programs.
-        types = tuple(type(v) for _, v in (*static_args, *static_kwargs))
-        static = (n, static_args, static_kwargs, types)
-        try:
-            hash(static)
-        except TypeError:
-            self._reject_static(static_args, static_kwargs)
-        leaves, tree = tree_flatten((dynamic, dynamic_kwargs))
-        return leaves, tree, static
-
-    def _reject_static(self, *groups: Any) -> None:
-        for name, value in (pair for group in groups for pair in group):
-            try:
-                hash(value)
-            except TypeError:
-                raise ValueError(
-                    "Non-hashable static arguments are not supported: they are compared between "
-                    f"calls. jit of {self._name} got the static argument {name!r} of type "
-                    f"{type(value).__name__}; use a tuple instead of a list, or pass it as a "
-                    "traced argument."
-                ) from None
-
-    def _restore(
-        self, leaves: Sequence[Any], tree: PyTreeDef, static: Any
-    ) -> tuple[Any, dict[str, Any]]:
-        """Arguments of the user's function from their leaves."""
-        if static is None:
-            return tree_unflatten(tree, leaves), {}
-        n, static_args, static_kwargs, _ = static
-        dynamic, kwargs = tree_unflatten(tree, leaves)
-        fixed, rest = dict(static_args), iter(dynamic)
-        args = tuple(fixed[i] if i in fixed else next(rest) for i in range(n))
-        return args, {**kwargs, **dict(static_kwargs)}
-
-    def _concrete(self, x: Any, args: Any, kwargs: dict[str, Any]) -> ConcreteArray:
-        """A leaf that is not an array of ours yet. NumPy arrays are read where they are."""
-        if isinstance(x, np.ndarray) and x.flags.c_contiguous and is_valid_value(x):
-            aval = get_aval(x)
-            if aval.dtype == x.dtype:
-                from amdjax.runtime.memory import Buffer
-
-                transfers.check(
-                    "host_to_device", f"an argument of {self._name}: {aval.str_short()}"
-                )
-
-                return ConcreteArray(aval, Buffer.from_numpy(x))
-        if isinstance(x, Tracer):
-            return tracing.eval_trace.concrete(x)  # a leaked tracer: raises
-        if not is_valid_value(x) and not hasattr(x, "__jax_array__"):
-            self._reject(args, kwargs)
-        return asarray_concrete(x)
-
-    def _reject(self, args: Any, kwargs: dict[str, Any]) -> None:
-        for path, leaf in tree_flatten_with_path((args, kwargs))[0]:
-            if is_valid_value(leaf) or hasattr(leaf, "__jax_array__"):
-                continue
-            where = self._path(args, path[1:], path[0].idx == 0)
-            raise TypeError(
-                f"Error interpreting argument to {self._name} as an abstract array. The "
-                f"problematic value is of type {type(leaf)} and was passed to the function at path "
-                f"{where}: {leaf!r} is not a valid JAX type. Arguments are arrays, scalars, or "
-                "pytrees of them; mark others with static_argnums or static_argnames."
-            )
-
-    def _path(self, args: Any, path: Any, positional: bool) -> str:
-        """What the function calls a part of its arguments."""
-        if not positional:
-            return f"{path[0].key}{keystr(path[1:])}"
-        sig = signature(self._fun)
-        names = list(sig.bind_partial(*args).arguments) if sig is not None else []
-        first = path[0].idx
-        kind = sig.parameters[names[first]].kind if sig is not None and first < len(names) else None
-        if kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
-            return f"{names[first]}{keystr(path[1:])}"
-        return f"args{keystr(path)}"
-
-    def _donations(self, leaves: Sequence[Any], tree: PyTreeDef, static: Any) -> tuple[bool, ...]:
-        if self._no_donation:
-            return (False,) * len(leaves)
-        marks = tree_unflatten(tree, [False] * len(leaves))
-        args, kwargs = (marks, {}) if static is None else marks
-        donated_args = self._donated_positions(len(args) if static is None else static[0], static)
-        flags: list[bool] = []
-        for i, a in enumerate(args):
-            flags += [i in donated_args] * len(tree_flatten(a)[0])
-        for name in sorted(kwargs):
-            flags += [name in self._donated_names] * len(tree_flatten(kwargs[name])[0])
-        return tuple(flags)
-
-    def _donated_positions(self, n: int, static: Any) -> set[int]:
-        """Donated positions among the traced positional arguments."""
-        positions = {i % n if i < 0 else i for i in self._donated}
-        if static is None:
-            return positions
-        fixed = {i for i, _ in static[1]}
-        kept = [i for i in range(n) if i not in fixed]
-        return {k for k, i in enumerate(kept) if i in positions}
+    def _placement(self, leaves: Sequence[Any]) -> Any:
+        """Where the program runs; None if all its arguments are in the host's memory."""
+        held = [x.value if type(x) is Ref else x for x in leaves]
+        if self._device or _all_plain(map(type, held)):
+            return None
+        return get_backend().placement_of(held, self._name)
 
     # Tracing and compiling
 
@@ -381,12 +245,12 @@ class JitFunction:
         out_tree: list[PyTreeDef] = []
 
         def flat(*values: Any) -> list[Any]:
-            args, kwargs = self._restore(values, tree, static)
+            args, kwargs = self._parameters.restore(values, tree, static)
             outs, structure = flatten_result(self._fun(*args, **kwargs), self._name)
             out_tree.append(structure)
             return outs
 
-        args, kwargs = self._restore(avals, tree, static)
+        args, kwargs = self._parameters.restore(avals, tree, static)
         closed = trace_to_jaxpr(flat, avals, debug_info=debug_info("jit", self._fun, args, kwargs))
         return closed, out_tree[-1]
 
@@ -407,8 +271,6 @@ class JitFunction:
     def _compile(
         self, leaves: Sequence[Any], tree: PyTreeDef, static: Any, place: Placement | None
     ) -> _Signature:
-        from amdjax.jit.placement import compile_placed  # loads LLVM
-
         avals = [x.aval for x in leaves]
         if self._shardings is not None:
             self._shardings.check_arguments(avals, tree, static)
@@ -419,27 +281,21 @@ class JitFunction:
         elif place is None:
             place = get_backend().default_placement()
         with _phase(self._name, "compile", "backend_compile"):
-            run = compile_on_refs(
-                lambda program, donated: compile_placed(program, donated, place),
-                closed,
-                self._donations(leaves, tree, static),
-                refs,
-            )
+            donated = self._parameters.donations(leaves, tree, static)
+            run = get_backend().compile(closed, donated, refs, place)
         if self._shardings is not None:
             run = self._shardings.laid_out(run, out_tree, closed.out_avals)
-        return _Signature(_checked(run, closed, refs), out_tree)
+        return _Signature(run, out_tree)
 
     def _call_traced(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """A call inside another trace: one `jit` equation."""
         if config.disable_jit:
             return self._fun(*args, **kwargs)
-        leaves, tree, static = self._leaves(args, kwargs)
-        for x in leaves:
-            if not is_valid_value(x) and not hasattr(x, "__jax_array__"):
-                self._reject(args, kwargs)
+        leaves, tree, static = self._parameters.leaves_of(args, kwargs)
+        self._parameters.check_leaves(leaves, args, kwargs)
         avals = [get_aval(x) for x in leaves]
         closed, out_tree, hoisted = self._program(avals, tree, static)
-        donated = (False,) * len(hoisted) + self._donations(leaves, tree, static)
+        donated = (False,) * len(hoisted) + self._parameters.donations(leaves, tree, static)
         outs = bind_jit(
             closed, [*hoisted, *leaves], name=self._name, donated_invars=donated,
             inline=self._inline, keep_unused=self._keep_unused,
@@ -453,9 +309,9 @@ class JitFunction:
     ) -> tuple[Traced, PyTreeDef, Any, list[Any]]:
         from amdjax.jit.stages import Traced
 
-        leaves, tree, static = self._split(args, kwargs)
+        leaves, tree, static = self._parameters.split(args, kwargs)
         closed, out_tree = self._trace([shaped(x) for x in leaves], tree, static)
-        donated = self._donations(leaves, tree, static)
+        donated = self._parameters.donations(leaves, tree, static)
         return Traced(closed, tree, out_tree, self._name, donated), tree, static, leaves
 
     @api_boundary
@@ -498,26 +354,6 @@ class _Signature:
         self.run, self.tree = run, tree
 
 
-def _checked(run: Runner, closed: ClosedJaxpr, refs: Sequence[Any]) -> Runner:
-    """The program itself; under `debug_nans`, one that looks for where a NaN first appears.
-
-    Under `debug_key_reuse` one that looks for keys that were used before.
-    """
-    if config.debug_key_reuse:
-        run = watched_program(closed, run, refs)
-    if not (config.debug_nans or config.debug_infs):
-        return run
-    from amdjax.jit.debugging import find_invalid, has_invalid
-
-    def checked(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-        outs = run(args)
-        if has_invalid(outs):
-            find_invalid(closed, args)
-        return outs
-
-    return checked
-
-
 def _shardings(arguments: Any, results: Any) -> Shardings | None:
     """What `jit` was told of the layout of arguments and results."""
     if arguments is None and results is None:
@@ -537,62 +373,6 @@ def _chosen_device(device: Any, backend: str | None) -> Device | None:
     if device is not None and backend is not None:
         raise ValueError("jit: give either device or backend, not both")
     return devices(backend)[0] if device is None else checked_device(device, "jit")
-
-
-def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...], frozenset[str]]:
-    """Positions and names that both speak of the same parameters, as far as they are known."""
-    if nums is None:
-        nums = ()
-    elif isinstance(nums, (int, np.integer)):
-        nums = (nums,)
-    elif not isinstance(nums, Iterable):
-        raise TypeError(f"jit: {what}_argnums must be ints, got {nums!r}")
-    given_nums = tuple(nums)
-    if not isinstance(names, (str, Iterable, type(None))):
-        raise TypeError(f"jit: {what}_argnames must be strings, got {names!r}")
-    given_names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
-    for n in given_nums:
-        if not isinstance(n, (int, np.integer)):
-            raise TypeError(f"jit: {what}_argnums must be ints, got {n!r}")
-    for s in given_names:
-        if not isinstance(s, str):
-            raise TypeError(f"jit: {what}_argnames must be strings, got {s!r}")
-    if not (given_nums or given_names):
-        return given_nums, frozenset(given_names)
-    sig = signature(fun)
-    if sig is None and given_names and what == "donate":
-        raise ValueError(
-            f"Getting the signature of function {fun!r} failed. Pass donate_argnums instead of "
-            "donate_argnames."
-        )
-    if sig is None:
-        return given_nums, frozenset(given_names)
-    parameters = list(sig.parameters.values())
-    positional = [
-        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    keywords = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for n in given_nums:
-        if not open_ended and not -len(positional) <= n < len(positional):
-            raise ValueError(
-                f"jit: {what}_argnums={n} is out of range for {fun_name(fun)}, which takes "
-                f"{len(positional)} "
-                f"positional arguments."
-            )
-    for s in given_names:
-        if s not in sig.parameters and not keywords:
-            raise ValueError(
-                f"jit: {what}_argnames names {s!r}, but {fun_name(fun)} has the parameters "
-                f"{list(sig.parameters)}."
-            )
-    # A default that the caller leaves out is a constant anyway, so both ways may be merged.
-    nums_all = {*given_nums, *(positional.index(s) for s in given_names if s in positional)}
-    names_all = {
-        *given_names,
-        *(positional[n] for n in given_nums if -len(positional) <= n < len(positional)),
-    }
-    return tuple(sorted(nums_all)), frozenset(names_all)
 
 
 def clear_caches() -> None:

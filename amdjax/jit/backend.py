@@ -12,12 +12,13 @@ from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
-from amdjax.core.key_use import watched_operation
+from amdjax.core.key_use import watched_operation, watched_program
 from amdjax.core.primitive import Primitive
 from amdjax.core.sharding import Format, PartitionSpec, Sharding
 from amdjax.core.trace import Tracer
 from amdjax.jit import placement as placing
-from amdjax.jit.cpu.program import Runner, host_buffer
+from amdjax.jit.arrays import Runner, host_buffer
+from amdjax.jit.refs import compile_on_refs
 from amdjax.runtime.devices import CpuDevice, Device, Placement, default_device, devices
 from amdjax.runtime.memory import Buffer
 
@@ -94,6 +95,30 @@ class CompilerBackend:
         if known is None or known[0] is not chosen:
             known = self._default = chosen, default_device().uncommitted
         return known[1]
+
+    # Programs
+
+    def compile(
+        self,
+        closed: ClosedJaxpr,
+        donated: Sequence[bool],
+        refs: Sequence[Any],
+        placement: Placement | None,
+    ) -> Runner:
+        """A program as a function of arrays and references.
+
+        Under `debug_nans` it looks for where a NaN first appears, under `debug_key_reuse` for keys
+        that were used before.
+        """
+        on_arrays = lambda program, flags: placing.compile_placed(program, flags, placement)
+        run: Runner = compile_on_refs(on_arrays, closed, donated, refs)
+        if config.debug_key_reuse:
+            run = watched_program(closed, run, refs)
+        if config.debug_nans or config.debug_infs:
+            from amdjax.jit.debugging import watched_values
+
+            run = watched_values(closed, run)
+        return run
 
     # Operations
 

@@ -12,11 +12,19 @@ from amdjax.core.config import config, debug_infs, debug_nans
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
+from amdjax.jit.arrays import Runner
 
 
-def has_invalid(arrays: Sequence[ConcreteArray]) -> bool:
-    """Whether a result holds what `debug_nans` or `debug_infs` forbid."""
-    return any(_invalid(np.asarray(x), config.debug_nans, config.debug_infs) for x in arrays)
+def watched_values(closed: ClosedJaxpr, run: Runner) -> Runner:
+    """How to run a compiled program so that what the flags forbid raises where it first appears."""
+
+    def checked(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        outs = run(args)
+        if any(_invalid(np.asarray(x), config.debug_nans, config.debug_infs) for x in outs):
+            _find_invalid(closed, args)
+        return outs
+
+    return checked
 
 
 def _invalid(x: np.ndarray, nans: bool, infs: bool) -> str | None:
@@ -46,7 +54,7 @@ def check_results(
             raise FloatingPointError(f"invalid value ({kind}) encountered in {primitive.name}")
 
 
-def find_invalid(closed: ClosedJaxpr, args: Sequence[Any]) -> None:
+def _find_invalid(closed: ClosedJaxpr, args: Sequence[Any]) -> None:
     """Run a program operation by operation and raise at the first invalid result."""
     forbidden = config.debug_nans, config.debug_infs
     with debug_nans(False), debug_infs(False):

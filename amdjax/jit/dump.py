@@ -18,14 +18,17 @@ _numbers = itertools.count()
 
 @contextmanager
 def dumping(
-    directory: str, closed: ClosedJaxpr, observe: Callable[[str, Any], None]
+    directory: str | None, closed: ClosedJaxpr, observe: Callable[[str, Any], None]
 ) -> Iterator[Callable[[str, Any], None]]:
     """An observer that also keeps the stages, written to a folder of their own at the end.
 
     The folder is `<directory>/<process>-<number>-<name>/` and holds `jaxpr.txt`, `simplified.txt`,
     `fusion.txt`, `schedule.txt`, `tiles.txt`, `passes.txt`, `plan.txt`, `llvm.ll`, `asm.s`, and
-    `resources.txt` for a GPU.
+    `resources.txt` for a GPU. Without a directory it is `observe` itself.
     """
+    if not directory:
+        yield observe
+        return
     stages: list[tuple[str, Any]] = []
 
     def both(stage: str, x: Any) -> None:

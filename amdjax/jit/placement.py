@@ -15,7 +15,8 @@ from amdjax.core.array import Array, ConcreteArray, PlacedArray
 from amdjax.core.constraints import as_sharding, one_device_of
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.sharding import NamedSharding
-from amdjax.jit.cpu.program import Runner, compile_for_cpu, on_host
+from amdjax.jit.arrays import Runner, on_host
+from amdjax.jit.cpu.program import compile_for_cpu
 from amdjax.jit.gpu.upload import buffer_on
 from amdjax.runtime.devices import Device, Placement
 from amdjax.runtime.gpu import GpuDevice
@@ -64,29 +65,13 @@ def compile_placed(
       placement: where it runs; None where the arguments are known to be in host memory and the
         results belong to nobody.
     """
-    if placement is None:
-        return compile_for_cpu(closed, donated).run
-    device = placement.device
+    device = None if placement is None else placement.device
     if not isinstance(device, GpuDevice):
-        return _on_host(compile_for_cpu(closed, donated).run, placement)
+        return compile_for_cpu(closed, donated).runner(placement)
     from amdjax.jit.gpu.program import compile_for_gpu
 
+    assert placement is not None
     return compile_for_gpu(closed, device, donated).runner(placement)
-
-
-def _on_host(run: Runner, placement: Placement) -> Runner:
-    """A program for the CPU on arguments from anywhere."""
-
-    def placed(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-        outs = run([on_host(x) for x in args])
-        if not placement.committed:
-            return outs
-        return [
-            PlacedArray(x.aval, x.buffer, placement) if isinstance(x, ConcreteArray) else x
-            for x in outs
-        ]
-
-    return placed
 
 
 def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:

@@ -10,7 +10,7 @@ from amdjax.core.constraints import as_sharding, one_device_of
 from amdjax.core.pytree import PyTreeDef, tree_leaves, tree_map, treedef_children
 from amdjax.core.pytree_errors import flatten_axes
 from amdjax.core.sharding import NamedSharding
-from amdjax.jit.cpu.program import Runner
+from amdjax.jit.arrays import Runner
 
 
 class Shardings:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core import dtypes
-from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.aval import get_aval, is_array_like
 from amdjax.core.dtypes import float0
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr, eval_jaxpr
@@ -92,7 +92,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
 
 def _check_values(what: str, leaves: Sequence[Any]) -> None:
     for leaf in leaves:
-        if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
+        if not is_array_like(leaf):
             raise TypeError(
                 f"{what}: argument {leaf!r} of type {type(leaf)} is not a valid JAX type."
             )
@@ -548,7 +548,7 @@ def differentiated(
 
 
 def check_grad_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -> None:
-    if not is_valid_value(x) and not hasattr(x, "__jax_array__"):
+    if not is_array_like(x):
         raise TypeError(f"{name}: argument {x!r} of type {type(x)} is not a valid JAX type.")
     dtype = get_aval(x).dtype
     if holomorphic:

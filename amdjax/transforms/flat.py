@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.aval import get_aval, is_array_like, is_valid_value
 from amdjax.core.jaxpr import DebugInfo
 from amdjax.core.pytree import (
     PyTreeDef,
@@ -70,7 +70,7 @@ def flatten_result(out: Any, what: str) -> tuple[list[Any], PyTreeDef]:
     """The leaves of a result, all of which must be arrays."""
     leaves, tree = tree_flatten(out)
     for leaf in leaves:
-        if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
+        if not is_array_like(leaf):
             _reject_result(out, what)
     return [x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in leaves], tree
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
-from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.aval import get_aval, is_array_like
 from amdjax.core.errors import api_boundary
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from amdjax.core.pytree_errors import flatten_axes
@@ -113,7 +113,7 @@ def _check_arguments(leaves: list[Any], axes: list[Any], names: Callable[[], Any
     for i, (leaf, axis) in enumerate(zip(leaves, axes)):
         if axis is None:
             continue
-        if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
+        if not is_array_like(leaf):
             raise TypeError(
                 f"vmap: the argument {_name(names(), i)} is {leaf!r} of type "
                 f"{type(leaf).__name__}, which is not a valid JAX type. Pass it through a closure "

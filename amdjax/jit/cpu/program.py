@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,21 +15,22 @@ import amdjax.jit.control
 import amdjax.kernels  # noqa: F401  (both register what plans are made of)
 from amdjax import tile
 from amdjax.codegen.engine import Library, host
-from amdjax.core.array import ConcreteArray
-from amdjax.core.aval import ShapedArray
+from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit.arrays import Runner, host_buffer, is_sole_owner, on_host, require_buffers
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
+from amdjax.jit.dump import dumping
 from amdjax.jit.kernels import KernelLoader
 from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View, plan_program
 from amdjax.runtime import amx, threads, vm
+from amdjax.runtime.devices import Placement
 from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
 from amdjax.targets.cpu import CpuTarget
 
 SHARE_UP_TO = 1024  # bytes of a result that may share its allocation with others
-Runner = Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]
 _HOST_CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
 
 
@@ -53,22 +53,12 @@ def compile_for_cpu(
     observe: Callable[[str, Any], None] = lambda stage, x: None,
 ) -> CpuProgram:
     """Compile a program for the CPU."""
-    if config.dump:
-        from amdjax.jit.dump import dumping
-
-        with dumping(config.dump, closed, observe) as observe:
-            return _compile(closed, donated, observe)
-    return _compile(closed, donated, observe)
-
-
-def _compile(
-    closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]
-) -> CpuProgram:
     loader = cpu_kernels()
     try:
-        plan = plan_program(closed, cpu_target(), donated, observe, loader)
-        observe("plan", plan)
-        return CpuProgram(closed, plan, loader)
+        with dumping(config.dump, closed, observe) as observe:
+            plan = plan_program(closed, cpu_target(), donated, observe, loader)
+            observe("plan", plan)
+            return CpuProgram(closed, plan, loader)
     except BaseException:
         loader.cancel()
         raise
@@ -126,6 +116,26 @@ class CpuProgram:
         """Run on arrays from anywhere that have the avals the program was compiled for."""
         return self.run([on_host(x) for x in args])
 
+    def runner(self, placement: Placement | None) -> Runner:
+        """The program as a function of arrays.
+
+        Args:
+          placement: what results get; None where all arguments are in host memory and results
+            are committed to no device.
+        """
+        if placement is None:
+            return self.run
+        if not placement.committed:
+            return self
+
+        def placed(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+            return [
+                PlacedArray(x.aval, x.buffer, placement) if isinstance(x, ConcreteArray) else x
+                for x in self(args)
+            ]
+
+        return placed
+
     # The ways to run
 
     def _choose_run(self) -> Runner:
@@ -153,7 +163,7 @@ class CpuProgram:
             try:
                 addresses = [a.buffer.address for a in args]
             except AttributeError:
-                _require_buffers(args)
+                require_buffers(args)
                 raise
             out = alloc(size)
             if native(pack(code, 0, 0, *addresses, out.address)):
@@ -174,7 +184,7 @@ class CpuProgram:
             try:
                 addresses = [a.buffer.address for a in args]
             except AttributeError:
-                _require_buffers(args)
+                require_buffers(args)
                 raise
             whole = alloc(total)
             start = whole.address
@@ -196,7 +206,7 @@ class CpuProgram:
         try:
             addresses = [a.buffer.address for a in args]
         except AttributeError:
-            _require_buffers(args)
+            require_buffers(args)
             raise
         aliases, arena = self.plan.aliases, 0
         outs = self._allocate_aliased(args) if aliases else self._allocate()
@@ -250,25 +260,6 @@ class CpuProgram:
         return copy
 
 
-def _references(array: ConcreteArray) -> int:
-    return sys.getrefcount(array.buffer)
-
-
-_ALONE = _references(ConcreteArray(ShapedArray((), np.dtype("float32")), Buffer()))
-
-
-def is_sole_owner(array: ConcreteArray) -> bool:
-    """Whether no NumPy view, constant or other array uses this array's memory, nor the caller's."""
-    return array.buffer.is_own and _references(array) <= _ALONE
-
-
-def _require_buffers(args: Sequence[ConcreteArray]) -> None:
-    """Raise for an argument that was donated or deleted."""
-    for a in args:
-        if a.buffer is None:
-            np.asarray(a)
-
-
 def _shared_layout(sizes: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | None:
     """Offsets of small results in one allocation; None where sharing would not pay."""
     if len(sizes) < 4 or max(sizes) > SHARE_UP_TO:
@@ -281,20 +272,6 @@ def _shared_layout(sizes: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | 
 
 
 _COUNT_AT = {vm.CALL: 3, vm.HOST: 1}
-
-
-def host_buffer(value: np.ndarray) -> Buffer:
-    """A buffer of our own with the contents of `value`."""
-    value = np.asarray(value)
-    buffer = buffer_pool().alloc(value.nbytes)
-    if value.nbytes:
-        buffer.as_numpy(value.shape, value.dtype, writable=True)[...] = value
-    return buffer
-
-
-def on_host(x: ConcreteArray) -> ConcreteArray:
-    """An array in host memory: `x` if it is there, else a copy."""
-    return x if isinstance(x.buffer, Buffer) else ConcreteArray(x.aval, host_buffer(x._view()))
 
 
 def _constant(x: Any) -> tuple[int, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from amdjax.core.array import ConcreteArray
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit.cpu.program import Runner
+from amdjax.jit.arrays import Runner
 from amdjax.jit.gpu.kernels import compile_device
 from amdjax.jit.gpu.profile import Profile
 from amdjax.jit.gpu.program import GpuProgram

@@ -24,7 +24,8 @@ from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit.cpu.program import Runner, is_sole_owner
+from amdjax.jit.arrays import Runner, is_sole_owner
+from amdjax.jit.dump import dumping
 from amdjax.jit.gpu.graphs import Replays, is_capturable, is_issue
 from amdjax.jit.gpu.upload import buffer_on, shared_upload
 from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View
@@ -55,22 +56,13 @@ def compile_for_gpu(
     Raises:
       DeviceError: the device rejects a kernel.
     """
-    if config.dump:
-        from amdjax.jit.dump import dumping
-
-        with dumping(config.dump, closed, observe) as observe:
-            plan, kernels = _compile(closed, device.target, donated, observe, True)
-    else:
-        # What an emulator finds wrong names the tile op.
-        debug = device.platform == "emulated"
-        plan, kernels = _compile(closed, device.target, donated, observe, debug)
-    return GpuProgram(closed, plan, kernels, device)
-
-
-def _compile(*args: Any) -> tuple[Plan, Mapping[int, Any]]:
     from amdjax.jit.gpu.kernels import compile_device  # loads the generator for GPUs
 
-    return compile_device(*args)
+    # What an emulator finds wrong names the tile op.
+    debug = bool(config.dump) or device.platform == "emulated"
+    with dumping(config.dump, closed, observe) as observe:
+        plan, kernels = compile_device(closed, device.target, donated, observe, debug)
+    return GpuProgram(closed, plan, kernels, device)
 
 
 class GpuProgram:

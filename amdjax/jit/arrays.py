@@ -1,0 +1,48 @@
+"""Arrays that compiled programs take: copies in the host's memory, and who else sees them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from amdjax.core.array import ConcreteArray
+from amdjax.core.aval import ShapedArray
+from amdjax.runtime.memory import Buffer, buffer_pool
+
+#: A compiled program as a function of arrays.
+Runner = Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]
+
+
+def host_buffer(value: np.ndarray) -> Buffer:
+    """A buffer of our own with the contents of `value`."""
+    value = np.asarray(value)
+    buffer = buffer_pool().alloc(value.nbytes)
+    if value.nbytes:
+        buffer.as_numpy(value.shape, value.dtype, writable=True)[...] = value
+    return buffer
+
+
+def on_host(x: ConcreteArray) -> ConcreteArray:
+    """An array in host memory: `x` if it is there, else a copy."""
+    return x if isinstance(x.buffer, Buffer) else ConcreteArray(x.aval, host_buffer(x._view()))
+
+
+def _references(array: ConcreteArray) -> int:
+    return sys.getrefcount(array.buffer)
+
+
+_ALONE = _references(ConcreteArray(ShapedArray((), np.dtype("float32")), Buffer()))
+
+
+def is_sole_owner(array: ConcreteArray) -> bool:
+    """Whether no NumPy view, constant or other array uses this array's memory, nor the caller's."""
+    return array.buffer.is_own and _references(array) <= _ALONE
+
+
+def require_buffers(args: Sequence[ConcreteArray]) -> None:
+    """Raise for an argument that was donated or deleted."""
+    for a in args:
+        if a.buffer is None:
+            np.asarray(a)
