@@ -123,7 +123,9 @@ from amdjax.numpy.vectorize import (
     vectorize,
 )
 from amdjax.numpy import array_methods as _array_methods
+from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy import _docs
 
 _array_methods.install()
 
@@ -186,4 +188,5 @@ __all__ = [
     "zeros", "zeros_like",
 ]
 
+_complete(globals(), _docs.FAMILIES, _docs.PHRASES)
 _public_surface(globals())

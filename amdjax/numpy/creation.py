@@ -661,7 +661,8 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
 
     >>> import io
     >>> file = io.BytesIO()
-    >>> jnp.save(file, jnp.arange(2)); _ = file.seek(0)
+    >>> jnp.save(file, jnp.arange(2)); file.seek(0)
+    0
     >>> jnp.load(file)
     Array([0, 1], dtype=int32)
     """
@@ -675,11 +676,27 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def save(file: Any, arr: ArrayLike, allow_pickle: bool = True) -> None:
-    """Write an array to a `.npy` file."""
+    """Write an array to a `.npy` file.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> jnp.save(file, jnp.arange(2)); file.seek(0)
+    0
+    >>> jnp.load(file)
+    Array([0, 1], dtype=int32)
+    """
     np.save(file, np.asarray(arr), allow_pickle=False)
 
 
 def savez(file: Any, *args: ArrayLike, allow_pickle: bool = True, **kwds: ArrayLike) -> None:
-    """Write arrays to an `.npz` file."""
+    """Write arrays to an `.npz` file.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> jnp.savez(file, x=jnp.arange(2)); file.seek(0)
+    0
+    >>> jnp.load(file)["x"]
+    array([0, 1], dtype=int32)
+    """
     values: Any = {name: np.asarray(value) for name, value in kwds.items()}
     np.savez(file, *(np.asarray(value) for value in args), **values)

@@ -11,7 +11,9 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy import _docs
 from amdjax.numpy._util import (
     ArrayLike,
     Axis,
@@ -341,4 +343,5 @@ def ifftshift(x: ArrayLike, axes: Axis = None) -> Array:
     return roll(x, [-(x.shape[i] // 2) for i in over], over)
 
 
+_complete(globals(), _docs.FFT, _docs.PHRASES)
 _public_surface(globals())

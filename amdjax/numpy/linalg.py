@@ -13,8 +13,10 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy import (
+    _docs,
     arithmetic,
     contractions,
     diagonals,
@@ -575,4 +577,5 @@ def vecdot(
     )
 
 
+_complete(globals(), _docs.LINALG, _docs.PHRASES)
 _public_surface(globals())

@@ -157,17 +157,29 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> Any:
 
 
 def get_printoptions() -> Any:
-    """How arrays are printed; NumPy's options."""
+    """How arrays are printed; NumPy's options.
+
+    >>> jnp.get_printoptions()["precision"]
+    8
+    """
     return np.get_printoptions()
 
 
 def set_printoptions(*args: Any, **kwargs: Any) -> None:
-    """Change how arrays are printed; NumPy's options."""
+    """Change how arrays are printed; NumPy's options.
+
+    >>> jnp.set_printoptions(precision=8)
+    """
     np.set_printoptions(*args, **kwargs)
 
 
 def printoptions(*args: Any, **kwargs: Any) -> Any:
-    """A context in which arrays are printed otherwise."""
+    """A context in which arrays are printed otherwise.
+
+    >>> with jnp.printoptions(precision=2):
+    ...     print(jnp.array([1.23456]))
+    [1.23]
+    """
     return np.printoptions(*args, **kwargs)
 
 

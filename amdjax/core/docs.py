@@ -1,0 +1,161 @@
+"""Docstrings completed from tables: what many functions say alike is written once.
+
+A public function says in its source what is its own: a sentence, an example, arguments that no
+other has. What it shares with its family, arguments such as `axis` and what it returns and raises,
+stands in a table of `Family`, and `complete` writes both into its `__doc__` in one order: text,
+`Args:`, `Returns:`, `Raises:`, `Example:`. `help()`, doctest and Sphinx see the whole.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+_SECTIONS = ("Args:", "Returns:", "Raises:", "Example:")
+
+
+class Phrases(NamedTuple):
+    """What all functions of a package say alike.
+
+    Args:
+      parameters: what a parameter is, by its name.
+      raises: lines of `Raises:`, by a parameter's name or its annotation.
+    """
+
+    parameters: Mapping[str, str]
+    raises: Mapping[str, str] = {}
+
+
+class Family:
+    """Functions that are documented alike.
+
+    Args:
+      names: the functions, separated by blanks.
+      returns: their section `Returns:`; where a function writes its own, that stays.
+      raises: further lines of `Raises:`, as "ValueError: for ...".
+      implied: whether the package's lines of `Raises:` hold for them.
+      parameters: what their parameters are; a function's own words come first.
+    """
+
+    def __init__(
+        self,
+        names: str = "",
+        returns: str = "",
+        *raises: str,
+        implied: bool = True,
+        **parameters: str,
+    ) -> None:
+        self.names = names.split()
+        self.returns, self.raises, self.implied = returns, raises, implied
+        self.parameters = parameters
+
+
+def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phrases) -> None:
+    """Complete the docstrings of what a module offers.
+
+    Called once, at the end of a package's `__init__`, before `errors.public_surface` wraps the
+    functions. Does nothing under `python -OO`, which leaves no docstrings.
+
+    Args:
+      namespace: `globals()` of the module; every name in `families` is in it.
+      families: each function is in one of them at most.
+      phrases: used for all names of `__all__`, in a family or not.
+    """
+    known = {name: family for family in families for name in family.names}
+    alone, seen = Family(), set()
+    for name in (*known, *namespace.get("__all__", ())):
+        fn = namespace[name]
+        if id(fn) in seen or isinstance(fn, type) or not callable(fn):
+            continue
+        seen.add(id(fn))
+        code = getattr(inspect.unwrap(fn), "__code__", None)
+        if code is not None and fn.__doc__:
+            fn.__doc__ = rendered(fn, code, known.get(name, alone), phrases)
+
+
+def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
+    """The whole docstring of a function.
+
+    Args:
+      fn: the function, with what it says itself in `__doc__`.
+      code: the code object whose parameters are described.
+      family: its family.
+      phrases: those of its package.
+
+    Returns:
+      The text, without indentation. What nothing describes is left out, for a test to find.
+    """
+    text, sections = _parsed(fn.__doc__)
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    own = _entries(sections["Args:"]) if sections["Args:"] else {}
+    args: list[str] = []
+    implied: dict[str, None] = {}
+    annotations = getattr(fn, "__annotations__", {})
+    for name in _in_order(code, count):
+        line = own.pop(name, "") or family.parameters.get(name) or phrases.parameters.get(name)
+        if line:
+            args.append(line if line.startswith("  ") else f"  {name}: {line}")
+        for word in (name, annotations.get(name, "")):
+            if family.implied and word in phrases.raises:
+                implied[phrases.raises[word]] = None
+    args += own.values()
+    returns = sections["Returns:"] or [f"  {family.returns}"] * bool(family.returns)
+    raises = [*sections["Raises:"], *(f"  {line}" for line in (*family.raises, *implied))]
+    for header, lines in zip(_SECTIONS, (args, returns, raises, sections["Example:"]), strict=True):
+        if lines:
+            text += ["", header, *lines]
+    return "\n".join([*text, ""])
+
+
+def _in_order(code: Any, count: int) -> tuple[str, ...]:
+    """Parameters as a signature has them; code objects put `*args` behind keywords."""
+    names = code.co_varnames[:count]
+    if not code.co_flags & inspect.CO_VARARGS:
+        return names
+    first, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    return (*names[:first], names[last], *names[first:last], *names[last + 1 :])
+
+
+def _parsed(doc: str) -> tuple[list[str], dict[str, list[str]]]:
+    """The text and the lines of each section; examples belong to `Example:` wherever they are."""
+    # Closing quotes on a line of their own stand where the text begins.
+    margin = "\n" + " " * (len(doc) - len(doc.rstrip(" ")))
+    sections: dict[str, list[str]] = {header: [] for header in _SECTIONS}
+    text: list[str] = []
+    current, example = text, sections["Example:"]
+    for line in doc.rstrip().split(margin):
+        if line in sections:
+            current = sections[line]
+            continue
+        if ">>>" in line and current is not example and line.lstrip().startswith(">>>"):
+            current = example
+        current.append(line)
+    while not text[-1]:
+        text.pop()
+    for header, lines in sections.items():
+        if lines:
+            sections[header] = _indented(lines)
+    return text, sections
+
+
+def _indented(lines: list[str]) -> list[str]:
+    """A section's lines, two blanks in."""
+    while not lines[-1]:
+        lines.pop()
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    return [f"  {line[indent:]}" if line else "" for line in lines]
+
+
+def _entries(lines: list[str]) -> dict[str, str]:
+    """The entries of `Args:` by name; one that describes several parameters, by the first."""
+    entries: dict[str, str] = {}
+    name = ""
+    for line in lines:
+        if line[2:3] != " " and ":" in line:
+            name = line.partition(":")[0].partition(",")[0].strip(" *")
+            entries[name] = line
+        elif line:
+            entries[name] += f"\n{line}"
+    return entries
