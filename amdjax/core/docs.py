@@ -34,21 +34,20 @@ class Family:
       names: the functions, separated by blanks.
       returns: their section `Returns:`; where a function writes its own, that stays.
       raises: further lines of `Raises:`, as "ValueError: for ...".
-      implied: whether the package's lines of `Raises:` hold for them.
       parameters: what their parameters are; a function's own words come first.
     """
 
-    def __init__(
-        self,
-        names: str = "",
-        returns: str = "",
-        *raises: str,
-        implied: bool = True,
-        **parameters: str,
-    ) -> None:
+    implied = True  # the package's lines of `Raises:` hold for them
+
+    def __init__(self, names: str = "", returns: str = "", *raises: str, **parameters: str) -> None:
         self.names = names.split()
-        self.returns, self.raises, self.implied = returns, raises, implied
-        self.parameters = parameters
+        self.returns, self.raises, self.parameters = returns, raises, parameters
+
+
+class Irregular(Family):
+    """A family whose `raises` are all: the package's lines do not hold for it."""
+
+    implied = False
 
 
 def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phrases) -> None:

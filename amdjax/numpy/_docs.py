@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amdjax.core.docs import Family, Phrases
+from amdjax.core.docs import Family, Irregular, Phrases
 
 _NO_ARRAY = "TypeError: for what is neither an array nor a number."
 _NO_AXIS = "ValueError: for an axis out of range."
@@ -180,9 +180,9 @@ REDUCTIONS = (
     Family("bincount", f"Vector of counts, {_INTS[0].lower() + _INTS[1:]}, or of sums of weights.",
            "TypeError: for what is not of an integer dtype.",
            "ValueError: for more than one axis, and weights of another shape."),
-    Family("allclose array_equal array_equiv", "Boolean scalar.", a="array.",
+    Irregular("allclose array_equal array_equiv", "Boolean scalar.", a="array.",
            b="reference; broadcasts with `a`.", rtol=_RTOL, atol=_ATOL, equal_nan=_EQUAL_NAN,
-           a1="array.", a2="array.", implied=False),
+           a1="array.", a2="array."),
 )  # fmt: skip
 
 SHAPES = (
@@ -320,7 +320,7 @@ CREATION = (
            dtype="dtype of the result; None means that of the arguments, as a float."),
     Family("bartlett blackman hamming hanning", "Vector of `M` numbers, of the default float.",
            M="number of points."),
-    Family("kaiser", "Vector of `M` numbers, of the default float.", implied=False,
+    Irregular("kaiser", "Vector of `M` numbers, of the default float.",
            M="number of points.", beta="shape: the larger, the lower the side lobes."),
     Family("indices", "Array with a leading axis as long as `dimensions`, or a tuple."),
     Family("meshgrid", "List of arrays, one for each vector.",
@@ -433,8 +433,8 @@ ALGEBRA = (
            x1="of shape `(..., m, n)`.", x2="of shape `(..., n)`."),
     Family("vecmat", "Array of shape `(..., n)`.", "ValueError: for shapes that do not fit.",
            x1="of shape `(..., m)`.", x2="of shape `(..., m, n)`."),
-    Family("vecdot", "Array without the axis `axis`.", "ValueError: for unequal lengths.",
-           "IndexError: for an axis out of range.", _NO_ARRAY, implied=False,
+    Irregular("vecdot", "Array without the axis `axis`.", "ValueError: for unequal lengths.",
+           "IndexError: for an axis out of range.", _NO_ARRAY,
            axis="the axis of the vectors.", **_LEFT),
     Family("cross", "Array of vectors, or of numbers where both have two elements.",
            "ValueError: for vectors of other lengths.", b="array.", axisa="axis of vectors in `a`.",
@@ -448,9 +448,8 @@ ALGEBRA = (
            subscripts="as for `einsum`.", operands="arrays.", optimize="as for `einsum`."),
     Family("interp", "Array of the shape of `x`, of floating dtype.",
            "ValueError: for complex `x`, samples that are no vectors, and a period of zero."),
-    Family("unwrap", "Array of the shape of `p`, of floating dtype.",
+    Irregular("unwrap", "Array of the shape of `p`, of floating dtype.",
            "ValueError: for complex numbers.", "IndexError: for an axis out of range.", _NO_ARRAY,
-           implied=False,
            p="phases, in units of which `period` is a full turn.", axis="axis to go along.",
            discont="least jump that is taken out; None means half a period.",
            period="a full turn."),
@@ -461,8 +460,8 @@ ALGEBRA = (
            "ValueError: if the function's result has another rank.",
            func="called as `func(a, axis)`.", axes="axis or axes, in order."),
     Family("vectorize", "", "TypeError: for arguments that do not fit."),
-    Family("poly", "Vector of coefficients, highest power first.",
-           "ValueError: for a matrix that is not square.", implied=False,
+    Irregular("poly", "Vector of coefficients, highest power first.",
+           "ValueError: for a matrix that is not square.",
            seq_of_zeros="roots, or a square matrix."),
     Family("polyadd polysub polymul", "Vector of coefficients, highest power first.",
            a1="coefficients, highest power first.", a2="coefficients."),
@@ -571,12 +570,12 @@ LINALG = (
     Family("tensordot", "Array of the promoted dtype.",
            "TypeError: for contracted axes that do not fit.", x1="array.", x2="array.",
            axes="number of axes to contract, or a pair of axes or of sequences of axes."),
-    Family("vecdot", "Array without the axis `axis`.", "ValueError: for unequal lengths.",
-           "IndexError: for an axis out of range.", _NO_ARRAY, implied=False,
+    Irregular("vecdot", "Array without the axis `axis`.", "ValueError: for unequal lengths.",
+           "IndexError: for an axis out of range.", _NO_ARRAY,
            axis="the axis of the vectors.", **_LEFT),
     Family("outer", "Matrix.", "ValueError: for what is no vector.", x1="vector.", x2="vector."),
-    Family("cross", "Array of vectors.", "ValueError: for vectors of another length.",
-           "IndexError: for an axis out of range.", _NO_ARRAY, implied=False,
+    Irregular("cross", "Array of vectors.", "ValueError: for vectors of another length.",
+           "IndexError: for an axis out of range.", _NO_ARRAY,
            axis="axis of the vectors.", **_LEFT),
     Family("multi_dot", "Array of the promoted dtype.",
            "ValueError: for less than two arrays, and shapes that are no matrices.",
