@@ -46,6 +46,7 @@ from amdjax.core import array as _array, composite as _composite, errors as _err
 from amdjax.core.array import Array as Array
 from amdjax.core.config import (
     allow_f16_reductions as allow_f16_reductions,
+    array_garbage_collection_guard as array_garbage_collection_guard,
     check_tracer_leaks as check_tracer_leaks,
     checking_leaks as checking_leaks,
     config as config,
@@ -62,10 +63,13 @@ from amdjax.core.config import (
     explain_cache_misses as explain_cache_misses,
     legacy_prng_key as legacy_prng_key,
     log_compiles as log_compiles,
+    make_user_context as make_user_context,
+    no_execution as no_execution,
     no_tracing as no_tracing,
     numpy_dtype_promotion as numpy_dtype_promotion,
     numpy_rank_promotion as numpy_rank_promotion,
     softmax_custom_jvp as softmax_custom_jvp,
+    thread_guard as thread_guard,
     threefry_partitionable as threefry_partitionable,
     transfer_guard as transfer_guard,
     transfer_guard_device_to_device as transfer_guard_device_to_device,
@@ -73,6 +77,7 @@ from amdjax.core.config import (
     transfer_guard_host_to_device as transfer_guard_host_to_device,
 )
 from amdjax.core.dtypes import float0 as float0
+from amdjax.core.garbage import guard as _guard, live_arrays as live_arrays
 from amdjax.core.mesh import set_mesh as set_mesh
 from amdjax.core.ref import Ref as Ref
 from amdjax.core.sharding import (
@@ -80,7 +85,12 @@ from amdjax.core.sharding import (
     PartitionSpec as P,  # noqa: F401
     Shard as Shard,
 )
-from amdjax.device import device_get as device_get, device_put as device_put
+from amdjax.core.slices import ds as ds
+from amdjax.device import (
+    copy_to_host_async as copy_to_host_async,
+    device_get as device_get,
+    device_put as device_put,
+)
 from amdjax.jit.api import clear_caches as clear_caches
 
 __version__ = "0.1.0"
@@ -106,6 +116,7 @@ else:
     jit = _sys.modules["amdjax.jit"]  # the folder is the function
 
 _composite.set_jit(jit)
+_guard()
 
 _LAZY = (
     "ref",
@@ -139,6 +150,7 @@ _LAZY = (
     "monitoring",
     "profiler",
     "distributed",
+    "memory",
 )
 _ELSEWHERE = {
     **dict.fromkeys(
@@ -148,6 +160,7 @@ _ELSEWHERE = {
         "runtime.devices",
     ),
     **dict.fromkeys(("pmap", "shard_map", "smap"), "mapping"),
+    "print_environment_info": "doctor",
     **dict.fromkeys(("make_mesh", "reshard"), "sharding"),
     **dict.fromkeys(("new_ref", "empty_ref", "freeze", "free_ref"), "ref"),
     **dict.fromkeys(

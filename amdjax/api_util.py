@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from amdjax.core.config import config
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.jaxpr import DebugInfo
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
@@ -29,7 +32,10 @@ __all__ = [
     "flatten_fun_nokwargs",
     "rebase_donate_argnums",
     "safe_map",
+    "safe_zip",
     "shaped_abstractify",
+    "unzip2",
+    "weakref_lru_cache",
 ]
 
 
@@ -48,6 +54,71 @@ def safe_map(f: Callable[..., Any], *args: Any) -> list[Any]:
     if len(set(lengths)) > 1:
         raise ValueError(f"safe_map: length mismatch: {lengths}")
     return [f(*xs) for xs in zip(*sequences)]
+
+
+def safe_zip(*args: Any) -> list[tuple[Any, ...]]:
+    """`zip` of sequences of one length, as a list.
+
+    Raises:
+      ValueError: lengths differ.
+
+    Example:
+      >>> safe_zip([1, 2], "ab")
+      [(1, 'a'), (2, 'b')]
+    """
+    return safe_map(lambda *xs: xs, *args)
+
+
+def unzip2(pairs: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The first and the second parts of pairs, of which there may be none.
+
+    Example:
+      >>> unzip2([(1, "a"), (2, "b")])
+      ((1, 2), ('a', 'b'))
+    """
+    listed = list(pairs)
+    return tuple(a for a, _ in listed), tuple(b for _, b in listed)
+
+
+def weakref_lru_cache(
+    f: Callable[..., Any] | None = None, *, maxsize: int | None = 2048, **_: Any
+) -> Any:
+    """A function that remembers results for as long as its first argument lives.
+
+    Args:
+      f: a function of a first argument, which can be referred to weakly, and hashable others;
+        without it, a decorator is returned.
+      maxsize: how many results are kept for one first argument; those last used longest ago go.
+
+    Returns:
+      The function, with `cache_clear`. What traces depend on is part of the key.
+
+    Example:
+      >>> class Model: ...
+      >>> calls = []
+      >>> @weakref_lru_cache
+      ... def compiled(model, n):
+      ...     calls.append(n)
+      ...     return n + 1
+      >>> model = Model()
+      >>> compiled(model, 1), compiled(model, 1), calls
+      (2, 2, [1])
+    """
+    if f is None:
+        return functools.partial(weakref_lru_cache, maxsize=maxsize)
+    caches: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(f)
+    def remembered(first: Any, *args: Any, **kwargs: Any) -> Any:
+        cache = caches.get(first)
+        if cache is None:
+            alive = weakref.ref(first)
+            cache = functools.lru_cache(maxsize)(lambda _, *a, **k: f(alive(), *a, **k))
+            caches[first] = cache
+        return cache(config.trace_key(), *args, **kwargs)
+
+    remembered.cache_clear = caches.clear  # type: ignore[attr-defined]
+    return remembered
 
 
 def _call(f: Callable[..., Any], store: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:

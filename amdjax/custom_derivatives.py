@@ -12,6 +12,7 @@ from amdjax.transforms.custom import (
     custom_vjp_call_p,
     custom_vjp_primal_tree_values,
 )
+from amdjax.transforms.linear_call import linear_call
 from amdjax.transforms.zero import SymbolicZero, zero_from_primal
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "custom_vjp",
     "custom_vjp_call_p",
     "custom_vjp_primal_tree_values",
+    "linear_call",
     "zero_from_primal",
 ]
 

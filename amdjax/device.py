@@ -13,14 +13,18 @@ from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import (
     keystr,
     tree_broadcast,
+    tree_leaves,
     tree_map,
     tree_map_with_path,
     tree_structure,
     treedef_is_leaf,
 )
+from amdjax.core.sharding import Space
 from amdjax.core.trace import Tracer
+from amdjax.transforms.transfers import put_traced
 
 __all__ = [
+    "copy_to_host_async",
     "device_get",
     "device_put",
     "make_array_from_callback",
@@ -41,8 +45,10 @@ def device_put(
 
     Args:
       x: a pytree of arrays, NumPy arrays or scalars.
-      device: one of `amdjax.devices()`, of any platform, or a sharding of one device, or a pytree
-        of them that is a prefix of `x`; the default device if omitted.
+      device: one of `amdjax.devices()`, of any platform, or a sharding of one device, or
+        `memory.Space.Device`, the memory where it is, or `memory.Space.Host`, which is that of
+        arrays on a CPU only; or a pytree of them that is a prefix of `x`; the default device if
+        omitted.
       src: accepted.
       donate: accepted; memory is shared where it can be.
       may_alias: accepted.
@@ -64,8 +70,10 @@ def device_put(
     backend = get_backend()
 
     def put(path: Any, leaf: Any, device: Any) -> Any:
+        if isinstance(device, Space):
+            device = _device_with(leaf, device)
         if isinstance(leaf, Tracer):
-            return backend.device_put(leaf, device)
+            return put_traced(backend.device_put(leaf, device), device, src)
         if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
             raise TypeError(
                 f"device_put: x{keystr(path)} of type {type(leaf).__name__} is not an array"
@@ -78,6 +86,36 @@ def device_put(
     if device is None or treedef_is_leaf(tree_structure(device)):
         return tree_map_with_path(lambda path, leaf: put(path, leaf, device), x)
     return tree_map_with_path(put, x, tree_broadcast(device, x, is_leaf=lambda d: d is None))
+
+
+def _device_with(x: Any, space: Space) -> Any:
+    """The device on which an array is in a kind of memory: where it is already."""
+    here = getattr(x, "device", None) if isinstance(x, ConcreteArray) else None
+    if space is Space.Host and here is not None and here.platform != "cpu":
+        raise ValueError(f"device_put: arrays on {here} cannot be in the host's memory; get a copy"
+                         " there with device_put(x, amdjax.devices('cpu')[0])")  # fmt: skip
+    return here
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """Begin to copy arrays to the host, where `numpy.asarray` will want them.
+
+    Args:
+      x: a pytree; leaves without a method `copy_to_host_async` are left alone.
+
+    Returns:
+      `x`.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> copy_to_host_async([jnp.ones(2), "text"])
+      [Array([1., 1.], dtype=float32), 'text']
+    """
+    for leaf in tree_leaves(x):
+        begin = getattr(leaf, "copy_to_host_async", None)
+        if begin is not None:
+            begin()
+    return x
 
 
 def device_get(x: Any) -> Any:

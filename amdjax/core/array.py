@@ -311,7 +311,8 @@ class ConcreteArray(Array):
       buffer: the memory that holds it; None once donated or deleted.
     """
 
-    __slots__ = ("aval", "buffer")
+    # Programs may hang attributes of their own on an array, as they can in JAX.
+    __slots__ = ("__dict__", "aval", "buffer")
 
     def __init__(self, aval: ShapedArray, buffer: Any):
         self.aval = aval
@@ -649,6 +650,8 @@ def asarray_concrete(x: Any) -> ConcreteArray:
         return x
     aval = get_aval(x)
     assert isinstance(aval, ShapedArray), aval
+    if config.transfer_guard_host_to_device not in _UNGUARDED:
+        transfers.check("host_to_device", f"{type(x).__name__} as {aval.str_short()}")
     value = np.asarray(x, dtype=aval.dtype)
     return ConcreteArray(aval, get_backend().put(value))
 

@@ -158,7 +158,16 @@ FLAGS: dict[str, Flag] = {
         _flag_bool("check_static_indices", False, "Bounds-check static indices.", True),
         _flag_bool("log_compiles", False, "Log every trace and compile."),
         _flag_bool("explain_cache_misses", False, "Log why a function was traced again."),
-        _flag_bool("no_tracing", False, "Raise instead of tracing."),
+        _flag_bool("no_tracing", False, "Raise where jit would trace a function."),
+        # Traced, so that what is kept for other calls is not found under it.
+        _flag_bool("no_execution", False, "Raise instead of running programs.", True),
+        _flag_bool("thread_guard", False, "Programs of several processes run in one thread only."),
+        _flag_enum(
+            "array_garbage_collection_guard",
+            "allow",
+            ("allow", "log", "fatal"),
+            "What the garbage collector does on finding an array, which holds memory until then.",
+        ),
         _flag_enum(
             "traceback",
             "filtered",
@@ -281,6 +290,14 @@ class TraceKey(tuple):
     __eq__ = object.__eq__
     __ne__ = object.__ne__
 
+    def differences(self, other: TraceKey) -> list[tuple[str, Any, Any]]:
+        """The names of what differs in another key, with both values."""
+        flags = len(_TRACED)
+        names = ("mapped axes, mesh or contexts", *_TRACED)
+        mine, others = ((tuple(k[:-flags]), *k[-flags:]) for k in (self, other))
+        rows = zip(names, mine, others, strict=True)
+        return [row for row in rows if row[1] is not row[2] and row[1] != row[2]]
+
 
 _lock = threading.RLock()
 _trace_keys: dict[tuple[Any, ...], TraceKey] = {}
@@ -289,8 +306,14 @@ _threads: weakref.WeakSet[_ThreadView] = weakref.WeakSet()
 _hooks: dict[str, list[Callable[[Any], None]]] = {}
 
 
-def _intern_trace_key(values: dict[str, Any], axes: dict[Hashable, int], mesh: Any) -> TraceKey:
-    key = (mesh, *axes.items(), *(values[name] for name in _TRACED))
+_user_contexts: list[UserContext] = []
+
+
+def _intern_trace_key(
+    values: dict[str, Any], axes: dict[Hashable, int], mesh: Any, contexts: dict[UserContext, Any]
+) -> TraceKey:
+    users = [contexts.get(c, c._global) for c in _user_contexts]
+    key = (mesh, *axes.items(), *users, *(values[name] for name in _TRACED))
     return _trace_keys.setdefault(key, TraceKey(key))
 
 
@@ -302,6 +325,7 @@ class _ThreadView:
         self.overrides: dict[str, Any] = {}
         self.axes: dict[Hashable, int] = {}
         self.mesh: Any = None
+        self.contexts: dict[UserContext, Any] = {}
 
     def refresh(self) -> None:
         for name, value in (_global_values | self.overrides).items():
@@ -309,7 +333,9 @@ class _ThreadView:
         self.renew_key()
 
     def renew_key(self) -> None:
-        self.attributes["_trace_key"] = _intern_trace_key(self.attributes, self.axes, self.mesh)
+        self.attributes["_trace_key"] = _intern_trace_key(
+            self.attributes, self.axes, self.mesh, self.contexts
+        )
 
     def show(self, name: str, value: Any) -> None:
         for spelling in _SPELLINGS[name]:
@@ -491,6 +517,76 @@ class State:
         return f"<config flag {self.name}={self.value!r}>"
 
 
+class UserContext:
+    """A value that functions may read while they are traced; made by `make_user_context`.
+
+    Calling it with a value gives a context manager in which it has this value in this thread.
+    """
+
+    def __init__(self, default_value: Any) -> None:
+        self._global = default_value
+
+    @property
+    def value(self) -> Any:
+        """What it is in this thread."""
+        return config._view.contexts.get(self, self._global)
+
+    def get_global(self) -> Any:
+        """What it is in threads that are in none of its contexts."""
+        return self._global
+
+    def set_global(self, value: Any) -> None:
+        """Let it be `value`, which is hashable, in threads that are in none of its contexts."""
+        hash(value)
+        with _lock:
+            self._global = value
+            for view in list(_threads):
+                view.renew_key()
+
+    @contextlib.contextmanager
+    def __call__(self, value: Any) -> Iterator[None]:
+        hash(value)
+        before = config._view.contexts.get(self, _MISSING)
+        self._set(value)
+        try:
+            yield
+        finally:
+            self._set(before)
+
+    def _set(self, value: Any) -> None:
+        view = config._view
+        with _lock:
+            if value is _MISSING:
+                view.contexts.pop(self, None)
+            else:
+                view.contexts[self] = value
+            view.renew_key()
+
+
+def make_user_context(default_value: Any = None) -> UserContext:
+    """A value of your own that traced functions may read: another value, another trace.
+
+    Args:
+      default_value: what it is outside of its contexts; hashable.
+
+    Returns:
+      Something with `value`, `get_global` and `set_global`, and to be called with a value for a
+      context in which it has this value.
+
+        >>> scale = make_user_context(1.0)
+        >>> with scale(2.0):
+        ...     scale.value
+        2.0
+    """
+    hash(default_value)
+    context = UserContext(default_value)
+    with _lock:
+        _user_contexts.append(context)
+        for view in list(_threads):
+            view.renew_key()
+    return context
+
+
 enable_x64 = State("enable_x64")
 explicit_x64_dtypes = State("explicit_x64_dtypes")
 numpy_dtype_promotion = State("numpy_dtype_promotion")
@@ -512,11 +608,20 @@ checking_leaks = check_tracer_leaks
 log_compiles = State("log_compiles")
 explain_cache_misses = State("explain_cache_misses")
 no_tracing = State("no_tracing")
+no_execution = State("no_execution")
+thread_guard = State("thread_guard")
+array_garbage_collection_guard = State("array_garbage_collection_guard")
 transfer_guard_host_to_device = State("transfer_guard_host_to_device")
 transfer_guard_device_to_device = State("transfer_guard_device_to_device")
 transfer_guard_device_to_host = State("transfer_guard_device_to_host")
 _disable_jit = State("disable_jit")
 _transfer_guard = State("transfer_guard")
+
+
+def refuse_execution(name: str) -> None:
+    """Raise RuntimeError under `no_execution`; `name` is what would run."""
+    if config.no_execution:
+        raise RuntimeError(f"{name} would be executed, but the no_execution flag is set")
 
 
 def disable_jit(disable: bool = True) -> _Override:

@@ -266,6 +266,12 @@ class _Printer:
             return str(part)
         if part is Ellipsis:
             return "..."
+        if isinstance(part, tuple) and part[0] == "window":
+            _, start, size, stride = part
+            first = self.index(start, arrays)
+            reach = size * stride
+            end = f"{first}+{reach}" if not first.isdigit() else str(int(first) + reach)
+            return f"{first}:{end}" + (f":{stride}" if stride != 1 else "")
         if isinstance(part, tuple):
             bounds = ["" if p is None else self.index(p, arrays) for p in part[1:]]
             return ":".join(bounds if bounds[2] else bounds[:2])

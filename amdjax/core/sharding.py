@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, ClassVar
 
 from amdjax.core.mesh import BaseMesh, Mesh, current_mesh, empty_abstract_mesh, interned
@@ -439,6 +440,20 @@ def sharding_of_type(ndim: int) -> NamedSharding:
     return NamedSharding(
         mesh if mesh.explicit_axes else empty_abstract_mesh, PartitionSpec(*[None] * ndim)
     )
+
+
+class Space(Enum):
+    """A kind of memory, as seen from a device.
+
+    Arrays are in the memory of their device, which for a CPU is the host's too.
+    """
+
+    Device = 1
+    Host = 2
+    Any = 3
+
+    def __repr__(self) -> str:
+        return f"MemorySpace.{self.name}"
 
 
 @dataclass(frozen=True)

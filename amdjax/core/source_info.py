@@ -120,7 +120,8 @@ _state = _State()
 _internal: dict[CodeType, bool] = {}
 
 
-def _is_internal(code: CodeType) -> bool:
+def is_internal(code: CodeType) -> bool:
+    """Whether code is amdjax's own, or that of a library that wants to be left out."""
     found = _internal.get(code)
     if found is None:
         found = _internal[code] = code.co_filename.startswith(tuple(errors.exclude_paths))
@@ -142,7 +143,7 @@ def current() -> SourceInfo:
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not _is_internal(code):
+        if not is_internal(code):
             return SourceInfo(code, frame.f_lineno, state.scope)
         frame = frame.f_back  # type: ignore[assignment]
     return SourceInfo(None, 0, state.scope)

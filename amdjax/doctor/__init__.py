@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import io
 import os
 import platform
 import sys
@@ -19,10 +20,10 @@ from typing import Any, TextIO
 from amdjax.core.config import FLAGS, config
 from amdjax.core.errors import api_boundary
 from amdjax.doctor.report import Report
-from amdjax.runtime.devices import default_backend, requested_platforms
+from amdjax.runtime.devices import default_backend, devices, requested_platforms
 from amdjax.runtime.hip import NAMES
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "print_environment_info"]
 
 _VARIABLES = (
     "AMDJAX_",
@@ -59,6 +60,8 @@ def doctor(*, self_test: bool = True, file: TextIO | None = None) -> bool:
     if file is not None and not hasattr(file, "write"):
         raise TypeError(f"doctor: file must be an open text file, got {file!r}")
     report = Report(sys.stdout if file is None else file)
+    report.write("amdjax doctor")
+    report.section("Versions")
     _versions(report)
     _environment(report)
     wanted = _platforms(report)
@@ -74,6 +77,30 @@ def doctor(*, self_test: bool = True, file: TextIO | None = None) -> bool:
         _check_choice(report, found[0].platform)
     names = ", ".join(f"{d.platform}:{d.id} ({d.target.name})" for d in found)
     return report.conclude(f"All well: amdjax can use {names}.")
+
+
+def print_environment_info(return_string: bool = False) -> str | None:
+    """Print what others need to know of this installation: versions, settings, devices.
+
+    Args:
+      return_string: whether to return the text instead.
+
+    Example:
+      >>> print("NumPy" in amdjax.print_environment_info(return_string=True))
+      True
+    """
+    text = io.StringIO()
+    report = Report(text)
+    report.section("Versions")
+    _versions(report)
+    _environment(report)
+    report.section("Devices")
+    for device in devices():
+        report.row(str(device), device.device_kind)
+    if return_string:
+        return text.getvalue()
+    print(text.getvalue(), end="")
+    return None
 
 
 def _platforms(report: Report) -> set[str]:
@@ -102,8 +129,6 @@ def _versions(report: Report) -> None:
     import amdjax
     from amdjax.runtime.hip.driver import hip_python_version
 
-    report.write("amdjax doctor")
-    report.section("Versions")
     report.row("amdjax", amdjax.__version__)
     report.row("Python", f"{platform.python_version()}, {platform.platform()}")
     report.row("NumPy", metadata.version("numpy"))

@@ -17,10 +17,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import amdjax.numpy as jnp
+from amdjax.api_util import safe_map as safe_map, safe_zip as safe_zip, unzip2 as unzip2
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
 from amdjax.core.pytree_registry import register_pytree_node
+
+map, zip = safe_map, safe_zip  # for those who import everything from here
 
 Step = int
 Schedule = Callable[[Any], Any]
@@ -56,7 +59,7 @@ def _packed(states: list[Any], tree: Any) -> OptimizerState:
 
 def _unpacked(state: OptimizerState) -> list[Any]:
     leaves, _, trees = state
-    return [tree_unflatten(t, x) for t, x in zip(trees, leaves, strict=True)]
+    return [tree_unflatten(t, x) for t, x in zip(trees, leaves)]
 
 
 def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
@@ -88,9 +91,9 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
                     " parameter tree structure with which it was initialized: parameter tree"
                     f" {state.tree_def} and grad tree {tree}."
                 )
-            states = zip(leaves, _unpacked(state), strict=True)
+            states = zip(leaves, _unpacked(state))
             new = _packed([update(i, g, s) for g, s in states], tree)
-            for before, after in zip(state.subtree_defs, new.subtree_defs, strict=True):
+            for before, after in zip(state.subtree_defs, new.subtree_defs):
                 if before != after:
                     raise TypeError(
                         "optimizer update function produced an output structure that did not"

@@ -17,6 +17,11 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import lax
+from amdjax.api_util import (
+    safe_zip,
+    unzip2 as unzip2,
+    weakref_lru_cache as weakref_lru_cache,
+)
 from amdjax.core.aval import get_aval
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal
@@ -105,7 +110,7 @@ def jet(
 
     values = [jnp.asarray(x) for x in primals]
     closed = trace_to_jaxpr(flat, [get_aval(x) for x in values])
-    outs = _run(closed.jaxpr, closed.consts, order, list(zip(values, scaled, strict=True)))
+    outs = _run(closed.jaxpr, closed.consts, order, safe_zip(values, scaled))
     results = [value for value, _ in outs]
     terms_out = [
         [_scaled(t, f) for t, f in zip(_filled(value, terms, order), factors, strict=True)]
@@ -155,7 +160,7 @@ def _apply(eqn: JaxprEqn, order: int, pairs: Any) -> list[tuple[Any, Any]]:
         return [(out, terms)]
     if isinstance(terms, ZeroSeries):
         terms = [zero_series] * len(out)
-    return list(zip(out, terms, strict=True))
+    return safe_zip(out, terms)
 
 
 _CALLS = frozenset(

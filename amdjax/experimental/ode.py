@@ -11,6 +11,7 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import lax
+from amdjax.api_util import safe_map as safe_map, safe_zip as safe_zip
 from amdjax.core.array import Array
 from amdjax.core.aval import is_valid_value
 from amdjax.core.composite import composite
@@ -21,6 +22,8 @@ from amdjax.flatten_util import ravel_pytree
 from amdjax.numpy._util import is_kind, promote_dtypes_inexact
 from amdjax.transforms import custom_vjp, vjp, vmap
 from amdjax.transforms.closures import closure_convert
+
+map, zip = safe_map, safe_zip  # for those who import everything from here
 
 # Dormand and Prince's pair of orders 5 and 4 (1980).
 _NODES = np.array([1 / 5, 3 / 10, 4 / 5, 8 / 9, 1, 1])
@@ -46,6 +49,26 @@ _QUARTIC = np.array([
     [-2, 2, -8, -8, 16], [5, -3, 18, 14, -32], [-4, 1, -11, -5, 16], [1, 0, 0, 0, 0],
     [0, 0, 1, 0, 0],
 ])  # fmt: skip
+
+
+def ravel_first_arg(
+    f: Callable[..., Any], unravel: Callable[[Array], Any], debug_info: Any = None
+) -> Callable[..., Array]:
+    """A function of a pytree as one of a vector.
+
+    Args:
+      f: takes a pytree and further arguments, returns a pytree.
+      unravel: makes that pytree of a vector.
+      debug_info: accepted.
+
+    Returns:
+      A function of the vector and the further arguments that returns a vector.
+
+    Example:
+      >>> ravel_first_arg(lambda y: {"b": 2 * y["a"]}, lambda v: {"a": v})(jnp.ones(2))
+      Array([2., 2.], dtype=float32)
+    """
+    return lambda y, *args: ravel_pytree(f(unravel(y), *args))[0]
 
 
 def interp_fit_dopri(y0: Array, y1: Array, k: Array, dt: Array) -> Array:
@@ -207,10 +230,7 @@ def _odeint_wrapper(
     *args: Any,
 ) -> Any:  # fmt: skip
     flat, unravel = ravel_pytree(y0)
-
-    def slope(y: Array, t: Array, *args: Any) -> Array:
-        return ravel_pytree(func(unravel(y), t, *args))[0]
-
+    slope = ravel_first_arg(func, unravel)
     with default_matmul_precision("highest"):
         return vmap(unravel)(_odeint(slope, rtol, atol, mxstep, hmax, flat, ts, *args))
 

@@ -14,9 +14,13 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax import lax, random
 from amdjax.core.array import Array
+from amdjax.core.aval import ShapedArray
 from amdjax.core.composite import composite
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.lowering import Decompose
+from amdjax.core.primitive import Primitive
 from amdjax.nn.functions import sigmoid as sigmoid, tanh as tanh
+from amdjax.transforms import custom_vjp as custom_vjp, vjp
 
 Shape = tuple[int, ...]
 Weights = dict[int, Array]
@@ -255,6 +259,106 @@ def lstm(
         x, h_0, c_0, *unpacked, seq_lengths, input_size, hidden_size, num_layers, dropout,
         bidirectional,
     )  # fmt: skip
+
+
+_OPTIONS = "input_size", "hidden_size", "num_layers", "dropout", "bidirectional"
+_NO_SPACE = ShapedArray((0,), np.float32)
+
+
+def rnn_abstract_eval(
+    x_aval: Any, h_0_aval: Any, c_0_aval: Any, w_aval: Any, seq_lengths_aval: Any,
+    input_size: int, hidden_size: int, num_layers: int, dropout: float, bidirectional: bool,
+    cudnn_allow_tf32: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The types of outputs, last states, last cells and of what is kept for the derivative."""
+    directions = 2 if bidirectional else 1
+    outputs = ShapedArray((*x_aval.shape[:2], directions * hidden_size), x_aval.dtype)
+    return outputs, h_0_aval, c_0_aval, _NO_SPACE
+
+
+def rnn_bwd_abstract_eval(
+    dy_aval: Any, dhn_aval: Any, dcn_aval: Any, x_aval: Any, h0_aval: Any, c0_aval: Any,
+    w_aval: Any, y_aval: Any, reserve_space_aval: Any, seq_lengths_aval: Any, input_size: int,
+    hidden_size: int, num_layers: int, dropout: float, bidirectional: bool, cudnn_allow_tf32: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The types of the gradients in inputs, first states, first cells and weights."""
+    return x_aval, h0_aval, c0_aval, w_aval
+
+
+rnn_fwd_p = Primitive("rnn_fwd", multiple_results=True)
+rnn_fwd_p.def_abstract_eval(rnn_abstract_eval)
+rnn_bwd_p = Primitive("rnn_bwd", multiple_results=True)
+rnn_bwd_p.def_abstract_eval(rnn_bwd_abstract_eval)
+
+
+def _forward(*args: Any, cudnn_allow_tf32: bool, **options: Any) -> list[Any]:
+    return [*lstm(*args, **options), jnp.zeros(_NO_SPACE.shape, _NO_SPACE.dtype)]
+
+
+def _backward(
+    dy: Any, dh: Any, dc: Any, x: Any, h_0: Any, c_0: Any, w: Any, y: Any, space: Any,
+    seq_lengths: Any, *, cudnn_allow_tf32: bool, **options: Any,
+) -> list[Any]:  # fmt: skip
+    run = lambda x, h_0, c_0, w: lstm(x, h_0, c_0, w, seq_lengths, **options)
+    return list(vjp(run, x, h_0, c_0, w)[1]((dy, dh, dc)))
+
+
+rnn_fwd_p.lowering = Decompose(_forward)
+rnn_bwd_p.lowering = Decompose(_backward)
+
+
+def lstm_fwd(
+    x: Array, h_0: Array, c_0: Array, w: Array, seq_lengths: Array, input_size: int,
+    hidden_size: int, num_layers: int, dropout: float, bidirectional: bool, precision: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The forward half of `lstm`'s derivative, for a `custom_vjp` of your own.
+
+    Args:
+      x: as for `lstm`, and so are the others.
+      h_0: the first states.
+      c_0: the first cells.
+      w: the vector of weights.
+      seq_lengths: of the sequences.
+      input_size: features of the inputs.
+      hidden_size: features of the state.
+      num_layers: layers, one upon the other.
+      dropout: must be 0.
+      bidirectional: whether each also runs backwards.
+      precision: accepted.
+
+    Returns:
+      What `lstm` returns, and what `lstm_bwd` needs.
+    """
+    options = dict(zip(_OPTIONS, (input_size, hidden_size, num_layers, dropout, bidirectional)))
+    *results, space = rnn_fwd_p.bind(x, h_0, c_0, w, seq_lengths, cudnn_allow_tf32=True, **options)
+    return tuple(results), (x, h_0, c_0, w, seq_lengths, results[0], space)
+
+
+def lstm_bwd(
+    input_size: int, hidden_size: int, num_layers: int, dropout: float, bidirectional: bool,
+    precision: Any, residuals: Any, gradients: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The backward half of `lstm`'s derivative.
+
+    Args:
+      input_size: features of the inputs.
+      hidden_size: features of the state.
+      num_layers: layers, one upon the other.
+      dropout: must be 0.
+      bidirectional: whether each also runs backwards.
+      precision: accepted.
+      residuals: the second of what `lstm_fwd` returns.
+      gradients: those of outputs, last states and last cells.
+
+    Returns:
+      The gradients of inputs, first states, first cells and weights, and zeros for the lengths.
+    """
+    x, h_0, c_0, w, seq_lengths, y, space = residuals
+    options = dict(zip(_OPTIONS, (input_size, hidden_size, num_layers, dropout, bidirectional)))
+    found = rnn_bwd_p.bind(
+        *gradients, x, h_0, c_0, w, y, space, seq_lengths, cudnn_allow_tf32=True, **options
+    )
+    return (*found, jnp.zeros_like(seq_lengths))
 
 
 _public_surface(globals())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from amdjax.core import events, trace as tracing
 from amdjax.core.array import ConcreteArray, get_backend
 from amdjax.core.aval import get_aval
-from amdjax.core.config import config
+from amdjax.core.config import config, refuse_execution
 from amdjax.core.context import context
 from amdjax.core.errors import api_boundary, hide_internal_frames
 from amdjax.core.jaxpr import ClosedJaxpr
@@ -25,7 +27,14 @@ from amdjax.core.ref import Ref
 from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
 from amdjax.jit.arguments import Parameters
 from amdjax.transforms.calls import bind_jit
-from amdjax.transforms.flat import debug_info, flatten_result, fun_name, shaped
+from amdjax.transforms.flat import (
+    argument_names,
+    debug_info,
+    flatten_result,
+    fun_location,
+    fun_name,
+    shaped,
+)
 
 if TYPE_CHECKING:
     from amdjax.jit.arrays import Runner
@@ -35,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JitFunction", "clear_caches", "jit"]
 
+_logger = logging.getLogger("amdjax.jit")
 _BASE = tracing.eval_trace
 _all_plain = frozenset((ConcreteArray,)).issuperset  # of types
 _all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
@@ -262,16 +272,32 @@ class JitFunction:
         found = self._traced.get(key)
         if found is not None:
             return *found, []
+        self._before_tracing(key)
         closed, out_tree = self._trace(avals, tree, static)
         closed, hoisted = hoist_tracers(closed)
         if not hoisted:  # programs that mention an enclosing trace are only good inside it
             self._traced[key] = closed, out_tree
         return closed, out_tree, hoisted
 
+    def _before_tracing(self, key: tuple[Any, ...]) -> None:
+        """What settings want to be done about a signature that was not traced yet."""
+        if config.no_tracing:
+            raise RuntimeError(
+                f"re-tracing function {self._name} at {fun_location(self._fun)} for `jit`, but "
+                "'no_tracing' is set"
+            )
+        if config.explain_cache_misses:
+            from amdjax.jit.misses import explain
+
+            tree, static, _, *avals = key
+            args, kwargs = self._parameters.restore(avals, tree, static)
+            explain(self._fun, list(self._traced), key, argument_names(self._fun, args, kwargs))
+
     def _compile(
         self, leaves: Sequence[Any], tree: PyTreeDef, static: Any, place: Placement | None
     ) -> _Signature:
         avals = [x.aval for x in leaves]
+        refuse_execution(self._name)
         if self._shardings is not None:
             self._shardings.check_arguments(avals, tree, static)
         with _phase(self._name, "trace", "jaxpr_trace"):
@@ -339,10 +365,16 @@ class JitFunction:
 
 @contextmanager
 def _phase(name: str, category: str, event: str) -> Iterator[None]:
-    """A part of compiling, in the trace and for listeners."""
+    """A part of compiling, in the trace, for listeners and in the log."""
     told = events.duration(f"/jax/core/compile/{event}_duration", fun_name=name)
+    start = time.perf_counter()
     with told, events.span(name, category):
         yield
+    level = logging.WARNING if config.log_compiles else logging.DEBUG
+    if _logger.isEnabledFor(level):
+        done = {"trace": "tracing", "compile": "compiling"}[category]
+        _logger.log(level, "Finished %s %s for jit in %.6f sec", done, name,
+                    time.perf_counter() - start)  # fmt: skip
 
 
 class _Signature:

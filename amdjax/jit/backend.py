@@ -10,7 +10,7 @@ import numpy as np
 from amdjax.core import events
 from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.aval import ShapedArray
-from amdjax.core.config import config
+from amdjax.core.config import config, refuse_execution
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from amdjax.core.key_use import watched_operation, watched_program
 from amdjax.core.primitive import Primitive
@@ -166,6 +166,7 @@ class CompilerBackend:
         key: Any,
     ) -> Runner:
         """The program of one primitive, kept under a key if there is one."""
+        refuse_execution(primitive.name)
         avals = [a.aval for a in args]
         # Most of what traces depend on makes no difference here; that is not compiled again.
         flags = map(config.read, _READ_BY_LOWERINGS)

@@ -14,6 +14,7 @@ from amdjax.core import events, transfers
 from amdjax.core.array import Array, ConcreteArray, PlacedArray
 from amdjax.core.constraints import as_sharding, one_device_of
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.placement import compiling_for
 from amdjax.core.sharding import NamedSharding
 from amdjax.jit.arrays import Runner, on_host
 from amdjax.jit.cpu.program import compile_for_cpu
@@ -71,7 +72,8 @@ def compile_placed(
     from amdjax.jit.gpu.program import compile_for_gpu
 
     assert placement is not None
-    return compile_for_gpu(closed, device, donated).runner(placement)
+    with compiling_for(device):
+        return compile_for_gpu(closed, device, donated).runner(placement)
 
 
 def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:

@@ -13,23 +13,24 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.aval import ShapedArray
-from amdjax.core.config import State
+from amdjax.core.config import State, refuse_execution
 from amdjax.core.errors import JaxRuntimeError, public_surface
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.core.ref import Ref
+from amdjax.core.sharding import Format, Layout, SingleDeviceSharding
 from amdjax.core.trace import Tracer
 from amdjax.jit import report
 from amdjax.jit.cpu.program import CpuProgram, compile_for_cpu
 from amdjax.jit.gpu.records import KernelRecord
 from amdjax.jit.refs import without_refs
-from amdjax.runtime.devices import default_device
+from amdjax.runtime.devices import CpuDevice, default_device, devices
 from amdjax.targets import GpuTarget, get
 
 if TYPE_CHECKING:
@@ -42,21 +43,49 @@ class ArgInfo:
     """What is known of an argument before the program runs.
 
     Attributes:
-      shape: its shape.
-      dtype: its dtype.
       donated: whether the results may take over its memory.
-      weak_type: whether it is a weakly typed scalar or derived from such.
     """
 
-    shape: tuple[int, ...]
-    dtype: Any
+    _aval: ShapedArray
     donated: bool
-    weak_type: bool = False
 
     @property
     def aval(self) -> ShapedArray:
         """The type."""
-        return ShapedArray(self.shape, self.dtype, self.weak_type)
+        return self._aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        """Its dtype."""
+        return self._aval.dtype
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether it is a weakly typed scalar or derived from such."""
+        return self._aval.weak_type
+
+
+CompilerOptions = dict[str, str | bool]
+"""Settings that `Lowered.compile` takes, by name."""
+
+
+@runtime_checkable
+class Wrapped(Protocol):
+    """What `jit` returns: a function to call, to trace and to lower."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program of these arguments, which is made first if need be."""
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """The program for arguments like these."""
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The program for arguments like these, ready to compile."""
 
 
 class _Stage:
@@ -71,8 +100,7 @@ class _Stage:
         """The arguments, `(args, kwargs)`, as a pytree of `ArgInfo`."""
         t = self._signature
         leaves = [
-            ArgInfo(a.shape, a.dtype, donated, a.weak_type)
-            for a, donated in zip(t.jaxpr.in_avals, t.donated, strict=True)
+            ArgInfo(a, donated) for a, donated in zip(t.jaxpr.in_avals, t.donated, strict=True)
         ]
         return tree_unflatten(t.in_tree, leaves)
 
@@ -253,11 +281,51 @@ class Compiled(_AfterTracing):
     stages: list[tuple[str, Any]] = field(repr=False)
     runner: Callable[[Any], Any] = field(repr=False)
 
+    @property
+    def input_shardings(self) -> Any:
+        """Where the arguments are taken from, `(args, kwargs)`, as a pytree of shardings."""
+        return self._laid_out(lambda aval: self._sharding, self.traced.in_tree)
+
+    @property
+    def output_shardings(self) -> Any:
+        """Where the results lie, as a pytree of shardings."""
+        return self._laid_out(lambda aval: self._sharding, self.traced.out_tree)
+
+    @property
+    def input_formats(self) -> Any:
+        """The formats of the arguments, `(args, kwargs)`: layouts in memory and shardings."""
+        return self._laid_out(self._format, self.traced.in_tree)
+
+    @property
+    def output_formats(self) -> Any:
+        """The formats of the results."""
+        return self._laid_out(self._format, self.traced.out_tree)
+
+    def _laid_out(self, of: Callable[[Any], Any], tree: PyTreeDef) -> Any:
+        closed = self.traced.jaxpr
+        avals = closed.in_avals if tree is self.traced.in_tree else closed.out_avals
+        return tree_unflatten(tree, [of(a) for a in avals])
+
+    def _format(self, aval: Any) -> Format:
+        return Format(Layout(tuple(range(aval.ndim))), self._sharding)
+
+    @property
+    def _sharding(self) -> SingleDeviceSharding:
+        on_cpu = isinstance(self.executable, CpuProgram)
+        device = devices("cpu")[0] if on_cpu else default_device()
+        if not on_cpu and isinstance(device, CpuDevice):
+            raise ValueError(
+                f"{self.traced.fun_name} was compiled for a GPU that is not there, so that "
+                "arguments and results have no place"
+            )
+        return SingleDeviceSharding(device)
+
     def runtime_executable(self) -> CpuProgram | GpuExecutable:
         """The program as the runtime has it."""
         return self.executable
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        refuse_execution(self.traced.fun_name)
         run = self.runner(self.executable)
         return tree_unflatten(self.traced.out_tree, run(self._arrays(args, kwargs)))
 

@@ -6,9 +6,50 @@ from collections.abc import Hashable
 from typing import Any
 
 from amdjax.core.config import config
-from amdjax.core.constraints import constrain
+from amdjax.core.constraints import as_sharding, constrain, is_sharding
+from amdjax.core.lowering import Decompose
+from amdjax.core.mesh import get_abstract_mesh
+from amdjax.core.primitive import Primitive
+from amdjax.core.pytree import tree_broadcast, tree_map
+from amdjax.core.trace import Tracer
+from amdjax.lax._rules import is_zero
+from amdjax.transforms.transfers import device_put_p
 
-__all__ = ["pcast", "pvary", "with_sharding_constraint"]
+__all__ = ["device_put_p", "pcast", "pvary", "sharding_constraint_p", "with_sharding_constraint"]
+
+sharding_constraint_p = Primitive("sharding_constraint")
+sharding_constraint_p.def_abstract_eval(lambda x, **_: x)
+sharding_constraint_p.lowering = Decompose(lambda x, **_: x)
+
+
+@sharding_constraint_p.def_jvp
+def _constraint_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
+    (t,) = tangents
+    out = sharding_constraint_p.bind(*primals, **params)
+    return out, t if is_zero(t) else sharding_constraint_p.bind(t, **params)
+
+
+@sharding_constraint_p.def_transpose
+def _constraint_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
+    return [ct if is_zero(ct) else sharding_constraint_p.bind(ct, **params)]
+
+
+@sharding_constraint_p.def_batch
+def _constraint_batch(axis: Any, args: Any, dims: Any, **params: Any) -> Any:
+    # What is said of the axes of an element holds for each; the mapped axis may lie anywhere.
+    return args[0], dims[0]
+
+
+def _constrained(x: Any, sharding: Any) -> Any:
+    if not isinstance(x, Tracer):
+        return x
+    return sharding_constraint_p.bind(
+        x,
+        sharding=as_sharding(sharding, "with_sharding_constraint"),
+        layout=None,
+        context_mesh=get_abstract_mesh(),
+        unconstrained_dims=frozenset(),
+    )
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
@@ -32,7 +73,8 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
       >>> print(amdjax.jit(lambda x: with_sharding_constraint(2 * x, rows))(amdjax.numpy.ones(2)))
       [2. 2.]
     """
-    return constrain(x, shardings, "with_sharding_constraint")
+    x = constrain(x, shardings, "with_sharding_constraint")
+    return tree_map(_constrained, x, tree_broadcast(shardings, x, is_leaf=is_sharding))
 
 
 def pvary(x: Any, axis_name: Any) -> Any:

@@ -11,6 +11,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.errors import NonConcreteBooleanIndexError
+from amdjax.core.slices import Slice
 from amdjax.core.trace import is_concrete
 from amdjax.numpy._util import convert, is_kind
 from amdjax.numpy.creation import asarray
@@ -39,7 +40,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Dynamic:
-    """A window of known size at a traced start (`lax.dslice` and its like)."""
+    """A window of known size at a start that may be traced (`ds`)."""
 
     start: Any
     size: int
@@ -207,8 +208,12 @@ def _check_type(item: Any) -> None:
 def _entry(item: Any, n: int) -> Entry:
     if isinstance(item, slice):
         return _slice_entry(item, n)
-    if hasattr(item, "start") and hasattr(item, "size") and hasattr(item, "stride"):
-        # lax's Slice: a traced start, a known size.
+    if isinstance(item, Slice):
+        if item.is_dynamic_size:
+            raise TypeError(
+                f"Shapes must be 1D sequences of concrete values of integer type, got {item.size}: "
+                "the size in ds(start, size) must be known"
+            )
         return Dynamic(item.start, item.size, item.stride)
     if isinstance(item, (int, np.integer)):
         return Point(int(item))

@@ -30,6 +30,7 @@ from amdjax.core.ref import (
     set_evaluation,
     write_effect,
 )
+from amdjax.core.slices import Slice
 from amdjax.core.trace import is_concrete, trace_to_jaxpr
 from amdjax.lax._rules import batch_to, map_examples, zero_tangent
 from amdjax.numpy._util import convert, scalar_of
@@ -91,6 +92,10 @@ def split_index(shape: Sequence[int], index: Any) -> tuple[Index, list[Any]]:
             parts = (item.start, item.stop, item.step)
             static.append(("slice", *(p if _known(p) else operand(p) for p in parts)))
             axis += 1
+        elif isinstance(item, Slice):
+            start = item.start if _known(item.start) else operand(_checked_index(item.start))
+            static.append(("window", start, item.size, item.stride))
+            axis += 1
         elif _is_integer(item) and not isinstance(item, Array):
             static.append(_position(int(item), shape[axis]))
             axis += 1
@@ -149,7 +154,8 @@ def _joined(index: Index, arrays: Any) -> tuple[Any, ...]:
     out: list[Any] = []
     for part in index:
         if isinstance(part, tuple):
-            out.append(slice(*(place(p) for p in part[1:])))
+            made = slice if part[0] == "slice" else Slice
+            out.append(made(*(place(p) for p in part[1:])))
         else:
             out.append(place(part))
     return tuple(out)

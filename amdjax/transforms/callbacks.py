@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.array import ConcreteArray, get_backend
 from amdjax.core.aval import ShapedArray
+from amdjax.core.dtypes import float0
 from amdjax.core.effects import (
     debug_effect,
     io_effect,
@@ -81,8 +83,17 @@ def _checked(outs: Sequence[Any], avals: Sequence[ShapedArray], name: str) -> li
     return arrays
 
 
-def _run(*arrays: np.ndarray, callback: Any, result_avals: Any, **_: Any) -> list[np.ndarray]:
-    return _checked(callback(*arrays), result_avals, fun_name(callback))
+def _as_arrays(views: Sequence[np.ndarray]) -> list[Any]:
+    """Arrays for a callback to keep: what it is shown is memory that is used again."""
+    put = get_backend().put
+    return [
+        x if x.dtype == float0 else ConcreteArray(ShapedArray(x.shape, x.dtype), put(x))
+        for x in views
+    ]
+
+
+def _run(*views: np.ndarray, callback: Any, result_avals: Any, **_: Any) -> list[np.ndarray]:
+    return _checked(callback(*_as_arrays(views)), result_avals, fun_name(callback))
 
 
 def _one_by_one(callback: Any, mapped: tuple[bool, ...], size: int, results: int) -> Any:
@@ -267,8 +278,8 @@ def io_callback(
 debug_callback_p = Primitive("debug_callback", multiple_results=True)
 
 
-def _run_debug(*arrays: np.ndarray, callback: Any, **_: Any) -> list[Any]:
-    callback(*arrays)
+def _run_debug(*views: np.ndarray, callback: Any, **_: Any) -> list[Any]:
+    callback(*_as_arrays(views))
     return []
 
 

@@ -33,7 +33,13 @@ from amdjax.transforms.forward import jvp_flat
 from amdjax.transforms.reverse import transpose_jaxpr
 from amdjax.transforms.zero import Zero, add_tangents, instantiate_zeros, is_undefined_primal
 
-__all__ = ["custom_linear_solve", "custom_linear_solve_p", "custom_root", "custom_root_p"]
+__all__ = [
+    "custom_linear_solve",
+    "custom_linear_solve_p",
+    "custom_root",
+    "custom_root_p",
+    "linear_solve_p",
+]
 
 # Both primitives take `num_consts` constants, which all of their programs take first, and then the
 # initial guess or the right-hand side. So the program `solve` takes exactly the operands.
@@ -115,6 +121,9 @@ def _batch_program(jaxpr: ClosedJaxpr, axis: AxisData, consts: tuple[bool, ...])
 
 
 custom_linear_solve_p = _solver("custom_linear_solve")
+
+
+linear_solve_p = custom_linear_solve_p  # its name in JAX
 
 
 @custom_linear_solve_p.def_jvp

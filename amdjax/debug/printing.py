@@ -1,4 +1,4 @@
-"""Looking at values while a compiled program runs."""
+"""`debug.print`: formatting values when the program runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ import logging
 import string
 from typing import Any
 
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.transforms.callbacks import debug_callback
-
-__all__ = ["callback", "print"]
-
-callback = debug_callback
 
 _print = print
 _logger = logging.getLogger("amdjax.debug")
@@ -92,6 +87,3 @@ def _check_fields(fmt: str, count: int, kwargs: dict[str, Any]) -> None:
             f"debug.print: no field of the format string {fmt!r} shows: {extra}. "
             "An f-string shows values of tracing time; write '{}' in a plain string."
         )
-
-
-_public_surface(globals())
