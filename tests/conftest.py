@@ -87,14 +87,14 @@ def device(request, monkeypatch):
     if name == "cpu":
         yield None
         return
-    from amdjax.core.config import default_device
+    from amdjax.core.config import default_device, enable_checks
 
     if reason := next((m.args[0] for m in request.node.iter_markers("cpu_only")), None):
         pytest.skip(reason)
     found = find_device(name)
     if found.platform == "emulated":
         try_fewer_examples(request.function, monkeypatch)
-    with default_device(found):
+    with default_device(found), enable_checks(True):
         yield found
         found.synchronize()  # what goes wrong in a test belongs to it
 

@@ -31,6 +31,19 @@ def test_case(name):
     assert_same(f, *args, rtol=2e-2 if narrow else 2e-4)
 
 
+@pytest.mark.parametrize("rows", [3, 8, 12, 16, 33])
+@pytest.mark.parametrize("columns", [5, 8, 9, 16, 31])
+def test_rows_that_lie_across_memory(rows, columns):
+    """Tiles that memory holds transposed, finished or not along either axis."""
+
+    def reductions(x, y):
+        softmaxed = x.T / (1 + abs(x.T)).sum(0)
+        return x.T.sum(0), x.T.max(1), (x.T * y).sum(0), softmaxed, x.T + y
+
+    x = normal(rows, columns)
+    assert_same(reductions, x, normal(columns, rows), rtol=2e-5)
+
+
 @pytest.mark.parametrize("n", [7, 1000])
 @pytest.mark.parametrize("dtype", [
     np.float32, np.float16, np.int32, np.uint8, np.bool_, np.complex64, ml_dtypes.bfloat16,

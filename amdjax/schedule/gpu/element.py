@@ -7,6 +7,8 @@ over several short loops at once keeps those accesses contiguous that are.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,14 +69,16 @@ class TileElements(ElementBuilder):
         slow, fast = sorted(self.lanes, key=lambda lanes: lanes.axis)
         if slow.count < 8 or fast.count < 8:
             return None
-        mask = self._both(turned_mask(self.k, fast, 0), turned_mask(self.k, slow, 1))
-        return base, strides[::-1], (fast.count, slow.count), mask
+        shape = (fast.count, slow.count)
+        masks = [turned_mask(self.k, fast, 0), turned_mask(self.k, slow, 1)]
+        return base, strides[::-1], shape, self._every(masks, shape)
 
-    def _both(self, a: tile.Value | None, b: tile.Value | None) -> tile.Value | None:
-        if a is None or b is None:
-            return a if b is None else b
-        shape = (a.shape[0], b.shape[1])
-        return self.k.broadcast(a, shape) & self.k.broadcast(b, shape)
+    def _every(
+        self, masks: Sequence[tile.Value | None], shape: tuple[int, ...]
+    ) -> tile.Value | None:
+        """The masks there are, as one of the tile."""
+        wide = [self.k.broadcast(m, shape) for m in masks if m is not None]
+        return functools.reduce(operator.and_, wide) if wide else None
 
 
 class EdgeLanes(Lanes):
