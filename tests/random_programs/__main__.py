@@ -41,6 +41,8 @@ def _run(args: argparse.Namespace) -> int:
     from .libraries import Traced
 
     library = Traced(args.library)
+    if args.library == "amdjax":
+        library.module.config.update("check", True)
     end, failed, ran, steps = time.time() + 60 * args.minutes, 0, 0, 0
     with tqdm(unit=" programs", mininterval=0.5 if sys.stderr.isatty() else 60) as bar:
         for seed in range(args.first, args.first + args.count):

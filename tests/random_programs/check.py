@@ -69,15 +69,20 @@ def modes(library: Traced, program: Program) -> Iterator[tuple[str, Callable[...
     yield "checkpoint", m.jit(m.checkpoint(f))
 
     def batched(*xs: Any) -> Any:
-        out = m.jit(m.vmap(f))(*(np.stack([x] * 3) for x in xs))
-        for o in out:
-            same = np.asarray(o)
-            if not (np.array_equal(same[0], same[1]) and np.array_equal(same[0], same[2])):
-                raise Mismatch(f"vmap: members of equal inputs differ: {same}")
-        return [o[1] for o in out]
+        return [_outlier(np.asarray(x)) for x in m.jit(m.vmap(f))(*(np.stack([x] * 3) for x in xs))]
 
     yield "vmap", batched
     yield "linearize", lambda *xs: m.linearize(f, *map(library.np.asarray, xs))[0]
+
+
+def _outlier(members: np.ndarray) -> np.ndarray:
+    """Of members of a batch that should be equal up to rounding, the one farthest from the first.
+
+    Scattered sums on GPUs are added in any order.
+    """
+    wide_members = members.astype(np.complex128)
+    away = [np.abs(m - wide_members[0]).sum() for m in wide_members]
+    return members[int(np.argmax(away))]
 
 
 def check(

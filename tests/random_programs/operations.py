@@ -355,7 +355,12 @@ def softmax(lib: Any, x: Any, axis: int) -> Any:
     return e / lib.np.sum(e, axis=axis, keepdims=True)
 
 
-@operation(lambda d: d.along(_float, lambda t, axis: t))
+def _spreads(t: Type) -> bool:
+    """Of one element only rounding is left, which perturbed values do not show."""
+    return _float(t) and 1 not in t.shape
+
+
+@operation(lambda d: d.along(_spreads, lambda t, axis: t))
 def normalize(lib: Any, x: Any, axis: int) -> Any:
     y = x - lib.np.mean(x, axis=axis, keepdims=True)
     spread = lib.np.mean(lib.np.square(y), axis=axis, keepdims=True)
