@@ -1,84 +1,96 @@
 """What writing a tile program as LLVM IR has in common on all machines: dispatch, control flow.
 
 How a tile is held, its *rep*, is the machine's own: vectors on a CPU, the share of one thread on a
-GPU. Methods of an `Emitter` say by `@lowers` which operations they write.
+GPU. What writes an operation is a function of the emitter and the operation, found by the
+operation's class in a table, `Lowerings`; each subject has a table, and a machine joins them.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from amdjax import tile
 from amdjax.codegen.llvm import I32, Function, Value, const
 from amdjax.tile import ops
 
-__all__ = ["Emitter", "arrival", "atomic_operation", "lowers"]
+__all__ = [
+    "Emitter", "Lowerings", "arrival", "atomic_operation", "lower_for", "lower_if", "lower_while",
+]  # fmt: skip
 
 Rep = TypeVar("Rep")
-Method = TypeVar("Method", bound=Callable[..., Any])
+Lowering = TypeVar("Lowering", bound=Callable[..., list[Any]])
 
 
-def lowers(*kinds: type[tile.Op]) -> Callable[[Method], Method]:
-    """A method of an `Emitter` that writes these operations, and those derived from them."""
+class Lowerings:
+    """Functions that write operations, by the class of the operation.
 
-    def mark(method: Method) -> Method:
-        method.lowers = kinds  # type: ignore[attr-defined]
-        return method
+    Args:
+      parts: tables whose functions this one has too; later ones first.
+    """
 
-    return mark
+    def __init__(self, *parts: Lowerings):
+        self._functions: dict[type[tile.Op], Callable[..., list[Any]]] = {}
+        for part in parts:
+            self._functions.update(part._functions)
 
+    def of(self, *kinds: type[tile.Op]) -> Callable[[Lowering], Lowering]:
+        """Marks what writes these operations, and those derived from them."""
 
-class Emitter(Generic[Rep]):
-    """Writes the body of one kernel. `self.reps` maps SSA values to what represents them."""
+        def mark(function: Lowering) -> Lowering:
+            self._functions.update(dict.fromkeys(kinds, function))
+            return function
 
-    _methods: ClassVar[dict[type[tile.Op], Callable[..., list[Any]]]] = {}
+        return mark
 
-    def __init_subclass__(cls) -> None:
-        """Methods of derived classes stand for those that they inherit."""
-        cls._methods = {
-            kind: method
-            for base in reversed(cls.__mro__)
-            for method in vars(base).values()
-            for kind in getattr(method, "lowers", ())
-        }
-
-    @classmethod
-    def _method(cls, kind: type[tile.Op]) -> Callable[..., list[Rep]]:
+    def find(self, kind: type[tile.Op]) -> Callable[..., list[Any]]:
         """What writes an operation."""
-        found = cls._methods.get(kind)
+        found = self._functions.get(kind)
         if found is None:
-            known = next((base for base in kind.__mro__ if base in cls._methods), None)
+            known = next((base for base in kind.__mro__ if base in self._functions), None)
             if known is None:
-                raise NotImplementedError(f"{cls.__name__} cannot write {kind.name}")
-            found = cls._methods[kind] = cls._methods[known]
+                raise NotImplementedError(f"nothing writes {kind.name} for this machine")
+            found = self._functions[kind] = self._functions[known]
         return found
 
-    def __init__(self, f: Function):
-        self.f = f
-        self.reps: dict[int, Rep] = {}
+
+class Emitter(ABC, Generic[Rep]):
+    """Writes the body of one kernel.
+
+    Args:
+      f: the function.
+      lowerings: what writes each operation.
+    """
+
+    def __init__(self, f: Function, lowerings: Lowerings):
+        self.f, self._lowerings = f, lowerings
+        self._reps: dict[int, Rep] = {}
 
     def block(self, block: tile.Block) -> list[Rep]:
         """Write the ops of a block; returns what it yields."""
         for op in block.ops:
             self.writing(op)
-            results = self._method(type(op))(self, op)
-            for v, rep in zip(op.results, results, strict=True):
-                self.reps[v.number] = rep
-        return [self.reps[v.number] for v in block.yields]
+            results = self._lowerings.find(type(op))(self, op)
+            self.bind(op.results, results)
+        return [self._reps[v.number] for v in block.yields]
 
     def writing(self, op: tile.Op) -> None:
         """Called in front of each op."""
 
     def rep(self, v: tile.Value) -> Rep:
-        return self.reps[v.number]
+        return self._reps[v.number]
 
     def scalar(self, v: tile.Value) -> Value:
         """What represents a tile of rank 0."""
-        rep = self.reps[v.number]
+        rep = self._reps[v.number]
         assert isinstance(rep, Value)
         return rep
+
+    def bind(self, values: Sequence[tile.Value], reps: Sequence[Rep]) -> None:
+        """Say what represents values."""
+        for v, rep in zip(values, reps, strict=True):
+            self._reps[v.number] = rep
 
     @abstractmethod
     def flatten(self, reps: Sequence[Rep], types: Sequence[tile.TileType]) -> list[Value]:
@@ -88,53 +100,46 @@ class Emitter(Generic[Rep]):
     def unflatten(self, flat: Sequence[Value], types: Sequence[tile.TileType]) -> list[Rep]:
         """The inverse of `flatten`."""
 
-    # Control flow
-
-    def _bind(self, args: Sequence[tile.Value], flat: Sequence[Value]) -> None:
-        for v, rep in zip(args, self.unflatten(flat, [a.type for a in args]), strict=True):
-            self.reps[v.number] = rep
-
-    def _yielded(self, block: tile.Block) -> list[Value]:
-        return self.flatten(self.block(block), [v.type for v in block.yields])
-
-    def _entering(self, values: Sequence[tile.Value]) -> list[Value]:
+    def flat(self, values: Sequence[tile.Value]) -> list[Value]:
+        """SSA values as LLVM values."""
         return self.flatten([self.rep(v) for v in values], [v.type for v in values])
 
-    @lowers(ops.For)
-    def lower_for(self, op: ops.For) -> list[Rep]:
-        start, stop, step = (self.scalar(v) for v in op.operands[:3])
-        (body,) = op.blocks
+    def flat_block(self, block: tile.Block, args: Sequence[Value]) -> list[Value]:
+        """Write a block whose arguments are LLVM values; what it yields as LLVM values."""
+        self.bind(block.args, self.unflatten(args, [a.type for a in block.args]))
+        return self.flatten(self.block(block), [v.type for v in block.yields])
 
-        def iteration(index: Value, flat: list[Value]) -> list[Value]:
-            self._bind(body.args, [index, *flat])
-            return self._yielded(body)
 
-        flat = self.f.loop(start, stop, step, self._entering(op.operands[3:]), iteration)
-        return self.unflatten(flat, [v.type for v in op.results])
+def lower_for(e: Emitter[Any], op: ops.For) -> list[Any]:
+    start, stop, step = (e.scalar(v) for v in op.operands[:3])
+    (body,) = op.blocks
 
-    @lowers(ops.While)
-    def lower_while(self, op: ops.While) -> list[Rep]:
-        cond, body = op.blocks
+    def iteration(index: Value, carried: list[Value]) -> list[Value]:
+        return e.flat_block(body, [index, *carried])
 
-        def test(flat: list[Value]) -> Value:
-            self._bind(cond.args, flat)
-            (keep,) = self._yielded(cond)
-            return keep
+    results = e.f.loop(start, stop, step, e.flat(op.operands[3:]), iteration)
+    return e.unflatten(results, [v.type for v in op.results])
 
-        def iteration(flat: list[Value]) -> list[Value]:
-            self._bind(body.args, flat)
-            return self._yielded(body)
 
-        flat = self.f.while_loop(self._entering(op.operands), test, iteration)
-        return self.unflatten(flat, [v.type for v in op.results])
+def lower_while(e: Emitter[Any], op: ops.While) -> list[Any]:
+    cond, body = op.blocks
 
-    @lowers(ops.If)
-    def lower_if(self, op: ops.If) -> list[Rep]:
-        yes, no = op.blocks
-        flat = self.f.if_(
-            self.scalar(op.operands[0]), lambda: self._yielded(yes), lambda: self._yielded(no)
-        )
-        return self.unflatten(flat, [v.type for v in op.results])
+    def test(carried: list[Value]) -> Value:
+        (keep,) = e.flat_block(cond, carried)
+        return keep
+
+    def iteration(carried: list[Value]) -> list[Value]:
+        return e.flat_block(body, carried)
+
+    results = e.f.while_loop(e.flat(op.operands), test, iteration)
+    return e.unflatten(results, [v.type for v in op.results])
+
+
+def lower_if(e: Emitter[Any], op: ops.If) -> list[Any]:
+    yes, no = op.blocks
+    condition = e.scalar(op.operands[0])
+    results = e.f.if_(condition, lambda: e.flat_block(yes, []), lambda: e.flat_block(no, []))
+    return e.unflatten(results, [v.type for v in op.results])
 
 
 def atomic_operation(combine: str, dtype: str) -> str:

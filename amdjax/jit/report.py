@@ -77,8 +77,8 @@ def _tile_program(kernel: tile.Kernel) -> str:
 
 def _passed(kernel: tile.Kernel, for_gpu: bool) -> str:
     """A kernel after each pass in front of code generation."""
-    from amdjax.codegen import cpu
-    from amdjax.codegen.gpu import writer
+    from amdjax.codegen.cpu import writer as cpu
+    from amdjax.codegen.gpu import writer as gpu
 
     texts, last = [], str(kernel)
 
@@ -88,7 +88,7 @@ def _passed(kernel: tile.Kernel, for_gpu: bool) -> str:
         texts.append(f"# {name}\n{text}" if text != last else f"# {name}: nothing to do")
         last = text
 
-    tile.passes.run(kernel, writer.PASSES if for_gpu else cpu.PASSES, note)
+    tile.passes.run(kernel, gpu.PASSES if for_gpu else cpu.PASSES, note)
     return "\n\n".join([f"# {kernel.name}", *texts])
 
 

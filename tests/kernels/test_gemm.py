@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 import amdjax
 import amdjax.kernels
-from amdjax.codegen.cpu import SCRATCH_LIMIT
+from amdjax.codegen.cpu.writer import SCRATCH_LIMIT
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.jit.plan import plan_program

@@ -6,7 +6,8 @@ import ctypes
 
 import numpy as np
 
-from amdjax.codegen import cpu, llvm
+from amdjax.codegen import llvm
+from amdjax.codegen.cpu.writer import emit_kernel
 from amdjax.codegen.engine import compile_ir, engine, host
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
@@ -52,7 +53,7 @@ class Runner:
         cache = {}
         for call in self.calls:
             module = llvm.Module()
-            cpu.emit_kernel(module, call.kernel, "kernel")
+            emit_kernel(module, call.kernel, "kernel")
             text = str(module)
             if text not in cache:
                 cache[text] = engine().load(compile_ir(text), ["kernel"])

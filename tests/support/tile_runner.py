@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from amdjax import targets, tile
-from amdjax.codegen import cpu, llvm
+from amdjax.codegen import llvm
+from amdjax.codegen.cpu.writer import emit_kernel
 from amdjax.codegen.engine import compile_ir, engine
 from amdjax.codegen.gpu import kernel as gpu_kernel
 from amdjax.core import dtypes
@@ -103,7 +104,7 @@ def compile_gpu(program: tile.Kernel, backend: Backend) -> Callable[..., None]:
 
 def _compile_cpu(program: tile.Kernel) -> Callable[..., None]:
     module = llvm.Module()
-    cpu.emit_kernel(module, program, "kernel")
+    emit_kernel(module, program, "kernel")
     library = engine().load(compile_ir(str(module)), ["kernel"])
     call = PROTOTYPE(library["kernel"])
 

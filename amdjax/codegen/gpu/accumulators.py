@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import (
     CELL_BYTES,
     Digits,
@@ -16,7 +17,8 @@ from amdjax.codegen.gpu.matrix import (
     lds_address,
     log2,
 )
-from amdjax.codegen.gpu.tiles import Deferred, GpuTiles
+from amdjax.codegen.gpu.positions import Deferred
+from amdjax.codegen.gpu.registers import joined
 from amdjax.codegen.llvm import Value
 
 BANKED = 8  # cells that all banks of LDS hold
@@ -26,15 +28,15 @@ class Product(ABC):
     """One product, from the first load to sums in the layout of every tile.
 
     Args:
-      gen: the kernel being written.
+      g: the kernel being written.
       tiling: how the workgroup divides the work.
     """
 
-    def __init__(self, gen: GpuTiles, tiling: Tiling):
-        self.gen, self.f, self.tiling, self.unit = gen, gen.f, tiling, tiling.unit
-        self.wave_size, self.thread = gen.isa.wave, gen.threads.number
+    def __init__(self, g: GpuEmitter, tiling: Tiling):
+        self.g, self.f, self.tiling, self.unit = g, g.f, tiling, tiling.unit
+        self.wave_size, self.thread = g.isa.wave, g.threads.number
         self.lane = self.f.and_(self.thread, i32(self.wave_size - 1))
-        wave = gen.uniform(self.f.lshr(self.thread, i32(log2(self.wave_size))))
+        wave = g.uniform(self.f.lshr(self.thread, i32(log2(self.wave_size))))
         across = i32(log2(tiling.waves[1]))
         self.waves = (self.f.lshr(wave, across), self.f.and_(wave, i32(tiling.waves[1] - 1)))
 
@@ -55,13 +57,13 @@ class Product(ABC):
 
     def lds(self, nbytes: int) -> Value:
         """LDS for this product; earlier users of the same memory are waited for."""
-        buffer = self.gen.temporary("u8", nbytes)
-        self.gen.access(buffer, "write")
-        return self.gen.addresses[buffer.name]
+        buffer = self.g.buffers.temporary("u8", nbytes)
+        self.g.buffers.access(buffer, "write")
+        return self.g.buffers.address(buffer)
 
     def barrier(self) -> None:
         """Threads wait for what others did to LDS."""
-        self.gen.isa.barrier(self.f, self.gen.workgroup // self.wave_size, only_lds=True)
+        self.g.isa.barrier(self.f, self.g.workgroup // self.wave_size, only_lds=True)
 
 
 class Accumulators(Deferred):
@@ -78,12 +80,12 @@ class Accumulators(Deferred):
 
     def __init__(self, product: Product, fragments: list[Value]):
         self.product, self.fragments = product, fragments
-        gen, tiling, unit = product.gen, product.tiling, product.unit
+        g, tiling, unit = product.g, product.tiling, product.unit
         self.size = unit.accumulators.bits // 8
         self.vector = min(
-            gen.kernel.schedule.vector, max(tiling.rows * tiling.columns // gen.workgroup, 1)
+            g.kernel.schedule.vector, max(tiling.rows * tiling.columns // g.workgroup, 1)
         )
-        self.across = gen.workgroup * self.vector
+        self.across = g.workgroup * self.vector
         high = max(self.across // tiling.columns, 1)  # rows with a vector of every thread
         self.row_bytes = tiling.columns * self.size
         waves = tiling.waves[0]
@@ -102,15 +104,15 @@ class Accumulators(Deferred):
 
     def rows(self, count: int) -> list[Value]:
         """The next rows of the result: the thread's elements, in vectors of neighbours."""
-        gen = self.product.gen
-        gen.isa.begin_region(gen.f)  # lest LLVM compute with several slices at once
+        g = self.product.g
+        g.isa.begin_region(g.f)  # lest LLVM compute with several slices at once
         parts = max(count * self.product.tiling.columns // self.across, 1)
         while len(self.taken) < parts:
-            buffer = gen.temporary("u8", self.height * self.row_bytes)
-            gen.access(buffer, "write")
-            self._put(gen.addresses[buffer.name], *next(self.passes))
-            gen.access(buffer, "read")
-            self.taken += self._take(gen.addresses[buffer.name])
+            buffer = g.buffers.temporary("u8", self.height * self.row_bytes)
+            g.buffers.access(buffer, "write")
+            self._put(g.buffers.address(buffer), *next(self.passes))
+            g.buffers.access(buffer, "read")
+            self.taken += self._take(g.buffers.address(buffer))
         found, self.taken = self.taken[:parts], self.taken[parts:]
         return found
 
@@ -158,7 +160,7 @@ class Accumulators(Deferred):
                 f.load(kind, lds_address(f, memory, *place(r, c + x)), each * self.size)
                 for x in range(0, self.vector, each)
             ]
-            out.append(self.product.gen.joined(parts))
+            out.append(joined(f, parts))
         return out
 
     def _places(self, row: Value, column: Value) -> Callable[[int, int], tuple[Value, int]]:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-__all__ = ["Access", "Barriers"]
+__all__ = ["Access", "Barriers", "Kind"]
 
 Kind = Literal["read", "write", "atomic"]
 

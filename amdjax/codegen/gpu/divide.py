@@ -17,7 +17,8 @@ them all.
 from __future__ import annotations
 
 from amdjax.codegen import llvm
-from amdjax.codegen.gpu.tiles import GpuTiles
+from amdjax.codegen.gpu.emitter import GpuEmitter
+from amdjax.codegen.gpu.registers import joined
 from amdjax.codegen.llvm import I32, Value
 
 __all__ = ["FEWEST", "divided"]
@@ -30,15 +31,15 @@ DIVISORS = (-20, 22)
 ELEMENTS = (-102, 106)
 
 
-def divided(w: GpuTiles, x: Value, d: Value) -> Value:
+def divided(g: GpuEmitter, x: Value, d: Value) -> Value:
     """The elements of a vector of float, each divided by the same number.
 
     Args:
-      w: writes the kernel.
+      g: writes the kernel.
       x: the elements that a thread holds.
       d: what all of them are divided by.
     """
-    f, n = w.f, x.type.lanes
+    f, n = g.f, x.type.lanes
     r = f.fdiv(llvm.const(d.type, 1.0), d)
 
     def fast() -> list[Value]:
@@ -46,23 +47,23 @@ def divided(w: GpuTiles, x: Value, d: Value) -> Value:
         # One by one: packed operations do not negate what comes from others. The residual is taken
         # from the quotient, so that -0 stays -0.
         excess = [f.fma(f.extract(q, i), d, f.neg(f.extract(x, i))) for i in range(n)]
-        return [f.fma(w.joined(excess), f.splat(f.neg(r), n), q)]
+        return [f.fma(joined(f, excess), f.splat(f.neg(r), n), q)]
 
-    moderate = f.and_(_is_between(w, d, *DIVISORS), _are_moderate(w, x))
-    (q,) = w.when(moderate, fast, lambda: [f.fdiv(x, f.splat(d, n))])
+    moderate = f.and_(_is_between(g, d, *DIVISORS), _are_moderate(g, x))
+    (q,) = g.when(moderate, fast, lambda: [f.fdiv(x, f.splat(d, n))])
     return q
 
 
-def _is_between(w: GpuTiles, d: Value, low: int, high: int) -> Value:
+def _is_between(g: GpuEmitter, d: Value, low: int, high: int) -> Value:
     """Whether a number is positive, and so large."""
-    f = w.f
+    f = g.f
     above = f.fcmp("oge", d, llvm.const(d.type, 2.0**low))
     return f.and_(above, f.fcmp("ole", d, llvm.const(d.type, 2.0**high)))
 
 
-def _are_moderate(w: GpuTiles, x: Value) -> Value:
+def _are_moderate(g: GpuEmitter, x: Value) -> Value:
     """Whether all elements are zero or of moderate size; NaN may pass."""
-    f, (low, high) = w.f, ELEMENTS
+    f, (low, high) = g.f, ELEMENTS
     bits, one = f.bitcast(x, x.type.with_elem("i32")), llvm.const(I32, 1)
     sizes = f.intrinsic("fabs", x.type, x)
     least: Value | None = None

@@ -31,7 +31,7 @@ class Threads:
 
     def __init__(self, f: Function, number: Value, write: Callable[[Callable[[], Value]], Value]):
         self.f, self.number = f, number
-        self._write = write
+        self.at_head = write
         self._known: dict[tuple[str, str, int], Value] = {}
         self._products: dict[str, tuple[Value, int]] = {}
 
@@ -45,7 +45,7 @@ class Threads:
         key = (op, x.ref, n)
         if key not in self._known:
             text = f"{op} {x}, {llvm.const(x.type, n).ref}"
-            found = self._known[key] = self._write(lambda: self.f.op(text, x.type))
+            found = self._known[key] = self.at_head(lambda: self.f.op(text, x.type))
             if op == "mul":
                 self._products[found.ref] = x, n
         return self._known[key]
@@ -54,7 +54,7 @@ class Threads:
         """A number that is not negative, in 64 bits."""
         key = ("zext", x.ref, 64)
         if key not in self._known:
-            self._known[key] = self._write(lambda: self.f.cast("zext", x, "i64"))
+            self._known[key] = self.at_head(lambda: self.f.cast("zext", x, "i64"))
         return self._known[key]
 
     def total(self, terms: Sequence[Value]) -> Value:
@@ -63,7 +63,7 @@ class Threads:
         for term in terms[1:]:
             key = ("sum " + term.ref, result.ref, 0)
             if key not in self._known:
-                self._known[key] = self._write(lambda a=result, b=term: self.f.add(a, b))  # type: ignore[misc]
+                self._known[key] = self.at_head(lambda a=result, b=term: self.f.add(a, b))  # type: ignore[misc]
             result = self._known[key]
         return result
 
@@ -71,7 +71,7 @@ class Threads:
         key = (predicate, x.ref, n)
         if key not in self._known:
             bound = llvm.const(x.type, n)
-            self._known[key] = self._write(lambda: self.f.icmp(predicate, x, bound))
+            self._known[key] = self.at_head(lambda: self.f.icmp(predicate, x, bound))
         return self._known[key]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amdjax.codegen import llvm
+from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import (
     CELL_BYTES,
     Planes,
@@ -16,7 +17,6 @@ from amdjax.codegen.gpu.matrix import (
     lds_address,
     log2,
 )
-from amdjax.codegen.gpu.tiles import GpuTiles
 from amdjax.codegen.llvm import I32, Function, Type, Value
 from amdjax.codegen.pointwise import lower_convert
 from amdjax.tile import Side, itemsize
@@ -56,14 +56,14 @@ class Operand:
         offset, *coords = self.lines(number)
         return offset, coords
 
-    def tile(self, gen: GpuTiles, k: Value, limit: Value | None) -> Address:
+    def tile(self, g: GpuEmitter, k: Value, limit: Value | None) -> Address:
         """The tile whose depth begins at `k`: `address(offset, coords, step)` in it.
 
         Also whether something is there; None for always. Where nothing is, the address is that of
         the buffer's first elements, which exist.
         """
-        f, side = gen.f, self.side
-        element = gen.memory_type(side.buffer.dtype)
+        f, side = g.f, self.side
+        element = g.types.memory(side.buffer.dtype)
         origin = f.gep(self.address, self.base, element)
         moved: list[Value] = []
         if side.run is not None:
@@ -103,9 +103,9 @@ class Operand:
 Address = Callable[[Value, list[Value], Value], tuple[Value, Value | None]]
 
 
-def staging_of(gen: GpuTiles, tiling: Tiling, operand: Operand, lines: int) -> Staging:
+def staging_of(g: GpuEmitter, tiling: Tiling, operand: Operand, lines: int) -> Staging:
     """What a thread brings of an operand, for what multiplies."""
-    return (LineStaging if tiling.unit.across else DepthStaging)(gen, tiling, operand, lines)
+    return (LineStaging if tiling.unit.across else DepthStaging)(g, tiling, operand, lines)
 
 
 class Staging(ABC):
@@ -124,16 +124,16 @@ class Staging(ABC):
     slots: list[_Slot]
     deep: int
 
-    def __init__(self, gen: GpuTiles, tiling: Tiling, operand: Operand):
-        self.gen, self.f, self.operand, self.side = gen, gen.f, operand, operand.side
+    def __init__(self, g: GpuEmitter, tiling: Tiling, operand: Operand):
+        self.g, self.f, self.operand, self.side = g, g.f, operand, operand.side
         self.dtype = tiling.unit.operand
         self.origin = 0
 
     def load(self, k: Value, limit: Value | None) -> list[Value]:
         """The thread's part of the tile whose depth begins at `k`; zero outside."""
         f, side = self.f, self.side
-        place = self.operand.tile(self.gen, k, limit)
-        kind = self.gen.memory_type(side.buffer.dtype).with_lanes(side.vector)
+        place = self.operand.tile(self.g, k, limit)
+        kind = self.g.types.memory(side.buffer.dtype).with_lanes(side.vector)
         out = []
         for slot in self.slots:
             for x in range(0, self.deep, self.step):
@@ -152,8 +152,8 @@ class Staging(ABC):
 
     def store(self, values: list[Value], stage: Value) -> None:
         """What `load` brought, as cells in LDS."""
-        if self.parts < self.gen.workgroup:  # threads that repeat the loads of others
-            own = self.f.icmp("ult", self.gen.threads.number, i32(self.parts))
+        if self.parts < self.g.workgroup:  # threads that repeat the loads of others
+            own = self.f.icmp("ult", self.g.threads.number, i32(self.parts))
             self.f.if_(own, lambda: self._store(values, stage))
         else:
             self._store(values, stage)
@@ -198,8 +198,8 @@ class LineStaging(Staging):
     steps of a line, each of which belongs to another plane.
     """
 
-    def __init__(self, gen: GpuTiles, tiling: Tiling, operand: Operand, lines: int):
-        super().__init__(gen, tiling, operand)
+    def __init__(self, g: GpuEmitter, tiling: Tiling, operand: Operand, lines: int):
+        super().__init__(g, tiling, operand)
         f, wide, vector = self.f, tiling.unit.cell_lines, self.side.vector
         self.planes = Planes(lines, tiling.depth, wide=wide)
         along = self.side.along == "depth"
@@ -207,7 +207,7 @@ class LineStaging(Staging):
         fast, slow = (tiling.depth // vector, lines) if along else (lines // vector, tiling.depth)
         self.parts = fast * slow
         self.slots = []
-        for near, far in deal(f, gen.threads.number, gen.workgroup, fast, slow):
+        for near, far in deal(f, g.threads.number, g.workgroup, fast, slow):
             near = f.mul(near, i32(vector))
             line, depth = (far, near) if along else (near, far)
             cell = f.add(f.mul(depth, i32(self.planes.plane)), f.lshr(line, i32(log2(wide))))
@@ -234,8 +234,8 @@ class DepthStaging(Staging):
     few lines by a few steps in depth, and turns it in registers.
     """
 
-    def __init__(self, gen: GpuTiles, tiling: Tiling, operand: Operand, lines: int):
-        super().__init__(gen, tiling, operand)
+    def __init__(self, g: GpuEmitter, tiling: Tiling, operand: Operand, lines: int):
+        super().__init__(g, tiling, operand)
         self.cell = tiling.unit.cell
         planes = tiling.depth // self.cell
         vector = self.side.vector
@@ -243,16 +243,16 @@ class DepthStaging(Staging):
             self.planes = Planes(lines, planes)
             self.deep = self.cell
             self.parts = planes * lines
-            dealt = deal(self.f, gen.threads.number, gen.workgroup, planes, lines)
+            dealt = deal(self.f, g.threads.number, g.workgroup, planes, lines)
             slots = [(line, plane) for plane, line in dealt]
         else:
             self.planes = Planes(lines, planes, vector)
-            each = max(lines * tiling.depth // gen.workgroup, 1)
+            each = max(lines * tiling.depth // g.workgroup, 1)
             self.deep = max(1, min(self.cell, each // vector))
             across = lines // vector
             blocks = tiling.depth // self.deep
             self.parts = across * blocks
-            slots = deal(self.f, gen.threads.number, gen.workgroup, across, blocks)
+            slots = deal(self.f, g.threads.number, g.workgroup, across, blocks)
             slots = [(self.f.mul(line, i32(vector)), block) for line, block in slots]
         self.slots = [self._slot(line, block) for line, block in slots]
 
@@ -291,7 +291,7 @@ class DepthStaging(Staging):
 
         LLVM would take words apart into bytes.
         """
-        f, turn = self.f, self.gen.isa.bytes_of
+        f, turn = self.f, self.g.isa.bytes_of
         words = [f.bitcast(x, I32) for x in parts]
         lines: list[list[Value]] = [[] for _ in range(4)]
         for first in range(0, len(words), 4):

@@ -13,11 +13,14 @@ from collections.abc import Sequence
 
 from amdjax import tile
 from amdjax.codegen import llvm
-from amdjax.codegen.emitter import Emitter, lowers
+from amdjax.codegen.emitter import Lowerings
+from amdjax.codegen.gpu.accesses import BlockPointer, load_tile, store_tile
 from amdjax.codegen.gpu.accumulators import Accumulators, Product
+from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import CELL_BYTES, Tiling, emit_digits, i32, lds_address, units
 from amdjax.codegen.gpu.operand_staging import Operand, Places, staging_of
-from amdjax.codegen.gpu.tiles import GpuTiles, Held, Rep
+from amdjax.codegen.gpu.positions import Held, Rep
+from amdjax.codegen.gpu.registers import joined, register
 from amdjax.codegen.gpu.wgmma import WarpgroupProduct, warpgroup_units
 from amdjax.codegen.llvm import Type, Value
 from amdjax.tile import ops
@@ -25,55 +28,77 @@ from amdjax.tile import ops
 CELL = Type("i32", 4)
 
 
-class GpuProducts(GpuTiles):
-    """Products of matrices in a kernel for a GPU."""
+LOWERINGS = Lowerings()
 
-    @lowers(ops.Contract)
-    def lower_contract(self, op: ops.Contract) -> list[Rep]:
-        start, stop, *origins = (self.scalar(v) for v in op.operands)
-        sides = op.sides
 
-        def places(block: tile.Block) -> Places:
-            def at(number: Value) -> list[Value]:
-                self.reps[block.args[0].number] = number
-                with self.scope():  # no memory is accessed there, so that barriers need no arm
-                    return [_scalar(rep) for rep in Emitter.block(self, block)]
+@LOWERINGS.of(ops.Contract)
+def lower_contract(g: GpuEmitter, op: ops.Contract) -> list[Rep]:
+    start, stop, *origins = (g.scalar(v) for v in op.operands)
 
-            return at
+    def places(block: tile.Block) -> Places:
+        return lambda number: g.inlined(block, [number])
 
-        operands = []
-        for i, side in enumerate(sides):
-            self.access(side.buffer, "read")
-            address = self.addresses[side.buffer.name]
-            lines, depth = places(op.blocks[i]), places(op.blocks[2 + i])
-            operands.append(Operand(side, address, lines, depth, *origins[2 * i : 2 * i + 2]))
-        tiling = self._tiling(op.tiling, op.result.dtype)
-        kind = WarpgroupProduct if tiling.unit.from_lds else _RegisterProduct
-        product = kind(self, tiling, operands)
-        return [Accumulators(product, product.accumulated(start, stop, op.ragged))]
+    operands = []
+    for i, side in enumerate(op.sides):
+        g.buffers.access(side.buffer, "read")
+        address = g.buffers.address(side.buffer)
+        lines, depth = places(op.blocks[i]), places(op.blocks[2 + i])
+        operands.append(Operand(side, address, lines, depth, *origins[2 * i : 2 * i + 2]))
+    tiling = _tiling(g, op.tiling, op.result.dtype)
+    kind = WarpgroupProduct if tiling.unit.from_lds else _RegisterProduct
+    product = kind(g, tiling, operands)
+    return [Accumulators(product, product.accumulated(start, stop, op.ragged))]
 
-    def _tiling(self, x: tile.MatrixTiling, accumulator: str) -> Tiling:
-        """A tiling whose unit is known by name."""
-        target = self.isa.target
-        known = [*units(target, x.operand, accumulator), *warpgroup_units(target, x.operand)]
-        unit = next(unit for unit in known if unit.name == x.unit)
-        return Tiling(unit, x.waves, x.fragments, x.depth, x.stages)
 
-    @lowers(ops.Collect)
-    def lower_collect(self, op: ops.Collect) -> list[Rep]:
-        sums = self.reps[op.operands[0].number]
-        assert isinstance(sums, Accumulators)
-        parts = self.joined(sums.rows(op.results[0].shape[0]))
-        return [Held(parts if parts.type.lanes > 1 else self.register(parts, 0))]
+def _tiling(g: GpuEmitter, x: tile.MatrixTiling, accumulator: str) -> Tiling:
+    """A tiling whose unit is known by name."""
+    target = g.isa.target
+    known = [*units(target, x.operand, accumulator), *warpgroup_units(target, x.operand)]
+    unit = next(unit for unit in known if unit.name == x.unit)
+    return Tiling(unit, x.waves, x.fragments, x.depth, x.stages)
+
+
+@LOWERINGS.of(ops.Collect)
+def lower_collect(g: GpuEmitter, op: ops.Collect) -> list[Rep]:
+    sums = g.rep(op.operands[0])
+    assert isinstance(sums, Accumulators)
+    parts = joined(g.f, sums.rows(op.results[0].shape[0]))
+    return [Held(parts if parts.type.lanes > 1 else register(g.f, parts, 0))]
+
+
+@LOWERINGS.of(ops.Dot)
+def lower_dot(g: GpuEmitter, op: ops.Dot) -> list[Rep]:
+    """By the vector unit: both operands in LDS, each thread sums up its elements."""
+    f, (a, b, acc) = g.f, op.operands
+    (m, depth), n = a.shape, b.shape[1]
+    layout = g.layouts.of(acc.shape)
+    parts = [g.in_registers(v) for v in (a, b)]
+    buffer = g.buffers.temporary(a.dtype, depth * (m + n))
+    g.buffers.access(buffer, "write")
+    for part, v, start, width in zip(parts, (a, b), (0, m * depth), (depth, n), strict=True):
+        where = BlockPointer(buffer, start, (width, 1))
+        store_tile(g, where, v.dtype, g.layouts.of(v.shape), part)
+    g.buffers.access(buffer, "read")
+
+    def step(k: Value, carried: list[Value]) -> list[Value]:
+        below = f.add(f.mul(k, i32(n)), i32(m * depth))
+        with g.scope():
+            x = load_tile(g, BlockPointer(buffer, k, (depth, 0)), a.dtype, layout)
+            y = load_tile(g, BlockPointer(buffer, below, (0, 1)), b.dtype, layout)
+        if a.dtype in tile.FLOATS:
+            return [f.fma(x, y, carried[0])]
+        return [f.add(f.mul(x, y), carried[0])]
+
+    return [Held(f.loop(i32(0), i32(depth), 1, [g.in_registers(acc)], step)[0])]
 
 
 class _RegisterProduct(Product):
     """The matrix unit takes its operands from registers."""
 
-    def __init__(self, gen: GpuTiles, tiling: Tiling, operands: Sequence[Operand]):
-        super().__init__(gen, tiling)
+    def __init__(self, g: GpuEmitter, tiling: Tiling, operands: Sequence[Operand]):
+        super().__init__(g, tiling)
         self.stagings = [
-            staging_of(gen, tiling, operand, lines)
+            staging_of(g, tiling, operand, lines)
             for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True)
         ]
         self.stage = sum(x.planes.cells for x in self.stagings) * CELL_BYTES
@@ -114,7 +139,7 @@ class _RegisterProduct(Product):
             self.barrier()
             sums = self._multiply(sums, stage)
             if self._branches:
-                sums = [self.gen.isa.computed_here(f, x) for x in sums]
+                sums = [self.g.isa.computed_here(f, x) for x in sums]
             if self.tiling.stages == 1:
                 self.barrier()
             else:
@@ -155,11 +180,11 @@ class _RegisterProduct(Product):
         for s in range(steps + ahead):
             if s < steps:
                 if s and self._is_crowded:
-                    self.gen.isa.keep_lds_reads(f, ordered)
+                    self.g.isa.keep_lds_reads(f, ordered)
                 held.append([self._fragments(side, addresses[side], s) for side in (0, 1)])
             if s >= ahead:
                 if ahead and self._is_crowded:
-                    self.gen.isa.keep_lds_reads(f, ordered)
+                    self.g.isa.keep_lds_reads(f, ordered)
                 self._step(sums, *held.pop(0))
         return sums
 
@@ -183,21 +208,21 @@ class _RegisterProduct(Product):
 
         All that is read for it would have to stay in registers until then.
         """
-        return any(x.parts < self.gen.workgroup for x in self.stagings)
+        return any(x.parts < self.g.workgroup for x in self.stagings)
 
     @property
     def _is_crowded(self) -> bool:
         """Whether LLVM, reading all steps of a tile at once, would run out of registers."""
         tiling, steps = self.tiling, self.tiling.depth // self.unit.depth
         held = steps * tiling.fragment_registers + tiling.accumulator_registers
-        return held > self.gen.isa.target.vgprs // 2
+        return held > self.g.isa.target.vgprs // 2
 
     @property
     def _reads_ahead(self) -> bool:
         """Whether registers hold what is multiplied next besides what is multiplied now."""
         tiling = self.tiling
         held = 2 * tiling.fragment_registers + tiling.accumulator_registers
-        return held < self.gen.isa.target.vgprs * 3 // 4
+        return held < self.g.isa.target.vgprs * 3 // 4
 
     def _fragments(self, side: int, address: Value, s: int) -> list[list[list[Value]]]:
         """[fragment][line][word]: what a lane holds of an operand at one step in depth."""
@@ -225,8 +250,3 @@ class _RegisterProduct(Product):
 def _part(lines: list[list[Value]], part: int, parts: int) -> list[list[Value]]:
     size = len(lines[0]) // parts
     return [words[part * size : (part + 1) * size] for words in lines]
-
-
-def _scalar(rep: Rep) -> Value:
-    assert isinstance(rep, Value)
-    return rep

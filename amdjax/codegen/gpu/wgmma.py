@@ -16,9 +16,9 @@ from functools import cache
 
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.accumulators import Product
+from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import CELL_BYTES, Digits, Tiling, Unit, i32, lds_address, log2
 from amdjax.codegen.gpu.operand_staging import Operand, deal
-from amdjax.codegen.gpu.tiles import GpuTiles
 from amdjax.codegen.llvm import F32, I32, I64, VOID, Function, Type, Value
 from amdjax.targets.gpu import GpuTarget
 from amdjax.tile import itemsize
@@ -62,10 +62,10 @@ def _unit(operand: str, columns: int, flops: int) -> Unit:
 class WarpgroupProduct(Product):
     """A product by `wgmma`; each warpgroup has 64 rows and all columns."""
 
-    def __init__(self, gen: GpuTiles, tiling: Tiling, operands: Sequence[Operand]):
-        super().__init__(gen, tiling)
+    def __init__(self, g: GpuEmitter, tiling: Tiling, operands: Sequence[Operand]):
+        super().__init__(g, tiling)
         self.copies = [
-            _Copies(gen, operand, lines)
+            _Copies(g, operand, lines)
             for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True)
         ]
         self.copies[1].origin = tiling.rows * ROW_BYTES
@@ -198,15 +198,15 @@ class _Copies:
     every step in depth.
     """
 
-    def __init__(self, gen: GpuTiles, operand: Operand, lines: int):
-        self.gen, self.f, self.operand, self.origin = gen, gen.f, operand, 0
+    def __init__(self, g: GpuEmitter, operand: Operand, lines: int):
+        self.g, self.f, self.operand, self.origin = g, g.f, operand, 0
         self.by_lines = operand.side.along == "lines"
         self.block_bytes = BLOCK * ROW_BYTES if self.by_lines else CELL_BYTES
         self.step_bytes = STEP_BYTES // 2 * ROW_BYTES if self.by_lines else STEP_BYTES
-        f = gen.f
+        f = g.f
         fast, slow = (lines // CELLS, BLOCK) if self.by_lines else (CELLS, lines)
         self.slots = []
-        for cell, row in deal(f, gen.threads.number, gen.workgroup, fast, slow):
+        for cell, row in deal(f, g.threads.number, g.workgroup, fast, slow):
             inside = f.and_(cell, i32(CELLS - 1))
             exchanged = f.xor(inside, f.and_(row, i32(CELLS - 1)))
             target = f.add(f.mul(row, i32(ROW_BYTES)), f.mul(exchanged, i32(CELL_BYTES)))
@@ -223,7 +223,7 @@ class _Copies:
     def load(self, k: Value, limit: Value | None, size: Value, stage: Value) -> None:
         """Start the copies of `size` bytes of each cell of the tile whose depth begins at `k`."""
         f = self.f
-        places = self.operand.tile(self.gen, k, limit)
+        places = self.operand.tile(self.g, k, limit)
         for offset, coords, depth, target in self.slots:
             address, valid = places(offset, coords, depth)
             read = size if valid is None else f.select(valid, size, i32(0))

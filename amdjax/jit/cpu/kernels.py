@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from amdjax import tile
 from amdjax.codegen.compile_worker import Machine
-from amdjax.codegen.cpu import emit_kernel
+from amdjax.codegen.cpu.writer import emit_kernel
 from amdjax.codegen.engine import Library, host
 from amdjax.codegen.llvm import Module
 from amdjax.jit.kernels import KernelLoader

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from amdjax import tile
-from amdjax.codegen.cpu_amx import UNIT_BYTES, UNIT_ROWS
+from amdjax.codegen.cpu.amx import UNIT_BYTES, UNIT_ROWS
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, Source, TileShape
 from amdjax.kernels.products.cpu.blocking import choose_blocking

@@ -1,0 +1,1 @@
+"""Tile programs on CPUs: `writer.emit_kernel` writes LLVM IR."""

@@ -1,0 +1,86 @@
+"""What the functions that write operations for CPUs are given: the kernel and its values so far.
+
+A tile of rank 1 is one LLVM vector, which LLVM spreads over as many registers as it takes; a tile
+of rank 2 is a list of such rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from amdjax import tile
+from amdjax.codegen import llvm
+from amdjax.codegen.emitter import Emitter, Lowerings
+from amdjax.codegen.llvm import I64, PTR, Function, Type, Value
+from amdjax.codegen.pointwise import ELEMENT_TYPES
+from amdjax.tile import ops
+
+__all__ = ["CpuEmitter", "Rep", "llvm_type", "memory_element", "rowwise"]
+
+Rep = Value | list[Value]  # a scalar or rank-1 tile; the rows of a rank-2 tile
+
+
+class CpuEmitter(Emitter[Rep]):
+    """Writes the body of one kernel, for one program of its grid.
+
+    Args:
+      f: the function, whose first argument points to a word for each parameter.
+      kernel: the program.
+      lowerings: what writes each operation.
+    """
+
+    def __init__(self, f: Function, kernel: tile.Kernel, lowerings: Lowerings):
+        super().__init__(f, lowerings)
+        self._addresses: dict[str, Value] = {}
+        for i, p in enumerate(kernel.params):
+            slot = f.gep(f.args[0], i, I64)
+            self._addresses[p.name] = f.load(I64 if p.role == "size" else PTR, slot, 8)
+        for s in kernel.scratch:
+            self._addresses[s.name] = f.alloca(Type(memory_element(s.dtype)), s.size)
+        #: Metadata that marks streaming stores; None if there are none.
+        self.streams = f.module.add_metadata("!{i32 1}") if _streams(kernel.body) else None
+        #: Number of the program of the grid; the loop over programs says which.
+        self.program = llvm.const(I64, 0)
+
+    def address(self, buffer: tile.Buffer, offset: Value | None = None) -> Value:
+        """Where an element of a buffer is, the first by default; the number itself for a size."""
+        start = self._addresses[buffer.name]
+        if offset is None:
+            return start
+        return self.f.gep(start, offset, Type(memory_element(buffer.dtype)))
+
+    def flatten(self, reps: Sequence[Rep], types: Sequence[tile.TileType]) -> list[Value]:
+        return [v for rep in reps for v in (rep if isinstance(rep, list) else [rep])]
+
+    def unflatten(self, flat: Sequence[Value], types: Sequence[tile.TileType]) -> list[Rep]:
+        out: list[Rep] = []
+        it = iter(flat)
+        for t in types:
+            out.append([next(it) for _ in range(t.shape[0])] if len(t.shape) == 2 else next(it))
+        return out
+
+
+def _streams(block: tile.Block) -> bool:
+    stores = (op for op in tile.walk(block) if isinstance(op, ops.Store))
+    return any(op.streaming and op.operands[1].shape for op in stores)
+
+
+def rowwise(type: tile.TileType, fn: Callable[..., Value], *operands: Rep) -> Rep:
+    """Apply `fn` to vectors, row by row for rank-2 tiles."""
+    if len(type.shape) < 2:
+        return fn(*operands)
+    return [fn(*row) for row in zip(*operands, strict=True)]
+
+
+def llvm_type(type: tile.TileType) -> Type:
+    """The type of a scalar, or of one row of a tile."""
+    return Type(ELEMENT_TYPES[type.dtype], type.shape[-1] if type.shape else 0)
+
+
+def memory_element(dtype: str) -> str:
+    """The LLVM type a dtype has in memory; booleans take a byte.
+
+    Half precision is moved as bits: where a CPU has no instructions for it, LLVM would move lanes
+    of a masked access one by one through single precision and library calls.
+    """
+    return {"bool": "i8", "f16": "i16", "bf16": "i16"}.get(dtype) or ELEMENT_TYPES[dtype]

@@ -1,0 +1,270 @@
+"""Loads, stores and atomic operations of vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amdjax import tile
+from amdjax.codegen import llvm
+from amdjax.codegen.cpu.emitter import CpuEmitter, Rep, memory_element, rowwise
+from amdjax.codegen.cpu.transpose import transpose_rows
+from amdjax.codegen.emitter import Lowerings, arrival, atomic_operation
+from amdjax.codegen.llvm import I64, PTR, Function, Type, Value
+from amdjax.codegen.pointwise import ELEMENT_TYPES
+from amdjax.tile import ops
+
+__all__ = ["LOWERINGS"]
+
+LOWERINGS = Lowerings()
+
+CACHE_LINE = 64
+
+
+def _row_of(mask: Rep | None, r: int) -> Value | None:
+    return mask[r] if isinstance(mask, list) else mask
+
+
+def _memory_operands(
+    c: CpuEmitter, op: ops.Load | ops.Store, skip: int
+) -> tuple[list[Value | int], Rep | None]:
+    """Strides of a load or store (runtime ones filled in) and the mask."""
+    rest = list(op.operands[skip:])
+    mask = c.rep(rest.pop()) if op.masked else None
+    strides = [c.scalar(rest.pop(0)) if s is None else s for s in op.strides]
+    return strides, mask
+
+
+def _step(f: Function, offset: Value, i: int, stride: Value | int) -> Value:
+    if i == 0 or stride == 0:
+        return offset
+    if isinstance(stride, int):
+        return f.add(offset, llvm.const(I64, i * stride))
+    return f.add(offset, f.mul(stride, llvm.const(I64, i)))
+
+
+@LOWERINGS.of(ops.Load)
+def lower_load(c: CpuEmitter, op: ops.Load) -> list[Rep]:
+    buffer, t = op.buffer, op.results[0].type
+    offset = c.scalar(op.operands[0])
+    strides, mask = _memory_operands(c, op, 1)
+    if len(t.shape) < 2:
+        stride = strides[0] if strides else 0
+        row_mask = _row_of(mask, 0)
+        return [_load_row(c, buffer, t, offset, stride, row_mask, op.other)]
+    rows, columns = t.shape
+    if strides[0] == 1 and strides[1] != 1 and mask is None and rows > 1:
+        column = tile.TileType(t.dtype, (rows,))
+        loaded = [
+            _load_row(c, buffer, column, _step(c.f, offset, i, strides[1]), 1, None, 0)
+            for i in range(columns)
+        ]
+        return [transpose_rows(c.f, loaded)]
+    out = []
+    row_type = tile.TileType(t.dtype, (columns,))
+    for r in range(rows):
+        row_mask = _row_of(mask, r)
+        start = _step(c.f, offset, r, strides[0])
+        out.append(_load_row(c, buffer, row_type, start, strides[1], row_mask, op.other))
+    return [out]
+
+
+def _load_row(
+    c: CpuEmitter,
+    buffer: tile.Buffer,
+    t: tile.TileType,
+    offset: Value,
+    stride: Value | int,
+    mask: Value | None,
+    other: Any,
+) -> Value:
+    f = c.f
+    kind = Type(memory_element(t.dtype), t.shape[-1] if t.shape else 0)
+    align = kind.bits // 8
+    if not kind.lanes:
+        loaded = f.load(kind, c.address(buffer, offset), align)
+    elif stride == 1:
+        pointer = c.address(buffer, offset)
+        if mask is None:
+            loaded = f.load(kind, pointer, align)
+        else:
+            loaded = f.masked_load(kind, pointer, mask, llvm.const(kind, other), align)
+    elif stride == 0 and mask is None:
+        loaded = f.splat(f.load(kind.with_lanes(0), c.address(buffer, offset), align), kind.lanes)
+    else:
+        every = mask or llvm.const(kind.with_elem("i1"), True)
+        pointers = c.address(buffer, _lane_offsets(c.f, offset, stride, kind.lanes))
+        loaded = f.gather(kind, pointers, every, llvm.const(kind, other), align)
+    return _from_memory(c.f, loaded, t.dtype)
+
+
+def _lane_offsets(f: Function, offset: Value, stride: Value | int, lanes: int) -> Value:
+    if isinstance(stride, int):
+        steps = llvm.vector("i64", [i * stride for i in range(lanes)])
+    else:
+        steps = f.mul(f.splat(stride, lanes), llvm.vector("i64", range(lanes)))
+    return f.add(f.splat(offset, lanes), steps)
+
+
+def _from_memory(f: Function, x: Value, dtype: str) -> Value:
+    if dtype == "bool":
+        return f.icmp("ne", x, llvm.zero(x.type))
+    return f.bitcast(x, x.type.with_elem(ELEMENT_TYPES[dtype]))
+
+
+def _to_memory(f: Function, x: Value, dtype: str) -> Value:
+    if dtype == "bool":
+        return f.cast("zext", x, "i8")
+    return f.bitcast(x, x.type.with_elem(memory_element(dtype)))
+
+
+@LOWERINGS.of(ops.Store)
+def lower_store(c: CpuEmitter, op: ops.Store) -> list[Rep]:
+    buffer, value = op.buffer, op.operands[1]
+    offset, rep = c.scalar(op.operands[0]), c.rep(value)
+    strides, mask = _memory_operands(c, op, 2)
+    streaming = op.streaming
+    if isinstance(rep, Value):
+        stride, row_mask = strides[0] if strides else 0, _row_of(mask, 0)
+        _store_row(c, buffer, value.dtype, offset, stride, rep, row_mask, streaming)
+        return []
+    if strides[0] == 1 and strides[1] != 1 and mask is None and len(rep) > 1:
+        rep, strides = transpose_rows(c.f, rep), strides[::-1]
+    for r, row in enumerate(rep):
+        row_mask, start = _row_of(mask, r), _step(c.f, offset, r, strides[0])
+        _store_row(c, buffer, value.dtype, start, strides[1], row, row_mask, streaming)
+    return []
+
+
+def _store_row(
+    c: CpuEmitter,
+    buffer: tile.Buffer,
+    dtype: str,
+    offset: Value,
+    stride: Value | int,
+    x: Value,
+    mask: Value | None,
+    streaming: bool = False,
+) -> None:
+    f, x = c.f, _to_memory(c.f, x, dtype)
+    align = x.type.bits // 8
+    if not x.type.lanes:
+        f.store(x, c.address(buffer, offset), align)
+    elif stride == 1:
+        pointer = c.address(buffer, offset)
+        if streaming:
+            f.store(x, pointer, CACHE_LINE, f", !nontemporal {c.streams}")
+        elif mask is None:
+            f.store(x, pointer, align)
+        else:
+            f.masked_store(x, pointer, mask, align)
+    else:
+        every = mask or llvm.const(x.type.with_elem("i1"), True)
+        f.scatter(
+            x,
+            c.address(buffer, _lane_offsets(c.f, offset, stride, x.type.lanes)),
+            every,
+            align,
+        )
+
+
+@LOWERINGS.of(ops.LoadAt)
+def lower_load_at(c: CpuEmitter, op: ops.LoadAt) -> list[Rep]:
+    buffer, t = op.buffer, op.results[0].type
+    mask = c.rep(op.operands[1]) if op.masked else None
+    if not t.shape:
+        return [_from_memory(c.f, _load_scalar_at(c, buffer, t, op, mask), t.dtype)]
+    kind = Type(memory_element(t.dtype), t.shape[-1])
+
+    def row(offsets: Value, *masks: Value) -> Value:
+        every = masks[0] if masks else llvm.const(kind.with_elem("i1"), True)
+        other = llvm.const(kind, op.other)
+        loaded = c.f.gather(kind, c.address(buffer, offsets), every, other, kind.bits // 8)
+        return _from_memory(c.f, loaded, t.dtype)
+
+    operands = [c.rep(op.operands[0])] + ([mask] if mask is not None else [])
+    return [rowwise(t, row, *operands)]
+
+
+def _load_scalar_at(
+    c: CpuEmitter, buffer: tile.Buffer, t: tile.TileType, op: ops.LoadAt, mask: Rep | None
+) -> Value:
+    kind = Type(memory_element(t.dtype))
+    offset = c.scalar(op.operands[0])
+    if mask is None:
+        return c.f.load(kind, c.address(buffer, offset), kind.bits // 8)
+    other = llvm.const(kind, op.other)
+    assert isinstance(mask, Value)
+    (loaded,) = c.f.if_(
+        mask,
+        lambda: [c.f.load(kind, c.address(buffer, offset), kind.bits // 8)],
+        lambda: [other],
+    )
+    return loaded
+
+
+@LOWERINGS.of(ops.StoreAt)
+def lower_store_at(c: CpuEmitter, op: ops.StoreAt) -> list[Rep]:
+    buffer, value = op.buffer, op.operands[1]
+    offsets, rep = c.rep(op.operands[0]), c.rep(value)
+    mask = c.rep(op.operands[2]) if op.masked else None
+    f = c.f
+    if isinstance(rep, Value) and not rep.type.lanes:
+
+        def write() -> list[Value]:
+            _store_row(c, buffer, value.dtype, c.scalar(op.operands[0]), 0, rep, None)
+            return []
+
+        if isinstance(mask, Value):
+            f.if_(mask, write)
+        else:
+            write()
+        return []
+
+    def row(where: Value, x: Value, *masks: Value) -> Value:
+        x = _to_memory(c.f, x, value.dtype)
+        every = masks[0] if masks else llvm.const(x.type.with_elem("i1"), True)
+        f.scatter(x, c.address(buffer, where), every, x.type.bits // 8)
+        return x
+
+    rowwise(value.type, row, offsets, rep, *([mask] if mask is not None else []))
+    return []
+
+
+@LOWERINGS.of(ops.Atomic)
+def lower_atomic(c: CpuEmitter, op: ops.Atomic) -> list[Rep]:
+    f, name = c.f, atomic_operation(op.combine, op.operands[1].dtype)
+
+    def one(offset: Value, value: Value, *mask: Value) -> Value:
+        pointer = c.address(op.buffer, offset)
+
+        def combine() -> list[Value]:
+            return [f.op(f"atomicrmw {name} {pointer}, {value} monotonic", value.type)]
+
+        (old,) = f.if_(mask[0], combine, lambda: [value]) if mask else combine()
+        return old
+
+    def row(*xs: Value) -> Value:
+        lanes = xs[0].type.lanes
+        if not lanes:
+            return one(*xs)
+        out = xs[1]
+        for i in range(lanes):
+            out = f.insert(out, one(*(f.extract(x, i) for x in xs)), i)
+        return out
+
+    return [rowwise(op.results[0].type, row, *map(c.rep, op.operands))]
+
+
+@LOWERINGS.of(ops.Arrive)
+def lower_arrive(c: CpuEmitter, op: ops.Arrive) -> list[Rep]:
+    counter = c.address(op.buffer, c.scalar(op.operands[0]))
+    return [arrival(c.f, counter, op.programs, "acq_rel")]
+
+
+@LOWERINGS.of(ops.Prefetch)
+def lower_prefetch(c: CpuEmitter, op: ops.Prefetch) -> list[Rep]:
+    pointer = c.address(op.buffer, c.scalar(op.operands[0]))
+    write, locality = int(op.write), 4 - op.level
+    kinds = [llvm.const(llvm.I32, x) for x in (write, locality, 1)]
+    c.f.intrinsic("prefetch", llvm.VOID, pointer, *kinds, overload=[PTR])
+    return []

@@ -1,0 +1,76 @@
+"""Tile programs as LLVM IR for CPUs.
+
+A kernel becomes `void name(ptr args, i64 begin, i64 end, i64 worker)`: `args` points to one word a
+parameter (an address, or the number itself for a `size`), and the programs `begin..end` of the grid
+run one after the other. What writes an operation is a function of `CpuEmitter` and the operation;
+each module named in `LOWERINGS` has those of one subject.
+"""
+
+from __future__ import annotations
+
+from amdjax import tile
+from amdjax.codegen import emitter
+from amdjax.codegen.cpu import amx, elementwise, memory, product, reduce, shape
+from amdjax.codegen.cpu.emitter import CpuEmitter
+from amdjax.codegen.emitter import Lowerings
+from amdjax.codegen.llvm import I64, PTR, Module, Value
+from amdjax.tile import ops, passes
+from amdjax.tile.passes import mark_positional_comparisons
+
+__all__ = ["LOWERINGS", "PASSES", "SCRATCH_LIMIT", "emit_kernel"]
+
+KERNEL_ATTRIBUTES = (
+    'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "no-trapping-math"="true"'
+)
+#: Bytes of scratch, which lies on the stack: threads have 8 MiB of it.
+SCRATCH_LIMIT = 6 << 20
+#: What is found out of a kernel before it is written.
+PASSES = (mark_positional_comparisons,)
+
+_CONTROL = Lowerings()
+_CONTROL.of(ops.For)(emitter.lower_for)
+_CONTROL.of(ops.While)(emitter.lower_while)
+_CONTROL.of(ops.If)(emitter.lower_if)
+
+LOWERINGS = Lowerings(
+    _CONTROL,
+    elementwise.LOWERINGS,
+    memory.LOWERINGS,
+    product.LOWERINGS,
+    reduce.LOWERINGS,
+    shape.LOWERINGS,
+)
+
+
+def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) -> None:
+    """Write the function of one kernel into `module`.
+
+    Raises:
+      ValueError: the kernel has more scratch than a thread's stack has room for.
+    """
+    wanted = sum(s.size * tile.itemsize(s.dtype) for s in kernel.scratch)
+    if wanted > SCRATCH_LIMIT:
+        raise ValueError(
+            f"kernel {kernel.name}: {wanted} bytes of scratch; the stack of a thread has room for "
+            f"{SCRATCH_LIMIT}"
+        )
+    arguments = [("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
+    f = module.function(name or kernel.name, arguments, attributes=KERNEL_ATTRIBUTES)
+    kernel = passes.run(kernel, PASSES)
+    c = CpuEmitter(f, kernel, LOWERINGS)
+    on_amx = amx.uses_amx(kernel.body)
+    if on_amx:
+        amx.configure(f)
+
+    def program(number: Value, _: list[Value]) -> list[Value]:
+        c.program = number
+        c.block(kernel.body)
+        return []
+
+    _, begin, end, _ = f.args
+    f.loop(begin, end, 1, [], program)
+    if on_amx:
+        amx.release(f)
+    if c.streams is not None:
+        f.emit("fence seq_cst")  # streaming stores are ordered with nothing else
+    f.ret()

@@ -1,0 +1,423 @@
+"""How the threads of a workgroup read and write memory.
+
+A thread's registers that are neighbors in memory move in one access. Where a mask leaves all
+elements of a thread alive, which is so everywhere but at the ends of arrays, the accesses are the
+same as without a mask; other threads take a path with a branch for each element.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax import tile
+from amdjax.codegen import llvm
+from amdjax.codegen.gpu.buffers import LDS
+from amdjax.codegen.gpu.emitter import GpuEmitter
+from amdjax.codegen.gpu.layout import Layout
+from amdjax.codegen.gpu.registers import from_memory, joined, register, splat, to_memory
+from amdjax.codegen.llvm import I32, I64, Type, Value
+
+__all__ = [
+    "BlockPointer",
+    "Guards",
+    "Masks",
+    "Pointers",
+    "VectorAccess",
+    "element_pointers",
+    "gathered",
+    "guarded",
+    "load_tile",
+    "overwrite",
+    "pointer",
+    "read",
+    "scattered",
+    "store_element",
+    "store_tile",
+]  # fmt: skip
+
+Guards = Sequence[Value | None]
+#: Of registers: each its own, as they are in a vector, or one for all.
+Masks = Sequence[Value] | Value | None
+#: Writes the address of a register's element.
+Pointers = Callable[[int], Value]
+_WIDEST = 16
+_REACH = 1 << 31
+
+
+@dataclass(frozen=True)
+class BlockPointer:
+    """Where in a buffer a tile lies.
+
+    Args:
+      offset: of its first element.
+      strides: one for each axis, in elements.
+      divisibility: a power of two that divides the offset.
+    """
+
+    buffer: tile.Buffer
+    offset: Value | int
+    strides: tuple[int | Value, ...]
+    divisibility: int = 1
+
+
+@dataclass(frozen=True)
+class VectorAccess:
+    """How registers move.
+
+    Args:
+      width: registers that move at once.
+      alignment: of such accesses in bytes.
+      aligned: whether they are that aligned, where it is known at run time only.
+    """
+
+    width: int
+    alignment: int
+    aligned: Value | None = None
+
+
+# Addresses
+
+
+def pointer(g: GpuEmitter, buffer: tile.Buffer, offset: Value) -> Value:
+    """The address of one element, or of many."""
+    base = g.buffers.address(buffer)
+    kind = g.types.memory(buffer.dtype)
+    if base.type == LDS:
+        return g.f.gep(base, g.f.int_resize(offset, "i32", True), kind)
+    return g.f.gep(base, _scaled(g, offset, kind.bits // 8), Type("i8"))
+
+
+def _scaled(g: GpuEmitter, offset: Value, size: int) -> Value:
+    """Elements as bytes from a buffer's start: never negative where anything is accessed."""
+    if size > 1:
+        offset = g.f.mul(offset, llvm.const(offset.type, size))
+    return offset if offset.type == I64 else g.f.cast("zext", offset, "i64")
+
+
+def _pointers(g: GpuEmitter, where: BlockPointer, layout: Layout) -> Pointers:
+    """The address of each register's element."""
+    if all(isinstance(s, int) and s >= 0 for s in where.strides):
+        return _static_pointers(g, where, layout)
+    f, coordinates, n = g.f, g.layouts.coordinates(layout), layout.registers
+    total = splat(f, _index(g, where.offset), n)
+    for axis, stride in enumerate(where.strides):
+        place = f.int_resize(coordinates.axis(axis), g.types.index.elem, False)
+        total = f.add(total, f.mul(place, splat(f, _index(g, stride), n)))
+    return lambda r: pointer(g, where.buffer, register(f, total, r))
+
+
+def _index(g: GpuEmitter, x: Value | int) -> Value:
+    return llvm.const(g.types.index, x) if isinstance(x, int) else x
+
+
+def _static_pointers(g: GpuEmitter, where: BlockPointer, layout: Layout) -> Pointers:
+    """A scalar address, to which threads add what depends on their number, then constants.
+
+    The sum is written where it is used: an access adds a scalar address and 32 bits by itself
+    if LLVM sees them in one block.
+    """
+    f, strides = g.f, [s for s in where.strides if isinstance(s, int)]
+    size = g.types.bytes(where.buffer.dtype)
+    base = g.buffers.element(where.buffer, where.offset)
+    places = g.layouts.places(layout)
+
+    def at(r: int) -> Value:
+        bases = [p.base for p in places[r]]
+        lanes = _lane_offset(g, bases, [s * size for s in strides], base.type == LDS)
+        start = base if lanes is None else f.gep(base, lanes, Type("i8"))
+        step = sum(s * p.step for s, p in zip(strides, places[r], strict=True)) * size
+        return f.gep(start, step, Type("i8")) if step else start
+
+    return at
+
+
+def _lane_offset(
+    g: GpuEmitter, bases: Sequence[Value | None], strides: Sequence[int], lds: bool
+) -> Value | None:
+    """Bytes that depend on the thread: 32 bits, widened, which the address units add."""
+    terms = [(b, s) for b, s in zip(bases, strides, strict=True) if b is not None and s]
+    if not terms:
+        return None
+    # More than any position of a thread along an axis.
+    most = 2 * g.workgroup * max(g.layouts.vector, 1)
+    far = g.types.index == I64 and not lds and any(s * most >= _REACH for _, s in terms)
+    if far:
+        wide = [(g.threads.widened(b), s) for b, s in terms]
+        return g.threads.total([g.threads.apply("mul", b, s) for b, s in wide])
+    total = g.threads.total([g.threads.apply("mul", b, s) for b, s in terms])
+    return total if lds else g.f.cast("zext", total, "i64")
+
+
+def _vectorized(g: GpuEmitter, where: BlockPointer, layout: Layout, size: int) -> VectorAccess:
+    """How many neighbors of `size` bytes move at once, if they lie where they must."""
+    f, index = g.f, g.types.index
+    width = layout.width if where.strides and where.strides[layout.near_axis] == 1 else 1
+    needed = g.isa.alignment(width * size, size)
+    scratch = where.buffer.role == "scratch"
+    known = min(_WIDEST if scratch else g.kernel.align, where.divisibility * size)
+    others = [s for a, s in enumerate(where.strides) if a != layout.near_axis]
+    static = [s * size for s in others if isinstance(s, int) and s]
+    least = min([width * size, known, *(s & -s for s in static)])
+    dynamic = [s for s in others if not isinstance(s, int)]
+    if width == 1 or needed <= size or (least >= needed and not dynamic):
+        return VectorAccess(width, size if dynamic else max(least, size))
+    if any(s % needed for s in static):
+        return VectorAccess(1, size)
+    terms = [] if scratch else [g.buffers.low_bits(where.buffer)]
+    for x in (where.offset, *dynamic):
+        scaled = f.mul(_index(g, x), llvm.const(index, size))
+        terms.append(f.int_resize(scaled, "i32", False))
+    bits = functools.reduce(f.or_, terms)
+    rest = f.and_(bits, llvm.const(I32, needed - 1))
+    return VectorAccess(width, needed, f.icmp("eq", rest, llvm.const(I32, 0)))
+
+
+def element_pointers(
+    g: GpuEmitter, buffer: tile.Buffer, offsets: Value
+) -> tuple[Pointers, VectorAccess]:
+    """Addresses of elements at the offsets that a thread holds, which move one by one."""
+
+    def at(r: int) -> Value:
+        return pointer(g, buffer, register(g.f, offsets, r))
+
+    return at, VectorAccess(1, g.types.bytes(buffer.dtype))
+
+
+# Elements
+
+
+def guarded(g: GpuEmitter, guards: Guards, mask: Masks) -> Guards:
+    """Guards, and masks of the registers or one for all of them."""
+    if mask is None:
+        return guards
+    if isinstance(mask, Value):
+        mask = [register(g.f, mask, i) for i in range(len(guards))]
+    return [m if x is None else g.f.and_(x, m) for x, m in zip(guards, mask, strict=True)]
+
+
+def _every(g: GpuEmitter, guards: Guards) -> Value | None:
+    """Whether all are true; None if nothing needs to be asked."""
+    every: Value | None = None
+    for guard in dict.fromkeys(x for x in guards if x is not None):
+        every = guard if every is None else g.f.and_(every, guard)
+    return every
+
+
+def _merged(access: VectorAccess, guards: Guards) -> list[tuple[int, int]]:
+    """Of registers that move at once, the first and how many are there or not as one."""
+    width = access.width
+
+    def size(r: int) -> int:
+        same = all(x is guards[r] for x in guards[r : r + width])
+        return width if same and access.aligned is None else 1
+
+    return [(r, size(r)) for r in range(0, len(guards), width)]
+
+
+def read(
+    g: GpuEmitter,
+    pointers: Pointers,
+    kind: Type,
+    access: VectorAccess,
+    guards: Guards,
+    other: Value,
+    ends: Sequence[int] = (),
+) -> Value:
+    """Load registers, where guards are true; `other` is one element.
+
+    The guards at `ends`, where there are some, imply the others.
+    """
+    f, registers, width = g.f, len(guards), access.width
+    size = kind.bits // 8
+
+    def wide() -> list[Value]:
+        part = kind.with_lanes(width if width > 1 else 0)
+        return [f.load(part, pointers(r), access.alignment) for r in range(0, registers, width)]
+
+    def one(r: int, n: int = 1) -> Value:
+        guard, part = guards[r], kind.with_lanes(n if n > 1 else 0)
+        align = access.alignment if n > 1 else size
+        if guard is None:
+            return f.load(part, pointers(r), align)
+        filling = splat(f, other, n)
+        (x,) = g.when(guard, lambda: [f.load(part, pointers(r), align)], lambda: [filling])
+        return x
+
+    def single() -> list[Value]:
+        steps = _merged(access, guards)
+        parts = [[one(r + i, n) for i in range(0, width, n)] for r, n in steps]
+        return [joined(f, part) for part in parts]
+
+    every = _every(g, [*([guards[i] for i in ends] or guards), access.aligned])
+    if every is None:
+        return joined(f, wide())
+    if registers == width and _merged(access, guards) == [(0, width)]:
+        return one(0, width)
+    return joined(f, g.when(every, wide, single))
+
+
+def _read_eagerly(
+    g: GpuEmitter,
+    pointers: Pointers,
+    kind: Type,
+    access: VectorAccess,
+    guards: Guards,
+    other: Value,
+    base: Value,
+) -> Value:
+    """Load registers without branches: where guards are false, from the buffer's start."""
+    f, parts = g.f, []
+    for first, n in _merged(access, guards):
+        part = kind.with_lanes(n if n > 1 else 0)
+        align = access.alignment if n > 1 else kind.bits // 8
+        for r in range(first, first + access.width, n):
+            guard = guards[r]
+            if guard is None:
+                parts.append(f.load(part, pointers(r), align))
+                continue
+            loaded = f.load(part, f.select(guard, pointers(r), base), align)
+            parts.append(f.select(guard, loaded, splat(f, other, n)))
+    return joined(f, parts)
+
+
+def overwrite(
+    g: GpuEmitter,
+    pointers: Pointers,
+    x: Value,
+    access: VectorAccess,
+    guards: Guards,
+    flags: str = "",
+    ends: Sequence[int] = (),
+) -> None:
+    """Store registers where guards are true; `ends` as for `read`."""
+    f, width = g.f, access.width
+    registers, size = x.type.lanes or 1, x.type.bits // 8
+
+    def put(r: int, n: int) -> list[Value]:
+        part = f.shuffle(x, None, range(r, r + n)) if n > 1 else register(f, x, r)
+        f.store(part, pointers(r), access.alignment if n > 1 else size, flags)
+        return []
+
+    def wide() -> list[Value]:
+        for r in range(0, registers, width):
+            put(r, width)
+        return []
+
+    def single() -> list[Value]:
+        for first, n in _merged(access, guards):
+            for r in range(first, first + width, n):
+                guard = guards[r]
+                if guard is None:
+                    put(r, n)
+                else:
+                    g.when(guard, lambda r=r, n=n: put(r, n))  # type: ignore[misc]
+        return []
+
+    every = _every(g, [*([guards[i] for i in ends] or guards), access.aligned])
+    if every is None:
+        wide()
+    elif registers == width and _merged(access, guards) == [(0, width)]:
+        single()
+    else:
+        g.when(every, wide, single)
+
+
+# Tiles
+
+
+def load_tile(
+    g: GpuEmitter,
+    where: BlockPointer,
+    dtype: str,
+    layout: Layout,
+    mask: Masks = None,
+    other: Any = 0,
+    ends: Sequence[int] = (),
+    eager: bool = False,
+) -> Value:
+    """The elements of a tile, in registers; `ends` as for `read`."""
+    memory = g.types.memory(dtype)
+    pointers = _pointers(g, where, layout)
+    guards = guarded(g, g.layouts.guards(layout), mask)
+    access = _vectorized(g, where, layout, memory.bits // 8)
+    filling = llvm.const(memory, other) if mask is not None else llvm.undef(memory)
+    if eager and mask is not None and not ends:
+        base = g.buffers.address(where.buffer)
+        loaded = _read_eagerly(g, pointers, memory, access, guards, filling, base)
+    else:
+        loaded = read(g, pointers, memory, access, guards, filling, ends)
+    return from_memory(g.f, g.types, loaded, dtype)
+
+
+def store_tile(
+    g: GpuEmitter,
+    where: BlockPointer,
+    dtype: str,
+    layout: Layout,
+    x: Value,
+    mask: Masks = None,
+    flags: str = "",
+    ends: Sequence[int] = (),
+) -> None:
+    """Write the elements of a tile, each once; `ends` as for `read`."""
+    memory = g.types.memory(where.buffer.dtype)
+    guards = guarded(g, g.layouts.guards(layout), mask)
+    pointers = _pointers(g, where, layout)
+    access = _vectorized(g, where, layout, memory.bits // 8)
+    stored = to_memory(g.f, x, dtype, memory)
+    _by_owner(g, layout, lambda: overwrite(g, pointers, stored, access, guards, flags, ends))
+
+
+def _by_owner(g: GpuEmitter, layout: Layout, write: Callable[[], None]) -> None:
+    """Where threads repeat each other's elements, the first writes them."""
+
+    def run() -> list[Value]:
+        write()
+        return []
+
+    owner = g.layouts.owner(layout)
+    if owner is None:
+        write()
+    else:
+        g.when(owner, run)
+
+
+def gathered(
+    g: GpuEmitter,
+    buffer: tile.Buffer,
+    pointers: Pointers,
+    access: VectorAccess,
+    layout: Layout,
+    mask: Masks = None,
+    other: float | int = 0,
+) -> Value:
+    """Elements of a buffer at the addresses that threads have."""
+    kind = g.types.memory(buffer.dtype)
+    guards = guarded(g, g.layouts.guards(layout), mask)
+    fill = llvm.undef(kind) if mask is None else llvm.const(kind, other)
+    loaded = read(g, pointers, kind, access, guards, fill)
+    return from_memory(g.f, g.types, loaded, buffer.dtype)
+
+
+def scattered(
+    g: GpuEmitter,
+    buffer: tile.Buffer,
+    pointers: Pointers,
+    access: VectorAccess,
+    x: Value,
+    layout: Layout,
+    mask: Masks = None,
+) -> None:
+    """Write elements to addresses that differ."""
+    stored = to_memory(g.f, x, buffer.dtype, g.types.memory(buffer.dtype))
+    guards = guarded(g, g.layouts.guards(layout), mask)
+    _by_owner(g, layout, lambda: overwrite(g, pointers, stored, access, guards))
+
+
+def store_element(g: GpuEmitter, x: Value, at: Value) -> list[Value]:
+    """Store one element; a branch that yields nothing may consist of it."""
+    g.f.store(x, at, x.type.bits // 8)
+    return []

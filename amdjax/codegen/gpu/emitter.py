@@ -1,0 +1,192 @@
+"""What the functions that write operations for GPUs are given: the kernel and its parts so far.
+
+`layouts` says which thread holds what, `types` and `registers` what that is in LLVM, `buffers`
+where memory is and who waits for whom, `isa` what the target has. The emitter itself knows what
+represents each SSA value, and in which block it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from amdjax import tile
+from amdjax.codegen.debug_info import SourceLines
+from amdjax.codegen.emitter import Emitter, Lowerings
+from amdjax.codegen.gpu.buffers import GLOBAL, Buffers
+from amdjax.codegen.gpu.isa import Isa, by_words
+from amdjax.codegen.gpu.layout import Threads
+from amdjax.codegen.gpu.positions import Coordinates, Held, Layouts, Positional, Rep
+from amdjax.codegen.gpu.registers import Types, splat
+from amdjax.codegen.llvm import I64, Function, Module, Type, Value
+
+__all__ = ["GpuEmitter"]
+
+
+class GpuEmitter(Emitter[Rep]):
+    """Writes one kernel for one target.
+
+    Args:
+      module: what the function and its LDS are added to.
+      kernel: the program, with what passes found.
+      isa: the table of the target.
+      lowerings: what writes each operation.
+      name: of the function.
+      index_bits: of an index.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        kernel: tile.Kernel,
+        isa: Isa,
+        lowerings: Lowerings,
+        name: str,
+        index_bits: int,
+    ):
+        self.kernel, self.isa = kernel, isa
+        self.workgroup = kernel.schedule.workgroup or isa.wave
+        self.types = Types(Type(f"i{index_bits}"))
+        super().__init__(_function(module, kernel, isa, self.workgroup, name), lowerings)
+        self._head = self.f.lines
+        self.f.start_block("body")
+        with self.f.elsewhere(self._head):
+            number = isa.thread(self.f)
+        self.threads = Threads(self.f, number, self._at_head)
+        self.layouts = Layouts(self.threads, self.workgroup, kernel.schedule.vector)
+        self.buffers = Buffers(self.f, isa, kernel, self.workgroup, self.types, self.threads)
+        #: Numbers of the values that something reads.
+        self.used = frozenset(_used(kernel.body))
+        self._computed = tile.Visible()
+        self._source: SourceLines | None = None
+        self._lines: dict[int, int] = {}
+
+    def write(self, program: tile.Kernel | None) -> None:
+        """Write the whole function; its instructions know their ops of a `program` in text."""
+        if program is not None:
+            text, self._lines = tile.listing(program)
+            self._source = SourceLines(self.f, f"{self.kernel.name}.tile", text)
+        self.block(self.kernel.body)
+        self.f.ret()
+        self.buffers.barriers.place()
+        self._head.append("br label %body")
+        self.buffers.define_temporaries()
+
+    def _at_head(self, write: Callable[[], Value]) -> Value:
+        with self.f.elsewhere(self._head):
+            return write()
+
+    # Blocks
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Around instructions that do not dominate what follows."""
+        mark = self._computed.mark()
+        yield
+        self._computed.forget(mark)
+
+    def block(self, block: tile.Block) -> list[Rep]:
+        suffix = self.f.suffix
+        with self.scope(), self.buffers.barriers.arm():
+            reps = super().block(block)
+        self.f.suffix = suffix
+        return reps
+
+    def inlined(self, block: tile.Block, args: Sequence[Value]) -> list[Value]:
+        """Write a block of numbers that accesses no memory, so that barriers need no arm."""
+        self.bind(block.args, args)
+        with self.scope():
+            super().block(block)
+        return [self.scalar(v) for v in block.yields]
+
+    def writing(self, op: tile.Op) -> None:
+        if self._source is not None:
+            self._source.at(self._lines[id(op.source)], op.origin)
+
+    def when(
+        self,
+        cond: Value,
+        then: Callable[[], Sequence[Value]],
+        other: Callable[[], Sequence[Value]] = lambda: (),
+    ) -> list[Value]:
+        """A branch that threads may take differently."""
+
+        def scoped(arm: Callable[[], Sequence[Value]]) -> Callable[[], Sequence[Value]]:
+            def run() -> Sequence[Value]:
+                with self.scope():
+                    return arm()
+
+            return run
+
+        return self.f.if_(cond, scoped(then), scoped(other))
+
+    # Values
+
+    def held(self, rep: Rep, shape: tuple[int, ...]) -> Value:
+        """A tile in registers."""
+        if isinstance(rep, Positional):
+            return self.evaluate(rep, self.layouts.coordinates(self.layouts.of(shape)))
+        assert isinstance(rep, Held)
+        return rep.value
+
+    def in_registers(self, v: tile.Value) -> Value:
+        """The tile of an SSA value, in registers."""
+        return self.held(self.rep(v), v.shape)
+
+    def evaluate(self, rep: Rep, at: Coordinates) -> Value:
+        """Elements of a scalar or positional tile; known ones are used again."""
+        if isinstance(rep, Value):
+            return splat(self.f, rep, at.registers)
+        assert isinstance(rep, Positional)
+        key = (rep, at.key)
+        found: Value | None = self._computed.get(key)
+        if found is None:
+            found = rep.at(at)
+            self._computed.add(key, found)
+        return found
+
+    def flatten(self, reps: Sequence[Rep], types: Sequence[tile.TileType]) -> list[Value]:
+        return [
+            self.held(rep, t.shape) if t.shape else _scalar(rep)
+            for rep, t in zip(reps, types, strict=True)
+        ]
+
+    def unflatten(self, flat: Sequence[Value], types: Sequence[tile.TileType]) -> list[Rep]:
+        return [Held(x) if t.shape else x for x, t in zip(flat, types, strict=True)]
+
+    # Threads and waves
+
+    def lane_number(self) -> Value:
+        """Of the thread in its wave."""
+        return self.threads.apply("and", self.threads.number, self.isa.wave - 1)
+
+    def wave_number(self) -> Value:
+        """Of the wave in the workgroup."""
+        return self.threads.apply("lshr", self.threads.number, self.isa.wave.bit_length() - 1)
+
+    def from_lane(self, x: Value, lane: int) -> Value:
+        """The value of one lane, in all lanes of its wave."""
+        return by_words(self.f, x, lambda word: self.isa.lane(self.f, word, lane))
+
+    def uniform(self, x: Value) -> Value:
+        """A scalar that is the same in all threads of the wave, known to be."""
+        return by_words(self.f, x, lambda word: self.isa.uniform(self.f, word))
+
+
+def _function(module: Module, kernel: tile.Kernel, isa: Isa, workgroup: int, name: str) -> Function:
+    arguments = [(f"{p.name}.arg", I64 if p.role == "size" else GLOBAL) for p in kernel.params]
+    attributes = isa.attributes(workgroup)
+    return module.function(name, arguments, attributes=attributes, convention=isa.convention)
+
+
+def _scalar(rep: Rep) -> Value:
+    assert isinstance(rep, Value)
+    return rep
+
+
+def _used(block: tile.Block) -> Iterator[int]:
+    yield from (v.number for v in block.yields)
+    for op in tile.walk(block):
+        yield from (v.number for v in op.operands)
+        for inner in op.blocks:
+            yield from (v.number for v in inner.yields)
