@@ -21,10 +21,12 @@ class Phrases(NamedTuple):
     Args:
       parameters: what a parameter is, by its name.
       raises: lines of `Raises:`, by a parameter's name or its annotation.
+      returns: the section `Returns:`, by the annotation of the result.
     """
 
-    parameters: Mapping[str, str]
+    parameters: Mapping[str, str] = {}
     raises: Mapping[str, str] = {}
+    returns: Mapping[str, str] = {}
 
 
 class Family:
@@ -63,14 +65,26 @@ def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phr
     """
     known = {name: family for family in families for name in family.names}
     alone, seen = Family(), set()
-    for name in (*known, *namespace.get("__all__", ())):
-        fn = namespace[name]
-        if id(fn) in seen or isinstance(fn, type) or not callable(fn):
+    for name in (*known, *_public(namespace)):
+        value = namespace[name]
+        if id(value) in seen or not callable(value) or not value.__doc__:
             continue
-        seen.add(id(fn))
-        code = getattr(inspect.unwrap(fn), "__code__", None)
-        if code is not None and fn.__doc__:
-            fn.__doc__ = rendered(fn, code, known.get(name, alone), phrases)
+        seen.add(id(value))
+        code = getattr(inspect.unwrap(value), "__code__", None)
+        if code is not None:
+            value.__doc__ = rendered(value, code, known.get(name, alone), phrases)
+        elif isinstance(value, type) and value.__module__.startswith("amdjax"):
+            value.__doc__ = _ordered(value.__doc__)
+
+
+def _public(namespace: dict[str, Any]) -> Iterable[str]:
+    """The names a module offers; of those without `__all__`, what was made in the package."""
+    package = namespace["__name__"]
+    return namespace.get("__all__") or [
+        name
+        for name, value in namespace.items()
+        if name[0] != "_" and str(getattr(value, "__module__", "")).startswith(package)
+    ]
 
 
 def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
@@ -100,9 +114,21 @@ def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
             if family.implied and word in phrases.raises:
                 implied[phrases.raises[word]] = None
     args += own.values()
-    returns = sections["Returns:"] or [f"  {family.returns}"] * bool(family.returns)
-    raises = [*sections["Raises:"], *(f"  {line}" for line in (*family.raises, *implied))]
-    for header, lines in zip(_SECTIONS, (args, returns, raises, sections["Example:"]), strict=True):
+    returns = family.returns or phrases.returns.get(annotations.get("return", ""), "")
+    sections["Args:"] = args
+    sections["Returns:"] = sections["Returns:"] or [f"  {returns}"] * bool(returns)
+    new = (f"  {line}" for line in (*family.raises, *implied))
+    sections["Raises:"] += [line for line in new if line not in sections["Raises:"]]
+    return _joined(text, sections)
+
+
+def _ordered(doc: str) -> str:
+    """The docstring of a class, with its sections in order."""
+    return _joined(*_parsed(doc))
+
+
+def _joined(text: list[str], sections: Mapping[str, list[str]]) -> str:
+    for header, lines in sections.items():
         if lines:
             text += ["", header, *lines]
     return "\n".join([*text, ""])
@@ -124,12 +150,16 @@ def _parsed(doc: str) -> tuple[list[str], dict[str, list[str]]]:
     sections: dict[str, list[str]] = {header: [] for header in _SECTIONS}
     text: list[str] = []
     current, example = text, sections["Example:"]
-    for line in doc.rstrip().split(margin):
+    for line in doc.rstrip().replace(margin, "\n").split("\n"):
         if line in sections:
             current = sections[line]
             continue
-        if ">>>" in line and current is not example and line.lstrip().startswith(">>>"):
-            current = example
+        if current is not example:
+            if ">>>" in line and line.lstrip().startswith(">>>"):
+                current = example
+            elif current is not text and line and line[0] != " ":
+                current = text  # a paragraph behind a section
+                text.append("")
         current.append(line)
     while not text[-1]:
         text.pop()

@@ -12,7 +12,9 @@ import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import api_boundary, public_surface as _public_surface
+from amdjax.nn import _docs
 
 __all__ = [
     "Initializer",
@@ -375,4 +377,5 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     return init
 
 
+_complete(globals(), _docs.INITIALIZERS, _docs.INITIALIZER_PHRASES)
 _public_surface(globals())

@@ -31,6 +31,12 @@ def static(**kwargs: Any) -> Any:
 
     Args:
       kwargs: as for `dataclasses.field`.
+
+    Example:
+      >>> class Power(nn.Module):
+      ...     exponent: int = nn.static(default=2)
+      >>> amdjax.tree.leaves(Power())
+      []
     """
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
@@ -42,6 +48,12 @@ def state(**kwargs: Any) -> Any:
 
     Args:
       kwargs: as for `dataclasses.field`.
+
+    Example:
+      >>> class Counter(nn.Module):
+      ...     count: amdjax.Array = nn.state()
+      >>> nn.count_parameters(Counter(jnp.zeros(())))
+      0
     """
     return dataclasses.field(metadata={"state": True}, **kwargs)
 
@@ -227,6 +239,10 @@ def combine(*trees: T) -> T:
 
     Args:
       trees: trees of one form with None for missing leaves.
+
+    Example:
+      >>> nn.combine({"a": 1, "b": None}, {"a": None, "b": 2})
+      {'a': 1, 'b': 2}
     """
     first = lambda *leaves: next((x for x in leaves if x is not None), None)
     return tree_map(first, *trees, is_leaf=lambda x: x is None)

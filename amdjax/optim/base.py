@@ -33,7 +33,7 @@ class EmptyState(NamedTuple):
 class GradientTransformation(NamedTuple):
     """An optimiser, or a part of one.
 
-    Attributes:
+    Args:
       init: `init(params) -> state`.
       update: `update(grads, state, params=None) -> (updates, state)`; all trees have the form of
         the parameters.

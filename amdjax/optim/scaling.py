@@ -38,13 +38,23 @@ __all__ = [
 
 
 class TraceState(NamedTuple):
-    """`trace`: the decaying sum of gradients."""
+    """State of `trace`.
+
+    Args:
+      trace: the decaying sum of gradients, a tree of the parameters' form.
+    """
 
     trace: Updates
 
 
 class ScaleByAdamState(NamedTuple):
-    """`scale_by_adam`: number of updates, mean of gradients, mean of their squares."""
+    """State of `scale_by_adam`.
+
+    Args:
+      count: number of updates, int32.
+      mu: mean of the gradients, a tree of the parameters' form.
+      nu: mean of their squares, likewise.
+    """
 
     count: Array  # type: ignore[assignment]  # hides tuple.count, as in optax
     mu: Updates
@@ -52,20 +62,33 @@ class ScaleByAdamState(NamedTuple):
 
 
 class ScaleByRmsState(NamedTuple):
-    """`scale_by_rms`: mean of squares, and the mean itself if centred (else None)."""
+    """State of `scale_by_rms`.
+
+    Args:
+      nu: mean of the squared gradients, a tree of the parameters' form.
+      mu: mean of the gradients, likewise, if centered; else None.
+    """
 
     nu: Updates
     mu: Updates
 
 
 class ScaleByLionState(NamedTuple):
-    """`scale_by_lion`: mean of gradients."""
+    """State of `scale_by_lion`.
+
+    Args:
+      mu: mean of the gradients, a tree of the parameters' form.
+    """
 
     mu: Updates
 
 
 class ScaleByScheduleState(NamedTuple):
-    """`scale_by_schedule`: number of updates."""
+    """State of `scale_by_schedule`.
+
+    Args:
+      count: number of updates, int32.
+    """
 
     count: Array  # type: ignore[assignment]  # hides tuple.count, as in optax
 
@@ -106,6 +129,13 @@ def scale_by_schedule(schedule: Schedule) -> GradientTransformation:
 
     Args:
       schedule: `schedule(count) -> value`.
+
+    Example:
+      >>> from amdjax import optim
+      >>> warmup = optim.scale_by_schedule(optim.linear_schedule(0.0, 1.0, 2))
+      >>> update, state = warmup.update(jnp.array([4.0]), warmup.init(jnp.zeros(1)))
+      >>> warmup.update(jnp.array([4.0]), state)[0]
+      Array([2.], dtype=float32)
     """
     if not callable(schedule):
         raise TypeError(f"scale_by_schedule: schedule must be callable, got {schedule!r}.")
@@ -131,6 +161,11 @@ def scale_by_learning_rate(
     Args:
       learning_rate: a number, or a schedule.
       flip_sign: whether to multiply by its negative.
+
+    Example:
+      >>> from amdjax import optim
+      >>> optim.scale_by_learning_rate(0.5).update(jnp.array([4.0]), optim.EmptyState())[0]
+      Array([-2.], dtype=float32)
     """
     sign = -1 if flip_sign else 1
     if callable(learning_rate):
@@ -193,6 +228,12 @@ def scale_by_adam(
       eps_root: added to the mean square under the root.
       mu_dtype: dtype of the mean; None means the parameters'.
       nesterov: whether to look one step ahead.
+
+    Example:
+      >>> from amdjax import optim
+      >>> adam = optim.scale_by_adam()
+      >>> adam.update(jnp.array([5.0]), adam.init(jnp.zeros(1)))[0].round(3)
+      Array([1.], dtype=float32)
     """
     _check_decays("adam", b1=b1, b2=b2)
 
@@ -248,6 +289,12 @@ def scale_by_rms(
       initial_scale: the mean square at the start.
       eps_in_sqrt: whether `eps` is added before the root is taken, or after.
       centered: whether to subtract the squared mean (Graves, 2013).
+
+    Example:
+      >>> from amdjax import optim
+      >>> rms = optim.scale_by_rms(decay=0.75)
+      >>> rms.update(jnp.array([5.0]), rms.init(jnp.zeros(1)))[0].round(5)
+      Array([2.], dtype=float32)
     """
     _check_decays("rmsprop", decay=decay)
 
@@ -280,6 +327,12 @@ def scale_by_lion(
       b1: share of the mean in what the sign is taken of.
       b2: how much of the mean remains.
       mu_dtype: dtype of the mean; None means the parameters'.
+
+    Example:
+      >>> from amdjax import optim
+      >>> lion = optim.scale_by_lion()
+      >>> lion.update(jnp.array([5.0, -0.1]), lion.init(jnp.zeros(2)))[0]
+      Array([ 1., -1.], dtype=float32)
     """
     _check_decays("lion", b1=b1, b2=b2)
 

@@ -22,7 +22,7 @@ class Weights(NamedTuple):
     With n input features, m hidden features and g gates; the gates stand side by side on the last
     axis, in the order given by the cell.
 
-    Attributes:
+    Args:
       input_kernel: of shape `(n, g * m)`.
       hidden_kernel: of shape `(m, g * m)`.
       input_bias: of shape `(g * m,)`, or None.
@@ -55,9 +55,16 @@ def init_weights(
         so that it starts open (Jozefowicz et al., 2015).
       dtype: dtype; None means the default float.
 
-        >>> from amdjax import rnn
-        >>> rnn.init_weights(amdjax.random.key(0), 3, 5, 4).hidden_kernel.shape
-        (5, 20)
+    Returns:
+      The `Weights`.
+
+    Raises:
+      ValueError: for a number of features that is no positive integer.
+
+    Example:
+      >>> from amdjax import rnn
+      >>> rnn.init_weights(amdjax.random.key(0), 3, 5, 4).hidden_kernel.shape
+      (5, 20)
     """
     for name, value in (("in_features", in_features), ("hidden_features", hidden_features)):
         if not isinstance(value, int) or value < 1:

@@ -113,8 +113,9 @@ def dct(
       NotImplementedError: `type` is not 2.
       ValueError: `norm` is unknown.
 
-        >>> amdjax.scipy.fft.dct(jnp.ones(4))[0]
-        Array(8., dtype=float32)
+    Example:
+      >>> amdjax.scipy.fft.dct(jnp.ones(4))[0]
+      Array(8., dtype=float32)
     """
     x = _prepared("dct", x, type, norm)
     axis = canonical_axis(axis, x.ndim)
@@ -141,8 +142,9 @@ def idct(
       NotImplementedError: `type` is not 2.
       ValueError: `norm` is unknown.
 
-        >>> amdjax.scipy.fft.idct(jnp.array([8.0, 0.0, 0.0, 0.0]))
-        Array([1., 1., 1., 1.], dtype=float32)
+    Example:
+      >>> amdjax.scipy.fft.idct(jnp.array([8.0, 0.0, 0.0, 0.0]))
+      Array([1., 1., 1., 1.], dtype=float32)
     """
     x = _prepared("idct", x, type, norm)
     axis = canonical_axis(axis, x.ndim)
@@ -208,8 +210,9 @@ def dctn(
       NotImplementedError: `type` is not 2.
       ValueError: `norm` is unknown, or `s` has more entries than `x` has axes.
 
-        >>> amdjax.scipy.fft.dctn(jnp.ones((2, 2)))[0, 0]
-        Array(16., dtype=float32)
+    Example:
+      >>> amdjax.scipy.fft.dctn(jnp.ones((2, 2)))[0, 0]
+      Array(16., dtype=float32)
     """
     return _dctn(x, type, _hashable(s), _hashable(axes), norm)
 
@@ -237,9 +240,10 @@ def idctn(
       NotImplementedError: `type` is not 2.
       ValueError: `norm` is unknown, or `s` has more entries than `x` has axes.
 
-        >>> amdjax.scipy.fft.idctn(jnp.array([[16.0, 0.0], [0.0, 0.0]]))
-        Array([[1., 1.],
-               [1., 1.]], dtype=float32)
+    Example:
+      >>> amdjax.scipy.fft.idctn(jnp.array([[16.0, 0.0], [0.0, 0.0]]))
+      Array([[1., 1.],
+             [1., 1.]], dtype=float32)
     """
     return _idctn(x, type, _hashable(s), _hashable(axes), norm)
 

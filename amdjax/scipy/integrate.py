@@ -24,8 +24,9 @@ def trapezoid(
     Returns:
       The integrals, of the shape of `y` without `axis`.
 
-        >>> amdjax.scipy.integrate.trapezoid(jnp.array([0.0, 1.0, 2.0]))
-        Array(2., dtype=float32)
+    Example:
+      >>> amdjax.scipy.integrate.trapezoid(jnp.array([0.0, 1.0, 2.0]))
+      Array(2., dtype=float32)
     """
     return jnp.trapezoid(y, x, dx, axis)
 

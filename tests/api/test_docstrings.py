@@ -17,8 +17,20 @@ import typing
 import pytest
 
 import amdjax
+from amdjax.scipy import special
 
-MODULES = ("numpy", "numpy.fft", "numpy.linalg")
+DISTRIBUTIONS = [
+    name
+    for name, value in vars(amdjax.scipy.stats).items()
+    if inspect.ismodule(value) and hasattr(value, "pdf" if hasattr(value, "pdf") else "pmf")
+]
+MODULES = (
+    *("numpy", "numpy.fft", "numpy.linalg", "nn", "nn.initializers", "optim", "rnn"),
+    *("scipy.cluster.vq", "scipy.fft", "scipy.integrate", "scipy.interpolate", "scipy.linalg"),
+    *("scipy.ndimage", "scipy.optimize", "scipy.signal", "scipy.sparse.linalg"),
+    *("scipy.spatial.transform", "scipy.special", "scipy.stats"),
+    *(f"scipy.stats.{name}" for name in DISTRIBUTIONS),
+)
 
 SECTIONS = ("Args", "Returns", "Raises", "Example")
 
@@ -105,9 +117,11 @@ def test_documented(name, value):
     if wanted is None:
         return
     names = [p.name for p in wanted]
-    assert described(sections.get("Args", ())) == names or set(
-        described(sections.get("Args", ()))
-    ) == set(names), "what `Args:` describes are the parameters"
+    takes = described(sections.get("Args", ()))
+    rest = next((p.name for p in wanted if p.kind is p.VAR_KEYWORD), None)
+    if rest not in takes and set(takes) > set(names) - {rest}:  # those of `**kwargs` by name
+        names = takes
+    assert sorted(takes) == sorted(names), "what `Args:` describes are the parameters"
     if isinstance(value, type):
         return
     assert returns_nothing(value) or "Returns" in sections, "what is returned"
@@ -137,7 +151,7 @@ def test_refuses_what_is_no_array(name, function):
 def calls(name, function):
     """The calls of a function in its example, as (callee, args, keywords) of values."""
     short = name.rpartition(".")[2]
-    space = {"jnp": amdjax.numpy, "nn": amdjax.nn, "amdjax": amdjax}
+    space = {"jnp": amdjax.numpy, "nn": amdjax.nn, "amdjax": amdjax, "special": special}
     lines = [
         line.strip()[4:] for line in function.__doc__.splitlines() if line.strip()[:3] == ">>>"
     ]
@@ -189,12 +203,19 @@ def test_refuses_shared_arguments(name, function, parameter):
 
 
 def test_tables_describe_parameters():
-    from amdjax.numpy import _docs
+    from amdjax.nn import _docs as nn
+    from amdjax.numpy import _docs as numpy
+    from amdjax.optim import _docs as optim
+    from amdjax.scipy.special import _docs as functions
 
     tables = {
-        amdjax.numpy: _docs.FAMILIES,
-        amdjax.numpy.fft: _docs.FFT,
-        amdjax.numpy.linalg: _docs.LINALG,
+        amdjax.numpy: numpy.FAMILIES,
+        amdjax.numpy.fft: numpy.FFT,
+        amdjax.numpy.linalg: numpy.LINALG,
+        amdjax.nn: nn.FAMILIES,
+        amdjax.nn.initializers: nn.INITIALIZERS,
+        amdjax.optim: optim.FAMILIES,
+        amdjax.scipy.special: functions.FAMILIES,
     }
     for module, families in tables.items():
         for family in families:

@@ -49,8 +49,9 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
     Returns:
       The determinants, of shape `(...)`.
 
-        >>> amdjax.scipy.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
-        Array(-2., dtype=float32)
+    Example:
+      >>> amdjax.scipy.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+      Array(-2., dtype=float32)
     """
     return jnp.linalg.det(a)
 
@@ -66,9 +67,10 @@ def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
     Returns:
       The inverses, of the same shape.
 
-        >>> amdjax.scipy.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
-        Array([[0.5 , 0.  ],
-               [0.  , 0.25]], dtype=float32)
+    Example:
+      >>> amdjax.scipy.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
+      Array([[0.5 , 0.  ],
+             [0.  , 0.25]], dtype=float32)
     """
     return jnp.linalg.inv(a)
 
@@ -90,9 +92,10 @@ def cho_solve(
     Returns:
       `x`, of the shape of `b`.
 
-        >>> factor = amdjax.scipy.linalg.cho_factor(jnp.array([[4.0, 0.0], [0.0, 1.0]]))
-        >>> amdjax.scipy.linalg.cho_solve(factor, jnp.array([2.0, 3.0]))
-        Array([0.5, 3. ], dtype=float32)
+    Example:
+      >>> factor = amdjax.scipy.linalg.cho_factor(jnp.array([[4.0, 0.0], [0.0, 1.0]]))
+      >>> amdjax.scipy.linalg.cho_solve(factor, jnp.array([2.0, 3.0]))
+      Array([0.5, 3. ], dtype=float32)
     """
     c, lower = c_and_lower
     c, b = inexact(c, b)
@@ -126,9 +129,10 @@ def lu_solve(
     Returns:
       `x`, of the shape of `b`.
 
-        >>> factors = amdjax.scipy.linalg.lu_factor(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
-        >>> amdjax.scipy.linalg.lu_solve(factors, jnp.array([2.0, 3.0]))
-        Array([3., 1.], dtype=float32)
+    Example:
+      >>> factors = amdjax.scipy.linalg.lu_factor(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
+      >>> amdjax.scipy.linalg.lu_solve(factors, jnp.array([2.0, 3.0]))
+      Array([3., 1.], dtype=float32)
     """
     packed, pivots = lu_and_piv
     packed, b = inexact(packed, b)
@@ -171,9 +175,10 @@ def solve_triangular(
     Raises:
       ValueError: `trans` is none of these.
 
-        >>> a = jnp.array([[2.0, 1.0], [0.0, 4.0]])
-        >>> amdjax.scipy.linalg.solve_triangular(a, jnp.array([3.0, 4.0]))
-        Array([1., 1.], dtype=float32)
+    Example:
+      >>> a = jnp.array([[2.0, 1.0], [0.0, 4.0]])
+      >>> amdjax.scipy.linalg.solve_triangular(a, jnp.array([3.0, 4.0]))
+      Array([1., 1.], dtype=float32)
     """
     if trans not in _TRANSPOSED:
         raise ValueError(f"Invalid 'trans' value {trans}; it must be one of {list(_TRANSPOSED)}")
@@ -220,9 +225,10 @@ def solve(
     Raises:
       ValueError: `assume_a` is unknown, or the shapes do not fit.
 
-        >>> a = jnp.array([[4.0, 2.0], [2.0, 2.0]])
-        >>> amdjax.scipy.linalg.solve(a, jnp.array([6.0, 4.0]), assume_a="pos")
-        Array([1., 1.], dtype=float32)
+    Example:
+      >>> a = jnp.array([[4.0, 2.0], [2.0, 2.0]])
+      >>> amdjax.scipy.linalg.solve(a, jnp.array([6.0, 4.0]), assume_a="pos")
+      Array([1., 1.], dtype=float32)
     """
     if assume_a not in _KINDS:
         raise ValueError(f"Expected assume_a to be one of {list(_KINDS)}; got {assume_a!r}")
@@ -266,8 +272,9 @@ def solve_sylvester(
 
     Source: Bartels and Stewart, "Solution of the matrix equation AX + XB = C", 1972.
 
-        >>> amdjax.scipy.linalg.solve_sylvester(jnp.eye(1), jnp.eye(1), jnp.array([[4.0]]))
-        Array([[2.]], dtype=float32)
+    Example:
+      >>> amdjax.scipy.linalg.solve_sylvester(jnp.eye(1), jnp.eye(1), jnp.array([[4.0]]))
+      Array([[2.]], dtype=float32)
     """
     a, b, c = inexact(A, B, C)
     m, n = c.shape[-2:]

@@ -18,7 +18,19 @@ _LBFGS = "l-bfgs-experimental-do-not-rely-on-this"
 
 
 class OptimizeResults(NamedTuple):
-    """Result of `minimize`: where, whether, why, the value, the gradient, counts of evaluations."""
+    """Result of `minimize`.
+
+    Args:
+      x: where the search ended, of shape `(n,)`.
+      success: whether the gradient is small enough there.
+      status: why the search ended, an int; see `minimize`.
+      fun: value of the function.
+      jac: its gradient, of shape `(n,)`.
+      hess_inv: estimate of the inverse Hessian, of shape `(n, n)`; None for L-BFGS.
+      nfev: number of values computed.
+      njev: number of gradients computed.
+      nit: number of steps.
+    """
 
     x: Array
     success: Array
@@ -64,10 +76,11 @@ def minimize(
 
     Source: Nocedal and Wright, "Numerical Optimization", 2nd edition, algorithms 6.1 and 7.5.
 
-        >>> found = amdjax.scipy.optimize.minimize(
-        ...     lambda x: jnp.sum((x - 1) ** 2), jnp.zeros(2), method="BFGS")
-        >>> found.x
-        Array([1., 1.], dtype=float32)
+    Example:
+      >>> found = amdjax.scipy.optimize.minimize(
+      ...     lambda x: jnp.sum((x - 1) ** 2), jnp.zeros(2), method="BFGS")
+      >>> found.x
+      Array([1., 1.], dtype=float32)
     """
     if not isinstance(args, tuple):
         raise TypeError(f"args argument to minimize must be a tuple, got {args}")

@@ -203,9 +203,10 @@ def cg(
       ValueError: `A` is not square, or `x0` does not fit `b`.
       TypeError: `A` is neither a matrix nor a function.
 
-        >>> x, _ = amdjax.scipy.sparse.linalg.cg(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
-        >>> x
-        Array([0.5 , 0.25], dtype=float32)
+    Example:
+      >>> x, _ = amdjax.scipy.sparse.linalg.cg(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
+      >>> x
+      Array([0.5 , 0.25], dtype=float32)
     """
     A, b, x0, maxiter, M, _ = _prepare(A, b, x0, maxiter, M)
     solve = _typed_like(functools.partial(_cg, x0=x0, tol=tol, atol=atol, maxiter=maxiter, M=M))
@@ -244,9 +245,10 @@ def bicgstab(
 
     Source: van der Vorst, "Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG", 1992.
 
-        >>> x, _ = amdjax.scipy.sparse.linalg.bicgstab(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
-        >>> jnp.round(x, 3)
-        Array([0.5 , 0.25], dtype=float32)
+    Example:
+      >>> x, _ = amdjax.scipy.sparse.linalg.bicgstab(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
+      >>> jnp.round(x, 3)
+      Array([0.5 , 0.25], dtype=float32)
     """
     A, b, x0, maxiter, M, _ = _prepare(A, b, x0, maxiter, M)
     solve = _typed_like(
@@ -372,9 +374,10 @@ def gmres(
 
     Source: Saad and Schultz, "GMRES", 1986.
 
-        >>> x, _ = amdjax.scipy.sparse.linalg.gmres(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
-        >>> jnp.round(x, 3)
-        Array([0.5 , 0.25], dtype=float32)
+    Example:
+      >>> x, _ = amdjax.scipy.sparse.linalg.gmres(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
+      >>> jnp.round(x, 3)
+      Array([0.5 , 0.25], dtype=float32)
     """
     A, b, x0, maxiter, M, size = _prepare(A, b, x0, maxiter, M)
     if solve_method not in ("incremental", "batched"):

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.docs import Family, Phrases, rendered
 from amdjax.numpy._util import promote_args_inexact
 
 # Any array-like for those who call; arrays of one inexact dtype in the function's body.
@@ -20,13 +21,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 LOG_TWO_PI = math.log(2 * math.pi)
 
-_ARGUMENTS = {
-    "x": "where, of any shape.",
-    "k": "where, whole numbers of any shape.",
-    "q": "probabilities.",
-    "loc": "by how much the distribution is moved.",
-    "scale": "by how much it is stretched.",
-}
+_PHRASES = Phrases(
+    {
+        "x": "where, of any shape.",
+        "k": "where, whole numbers of any shape.",
+        "q": "probabilities.",
+        "loc": "by how much the distribution is moved.",
+        "scale": "by how much it is stretched.",
+    },
+    {"Number": "TypeError: for what is neither an array nor a number."},
+)
 
 
 def distribution_function(**parameters: str) -> Callable[[Function], Function]:
@@ -39,7 +43,8 @@ def distribution_function(**parameters: str) -> Callable[[Function], Function]:
       A decorator. The function it makes is one program when called eagerly, and its docstring
       lists the arguments.
     """
-    known = {**_ARGUMENTS, **parameters}
+    returns = "Numbers of the arguments' common shape and inexact dtype."
+    family = Family("", returns, **parameters)
 
     def decorate(fn: Function) -> Function:
         signature = inspect.signature(fn)
@@ -51,11 +56,8 @@ def distribution_function(**parameters: str) -> Callable[[Function], Function]:
             bound.apply_defaults()
             return fn(*promote_args_inexact(name, *bound.arguments.values()))
 
-        described = "\n".join(f"      {p}: {known[p]}" for p in signature.parameters)
-        call.__doc__ = (
-            f"{(fn.__doc__ or '').rstrip()}\n\n    Args:\n{described}\n\n    Returns:\n"
-            "      Numbers of the arguments' common shape and inexact dtype.\n    "
-        )
+        if fn.__doc__:
+            call.__doc__ = rendered(fn, fn.__code__, family, _PHRASES)
         return composite(call)  # type: ignore[return-value]
 
     return decorate

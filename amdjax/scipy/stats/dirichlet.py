@@ -28,8 +28,9 @@ def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     Raises:
       ValueError: `alpha` is no vector, or `x` does not fit.
 
-        >>> amdjax.scipy.stats.dirichlet.logpdf(jnp.array([0.5, 0.5]), jnp.array([1.0, 1.0]))
-        Array(0., dtype=float32)
+    Example:
+      >>> amdjax.scipy.stats.dirichlet.logpdf(jnp.array([0.5, 0.5]), jnp.array([1.0, 1.0]))
+      Array(0., dtype=float32)
     """
     x, alpha = promote_dtypes_inexact(x, alpha)
     if alpha.ndim != 1:
@@ -50,10 +51,21 @@ def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
 
 
 def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
-    """The density; see `logpdf`.
+    """The density.
 
-    >>> amdjax.scipy.stats.dirichlet.pdf(jnp.array([0.5, 0.5]), jnp.array([1.0, 1.0]))
-    Array(1., dtype=float32)
+    Args:
+      x: probabilities along the first axis, of shape `(n, ...)`, or all but the last of them.
+      alpha: concentrations, of shape `(n,)`.
+
+    Returns:
+      Numbers of the shape of `x` without its first axis.
+
+    Raises:
+      ValueError: `alpha` is no vector, or `x` does not fit.
+
+    Example:
+      >>> amdjax.scipy.stats.dirichlet.pdf(jnp.array([0.5, 0.5]), jnp.array([1.0, 1.0]))
+      Array(1., dtype=float32)
     """
     return jnp.exp(logpdf(x, alpha))
 

@@ -31,8 +31,9 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     Raises:
       ValueError: `x` or `n` is of an inexact dtype.
 
-        >>> amdjax.scipy.stats.multinomial.logpmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
-        Array(0., dtype=float32)
+    Example:
+      >>> amdjax.scipy.stats.multinomial.logpmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
+      Array(0., dtype=float32)
     """
     (p,) = promote_args_inexact("multinomial.logpmf", p)
     x, n = promote_args_numeric("multinomial.logpmf", x, n)
@@ -46,10 +47,22 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
 
 
 def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """The probability; see `logpmf`.
+    """The probability.
 
-    >>> amdjax.scipy.stats.multinomial.pmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
-    Array(1., dtype=float32)
+    Args:
+      x: counts of the outcomes along the last axis, whole numbers.
+      n: the number of trials, a whole number.
+      p: probabilities of the outcomes.
+
+    Returns:
+      A number; zero where the counts do not add up to `n`.
+
+    Raises:
+      ValueError: `x` or `n` is of an inexact dtype.
+
+    Example:
+      >>> amdjax.scipy.stats.multinomial.pmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
+      Array(1., dtype=float32)
     """
     return jnp.exp(logpmf(x, n, p))
 

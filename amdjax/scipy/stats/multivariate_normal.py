@@ -30,8 +30,9 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
       ValueError: `cov` does not fit `mean`.
       NotImplementedError: `allow_singular` is given.
 
-        >>> amdjax.scipy.stats.multivariate_normal.logpdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
-        Array(-1.837877, dtype=float32)
+    Example:
+      >>> amdjax.scipy.stats.multivariate_normal.logpdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
+      Array(-1.837877, dtype=float32)
     """
     if allow_singular is not None:
         raise NotImplementedError("allow_singular argument of multivariate_normal.logpdf")
@@ -59,10 +60,22 @@ def _solve_lower(factor: Array, b: Array) -> Array:
 
 
 def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
-    """The density; see `logpdf`.
+    """The density.
 
-    >>> amdjax.scipy.stats.multivariate_normal.pdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
-    Array(0.15915495, dtype=float32)
+    Args:
+      x: vectors, of shape `(..., n)`.
+      mean: of shape `(..., n)`, or a number.
+      cov: covariances, of shape `(..., n, n)`; or a number, the variance of independent entries.
+
+    Returns:
+      Numbers of shape `(...)`.
+
+    Raises:
+      ValueError: `cov` does not fit `mean`.
+
+    Example:
+      >>> amdjax.scipy.stats.multivariate_normal.pdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
+      Array(0.15915495, dtype=float32)
     """
     return jnp.exp(logpdf(x, mean, cov))
 
