@@ -159,8 +159,8 @@ import jax, optax, flax.linen as nn
 
 Libraries that declare JAX as a dependency are installed without it, with `pip install --no-deps`.
 `tools/ecosystem.py` makes this table: each use trains or samples from a fixed seed, and its numbers
-agree with JAX's to {tolerance:g} of the largest of an array, or the row says what does not. Line searches
-and NUTS run in float64: their branches make another chain of a last bit in float32, on JAX itself too.
+agree with JAX's to {tolerance:g} of the largest of an array, or the row says what does not.
+Line searches and NUTS run in float64: in float32 the last bit decides, on JAX itself too.
 
 | library | version | uses | on amdjax |
 |---|---|---|---|

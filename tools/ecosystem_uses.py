@@ -73,7 +73,7 @@ def optax_line_search() -> dict[str, Any]:
     import jax.numpy as jnp
     import optax
 
-    # In float32 one ulp of the first point moves the last by 5 % on JAX itself: line searches branch.
+    # In float32 one ulp of the first point moves the last by 5 % on JAX itself.
     jax.config.update("jax_enable_x64", True)
 
     def rosenbrock(x: Any) -> Any:

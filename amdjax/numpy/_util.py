@@ -308,7 +308,7 @@ def canonical_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     """One axis, several, or all (None), as distinct numbers in `[0, ndim)`."""
     if axis is None:
         return tuple(range(ndim))
-    if isinstance(axis, Iterable):
+    if isinstance(axis, Iterable) and not (hasattr(axis, "ndim") and axis.ndim == 0):
         axes = tuple(canonical_axis(a, ndim) for a in axis)
         if len(set(axes)) != len(axes):
             raise ValueError(f"duplicate value in 'axis': {axis}, a repeated axis")
@@ -372,7 +372,8 @@ def scalar_array(value: Any, dtype: np.dtype, weak: bool = False) -> ConcreteArr
 
 def on_device(device: Any, make: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """The arrays that `make(*args)` returns, made on a device and committed to it."""
-    with default_device(device):
+    (home,) = getattr(device, "device_set", (device,))
+    with default_device(home):
         made = make(*args, **options)
     return tree_map(lambda x: get_backend().device_put(x, device), made)
 

@@ -21,6 +21,7 @@ from amdjax.core.array import (
     get_backend,
 )
 from amdjax.core.composite import composite
+from amdjax.core.config import config
 from amdjax.core.errors import ConcretizationTypeError, warn
 from amdjax.core.pytree import tree_leaves
 from amdjax.core.trace import is_concrete
@@ -475,6 +476,9 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = None) -> Ar
     dtype = np.dtype("float32") if dtype is None else user_dtype(dtype, "tri")
     rows = _extent(N, "N of tri", TypeError)
     columns = rows if M is None else _extent(M, "M of tri", TypeError)
+    k = concrete_int(k, "k of tri") if is_concrete(k) else k
+    if isinstance(k, int) and not config.enable_x64 and not -(2**31) <= k < 2**31:
+        raise OverflowError(f"k of tri: Python int {k} too large to convert to int32")
     return lower_mask(rows, columns, _within(k, rows, columns), dtype)
 
 
@@ -532,6 +536,8 @@ def arange(
     values = {name: _concrete(v) for name, v in given.items()}
     first, last = (0, values["start"]) if stop is None else (values["start"], values["stop"])
     stride = values.get("step", 1)
+    if dtypes.issubdtype(kind, np.bool_):
+        raise TypeError("arange makes numbers, it does not accept dtype bool")
     if stride == 0:
         raise ZeroDivisionError("arange: step must not be zero")
     return _progression(_steps(first, last, stride), first, stride, kind)

@@ -24,11 +24,11 @@ from amdjax.numpy._util import (
     is_kind,
     promote_dtypes,
     promote_dtypes_inexact,
+    promote_ranks,
     refuse_out,
     select,
     user_dtype,
 )
-from amdjax.numpy.manipulation import moveaxis
 from amdjax.numpy.reductions import _sum_dtype, sum as sum_
 
 
@@ -307,6 +307,7 @@ def gradient(
     return results[0] if len(results) == 1 else results
 
 
+@composite(static_argnames="axis")
 def trapezoid(
     y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1
 ) -> Array:
@@ -315,22 +316,22 @@ def trapezoid(
     Args:
       y: samples.
       x: where they were taken; None means at distance `dx`.
-      dx: the spacing.
+      dx: the spacing; an array broadcasts against the gaps between the samples.
       axis: the axis to integrate over.
 
         >>> jnp.trapezoid(jnp.array([1.0, 2.0, 3.0]))
         Array(4., dtype=float32)
     """
-    half = lambda v: lax.mul(v, np.asarray(0.5, v.dtype))
     if x is None:
         (y,) = promote_dtypes_inexact(as_array("trapezoid", y))
-        dx = convert(as_array("trapezoid", dx), y.dtype)
+        y, width = promote_dtypes(y, as_array("trapezoid", dx))
+        axis = canonical_axis(axis, y.ndim)
     else:
         y, x = promote_dtypes_inexact(as_array("trapezoid", y), as_array("trapezoid", x))
-        dx = diff(x if x.ndim == 1 else moveaxis(x, axis, -1))
-    y = moveaxis(y, axis, -1)
-    upper = lax.slice_in_dim(y, 1, None, axis=-1)
-    lower = lax.slice_in_dim(y, 0, y.shape[-1] - 1, axis=-1)
-    if dx.ndim:
-        dx = lax.broadcast_to_rank(dx, y.ndim)
-    return half(sum_(lax.mul(dx, lax.add(upper, lower)), -1))
+        axis = canonical_axis(axis, y.ndim)
+        width = diff(x, axis=axis if x.ndim > 1 else -1)
+        if x.ndim == 1:
+            width = lax.reshape(width, (width.size, *(1,) * (y.ndim - 1 - axis)))
+    gaps = lax.add(lax.slice_in_dim(y, 1, None, axis=axis), lax.slice_in_dim(y, 0, -1, axis=axis))
+    areas = lax.mul(*promote_ranks("trapezoid", width, gaps))
+    return lax.mul(sum_(areas, axis), np.asarray(0.5, y.dtype))

@@ -102,18 +102,23 @@ def _parse(subscripts: Any, operands: tuple[Any, ...]) -> tuple[str, list[Any]]:
 Step = tuple[tuple[int, ...], str]
 
 
+def _path_of(optimize: Any, count: int) -> Any:
+    """What opt_einsum is to be told: it would contract all operands at once where told False."""
+    if isinstance(optimize, bool):
+        return "auto" if optimize else [(0, 1)] * (count - 1) or [(0,)]
+    return optimize
+
+
 @functools.lru_cache(1024)
 def _contractions(
     text: str, shapes: tuple[tuple[int, ...], ...], optimize: Any
 ) -> tuple[Step, ...]:
     """The steps: which operands to take from the list, and what to do with them as `"ab,b->a"`."""
     blank = [np.broadcast_to(np.zeros(()), shape) for shape in shapes]
-    optimize = (
-        {"auto": "optimal" if len(shapes) <= 4 else "auto", True: "auto"}.get(optimize, optimize)
-        if not isinstance(optimize, tuple)
-        else optimize
-    )
-    _, info = opt_einsum.contract_path(text, *blank, optimize=optimize, einsum_call=True)
+    if optimize == "auto" and len(shapes) <= 4:
+        optimize = "optimal"
+    path = _path_of(optimize, len(shapes))
+    _, info = opt_einsum.contract_path(text, *blank, optimize=path, einsum_call=True)
     return tuple(
         (tuple(step[0]), step[2] if isinstance(step[2], str) else step[1]) for step in info
     )
@@ -243,4 +248,4 @@ def einsum_path(
     """
     text, arrays = _parse(subscripts, operands)
     blank = [np.broadcast_to(np.zeros(()), np.shape(x)) for x in arrays]
-    return opt_einsum.contract_path(text, *blank, optimize="auto" if optimize is True else optimize)
+    return opt_einsum.contract_path(text, *blank, optimize=_path_of(optimize, len(blank)))

@@ -61,11 +61,16 @@ class Points:
     at: Any
 
 
-Entry = NewAxis | Window | Dynamic | Point | Points
+@dataclass(frozen=True)
+class Gap:
+    """An ellipsis that stands for no axes: index arrays on its two sides are not neighbors."""
+
+
+Entry = NewAxis | Window | Dynamic | Point | Points | Gap
 
 
 def parse(shape: tuple[int, ...], index: tuple[Any, ...]) -> list[tuple[Entry, int | None]]:
-    """The entries of an index, each with the axis it consumes (None for new axes).
+    """The entries of an index, each with the axis it consumes (None for new axes and gaps).
 
     Args:
       shape: shape of the array.
@@ -95,6 +100,8 @@ def parse(shape: tuple[int, ...], index: tuple[Any, ...]) -> list[tuple[Entry, i
         if item is None:
             entries.append((NewAxis(), None))
         elif item is Ellipsis:
+            if ellipses and consuming == len(shape) and _has_index_array(items):
+                entries.append((Gap(), None))
             for _ in range(len(shape) - consuming):
                 entries.append((Window(0, 1, shape[axis]), axis))
                 axis += 1
@@ -102,6 +109,10 @@ def parse(shape: tuple[int, ...], index: tuple[Any, ...]) -> list[tuple[Entry, i
             entries.append((_entry(item, shape[axis]), axis))
             axis += 1
     return entries
+
+
+def _has_index_array(items: list[Any]) -> bool:
+    return any(np.ndim(item) > 0 for item in items if getattr(item, "dtype", None) is not None)
 
 
 def _is_boolean(item: Any) -> bool:

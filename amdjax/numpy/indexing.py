@@ -29,6 +29,7 @@ from amdjax.numpy._util import (
 )
 from amdjax.numpy.index_syntax import (
     Dynamic,
+    Gap,
     Mode,
     Modes,
     NewAxis,
@@ -333,6 +334,8 @@ def index_plan(x: Array, entries: list[Any], wrap: bool) -> Plan:
             slice_sizes[axis] = 1
             collapsed.append(axis)
             known = False
+        elif isinstance(entry, Gap):
+            continue
         elif isinstance(entry, NewAxis):
             new_axes.append(final)
             final += 1

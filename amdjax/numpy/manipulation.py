@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,9 @@ from amdjax.numpy._util import (
     canonical_axes,
     canonical_axis,
     canonical_shape,
+    convert,
     is_arraylike,
+    is_kind,
 )
 from amdjax.numpy.creation import asarray
 
@@ -225,8 +227,7 @@ def expand_dims(a: ArrayLike, axis: Shape) -> Array:
     (1, 3)
     """
     a = as_array("expand_dims", a)
-    count = len(axis) if isinstance(axis, Sequence) else 1
-    return lax.expand_dims(a, canonical_axes(axis, a.ndim + count))
+    return lax.expand_dims(a, canonical_axes(axis, a.ndim + np.size(axis)))
 
 
 def squeeze(a: ArrayLike, axis: Axis = None) -> Array:
@@ -382,42 +383,50 @@ def roll(a: ArrayLike, shift: Any, axis: Axis = None) -> Array:
         >>> jnp.roll(jnp.arange(4), 1)
         Array([3, 0, 1, 2], dtype=int32)
     """
-    a = as_array("roll", a)
+    x = as_array("roll", a)
     if axis is None:
-        return lax.reshape(roll(ravel(a), shift, 0), a.shape)
-    axes = (
-        canonical_axes(axis, a.ndim)
-        if not isinstance(axis, Sequence)
-        else tuple(canonical_axis(i, a.ndim) for i in axis)
-    )
+        return lax.reshape(roll(ravel(x), shift, 0), x.shape)
+    axes = [canonical_axis(i, x.ndim) for i in (axis if isinstance(axis, Iterable) else [axis])]
     shift = shift.__jax_array__() if hasattr(shift, "__jax_array__") else shift
-    if isinstance(shift, Array):
-        shifts = [shift] * len(axes) if shift.ndim == 0 else list(shift)
-        return _roll_dynamic(a, shifts, axes)
-    count = builtins.max(len(axes), np.size(shift))
-    steps = np.broadcast_to(np.asarray(shift), (count,))
-    if len(axes) == 1:
-        axes = axes * count
-    if len(axes) != count:
-        raise ValueError(f"roll: shift {shift} and axis {axis} must have equal lengths")
-    for by, i in zip(steps.tolist(), axes):
-        n = a.shape[i]
-        by = by % n if n else 0
-        if by:
-            parts = lax.slice_in_dim(a, n - by, n, axis=i), lax.slice_in_dim(a, 0, n - by, axis=i)
-            a = lax.concatenate(parts, i)
-    return a
+    known = not isinstance(shift, Array)
+    shift = np.asarray(shift) if known else shift
+    sizes = {shift.size, len(axes)} - {1}
+    if shift.ndim > 1 or len(sizes) > 1:
+        raise ValueError(
+            "'shift' and 'axis' arguments to roll must be scalars or 1D arrays of one length, got"
+            f" shapes {shift.shape} and {np.shape(axis)}"
+        )
+    count = builtins.max(sizes, default=1)
+    shifts: Any = shift.ravel().astype(np.int64).tolist() if known else _whole_numbers(shift)
+    roll_by: Any = _roll_known if known else _roll_dynamic
+    for k in range(count):
+        x = roll_by(x, shifts[k % len(shifts)], axes[k % len(axes)])
+    return x
 
 
-def _roll_dynamic(a: Array, shifts: list[Array], axes: tuple[int, ...]) -> Array:
-    """Shift by traced amounts: a window of the array laid twice end to end."""
-    for by, i in zip(shifts, axes):
-        n = a.shape[i]
-        if n:
-            size = np.asarray(n, by.dtype)
-            start = lax.rem(lax.sub(size, lax.rem(by, size)), size)
-            a = lax.dynamic_slice_in_dim(lax.concatenate([a, a], i), start, n, i)
-    return a
+def _whole_numbers(x: Array) -> list[Array]:
+    """The elements of a scalar or vector, of an integer dtype that holds any extent."""
+    wide = is_kind(x.dtype, np.integer) and x.dtype.itemsize >= 4
+    return list(lax.reshape(x if wide else convert(x, np.dtype("int32")), (x.size,)))
+
+
+def _roll_known(a: Array, by: int, axis: int) -> Array:
+    n = a.shape[axis]
+    by = by % n if n else 0
+    if not by:
+        return a
+    ends = lax.slice_in_dim(a, n - by, n, axis=axis), lax.slice_in_dim(a, 0, n - by, axis=axis)
+    return lax.concatenate(ends, axis)
+
+
+def _roll_dynamic(a: Array, by: Array, axis: int) -> Array:
+    """Shift by a traced amount: a window of the array laid twice end to end."""
+    n = a.shape[axis]
+    if not n:
+        return a
+    size = np.asarray(n, by.dtype)
+    start = lax.rem(lax.sub(size, lax.rem(by, size)), size)
+    return lax.dynamic_slice_in_dim(lax.concatenate([a, a], axis), start, n, axis)
 
 
 def tile(A: ArrayLike, reps: Shape) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -92,16 +93,19 @@ def _round_parts(x: Array) -> Array:
 
 @composite(static_argnames="decimals")
 def _round(x: Array, decimals: int) -> Array:
-    if is_kind(x.dtype, np.integer):
-        # Only digits before the point can change.
-        wide = convert(x, np.dtype("float32"))
-        return convert(_round(wide, decimals), x.dtype)
     if decimals == 0:
         return _round_parts(x)
+    if is_kind(x.dtype, np.complexfloating):
+        return lax.complex(_round(lax.real(x), decimals), _round(lax.imag(x), decimals))
     small = dtypes.finfo(x.dtype).bits < 32
     wide = convert(x, np.dtype("float32")) if small else x
+    if abs(decimals) > dtypes.finfo(wide.dtype).maxexp * math.log10(2):
+        return x if decimals > 0 else lax.mul(x, constant(x, 0))
     factor = constant(wide, 10.0**decimals)
-    rounded = lax.div(_round_parts(lax.mul(wide, factor)), factor)
+    scaled = lax.mul(wide, factor)
+    rounded = lax.div(lax.round(scaled, _EVEN), factor)
+    # What is too large to be scaled has no digits after the point.
+    rounded = lax.select(lax.is_finite(scaled), rounded, wide)
     return convert(rounded, x.dtype, rounded.weak_type)
 
 
@@ -109,9 +113,13 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """`a` rounded to a number of decimal places, halves to even.
 
     Args:
-      a: array.
-      decimals: places after the point; negative ones count before it.
+      a: array of numbers.
+      decimals: places after the point; for floats, negative ones count before it.
       out: not supported.
+
+    Raises:
+      ValueError: `a` is boolean.
+      NotImplementedError: `a` is of integers and `decimals` negative.
 
         >>> jnp.round(jnp.array([1.234, 5.678]), 1)
         Array([1.2, 5.7], dtype=float32)
@@ -124,7 +132,13 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
         raise TypeError(
             f"'decimals' argument to jnp.round must be an int, got {decimals!r}"
         ) from None
-    if a.dtype == bool or (is_kind(a.dtype, np.integer) and decimals >= 0):
+    if a.dtype == bool:
+        raise ValueError("round takes numbers, got an array of bool; data type bool not inexact")
+    if is_kind(a.dtype, np.integer):
+        if decimals < 0:
+            raise NotImplementedError(
+                f"integer np.round not implemented for decimals < 0, got {decimals} for {a.dtype}"
+            )
         return a
     return _round(a, decimals)
 

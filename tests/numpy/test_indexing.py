@@ -1,5 +1,7 @@
+import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
+from hypothesis import assume, given, strategies as st
 
 import amdjax
 import amdjax.numpy as jnp
@@ -14,7 +16,7 @@ INDICES = [
     np.s_[I, 1], np.s_[1, :, I], np.s_[J], np.s_[:, J, I], np.s_[J, None, I], np.s_[I, 1:3],
     np.s_[I, ::2], np.s_[:, I, ::-2], np.s_[()], np.s_[...], np.s_[2:2], np.s_[I[:, None], I],
     np.s_[np.array([True, False, True, True])], np.s_[X > 50], np.s_[:, np.arange(5) % 2 == 0],
-    np.s_[True], np.s_[np.zeros((0,), int)],
+    np.s_[True], np.s_[np.zeros((0,), int)], np.s_[:, I, ..., I], np.s_[1, I, ..., I],
 ]  # fmt: skip
 
 
@@ -139,3 +141,30 @@ def test_where_and_nonzero():
     assert [i.tolist() for i in sized] == [[0, 1, -1], [0, 1, -1]]
     with pytest.raises(TypeError, match="either both or neither"):
         jnp.where(mask, 1.0)
+
+
+@st.composite
+def indices(draw):
+    """An index into an array of shape (4, 5, 6), of any mixture of what NumPy takes."""
+    rows = hnp.arrays(
+        np.int32, st.sampled_from([(3,), (1,), (2, 1), (2, 3)]), elements=st.integers(-4, 3)
+    )
+    entry = st.one_of(st.integers(-4, 3), st.slices(4), rows, rows.map(lambda i: i[..., 0]))
+    items = list(draw(st.lists(entry, max_size=3)))
+    for extra in draw(st.lists(st.sampled_from([None, None, ...]), max_size=3)):
+        if extra is None or not any(i is ... for i in items):
+            items.insert(draw(st.integers(0, len(items))), extra)
+    return tuple(items)
+
+
+@given(indices())
+def test_any_index_agrees_with_numpy(index):
+    try:
+        expected = X[index]
+    except IndexError:
+        assume(False)
+    close(jnp.asarray(X)[index], expected)
+    close(amdjax.jit(lambda x: x[index])(X), expected)
+    new, values = X.copy(), np.arange(expected.size, dtype=np.float32).reshape(expected.shape)
+    np.add.at(new, index, values)
+    close(jnp.asarray(X).at[index].add(values), new)

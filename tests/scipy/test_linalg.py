@@ -127,9 +127,11 @@ def test_hermitian_eigenvalues():
     close(a @ v, v * np.asarray(w), np.float64)
     close(linalg.eigh(a, lower=False, eigvals_only=True), w, np.float64)
     d, e = RNG.normal(size=6), RNG.normal(size=5)
-    w, v = linalg.eigh_tridiagonal(d, e)
-    close(w, sp.eigh_tridiagonal(d, e, eigvals_only=True), np.float64)
-    close((np.diag(d) + np.diag(e, 1) + np.diag(e, -1)) @ v, v * np.asarray(w), np.float64)
+    for off in (e + 1j * RNG.normal(size=5), e):
+        w, v = linalg.eigh_tridiagonal(d.astype(off.dtype), off)
+        matrix = np.diag(d) + np.diag(off, 1) + np.diag(off.conj(), -1)
+        close(w, np.linalg.eigvalsh(matrix), np.float64)
+        close(matrix @ v, v * np.asarray(w), np.float64)
     few = linalg.eigh_tridiagonal(d, e, eigvals_only=True, select="i", select_range=(1, 3))
     close(few, w[1:4], np.float64)
     for arguments, error in (({"b": a}, "b=None"), ({"type": 2}, "type=1")):

@@ -165,7 +165,7 @@ def eigh_tridiagonal(
 
     Args:
       d: the diagonal, real, of shape `(n,)`.
-      e: the entries below the diagonal, of shape `(n - 1,)`.
+      e: the entries above the diagonal, of shape `(n - 1,)`; below it are their conjugates.
       eigvals_only: return the eigenvalues alone.
       select: "a" for all, "i" for those of the positions `select_range`, both ends included.
       select_range: the first and last position, counted from the smallest.
@@ -200,7 +200,7 @@ def eigh_tridiagonal(
     if n == 0:
         w = jnp.real(d)
         return w if eigvals_only else (w, jnp.eye(0, dtype=d.dtype))
-    matrix = jnp.diag(jnp.real(d).astype(d.dtype)) + jnp.diag(e, -1)
+    matrix = jnp.diag(jnp.real(d).astype(d.dtype)) + jnp.diag(jnp.conj(e), -1)
     v, w = lax.linalg.eigh(matrix, lower=True, symmetrize_input=False)
     v, w = v[:, subset], w[subset]
     return w if eigvals_only else (w, v)
