@@ -42,16 +42,24 @@ class OrderedDebugEffect(OrderedEffect):
     __slots__ = ()
 
 
+_IO_NOT_MASKED = (
+    "IO effect not supported in while_loop with batched predicate: Python would be called for "
+    "examples that are done"
+)
+
+
 class IOEffect(Effect):
     """Calls Python for its side effects; may run in any order."""
 
     __slots__ = ()
+    not_masked = _IO_NOT_MASKED
 
 
 class OrderedIOEffect(OrderedEffect):
     """Calls Python for its side effects, in program order."""
 
     __slots__ = ()
+    not_masked = _IO_NOT_MASKED
 
 
 class NamedAxisEffect(Effect):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import string
 from typing import Any
 
-from amdjax.transforms.callbacks import debug_callback
+import numpy as np
+
+from amdjax.transforms.callbacks import debug_callback, refuse_in_first_call
 
 _print = print
 _logger = logging.getLogger("amdjax.debug")
@@ -35,7 +38,8 @@ def print(
       **kwargs: pytrees of arrays for its named fields.
 
     Raises:
-      ValueError: fields and arguments do not match.
+      KeyError: a named field has no value; IndexError: a positional one has none.
+      ValueError: a value has no field.
 
     Example:
       >>> import amdjax
@@ -43,47 +47,70 @@ def print(
       x = 2.0
     """
     if fmt is None:
-        return functools.partial(
-            print, ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check,
-            _use_logging=_use_logging,
-        )  # fmt: skip
+        refuse_in_first_call("debug_print", args, kwargs)
+        # All keyword arguments of the second call are for fields, whatever they are called.
+        show_format = functools.partial(
+            _print_values, ordered, partitioned, skip_format_check, _use_logging
+        )
+        return lambda fmt, *args, **kwargs: show_format(fmt, args, kwargs)
+    _print_values(ordered, partitioned, skip_format_check, _use_logging, fmt, args, kwargs)
+    return None
+
+
+def _print_values(
+    ordered: bool, partitioned: bool, skip_format_check: bool, use_logging: bool, fmt: Any,
+    args: tuple[Any, ...], kwargs: dict[str, Any],
+) -> None:  # fmt: skip
     if not isinstance(fmt, str):
         raise TypeError(f"debug.print: the first argument must be a format string, got {fmt!r}")
     if not skip_format_check:
-        _check_fields(fmt, len(args), kwargs)
+        _check_fields(fmt, *args, **kwargs)
+    options = np.get_printoptions()  # those of the line that prints, whenever it does
 
     def show(*args: Any, **kwargs: Any) -> None:
-        text = fmt.format(*args, **kwargs)
-        if _use_logging:
+        with np.printoptions(**options):
+            text = fmt.format(*args, **kwargs)
+        if use_logging:
             _logger.info(text)
         else:
             _print(text)
 
-    debug_callback(show, *args, ordered=ordered, partitioned=partitioned, **kwargs)
+    # Settings of `debug_callback` may be names of fields here.
+    debug_callback(lambda args, kwargs: show(*args, **kwargs), args, kwargs, ordered=ordered,
+                   partitioned=partitioned)  # fmt: skip
 
 
-def _check_fields(fmt: str, count: int, kwargs: dict[str, Any]) -> None:
-    """Raise now for a format string that would fail, or leave arguments out, later."""
-    used: set[Any] = set()
-    automatic = 0
-    for _, field, _, _ in string.Formatter().parse(fmt):
-        if field is None:
-            continue
-        name = field.split(".")[0].split("[")[0]
-        if not name:
-            used.add(automatic)
-            automatic += 1
-        else:
-            used.add(int(name) if name.isdigit() else name)
-    given = {*range(count), *kwargs}
-    if used - given:
-        missing = ", ".join(sorted(map(str, used - given)))
-        raise ValueError(
-            f"debug.print: the format string {fmt!r} has fields without a value: {missing}"
-        )
-    if given - used:
-        extra = ", ".join(sorted(map(str, given - used)))
-        raise ValueError(
-            f"debug.print: no field of the format string {fmt!r} shows: {extra}. "
-            "An f-string shows values of tracing time; write '{}' in a plain string."
-        )
+class _Checked(string.Formatter):
+    """Looks up what fields show, and refuses arguments that no field shows, without formatting."""
+
+    def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
+        known = key < len(args) if isinstance(key, int) else key in kwargs
+        if not known:
+            error = IndexError if isinstance(key, int) else KeyError
+            raise error(f"debug.print: the format string has the field {key!r} without a value")
+        return super().get_value(key, args, kwargs)
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        first = re.split(r"[.\[]", field_name, maxsplit=1)[0]
+        key = int(first) if first.isdigit() else first
+        return self.get_value(key, args, kwargs), key
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return ""
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        return value
+
+    def check_unused_args(self, used_args: Any, args: Any, kwargs: Any) -> None:
+        unused = [arg for i, arg in enumerate(args) if i not in used_args]
+        extra = [name for name in kwargs if name not in used_args]
+        for kind, names in (("positional", unused), ("keyword", extra)):
+            if names:
+                raise ValueError(
+                    f"Unused {kind} arguments to `jax.debug.print`: {names}. You may be passing an "
+                    "f-string, which shows values of tracing time: write fields as '{}' in a plain "
+                    "string."
+                )
+
+
+_check_fields = _Checked().format

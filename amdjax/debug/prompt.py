@@ -66,7 +66,7 @@ def _frame(frame: FrameType) -> Frame:
             tree_leaves(value)
         except Exception:  # whatever a container's own flattening raises
             names[name] = _Unreadable()
-    lines = [text.rstrip("\n") for text in source] if known else []
+    lines = "".join(source).split("\n") if known else []
     return Frame(code.co_filename, line, names, lines, offset if known else None)
 
 

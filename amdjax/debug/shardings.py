@@ -134,20 +134,20 @@ def visualize_sharding(
     inner = min(inner, (max_width - columns - 1) // columns)
     above, more = divmod(int(part_height / rows[0] * lines) - 2, 2) if len(shape) == 2 else (0, 0)
     above, below = max(above, 0), max(above + more, 0)
-    print(_grid(parts, kind, inner, above, below), end="\n\n")
+    names = {at: f"{kind} {','.join(map(str, sorted(ids)))}" for at, ids in parts.items()}
+    inner = max(inner, *map(len, names.values()))
+    print(_grid(names, inner, above, below))
 
 
-def _grid(
-    parts: dict[tuple[int, int], list[int]], kind: str, width: int, above: int, below: int
-) -> str:
-    """Boxes with the numbers of devices."""
-    tops, lefts = (sorted({at[axis] for at in parts}) for axis in (0, 1))
+def _grid(names: dict[tuple[int, int], str], width: int, above: int, below: int) -> str:
+    """Boxes with a name in each, by their places."""
+    tops, lefts = (sorted({at[axis] for at in names}) for axis in (0, 1))
     rule = lambda a, b, c: a + b.join(["─" * width] * len(lefts)) + c
     blank = "│" + "│".join([" " * width] * len(lefts)) + "│"
     text = [rule("┌", "┬", "┐")]
     for top in tops:
-        names = [f"{kind} {','.join(map(str, sorted(parts[top, left])))}" for left in lefts]
-        cells = [" " * ((width - len(n)) // 2) + n for n in names]
+        row = [names[top, left] for left in lefts]
+        cells = [" " * ((width - len(n)) // 2) + n for n in row]
         line = "│" + "│".join(c.ljust(width) for c in cells) + "│"
         text += [blank] * above + [line] + [blank] * below
         text.append(rule("├", "┼", "┤") if top != tops[-1] else rule("└", "┴", "┘"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from amdjax.core.array import ConcreteArray, get_backend
 from amdjax.core.aval import ShapedArray
-from amdjax.core.dtypes import float0
+from amdjax.core.dtypes import canonicalize_dtype, float0
 from amdjax.core.effects import (
     debug_effect,
     io_effect,
@@ -23,6 +25,8 @@ from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.transforms import ops
 from amdjax.transforms.batching import AxisData, batch_at, batched_aval
 from amdjax.transforms.flat import fun_name, shaped
+
+_logger = logging.getLogger("amdjax.callbacks")
 
 VMAP_METHODS = (
     "sequential",
@@ -39,28 +43,28 @@ class FlatCallback:
     Args:
       fun: the function.
       in_tree: the structure of `(args, kwargs)`.
-      avals: the types its results must have; None if results are ignored.
-      out_tree: their structure.
+      out_tree: the structure of its results, of which only the number of leaves must be so.
+      api: what called it, for messages.
     """
 
-    def __init__(
-        self, fun: Callable[..., Any], in_tree: Any, avals: Any = None, out_tree: Any = None
-    ):
+    def __init__(self, fun: Callable[..., Any], in_tree: Any, out_tree: Any, api: str):
         if not callable(fun):
             raise TypeError(f"callback must be callable, got {fun!r}")
         self.fun = fun
         self.in_tree = in_tree
-        self.avals = avals
         self.out_tree = out_tree
+        self.api = api
         self.__name__ = fun_name(fun)
 
     def __call__(self, *leaves: Any) -> list[Any]:
         args, kwargs = tree_unflatten(self.in_tree, leaves)
-        out = self.fun(*args, **kwargs)
-        if self.avals is None:
-            return []
+        try:
+            out = self.fun(*args, **kwargs)
+        except Exception:
+            _logger.exception("amdjax.%s failed", self.api)
+            raise
         outs, tree = tree_flatten(out)
-        if tree != self.out_tree:
+        if tree.num_leaves != self.out_tree.num_leaves:
             raise RuntimeError(
                 f"the callback {self.__name__} returned the structure {tree}, but "
                 f"result_shape_dtypes has {self.out_tree}"
@@ -70,15 +74,16 @@ class FlatCallback:
 
 def _checked(outs: Sequence[Any], avals: Sequence[ShapedArray], name: str) -> list[np.ndarray]:
     arrays = []
-    for x, aval in zip(outs, avals):
+    for i, (x, aval) in enumerate(zip(outs, avals)):
         array = np.asarray(x)
-        if array.shape != aval.shape:
-            raise RuntimeError(
-                f"the callback {name} returned an array of shape {array.shape}, but "
-                f"result_shape_dtypes says {aval.shape}"
-            )
-        if array.dtype != aval.dtype:
-            array = array.astype(aval.dtype)
+        array = array.astype(canonicalize_dtype(array.dtype), copy=False)
+        for what in ("shape", "dtype"):
+            got, want = getattr(array, what), getattr(aval, what)
+            if got != want:
+                raise RuntimeError(
+                    f"Incorrect output {what} for return value #{i}: the callback {name} returned "
+                    f"{got}, but result_shape_dtypes says {want}"
+                )
         arrays.append(array)
     return arrays
 
@@ -96,17 +101,44 @@ def _run(*views: np.ndarray, callback: Any, result_avals: Any, **_: Any) -> list
     return _checked(callback(*_as_arrays(views)), result_avals, fun_name(callback))
 
 
+class _OneByOne:
+    """A callback on batches whose mapped axes come first, called for each element in turn.
+
+    The axis that was mapped first, by the innermost `vmap`, changes slowest.
+
+    Args:
+      callback: what is called.
+      axes: for each mapped axis its length, and which arguments have it.
+      results: how many results there are.
+    """
+
+    def __init__(self, callback: Any, axes: list[tuple[int, tuple[bool, ...]]], results: int):
+        self.callback, self.axes, self.results = callback, axes, results
+        self.__name__ = fun_name(callback)
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        sizes = [size for size, _ in self.axes]
+        rows = [
+            self.callback(*(x[self._place(k, at)] for k, x in enumerate(arrays)))
+            for at in itertools.product(*map(range, sizes))
+        ]
+        order = range(len(sizes))[::-1]
+        outs = []
+        for column in zip(*rows) if self.results else ():
+            values = np.stack([np.asarray(v) for v in column])
+            values = values.reshape(*sizes, *values.shape[1:])
+            outs.append(np.moveaxis(values, range(len(sizes)), order))
+        return outs
+
+    def _place(self, k: int, at: tuple[int, ...]) -> tuple[int, ...]:
+        """The index of an element in one argument, in which the last axis comes first."""
+        return tuple(i for i, (_, mapped) in zip(at[::-1], self.axes[::-1]) if mapped[k])
+
+
 def _one_by_one(callback: Any, mapped: tuple[bool, ...], size: int, results: int) -> Any:
-    """`callback` on batches whose mapped axes come first, called for each element in turn."""
-
-    @functools.wraps(callback)
-    def batched(*arrays: np.ndarray) -> list[Any]:
-        rows = []
-        for i in range(size):
-            rows.append(callback(*[x[i] if m else x for x, m in zip(arrays, mapped)]))
-        return [np.stack([np.asarray(row[k]) for row in rows]) for k in range(results)]
-
-    return batched
+    if isinstance(callback, _OneByOne):
+        return _OneByOne(callback.callback, [*callback.axes, (size, mapped)], results)
+    return _OneByOne(callback, [(size, mapped)], results)
 
 
 def _batch_one_by_one(
@@ -132,9 +164,15 @@ def _bind(
 ) -> Any:
     """Call a Python function whose results have the types in the pytree `results`."""
     types, out_tree = tree_flatten(results)
+    for t in types:
+        if canonicalize_dtype(t.dtype, allow_extended_dtype=True) != t.dtype:
+            raise ValueError(
+                f"{primitive.name}: result_shape_dtypes cannot specify 64-bit types when "
+                f"`jax_enable_x64` is disabled, got {t}"
+            )
     avals = tuple(shaped(t).strong() for t in types)
     leaves, in_tree = tree_flatten((args, kwargs))
-    flat = FlatCallback(callback, in_tree, avals, out_tree)
+    flat = FlatCallback(callback, in_tree, out_tree, primitive.name)
     outs = primitive.bind(*leaves, callback=flat, result_avals=avals, sharding=None, **params)
     return tree_unflatten(out_tree, outs)
 
@@ -190,7 +228,7 @@ def pure_callback(
     """Call a Python function without side effects from a traced program.
 
     Args:
-      callback: takes NumPy arrays; must depend on nothing else. It may be called any number of
+      callback: takes arrays; must depend on nothing else. It may be called any number of
         times, or not at all.
       result_shape_dtypes: pytree of `ShapeDtypeStruct`s (or arrays) with the types of its results.
       *args: pytrees of arrays passed to it.
@@ -233,6 +271,16 @@ def _io_jvp(*args: Any, **_: Any) -> Any:
     raise ValueError("IO callbacks do not support JVP. Apply stop_gradient to their arguments.")
 
 
+@io_callback_p.def_transpose
+def _io_transpose(cts: Any, *args: Any, **_: Any) -> Any:
+    raise ValueError("IO callbacks do not support transpose.")
+
+
+@pure_callback_p.def_transpose
+def _pure_transpose(cts: Any, *args: Any, **_: Any) -> Any:
+    raise ValueError("Pure callbacks do not support transpose.")
+
+
 @io_callback_p.def_batch
 def _io_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
     if params["ordered"]:
@@ -251,7 +299,7 @@ def io_callback(
     """Call a Python function for its side effects from a traced program.
 
     Args:
-      callback: takes NumPy arrays; it is called once each time the program gets there.
+      callback: takes arrays; it is called once each time the program gets there.
       result_shape_dtypes: pytree of `ShapeDtypeStruct`s (or arrays) with the types of its results;
         None if it returns nothing.
       *args: pytrees of arrays passed to it.
@@ -307,20 +355,30 @@ def _debug_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
     return _batch_one_by_one(debug_callback_p, axis, args, dims, params)
 
 
+def refuse_in_first_call(name: str, args: Any, kwargs: Any) -> None:
+    """Raise TypeError for values where only settings belong, as in `f(ordered=True)(value)`."""
+    if args or kwargs:
+        raise TypeError(
+            f"{name} received unexpected arguments in the two-call form: the first call takes "
+            f"settings only, got {[*args, *kwargs]}"
+        )
+
+
 def debug_callback(
-    callback: Callable[..., Any],
+    callback: Callable[..., Any] | None = None,
     *args: Any,
     ordered: bool = False,
     partitioned: bool = False,
     **kwargs: Any,
-) -> None:
+) -> Any:
     """Call a Python function from a traced program to look at values.
 
     Unlike `io_callback` it goes along with every transform: derivatives see nothing of it, and
     `vmap` calls it for each element.
 
     Args:
-      callback: takes NumPy arrays; its result is ignored.
+      callback: takes arrays; its result is ignored. Without it, a function is returned that takes
+        it and its arguments, with these settings.
       *args: pytrees passed to it; leaves that are not arrays are passed on as they are.
       ordered: whether such calls happen in the order of the program.
       partitioned: accepted and ignored.
@@ -335,6 +393,9 @@ def debug_callback(
     """
     from amdjax.core.aval import is_valid_value
 
+    if callback is None:
+        refuse_in_first_call("debug_callback", args, kwargs)
+        return functools.partial(debug_callback, ordered=ordered, partitioned=partitioned)
     leaves, in_tree = tree_flatten((args, kwargs))
     dynamic = [is_valid_value(x) for x in leaves]
     static = [x for x, d in zip(leaves, dynamic) if not d]

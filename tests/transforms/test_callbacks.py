@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import amdjax
+import amdjax.numpy as jnp
 from amdjax import lax
 
 X = np.array([0.3, -0.7, 1.2], np.float32)
@@ -56,7 +57,7 @@ def test_pure_callback_errors():
         amdjax.pure_callback(np.cosh, F3, X, vmap_method="odd")
     with pytest.raises(ValueError, match="JVP"):
         amdjax.grad(lambda x: amdjax.pure_callback(np.cosh, F0, x))(1.0)
-    with pytest.raises(Exception, match=r"shape \(3,\).*\(2,\)"):
+    with pytest.raises(Exception, match=r"output shape .*\(3,\).*\(2,\)"):
         amdjax.pure_callback(np.cosh, amdjax.ShapeDtypeStruct((2,), np.float32), X)
 
 
@@ -125,10 +126,66 @@ def test_debug_print_inside_loops(capsys):
 
 
 def test_debug_print_errors():
-    with pytest.raises(ValueError, match="fields without a value: 1"):
+    with pytest.raises(IndexError, match="field 1 without a value"):
         amdjax.debug.print("{} {}", 1.0)
-    with pytest.raises(ValueError, match=r"no field.*f-string"):
+    with pytest.raises(KeyError, match="field 'y' without a value"):
+        amdjax.debug.print("{y.real:.2f}", x=1.0)
+    with pytest.raises(ValueError, match=r"Unused positional arguments.*f-string"):
         amdjax.debug.print("x", 1.0)
+    with pytest.raises(ValueError, match=r"Unused keyword arguments.*'ordered'"):
+        amdjax.debug.print(partitioned=True)("x {a}", a=1, ordered=True)
+    for form in (amdjax.debug.print, amdjax.debug.callback):
+        with pytest.raises(TypeError, match="two-call form"):
+            form(None, 1.0)
+
+
+def test_settings_first_and_values_later(capsys):
+    amdjax.jit(lambda x: amdjax.debug.print(ordered=True)("{x:.1f} {}", x, x=x))(2.0)
+    seen = []
+    amdjax.debug.callback(ordered=True)(seen.append, 3)
+    assert (capsys.readouterr().out, seen) == ("2.0 2.0\n", [3])
+
+
+def test_prints_look_as_where_they_were_written(capsys):
+    @amdjax.jit
+    def f(x):
+        with np.printoptions(precision=2):
+            amdjax.debug.print("{}", x)
+
+    f(jnp.asarray([1.2345]))
+    assert capsys.readouterr().out == "[1.23]\n"
+
+
+def test_nested_maps_call_the_inner_axis_last(capsys):
+    show = lambda x: amdjax.debug.print("{}", x)
+    amdjax.vmap(amdjax.vmap(show))(jnp.arange(6).reshape(3, 2))
+    assert capsys.readouterr().out.split() == list("024135")
+    add = lambda x, y: amdjax.pure_callback(lambda x, y: x * y, x, x, y, vmap_method="sequential")
+    x, y = jnp.arange(6.0).reshape(3, 2), jnp.arange(12.0).reshape(2, 2, 3)
+    out = amdjax.vmap(amdjax.vmap(add, (None, 0)), (0, None))(x[:, 0], y[0, 0])
+    np.testing.assert_array_equal(out, np.multiply.outer(np.asarray(x)[:, 0], y[0, 0]))
+    out = amdjax.vmap(amdjax.vmap(lambda v: add(v, 2 * v)), in_axes=1)(x)
+    np.testing.assert_array_equal(out, 2 * np.asarray(x).T ** 2)
+
+
+def test_results_of_callbacks_have_the_types_that_were_promised():
+    with pytest.raises(RuntimeError, match="Incorrect output dtype"):
+        amdjax.pure_callback(lambda: np.int32(1), amdjax.ShapeDtypeStruct((), np.float32))
+    with pytest.raises(ValueError, match="cannot specify 64-bit types"):
+        amdjax.io_callback(lambda: 1.0, np.zeros((), np.float64))
+
+
+def test_io_where_it_would_happen_too_often():
+    call = lambda x: amdjax.io_callback(lambda x: x, x, x)
+    xs = jnp.arange(2.0)
+    with pytest.raises(NotImplementedError, match="vmap-of-cond"):
+        amdjax.vmap(lambda x: lax.cond(x > 0, call, lambda x: x, x))(xs)
+    with pytest.raises(ValueError, match="batched predicate"):
+        amdjax.vmap(lambda x: lax.while_loop(lambda x: x < 3, lambda x: call(x) + 1, x))(xs)
+    with pytest.raises(NotImplementedError, match="partial-eval of `checkpoint`"):
+        amdjax.grad(amdjax.checkpoint(lambda x: call(lax.stop_gradient(x)) * x))(1.0)
+    with pytest.raises(ValueError, match="support transpose"):
+        amdjax.linear_transpose(call, 1.0)(1.0)
 
 
 def test_debug_print_checks_later_if_asked(capsys):

@@ -42,6 +42,15 @@ class _Counted:
     cache_info = staticmethod(lambda: types.SimpleNamespace(misses=0, hits=0))
 
 
+class _SignaturesOfKeys:
+    """What primitives do to keys, by primitive."""
+
+    def __getitem__(self, primitive: Any) -> Any:
+        from amdjax.random.key_reuse import signatures
+
+        return signatures[primitive.name]
+
+
 def _safe_map(f: Callable[..., Any], *args: Any) -> list[Any]:
     sequences = [list(a) for a in args]
     assert len({len(a) for a in sequences}) == 1, f"length mismatch: {[len(a) for a in sequences]}"
@@ -167,6 +176,10 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     "jax._src.custom_derivatives": _front("custom_derivatives"),
     "jax._src.debugging": _front(
         "debug", debug_print=amdjax.debug.print, debug_callback=amdjax.debug.callback
+    ),
+    "jax._src.debugger": _front("debug"),
+    "jax.experimental.key_reuse._core": _front(
+        "random.key_reuse", "experimental.key_reuse", key_reuse_signatures=_SignaturesOfKeys()
     ),
     "jax._src.dispatch": _front(
         xla_primitive_callable=_Counted(),

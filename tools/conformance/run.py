@@ -42,7 +42,7 @@ IN_SCOPE = (HERE / "files.txt").read_text().split()
 # Failures of this kind are of XLA's texts and of JAX's private attributes: out of scope.
 INTERNALS = re.compile(
     r"stablehlo|mhlo|HloModule|xla_client|MLIR|stage must be one of|argument 'dialect'|_executable'"
-    r"|attribute '(compiler_ir|client|get_global)'|<missing jax\._src"
+    r"|attribute '(compiler_ir|client|get_global|_params)'|<missing jax\._src|maximal device"
 )
 
 

@@ -10,7 +10,13 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.config import config
-from amdjax.core.effects import Effects, has_side_effects, join_effects
+from amdjax.core.effects import (
+    Effects,
+    IOEffect,
+    OrderedIOEffect,
+    has_side_effects,
+    join_effects,
+)
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
@@ -254,7 +260,13 @@ def _transpose_branches(
 def _cond_batch(axis: AxisData, args: Any, dims: Any, *, branches: Branches, **params: Any) -> Any:
     (index, *operands), (index_dim, *operand_dims) = args, dims
     if index_dim is not None:
-        check_effects("cond", _cond_effects(branches=branches))
+        effects = _cond_effects(branches=branches)
+        if any(isinstance(e, (IOEffect, OrderedIOEffect)) for e in effects):
+            raise NotImplementedError(
+                "IO effect not supported in vmap-of-cond. All branches would call Python, for each "
+                "example."
+            )
+        check_effects("cond", effects)
         return _select_branches(axis, index, operands, operand_dims, branches), 0
     batched, out_batched = _batch_branches(branches[0], branches, axis, tuple(operand_dims))
     outs = cond_p.bind(index, *operands, branches=batched, **params)
