@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+AMX_ROWS = 16  # of a register of the matrix unit
+AMX_ROW_BYTES = 64  # 16 accumulators, or what one step takes of a row of the left operand
+
 
 @dataclass(frozen=True)
 class CpuTarget:

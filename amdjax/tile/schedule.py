@@ -36,7 +36,7 @@ class MatrixTiling:
     """How a workgroup divides a tile of a matrix product among its waves.
 
     Args:
-      unit: name of the instruction that multiplies.
+      instruction: that multiplies, by name.
       operand: dtype in which it takes both operands.
       waves: waves along rows and columns.
       fragments: instructions along rows and columns of each wave.
@@ -44,7 +44,7 @@ class MatrixTiling:
       stages: tiles of each operand in local memory.
     """
 
-    unit: str
+    instruction: str
     operand: str
     waves: tuple[int, int]
     fragments: tuple[int, int]
@@ -53,12 +53,12 @@ class MatrixTiling:
 
     def __str__(self) -> str:
         waves, fragments = ("x".join(map(str, x)) for x in (self.waves, self.fragments))
-        return f"{self.unit}·{self.operand}·{waves}·{fragments}·{self.depth}·{self.stages}"
+        return f"{self.instruction}·{self.operand}·{waves}·{fragments}·{self.depth}·{self.stages}"
 
     @classmethod
     def parse(cls, text: str) -> MatrixTiling:
         """The tiling that prints as `text`."""
-        unit, operand, waves, fragments, depth, stages = text.split("·")
+        instruction, operand, waves, fragments, depth, stages = text.split("·")
         high, wide = map(int, waves.split("x"))
         rows, columns = map(int, fragments.split("x"))
-        return cls(unit, operand, (high, wide), (rows, columns), int(depth), int(stages))
+        return cls(instruction, operand, (high, wide), (rows, columns), int(depth), int(stages))

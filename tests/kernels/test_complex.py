@@ -21,7 +21,7 @@ EPS = float(np.finfo(np.float32).eps)
 
 
 def points(seed=0):
-    """Points of all magnitudes, near the unit circle, near zero, and on the axes."""
+    """Points of all magnitudes, near the atom circle, near zero, and on the axes."""
     rng = np.random.default_rng(seed)
     z = rng.standard_normal(3000) + 1j * rng.standard_normal(3000)
     z[:600] *= 10.0 ** rng.uniform(-35, 35, 600)

@@ -13,7 +13,6 @@ import amdjax.kernels  # noqa: F401
 import amdjax.numpy as jnp
 from amdjax import enable_x64, jit, targets
 from amdjax.codegen.gpu.amdgpu_object import assembly
-from amdjax.codegen.gpu.matrix import Tiling, units
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.kernels.products.dot import dot_contraction
@@ -24,6 +23,7 @@ from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.lax.shape import broadcast_in_dim_p
 from amdjax.nn import gelu
+from amdjax.targets.mma import Tiling, mma_atoms
 from tests.support.gpu_runner import EMULATED, GpuRunner
 
 DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
@@ -162,15 +162,15 @@ def test_large_buffers(gfx, shape):
 
 
 def forced(operand, accumulate, size, waves, fragments, stages=1, splits=1):
-    """A family that cuts products in a given way; `size` numbers the units, largest first."""
+    """A family that cuts products in a given way; `size` numbers the atoms, largest first."""
 
     def lower(ctx):
         problem = dot_contraction(ctx).merged()
-        unit = units(ctx.gpu, operand, accumulate)[size]
-        depth = max(unit.depth, 64 // unit.cell // (16 // unit.cell))
-        # A unit of lanes that hold blocks of lines has as many sums as two by two of others.
-        counts = tuple(-(-n // 2) for n in fragments) if unit.across else fragments
-        tiling = Tiling(unit, waves, counts, depth, stages)
+        atom = mma_atoms(ctx.gpu, operand, accumulate)[size]
+        depth = max(atom.depth, 64 // atom.cell // (16 // atom.cell))
+        # An atom of lanes that hold blocks of lines has as many sums as two by two of others.
+        counts = tuple(-(-n // 2) for n in fragments) if atom.across else fragments
+        tiling = Tiling(atom, waves, counts, depth, stages)
         part = -(-problem.depth // splits // depth) * depth
         return GpuContraction(ctx, problem, Plan(tiling, splits, part)).calls()
 
@@ -291,7 +291,7 @@ def large(gfx, dtype, m=4096, k=1024, n=4096):
 
 @pytest.mark.parametrize("dtype", LARGE)
 @pytest.mark.parametrize("gfx", DISTINCT)
-def test_compiles_to_the_matrix_unit(gfx, dtype):
+def test_compiles_to_the_matrix_atom(gfx, dtype):
     kernel, *others = large(gfx, dtype).compiled()
     assert all(x.scratch_bytes == 0 for x in (kernel, *others))
     family = targets.get(gfx).family

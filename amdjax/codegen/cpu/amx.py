@@ -12,10 +12,8 @@ from collections.abc import Callable
 
 from amdjax import tile
 from amdjax.codegen.llvm import I8, I64, VOID, Function, Value, const
+from amdjax.targets.cpu import AMX_ROW_BYTES, AMX_ROWS
 from amdjax.tile import ops
-
-UNIT_ROWS = 16  # rows of a register
-UNIT_BYTES = 64  # bytes of a row: 16 sums, or what one step takes of a row of `a`
 
 #: Instructions by the types of what is multiplied.
 _INSTRUCTIONS = {
@@ -67,7 +65,7 @@ def amx_product(
     a, b, c = op.a, op.b, op.c
     high, wide = op.units
     a_line = op.line * tile.itemsize(a.dtype)
-    b_line = c_line = wide * UNIT_BYTES
+    b_line = c_line = wide * AMX_ROW_BYTES
     squares = [(_SUMS + 2 * r + v, r, v) for r in range(high) for v in range(wide)]
     a_start, b_start, c_start = address(a, a_at), address(b, b_at), address(c, c_at)
 
@@ -79,7 +77,7 @@ def amx_product(
 
     def sums(name: str) -> None:
         for register, r, v in squares:
-            offset = r * UNIT_ROWS * c_line + v * UNIT_BYTES
+            offset = r * AMX_ROWS * c_line + v * AMX_ROW_BYTES
             move(name, register, place(c_start, offset), c_line)
 
     def clear() -> list[Value]:
@@ -92,12 +90,12 @@ def amx_product(
         return []
 
     def step(i: Value, _: list[Value]) -> list[Value]:
-        left = ahead(a_start, i, UNIT_BYTES)
-        right = ahead(b_start, i, UNIT_ROWS * b_line)
+        left = ahead(a_start, i, AMX_ROW_BYTES)
+        right = ahead(b_start, i, AMX_ROWS * b_line)
         for v in range(wide):
-            move("tileloadd64", _RIGHT + v, place(right, v * UNIT_BYTES), b_line)
+            move("tileloadd64", _RIGHT + v, place(right, v * AMX_ROW_BYTES), b_line)
         for r in range(high):
-            move("tileloadd64", _LEFT + r, place(left, r * UNIT_ROWS * a_line), a_line)
+            move("tileloadd64", _LEFT + r, place(left, r * AMX_ROWS * a_line), a_line)
             for v in range(wide):
                 registers = (_SUMS + 2 * r + v, _LEFT + r, _RIGHT + v)
                 name = "llvm.x86." + _INSTRUCTIONS[op.types]

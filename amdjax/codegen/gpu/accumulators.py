@@ -5,21 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from amdjax.codegen.gpu.emitter import GpuEmitter
-from amdjax.codegen.gpu.matrix import (
-    CELL_BYTES,
-    Digits,
-    Tiling,
-    emit_digits,
-    i32,
-    lds_address,
-    log2,
-)
+from amdjax.codegen.gpu.matrix import accumulator_type, emit_digits, i32, lds_address, log2
 from amdjax.codegen.gpu.positions import Deferred
 from amdjax.codegen.gpu.registers import joined
 from amdjax.codegen.llvm import Value
+from amdjax.targets.mma import CELL_BYTES, Digits, Tiling
 
 BANKED = 8  # cells that all banks of LDS hold
 
@@ -33,7 +27,7 @@ class Product(ABC):
     """
 
     def __init__(self, g: GpuEmitter, tiling: Tiling):
-        self.g, self.f, self.tiling, self.unit = g, g.f, tiling, tiling.unit
+        self.g, self.f, self.tiling, self.atom = g, g.f, tiling, tiling.atom
         self.wave_size, self.thread = g.isa.wave, g.threads.number
         self.lane = self.f.and_(self.thread, i32(self.wave_size - 1))
         wave = g.uniform(self.f.lshr(self.thread, i32(log2(self.wave_size))))
@@ -47,7 +41,7 @@ class Product(ABC):
 
     @abstractmethod
     def accumulated(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
-        """The sums of each fragment, as the unit has them.
+        """The sums of each fragment, as the atom has them.
 
         Args:
           start: of the depth, of the dtype of an index.
@@ -66,75 +60,107 @@ class Product(ABC):
         self.g.isa.barrier(self.f, self.g.workgroup // self.wave_size, only_lds=True)
 
 
-class Accumulators(Deferred):
-    """A product's sums, on their way from where the unit has them to where all tiles do.
+@dataclass(frozen=True)
+class Slicing:
+    """How a product's accumulators pass through LDS.
 
-    They pass through LDS, as many rows of fragments of all waves at a time as it takes to give
-    every thread something; where that is too much, those of one row of waves. So they come row by
-    row, and those that are not yet asked for stay in their registers.
+    As many rows of fragments of all waves at a time as it takes to give every thread something;
+    where that is too much, those of one row of waves.
+
+    Args:
+      vector: neighbors that a thread has of a row.
+      across: elements of which every thread has such a vector.
+      fragments: rows of fragments that pass at a time.
+      by_wave: whether one row of waves passes at a time.
+      height: rows of the result that pass at a time.
+      row_bytes: of LDS.
+    """
+
+    vector: int
+    across: int
+    fragments: int
+    by_wave: bool
+    height: int
+    row_bytes: int
+
+    @classmethod
+    def of(cls, tiling: Tiling, workgroup: int, vector: int, memory_bytes: int) -> Slicing:
+        """The slicing for a workgroup.
+
+        Args:
+          tiling: of the product.
+          workgroup: threads.
+          vector: neighbors that a thread has of a tile where it has as many.
+          memory_bytes: LDS that the operands take, which slices may take again.
+        """
+        atom, waves = tiling.atom, tiling.waves[0]
+        vector = min(vector, max(tiling.rows * tiling.columns // workgroup, 1))
+        high = max(workgroup * vector // tiling.columns, 1)  # rows with a vector of every thread
+        row_bytes = tiling.columns * atom.accumulator_bytes
+        fragments = max(high // (atom.m * waves), 1)
+        whole = fragments * atom.m * waves * row_bytes
+        by_wave = waves > 1 and high <= atom.m and whole > max(memory_bytes, 16 << 10)
+        height = fragments * atom.m * (1 if by_wave else waves)
+        return cls(vector, workgroup * vector, fragments, by_wave, height, row_bytes)
+
+    def passes(self, tiling: Tiling) -> Iterator[tuple[int, int | None]]:
+        """First row of fragments of each pass, and which row of waves; None for all."""
+        waves = range(tiling.waves[0]) if self.by_wave else (None,)
+        return itertools.product(range(0, tiling.fragments[0], self.fragments), waves)
+
+
+class Accumulators(Deferred):
+    """A product's accumulators, on their way from where the atom has them to where all tiles do.
+
+    They pass through LDS in slices, so that they come row by row, and those that are not yet asked
+    for stay in their registers.
 
     Args:
       product: which they are of.
-      fragments: the sums of each.
+      fragments: the accumulators of each.
     """
 
     def __init__(self, product: Product, fragments: list[Value]):
         self.product, self.fragments = product, fragments
-        g, tiling, unit = product.g, product.tiling, product.unit
-        self.size = unit.accumulators.bits // 8
-        self.vector = min(
-            g.kernel.schedule.vector, max(tiling.rows * tiling.columns // g.workgroup, 1)
-        )
-        self.across = g.workgroup * self.vector
-        high = max(self.across // tiling.columns, 1)  # rows with a vector of every thread
-        self.row_bytes = tiling.columns * self.size
-        waves = tiling.waves[0]
-        self.together = max(high // (unit.m * waves), 1)  # fragments
-        whole = self.together * unit.m * waves * self.row_bytes
-        self.apart = waves > 1 and high <= unit.m and whole > max(product.memory_bytes, 16 << 10)
-        self.height = self.together * unit.m * (1 if self.apart else waves)
-        self.taken: list[Value] = []
-        self.passes = iter(
-            [
-                (first, wave)
-                for first in range(0, tiling.fragments[0], self.together)
-                for wave in (range(waves) if self.apart else (None,))
-            ]
-        )
+        g, self.size = product.g, product.atom.accumulator_bytes
+        vector = g.layouts.vector
+        self.slicing = Slicing.of(product.tiling, g.workgroup, vector, product.memory_bytes)
+        self._passes = self.slicing.passes(product.tiling)
+        self._taken: list[Value] = []
 
     def rows(self, count: int) -> list[Value]:
-        """The next rows of the result: the thread's elements, in vectors of neighbours."""
-        g = self.product.g
+        """The next rows of the result: the thread's elements, in vectors of neighbors."""
+        g, slicing = self.product.g, self.slicing
         g.isa.begin_region(g.f)  # lest LLVM compute with several slices at once
-        parts = max(count * self.product.tiling.columns // self.across, 1)
-        while len(self.taken) < parts:
-            buffer = g.buffers.temporary("u8", self.height * self.row_bytes)
+        parts = max(count * self.product.tiling.columns // slicing.across, 1)
+        while len(self._taken) < parts:
+            buffer = g.buffers.temporary("u8", slicing.height * slicing.row_bytes)
             g.buffers.access(buffer, "write")
-            self._put(g.buffers.address(buffer), *next(self.passes))
+            self._put(g.buffers.address(buffer), *next(self._passes))
             g.buffers.access(buffer, "read")
-            self.taken += self._take(g.buffers.address(buffer))
-        found, self.taken = self.taken[:parts], self.taken[parts:]
+            self._taken += self._take(g.buffers.address(buffer))
+        found, self._taken = self._taken[:parts], self._taken[parts:]
         return found
 
     def _put(self, memory: Value, first: int, only: int | None) -> None:
         """Rows of fragments from `first` to LDS, of all waves or of one row of them."""
-        product, unit = self.product, self.product.unit
+        product, atom = self.product, self.product.atom
         f, (high, wide) = product.f, product.waves
         high_waves, wide_waves = product.tiling.waves
-        run = _run(unit.elements)
+        run = _run(atom.elements)
 
         def write() -> list[Value]:
-            row = emit_digits(f, unit.row, product.lane)
+            row = emit_digits(f, atom.row, product.lane)
             if only is None:
-                row = f.add(row, f.mul(high, i32(unit.m)))
-            column = f.add(emit_digits(f, unit.column, product.lane), f.mul(wide, i32(unit.n)))
+                row = f.add(row, f.mul(high, i32(atom.m)))
+            column = f.add(emit_digits(f, atom.column, product.lane), f.mul(wide, i32(atom.n)))
             place = self._places(row, column)
             width = product.tiling.fragments[1]
-            for i, j in itertools.product(range(self.together), range(width)):
+            for i, j in itertools.product(range(self.slicing.fragments), range(width)):
                 c = self.fragments[(first + i) * width + j]
-                for e in range(0, len(unit.elements), run):
-                    r, at = unit.elements[e]
-                    r, at = i * unit.m * high_waves + r, j * unit.n * wide_waves + at
+                for e in range(0, len(atom.elements), run):
+                    r, at = atom.elements[e]
+                    r, at = i * atom.m * high_waves + r, j * atom.n * wide_waves + at
                     x = f.shuffle(c, None, range(e, e + run)) if c.type.lanes else c
                     to = lds_address(f, memory, *place(r, at))
                     f.store(x, to, math.gcd(run * self.size, CELL_BYTES))
@@ -148,17 +174,19 @@ class Accumulators(Deferred):
     def _take(self, memory: Value) -> list[Value]:
         """The thread's vectors of what `_put` wrote."""
         f, columns = self.product.f, self.product.tiling.columns
-        at = f.mul(self.product.thread, i32(self.vector))
+        at = f.mul(self.product.thread, i32(self.slicing.vector))
         row, column = f.lshr(at, i32(log2(columns))), f.and_(at, i32(columns - 1))
         place = self._places(row, column)
-        each = min(self.vector, CELL_BYTES // self.size)  # of one cell
-        kind = self.product.unit.accumulators.with_lanes(each if self.vector > 1 else 0)
+        each = min(self.slicing.vector, CELL_BYTES // self.size)  # of one cell
+        kind = accumulator_type(self.product.atom).with_lanes(
+            each if self.slicing.vector > 1 else 0
+        )
         out = []
-        for e in range(0, self.height * columns, self.across):
+        for e in range(0, self.slicing.height * columns, self.slicing.across):
             r, c = divmod(e, columns)
             parts = [
                 f.load(kind, lds_address(f, memory, *place(r, c + x)), each * self.size)
-                for x in range(0, self.vector, each)
+                for x in range(0, self.slicing.vector, each)
             ]
             out.append(joined(f, parts))
         return out
@@ -171,10 +199,10 @@ class Accumulators(Deferred):
         exchanged too, so that threads which read two each find the first ones in all banks.
         Numbers that are added have no bits in common.
         """
-        f, group = self.product.f, min(self.row_bytes, BANKED * CELL_BYTES)
-        start = f.mul(row, i32(self.row_bytes))
+        f, group = self.product.f, min(self.slicing.row_bytes, BANKED * CELL_BYTES)
+        start = f.mul(row, i32(self.slicing.row_bytes))
         offset = f.mul(column, i32(self.size))
-        if group < self.row_bytes:
+        if group < self.slicing.row_bytes:
             offset = f.xor(offset, emit_digits(f, ((group, 2, CELL_BYTES),), offset))
         known: dict[tuple[int, int, int], Value] = {}
 
@@ -185,7 +213,7 @@ class Accumulators(Deferred):
                 exchange = emit_digits(f, _reversed(group), f.add(row, i32(key[0])))
                 here = f.xor(offset, i32(near ^ key[2] * CELL_BYTES))
                 known[key] = f.add(start, f.xor(here, exchange))
-            return known[key], r * self.row_bytes + far * group
+            return known[key], r * self.slicing.row_bytes + far * group
 
         return at
 

@@ -8,17 +8,10 @@ from dataclasses import dataclass
 
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.emitter import GpuEmitter
-from amdjax.codegen.gpu.matrix import (
-    CELL_BYTES,
-    Planes,
-    Tiling,
-    i32,
-    joined_words,
-    lds_address,
-    log2,
-)
+from amdjax.codegen.gpu.matrix import i32, joined_words, lds_address, log2
 from amdjax.codegen.llvm import I32, Function, Type, Value
 from amdjax.codegen.pointwise import lower_convert
+from amdjax.targets.mma import CELL_BYTES, SharedLayout, Tiling
 from amdjax.tile import Side, itemsize
 
 #: `fn(number) -> (offset, coordinates …)` of a line or a step in depth, written for each thread.
@@ -103,31 +96,41 @@ class Operand:
 Address = Callable[[Value, list[Value], Value], tuple[Value, Value | None]]
 
 
-def staging_of(g: GpuEmitter, tiling: Tiling, operand: Operand, lines: int) -> Staging:
-    """What a thread brings of an operand, for what multiplies."""
-    return (LineStaging if tiling.unit.across else DepthStaging)(g, tiling, operand, lines)
+def shared_layout(tiling: Tiling, side: Side, lines: int) -> SharedLayout:
+    """Where the cells of an operand's tile lie in LDS."""
+    atom = tiling.atom
+    slices = tiling.depth // atom.cell_depth
+    interleave = side.vector if side.along == "lines" and not atom.across else 1
+    return SharedLayout(lines, slices, interleave, atom.cell_lines)
+
+
+def staging_of(g: GpuEmitter, tiling: Tiling, operand: Operand, lines: int, origin: int) -> Staging:
+    """What a thread brings of an operand, for what multiplies; `origin` is its place in LDS."""
+    kind = LineStaging if tiling.atom.across else DepthStaging
+    return kind(g, tiling, operand, shared_layout(tiling, operand.side, lines), origin)
 
 
 class Staging(ABC):
     """What a thread brings of one operand's tiles.
 
     Attributes:
-      planes: where cells lie in LDS.
+      layout: where cells lie in LDS.
       origin: of this operand in LDS, in bytes.
       parts: cells or rectangles of a tile.
       slots: those that are the thread's.
       deep: steps in depth of each.
     """
 
-    planes: Planes
     parts: int
     slots: list[_Slot]
     deep: int
 
-    def __init__(self, g: GpuEmitter, tiling: Tiling, operand: Operand):
+    def __init__(
+        self, g: GpuEmitter, tiling: Tiling, operand: Operand, layout: SharedLayout, origin: int
+    ):
         self.g, self.f, self.operand, self.side = g, g.f, operand, operand.side
-        self.dtype = tiling.unit.operand
-        self.origin = 0
+        self.dtype = tiling.atom.operand
+        self.layout, self.origin = layout, origin
 
     def load(self, k: Value, limit: Value | None) -> list[Value]:
         """The thread's part of the tile whose depth begins at `k`; zero outside."""
@@ -192,16 +195,18 @@ class Staging(ABC):
 
 
 class LineStaging(Staging):
-    """Operands whose cells hold neighbouring lines.
+    """Operands whose cells hold neighboring lines.
 
     Along lines, a thread brings cells or parts of them as they are. Along depth, it brings a few
-    steps of a line, each of which belongs to another plane.
+    steps of a line, each of which belongs to another slice.
     """
 
-    def __init__(self, g: GpuEmitter, tiling: Tiling, operand: Operand, lines: int):
-        super().__init__(g, tiling, operand)
-        f, wide, vector = self.f, tiling.unit.cell_lines, self.side.vector
-        self.planes = Planes(lines, tiling.depth, wide=wide)
+    def __init__(
+        self, g: GpuEmitter, tiling: Tiling, operand: Operand, layout: SharedLayout, origin: int
+    ):
+        super().__init__(g, tiling, operand, layout, origin)
+        lines = layout.lines
+        f, wide, vector = self.f, tiling.atom.cell_lines, self.side.vector
         along = self.side.along == "depth"
         self.deep = vector if along else 1
         fast, slow = (tiling.depth // vector, lines) if along else (lines // vector, tiling.depth)
@@ -210,7 +215,7 @@ class LineStaging(Staging):
         for near, far in deal(f, g.threads.number, g.workgroup, fast, slow):
             near = f.mul(near, i32(vector))
             line, depth = (far, near) if along else (near, far)
-            cell = f.add(f.mul(depth, i32(self.planes.plane)), f.lshr(line, i32(log2(wide))))
+            cell = f.add(f.mul(depth, i32(self.layout.slice_stride)), f.lshr(line, i32(log2(wide))))
             inside = f.mul(f.and_(line, i32(wide - 1)), i32(CELL_BYTES // wide))
             target = f.add(f.mul(cell, i32(CELL_BYTES)), inside)
             offset, coords = operand.line(f, line)
@@ -224,29 +229,29 @@ class LineStaging(Staging):
             return
         for j in range(self.side.vector):
             one = self.f.shuffle(x, None, [j]) if x.type.lanes else x
-            self._put(stage, target, j * self.planes.plane * CELL_BYTES, [one])
+            self._put(stage, target, j * self.layout.slice_stride * CELL_BYTES, [one])
 
 
 class DepthStaging(Staging):
     """Operands whose cells hold steps in depth of one line.
 
     Along depth, a thread brings whole cells of one line. Along lines, it brings a rectangle of a
-    few lines by a few steps in depth, and turns it in registers.
+    few lines by a few steps in depth, and transposes it in registers.
     """
 
-    def __init__(self, g: GpuEmitter, tiling: Tiling, operand: Operand, lines: int):
-        super().__init__(g, tiling, operand)
-        self.cell = tiling.unit.cell
-        planes = tiling.depth // self.cell
+    def __init__(
+        self, g: GpuEmitter, tiling: Tiling, operand: Operand, layout: SharedLayout, origin: int
+    ):
+        super().__init__(g, tiling, operand, layout, origin)
+        lines = layout.lines
+        self.cell = tiling.atom.cell
         vector = self.side.vector
         if self.side.along == "depth":
-            self.planes = Planes(lines, planes)
             self.deep = self.cell
-            self.parts = planes * lines
-            dealt = deal(self.f, g.threads.number, g.workgroup, planes, lines)
-            slots = [(line, plane) for plane, line in dealt]
+            self.parts = layout.slices * lines
+            dealt = deal(self.f, g.threads.number, g.workgroup, layout.slices, lines)
+            slots = [(line, slice) for slice, line in dealt]
         else:
-            self.planes = Planes(lines, planes, vector)
             each = max(lines * tiling.depth // g.workgroup, 1)
             self.deep = max(1, min(self.cell, each // vector))
             across = lines // vector
@@ -261,13 +266,13 @@ class DepthStaging(Staging):
         f, side = self.f, self.side
         depth = f.mul(block, i32(self.deep))
         if side.along == "depth":
-            cell = f.add(f.mul(block, i32(self.planes.plane)), line)
+            cell = f.add(f.mul(block, i32(self.layout.slice_stride)), line)
             target = f.mul(cell, i32(CELL_BYTES))
         else:
             per = self.cell // self.deep
-            plane = f.lshr(block, i32(log2(per)))
+            slice = f.lshr(block, i32(log2(per)))
             place = f.lshr(line, i32(log2(side.vector)))
-            cell = f.add(f.mul(plane, i32(self.planes.plane)), place)
+            cell = f.add(f.mul(slice, i32(self.layout.slice_stride)), place)
             inside = f.mul(f.and_(block, i32(per - 1)), i32(CELL_BYTES // per))
             target = f.add(f.mul(cell, i32(CELL_BYTES)), inside)
         offset, coords = self.operand.line(f, line)
@@ -279,14 +284,14 @@ class DepthStaging(Staging):
             self._put(stage, target, 0, parts)
             return
         if parts[0].type.bits == 8 and self.side.vector == 4 and len(parts) % 4 == 0:
-            columns = self._turned_bytes(parts)
+            columns = self._transposed_bytes(parts)
         else:
             lines = range(self.side.vector)
             columns = [[self.f.shuffle(x, None, [j]) for x in parts] for j in lines]
         for j, column in enumerate(columns):
-            self._put(stage, target, j * self.planes.spread * CELL_BYTES, column)
+            self._put(stage, target, j * self.layout.interleave_stride * CELL_BYTES, column)
 
-    def _turned_bytes(self, parts: list[Value]) -> list[list[Value]]:
+    def _transposed_bytes(self, parts: list[Value]) -> list[list[Value]]:
         """The depth of each of four lines, from four lines of bytes at each step of depth.
 
         LLVM would take words apart into bytes.

@@ -2,7 +2,7 @@
 
 Each thread brings a few cells (16 bytes of the depth of one line) of both operands' next tiles from
 global memory into registers while the workgroup multiplies the tiles in LDS, and then puts them
-there. Sums stay in the layout of the unit until the end; through LDS they reach the layout that all
+there. Sums stay in the layout of the atom until the end; through LDS they reach the layout that all
 tiles have, so that what follows is coalesced and knows nothing of matrix units.
 """
 
@@ -17,12 +17,13 @@ from amdjax.codegen.emitter import Lowerings
 from amdjax.codegen.gpu.accesses import BlockPointer, load_tile, store_tile
 from amdjax.codegen.gpu.accumulators import Accumulators, Product
 from amdjax.codegen.gpu.emitter import GpuEmitter
-from amdjax.codegen.gpu.matrix import CELL_BYTES, Tiling, emit_digits, i32, lds_address, units
-from amdjax.codegen.gpu.operand_staging import Operand, Places, staging_of
+from amdjax.codegen.gpu.matrix import accumulator_type, emit_digits, i32, lds_address, multiplier
+from amdjax.codegen.gpu.operand_staging import Operand, Places, Staging, staging_of
 from amdjax.codegen.gpu.positions import Held, Rep
 from amdjax.codegen.gpu.registers import joined, register
-from amdjax.codegen.gpu.wgmma import WarpgroupProduct, warpgroup_units
+from amdjax.codegen.gpu.wgmma import WarpgroupProduct
 from amdjax.codegen.llvm import Type, Value
+from amdjax.targets.mma import CELL_BYTES, Tiling, mma_atoms, warpgroup_atoms
 from amdjax.tile import ops
 
 CELL = Type("i32", 4)
@@ -45,17 +46,17 @@ def lower_contract(g: GpuEmitter, op: ops.Contract) -> list[Rep]:
         lines, depth = places(op.blocks[i]), places(op.blocks[2 + i])
         operands.append(Operand(side, address, lines, depth, *origins[2 * i : 2 * i + 2]))
     tiling = _tiling(g, op.tiling, op.result.dtype)
-    kind = WarpgroupProduct if tiling.unit.from_lds else _RegisterProduct
+    kind = WarpgroupProduct if tiling.atom.from_lds else _RegisterProduct
     product = kind(g, tiling, operands)
     return [Accumulators(product, product.accumulated(start, stop, op.ragged))]
 
 
 def _tiling(g: GpuEmitter, x: tile.MatrixTiling, accumulator: str) -> Tiling:
-    """A tiling whose unit is known by name."""
+    """A tiling whose atom is known by its name."""
     target = g.isa.target
-    known = [*units(target, x.operand, accumulator), *warpgroup_units(target, x.operand)]
-    unit = next(unit for unit in known if unit.name == x.unit)
-    return Tiling(unit, x.waves, x.fragments, x.depth, x.stages)
+    known = [*mma_atoms(target, x.operand, accumulator), *warpgroup_atoms(target, x.operand)]
+    atom = next(atom for atom in known if atom.name == x.instruction)
+    return Tiling(atom, x.waves, x.fragments, x.depth, x.stages)
 
 
 @LOWERINGS.of(ops.Collect)
@@ -97,37 +98,41 @@ class _RegisterProduct(Product):
 
     def __init__(self, g: GpuEmitter, tiling: Tiling, operands: Sequence[Operand]):
         super().__init__(g, tiling)
-        self.stagings = [
-            staging_of(g, tiling, operand, lines)
-            for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True)
-        ]
-        self.stage = sum(x.planes.cells for x in self.stagings) * CELL_BYTES
+        self._multiplier = multiplier(tiling.atom)
+        self.stagings: list[Staging] = []
+        origin = 0
+        for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True):
+            staging = staging_of(g, tiling, operand, lines, origin)
+            self.stagings.append(staging)
+            origin += staging.layout.cells * CELL_BYTES
+        self.stage = origin
         self.memory = self.lds(self.memory_bytes)
-        self.stagings[1].origin = self.stagings[0].planes.cells * CELL_BYTES
-        self._place_lanes()
+        self.reads = self._lane_offsets()
 
     @property
     def memory_bytes(self) -> int:
         return self.stage * self.tiling.stages
 
-    def _place_lanes(self) -> None:
-        """Addresses of the first cells that a lane reads, in bytes from the stage's."""
-        f, unit = self.f, self.unit
-        self.reads = []
+    def _lane_offsets(self) -> list[Value]:
+        """Where the first cells are that a lane reads of each operand, in bytes of the stage."""
+        f, atom = self.f, self.atom
+        offsets = []
         for x, number, digits, group, m in zip(
-            self.stagings, self.waves, unit.line, unit.group, (unit.m, unit.n), strict=True
+            self.stagings, self.waves, atom.line, atom.group, (atom.m, atom.n), strict=True
         ):
             line = f.add(f.mul(number, i32(m)), emit_digits(f, digits, self.lane))
-            plane = f.mul(emit_digits(f, group, self.lane), i32(unit.cells * x.planes.plane))
-            cell = f.add(plane, emit_digits(f, x.planes.line_digits, line))
-            self.reads.append(f.add(f.mul(cell, i32(CELL_BYTES)), i32(x.origin)))
+            step = atom.cells * x.layout.slice_stride
+            slice = f.mul(emit_digits(f, group, self.lane), i32(step))
+            cell = f.add(slice, emit_digits(f, x.layout.line_digits, line))
+            offsets.append(f.add(f.mul(cell, i32(CELL_BYTES)), i32(x.origin)))
+        return offsets
 
     def accumulated(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
         f, depth = self.f, self.tiling.depth
         limit = stop if ragged else None
         step = llvm.const(start.type, depth)
         self._store(self._load(start, limit), i32(0))
-        zeros = [llvm.zero(self.unit.accumulators)] * math.prod(self.tiling.fragments)
+        zeros = [llvm.zero(accumulator_type(self.atom))] * math.prod(self.tiling.fragments)
         last = f.sub(stop, step)
 
         def body(k: Value, carried: list[Value]) -> list[Value]:
@@ -171,11 +176,11 @@ class _RegisterProduct(Product):
 
     def _multiply(self, sums: list[Value], stage: Value) -> list[Value]:
         """Sums with the tile in LDS."""
-        f, sums, steps = self.f, list(sums), self.tiling.depth // self.unit.depth
+        f, sums, steps = self.f, list(sums), self.tiling.depth // self.atom.depth
         addresses = [f.add(read, stage) for read in self.reads]
         ahead = int(self._reads_ahead)
         # LLVM would move what lanes multiply behind the last read of a tile.
-        ordered = self.unit.by_lanes
+        ordered = self.atom.by_lanes
         held: list[list[list[list[list[Value]]]]] = []
         for s in range(steps + ahead):
             if s < steps:
@@ -192,13 +197,13 @@ class _RegisterProduct(Product):
         self, sums: list[Value], a: list[list[list[Value]]], b: list[list[list[Value]]]
     ) -> None:
         """Multiply the fragments of one step, each with each."""
-        unit = self.unit
-        each = max(1, unit.cell_depth // unit.step)
+        atom = self.atom
+        each = max(1, atom.cell_depth // atom.step)
         for part in range(each):
             for i, x in enumerate(a):
                 for j, y in enumerate(b):
                     at = i * len(b) + j
-                    sums[at] = unit.multiply(
+                    sums[at] = self._multiplier(
                         self.f, _part(x, part, each), _part(y, part, each), sums[at]
                     )
 
@@ -213,7 +218,7 @@ class _RegisterProduct(Product):
     @property
     def _is_crowded(self) -> bool:
         """Whether LLVM, reading all steps of a tile at once, would run out of registers."""
-        tiling, steps = self.tiling, self.tiling.depth // self.unit.depth
+        tiling, steps = self.tiling, self.tiling.depth // self.atom.depth
         held = steps * tiling.fragment_registers + tiling.accumulator_registers
         return held > self.g.isa.target.vgprs // 2
 
@@ -226,18 +231,18 @@ class _RegisterProduct(Product):
 
     def _fragments(self, side: int, address: Value, s: int) -> list[list[list[Value]]]:
         """[fragment][line][word]: what a lane holds of an operand at one step in depth."""
-        unit, planes = self.unit, self.stagings[side].planes
-        distance = (unit.m, unit.n)[side] * self.tiling.waves[side]
+        atom, layout = self.atom, self.stagings[side].layout
+        distance = (atom.m, atom.n)[side] * self.tiling.waves[side]
         out = []
         for i in range(self.tiling.fragments[side]):
             lines = []
-            for more in unit.more[side]:
+            for more in atom.more[side]:
                 words = []
-                for p in range(unit.cells):
-                    plane = s * unit.groups * unit.cells + p
-                    cell = planes.place(i * distance + more, plane)
+                for p in range(atom.cells):
+                    slice = s * atom.groups * atom.cells + p
+                    cell = layout.place(i * distance + more, slice)
                     words += self._words(self._at(address, cell * CELL_BYTES))
-                each = len(words) // unit.cell_lines
+                each = len(words) // atom.cell_lines
                 lines += [words[x : x + each] for x in range(0, len(words), each)]
             out.append(lines)
         return out

@@ -12,51 +12,26 @@ Source: "Parallel Thread Execution ISA", asynchronous warpgroup matrix multiply-
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.accumulators import Product
 from amdjax.codegen.gpu.emitter import GpuEmitter
-from amdjax.codegen.gpu.matrix import CELL_BYTES, Digits, Tiling, Unit, i32, lds_address, log2
+from amdjax.codegen.gpu.matrix import accumulator_type, i32, lds_address, log2
 from amdjax.codegen.gpu.operand_staging import Operand, deal
-from amdjax.codegen.llvm import F32, I32, I64, VOID, Function, Type, Value
-from amdjax.targets.gpu import GpuTarget
-from amdjax.tile import itemsize
+from amdjax.codegen.llvm import I32, I64, VOID, Function, Type, Value
+from amdjax.targets.mma import (
+    CELL_BYTES,
+    WARPGROUP_ROW_BYTES,
+    WARPGROUP_STEP_BYTES,
+    Tiling,
+)
 
-CELLS = 8  # in a row
-ROW_BYTES = CELLS * CELL_BYTES
+CELLS = WARPGROUP_ROW_BYTES // CELL_BYTES
 BLOCK = 64  # lines that rows hold which lie along them
 GROUP = 1024  # bytes of eight rows, after which the exchange of cells repeats
-STEP_BYTES = 32  # depth of one instruction
 
-
-@cache
-def warpgroup_units(target: GpuTarget, operand: str) -> list[Unit]:
-    """The units of a target that has `wgmma`, for operands of a dtype; each warp has 16 rows."""
-    if target.name != "sm_90a" or operand not in _NAMES:
-        return []
-    return [_unit(operand, columns, target.matrix_rate[operand]) for columns in (256, 128, 64)]
-
-
-#: Dtypes of operands, and what the instruction calls the sums' dtype and theirs. Sums of float8
-#: are no full f32 in this unit, so that those are multiplied as f16.
+#: What the instruction calls the accumulators' dtype and those of operands.
 _NAMES = {"f16": "f32.f16.f16", "bf16": "f32.bf16.bf16", "i8": "s32.s8.s8"}
-
-
-def _unit(operand: str, columns: int, flops: int) -> Unit:
-    line: Digits = ((4, 8, 1),)
-    step = STEP_BYTES // itemsize(operand)
-    accumulator, one = ("i32", I32) if operand == "i8" else ("f32", F32)
-    elements = tuple((e // 2 % 2 * 8, e // 4 * 8 + e % 2) for e in range(columns // 2))
-
-    def multiply(*_: object) -> Value:
-        raise AssertionError("operands are not in registers")
-
-    return Unit(
-        f"wgmma.m64n{columns}k{step}.{operand}", operand, accumulator, 16, columns, step, 1,
-        (line, line), ((0,), (0,)), ((), ()), line, ((1, 4, 2),), elements,
-        one.with_lanes(columns // 2), multiply, flops, from_lds=True,
-    )  # fmt: skip
 
 
 class WarpgroupProduct(Product):
@@ -64,19 +39,19 @@ class WarpgroupProduct(Product):
 
     def __init__(self, g: GpuEmitter, tiling: Tiling, operands: Sequence[Operand]):
         super().__init__(g, tiling)
+        sizes, origins = (tiling.rows, tiling.columns), (0, tiling.rows * WARPGROUP_ROW_BYTES)
         self.copies = [
-            _Copies(g, operand, lines)
-            for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True)
+            _Copies(g, operand, lines, origin)
+            for operand, lines, origin in zip(operands, sizes, origins, strict=True)
         ]
-        self.copies[1].origin = tiling.rows * ROW_BYTES
-        self.stage = (tiling.rows + tiling.columns) * ROW_BYTES
+        self.stage = (tiling.rows + tiling.columns) * WARPGROUP_ROW_BYTES
         memory = self.lds(self.memory_bytes + GROUP)
         address = self.f.op(f"ptrtoint {memory} to i32", I32)
         padding = self.f.and_(self.f.neg(address), i32(GROUP - 1))
         self.memory = lds_address(self.f, memory, padding, 0)
         address = self.f.add(address, padding)
         group = self.f.lshr(self.waves[0], i32(2))
-        rows = self.f.mul(group, i32(64 * ROW_BYTES))
+        rows = self.f.mul(group, i32(64 * WARPGROUP_ROW_BYTES))
         self.places = [self.f.add(address, rows), self.f.add(address, i32(self.copies[1].origin))]
 
     @property
@@ -103,7 +78,9 @@ class WarpgroupProduct(Product):
         for i in range(ahead):
             load(k, i32(i * self.stage))
             k = f.add(k, step)
-        zeros = [llvm.zero(self.unit.accumulators.with_lanes(0))] * self.unit.accumulators.lanes
+        zeros = [llvm.zero(accumulator_type(self.atom).with_lanes(0))] * accumulator_type(
+            self.atom
+        ).lanes
 
         def body(k: Value, carried: list[Value]) -> list[Value]:
             read, write, *sums = carried
@@ -112,7 +89,7 @@ class WarpgroupProduct(Product):
             self.barrier()
             sums = self._multiply(sums, read)
             sums = _wait(f, sums, 1)
-            self.barrier()  # nobody reads the stage before; the unit is at work on this one
+            self.barrier()  # no thread reads the stage before; the product is of this one
             load(f.add(k, llvm.const(k.type, ahead * self.tiling.depth)), write)
             return [self._next(read), self._next(write), *sums]
 
@@ -120,7 +97,7 @@ class WarpgroupProduct(Product):
         _, _, *sums = f.loop(start, stop, step, first, body)
         sums = _wait(f, sums, 0)
         f.call("llvm.nvvm.cp.async.wait.group", VOID, i32(0))
-        whole = llvm.undef(self.unit.accumulators)
+        whole = llvm.undef(accumulator_type(self.atom))
         for i, x in enumerate(sums):
             whole = f.insert(whole, x, i)
         return [whole]
@@ -138,7 +115,7 @@ class WarpgroupProduct(Product):
             for place, x in zip(self.places, self.copies, strict=True)
         )
         f.call("llvm.nvvm.wgmma.fence.sync.aligned", VOID)
-        for i in range(ROW_BYTES // STEP_BYTES):
+        for i in range(WARPGROUP_ROW_BYTES // WARPGROUP_STEP_BYTES):
             x, y = (
                 f.add(descriptor, llvm.const(I64, i * copies.step_bytes >> 4))
                 for descriptor, copies in zip((a, b), self.copies, strict=True)
@@ -148,7 +125,7 @@ class WarpgroupProduct(Product):
         return sums
 
     def _instruction(self, sums: list[Value], a: Value, b: Value) -> list[Value]:
-        n, operand, depth = len(sums), self.unit.operand, self.unit.step
+        n, operand, depth = len(sums), self.atom.operand, self.atom.step
         registers = ", ".join(f"${i}" for i in range(n))
         # Signs, and whether operands lie along their lines; bytes have no choice.
         flags = "" if operand == "i8" else ", 1, 1"
@@ -198,18 +175,22 @@ class _Copies:
     every step in depth.
     """
 
-    def __init__(self, g: GpuEmitter, operand: Operand, lines: int):
-        self.g, self.f, self.operand, self.origin = g, g.f, operand, 0
+    def __init__(self, g: GpuEmitter, operand: Operand, lines: int, origin: int):
+        self.g, self.f, self.operand, self.origin = g, g.f, operand, origin
         self.by_lines = operand.side.along == "lines"
-        self.block_bytes = BLOCK * ROW_BYTES if self.by_lines else CELL_BYTES
-        self.step_bytes = STEP_BYTES // 2 * ROW_BYTES if self.by_lines else STEP_BYTES
+        self.block_bytes = BLOCK * WARPGROUP_ROW_BYTES if self.by_lines else CELL_BYTES
+        self.step_bytes = (
+            WARPGROUP_STEP_BYTES // 2 * WARPGROUP_ROW_BYTES
+            if self.by_lines
+            else WARPGROUP_STEP_BYTES
+        )
         f = g.f
         fast, slow = (lines // CELLS, BLOCK) if self.by_lines else (CELLS, lines)
         self.slots = []
         for cell, row in deal(f, g.threads.number, g.workgroup, fast, slow):
             inside = f.and_(cell, i32(CELLS - 1))
             exchanged = f.xor(inside, f.and_(row, i32(CELLS - 1)))
-            target = f.add(f.mul(row, i32(ROW_BYTES)), f.mul(exchanged, i32(CELL_BYTES)))
+            target = f.add(f.mul(row, i32(WARPGROUP_ROW_BYTES)), f.mul(exchanged, i32(CELL_BYTES)))
             first = f.mul(cell, i32(operand.side.vector))
             line, depth = row, first
             if self.by_lines:

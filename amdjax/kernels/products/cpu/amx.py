@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from amdjax import tile
-from amdjax.codegen.cpu.amx import UNIT_BYTES, UNIT_ROWS
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, Source, TileShape
 from amdjax.kernels.products.cpu.blocking import choose_blocking
@@ -22,7 +21,7 @@ from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines
 from amdjax.kernels.products.cpu.reading import Part
 from amdjax.kernels.products.writing import store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
-from amdjax.targets.cpu import CpuTarget
+from amdjax.targets.cpu import AMX_ROW_BYTES, AMX_ROWS, CpuTarget
 from amdjax.tile import itemsize
 
 Value = tile.Value
@@ -65,7 +64,7 @@ class AmxShape(TileShape):
     @property
     def cycles(self) -> float:
         """Cycles of one element in depth: a step of each register, and loads it waits for."""
-        return 1.3 * UNIT_ROWS * (self.rows // UNIT_ROWS) * self.vectors / self.grain
+        return 1.3 * AMX_ROWS * (self.rows // AMX_ROWS) * self.vectors / self.grain
 
 
 class AmxProduct(PackedProduct):
@@ -74,11 +73,11 @@ class AmxProduct(PackedProduct):
     def __init__(self, ctx: ShapedContext, problem: Contraction):
         self.types = (problem.a.dtype, problem.b.dtype)
         size = itemsize(problem.a.dtype)
-        self.bits, self.grain, self.per = f"u{8 * size}", UNIT_BYTES // size, 4 // size
+        self.bits, self.grain, self.per = f"u{8 * size}", AMX_ROW_BYTES // size, 4 // size
         # Memory is moved as bits; what they mean is the instruction's to know.
         a, b = (replace(source, dtype=self.bits) for source in (problem.a, problem.b))
-        high, wide = (2 if n > UNIT_ROWS else 1 for n in (problem.rows, problem.columns))
-        shape = AmxShape(high * UNIT_ROWS, wide, WORDS, self.grain)
+        high, wide = (2 if n > AMX_ROWS else 1 for n in (problem.rows, problem.columns))
+        shape = AmxShape(high * AMX_ROWS, wide, WORDS, self.grain)
         self.high, self.wide = high, wide
         blocking = choose_blocking(problem, ctx.target, shape, size, self.grain)
         super().__init__(ctx, replace(problem, a=a, b=b), blocking)
@@ -236,7 +235,7 @@ def interleave(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
             k.store(words, row + v, k.bitcast(word, "i32"), (1,))
 
     low, whole = part.start // size, stop // size
-    grain = UNIT_BYTES * 8 // bits
+    grain = AMX_ROW_BYTES * 8 // bits
     steps = (stop - part.start + (grain - 1)) // grain
     k.for_(low, whole, 1, lambda i: step(i, False))
     k.for_(whole, low + steps * WORDS, 1, lambda i: step(i, True))

@@ -14,7 +14,7 @@ from amdjax import tile
 from amdjax.core.integers import round_up
 from amdjax.kernels.products.contraction import Axis, Contraction, Source
 from amdjax.kernels.products.gpu.contraction import GpuContraction
-from amdjax.kernels.products.gpu.tiling import Plan, choose_plan, operand_units
+from amdjax.kernels.products.gpu.tiling import Plan, choose_plan, operand_atoms
 from amdjax.kernels.shaped import Call, ShapedContext
 
 Value = tile.Value
@@ -25,7 +25,7 @@ PRODUCTS = 3  # of real numbers that a program computes
 def complex_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
     """Launches that compute a contraction of complex operands, its loops not merged."""
     both = _of_parts(problem, (0, 1), (1, 0))
-    choice = operand_units(ctx.gpu, problem.a.dtype, problem.b.dtype, problem.accumulate)
+    choice = operand_atoms(ctx.gpu, problem.a.dtype, problem.b.dtype, problem.accumulate)
     if not choice:
         return None
     tiling = choose_plan(ctx.gpu, both, choice, PRODUCTS).tiling

@@ -13,8 +13,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 from amdjax import tile
-from amdjax.codegen.gpu.matrix import Unit
-from amdjax.codegen.gpu.wgmma import warpgroup_units
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.products.contraction import Contraction, Sink
 from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, neighbours
@@ -23,7 +21,8 @@ from amdjax.kernels.products.gpu.tiling import (
     Plan,
     adds_parts,
     choose_plan,
-    operand_units,
+    matrix_tiling,
+    operand_atoms,
 )
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import split_sink
@@ -34,6 +33,7 @@ from amdjax.schedule.gpu.element import TileElements
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
 from amdjax.schedule.index import Index, LoopVar, delinear
 from amdjax.targets import GpuTarget
+from amdjax.targets.mma import MmaAtom, warpgroup_atoms
 from amdjax.tile import itemsize
 
 Value = tile.Value
@@ -46,7 +46,7 @@ BAND = 8  # rows of tiles that are walked together, so that they share what the 
 def gpu_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
     """Launches that compute a real contraction; None where there are no kernels for it."""
     problem = problem.merged()
-    choice = _warpgroup_units(ctx.gpu, problem) or operand_units(
+    choice = _warpgroup_atoms(ctx.gpu, problem) or operand_atoms(
         ctx.gpu, problem.a.dtype, problem.b.dtype, problem.accumulate
     )
     if not choice:
@@ -54,18 +54,18 @@ def gpu_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | No
     return GpuContraction(ctx, problem, choose_plan(ctx.gpu, problem, choice)).calls()
 
 
-def _warpgroup_units(target: GpuTarget, problem: Contraction) -> list[Unit]:
+def _warpgroup_atoms(target: GpuTarget, problem: Contraction) -> list[MmaAtom]:
     """Units that take whole cells from memory as they are, where both operands have such."""
     if problem.a.dtype != problem.b.dtype or not problem.depth:
         return []
 
-    def fits(unit: Unit) -> bool:
-        found = [neighbours(x, unit) for x in (problem.a, problem.b)]
-        whole = all(vector == unit.cell for _, vector in found)
-        return whole and (itemsize(unit.operand) == 2 or all(x == "depth" for x, _ in found))
+    def fits(atom: MmaAtom) -> bool:
+        found = [neighbours(x, atom) for x in (problem.a, problem.b)]
+        whole = all(vector == atom.cell for _, vector in found)
+        return whole and (itemsize(atom.operand) == 2 or all(x == "depth" for x, _ in found))
 
-    found = warpgroup_units(target, problem.a.dtype)
-    return [unit for unit in found if unit.accumulator == problem.accumulate and fits(unit)]
+    found = warpgroup_atoms(target, problem.a.dtype)
+    return [atom for atom in found if atom.accumulator == problem.accumulate and fits(atom)]
 
 
 class GpuContraction:
@@ -166,11 +166,11 @@ class GpuContraction:
             start = part * self.plan.part
             stop = k.min(start + self.plan.part, stop)
         a, b = (
-            SourcePlaces(self.program, source, base, batch, tiling.depth, tiling.unit)
+            SourcePlaces(self.program, source, base, batch, tiling.depth, tiling.atom)
             for source, base in zip((p.a, p.b), bases, strict=True)
         )
         sums = k.contract(
-            tiling.schedule, tile.TileType(p.accumulate, (tiling.rows, tiling.columns)),
+            matrix_tiling(tiling), tile.TileType(p.accumulate, (tiling.rows, tiling.columns)),
             (a.side, b.side), (a.line, b.line), (a.step, b.step),
             [(a.base, a.last), (b.base, b.last)], start, stop,
             ragged=p.depth % tiling.depth != 0,

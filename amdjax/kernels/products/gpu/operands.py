@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax import tile
-from amdjax.codegen.gpu.matrix import Unit
 from amdjax.kernels.products.contraction import Axis, Source
 from amdjax.kernels.products.program import Program
+from amdjax.targets.mma import MmaAtom
 from amdjax.tile import Side, itemsize
 
 Value = tile.Value
@@ -24,18 +24,18 @@ class SourcePlaces:
       first: the tile's first line.
       batch: the place along each batch loop.
       depth: of the product's tiles.
-      unit: what multiplies.
+      atom: what multiplies.
     """
 
     def __init__(
         self, program: Program, source: Source, first: Value, batch: Sequence[Value],
-        depth: int, unit: Unit,
+        depth: int, atom: MmaAtom,
     ):  # fmt: skip
         self.program, self.k, self.source, self.first = program, program.k, source, first
         k = self.k
         buffer = program.buffer(source.owner, source.dtype)
         limits = tuple(limit.extent for limit in source.limits)
-        along, vector = neighbours(source, unit)
+        along, vector = neighbours(source, atom)
         run = _run(source, depth)
         moves = source.depth[-1].moves if source.depth else (0,) * len(limits)
         self.side = Side(buffer, along, vector, run, limits, moves if run is not None else ())
@@ -93,12 +93,12 @@ def _times(k: tile.Builder, x: Value, n: int) -> Value:
     return x if n == 1 else x * n
 
 
-def neighbours(source: Source, unit: Unit) -> tuple[str, int]:
+def neighbours(source: Source, atom: MmaAtom) -> tuple[str, int]:
     """Whether steps in depth or lines lie side by side, and how many are read at once."""
     most = max(1, 16 // itemsize(source.dtype))
     inner = {"depth": source.depth[-1:], "lines": source.lines[-1:]}
-    lines = unit.cell if unit.from_lds or unit.across else MOST_LINES_TOGETHER
-    for along, limit in (("depth", unit.cell), ("lines", lines)):
+    lines = atom.cell if atom.from_lds or atom.across else MOST_LINES_TOGETHER
+    for along, limit in (("depth", atom.cell), ("lines", lines)):
         axis = next(iter(inner[along]), None)
         if axis is not None and axis.stride == 1 and axis.extent > 1:
             together = min(most, limit, aligned(axis.extent, most))

@@ -18,16 +18,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from amdjax.codegen.gpu.wgmma import ROW_BYTES, warpgroup_units
 from amdjax.core.integers import power_of_two, round_up
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.products.contraction import Axis, Limit, accumulate_dtype
 from amdjax.kernels.products.gpu.contraction import gpu_contraction
 from amdjax.kernels.products.gpu.layout_conversion import LayoutConversion
-from amdjax.kernels.products.gpu.tiling import operand_units
+from amdjax.kernels.products.gpu.tiling import operand_atoms
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.element import short_dtype
 from amdjax.targets import GpuTarget
+from amdjax.targets.mma import WARPGROUP_ROW_BYTES, warpgroup_atoms
 from amdjax.tile import itemsize
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def packed_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | No
     if any(d not in FLOATS for d in dtypes) or dtypes[0] != dtypes[1] or not conv.spatial:
         return None
     attempts = [_padded_groups, _padded_groups_gradient]
-    if not any(u.by_lanes for u in operand_units(ctx.gpu, dtypes[0], dtypes[1], _accumulated(ctx))):
+    if not any(u.by_lanes for u in operand_atoms(ctx.gpu, dtypes[0], dtypes[1], _accumulated(ctx))):
         attempts += [_few_features, _few_features_gradient]  # vector lanes need no whole cells
     for attempt in attempts:
         calls = attempt(ctx, conv, dtypes[0])
@@ -250,8 +250,8 @@ def _merged(
       near: whether features lie side by side.
     """
     run = RUN if near else 1
-    if near and warpgroup_units(target, dtype):  # whose tiles are best runs of memory
-        run = ROW_BYTES
+    if near and warpgroup_atoms(target, dtype):  # whose tiles are best runs of memory
+        run = WARPGROUP_ROW_BYTES
     features *= itemsize(dtype)
     merged = 1
     while groups % (2 * merged) == 0 and (

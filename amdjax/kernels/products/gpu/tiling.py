@@ -7,13 +7,20 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from amdjax.codegen.gpu.matrix import CELL_BYTES, MATRIX_NAMES, Planes, Tiling, Unit, units
-from amdjax.codegen.gpu.wgmma import ROW_BYTES
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.products.contraction import Contraction
 from amdjax.kernels.products.gpu.operands import neighbours
 from amdjax.targets import GpuTarget
-from amdjax.tile import FLOATS, itemsize
+from amdjax.targets.mma import (
+    CELL_BYTES,
+    MATRIX_NAMES,
+    WARPGROUP_ROW_BYTES,
+    MmaAtom,
+    SharedLayout,
+    Tiling,
+    mma_atoms,
+)
+from amdjax.tile import FLOATS, MatrixTiling, itemsize
 
 WAVES = 4  # of a program, one for each SIMD
 MOST_SUMS = 128  # registers of a lane that hold sums
@@ -41,11 +48,17 @@ class Plan:
     part: int
 
 
-def operand_units(target: GpuTarget, a: str, b: str, accumulate: str) -> list[Unit]:
+def matrix_tiling(tiling: Tiling) -> MatrixTiling:
+    """The tiling as a tile program has it, which knows atoms by name."""
+    atom, waves, fragments = tiling.atom, tiling.waves, tiling.fragments
+    return MatrixTiling(atom.name, atom.operand, waves, fragments, tiling.depth, tiling.stages)
+
+
+def operand_atoms(target: GpuTarget, a: str, b: str, accumulate: str) -> list[MmaAtom]:
     """What can multiply operands of two dtypes without loss; the fastest, in all its sizes."""
-    best: list[Unit] = []
+    best: list[MmaAtom] = []
     for dtype in _common_dtypes(a, b, accumulate):
-        found = units(target, dtype, accumulate)
+        found = mma_atoms(target, dtype, accumulate)
         if found and (not best or found[0].flops > best[0].flops):
             best = found
     return best
@@ -76,7 +89,7 @@ _WITHIN = {
 
 
 def choose_plan(
-    target: GpuTarget, problem: Contraction, choice: Sequence[Unit], products: int = 1
+    target: GpuTarget, problem: Contraction, choice: Sequence[MmaAtom], products: int = 1
 ) -> Plan:
     """The plan that should take the fewest cycles.
 
@@ -88,48 +101,48 @@ def choose_plan(
     """
     plans = (
         plan
-        for unit in choice
-        for tiling in _tilings(target, problem, unit, products)
+        for atom in choice
+        for tiling in _tilings(target, problem, atom, products)
         for plan in _split_plans(target, problem, tiling)
     )
     return min(plans, key=lambda plan: _cycles(target, problem, plan))
 
 
 def _tilings(
-    target: GpuTarget, problem: Contraction, unit: Unit, products: int
+    target: GpuTarget, problem: Contraction, atom: MmaAtom, products: int
 ) -> Iterator[Tiling]:
-    if unit.from_lds:
-        return _warpgroup_tilings(problem, unit)
-    return _wave_tilings(target, problem, unit, products)
+    if atom.from_lds:
+        return _warpgroup_tilings(problem, atom)
+    return _wave_tilings(target, problem, atom, products)
 
 
-def _warpgroup_tilings(problem: Contraction, unit: Unit) -> Iterator[Tiling]:
+def _warpgroup_tilings(problem: Contraction, atom: MmaAtom) -> Iterator[Tiling]:
     """One or two warpgroups, each with 64 rows; copies up to three tiles ahead."""
     for rows in (64, 128):
-        if rows > 2 * max(problem.rows, 64) or unit.n > 2 * max(problem.columns, 64):
+        if rows > 2 * max(problem.rows, 64) or atom.n > 2 * max(problem.columns, 64):
             continue
         for stages in WARPGROUP_STAGES:
-            depth = ROW_BYTES // itemsize(unit.operand)
-            yield Tiling(unit, (rows // unit.m, 1), (1, 1), depth, stages)
+            depth = WARPGROUP_ROW_BYTES // atom.operand_bytes
+            yield Tiling(atom, (rows // atom.m, 1), (1, 1), depth, stages)
 
 
 def _wave_tilings(
-    target: GpuTarget, problem: Contraction, unit: Unit, products: int
+    target: GpuTarget, problem: Contraction, atom: MmaAtom, products: int
 ) -> Iterator[Tiling]:
     waves = WAVES if target.wave_size == 64 else 2 * WAVES
-    wanted = max(unit.depth, 64 // itemsize(unit.operand), LEAST_DEPTH)
-    depth = max(unit.depth, min(wanted, power_of_two(problem.depth)))
-    for rows, columns in itertools.product(_sizes(unit.m), _sizes(unit.n)):
-        if rows > 2 * max(problem.rows, unit.m) or columns > 2 * max(problem.columns, unit.n):
+    wanted = max(atom.depth, 64 // atom.operand_bytes, LEAST_DEPTH)
+    depth = max(atom.depth, min(wanted, power_of_two(problem.depth)))
+    for rows, columns in itertools.product(_sizes(atom.m), _sizes(atom.n)):
+        if rows > 2 * max(problem.rows, atom.m) or columns > 2 * max(problem.columns, atom.n):
             continue
-        grid = _wave_grid(unit, rows, columns, waves)
-        fragments = rows // (grid[0] * unit.m), columns // (grid[1] * unit.n)
-        tiling = Tiling(unit, grid, fragments, depth)
+        grid = _wave_grid(atom, rows, columns, waves)
+        fragments = rows // (grid[0] * atom.m), columns // (grid[1] * atom.n)
+        tiling = Tiling(atom, grid, fragments, depth)
         finished = (products - 1) * tiling.accumulator_registers
         if finished + tiling.accumulator_registers > MOST_SUMS:
             continue
         most = target.vgprs - finished
-        while tiling.depth > unit.depth and _registers(target, problem, tiling) > most:
+        while tiling.depth > atom.depth and _registers(target, problem, tiling) > most:
             tiling = replace(tiling, depth=tiling.depth // 2)
         if _registers(target, problem, tiling) <= most:
             yield tiling
@@ -142,7 +155,7 @@ def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     threads = tiling.wave_count * target.wave_size
     brought = 0
     for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
-        along, vector = neighbours(source, tiling.unit)
+        along, vector = neighbours(source, tiling.atom)
         loads = max(lines * tiling.depth // (threads * vector), 1)
         words = ceil_div(vector * itemsize(source.dtype), 4)
         words *= 2 if along == "lines" and itemsize(source.dtype) == 1 else 1  # and turned
@@ -177,11 +190,11 @@ def _sizes(least: int) -> list[int]:
     return sizes
 
 
-def _wave_grid(unit: Unit, rows: int, columns: int, most: int) -> tuple[int, int]:
+def _wave_grid(atom: MmaAtom, rows: int, columns: int, most: int) -> tuple[int, int]:
     """Waves along rows and columns; each gets about a square."""
     high, wide = 1, 1
     while high * wide < most:
-        can = [rows // (high * unit.m) > 1, columns // (wide * unit.n) > 1]
+        can = [rows // (high * atom.m) > 1, columns // (wide * atom.n) > 1]
         if not any(can):
             break
         if can[0] and (not can[1] or rows // high >= columns // wide):
@@ -196,19 +209,19 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
 
     The programs on a compute unit share what it can do, and together hide how long memory takes.
     """
-    tiling, unit, costs = plan.tiling, plan.tiling.unit, target.costs
+    tiling, atom, costs = plan.tiling, plan.tiling.atom, target.costs
     rows, columns = tiling.rows, tiling.columns
     steps = ceil_div(plan.part, tiling.depth)
-    sums = math.prod(tiling.fragments) * len(unit.elements)
-    busy = 2 * rows * columns * tiling.depth / unit.flops * (1 + FEW_SUMS / sums)
+    sums = math.prod(tiling.fragments) * len(atom.elements)
+    busy = 2 * rows * columns * tiling.depth / atom.flops * (1 + FEW_SUMS / sums)
     size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
     loads = size * tiling.depth / costs.cache_rate
     parts = busy, loads, _fragment_reads(target, tiling) / costs.lds_rate
     step = max(parts) + (sum(parts) - max(parts)) * costs.not_hidden
     latency, stall = float(costs.load_latency), costs.stall / tiling.stages
-    if unit.from_lds:
+    if atom.from_lds:
         latency, stall = costs.copy_latency / (tiling.stages - 1), 0
-    stored = unit.accumulator if plan.splits > 1 else problem.out.dtype
+    stored = atom.accumulator if plan.splits > 1 else problem.out.dtype
     filled = min(rows, problem.rows) * min(columns, problem.columns)
     store = filled * itemsize(stored) / _memory_rate(target)
     alone = costs.program + steps * max(step + stall, latency) + store
@@ -224,7 +237,7 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
     if rest:
         cycles += together(ceil_div(rest, target.compute_units))
     if plan.splits > 1:
-        moved = problem.batches * problem.rows * problem.columns * itemsize(unit.accumulator)
+        moved = problem.batches * problem.rows * problem.columns * atom.accumulator_bytes
         everywhere = costs.cache_rate / 2 * target.compute_units
         cycles += costs.arrival if adds_parts(problem, plan) else costs.launch
         cycles += ceil_div(plan.splits, PARTS_TOGETHER) * costs.load_latency
@@ -234,15 +247,15 @@ def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
 
 def _operand_bytes(problem: Contraction, tiling: Tiling) -> int:
     """Bytes of LDS that both operands take in one stage."""
-    unit = tiling.unit
-    if unit.from_lds:
-        return (tiling.rows + tiling.columns) * tiling.depth * itemsize(unit.operand)
+    atom = tiling.atom
+    if atom.from_lds:
+        return (tiling.rows + tiling.columns) * tiling.depth * atom.operand_bytes
     cells = 0
     for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
-        along, vector = neighbours(source, unit)
-        together = vector if along == "lines" and not unit.across else 1
-        planes = tiling.depth // unit.cell_depth
-        cells += Planes(lines, planes, together, unit.cell_lines).cells
+        along, vector = neighbours(source, atom)
+        interleave = vector if along == "lines" and not atom.across else 1
+        slices = tiling.depth // atom.cell_depth
+        cells += SharedLayout(lines, slices, interleave, atom.cell_lines).cells
     return cells * CELL_BYTES
 
 
@@ -261,18 +274,18 @@ def _memory_rate(target: GpuTarget) -> float:
 
 def _fragment_reads(target: GpuTarget, tiling: Tiling) -> float:
     """Bytes of LDS that lanes read for one tile in depth."""
-    unit = tiling.unit
-    if unit.from_lds:
+    atom = tiling.atom
+    if atom.from_lds:
         return 0.0
     each = 4 * tiling.fragment_registers * target.wave_size * tiling.wave_count
-    return each * tiling.depth / unit.depth
+    return each * tiling.depth / atom.depth
 
 
 def _resident(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     """Programs that a compute unit holds at once, as far as LDS and sums in registers go."""
-    unit = tiling.unit
+    atom = tiling.atom
     operands = _operand_bytes(problem, tiling)
-    result = unit.m * tiling.columns * unit.accumulators.bits // 8
+    result = atom.m * tiling.columns * atom.accumulator_bytes
     lds = max(operands * tiling.stages, result) + target.lds_reserved
     waves = target.vgpr_file // (tiling.accumulator_registers + 64) * target.simds
     return max(1, min(target.lds_per_cu // lds, waves // tiling.wave_count))

@@ -1,0 +1,355 @@
+"""How the waves of a workgroup hold a matrix product: atoms, tilings, tiles in local memory.
+
+An *atom* multiplies `m` lines of `a` with `n` lines of `b` (rows of the left operand, columns of
+the right one) over some depth, once for each wave: a matrix instruction, or multiply-adds of the
+vector lanes where there is none. All atoms read their operands alike: a lane takes *cells* of 16
+bytes, each a few consecutive elements of the depth of one line. Which part of the depth a lane
+takes does not matter as long as both operands agree, so no atom needs its operands shuffled. Vector
+lanes, which multiply each line of theirs with each, take cells of a few neighboring lines at one
+step in depth: what a lane holds at a time is then as little as can be.
+
+In LDS the cells of a tile lie in slices, one for each step of a cell in depth, line beside line
+(`SharedLayout`). Neighboring lanes then read neighboring cells, and every distance is a constant.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from amdjax.core.dtypes import dtype_from_short_name
+from amdjax.targets.gpu import DotInstruction, GpuTarget, MatrixInstruction
+
+__all__ = [
+    "CELL_BYTES", "MATRIX_NAMES", "WARPGROUP_ROW_BYTES", "WARPGROUP_STEP_BYTES", "Digits",
+    "MmaAtom", "SharedLayout", "Tiling", "digits_of", "lane_atom", "matrix_atom", "mma_atoms",
+    "warpgroup_atoms",
+]  # fmt: skip
+
+CELL_BYTES = 16
+WARPGROUP_ROW_BYTES = 128  # of a tile in shared memory, as `wgmma` reads it
+WARPGROUP_STEP_BYTES = 32  # depth of one `wgmma`
+
+#: A number made of digits of another: the sum of `x // divisor % modulus * scale`.
+Digits = tuple[tuple[int, int, int], ...]
+
+#: What the targets' tables call dtypes of 8 bits.
+MATRIX_NAMES = {
+    "f8_e4m3fn": "fp8", "f8_e4m3fnuz": "fp8", "f8_e5m2": "bf8", "f8_e5m2fnuz": "bf8",
+}  # fmt: skip
+
+#: Matrix instructions; NVIDIA's of a warp and of four; dot products and multiply-adds of lanes.
+Kind = Literal["matrix", "mma", "wgmma", "dot", "fma"]
+
+
+def digits_of(digits: Digits, x: int) -> int:
+    """The number that `digits` makes of `x`."""
+    return sum(x // divisor % modulus * scale for divisor, modulus, scale in digits)
+
+
+def _itemsize(dtype: str) -> int:
+    return dtype_from_short_name(dtype).itemsize
+
+
+@dataclass(frozen=True)
+class MmaAtom:
+    """What multiplies.
+
+    Args:
+      name: of the instruction, for people.
+      kind: of instruction.
+      operand, accumulator: dtypes.
+      m, n: lines of `a` and of `b`.
+      step: consecutive elements of depth that a lane holds of a line.
+      groups: lanes that share a line and divide its depth.
+      line: lines that a lane holds, of `a` and of `b`: the first, from its number in the wave ...
+      more: ... and the distances to the others.
+      group: which part of the depth a lane takes, of `a` and of `b`.
+      row, column: where in the result a lane's accumulators are ...
+      elements: ... and the distances (row, column) of each.
+      flops: multiplications and additions of a compute unit in a clock.
+      instruction: of the target's table; None where it is written otherwise.
+      doubled: accumulators take twice the registers, as where multiply-adds of integers have 64
+        bits.
+    """
+
+    name: str
+    kind: Kind
+    operand: str
+    accumulator: str
+    m: int
+    n: int
+    step: int
+    groups: int
+    line: tuple[Digits, Digits]
+    more: tuple[tuple[int, ...], tuple[int, ...]]
+    group: tuple[Digits, Digits]
+    row: Digits
+    column: Digits
+    elements: tuple[tuple[int, int], ...]
+    flops: int
+    instruction: MatrixInstruction | DotInstruction | None = None
+    doubled: bool = False
+
+    @property
+    def from_lds(self) -> bool:
+        """Whether it reads its operands from LDS by itself."""
+        return self.kind == "wgmma"
+
+    @property
+    def by_lanes(self) -> bool:
+        """Whether it is arithmetic of vector lanes."""
+        return self.kind in ("dot", "fma")
+
+    @property
+    def across(self) -> bool:
+        """Whether a cell holds neighboring lines at one step in depth, not steps of one line."""
+        return self.kind == "fma"
+
+    @property
+    def operand_bytes(self) -> int:
+        """Of an element of the operands."""
+        return _itemsize(self.operand)
+
+    @property
+    def accumulator_bytes(self) -> int:
+        """Of an accumulator."""
+        return _itemsize(self.accumulator)
+
+    @property
+    def cell(self) -> int:
+        """Elements in a cell."""
+        return CELL_BYTES // self.operand_bytes
+
+    @property
+    def cell_lines(self) -> int:
+        """Lines of which a cell has elements."""
+        return self.cell if self.across else 1
+
+    @property
+    def cell_depth(self) -> int:
+        """Steps in depth of which a cell has elements."""
+        return self.cell // self.cell_lines
+
+    @property
+    def cells(self) -> int:
+        """Cells of a line that a lane reads at a time."""
+        return max(1, self.step // self.cell_depth)
+
+    @property
+    def depth(self) -> int:
+        """Elements of depth that all lanes of a line read at a time."""
+        return self.groups * self.cells * self.cell_depth
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How a workgroup divides a tile of a product.
+
+    Args:
+      atom: what multiplies.
+      waves: waves along rows and columns.
+      fragments: atoms along rows and columns of each wave.
+      depth: of the operands' tiles in LDS.
+      stages: tiles of each operand in LDS.
+    """
+
+    atom: MmaAtom
+    waves: tuple[int, int]
+    fragments: tuple[int, int]
+    depth: int
+    stages: int = 1
+
+    @property
+    def rows(self) -> int:
+        return self.waves[0] * self.fragments[0] * self.atom.m
+
+    @property
+    def columns(self) -> int:
+        return self.waves[1] * self.fragments[1] * self.atom.n
+
+    @property
+    def wave_count(self) -> int:
+        return self.waves[0] * self.waves[1]
+
+    @property
+    def accumulator_registers(self) -> int:
+        """Registers in which a lane holds accumulators."""
+        each = len(self.atom.elements) * max(self.atom.accumulator_bytes // 4, 1)
+        return math.prod(self.fragments) * each * (2 if self.atom.doubled else 1)
+
+    @property
+    def fragment_registers(self) -> int:
+        """Registers in which a lane holds what it multiplies at a time."""
+        more = zip(self.fragments, self.atom.more, strict=True)
+        lines = sum(fragments * len(distances) for fragments, distances in more)
+        return lines * self.atom.cells * CELL_BYTES // 4
+
+
+@dataclass(frozen=True)
+class SharedLayout:
+    """Where the cells of an operand's tile lie in LDS, counted in cells.
+
+    Args:
+      lines: of the tile.
+      slices: steps of a cell in depth.
+      interleave: neighboring lines that one thread stores at the same time. They lie apart, so that
+        the threads beside it store beside it.
+      cell_lines: neighboring lines in a cell.
+    """
+
+    lines: int
+    slices: int
+    interleave: int = 1
+    cell_lines: int = 1
+
+    @property
+    def interleave_stride(self) -> int:
+        """Cells between lines that one thread stores."""
+        padding = 8 // self.interleave if self.interleave > 1 else 0
+        return self.lines // (self.interleave * self.cell_lines) + padding
+
+    @property
+    def slice_stride(self) -> int:
+        """Cells of a slice; a few more than it has lines, so that slices begin in other banks."""
+        padding = max(1, 8 // self.slices) if self.slices > 1 else 0
+        return self.interleave * self.interleave_stride + padding
+
+    @property
+    def cells(self) -> int:
+        return self.slice_stride * self.slices
+
+    @property
+    def line_digits(self) -> Digits:
+        """A line's place in its slice. Lines that are multiples of `interleave` apart stay so."""
+        if self.interleave == 1:
+            return ((self.cell_lines, 1 << 30, 1),)
+        return ((1, self.interleave, self.interleave_stride), (self.interleave, 1 << 30, 1))
+
+    def place(self, line: int, slice: int) -> int:
+        """The cell of a line in a slice."""
+        return slice * self.slice_stride + digits_of(self.line_digits, line)
+
+
+# Atoms
+
+
+def mma_atoms(target: GpuTarget, operand: str, accumulator: str) -> list[MmaAtom]:
+    """What can multiply operands of a dtype, largest first; empty if they must be converted.
+
+    Vector lanes multiply f32, f64 and integers of 32 or 64 bits; smaller operands only where the
+    target sums several products in one instruction.
+    """
+    name = MATRIX_NAMES.get(operand, operand)
+    found = [matrix_atom(i, target) for i in target.matrix_for(name, accumulator)]
+    found = [atom for atom in found if atom.operand == operand]  # the target's flavor of float8
+    if found:
+        return found
+    return [x] if (x := lane_atom(target, operand, accumulator)) is not None else []
+
+
+@cache
+def matrix_atom(i: MatrixInstruction, target: GpuTarget) -> MmaAtom:
+    """The atom of a matrix instruction."""
+    dtypes = {v: k for k, v in MATRIX_NAMES.items() if k.endswith("fnuz") == (target.fp8 == "fnuz")}
+    operand = dtypes.get(i.operand, i.operand)
+    flops = target.matrix_rate.get(i.operand, target.vector_rate)
+    if i.layout == "mma":
+        return _mma_atom(i, operand, flops)
+    groups = 1 if i.layout == "wmma_rdna3" else target.wave_size // i.m
+    line: Digits = ((1, i.m, 1),)
+    group: Digits = () if groups == 1 else ((i.m, groups, 1),)
+    places = [i.accumulator_position(0, e) for e in range(i.accumulator_elements)]
+    row: Digits = ((i.n, target.wave_size // i.n, i.accumulator_position(i.n, 0)[0]),)
+    column: Digits = ((1, i.n, 1),)
+    if is_transposed(i):
+        row, column = column, row
+        places = [(y, x) for x, y in places]
+    return MmaAtom(
+        i.intrinsic.removeprefix("llvm.amdgcn."), "matrix", operand, i.accumulator, i.m, i.n,
+        i.operand_elements, groups, (line, line), ((0,), (0,)), (group, group), row, column,
+        tuple(places), flops, i,
+    )  # fmt: skip
+
+
+def is_transposed(i: MatrixInstruction) -> bool:
+    """Whether the transposed product is computed by a matrix instruction of AMD.
+
+    Where a lane holds neighboring rows of a column, it then has neighboring columns of a row, which
+    are stored together.
+    """
+    first, second = (i.accumulator_position(0, e)[0] for e in (0, 1))
+    return second - first == 1
+
+
+def _mma_atom(i: MatrixInstruction, operand: str, flops: int) -> MmaAtom:
+    """NVIDIA's `mma.sync`: four lanes share a line, and hold every eighth row."""
+    rows = tuple(range(0, i.m, 8))
+    elements = tuple((r, c) for r in rows for c in (0, 1))
+    line: Digits = ((4, 8, 1),)
+    group: Digits = ((1, 4, 1),)
+    name = i.intrinsic.removeprefix("llvm.nvvm.").removeprefix("mma.sync.aligned.")
+    return MmaAtom(
+        name, "mma", operand, i.accumulator, i.m, i.n, i.k // 4, 4, (line, line), (rows, (0,)),
+        (group, group), line, ((1, 4, 2),), elements, flops, i,
+    )  # fmt: skip
+
+
+@cache
+def lane_atom(target: GpuTarget, operand: str, accumulator: str) -> MmaAtom | None:
+    """Multiply-adds of vector lanes, eight of which lie along a row of the result."""
+    if operand == accumulator and operand in ("f32", "f64", "i32", "i64"):
+        rate = target.f64_rate if accumulator == "f64" else target.vector_rate
+        doubled = target.is_amdgpu and accumulator.startswith("i")
+        return _fma_atom(target.wave_size // 8, operand, rate, doubled)
+    dot = target.dot_for(operand, accumulator)
+    if dot is None or not target.is_amdgpu:
+        return None
+    m, n = target.wave_size // 8, 8
+    a: Digits = ((8, m, 1),)
+    b: Digits = ((1, n, 1),)
+    rate = target.vector_rate * {"f16": 2, "i8": 4}.get(operand, 1)
+    return MmaAtom(
+        f"dot.{operand}", "dot", operand, accumulator, m, n, CELL_BYTES // _itemsize(operand), 1,
+        (a, b), ((0,), (0,)), ((), ()), a, b, ((0, 0),), rate, dot,
+    )  # fmt: skip
+
+
+def _fma_atom(high: int, dtype: str, flops: int, doubled: bool) -> MmaAtom:
+    """Each lane multiplies a few neighboring lines of `a` with as many of `b`."""
+    each = CELL_BYTES // _itemsize(dtype)
+    a: Digits = ((8, high, each),)
+    b: Digits = ((1, 8, each),)
+    elements = tuple((i, j) for i in range(each) for j in range(each))
+    return MmaAtom(
+        f"fma.{dtype}", "fma", dtype, dtype, high * each, 8 * each, 1, 1, (a, b), ((0,), (0,)),
+        ((), ()), a, b, elements, flops, doubled=doubled,
+    )  # fmt: skip
+
+
+@cache
+def warpgroup_atoms(target: GpuTarget, operand: str) -> list[MmaAtom]:
+    """The atoms of a target that has `wgmma`, for operands of a dtype; each warp has 16 rows.
+
+    Sums of float8 are no full f32 in this unit, so that those are multiplied as f16.
+    """
+    if target.name != "sm_90a" or operand not in ("f16", "bf16", "i8"):
+        return []
+    rate = target.matrix_rate[operand]
+    return [_warpgroup_atom(operand, columns, rate) for columns in (256, 128, 64)]
+
+
+def _warpgroup_atom(operand: str, columns: int, flops: int) -> MmaAtom:
+    line: Digits = ((4, 8, 1),)
+    step = WARPGROUP_STEP_BYTES // _itemsize(operand)
+    accumulator = "i32" if operand == "i8" else "f32"
+    elements = tuple((e // 2 % 2 * 8, e // 4 * 8 + e % 2) for e in range(columns // 2))
+    return MmaAtom(
+        f"wgmma.m64n{columns}k{step}.{operand}", "wgmma", operand, accumulator, 16, columns, step,
+        1, (line, line), ((0,), (0,)), ((), ()), line, ((1, 4, 2),), elements, flops,
+    )  # fmt: skip
