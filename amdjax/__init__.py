@@ -161,6 +161,7 @@ _ELSEWHERE = {
     ),
     **dict.fromkeys(("pmap", "shard_map", "smap"), "mapping"),
     "print_environment_info": "doctor",
+    "fwd_and_bwd": "backward",
     **dict.fromkeys(("make_mesh", "reshard"), "sharding"),
     **dict.fromkeys(("new_ref", "empty_ref", "freeze", "free_ref"), "ref"),
     **dict.fromkeys(

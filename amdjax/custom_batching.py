@@ -33,7 +33,7 @@ def sequential_vmap(fun: Callable[..., Any]) -> custom_vmap:
         def one(xs: list[Any]) -> Any:
             mapped = iter(xs)
             values = [next(mapped) if b else x for x, b in zip(leaves, batched)]
-            return fun(*tree_unflatten(tree, values))
+            return custom(*tree_unflatten(tree, values))
 
         out = lax.map(one, [x for x, b in zip(leaves, batched) if b])
         return out, tree_map(lambda _: True, out)

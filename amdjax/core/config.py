@@ -154,6 +154,12 @@ FLAGS: dict[str, Flag] = {
         _flag_bool("debug_infs", False, "Raise FloatingPointError when a result has an inf.", True),
         _flag_bool("debug_key_reuse", False, "Raise when a PRNG key is used twice.", True),
         _flag_bool("check", False, "Check the jaxpr after every compiler pass.", True),
+        _flag_bool(
+            "disable_bwd_checks",
+            False,
+            "Let backward rules return cotangents of other shapes than the arguments'.",
+            True,
+        ),
         _flag_bool("check_tracer_leaks", False, "Raise when a trace leaves live tracers.", True),
         _flag_bool("check_static_indices", False, "Bounds-check static indices.", True),
         _flag_bool("log_compiles", False, "Log every trace and compile."),

@@ -58,6 +58,7 @@ def format_jaxpr(
     exact: bool = False,
     source_info: bool = False,
     name_stack: bool = False,
+    use_color: bool = False,
     width: int = 80,
 ) -> str:
     """The text of a program.
@@ -67,8 +68,10 @@ def format_jaxpr(
       exact: whether weak types are marked by `~`, which JAX's form leaves out.
       source_info: whether the user's line is written behind each operation.
       name_stack: whether scopes and transforms are written behind each operation.
+      use_color: accepted; the text has no colors.
       width: how wide lines may get before they are broken.
     """
+    del use_color
     printer = _Printer(exact, width, source_info, name_stack)
     top = open_jaxpr(jaxpr)
     printer.name_shared(top)

@@ -461,10 +461,18 @@ class Partial(functools.partial):
 
 
 class _Opaque:
-    """A callable which forwards to another one, and equals it."""
+    """A partial function as if it were none; forwards to it, and equals it."""
 
-    def __init__(self, fun: Callable[..., Any]) -> None:
+    def __init__(self, fun: functools.partial[Any]) -> None:
         self.fun = fun
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        return self.fun.args
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return self.fun.keywords
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fun(*args, **kwargs)

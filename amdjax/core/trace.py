@@ -342,9 +342,14 @@ class JaxprTrace(Trace):
       parent: the trace that was current before.
       debug_info: for error messages.
       scopes_outside: how many of the enclosing scopes are not the program's own.
+
+    Attributes:
+      keep_arrays: whether arrays become constvars even if they are scalars.
     """
 
-    __slots__ = ("constants", "constvars", "debug_info", "eqns", "invars", "scopes_outside")
+    __slots__ = (
+        "constants", "constvars", "debug_info", "eqns", "invars", "keep_arrays", "scopes_outside",
+    )  # fmt: skip
 
     def __init__(
         self, parent: Trace | None, debug_info: DebugInfo | None = None, scopes_outside: int = 0
@@ -352,6 +357,7 @@ class JaxprTrace(Trace):
         super().__init__(parent)
         self.debug_info = debug_info
         self.scopes_outside = scopes_outside
+        self.keep_arrays = False
         self.invars: list[Var] = []
         self.eqns: list[JaxprEqn] = []
         self.constvars: dict[int, Var] = {}
@@ -370,7 +376,7 @@ class JaxprTrace(Trace):
         if isinstance(x, Tracer):
             if not x._trace.alive:
                 raise UnexpectedTracerError(leaked_tracer_message(x))
-        else:
+        elif not (self.keep_arrays and isinstance(x, ConcreteArray)):
             literal = as_literal(x)
             if literal is not None:
                 return literal

@@ -236,7 +236,20 @@ class _CustomCall:
 
     def jvp(self, jvp: FlatFun) -> FlatFun:
         def batched(*args: Any) -> list[Any]:
-            outs, dims = self.batch(jvp, args, [*self.dims, *self.dims])
+            zeros = [
+                Zero(unbatched_aval(t.aval, d)) if type(t) is Zero else None
+                for t, d in zip(args[len(self.dims) :], self.dims)
+            ]
+
+            def flat(*args: Any) -> list[Any]:
+                # A tangent known to be zero has no batch.
+                given = args[len(zeros) :]
+                return jvp(
+                    *args[: len(zeros)], *(t if z is None else z for t, z in zip(given, zeros))
+                )
+
+            tangent_dims = [d if z is None else None for d, z in zip(self.dims, zeros)]
+            outs, dims = self.batch(flat, args, [*self.dims, *tangent_dims])
             n = len(outs) // 2
             # A result is mapped if it or its tangent is.
             self.settle([t if d is None else d for d, t in zip(dims[:n], dims[n:])])

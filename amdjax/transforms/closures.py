@@ -51,8 +51,9 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Any, l
         leaves, tree = tree_flatten((args, {}))
         if tree != in_tree:
             raise TypeError(
-                f"the converted function {fun_name(fun)} takes arguments of the structure "
-                f"{in_tree}, got {tree}"
+                "The inputs to the closure produced by closure_convert must have the structure of "
+                f"the example arguments of {fun_name(fun)}, {in_tree.children()[0]}, got "
+                f"{tree.children()[0]}"
             )
         return tree_unflatten(out_tree, eval_jaxpr(jaxpr, consts, *leaves))
 

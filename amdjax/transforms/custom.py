@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,13 +11,28 @@ import numpy as np
 
 from amdjax.core.array import asarray_concrete
 from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.config import config
 from amdjax.core.context import context
 from amdjax.core.dtypes import float0
+from amdjax.core.effects import has_side_effects
 from amdjax.core.errors import UnexpectedTracerError, api_boundary, hide_internal_frames
-from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun
+from amdjax.core.jaxpr import (
+    ClosedJaxpr,
+    JaxprEqn,
+    close_consts,
+    dce_jaxpr,
+    dce_rules,
+    jaxpr_as_fun,
+)
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
-from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
+from amdjax.core.pytree import (
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_map,
+    tree_unflatten,
+)
 from amdjax.core.ref import identity_of_ref, is_ref, refuse_aliases
 from amdjax.core.trace import FlatFun, JaxprTrace, Tracer, hoist_tracers, trace_to_jaxpr
 from amdjax.transforms.flat import (
@@ -156,6 +172,50 @@ custom_jvp_call_p = CustomJVPCall("custom_jvp_call")
 custom_vjp_call_p = CustomVJPCall("custom_vjp_call")
 
 
+def _dce(used: Sequence[bool], eqn: JaxprEqn) -> tuple[list[bool], JaxprEqn | None]:
+    """A call without the results that nothing reads; rules get all operands."""
+    operands = [True] * len(eqn.invars)
+    if all(used):
+        return operands, eqn
+    if not any(used) and not has_side_effects(eqn.effects):
+        return [not u for u in operands], None
+    closed = eqn.params["call_jaxpr"]
+    jaxpr, _ = dce_jaxpr(closed.jaxpr, used, True)
+    params = {
+        name: _KEPT[name](value, used, closed.out_avals) if name in _KEPT else value
+        for name, value in eqn.params.items()
+    }
+    params["call_jaxpr"] = close_consts(jaxpr, tuple(closed.consts))
+    outvars = [v for v, u in zip(eqn.outvars, used) if u]
+    return operands, eqn.replace(outvars=outvars, params=params, effects=jaxpr.effects)
+
+
+def _keep_jvp(jvp: FlatFun, used: Sequence[bool], out_avals: Any) -> FlatFun:
+    return lambda *args: list(itertools.compress(jvp(*args), [*used, *used]))
+
+
+def _keep_fwd(fwd: Any, used: Sequence[bool], out_avals: Any) -> Any:
+    def kept(nonzeros: Sequence[bool], *args: Any) -> tuple[list[Any], list[Any]]:
+        residuals, outs = fwd(nonzeros, *args)
+        return residuals, list(itertools.compress(outs, used))
+
+    return kept
+
+
+def _keep_bwd(bwd: Any, used: Sequence[bool], out_avals: Any) -> Any:
+    def kept(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        given = iter(cts)
+        return bwd(
+            residuals, [next(given) if u else Zero(a.to_tangent()) for u, a in zip(used, out_avals)]
+        )
+
+    return kept
+
+
+_KEPT = {"jvp_jaxpr_fun": _keep_jvp, "fwd_jaxpr_thunk": _keep_fwd, "bwd": _keep_bwd}
+dce_rules[custom_jvp_call_p] = dce_rules[custom_vjp_call_p] = _dce
+
+
 @custom_jvp_call_p.def_transpose
 def _custom_jvp_call_transpose(
     cts: Any, *args: Any, call_jaxpr: ClosedJaxpr, **_: Any
@@ -177,8 +237,8 @@ def _custom_lin_abstract(*avals: Any, out_avals: Any, **_: Any) -> list[Any]:
 
 def _cannot_run_forward(*args: Any, **_: Any) -> Any:
     raise TypeError(
-        "can't apply forward-mode differentiation (jvp) to a custom_vjp function: "
-        "its rule only defines reverse mode. Use custom_jvp for functions that need both."
+        "can't apply forward-mode autodiff (jvp) to a custom_vjp function. "
+        "Its rules only define reverse mode. Use custom_jvp for functions that need both."
     )
 
 
@@ -226,6 +286,17 @@ def _nondiff_positions(fun: Any, argnums: Any, argnames: Any) -> tuple[int, ...]
     return tuple(sorted({*positions, *argnums_of_names(fun, argnames)}))
 
 
+_SETTERS = frozenset(("defjvp", "defjvps", "defvjp", "def_vmap"))
+
+
+def rule_setter(custom: Any, name: str) -> Any:
+    """The method of a function with rules that sets rules of the function it decorates."""
+    fun = custom.__dict__.get("fun")
+    if name in _SETTERS and hasattr(fun, name):
+        return getattr(fun, name)
+    raise AttributeError(f"{type(custom).__name__!r} object has no attribute {name!r}")
+
+
 class _CustomFunction:
     """What `custom_jvp` and `custom_vjp` share: the function and its static arguments."""
 
@@ -242,8 +313,11 @@ class _CustomFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 
+    def __getattr__(self, name: str) -> Any:
+        return rule_setter(self, name)
+
     def _split(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-        args = resolve_kwargs(self.fun, args, kwargs)
+        args = resolve_kwargs(self.fun, args, kwargs, type(self).__name__)
         count = len(args)
         positions = [i % count for i in self.nondiff_argnums if -count <= i < count]
         return split_args(args, positions)
@@ -252,6 +326,11 @@ class _CustomFunction:
         count = len(static) + len(others)
         positions = [i % count for i in self.nondiff_argnums if -count <= i < count]
         return join_args(positions, static, others)
+
+
+def _types_text(types: Any) -> str:
+    """A pytree of types, without the marks of weak ones."""
+    return str(tree_map(str, types)).replace("'", "").replace("~", "")
 
 
 _NUMBERS = frozenset((bool, int, float, complex))
@@ -274,6 +353,7 @@ class _Call:
         self.leaves, self.in_tree = tree_flatten(tuple(args))
         self.leaves = [x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in self.leaves]
         self.out_tree: Any = None
+        self.out_avals: list[Any] = []
         self.name = fun_name(custom.fun)
         if any(map(is_ref, self.leaves)):
             names = argument_names(custom.fun, custom._join(static, args))
@@ -291,13 +371,39 @@ class _Call:
                     f"the function {self.name}, of custom derivatives, returned a mutable array "
                     f"reference of type {leaf.aval}; return what it holds, ref[...]."
                 )
-        if self.out_tree is not None and self.out_tree != tree:
-            raise TypeError(
-                f"The rule of {self.name} returns a value of another structure than "
-                f"{self.name} itself: {tree} and {self.out_tree}."
-            )
-        self.out_tree = tree
+        avals = [get_aval(x) for x in leaves]
+        if self.out_tree is not None:
+            self.check_result(tree, avals)
+        self.out_tree, self.out_avals = tree, avals
         return leaves
+
+    def check_result(self, tree: Any, avals: list[Any]) -> None:
+        """Raise if a rule's result is of another structure or of other types than the function's.
+
+        Args:
+          tree: structure of the rule's result.
+          avals: types of its leaves.
+        """
+        if tree != self.out_tree:
+            which, what = "of the same container/pytree structure", "container/pytree structure"
+        elif any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in zip(avals, self.out_avals)):
+            which, what = "with leaves of the same shape/dtype", "shapes/dtypes of"
+        else:
+            return
+        kind, rule, second = self.custom.primal_rule()
+        decorated = f"{type(self.custom).__name__}-decorated function {self.name}"
+        if second:
+            like = f"(equal to the output of the {decorated}) and {second}"
+        else:
+            like = f"(equal in value to the output of the {decorated}, and in particular {which})"
+        raise TypeError(
+            f"Custom {kind} {fun_name(rule)} for function {self.name} must produce a pair (list "
+            f"or tuple of length two) where the first element represents the primal output {like},"
+            f" but instead the {kind.removeprefix('VJP ')} output's first element had {what}:\n"
+            f"    {_types_text(tree_unflatten(tree, avals))}\n"
+            f"while the {decorated} had output {what}:\n"
+            f"    {_types_text(tree_unflatten(self.out_tree, self.out_avals))}."
+        )
 
 
 class custom_jvp(_CustomFunction):
@@ -369,7 +475,7 @@ class custom_jvp(_CustomFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.jvp is None:
             raise AttributeError(
-                f"The custom_jvp function {fun_name(self.fun)} has no rule: set one with defjvp."
+                f"No JVP defined for custom_jvp function {fun_name(self.fun)} using defjvp."
             )
         try:
             call = _JVPCall(self, *self._split(args, kwargs))
@@ -379,6 +485,9 @@ class custom_jvp(_CustomFunction):
         except Exception as e:
             hide_internal_frames(e)
             raise
+
+    def primal_rule(self) -> tuple[str, Any, str]:
+        return "JVP rule", self.jvp, ""
 
 
 class _JVPCall(_Call):
@@ -393,15 +502,17 @@ class _JVPCall(_Call):
         rule = fun_name(self.custom.jvp)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(
-                f"The JVP rule {rule} of {self.name} must return a pair (result, tangent), got "
-                f"{pair!r}."
+                f"Custom JVP rule {rule} for function {self.name} must produce a pair (list or "
+                "tuple of length two) representing primal and tangent outputs, but got "
+                f"{pair}."
             )
         outs = self.result(pair[0])
         out_tangents, tree = tree_flatten(pair[1])
         if tree != self.out_tree:
             raise TypeError(
-                f"The JVP rule {rule} of {self.name} returns a result and a tangent of different "
-                f"structures: {self.out_tree} and {tree}."
+                f"Custom JVP rule {rule} for function {self.name} must produce primal and tangent "
+                "outputs with equal container (pytree) structures, but got "
+                f"{self.out_tree} and {tree} respectively."
             )
         return [*outs, *map(functools.partial(self.tangent, rule), outs, out_tangents)]
 
@@ -417,9 +528,10 @@ class _JVPCall(_Call):
             return Zero(wanted)
         if (aval.shape, aval.dtype) != (wanted.shape, wanted.dtype):
             raise TypeError(
-                f"The JVP rule {rule} of {self.name} returns a tangent of type "
-                f"{aval.str_short()} for a result of type {get_aval(out).str_short()}, whose "
-                f"tangents have type {wanted.str_short()}."
+                "Custom JVP rule must produce primal and tangent outputs with corresponding shapes "
+                f"and dtypes. Expected {_types_text(wanted)} (tangent type of "
+                f"{_types_text(get_aval(out))}) but got {_types_text(aval)}.\n"
+                f"The rule is {rule}, of {self.name}."
             )
         return tangent
 
@@ -513,7 +625,7 @@ class custom_vjp(_CustomFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.fwd is None or self.bwd is None:
             raise AttributeError(
-                f"The custom_vjp function {fun_name(self.fun)} has no rules: set them with defvjp."
+                f"No VJP defined for custom_vjp function {fun_name(self.fun)} using defvjp."
             )
         static, others = self._split(args, kwargs)
         for leaf in tree_flatten(static)[0]:
@@ -528,6 +640,13 @@ class custom_vjp(_CustomFunction):
         outs = custom_vjp_call_p.bind_functions(call.fun, call.fwd, call.bwd, call.leaves, params)
         return tree_unflatten(call.out_tree, outs)
 
+    def primal_rule(self) -> tuple[str, Any, str]:
+        second = (
+            "the second element represents residuals (i.e. values stored from the forward pass "
+            "for use on the backward pass)"
+        )
+        return "VJP fwd rule", self.fwd, second
+
 
 class _VJPCall(_Call):
     def fwd(self, nonzeros: Sequence[bool], *leaves: Any) -> tuple[list[Any], list[Any]]:
@@ -539,8 +658,9 @@ class _VJPCall(_Call):
         pair = self.custom.fwd(*self.custom._join(self.static, args))
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(
-                f"The forward rule {fun_name(self.custom.fwd)} of {self.name} must return a pair "
-                f"(result, residuals), got {pair!r}."
+                f"Custom VJP fwd rule {fun_name(self.custom.fwd)} for function {self.name} must "
+                "produce a pair (list or tuple of length two): the result and residuals, but got "
+                f"{pair}."
             )
         self.in_avals = [get_aval(x) for x in leaves]
         residuals, self.residual_tree = tree_flatten(pair[1])
@@ -582,15 +702,18 @@ class _VJPCall(_Call):
         if not isinstance(found, tuple) or len(found) != len(dummy):
             got = f"a tuple of length {len(found)}" if isinstance(found, tuple) else f"{found!r}"
             raise TypeError(
-                f"The backward rule {rule} must return a tuple with a cotangent for each of the "
-                f"{len(dummy)} differentiated arguments of {self.name}, got {got}."
+                f"Custom VJP bwd rule {rule} for function {self.name} must produce a tuple with a "
+                f"cotangent for each of its {len(dummy)} differentiated arguments, but got {got}."
             )
         cts: list[Any] = [None] * len(self.in_avals)
         self.fill(cts, dummy, found, rule)
-        return [self.cotangent(ct, a, rule) for ct, a in zip(cts, self.in_avals)]
+        return [self.cotangent(i, ct, rule) for i, ct in enumerate(cts)]
 
     def fill(self, cts: list[Any], where: Any, found: Any, rule: str) -> None:
-        """Put cotangents where their arguments are; None stands for a whole subtree of zeros."""
+        """Put cotangents where their arguments are.
+
+        None stands for zeros, and an array for itself, at all leaves of a subtree.
+        """
         leaves, tree = tree_flatten(where, is_leaf=lambda x: x is not where)
         if found is None:
             return
@@ -599,28 +722,48 @@ class _VJPCall(_Call):
             return
         others, other_tree = tree_flatten(found, is_leaf=lambda x: x is not found)
         if tree != other_tree:
+            if len(others) == 1 and others[0] is found:
+                for w in tree_flatten(where)[0]:
+                    cts[w] = found
+                return
             raise TypeError(
-                f"The backward rule {rule} returns cotangents of another structure than the "
-                f"arguments of {self.name}: expected {tree}, got {other_tree}."
+                f"Custom VJP bwd rule {rule} for function {self.name} must produce cotangents of "
+                f"the structure of the arguments, {tree}, but got {other_tree}."
             )
         for w, f in zip(leaves, others):
             self.fill(cts, w, f, rule)
 
-    def cotangent(self, ct: Any, aval: Any, rule: str) -> Any:
+    def cotangent(self, i: int, ct: Any, rule: str) -> Any:
+        """The cotangent of the `i`-th leaf of the arguments, checked."""
+        aval = self.in_avals[i]
         wanted = aval.to_tangent()
+        if type(ct) is SymbolicZero and ct.shape != wanted.shape:
+            raise ValueError(self.mismatch(i, ct.aval, rule) + _JUST_NONE)
         if ct is None or type(ct) in (Zero, SymbolicZero) or wanted.dtype == float0:
             return Zero(wanted)
         if not is_valid_value(ct):
             raise TypeError(
-                f"The backward rule {rule} returned {ct!r}, which is not an array, for an "
-                f"argument of type {aval.str_short()} of {self.name}."
+                f"Custom VJP bwd rule {rule} for function {self.name} must produce arrays: {ct!r}, "
+                f"for an argument of type {aval.str_short()}, is not a valid JAX type."
             )
         got: Any = get_aval(ct)
         if got.dtype == float0:
             return Zero(wanted)
-        if got.shape != wanted.shape or got.dtype != wanted.dtype:
-            raise ValueError(
-                f"The backward rule {rule} returns a cotangent of type {got.str_short()} for an "
-                f"argument of {self.name} of type {wanted.str_short()}."
-            )
+        fits = got.shape == wanted.shape and got.dtype == wanted.dtype
+        if not fits and not config.disable_bwd_checks:
+            raise ValueError(self.mismatch(i, got, rule))
         return ct
+
+    def mismatch(self, i: int, got: Any, rule: str) -> str:
+        """What is said of a cotangent of another type than its argument's."""
+        dummy = tree_unflatten(self.in_tree, range(len(self.in_avals)))
+        path = keystr(tree_flatten_with_path(dummy)[0][i][0])
+        wanted = self.in_avals[i].to_tangent()
+        return (
+            f"Custom VJP bwd rule {rule} for function {self.name} must produce cotangents of the "
+            f"types of the arguments, but at output{path} the bwd rule produced an output of type "
+            f"{_types_text(got)} corresponding to an input of type {_types_text(wanted)}."
+        )
+
+
+_JUST_NONE = " Consider just returning a None here instead of a zero."

@@ -11,11 +11,12 @@ from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr, dce_rules
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
-from amdjax.core.pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
 from amdjax.core.trace import eval_trace, find_current_trace, hoist_tracers, trace_to_jaxpr
 from amdjax.transforms import ops
 from amdjax.transforms.batching import AxisData, batch_at, batched_aval
 from amdjax.transforms.calls import give_call_rules, spread_tangents
+from amdjax.transforms.custom import rule_setter
 from amdjax.transforms.flat import FlatFunction, fun_name, resolve_kwargs
 from amdjax.transforms.forward import jvp_flat, jvp_jaxpr
 from amdjax.transforms.reverse import backward_pass, transpose_jaxpr
@@ -201,12 +202,17 @@ class custom_vmap:
         self.rule = rule
         return rule
 
+    def __getattr__(self, name: str) -> Any:
+        return rule_setter(self, name)
+
     @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = fun_name(self.fun)
         if self.rule is None:
-            raise AttributeError(f"custom_vmap function {name} has no rule: set it with def_vmap")
-        args = resolve_kwargs(self.fun, args, kwargs)
+            raise AttributeError(
+                f"No batching rule defined for custom_vmap function {name} using def_vmap"
+            )
+        args = resolve_kwargs(self.fun, args, kwargs, "custom_vmap")
         if find_current_trace() is eval_trace:
             return self.fun(*tree_map(as_result, args))
         leaves, in_tree = tree_flatten((args, {}))
@@ -223,18 +229,25 @@ class custom_vmap:
         assert self.rule is not None
         args, _ = tree_unflatten(flat.in_tree, values)
         in_batched, _ = tree_unflatten(flat.in_tree, batched)
+        rule = fun_name(self.rule)
         pair = self.rule(axis.size, list(in_batched), *args)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise ValueError(
-                f"the vmap rule of {flat.what} must return a pair (out, out_batched), got {pair!r}"
+                f"the custom vmap rule {rule} of {flat.what} must return a pair "
+                f"(out, out_batched), got {pair!r}"
             )
         outs, tree = tree_flatten(pair[0])
+        flags, flags_tree = tree_flatten(pair[1])
+        if flags_tree != tree:
+            raise ValueError(
+                "structure of output value and output batching specification returned by custom "
+                f"vmap rule ({rule}) do not match.\nOutput values: {tree}\n"
+                f"Batching spec: {flags_tree}"
+            )
         if tree != flat.out_tree:
             raise ValueError(
-                f"structure of output value and of the vmap rule's differ for {flat.what}: "
-                f"{flat.out_tree} and {tree}"
+                f"structure of output returned by custom vmap rule ({rule}) does not match that of "
+                f"original custom-vmapped function.\nOriginal output: {flat.out_tree}\n"
+                f"Rule output: {tree}"
             )
-        flags = tree_leaves(pair[1])
-        if len(flags) != len(outs):
-            flags = tree_leaves(tree_map(lambda b, o: tree_map(lambda _: b, o), pair[1], pair[0]))
         return outs, [bool(b) for b in flags]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,10 @@ from amdjax.core import dtypes
 from amdjax.core.aval import get_aval, is_array_like
 from amdjax.core.dtypes import float0
 from amdjax.core.errors import api_boundary
-from amdjax.core.jaxpr import ClosedJaxpr, eval_jaxpr
-from amdjax.core.primitive import Primitive
+from amdjax.core.jaxpr import Jaxpr, eval_jaxpr
 from amdjax.core.pytree import (
     Partial,
     PyTreeDef,
-    register_pytree_node,
     tree_flatten,
     tree_map,
     tree_structure,
@@ -27,7 +25,6 @@ from amdjax.core.ref import is_ref, refuse_aliases
 from amdjax.core.source_info import transformed
 from amdjax.core.trace import trace_to_jaxpr
 from amdjax.transforms.flat import (
-    FlatFunction,
     argument_names,
     flatten_fun,
     fun_name,
@@ -37,6 +34,7 @@ from amdjax.transforms.flat import (
 )
 from amdjax.transforms.forward import jvp_flat
 from amdjax.transforms.linear import has_tangent, linearize_flat
+from amdjax.transforms.pullback import pull_back
 from amdjax.transforms.reverse import backward_pass
 from amdjax.transforms.zero import UndefinedPrimal, Zero, as_result, ones_like_aval
 
@@ -154,54 +152,42 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     _check_values("linearize", leaves)
     nonzeros = [has_tangent(x) for x in leaves]
     outs, nonzeros_out, linear = linearize_flat(transformed("jvp", flat), leaves, nonzeros)
-    pushforward = _Pushforward(
-        tree_structure(primals), flat.out_tree, nonzeros, nonzeros_out, linear,
+    known = _Pushforward(
+        tree_structure(primals), flat.out_tree, nonzeros, nonzeros_out,
         [get_aval(x) for x in leaves], [get_aval(x) for x in outs],
     )  # fmt: skip
-    f_jvp = Partial(pushforward, list(linear.consts))
+    f_jvp = Partial(functools.partial(_push, linear.jaxpr, known), list(linear.consts))
     result = flat.unflatten(outs), f_jvp
     return (*result, _known_aux(flat.aux)) if has_aux else result
 
 
-class _Linear:
-    """A linear program and the structures of what users give to it and get from it."""
+class _Pushforward(NamedTuple):
+    """What the function that `linearize` returns takes and gives."""
 
-    def __init__(
-        self,
-        in_tree: PyTreeDef,
-        out_tree: PyTreeDef,
-        nonzeros: list[bool],
-        nonzeros_out: list[bool],
-        linear: ClosedJaxpr,
-        in_avals: list[Any],
-        out_avals: list[Any],
-    ):
-        self.in_tree, self.out_tree = in_tree, out_tree
-        self.nonzeros, self.nonzeros_out = nonzeros, nonzeros_out
-        self.jaxpr = linear.jaxpr
-        self.in_avals, self.out_avals = in_avals, out_avals
+    in_tree: PyTreeDef
+    out_tree: PyTreeDef
+    nonzeros: list[bool]
+    nonzeros_out: list[bool]
+    in_avals: list[Any]
+    out_avals: list[Any]
 
 
-class _Pushforward(_Linear):
-    """The function that `linearize` returns; residuals are its first argument."""
-
-    @api_boundary
-    def __call__(self, residuals: list[Any], *tangents: Any) -> Any:
-        leaves, tree = tree_flatten(tangents)
-        if tree != self.in_tree:
-            raise TypeError(
-                f"the linearized function takes tangents of the structure {self.in_tree}, "
-                f"got {tree}."
-            )
-        for t, aval in zip(leaves, self.in_avals):
-            _check_linear_input(get_aval(t), aval.to_tangent())
-        given = [t for t, nz in zip(leaves, self.nonzeros) if nz]
-        found = iter(eval_jaxpr(self.jaxpr, residuals, *given))
-        outs = [
-            as_result(next(found) if nz else Zero(a.to_tangent()))
-            for nz, a in zip(self.nonzeros_out, self.out_avals)
-        ]
-        return tree_unflatten(self.out_tree, outs)
+@api_boundary
+def _push(linear: Jaxpr, known: _Pushforward, residuals: list[Any], *tangents: Any) -> Any:
+    leaves, tree = tree_flatten(tangents)
+    if tree != known.in_tree:
+        raise TypeError(
+            f"the linearized function takes tangents of the structure {known.in_tree}, got {tree}."
+        )
+    for t, aval in zip(leaves, known.in_avals):
+        _check_linear_input(get_aval(t), aval.to_tangent())
+    given = [t for t, nz in zip(leaves, known.nonzeros) if nz]
+    found = iter(eval_jaxpr(linear, residuals, *given))
+    outs = [
+        as_result(next(found) if nz else Zero(a.to_tangent()))
+        for nz, a in zip(known.nonzeros_out, known.out_avals)
+    ]
+    return tree_unflatten(known.out_tree, outs)
 
 
 def _check_linear_input(got: Any, wanted: Any) -> None:
@@ -243,114 +229,8 @@ def vjp(
     _check_values("vjp", leaves)
     if any(map(is_ref, leaves)):
         refuse_aliases("vjp", argument_names(fun, primals), leaves)
-    out, f_vjp = _vjp(flat, leaves, tree_structure(primals))
+    out, f_vjp = pull_back(flat, leaves, tree_structure(primals))
     return (out, f_vjp, _known_aux(flat.aux)) if has_aux else (out, f_vjp)
-
-
-def _vjp(flat: FlatFunction, leaves: list[Any], in_tree: PyTreeDef) -> tuple[Any, Any]:
-    nonzeros = [has_tangent(x) for x in leaves]
-    outs, nonzeros_out, linear = linearize_flat(transformed("jvp", flat), leaves, nonzeros)
-    in_avals = [get_aval(x) for x in leaves]
-    out_avals = [get_aval(x) for x in outs]
-    pullback = _Pullback(
-        in_tree, flat.out_tree, nonzeros, nonzeros_out, linear, in_avals, out_avals
-    )
-    pullback.name = fun_name(flat.fun)
-    # A pytree whose leaves are the residuals, so that f_vjp may leave a jitted function.
-    return flat.unflatten(outs), VJP(pullback, list(linear.consts))
-
-
-class VJP(Partial):
-    """The pull-back that `vjp` returns."""
-
-    def with_refs(self, *refs: Any) -> Callable[[Any], Any]:
-        """The pull-back that adds cotangents to references.
-
-        Args:
-          *refs: for each argument of the function a pytree like it. Cotangents of leaves for which
-            there is a reference are added to what that holds.
-
-        Returns:
-          A function of a cotangent, like the pull-back; it returns None in place of what was added.
-
-        Example:
-          >>> import amdjax, amdjax.numpy as jnp
-          >>> total = amdjax.new_ref(jnp.zeros(2))
-          >>> _, f_vjp = amdjax.vjp(lambda x: (x * x).sum(), jnp.arange(2.0))
-          >>> f_vjp.with_refs(total)(1.0)
-          (None,)
-          >>> total
-          Ref([0., 2.], dtype=float32)
-        """
-        pullback: Any = self.func
-        in_tree = pullback.in_tree
-        targets = in_tree.flatten_up_to(refs)
-
-        def accumulate(cotangent: Any) -> Any:
-            cts = tree_flatten(self(cotangent))[0]
-            for target, ct in zip(targets, cts):
-                if is_ref(target):
-                    Primitive.by_name["addupdate"].bind(target, ct, indices=())
-            rest = [None if is_ref(target) else ct for target, ct in zip(targets, cts)]
-            return tree_unflatten(in_tree, rest)
-
-        return accumulate
-
-
-register_pytree_node(
-    VJP,
-    lambda f: ((f.args, f.keywords), f.func),
-    lambda func, xs: VJP(func, *xs[0], **xs[1]),
-)
-
-
-class _Pullback(_Linear):
-    """The function that `vjp` returns; residuals are its first argument."""
-
-    name = "fun"
-
-    @api_boundary
-    def __call__(self, residuals: list[Any], *cotangents: Any) -> Any:
-        if len(cotangents) != 1:
-            raise TypeError(
-                "The function returned by `jax.vjp` applied to "
-                f"{self.name} was called with {len(cotangents)} arguments, but functions returned "
-                "by `jax.vjp` must be called with a single argument corresponding to the single "
-                f"value returned by {self.name} (even if that returned value is a tuple or other "
-                "container)."
-            )
-        (cotangent,) = cotangents
-        leaves, tree = tree_flatten(cotangent)
-        if tree != self.out_tree:
-            raise ValueError(
-                "unexpected tree structure of argument to vjp function: got "
-                f"{tree}, but expected to match {self.out_tree}."
-            )
-        for ct, aval in zip(leaves, self.out_avals):
-            self.check(ct, aval)
-        cts = [ct for ct, nz in zip(leaves, self.nonzeros_out) if nz]
-        linear_in = [UndefinedPrimal(v.aval) for v in self.jaxpr.invars]
-        backward = transformed("transpose", backward_pass)
-        found = iter(backward(self.jaxpr, residuals, linear_in, cts))
-        grads = [
-            next(found) if nz else Zero(a.to_tangent())
-            for nz, a in zip(self.nonzeros, self.in_avals)
-        ]
-        return tree_unflatten(self.in_tree, [as_result(g) for g in grads])
-
-    def check(self, ct: Any, aval: Any) -> None:
-        wanted, got = aval.to_tangent(), get_aval(ct)
-        if got.dtype != wanted.dtype:
-            raise ValueError(
-                "unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got dtype "
-                f"{_dtype_name(got.dtype)}, but expected {_dtype_name(wanted.dtype)} because the "
-                f"corresponding output has dtype {aval.dtype}."
-            )
-        if got.shape != wanted.shape:
-            raise ValueError(
-                "unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got shape "
-                f"{got.shape}, but the corresponding output has shape {aval.shape}."
-            )
 
 
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Any:
@@ -498,7 +378,7 @@ def value_and_grad(
         flat.what = fun_name(fun)
         for x in leaves:
             check(x)
-        value, f_vjp = _vjp(flat, leaves, tree_structure(tuple(chosen)))
+        value, f_vjp = pull_back(flat, leaves, tree_structure(tuple(chosen)))
         _check_scalar(value)
         check_grad_output("grad", holomorphic, value)
         g = f_vjp(as_result(ones_like_aval(get_aval(value))))

@@ -172,20 +172,36 @@ def signature(fun: Any) -> inspect.Signature | None:
     return found
 
 
-def resolve_kwargs(fun: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Keyword arguments and defaults put in their positions."""
+def resolve_kwargs(
+    fun: Callable[..., Any], args: Any, kwargs: dict[str, Any], kind: str
+) -> tuple[Any, ...]:
+    """Keyword arguments and defaults put in their positions.
+
+    Args:
+      fun: the function.
+      args: positional arguments of the call.
+      kwargs: its keyword arguments.
+      kind: what decorates it, for messages.
+    """
+    failed = (
+        f"The input arguments to the {kind}-decorated function {fun_name(fun)} could not be "
+        "resolved to positional-only arguments. Binding failed with the error:\n"
+    )
     sig = signature(fun)
     if sig is None:
         if kwargs:
-            raise TypeError(f"keyword arguments of {fun_name(fun)} cannot be given positions")
+            raise TypeError(f"{failed}its signature is not known")
         return tuple(args)
-    bound = sig.bind(*args, **kwargs)
+    try:
+        bound = sig.bind(*args, **kwargs)
+    except TypeError as e:
+        raise TypeError(f"{failed}{e}") from None
     bound.apply_defaults()
     # What keeps its default is not part of the call.
     if given := sorted(name for name in bound.kwargs if name in kwargs):
         raise TypeError(
-            f"keyword arguments {given} of {fun_name(fun)} have no position; "
-            "functions with custom derivatives take positional arguments only"
+            f"{failed}The following keyword arguments could not be resolved to positions: "
+            f"{', '.join(given)}"
         )
     return bound.args
 

@@ -122,6 +122,7 @@ def jacrev(
         rows = vmap(pull)(_basis(y))
         rows = rows[0] if isinstance(argnums, int) else rows
         example = chosen[0] if isinstance(argnums, int) else tuple(chosen)
+        rows = tree_map(_without_float0, rows, example)
         by_input = tree_map(functools.partial(_unravel, y, 0), rows, example)
         jac = tree_transpose(tree_structure(example), tree_structure(y), by_input)
         return (jac, aux) if has_aux else jac
@@ -224,6 +225,12 @@ def _unravel(example: Any, axis: int, x: Any, like: Any) -> Any:
         blocks.append(_typed_like(block, get_aval(like)))
         offset += aval.size
     return tree_unflatten(treedef, blocks)
+
+
+def _without_float0(x: Any, like: Any) -> Any:
+    """`x`, or zeros of the dtype of `like` where `like` cannot be differentiated."""
+    aval = get_aval(x)
+    return np.zeros(aval.shape, get_aval(like).dtype) if aval.dtype == float0 else x
 
 
 def _typed_like(x: Any, aval: Any) -> Any:

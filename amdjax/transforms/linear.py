@@ -221,7 +221,11 @@ def has_tangent(x: Any) -> bool:
 
 
 def linearize_flat(
-    fun: FlatFun, primals: Sequence[Any], nonzeros: Sequence[bool] | None = None
+    fun: FlatFun,
+    primals: Sequence[Any],
+    nonzeros: Sequence[bool] | None = None,
+    *,
+    keep_arrays: bool = False,
 ) -> tuple[list[Any], list[bool], ClosedJaxpr]:
     """Results of a function and the linear program that maps tangents to tangents.
 
@@ -229,6 +233,8 @@ def linearize_flat(
       fun: takes flat arguments, returns a list.
       primals: the point.
       nonzeros: with respect to which arguments; by default those that have tangents.
+      keep_arrays: whether arrays are residuals though they are scalars, which may be written into
+        the program.
 
     Returns:
       The results; which of them have a tangent that is not zero; the linear program from tangents
@@ -238,6 +244,7 @@ def linearize_flat(
     if nonzeros is None:
         nonzeros = [has_tangent(p) for p in primals]
     linear = JaxprTrace(context.trace, scopes_outside=source_info.depth())
+    linear.keep_arrays = keep_arrays
     trace = LinearizeTrace(context.trace, object(), linear)
     args = [
         LinearizeTracer(trace, p, linear.new_arg(get_aval(p).to_tangent())) if nz else p

@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 
 from amdjax.core.aval import get_aval, is_array_like
 from amdjax.core.errors import api_boundary
-from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
+from amdjax.core.pytree import (
+    PyTreeDef,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_unflatten,
+)
 from amdjax.core.pytree_errors import flatten_axes
 from amdjax.core.ref import is_ref, refuse_aliases
 from amdjax.core.source_info import transformed
@@ -187,9 +194,11 @@ def _place_outputs(
     for i, (x, dim, to) in enumerate(zip(outs, dims, wanted)):
         if to is None:
             if dim is not None and not sum_match:
+                dummy = tree_unflatten(tree, range(tree.num_leaves))
+                path = keystr(tree_flatten_with_path(dummy)[0][i][0])
                 raise ValueError(
-                    f"vmap has mapped output but out_axes is None: result leaf {i} of {tree} "
-                    "differs between the examples."
+                    f"vmap has mapped output but out_axes is None at vmap out_axes{path}: this "
+                    "result differs between the examples."
                 )
             placed.append(x if dim is None else ops.reduce_sum(x, (dim,)))
             continue

@@ -141,7 +141,7 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     ),
     "jax._src": _front(),
     "jax._src.config": ConfigModule,
-    "jax._src.api": _front("", "transforms.ops"),
+    "jax._src.api": _front("", "transforms.ops", "transforms.pullback"),
     "jax._src.core": _front(
         *("core.aval", "core.jaxpr", "core.trace", "core.check", "core.errors", "core.array"),
         *("core", "extend.core", "extend.core.programs", "core.mesh"),
