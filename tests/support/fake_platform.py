@@ -13,7 +13,7 @@ import pytest
 from amdjax.core.config import config
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels, kernel_text
 from amdjax.jit.cpu.program import cpu_target
-from amdjax.jit.gpu import program as device_program
+from amdjax.jit.gpu import kernels as device_kernels
 from amdjax.jit.plan import plan_program
 from amdjax.runtime import devices
 from tests.support.fake_gpu import PROTOTYPE, FakeGpu, FakeKernel
@@ -48,7 +48,7 @@ def fake_platform(**options: Any) -> Iterator[list[FakeGpu]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(devices, "_registry", dict(devices._registry))
         patch.setattr(devices, "_found", dict(devices._found))
-        patch.setattr(device_program, "_compile", compile_fake)
+        patch.setattr(device_kernels, "compile_device", compile_fake)
         devices.register_platform("fake", lambda: gpus, priority=-5, aliases=("gpu",))
         config.update("platforms", "cpu")
         try:
