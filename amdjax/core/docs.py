@@ -159,7 +159,7 @@ def _parsed(doc: str) -> tuple[list[str], dict[str, list[str]]]:
                 current = example
             elif current is not text and line and line[0] != " ":
                 current = text  # a paragraph behind a section
-                text.append("")
+                text += [""] if text[-1] else []
         current.append(line)
     while not text[-1]:
         text.pop()
