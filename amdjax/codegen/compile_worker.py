@@ -156,8 +156,8 @@ def _with_lines(message: str, text: str) -> str:
     if not number.isdigit():
         return message
     lines, at = text.splitlines(), int(number)
-    around = range(max(at - 4, 1), min(at + 3, len(lines)) + 1)
-    shown = "\n".join(f"{'>' if i == at else ' '} {i:5}  {lines[i - 1]}" for i in around)
+    shown_lines = range(max(at - 4, 1), min(at + 3, len(lines)) + 1)
+    shown = "\n".join(f"{'>' if i == at else ' '} {i:5}  {lines[i - 1]}" for i in shown_lines)
     return f"{message}\n{shown}"
 
 

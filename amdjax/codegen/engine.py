@@ -488,7 +488,7 @@ class _Workers:
 
 
 _workers = _Workers()
-_elsewhere: dict[Machine, _Workers] = {}
+_workers_by_machine: dict[Machine, _Workers] = {}
 atexit.register(_workers.close)
 
 
@@ -496,8 +496,8 @@ def _workers_of(machine: Machine | None) -> _Workers:
     """The helpers for a machine."""
     if machine is None:
         return _workers
-    found = _elsewhere.get(machine)
+    found = _workers_by_machine.get(machine)
     if found is None:
-        found = _elsewhere.setdefault(machine, _Workers(machine))
+        found = _workers_by_machine.setdefault(machine, _Workers(machine))
         atexit.register(found.close)
     return found

@@ -258,7 +258,7 @@ class Function:
         self._lines.append(line + self.suffix)
 
     @contextmanager
-    def elsewhere(self, lines: list[str]) -> Iterator[None]:
+    def inserting_into(self, lines: list[str]) -> Iterator[None]:
         """Instructions go to `lines`, which end up in a block that has been left open."""
         here, suffix = self._lines, self.suffix
         self._lines = lines

@@ -134,7 +134,7 @@ class Domain:
                     tracer.value(v, index)
                 if v in self.fusion.stored:
                     stores.append((v, linear(index, v.aval.shape)))
-        ops = list(tile.walk(tracer.k.block))
+        ops = list(tile.nested_ops(tracer.k.block))
         self.operations = len(ops)
         self.widest = max((_bits(op.results[0].dtype) for op in ops if op.results), default=32)
         self.cost = sum(r.cost if r.loop is None else r.loop.cost for r in self.region.roots)
@@ -198,14 +198,14 @@ class Domain:
                 groups.append(([var], reduced))
         self.vars: list[LoopVar] = []
         self.reduced: set[LoopVar] = set()
-        for members, reduced in groups:
-            merged = members[0]
-            if len(members) > 1:
+        for loops, reduced in groups:
+            merged = loops[0]
+            if len(loops) > 1:
                 merged = LoopVar(
-                    members[-1].name, int(np.prod([m.extent for m in members], dtype=np.int64))
+                    loops[-1].name, int(np.prod([x.extent for x in loops], dtype=np.int64))
                 )
-                self.alias.update({m: Index(0) for m in members})
-                self.alias[members[-1]] = Index.of(merged)
+                self.alias.update({x: Index(0) for x in loops})
+                self.alias[loops[-1]] = Index.of(merged)
             self.vars.append(merged)
             if reduced:
                 self.reduced.add(merged)

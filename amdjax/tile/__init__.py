@@ -20,7 +20,7 @@ from amdjax.tile.ir import (
     Value,
     highest_number,
     lowest_number,
-    walk,
+    nested_ops,
 )
 from amdjax.tile.ops.elementwise import COMPARISONS, NARROW
 from amdjax.tile.schedule import MatrixTiling, Schedule
@@ -29,8 +29,34 @@ from amdjax.tile.types import FLOATS, SIGNED, UNSIGNED, Buffer, Number, TileType
 from amdjax.tile.verify import verify
 
 __all__ = [
-    "COMPARISONS", "FLOATS", "NARROW", "SIGNED", "UNSIGNED", "Block", "Buffer", "Builder", "Kernel",
-    "MatrixTiling", "Number", "Op", "Places", "Schedule", "Side", "TileError", "TileType", "Trait",
-    "Value", "Visible", "highest_number", "itemsize", "listing", "lowest_number", "ops", "origins",
-    "passes", "print_kernel", "verify", "walk",
+    "COMPARISONS",
+    "FLOATS",
+    "NARROW",
+    "SIGNED",
+    "UNSIGNED",
+    "Block",
+    "Buffer",
+    "Builder",
+    "Kernel",
+    "MatrixTiling",
+    "Number",
+    "Op",
+    "Places",
+    "Schedule",
+    "Side",
+    "TileError",
+    "TileType",
+    "Trait",
+    "Value",
+    "Visible",
+    "highest_number",
+    "itemsize",
+    "listing",
+    "lowest_number",
+    "nested_ops",
+    "ops",
+    "origins",
+    "passes",
+    "print_kernel",
+    "verify",
 ]  # fmt: skip

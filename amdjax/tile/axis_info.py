@@ -22,8 +22,8 @@ and of rank 2, the offsets `row * 32 + column` of a tile of 2 × 4 elements::
     axis 0   0  1  2  3                        axis 1: contiguity 4, divisibility 32
       ↓     32 33 34 35                        axis 0: contiguity 1, divisibility 1
 
-Whoever loads four neighbours at such offsets moves them at once, at an address that is a multiple
-of four elements; a mask of constancy four is asked once for them.
+A load of four neighbors at such offsets moves them at once, at an address that is a multiple of
+four elements; a mask of constancy four is asked once for them.
 
 The analysis runs forward over the operations. What loops carry begins as what goes in, and meets
 what a round makes of it until nothing changes.
@@ -39,12 +39,12 @@ from amdjax.tile import ops
 from amdjax.tile.ir import Block, Kernel, Op, Value
 from amdjax.tile.types import INTEGERS
 
-__all__ = ["MOST", "AxisInfo", "axis_infos", "near_axis"]
+__all__ = ["MOST", "AxisInfo", "axis_infos", "minor_axis"]
 
 MOST = 1 << 30  # divisibility of zero
 
 
-def near_axis(shape: tuple[int, ...]) -> int:
+def minor_axis(shape: tuple[int, ...]) -> int:
     """The axis along which elements are neighbours: the last one, if not of length one."""
     return len(shape) - (2 if len(shape) == 2 and shape[-1] == 1 else 1)
 
@@ -90,8 +90,8 @@ class AxisInfo:
     @property
     def divisor(self) -> int:
         """A power of two that divides all elements."""
-        alone = zip(self.contiguity, self.divisibility, strict=True)
-        return max((d for c, d in alone if c == 1), default=1)
+        axes = zip(self.contiguity, self.divisibility, strict=True)
+        return max((d for c, d in axes if c == 1), default=1)
 
     def first(self, axis: int, run: int) -> int:
         """What divides first elements of runs of `run`, in which elements count or are equal."""
@@ -227,11 +227,11 @@ def _iota(known: _Analysis, op: ops.Iota) -> AxisInfo:
 def _broadcast(known: _Analysis, op: ops.Broadcast) -> AxisInfo:
     x, source, shape = known.of(op.x), op.x.shape, op.result.shape
     every = AxisInfo.same(shape, x.divisor, x.constant)
-    ahead = len(shape) - len(source)
-    kept = [a >= ahead and source[a - ahead] == n for a, n in enumerate(shape)]
+    leading = len(shape) - len(source)
+    kept = [a >= leading and source[a - leading] == n for a, n in enumerate(shape)]
 
     def chosen(whole: tuple[int, ...], of_x: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(of_x[a - ahead] if keep else whole[a] for a, keep in enumerate(kept))
+        return tuple(of_x[a - leading] if keep else whole[a] for a, keep in enumerate(kept))
 
     return AxisInfo(
         chosen(every.contiguity, x.contiguity),

@@ -85,9 +85,9 @@ class Builder:
     @contextmanager
     def made_from(self, origin: Origin) -> Iterator[None]:
         """Ops written meanwhile come from this operation, if from no inner one."""
-        around, self.origin = self.origin, origin
+        outer, self.origin = self.origin, origin
         yield
-        self.origin = around
+        self.origin = outer
 
     # Plumbing
 
@@ -322,7 +322,7 @@ class Builder:
         a: tuple[Buffer, Value, int],
         b: tuple[Buffer, Value],
         c: tuple[Buffer, Value],
-        units: tuple[int, int],
+        registers: tuple[int, int],
         steps: Value,
         fresh: Value,
     ) -> None:
@@ -334,11 +334,18 @@ class Builder:
           b: buffer and offset; a step is 16 rows of 32-bit words, each of which holds neighbours
             in depth of one column.
           c: buffer and offset of the sums, row by row.
-          units: rows and columns of the result, in units of 16.
+          registers: of accumulators, along rows and columns of the result; each holds 16 by 16.
           steps: the depth, in units of 64 bytes of a row of `a`.
           fresh: whether sums start here.
         """
-        attrs = {"types": types, "a": a[0], "b": b[0], "c": c[0], "line": a[2], "units": units}
+        attrs = {
+            "types": types,
+            "a": a[0],
+            "b": b[0],
+            "c": c[0],
+            "line": a[2],
+            "registers": registers,
+        }
         self.emit(ops.AmxProduct, [a[1], b[1], c[1], steps, fresh], None, attrs)
 
     # Memory

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OPERATIONS", "Block", "Kernel", "Op", "Operand", "Operands", "TileError", "Trait", "Value",
     "expect", "expect_scalars", "highest_number", "lowest_number",
-    "walk",
+    "nested_ops",
 ]  # fmt: skip
 
 
@@ -207,25 +207,25 @@ class Block:
     yields: tuple[Value, ...] = ()
 
 
-def walk(block: Block) -> Iterator[Op]:
+def nested_ops(block: Block) -> Iterator[Op]:
     """All operations of a block, those of the blocks inside it behind the ones that hold them."""
     for op in block.ops:
         yield op
         for inner in op.blocks:
-            yield from walk(inner)
+            yield from nested_ops(inner)
 
 
 def lowest_number(block: Block) -> int:
     """The least number of a value that a block, or one inside it, makes; 0 if it makes none."""
     made = [v.number for v in block.args]
-    made += [v.number for op in walk(block) for v in op.results]
+    made += [v.number for op in nested_ops(block) for v in op.results]
     return min(made, default=0)
 
 
 def highest_number(block: Block) -> int:
     """The highest number of a value that a block, or one inside it, makes."""
     made = [v.number for v in block.args]
-    for op in walk(block):
+    for op in nested_ops(block):
         made += [v.number for v in op.results]
         made += [v.number for inner in op.blocks for v in inner.args]
     return max(made, default=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from amdjax.core.source_info import Origin
-from amdjax.tile.ir import Block, Kernel, Op, Value, walk
+from amdjax.tile.ir import Block, Kernel, Op, Value, nested_ops
 
 __all__ = ["listing", "origins", "print_kernel"]
 
@@ -28,7 +28,7 @@ def origins(kernel: Kernel, lines: Mapping[int, int]) -> dict[int, Origin]:
       kernel: the program.
       lines: of its ops, from `listing`.
     """
-    found = {lines[id(op)]: op.origin for op in walk(kernel.body)}
+    found = {lines[id(op)]: op.origin for op in nested_ops(kernel.body)}
     return {line: origin for line, origin in found.items() if origin is not None}
 
 

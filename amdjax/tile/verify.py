@@ -55,7 +55,7 @@ class _Verifier:
         expect(not kernel.body.yields, "a kernel makes no values")
 
     def _block(self, block: Block) -> None:
-        around = dict(self._visible)
+        outer = dict(self._visible)
         for v in block.args:
             self._make(v)
         for op in block.ops:
@@ -66,7 +66,7 @@ class _Verifier:
                     raise
                 raise self._placed(op, e) from e
         self._use(block.yields)
-        self._visible = around
+        self._visible = outer
 
     def _placed(self, op: Op, error: TileError) -> TileError:
         """The error with the line of the operation."""
@@ -91,7 +91,7 @@ class _Verifier:
         for block in op.blocks:
             self._block(block)
         if isinstance(op, (ops.ReduceBy, ops.Contract)):
-            self._check_apart(op)
+            self._check_pure_bodies(op)
         op.check()
         types = op.result_types()
         made = tuple(v.type for v in op.results)
@@ -101,7 +101,7 @@ class _Verifier:
         if isinstance(op, ops.Contract):
             self._sums.add(op.result.number)
 
-    def _check_apart(self, op: Op) -> None:
+    def _check_pure_bodies(self, op: Op) -> None:
         """Bodies that threads run for themselves."""
         for block in op.blocks:
             for inner in block.ops:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from amdjax import tile
-from amdjax.tile.axis_info import MOST, AxisInfo, axis_infos, near_axis
+from amdjax.tile.axis_info import MOST, AxisInfo, axis_infos, minor_axis
 from amdjax.tile.parse import parse_kernel
 
 ROWS, COLUMNS = 8, 33  # runs of the last axis are cut off
@@ -152,4 +152,4 @@ def test_arms_meet():
 
 
 def test_neighbours_lie_along_the_last_long_axis():
-    assert [near_axis(shape) for shape in ((8,), (4, 8), (4, 1), (1, 1))] == [0, 1, 0, 0]
+    assert [minor_axis(shape) for shape in ((8,), (4, 8), (4, 1), (1, 1))] == [0, 1, 0, 0]

@@ -31,7 +31,7 @@ _CONFIGURATION = (1, 0, 0x0040_0040_0040_0040, 0x0040_0040_0040_0040, 0, 0, 0x10
 
 def uses_amx(block: tile.Block) -> bool:
     """Whether a program multiplies on the matrix unit."""
-    return any(isinstance(op, ops.AmxProduct) for op in tile.walk(block))
+    return any(isinstance(op, ops.AmxProduct) for op in tile.nested_ops(block))
 
 
 def configure(f: Function) -> None:
@@ -63,7 +63,7 @@ def amx_product(
     """
     a_at, b_at, c_at, steps, fresh = (scalar(v) for v in op.operands)
     a, b, c = op.a, op.b, op.c
-    high, wide = op.units
+    high, wide = op.registers
     a_line = op.line * tile.itemsize(a.dtype)
     b_line = c_line = wide * AMX_ROW_BYTES
     squares = [(_SUMS + 2 * r + v, r, v) for r in range(high) for v in range(wide)]
@@ -90,8 +90,8 @@ def amx_product(
         return []
 
     def step(i: Value, _: list[Value]) -> list[Value]:
-        left = ahead(a_start, i, AMX_ROW_BYTES)
-        right = ahead(b_start, i, AMX_ROWS * b_line)
+        left = advanced(a_start, i, AMX_ROW_BYTES)
+        right = advanced(b_start, i, AMX_ROWS * b_line)
         for v in range(wide):
             move("tileloadd64", _RIGHT + v, place(right, v * AMX_ROW_BYTES), b_line)
         for r in range(high):
@@ -102,7 +102,7 @@ def amx_product(
                 f.call(name, VOID, *(const(I8, n) for n in registers))
         return []
 
-    def ahead(start: Value, steps: Value, size: int) -> Value:
+    def advanced(start: Value, steps: Value, size: int) -> Value:
         return f.gep(start, f.mul(steps, const(I64, size)), I8)
 
     f.if_(fresh, clear, earlier)

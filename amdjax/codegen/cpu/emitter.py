@@ -61,7 +61,7 @@ class CpuEmitter(Emitter[Rep]):
 
 
 def _streams(block: tile.Block) -> bool:
-    stores = (op for op in tile.walk(block) if isinstance(op, ops.Store))
+    stores = (op for op in tile.nested_ops(block) if isinstance(op, ops.Store))
     return any(op.streaming and op.operands[1].shape for op in stores)
 
 

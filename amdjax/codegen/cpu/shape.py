@@ -20,13 +20,13 @@ def lower_broadcast(c: CpuEmitter, op: ops.Broadcast) -> list[Rep]:
     shape = op.results[0].type.shape
     rows = rep if isinstance(rep, list) else [rep]
     if not x.shape or x.shape[-1] != shape[-1]:
-        rows = [_spread(c.f, r, shape[-1]) for r in rows]
+        rows = [_splat(c.f, r, shape[-1]) for r in rows]
     if len(shape) == 1:
         return [rows[0]]
     return [rows * shape[0] if len(rows) == 1 else rows]
 
 
-def _spread(f: Function, x: Value, lanes: int) -> Value:
+def _splat(f: Function, x: Value, lanes: int) -> Value:
     if x.type.lanes == 1:
         x = f.extract(x, 0)
     return f.splat(x, lanes)

@@ -27,12 +27,12 @@ def transpose_rows(f: Function, rows: list[Value]) -> list[Value]:
     if r < c:
         parts = []
         for start in range(0, c, r):
-            piece = [f.shuffle(row, None, range(start, start + r)) for row in rows]
-            parts += transpose_rows(f, piece)
+            part = [f.shuffle(row, None, range(start, start + r)) for row in rows]
+            parts += transpose_rows(f, part)
         return parts
-    quad = 128 // rows[0].type.bits
-    if 1 < quad <= r:
-        return _transpose_quads(f, rows, quad)
+    width = 128 // rows[0].type.bits
+    if 1 < width <= r:
+        return _transpose_blocks(f, rows, width)
     # r == c: swap blocks of size 1, 2, 4, … between rows that far apart.
     distance = r // 2
     while distance:
@@ -48,51 +48,51 @@ def transpose_rows(f: Function, rows: list[Value]) -> list[Value]:
     return rows
 
 
-def _transpose_quads(f: Function, rows: list[Value], quad: int) -> list[Value]:
-    """Transpose a square tile, first within 128 bits (`quad` lanes), then by such blocks.
+def _transpose_blocks(f: Function, rows: list[Value], width: int) -> list[Value]:
+    """Transpose a square tile, first within 128 bits (`width` lanes), then by such blocks.
 
     Vector units interleave within 128 bits, and pick whole such blocks, in one instruction each;
     the shuffles are written so, for LLVM takes long to find its way from others.
     """
     n = len(rows)
-    groups = [_interleaved(f, rows[i : i + quad], quad, 1) for i in range(0, n, quad)]
+    blocks = [_interleaved(f, rows[i : i + width], width, 1) for i in range(0, n, width)]
     if rows[0].type.elem in ("float", "double"):
         # Costs nothing, and ends LLVM's search for one shuffle that does what two do.
-        groups = [[f.intrinsic("arithmetic.fence", x.type, x) for x in g] for g in groups]
-    columns = [_gathered(f, [g[j] for g in groups], quad) for j in range(quad)]
-    return [column[i] for i in range(n // quad) for column in columns]
+        blocks = [[f.intrinsic("arithmetic.fence", x.type, x) for x in g] for g in blocks]
+    columns = [_gathered(f, [g[j] for g in blocks], width) for j in range(width)]
+    return [column[i] for i in range(n // width) for column in columns]
 
 
-def _interleaved(f: Function, rows: list[Value], quad: int, unit: int) -> list[Value]:
-    """Rows that hold, block by block of `quad` lanes, one lane's elements of all given rows."""
+def _interleaved(f: Function, rows: list[Value], width: int, run: int) -> list[Value]:
+    """Rows that hold, block by block of `width` lanes, one lane's elements of all given rows."""
     if len(rows) == 1:
         return rows
     lanes = rows[0].type.lanes
 
     def halves(a: Value, b: Value, half: int) -> Value:
         picked: list[int] = []
-        for block in range(half, lanes, quad):
-            for start in range(block, block + quad // 2, unit):
-                both = range(start, start + unit), range(lanes + start, lanes + start + unit)
-                picked += [i for units in both for i in units]
+        for block in range(half, lanes, width):
+            for start in range(block, block + width // 2, run):
+                both = range(start, start + run), range(lanes + start, lanes + start + run)
+                picked += [i for runs in both for i in runs]
         return f.shuffle(a, b, picked)
 
     pairs = list(zip(rows[::2], rows[1::2], strict=True))
     low = [halves(a, b, 0) for a, b in pairs]
-    high = [halves(a, b, quad // 2) for a, b in pairs]
-    return _interleaved(f, low, quad, 2 * unit) + _interleaved(f, high, quad, 2 * unit)
+    high = [halves(a, b, width // 2) for a, b in pairs]
+    return _interleaved(f, low, width, 2 * run) + _interleaved(f, high, width, 2 * run)
 
 
-def _gathered(f: Function, rows: list[Value], quad: int) -> list[Value]:
-    """Transpose a square of blocks of `quad` lanes: even blocks of pairs of rows, and odd ones."""
+def _gathered(f: Function, rows: list[Value], width: int) -> list[Value]:
+    """Transpose a square of blocks of `width` lanes: even blocks of pairs of rows, and odd ones."""
     if len(rows) == 1:
         return rows
     lanes = rows[0].type.lanes
 
     def every_other(a: Value, b: Value, first: int) -> Value:
-        starts = range(first * quad, 2 * lanes, 2 * quad)
-        return f.shuffle(a, b, [i for start in starts for i in range(start, start + quad)])
+        starts = range(first * width, 2 * lanes, 2 * width)
+        return f.shuffle(a, b, [i for start in starts for i in range(start, start + width)])
 
     pairs = list(zip(rows[::2], rows[1::2], strict=True))
-    even, odd = (_gathered(f, [every_other(a, b, k) for a, b in pairs], quad) for k in (0, 1))
+    even, odd = (_gathered(f, [every_other(a, b, k) for a, b in pairs], width) for k in (0, 1))
     return [row for both in zip(even, odd, strict=True) for row in both]

@@ -108,7 +108,7 @@ class Image:
         self.end = offset
 
     def _segments(self, groups: list[list[OutputSection]]) -> list[Segment]:
-        def around(kind: int, flags: int, chosen: list[OutputSection], alignment: int) -> Segment:
+        def covering(kind: int, flags: int, chosen: list[OutputSection], alignment: int) -> Segment:
             first, last = chosen[0], chosen[-1]
             content = [s for s in chosen if s.type != elf.SHT_NOBITS]
             file_end = content[-1].offset + len(content[-1].data) if content else first.offset
@@ -128,19 +128,19 @@ class Image:
         found = [Segment(elf.PT_PHDR, elf.PF_R, at, at, size, size, 8)]
         for group in groups:
             alignment = max(PAGE, *(s.alignment for s in group))
-            found.append(around(elf.PT_LOAD, group[0].segment_flags, group, alignment))
+            found.append(covering(elf.PT_LOAD, group[0].segment_flags, group, alignment))
         # The first one also holds the headers.
         head = found[1]
         end = head.offset + head.file_size
         found[1] = Segment(elf.PT_LOAD, elf.PF_R, 0, 0, end, end, head.alignment)
         dynamic = [s for s in self.sections if s.type == elf.SHT_DYNAMIC]
-        found.append(around(elf.PT_DYNAMIC, elf.PF_R | elf.PF_W, dynamic, 8))
+        found.append(covering(elf.PT_DYNAMIC, elf.PF_R | elf.PF_W, dynamic, 8))
         relro = [s for s in self.sections if s.is_relro]
-        found.append(around(elf.PT_GNU_RELRO, elf.PF_R, relro, 1))
+        found.append(covering(elf.PT_GNU_RELRO, elf.PF_R, relro, 1))
         found.append(Segment(elf.PT_GNU_STACK, elf.PF_R | elf.PF_W, 0, 0, 0, 0, 0))
         notes = [s for s in self.sections if s.type == elf.SHT_NOTE]
         if notes:
-            found.append(around(elf.PT_NOTE, elf.PF_R, notes, notes[0].alignment))
+            found.append(covering(elf.PT_NOTE, elf.PF_R, notes, notes[0].alignment))
         return found
 
     def section_index(self, name: str) -> int:

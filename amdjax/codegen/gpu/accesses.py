@@ -154,11 +154,11 @@ def _lane_offset(
 def _vectorized(g: GpuEmitter, where: BlockPointer, layout: Layout, size: int) -> VectorAccess:
     """How many neighbors of `size` bytes move at once, if they lie where they must."""
     f, index = g.f, g.types.index
-    width = layout.width if where.strides and where.strides[layout.near_axis] == 1 else 1
+    width = layout.width if where.strides and where.strides[layout.minor_axis] == 1 else 1
     needed = g.isa.alignment(width * size, size)
     scratch = where.buffer.role == "scratch"
     known = min(_WIDEST if scratch else g.kernel.align, where.divisibility * size)
-    others = [s for a, s in enumerate(where.strides) if a != layout.near_axis]
+    others = [s for a, s in enumerate(where.strides) if a != layout.minor_axis]
     static = [s * size for s in others if isinstance(s, int) and s]
     least = min([width * size, known, *(s & -s for s in static)])
     dynamic = [s for s in others if not isinstance(s, int)]

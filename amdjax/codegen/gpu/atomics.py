@@ -37,8 +37,8 @@ def _atomic(g: GpuEmitter, op: ops.Atomic, offset: Value, x: Value) -> Value:
 def _atomic_scalar(g: GpuEmitter, op: ops.Atomic) -> Value:
     offset, value = op.operands[:2]
     first = g.threads.compare("eq", g.threads.number, 0)
-    if op.attrs.get("masked"):
-        first = g.f.and_(first, g.scalar(op.operands[2]))
+    if op.mask is not None:
+        first = g.f.and_(first, g.scalar(op.mask))
     (old,) = g.when(
         first,
         lambda: [_atomic(g, op, g.scalar(offset), g.scalar(value))],
@@ -55,7 +55,7 @@ def _atomic_tile(g: GpuEmitter, op: ops.Atomic) -> Rep:
     v, value = op.operands[:2]
     layout = g.layouts.of(v.shape)
     offsets, x = g.in_registers(v), g.in_registers(value)
-    masks = g.in_registers(op.operands[2]) if op.attrs.get("masked") else None
+    masks = None if op.mask is None else g.in_registers(op.mask)
     guards = guarded(g, g.layouts.guards(layout), masks)
     guards = guarded(g, guards, g.layouts.owner(layout))
     old, nothing = [], llvm.zero(x.type.with_lanes(0))
@@ -82,9 +82,9 @@ def lower_arrive(g: GpuEmitter, op: ops.Arrive) -> list[Rep]:
     g.isa.gather(f, waves)
     barriers.waited()
     counter = g.buffers.element(op.buffer, g.scalar(op.operands[0]))
-    told = g.buffers.temporary("bool", 1)
-    place = g.buffers.address(told)
-    g.buffers.access(told, "write")
+    flag = g.buffers.temporary("bool", 1)
+    place = g.buffers.address(flag)
+    g.buffers.access(flag, "write")
 
     def arrive() -> list[Value]:
         g.isa.release(f)  # NVPTX drops the ordering of an atomic itself
@@ -98,5 +98,5 @@ def lower_arrive(g: GpuEmitter, op: ops.Arrive) -> list[Rep]:
     # Also of global memory: what the one thread may see now, all may.
     g.isa.barrier(f, waves, only_lds=False)
     barriers.waited()
-    g.buffers.access(told, "read")
+    g.buffers.access(flag, "read")
     return [f.icmp("ne", f.load(Type("i8"), place, 1), llvm.const(Type("i8"), 0))]

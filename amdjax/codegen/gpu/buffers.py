@@ -127,7 +127,7 @@ class Buffers:
 
         def write(only_lds: bool) -> None:
             barrier: list[str] = []
-            with self.f.elsewhere(barrier):
+            with self.f.inserting_into(barrier):
                 self.f.suffix = suffix
                 self.isa.barrier(self.f, self.waves, only_lds)
             lines[at] = "\n  ".join(barrier)

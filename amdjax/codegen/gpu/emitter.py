@@ -50,7 +50,7 @@ class GpuEmitter(Emitter[Rep]):
         super().__init__(_function(module, kernel, isa, self.workgroup, name), lowerings)
         self._head = self.f.lines
         self.f.start_block("body")
-        with self.f.elsewhere(self._head):
+        with self.f.inserting_into(self._head):
             number = isa.thread(self.f)
         self.threads = Threads(self.f, number, self._at_head)
         self.layouts = Layouts(self.threads, self.workgroup, kernel.schedule.vector)
@@ -73,7 +73,7 @@ class GpuEmitter(Emitter[Rep]):
         self.buffers.define_temporaries()
 
     def _at_head(self, write: Callable[[], Value]) -> Value:
-        with self.f.elsewhere(self._head):
+        with self.f.inserting_into(self._head):
             return write()
 
     # Blocks
@@ -186,7 +186,7 @@ def _scalar(rep: Rep) -> Value:
 
 def _used(block: tile.Block) -> Iterator[int]:
     yield from (v.number for v in block.yields)
-    for op in tile.walk(block):
+    for op in tile.nested_ops(block):
         yield from (v.number for v in op.operands)
         for inner in op.blocks:
             yield from (v.number for v in inner.yields)

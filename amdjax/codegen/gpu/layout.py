@@ -108,7 +108,7 @@ class Layout:
         return (1, rows) if columns == 1 else (rows, columns)
 
     @cached_property
-    def near_axis(self) -> int:
+    def minor_axis(self) -> int:
         """The axis along which the registers of a group of `width` are neighbours."""
         return len(self.shape) - (2 if self.shape[-1] == 1 and len(self.shape) == 2 else 1)
 
@@ -161,7 +161,7 @@ class Layout:
         rows, columns = self._matrix
         every = self.period - 1
         if rows == 1:
-            return every if axis == self.near_axis else 0
+            return every if axis == self.minor_axis else 0
         if not _is_power(columns):
             return None
         low = min(columns // self.width - 1, every)
@@ -185,7 +185,7 @@ class Layout:
 
     def _on_axis(self, place: Place) -> tuple[Place, ...]:
         axes = range(len(self.shape))
-        return tuple(place if a == self.near_axis else Place(None, 0) for a in axes)
+        return tuple(place if a == self.minor_axis else Place(None, 0) for a in axes)
 
     def _split(
         self, threads: Threads, start: Value, steps: Sequence[int]

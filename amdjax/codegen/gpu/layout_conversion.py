@@ -82,7 +82,7 @@ def transposed(g: GpuEmitter, dtype: str, shape: tuple[int, ...], x: Value) -> H
 def transposed_rep(g: GpuEmitter, x: Rep) -> Rep:
     """The transpose of a tile that follows from position, or has one row or column."""
     if isinstance(x, Positional):
-        return _elsewhere(g, x, ("transpose",), lambda at, a: at.axis(1 - a))
+        return _repositioned(g, x, ("transpose",), lambda at, a: at.axis(1 - a))
     return x
 
 
@@ -106,7 +106,7 @@ def element_of(g: GpuEmitter, dtype: str, shape: tuple[int, ...], x: Value, elem
 # Shapes
 
 
-def _elsewhere(
+def _repositioned(
     g: GpuEmitter,
     x: Positional,
     key: tuple[object, ...],
@@ -125,7 +125,7 @@ def _elsewhere(
 def lower_expand(g: GpuEmitter, op: ops.Expand) -> list[Rep]:
     x, axis = g.rep(op.operands[0]), op.axis
     if isinstance(x, Positional):
-        return [_elsewhere(g, x, ("expand", axis), lambda at, a: at.axis(1 - axis))]
+        return [_repositioned(g, x, ("expand", axis), lambda at, a: at.axis(1 - axis))]
     return [x]  # one axis of length one changes nothing about who holds what
 
 
@@ -143,7 +143,7 @@ def lower_broadcast(g: GpuEmitter, op: ops.Broadcast) -> list[Rep]:
                 return splat(g.f, llvm.const(I32, 0), at.registers)
             return at.axis(a + new)
 
-        return [_elsewhere(g, x, ("broadcast", v.shape, shape), axis)]
+        return [_repositioned(g, x, ("broadcast", v.shape, shape), axis)]
     assert isinstance(x, Held)
     if all(n == 1 for n in v.shape):
         return [Positional(lambda at: splat(g.f, x.value, at.registers))]
@@ -207,7 +207,7 @@ def _row(g: GpuEmitter, v: tile.Value, x: Rep, row: int) -> Rep:
         def axis(at: Coordinates, a: int) -> Value:
             return at.axis(0) if a else splat(g.f, llvm.const(I32, row), at.registers)
 
-        return _elsewhere(g, x, ("row", row), axis)
+        return _repositioned(g, x, ("row", row), axis)
     return take(g, _put_rows(g, v), v.shape[1:], row * v.shape[1], (1,))
 
 
@@ -216,7 +216,7 @@ def lower_shuffle(g: GpuEmitter, op: ops.Shuffle) -> list[Rep]:
     v, lanes = op.operands[0], op.lanes
     x, layout = g.rep(v), g.layouts.of((len(lanes),))
     if isinstance(x, Positional) and len(op.operands) == 1:
-        return [_elsewhere(g, x, ("shuffle", lanes), lambda at, a: _picked(g, lanes, at))]
+        return [_repositioned(g, x, ("shuffle", lanes), lambda at, a: _picked(g, lanes, at))]
     n = v.shape[0]
     held = [g.in_registers(o) for o in op.operands]
     buffer = g.buffers.temporary(v.dtype, n * len(held))

@@ -28,11 +28,12 @@ from amdjax.codegen.gpu.positions import Held, Positional, Rep
 from amdjax.codegen.gpu.registers import from_memory, register, splat, to_memory
 from amdjax.codegen.llvm import I32, Value
 from amdjax.tile import ops
-from amdjax.tile.ops.memory import Tiled
 
 __all__ = ["LOWERINGS"]
 
 LOWERINGS = Lowerings()
+
+_Access = ops.Load | ops.Store | ops.LoadAt | ops.StoreAt
 
 #: Which of a thread's elements, whose positions grow, are inside only if all are, by the form of a
 #: mask.
@@ -113,7 +114,7 @@ def lower_store(g: GpuEmitter, op: ops.Store) -> list[Rep]:
     return []
 
 
-def _masks(g: GpuEmitter, op: Tiled, layout: Layout) -> list[Value] | None:
+def _masks(g: GpuEmitter, op: _Access, layout: Layout) -> list[Value] | None:
     """For each register whether the mask is true: one value for neighbors where it can be."""
     mask = op.mask
     if mask is None:

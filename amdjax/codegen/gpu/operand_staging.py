@@ -118,12 +118,12 @@ class Staging(ABC):
       origin: of this operand in LDS, in bytes.
       parts: cells or rectangles of a tile.
       slots: those that are the thread's.
-      deep: steps in depth of each.
+      depth_steps: steps in depth of each.
     """
 
     parts: int
     slots: list[_Slot]
-    deep: int
+    depth_steps: int
 
     def __init__(
         self, g: GpuEmitter, tiling: Tiling, operand: Operand, layout: SharedLayout, origin: int
@@ -139,7 +139,7 @@ class Staging(ABC):
         kind = self.g.types.memory(side.buffer.dtype).with_lanes(side.vector)
         out = []
         for slot in self.slots:
-            for x in range(0, self.deep, self.step):
+            for x in range(0, self.depth_steps, self.step):
                 step = f.add(slot.depth, llvm.const(k.type, x))
                 address, valid = place(slot.offset, slot.coords, step)
                 loaded = f.load(kind, address, side.vector * itemsize(side.buffer.dtype))
@@ -162,7 +162,7 @@ class Staging(ABC):
             self._store(values, stage)
 
     def _store(self, values: list[Value], stage: Value) -> list[Value]:
-        each = self.deep // self.step
+        each = self.depth_steps // self.step
         for slot, at in zip(self.slots, range(0, len(values), each), strict=True):
             parts = [self._converted(x) for x in values[at : at + each]]
             self._put_all(stage, slot.target, parts)
@@ -208,13 +208,13 @@ class LineStaging(Staging):
         lines = layout.lines
         f, wide, vector = self.f, tiling.atom.cell_lines, self.side.vector
         along = self.side.along == "depth"
-        self.deep = vector if along else 1
+        self.depth_steps = vector if along else 1
         fast, slow = (tiling.depth // vector, lines) if along else (lines // vector, tiling.depth)
         self.parts = fast * slow
         self.slots = []
-        for near, far in deal(f, g.threads.number, g.workgroup, fast, slow):
-            near = f.mul(near, i32(vector))
-            line, depth = (far, near) if along else (near, far)
+        for inner, outer in distribute(f, g.threads.number, g.workgroup, fast, slow):
+            inner = f.mul(inner, i32(vector))
+            line, depth = (outer, inner) if along else (inner, outer)
             cell = f.add(f.mul(depth, i32(self.layout.slice_stride)), f.lshr(line, i32(log2(wide))))
             inside = f.mul(f.and_(line, i32(wide - 1)), i32(CELL_BYTES // wide))
             target = f.add(f.mul(cell, i32(CELL_BYTES)), inside)
@@ -247,29 +247,29 @@ class DepthStaging(Staging):
         self.cell = tiling.atom.cell
         vector = self.side.vector
         if self.side.along == "depth":
-            self.deep = self.cell
+            self.depth_steps = self.cell
             self.parts = layout.slices * lines
-            dealt = deal(self.f, g.threads.number, g.workgroup, layout.slices, lines)
-            slots = [(line, slice) for slice, line in dealt]
+            distributed = distribute(self.f, g.threads.number, g.workgroup, layout.slices, lines)
+            slots = [(line, slice) for slice, line in distributed]
         else:
             each = max(lines * tiling.depth // g.workgroup, 1)
-            self.deep = max(1, min(self.cell, each // vector))
+            self.depth_steps = max(1, min(self.cell, each // vector))
             across = lines // vector
-            blocks = tiling.depth // self.deep
+            blocks = tiling.depth // self.depth_steps
             self.parts = across * blocks
-            slots = deal(self.f, g.threads.number, g.workgroup, across, blocks)
+            slots = distribute(self.f, g.threads.number, g.workgroup, across, blocks)
             slots = [(self.f.mul(line, i32(vector)), block) for line, block in slots]
         self.slots = [self._slot(line, block) for line, block in slots]
 
     def _slot(self, line: Value, block: Value) -> _Slot:
         """What is known of a cell or rectangle before the loop."""
         f, side = self.f, self.side
-        depth = f.mul(block, i32(self.deep))
+        depth = f.mul(block, i32(self.depth_steps))
         if side.along == "depth":
             cell = f.add(f.mul(block, i32(self.layout.slice_stride)), line)
             target = f.mul(cell, i32(CELL_BYTES))
         else:
-            per = self.cell // self.deep
+            per = self.cell // self.depth_steps
             slice = f.lshr(block, i32(log2(per)))
             place = f.lshr(line, i32(log2(side.vector)))
             cell = f.add(f.mul(slice, i32(self.layout.slice_stride)), place)
@@ -325,7 +325,7 @@ class _Slot:
     target: Value
 
 
-def deal(
+def distribute(
     f: Function, thread: Value, workgroup: int, fast: int, slow: int
 ) -> list[tuple[Value, Value]]:
     """(fast, slow) numbers of the things a thread gets of `fast * slow`, all powers of two."""

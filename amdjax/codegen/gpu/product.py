@@ -178,17 +178,17 @@ class _RegisterProduct(Product):
         """Sums with the tile in LDS."""
         f, sums, steps = self.f, list(sums), self.tiling.depth // self.atom.depth
         addresses = [f.add(read, stage) for read in self.reads]
-        ahead = int(self._reads_ahead)
+        lookahead = int(self._is_double_buffered)
         # LLVM would move what lanes multiply behind the last read of a tile.
         ordered = self.atom.by_lanes
         held: list[list[list[list[list[Value]]]]] = []
-        for s in range(steps + ahead):
+        for s in range(steps + lookahead):
             if s < steps:
                 if s and self._is_crowded:
                     self.g.isa.keep_lds_reads(f, ordered)
                 held.append([self._fragments(side, addresses[side], s) for side in (0, 1)])
-            if s >= ahead:
-                if ahead and self._is_crowded:
+            if s >= lookahead:
+                if lookahead and self._is_crowded:
                     self.g.isa.keep_lds_reads(f, ordered)
                 self._step(sums, *held.pop(0))
         return sums
@@ -223,7 +223,7 @@ class _RegisterProduct(Product):
         return held > self.g.isa.target.vgprs // 2
 
     @property
-    def _reads_ahead(self) -> bool:
+    def _is_double_buffered(self) -> bool:
         """Whether registers hold what is multiplied next besides what is multiplied now."""
         tiling = self.tiling
         held = 2 * tiling.fragment_registers + tiling.accumulator_registers

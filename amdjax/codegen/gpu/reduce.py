@@ -133,9 +133,9 @@ def _reduced(g: GpuEmitter, merge: _Merge, tiles: Sequence[tile.Value], axis: in
     totals = {kept: _tree(g, merge, group) for kept, group in groups.items()}
     if len(shape) == 1:
         (total,) = totals.values()
-        return list(_everywhere(g, merge, total, bits))
+        return list(_in_all_lanes(g, merge, total, bits))
     lanes = {kept[0]: _over_lanes(g, merge, t, bits) for kept, t in totals.items()}
-    return _dealt(g, merge, shape, axis, bits, lanes)
+    return _into_layout(g, merge, shape, axis, bits, lanes)
 
 
 def filled(g: GpuEmitter, x: Value, layout: Layout, neutral: Value) -> Value:
@@ -174,7 +174,7 @@ def _partner(g: GpuEmitter, x: Value, distance: int, settled: bool) -> Value:
     return by_words(f, x, lambda word: g.isa.partner(f, word, distance, settled))
 
 
-def _everywhere(g: GpuEmitter, merge: _Merge, parts: Parts, bits: int) -> Parts:
+def _in_all_lanes(g: GpuEmitter, merge: _Merge, parts: Parts, bits: int) -> Parts:
     """Combined over all lanes and waves: scalars."""
     parts = _over_wave(g, merge, parts, bits)
     if bits < g.isa.wave:
@@ -200,11 +200,11 @@ def _everywhere(g: GpuEmitter, merge: _Merge, parts: Parts, bits: int) -> Parts:
     g.buffers.access(whole, "read")
     if merge.expensive:  # fewer steps, of a permute each
         lane = g.threads.apply("and", g.threads.number, waves - 1)
-        mine = [
+        partial = [
             from_memory(g.f, g.types, g.f.load(k, pointer(g, b, lane), k.bits // 8), b.dtype)
             for k, b in zip(kinds, buffers, strict=True)
         ]
-        return [g.from_lane(x, 0) for x in _over_lanes(g, merge, mine, waves - 1)]
+        return [g.from_lane(x, 0) for x in _over_lanes(g, merge, partial, waves - 1)]
     loaded = [
         from_memory(g.f, g.types, g.f.load(k.with_lanes(waves), g.buffers.address(b), 16), b.dtype)
         for k, b in zip(kinds, buffers, strict=True)
@@ -225,7 +225,7 @@ def _over_wave(g: GpuEmitter, merge: _Merge, parts: Parts, bits: int) -> Parts:
     return _tree(g, merge, [[g.from_lane(x, lane) for x in parts] for lane in lanes])
 
 
-def _dealt(
+def _into_layout(
     g: GpuEmitter,
     merge: _Merge,
     shape: tuple[int, ...],
@@ -267,9 +267,9 @@ def _write_totals(
     f, t, n = g.f, g.threads, shape[1 - axis]
     layout = g.layouts.of(shape)
     across = bits & -g.isa.wave
-    mine = t.compare("eq", t.apply("and", t.number, bits & ~across), 0)
+    writes = t.compare("eq", t.apply("and", t.number, bits & ~across), 0)
     if layout.period < g.workgroup:
-        mine = f.and_(mine, t.compare("ult", t.number, layout.period))
+        writes = f.and_(writes, t.compare("ult", t.number, layout.period))
     shift = (across & -across).bit_length() - 1
     part = t.apply("lshr", t.apply("and", t.number, across), shift) if across else None
 
@@ -293,7 +293,7 @@ def _write_totals(
                 put(place, x, buffer)
         return []
 
-    g.when(mine, write)
+    g.when(writes, write)
 
 
 def _exists(g: GpuEmitter, place: Place, n: int) -> Value | None:

@@ -101,21 +101,21 @@ def _before_waves(
     """What comes before this thread's wave in each chunk, earlier chunks included."""
     t = g.threads
     waves = max(layout.period // g.isa.wave, 1)
-    mine = t.apply("and", g.wave_number(), waves - 1)
-    sofar, out = neutral, []
-    for parts in _of_waves(g, dtype, totals, waves, layout, mine):
-        before = sofar
+    wave = t.apply("and", g.wave_number(), waves - 1)
+    prefix, out = neutral, []
+    for parts in _of_waves(g, dtype, totals, waves, layout, wave):
+        before = prefix
         for w in range(waves)[:: -1 if reverse else 1]:
             if w != (waves - 1 if reverse else 0):
-                reached = t.compare("sle" if reverse else "sge", mine, w)
-                before = g.f.select(reached, sofar, before)
-            sofar = elementwise(g.f, name, dtype, sofar, parts[w])
+                reached = t.compare("sle" if reverse else "sge", wave, w)
+                before = g.f.select(reached, prefix, before)
+            prefix = elementwise(g.f, name, dtype, prefix, parts[w])
         out.append(before)
     return out
 
 
 def _of_waves(
-    g: GpuEmitter, dtype: str, totals: Sequence[Value], waves: int, layout: Layout, mine: Value
+    g: GpuEmitter, dtype: str, totals: Sequence[Value], waves: int, layout: Layout, wave: Value
 ) -> list[list[Value]]:
     """The totals of all waves, in all threads."""
     if waves == 1:
@@ -126,7 +126,7 @@ def _of_waves(
     writes = t.compare("eq", g.lane_number(), 0)
     if layout.period < g.workgroup:
         writes = f.and_(writes, t.compare("ult", t.number, layout.period))
-    first = f.gep(g.buffers.address(buffer), mine, memory)
+    first = f.gep(g.buffers.address(buffer), wave, memory)
 
     def write() -> list[Value]:
         for i, total in enumerate(totals):

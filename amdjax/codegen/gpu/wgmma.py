@@ -17,7 +17,7 @@ from amdjax.codegen import llvm
 from amdjax.codegen.gpu.accumulators import Product
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import accumulator_type, i32, lds_address, log2
-from amdjax.codegen.gpu.operand_staging import Operand, deal
+from amdjax.codegen.gpu.operand_staging import Operand, distribute
 from amdjax.codegen.llvm import I32, I64, VOID, Function, Type, Value
 from amdjax.targets.mma import (
     CELL_BYTES,
@@ -63,7 +63,7 @@ class WarpgroupProduct(Product):
         limit = stop if ragged else None
         step = llvm.const(start.type, self.tiling.depth)
         last = f.sub(stop, step)
-        ahead = stages - 1
+        lookahead = stages - 1
 
         def load(k: Value, stage: Value) -> None:
             size = i32(CELL_BYTES)
@@ -75,7 +75,7 @@ class WarpgroupProduct(Product):
             f.call("llvm.nvvm.cp.async.commit.group", VOID)
 
         k = start
-        for i in range(ahead):
+        for i in range(lookahead):
             load(k, i32(i * self.stage))
             k = f.add(k, step)
         zeros = [llvm.zero(accumulator_type(self.atom).with_lanes(0))] * accumulator_type(
@@ -84,16 +84,16 @@ class WarpgroupProduct(Product):
 
         def body(k: Value, carried: list[Value]) -> list[Value]:
             read, write, *sums = carried
-            f.call("llvm.nvvm.cp.async.wait.group", VOID, i32(ahead - 1))
+            f.call("llvm.nvvm.cp.async.wait.group", VOID, i32(lookahead - 1))
             _asm(f, "fence.proxy.async.shared::cta;")
             self.barrier()
             sums = self._multiply(sums, read)
             sums = _wait(f, sums, 1)
             self.barrier()  # no thread reads the stage before; the product is of this one
-            load(f.add(k, llvm.const(k.type, ahead * self.tiling.depth)), write)
+            load(f.add(k, llvm.const(k.type, lookahead * self.tiling.depth)), write)
             return [self._next(read), self._next(write), *sums]
 
-        first = [i32(0), i32(ahead * self.stage), *zeros]
+        first = [i32(0), i32(lookahead * self.stage), *zeros]
         _, _, *sums = f.loop(start, stop, step, first, body)
         sums = _wait(f, sums, 0)
         f.call("llvm.nvvm.cp.async.wait.group", VOID, i32(0))
@@ -105,8 +105,8 @@ class WarpgroupProduct(Product):
     def _next(self, stage: Value) -> Value:
         f = self.f
         following = f.add(stage, i32(self.stage))
-        around = f.icmp("eq", following, i32(self.memory_bytes))
-        return f.select(around, i32(0), following)
+        wraps = f.icmp("eq", following, i32(self.memory_bytes))
+        return f.select(wraps, i32(0), following)
 
     def _multiply(self, sums: list[Value], stage: Value) -> list[Value]:
         f = self.f
@@ -187,7 +187,7 @@ class _Copies:
         f = g.f
         fast, slow = (lines // CELLS, BLOCK) if self.by_lines else (CELLS, lines)
         self.slots = []
-        for cell, row in deal(f, g.threads.number, g.workgroup, fast, slow):
+        for cell, row in distribute(f, g.threads.number, g.workgroup, fast, slow):
             inside = f.and_(cell, i32(CELLS - 1))
             exchanged = f.xor(inside, f.and_(row, i32(CELLS - 1)))
             target = f.add(f.mul(row, i32(WARPGROUP_ROW_BYTES)), f.mul(exchanged, i32(CELL_BYTES)))

@@ -4,7 +4,7 @@ What is taken are facts: the bits that select a format, the bits of its fields, 
 opcode number. Names and layout of our files are ours. There are two sources:
 
 AMD publishes machine-readable descriptions of its newer instruction sets (XML), from which the
-tinygrad wheel ships Python tables. For older sets the field layouts are those of a neighbour but
+tinygrad wheel ships Python tables. For older sets the field layouts are those of a similar one but
 for the differences listed here, and LLVM's disassembler is asked what every opcode is called.
 Asked about the instruction sets that have both, it agrees with the published tables.
 
@@ -39,7 +39,7 @@ SIZES = {"SOP1": 4, "SOP2": 4, "SOPC": 4, "SOPK": 4, "SOPP": 4, "VOP1": 4, "VOP2
 # Formats whose offset is signed; the older FLAT has no negative ones.
 SIGNED_OFFSET = ("SMEM", "GLOBAL", "SCRATCH")
 
-# What LLVM is asked about: its name, the neighbour, and the fields that lie elsewhere.
+# What LLVM is asked about: its name, the similar one, and the fields that lie elsewhere.
 _FLAT_GFX9 = {"glc": [16, 16], "slc": [17, 17], "lds": [13, 13], "sve": None, "sc0": None,
               "nt": None, "sc1": None}  # fmt: skip
 _FLAT_GFX10 = {"glc": [16, 16], "slc": [17, 17], "dlc": [12, 12], "lds": [13, 13],
@@ -121,10 +121,10 @@ def published(package: str) -> dict[str, Any]:
     return formats
 
 
-def asked(cpu: str, neighbour: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The table of an instruction set from its neighbour's layouts and LLVM's names."""
+def asked(cpu: str, similar: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The table of an instruction set from a similar one's layouts and LLVM's names."""
     formats = {}
-    for name, old in neighbour.items():
+    for name, old in similar.items():
         if name == "VOPD":  # only from gfx11 on
             continue
         form = {key: value for key, value in old.items() if key != "names"}
@@ -227,7 +227,7 @@ def _text(formats: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     tables = {ours: published(theirs) for ours, theirs in PUBLISHED.items()}
-    for ours, (cpu, neighbour, changes) in ASKED.items():
-        tables[ours] = asked(cpu, tables[neighbour], changes)
+    for ours, (cpu, similar, changes) in ASKED.items():
+        tables[ours] = asked(cpu, tables[similar], changes)
     for ours, table in tables.items():
         Path(__file__).with_name(f"{ours}.json").write_text(_text(table))

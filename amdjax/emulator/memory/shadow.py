@@ -50,9 +50,9 @@ def _all(h: Lanes, mask: Value) -> Value:
 class GlobalShadow:
     """Checks one access to `size` bytes of global memory against the shadow of its allocation.
 
-    `written` says whether what is read was written, `alone` whether no other wave of the workgroup
-    stored there since the last barrier; `mark` enters a store. Tags of other workers say nothing:
-    workgroups meet in atomics, in whatever order.
+    `written` says whether what is read was written, `exclusive` whether no other wave of the
+    workgroup stored there since the last barrier; `mark` enters a store. Tags of other workers say
+    nothing: workgroups meet in atomics, in whatever order.
     """
 
     def __init__(self, h: Lanes, place: Value, size: int, kind: str, whole_dwords: bool) -> None:
@@ -65,7 +65,7 @@ class GlobalShadow:
         others = f.icmp("ugt", f.xor(self.bytes, self.tag), const(type, WAVES - 1))
         mine = f.or_(f.icmp("eq", self.bytes, self.tag), others)
         self.fine = f.or_(mine, f.icmp("eq", self.bytes, zero))
-        self.alone = _all(h, self.fine)
+        self.exclusive = _all(h, self.fine)
         self.written = const(I1, True)
         if kind != "store":
             check = any_written if whole_dwords else is_written

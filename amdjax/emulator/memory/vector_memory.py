@@ -34,9 +34,9 @@ def emit(h: Lanes, access: Access, form: type[WaveAccess] | None = None) -> None
     """Write the handler of a vector memory instruction, which accesses memory in a form."""
     f = h.f
     some = f.new_label("some")
-    nobody = f.new_label("nobody")
-    f.cond_br(h._is_zero(h.exec_bits()), nobody, some, (1, 1 << 10))
-    f.start_block(nobody)
+    inactive = f.new_label("inactive")
+    f.cond_br(h._is_zero(h.exec_bits()), inactive, some, (1, 1 << 10))
+    f.start_block(inactive)
     h.finish()
     f.start_block(some)
     # Results may overwrite the addresses.
@@ -303,7 +303,7 @@ class WaveAccess:
 
         def check() -> list[Value]:
             found = self._global_shadow(address, last, self._bytes)
-            ok = f.and_(found.written, found.alone)
+            ok = f.and_(found.written, found.exclusive)
 
             def mark() -> list[Value]:
                 found.mark()
@@ -383,7 +383,7 @@ class WaveAccess:
         def check() -> list[Value]:
             found = self._global_shadow(address, last, size)
             fail_unless(h, found.written, state.Status.UNINITIALISED, lane, address)
-            fail_unless(h, found.alone, state.Status.RACE, lane, address, found.blame)
+            fail_unless(h, found.exclusive, state.Status.RACE, lane, address, found.blame)
             found.mark()
             return []
 

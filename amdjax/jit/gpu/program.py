@@ -82,10 +82,10 @@ class GpuProgram:
         self.plan, self.device = plan, device
         self.sizes = [a.nbytes for a in self.out_avals]
         # Where memory is exact an emulator sees intermediates one by one, not a block of all.
-        self._apart = _intermediates(plan) if device.exact_memory else []
-        self._template = np.zeros(plan.slots + len(self._apart), np.int64)
+        self._intermediates = _intermediates(plan) if device.exact_memory else []
+        self._template = np.zeros(plan.slots + len(self._intermediates), np.int64)
         self._kept = self._place_constants()
-        slots = {id(s): plan.slots + i for i, s in enumerate(self._apart)}
+        slots = {id(s): plan.slots + i for i, s in enumerate(self._intermediates)}
         self._steps = _Steps(plan, kernels, device, slots).steps
         self._replays = Replays() if is_capturable(plan, device) else None
 
@@ -122,9 +122,9 @@ class GpuProgram:
             buffers = [buffer_on(x, device) for x in args]
             outs = self._allocate(args, buffers, in_place)
             slots = self._template.copy()
-            apart = [device.alloc(s.nbytes) for s in self._apart]
-            slots[plan.slots :] = [b.address for b in apart]
-            arena = device.alloc(plan.arena_bytes) if plan.arena_bytes and not apart else None
+            separate = [device.alloc(s.nbytes) for s in self._intermediates]
+            slots[plan.slots :] = [b.address for b in separate]
+            arena = device.alloc(plan.arena_bytes) if plan.arena_bytes and not separate else None
             if arena is not None:
                 slots[vm.ARENA] = arena.address
             slots[first:last] = [b.address for b in (*buffers, *outs)]
@@ -276,10 +276,14 @@ class _Steps:
     """Turns the instructions of a plan into steps."""
 
     def __init__(
-        self, plan: Plan, kernels: Mapping[int, Any], device: GpuDevice, apart: Mapping[int, int]
+        self,
+        plan: Plan,
+        kernels: Mapping[int, Any],
+        device: GpuDevice,
+        storage_slots: Mapping[int, int],
     ):
         self.plan, self.kernels, self.device = plan, kernels, device
-        self.apart = apart  # slots, by id, of storage that is not in the arena
+        self.storage_slots = storage_slots  # slots, by id, of storage that is not in the arena
         self.starts = self._starts()
         self.steps = [self._step(*run) for run in self._runs()]
 
@@ -301,7 +305,7 @@ class _Steps:
 
     def _operand(self, view: View) -> _Operand:
         s = view.storage
-        slot, start = self.apart.get(id(s), s.slot), 0
+        slot, start = self.storage_slots.get(id(s), s.slot), 0
         if slot is None:
             slot, start = vm.ARENA, s.offset
         return _Operand(slot, start + view.offset, view.counter, view.stride)

@@ -23,8 +23,8 @@ from amdjax.tile import (
     Value,
     highest_number,
     itemsize,
+    nested_ops,
     ops,
-    walk,
 )
 
 WORKSPACE = 256 << 20  # bytes of global memory that stand in for the scratch of one launch
@@ -168,4 +168,4 @@ class _Mover:
 
 
 def _program_ids(block: Block) -> list[Value]:
-    return [op.result for op in walk(block) if isinstance(op, ops.ProgramId)]
+    return [op.result for op in nested_ops(block) if isinstance(op, ops.ProgramId)]

@@ -69,7 +69,7 @@ class GpuCombineKernel(CombineKernel):
         (self.base,), _ = first_lanes(k, [self.row], k.program_id(), 0)
         symbols = [Index.of(LoopVar(f"r{i}", m)) for i, m in enumerate(self.region.row_shape)]
         if n > 1:
-            self.b.walk([s for i in symbols for s, _ in i.terms], self.row.var)  # type: ignore[misc]
+            self.b.flatten_loops([s for i in symbols for s, _ in i.terms], self.row.var)  # type: ignore[misc]
             self.b.lanes = list(tile_lanes(k, [self.row], [self.base]))
         self.store_rows(symbols)
         return self.w.finish(self.row.blocks, n * self.splits)

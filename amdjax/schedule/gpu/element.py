@@ -22,18 +22,18 @@ class TileElements(ElementBuilder):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
-        self._walk: tuple[list[LoopVar], LoopVar] | None = None
+        self._flattened: tuple[list[LoopVar], LoopVar] | None = None
         self._digits: dict[Symbol, Index] = {}
 
-    def walk(self, variables: Sequence[LoopVar], position: LoopVar) -> None:
+    def flatten_loops(self, variables: Sequence[LoopVar], position: LoopVar) -> None:
         """Let `position` count through all points of the loops, in row-major order."""
-        self._walk = list(variables), position
+        self._flattened = list(variables), position
         digits = delinear(Index.of(position), tuple(v.extent for v in variables))
         self._digits = dict(zip(variables, digits, strict=True))
 
     def resolved(self, offset: Index) -> Index:
         offset = super().resolved(offset)
-        return _regrouped(offset, *self._walk, self._digits) if self._walk else offset
+        return _regrouped(offset, *self._flattened, self._digits) if self._flattened else offset
 
     def _symbol_tile(self, s: Symbol) -> tile.Value:
         digit = self._digits.get(s)
@@ -124,7 +124,7 @@ def turned_mask(k: tile.Builder, lanes: Lanes, axis: int) -> tile.Value | None:
 def _regrouped(
     offset: Index, variables: Sequence[LoopVar], position: LoopVar, digits: dict[Symbol, Index]
 ) -> Index:
-    """An offset in terms of the position in a walk over the loops.
+    """An offset in terms of the position among all elements of the loops.
 
     Loops that the access walks as one stay one, so that a contiguous access is seen to be.
     """

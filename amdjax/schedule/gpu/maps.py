@@ -33,7 +33,7 @@ class GpuMapEmitter(MapEmitter):
             size = k.size(self.w.param(axis.var.extent, "index", "size"))
             axes = [replace(axis, size=size)]
         if plan.flattened:
-            self.b.walk(plan.flattened, axes[0].var)
+            self.b.flatten_loops(plan.flattened, axes[0].var)
         k.schedule.workgroup, k.schedule.vector = plan.threads, plan.vector
         bases, rest = first_lanes(k, axes, k.program_id(), len(plan.outer))
         self.w.bind_outer(plan.outer, rest)

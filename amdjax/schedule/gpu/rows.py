@@ -30,7 +30,7 @@ from amdjax.targets import GpuTarget
 #: In what narrow values are accumulated.
 WORDS = {"i8": "i32", "u8": "u32", "bool": "u32"}
 #: How much earlier than its row a program's first tile begins.
-_AHEAD = LoopVar("ahead", 16)
+_LEAD = LoopVar("lead", 16)
 
 
 class GpuRowEmitter(RowEmitter):
@@ -49,7 +49,7 @@ class GpuRowEmitter(RowEmitter):
         self.per_row.scalars = self.b.scalars
         self.online = OnlineSums(self.k, plan)
         self.row_base: tile.Value  # the first row of the tile
-        self.ahead: tile.Value  # how much before the row its first tile begins ...
+        self.lead: tile.Value  # how much before the row its first tile begins ...
         self.row_end: tile.Value  # ... and where it ends, counted from there
         #: Arrays of which LDS holds a row, and the pass that puts it there.
         self.inputs: dict[Var, tuple[tile.Buffer, int]] = {}
@@ -89,9 +89,9 @@ class GpuRowEmitter(RowEmitter):
         k, start = self.k, self.b.index_tile(row)
         vector = k.const("index", self.plan.tiling.vector)
         aligned = (start // vector) * vector
-        self.ahead = start - aligned
-        self.b.scalars[_AHEAD] = self.ahead
-        self.b.starts = {row: aligned, Index.of(_AHEAD): k.const("index", 0)}
+        self.lead = start - aligned
+        self.b.scalars[_LEAD] = self.lead
+        self.b.starts = {row: aligned, Index.of(_LEAD): k.const("index", 0)}
 
     def _lanes(
         self,
@@ -108,7 +108,7 @@ class GpuRowEmitter(RowEmitter):
     def _peeled_lanes(self, peel: LoopPeel, bases: dict[LoopVar, tile.Value]) -> EdgeLanes:
         k, axis, ((loop, place),) = self.k, self._peeled_axis(peel), bases.items()
         aligned = self.plan.start is not None
-        base = place - self.ahead if aligned else place
+        base = place - self.lead if aligned else place
         edge = None if peel.whole else axis.edge(k, base, loop.extent)
         lanes = edge_lanes(k, loop, axis.count, None, base, edge)
         lanes.place = place if aligned else None
@@ -158,7 +158,7 @@ class GpuRowEmitter(RowEmitter):
 
     def stash_position(self) -> Index:
         position = super().stash_position()
-        return position if self.plan.start is None else position + Index.of(_AHEAD)
+        return position if self.plan.start is None else position + Index.of(_LEAD)
 
     # Passes
 
@@ -259,7 +259,7 @@ class GpuRowEmitter(RowEmitter):
         if bounds or not self._in_threads:
             return self._nest(bounds, merge, carried)
         if self.plan.start is not None:
-            self.row_end = self.ahead + self.plan.row_elements
+            self.row_end = self.lead + self.plan.row_elements
         for peel in self.plan.peeled():
             self.peel = peel
             carried = self.b.nested(self._nest)(None, merge, carried)

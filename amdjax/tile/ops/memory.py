@@ -3,57 +3,49 @@
 from __future__ import annotations
 
 from amdjax.tile.attributes import Attribute, Filling, Flag, Found, Memory, Strides, Word
-from amdjax.tile.ir import Op, Operand, Trait, Value, expect, expect_scalars
+from amdjax.tile.ir import Buffer, Op, Operand, Trait, Value, expect, expect_scalars
 from amdjax.tile.types import BOOL, INTEGERS, TileType, itemsize
 
 __all__ = ["Arrive", "Atomic", "Load", "LoadAt", "Prefetch", "Store", "StoreAt"]
 
 
-class Access(Op):
-    """An operation on a buffer, for elements whose mask is true if it has one."""
-
-    __slots__ = ()
-    buffer = Memory()
-
-    @property
-    def mask(self) -> Value | None:
-        return self.operands[-1] if self.attrs.get("masked") else None
-
-    def _check_role(self, *roles: str) -> None:
-        role = self.buffer.role
-        expect(role in roles, f"{self.name} of {self.buffer.name}, which is {role}")
-
-    def _check_mask(self, shape: tuple[int, ...]) -> None:
-        if self.mask is not None:
-            fits = self.mask.type == TileType("bool", shape)
-            expect(fits, f"a mask of {self.mask.type} for elements of shape {shape}")
-
-    def _check_width(self, dtype: str) -> None:
-        seen = self.buffer.dtype
-        same = itemsize(seen) == itemsize(dtype)
-        expect(same, f"{self.name} of {dtype} in memory of {seen}")
+def _mask(op: Op) -> Value | None:
+    """The mask of an access, which is its last operand."""
+    return op.operands[-1] if op.attrs.get("masked") else None
 
 
-class Tiled(Access):
-    """An access of a tile, with what `annotate_accesses` finds out of it.
+def _check_role(op: Op, buffer: Buffer, *roles: str) -> None:
+    expect(buffer.role in roles, f"{op.name} of {buffer.name}, which is {buffer.role}")
 
-    Neighbours in runs of `mask_constancy` have one mask. The mask is true up to a position
-    (`mask_form=prefix`), between two (`interval`), or anywhere.
+
+def _check_mask(mask: Value | None, shape: tuple[int, ...]) -> None:
+    if mask is not None:
+        fits = mask.type == TileType("bool", shape)
+        expect(fits, f"a mask of {mask.type} for elements of shape {shape}")
+
+
+def _check_width(op: Op, buffer: Buffer, dtype: str) -> None:
+    same = itemsize(buffer.dtype) == itemsize(dtype)
+    expect(same, f"{op.name} of {dtype} in memory of {buffer.dtype}")
+
+
+class Strided(Op):
+    """An access of a tile at `offset + Σ i_axis * strides[axis]`.
+
+    What `annotate_accesses` finds out of it: neighbors in runs of `mask_constancy` have one mask.
+    The mask is true up to a position (`mask_form=prefix`), between two (`interval`), or anywhere.
+    `divisibility` divides the offset.
     """
 
     __slots__ = ()
+    buffer = Memory()
     mask_constancy = Found(1)
     mask_form = Found("")
-
-
-class Strided(Tiled):
-    """An access at `offset + Σ i_axis * strides[axis]`; `divisibility` divides the offset."""
-
-    __slots__ = ()
     divisibility = Found(1)
     offset = Operand(0)
     strides = Strides()
     masked = Flag()
+    mask = property(_mask)
 
     @property
     def dynamic_strides(self) -> tuple[Value, ...]:
@@ -64,8 +56,8 @@ class Strided(Tiled):
     def _check(self, type: TileType) -> None:
         expect_scalars(self, [self.offset, *self.dynamic_strides])
         expect(len(self.strides) == len(type.shape), f"{type} needs {len(type.shape)} strides")
-        self._check_mask(type.shape)
-        self._check_width(type.dtype)
+        _check_mask(self.mask, type.shape)
+        _check_width(self, self.buffer, type.dtype)
         first = 2 if self.traits & Trait.WRITES else 1
         count = first + len(self.dynamic_strides) + self.masked
         expect(len(self.operands) == count, f"{self.name} takes {count} operands")
@@ -86,7 +78,7 @@ class Load(Strided, name="load", traits=Trait.READS):
         return None
 
     def check(self) -> None:
-        self._check_role("in", "inout", "out", "scratch")
+        _check_role(self, self.buffer, "in", "inout", "out", "scratch")
         self._check(self.result.type)
 
 
@@ -98,28 +90,32 @@ class Store(Strided, name="store", traits=Trait.WRITES):
     streaming = Flag()
 
     def check(self) -> None:
-        self._check_role("out", "inout", "scratch")
+        _check_role(self, self.buffer, "out", "inout", "scratch")
         self._check(self.value.type)
 
 
-class Scattered(Tiled):
-    """An access at an offset for each element.
+class Scattered(Op):
+    """An access of a tile at an offset for each element.
 
-    Neighbours in runs of `contiguity` follow each other in memory, from multiples of
-    `divisibility` on.
+    What `annotate_accesses` finds out of it: masks as of `Strided`; neighbors in runs of
+    `contiguity` follow each other in memory, from multiples of `divisibility` on.
     """
 
     __slots__ = ()
+    buffer = Memory()
+    mask_constancy = Found(1)
+    mask_form = Found("")
     contiguity = Found(1)
     divisibility = Found(1)
     offsets = Operand(0)
     masked = Flag()
+    mask = property(_mask)
 
     def _check_offsets(self, shape: tuple[int, ...]) -> None:
         type = self.offsets.type
         fits = type.shape == shape and type.dtype in INTEGERS
         expect(fits, f"offsets of {type} for elements of shape {shape}")
-        self._check_mask(shape)
+        _check_mask(self.mask, shape)
 
 
 class LoadAt(Scattered, name="load_at", traits=Trait.READS):
@@ -132,7 +128,7 @@ class LoadAt(Scattered, name="load_at", traits=Trait.READS):
         return (TileType(self.buffer.dtype, self.offsets.shape),)
 
     def check(self) -> None:
-        self._check_role("in", "inout", "out", "scratch")
+        _check_role(self, self.buffer, "in", "inout", "out", "scratch")
         self._check_offsets(self.offsets.shape)
 
 
@@ -147,33 +143,35 @@ class StoreAt(Scattered, name="store_at", traits=Trait.WRITES):
     unique = Flag()
 
     def check(self) -> None:
-        self._check_role("out", "inout", "scratch")
+        _check_role(self, self.buffer, "out", "inout", "scratch")
         self._check_offsets(self.value.shape)
-        self._check_width(self.value.dtype)
+        _check_width(self, self.buffer, self.value.dtype)
 
 
-class Atomic(Access, name="atomic", traits=Trait.READS | Trait.WRITES):
+class Atomic(Op, name="atomic", traits=Trait.READS | Trait.WRITES):
     """Atomically combine a scalar, or each element of a tile, into memory.
 
     The result is what was there, as far as the mask is true.
     """
 
     __slots__ = ()
+    buffer = Memory()
     offsets, value = Operand(0), Operand(1)
     combine = Word()
     masked = Flag()
+    mask = property(_mask)
 
     def result_types(self) -> tuple[TileType, ...]:
         return (self.value.type,)
 
     def check(self) -> None:
-        self._check_role("out", "inout", "scratch")
+        _check_role(self, self.buffer, "out", "inout", "scratch")
         expect(self.offsets.shape == self.value.shape, "atomic takes an offset for each element")
-        self._check_mask(self.value.shape)
-        self._check_width(self.value.dtype)
+        _check_mask(self.mask, self.value.shape)
+        _check_width(self, self.buffer, self.value.dtype)
 
 
-class Arrive(Access, name="arrive", traits=Trait.READS | Trait.WRITES):
+class Arrive(Op, name="arrive", traits=Trait.READS | Trait.WRITES):
     """Whether this program is the last of `programs` to get here, by a counter that they share.
 
     What the others stored before they arrived is visible to the last one behind this. No program
@@ -181,6 +179,7 @@ class Arrive(Access, name="arrive", traits=Trait.READS | Trait.WRITES):
     """
 
     __slots__ = ()
+    buffer = Memory()
     offset = Operand(0)
     programs = Attribute[int]()
 
@@ -188,15 +187,16 @@ class Arrive(Access, name="arrive", traits=Trait.READS | Trait.WRITES):
         return (BOOL,)
 
     def check(self) -> None:
-        self._check_role("inout")
+        _check_role(self, self.buffer, "inout")
         expect_scalars(self, self.operands)
         expect(self.buffer.dtype == "u32" and self.programs > 0, "arrive counts in u32")
 
 
-class Prefetch(Access, name="prefetch"):
+class Prefetch(Op, name="prefetch"):
     """Ask for the cache line of an element, to be in the cache of `level` when it is needed."""
 
     __slots__ = ()
+    buffer = Memory()
     offset = Operand(0)
     write = Flag()
     level = Attribute[int]()

@@ -93,8 +93,8 @@ class AmxProduct(Op, name="amx_product", traits=Trait.READS | Trait.WRITES):
 
     `types` are those of the elements of `a` and `b`, which buffers hold as bits. Rows of `a` are 64
     bytes a step and `line` elements apart; a step of `b` is 16 rows of 32-bit words, each of which
-    holds neighbours in depth of one column; sums lie row by row. `units` are rows and columns of
-    the result in units of 16.
+    holds neighbors in depth of one column; sums lie row by row. `registers` are those of the
+    result along its rows and columns, of 16 by 16 each.
     """
 
     __slots__ = ()
@@ -105,7 +105,7 @@ class AmxProduct(Op, name="amx_product", traits=Trait.READS | Trait.WRITES):
     b = Memory()
     c = Memory()
     line = Attribute[int]()
-    units = Attribute[tuple[int, int]]()
+    registers = Attribute[tuple[int, int]]()
 
     def check(self) -> None:
         expect(len(self.operands) == 5, "amx_product takes 5 operands")

@@ -61,9 +61,9 @@ class Broadcast(Op, name="broadcast", traits=Trait.PURE):
 
     def check(self) -> None:
         x, to = self.x.type, self.result.type
-        ahead = len(to.shape) - len(x.shape)
-        fits = ahead >= 0 and all(
-            a in (1, b) for a, b in zip(x.shape, to.shape[ahead:], strict=True)
+        leading = len(to.shape) - len(x.shape)
+        fits = leading >= 0 and all(
+            a in (1, b) for a, b in zip(x.shape, to.shape[leading:], strict=True)
         )
         expect(fits and x.dtype == to.dtype, f"{x} cannot be broadcast to {to}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amdjax.tile import ops
-from amdjax.tile.ir import Kernel, Op, walk
+from amdjax.tile.ir import Kernel, Op, nested_ops
 from amdjax.tile.passes.rewriting import rewritten
 
 __all__ = ["annotate_divisions"]
@@ -13,7 +13,7 @@ def annotate_divisions(kernel: Kernel) -> Kernel:
     """Say of divisions of floats along which axes the divisor was broadcast."""
     same = {
         op.result.number: axes
-        for op in walk(kernel.body)
+        for op in nested_ops(kernel.body)
         if isinstance(op, ops.Broadcast) and (axes := _broadcast_axes(op))
     }
 
@@ -28,5 +28,5 @@ def annotate_divisions(kernel: Kernel) -> Kernel:
 
 def _broadcast_axes(op: ops.Broadcast) -> tuple[int, ...]:
     source, shape = op.x.shape, op.result.shape
-    ahead = len(shape) - len(source)
-    return tuple(a for a, n in enumerate(shape) if a < ahead or source[a - ahead] == 1 != n)
+    leading = len(shape) - len(source)
+    return tuple(a for a, n in enumerate(shape) if a < leading or source[a - leading] == 1 != n)

@@ -1,0 +1,79 @@
+"""Names of the compiler are terms of the field, which an engineer would search for."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "amdjax"
+ROOMS = ("codegen", "emulator", "jit", "passes", "runtime", "schedule", "targets", "tile")
+FILES = [path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py"))]
+
+#: In any name, and what is said instead.
+NOT_SAID = {
+    "walk": "traverse, pass", "walks": "passes", "walked": "traversed", "walking": "traversal",
+    "dear": "expensive", "nobody": "none", "whoever": "the owner", "somebody": "any",
+    "neighbour": "adjacent", "neighbours": "contiguity", "thin": "few columns",
+    "sideways": "transposed", "sofar": "prefix",
+}  # fmt: skip
+#: As the whole name of a field: adverbs say how something is, fields are nouns.
+ADVERBS = {
+    "ahead", "alone", "apart", "around", "aside", "beside", "elsewhere", "everywhere", "near",
+    "there", "together",
+}  # fmt: skip
+
+
+def words(name):
+    """The words of a name in snake or camel case."""
+    return [w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def names(tree):
+    """(line, name, whether it is a field) of all that a file defines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.lineno, node.name, False
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg, False
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr, True
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id, False
+        if isinstance(node, ast.ClassDef):
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    yield field.lineno, field.target.id, True
+
+
+def wrong(tree):
+    """What is wrong with the names of a file."""
+    for line, name, is_field in names(tree):
+        for word in NOT_SAID.keys() & words(name):
+            yield f"line {line}: {name}; say {NOT_SAID[word]}"
+        if is_field and name.strip("_") in ADVERBS:
+            yield f"line {line}: the field {name} is no noun"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_names_are_terms_of_the_field(path):
+    found = [f"{path.name}: a file" for word in words(path.stem) if word in NOT_SAID]
+    assert [*found, *wrong(ast.parse(path.read_text()))] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def row_walks(): pass", "class RowWalk: pass", "def f(neighbours): pass", "x.apart = 1",
+        "class A:\n    ahead: int", "self._together = 2", "for nobody in (): pass",
+    ],
+)  # fmt: skip
+def test_words_are_found(text):
+    assert list(wrong(ast.parse(text)))
+
+
+@pytest.mark.parametrize(
+    "text", ["near = 1", "lanes_apart = 2", "crosswalks = 3", "x.distance = 1"]
+)
+def test_other_words_may_be_said(text):
+    assert not list(wrong(ast.parse(text)))
