@@ -98,6 +98,7 @@ __version__ = "0.1.0"
 
 # The compiler is loaded when the first array is computed, not by `import amdjax`.
 def _load_backend() -> _Any:
+    # late: eager operations load the compiler
     from amdjax.jit import backend
 
     return backend.load()

@@ -67,6 +67,7 @@ _VERSIONS = {
 @functools.cache
 def _fronts() -> dict[str, Any]:
     """Modules of JAX's whose names have other homes here: those homes, and further names."""
+    # late: a table that only this door needs
     from amdjax.extend.internals import INTERNALS
 
     versions: tuple[list[str], dict[str, Any]] = [], _VERSIONS

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from amdjax import lax
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.transforms.custom_vmap import custom_vmap
+from amdjax.tree_util import tree_flatten, tree_map, tree_unflatten
 
 __all__ = ["custom_vmap", "sequential_vmap"]
 
@@ -24,9 +26,6 @@ def sequential_vmap(fun: Callable[..., Any]) -> custom_vmap:
 
     @custom.def_vmap
     def rule(axis_size: int, in_batched: list[Any], *args: Any) -> Any:
-        from amdjax import lax
-        from amdjax.tree_util import tree_flatten, tree_map, tree_unflatten
-
         leaves, tree = tree_flatten(args)
         batched = tree_flatten(tuple(in_batched))[0]
 

@@ -18,6 +18,7 @@ from amdjax.core.pytree import tree_flatten, tree_leaves, tree_map
 from amdjax.core.pytree_errors import flatten_axes
 from amdjax.core.sharding import PartitionSpec
 from amdjax.jit.api import jit
+from amdjax.runtime.devices import local_device_count
 from amdjax.transforms import ops
 from amdjax.transforms.batching import AxisData, batch_flat
 from amdjax.transforms.flat import FlatFunction, fun_name
@@ -321,8 +322,6 @@ def _positions(nums: Any) -> tuple[int, ...]:
 
 
 def _device_count(backend: str | None) -> int:
-    from amdjax.runtime.devices import local_device_count
-
     return local_device_count(backend)
 
 

@@ -14,6 +14,7 @@ from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.integers import ceil_div
 from amdjax.core.trace import concrete_or_error
+from amdjax.numpy.index_updates import update_index
 
 __all__ = [
     "segment_max",
@@ -76,8 +77,6 @@ def _scatter(
     scatter: Callable[..., Array], out: Array, ids: Array, rows: Array, options: Any
 ) -> Array:
     # Negative numbers mean "no segment": they must stay out of bounds.
-    from amdjax.numpy.index_updates import update_index
-
     return update_index(out, ids, rows, scatter, **options)
 
 

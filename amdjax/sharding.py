@@ -84,6 +84,7 @@ def make_mesh(
       (('x', 1), ('y', 1))
     """
     if devices is None:
+        # late: devices load LLVM
         from amdjax.runtime.devices import devices as all_devices
 
         devices = all_devices()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import struct
 import sys
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -196,8 +197,6 @@ def _serve(compiler: Compiler, requests: _FullReads, replies: BinaryIO) -> None:
 
 def main() -> None:
     # The parent's Ctrl-C is the parent's business: it closes the pipe when it gives up.
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not land between replies

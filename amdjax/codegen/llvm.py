@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import ml_dtypes
+import numpy as np
+
 FLOAT_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
 
 
@@ -86,9 +89,6 @@ def _float_literal(elem: str, x: float) -> str:
         except OverflowError:
             single = math.copysign(math.inf, x)
         return "0x" + struct.pack(">d", single).hex().upper()
-    import ml_dtypes
-    import numpy as np
-
     if elem == "half":
         return "0xH" + np.float16(x).tobytes()[::-1].hex().upper()
     return "0xR" + ml_dtypes.bfloat16(x).tobytes()[::-1].hex().upper()

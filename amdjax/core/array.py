@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from amdjax.core import dtypes, transfers
+from amdjax.core import dlpack, dtypes, transfers
 from amdjax.core.aval import (
     ShapedArray,
     get_aval,
@@ -347,8 +347,6 @@ class ConcreteArray(Array):
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        from amdjax.core import dlpack
-
         options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
         given = {name: value for name, value in options.items() if value is not None}
         return dlpack.export(self._numbers(), stream=stream, **given)

@@ -95,6 +95,7 @@ class JaxprEqn:
             return self._origin
 
     def __repr__(self) -> str:
+        # late: printing loads when something is printed
         from amdjax.core.pprint import format_eqn
 
         return format_eqn(self)
@@ -178,6 +179,7 @@ class Jaxpr:
 
     def pretty_print(self, **options: Any) -> str:
         """The text of the program; see `core.pprint.format_jaxpr` for options."""
+        # late: printing loads when something is printed
         from amdjax.core.pprint import format_jaxpr
 
         return format_jaxpr(self, **options)
@@ -519,6 +521,7 @@ class _Same:
         if isinstance(a, np.ndarray):
             return np.array_equal(a, b)
         if callable(a) or callable(b) or isinstance(a, Opaque) or isinstance(b, Opaque):
+            # late: printing loads when something is printed
             from amdjax.core.pprint import format_value
 
             return format_value(a) == format_value(b)

@@ -292,6 +292,7 @@ def _leaves_like(
     try:
         return treedef.flatten_up_to(other)
     except ValueError as e:
+        # late: loads when a structure does not fit
         from amdjax.core.pytree_errors import prefix_errors
 
         errors = prefix_errors(tree, other, is_leaf)

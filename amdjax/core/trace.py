@@ -17,6 +17,7 @@ import numpy as np
 from amdjax.core import array as array_module, dtypes, source_info
 from amdjax.core.array import Array, ConcreteArray, asarray_concrete, get_backend
 from amdjax.core.aval import AbstractValue, ShapedArray, get_aval, register_aval
+from amdjax.core.check import check_jaxpr
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
 from amdjax.core.effects import Effects, join_effects, no_effects
@@ -554,8 +555,6 @@ def trace_to_jaxpr(
 
 
 def _check_program(closed: ClosedJaxpr) -> None:
-    from amdjax.core.check import check_jaxpr
-
     check_jaxpr(closed)
 
 

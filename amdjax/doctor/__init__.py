@@ -124,8 +124,10 @@ def _check_choice(report: Report, platform: str) -> None:
 
 
 def _versions(report: Report) -> None:
+    # late: LLVM takes long to load
     import llvmlite.binding as llvm
 
+    # late: its answer must come where a part does not load
     import amdjax
     from amdjax.runtime.hip.driver import hip_python_version
 
@@ -159,6 +161,7 @@ def _check_name(report: Report, name: str) -> None:
 
 def _system(report: Report) -> None:
     """Hardware, kernel driver, permissions."""
+    # late: its answer must come where a part does not load
     from amdjax.runtime.hip.system import kernel_driver, obstacle
 
     found = kernel_driver()
@@ -178,6 +181,7 @@ def _system(report: Report) -> None:
 
 def _devices(report: Report, emulated: bool) -> list[Any]:
     """The devices that can be used; the report says what is wrong with others."""
+    # late: its answer must come where a part does not load
     from amdjax.emulator.hip.platform import emulated_driver
     from amdjax.runtime.hip.driver import HipError, HipUnavailable, driver
     from amdjax.runtime.hip.platform import OLDEST_RUNTIME, describe, open_devices, version_text
@@ -225,6 +229,7 @@ def _ordinals(emulated: bool, driver: Any) -> list[int]:
     """HIP's numbers of the devices to look at."""
     if not emulated:
         return list(range(driver.device_count()))
+    # late: its answer must come where a part does not load
     from amdjax.emulator.hip.library import device_names, emulated_hip
 
     return emulated_hip().devices(device_names(config.emulate))
@@ -232,6 +237,7 @@ def _ordinals(emulated: bool, driver: Any) -> list[int]:
 
 def _try_out(report: Report, device: Any) -> None:
     """Run the checks on a device."""
+    # late: its answer must come where a part does not load
     from amdjax.doctor.checks import CHECKS, COPY, outcomes
 
     names = [*(check.name for check in CHECKS), COPY]

@@ -30,6 +30,7 @@ from amdjax.codegen.llvm import (
     zero,
 )  # fmt: skip
 from amdjax.emulator import state
+from amdjax.emulator.alu.dpp import source_lanes
 from amdjax.emulator.isa import ISAS
 
 OPERAND_TYPES = {
@@ -168,6 +169,7 @@ class Lanes:
         """The register of an operand (3: the destination), moved on in the index mode of GCN."""
         if not self.variant.flag("relative") >> operand & 1:
             return place
+        # late: indirect registers are written with the builder
         from amdjax.emulator.alu.indirect import indexed
 
         return indexed(self, place)
@@ -256,8 +258,6 @@ class Lanes:
 
     def _dpp(self, x: Value) -> Value:
         """Source 0 from other lanes; lanes without a source are 0 or keep the destination."""
-        from amdjax.emulator.alu.dpp import source_lanes
-
         f, dpp = self.f, dict(self.variant.dpp or ())
         lanes = source_lanes(dpp, self.lanes)
         valid = vector("i1", [lane >= 0 for lane in lanes])

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
+
 from amdjax.emulator import state
 from amdjax.emulator.debug.lines import line_table
 from amdjax.emulator.debug.scopes import Chain, scope_table
@@ -130,8 +132,6 @@ class CodeObject:
         return [struct.unpack_from(fmt, self._data, offset + i * size) for i in range(count)]
 
     def _map(self) -> Any:
-        import numpy as np
-
         loads = [h for h in self._headers(32, 54, "<IIQQQQQQ") if h[0] == _PT_LOAD]
         end = max(h[3] + h[6] for h in loads)
         # The page the image begins on is chosen here as a loader would.

@@ -6,6 +6,7 @@ device is the short way, and needs neither hip-python nor a setting.
 
 from __future__ import annotations
 
+import ctypes
 from functools import cache
 from itertools import count
 from typing import Any
@@ -90,7 +91,5 @@ def emulated_device(name: str) -> EmulatedDevice:
 
 
 def _bytes_at(address: int, nbytes: int) -> np.ndarray:
-    import ctypes
-
     memory: Any = (ctypes.c_uint8 * nbytes).from_address(address)
     return np.frombuffer(memory, np.uint8)

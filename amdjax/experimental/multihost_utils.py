@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.core.pytree import tree_map
+from amdjax.core.pytree import tree_broadcast, tree_map
 from amdjax.device import device_get, device_put
 from amdjax.sharding import NamedSharding
 
@@ -70,8 +70,6 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs
       global_mesh: the mesh.
       pspecs: how they are divided, a prefix of specifications.
     """
-    from amdjax.core.pytree import tree_broadcast
-
     specs = tree_broadcast(pspecs, local_inputs)
     return tree_map(
         lambda x, spec: device_put(x, NamedSharding(global_mesh, spec)), local_inputs, specs

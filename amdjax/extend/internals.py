@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.treedef import _kinds as REGISTRY
+from amdjax.runtime.devices import devices as all_devices
 
 Entry = tuple[Sequence[str], dict[str, Any]]
 
@@ -23,8 +24,6 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 def _cpus(devices: Any) -> Any:
     """The CPU beside each of some devices, which are this host's."""
-    from amdjax.runtime.devices import devices as all_devices
-
     return tuple(all_devices("cpu")) * len(devices)
 
 

@@ -287,6 +287,7 @@ class JitFunction:
                 "'no_tracing' is set"
             )
         if config.explain_cache_misses:
+            # late: loads with the first program
             from amdjax.jit.misses import explain
 
             tree, static, _, *avals = key
@@ -333,6 +334,7 @@ class JitFunction:
     def _abstract(
         self, args: Any, kwargs: dict[str, Any]
     ) -> tuple[Traced, PyTreeDef, Any, list[Any]]:
+        # late: loads with the first program
         from amdjax.jit.stages import Traced
 
         leaves, tree, static = self._parameters.split(args, kwargs)
@@ -390,6 +392,7 @@ def _shardings(arguments: Any, results: Any) -> Shardings | None:
     """What `jit` was told of the layout of arguments and results."""
     if arguments is None and results is None:
         return None
+    # late: loads with the first program
     from amdjax.jit.shardings import Shardings
 
     return Shardings(arguments, results)
@@ -399,6 +402,7 @@ def _chosen_device(device: Any, backend: str | None) -> Device | None:
     """The device that `jit` was given, or the first one of the platform."""
     if device is None and backend is None:
         return None
+    # late: loads with the first program
     from amdjax.jit.placement import checked_device
     from amdjax.runtime.devices import devices
 
@@ -409,6 +413,7 @@ def _chosen_device(device: Any, backend: str | None) -> Device | None:
 
 def clear_caches() -> None:
     """Forget every traced and compiled program of this process; the disk cache stays."""
+    # late: loads with the first program
     from amdjax.jit.kernels import clear_loaded
 
     for programs in list(_all_programs):

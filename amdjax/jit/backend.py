@@ -115,6 +115,7 @@ class CompilerBackend:
         if config.debug_key_reuse:
             run = watched_program(closed, run, refs)
         if config.debug_nans or config.debug_infs:
+            # late: loads where results are checked
             from amdjax.jit.debugging import watched_values
 
             run = watched_values(closed, run)
@@ -201,6 +202,7 @@ def _keep(programs: dict[Any, Runner], key: Any, run: Runner) -> None:
 
 def _checked(primitive: Primitive, params: dict[str, Any], run: Runner) -> Runner:
     """Under `debug_nans`: an operation that raises for what the flags forbid."""
+    # late: loads where results are checked
     from amdjax.jit.debugging import check_results
 
     def checked(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
@@ -231,6 +233,7 @@ def load() -> CompilerBackend:
     backend = CompilerBackend()
 
     def forget(value: Any) -> None:
+        # late: loads where results are checked
         from amdjax.jit.api import clear_caches
 
         clear_caches()

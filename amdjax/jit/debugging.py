@@ -119,6 +119,7 @@ _Steps = Iterator[tuple[ClosedJaxpr, list[Any]]]
 
 def _compiled() -> _Run:
     """What runs programs, each compiled once."""
+    # late: jit stands above
     from amdjax.jit.api import jit
 
     programs: dict[int, Any] = {}

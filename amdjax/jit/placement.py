@@ -69,6 +69,7 @@ def compile_placed(
     device = None if placement is None else placement.device
     if not isinstance(device, GpuDevice):
         return compile_for_cpu(closed, donated).runner(placement)
+    # late: loads with the first GPU
     from amdjax.jit.gpu.program import compile_for_gpu
 
     assert placement is not None

@@ -9,6 +9,7 @@ iteration of a loop is needed until the loop ends.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -544,8 +545,6 @@ class Body:
 
 def array_at(address: int, aval: Any) -> np.ndarray:
     """A NumPy view of memory; an empty array where there is none."""
-    import ctypes
-
     nbytes = aval.nbytes
     if nbytes == 0:
         return np.empty(aval.shape, aval.dtype)

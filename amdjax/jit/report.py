@@ -60,6 +60,7 @@ def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: 
         return "\n\n".join(_passed(k, device_kernels is not None) for k in kernels)
     if device_kernels is not None:
         return device_text(stage, plan, device_kernels)
+    # late: loads when a text is asked for
     from amdjax.codegen.engine import to_assembly
     from amdjax.jit.cpu.kernels import kernel_ir
 
@@ -69,6 +70,7 @@ def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: 
 
 def _tile_program(kernel: tile.Kernel) -> str:
     """A kernel, and what its lines were made from."""
+    # late: loads when a text is asked for
     from amdjax.codegen.debug_info import with_origins
 
     text, lines = tile.listing(kernel)
@@ -77,6 +79,7 @@ def _tile_program(kernel: tile.Kernel) -> str:
 
 def _passed(kernel: tile.Kernel, for_gpu: bool) -> str:
     """A kernel after each pass in front of code generation."""
+    # late: loads when a text is asked for
     from amdjax.codegen.cpu import writer as cpu
     from amdjax.codegen.gpu import writer as gpu
 
@@ -97,6 +100,7 @@ def fusions(stages: Sequence[tuple[str, Any]]) -> list[Fusion]:
 
 
 def distinct(kernels: Sequence[tile.Kernel]) -> list[tile.Kernel]:
+    # late: loads when a text is asked for
     from amdjax.jit.cpu.kernels import kernel_text
 
     return list({kernel_text(k): k for k in kernels}.values())

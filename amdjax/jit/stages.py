@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from amdjax.api import ShapeDtypeStruct
 from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import State, refuse_execution
@@ -28,6 +29,7 @@ from amdjax.core.sharding import Format, Layout, SingleDeviceSharding
 from amdjax.core.trace import Tracer
 from amdjax.jit import report
 from amdjax.jit.cpu.program import CpuProgram, compile_for_cpu
+from amdjax.jit.gpu.executable import GpuExecutable
 from amdjax.jit.gpu.records import KernelRecord
 from amdjax.jit.refs import without_refs
 from amdjax.runtime.devices import CpuDevice, default_device, devices
@@ -122,8 +124,6 @@ class _Stage:
     @property
     def out_info(self) -> Any:
         """Shapes and dtypes of the result, as a pytree of `ShapeDtypeStruct`."""
-        from amdjax.api import ShapeDtypeStruct
-
         t = self._signature
         leaves = [
             ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in t.jaxpr.out_avals
@@ -266,8 +266,6 @@ class Lowered(_AfterTracing):
         if gpu is None:
             executable = compile_for_cpu(program, donated, observe)
         else:
-            from amdjax.jit.gpu.executable import GpuExecutable
-
             executable = GpuExecutable(program, gpu, donated, observe)
         return Compiled(traced, executable, stages, runner)
 

@@ -22,7 +22,9 @@ from amdjax.numpy._util import (
     promote_dtypes_inexact,
     select,
 )
+from amdjax.numpy.arithmetic import clip, mod
 from amdjax.numpy.cumulative import cumsum, diff
+from amdjax.numpy.sorting import searchsorted
 from amdjax.transforms import vmap
 
 
@@ -111,9 +113,6 @@ def _interp(
     x: Array, xp: Array, fp: Array, left: Array | None, right: Array | None, period: Array | None,
     extrapolate: tuple[bool, bool],
 ) -> Array:  # fmt: skip
-    from amdjax.numpy.arithmetic import clip, mod
-    from amdjax.numpy.sorting import searchsorted
-
     if period is not None:
         period = lax.abs(period)
         x, xp = mod(x, period), mod(xp, period)
@@ -151,8 +150,6 @@ def unwrap(
     >>> jnp.round(jnp.unwrap(jnp.array([0.0, 6.0])), 3)
     Array([ 0.   , -0.283], dtype=float32)
     """
-    from amdjax.numpy.arithmetic import mod
-
     p = as_array("unwrap", p)
     if is_kind(p.dtype, np.complexfloating):
         raise ValueError("jnp.unwrap does not support complex inputs.")

@@ -329,6 +329,7 @@ def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
 
 def _namespace(self: Array, *, api_version: str | None = None) -> Any:
     """The module that implements the array API."""
+    # late: methods are looked up in the finished module
     import amdjax.numpy
 
     if api_version not in (None, amdjax.numpy.__array_api_version__):

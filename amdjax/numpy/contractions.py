@@ -23,6 +23,8 @@ from amdjax.numpy._util import (
     refuse_out,
     user_dtype,
 )
+from amdjax.numpy.joining import stack
+from amdjax.numpy.manipulation import moveaxis
 
 
 def _operands(
@@ -170,8 +172,6 @@ def vecdot(
     >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
     Array([3, 7], dtype=int32)
     """
-    from amdjax.numpy.manipulation import moveaxis
-
     x, y = as_arrays("vecdot", x1, x2)
     if x.shape[axis] != y.shape[axis]:
         raise ValueError(
@@ -306,9 +306,6 @@ def cross(
     >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
     Array([0, 0, 1], dtype=int32)
     """
-    from amdjax.numpy.joining import stack
-    from amdjax.numpy.manipulation import moveaxis
-
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = promote_dtypes(*as_arrays("cross", a, b))

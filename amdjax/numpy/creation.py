@@ -39,6 +39,7 @@ from amdjax.numpy._util import (
     on_device,
     user_dtype,
 )
+from amdjax.numpy.vectorize import vectorize
 
 _ALIGNMENT = 64  # of memory that arrays share with others, in bytes
 
@@ -585,8 +586,8 @@ def fromfunction(
     Array([[0, 1],
            [1, 2]], dtype=int32)
     """
+    # late: grids stand above creation
     from amdjax.numpy.ranges import indices
-    from amdjax.numpy.vectorize import vectorize
 
     shape = canonical_shape(shape)
     return vectorize(lambda *index: function(*index, **kwargs))(*indices(shape, dtype=dtype))

@@ -17,6 +17,7 @@ from amdjax.numpy._util import (
     as_array,
     promote_dtypes_inexact,
 )
+from amdjax.numpy.sorting import argsort
 
 
 class EigResult(NamedTuple):
@@ -125,8 +126,6 @@ def svd(
 
 
 def _argsort(x: Array) -> Array:
-    from amdjax.numpy.sorting import argsort
-
     return argsort(x)
 
 

@@ -24,6 +24,7 @@ from amdjax.numpy._util import (
 from amdjax.numpy.creation import lower_mask
 from amdjax.numpy.joining import stack
 from amdjax.numpy.manipulation import moveaxis, ravel
+from amdjax.numpy.reductions import sum as sum_
 
 
 def _triangle(m: ArrayLike, k: int, name: str, keep_lower: bool) -> Array:
@@ -127,8 +128,6 @@ def trace(
     >>> jnp.trace(jnp.array([[1, 2], [3, 4]]))
     Array(5, dtype=int32)
     """
-    from amdjax.numpy.reductions import sum as sum_
-
     refuse_out("trace", out)
     return sum_(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
 

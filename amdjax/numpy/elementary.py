@@ -22,6 +22,7 @@ from amdjax.numpy._util import (
     strong,
 )
 from amdjax.numpy.logic import signbit
+from amdjax.numpy.logsumexp import logsumexp
 from amdjax.numpy.ufunc_api import ufunc_of
 from amdjax.transforms import custom_jvp
 
@@ -358,8 +359,6 @@ _logaddexp_2.defjvp(_logaddexp_jvp(lax.exp2, _logaddexp_2))
 
 
 def _reduce_logaddexp(a: ArrayLike, *, base2: bool = False, **options: Any) -> Array:
-    from amdjax.numpy.logsumexp import logsumexp
-
     dtype = options.pop("dtype", None)
     initial = options.pop("initial", None)
     (a,) = promote_args_inexact("logaddexp", a if dtype is None else convert(a, dtype))

@@ -22,6 +22,7 @@ from amdjax.numpy._util import (
     promote_dtypes_inexact,
     select,
 )
+from amdjax.numpy.creation import asarray
 from amdjax.numpy.cumulative import diff
 from amdjax.numpy.joining import stack
 from amdjax.numpy.manipulation import ravel
@@ -67,8 +68,6 @@ def histogram_bin_edges(
 
 
 def _array(x: Any) -> Array:
-    from amdjax.numpy.creation import asarray
-
     return asarray(x)
 
 

@@ -25,9 +25,10 @@ from amdjax.numpy._util import (
     is_kind,
     promote_dtypes,
 )
+from amdjax.numpy.arithmetic import clip, divmod, mod
 from amdjax.numpy.creation import asarray
 from amdjax.numpy.indexing import _wrapped
-from amdjax.numpy.manipulation import ravel
+from amdjax.numpy.manipulation import ravel, resize
 from amdjax.numpy.selecting import nonzero, where
 
 
@@ -147,8 +148,6 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
     >>> jnp.unravel_index(5, (2, 3))
     (Array(1, dtype=int32), Array(2, dtype=int32))
     """
-    from amdjax.numpy.arithmetic import clip, divmod
-
     flat = as_array("unravel_index", indices)
     if not is_kind(flat.dtype, np.integer):
         raise TypeError(f"unravel_index requires integer indices, got {flat.dtype}")
@@ -185,8 +184,6 @@ def ravel_multi_index(
         >>> jnp.ravel_multi_index((jnp.array([1]), jnp.array([2])), (2, 3))
         Array([5], dtype=int32)
     """
-    from amdjax.numpy.arithmetic import clip, mod
-
     if len(multi_index) != len(dims):
         raise ValueError(f"parameter multi_index must be a sequence of length {len(dims)}, got "
                          f"{len(multi_index)}")  # fmt: skip
@@ -241,7 +238,5 @@ def fill_diagonal(
     if a.ndim > 2 and len(set(a.shape)) > 1:
         raise ValueError("All dimensions of input must be of equal length")
     n = min(a.shape)
-    from amdjax.numpy.manipulation import resize
-
     values = val if val.ndim == 0 else resize(ravel(val), n)
     return a.at[diag_indices(n, a.ndim)].set(values)

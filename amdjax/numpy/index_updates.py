@@ -18,6 +18,7 @@ from amdjax.numpy._util import (
     is_kind,
     scalar_array,
 )
+from amdjax.numpy.arithmetic import power
 from amdjax.numpy.index_syntax import (
     Mode,
     Modes,
@@ -181,8 +182,6 @@ class IndexUpdateRef:
 
     def power(self, values: Any, **options: Any) -> Array:
         """`x` with `x[index] **= values`."""
-        from amdjax.numpy.arithmetic import power
-
         ones = lax.full_like(self.array, 1)
         return power(
             self.array, IndexUpdateRef(ones, self.index)._scatter(lax.scatter_mul, values, options)

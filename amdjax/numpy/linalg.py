@@ -51,6 +51,7 @@ from amdjax.numpy.decompositions import (
     svd,
     svdvals,
 )
+from amdjax.numpy.einsum import einsum
 from amdjax.numpy.norms import matrix_norm, norm, vector_norm
 from amdjax.transforms import custom_jvp
 
@@ -425,8 +426,6 @@ def multi_dot(arrays: Sequence[ArrayLike], *, precision: Any = None) -> Array:
     >>> jnp.linalg.multi_dot([jnp.ones((2, 3)), jnp.ones((3, 4)), jnp.ones(4)]).shape
     (2,)
     """
-    from amdjax.numpy.einsum import einsum
-
     parts = as_arrays("jnp.linalg.multi_dot", *arrays)
     if len(parts) < 2:
         raise ValueError(f"multi_dot requires at least two arrays; got len(arrays)={len(parts)}")

@@ -27,6 +27,7 @@ from amdjax.numpy._util import (
     is_kind,
 )
 from amdjax.numpy.creation import asarray
+from amdjax.numpy.reductions import sum as sum_
 
 
 def shape(a: Any) -> tuple[int, ...]:
@@ -487,14 +488,13 @@ def repeat(
     each = _util.broadcast_to(lax.reshape(each, (each.size,)), (length,))
     ends = lax.cumsum(each, 0)
     position = lax.iota(ends.dtype, int(total_repeat_length))
-    from amdjax.numpy.reductions import sum as sum_
-
     behind = lax.ge(lax.expand_dims(position, (1,)), lax.expand_dims(ends, (0,)))
     index = sum_(behind, 1, dtype=ends.dtype)
     return _take_rows(a, lax.min(index, np.asarray(length - 1, index.dtype)), axis)
 
 
 def _take_rows(a: Array, index: Any, axis: int) -> Array:
+    # late: indexing stands above manipulation
     from amdjax.numpy.selecting import take
 
     return take(a, asarray(index), axis, mode="clip")

@@ -12,7 +12,10 @@ from amdjax.core.array import Array
 from amdjax.core.integers import ceil_div
 from amdjax.numpy import reductions
 from amdjax.numpy._util import ArrayLike, as_array, broadcast_to, convert, is_kind
+from amdjax.numpy.apply import apply_along_axis
+from amdjax.numpy.creation import asarray
 from amdjax.numpy.ranges import linspace
+from amdjax.numpy.statistics import median
 
 _OPTIONS = {
     "constant": {"constant_values"},
@@ -102,8 +105,6 @@ def _values(value: Any, rank: int, dtype: Any) -> list[tuple[Any, Any]]:
     if not isinstance(value, (list, tuple)) and np.ndim(value) == 0:
         x = convert(value, dtype)
         return [(x, x)] * rank
-    from amdjax.numpy.creation import asarray
-
     full = broadcast_to(convert(asarray(value), dtype), (rank, 2))
     return [(full[i, 0], full[i, 1]) for i in range(rank)]
 
@@ -202,8 +203,6 @@ def _ramp(a: Array, axis: int, before: int, after: int, ends: Any) -> Array:
 
 
 def _statistic(a: Array, axis: int, before: int, after: int, mode: str, length: Any) -> Array:
-    from amdjax.numpy.statistics import median
-
     fn: Any = {
         "maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean,
         "median": median,
@@ -224,8 +223,6 @@ def _statistic(a: Array, axis: int, before: int, after: int, mode: str, length: 
 
 
 def _by_function(a: Array, widths: Widths, fn: Callable[..., Any], options: Any) -> Array:
-    from amdjax.numpy.apply import apply_along_axis
-
     padded = _constant(a, widths, 0)
     for axis, width in enumerate(widths):
         padded = apply_along_axis(fn, axis, padded, width, axis, options)

@@ -10,7 +10,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.numpy import reductions
+from amdjax.numpy import linalg, reductions
 from amdjax.numpy._util import (
     ArrayLike,
     as_array,
@@ -23,8 +23,9 @@ from amdjax.numpy._util import (
     promote_dtypes_inexact,
 )
 from amdjax.numpy.contractions import convolve, dot, outer
+from amdjax.numpy.creation import asarray
 from amdjax.numpy.diagonals import vander
-from amdjax.numpy.joining import concatenate
+from amdjax.numpy.joining import concatenate, trim_zeros
 
 
 @composite(static_argnames="unroll")
@@ -68,8 +69,6 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
 
 
 def _trimmed(x: Array) -> Array:
-    from amdjax.numpy.joining import trim_zeros
-
     return trim_zeros(x, "f")
 
 
@@ -134,8 +133,6 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
 
 
 def _factors(values: np.ndarray, like: Array) -> Array:
-    from amdjax.numpy.creation import asarray
-
     return asarray(values.astype(like.dtype))
 
 
@@ -168,8 +165,6 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
 
 
 def _array(x: Any) -> Array:
-    from amdjax.numpy.creation import asarray
-
     return asarray(x)
 
 
@@ -181,8 +176,6 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
     """
     (zeros,) = promote_dtypes_inexact(as_array("poly", _array(seq_of_zeros)))
     if zeros.ndim == 2:
-        from amdjax.numpy import linalg
-
         zeros = linalg.eigvals(zeros)
     if zeros.ndim != 1:
         raise ValueError("input must be 1d or non-empty square 2d array.")
@@ -205,9 +198,6 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
         >>> jnp.roots(jnp.array([1.0, -3.0, 2.0])).shape
         (2,)
     """
-    from amdjax.numpy import linalg
-    from amdjax.numpy.joining import trim_zeros
-
     (p,) = promote_dtypes_inexact(as_array("roots", p))
     if p.ndim != 1:
         raise ValueError("Input must be a rank-1 array.")
@@ -247,8 +237,6 @@ def polyfit(
         >>> jnp.polyfit(jnp.array([0.0, 1.0, 2.0]), jnp.array([1.0, 3.0, 5.0]), 1).shape
         (2,)
     """
-    from amdjax.numpy import linalg
-
     x, y = promote_dtypes_inexact(*as_arrays("polyfit", x, y))
     deg = int(deg)
     if deg < 0:

@@ -30,6 +30,8 @@ from amdjax.numpy._util import (
     user_dtype,
 )
 from amdjax.numpy.creation import arange, asarray
+from amdjax.numpy.elementary import i0
+from amdjax.numpy.joining import concatenate
 
 
 def linspace(
@@ -285,8 +287,6 @@ class _Concatenator:
     axis, ndmin, trans1d = 0, 1, -1
 
     def __getitem__(self, key: Any) -> Array:
-        from amdjax.numpy.joining import concatenate
-
         parts = key if isinstance(key, tuple) else (key,)
         axis, ndmin, trans1d = self.axis, self.ndmin, self.trans1d
         as_matrix = None
@@ -420,8 +420,6 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
     >>> jnp.kaiser(3, 0.0)
     Array([1., 1., 1.], dtype=float32)
     """
-    from amdjax.numpy.elementary import i0
-
     M, n = _window(M, "kaiser")
     if M <= 1:
         return lax.full((M,), 1, n.dtype)

@@ -18,7 +18,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array, asarray_concrete, install_methods
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
 from amdjax.core.context import Context, context
-from amdjax.core.errors import api_boundary
+from amdjax.core.errors import NonConcreteBooleanIndexError, api_boundary
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import (
     AbstractRef,
@@ -27,6 +27,7 @@ from amdjax.core.ref import (
     evaluate_with_refs,
     is_ref,
     read_effect,
+    refuse_refs,
     set_evaluation,
     write_effect,
 )
@@ -131,8 +132,6 @@ def _position(at: int, n: int) -> int:
 
 def _known_mask(mask: Any) -> np.ndarray:
     if not is_concrete(mask):
-        from amdjax.core.errors import NonConcreteBooleanIndexError
-
         raise NonConcreteBooleanIndexError(mask)
     return np.asarray(mask)
 
@@ -662,8 +661,6 @@ def _evaluate(primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
         return out
     if is_control(primitive):
         return run_on_refs(primitive, args, params, False)
-    from amdjax.core.ref import refuse_refs
-
     refuse_refs(primitive, list(map(get_aval, args)))
     raise AssertionError(f"{primitive} has no operand that is a reference")
 

@@ -26,10 +26,11 @@ from amdjax.numpy._util import (
     promote_dtypes,
     refuse_out,
 )
+from amdjax.numpy.arithmetic import clip, mod
 from amdjax.numpy.creation import asarray
 from amdjax.numpy.indexing import _wrapped, take_index
 from amdjax.numpy.joining import concatenate, stack
-from amdjax.numpy.manipulation import moveaxis, ravel
+from amdjax.numpy.manipulation import moveaxis, ravel, resize
 from amdjax.numpy.sorting import argsort
 
 
@@ -289,8 +290,6 @@ def take(
     if n == 0 and indices.size:
         raise IndexError("Cannot do a non-empty jnp.take() from an empty axis.")
     if mode == "wrap":
-        from amdjax.numpy.arithmetic import mod
-
         indices, mode = mod(indices, indices.dtype.type(n)), "promise_in_bounds"
     elif mode == "clip":
         clipped = lax.max(indices, np.zeros((), indices.dtype))
@@ -452,16 +451,10 @@ def put(
     ind, v = ravel(ind), ravel(v)
     if not a.size or not ind.size or not v.size:
         return a
-    from amdjax.numpy.manipulation import resize
-
     v = resize(v, ind.size) if v.size != ind.size else v
     if mode == "wrap":
-        from amdjax.numpy.arithmetic import mod
-
         ind = mod(ind, ind.dtype.type(a.size))
     elif mode == "clip":
-        from amdjax.numpy.arithmetic import clip
-
         ind = clip(ind, 0, a.size - 1)
     elif mode is not None:
         raise ValueError(f"mode should be one of 'wrap' or 'clip'; got {mode}")
@@ -508,12 +501,8 @@ def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") ->
         if (known < 0).any() or (known >= len(choices)).any():
             raise ValueError("invalid entry in choice array")
     elif mode == "wrap":
-        from amdjax.numpy.arithmetic import mod
-
         index = mod(index, n)
     elif mode == "clip":
-        from amdjax.numpy.arithmetic import clip
-
         index = clip(index, 0, len(choices) - 1)
     else:
         raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")

@@ -16,6 +16,7 @@ from amdjax.numpy._util import (
     ArrayLike,
     as_array,
     as_arrays,
+    broadcast_to,
     canonical_axis,
     convert,
     is_kind,
@@ -173,8 +174,6 @@ def _unique_rows(
         if not size:
             return values, first, inverse, counts
         padding = lax.index_in_dim(values, 0) if fill is None else convert(fill, values.dtype)
-        from amdjax.numpy._util import broadcast_to
-
         wide = lax.broadcast_in_dim(beyond, values.shape, (0,))
         values = lax.select(wide, broadcast_to(padding, values.shape), values)
         lead = lax.broadcast_in_dim(lax.index_in_dim(first, 0, keepdims=False), first.shape, ())

@@ -11,6 +11,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.trace import concrete_or_error
 from amdjax.numpy import reductions
 from amdjax.numpy._util import (
     ArrayLike,
@@ -320,8 +321,6 @@ def bincount(
     if x.ndim != 1:
         raise ValueError("only 1-dimensional input supported.")
     if length is None:
-        from amdjax.core.trace import concrete_or_error
-
         values = concrete_or_error(
             None,
             x,

@@ -31,8 +31,10 @@ from amdjax.numpy._util import (
     user_dtype,
 )
 from amdjax.numpy.contractions import dot
+from amdjax.numpy.diagonals import diagonal
 from amdjax.numpy.joining import concatenate
 from amdjax.numpy.reductions import _static
+from amdjax.numpy.selecting import take_along_axis
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
@@ -198,8 +200,6 @@ def _lead(q: Array, result: Array, shape: tuple[int, ...], keepdims: bool) -> Ar
 
 def _pick(rows: Array, index: Array) -> Array:
     """For each row the elements at `index`, of shape `(…, number of quantiles)`."""
-    from amdjax.numpy.selecting import take_along_axis
-
     index = broadcast_to(index, (*rows.shape[:-1], index.shape[-1]))
     return take_along_axis(rows, index, -1, mode="promise_in_bounds")
 
@@ -375,8 +375,6 @@ def corrcoef(
     c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return lax.div(c, c)
-    from amdjax.numpy.diagonals import diagonal
-
     variance = diagonal(c)
     variance = lax.real(variance) if is_kind(c.dtype, np.complexfloating) else variance
     deviation = convert(lax.sqrt(variance), c.dtype)

@@ -26,6 +26,7 @@ from amdjax.numpy._util import (
     convert,
     refuse_out,
 )
+from amdjax.numpy.vectorize import vectorize
 
 
 def _read_only(name: str, doc: str) -> Any:
@@ -106,8 +107,6 @@ class ufunc:
             raise
 
     def _elementwise(self, *args: ArrayLike) -> Any:
-        from amdjax.numpy.vectorize import vectorize
-
         check_arraylike(self.__name__, *args)
         return vectorize(self._func)(*args)
 

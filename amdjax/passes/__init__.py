@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from amdjax.core.check import check_jaxpr
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
@@ -35,8 +36,6 @@ def prepare(
     for run in PASSES:
         closed = run(closed)
         if config.check:
-            from amdjax.core.check import check_jaxpr
-
             check_jaxpr(closed.jaxpr)
         observe(run.__name__, closed)
     return closed

@@ -360,6 +360,7 @@ def _below(name: str, read: Callable[[Any], Any]) -> property:
 
 
 def _consumed(keys: Any) -> Any:
+    # late: loads where the reuse of keys is watched
     from amdjax.random.key_reuse import is_consumed
 
     return is_consumed(keys)
@@ -393,6 +394,7 @@ def seed_with_impl(impl: PRNGImpl, seed: Any) -> Any:
 
 def _watched(function: str) -> Callable[..., Any]:
     def watched(*args: Any) -> Any:
+        # late: loads where the reuse of keys is watched
         from amdjax.random import key_reuse
 
         return getattr(key_reuse, function)(*args)

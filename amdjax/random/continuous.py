@@ -369,6 +369,7 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
 
 @compiled
 def _double_sided_maxwell(key: Any, loc: Any, scale: Any, *, shape: Shape, dtype: Any) -> Any:
+    # late: discrete samplers stand above continuous ones
     from amdjax.random.discrete import rademacher_in
 
     lengths, signs = subkeys(key)

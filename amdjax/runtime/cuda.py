@@ -29,6 +29,7 @@ def _driver() -> Any:
     if importlib.util.find_spec("cuda") is None:
         return None
     try:
+        # late: an optional dependency
         from cuda.bindings import driver
     except ImportError:
         return None

@@ -164,6 +164,7 @@ class CpuDevice(Device):
 
     def memory_stats(self) -> dict[str, int]:
         """Bytes in use and cached by the buffer pool, and its limit."""
+        # late: LLVM takes long to load
         from amdjax.runtime.memory import buffer_pool
 
         stats = buffer_pool().stats()

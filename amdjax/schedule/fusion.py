@@ -22,7 +22,7 @@ from typing import Any
 from amdjax import tile
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce, Shaped
-from amdjax.schedule.element import El, ElementBuilder
+from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.schedule.element_loops import ElementLoop, element_loops
 from amdjax.schedule.equations import (
     is_bitcast,
@@ -238,8 +238,6 @@ class _Recorder(ElementBuilder):
 
     def dummy(self, var: Var) -> El:
         """A value of the right type; each variable has one of its own."""
-        from amdjax.schedule.element import compute_dtype, part_dtype, short_dtype
-
         dtype = short_dtype(var.aval.dtype)
         parts = 2 if dtype in ("c64", "c128") else 1
         buffer = tile.Buffer(f"v{id(var)}", compute_dtype(part_dtype(dtype)), "in")

@@ -254,6 +254,7 @@ class Kernel:
     align: int = 16
 
     def __str__(self) -> str:
+        # late: printing loads when a kernel is printed
         from amdjax.tile.text import print_kernel
 
         return print_kernel(self)

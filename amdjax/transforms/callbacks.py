@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.array import ConcreteArray, get_backend
-from amdjax.core.aval import ShapedArray
+from amdjax.core.aval import ShapedArray, is_valid_value
 from amdjax.core.dtypes import canonicalize_dtype, float0
 from amdjax.core.effects import (
     debug_effect,
@@ -391,8 +391,6 @@ def debug_callback(
       >>> seen
       [2.0]
     """
-    from amdjax.core.aval import is_valid_value
-
     if callback is None:
         refuse_in_first_call("debug_callback", args, kwargs)
         return functools.partial(debug_callback, ordered=ordered, partitioned=partitioned)

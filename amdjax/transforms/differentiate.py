@@ -32,8 +32,8 @@ from amdjax.transforms.flat import (
     shaped,
     split_args,
 )
-from amdjax.transforms.forward import jvp_flat
-from amdjax.transforms.linear import has_tangent, linearize_flat
+from amdjax.transforms.forward import JVPTracer, jvp_flat
+from amdjax.transforms.linear import LinearizeTracer, has_tangent, linearize_flat
 from amdjax.transforms.pullback import pull_back
 from amdjax.transforms.reverse import backward_pass
 from amdjax.transforms.zero import UndefinedPrimal, Zero, as_result, ones_like_aval
@@ -118,8 +118,6 @@ def _dtype_name(dtype: Any) -> str:
 
 def _known_aux(aux: Any) -> Any:
     """Auxiliary output without the tracers of the differentiation that made it."""
-    from amdjax.transforms.forward import JVPTracer
-    from amdjax.transforms.linear import LinearizeTracer
 
     def strip(x: Any) -> Any:
         while isinstance(x, (JVPTracer, LinearizeTracer)) and not x._trace.alive:

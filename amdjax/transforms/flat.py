@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amdjax.core.aval import get_aval, is_array_like, is_valid_value
+from amdjax.core.aval import ShapedArray, get_aval, is_array_like, is_valid_value
+from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.core.jaxpr import DebugInfo
 from amdjax.core.pytree import (
     PyTreeDef,
@@ -235,15 +236,11 @@ def join_args(static: Sequence[int], values: Sequence[Any], others: Sequence[Any
 
 def shaped(x: Any) -> Any:
     """The type of a value or of something that has a shape and a dtype."""
-    from amdjax.core.aval import ShapedArray
-
     if isinstance(x, (ShapedArray, AbstractRef)):
         return x
     if is_valid_value(x):
         return get_aval(x)
     if hasattr(x, "shape") and hasattr(x, "dtype"):
-        from amdjax.core.dtypes import canonicalize_dtype
-
         dtype = canonicalize_dtype(x.dtype, allow_extended_dtype=True)
         aval = ShapedArray(x.shape, dtype, getattr(x, "weak_type", False) or False)
         return AbstractRef(aval) if getattr(x, "is_ref", False) else aval

@@ -12,6 +12,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import MAKE_REFS
 from amdjax.core.trace import FlatFun, Trace, Tracer, is_float0, set_trace, trace_to_jaxpr
+from amdjax.transforms.custom import CustomJVPException, check_vjp_arguments, custom_lin
 from amdjax.transforms.discharge import must_discharge, run_on_refs
 from amdjax.transforms.zero import Zero, instantiate_zeros
 
@@ -124,8 +125,6 @@ class JVPTrace(TangentTrace):
     def process_custom_vjp_call(
         self, primitive: Any, fun: FlatFun, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
     ) -> list[Any]:
-        from amdjax.transforms.custom import check_vjp_arguments, custom_lin
-
         primals, tangents = self.split_all(args)
         with set_trace(self.parent):
             nonzeros = [type(t) is not Zero for t in tangents]
@@ -142,8 +141,6 @@ def run_custom_jvp(
 ) -> tuple[list[Any], list[Any]]:
     """Apply a user's forward rule; symbolic zeros reach it only if it asked for them."""
     if any(type(t) is not Zero for t in tangents[: params.get("num_consts", 0)]):
-        from amdjax.transforms.custom import CustomJVPException
-
         raise CustomJVPException
     if not params["symbolic_zeros"]:
         tangents = [instantiate_zeros(t) for t in tangents]

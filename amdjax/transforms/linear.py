@@ -31,9 +31,10 @@ from amdjax.core.trace import (
     set_trace,
     trace_to_jaxpr,
 )
+from amdjax.transforms.custom import check_vjp_arguments, custom_lin
 from amdjax.transforms.discharge import must_discharge, run_on_refs
 from amdjax.transforms.forward import TangentTrace, TangentTracer, run_custom_jvp
-from amdjax.transforms.zero import Zero, instantiate_zeros
+from amdjax.transforms.zero import Zero, copy_p, instantiate_zeros
 
 
 class LinearizeTracer(TangentTracer):
@@ -135,8 +136,6 @@ class LinearizeTrace(TangentTrace):
         """A tangent that depends on no input, as a variable of the linear program."""
         atom = self.linear.atom(tangent)
         if isinstance(atom, Literal):
-            from amdjax.transforms.zero import copy_p
-
             return self.linear.process_primitive(copy_p, [tangent], {})
         return JaxprTracer(self.linear, atom, self.linear_source())
 
@@ -196,8 +195,6 @@ class LinearizeTrace(TangentTrace):
     def process_custom_vjp_call(
         self, primitive: Any, fun: FlatFun, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
     ) -> list[Any]:
-        from amdjax.transforms.custom import check_vjp_arguments, custom_lin
-
         primals, tangents = self.split_all(args)
         if TangentCell in map(type, tangents):
             raise NotImplementedError(

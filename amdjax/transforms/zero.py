@@ -193,6 +193,7 @@ def _add_any_transpose(ct: Any, x: Any, y: Any) -> Any:
 
 @add_any_p.def_batch
 def _add_any_batch(axis: Any, args: Any, dims: Any) -> Any:
+    # late: batching stands above
     from amdjax.transforms.batching import batch_at
 
     x, y = (batch_at(axis, v, d, 0) for v, d in zip(args, dims))

@@ -81,3 +81,31 @@ def test_no_file_of_lax_imports_a_facade(path):
             assert node.module not in FACADES
         elif isinstance(node, ast.Import):
             assert not FACADES & {alias.name for alias in node.names}
+
+
+def unexplained(source):
+    """Lines of imports inside functions without a comment `# late: why` above them."""
+    lines = source.splitlines()
+    late = set()
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            late |= {
+                n.lineno for n in ast.walk(function) if isinstance(n, ast.Import | ast.ImportFrom)
+            }
+
+    def explained(line):
+        above = lines[line - 2].strip()
+        return above.startswith("# late: ") or (line - 1 in late and explained(line - 1))
+
+    return sorted(line for line in late if not explained(line))
+
+
+def test_imports_inside_functions_say_why():
+    """One that takes long to load, that may be missing, or whose file stands above."""
+    found = {shown(p): unexplained(p.read_text()) for p in sorted(PACKAGE.rglob("*.py"))}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_an_unexplained_import_is_found():
+    assert unexplained("def f():\n    import a\n") == [2]
+    assert unexplained("def f():\n    # late: slow\n    import a\n    import b\n") == []

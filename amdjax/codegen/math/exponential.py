@@ -11,6 +11,7 @@ docs/math.md.
 from __future__ import annotations
 
 import math
+import struct
 
 from . import coefficients as c
 from .expr import (
@@ -143,8 +144,6 @@ def exponent_offset(x: Expr, lowest: float) -> Expr:
 
 def float_bits(x: float, like: Expr) -> int:
     """The bits of a constant in the format of `like`."""
-    import struct
-
     float_code, int_code = ("d", "q") if like.is_double else ("f", "i")
     return struct.unpack(int_code, struct.pack(float_code, x))[0]
 

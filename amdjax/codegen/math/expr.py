@@ -219,6 +219,7 @@ def elementwise(fn: Callable[..., Expr], *, widen: bool = True) -> Callable:
         narrow = values[0].type.elem
         if not widen or narrow not in ("half", "bfloat"):
             return fn(*values, **options).value
+        # late: conversions are written in expressions
         from .conversions import narrow_float, widen_float
 
         wide = [widen_float(v) if isinstance(v, Expr) else v for v in values]

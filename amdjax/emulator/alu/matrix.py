@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+import ml_dtypes
+import numpy as np
+
 from amdjax.codegen.llvm import I16, I32, I64, Type, Value, const
 from amdjax.emulator import state
 from amdjax.emulator.alu.valu_float import to_bfloat
@@ -258,9 +261,6 @@ def _round_to_xf32(h: Lanes, x: Value) -> Value:
 @cache
 def _float8_table(name: str, flavour: str) -> str:
     """All values of an 8-bit float as bits of f32."""
-    import ml_dtypes
-    import numpy as np
-
     if flavour == "fnuz":
         dtype = ml_dtypes.float8_e4m3fnuz if name == "fp8" else ml_dtypes.float8_e5m2fnuz
     else:

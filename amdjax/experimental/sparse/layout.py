@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,7 @@ class SparseEfficiencyWarning(UserWarning):
 
 def make(data: Any, indices: Any, shape: Shape, **flags: bool) -> BCOO:
     """A `BCOO` of these parts."""
+    # late: the class stands above its layouts
     from amdjax.experimental.sparse.bcoo import BCOO
 
     return BCOO((data, indices), shape=tuple(shape), **flags)
@@ -370,8 +372,6 @@ def bcoo_update_layout(
             f"update_layout: on_inefficient={on_inefficient!r} must be 'error', 'warn' or None"
         )
     if n_batch > mat.n_batch or n_dense > mat.n_dense:
-        import warnings
-
         text = (
             f"update_layout: from n_batch={mat.n_batch}, n_dense={mat.n_dense} to {n_batch=},"
             f" {n_dense=} each entry needs a row of its own"

@@ -80,6 +80,7 @@ class GpuExecutable:
         Raises:
           ValueError: the target is none that the emulator knows.
         """
+        # late: the emulator loads where it runs
         from amdjax.emulator.debug.counters import recording
         from amdjax.emulator.device import emulated_device
 
@@ -103,6 +104,7 @@ def _device_of(target: GpuTarget) -> GpuDevice:
     for device in everything:
         if isinstance(device, GpuDevice) and device.target.name == target.name:
             return device
+    # late: the emulator loads where it runs
     from amdjax.emulator.isa import is_emulated
 
     name = target.name

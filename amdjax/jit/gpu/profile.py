@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
+from amdjax.emulator.debug.counters import operations_table, table
+
 if TYPE_CHECKING:
     from amdjax.emulator.debug.counters import Counters
 
@@ -26,6 +28,7 @@ class Profile:
     @property
     def total(self) -> Counters:
         """All launches together."""
+        # late: the emulator loads where it runs
         from amdjax.emulator.debug.counters import total
 
         return total(self.launches)
@@ -37,8 +40,6 @@ class Profile:
         return len(self.launches)
 
     def __str__(self) -> str:
-        from amdjax.emulator.debug.counters import operations_table, table
-
         tables = (table(self.launches), operations_table(self.launches))
         return f"on an emulated {self.target}\n" + "\n\n".join(filter(None, tables))
 

@@ -56,7 +56,8 @@ def compile_for_gpu(
     Raises:
       DeviceError: the device rejects a kernel.
     """
-    from amdjax.jit.gpu.kernels import compile_device  # loads the generator for GPUs
+    # late: loads the generator for GPUs
+    from amdjax.jit.gpu.kernels import compile_device
 
     # What an emulator finds wrong names the tile op.
     debug = bool(config.dump) or device.platform == "emulated"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from amdjax import tile
+from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.jit.plan import Plan
 from amdjax.runtime import vm
 
@@ -163,8 +164,8 @@ def _compiled(
 def _assembly(program: tile.Kernel, kernel: GpuKernel) -> str:
     if kernel.format == "ptx":
         return kernel.code.decode()
+    # late: loads when a text is asked for
     from amdjax.codegen.debug_info import with_source
-    from amdjax.codegen.gpu.amdgpu_object import assembly
 
     origins = tile.origins(program, tile.listing(program)[1])
     return with_source(assembly(kernel.llvm, kernel.target), kernel.tile, origins)

@@ -169,6 +169,7 @@ def _eig_results(x, *, compute_left_eigenvectors, compute_right_eigenvectors, **
 
 
 def _eig_one(x, *, compute_left_eigenvectors, compute_right_eigenvectors, **_):
+    # late: SciPy takes long to load
     import scipy.linalg
 
     if not np.isfinite(x).all():
@@ -299,6 +300,7 @@ def _schur_results(x, *, compute_schur_vectors, **_):
 
 
 def _schur_one(x, **_):
+    # late: SciPy takes long to load
     import scipy.linalg
 
     output = "complex" if np.iscomplexobj(x) else "real"
@@ -359,6 +361,7 @@ def _hessenberg_results(a):
 
 
 def _hessenberg_one(a):
+    # late: SciPy takes long to load
     from scipy.linalg import lapack
 
     (gehrd,) = lapack.get_lapack_funcs(("gehrd",), (a,))
@@ -403,6 +406,7 @@ def _tridiagonal_results(a, *, lower):
 
 
 def _tridiagonal_one(a, *, lower):
+    # late: SciPy takes long to load
     from scipy.linalg import lapack
 
     name = "hetrd" if np.iscomplexobj(a) else "sytrd"

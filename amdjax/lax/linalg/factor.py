@@ -156,6 +156,7 @@ def _lu_results(x):
 
 
 def _lu_one(x):
+    # late: SciPy takes long to load
     from scipy.linalg import lapack
 
     (getrf,) = lapack.get_lapack_funcs(("getrf",), (x,))

@@ -45,6 +45,7 @@ def _qr_results(x, *, pivoting, full_matrices, use_magma):
 
 
 def _qr_one(x, *, pivoting, full_matrices, use_magma):
+    # late: SciPy takes long to load
     import scipy.linalg
 
     mode = "full" if full_matrices else "economic"
@@ -153,6 +154,7 @@ def _geqrf_results(a):
 
 
 def _geqrf_one(a):
+    # late: SciPy takes long to load
     from scipy.linalg import lapack
 
     (routine,) = lapack.get_lapack_funcs(("geqrf",), (a,))
@@ -198,6 +200,7 @@ def _householder_results(a, taus):
 
 
 def _routine(stem: str, *arrays: np.ndarray):
+    # late: SciPy takes long to load
     from scipy.linalg import lapack
 
     prefix = "un" if np.iscomplexobj(arrays[0]) else "or"

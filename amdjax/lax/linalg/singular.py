@@ -71,6 +71,7 @@ def _svd_many(x, *, full_matrices, compute_uv, subset_by_index, algorithm):
 
 
 def _svd_one(x, *, full_matrices, compute_uv, subset_by_index, algorithm):
+    # late: SciPy takes long to load
     import scipy.linalg
 
     if not np.isfinite(x).all():

@@ -54,6 +54,7 @@ def _triangular_results(a, b, *, left_side, **_):
 
 
 def _triangular_one(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
+    # late: SciPy takes long to load
     from scipy.linalg import blas
 
     (trsm,) = blas.get_blas_funcs(("trsm",), (a, b))
@@ -187,6 +188,7 @@ def _tridiagonal_results(dl, d, du, b, *, perturb_singular):
 def _tridiagonal_one(dl, d, du, b, *, perturb_singular):
     if perturb_singular:
         return (_perturbed_solve(dl, d, du, b),)
+    # late: SciPy takes long to load
     from scipy.linalg import lapack
 
     if len(d) == 1:

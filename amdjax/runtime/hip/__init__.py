@@ -36,6 +36,7 @@ def hip_devices() -> list[Any]:
     # Most machines have none; they should not pay for finding out.
     if not wanted_platforms() & NAMES and not any(map(os.path.exists, _KERNEL_INTERFACES)):
         return []
+    # late: loads with the first device
     from amdjax.runtime.hip import platform
 
     return platform.hip_devices()

@@ -40,6 +40,7 @@ def _window(window: Any, length: int) -> np.ndarray | Array:
         return jnp.asarray(window)
     if window == "hann":
         return np.sin(np.pi * np.arange(length) / length) ** 2 if length > 1 else np.ones(1)
+    # late: SciPy takes long to load
     from scipy.signal import get_window
 
     return get_window(window, length)
