@@ -78,7 +78,7 @@ TAKE_ANYTHING = {
               "iterable", "vectorize", "save", "load", "from_dlpack"},
     "lax": {"stop_gradient", "optimization_barrier", "composite"},
     "nn": {"count_parameters", "partition", "is_stateful"},
-    "amdjax": {"block_until_ready", "device_get", "named_scope"},
+    "amdjax": {"block_until_ready", "copy_to_host_async", "device_get", "ds", "named_scope"},
     "initializers": {"constant"},
     "optim": {"constant_schedule"},
     "tree": _OF_ANY_TREE,
