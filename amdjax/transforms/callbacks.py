@@ -165,6 +165,11 @@ def _bind(
     """Call a Python function whose results have the types in the pytree `results`."""
     types, out_tree = tree_flatten(results)
     for t in types:
+        if not hasattr(t, "dtype"):
+            raise TypeError(
+                f"{primitive.name}: result_shape_dtypes must be a pytree of ShapeDtypeStructs or "
+                f"arrays, got {t!r}"
+            )
         if canonicalize_dtype(t.dtype, allow_extended_dtype=True) != t.dtype:
             raise ValueError(
                 f"{primitive.name}: result_shape_dtypes cannot specify 64-bit types when "
