@@ -88,7 +88,7 @@ class Shaped(Lowering):
 
     Args:
       name: of the family.
-      op: tile op by which the family combines elements, where it leaves that open.
+      op: by which the family combines elements, where it leaves that open; a tile op mostly.
       epilogue: it stores its result tile by tile, and can compute further before it does.
       in_place: the result is the first operand, some of its elements changed.
     """

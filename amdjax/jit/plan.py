@@ -22,8 +22,9 @@ from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit.repeats import Repeats
+from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
-from amdjax.kernels.shaped import Epilogue, ShapedContext, lower_shaped
+from amdjax.kernels.shaped import ShapedContext, lower_shaped
 from amdjax.passes import prepare
 from amdjax.runtime import vm
 from amdjax.schedule.calls import Call, Copy, Temp
@@ -31,7 +32,7 @@ from amdjax.schedule.element_loops import separate_numbers
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
 from amdjax.schedule.gpu.calls import fit_gpu
-from amdjax.schedule.regions import Schedule, lower_region
+from amdjax.schedule.regions import lower_region
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
@@ -418,13 +419,13 @@ class Body:
         if isinstance(source, Var) and is_bitcast(eqn):
             self.rename(source, eqn.outvars[0])
             return
-        if isinstance(rule, Shaped) and all(v.aval.size == 0 for v in eqn.outvars):
-            for v in step_writes(step):
-                self.place(v)
-        elif isinstance(rule, Shaped):
-            ctx = ShapedContext(eqn, self.p.target, self.epilogue(step))
+        if is_shaped(eqn):
+            ctx = ShapedContext(eqn, self.p.target, epilogue(step, self.fusion))
             p = self.p
             self.calls(p.repeats.single(step, ctx.epilogue, lambda: p.fitted(lower_shaped(ctx))))
+        elif isinstance(rule, Shaped):
+            for v in step_writes(step):
+                self.place(v)
         elif isinstance(rule, Control):
             CONTROL[rule.name](self, eqn)
         elif isinstance(rule, Host):
@@ -444,15 +445,6 @@ class Body:
             self.owned.discard(id(view.storage))
             view.storage.writable = False
         self.env[result] = view
-
-    def epilogue(self, step: Single) -> Epilogue | None:
-        """What a shaped kernel computes on its tiles before it stores them."""
-        if step.epilogue is None:
-            return None
-        own = {v for r in step.epilogue.roots for v in r.vars}
-        fusion = self.fusion
-        producers = {v: e for v, e in fusion.producers.items() if v not in fusion.roots or v in own}
-        return Epilogue([v for v in step_writes(step) if v in fusion.stored], producers)
 
     def dead_after(self, v: Var) -> bool:
         return self.last_use.get(v, -1) <= self.position
@@ -552,4 +544,4 @@ def array_at(address: int, aval: Any) -> np.ndarray:
     return np.frombuffer(memory, dtype=aval.dtype).reshape(aval.shape)
 
 
-__all__ = ["Epilogue", "Instruction", "Label", "Plan", "Planner", "View", "plan_program"]
+__all__ = ["Instruction", "Label", "Plan", "Planner", "View", "plan_program"]

@@ -55,7 +55,7 @@ def spread(k: Builder, x: Value, like: Value) -> Value:
 
 def tile_of(
     target: GpuTarget, rows: int, columns: int, each: int, narrow: bool = False
-) -> tuple[list[TileAxis], int]:
+) -> tuple[tuple[TileAxis, TileAxis], int]:
     """The axes of a tile, and the threads that hold `each` elements of it.
 
     Tiles have fewer rows where many would lie beyond the last one; and few columns, if they may be
@@ -70,7 +70,7 @@ def tile_of(
     fitting = [h for h in heights if least <= h <= most // wide] or heights[-1:]
     best = min(uneven(rows, h) for h in fitting)
     high = max(h for h in fitting if uneven(rows, h) <= WASTE * best)
-    axes = [TileAxis(LoopVar("r", rows), high), TileAxis(LoopVar("c", columns), wide)]
+    axes = TileAxis(LoopVar("r", rows), high), TileAxis(LoopVar("c", columns), wide)
     return axes, max(target.wave_size, high * wide // each)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Buffer, Builder, Value, itemsize
 
 #: Elements that one program of a kernel moves, where it has the choice.
@@ -40,9 +41,9 @@ def bits_dtype(dtype: str) -> tuple[str, int]:
     return (f"u{8 * size}", 1) if size <= 8 else ("u64", size // 8)
 
 
-def lanes_for(ctx: ShapedContext, dtype: str, extent: int, registers: int = 2) -> int:
+def lanes_for(target: CpuTarget, dtype: str, extent: int, registers: int = 2) -> int:
     """Lanes for a loop: a few registers full, and no more than the next power of two needs."""
-    full = max(1, registers * ctx.target.vector_bits // (8 * itemsize(dtype)))
+    full = max(1, registers * target.vector_bits // (8 * itemsize(dtype)))
     return min(full, power_of_two(extent))
 
 
@@ -196,7 +197,7 @@ def copy_call(ctx: ShapedContext, source: Any, result: Any) -> Call:
     x, y = view(kernel.input(source), dtype), view(kernel.output(result), dtype)
     start = k.program_id() * CHUNK
     stop = k.min(start + CHUNK, n)
-    count = lanes_for(ctx, dtype, n)
+    count = lanes_for(ctx.target, dtype, n)
 
     def body(base: Value, mask: Value | None) -> None:
         k.store(y, base, k.load(x, base, (count,), None, mask), None, mask)

@@ -3,13 +3,14 @@
 A kernel family registers a function under the name its primitive's `Shaped` rule carries:
 
     @shaped("dot_general")
-    def lower(ctx: ShapedContext) -> list[Call | Copy]: ...
+    def plan(ctx: ShapedContext) -> KernelPlan: ...
 
-It reads the equation from `ctx.eqn`, builds tile programs with `ctx.kernel(name)`, and returns the
+It reads the equation from `ctx.eqn` and decides how to compute it, writing nothing. The plan is
+frozen data that prints; its `emit` builds tile programs with `ctx.kernel(name)` and returns the
 launches in order; workspace between them is `Temp(dtype, size)`. A family whose
 rule says `epilogue` stores what `ctx.epilogue` says instead of its plain result.
 
-`@shaped("dot_general", on="gpu")` registers kernels for GPUs. They find the machine in `ctx.gpu`,
+`@shaped("dot_general", on="gpu")` registers plans for GPUs. They find the machine in `ctx.gpu`,
 and may return None to leave an equation to the family for CPUs, whose programs then run on one wave
 each, as on a CPU with vectors as wide as a wave.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal as Choice, TypeVar
+from typing import Any, Literal as Choice, Protocol, TypeVar
 
 from amdjax import tile
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
@@ -32,22 +33,66 @@ __all__ = [
     "FAMILIES",
     "Call",
     "Copy",
+    "CopyPlan",
+    "InOrder",
+    "KernelPlan",
     "ShapedContext",
     "ShapedKernel",
     "Temp",
     "lower_shaped",
+    "plan_shaped",
     "shaped",
 ]
 
 Calls = Sequence[Call | Copy]
-Lower = Callable[["ShapedContext"], Calls | None]
-F = TypeVar("F", bound=Lower)
-#: Kernel families by kind of machine and name.
-FAMILIES: dict[str, dict[str, Lower]] = {"cpu": {}, "gpu": {}}
+
+
+class KernelPlan(Protocol):
+    """How an equation is computed: frozen data that prints; nothing is written to choose it."""
+
+    def emit(self, ctx: ShapedContext) -> Calls:
+        """The launches that the plan describes, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """Plans that are carried out one after the other."""
+
+    plans: Sequence[KernelPlan] = ()
+
+    def emit(self, ctx: ShapedContext) -> Calls:
+        return [call for plan in self.plans for call in plan.emit(ctx)]
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.plans)) or "no elements"
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """Results that are copies of operands, or take over their memory.
+
+    Args:
+      pairs: of an operand and its result.
+    """
+
+    pairs: Sequence[tuple[Any, Var]]
+
+    def emit(self, ctx: ShapedContext) -> Calls:
+        return [Copy(source, result) for source, result in self.pairs]
+
+    def __str__(self) -> str:
+        return "copies of operands"
+
+
+Planner = Callable[["ShapedContext"], KernelPlan | None]
+F = TypeVar("F", bound=Planner)
+#: Planners of kernel families by kind of machine and name.
+FAMILIES: dict[str, dict[str, Planner]] = {"cpu": {}, "gpu": {}}
 
 
 def shaped(name: str, on: Choice["cpu", "gpu"] = "cpu") -> Callable[[F], F]:
-    """Register the kernels of the primitives whose lowering is `Shaped(name)`.
+    """Register the planner of the primitives whose lowering is `Shaped(name)`.
 
     Args:
       name: of the family.
@@ -62,17 +107,22 @@ def shaped(name: str, on: Choice["cpu", "gpu"] = "cpu") -> Callable[[F], F]:
 
 
 def lower_shaped(ctx: ShapedContext) -> Calls:
-    """The launches of an equation.
+    """The launches of an equation, as `plan_shaped` plans them."""
+    return plan_shaped(ctx).emit(ctx)
+
+
+def plan_shaped(ctx: ShapedContext) -> KernelPlan:
+    """How an equation is computed.
 
     Raises:
       NotImplementedError: no family has the name that its primitive asks for.
     """
     rule = ctx.rule
     for kind in ("gpu", "cpu") if ctx.on_gpu else ("cpu",):
-        lower = FAMILIES[kind].get(rule.name)
-        calls = lower(ctx) if lower is not None else None
-        if calls is not None:
-            return calls
+        planner = FAMILIES[kind].get(rule.name)
+        plan = planner(ctx) if planner is not None else None
+        if plan is not None:
+            return plan
     raise NotImplementedError(f"no kernels for {ctx.eqn.primitive.name} ({rule.name})")
 
 

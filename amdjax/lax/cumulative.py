@@ -53,7 +53,7 @@ def _bind(prim: Primitive, operand: Any, axis: int, reverse: bool) -> Any:
     return prim.bind(operand, axis=axis, reverse=bool(reverse))
 
 
-def _cumulative(name: str, kinds) -> Primitive:
+def _cumulative(name: str, kinds, op: str) -> Primitive:
     prim = Primitive(name)
 
     @prim.def_abstract_eval
@@ -66,11 +66,11 @@ def _cumulative(name: str, kinds) -> Primitive:
         (operand,), (dim,) = args, dims
         return prim.bind(operand, axis=axis + (dim <= axis), reverse=reverse), dim
 
-    prim.lowering = Shaped("cumulative")
+    prim.lowering = Shaped("cumulative", op=op)
     return prim
 
 
-cumsum_p = _cumulative("cumsum", NUMBER)
+cumsum_p = _cumulative("cumsum", NUMBER, "add")
 
 
 @cumsum_p.def_jvp
@@ -109,7 +109,7 @@ def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     return _bind(cumsum_p, operand, axis, reverse)
 
 
-cumprod_p = _cumulative("cumprod", NUMBER)
+cumprod_p = _cumulative("cumprod", NUMBER, "mul")
 
 
 @cumprod_p.def_jvp
@@ -146,7 +146,7 @@ def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     return _bind(cumprod_p, operand, axis, reverse)
 
 
-cumlogsumexp_p = _cumulative("cumlogsumexp", INEXACT)
+cumlogsumexp_p = _cumulative("cumlogsumexp", INEXACT, "logaddexp")
 
 
 @cumlogsumexp_p.def_jvp
@@ -207,8 +207,8 @@ def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     return _bind(cumlogsumexp_p, operand, axis, reverse)
 
 
-cummax_p = _cumulative("cummax", NUMBER)
-cummin_p = _cumulative("cummin", NUMBER)
+cummax_p = _cumulative("cummax", NUMBER, "max")
+cummin_p = _cumulative("cummin", NUMBER, "min")
 
 
 def _running_extremum_jvp(prim, extremum, primals, tangents, *, axis, reverse):

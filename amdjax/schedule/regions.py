@@ -7,7 +7,6 @@ them over vector lanes on a CPU (`map_plan.py`, `row_plan.py`), one or two over 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,24 +43,6 @@ def plan_region(region: Region, fusion: Fusion, target: Machine) -> RegionPlan |
     if region.axes is None:
         return plan_map(domain, target)
     return plan_rows(region, fusion, target, domain)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """The steps of a program and how a machine computes them; planned again when printed."""
-
-    fusion: Fusion
-    target: Machine
-
-    def __str__(self) -> str:
-        lines = []
-        texts = str(self.fusion).splitlines()
-        for text, step in zip(texts, self.fusion.steps, strict=True):
-            lines.append(text)
-            if isinstance(step, Region):
-                plan = plan_region(step, self.fusion, self.target)
-                lines.append("  no elements" if plan is None else f"  {plan}")
-        return "\n".join(lines)
 
 
 def lower_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]:

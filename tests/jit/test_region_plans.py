@@ -1,4 +1,4 @@
-"""Plans of regions: what is decided, as text, and that nothing is written to decide it."""
+"""Plans of regions and kernel families: what is decided, as text, and that nothing is written."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import pytest
 
 from amdjax import jit
 from amdjax.jit.plan import plan_program
+from amdjax.jit.schedule import Schedule, epilogue, is_shaped
+from amdjax.kernels.shaped import ShapedContext, plan_shaped
 from amdjax.schedule import maps, rows
-from amdjax.schedule.fusion import Region, fuse
-from amdjax.schedule.regions import Schedule, plan_region
+from amdjax.schedule.fusion import Region, Single, fuse
+from amdjax.schedule.regions import plan_region
 from amdjax.targets import get
 from amdjax.targets.cpu import CpuTarget
-from tests.support.gpu_cases import CASES
+from tests.support.gpu_cases import CASES, FAMILIES
 
 CPU = CpuTarget(vector_bits=256, threads=4)
 TARGETS = {"cpu": CPU, "gfx942": get("gfx942"), "gfx1100": get("gfx1100")}
 
-#: Program, target and plan of its last region, a line each.
+#: Program, target and plan of its last step, a line each.
 LINES = (Path(__file__).parent / "golden_plans.txt").read_text().splitlines()
 GOLDEN = {tuple(key.split()): text for key, _, text in (line.partition(": ") for line in LINES)}
 
@@ -68,3 +70,22 @@ def test_plans_are_frozen_and_need_no_emission(name, target, monkeypatch):
             if isinstance(step, Region) and (plan := plan_region(step, found.fusion, found.target)):
                 with pytest.raises(dataclasses.FrozenInstanceError):
                     plan.domain = None
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_plans_of_families_are_frozen_and_need_no_emission(name, target, monkeypatch):
+    schedules = schedule(name, TARGETS[target])
+
+    def refuse(*_, **__):
+        raise AssertionError("something is written")
+
+    monkeypatch.setattr(ShapedContext, "kernel", refuse)
+    for found in schedules:
+        for step in found.fusion.steps:
+            if isinstance(step, Single) and is_shaped(step.eqn):
+                ctx = ShapedContext(step.eqn, found.target, epilogue(step, found.fusion))
+                plan = plan_shaped(ctx)
+                assert str(plan) in str(found)
+                with pytest.raises(dataclasses.FrozenInstanceError):
+                    setattr(plan, dataclasses.fields(plan)[0].name, None)

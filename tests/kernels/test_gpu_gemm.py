@@ -17,7 +17,7 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.kernels.products.dot import dot_contraction
 from amdjax.kernels.products.gpu import contraction, tiling
-from amdjax.kernels.products.gpu.contraction import GpuContraction
+from amdjax.kernels.products.gpu.contraction import MatrixPlan
 from amdjax.kernels.products.gpu.tiling import Plan
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
@@ -172,7 +172,7 @@ def forced(operand, accumulate, size, waves, fragments, stages=1, splits=1):
         counts = tuple(-(-n // 2) for n in fragments) if atom.across else fragments
         tiling = Tiling(atom, waves, counts, depth, stages)
         part = -(-problem.depth // splits // depth) * depth
-        return GpuContraction(ctx, problem, Plan(tiling, splits, part)).calls()
+        return MatrixPlan(problem, Plan(tiling, splits, part)).emit(ctx)
 
     return lower
 

@@ -9,7 +9,7 @@ only inside its bounds. The kernels beside this file compute contractions; `dot.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -196,6 +196,11 @@ class Contraction:
     def batches(self) -> int:
         return product(self.out.batch)
 
+    def __str__(self) -> str:
+        size = f"{self.rows}×{self.columns} over {self.depth}"
+        many = f"{self.batches} of " if self.batches > 1 else ""
+        return f"{many}{size} in {self.accumulate}"
+
     def merged(self) -> Contraction:
         """The same with as few loops as possible; batch loops keep to one order in all three."""
         keep = [i for i, axis in enumerate(self.out.batch) if axis.extent != 1]
@@ -275,6 +280,9 @@ class TileShape:
     vectors: int
     lanes: int
 
+    def __str__(self) -> str:
+        return f"{self.rows}×{self.columns}"
+
     @property
     def columns(self) -> int:
         return self.vectors * self.lanes
@@ -310,17 +318,28 @@ def max_rows(target: CpuTarget, vectors: int) -> int:
 
 def choose_tile(target: CpuTarget, rows: int, columns: int, dtype: str, most: int = 4) -> TileShape:
     """The tile that covers a matrix in the fewest cycles."""
+    best, least = None, math.inf
+    for tile in tile_candidates(target, rows, columns, dtype, most):
+        cost = tile_cost(tile, rows, columns)
+        if cost < least - 1e-9:
+            best, least = tile, cost
+    assert best is not None
+    return best
+
+
+def tile_candidates(
+    target: CpuTarget, rows: int, columns: int, dtype: str, most: int = 4
+) -> Iterator[TileShape]:
+    """Tiles of at most so many vectors that the registers hold."""
     lanes = lane_count(target, dtype)
-    best: tuple[float, TileShape] | None = None
     for vectors in range(1, min(most, 4, ceil_div(columns, lanes)) + 1):
-        across = ceil_div(columns, vectors * lanes)
         full = max_rows(target, vectors)
         # Large matrices share machine code: little is lost at their edge.
         least = full - 2 if rows >= 16 * full else 1
         for count in range(full, max(least, 1) - 1, -1):
-            tile = TileShape(count, vectors, lanes)
-            cost = across * ceil_div(rows, count) * tile.cycles
-            if best is None or cost < best[0] - 1e-9:
-                best = (cost, tile)
-    assert best is not None
-    return best[1]
+            yield TileShape(count, vectors, lanes)
+
+
+def tile_cost(tile: TileShape, rows: int, columns: int) -> float:
+    """Cycles of a step in depth of a whole matrix."""
+    return ceil_div(columns, tile.columns) * ceil_div(rows, tile.rows) * tile.cycles

@@ -1,3 +1,3 @@
-"""Scans along an axis: cumulative sums, products, extrema, log-sum-exp."""
+"""Scans: sums and the like of all elements up to each position."""
 
-from amdjax.kernels.scan import cpu as cpu, gpu as gpu
+from amdjax.kernels.scan import plan as plan

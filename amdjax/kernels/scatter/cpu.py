@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from amdjax.kernels.loops import (
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
 from amdjax.passes import prepare
 from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.row_plan import counted
 from amdjax.tile import Builder, Value, itemsize
 
 PARALLEL_ELEMENTS = 1 << 14
@@ -87,10 +88,28 @@ class Owner:
     length: int
 
 
+@dataclass(frozen=True)
 class Layout:
-    """How operand, indices and updates of one scatter fit together."""
+    """How operand, indices and updates of one scatter fit together.
 
-    def __init__(self, ctx: ShapedContext):
+    Args:
+      indexed: operand axes along which indices position windows.
+      window: the loops within a window.
+      rows: the loops over updates.
+      row_count: number of updates.
+      window_size: elements of each.
+      vector_length: of index vectors.
+    """
+
+    indexed: tuple[IndexedAxis, ...]
+    window: tuple[WindowAxis, ...]
+    rows: tuple[UpdateAxis, ...]
+    row_count: int
+    window_size: int
+    vector_length: int
+
+    @staticmethod
+    def of(ctx: ShapedContext) -> Layout:
         operand, indices, updates = (x.aval.shape for x in ctx.inputs)
         dn = ctx.params["dimension_numbers"]
         strides, source = row_major(operand), row_major(updates)
@@ -108,14 +127,13 @@ class Layout:
             UpdateAxis(updates[u], source[u], strides[batch[i]] if i in batch else 0)
             for i, u in enumerate(update_dims)
         ]
-        self.indexed = [
+        indexed = (
             IndexedAxis(operand[d], extents[d], strides[d]) for d in dn.scatter_dims_to_operand_dims
-        ]
-        self.window = _merge_window(window)
-        self.rows = _merge_rows(rows)
-        self.row_count = math.prod(a.extent for a in rows)
-        self.window_size = math.prod(a.extent for a in window)
-        self.vector_length = indices[-1]
+        )
+        return Layout(
+            tuple(indexed), tuple(_merge_window(window)), tuple(_merge_rows(rows)),
+            math.prod(a.extent for a in rows), math.prod(a.extent for a in window), indices[-1],
+        )  # fmt: skip
 
 
 def _merge_window(axes: Sequence[WindowAxis]) -> list[WindowAxis]:
@@ -142,25 +160,140 @@ def _merge_rows(axes: Sequence[UpdateAxis]) -> list[UpdateAxis]:
     return out
 
 
-@shaped("scatter")
-def lower_scatter(ctx: ShapedContext) -> list[Call | Copy]:
-    """Start from the operand, then apply the updates."""
+@dataclass(frozen=True)
+class ScatterPlan:
+    """Updates in the order of their indices, by programs that own parts of the result.
+
+    Args:
+      layout: how operand, indices and updates fit together.
+      owned: what a program owns.
+      grid: number of programs.
+      length: of what each owns: positions of a window axis, updates, or positions of an indexed
+        axis.
+      axis: which axis.
+      in_lanes: whether updates, of single elements, run in vector lanes.
+      separate: whether the operand is copied even if its memory is free, since it is read again.
+    """
+
+    layout: Layout
+    owned: Literal["window positions", "updates", "ranges", "all"]
+    grid: int
+    length: int = 0
+    axis: int = 0
+    in_lanes: bool = False
+    separate: bool = False
+
+    def emit(self, ctx: ShapedContext) -> list[Call | Copy]:
+        return [initial(ctx, self.separate), *self._updates(ctx)]
+
+    def _updates(self, ctx: ShapedContext) -> list[Call]:
+        return [ScatterKernel(ctx, self.layout).build(self)] if self.grid else []
+
+    def __str__(self) -> str:
+        layout = self.layout
+        out = f"scatter of {counted(layout.row_count, 'window')} of {layout.window_size}"
+        out += f"{' in lanes' if self.in_lanes else ''}, {counted(self.grid, 'program')}"
+        if self.owned == "all":
+            return out
+        return f"{out} by {self.owned}" + (f", {self.length} each" if self.length else "")
+
+
+def is_read_again(ctx: ShapedContext) -> bool:
+    """Whether taking over the operand's memory would change updates or indices."""
     operand, indices, updates = ctx.inputs
-    result = ctx.outputs[0]
-    # Taking over the operand's memory would change updates or indices that are the same array.
-    again = operand is indices or operand is updates
-    start: Call | Copy = copy_call(ctx, operand, result) if again else Copy(operand, result)
-    if not math.prod(result.aval.shape) or not math.prod(updates.aval.shape):
-        return [start]
-    return [start, ScatterKernel(ctx).build()]
+    return operand is indices or operand is updates
+
+
+def initial(ctx: ShapedContext, separate: bool) -> Call | Copy:
+    """The result before any update."""
+    operand, result = ctx.inputs[0], ctx.outputs[0]
+    return copy_call(ctx, operand, result) if separate else Copy(operand, result)
+
+
+@shaped("scatter")
+def plan_scatter(ctx: ShapedContext) -> ScatterPlan:
+    """What each program owns."""
+    operand, _, updates = ctx.inputs
+    layout, again = Layout.of(ctx), is_read_again(ctx)
+    if not math.prod(ctx.outputs[0].aval.shape) or not math.prod(updates.aval.shape):
+        return ScatterPlan(layout, "all", 0, separate=again)
+    size = itemsize(short_dtype(operand.aval.dtype))
+    unique = ctx.params["unique_indices"]
+    total = layout.row_count * layout.window_size
+    programs = ctx.target.threads if total >= PARALLEL_ELEMENTS else 1
+    single = layout.window_size == 1 and (replaces(ctx) or unique)
+    if single and short_dtype(operand.aval.dtype) != "c128":
+        plan = _by_element(layout, programs, unique) if programs > 1 else None
+        return replace(plan or ScatterPlan(layout, "all", 1), in_lanes=True, separate=again)
+    plan = None
+    if programs > 1:
+        plan = (
+            _by_window(layout, programs, size)
+            or _by_update(layout, programs, unique)
+            or _by_range(layout, programs, size)
+        )
+    return replace(plan or ScatterPlan(layout, "all", 1), separate=again)
+
+
+def replaces(ctx: ShapedContext) -> bool:
+    """Whether updates replace elements."""
+    return not ctx.rule.op and ctx.params["update_jaxpr"] is None
+
+
+def _by_window(layout: Layout, programs: int, size: int) -> ScatterPlan | None:
+    """Programs own positions along the longest window axis that stays in place."""
+    window = layout.window
+    free = [i for i, a in enumerate(window) if not a.moved and a.extent >= 2 * programs]
+    if not free:
+        return None
+    chosen = max(free, key=lambda i: window[i].extent)
+    axis = window[chosen]
+    # Programs should not share cache lines.
+    unit = max(1, 64 // size) if axis.target == 1 else 1
+    length = ceil_div(axis.extent, programs * unit) * unit
+    grid = ceil_div(axis.extent, length)
+    return None if grid == 1 else ScatterPlan(layout, "window positions", grid, length, chosen)
+
+
+def _by_update(layout: Layout, programs: int, unique: bool) -> ScatterPlan | None:
+    """Programs own updates, where these cannot meet."""
+    rows = layout.rows
+    if unique:
+        unit = 1
+    elif rows and rows[0].target:
+        unit = math.prod(a.extent for a in rows[1:])
+    else:
+        return None
+    units = layout.row_count // unit
+    if units < programs:
+        return None
+    each = ceil_div(units, 4 * programs) * unit
+    return ScatterPlan(layout, "updates", ceil_div(layout.row_count, each), each)
+
+
+def _by_element(layout: Layout, programs: int, unique: bool) -> ScatterPlan | None:
+    """Programs own single updates where these cannot meet, else ranges."""
+    if unique:
+        return ScatterPlan(layout, "updates", ceil_div(layout.row_count, SINGLES), SINGLES)
+    return _by_range(layout, programs)
+
+
+def _by_range(layout: Layout, programs: int, size: int = OWNED_WINDOW) -> ScatterPlan | None:
+    """Programs own ranges of an axis in which windows have size 1, if elements are so large."""
+    axes = [a for a in layout.indexed if a.window == 1 and a.size >= 2 * programs]
+    if layout.window_size * size < OWNED_WINDOW or not axes:
+        return None
+    axis = max(axes, key=lambda a: a.size)
+    length = ceil_div(axis.size, programs)
+    return ScatterPlan(layout, "ranges", programs, length, layout.indexed.index(axis))
 
 
 class ScatterKernel:
     """Writes the kernel that applies the updates."""
 
-    def __init__(self, ctx: ShapedContext):
+    def __init__(self, ctx: ShapedContext, layout: Layout):
         self.ctx = ctx
-        self.layout = Layout(ctx)
+        self.layout = layout
         self.kernel = ctx.kernel("scatter")
         self.k = self.kernel.k
         operand, indices, updates = ctx.inputs
@@ -170,87 +303,33 @@ class ScatterKernel:
         self.result = self.kernel.inout(ctx.outputs[0])
         self.clip = ctx.params["mode"].name == "CLIP"
         self.unique = ctx.params["unique_indices"]
-        self.replaces = not ctx.rule.op and ctx.params["update_jaxpr"] is None
+        self.replaces = replaces(ctx)
         self.combine = _combiner(ctx, self.k)
 
-    def build(self) -> Call:
-        layout = self.layout
+    def build(self, plan: ScatterPlan) -> Call:
+        """The launch."""
+        layout, k = self.layout, self.k
         total = layout.row_count * layout.window_size
         cost = (0.2 if layout.window_size > 8 else 2.0) * total + 2.0 * layout.row_count
-        if (
-            layout.window_size == 1
-            and (self.replaces or self.unique)
-            and not self.dtype.startswith("c128")
-        ):
-            return self._single_elements(cost)
-        pieces = self.ctx.target.threads if total >= PARALLEL_ELEMENTS else 1
-        for plan in (self._by_window, self._by_update, self._by_range):
-            grid = plan(pieces) if pieces > 1 else None
-            if grid is not None:
-                return self.kernel.launch(grid, cost)
-        self._apply(0, layout.row_count)
-        return self.kernel.launch(1, cost)
-
-    # Who does what
-
-    def _by_window(self, pieces: int) -> int | None:
-        """Programs own positions along the longest window axis that stays in place."""
-        window = self.layout.window
-        free = [i for i, a in enumerate(window) if not a.moved and a.extent >= 2 * pieces]
-        if not free:
-            return None
-        chosen = max(free, key=lambda i: window[i].extent)
-        axis, k = window[chosen], self.k
-        # Programs should not share cache lines.
-        unit = max(1, 64 // itemsize(self.dtype)) if axis.target == 1 else 1
-        length = ceil_div(axis.extent, pieces * unit) * unit
-        grid = ceil_div(axis.extent, length)
-        if grid == 1:
-            return None
-        start = k.program_id() * length
-        bounds: tuple[Value | int, Value | int] = (
-            start,
-            k.min(start + length, axis.extent),
-        )
-        if axis.extent % length == 0:
-            bounds = (start, start + length)
-        self._apply(0, self.layout.row_count, {chosen: bounds})
-        return grid
-
-    def _by_update(self, pieces: int) -> int | None:
-        """Programs own updates, where these cannot meet."""
-        rows, k = self.layout.rows, self.k
-        if self.unique:
-            unit = 1
-        elif rows and rows[0].target:
-            unit = math.prod(a.extent for a in rows[1:])
+        count, length = layout.row_count, plan.length
+        start: Value | int = 0
+        stop: Value | int = count
+        bounds: dict[int, tuple[Value | int, Value | int]] = {}
+        owner = None
+        if plan.owned == "window positions":
+            extent, first = layout.window[plan.axis].extent, k.program_id() * length
+            last = first + length if extent % length == 0 else k.min(first + length, extent)
+            bounds = {plan.axis: (first, last)}
+        elif plan.owned == "updates":
+            start = k.program_id() * length
+            stop = k.min(start + length, count)
+        elif plan.owned == "ranges":
+            owner = Owner(plan.axis, k.program_id() * length, length)
+        if plan.in_lanes:
+            self._apply_in_lanes(start, stop, owner)
         else:
-            return None
-        units = self.layout.row_count // unit
-        if units < pieces:
-            return None
-        each = ceil_div(units, 4 * pieces) * unit
-        start = k.program_id() * each
-        self._apply(start, k.min(start + each, self.layout.row_count))
-        return ceil_div(self.layout.row_count, each)
-
-    def _by_range(self, pieces: int) -> int | None:
-        """Programs own ranges of an axis in which windows have size 1."""
-        if self.layout.window_size * itemsize(self.dtype) < OWNED_WINDOW:
-            return None
-        owner = self._owner(pieces)
-        if owner is None:
-            return None
-        self._apply(0, self.layout.row_count, owner=owner)
-        return pieces
-
-    def _owner(self, pieces: int) -> Owner | None:
-        axes = [a for a in self.layout.indexed if a.window == 1 and a.size >= 2 * pieces]
-        if not axes:
-            return None
-        axis = max(axes, key=lambda a: a.size)
-        length = ceil_div(axis.size, pieces)
-        return Owner(self.layout.indexed.index(axis), self.k.program_id() * length, length)
+            self._apply(start, stop, bounds, owner)
+        return self.kernel.launch(plan.grid, cost)
 
     # Applying updates
 
@@ -333,7 +412,9 @@ class ScatterKernel:
 
             k.for_(low, high, 1, step)
             return
-        count = lanes_for(self.ctx, self.dtype, axis.extent if depth not in bounds else 1 << 20, 1)
+        count = lanes_for(
+            self.ctx.target, self.dtype, axis.extent if depth not in bounds else 1 << 20, 1
+        )
 
         def lanes(i: Value, mask: Value | None) -> None:
             read, write = (
@@ -375,20 +456,10 @@ class ScatterKernel:
 
     # Windows of one element
 
-    def _single_elements(self, cost: float) -> Call:
+    def _apply_in_lanes(self, start: Value | int, stop: Value | int, owner: Owner | None) -> None:
         """Updates in lanes. The last of equal offsets wins, as in the order one by one."""
         k, layout = self.k, self.layout
-        start: Value | int = 0
-        stop: Value | int = layout.row_count
-        grid, owner, threads = 1, None, self.ctx.target.threads
-        if layout.row_count >= PARALLEL_ELEMENTS and threads > 1:
-            owner = None if self.unique else self._owner(threads)
-            grid = 1 if owner is None else threads
-            if self.unique:
-                grid = ceil_div(layout.row_count, SINGLES)
-                start = k.program_id() * SINGLES
-                stop = k.min(start + SINGLES, layout.row_count)
-        count = lanes_for(self.ctx, "i64", layout.row_count, 2)
+        count = lanes_for(self.ctx.target, "i64", layout.row_count, 2)
 
         def body(base: Value, mask: Value | None) -> None:
             position, inside = self._window_start(base, count, mask, owner)
@@ -400,7 +471,6 @@ class ScatterKernel:
             self._scattered(k.broadcast(source, (count,)), k.broadcast(target, (count,)), inside)
 
         lane_loop(k, start, stop, count, body)
-        return self.kernel.launch(grid, cost)
 
     def _scattered(self, source: Value, target: Value, mask: Value | None) -> None:
         k, dtype = self.k, self.dtype

@@ -10,13 +10,15 @@ updates in order.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from amdjax.core.config import config
 from amdjax.kernels.gpu_loops import element_tile, spread
-from amdjax.kernels.loops import bits_dtype, copy_call, offset_of, row_major, split_position, view
-from amdjax.kernels.scatter.cpu import ScatterKernel
+from amdjax.kernels.loops import bits_dtype, offset_of, row_major, split_position, view
+from amdjax.kernels.scatter.cpu import Layout, ScatterKernel, initial, is_read_again, replaces
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
-from amdjax.schedule.element import El, compute_dtype, part_dtype
+from amdjax.schedule.element import El, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.row_plan import counted
 from amdjax.tile import Value
 
 #: What LLVM has atomics for on every target, directly or by compare and exchange.
@@ -25,47 +27,73 @@ ATOMIC = frozenset(("f16", "bf16", "f32", "f64", "i32", "u32", "i64", "u64"))
 NARROW = frozenset(("f16", "bf16"))
 
 
+@dataclass(frozen=True)
+class GpuScatterPlan:
+    """Every element of the updates by itself.
+
+    Args:
+      layout: how operand, indices and updates fit together.
+      atomic: operation by which updates that meet are combined; None where they are stored.
+      numbered: whether the last of those that meet is found first.
+      separate: whether the operand is copied even if its memory is free, since it is read again.
+    """
+
+    layout: Layout
+    atomic: str | None
+    numbered: bool
+    separate: bool
+
+    def emit(self, ctx: ShapedContext) -> list[Call | Copy]:
+        return [initial(ctx, self.separate), *_GpuScatter(ctx, self).build_all()]
+
+    def __str__(self) -> str:
+        layout = self.layout
+        out = f"scatter of {counted(layout.row_count, 'window')} of {layout.window_size}, "
+        if self.numbered:
+            return out + "the last of each element is found first"
+        return out + (f"combined by atomic {self.atomic}" if self.atomic else "stored")
+
+
 @shaped("scatter", on="gpu")
-def lower_scatter(ctx: ShapedContext) -> list[Call | Copy] | None:
-    """Start from the operand, then apply the updates; None where atomics do not suffice."""
-    operand, indices, updates = ctx.inputs
-    result = ctx.outputs[0]
+def plan_scatter(ctx: ShapedContext) -> GpuScatterPlan | None:
+    """How updates meet; None where atomics do not suffice."""
+    operand, _, updates = ctx.inputs
     if not operand.aval.size or not updates.aval.size:
         return None
-    kernel = _GpuScatter(ctx)
-    if not kernel.is_possible:
+    layout, unique = Layout.of(ctx), ctx.params["unique_indices"]
+    atomic = _atomic(ctx)
+    if not (replaces(ctx) or unique or atomic):
         return None
-    again = operand is indices or operand is updates
-    start: Call | Copy = copy_call(ctx, operand, result) if again else Copy(operand, result)
-    return [start, *kernel.build_all()]
+    numbered = replaces(ctx) and not unique and layout.row_count > 1
+    meet = not (replaces(ctx) or unique)
+    return GpuScatterPlan(layout, atomic if meet else None, numbered, is_read_again(ctx))
+
+
+def _atomic(ctx: ShapedContext) -> str | None:
+    """The atomic operation that combines updates."""
+    op, dtype = ctx.rule.op, short_dtype(ctx.inputs[0].aval.dtype)
+    part = part_dtype(dtype)
+    if op not in ("add", "sub", "min", "max") or part not in ATOMIC:
+        return None
+    if part in NARROW and (op in ("min", "max") or ctx.outputs[0].aval.size % 2):
+        return None
+    if config.deterministic and part.startswith(("f", "bf")) and op in ("add", "sub"):
+        return None
+    if part != dtype and op in ("min", "max"):
+        return None
+    return "add" if op == "sub" else op
 
 
 class _GpuScatter(ScatterKernel):
     """Writes the kernel that applies the updates."""
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether updates that meet are combined rightly."""
-        return self.replaces or self.unique or self._atomic is not None
-
-    @property
-    def _atomic(self) -> str | None:
-        """The atomic operation that combines updates."""
-        op = self.ctx.rule.op
-        part = part_dtype(self.dtype)
-        if op not in ("add", "sub", "min", "max") or part not in ATOMIC:
-            return None
-        if part in NARROW and (op in ("min", "max") or self.ctx.outputs[0].aval.size % 2):
-            return None
-        if config.deterministic and part.startswith(("f", "bf")) and op in ("add", "sub"):
-            return None
-        if part != self.dtype and op in ("min", "max"):
-            return None
-        return "add" if op == "sub" else op
+    def __init__(self, ctx: ShapedContext, plan: GpuScatterPlan):
+        super().__init__(ctx, plan.layout)
+        self.plan = plan
 
     def build_all(self) -> list[Call]:
         """The launches that apply the updates."""
-        if not self.replaces or self.unique or self.layout.row_count == 1:
+        if not self.plan.numbered:
             return [self._apply_all(None)]
         places = self._place_strides()
         size = math.prod(self._sizes()) if places else math.prod(self.ctx.outputs[0].aval.shape)
@@ -165,10 +193,10 @@ class _GpuScatter(ScatterKernel):
         new = [k.load_at(updates, source * parts + j, mask) for j in range(parts)]
         places = [target * parts + j for j in range(parts)]
         if not self.unique:
-            assert self._atomic is not None
+            assert self.plan.atomic is not None
             negated = self.ctx.rule.op == "sub"
             for place, x in zip(places, new, strict=True):
-                k.atomic(self._atomic, result, place, -x if negated else x, mask)
+                k.atomic(self.plan.atomic, result, place, -x if negated else x, mask)
             return
 
         def element(xs: list[Value]) -> El:

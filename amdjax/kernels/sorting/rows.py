@@ -15,7 +15,8 @@ from amdjax.kernels.loops import (
 from amdjax.kernels.shaped import ShapedContext, ShapedKernel
 from amdjax.kernels.sorting.keys import Key
 from amdjax.schedule.element import short_dtype
-from amdjax.tile import Builder, Value
+from amdjax.schedule.row_plan import counted
+from amdjax.tile import Builder, Value, itemsize
 
 
 @dataclass(frozen=True)
@@ -43,26 +44,87 @@ class Geometry:
         return outer * (n * self.inner) + inside
 
 
-class SortedRows:
-    """Writes sorted rows: from keys where these are enough, else by gathering operands."""
+@dataclass(frozen=True)
+class SortProblem:
+    """Rows to sort.
 
-    def __init__(
-        self,
-        ctx: ShapedContext,
-        geometry: Geometry,
-        keys: list[tuple[Any, Key]],
-        outputs: list[tuple[Any, Any]],
-        taken: int | None,
-    ):
-        self.ctx, self.geometry, self.keys, self.outputs = ctx, geometry, keys, outputs
-        self.taken = geometry.n if taken is None else taken
-        self.single = keys[0][1] if len(keys) == 1 else None
+    Args:
+      geometry: the rows.
+      keys: operands that decide, the first one first.
+      outputs: pairs of an operand and where it goes, sorted; None as operand stands for positions.
+      taken: how many elements of each sorted row are wanted.
+    """
+
+    geometry: Geometry
+    keys: tuple[tuple[Any, Key], ...]
+    outputs: tuple[tuple[Any, Any], ...]
+    taken: int
+
+    def __str__(self) -> str:
+        g = self.geometry
+        out = f"{counted(g.rows, 'row')} of {g.n} by {' '.join(key.dtype for _, key in self.keys)}"
+        return out + (f", the first {self.taken}" if self.taken < g.n else "")
+
+    @property
+    def single(self) -> Key | None:
+        """The key, if there is one only."""
+        return self.keys[0][1] if len(self.keys) == 1 else None
 
     @property
     def needs_position(self) -> bool:
         """Whether records carry where they come from."""
         by_key = self.single is not None and self.single.reversible
         return not by_key or any(source is not self.keys[0][0] for source, _ in self.outputs)
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """What is sorted: keys, and the position they came from where that is needed.
+
+    Args:
+      kinds: dtypes of a record's parts.
+      positioned: whether the last part, or the lower half of the only one, is the position.
+      packed: whether key and position are one number of 64 bits.
+    """
+
+    kinds: tuple[str, ...]
+    positioned: bool
+    packed: bool
+
+    @staticmethod
+    def of(problem: SortProblem, positioned: bool) -> RecordLayout:
+        key = problem.single
+        packed = positioned and key is not None and key.width <= 32
+        if packed:
+            return RecordLayout(("u64",), True, True)
+        kinds = [key.unsigned for _, key in problem.keys]
+        return RecordLayout((*kinds, "u32") if positioned else tuple(kinds), positioned, False)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(itemsize, self.kinds))
+
+    def join(self, k: Builder, parts: Sequence[Value], place: Value) -> list[Value]:
+        """A record of keys (or their bits) and positions."""
+        if self.packed:
+            high = k.convert(parts[0], "u64") << k.const("u64", 32, place.shape)
+            return [high | k.convert(place, "u64")]
+        return [*parts, k.convert(place, "u32")] if self.positioned else list(parts)
+
+    def part(self, k: Builder, record: Value, dtype: str) -> Value:
+        """A key (or its bits), of a dtype, of the part of a record that holds it."""
+        if not self.packed:
+            return record
+        return k.convert(record >> k.const("u64", 32, record.shape), dtype)
+
+
+class SortedRows:
+    """Writes sorted rows: from keys where these are enough, else by gathering operands."""
+
+    def __init__(self, ctx: ShapedContext, problem: SortProblem):
+        self.ctx, self.geometry, self.keys = ctx, problem.geometry, problem.keys
+        self.outputs, self.taken, self.single = problem.outputs, problem.taken, problem.single
+        self.needs_position = problem.needs_position
 
     def gather(
         self,

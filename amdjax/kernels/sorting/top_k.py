@@ -1,46 +1,98 @@
 """The greatest elements along an axis, greatest first.
 
-Few of many are found in one walk: a sorted list holds the best so far, and vectors of elements
+Few of many are found in one pass: a sorted list holds the best so far, and vectors of elements
 are only looked at closer where one of them beats the last of the list. Rows that keep too few
-threads busy are cut into pieces, whose lists a second kernel merges. Otherwise rows are sorted.
+threads busy are split; a second kernel merges the lists. Otherwise rows are sorted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import bits_dtype, lane_loop, lanes_for, split_position, view
-from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
+from amdjax.kernels.shaped import Call, Copy, KernelPlan, ShapedContext, ShapedKernel, Temp, shaped
 from amdjax.kernels.sorting.keys import Key
-from amdjax.kernels.sorting.rows import Geometry
-from amdjax.kernels.sorting.sort import sort_calls
+from amdjax.kernels.sorting.rows import Geometry, SortProblem
+from amdjax.kernels.sorting.sort import plan_rows
 from amdjax.schedule.element import short_dtype
+from amdjax.schedule.row_plan import counted
+from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Builder, Value
 
 LIST = 128  # longest list that is kept sorted by insertion
-PIECE = 1 << 13  # elements below which a row is not cut
+SPLIT_FROM = 1 << 13  # elements below which a row is not split
 UNROLL = 4
 
 
 @shaped("top_k")
-def lower_top_k(ctx: ShapedContext) -> list[Call | Copy]:
+def plan_top_k(ctx: ShapedContext) -> KernelPlan:
     """Values and positions; NaN counts as greatest, -0 as less than +0."""
     (x,), (values, indices) = ctx.inputs, ctx.outputs
     k = ctx.params["k"]
     if not math.prod(values.aval.shape):
-        kernel = ctx.kernel("empty")
-        kernel.output(values)
-        kernel.output(indices)
-        return [kernel.launch(0, 0.0)]
+        return _NoElements()
     geometry = Geometry.of(x.aval.shape, ctx.params["axis"])
     key = Key(short_dtype(x.aval.dtype), equal_zeros=False, descending=True)
     few = geometry.rows < 8
     if not ctx.on_gpu and k <= LIST and geometry.n >= (64 if few else 256) and geometry.n >= 4 * k:
-        return _Walk(ctx, geometry, key, k).build()
-    return sort_calls(ctx, geometry, [(x, key)], [(x, values), (None, indices)], k)
+        return plan_selection(ctx.target, geometry, key, k)
+    outputs = (x, values), (None, indices)
+    return plan_rows(ctx.machine, SortProblem(geometry, ((x, key),), outputs, k))
+
+
+@dataclass(frozen=True)
+class _NoElements:
+    """Results without elements, which have their places all the same."""
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        kernel = ctx.kernel("empty")
+        for result in ctx.outputs:
+            kernel.output(result)
+        return [kernel.launch(0, 0.0)]
+
+    def __str__(self) -> str:
+        return "no elements"
+
+
+@dataclass(frozen=True)
+class SelectionPlan:
+    """One pass over each row, which keeps the best so far.
+
+    Args:
+      geometry: the rows.
+      key: of their elements.
+      size: how many are wanted.
+      length: elements of a row that a program takes.
+      lanes: elements that are compared at once.
+    """
+
+    geometry: Geometry
+    key: Key
+    size: int
+    length: int
+    lanes: int
+
+    def emit(self, ctx: ShapedContext) -> list[Call | Copy]:
+        return _Selection(ctx, self).build()
+
+    def __str__(self) -> str:
+        g = self.geometry
+        out = f"selection of {self.size} from {counted(g.rows, 'row')} of {g.n}, {self.lanes} lanes"
+        return out + (f", {self.length} of a row in a program" if self.length < g.n else "")
+
+
+def plan_selection(target: CpuTarget, g: Geometry, key: Key, size: int) -> SelectionPlan:
+    """How rows that keep too few threads busy are split."""
+    rows, n, threads = g.rows, g.n, target.threads
+    wanted = ceil_div(4 * threads, rows) if threads > 1 and rows < 2 * threads else 1
+    length = ceil_div(n, min(wanted, max(1, n // max(SPLIT_FROM, 16 * size))))
+    if n - (ceil_div(n, length) - 1) * length < size:  # the last split must fill a list
+        length = n
+    return SelectionPlan(g, key, size, length, lanes_for(target, key.unsigned, n, 1))
 
 
 class _List:
@@ -89,32 +141,25 @@ class _List:
         return worst
 
 
-class _Walk:
-    """Finds the best elements of each row in one walk."""
+class _Selection:
+    """Finds the best elements of each row in one pass."""
 
-    def __init__(self, ctx: ShapedContext, geometry: Geometry, key: Key, size: int):
-        self.ctx, self.geometry, self.key, self.size = ctx, geometry, key, size
-        rows, n, threads = geometry.rows, geometry.n, ctx.target.threads
-        most = max(1, n // max(PIECE, 16 * size))
-        wanted = ceil_div(4 * threads, rows) if threads > 1 and rows < 2 * threads else 1
-        pieces = min(wanted, most)
-        self.length = ceil_div(n, pieces)
-        self.pieces = ceil_div(n, self.length)
-        if n - (self.pieces - 1) * self.length < size:  # the last piece must fill a list
-            self.pieces, self.length = 1, n
-        self.count = lanes_for(ctx, key.unsigned, n, 1)
+    def __init__(self, ctx: ShapedContext, plan: SelectionPlan):
+        self.ctx, self.geometry, self.key, self.size = ctx, plan.geometry, plan.key, plan.size
+        self.length, self.count = plan.length, plan.lanes
+        self.splits = ceil_div(self.geometry.n, self.length)
 
     def build(self) -> list[Call | Copy]:
-        if self.pieces == 1:
-            return [self._walk(None)]
-        total = self.geometry.rows * self.pieces * self.size
+        if self.splits == 1:
+            return [self._select(None)]
+        total = self.geometry.rows * self.splits * self.size
         temps = Temp(self.key.unsigned, total), Temp("u32", total)
-        return [self._walk(temps), self._merge(temps)]
+        return [self._select(temps), self._merge(temps)]
 
-    def _walk(self, temps: tuple[Temp, Temp] | None) -> Call:
+    def _select(self, temps: tuple[Temp, Temp] | None) -> Call:
         g, kernel = self.geometry, self.ctx.kernel("top_k")
         k = kernel.k
-        row, piece = split_position(k, k.program_id(), (g.rows, self.pieces))
+        row, piece = split_position(k, k.program_id(), (g.rows, self.splits))
         low = piece * self.length
         high = k.min(low + self.length, g.n)
         best = _List(k, self.key, self.size)
@@ -135,7 +180,7 @@ class _Walk:
         else:
             self._keep(kernel, best, temps)
         return kernel.launch(
-            g.rows * self.pieces, 0.3 * g.rows * g.n + 500.0 * g.rows * self.pieces
+            g.rows * self.splits, 0.3 * g.rows * g.n + 500.0 * g.rows * self.splits
         )
 
     def _scan(
@@ -223,7 +268,7 @@ class _Walk:
     def _merge(self, temps: tuple[Temp, Temp]) -> Call:
         """One list out of those of the pieces; earlier pieces come first among equals."""
         g, kernel = self.geometry, self.ctx.kernel("top_k_merge")
-        k, total = kernel.k, self.pieces * self.size
+        k, total = kernel.k, self.splits * self.size
         best = _List(k, self.key, self.size)
         keys, positions = (kernel.input(t) for t in temps)
         base = k.program_id() * total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from amdjax.core.integers import ceil_div
@@ -19,29 +20,54 @@ from amdjax.kernels.loops import (
     split_position,
     view,
 )
-from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, shaped
+from amdjax.kernels.shaped import (
+    Call,
+    Copy,
+    CopyPlan,
+    KernelPlan,
+    ShapedContext,
+    ShapedKernel,
+    shaped,
+)
 from amdjax.schedule.element import short_dtype
+from amdjax.schedule.row_plan import counted
 from amdjax.tile import Value, itemsize
 
 
+@dataclass(frozen=True)
+class WindowPlan:
+    """A window that is written row by row.
+
+    Args:
+      outer: the loops around rows.
+      row: the loop in vector lanes.
+      lanes: elements that move at once.
+    """
+
+    outer: tuple[Axis, ...]
+    row: Axis
+    lanes: int
+
+    @property
+    def rows(self) -> int:
+        return math.prod(a.extent for a in self.outer)
+
+    def emit(self, ctx: ShapedContext) -> list[Call | Copy]:
+        return [Copy(ctx.inputs[0], ctx.outputs[0]), _write_window(ctx, self)]
+
+    def __str__(self) -> str:
+        return f"window of {counted(self.rows, 'row')} of {self.row.extent}, {self.lanes} lanes"
+
+
 @shaped("dynamic_update_slice")
-def lower_dynamic_update_slice(ctx: ShapedContext) -> list[Call | Copy]:
+def plan_window(ctx: ShapedContext) -> KernelPlan:
     """A copy of the operand (or its memory, if free), then the window, row by row."""
-    operand, update, *starts = ctx.inputs
+    operand, update = ctx.inputs[:2]
     result = ctx.outputs[0]
-    calls: list[Call | Copy] = [Copy(operand, result)]
-    if math.prod(update.aval.shape):
-        calls.append(_write_window(ctx, update, result, starts))
-    return calls
-
-
-def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence[Any]) -> Call:
+    if not math.prod(update.aval.shape):
+        return CopyPlan([(operand, result)])
     dtype, parts = bits_dtype(short_dtype(update.aval.dtype))
-    kernel = ctx.kernel("update_slice")
-    k = kernel.k
-    source, target = view(kernel.input(update), dtype), view(kernel.inout(result), dtype)
     shape, total = update.aval.shape, result.aval.shape
-    base = window_start(kernel, starts, shape, total, [t * parts for t in row_major(total)])
     axes = [
         Axis(n, s * parts, t * parts)
         for n, s, t in zip(shape, row_major(shape), row_major(total), strict=True)
@@ -51,14 +77,24 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
         range(len(axes)),
         key=lambda i: (axes[i].target == 1 and axes[i].extent >= 8, axes[i].extent),
     )
-    across = axes.pop(lane)
-    count = lanes_for(ctx, dtype, across.extent)
-    rows = math.prod(a.extent for a in axes)
+    row = axes.pop(lane)
+    return WindowPlan(tuple(axes), row, lanes_for(ctx.target, dtype, row.extent))
+
+
+def _write_window(ctx: ShapedContext, plan: WindowPlan) -> Call:
+    (_, update, *starts), result = ctx.inputs, ctx.outputs[0]
+    dtype, parts = bits_dtype(short_dtype(update.aval.dtype))
+    kernel = ctx.kernel("update_slice")
+    k = kernel.k
+    source, target = view(kernel.input(update), dtype), view(kernel.inout(result), dtype)
+    shape, total = update.aval.shape, result.aval.shape
+    base = window_start(kernel, starts, shape, total, [t * parts for t in row_major(total)])
+    across, count, rows = plan.row, plan.lanes, plan.rows
 
     def row(position: Value, start: Value | int, stop: Value | int) -> None:
-        index = split_position(k, position, [a.extent for a in axes])
-        read = offset_of(k, index, [a.source for a in axes])
-        write = base + offset_of(k, index, [a.target for a in axes])
+        index = split_position(k, position, [a.extent for a in plan.outer])
+        read = offset_of(k, index, [a.source for a in plan.outer])
+        write = base + offset_of(k, index, [a.target for a in plan.outer])
 
         def body(i: Value, mask: Value | None) -> None:
             x = k.load(
@@ -70,12 +106,12 @@ def _write_window(ctx: ShapedContext, update: Any, result: Any, starts: Sequence
 
     work = 0.1 * rows * across.extent * itemsize(dtype)
     if across.extent > CHUNK:
-        pieces = ceil_div(across.extent, CHUNK)
+        chunks = ceil_div(across.extent, CHUNK)
         pid = k.program_id()
-        start = (pid % pieces) * CHUNK
+        start = (pid % chunks) * CHUNK
         stop = k.min(start + CHUNK, across.extent)
-        row(pid // pieces, start, stop)
-        return kernel.launch(rows * pieces, work)
+        row(pid // chunks, start, stop)
+        return kernel.launch(rows * chunks, work)
     bundle = max(1, CHUNK // across.extent)
     first = k.program_id() * bundle
     last = k.min(first + bundle, rows)

@@ -7,11 +7,12 @@ program takes a tile of a few rows; of short rows, which fill no tile, it takes 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from amdjax.core.integers import power_of_two
 from amdjax.kernels.gpu_loops import EACH, element_tile, threads_for
 from amdjax.kernels.loops import Axis, merge_axes, offset_of, row_major, split_position, view
-from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
+from amdjax.kernels.shaped import Call, Copy, CopyPlan, KernelPlan, ShapedContext, shaped
 from amdjax.kernels.update.cpu import window_start
 from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import (
@@ -22,42 +23,67 @@ from amdjax.schedule.gpu.tiles import (
     tile_lanes,
 )
 from amdjax.schedule.index import LoopVar
+from amdjax.schedule.row_plan import counted
 from amdjax.tile import Buffer, Builder, Value, itemsize
 
 WORD = 8  # bytes that move as one at most
 SHORT = 32  # words of a row from which on tiles are rows
 
 
+@dataclass(frozen=True)
+class GpuWindowPlan:
+    """A window that moves in words.
+
+    Args:
+      word: bytes of one.
+      outer: the loops around rows, in words.
+      row: words of a row.
+    """
+
+    word: int
+    outer: tuple[Axis, ...]
+    row: int
+
+    def emit(self, ctx: ShapedContext) -> list[Call | Copy]:
+        return [Copy(ctx.inputs[0], ctx.outputs[0]), _Window(ctx, self).call()]
+
+    def __str__(self) -> str:
+        rows = math.prod(a.extent for a in self.outer)
+        moved = "tiles of rows" if self.row >= SHORT else "words one by one"
+        return f"window of {counted(rows, 'row')} of {self.row} words of {self.word} bytes, {moved}"
+
+
 @shaped("dynamic_update_slice", on="gpu")
-def lower_dynamic_update_slice(ctx: ShapedContext) -> list[Call | Copy]:
+def plan_window(ctx: ShapedContext) -> KernelPlan:
     """A copy of the operand (or its memory, if free), then the window."""
     operand, update = ctx.inputs[:2]
-    start = Copy(operand, ctx.outputs[0])
-    return [start, _Window(ctx).call()] if update.aval.size else [start]
+    result = ctx.outputs[0]
+    if not update.aval.size:
+        return CopyPlan([(operand, result)])
+    shape, total = update.aval.shape, result.aval.shape
+    size = itemsize(short_dtype(update.aval.dtype))
+    strides = [s * size for s in row_major(total)]
+    axes = [Axis(n, s * size, t) for n, s, t in zip(shape, row_major(shape), strides, strict=True)]
+    outer, row = merge_axes([*axes, Axis(size, 1, 1)]), Axis(1, 1, 1)
+    if outer and outer[-1].source == outer[-1].target == 1:
+        row = outer.pop()
+    partial = [t for n, m, t in zip(shape, total, strides, strict=True) if n != m]
+    steps = [step for axis in outer for step in (axis.source, axis.target)]
+    word = math.gcd(WORD, row.extent, *partial, *steps)
+    in_words = tuple(Axis(a.extent, a.source // word, a.target // word) for a in outer)
+    return GpuWindowPlan(word, in_words, row.extent // word)
 
 
 class _Window:
     """The launch that writes a window."""
 
-    def __init__(self, ctx: ShapedContext):
+    def __init__(self, ctx: ShapedContext, plan: GpuWindowPlan):
         self.ctx, self.result = ctx, ctx.outputs[0]
         _, self.update, *self.starts = ctx.inputs
         self.shape, self.total = self.update.aval.shape, self.result.aval.shape
+        self.word, self.outer, self.row = plan.word, plan.outer, plan.row
         size = itemsize(short_dtype(self.update.aval.dtype))
-        strides = [s * size for s in row_major(self.total)]
-        axes = [
-            Axis(n, s * size, t)
-            for n, s, t in zip(self.shape, row_major(self.shape), strides, strict=True)
-        ]
-        outer, row = merge_axes([*axes, Axis(size, 1, 1)]), Axis(1, 1, 1)
-        if outer and outer[-1].source == outer[-1].target == 1:
-            row = outer.pop()
-        partial = [t for n, m, t in zip(self.shape, self.total, strides, strict=True) if n != m]
-        steps = [step for axis in outer for step in (axis.source, axis.target)]
-        self.word = word = math.gcd(WORD, row.extent, *partial, *steps)
-        self.strides = [t // word for t in strides]
-        self.outer = [Axis(a.extent, a.source // word, a.target // word) for a in outer]
-        self.row = row.extent // word
+        self.strides = [t * size // plan.word for t in row_major(self.total)]
 
     def call(self) -> Call:
         """The launch."""

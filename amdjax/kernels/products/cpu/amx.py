@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, Source, TileShape
-from amdjax.kernels.products.cpu.blocking import choose_blocking
+from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking
 from amdjax.kernels.products.cpu.packed import Block, PackedProduct, room_for
 from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines
 from amdjax.kernels.products.cpu.reading import Part
@@ -30,21 +30,47 @@ WORDS = 16  # words of 32 bits in a row of a register
 LEAST = 1 << 14  # multiplications worth packing for
 
 
-def amx_product(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
-    """The launches on AMX; None where machine or layout have no use of it."""
+@dataclass(frozen=True)
+class AmxPlan:
+    """A packed product whose tiles AMX computes.
+
+    Args:
+      problem: the contraction, whose operands are moved as bits.
+      types: what the bits mean.
+      blocking: how it is cut.
+    """
+
+    problem: Contraction
+    types: tuple[str, str]
+    blocking: Blocking
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return AmxProduct(ctx, self).calls()
+
+    def __str__(self) -> str:
+        return f"AMX product of {self.problem} of {self.types[0]}, {self.blocking}"
+
+
+def plan_amx(target: CpuTarget, problem: Contraction) -> AmxPlan | None:
+    """The plan for AMX; None where machine or layout have no use of it."""
     a, b = problem.a, problem.b
     types = (a.dtype, b.dtype)
     sums = "f32" if types == ("bf16", "bf16") else "i32"
     if problem.is_complex or problem.accumulate != sums:
         return None
-    if not set(types) <= set(ctx.target.matrix_dtypes):
+    if not set(types) <= set(target.matrix_dtypes):
         return None
     by_line = bool(a.depth) and a.depth[-1].stride == 1
     if not (by_line or _is_plain(a)) or not _is_plain(b):
         return None
     if problem.rows * problem.columns * problem.depth < LEAST:
         return None
-    return AmxProduct(ctx, problem).calls()
+    size = itemsize(a.dtype)
+    bits = f"u{8 * size}"
+    in_bits = replace(problem, a=replace(a, dtype=bits), b=replace(b, dtype=bits))
+    high, wide = (2 if n > AMX_ROWS else 1 for n in (problem.rows, problem.columns))
+    shape = AmxShape(high * AMX_ROWS, wide, WORDS, AMX_ROW_BYTES // size)
+    return AmxPlan(in_bits, types, choose_blocking(problem, target, shape, size, shape.grain))
 
 
 def _is_plain(source: Source) -> bool:
@@ -70,17 +96,12 @@ class AmxShape(TileShape):
 class AmxProduct(PackedProduct):
     """A packed product whose tiles AMX computes."""
 
-    def __init__(self, ctx: ShapedContext, problem: Contraction):
-        self.types = (problem.a.dtype, problem.b.dtype)
-        size = itemsize(problem.a.dtype)
-        self.bits, self.grain, self.per = f"u{8 * size}", AMX_ROW_BYTES // size, 4 // size
-        # Memory is moved as bits; what they mean is the instruction's to know.
-        a, b = (replace(source, dtype=self.bits) for source in (problem.a, problem.b))
-        high, wide = (2 if n > AMX_ROWS else 1 for n in (problem.rows, problem.columns))
-        shape = AmxShape(high * AMX_ROWS, wide, WORDS, self.grain)
-        self.high, self.wide = high, wide
-        blocking = choose_blocking(problem, ctx.target, shape, size, self.grain)
-        super().__init__(ctx, replace(problem, a=a, b=b), blocking)
+    def __init__(self, ctx: ShapedContext, plan: AmxPlan):
+        self.types, self.bits = plan.types, plan.problem.a.dtype
+        size, shape = itemsize(self.bits), plan.blocking.tile
+        self.grain, self.per = AMX_ROW_BYTES // size, 4 // size
+        self.high, self.wide = shape.rows // AMX_ROWS, shape.vectors
+        super().__init__(ctx, plan.problem, plan.blocking)
 
     def make_packer(self) -> PanelPacker:
         problem = replace(self.problem, accumulate=self.bits)

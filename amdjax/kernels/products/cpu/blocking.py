@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amdjax.core.integers import ceil_div, round_up
@@ -32,6 +33,12 @@ class Blocking:
     splits: int = 1
     shared: bool = True
 
+    def __str__(self) -> str:
+        block = f"{self.rows * self.tile.rows}×{self.columns * self.tile.columns}×{self.depth}"
+        out = f"blocks of {block} in tiles of {self.tile}"
+        out += ", b packed once" if self.shared else ", b packed by each program"
+        return out + (f", split {self.splits} ways along depth" if self.splits > 1 else "")
+
 
 def choose_blocking(
     problem: Contraction,
@@ -57,51 +64,56 @@ def choose_blocking(
     if depth > panel * 5 // 4 and not whole:
         unit = math.lcm(*(depth_unit(source) for source in (problem.a, problem.b)))
         depth = _equal_parts(depth, panel, grain or (16 if unit == 1 else unit))
-    high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
     split = _choose_splits(problem, target, shape, depth, size)
     if split is not None:
         return split
+    best, least = None, math.inf
+    for blocking in candidates(problem, target, shape, depth, size):
+        cost = block_cost(problem, target, blocking)
+        if cost < least * 0.999:
+            best, least = blocking, cost
+    assert best is not None
+    return best
+
+
+def candidates(
+    problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int
+) -> Iterator[Blocking]:
+    """Blocks of a depth whose packed elements, of `size` bytes, fit the second-level cache."""
+    high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
     most_rows = max(1, private_cache(target) // 4 // (depth * size * shape.rows))
     # Lines of a shallow block are mostly room between them.
     line = line_stride(shape, depth) * size * shape.rows
     most_rows = min(most_rows, max(1, private_cache(target) // line))
     sums = shape.rows * shape.columns * itemsize(problem.accumulate)
     waiting = private_cache(target) // 4 // sums
-    best: tuple[float, Blocking] | None = None
-    for rows in _candidates(high, most_rows):
+    panel = depth * size * shape.columns
+    for rows in _extents(high, most_rows):
         most_columns = max(1, waiting // rows) if depth < problem.depth else wide
         shared = ceil_div(high, rows) > 1
         if not shared:
-            most_columns = min(
-                most_columns, max(1, private_cache(target) // 3 // (depth * size * shape.columns))
-            )
-        for columns in _candidates(wide, most_columns):
-            programs = problem.batches * ceil_div(high, rows) * ceil_div(wide, columns)
-            tiles = min(rows, high) * min(columns, wide)
-            pack = PACKING * shape.rows * min(rows, high) / shape.cycles
-            if not shared:
-                pack += PACKING * shape.columns * min(columns, wide) / shape.cycles
-            each = tiles + pack + PROGRAM_CYCLES / (shape.cycles * max(depth, 1))
-            rounds = (
-                ceil_div(programs, target.threads)
-                if programs < 8 * target.threads
-                else programs / target.threads
-            )
-            cost = rounds * each
-            if shared:
-                cost += (
-                    2
-                    * PACKING
-                    * shape.columns
-                    * wide
-                    * problem.batches
-                    / shape.cycles
-                    / target.threads
-                )
-            if best is None or cost < best[0] * 0.999:
-                best = (cost, Blocking(shape, rows, columns, depth, 1, shared))
-    assert best is not None
-    return best[1]
+            most_columns = min(most_columns, max(1, private_cache(target) // 3 // panel))
+        for columns in _extents(wide, most_columns):
+            yield Blocking(shape, rows, columns, depth, 1, shared)
+
+
+def block_cost(problem: Contraction, target: CpuTarget, blocking: Blocking) -> float:
+    """Steps of the micro-kernel that one thread takes the time of, packing included."""
+    shape, rows, columns = blocking.tile, blocking.rows, blocking.columns
+    high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
+    programs = problem.batches * ceil_div(high, rows) * ceil_div(wide, columns)
+    tiles = min(rows, high) * min(columns, wide)
+    pack = PACKING * shape.rows * min(rows, high) / shape.cycles
+    if not blocking.shared:
+        pack += PACKING * shape.columns * min(columns, wide) / shape.cycles
+    each = tiles + pack + PROGRAM_CYCLES / (shape.cycles * max(blocking.depth, 1))
+    few = programs < 8 * target.threads
+    rounds = ceil_div(programs, target.threads) if few else programs / target.threads
+    cost = rounds * each
+    if blocking.shared:
+        packed = 2 * PACKING * shape.columns * wide * problem.batches
+        cost += packed / shape.cycles / target.threads
+    return cost
 
 
 def line_stride(shape: TileShape, depth: int) -> int:
@@ -137,7 +149,7 @@ def _equal_parts(total: int, most: int, unit: int) -> int:
     return round_up(part, unit)
 
 
-def _candidates(total: int, most: int) -> list[int]:
+def _extents(total: int, most: int) -> list[int]:
     """Block sizes worth trying: those that cut `total` into nearly equal parts, largest first."""
     most = min(total, most)
     out: list[int] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
@@ -26,7 +26,7 @@ from amdjax.kernels.products.contraction import (
 from amdjax.kernels.products.cpu.packed import multiply_add
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer
-from amdjax.kernels.shaped import Call, ShapedContext, Temp
+from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext, Temp
 from amdjax.schedule.element import short_dtype
 
 if TYPE_CHECKING:
@@ -361,12 +361,18 @@ class SpatialLanes(LaneConvolution):
         return multiply_add(k, x, k.broadcast(w, (self.lanes,)), total)
 
 
+@dataclass
 class KernelGradient(LaneConvolution):
     """Few positions, many taps, groups side by side: sums of all positions stay in registers.
 
     The taps (with the input features, which are the images of the forward convolution) are cut
     into pieces; a second launch adds the pieces' sums.
+
+    Args:
+      chunk: rows of taps of a piece.
     """
+
+    chunk: int
 
     def calls(self) -> list[Call]:
         conv = self.conv
@@ -374,8 +380,6 @@ class KernelGradient(LaneConvolution):
         self.positions = [p.count for p in self.phases]
         self.count = math.prod(self.positions)
         images, rows = conv.rhs[1], self.phases[0].taps
-        wanted = max(1, 4 * self.ctx.target.threads // images)
-        self.chunk = ceil_div(rows, min(rows, wanted))
         pieces = images * ceil_div(rows, self.chunk)
         partial = Temp(self.accumulate, pieces * self.count * self.groups)
         return [self._sum_taps(partial, pieces), self._combine(partial, pieces)]
@@ -522,30 +526,58 @@ class KernelGradient(LaneConvolution):
         return self.program.launch(self.count, 0.1 * pieces * self.count * self.groups)
 
 
-def lane_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | None:
-    """The launches of a convolution without matrix products in it; None if it has some."""
+@dataclass(frozen=True)
+class LanePlan:
+    """A convolution each lane of which sums its own taps.
+
+    Args:
+      conv: its sizes and layout.
+      phases: the positions to compute.
+      lanes: what they run along: features, the innermost spatial axis, or the groups of a
+        kernel's gradient.
+      chunk: rows of taps that a program of a gradient sums.
+    """
+
+    conv: Convolution
+    phases: tuple[Phase, ...]
+    lanes: Literal["features", "columns", "groups"]
+    chunk: int = 0
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        if self.lanes == "groups":
+            return KernelGradient(ctx, self.conv, self.phases, self.chunk).calls()
+        kind = FeatureLanes if self.lanes == "features" else SpatialLanes
+        return kind(ctx, self.conv, self.phases).calls()
+
+    def __str__(self) -> str:
+        size = "×".join(str(p.count) for p in self.phases)
+        out = f"depthwise convolution, {size} positions, lanes over {self.lanes}"
+        return out + (f", {self.chunk} rows of taps in a program" if self.chunk else "")
+
+
+def plan_depthwise(ctx: ShapedContext, conv: Convolution) -> KernelPlan | None:
+    """The plan of a convolution without matrix products in it; None if it has some."""
     dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, ctx.outputs[0])]
     if any(d in ("c64", "c128") for d in dtypes) or conv.spatial == 0:
         return None
-    every = list(conv.phases())
+    every = [tuple(phases) for phases in conv.phases()]
     small = math.prod(p.taps for p in every[0]) > 4096 or any(
         math.prod(p.taps for p in f) == 0 for f in every
     )
     alone = conv.rhs[1] == 1 and conv.batch_groups == 1 and conv.feature_groups == conv.lhs[1] > 1
-    kind: type[FeatureLanes] | type[SpatialLanes]
     if alone and not small:
         if conv.lhs_strides[1] == conv.rhs_strides[0] == conv.out_strides[1] == 1:
-            kind = FeatureLanes
-        elif conv.lhs_strides[-1] == 1 and conv.out_strides[-1] == 1:
-            kind = SpatialLanes
-        else:
-            return None
-        return [call for phases in every for call in kind(ctx, conv, phases).calls()]
+            return InOrder([LanePlan(conv, phases, "features") for phases in every])
+        if conv.lhs_strides[-1] == 1 and conv.out_strides[-1] == 1:
+            return InOrder([LanePlan(conv, phases, "columns") for phases in every])
+        return None
     single = conv.batch_groups == conv.lhs[0] == conv.rhs[0] > 1 and conv.feature_groups == 1
     unit = conv.lhs_strides[0] == conv.rhs_strides[0] == conv.out_strides[1] == 1
     if single and unit and len(every) == 1 and math.prod(p.count for p in every[0]) <= MOST_SUMS:
-        return KernelGradient(ctx, conv, every[0]).calls()
+        rows = every[0][0].taps
+        wanted = max(1, 4 * ctx.target.threads // conv.rhs[1])
+        return LanePlan(conv, every[0], "groups", ceil_div(rows, min(rows, wanted)))
     return None
 
 
-__all__ = ["FeatureLanes", "KernelGradient", "SpatialLanes", "lane_convolution"]
+__all__ = ["FeatureLanes", "KernelGradient", "LanePlan", "SpatialLanes", "plan_depthwise"]

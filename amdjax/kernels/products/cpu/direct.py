@@ -8,7 +8,7 @@ Their code is made for one shape: all distances are constants in the instruction
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
@@ -27,6 +27,8 @@ from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import combine_parts, split_sink
 from amdjax.kernels.products.writing import Writer, store_lanes, store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.schedule.row_plan import counted
+from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 
 Value = tile.Value
@@ -34,10 +36,71 @@ Value = tile.Value
 PAGE = 4096
 PREFETCH = 16  # steps in depth
 PROGRAM_CYCLES = 12_000  # work worth a program of its own
+LINES = 64  # lines a program finishes before it stores them
 
 
-def direct_product(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
-    """Launches without packing, None where packing pays or the layout needs it."""
+@dataclass(frozen=True)
+class DirectPlan:
+    """The micro-kernel on unpacked operands.
+
+    Args:
+      problem: the contraction; rows, columns and depth are one loop each.
+      tile: what registers hold.
+      down: programs along the rows.
+      across: programs along the columns.
+      splits: parts of the depth that different programs sum.
+    """
+
+    problem: Contraction
+    tile: TileShape
+    down: int
+    across: int
+    splits: int
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return DirectProduct(ctx, self).calls()
+
+    def __str__(self) -> str:
+        programs = f"{self.down}×{self.across} programs"
+        out = f"direct product of {self.problem}, {programs} in tiles of {self.tile}"
+        return out + (f", split {self.splits} ways along depth" if self.splits > 1 else "")
+
+
+@dataclass(frozen=True)
+class DotPlan:
+    """Few rows times many lines of contiguous depth: sums run along lanes.
+
+    Args:
+      problem: the contraction; rows, columns and depth are one loop each.
+      group: lines that are summed at once.
+      blocks: programs along the lines.
+      splits: parts of the depth that different programs sum.
+      part: depth of each.
+    """
+
+    problem: Contraction
+    group: int
+    blocks: int
+    splits: int
+    part: int
+
+    @property
+    def work(self) -> float:
+        """Nanoseconds, about, of all programs."""
+        p = self.problem
+        return p.depth * p.columns * p.rows * p.batches * itemsize(p.b.dtype) / 10
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return DotProduct(ctx, self).calls()
+
+    def __str__(self) -> str:
+        lines = f"{counted(self.blocks, 'program')}, {counted(self.group, 'line')} at once"
+        out = f"dot products of {self.problem}, {lines}"
+        return out + (f", split {self.splits} ways along depth" if self.splits > 1 else "")
+
+
+def plan_unpacked(target: CpuTarget, problem: Contraction) -> DirectPlan | DotPlan | None:
+    """The plan without packing, None where packing pays or the layout needs it."""
     if problem.is_complex or not problem.depth or not _is_plain(problem):
         return None
     if problem.columns == 1 and problem.rows > 1:
@@ -49,20 +112,63 @@ def direct_product(ctx: ShapedContext, problem: Contraction) -> list[Call] | Non
         return None
     by_line = _stride(problem.b.depth) == 1 and _stride(problem.b.lines) != 1
     if few and by_line and _stride(problem.a.depth) == 1 and problem.depth >= 16:
-        return DotProduct(ctx, problem).calls()
+        return _plan_dots(target, problem)
     if _stride(problem.b.lines) != 1 and problem.columns > 1:
         return None
     footprint = problem.depth * problem.columns * size
     near = _stride(problem.b.depth) * itemsize(problem.b.dtype) < PAGE
-    once = problem.rows <= max_rows(ctx.target, 2)
+    once = problem.rows <= max_rows(target, 2)
     if (
         few
-        or (near and footprint <= private_cache(ctx.target) // 8)
-        or footprint <= ctx.target.l1_bytes * 3 // 2
-        or (once and footprint <= ctx.target.l2_bytes // 2)
+        or (near and footprint <= private_cache(target) // 8)
+        or footprint <= target.l1_bytes * 3 // 2
+        or (once and footprint <= target.l2_bytes // 2)
     ):
-        return DirectProduct(ctx, problem).calls()
+        return _plan_direct(target, problem)
     return None
+
+
+def _plan_direct(target: CpuTarget, p: Contraction) -> DirectPlan:
+    shape = _direct_tile(target, p)
+    high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
+    cycles = p.batches * high * wide * shape.cycles * p.depth
+    reads = p.depth * (p.rows + p.columns) * itemsize(p.b.dtype)
+    traffic = p.batches * (reads + p.rows * p.columns * itemsize(p.out.dtype)) / 5
+    wanted = ceil_div(_wanted_programs(target, max(cycles, traffic)), p.batches)
+    across = min(wide, wanted)
+    down = min(high, ceil_div(wanted, across))
+    splits = 1
+    # Where the result alone does not make enough programs.
+    if across * down * 2 <= min(wanted, target.threads) and p.depth >= 2048:
+        splits = max(1, min(wanted // (across * down), p.depth // 1024))
+    return DirectPlan(p, shape, down, across, splits)
+
+
+def _direct_tile(target: CpuTarget, p: Contraction) -> TileShape:
+    if p.rows > 4:
+        return choose_tile(target, p.rows, p.columns, p.accumulate)
+    lanes, registers = lane_count(target, p.accumulate), 24 if target.vector_bits >= 512 else 12
+    vectors = min(registers // p.rows, 16, ceil_div(p.columns, lanes))
+    return TileShape(p.rows, vectors, lanes)
+
+
+def _plan_dots(target: CpuTarget, p: Contraction) -> DotPlan:
+    group = 1
+    while group * 2 * p.rows <= 8 and group * 2 <= p.columns:
+        group *= 2
+    work = DotPlan(p, group, 1, 1, p.depth).work
+    wanted = ceil_div(_wanted_programs(target, work), p.batches)
+    blocks = min(ceil_div(p.columns, LINES), max(1, wanted))
+    splits = 1
+    if blocks * p.batches * 2 <= target.threads and p.depth >= 1 << 15:
+        splits = min(2 * target.threads // (blocks * p.batches), p.depth >> 13)
+    unit = 4 * lane_count(target, p.accumulate)
+    return DotPlan(p, group, blocks, splits, ceil_div(p.depth, unit * splits) * unit)
+
+
+def _wanted_programs(target: CpuTarget, cycles: float) -> int:
+    """Programs worth having for work of that many cycles."""
+    return max(1, min(int(cycles / PROGRAM_CYCLES), 4 * target.threads))
 
 
 def _is_plain(problem: Contraction) -> bool:
@@ -114,10 +220,6 @@ class _Plain:
                 base = base + digit * axis.stride
         return base
 
-    def wanted(self, cycles: float) -> int:
-        """Programs worth having for work of that many cycles."""
-        return max(1, min(int(cycles / PROGRAM_CYCLES), 4 * self.target.threads))
-
     def load(
         self,
         buffer: tile.Buffer,
@@ -137,47 +239,24 @@ class DirectProduct(_Plain):
     the same, and there is one kernel for all tiles.
     """
 
+    def __init__(self, ctx: ShapedContext, plan: DirectPlan):
+        super().__init__(ctx, plan.problem)
+        self.plan, self.shape = plan, plan.tile
+        self.rows = min(plan.tile.rows, plan.problem.rows)
+        self.columns = min(plan.tile.columns, plan.problem.columns)
+        self.depth = ceil_div(plan.problem.depth, plan.splits)
+
     def calls(self) -> list[Call]:
-        p = self.problem
-        shape = self._shape()
-        self.shape, self.rows = shape, min(shape.rows, p.rows)
-        self.columns = min(shape.columns, p.columns)
-        high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
-        cycles = p.batches * high * wide * shape.cycles * p.depth
-        reads = p.depth * (p.rows + p.columns) * itemsize(p.b.dtype)
-        traffic = p.batches * (reads + p.rows * p.columns * itemsize(p.out.dtype)) / 5
-        wanted = ceil_div(self.wanted(max(cycles, traffic)), p.batches)
-        across = min(wide, wanted)
-        down = min(high, ceil_div(wanted, across))
-        splits = self._splits(wanted, across * down)
-        self.depth = ceil_div(p.depth, splits)
+        p, splits = self.problem, self.plan.splits
         if splits > 1:
             sink, temp = split_sink(p, splits)
-            return [
-                self._product(sink, splits, down, across, high, wide),
-                combine_parts(self.ctx, p, temp, splits),
-            ]
-        return [self._product(p.out, 1, down, across, high, wide)]
+            return [self._product(sink), combine_parts(self.ctx, p, temp, splits)]
+        return [self._product(p.out)]
 
-    def _shape(self) -> TileShape:
-        p = self.problem
-        if p.rows > 4:
-            return choose_tile(self.target, p.rows, p.columns, p.accumulate)
-        registers = 24 if self.target.vector_bits >= 512 else 12
-        vectors = min(registers // p.rows, 16, ceil_div(p.columns, self.lanes))
-        return TileShape(p.rows, vectors, self.lanes)
-
-    def _splits(self, wanted: int, blocks: int) -> int:
-        """Parts of the depth, where the result alone does not make enough programs."""
-        p = self.problem
-        if blocks * 2 > min(wanted, self.target.threads) or p.depth < 2048:
-            return 1
-        return max(1, min(wanted // blocks, p.depth // 1024))
-
-    def _product(
-        self, sink: Sink, splits: int, down: int, across: int, high: int, wide: int
-    ) -> Call:
-        p, shape = self.problem, self.shape
+    def _product(self, sink: Sink) -> Call:
+        p, shape, plan = self.problem, self.shape, self.plan
+        splits, down, across = plan.splits, plan.down, plan.across
+        high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
         places, part = self.begin("direct", sink, splits, [down, across])
         k = self.k
         self.waiting = None
@@ -264,40 +343,28 @@ class DirectProduct(_Plain):
 class DotProduct(_Plain):
     """Few rows times many lines of contiguous depth: sums run along lanes."""
 
-    LINES = 64  # lines a program finishes before it stores them
+    def __init__(self, ctx: ShapedContext, plan: DotPlan):
+        super().__init__(ctx, plan.problem)
+        self.plan, self.group = plan, plan.group
 
     def calls(self) -> list[Call]:
-        p = self.problem
-        self.group = 1
-        while self.group * 2 * p.rows <= 8 and self.group * 2 <= p.columns:
-            self.group *= 2
-        work = p.depth * p.columns * p.rows * p.batches * itemsize(p.b.dtype) / 10
-        blocks = min(
-            ceil_div(p.columns, self.LINES), max(1, ceil_div(self.wanted(work), p.batches))
-        )
-        splits = 1
-        if blocks * p.batches * 2 <= self.target.threads and p.depth >= 1 << 15:
-            splits = min(2 * self.target.threads // (blocks * p.batches), p.depth >> 13)
-        unit = 4 * self.lanes * splits
-        self.part_depth = ceil_div(p.depth, unit) * 4 * self.lanes
+        p, splits = self.problem, self.plan.splits
         if splits > 1:
             sink, temp = split_sink(p, splits)
-            return [
-                self._product(sink, splits, blocks, work),
-                combine_parts(self.ctx, p, temp, splits),
-            ]
-        return [self._product(p.out, 1, blocks, work)]
+            return [self._product(sink), combine_parts(self.ctx, p, temp, splits)]
+        return [self._product(p.out)]
 
-    def _product(self, sink: Sink, splits: int, blocks: int, work: float) -> Call:
-        p, lines = self.problem, self.LINES
+    def _product(self, sink: Sink) -> Call:
+        p, lines = self.problem, LINES
+        splits, blocks, work = self.plan.splits, self.plan.blocks, self.plan.work
         (place,), part = self.begin("dots", sink, splits, [blocks])
         k = self.k
         sums = k.scratch("sums", p.accumulate, p.rows * (lines + self.lanes))
         pieces = ceil_div(p.columns, lines)
         low, top = k.const("index", 0), k.const("index", p.depth)
         if part is not None:
-            low = k.min(part * self.part_depth, top)
-            top = k.min(low + self.part_depth, top)
+            low = k.min(part * self.plan.part, top)
+            top = k.min(low + self.plan.part, top)
 
         def piece(i: Value) -> None:
             first = i * lines
@@ -361,7 +428,7 @@ class DotProduct(_Plain):
         for n in range(self.group):
             for r in range(rows):
                 total = k.reduce("add", combined[n * rows + r])
-                k.store(sums, g + n + r * (self.LINES + self.lanes), total)
+                k.store(sums, g + n + r * (LINES + self.lanes), total)
 
 
 def _sum(k: tile.Builder, xs: list[Value]) -> Value:

@@ -6,46 +6,45 @@ import math
 
 from amdjax.kernels.products.contraction import Contraction
 from amdjax.kernels.products.convolution import Convolution
-from amdjax.kernels.products.cpu.amx import amx_product
-from amdjax.kernels.products.cpu.depthwise import lane_convolution
-from amdjax.kernels.products.cpu.direct import direct_product
-from amdjax.kernels.products.cpu.few_columns import few_columns_product
-from amdjax.kernels.products.cpu.packed import PackedProduct
-from amdjax.kernels.products.cpu.vnni import vnni_product
+from amdjax.kernels.products.cpu.amx import plan_amx
+from amdjax.kernels.products.cpu.depthwise import plan_depthwise
+from amdjax.kernels.products.cpu.direct import plan_unpacked
+from amdjax.kernels.products.cpu.few_columns import plan_few_columns
+from amdjax.kernels.products.cpu.packed import plan_packed
+from amdjax.kernels.products.cpu.vnni import plan_vnni
 from amdjax.kernels.products.dot import dot_contraction
-from amdjax.kernels.shaped import Call, ShapedContext, shaped
+from amdjax.kernels.shaped import InOrder, KernelPlan, ShapedContext, shaped
+from amdjax.targets.cpu import CpuTarget
 
 
 @shaped("dot_general")
-def lower_dot_general(ctx: ShapedContext) -> list[Call]:
-    """Launches that compute a `dot_general` equation."""
+def plan_dot_general(ctx: ShapedContext) -> KernelPlan:
+    """How a `dot_general` equation is computed."""
     if math.prod(ctx.outputs[0].aval.shape) == 0:
-        return []
-    return _contraction(ctx, dot_contraction(ctx))
+        return InOrder()
+    return plan_contraction(ctx.target, dot_contraction(ctx))
 
 
 @shaped("conv_general_dilated")
-def lower_conv(ctx: ShapedContext) -> list[Call]:
-    """Launches that compute a `conv_general_dilated` equation."""
+def plan_conv(ctx: ShapedContext) -> KernelPlan:
+    """How a `conv_general_dilated` equation is computed."""
     if math.prod(ctx.outputs[0].aval.shape) == 0:
-        return []
+        return InOrder()
     conv = Convolution.of(ctx)
-    calls = lane_convolution(ctx, conv)
-    return calls or [
-        call for phase in conv.phases() for call in _contraction(ctx, conv.contraction(ctx, phase))
-    ]
+    problems = (conv.contraction(ctx, phase) for phase in conv.phases())
+    return plan_depthwise(ctx, conv) or InOrder([plan_contraction(ctx.target, p) for p in problems])
 
 
-def _contraction(ctx: ShapedContext, problem: Contraction) -> list[Call]:
+def plan_contraction(target: CpuTarget, problem: Contraction) -> KernelPlan:
     """The kernels that suit a contraction's sizes and layout."""
     if problem.is_complex:
         problem = problem.as_real()
-    calls = few_columns_product(ctx, problem)
-    if calls is not None:
-        return calls
+    plan: KernelPlan | None = plan_few_columns(target, problem)
+    if plan is not None:
+        return plan
     problem = problem.merged()
-    for special in (direct_product, amx_product, vnni_product):
-        calls = special(ctx, problem)
-        if calls is not None:
-            return calls
-    return PackedProduct(ctx, problem).calls()
+    for special in (plan_unpacked, plan_amx, plan_vnni):
+        plan = special(target, problem)
+        if plan is not None:
+            return plan
+    return plan_packed(target, problem)

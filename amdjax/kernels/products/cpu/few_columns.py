@@ -7,6 +7,7 @@ over: a few positions and all result features are kept as vectors of partial sum
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
@@ -16,6 +17,7 @@ from amdjax.kernels.products.cpu.reading import Reader
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer, store_lanes
 from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
 
@@ -23,25 +25,46 @@ MOST_COLUMNS = 4
 POSITIONS = 4  # positions of the result that share what is loaded of the kernel
 
 
-def few_columns_product(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
-    """The launch for a contraction whose loops are not merged; None where it does not fit."""
+@dataclass(frozen=True)
+class FewColumnsPlan:
+    """Rows times few columns, both contiguous along the innermost depth.
+
+    Args:
+      problem: the contraction, its loops not merged.
+      chunk: groups of rows that a program computes.
+    """
+
+    problem: Contraction
+    chunk: int
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return [FewColumnsProduct(ctx, self).call()]
+
+    def __str__(self) -> str:
+        rows = f"{self.chunk * POSITIONS} rows in a program"
+        return f"few columns, product of {self.problem}, {rows}"
+
+
+def plan_few_columns(target: CpuTarget, problem: Contraction) -> FewColumnsPlan | None:
+    """The plan for a contraction whose loops are not merged; None where it does not fit."""
     if problem.is_complex or not problem.a.limits or problem.columns > MOST_COLUMNS:
         return None
     if not problem.depth or problem.b.limits or len(problem.a.depth) < 2:
         return None
     near, kernel = problem.a.depth[-1], problem.b.depth[-1]
-    lanes = lane_count(ctx.target, problem.accumulate)
+    lanes = lane_count(target, problem.accumulate)
     if near.stride != 1 or kernel.stride != 1 or any(near.moves) or near.extent < lanes:
         return None
-    return [FewColumnsProduct(ctx, problem).call()]
+    groups = ceil_div(problem.rows, POSITIONS) * problem.batches
+    return FewColumnsPlan(problem, max(1, min(64, groups // (8 * target.threads))))
 
 
 class FewColumnsProduct:
     """Rows times few columns, both contiguous along the innermost depth."""
 
-    def __init__(self, ctx: ShapedContext, problem: Contraction):
-        self.ctx, self.problem = ctx, problem
-        self.lanes = lane_count(ctx.target, problem.accumulate)
+    def __init__(self, ctx: ShapedContext, plan: FewColumnsPlan):
+        self.ctx, self.problem, self.chunk = ctx, plan.problem, plan.chunk
+        self.lanes = lane_count(ctx.target, plan.problem.accumulate)
 
     def call(self) -> Call:
         p = self.problem
@@ -50,7 +73,7 @@ class FewColumnsProduct:
         self.a, self.b = Reader(program, p.a, "a"), Reader(program, p.b, "b")
         pid = k.program_id()
         groups = ceil_div(p.rows, POSITIONS)
-        chunk = max(1, min(64, groups * p.batches // (8 * self.ctx.target.threads)))
+        chunk = self.chunk
         blocks = ceil_div(groups, chunk)
         batch = program.split(pid // blocks, "batch", p.out.batch)
         block = pid % blocks

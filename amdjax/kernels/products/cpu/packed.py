@@ -25,6 +25,7 @@ from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import combine_parts, split_sink
 from amdjax.kernels.products.writing import Writer, store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
 Rows = list[list[Value]]
@@ -112,14 +113,36 @@ class Block:
     last: Literal[True] | Value
 
 
+@dataclass(frozen=True)
+class PackedPlan:
+    """A product of packed panels.
+
+    Args:
+      problem: the contraction, merged.
+      blocking: how it is cut.
+    """
+
+    problem: Contraction
+    blocking: Blocking
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return PackedProduct(ctx, self.problem, self.blocking).calls()
+
+    def __str__(self) -> str:
+        return f"packed product of {self.problem}, {self.blocking}"
+
+
+def plan_packed(target: CpuTarget, problem: Contraction) -> PackedPlan:
+    """The plan for any merged contraction."""
+    shape = choose_tile(target, problem.rows, problem.columns, problem.accumulate)
+    return PackedPlan(problem, choose_blocking(problem, target, shape))
+
+
 class PackedProduct:
     """A contraction as launches: packing, blocks, and adding the parts of split sums."""
 
-    def __init__(self, ctx: ShapedContext, problem: Contraction, blocking: Blocking | None = None):
+    def __init__(self, ctx: ShapedContext, problem: Contraction, blocking: Blocking):
         self.ctx, self.target, self.problem = ctx, ctx.target, problem
-        if blocking is None:
-            shape = choose_tile(ctx.target, problem.rows, problem.columns, problem.accumulate)
-            blocking = choose_blocking(problem, ctx.target, shape)
         self.blocking = blocking
         self.packer = self.make_packer()
 

@@ -7,36 +7,68 @@ packed, and sums start from -128 times the sum of the column.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from amdjax import tile
 from amdjax.kernels.products.contraction import Axis, Contraction, Source, choose_tile
-from amdjax.kernels.products.cpu.blocking import choose_blocking
+from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking
 from amdjax.kernels.products.cpu.packed import PackedProduct
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.cpu.reading import Part
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
+from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
 
 UP = 128  # by how much signed bytes of `a` are moved
 
 
-def vnni_product(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
-    """The launches of a product of bytes; None where machine or layout have no use of it."""
+@dataclass(frozen=True)
+class VnniPlan:
+    """A blocked product whose steps are four bytes deep.
+
+    Args:
+      problem: the contraction in words of four bytes.
+      bytes: `b` as it lies in memory.
+      signed: whether bytes of `a` are.
+      blocking: how it is cut.
+    """
+
+    problem: Contraction
+    bytes: Source
+    signed: bool
+    blocking: Blocking
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return VnniProduct(ctx, self).calls()
+
+    def __str__(self) -> str:
+        return f"VNNI product of {self.problem}, four bytes each, {self.blocking}"
+
+
+def plan_vnni(target: CpuTarget, problem: Contraction) -> VnniPlan | None:
+    """The plan of a product of bytes; None where machine or layout have no use of it."""
     a, b = problem.a, problem.b
     if problem.accumulate != "i32" or a.dtype not in ("i8", "u8") or b.dtype != "i8":
         return None
-    if ctx.target.vector_bits < 512 or not ctx.target.dots_bytes:
+    if target.vector_bits < 512 or not target.dots_bytes:
         return None
     if a.limits or b.limits or len(a.depth) != 1 or len(b.depth) != 1 or len(b.lines) > 1:
         return None
     words = _in_words(a)
     if words is None or problem.depth * problem.columns < 1 << 12:
         return None
-    return VnniProduct(ctx, problem, words).calls()
+    signed = a.dtype == "i8"
+    in_words = replace(
+        problem,
+        a=replace(words, flip=0x80808080 if signed else 0),
+        b=_in_words(b) or replace(b, depth=(Axis(problem.depth // 4, 1),)),
+    )
+    shape = choose_tile(target, problem.rows, problem.columns, "i32")
+    blocking = replace(choose_blocking(in_words, target, shape), splits=1, shared=True)
+    return VnniPlan(in_words, b, signed, blocking)
 
 
 def _in_words(source: Source) -> Source | None:
@@ -63,17 +95,10 @@ def _in_words(source: Source) -> Source | None:
 class VnniProduct(PackedProduct):
     """A blocked product whose steps are four bytes deep."""
 
-    def __init__(self, ctx: ShapedContext, problem: Contraction, words: Source):
-        self.signed = problem.a.dtype == "i8"
-        self.bytes = problem.b
-        deep = (Axis(problem.depth // 4, 1),)
-        b = _in_words(problem.b) or replace(problem.b, depth=deep)
-        self.gathers = b.dtype != "i32"
-        a = replace(words, flip=0x80808080 if self.signed else 0)
-        in_words = replace(problem, a=a, b=b)
-        shape = choose_tile(ctx.target, problem.rows, problem.columns, "i32")
-        blocking = replace(choose_blocking(in_words, ctx.target, shape), splits=1, shared=True)
-        super().__init__(ctx, in_words, blocking)
+    def __init__(self, ctx: ShapedContext, plan: VnniPlan):
+        self.signed, self.bytes = plan.signed, plan.bytes
+        self.gathers = plan.problem.b.dtype != "i32"
+        super().__init__(ctx, plan.problem, plan.blocking)
 
     def make_packer(self) -> PanelPacker:
         shape = self.blocking.tile

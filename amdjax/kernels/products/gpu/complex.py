@@ -8,7 +8,7 @@ operand in the order of memory and those of the other in reverse.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from amdjax import tile
 from amdjax.core.integers import round_up
@@ -16,37 +16,52 @@ from amdjax.kernels.products.contraction import Axis, Contraction, Source
 from amdjax.kernels.products.gpu.contraction import GpuContraction
 from amdjax.kernels.products.gpu.tiling import Plan, choose_plan, operand_atoms
 from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.targets import GpuTarget
 
 Value = tile.Value
 
 PRODUCTS = 3  # of real numbers that a program computes
 
 
-def complex_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
-    """Launches that compute a contraction of complex operands, its loops not merged."""
+@dataclass(frozen=True)
+class ComplexPlan:
+    """A contraction of complex operands as three real ones.
+
+    Args:
+      problem: the contraction; strides count complex numbers.
+      both: the product whose result is the imaginary part.
+      cut: how that is divided.
+    """
+
+    problem: Contraction
+    both: Contraction
+    cut: Plan
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return ComplexContraction(ctx, self).calls()
+
+    def __str__(self) -> str:
+        return f"complex product of {self.problem}, {self.cut}"
+
+
+def plan_complex_product(target: GpuTarget, problem: Contraction) -> ComplexPlan | None:
+    """The plan of a contraction of complex operands, its loops not merged."""
     both = _of_parts(problem, (0, 1), (1, 0))
-    choice = operand_atoms(ctx.gpu, problem.a.dtype, problem.b.dtype, problem.accumulate)
+    choice = operand_atoms(target, problem.a.dtype, problem.b.dtype, problem.accumulate)
     if not choice:
         return None
-    tiling = choose_plan(ctx.gpu, both, choice, PRODUCTS).tiling
-    plan = Plan(tiling, 1, round_up(max(problem.depth, 1), tiling.depth))
-    return ComplexContraction(ctx, problem, both, plan).calls()
+    tiling = choose_plan(target, both, choice, PRODUCTS).tiling
+    cut = Plan(tiling, 1, round_up(max(problem.depth, 1), tiling.depth))
+    return ComplexPlan(problem, both, cut)
 
 
 class ComplexContraction(GpuContraction):
-    """A contraction of complex operands.
+    """A contraction of complex operands as launches."""
 
-    Args:
-      ctx: the equation.
-      problem: the contraction; strides count complex numbers.
-      both: the product whose result is the imaginary part.
-      plan: how that is cut.
-    """
-
-    def __init__(self, ctx: ShapedContext, problem: Contraction, both: Contraction, plan: Plan):
-        super().__init__(ctx, problem.merged(), plan)
-        self.same = [_of_parts(problem, (part,), (part,)) for part in (0, 1)]
-        self.both = both
+    def __init__(self, ctx: ShapedContext, plan: ComplexPlan):
+        super().__init__(ctx, plan.problem.merged(), plan.cut)
+        self.same = [_of_parts(plan.problem, (part,), (part,)) for part in (0, 1)]
+        self.both = plan.both
 
     def sums(
         self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None

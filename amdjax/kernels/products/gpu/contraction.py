@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, power_of_two
@@ -43,15 +44,32 @@ SHORT_EPILOGUE = 8  # cost, as fusion counts it, up to which it needs few regist
 BAND = 8  # rows of tiles that are walked together, so that they share what the cache holds of `b`
 
 
-def gpu_contraction(ctx: ShapedContext, problem: Contraction) -> list[Call] | None:
-    """Launches that compute a real contraction; None where there are no kernels for it."""
+@dataclass(frozen=True)
+class MatrixPlan:
+    """A contraction by the matrix unit.
+
+    Args:
+      problem: the contraction, merged.
+      cut: how it is divided.
+    """
+
+    problem: Contraction
+    cut: Plan
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return GpuContraction(ctx, self.problem, self.cut).calls()
+
+    def __str__(self) -> str:
+        return f"product of {self.problem}, {self.cut}"
+
+
+def plan_product(target: GpuTarget, problem: Contraction) -> MatrixPlan | None:
+    """The plan of a real contraction; None where there are no kernels for it."""
     problem = problem.merged()
-    choice = _warpgroup_atoms(ctx.gpu, problem) or operand_atoms(
-        ctx.gpu, problem.a.dtype, problem.b.dtype, problem.accumulate
+    choice = _warpgroup_atoms(target, problem) or operand_atoms(
+        target, problem.a.dtype, problem.b.dtype, problem.accumulate
     )
-    if not choice:
-        return None
-    return GpuContraction(ctx, problem, choose_plan(ctx.gpu, problem, choice)).calls()
+    return MatrixPlan(problem, choose_plan(target, problem, choice)) if choice else None
 
 
 def _warpgroup_atoms(target: GpuTarget, problem: Contraction) -> list[MmaAtom]:

@@ -22,9 +22,10 @@ from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.products.cpu.packed import multiply_add
 from amdjax.kernels.products.gpu.contraction import TileWriter
 from amdjax.kernels.products.program import Program
-from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext
 from amdjax.schedule.element import short_dtype
-from amdjax.schedule.gpu.tiles import tile_lanes, uneven
+from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes, uneven
+from amdjax.schedule.row_plan import counted
 from amdjax.tile import itemsize
 
 if TYPE_CHECKING:
@@ -63,61 +64,137 @@ class Loop:
 ONCE = Loop(1, 0, 0, 0)
 
 
-def direct_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | None:
-    """The launches; None where products suit better."""
+@dataclass(frozen=True)
+class DepthwisePlan:
+    """A convolution with one input feature a group.
+
+    Args:
+      conv: its sizes.
+      together: phases with equal numbers of positions. Programs of different phases at one place
+        are neighbours, so that they share what they read, and the lines of memory they write.
+      fast: the loop along columns of tiles.
+      slow: the loop along their rows.
+      run: the loop along which a program computes several tiles.
+      outer: the loops around them.
+      vector: neighbours in a thread.
+      axes: rows and columns of a tile.
+      threads: of a program.
+      length: tiles of a program.
+    """
+
+    conv: Convolution
+    together: tuple[tuple[Phase, ...], ...]
+    fast: Loop
+    slow: Loop
+    run: Loop
+    outer: tuple[Loop, ...]
+    vector: int
+    axes: tuple[TileAxis, TileAxis]
+    threads: int
+    length: int
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return [DirectConvolution(ctx, self).call()]
+
+    def __str__(self) -> str:
+        size = f"{self.axes[0].count}×{self.axes[1].count}"
+        out = f"depthwise convolution, {counted(len(self.together), 'phase')}"
+        out += f", {counted(self.length, 'tile')} of {size}"
+        return f"{out} in a program, {self.threads} threads, vectors of {self.vector}"
+
+
+def plan_depthwise(ctx: ShapedContext, conv: Convolution) -> KernelPlan | None:
+    """The plan of a depthwise convolution; None where products suit better."""
     dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, *ctx.outputs)]
     if conv.rhs[1] != 1 or conv.feature_groups < 8 or any(d.startswith("c") for d in dtypes):
         return None
     if math.prod(conv.rhs[2:]) > MANY_TAPS:
         return None
-    phases = list(conv.phases())
+    phases = [tuple(axes) for axes in conv.phases()]
     alike = len({tuple(p.count for p in axes) for axes in phases}) == 1
-    launches = [phases] if alike else [[axes] for axes in phases]
-    return [DirectConvolution(ctx, conv, together).call() for together in launches]
+    launches = [tuple(phases)] if alike else [(axes,) for axes in phases]
+    return InOrder([_plan_phases(ctx, conv, together) for together in launches])
+
+
+def _longest(together: Sequence[Sequence[Phase]]) -> Sequence[Phase]:
+    """The phase with the most taps."""
+    return max(together, key=lambda axes: math.prod(p.taps for p in axes))
+
+
+def _plan_phases(
+    ctx: ShapedContext, conv: Convolution, together: tuple[tuple[Phase, ...], ...]
+) -> DepthwisePlan:
+    """Which loops run along rows, columns and runs of tiles, and which around them."""
+    phases, each = _longest(together), conv.rhs[0] // conv.feature_groups
+    (x0, x1, *xs), (w0, _, *_), (o0, o1, *os) = (
+        conv.lhs_strides, conv.rhs_strides, conv.out_strides,
+    )  # fmt: skip
+    loops = [
+        Loop(conv.out[0], x0, 0, o0),
+        Loop(conv.feature_groups, x1, each * w0, each * o1),
+        Loop(each, 0, w0, o1),
+    ]
+    for d, phase in enumerate(phases):
+        loops.append(Loop(phase.count, xs[d] * phase.move, 0, os[d] * phase.step, d))
+    long = [loop for loop in loops if loop.extent >= 8] or loops
+    fast = min(long, key=lambda loop: loop.out)
+    rest = [loop for loop in loops if loop is not fast]
+    spatial = [loop for loop in rest if loop.axis >= 0 and loop.extent > 1]
+    run = min(spatial, key=lambda loop: loop.out, default=ONCE)
+    rest = [loop for loop in rest if loop is not run and loop.extent > 1]
+    # Neighbouring positions share taps, which the cache holds.
+    order = lambda loop: (loop.axis < 0, loop.extent < 4, loop.out)
+    slow = min(rest, key=order, default=ONCE)
+    outer = tuple(loop for loop in rest if loop is not slow)
+    sizes = (itemsize(short_dtype(v.aval.dtype)) for v in (ctx.inputs[0], ctx.outputs[0]))
+    vector = _vector(fast, 16 // min(sizes))
+    each = vector if vector > 1 else EACH
+    (rows, columns), threads = tile_of(ctx.gpu, slow.extent, fast.extent, each, narrow=True)
+    around = math.prod(loop.extent for loop in outer) * rows.blocks * columns.blocks
+    most = min(
+        MOST_RUN, MOST_SUMS // each, max(1, run.extent * around * threads // ctx.gpu.busy_threads)
+    )
+    length = _run_length(phases, run, most)
+    return DepthwisePlan(
+        conv, together, fast, slow, run, outer, vector, (rows, columns), threads, length
+    )
+
+
+def _vector(fast: Loop, most: int) -> int:
+    """Neighbours in a thread; taps along the columns would keep them from being aligned."""
+    vector = min(most, 8) if fast.axis < 0 and fast.x == 1 else 1
+    while fast.extent % vector:
+        vector //= 2
+    return vector
+
+
+def _run_length(phases: Sequence[Phase], run: Loop, most: int) -> int:
+    """Tiles that a program computes, so that what they read of the input is least for each."""
+    phase = phases[run.axis] if run.extent > 1 else None
+    if phase is None or phase.taps > UNROLLED_RUN:
+        return 1
+    rows = [p.taps for p in phases if p.taps <= UNROLLED and p is not phase]
+
+    def reads(count: int) -> float:
+        places, taps = range(count), range(phase.taps)
+        seen = {u * phase.move + t * phase.tap_move for u in places for t in taps}
+        if count > 1 and len(seen) * math.prod(rows) > MOST_SEEN:
+            return math.inf
+        return uneven(run.extent, count) * (len(seen) + phase.taps) / count
+
+    return min(range(1, most + 1), key=reads)
 
 
 class DirectConvolution:
-    """A convolution with one input feature a group.
+    """The launch of a convolution with one input feature a group."""
 
-    Args:
-      ctx: the equation.
-      conv: its sizes.
-      together: phases with equal numbers of positions. Programs of different phases at one place
-        are neighbours, so that they share what they read, and the lines of memory they write.
-    """
-
-    def __init__(self, ctx: ShapedContext, conv: Convolution, together: Sequence[Sequence[Phase]]):
-        self.ctx, self.conv, self.together = ctx, conv, together
-        self.phases = max(together, key=lambda axes: math.prod(p.taps for p in axes))
+    def __init__(self, ctx: ShapedContext, plan: DepthwisePlan):
+        self.ctx, self.plan, self.conv, self.together = ctx, plan, plan.conv, plan.together
+        self.fast, self.slow, self.run, self.outer = plan.fast, plan.slow, plan.run, plan.outer
+        self.phases = _longest(plan.together)
         self.out_var = ctx.outputs[0]
         dtypes = [v.aval.dtype for v in ctx.inputs]
         self.accumulate = accumulate_dtype(self.out_var.aval.dtype, *dtypes)
-        self._assign_loops()
-
-    def _assign_loops(self) -> None:
-        """Which loops run along rows, columns and runs of tiles, and which around them."""
-        conv = self.conv
-        each = conv.rhs[0] // conv.feature_groups
-        (x0, x1, *xs), (w0, _, *_), (o0, o1, *os) = (
-            conv.lhs_strides, conv.rhs_strides, conv.out_strides,
-        )  # fmt: skip
-        loops = [
-            Loop(conv.out[0], x0, 0, o0),
-            Loop(conv.feature_groups, x1, each * w0, each * o1),
-            Loop(each, 0, w0, o1),
-        ]
-        for d, phase in enumerate(self.phases):
-            loops.append(Loop(phase.count, xs[d] * phase.move, 0, os[d] * phase.step, d))
-        long = [loop for loop in loops if loop.extent >= 8] or loops
-        self.fast = min(long, key=lambda loop: loop.out)
-        rest = [loop for loop in loops if loop is not self.fast]
-        spatial = [loop for loop in rest if loop.axis >= 0 and loop.extent > 1]
-        self.run = min(spatial, key=lambda loop: loop.out, default=ONCE)
-        rest = [loop for loop in rest if loop is not self.run and loop.extent > 1]
-        # Neighbouring positions share taps, which the cache holds.
-        order = lambda loop: (loop.axis < 0, loop.extent < 4, loop.out)
-        self.slow = min(rest, key=order, default=ONCE)
-        self.outer = [loop for loop in rest if loop is not self.slow]
 
     def call(self) -> Call:
         """The launch."""
@@ -127,12 +204,9 @@ class DirectConvolution:
         x_dtype, w_dtype = (short_dtype(v.aval.dtype) for v in (x, w))
         self.x, self.w = program.buffer(x, x_dtype), program.buffer(w, w_dtype)
         out_dtype = short_dtype(self.out_var.aval.dtype)
-        k.schedule.vector = self._vector(16 // min(itemsize(x_dtype), itemsize(out_dtype)))
-        each = k.schedule.vector if k.schedule.vector > 1 else EACH
-        extents = self.slow.extent, self.fast.extent
-        axes, k.schedule.workgroup = tile_of(self.ctx.gpu, *extents, each, narrow=True)
+        axes, count = self.plan.axes, self.plan.length
+        k.schedule.vector, k.schedule.workgroup = self.plan.vector, self.plan.threads
         around = math.prod(loop.extent for loop in self.outer) * axes[0].blocks * axes[1].blocks
-        count = self._run_length(min(MOST_RUN, MOST_SUMS // each), around * k.schedule.workgroup)
         blocks = ceil_div(self.run.extent, count)
         which, number = self._phase_of(k.program_id())
         self.bases: list[Value] = []
@@ -177,32 +251,6 @@ class DirectConvolution:
             return
         others = lambda: self._compute_phase(i + 1, which, digits, dtype, count)
         self.k.if_(self.k.eq(which, i), compute, others)
-
-    def _vector(self, most: int) -> int:
-        """Neighbours in a thread; taps along the columns would keep them from being aligned."""
-        vector = min(most, 8) if self.fast.axis < 0 and self.fast.x == 1 else 1
-        while self.fast.extent % vector:
-            vector //= 2
-        return vector
-
-    def _run_length(self, most: int, threads: int) -> int:
-        """Tiles that a program computes, so that what they read of the input is least for each."""
-        n = self.run.extent
-        phase = self.phases[self.run.axis] if n > 1 else None
-        if phase is None or phase.taps > UNROLLED_RUN:
-            return 1
-        most = min(most, max(1, n * threads // self.ctx.gpu.busy_threads))
-
-        rows = [p.taps for p in self.phases if p.taps <= UNROLLED and p is not phase]
-
-        def reads(count: int) -> float:
-            places, taps = range(count), range(phase.taps)
-            seen = {u * phase.move + t * phase.tap_move for u in places for t in taps}
-            if count > 1 and len(seen) * math.prod(rows) > MOST_SEEN:
-                return math.inf
-            return uneven(n, count) * (len(seen) + phase.taps) / count
-
-        return min(range(1, most + 1), key=reads)
 
     def _leaves_run(self, places: int) -> bool:
         """Whether tiles at so many places along the run see anything outside of the input."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from amdjax import tile
@@ -42,17 +43,175 @@ MOST_RUN = 8  # tiles that share what they see of the input
 COLUMNS, EACH = 16, 4  # of tiles in which programs' sums are added, and elements of a thread
 
 
-def kernel_gradient(ctx: ShapedContext, conv: Convolution) -> list[Call] | None:
-    """The launches; None where this is no gradient of a depthwise convolution's kernel."""
+@dataclass(frozen=True)
+class GradientPlan:
+    """The gradient of a depthwise kernel.
+
+    Args:
+      conv: the convolution that it is.
+      phases: its positions.
+      loops: the loops over groups and pixels.
+      vector: neighbours in a thread.
+      axes: rows and columns of a tile.
+      threads: of a program.
+      together: rows of positions, along the first spatial axis but the run's, of a program.
+      length: tiles of a run.
+      part: runs of a program.
+    """
+
+    conv: Convolution
+    phases: tuple[Phase, ...]
+    loops: GradientLoops
+    vector: int
+    axes: tuple[TileAxis, TileAxis]
+    threads: int
+    together: int
+    length: int
+    part: int
+
+    @property
+    def counts(self) -> list[int]:
+        """Positions along each spatial axis."""
+        return [p.count for p in self.phases]
+
+    @property
+    def around_run(self) -> list[int]:
+        """The spatial axes but that of runs."""
+        return [d for d in range(len(self.phases)) if d != self.loops.run.axis]
+
+    @property
+    def chunks(self) -> int:
+        """Programs that share the positions."""
+        rows = self.counts[self.around_run[0]] if self.around_run else 1
+        return ceil_div(rows, self.together)
+
+    @property
+    def held(self) -> int:
+        """Positions whose sums a thread keeps."""
+        rows = self.counts[self.around_run[0]] if self.around_run else 1
+        return math.prod(self.counts) // rows * self.together
+
+    @property
+    def blocks(self) -> list[Axis]:
+        """The loops over all runs."""
+        return self.loops.blocks(self.axes, self.length)
+
+    @property
+    def total(self) -> int:
+        """Runs of all programs."""
+        return math.prod(axis.extent for axis in self.blocks)
+
+    @property
+    def pieces(self) -> int:
+        """Programs that share the runs."""
+        return ceil_div(self.total, self.part)
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return KernelGradient(ctx, self).calls()
+
+    def __str__(self) -> str:
+        size = f"{self.axes[0].count}×{self.axes[1].count}"
+        out = f"gradient of a depthwise kernel, {self.held} positions at once"
+        out += f", {self.part} runs of {self.length} tiles of {size} in a program"
+        return f"{out}, {self.threads} threads, vectors of {self.vector}"
+
+
+@dataclass(frozen=True)
+class GradientLoops:
+    """The loops of a gradient: over groups, along columns, runs and rows of tiles, around them."""
+
+    groups: Loop
+    fast: Loop
+    run: Loop
+    slow: Loop
+    outer: tuple[Loop, ...]
+
+    def blocks(self, axes: Sequence[TileAxis], length: int) -> list[Axis]:
+        """The loops over runs of `length` tiles, which have these axes."""
+        (pixels,) = (
+            axis for loop, axis in zip((self.slow, self.fast), axes) if loop is not self.groups
+        )
+        extents = [loop.extent for loop in self.outer]
+        return [Axis(n, 0) for n in (*extents, pixels.blocks, self.run.extent // length)]
+
+
+def plan_gradient(ctx: ShapedContext, conv: Convolution) -> GradientPlan | None:
+    """The plan; None where this is no gradient of a depthwise convolution's kernel."""
     dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, *ctx.outputs)]
     single = conv.batch_groups == conv.lhs[0] == conv.rhs[0] > 1 and conv.feature_groups == 1
     if not single or not conv.spatial or any(d.startswith("c") for d in dtypes):
         return None
-    first, *more = conv.phases()
+    first, *more = (tuple(phases) for phases in conv.phases())
     positions, taps = (math.prod(getattr(p, n) for p in first) for n in ("count", "taps"))
     if more or positions > MOST_POSITIONS or not conv.rhs[1] * taps:
         return None
-    return KernelGradient(ctx, conv, first).calls()
+    sizes = [itemsize(d) for d in dtypes[:2]]
+    loops = _assign_loops(conv, first)
+    vector = _vector(loops, positions, min(sizes))
+    (rows, columns), threads = tile_of(ctx.gpu, loops.slow.extent, loops.fast.extent, vector)
+    plan = GradientPlan(conv, first, loops, vector, (rows, columns), threads, 1, 1, 1)
+    plan = replace(plan, together=_rows_together(plan))
+    plan = replace(plan, length=_run_length(plan, sizes[0]))
+    group_blocks = (columns if loops.fast is loops.groups else rows).blocks
+    wanted = max(1, ctx.gpu.busy_threads // (threads * plan.chunks * group_blocks))
+    return replace(plan, part=ceil_div(plan.total, min(plan.total, wanted)))
+
+
+def _assign_loops(conv: Convolution, phases: Sequence[Phase]) -> GradientLoops:
+    """Which loops run along rows, columns and runs of tiles, and which around them."""
+    (x0, x1, *xs), (w0, w1, *ws) = conv.lhs_strides, conv.rhs_strides
+    groups = Loop(conv.lhs[0], x0, w0, conv.out_strides[1])
+    pixels = [
+        Loop(p.taps, x * p.tap_move, w * p.tap_step, 0, d)
+        for d, (p, x, w) in enumerate(zip(phases, xs, ws, strict=True))
+    ]
+    nearest = sorted((p for p in pixels if p.extent > 1), key=lambda loop: loop.w)
+    by_groups = not nearest or groups.w <= nearest[0].w
+    fast = groups if by_groups else nearest.pop(0)
+    run = nearest.pop(0) if nearest else ONCE
+    rest = [*nearest, Loop(conv.lhs[1], x1, w1, 0)]
+    slow = rest.pop(0) if by_groups else groups
+    return GradientLoops(groups, fast, run, slow, tuple(rest))
+
+
+def _vector(loops: GradientLoops, positions: int, size: int) -> int:
+    """Neighbours in a thread, so that it can hold sums of all positions of each if possible."""
+    groups = loops.groups
+    if loops.fast is not groups or not groups.x == groups.w == 1:
+        return 1
+    vector, least = max(1, 16 // size), max(1, 4 // size)
+    while vector > least and vector * positions > MOST_SUMS:
+        vector //= 2
+    while groups.extent % vector:
+        vector //= 2
+    return vector
+
+
+def _rows_together(plan: GradientPlan) -> int:
+    """How many rows of positions are together."""
+    rows = plan.counts[plan.around_run[0]] if plan.around_run else 1
+    across = math.prod(plan.counts) // rows
+    if rows * across * plan.vector > MOST_SUMS:
+        return max(1, CUT_SUMS // (across * plan.vector))
+    return rows
+
+
+def _run_length(plan: GradientPlan, size: int) -> int:
+    """Tiles of a run: a divisor of its taps, so that none sees what does not exist."""
+    run = plan.loops.run
+    if run is ONCE:
+        return 1
+    phase = plan.phases[run.axis]
+    rows = plan.held // phase.count
+    most = SEEN_BYTES // (rows * plan.vector * size)
+    fitting = [n for n in range(2, MOST_RUN + 1) if len(_steps(phase, n)) <= most]
+    return max((n for n in fitting if run.extent % n == 0), default=1)
+
+
+def _steps(phase: Phase, length: int) -> list[int]:
+    """What a run of tiles sees along it, in steps of the input."""
+    places = itertools.product(range(phase.count), range(length))
+    return sorted({q * phase.move + u * phase.tap_move for q, u in places})
 
 
 class KernelGradient:
@@ -62,93 +221,31 @@ class KernelGradient:
     kernel they are convolved with each other.
     """
 
-    def __init__(self, ctx: ShapedContext, conv: Convolution, phases: Sequence[Phase]):
-        self.ctx, self.conv, self.phases = ctx, conv, phases
+    def __init__(self, ctx: ShapedContext, plan: GradientPlan):
+        self.ctx, self.plan, self.conv, self.phases = ctx, plan, plan.conv, plan.phases
         self.out_var = ctx.outputs[0]
         operands = [v.aval.dtype for v in ctx.inputs]
         self.dtypes = [short_dtype(d) for d in operands]
         self.accumulate = accumulate_dtype(self.out_var.aval.dtype, *operands)
-        self.counts = [p.count for p in phases]
-        self._assign_loops()
-        self.vector = self._vector()
-        self.axes, self.threads = tile_of(ctx.gpu, self.slow.extent, self.fast.extent, self.vector)
-        self.shape = (self.axes[0].count, self.axes[1].count)
-        self._cut_positions()
-        self.length = self._run_length()
-        self._cut_walk()
-
-    def _assign_loops(self) -> None:
-        """Which loops run along rows, columns and runs of tiles, and which around them."""
-        conv = self.conv
-        (x0, x1, *xs), (w0, w1, *ws) = conv.lhs_strides, conv.rhs_strides
-        self.groups = Loop(conv.lhs[0], x0, w0, conv.out_strides[1])
-        pixels = [
-            Loop(p.taps, x * p.tap_move, w * p.tap_step, 0, d)
-            for d, (p, x, w) in enumerate(zip(self.phases, xs, ws, strict=True))
-        ]
-        nearest = sorted((p for p in pixels if p.extent > 1), key=lambda loop: loop.w)
-        by_groups = not nearest or self.groups.w <= nearest[0].w
-        self.fast = self.groups if by_groups else nearest.pop(0)
-        self.run = nearest.pop(0) if nearest else ONCE
-        rest = [*nearest, Loop(conv.lhs[1], x1, w1, 0)]
-        self.slow = rest.pop(0) if by_groups else self.groups
-        self.walked = rest
-
-    def _vector(self) -> int:
-        """Neighbours in a thread, so that it can hold sums of all positions of each if possible."""
-        if self.fast is not self.groups or not self.groups.x == self.groups.w == 1:
-            return 1
-        size = min(map(itemsize, self.dtypes))
-        vector, least = max(1, 16 // size), max(1, 4 // size)
-        while vector > least and vector * math.prod(self.counts) > MOST_SUMS:
-            vector //= 2
-        while self.groups.extent % vector:
-            vector //= 2
-        return vector
-
-    def _cut_positions(self) -> None:
-        """How many rows of positions, along the first spatial axis but the run's, are together."""
-        self.around_run = [d for d in range(len(self.counts)) if d != self.run.axis]
-        rows = self.counts[self.around_run[0]] if self.around_run else 1
-        across = math.prod(self.counts) // rows
-        self.together = rows
-        if rows * across * self.vector > MOST_SUMS:
-            self.together = max(1, CUT_SUMS // (across * self.vector))
-        self.chunks = ceil_div(rows, self.together)
-        self.held = across * self.together
-
-    def _run_length(self) -> int:
-        """Tiles of a run: a divisor of its taps, so that none sees what does not exist."""
-        if self.run is ONCE:
-            return 1
-        rows = self.held // self.counts[self.run.axis]
-        most = SEEN_BYTES // (rows * self.vector * itemsize(self.dtypes[0]))
-        fitting = [n for n in range(2, MOST_RUN + 1) if len(self._steps(n)) <= most]
-        return max((n for n in fitting if self.run.extent % n == 0), default=1)
-
-    def _steps(self, length: int) -> list[int]:
-        """What a run of tiles sees along it, in steps of the input."""
-        p = self.phases[self.run.axis]
-        places = itertools.product(range(p.count), range(length))
-        return sorted({q * p.move + u * p.tap_move for q, u in places})
-
-    def _cut_walk(self) -> None:
-        """The tiles, and how many of them each program walks."""
-        loops = list(zip((self.slow, self.fast), self.axes, strict=True))
-        self.group_axis = next(axis for loop, axis in loops if loop is self.groups)
-        (self.pixel_axis,) = (axis for loop, axis in loops if loop is not self.groups)
-        extents = [loop.extent for loop in self.walked]
-        extents += [self.pixel_axis.blocks, self.run.extent // self.length]
-        self.blocks = [Axis(n, 0) for n in extents]
-        self.total = math.prod(extents)
-        around = self.chunks * self.group_axis.blocks
-        wanted = max(1, self.ctx.gpu.busy_threads // (self.threads * around))
-        self.part = ceil_div(self.total, min(self.total, wanted))
-        self.pieces = ceil_div(self.total, self.part)
+        loops = plan.loops
+        self.groups, self.fast, self.slow, self.run = (
+            loops.groups,
+            loops.fast,
+            loops.slow,
+            loops.run,
+        )
+        self.axes, self.shape = plan.axes, (plan.axes[0].count, plan.axes[1].count)
+        self.group_axis, self.pixel_axis = plan.axes
+        if self.fast is self.groups:
+            self.pixel_axis, self.group_axis = plan.axes
+        self.counts, self.together, self.held = plan.counts, plan.together, plan.held
+        self.around_run, self.length = plan.around_run, plan.length
 
     def calls(self) -> list[Call]:
         """The launches in order."""
-        parts = Temp(self.accumulate, self.pieces * math.prod(self.counts) * self.groups.extent)
+        parts = Temp(
+            self.accumulate, self.plan.pieces * math.prod(self.counts) * self.groups.extent
+        )
         return [self._sum(parts), self._combine(parts)]
 
     # Sums of programs
@@ -156,27 +253,27 @@ class KernelGradient:
     def _sum(self, parts: Temp) -> Call:
         self.program = program = Program(self.ctx, "kernel_gradient")
         self.k = k = program.k
-        k.schedule.workgroup, k.schedule.vector = self.threads, self.vector
+        k.schedule.workgroup, k.schedule.vector = self.plan.threads, self.plan.vector
         self.x, self.w = (
             program.buffer(v, d) for v, d in zip(self.ctx.inputs, self.dtypes, strict=True)
         )
         out = program.buffer(parts, parts.dtype, "out")
-        digits = [Axis(n, 0) for n in (self.pieces, self.group_axis.blocks, self.chunks)]
+        digits = [Axis(n, 0) for n in (self.plan.pieces, self.group_axis.blocks, self.plan.chunks)]
         piece, block, chunk = program.split(k.program_id(), "part", digits)
         self.first_group, self.first_row = block * self.group_axis.count, chunk * self.together
-        start = piece * self.part
-        stop = k.min(start + self.part, self.total)
+        start = piece * self.plan.part
+        stop = k.min(start + self.plan.part, self.plan.total)
         zero = k.const(self.accumulate, 0, self.shape)
         sums = k.for_(start, stop, 1, self._add_run, [zero] * self.held)
         self._store(out, piece, sums)
-        grid = self.pieces * self.group_axis.blocks * self.chunks
-        work = 2.0 * self.part * self.length * self.held * math.prod(self.shape)
+        grid = self.plan.pieces * self.group_axis.blocks * self.plan.chunks
+        work = 2.0 * self.plan.part * self.length * self.held * math.prod(self.shape)
         return program.launch(grid, work)
 
     def _add_run(self, number: Value, *sums: Value) -> list[Value]:
         """Add what a run of tiles contributes to the sums of all positions."""
         k, out = self.k, list(sums)
-        *walked, block, run = self.program.split(number, "block", self.blocks)
+        *walked, block, run = self.program.split(number, "block", self.plan.blocks)
         pixel = block * self.pixel_axis.count
         groups_fast = self.fast is self.groups
         bases = [pixel, self.first_group] if groups_fast else [self.first_group, pixel]
@@ -185,7 +282,7 @@ class KernelGradient:
             for lanes in tile_lanes(k, self.axes, bases)
             if lanes.mask is not None
         ]
-        loops = (*self.walked, self.slow, self.fast, self.run)
+        loops = (*self.plan.loops.outer, self.slow, self.fast, self.run)
         places = [*walked, *bases, run * self.length]
         self.places = {loop.axis: at for loop, at in zip(loops, places) if loop.axis >= 0}
         x = k.const("index", self._start(self.conv.lhs_strides, "start"))
@@ -225,7 +322,7 @@ class KernelGradient:
             return
         d, p = self.run.axis, self.phases[self.run.axis]
         seen = {}
-        for j in self._steps(self.length):
+        for j in _steps(self.phases[self.run.axis], self.length):
             at = x + j * self.conv.lhs_strides[2 + d]
             first = self.places[d] * p.tap_move + (p.start + j)
             inside = [self._scalar_inside(first, d)] if p.leaves(self.conv.lhs[2 + d]) else []
@@ -304,20 +401,20 @@ class KernelGradient:
         k, total = program.k, math.prod(self.counts) * self.groups.extent
         k.schedule.workgroup = self.ctx.gpu.usual_workgroup
         k.schedule.vector = EACH if total % EACH == 0 else 1
-        high = min(k.schedule.workgroup * EACH // COLUMNS, power_of_two(self.pieces))
+        high = min(k.schedule.workgroup * EACH // COLUMNS, power_of_two(self.plan.pieces))
         column = TileAxis(LoopVar("c", total), COLUMNS)
         source = program.buffer(parts, parts.dtype)
         first = k.program_id() * COLUMNS
         shape = (high, COLUMNS)
 
         def add(row: Value, x: Value) -> Value:
-            rows = TileAxis(LoopVar("r", self.pieces), high)
+            rows = TileAxis(LoopVar("r", self.plan.pieces), high)
             lanes = tile_lanes(k, [rows, column], [row, first])
             mask = every(k, [k.broadcast(x.mask, shape) for x in lanes if x.mask is not None])
             at = row * total + first
             return x + k.load(source, at, shape, (total, 1), mask, eager=True)
 
-        (sums,) = k.for_(0, self.pieces, high, add, [k.const(parts.dtype, 0, shape)])
+        (sums,) = k.for_(0, self.plan.pieces, high, add, [k.const(parts.dtype, 0, shape)])
         positions = zip(self.phases, self.conv.out_strides[2:], strict=True)
         columns = tuple(Axis(p.count, s * p.step) for p, s in positions)
         sink = Sink(
@@ -326,4 +423,4 @@ class KernelGradient:
         )  # fmt: skip
         row = k.expand(k.reduce("add", sums, 0), 0)
         TileWriter(program, sink, []).store([row], [k.const("index", 0), first], (1, total))
-        return program.launch(column.blocks, 1.0 * self.pieces * COLUMNS)
+        return program.launch(column.blocks, 1.0 * self.plan.pieces * COLUMNS)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from amdjax.kernels.gpu_loops import every, tile_of
@@ -22,24 +23,65 @@ MOST_COLUMNS = 4096
 EACH = 8  # elements of a thread
 
 
-class LayoutConversion:
+@dataclass(frozen=True)
+class ConversionPlan:
     """Elements in the order of some loops.
 
     Args:
-      ctx: the equation.
       owner: what they are read from.
       axes: the loops, the innermost one last; each with its stride in memory and by how much it
         moves the limited coordinates.
       limits: coordinates; where one is outside of its bounds the element is zero.
       offset: of the first element.
+      workspace: where they go, in this order; the equation's result if None.
+      strides: of the result.
     """
 
-    def __init__(
-        self, ctx: ShapedContext, owner: Any, axes: Sequence[Axis],
-        limits: Sequence[Limit] = (), offset: int = 0,
-    ):  # fmt: skip
-        self.ctx, self.owner, self.limits, self.offset = ctx, owner, limits, offset
-        self.dtype = owner.dtype if isinstance(owner, Temp) else short_dtype(owner.aval.dtype)
+    owner: Any
+    axes: tuple[Axis, ...]
+    limits: tuple[Limit, ...] = ()
+    offset: int = 0
+    workspace: Temp | None = None
+    strides: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return math.prod(axis.extent for axis in self.axes)
+
+    @property
+    def dtype(self) -> str:
+        return _dtype_of(self.owner)
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        conversion = LayoutConversion(ctx, self)
+        if self.workspace is not None:
+            return [conversion.into_workspace(self.workspace)]
+        return [conversion.into_result(self.strides)]
+
+    def __str__(self) -> str:
+        where = "a workspace" if self.workspace is not None else "the result"
+        return f"layout conversion of {self.size} {self.dtype} into {where}"
+
+
+def into_workspace(
+    owner: Any, axes: Sequence[Axis], limits: Sequence[Limit] = (), offset: int = 0
+) -> tuple[ConversionPlan, Temp]:
+    """The plan that brings elements into workspace, and that; see `ConversionPlan`."""
+    temp = Temp(_dtype_of(owner), math.prod(axis.extent for axis in axes))
+    return ConversionPlan(owner, tuple(axes), tuple(limits), offset, temp), temp
+
+
+def _dtype_of(owner: Any) -> str:
+    return owner.dtype if isinstance(owner, Temp) else short_dtype(owner.aval.dtype)
+
+
+class LayoutConversion:
+    """The launch of a conversion."""
+
+    def __init__(self, ctx: ShapedContext, plan: ConversionPlan):
+        axes, limits = plan.axes, plan.limits
+        self.ctx, self.owner, self.limits, self.offset = ctx, plan.owner, limits, plan.offset
+        self.dtype = plan.dtype
         self.kept = [i for i, axis in enumerate(axes) if axis.extent > 1] or [len(axes) - 1]
         *outer, last = (axes[i] for i in self.kept)
         self.columns = [last]
@@ -48,11 +90,9 @@ class LayoutConversion:
         self.row = outer.pop() if outer else Axis(1, 0, (0,) * len(limits))
         self.outer = outer
         self.wide = math.prod(a.extent for a in self.columns)
-        self.size = math.prod(a.extent for a in axes)
 
-    def into_workspace(self) -> tuple[Call, Temp]:
+    def into_workspace(self, temp: Temp) -> Call:
         """The launch that writes them, in this order, to workspace."""
-        temp = Temp(self.dtype, self.size)
         x, number = self._begin("arrange", 16 // itemsize(self.dtype))
         k, pitch = self.k, self.wide
         strides = [math.prod(a.extent for a in self.outer[i + 1 :]) for i in range(len(number))]
@@ -60,7 +100,7 @@ class LayoutConversion:
         at = offset_of(k, [*number, *self.bases], [*strides, pitch, 1])
         out = self.program.buffer(temp, temp.dtype, "out")
         k.store(out, at, x, (pitch, 1), every(k, self.edges))
-        return self._launch(), temp
+        return self._launch()
 
     def into_result(self, strides: Sequence[int]) -> Call:
         """The launch that stores them as the equation's result, whose strides are given."""

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from amdjax.core.integers import power_of_two, round_up
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.products.contraction import Axis, Limit, accumulate_dtype
-from amdjax.kernels.products.gpu.contraction import gpu_contraction
-from amdjax.kernels.products.gpu.layout_conversion import LayoutConversion
+from amdjax.kernels.products.gpu.contraction import plan_product
+from amdjax.kernels.products.gpu.layout_conversion import ConversionPlan, into_workspace
 from amdjax.kernels.products.gpu.tiling import operand_atoms
-from amdjax.kernels.shaped import Call, ShapedContext, Temp
+from amdjax.kernels.shaped import InOrder, KernelPlan, ShapedContext, Temp
 from amdjax.schedule.element import short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.mma import WARPGROUP_ROW_BYTES, warpgroup_atoms
@@ -38,9 +38,11 @@ RUN = 64  # bytes of neighbouring features from which on memory is read well
 FEW_COLUMNS = 16  # features that a group computes, fewer of which leave a matrix unit idle
 FLOATS = ("f16", "bf16", "f32")
 
+Plans = Sequence[KernelPlan]
 
-def packed_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | None:
-    """The launches; None where packing does not pay."""
+
+def plan_packed(ctx: ShapedContext, conv: Convolution) -> InOrder | None:
+    """The plan; None where packing does not pay."""
     dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, *ctx.outputs)]
     if any(d not in FLOATS for d in dtypes) or dtypes[0] != dtypes[1] or not conv.spatial:
         return None
@@ -48,21 +50,17 @@ def packed_convolution(ctx: ShapedContext, conv: Convolution) -> list[Call] | No
     if not any(u.by_lanes for u in operand_atoms(ctx.gpu, dtypes[0], dtypes[1], _accumulated(ctx))):
         attempts += [_few_features, _few_features_gradient]  # vector lanes need no whole cells
     for attempt in attempts:
-        calls = attempt(ctx, conv, dtypes[0])
-        if calls is not None:
-            return calls
+        plans = attempt(ctx, conv, dtypes[0])
+        if plans is not None:
+            return InOrder(plans)
     return None
 
 
-def _product(ctx: ShapedContext, conv: Convolution, owners: Sequence[Any]) -> list[Call] | None:
-    """The launches of a convolution of (in part) workspace."""
-    calls: list[Call] = []
-    for problem in conv.contractions(ctx, owners):
-        more = gpu_contraction(ctx, problem)
-        if more is None:
-            return None
-        calls += more
-    return calls
+def _product(ctx: ShapedContext, conv: Convolution, owners: Sequence[Any]) -> Plans | None:
+    """The plans of a convolution of (in part) workspace."""
+    plans = [plan_product(ctx.gpu, problem) for problem in conv.contractions(ctx, owners)]
+    found = [plan for plan in plans if plan is not None]
+    return found if len(found) == len(plans) else None
 
 
 def _is_plain(conv: Convolution) -> bool:
@@ -79,7 +77,7 @@ def _is_gradient(conv: Convolution) -> bool:
 # Few input features
 
 
-def _few_features(ctx: ShapedContext, conv: Convolution, dtype: str) -> list[Call] | None:
+def _few_features(ctx: ShapedContext, conv: Convolution, dtype: str) -> Plans | None:
     """Pixels and taps with more features."""
     (columns, features, *window), dilation = conv.rhs, conv.window_dilation
     size = itemsize(dtype)
@@ -96,14 +94,14 @@ def _few_features(ctx: ShapedContext, conv: Convolution, dtype: str) -> list[Cal
     axes += [Axis(n, s, (0, 0)) for n, s in zip(taps[:-1], along[:-1], strict=True)]
     axes += [Axis(taps[-1], along[-1], (1, 0)), Axis(more, into, (0, 1))]
     limits = Limit(0, window[-1]), Limit(0, features)
-    second, weights = LayoutConversion(ctx, ctx.inputs[1], axes, limits).into_workspace()
+    second, weights = into_workspace(ctx.inputs[1], axes, limits)
     across, *along, into = row_major((columns, *taps, more))
     wide = replace(wide, rhs_strides=(across, into, *along))
     product = _product(ctx, wide, (x, weights, ctx.outputs[0]))
     return None if product is None else [first, second, *product]
 
 
-def _few_features_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) -> list[Call] | None:
+def _few_features_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) -> Plans | None:
     """The gradient of taps with more features, without those."""
     (features, columns, *window), images, size = conv.out, conv.rhs[1], itemsize(dtype)
     if not _is_plain(conv) or not _is_gradient(conv) or conv.strides[-1] != 1 or not images:
@@ -124,7 +122,7 @@ def _few_features_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) ->
     extents, strides = (*window, features, columns), (*along, into, across)
     axes = [Axis(n, s) for n, s in zip(extents, strides, strict=True)]
     into, across, *along = conv.out_strides
-    last = LayoutConversion(ctx, sums, axes).into_result([*along, into, across])
+    last = ConversionPlan(sums, tuple(axes), strides=(*along, into, across))
     return [first, *product, last]
 
 
@@ -142,8 +140,8 @@ def _whole_cells(window: Sequence[int], features: int, step: int, size: int) -> 
 
 def _packed_input(
     ctx: ShapedContext, conv: Convolution, more: int, image: int, feature: int
-) -> tuple[Call, Temp, Convolution]:
-    """The launch that packs the input with its padding and `more` features.
+) -> tuple[KernelPlan, Temp, Convolution]:
+    """The plan that packs the input with its padding and `more` features.
 
     Args:
       ctx: the equation.
@@ -153,7 +151,7 @@ def _packed_input(
       feature: the axis of features.
 
     Returns:
-      The launch, what it writes, and the convolution that reads it.
+      The plan, what it writes, and the convolution that reads it.
     """
     spatial = range(conv.spatial)
     extents = [
@@ -173,20 +171,20 @@ def _packed_input(
     limits = [Limit(-conv.padding[d], conv.lhs[2 + d]) for d in spatial]
     limits.append(Limit(0, conv.lhs[feature]))
     offset = -sum(conv.padding[d] * strides[2 + d] for d in spatial)
-    call, x = LayoutConversion(ctx, ctx.inputs[0], axes, limits, offset).into_workspace()
+    plan, x = into_workspace(ctx.inputs[0], axes, limits, offset)
     far, *along, near = row_major((images, *extents, more))
     first = ((images, far), (more, near))
     (a, s), (b, t) = first if image == 0 else first[::-1]
     packed = replace(
         conv, lhs=(a, b, *extents), lhs_strides=(s, t, *along), padding=(0,) * conv.spatial
     )
-    return call, x, packed
+    return plan, x, packed
 
 
 # Padded groups
 
 
-def _padded_groups(ctx: ShapedContext, conv: Convolution, dtype: str) -> list[Call] | None:
+def _padded_groups(ctx: ShapedContext, conv: Convolution, dtype: str) -> Plans | None:
     """Several groups as one, whose kernel has zeros where features of different groups meet."""
     if conv.feature_groups == 1 or conv.batch_groups > 1:
         return None
@@ -200,7 +198,7 @@ def _padded_groups(ctx: ShapedContext, conv: Convolution, dtype: str) -> list[Ca
     axes += [Axis(merged, columns * across, (-1,)), Axis(columns, across, (0,))]
     axes += [Axis(n, s, (0,)) for n, s in zip(window, along, strict=True)]
     axes += [Axis(merged, 0, (1,)), Axis(into, inside, (0,))]
-    first, weights = LayoutConversion(ctx, ctx.inputs[1], axes, [Limit(0, 1)]).into_workspace()
+    first, weights = into_workspace(ctx.inputs[1], axes, [Limit(0, 1)])
     across, *along, inside = row_major((out, *window, merged * into))
     wide = replace(
         conv, rhs=(out, merged * into, *window), rhs_strides=(across, inside, *along),
@@ -210,7 +208,7 @@ def _padded_groups(ctx: ShapedContext, conv: Convolution, dtype: str) -> list[Ca
     return None if product is None else [first, *product]
 
 
-def _padded_groups_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) -> list[Call] | None:
+def _padded_groups_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) -> Plans | None:
     """The gradient of the kernel of several groups as one, of which the groups' own are taken."""
     if conv.batch_groups == 1 or conv.feature_groups > 1 or not _is_gradient(conv):
         return None
@@ -232,8 +230,8 @@ def _padded_groups_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) -
     axes += [Axis(into, inside), Axis(conv.batch_groups // merged, merged * columns)]
     axes += [Axis(merged, columns + into * inside), Axis(columns, 1)]
     inside, across, *along = conv.out_strides
-    strides = [*along, inside, merged * columns * across, columns * across, across]
-    return [*product, LayoutConversion(ctx, sums, axes).into_result(strides)]
+    strides = (*along, inside, merged * columns * across, columns * across, across)
+    return [*product, ConversionPlan(sums, tuple(axes), strides=strides)]
 
 
 def _merged(

@@ -47,6 +47,13 @@ class Plan:
     splits: int
     part: int
 
+    def __str__(self) -> str:
+        t = self.tiling
+        out = f"tiles of {t.rows}×{t.columns}×{t.depth} by {t.atom.name}"
+        out += f", {t.waves[0]}×{t.waves[1]} waves"
+        out += f", {t.stages} stages" if t.stages > 1 else ""
+        return out + (f", split {self.splits} ways along depth" if self.splits > 1 else "")
+
 
 def matrix_tiling(tiling: Tiling) -> MatrixTiling:
     """The tiling as a tile program has it, which knows atoms by name."""
@@ -99,13 +106,17 @@ def choose_plan(
       choice: what can multiply.
       products: that a program computes one after the other, before it uses their sums.
     """
-    plans = (
-        plan
-        for atom in choice
-        for tiling in _tilings(target, problem, atom, products)
-        for plan in _split_plans(target, problem, tiling)
-    )
-    return min(plans, key=lambda plan: _cycles(target, problem, plan))
+    plans = candidates(target, problem, choice, products)
+    return min(plans, key=lambda plan: plan_cost(target, problem, plan))
+
+
+def candidates(
+    target: GpuTarget, problem: Contraction, choice: Sequence[MmaAtom], products: int = 1
+) -> Iterator[Plan]:
+    """All plans worth a look; the arguments are those of `choose_plan`."""
+    for atom in choice:
+        for tiling in _tilings(target, problem, atom, products):
+            yield from _split_plans(target, problem, tiling)
 
 
 def _tilings(
@@ -204,7 +215,7 @@ def _wave_grid(atom: MmaAtom, rows: int, columns: int, most: int) -> tuple[int, 
     return high, wide
 
 
-def _cycles(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
+def plan_cost(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
     """Clocks until the last compute unit is done.
 
     The programs on a compute unit share what it can do, and together hide how long memory takes.

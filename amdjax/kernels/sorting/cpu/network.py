@@ -19,9 +19,9 @@ from amdjax.kernels.loops import (
     tail_mask,
     view,
 )
-from amdjax.kernels.shaped import Call
+from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.kernels.sorting.keys import Key
-from amdjax.kernels.sorting.rows import SortedRows
+from amdjax.kernels.sorting.rows import SortedRows, SortProblem
 from amdjax.tile import Buffer, Builder, Value
 
 
@@ -41,6 +41,19 @@ def merge_exchange(n: int) -> list[tuple[int, int, int]]:
     return rounds
 
 
+@dataclass(frozen=True)
+class NetworkPlan:
+    """Neighbouring rows in lanes, each exchanged step by step."""
+
+    problem: SortProblem
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return [Network(ctx, self.problem).build()]
+
+    def __str__(self) -> str:
+        return f"merge exchange of {self.problem}"
+
+
 class Network(SortedRows):
     """Rows in lanes, elements in scratch memory."""
 
@@ -51,7 +64,7 @@ class Network(SortedRows):
         self.packed = self.single is not None and self.single.width <= 32 and self.needs_position
         widest = "u64" if self.packed or self.single is None else self.single.unsigned
         side = g.inner if g.inner > 1 else g.rows
-        self.count = lanes_for(self.ctx, widest, side, 1)
+        self.count = lanes_for(self.ctx.target, widest, side, 1)
         self.apart = 1 if g.inner > 1 else g.n
         blocks = ceil_div(side, self.count)
         bundle, block = split_position(k, k.program_id(), (g.rows // side, blocks))

@@ -22,7 +22,8 @@ from amdjax.kernels.loops import (
 )
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.sorting.keys import Key
-from amdjax.kernels.sorting.rows import Geometry, SortedRows
+from amdjax.kernels.sorting.rows import SortedRows, SortProblem
+from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Buffer, Value
 
 PARALLEL = 1 << 14  # elements from which threads share the work
@@ -47,27 +48,49 @@ class Records:
         return [self.keys] + ([self.positions] if self.positions is not None else [])
 
 
+@dataclass(frozen=True)
+class RadixPlan:
+    """Digits, the lowest first.
+
+    Args:
+      problem: the rows.
+      together: whether several programs share a row, each kind of step being a launch.
+      length: elements of a row that a program takes.
+      owners: programs that have records of their own.
+      bits: of a digit.
+    """
+
+    problem: SortProblem
+    together: bool
+    length: int
+    owners: int
+    bits: int
+
+    def emit(self, ctx: ShapedContext) -> list[Call | Copy]:
+        return Radix(ctx, self).build()
+
+    def __str__(self) -> str:
+        shared = f"{self.length} of a row in a program" if self.together else "a row in a program"
+        return f"radix sort of {self.problem}, digits of {self.bits} bits, {shared}"
+
+
+def plan_radix(target: CpuTarget, problem: SortProblem) -> RadixPlan:
+    """How rows are shared among threads."""
+    threads, rows, n = target.threads, problem.geometry.rows, problem.geometry.n
+    together = rows < 2 * threads and rows * n >= PARALLEL and threads > 1
+    length = ceil_div(n, ceil_div(2 * threads, rows) if together else 1)
+    owners = rows if together else min(rows, 4 * threads)
+    return RadixPlan(problem, together, length, owners, 11 if n >= 1 << 15 else 8)
+
+
 class Radix(SortedRows):
     """Sorts by digits."""
 
-    def __init__(
-        self,
-        ctx: ShapedContext,
-        geometry: Geometry,
-        keys: list[tuple[Any, Key]],
-        outputs: list[tuple[Any, Any]],
-        taken: int | None,
-    ):
-        super().__init__(ctx, geometry, keys, outputs, taken)
-        threads, rows, n = ctx.target.threads, geometry.rows, geometry.n
-        self.together = rows < 2 * threads and rows * n >= PARALLEL and threads > 1
-        pieces = ceil_div(2 * threads, rows) if self.together else 1
-        self.length = ceil_div(n, pieces)
-        self.pieces = ceil_div(n, self.length)
-        #: Programs that have records of their own.
-        self.owners = rows if self.together else min(rows, 4 * threads)
-        self.bits = 11 if n >= 1 << 15 else 8
-        self.bins = 1 << self.bits
+    def __init__(self, ctx: ShapedContext, plan: RadixPlan):
+        super().__init__(ctx, plan.problem)
+        self.together, self.length, self.owners = plan.together, plan.length, plan.owners
+        self.pieces = ceil_div(self.geometry.n, self.length)
+        self.bits, self.bins = plan.bits, 1 << plan.bits
 
     def build(self) -> list[Call | Copy]:
         self.steps = [self._step(source, key) for source, key in reversed(self.keys)]
@@ -293,7 +316,7 @@ class Radix(SortedRows):
     ) -> Value | None:
         """Make records of a piece of a row; returns whether it has a negative zero that matters."""
         k, g, key = self.k, self.geometry, step.key
-        count = lanes_for(self.ctx, records.keys.dtype, g.n, 1)
+        count = lanes_for(self.ctx.target, records.keys.dtype, g.n, 1)
         start, operand = g.start(k, row), self.kernel.input(step.source)
         watch = self._fixes_zeros
 
@@ -410,7 +433,7 @@ class Radix(SortedRows):
     ) -> None:
         """Write sorted elements `low..high` of a row."""
         k, g, key = self.k, self.geometry, self.single
-        count = lanes_for(self.ctx, records.keys.dtype, g.n, 1)
+        count = lanes_for(self.ctx.target, records.keys.dtype, g.n, 1)
         start, out = g.start(k, row), g.start(k, row, self.taken)
 
         def lanes(i: Value, mask: Value | None) -> None:
@@ -442,7 +465,7 @@ class Radix(SortedRows):
         """Put zeros of both signs where a stable sort leaves them: in the order they came in."""
         k, g, key = self.k, self.geometry, self.single
         assert key is not None
-        count = lanes_for(self.ctx, key.unsigned, g.n, 1)
+        count = lanes_for(self.ctx.target, key.unsigned, g.n, 1)
         source, target = self.keys[0][0], next(t for s, t in self.outputs if s is self.keys[0][0])
         start, out = g.start(k, row), g.start(k, row, self.taken)
         operand, result = self.kernel.input(source), view(self.kernel.inout(target), key.unsigned)

@@ -11,53 +11,78 @@ Programming, volume 3, 5.3.4.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from amdjax.core.integers import ceil_div, floor_power_of_two, power_of_two
 from amdjax.kernels.gpu_loops import element_tile
 from amdjax.kernels.loops import view
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
-from amdjax.kernels.sorting.keys import Key
-from amdjax.kernels.sorting.rows import Geometry, SortedRows
+from amdjax.kernels.sorting.rows import RecordLayout, SortedRows, SortProblem
 from amdjax.schedule.gpu.calls import scratch_limit
-from amdjax.tile import Buffer, Value, itemsize
+from amdjax.schedule.row_plan import counted
+from amdjax.targets import GpuTarget
+from amdjax.tile import Buffer, Value
 
 EACH = 8  # records of a thread in a block
 
 
-class GpuSort(SortedRows):
-    """Sorts rows of records; see `sort.sort_calls` for the arguments."""
+@dataclass(frozen=True)
+class BitonicPlan:
+    """A bitonic network.
 
-    def __init__(
-        self,
-        ctx: ShapedContext,
-        geometry: Geometry,
-        keys: list[tuple[Any, Key]],
-        outputs: list[tuple[Any, Any]],
-        taken: int | None,
-    ):
-        super().__init__(ctx, geometry, keys, outputs, taken)
-        key = self.single
-        # Zeros of both signs have one key; only their positions keep them in order.
-        self.positioned = self.needs_position or key is None or key.loses_zeros
-        self.packed = self.positioned and key is not None and key.width <= 32
-        self.kinds = ["u64"] if self.packed else [key.unsigned for _, key in keys]
-        if self.positioned and not self.packed:
-            self.kinds.append("u32")
-        self._choose_block()
+    Args:
+      problem: the rows.
+      layout: of records.
+      padded: length of rows, a power of two.
+      block: records that a workgroup has in LDS.
+      threads: of a program.
+    """
 
-    def _choose_block(self) -> None:
-        gpu, g = self.ctx.gpu, self.geometry
-        self.padded = power_of_two(g.n)
-        record = sum(map(itemsize, self.kinds))
-        most = min(gpu.usual_workgroup * EACH, scratch_limit(gpu) // (2 * record))
-        most = floor_power_of_two(most)
-        rows = power_of_two(ceil_div(g.rows, gpu.compute_units))
-        self.block = min(most, max(self.padded * rows, gpu.wave_size * 2))
-        self.blocks = ceil_div(g.rows * self.padded, self.block)
-        pairs = self.block // 2
-        self.threads = max(gpu.wave_size, min(gpu.usual_workgroup, pairs))
+    problem: SortProblem
+    layout: RecordLayout
+    padded: int
+    block: int
+    threads: int
+
+    @property
+    def passes(self) -> int:
+        """How often records go through memory, each time in a launch."""
+        apart = self.padded.bit_length() - self.block.bit_length()
+        return 1 if apart <= 0 else 1 + apart * (apart + 1) // 2 + apart
+
+    def emit(self, ctx: ShapedContext) -> list[Call | Copy]:
+        return BitonicSort(ctx, self).build()
+
+    def __str__(self) -> str:
+        out = f"bitonic sort of {self.problem}, blocks of {self.block} in LDS"
+        return f"{out}, {self.threads} threads, {counted(self.passes, 'pass', 'passes')}"
+
+
+def plan_bitonic(target: GpuTarget, problem: SortProblem) -> BitonicPlan:
+    """How many records a workgroup orders at once."""
+    g, key = problem.geometry, problem.single
+    # Zeros of both signs have one key; only their positions keep them in order.
+    positioned = problem.needs_position or key is None or key.loses_zeros
+    layout, padded = RecordLayout.of(problem, positioned), power_of_two(g.n)
+    most = min(target.usual_workgroup * EACH, scratch_limit(target) // (2 * layout.nbytes))
+    rows = power_of_two(ceil_div(g.rows, target.compute_units))
+    block = min(floor_power_of_two(most), max(padded * rows, target.wave_size * 2))
+    threads = max(target.wave_size, min(target.usual_workgroup, block // 2))
+    return BitonicPlan(problem, layout, padded, block, threads)
+
+
+class BitonicSort(SortedRows):
+    """Sorts rows of records."""
+
+    def __init__(self, ctx: ShapedContext, plan: BitonicPlan):
+        super().__init__(ctx, plan.problem)
+        self.layout, self.kinds, self.positioned = (
+            plan.layout,
+            plan.layout.kinds,
+            plan.layout.positioned,
+        )
+        self.padded, self.block, self.threads = plan.padded, plan.block, plan.threads
+        self.blocks = ceil_div(self.geometry.rows * self.padded, self.block)
 
     def build(self) -> list[Call | Copy]:
         """The launches."""
@@ -73,12 +98,6 @@ class GpuSort(SortedRows):
             if level < row:
                 calls.append(replace(merge, args=[*merge.args[:-1], level]))
         return [*calls, self._in_block(temps, None, row, row)]
-
-    @property
-    def walks(self) -> int:
-        """How often records go through memory, each time in a launch."""
-        apart = self.padded.bit_length() - self.block.bit_length()
-        return 1 if apart <= 0 else 1 + apart * (apart + 1) // 2 + apart
 
     @property
     def _nanoseconds(self) -> float:
@@ -219,10 +238,7 @@ class GpuSort(SortedRows):
             x = key.encode(k, key.load_at(k, kernel.input(source), offsets, exists))
             last = k.const(key.unsigned, (1 << key.width) - 1, x.shape)
             parts.append(k.select(exists, x, last))
-        if self.packed:
-            high = k.convert(parts[0], "u64") << k.const("u64", 32, place.shape)
-            return [high | k.convert(place, "u64")]
-        return [*parts, k.convert(place, "u32")] if self.positioned else parts
+        return self.layout.join(k, parts, place)
 
     def _emit(self, kernel: ShapedKernel, records: Sequence[Value]) -> None:
         """Write the elements whose records are in order now."""
@@ -233,10 +249,7 @@ class GpuSort(SortedRows):
         from_key = key is not None and key.reversible and not (self.positioned and key.loses_zeros)
         for source, target in self.outputs:
             if key is not None and from_key and source is self.keys[0][0]:
-                x = records[0]
-                if self.packed:
-                    x = x >> k.const("u64", 32, x.shape)
-                bits = key.decode(k, k.convert(x, key.unsigned))
+                bits = key.decode(k, self.layout.part(k, records[0], key.unsigned))
                 out = view(kernel.output(target), key.unsigned)
                 k.store_at(out, to, bits, exists, unique=True)
                 continue

@@ -15,65 +15,87 @@ Source: N. Satish, M. Harris, M. Garland, "Designing efficient sorting algorithm
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.loops import split_position, view
 from amdjax.kernels.shaped import Call, ShapedContext, ShapedKernel, Temp
-from amdjax.kernels.sorting.keys import Key
-from amdjax.kernels.sorting.rows import Geometry, SortedRows
+from amdjax.kernels.sorting.rows import RecordLayout, SortedRows, SortProblem
 from amdjax.schedule.gpu.calls import scratch_limit
+from amdjax.schedule.row_plan import counted
+from amdjax.targets import GpuTarget
 from amdjax.tile import Value, itemsize
 
 EACH = 8  # records of a thread
 BITS = 8  # of a digit
 BINS = 1 << BITS
 FIELD = 16  # bits of a counter; four of them count the values of two bits
-#: What moving records by a digit costs, in walks of a bitonic network through memory.
-WALKS = 3
+#: What moving records by a digit costs, in passes of a bitonic network through memory.
+DIGIT_PASSES = 3
 
 Records = list[Value]
 
 
-class GpuRadix(SortedRows):
-    """Sorts rows of records; see `sort.sort_calls` for the arguments."""
+@dataclass(frozen=True)
+class GpuRadixPlan:
+    """Digits, the lowest first.
 
-    def __init__(
-        self,
-        ctx: ShapedContext,
-        geometry: Geometry,
-        keys: list[tuple[Any, Key]],
-        outputs: list[tuple[Any, Any]],
-        taken: int | None,
-    ):
-        super().__init__(ctx, geometry, keys, outputs, taken)
-        self.packed = self.needs_position and self.single is not None and self.single.width <= 32
-        self.kinds = ["u64"] if self.packed else [key.unsigned for _, key in keys]
-        if self.needs_position and not self.packed:
-            self.kinds.append("u32")
-        self.threads = ctx.gpu.usual_workgroup
-        self.block = self._largest_block()
-        self.blocks = ceil_div(geometry.n, self.block) if self.block else 0
-        #: Which key and how far from its lowest bit, for each digit.
-        self.digits = [
+    Args:
+      problem: the rows.
+      layout: of records.
+      threads: of a program.
+      block: records that a program orders in LDS; 0 if they are too large for that.
+    """
+
+    problem: SortProblem
+    layout: RecordLayout
+    threads: int
+    block: int
+
+    @property
+    def digits(self) -> list[tuple[int, int]]:
+        """Which key and how far from its lowest bit, for each digit."""
+        keys = self.problem.keys
+        return [
             (part, shift)
             for part in reversed(range(len(keys)))
             for shift in range(0, keys[part][1].width, BITS)
         ]
 
-    def _largest_block(self) -> int:
-        """Records whose digits, and themselves, fit LDS; 0 if they are too large."""
-        record = sum(map(itemsize, self.kinds)) + itemsize("u32")
-        left = scratch_limit(self.ctx.gpu) - BINS * itemsize("u32")
-        each = EACH
-        while each and self.threads * each * record > left:
-            each //= 2
-        return self.threads * each
+    @property
+    def passes(self) -> float:
+        """As many passes of a bitonic network through memory take as long."""
+        return DIGIT_PASSES * len(self.digits) if self.block else math.inf
 
-    def beats(self, walks: int) -> bool:
-        """Whether this is faster than going through memory so many times, once a launch."""
-        return self.block > 0 and WALKS * len(self.digits) <= walks
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return GpuRadix(ctx, self).build()
+
+    def __str__(self) -> str:
+        out = f"radix sort of {self.problem}, {counted(len(self.digits), 'digit')} of {BITS} bits"
+        return f"{out}, blocks of {self.block} in LDS, {self.threads} threads"
+
+
+def plan_gpu_radix(target: GpuTarget, problem: SortProblem) -> GpuRadixPlan:
+    """As many records in a block as LDS has room for, with their digits."""
+    layout = RecordLayout.of(problem, problem.needs_position)
+    threads = target.usual_workgroup
+    left = scratch_limit(target) - BINS * itemsize("u32")
+    each = EACH
+    while each and threads * each * (layout.nbytes + itemsize("u32")) > left:
+        each //= 2
+    return GpuRadixPlan(problem, layout, threads, threads * each)
+
+
+class GpuRadix(SortedRows):
+    """Sorts rows of records."""
+
+    def __init__(self, ctx: ShapedContext, plan: GpuRadixPlan):
+        super().__init__(ctx, plan.problem)
+        self.layout, self.kinds, self.digits = plan.layout, plan.layout.kinds, plan.digits
+        self.threads, self.block = plan.threads, plan.block
+        self.blocks = ceil_div(self.geometry.n, self.block)
 
     def build(self) -> list[Call]:
         """The launches."""
@@ -143,7 +165,7 @@ class GpuRadix(SortedRows):
         k, n = self.k, self.geometry.n
         mask = self._mask(block)
         records = self._records(kernel, source, row, block)
-        digit = self._digit(kernel, self._bits(records, part), part, shift)
+        digit = self._digit(kernel, self._bits(records, part, part), part, shift)
         # What lies behind the row comes last in its block.
         digit = k.select(mask, digit, k.const("u32", BINS - 1, digit.shape))
         staged = [k.scratch(f"r{i}", kind, self.block) for i, kind in enumerate(self.kinds)]
@@ -223,13 +245,8 @@ class GpuRadix(SortedRows):
             return self._loaded(kernel, source, row, block)
         k = self.k
         parts = [self._operand_bits(kernel, row, block, i) for i in range(len(self.keys))]
-        if not self.needs_position:
-            return parts
-        place = k.iota(self.block) + block * self.block
-        if self.packed:
-            high = k.convert(parts[0], "u64") << k.const("u64", 32, place.shape)
-            return [high | k.convert(place, "u64")]
-        return [*parts, k.convert(place, "u32")]
+        place = k.iota(self.block) + block * self.block if self.needs_position else parts[0]
+        return self.layout.join(k, parts, place)
 
     def _key_bits(
         self,
@@ -243,16 +260,11 @@ class GpuRadix(SortedRows):
         if source is None:
             return self._operand_bits(kernel, row, block, part)
         (x,) = self._loaded(kernel, source[part : part + 1], row, block)
-        return self._unpacked(x) if self.packed else x
+        return self._bits([x], 0, part)
 
-    def _bits(self, records: Records, part: int) -> Value:
-        """What a key is made from."""
-        return self._unpacked(records[0]) if self.packed else records[part]
-
-    def _unpacked(self, record: Value) -> Value:
-        k = self.k
-        high = record >> k.const("u64", 32, record.shape)
-        return k.convert(high, self.keys[0][1].unsigned)
+    def _bits(self, records: Records, i: int, part: int) -> Value:
+        """What key `part` is made from, which is number `i` of the parts that are given."""
+        return self.layout.part(self.k, records[i], self.keys[part][1].unsigned)
 
     def _digit(self, kernel: ShapedKernel, bits: Value, part: int, shift: int) -> Value:
         """A digit of a key; which one the launch says, so that one kernel does for several."""
@@ -325,7 +337,7 @@ class GpuRadix(SortedRows):
         to = g.start(k, row, self.taken) + to * g.inner
         for source, target in self.outputs:
             if key is not None and key.reversible and source is self.keys[0][0]:
-                bits = self._bits(records, 0)
+                bits = self._bits(records, 0, 0)
                 if not key.is_float:
                     bits = key.decode(k, key.encode(k, bits))
                 k.store_at(view(kernel.output(target), key.unsigned), to, bits, exists, unique=True)

@@ -1,162 +1,56 @@
-"""Scans along an axis, on CPUs.
+"""The kernels of scans.
 
 Lanes run along the axis where its elements lie side by side: each vector is combined in
-log2(lanes) steps, and one carry goes from vector to vector. Otherwise lanes run across
-neighbouring rows, and the loop along the axis has nothing to combine within a vector.
+log2(lanes) steps, or by a workgroup at once, and one carry goes from vector to vector. Otherwise
+lanes run across neighbouring rows, and the loop along the axis has nothing to combine within a
+vector.
 
-Where rows alone do not keep the threads busy, rows are cut into pieces: a first kernel combines
-each piece, a second one starts each piece from all that precedes it.
+Where a row is split, a first kernel combines each split, a second one starts each split from all
+that precedes it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from amdjax.core import dtypes
-from amdjax.core.integers import ceil_div, round_up
-from amdjax.kernels.loops import (
-    lane_loop,
-    lanes_for,
-    load_element,
-    precedes,
-    split_position,
-    store_element,
-)
-from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
-from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
-from amdjax.tile import Builder, Value
+from amdjax.core.integers import ceil_div, power_of_two
+from amdjax.kernels.gpu_loops import every
+from amdjax.kernels.loops import lane_loop, load_element, split_position, store_element
+from amdjax.kernels.shaped import Call, ShapedContext, ShapedKernel, Temp
+from amdjax.schedule.element import El, compute_dtype, part_dtype
+from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
+from amdjax.schedule.index import LoopVar
+from amdjax.tile import Value
 
-PIECE = 1 << 14  # elements below which a row is not cut
-UNROLL = 4
-
-
-@shaped("cumulative")
-def lower_cumulative(ctx: ShapedContext) -> list[Call | Copy]:
-    """Choose the direction of the lanes and the pieces."""
-    shape, axis = ctx.inputs[0].aval.shape, ctx.params["axis"]
-    if not math.prod(shape):
-        return [Copy(ctx.inputs[0], ctx.outputs[0])]
-    outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-    if inner == 1 and (n >= 16 or outer < 16):
-        return list(Along(ctx, outer, n).build())
-    if inner == 1:  # short rows side by side: neighbouring rows lie n apart
-        return list(Across(ctx, 1, n, outer, step=1, apart=n).build())
-    return list(Across(ctx, outer, n, inner, step=inner, apart=1).build())
-
-
-@dataclass
-class Combiner:
-    """An associative operation on elements and its neutral element."""
-
-    name: str
-    dtype: str
-
-    def identity(self, k: Builder) -> El:
-        b = _elements(k)
-        if self.name == "cumprod":
-            return b.const(1, self.dtype)
-        integer = self.dtype[0] in "iu"
-        if self.name == "cumsum":  # minus zero, so that a sum of minus zeros keeps its sign
-            zero = complex(-0.0, -0.0) if self.dtype[0] == "c" else 0 if integer else -0.0
-            return b.const(zero, self.dtype)
-        least = self.name in ("cummax", "cumlogsumexp")
-        if integer:
-            limits = dtypes.iinfo(dtypes.dtype_from_short_name(self.dtype))
-            return b.const(int(limits.min if least else limits.max), self.dtype)
-        end = -math.inf if least else math.inf
-        if self.dtype[0] == "c":
-            return b.const(complex(end, 0.0 if self.name == "cumlogsumexp" else end), self.dtype)
-        return b.const(end, self.dtype)
-
-    @property
-    def tile_op(self) -> str | None:
-        """The combiner of the tile language that does the same, if there is one."""
-        if self.dtype.startswith("c"):
-            return None
-        return {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}.get(self.name)
-
-    def __call__(self, k: Builder, left: El, right: El) -> El:
-        b = _elements(k)
-        if self.tile_op or self.name in ("cumsum", "cumprod"):
-            return b.op(
-                {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}[self.name],
-                left,
-                right,
-            )
-        if self.name == "cumlogsumexp":
-            return _log_add_exp(b, left, right)
-        first = precedes(b, left, right)
-        return (
-            b.select(first, right, left) if self.name == "cummax" else b.select(first, left, right)
-        )
-
-
-def _elements(k: Builder) -> ElementBuilder:
-    return ElementBuilder(k, {}, lambda var: None)  # type: ignore[arg-type, return-value]
-
-
-def _log_add_exp(b: ElementBuilder, x: El, y: El) -> El:
-    """`log(exp(x) + exp(y))`; equal infinities stay what they are."""
-    if not x.is_complex:
-        delta = b.sub(x, y)
-        same = b.eq(x, y)
-        far = b.select(same, b.const(0, x.dtype), b.neg(b.abs(delta)))
-        return b.add(b.max(x, y), b.log1p(b.exp(far)))
-    greater = b.compare("ge", b.real(x), b.real(y))
-    high, low = b.select(greater, x, y), b.select(greater, y, x)
-    total = b.add(high, b.log1p(b.exp(b.sub(low, high))))
-    empty = b.compare("eq", b.real(high), b.const(-math.inf, part_dtype(x.dtype)))
-    return b.select(empty, high, _wrapped(b, total))
-
-
-def _wrapped(b: ElementBuilder, x: El) -> El:
-    """The same logarithm with its imaginary part within half a turn."""
-    part = part_dtype(x.dtype)
-    turns = b.floor(b.add(b.mul(b.imag(x), b.const(0.5 / math.pi, part)), b.const(0.5, part)))
-    return b.complex(b.real(x), b.sub(b.imag(x), b.mul(turns, b.const(2 * math.pi, part))))
+if TYPE_CHECKING:
+    from amdjax.kernels.scan.plan import AcrossPlan, ScanPlan, ShortRowsPlan
 
 
 class Scan:
-    """What both directions share: pieces, and the kernels before and after them."""
+    """What both directions share: splits of rows, and the kernels before and after them."""
 
-    unroll = UNROLL
-
-    def __init__(self, ctx: ShapedContext, rows: int, n: int):
-        self.ctx, self.rows, self.n = ctx, rows, n
-        self.dtype = short_dtype(ctx.inputs[0].aval.dtype)
-        self.reverse = ctx.params["reverse"]
-        self.combine = Combiner(ctx.eqn.primitive.name, self.dtype)
-        total = math.prod(ctx.inputs[0].aval.shape)
-        self.cost = total * (0.3 if self.combine.tile_op else 8.0)
-        most = total // (self.rows * self.least_piece())
-        self.pieces = max(1, min(ceil_div(self.wanted_programs(), self.rows), most))
-        self.length = self.round_piece(ceil_div(n, self.pieces))
-        self.pieces = ceil_div(n, self.length)
-
-    def wanted_programs(self) -> int:
-        threads = self.ctx.target.threads
-        return 4 * threads if threads > 1 and self.rows < 2 * threads else 1
-
-    def least_piece(self) -> int:
-        return PIECE
-
-    def round_piece(self, length: int) -> int:
-        return length
+    def __init__(self, ctx: ShapedContext, plan: ScanPlan):
+        self.ctx, self.plan, self.combine = ctx, plan, plan.combine
+        self.rows, self.n, self.reverse = plan.rows, plan.n, plan.reverse
+        self.splits, self.length, self.count = plan.splits, plan.length, plan.lanes
+        self.dtype, self.unroll = plan.combine.dtype, plan.unroll
+        self.cost = plan.total * (0.3 if self.combine.tile_op else 8.0)
 
     def begin(self, name: str) -> tuple[Value, Value, Value, Value]:
-        """A kernel over all pieces: the row, the piece, and the piece's bounds."""
+        """A kernel over all splits: the row, the split, and its bounds."""
         self.kernel: ShapedKernel = self.ctx.kernel(name)
         k = self.k = self.kernel.k
+        if self.plan.threads:
+            k.schedule.workgroup, k.schedule.vector = self.plan.threads, self.plan.vector
         self.x = self.kernel.input(self.ctx.inputs[0])
-        row, piece = k.program_id(), k.const("index", 0)
+        row, split = k.program_id(), k.const("index", 0)
         low, high = k.const("index", 0), k.const("index", self.n)
-        if self.pieces > 1:
-            row, piece = split_position(k, row, (self.rows, self.pieces))
-            low = piece * self.length
+        if self.splits > 1:
+            row, split = split_position(k, row, (self.rows, self.splits))
+            low = split * self.length
             high = k.min(low + self.length, high)
-        return row, piece, low, high
+        return row, split, low, high
 
     def parts(self, x: El) -> list[Value]:
         return list(x.parts)
@@ -165,37 +59,37 @@ class Scan:
         return El(self.dtype, *parts)
 
     def build(self) -> list[Call]:
-        if self.pieces == 1:
+        if self.splits == 1:
             return [self.scan(None)]
         part = compute_dtype(part_dtype(self.dtype))
         count = 2 if self.dtype.startswith("c") else 1
-        totals = [Temp(part, self.rows * self.pieces * self.width()) for _ in range(count)]
+        totals = [Temp(part, self.rows * self.splits * self.width()) for _ in range(count)]
         return [self.totals(totals), self.scan(totals)]
 
     def before(
-        self, row: Value, piece: Value, totals: list[Temp] | None, fetch: Callable[[Value], El]
+        self, row: Value, split: Value, totals: list[Temp] | None, load: Callable[[Value], El]
     ) -> El:
-        """All that precedes a piece, combined."""
+        """All that precedes a split, combined; `load` gives the total of a split."""
         k = self.k
         start = self.start()
         if totals is None:
             return start
         low, high = (
-            (piece + 1, k.const("index", self.pieces))
+            (split + 1, k.const("index", self.splits))
             if self.reverse
-            else (k.const("index", 0), piece)
+            else (k.const("index", 0), split)
         )
 
         def step(p: Value, *carried: Value) -> list[Value]:
-            here = row * self.pieces + p
-            return self.parts(self.combine(k, fetch(here), self.element(carried)))
+            here = row * self.splits + p
+            return self.parts(self.combine(k, load(here), self.element(carried)))
 
         return self.element(k.for_(low, high, 1, step, start.parts))
 
     # For the directions to say
 
     def width(self) -> int:
-        """Values that a piece leaves."""
+        """Values that a split leaves."""
         raise NotImplementedError
 
     def start(self) -> El:
@@ -211,24 +105,27 @@ class Scan:
 class Along(Scan):
     """Lanes along the axis, which is the last one."""
 
-    def __init__(self, ctx: ShapedContext, rows: int, n: int):
-        dtype = compute_dtype(part_dtype(short_dtype(ctx.inputs[0].aval.dtype)))
-        self.count = self.lane_count(ctx, dtype, n)
-        super().__init__(ctx, rows, n)
-
-    def lane_count(self, ctx: ShapedContext, dtype: str, n: int) -> int:
-        """Elements that are combined at once."""
-        return lanes_for(ctx, dtype, n, 1)
-
-    def round_piece(self, length: int) -> int:
-        unit = self.count * self.unroll
-        return min(self.n, round_up(length, unit))
-
     def width(self) -> int:
         return 1
 
     def start(self) -> El:
         return self.combine.identity(self.k)
+
+    def before(
+        self, row: Value, split: Value, totals: list[Temp] | None, load: Callable[[Value], El]
+    ) -> El:
+        if totals is None or not self.plan.threads:
+            return super().before(row, split, totals, load)
+        k, count = self.k, power_of_two(self.splits)
+        number = k.iota(count, "i32")
+        here = k.convert(split, "i32")
+        there = number > here if self.reverse else number < here
+        exists = there & (number < k.const("i32", self.splits, (count,)))
+        (total,) = (self.kernel.input(t) for t in totals)
+        x = k.load(total, row * self.splits, (count,), (1,), exists)
+        neutral = k.broadcast(self.start().value, (count,))
+        assert self.combine.tile_op is not None
+        return self.element([k.reduce(self.combine.tile_op, k.select(exists, x, neutral))])
 
     def totals(self, totals: list[Temp]) -> Call:
         row, _, low, high = self.begin("totals")
@@ -272,7 +169,7 @@ class Along(Scan):
         )
         for out, part in zip(outs, self._horizontal(acc).parts, strict=True):
             k.store(out, k.program_id(), part)
-        return self.kernel.launch(self.rows * self.pieces, self.cost / 2)
+        return self.kernel.launch(self.rows * self.splits, self.cost / 2)
 
     def _horizontal(self, x: El) -> El:
         """All lanes combined."""
@@ -289,13 +186,13 @@ class Along(Scan):
         return self.element([k.extract(p, 0) for p in x.parts])
 
     def scan(self, totals: list[Temp] | None) -> Call:
-        row, piece, low, high = self.begin("scan")
+        row, split, low, high = self.begin("scan")
         k, count = self.k, self.count
         out = self.kernel.output(self.ctx.outputs[0])
         reads = [self.kernel.input(t) for t in totals or ()]
         first = row * self.n
         carry = self.before(
-            row, piece, totals, lambda at: self.element([k.load(t, at) for t in reads])
+            row, split, totals, lambda at: self.element([k.load(t, at) for t in reads])
         )
         length = high - low
 
@@ -321,7 +218,7 @@ class Along(Scan):
         wide = length - (length % unit)
         carried = k.for_(0, wide, count * self.unroll, block, carry.parts)
         lane_loop(k, wide, length, count, vector, carried)
-        return self.kernel.launch(self.rows * self.pieces, self.cost)
+        return self.kernel.launch(self.rows * self.splits, self.cost)
 
     def _prefix(self, x: El) -> El:
         """Prefix combination within a vector."""
@@ -349,26 +246,13 @@ class Along(Scan):
 
 
 class Across(Scan):
-    """Lanes across neighbouring rows.
+    """Lanes across neighbouring rows."""
 
-    Args:
-      ctx: the equation.
-      outer: loops around.
-      n: length of the axis.
-      inner: neighbouring rows.
-      step: distance of elements along the axis.
-      apart: distance of neighbouring rows.
-    """
-
-    def __init__(self, ctx: ShapedContext, outer: int, n: int, inner: int, step: int, apart: int):
-        dtype = compute_dtype(part_dtype(short_dtype(ctx.inputs[0].aval.dtype)))
-        self.count = lanes_for(ctx, dtype, inner, 4 if apart == 1 else 1)
-        self.inner, self.step, self.apart = inner, step, apart
-        self.blocks = ceil_div(inner, self.count)
-        super().__init__(ctx, outer * self.blocks, n)
-
-    def least_piece(self) -> int:
-        return max(64, PIECE // self.count)
+    def __init__(self, ctx: ShapedContext, plan: AcrossPlan):
+        super().__init__(ctx, plan)
+        shape = plan.shape
+        self.inner, self.step, self.apart = shape.inner, shape.step, shape.apart
+        self.blocks = ceil_div(shape.inner, plan.lanes)
 
     def width(self) -> int:
         return self.count
@@ -406,16 +290,16 @@ class Across(Scan):
         result = k.for_(low, high, 1, body, self.start().parts)
         for out, part in zip(outs, result, strict=True):
             k.store(out, k.program_id() * self.count, part)
-        return self.kernel.launch(self.rows * self.pieces, self.cost / 2)
+        return self.kernel.launch(self.rows * self.splits, self.cost / 2)
 
     def scan(self, totals: list[Temp] | None) -> Call:
-        row, piece, low, high = self.begin("scan")
+        row, split, low, high = self.begin("scan")
         k, count = self.k, self.count
         start, mask = self._bundle(row)
         out = self.kernel.output(self.ctx.outputs[0])
         reads = [self.kernel.input(t) for t in totals or ()]
 
-        def fetch(at: Value) -> El:
+        def load(at: Value) -> El:
             here = at * count
             return self.element([k.load(t, here, (count,)) for t in reads])
 
@@ -427,5 +311,25 @@ class Across(Scan):
             store_element(k, out, where, total, self.apart, mask)
             return self.parts(total)
 
-        k.for_(low, high, 1, body, self.before(row, piece, totals, fetch).parts)
-        return self.kernel.launch(self.rows * self.pieces, self.cost)
+        k.for_(low, high, 1, body, self.before(row, split, totals, load).parts)
+        return self.kernel.launch(self.rows * self.splits, self.cost)
+
+
+def short_rows(ctx: ShapedContext, plan: ShortRowsPlan) -> list[Call]:
+    """Many rows in a tile, which a workgroup combines at once."""
+    combine, n, wide, high = plan.combine, plan.n, plan.columns, plan.high
+    kernel = ctx.kernel("scan")
+    k = kernel.k
+    k.schedule.workgroup, k.schedule.vector = plan.threads, plan.vector
+    axes = [TileAxis(LoopVar("r", plan.rows), high), TileAxis(LoopVar("c", n), wide)]
+    first = k.program_id() * high
+    lanes = tile_lanes(k, axes, [first, k.const("index", 0)])
+    mask = every(k, [k.broadcast(x.mask, (high, wide)) for x in lanes if x.mask is not None])
+    x = k.load(kernel.input(ctx.inputs[0]), first * n, (high, wide), (n, 1), mask)
+    x = k.convert(x, compute_dtype(combine.dtype))
+    if mask is not None:
+        x = k.select(mask, x, k.broadcast(combine.identity(k).value, (high, wide)))
+    assert combine.tile_op is not None
+    x = k.convert(k.cumulative(combine.tile_op, x, plan.reverse), combine.dtype)
+    k.store(kernel.output(ctx.outputs[0]), first * n, x, (n, 1), mask)
+    return [kernel.launch(axes[0].blocks, 0.5 * high * wide)]

@@ -1,0 +1,49 @@
+"""How the steps of a program are computed, as text: the plans of regions and of kernel families."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amdjax.core.jaxpr import JaxprEqn
+from amdjax.core.lowering import Shaped
+from amdjax.kernels.shaped import Epilogue, ShapedContext, plan_shaped
+from amdjax.schedule.equations import is_bitcast
+from amdjax.schedule.fusion import Fusion, Region, Single, step_writes
+from amdjax.schedule.regions import plan_region
+from amdjax.schedule.writer import Machine
+
+
+def epilogue(step: Single, fusion: Fusion) -> Epilogue | None:
+    """What a shaped kernel computes on its tiles before it stores them."""
+    if step.epilogue is None:
+        return None
+    own = {v for r in step.epilogue.roots for v in r.vars}
+    producers = {v: e for v, e in fusion.producers.items() if v not in fusion.roots or v in own}
+    return Epilogue([v for v in step_writes(step) if v in fusion.stored], producers)
+
+
+def is_shaped(eqn: JaxprEqn) -> bool:
+    """Whether a kernel family computes an equation, which has elements."""
+    rule = eqn.primitive.lowering
+    return isinstance(rule, Shaped) and any(v.aval.size for v in eqn.outvars)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of a program and how a machine computes them; planned again when printed."""
+
+    fusion: Fusion
+    target: Machine
+
+    def __str__(self) -> str:
+        lines = []
+        texts = str(self.fusion).splitlines()
+        for text, step in zip(texts, self.fusion.steps, strict=True):
+            lines.append(text)
+            if isinstance(step, Region):
+                plan = plan_region(step, self.fusion, self.target)
+                lines.append("  no elements" if plan is None else f"  {plan}")
+            elif is_shaped(step.eqn) and not is_bitcast(step.eqn):
+                ctx = ShapedContext(step.eqn, self.target, epilogue(step, self.fusion))
+                lines.append(f"  {plan_shaped(ctx)}")
+        return "\n".join(lines)

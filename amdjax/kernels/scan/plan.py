@@ -1,0 +1,256 @@
+"""How scans along an axis are computed: the direction of lanes, and how rows are split.
+
+Rows are split where they alone do not keep the machine busy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from amdjax.core.integers import ceil_div, power_of_two, round_up
+from amdjax.kernels.gpu_loops import threads_for
+from amdjax.kernels.loops import lanes_for
+from amdjax.kernels.scan.combiner import Combiner
+from amdjax.kernels.scan.emit import Across, Along, short_rows
+from amdjax.kernels.shaped import Call, CopyPlan, KernelPlan, ShapedContext, shaped
+from amdjax.schedule.element import compute_dtype, part_dtype
+from amdjax.schedule.gpu.tiles import fastest_vector
+from amdjax.schedule.row_plan import counted
+from amdjax.targets import GpuTarget
+from amdjax.targets.cpu import CpuTarget
+from amdjax.tile import itemsize
+
+SPLIT_FROM = 1 << 14  # elements below which a row is not split on a CPU
+UNROLL = 4
+SHORT = 64  # rows from this length on have a workgroup each
+EACH = 8  # elements of a thread
+ROWS_EACH = 16  # of short rows
+MOST_SPLITS = 2048  # of a row, whose totals are combined as one tile
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """A scan of rows.
+
+    Args:
+      combine: the operation.
+      reverse: whether it runs from the end.
+      rows: scanned on their own; bundles of neighbouring ones where lanes are across rows.
+      n: elements of a row.
+      length: elements of a row that a program takes.
+      lanes: elements that are combined, or rows that are scanned, at once.
+      unroll: vectors that are combined one after the other in a step.
+      threads: of a program on a GPU; 0 for one wave, as of programs for CPUs.
+      vector: neighbours in a thread.
+    """
+
+    combine: Combiner
+    reverse: bool
+    rows: int
+    n: int
+    length: int
+    lanes: int
+    unroll: int = UNROLL
+    threads: int = 0
+    vector: int = 1
+
+    @property
+    def splits(self) -> int:
+        """Programs that share a row."""
+        return ceil_div(self.n, self.length)
+
+    @property
+    def total(self) -> int:
+        """Elements of all rows."""
+        return self.rows * self.n
+
+    def text(self, direction: str) -> str:
+        """The plan, lanes being `along` or `across` rows."""
+        out = f"scan by {self.combine.op} of {counted(self.total // self.n, 'row')} of {self.n}"
+        out += f", {self.lanes} lanes {direction} them"
+        out += f", {self.threads} threads, vectors of {self.vector}" if self.threads else ""
+        return out + (f", split {self.splits} ways" if self.splits > 1 else "")
+
+
+@dataclass(frozen=True)
+class AlongPlan(ScanPlan):
+    """Lanes along the axis, which is the last one."""
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return Along(ctx, self).build()
+
+    def __str__(self) -> str:
+        return self.text("along")
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """Neighbouring rows of an array.
+
+    Args:
+      outer: loops around them.
+      n: length of the axis.
+      inner: neighbouring rows.
+      step: distance of elements along the axis.
+      apart: distance of neighbouring rows.
+    """
+
+    outer: int
+    n: int
+    inner: int
+    step: int
+    apart: int
+
+    @property
+    def total(self) -> int:
+        return self.outer * self.n * self.inner
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcrossPlan(ScanPlan):
+    """Lanes across neighbouring rows."""
+
+    shape: RowShape
+
+    @property
+    def total(self) -> int:
+        return self.shape.total
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return Across(ctx, self).build()
+
+    def __str__(self) -> str:
+        return self.text("across")
+
+
+@dataclass(frozen=True)
+class ShortRowsPlan:
+    """Many rows in a tile of a GPU.
+
+    Args:
+      combine: the operation.
+      reverse: whether it runs from the end.
+      rows: number of rows.
+      n: elements of a row.
+      high: rows of a tile.
+      threads: of a program.
+      vector: neighbours in a thread.
+    """
+
+    combine: Combiner
+    reverse: bool
+    rows: int
+    n: int
+    high: int
+    threads: int
+    vector: int
+
+    @property
+    def columns(self) -> int:
+        """Of a tile."""
+        return power_of_two(self.n)
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return short_rows(ctx, self)
+
+    def __str__(self) -> str:
+        out = f"scan by {self.combine.op} of {counted(self.rows, 'row')} of {self.n}"
+        out += f" in tiles of {self.high}×{self.columns}"
+        return f"{out}, {self.threads} threads, vectors of {self.vector}"
+
+
+@shaped("cumulative")
+def plan_scan(ctx: ShapedContext) -> KernelPlan:
+    """How a CPU scans: the direction of lanes, and splits."""
+    shape, axis = ctx.inputs[0].aval.shape, ctx.params["axis"]
+    if not math.prod(shape):
+        return CopyPlan([(ctx.inputs[0], ctx.outputs[0])])
+    outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    combine, reverse = Combiner.of(ctx), ctx.params["reverse"]
+    if inner == 1 and (n >= 16 or outer < 16):
+        return _along(ctx.target, combine, reverse, outer, n)
+    rows = RowShape(outer, n, inner, step=inner, apart=1)
+    if inner == 1:  # short rows side by side: neighbouring rows lie n apart
+        rows = RowShape(1, n, outer, step=1, apart=n)
+    lanes = _row_lanes(ctx.target, combine, rows)
+    bundles = rows.outer * ceil_div(rows.inner, lanes)
+    length = _length(bundles, n, _wanted(ctx.target, bundles), max(64, SPLIT_FROM // lanes), rows)
+    return AcrossPlan(combine, reverse, bundles, n, length, lanes, shape=rows)
+
+
+@shaped("cumulative", on="gpu")
+def plan_gpu_scan(ctx: ShapedContext) -> KernelPlan | None:
+    """How a GPU scans; None for what is combined step by step.
+
+    Along the last axis a tile is spread over a workgroup; across rows a thread has rows of its own.
+    """
+    shape, axis, gpu = ctx.inputs[0].aval.shape, ctx.params["axis"], ctx.gpu
+    if not math.prod(shape):
+        return None
+    outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    combine, reverse = Combiner.of(ctx), ctx.params["reverse"]
+    if inner > 1:
+        rows = RowShape(outer, n, inner, step=inner, apart=1)
+        lanes = _row_lanes(ctx.target, combine, rows)
+        bundles = outer * ceil_div(inner, lanes)
+        # Splits go through the totals of all before them.
+        length = _length(
+            bundles, n, gpu.busy_threads // gpu.wave_size, max(64, math.isqrt(n)), rows
+        )
+        return AcrossPlan(combine, reverse, bundles, n, length, lanes, shape=rows)
+    if combine.tile_op is None:
+        return None
+    if n < SHORT:
+        return _short_rows(gpu, combine, reverse, outer, n)
+    return _along_gpu(gpu, combine, reverse, outer, n)
+
+
+def _along(target: CpuTarget, combine: Combiner, reverse: bool, rows: int, n: int) -> AlongPlan:
+    lanes = lanes_for(target, _computed(combine), n, 1)
+    shape = RowShape(rows, n, 1, 1, n)
+    length = _length(rows, n, _wanted(target, rows), SPLIT_FROM, shape)
+    length = min(n, round_up(length, lanes * UNROLL))
+    return AlongPlan(combine, reverse, rows, n, length, lanes)
+
+
+def _along_gpu(target: GpuTarget, combine: Combiner, reverse: bool, rows: int, n: int) -> AlongPlan:
+    threads = threads_for(target, n, EACH)
+    lanes = min(threads * EACH, power_of_two(n))
+    vector = fastest_vector(target, 8 * itemsize(part_dtype(combine.dtype)), n)
+    wanted = target.busy_threads // threads
+    wanted = min(wanted, MOST_SPLITS * rows) if rows < wanted else 1
+    length = _length(rows, n, wanted, 2 * lanes, RowShape(rows, n, 1, 1, n))
+    length = min(n, round_up(length, lanes))
+    return AlongPlan(combine, reverse, rows, n, length, lanes, 1, threads, vector)
+
+
+def _short_rows(
+    target: GpuTarget, combine: Combiner, reverse: bool, rows: int, n: int
+) -> ShortRowsPlan:
+    wide = power_of_two(n)
+    threads = threads_for(target, rows * wide, ROWS_EACH)
+    high = min(threads * ROWS_EACH // wide, power_of_two(rows))
+    vector = fastest_vector(target, 8 * itemsize(combine.dtype), n)
+    return ShortRowsPlan(combine, reverse, rows, n, high, threads, vector)
+
+
+def _computed(combine: Combiner) -> str:
+    """The dtype in which (parts of) elements are combined."""
+    return compute_dtype(part_dtype(combine.dtype))
+
+
+def _row_lanes(target: CpuTarget, combine: Combiner, rows: RowShape) -> int:
+    """Neighbouring rows that are scanned at once."""
+    return lanes_for(target, _computed(combine), rows.inner, 4 if rows.apart == 1 else 1)
+
+
+def _wanted(target: CpuTarget, rows: int) -> int:
+    """Programs for all rows."""
+    return 4 * target.threads if target.threads > 1 and rows < 2 * target.threads else 1
+
+
+def _length(rows: int, n: int, wanted: int, least: int, shape: RowShape) -> int:
+    """Elements of a row that a program takes, where as many are wanted and `least` worth one."""
+    most = shape.total // (rows * least)
+    return ceil_div(n, max(1, min(ceil_div(wanted, rows), most)))
