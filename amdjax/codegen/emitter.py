@@ -110,18 +110,24 @@ class Emitter(ABC, Generic[Rep]):
         return self.flatten(self.block(block), [v.type for v in block.yields])
 
 
-def lower_for(e: Emitter[Any], op: ops.For) -> list[Any]:
+def lower_for(
+    e: Emitter[Any], op: ops.For, loop: Callable[..., list[Value]] | None = None
+) -> list[Any]:
+    """Write a loop by `Function.loop` or what stands for it."""
     start, stop, step = (e.scalar(v) for v in op.operands[:3])
     (body,) = op.blocks
 
     def iteration(index: Value, carried: list[Value]) -> list[Value]:
         return e.flat_block(body, [index, *carried])
 
-    results = e.f.loop(start, stop, step, e.flat(op.operands[3:]), iteration)
+    results = (loop or e.f.loop)(start, stop, step, e.flat(op.init), iteration)
     return e.unflatten(results, [v.type for v in op.results])
 
 
-def lower_while(e: Emitter[Any], op: ops.While) -> list[Any]:
+def lower_while(
+    e: Emitter[Any], op: ops.While, loop: Callable[..., list[Value]] | None = None
+) -> list[Any]:
+    """Write a loop by `Function.while_loop` or what stands for it."""
     cond, body = op.blocks
 
     def test(carried: list[Value]) -> Value:
@@ -131,7 +137,7 @@ def lower_while(e: Emitter[Any], op: ops.While) -> list[Any]:
     def iteration(carried: list[Value]) -> list[Value]:
         return e.flat_block(body, carried)
 
-    results = e.f.while_loop(e.flat(op.operands), test, iteration)
+    results = (loop or e.f.while_loop)(e.flat(op.init), test, iteration)
     return e.unflatten(results, [v.type for v in op.results])
 
 

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 # Part of the disk cache's key; raise it when the same text should compile to something else.
-CODEGEN_VERSION = 55
+CODEGEN_VERSION = 57
 
 # For every function of the CPU target. LLVM halves vectors on many AVX-512 machines if not told.
 FUNCTION_ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'

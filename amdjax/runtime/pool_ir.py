@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from amdjax.codegen.engine import FUNCTION_ATTRIBUTES
+from amdjax.runtime.interrupts import POLL
 
 MAX_THREADS = 256
 
@@ -19,6 +20,7 @@ _POOL = r"""
 
 @fn = internal global ptr null, align 64      ; the job
 @ctx = internal global ptr null
+@watch = internal global ptr null
 @shares = internal global i64 0
 @piece = internal global i64 1
 @share = internal global [MAX_THREADS x [8 x i64]] zeroinitializer, align 64  ; next, end
@@ -39,6 +41,12 @@ define i64 @amdjax_num_threads() ATTRS {
 }
 
 define void @amdjax_parallel_for(ptr %fn, ptr %ctx, i64 %n) ATTRS {
+  call void @amdjax_watched_for(ptr %fn, ptr %ctx, i64 %n, ptr null)
+  ret void
+}
+
+; The same for a call that has a watch: it may end with tasks undone.
+define void @amdjax_watched_for(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
 entry:
   %some = icmp sgt i64 %n, 0
   br i1 %some, label %check, label %done
@@ -57,10 +65,10 @@ exchange:
   %mine = extractvalue { i32, i1 } %old, 1
   br i1 %mine, label %together, label %alone
 alone:
-  call void %fn(ptr %ctx, i64 0, i64 %n, i64 0)
+  call void @run_alone(ptr %fn, ptr %ctx, i64 %n, ptr %watch)
   br label %done
 together:
-  call void @publish(ptr %fn, ptr %ctx, i64 %n)
+  call void @publish(ptr %fn, ptr %ctx, i64 %n, ptr %watch)
   call void @take_part(i64 0)
   store atomic i32 0, ptr @open seq_cst, align 4
   call void @await_workers()
@@ -70,8 +78,29 @@ done:
   ret void
 }
 
+; All tasks on this thread, with looks at the watch between parts of them.
+define internal void @run_alone(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
+entry:
+  %part = lshr i64 %n, 4
+  %piece = add i64 %part, 1
+  br label %run
+run:
+  %begin = phi i64 [0, %entry], [%end, %look]
+  %stop = add i64 %begin, %piece
+  %end = call i64 @llvm.smin.i64(i64 %stop, i64 %n)
+  call void %fn(ptr %ctx, i64 %begin, i64 %end, i64 0)
+  %more = icmp slt i64 %end, %n
+  br i1 %more, label %look, label %done
+look:
+  %ended = call i64 @amdjax_poll(ptr %watch, i64 0)
+  %go.on = icmp eq i64 %ended, 0
+  br i1 %go.on, label %run, label %done
+done:
+  ret void
+}
+
 ; Write down the job, open it and wake the first sleepers.
-define internal void @publish(ptr %fn, ptr %ctx, i64 %n) ATTRS {
+define internal void @publish(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
 entry:
   %existing = load i64, ptr @running
   %none = icmp eq i64 %existing, 0
@@ -105,6 +134,7 @@ open:
   %piece = call i64 @llvm.umax.i64(i64 %eighth, i64 1)
   store ptr %fn, ptr @fn
   store ptr %ctx, ptr @ctx
+  store ptr %watch, ptr @watch
   store i64 %shares, ptr @shares
   store i64 %piece, ptr @piece
   store atomic i32 1, ptr @open seq_cst, align 4
@@ -148,6 +178,7 @@ entry:
   %ctx = load ptr, ptr @ctx
   %shares = load i64, ptr @shares
   %piece = load i64, ptr @piece
+  %watch = load ptr, ptr @watch
   %home = urem i64 %worker, %shares
   br label %share
 share:
@@ -172,7 +203,9 @@ run:
   %stop = add i64 %begin, %piece
   %until = call i64 @llvm.smin.i64(i64 %stop, i64 %end)
   call void %fn(ptr %ctx, i64 %begin, i64 %until, i64 %worker)
-  br label %look
+  %ended = call i64 @amdjax_poll(ptr %watch, i64 %worker)
+  %go.on = icmp eq i64 %ended, 0
+  br i1 %go.on, label %look, label %done
 following:
   %k.next = add i64 %k, 1
   %more = icmp ult i64 %k.next, %shares
@@ -206,7 +239,9 @@ sleep:
   %idle2 = icmp eq i32 %busy2, 0
   br i1 %idle2, label %woken, label %wait
 wait:
-  call void @wait(ptr @active, i32 %busy2)
+  call void @wait_a_while(ptr @active, i32 %busy2)
+  %watch = load ptr, ptr @watch
+  %ended = call i64 @amdjax_poll(ptr %watch, i64 0)  ; if so, the workers find out
   br label %sleep
 woken:
   store atomic i32 0, ptr @waiting seq_cst, align 4
@@ -421,6 +456,11 @@ define internal void @wait(ptr %word, i32 %value) ATTRS {
   %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %word, i32 128, i32 %value, ptr null)
   ret void
 }
+@a_while = internal constant [2 x i64] [i64 0, i64 50000000]  ; seconds, nanoseconds
+define internal void @wait_a_while(ptr %word, i32 %value) ATTRS {
+  %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %word, i32 128, i32 %value, ptr @a_while)
+  ret void
+}
 define internal void @wake(ptr %word, i32 %count) ATTRS {
   %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %word, i32 129, i32 %count)
   ret void
@@ -433,6 +473,11 @@ _DARWIN = r"""
 define internal void @wait(ptr %word, i32 %value) ATTRS {
   %wide = zext i32 %value to i64
   %r = call i32 @__ulock_wait(i32 1, ptr %word, i64 %wide, i32 0)
+  ret void
+}
+define internal void @wait_a_while(ptr %word, i32 %value) ATTRS {
+  %wide = zext i32 %value to i64
+  %r = call i32 @__ulock_wait(i32 1, ptr %word, i64 %wide, i32 50000)  ; microseconds
   ret void
 }
 define internal void @wake(ptr %word, i32 %count) ATTRS {
@@ -452,6 +497,10 @@ define i64 @amdjax_num_threads() ATTRS {
   ret i64 1
 }
 define void @amdjax_parallel_for(ptr %fn, ptr %ctx, i64 %n) ATTRS {
+  call void @amdjax_watched_for(ptr %fn, ptr %ctx, i64 %n, ptr null)
+  ret void
+}
+define void @amdjax_watched_for(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
 entry:
   %some = icmp sgt i64 %n, 0
   br i1 %some, label %run, label %done
@@ -459,6 +508,12 @@ run:
   call void %fn(ptr %ctx, i64 0, i64 %n, i64 0)
   br label %done
 done:
+  ret void
+}
+define i64 @amdjax_poll(ptr %watch, i64 %worker) ATTRS {
+  ret i64 0
+}
+define void @amdjax_poll_configure(ptr %look, i64 %ticks) ATTRS {
   ret void
 }
 define i32 @amdjax_pool_stop() ATTRS {
@@ -490,7 +545,7 @@ def pool_ir(system: str, machine: str) -> str:
     waiting = {"linux": _LINUX, "darwin": _DARWIN}.get(system)
     if words is None or waiting is None:
         return _SERIAL.replace("ATTRS", FUNCTION_ATTRIBUTES)
-    text = _POOL + waiting
+    text = _POOL + POLL + waiting
     if words is _X86:
         text += "declare i64 @llvm.readcyclecounter()\ndeclare void @llvm.x86.sse2.pause()\n"
     words = {

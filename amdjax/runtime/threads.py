@@ -29,7 +29,7 @@ from functools import cache
 
 from amdjax.codegen.engine import Library, engine
 from amdjax.core.config import config
-from amdjax.runtime import environment
+from amdjax.runtime import environment, interrupts
 from amdjax.runtime.cache import compile_cached
 from amdjax.runtime.pool_ir import MAX_THREADS, pool_ir
 
@@ -45,11 +45,19 @@ __all__ = [
 # What generated code may call; the worker index is below amdjax_num_threads().
 DECLARATIONS = {
     "amdjax_parallel_for": "declare void @amdjax_parallel_for(ptr, ptr, i64)",
+    "amdjax_watched_for": "declare void @amdjax_watched_for(ptr, ptr, i64, ptr)",
     "amdjax_num_threads": "declare i64 @amdjax_num_threads()",
+    **interrupts.DECLARATIONS,
 }
 SYMBOLS = tuple(DECLARATIONS)
 
-_CONTROL = ("amdjax_pool_configure", "amdjax_pool_stop", "amdjax_pool_reset", "amdjax_ticks")
+_CONTROL = (
+    "amdjax_pool_configure",
+    "amdjax_pool_stop",
+    "amdjax_pool_reset",
+    "amdjax_poll_configure",
+    "amdjax_ticks",
+)
 
 
 class _Pool:
@@ -57,6 +65,7 @@ class _Pool:
 
     def __init__(self) -> None:
         text = pool_ir(sys.platform, platform.machine())
+        engine().define(interrupts.python_symbols())
         # Kept for the life of the process: threads run in this code.
         self.code: Library = engine().load(compile_cached([text])[0], (*SYMBOLS, *_CONTROL))
         prototype = ctypes.CFUNCTYPE
@@ -67,6 +76,8 @@ class _Pool:
         self._configure = prototype(None, i64, i64)(self.code["amdjax_pool_configure"])
         self._ticks_per_us = _ticks_per_microsecond(prototype(i64)(self.code["amdjax_ticks"]))
         self.configure(environment.requested_threads())
+        look = prototype(None, ptr, i64)(self.code["amdjax_poll_configure"])
+        interrupts.start_looking(look, self._ticks_per_us * 1e6)
 
     def configure(self, threads: int) -> None:
         self.threads = min(threads, MAX_THREADS)

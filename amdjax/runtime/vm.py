@@ -22,7 +22,11 @@ addresses are operands too.
 | `ADDRESS` | slot, operand | puts an address into a slot |
 | `COPY` | operand, operand, bytes | copies from the second to the first |
 | `SWITCH` | operand, n, n targets | jumps by the 32-bit integer at the address, clamped |
-| `HOST` | fn, n, n operands | calls Python; ends the program if it returns nonzero |
+| `HOST` | function, n, n operands | calls Python with where n addresses are |
+
+A program ends early, its results undefined, when Python raises: in a function called by `HOST`, or
+in a handler of a signal that came meanwhile (`interrupts.py`). Jumps back and parallel kernels look
+for signals. The exception is that of the native call.
 """
 
 from __future__ import annotations
@@ -33,24 +37,27 @@ from functools import cache
 from amdjax.codegen import llvm
 from amdjax.codegen.llvm import I32, I64, PTR, VOID, Function, Module, Value
 from amdjax.runtime import native
+from amdjax.runtime.interrupts import STOP, THREAD, WATCH_WORDS
 from amdjax.runtime.threads import DECLARATIONS
 
 HALT, CALL, JUMP, UNLESS, SET, ADD, REPEAT, SWAP, ADDRESS, COPY, SWITCH, HOST = range(12)
 ARENA, ZERO = 0, 1
 OPERAND_WORDS = 4
 HEADER_WORDS = 2
+ROUNDS_A_LOOK = 16  # jumps between two looks at the clock, which takes as long as one
 
 
 @cache
 def run_program() -> ctypes._CFuncPtr:  # type: ignore[name-defined]
-    """`run(call: bytes) -> status`; releases the interpreter lock.
+    """`run(call: bytes)`; releases the interpreter lock, and raises what Python raises meanwhile.
 
     `call` holds the address of the program and the initial slots, which are copied. Bytes need
     neither conversion nor declared argument types, which would take longer than a small kernel.
     """
     text = interpreter_ir()
     (library,) = native.build([(text, ["amdjax_run"])], opt=3)
-    run = ctypes.CFUNCTYPE(ctypes.c_int64)(library["amdjax_run"])
+    # The lock is the program's to release, and exceptions are left to it.
+    run = ctypes.PYFUNCTYPE(ctypes.c_int64)(library["amdjax_run"])
     run.library = library  # type: ignore[attr-defined]  # two threads may make one each
     return run
 
@@ -63,10 +70,19 @@ def header(most_operands: int, slots: int) -> list[int]:
 def interpreter_ir() -> str:
     """The interpreter as LLVM IR."""
     module = Module()
-    module.declarations.update(DECLARATIONS)
+    module.declarations.update(DECLARATIONS | _PYTHON)
     f = module.function("amdjax_run", [("words", PTR)], I64, attributes="nounwind")
     _Interpreter(f).write()
     return str(module)
+
+
+_PYTHON = {
+    "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",
+    "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
+    "PyObject_CallFunctionObjArgs": "declare ptr @PyObject_CallFunctionObjArgs(ptr, ...)",
+    "PyLong_FromVoidPtr": "declare ptr @PyLong_FromVoidPtr(ptr)",
+    "Py_DecRef": "declare void @Py_DecRef(ptr)",
+}
 
 
 class _Interpreter:
@@ -83,8 +99,16 @@ class _Interpreter:
         self.slots = f.op(f"alloca i64, {count}, align 16", PTR)
         size = f.mul(count, llvm.const(I64, 8))
         self._move(self.slots, f.gep(words, 1, I64), size)
-        # Kernel arguments are gathered here, then passed by address.
-        self.gathered = f.op(f"alloca i64, {most}, align 16", PTR)
+        self.watch = f.op(f"alloca [{WATCH_WORDS} x i64], align 16", PTR)
+        for i in range(WATCH_WORDS):
+            f.store(llvm.const(I64, 0), self.watch_word(i), 8)
+        self.left = f.op("alloca i64, align 8", PTR)
+        f.store(llvm.const(I64, ROUNDS_A_LOOK), self.left, 8)
+        # Kernel arguments are gathered here, then passed by address; the watch lies before them.
+        block = f.op(f"alloca i64, {f.add(most, llvm.const(I64, 1))}, align 16", PTR)
+        f.store(self.watch, block, 8)
+        self.gathered = f.gep(block, 1, I64)
+        self.release()
 
     def write(self) -> None:
         f = self.f
@@ -118,6 +142,49 @@ class _Interpreter:
                 edges.append((following, f.block))
                 f.br("next")
         header[0] += ", ".join(f"[{v.ref}, %{b}]" for v, b in edges)
+        f.start_block("failed")
+        self.end(1)
+
+    def watch_word(self, i: int) -> Value:
+        return self.f.gep(self.watch, i, I64)
+
+    def release(self) -> None:
+        """Give up the interpreter lock."""
+        thread = self.f.call("PyEval_SaveThread", PTR, declare=False)
+        self.f.store(thread, self.watch_word(THREAD), 8)
+
+    def acquire(self) -> None:
+        """Take the interpreter lock again."""
+        thread = self.f.load(PTR, self.watch_word(THREAD), 8)
+        self.f.call("PyEval_RestoreThread", VOID, thread, declare=False)
+
+    def end(self, status: int) -> None:
+        self.acquire()
+        self.f.ret(llvm.const(I64, status))
+
+    def unless_stopped(self, stop: Value) -> None:
+        """Go on, or end the program."""
+        f = self.f
+        on = f.new_label("on")
+        f.cond_br(f.icmp("ne", stop, llvm.const(I64, 0)), "failed", on)
+        f.start_block(on)
+
+    def poll(self) -> Value:
+        return self.f.call("amdjax_poll", I64, self.watch, llvm.const(I64, 0), declare=False)
+
+    def poll_sometimes(self) -> None:
+        """A look for signals at every so many jumps."""
+        f = self.f
+        left = f.sub(f.load(I64, self.left, 8), llvm.const(I64, 1))
+        f.store(left, self.left, 8)
+
+        def look() -> list[Value]:
+            f.store(llvm.const(I64, ROUNDS_A_LOOK), self.left, 8)
+            return [self.poll()]
+
+        due = f.icmp("sle", left, llvm.const(I64, 0))
+        (stop,) = f.if_(due, look, lambda: [llvm.const(I64, 0)])
+        self.unless_stopped(stop)
 
     def word(self, offset: int, base: Value | None = None) -> Value:
         f = self.f
@@ -154,7 +221,7 @@ class _Interpreter:
         f.loop(llvm.const(I64, 0), count, 1, [], one)
 
     def halt(self) -> None:
-        self.f.ret(llvm.const(I64, 0))
+        self.end(0)
 
     def call(self) -> Value:
         f = self.f
@@ -163,18 +230,21 @@ class _Interpreter:
         target = self.pointer(fn)
 
         def threaded() -> list[Value]:
-            f.call("amdjax_parallel_for", VOID, target, self.gathered, grid, declare=False)
-            return []
+            operands = (target, self.gathered, grid, self.watch)
+            f.call("amdjax_watched_for", VOID, *operands, declare=False)
+            return [self.poll()]
 
         def alone() -> list[Value]:
             zero = llvm.const(I64, 0)
             f.call_pointer(target, VOID, self.gathered, zero, grid, zero)
-            return []
+            return [f.load(I64, self.watch_word(STOP), 8)]
 
-        f.if_(f.icmp("ne", parallel, llvm.const(I64, 0)), threaded, alone)
+        (stop,) = f.if_(f.icmp("ne", parallel, llvm.const(I64, 0)), threaded, alone)
+        self.unless_stopped(stop)
         return self.after(f.add(f.mul(count, llvm.const(I64, OPERAND_WORDS)), llvm.const(I64, 5)))
 
     def jump(self) -> Value:
+        self.poll_sometimes()
         return self.word(1)
 
     def unless(self) -> Value:
@@ -194,6 +264,7 @@ class _Interpreter:
 
     def repeat(self) -> Value:
         f = self.f
+        self.poll_sometimes()
         count = f.load(I64, self.slot(self.word(1)), 8)
         return f.select(f.icmp("slt", count, self.word(2)), self.word(3), self.after(4))
 
@@ -230,10 +301,13 @@ class _Interpreter:
         f = self.f
         fn, count = self.word(1), self.word(2)
         self.gather_operands(3, count)
-        status = f.call_pointer(self.pointer(fn), I64, self.gathered)
-        failed = f.icmp("ne", status, llvm.const(I64, 0))
-        f.cond_br(failed, "failed", "passed")
-        f.start_block("failed")
-        f.ret(status)
-        f.start_block("passed")
+        self.acquire()
+        where = f.call("PyLong_FromVoidPtr", PTR, self.gathered, declare=False)
+        arguments = f"{self.pointer(fn)}, {where}, ptr null"
+        result = f.op(f"call ptr (ptr, ...) @PyObject_CallFunctionObjArgs({arguments})", PTR)
+        f.call("Py_DecRef", VOID, where, declare=False)
+        f.call("Py_DecRef", VOID, result, declare=False)  # of null it does nothing
+        self.release()
+        raised = f.op(f"icmp eq {result}, null", llvm.I1)
+        self.unless_stopped(f.cast("zext", raised, "i64"))
         return self.after(f.add(f.mul(count, llvm.const(I64, OPERAND_WORDS)), llvm.const(I64, 3)))

@@ -284,7 +284,8 @@ class LoopWriter:
         def step(*flat: tile.Value) -> list[tile.Value]:
             return flat_parts(self._program(body, [*consts[n:], *regroup(starts, flat)]))
 
-        ends = self.k.while_(self.b.nested(test), self.b.nested(step), flat_parts(starts))
+        test, step = self.b.nested(test), self.b.nested(step)
+        ends = self.k.while_(test, step, flat_parts(starts), users=True)
         return [*regroup(starts, ends)]
 
     def _scan(self, loop: ElementLoop) -> list[El | None]:
@@ -305,5 +306,5 @@ class LoopWriter:
                 self.b.put(y, place(y), value)
             return flat_parts(outs[:m])
 
-        ends = self.k.for_(0, length, 1, self.b.nested(step), flat_parts(starts))
+        ends = self.k.for_(0, length, 1, self.b.nested(step), flat_parts(starts), users=True)
         return [*regroup(starts, ends), *(None for _ in loop.stacked)]

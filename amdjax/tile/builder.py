@@ -465,20 +465,25 @@ class Builder:
         step: Value | int,
         fn: Callable[..., Any],
         init: Iterable[Value] = (),
+        users: bool = False,
     ) -> tuple[Value, ...]:
         """`for i in range(start, stop, step): carried = fn(i, *carried)`."""
         init = tuple(init)
         block = self._body([INDEX, *(v.type for v in init)], fn)
         operands = (self.index(start), self.index(stop), self.index(step), *init)
-        return self.emit(ops.For, operands, None, None, (block,))
+        return self.emit(ops.For, operands, None, {"users": users}, (block,))
 
     def while_(
-        self, cond: Callable[..., Value], fn: Callable[..., Any], init: Iterable[Value]
+        self,
+        cond: Callable[..., Value],
+        fn: Callable[..., Any],
+        init: Iterable[Value],
+        users: bool = False,
     ) -> tuple[Value, ...]:
         init = tuple(init)
         types = [v.type for v in init]
         blocks = self._body(types, cond), self._body(types, fn)
-        return self.emit(ops.While, init, None, None, blocks)
+        return self.emit(ops.While, init, None, {"users": users}, blocks)
 
     def if_(
         self, cond: Value, then: Callable[[], Any], other: Callable[[], Any] = lambda: None

@@ -2,19 +2,19 @@
 
 A kernel becomes `void name(ptr args, i64 begin, i64 end, i64 worker)`: `args` points to one word a
 parameter (an address, or the number itself for a `size`), and the programs `begin..end` of the grid
-run one after the other. What writes an operation is a function of `CpuEmitter` and the operation;
+run one after the other. The word before the parameters is the address of the call's watch, or 0
+(`control.py`). What writes an operation is a function of `CpuEmitter` and the operation;
 each module named in `LOWERINGS` has those of one subject.
 """
 
 from __future__ import annotations
 
 from amdjax import tile
-from amdjax.codegen import emitter
-from amdjax.codegen.cpu import amx, elementwise, memory, product, reduce, shape
+from amdjax.codegen.cpu import amx, control, elementwise, memory, product, reduce, shape
 from amdjax.codegen.cpu.emitter import CpuEmitter
 from amdjax.codegen.emitter import Lowerings
 from amdjax.codegen.llvm import I64, PTR, Module, Value
-from amdjax.tile import ops, passes
+from amdjax.tile import passes
 from amdjax.tile.passes import mark_positional_comparisons
 
 __all__ = ["LOWERINGS", "PASSES", "SCRATCH_LIMIT", "emit_kernel"]
@@ -27,13 +27,8 @@ SCRATCH_LIMIT = 6 << 20
 #: What is found out of a kernel before it is written.
 PASSES = (mark_positional_comparisons,)
 
-_CONTROL = Lowerings()
-_CONTROL.of(ops.For)(emitter.lower_for)
-_CONTROL.of(ops.While)(emitter.lower_while)
-_CONTROL.of(ops.If)(emitter.lower_if)
-
 LOWERINGS = Lowerings(
-    _CONTROL,
+    control.LOWERINGS,
     elementwise.LOWERINGS,
     memory.LOWERINGS,
     product.LOWERINGS,
@@ -62,13 +57,11 @@ def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) ->
     if on_amx:
         amx.configure(f)
 
-    def program(number: Value, _: list[Value]) -> list[Value]:
+    def program(number: Value) -> None:
         c.program = number
         c.block(kernel.body)
-        return []
 
-    _, begin, end, _ = f.args
-    f.loop(begin, end, 1, [], program)
+    control.program_loop(f, kernel, program)
     if on_amx:
         amx.release(f)
     if c.streams is not None:

@@ -7,7 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
 from amdjax.targets.cpu import CpuTarget
 
 SHARE_UP_TO = 1024  # bytes of a result that may share its allocation with others
-_HOST_CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
 
 
 def cpu_target() -> CpuTarget:
@@ -70,7 +69,7 @@ class CpuProgram:
     Attributes:
       run: the program as a function of arrays that have the avals it was compiled for; what is
         common (one result, or many small ones) has a closure of its own, since attribute
-        look-ups are much of what a small call costs.
+        look-ups are much of what a small call costs. It keeps this object, whose memory it uses.
     """
 
     def __init__(self, closed: ClosedJaxpr, plan: Plan, loader: KernelLoader[Library]):
@@ -85,7 +84,6 @@ class CpuProgram:
         self._code = array("q", self._words(addresses))
         self._native, self._alloc = vm.run_program(), buffer_pool().alloc
         self._without_data = [i for i, t in enumerate(self.out_avals) if t.dtype == float0]
-        self._error: BaseException | None = None
         self.run = self._choose_run()
 
     def _words(self, kernels: dict[int, int]) -> list[int]:
@@ -99,18 +97,11 @@ class CpuProgram:
         code = _Encoder(plan.instructions, kernels, self._hosts, fixed).words()
         return vm.header(max([1, *counts]), plan.constants_at) + code
 
-    def _host_call(self, fn: Callable[[list[int]], None], i: int) -> Any:
+    def _host_call(self, fn: Callable[[list[int]], None], i: int) -> Callable[[int], None]:
+        """What the machine calls with the place of the addresses."""
         count = [w.words[1] for w in self.plan.instructions if w.opcode == vm.HOST][i]
-
-        def call(addresses: Any) -> int:
-            try:
-                fn(addresses[:count])
-                return 0
-            except BaseException as e:
-                self._error = e
-                return 1
-
-        return _HOST_CALL(call)
+        addresses = ctypes.c_int64 * count
+        return lambda place: fn(addresses.from_address(place)[:])
 
     def __call__(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """Run on arrays from anywhere that have the avals the program was compiled for."""
@@ -159,15 +150,14 @@ class CpuProgram:
         pack, native, alloc = self._packer(1), self._native, self._alloc
         code, aval, size = self._code.buffer_info()[0], self.out_avals[0], self.sizes[0]
 
-        def run(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        def run(args: Sequence[ConcreteArray], owner: CpuProgram = self) -> list[ConcreteArray]:
             try:
                 addresses = [a.buffer.address for a in args]
             except AttributeError:
                 require_buffers(args)
                 raise
             out = alloc(size)
-            if native(pack(code, 0, 0, *addresses, out.address)):
-                self._fail()
+            native(pack(code, 0, 0, *addresses, out.address))
             return [ConcreteArray(aval, out)]
 
         return run
@@ -180,7 +170,7 @@ class CpuProgram:
         results = [(t, at, n) for t, (at, n) in zip(self.out_avals, places, strict=True)]
         new = object.__new__
 
-        def run(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        def run(args: Sequence[ConcreteArray], owner: CpuProgram = self) -> list[ConcreteArray]:
             try:
                 addresses = [a.buffer.address for a in args]
             except AttributeError:
@@ -188,8 +178,7 @@ class CpuProgram:
                 raise
             whole = alloc(total)
             start = whole.address
-            if native(pack(code, 0, 0, *addresses, start)):
-                self._fail()
+            native(pack(code, 0, 0, *addresses, start))
             outs = []
             for aval, at, n in results:
                 # Written out: calling two constructors an array takes twice as long.
@@ -216,18 +205,15 @@ class CpuProgram:
         call = self._pack(
             self._code.buffer_info()[0], arena, 0, *addresses, *[b.address for b in outs]
         )
-        if self._native(call):
-            self._fail()
-        for i in aliases.values():
-            args[i].buffer = None
+        try:
+            self._native(call)
+        finally:  # a program that was interrupted may have written into them
+            for i in aliases.values():
+                args[i].buffer = None
         results: list[Any] = list(map(ConcreteArray, self.out_avals, outs))
         for i in self._without_data:
             results[i] = np.zeros(self.out_avals[i].shape, float0)
         return results
-
-    def _fail(self) -> NoReturn:
-        error, self._error = self._error, None
-        raise error if error is not None else RuntimeError("the compiled program failed")
 
     def _allocate(self) -> list[Buffer]:
         """Memory for the results; many small ones share an allocation."""
@@ -317,9 +303,7 @@ class _Encoder:
                 elif isinstance(w, tile.Kernel):
                     out.append(self.kernels[id(w)])
                 elif i.opcode == vm.HOST and n == 0:
-                    address = ctypes.cast(self.hosts[w], ctypes.c_void_p).value
-                    assert address is not None
-                    out.append(address)
+                    out.append(id(self.hosts[w]))
                 else:
                     out.append(int(w))
         return out

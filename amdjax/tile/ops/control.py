@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from amdjax.tile.attributes import Flag
 from amdjax.tile.ir import Block, Op, Operand, Operands, Value, expect, expect_scalars
 from amdjax.tile.types import BOOL, TileType
 
@@ -15,9 +16,14 @@ def _types(values: Sequence[Value]) -> tuple[TileType, ...]:
 
 
 class For(Op, name="for"):
-    """`for i in range(start, stop, step): carried = body(i, *carried)`."""
+    """`for i in range(start, stop, step): carried = body(i, *carried)`.
+
+    Attributes:
+      users: a loop of the user's program, which may run for long.
+    """
 
     __slots__ = ()
+    users = Flag()
     start, stop, step = Operand(0), Operand(1), Operand(2)
     init = Operands(3)
 
@@ -38,9 +44,10 @@ class For(Op, name="for"):
 
 
 class While(Op, name="while"):
-    """`while condition(*carried): carried = body(*carried)`."""
+    """`while condition(*carried): carried = body(*carried)`; `users` as in `For`."""
 
     __slots__ = ()
+    users = Flag()
     init = Operands(0)
 
     @property
