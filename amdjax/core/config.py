@@ -434,7 +434,7 @@ class Config(threading.local):
             self._view.renew_key()
 
     def on_update(self, name: str, hook: Callable[[Any], None]) -> None:
-        """Call ``hook(value)`` after each process-wide update of the flag `name`."""
+        """Call ``hook(value)`` after each update of the flag `name`, also by a context."""
         with _lock:
             _hooks.setdefault(_resolve(name)[0], []).append(hook)
 
@@ -472,6 +472,8 @@ class _Override(contextlib.ContextDecorator):
         saved = self._saved.__dict__.setdefault("stack", [])
         saved.append(view.overrides.get(self._name, _MISSING))
         self._set(view, self._value)
+        for hook in _hooks.get(self._name, ()):
+            hook(self._value)
 
     def __exit__(self, *exc_info: object) -> None:
         self._set(config._view, self._saved.stack.pop())
