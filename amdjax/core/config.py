@@ -310,6 +310,7 @@ _trace_keys: dict[tuple[Any, ...], TraceKey] = {}
 _global_values = _from_environment()
 _threads: weakref.WeakSet[_ThreadView] = weakref.WeakSet()
 _hooks: dict[str, list[Callable[[Any], None]]] = {}
+_context_hooks: dict[str, list[Callable[[Any], None]]] = {}
 
 
 _user_contexts: list[UserContext] = []
@@ -433,10 +434,14 @@ class Config(threading.local):
             self._view.mesh = mesh
             self._view.renew_key()
 
-    def on_update(self, name: str, hook: Callable[[Any], None]) -> None:
-        """Call ``hook(value)`` after each update of the flag `name`, also by a context."""
+    def on_update(self, name: str, hook: Callable[[Any], None], *, contexts: bool = False) -> None:
+        """Call ``hook(value)`` after each process-wide update of the flag `name`.
+
+        With `contexts`, also where a context manager sets it for a thread.
+        """
         with _lock:
-            _hooks.setdefault(_resolve(name)[0], []).append(hook)
+            for table in (_hooks, _context_hooks) if contexts else (_hooks,):
+                table.setdefault(_resolve(name)[0], []).append(hook)
 
 
 def _mapped(mapping: dict[Any, Any], value: Any) -> Any:
@@ -472,7 +477,7 @@ class _Override(contextlib.ContextDecorator):
         saved = self._saved.__dict__.setdefault("stack", [])
         saved.append(view.overrides.get(self._name, _MISSING))
         self._set(view, self._value)
-        for hook in _hooks.get(self._name, ()):
+        for hook in _context_hooks.get(self._name, ()):
             hook(self._value)
 
     def __exit__(self, *exc_info: object) -> None:

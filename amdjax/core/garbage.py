@@ -90,7 +90,7 @@ def guard() -> None:
     and with it a Ctrl-C now and then.
     """
     flag = "array_garbage_collection_guard"
-    config.on_update(flag, _install)
+    config.on_update(flag, _install, contexts=True)
     _install(config.read(flag))
 
 

@@ -7,7 +7,10 @@ file of this size, a writer locks the others out, and its locks do not work on e
 folder.) Each entry carries a checksum; one that fails it is removed and compiled again. Anything
 that goes wrong with the disk makes the cache smaller or useless, never an error.
 
-Entries are machine code: a folder that another user could write to is not used.
+Entries are machine code, so a folder is used only if nobody but its owner, who is the user or root,
+may write to it, and the same holds of its subfolders and of all folders above it: who may write to
+one of those can put another folder in its place. Folders above may be open to all if they are
+sticky, as `/tmp` is, where names are their owners' to change.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import struct
 import sys
 import threading
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,6 +117,7 @@ class ObjectCache:
         self._written = 0
         self._names = itertools.count()
         self._root = _usable(directory)
+        self._safe: dict[str, bool] = {}
         self.hits = self.misses = 0
 
     @property
@@ -189,6 +194,8 @@ class ObjectCache:
 
     def _read(self, key: bytes) -> bytes | None:
         path = self.path(key)
+        if not self._is_safe(os.path.dirname(path)):
+            return None
         try:
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         except OSError:
@@ -211,6 +218,8 @@ class ObjectCache:
     def _write(self, key: bytes, data: bytes) -> None:
         path = self.path(key)
         folder = os.path.dirname(path)
+        if not self._is_safe(folder):
+            return
         temporary = f"{folder}{os.sep}.{os.getpid()}-{id(self):x}-{next(self._names)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         try:
@@ -226,6 +235,17 @@ class ObjectCache:
         except OSError:
             _remove(temporary)
             raise
+
+    def _is_safe(self, folder: str) -> bool:
+        """Whether a subfolder is missing or ours alone to write to; looked up once."""
+        safe = self._safe.get(folder)
+        if safe is None:
+            try:
+                safe = not _open_to_others(os.stat(folder))
+            except OSError:
+                return True  # whoever writes makes it
+            self._safe[folder] = safe
+        return safe
 
     def _entries(self) -> list[tuple[float, int, str]]:
         """Last use, size and path of every entry; removes what dead writers left."""
@@ -273,17 +293,53 @@ def _usable(directory: str | os.PathLike[str] | None) -> str | None:
     """The folder's name if it exists or can be made, and only we (or root) can write to it."""
     if directory is None:
         return None
-    path = os.path.abspath(os.fspath(directory))
+    path = os.path.realpath(os.fspath(directory))
     try:
-        os.makedirs(path, 0o700, exist_ok=True)
-        status = os.stat(path)
+        _make_folders(path)
+        unsafe = _unsafe_folder(path)
     except OSError:
         return None
-    if hasattr(os, "getuid"):
-        foreign = status.st_uid not in (os.getuid(), 0)
-        if foreign or status.st_mode & stat.S_IWOTH:
-            return None
+    if unsafe is not None:
+        where = "it" if unsafe == path else unsafe
+        warnings.warn(
+            f"the cache of compiled kernels {path} is not used, since others may write to {where}; "
+            f"`chmod go-w {unsafe}` if it is yours, or set AMDJAX_CACHE_DIR to another folder",
+            stacklevel=2,
+        )
+        return None
     return path
+
+
+def _make_folders(path: str) -> None:
+    """Make a folder, and those above it that are missing, for the user alone."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.mkdir(folder, 0o700)
+    if not os.path.isdir(path):
+        raise NotADirectoryError(path)
+
+
+def _unsafe_folder(path: str) -> str | None:
+    """The first of a folder and those above it by which others could alter its contents."""
+    if _open_to_others(os.stat(path)):
+        return path
+    while (above := os.path.dirname(path)) != path:
+        path, status = above, os.stat(above)
+        if _open_to_others(status) and not status.st_mode & stat.S_ISVTX:
+            return path
+    return None
+
+
+def _open_to_others(status: os.stat_result) -> bool:
+    """Whether anybody but the user and root may write, by mode or as the owner."""
+    if not hasattr(os, "getuid"):
+        return False
+    writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return bool(writable) or status.st_uid not in (os.getuid(), 0)
 
 
 def _scandir(path: str) -> list[os.DirEntry[str]]:

@@ -139,9 +139,69 @@ def test_unusable_folders_are_done_without(tmp_path):
         assert store.get(KEY) == DATA and store.directory is None
 
 
-def test_folder_open_to_others_is_not_used(tmp_path):
-    tmp_path.chmod(0o777)
-    assert C.ObjectCache(tmp_path).directory is None
+def refused(folder):
+    with pytest.warns(UserWarning, match="others may write"):
+        store = C.ObjectCache(folder)
+    store.put(KEY, DATA)
+    return store.directory is None and not list(folder.glob("*/*")) and store.get(KEY) == DATA
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702, 0o1777, 0o2775])
+def test_folder_open_to_others_is_not_used(tmp_path, mode):
+    tmp_path.chmod(mode)
+    assert refused(tmp_path)
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o500])
+def test_folder_that_others_may_only_read_is_used(tmp_path, mode):
+    tmp_path.chmod(mode)
+    try:
+        assert C.ObjectCache(tmp_path).directory == str(tmp_path)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "mode,safe", [(0o775, False), (0o757, False), (0o1777, True), (0o755, True)]
+)
+@pytest.mark.parametrize("depth", [1, 2])
+def test_folders_above_decide_too(tmp_path, depth, mode, safe):
+    """Who may write to one of them can put another folder in place of the cache."""
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True, mode=0o700)
+    folder.parent.chmod(0o700)
+    folder.parents[depth - 1].chmod(mode)
+    assert (C.ObjectCache(folder).directory == str(folder)) if safe else refused(folder)
+
+
+def test_a_link_is_judged_by_what_it_points_to(tmp_path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path / "open")
+    assert refused(tmp_path / "link")
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_subfolder_open_to_others_is_not_used(tmp_path, mode):
+    fresh(tmp_path).put(KEY, DATA)
+    (folder,) = (x for x in tmp_path.iterdir() if x.is_dir())
+    folder.chmod(mode)
+    assert fresh(tmp_path).get(KEY) is None
+    other = KEY[:1] + os.urandom(31)
+    fresh(tmp_path).put(other, DATA)
+    assert fresh(tmp_path).get(other) is None
+    folder.chmod(0o700)
+    assert fresh(tmp_path).get(KEY) == DATA
+
+
+def test_folders_are_made_for_the_user_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        fresh(tmp_path / "x" / "y").put(KEY, DATA)
+    finally:
+        os.umask(before)
+    made = [p for p in (tmp_path / "x").rglob("*") if p.is_dir()]
+    assert len(made) == 2 and all(p.stat().st_mode & 0o077 == 0 for p in [tmp_path / "x", *made])
 
 
 def test_disk_errors_are_silent(tmp_path, monkeypatch):

@@ -54,7 +54,7 @@ def program_loop(f: Function, kernel: tile.Kernel, program: Callable[[Value], No
 
 def _users_loops(block: tile.Block) -> Iterator[ops.For | ops.While]:
     """The loops of the user's program in a block."""
-    for op in tile.walk(block):
+    for op in tile.nested_ops(block):
         if isinstance(op, (ops.For, ops.While)) and op.users:
             yield op
 
