@@ -260,8 +260,17 @@ def _python_scalar(typ: type) -> Callable[[Any], AbstractValue]:
     return rule
 
 
+def refuse_masked(x: Any) -> None:
+    """Raise ValueError for an array of `numpy.ma`, whose mask would be lost."""
+    if isinstance(x, np.ndarray) and hasattr(x, "mask"):
+        raise ValueError(
+            "numpy masked arrays are not supported; x.filled(value) makes a plain array of x"
+        )
+
+
 def _numpy_value(x: Any) -> AbstractValue:
     dtype = x.dtype
+    refuse_masked(x)
     if dtype != dtypes.float0:
         dtypes.check_valid_dtype(dtype)
         dtype = dtypes.canonicalize_dtype(dtype)

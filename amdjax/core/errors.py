@@ -320,7 +320,7 @@ class ConcretizationTypeError(JAXTypeError):
         needed = f"\n{context.strip()}" if context else ""
         super().__init__(
             _message(
-                "Abstract tracer value encountered where a concrete value is expected: "
+                "Abstract tracer value encountered where concrete value is expected: "
                 f"{describe(tracer)}."
                 f"{needed}",
                 tracer,

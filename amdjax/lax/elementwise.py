@@ -25,8 +25,9 @@ from amdjax.lax._rules import (
     value_dtype,
 )
 from amdjax.lax.casting import convert_element_type, convert_like
-from amdjax.lax.comparison import eq
+from amdjax.lax.comparison import eq, ne
 from amdjax.lax.rounding import round
+from amdjax.lax.selection import select
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
@@ -186,7 +187,8 @@ def div(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def _rem_right(g: Any, z: Any, x: Any, y: Any) -> Any:
-    quotient = round(div(sub(x, z), y))  # x rem y == x - quotient * y, the quotient being constant
+    # x rem y == x - quotient * y, the quotient being constant; without remainder it is x / y.
+    quotient = round(div(select(ne(z, z), x, sub(x, z)), y))
     return neg(mul(g, quotient))
 
 

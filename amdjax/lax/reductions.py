@@ -25,8 +25,11 @@ from amdjax.lax._rules import (
     Shape,
     after_batch,
     as_ints,
+    canonical_axes,
     check_dtype,
     dtype_of,
+    filled_like,
+    is_complex,
     jvp_from,
     move_axis,
     shape_of,
@@ -35,7 +38,9 @@ from amdjax.lax._rules import (
 )
 from amdjax.lax.casting import convert_like
 from amdjax.lax.comparison import eq
+from amdjax.lax.complexes import complex, imag, real
 from amdjax.lax.elementwise import add, div, mul
+from amdjax.lax.selection import select
 from amdjax.lax.shape import broadcast_in_dim, expand_dims, reshape
 from amdjax.lax.slicing import pad, slice_in_dim
 from amdjax.typing import ArrayLike, DTypeLike
@@ -235,7 +240,7 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Greatest of the elements along axes; NaN if any is.
 
     Args:
-      operand: array of a real or boolean dtype.
+      operand: array of numbers or booleans; complex ones are ordered by their parts in turn.
       axes: the axes to reduce, none of them twice.
 
     Returns:
@@ -249,14 +254,27 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
       >>> int(reduce_max(np.array([2, 4, 3]), (0,)))
       4
     """
-    return reduce_max_p.bind(operand, axes=as_ints(axes, "reduce_max axes"))
+    return _extremum(reduce_max_p, operand, as_ints(axes, "reduce_max axes"), -np.inf)
+
+
+def _extremum(primitive: Primitive, operand: ArrayLike, axes: Shape, worst: float) -> Array:
+    """Complex numbers are ordered by their real parts, then by their imaginary parts."""
+    if not is_complex(operand):
+        return primitive.bind(operand, axes=axes)
+    first, second = real(operand), imag(operand)
+    best = primitive.bind(first, axes=axes)
+    shape = shape_of(operand)
+    kept = [d for d in range(len(shape)) if d not in canonical_axes(axes, len(shape), "axes")]
+    tied = eq(first, broadcast_in_dim(best, shape, kept))
+    rest = select(tied, second, filled_like(second, worst))
+    return complex(best, primitive.bind(rest, axes=axes))
 
 
 def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Least of the elements along axes; NaN if any is.
 
     Args:
-      operand: array of a real or boolean dtype.
+      operand: array of numbers or booleans; complex ones are ordered by their parts in turn.
       axes: the axes to reduce, none of them twice.
 
     Returns:
@@ -270,7 +288,7 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
       >>> int(reduce_min(np.array([2, 4, 3]), (0,)))
       2
     """
-    return reduce_min_p.bind(operand, axes=as_ints(axes, "reduce_min axes"))
+    return _extremum(reduce_min_p, operand, as_ints(axes, "reduce_min axes"), np.inf)
 
 
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:

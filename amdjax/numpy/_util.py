@@ -11,6 +11,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array, ConcreteArray, from_numpy, get_backend
+from amdjax.core.aval import refuse_masked
 from amdjax.core.config import config, default_device
 from amdjax.core.context import Context, context
 from amdjax.core.errors import warn
@@ -106,6 +107,7 @@ def convert(x: Any, dtype: DTypeLike, weak: bool = False) -> Array:
         return scalar_array(x, np.dtype(dtype), bool(weak)).sharing()
     if hasattr(x, "__jax_array__"):
         return convert(x.__jax_array__(), dtype, weak)
+    refuse_masked(x)
     return from_numpy(np.asarray(x).astype(dtype), bool(weak))
 
 
@@ -261,9 +263,11 @@ def broadcast_to(x: Any, shape: Shape) -> Array:
     if x.shape == shape:
         return x
     lead = len(shape) - x.ndim
-    if lead < 0 or any(
-        have not in (1, want) for have, want in zip(x.shape, shape[lead:], strict=True)
-    ):
+    if lead < 0:
+        raise ValueError(
+            f"Cannot broadcast to shape with fewer dimensions: {x.shape} and requested {shape}"
+        )
+    if any(have not in (1, want) for have, want in zip(x.shape, shape[lead:], strict=True)):
         raise ValueError(f"Incompatible shapes for broadcasting: {x.shape} and requested {shape}")
     # An axis of one that is stretched is dropped and made anew.
     stretched = [i for i, n in enumerate(x.shape) if n != shape[lead + i]]

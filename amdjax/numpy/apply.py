@@ -22,7 +22,7 @@ from amdjax.numpy._util import (
     promote_dtypes_inexact,
     select,
 )
-from amdjax.numpy.arithmetic import clip, mod
+from amdjax.numpy.arithmetic import clip, mod, true_divide
 from amdjax.numpy.cumulative import cumsum, diff
 from amdjax.numpy.sorting import searchsorted
 from amdjax.transforms import vmap
@@ -153,22 +153,27 @@ def unwrap(
     p = as_array("unwrap", p)
     if is_kind(p.dtype, np.complexfloating):
         raise ValueError("jnp.unwrap does not support complex inputs.")
-    if not p.shape[axis]:
-        return promote_dtypes_inexact(p)[0]
-    whole = is_kind(p.dtype, np.integer) and isinstance(period, int)
+    period = as_array("unwrap", period, 1)
+    whole = is_kind(p.dtype, np.integer) and is_kind(period.dtype, np.integer)
     x = p if whole else promote_dtypes_inexact(p)[0]
     axis = canonical_axis(axis, x.ndim)
+    if not x.shape[axis]:
+        return x
     step = diff(x, axis=axis)
     turn = convert(period, x.dtype)
     half = lax.div(turn, constant(turn, 2))
     low = lax.neg(half)
-    centred = lax.add(mod(lax.sub(step, low), turn), low)
-    on_edge = lax.bitwise_and(lax.eq(centred, low), lax.gt(step, constant(step, 0)))
-    if not whole or (isinstance(period, int) and period % 2 == 0):
-        centred = select(on_edge, half, centred)
-    correction = lax.sub(centred, step)
-    least = half if discont is None else convert(discont, x.dtype)
-    correction = select(lax.lt(lax.abs(step), least), constant(step, 0), correction)
+    centered = lax.add(mod(lax.sub(step, low), turn), low)
+    on_edge = lax.bitwise_and(lax.eq(centered, low), lax.gt(step, constant(step, 0)))
+    if whole:  # half a turn is a whole number only of even ones
+        on_edge = lax.bitwise_and(
+            on_edge, lax.eq(lax.rem(turn, constant(turn, 2)), constant(turn, 0))
+        )
+    centered = select(on_edge, half, centered)
+    least, size = promote_dtypes_inexact(
+        true_divide(turn, 2) if discont is None else as_array("unwrap", discont, 2), lax.abs(step)
+    )
+    correction = select(lax.lt(size, least), constant(step, 0), lax.sub(centered, step))
     first = lax.slice_in_dim(x, 0, 1, axis=axis)
     rest = lax.slice_in_dim(x, 1, None, axis=axis)
     return lax.concatenate([first, lax.add(rest, cumsum(correction, axis))], axis)

@@ -227,7 +227,7 @@ def _contains(self: Array, value: Any) -> bool:
             f"Array.__contains__: search array must be one-dimensional, got shape {self.shape}"
         )
     if not isinstance(value, _OTHERS):
-        raise ValueError(f"Array.__contains__: unsupported operand type {type(value)}")
+        raise TypeError(f"Array.__contains__: unsupported operand type {type(value)}")
     if np.ndim(value):
         raise ValueError(
             f"Array.__contains__: query value must be a scalar, got shape {np.shape(value)}"
@@ -246,7 +246,7 @@ def _transpose(self: Array, *args: Any) -> Array:
     """The array with its axes permuted, by default reversed."""
     if not args or args == (None,):
         return manipulation.transpose(self)
-    axes = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
+    axes = args[0] if len(args) == 1 and np.ndim(args[0]) else args
     return manipulation.transpose(self, axes)
 
 

@@ -263,6 +263,9 @@ def full(
     _refuse_complex("full", fill_value, dtype)
     if dtype is not None and type(fill_value) is int and is_kind(dtype, np.integer):
         return _uniform(canonical_shape(shape), fill_value, dtype, False, "full")
+    if type(fill_value) is int and -(2**63) <= fill_value < 2**64:
+        # Integers beyond the default dtype wrap here, alone among all functions.
+        fill_value = np.asarray(fill_value).astype(dtypes.default_int_dtype()).item()
     value = as_array("full", fill_value)
     weak = dtype is None and dtypes.is_weakly_typed(fill_value)
     shape = canonical_shape(shape)
@@ -517,6 +520,8 @@ def arange(
     if device is not None:
         return on_device(device, arange, start, stop, step, dtype)
     given = {"start": start, "stop": stop, "step": step}
+    if stop is None:
+        given = {"stop": start, "step": step}
     given = {name: v for name, v in given.items() if v is not None}
     if start is None:
         raise TypeError("jax.numpy.arange: start must be given, got None")
@@ -534,8 +539,8 @@ def arange(
             f" {', '.join(f'{name}={v}' for name, v in given.items())}"
         )
     kind = natural if dtype is None else user_dtype(dtype, "arange")
-    values = {name: _concrete(v) for name, v in given.items()}
-    first, last = (0, values["start"]) if stop is None else (values["start"], values["stop"])
+    values = {name: _concrete(v, f"jnp.arange argument {name!r}") for name, v in given.items()}
+    first, last = values.get("start", 0), values["stop"]
     stride = values.get("step", 1)
     if dtypes.issubdtype(kind, np.bool_):
         raise TypeError("arange makes numbers, it does not accept dtype bool")
@@ -544,11 +549,11 @@ def arange(
     return _progression(_steps(first, last, stride), first, stride, kind)
 
 
-def _concrete(x: Any) -> Any:
+def _concrete(x: Any, what: str) -> Any:
     """A Python number; arrays that are being traced cannot be one."""
     if not is_concrete(x):
         raise ConcretizationTypeError(
-            x, "It arose in a jnp.arange argument, which decides the shape of the result."
+            x, f"It arose in the {what}, which decides the shape of the result."
         )
     if isinstance(x, (bool, int, float, complex)):
         return x

@@ -24,7 +24,6 @@ from amdjax.numpy._util import (
     is_kind,
     promote_dtypes,
     promote_dtypes_inexact,
-    promote_ranks,
     refuse_out,
     select,
     user_dtype,
@@ -328,10 +327,11 @@ def trapezoid(
         axis = canonical_axis(axis, y.ndim)
     else:
         y, x = promote_dtypes_inexact(as_array("trapezoid", y), as_array("trapezoid", x))
-        axis = canonical_axis(axis, y.ndim)
         width = diff(x, axis=axis if x.ndim > 1 else -1)
+        axis = canonical_axis(axis, y.ndim)
         if x.ndim == 1:
             width = lax.reshape(width, (width.size, *(1,) * (y.ndim - 1 - axis)))
     gaps = lax.add(lax.slice_in_dim(y, 1, None, axis=axis), lax.slice_in_dim(y, 0, -1, axis=axis))
-    areas = lax.mul(*promote_ranks("trapezoid", width, gaps))
+    rank = max(width.ndim, gaps.ndim)
+    areas = lax.mul(lax.broadcast_to_rank(width, rank), lax.broadcast_to_rank(gaps, rank))
     return lax.mul(sum_(areas, axis), np.asarray(0.5, y.dtype))

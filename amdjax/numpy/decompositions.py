@@ -121,7 +121,9 @@ def svd(
         return s
     signs = selecting.take_along_axis(lax.sign(w), order, -1)
     v = selecting.take_along_axis(v, lax.expand_dims(order, (order.ndim - 1,)), -1)
-    u = arithmetic.multiply(v, lax.expand_dims(signs, (signs.ndim - 1,)))
+    u = arithmetic.multiply(
+        v, lax.expand_dims(lax.convert_element_type(signs, v.dtype), (signs.ndim - 1,))
+    )
     return SVDResult(u, s, adjoint(v))
 
 
@@ -191,7 +193,7 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
 
     Args:
       a: of shape `(..., m, n)`.
-      mode: "reduced", "complete", "r" (R alone) or "raw" (LAPACK's form).
+      mode: "reduced" (or "full", its old name), "complete", "r" (R alone) or "raw" (LAPACK's form).
 
         >>> jnp.linalg.qr(jnp.eye(2), mode="r").shape
         (2, 2)
@@ -202,5 +204,5 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
         return QRResult(manipulation.matrix_transpose(packed), taus)
     if mode not in ("reduced", "r", "full", "complete"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
-    q, r = lax.linalg.qr(a, full_matrices=mode in ("full", "complete"))
+    q, r = lax.linalg.qr(a, full_matrices=mode == "complete")
     return r if mode == "r" else QRResult(q, r)

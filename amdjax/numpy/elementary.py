@@ -100,7 +100,7 @@ def log10(x: ArrayLike, /) -> Array:
 
 def _complex_log(x: Array, scale: float) -> Array:
     """The parts divided each by itself: a complex quotient would mix infinities into NaN."""
-    value = lax.log(x)
+    value = lax.log(convert(x, x.dtype))
     real, imag = lax.real(value), lax.imag(value)
     factor = constant(real, scale)
     return lax.complex(lax.div(real, factor), lax.div(imag, factor))
@@ -462,7 +462,7 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     """
     z = as_array("angle", z)
     if not is_kind(z.dtype, np.complexfloating):
-        if not is_kind(z.dtype, np.inexact):
+        if not is_kind(z.dtype, np.inexact) or z.ndim == 0:
             z = convert(z, dtypes.default_float_dtype())
         z = convert(z, z.dtype)
         nan = lax.ne(z, z)

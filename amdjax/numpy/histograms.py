@@ -106,7 +106,7 @@ def histogram(
         w = as_array("histogram", weights)
         if w.shape != a.shape:
             raise ValueError("weights should have the same shape as a.")
-        w = ravel(w)
+        values, w = promote_dtypes_inexact(values, ravel(w))
     values, edges_ = promote_dtypes(values, edges)
     slot = _bin_of(values, edges_)
     n = edges.size

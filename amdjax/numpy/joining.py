@@ -236,7 +236,7 @@ def _split(name: str, ary: ArrayLike, where: Any, axis: int, equal: bool) -> lis
         sizes = [small + 1] * extra + [small] * (parts - extra)
         cuts = np.cumsum([0, *sizes]).tolist()
     else:
-        inner = [int(i) for i in np.asarray(where)]
+        inner = [int(i) for i in (where if isinstance(where, (list, tuple)) else np.asarray(where))]
         cuts = [0, *inner, length]
         sizes = [hi - lo for lo, hi in itertools.pairwise(cuts)]
         if builtins.any(size < 0 for size in sizes):
@@ -282,12 +282,13 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Any = None) -> Array:
     if not a.ndim:
         return a
     nonzero = np.nonzero(np.asarray(a))
+    chosen = canonical_axes(axis, a.ndim)
     box = []
     for i, n in enumerate(a.shape):
-        hit = nonzero[i]
-        lo, hi = (int(hit.min()), int(hit.max()) + 1) if hit.size else (0, 0)
-        chosen = i in canonical_axes(axis, a.ndim)
-        lo = lo if chosen and "f" in trim.lower() else 0
-        hi = hi if chosen and "b" in trim.lower() else n
+        # Without any nonzero element all of a chosen axis is both a leading and a trailing part.
+        hit = nonzero[i] if i in chosen else np.arange(n)
+        first, end = (int(hit.min()), int(hit.max()) + 1) if hit.size else (n, 0)
+        lo = first if "f" in trim.lower() else 0
+        hi = builtins.max(end if "b" in trim.lower() else n, lo if hit.size else 0)
         box.append((builtins.min(lo, hi), hi))
     return lax.slice(a, [lo for lo, _ in box], [hi for _, hi in box])

@@ -406,6 +406,8 @@ def cond(x: ArrayLike, p: Any = None) -> Array:
     Array(2., dtype=float32)
     """
     a = as_matrix("cond", x)
+    if 0 in a.shape[-2:]:
+        raise ValueError(f"jnp.linalg.cond: input array must not be empty; got arr.shape={a.shape}")
     if p in (None, 2, -2):
         s = svd(a, compute_uv=False)
         ratio = s[..., 0] / s[..., -1]

@@ -381,6 +381,8 @@ def isclose(
     Array([ True, False], dtype=bool)
     """
     x, y = promote_args("isclose", a, b)
+    if isinstance(x.dtype, dtypes.ExtendedDType):
+        return lax.eq(x, y)
     if not is_kind(x.dtype, np.inexact):
         wide = dtypes.to_inexact_dtype(x.dtype)
         x, y = convert(x, wide), convert(y, wide)

@@ -11,6 +11,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.errors import warn
 from amdjax.core.integers import ceil_div
 from amdjax.numpy import _util
 from amdjax.numpy._util import (
@@ -38,7 +39,19 @@ def shape(a: Any) -> tuple[int, ...]:
     """
     if hasattr(a, "shape"):
         return tuple(a.shape)
-    return np.shape(a) if isinstance(a, (list, tuple)) else as_array("shape", a).shape
+    return _shape_of("shape", a)
+
+
+def _shape_of(name: str, a: Any) -> tuple[int, ...]:
+    """The shape of what has no such attribute."""
+    if isinstance(a, (list, tuple)):
+        warn(
+            f"{name} requires ndarray or scalar arguments, got {type(a)}; in future releases this"
+            " will be an error",
+            DeprecationWarning,
+        )
+        return np.shape(a)
+    return as_array(name, a).shape
 
 
 def ndim(a: Any) -> int:
@@ -47,7 +60,7 @@ def ndim(a: Any) -> int:
     >>> jnp.ndim(jnp.ones((2, 3)))
     2
     """
-    return a.ndim if hasattr(a, "ndim") else len(shape(a))
+    return a.ndim if hasattr(a, "ndim") else len(_shape_of("ndim", a))
 
 
 def size(a: Any, axis: Axis = None) -> int:
@@ -56,7 +69,7 @@ def size(a: Any, axis: Axis = None) -> int:
     >>> jnp.size(jnp.ones((2, 3)), 1)
     3
     """
-    extents = shape(a)
+    extents = tuple(a.shape) if hasattr(a, "shape") else _shape_of("size", a)
     return math.prod(extents[i] for i in canonical_axes(axis, len(extents)))
 
 

@@ -267,7 +267,7 @@ def polyfit(
     base = linalg.inv(dot(lax.transpose(left, (1, 0)), left))
     base = lax.div(base, outer(scale, scale))
     if cov == "unscaled":
-        return c, base
+        return c, base if y.ndim == 1 else lax.expand_dims(base, (2,))
     free = x.size - deg - 1
     if free <= 0:
         raise ValueError(

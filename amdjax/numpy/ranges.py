@@ -295,7 +295,13 @@ class _Concatenator:
             if directive in ("r", "c"):
                 as_matrix = directive
             else:
-                numbers = [int(v) for v in directive.split(",")]
+                try:
+                    numbers = [int(v) for v in directive.split(",")]
+                except ValueError:
+                    raise ValueError(
+                        f"could not understand directive {directive!r}: it is 'r', 'c' or up to"
+                        " three integers with commas between them"
+                    ) from None
                 axis, ndmin, trans1d = (*numbers, *(axis, ndmin, trans1d)[len(numbers) :])
         arrays = [self._part(part, ndmin, trans1d) for part in parts]
         if as_matrix is not None:

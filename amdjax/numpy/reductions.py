@@ -80,6 +80,8 @@ def _reduce(
     if widen and dtype is None:
         result = _sum_dtype(result, promote_integers)
     compute = _wide(result) if widen and dtype is None else result
+    if widen and result == np.bool_:  # truth is counted, and any count is true
+        a, compute = convert(a, result), dtypes.default_int_dtype()
     a = convert(a, compute)
     if where is not None:
         mask = _as_bool(name, where)
@@ -171,21 +173,6 @@ def prod(
     )  # fmt: skip
 
 
-def _extremum(name: str) -> Callable[[Array, tuple[int, ...]], Array]:
-    """The reduction of lax; complex numbers are ordered by real part, then by imaginary part."""
-    fn, worst = (lax.reduce_max, -np.inf) if name == "max" else (lax.reduce_min, np.inf)
-
-    def reduce(a: Array, axes: tuple[int, ...]) -> Array:
-        if not is_kind(a.dtype, np.complexfloating):
-            return fn(a, axes)
-        real, imag = lax.real(a), lax.imag(a)
-        best = fn(real, axes)
-        tied = lax.eq(real, broadcast_to(_keep(best, a.shape, axes), a.shape))
-        return lax.complex(best, fn(select(tied, imag, np.asarray(worst, imag.dtype)), axes))
-
-    return reduce
-
-
 def max(
     a: ArrayLike,
     axis: Axis = None,
@@ -210,7 +197,7 @@ def max(
         >>> jnp.max(jnp.array([[1, 5], [3, 4]]), axis=1)
         Array([5, 4], dtype=int32)
     """
-    return _reduce("max", _extremum("max"), lax.max, a, None, axis=axis, out=out,
+    return _reduce("max", lax.reduce_max, lax.max, a, None, axis=axis, out=out,
                    keepdims=keepdims, initial=initial, where=where)  # fmt: skip
 
 
@@ -227,7 +214,7 @@ def min(
     >>> jnp.min(jnp.array([[1, 5], [3, 4]]), axis=1)
     Array([1, 3], dtype=int32)
     """
-    return _reduce("min", _extremum("min"), lax.min, a, None, axis=axis, out=out,
+    return _reduce("min", lax.reduce_min, lax.min, a, None, axis=axis, out=out,
                    keepdims=keepdims, initial=initial, where=where)  # fmt: skip
 
 
@@ -475,18 +462,36 @@ def var(
         >>> jnp.var(jnp.array([1.0, 2.0, 3.0, 4.0]))
         Array(1.25, dtype=float32)
     """
-    refuse_out("var", out)
+    return _checked_var("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
+
+
+def _checked_var(
+    name: str,
+    a: ArrayLike,
+    axis: Axis,
+    dtype: DTypeLike,
+    out: None,
+    ddof: float,
+    keepdims: bool,
+    where: ArrayLike | None,
+    mean: ArrayLike | None,
+    correction: float | None,
+) -> Array:
+    """`var` for a function of the given name."""
+    refuse_out(name, out)
     if correction is not None:
         if ddof:
             raise ValueError("ddof and correction can't be provided simultaneously.")
         ddof = correction
-    a = as_array("var", a)
+    a = as_array(name, a)
     if dtype is not None:
-        dtype = user_dtype(dtype, "var")
+        dtype = user_dtype(dtype, name)
         if is_kind(a.dtype, np.complexfloating) and not is_kind(dtype, np.inexact):
-            raise ValueError("jax.numpy.var does not yet support real dtype parameters for complex")
-    mask = None if where is None else _as_bool("var", where)
-    mean = None if mean is None else as_array("var", mean)
+            raise ValueError(
+                f"jax.numpy.{name} does not yet support real dtype parameters for complex"
+            )
+    mask = None if where is None else _as_bool(name, where)
+    mean = None if mean is None else as_array(name, mean)
     return _var(a, _static(axis), dtype, float(ddof), keepdims, mask, mean)
 
 
@@ -507,12 +512,10 @@ def std(
     >>> jnp.std(jnp.array([1.0, 1.0, 3.0, 3.0]))
     Array(1., dtype=float32)
     """
-    refuse_out("std", out)
-    a = as_array("std", a)
     if dtype is not None and not is_kind(user_dtype(dtype, "std"), np.inexact):
         raise ValueError(f"dtype argument to jnp.std must be inexact; got {dtype}")
     return lax.sqrt(
-        var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction)
+        _checked_var("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
     )
 
 

@@ -131,7 +131,13 @@ def _apply(
                     f"wrong number of output arguments: expected {len(outs)}, got {len(results)}"
                 )
             for x, names in zip(results, outs):
-                _bind_core(as_array("vectorize", x).shape, names, sizes)
+                shape = as_array("vectorize", x).shape
+                if len(shape) != len(names):
+                    raise ValueError(
+                        f"output shape {shape} does not match core dimensions {names} of the"
+                        " vectorized function's signature"
+                    )
+                _bind_core(shape, names, sizes)
         return result
 
     mapped = checked

@@ -270,9 +270,10 @@ unrolled = amdjax.jit(lambda n: lax.fori_loop(0, n, lambda i, v: v, 1, unroll=4)
         (lambda: lax.while_loop(bool, abs, "x"), TypeError, "init_val"),
         (lambda: lax.while_loop(lambda x: True, lambda x: (x, x), 1.0), TypeError, "structure"),
         (lambda: lax.while_loop(lambda x: True, lambda v: v > 0, 1.0), TypeError, "v: takes f64"),
-        (lambda: lax.fori_loop(0.0, 1, max, 1), TypeError, "lower must be an integer"),
-        (lambda: lax.fori_loop(0, np.ones(1, int), max, 1), TypeError, "upper must be an integer"),
-        (lambda: lax.fori_loop(np.int8(0), np.int16(1), max, 1), TypeError, "one dtype"),
+        (lambda: lax.fori_loop(0.0, 1, max, 1), TypeError, "equal types, got float64 and int64"),
+        (lambda: lax.fori_loop(1j, 1, max, 1), TypeError, "lower must be a real scalar"),
+        (lambda: lax.fori_loop(0, np.ones(1, int), max, 1), TypeError, "upper must be a real"),
+        (lambda: lax.fori_loop(np.int8(0), np.int16(1), max, 1), TypeError, "equal types"),
         (lambda: lax.fori_loop(0, 1, None, 1), TypeError, "body_fun must be callable"),
         (lambda: lax.fori_loop(0, 1, lambda i, v: (v, v), 1), TypeError, "v: takes an array"),
         (lambda: lax.fori_loop(0, 1, lambda i, v: [v[0] > 0], [1.0]), TypeError, r"v\[0\]: takes"),
@@ -303,9 +304,16 @@ def test_fori_loop_with_known_bounds_is_a_scan():
     assert len(eqns(dynamic, 3, 1.0, name="while")) == 1
 
 
-def test_index_has_the_dtype_of_the_bounds():
+def test_index_has_the_dtype_of_traced_bounds():
     for lower, upper, dtype in ((np.int8(0), 3, np.int8), (0, np.uint16(3), np.uint16)):
-        assert lax.fori_loop(lower, upper, lambda i, c: i, dtype(0)).dtype == dtype
+        loop = lambda a, b, dtype=dtype: lax.fori_loop(a, b, lambda i, c: i, dtype(0))
+        assert amdjax.jit(loop)(lower, upper).dtype == dtype
+
+
+def test_index_of_known_bounds_is_a_python_integer():
+    for lower, upper in ((np.int8(0), 3), (0, np.uint16(3)), (0.0, 3.5), (False, True)):
+        last = lax.fori_loop(lower, upper, lambda i, c: i, 0)
+        assert last.weak_type and last.dtype == np.asarray(1).dtype and last == int(upper) - 1
 
 
 # scan

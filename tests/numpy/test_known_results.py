@@ -35,6 +35,20 @@ ONES = np.ones((2, 3, 2))
         (lambda: jnp.spacing(jnp.bfloat16(-2)), -(2.0**-6)),
         (lambda: jnp.isin(np.arange(3), np.array([1])), [False, True, False]),
         (lambda: jnp.median(np.array([3, 1, 2], np.int32)), 2.0),
+        (lambda: jnp.trim_zeros(np.zeros(3), "f").shape, [0]),
+        (lambda: jnp.roots(np.zeros(4)).shape, [0]),
+        (lambda: jnp.full(2, 2**31), [-(2**31)] * 2),
+        (lambda: jnp.sum(np.ones((2, 3), bool), dtype=bool), True),
+        (lambda: jnp.sum(np.array([256, 256]), dtype=bool), True),
+        (lambda: jnp.prod(np.array([2, 0]), dtype=bool), False),
+        (lambda: jnp.unwrap(np.array([0, 3, 6, 0]), discont=np.pi, period=4), [0, 3, 6, 4]),
+        (lambda: jnp.unwrap(np.array([0, 3, 6, 0]), period=np.int8(5)), [0, -2, -4, -5]),
+        (lambda: lax.reduce_max(np.array([1 + 2j, 3 - 1j, 3 + 4j]), (0,)), 3 + 4j),
+        (lambda: lax.reduce_min(np.array([1 + 2j, 3 - 1j, 1 - 4j]), (0,)), 1 - 4j),
+        (lambda: lax.fori_loop(0.0, 3.7, lambda i, x: x + i, 0), 3),
+        (lambda: amdjax.jit(lambda n: lax.fori_loop(0.5, n, lambda i, x: x + i, 0.0))(3.7), 8.0),
+        (lambda: jnp.round(jnp.float32(1.25), 400), 1.25),
+        (lambda: jnp.round(jnp.float32(5), 38), 5),
     ],
 )  # fmt: skip
 def test_values(ours, expected):
@@ -80,6 +94,8 @@ def test_derivatives():
         assert float(jnp.ldexp(mantissa, exponent)) == float(v)
     assert float(amdjax.grad(lambda v: jnp.frexp(v)[0])(3.0)) == 0.25
     assert float(amdjax.grad(jnp.i0)(0.0)) == 0.0
+    for x, slope in ((5.0, -INF), (-5.0, INF), (0.0, NAN)):
+        np.testing.assert_equal(float(amdjax.grad(lambda y: lax.rem(x, y))(0.0)), slope)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +136,16 @@ def test_dtypes_with_64_bits(call, dtype):
         (lambda x: x[..., [0, 1.5]], TypeError),
         (lambda x: jnp.sum(x, axis=2), ValueError),
         (lambda x: jnp.sum(x, axis=2), IndexError),
+        (lambda x: jnp.asarray(np.ma.array([1, 2], mask=[0, 1])), ValueError),
+        (lambda x: jnp.add(np.ma.array([1, 2], mask=[0, 1]), 1), ValueError),
+        (lambda x: jnp.round(x > 0), ValueError),
+        (lambda x: jnp.round(x.astype(int), -1), NotImplementedError),
+        (lambda x: jnp.tri(3, k=2**40), OverflowError),
+        (lambda x: jnp.arange(3, dtype=bool), TypeError),
+        (lambda x: jnp.roll(x, jnp.array([1, 2]), (0, 0, 0)), ValueError),
+        (lambda x: "a" in x, TypeError),
+        (lambda x: jnp.vectorize(lambda v: v, signature="(n)->()")(x), ValueError),
+        (lambda x: jnp.linalg.cond(np.ones((2, 0))), ValueError),
     ],
 )
 def test_what_is_refused(call, error):

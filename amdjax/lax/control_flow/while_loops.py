@@ -371,7 +371,7 @@ def fori_loop(
     `while_loop`.
 
     Args:
-      lower: the first index, an integer scalar.
+      lower: the first index, an integer scalar; a known float is cut to an integer.
       upper: the end of the range, not part of it; no steps are made if it is not above `lower`.
       body_fun: from an index and the carry to a carry of the same structure, shapes and dtypes.
       init_val: the first carry, a pytree of arrays.
@@ -383,7 +383,7 @@ def fori_loop(
 
     Raises:
       TypeError: `body_fun` is not callable or changes the carry's type, or the bounds are not
-        integers of one type.
+        real numbers of one type.
       ValueError: `unroll` is given but the bounds are not known.
 
     Example:
@@ -397,7 +397,7 @@ def fori_loop(
         length = max(int(upper) - int(lower), 0)
         if config.disable_jit and length == 0:
             return init_val
-        init = _bound(lower, dtype), init_val
+        init = int(lower), init_val
         body = _for_body(body_fun, _scan_step)
         (_, result), _ = scan_body(body, init, None, length, unroll=1 if unroll is None else unroll)
         return result
@@ -434,21 +434,28 @@ def _while_step(body_fun: Callable[..., Any], carry: Any) -> Any:
 
 def _next(i: Any) -> Any:
     aval = get_aval(i)
-    return add(i, 1 if aval.weak_type else np.ones((), aval.dtype)[()])
+    one = np.ones((), aval.dtype)[()]
+    return add(i, one.item() if aval.weak_type else one)
 
 
 def _bound_dtype(lower: Any, upper: Any) -> Any:
     """The dtype of the index, None to keep those of the bounds."""
     for name, bound in (("lower", lower), ("upper", upper)):
         aval = aval_of(bound)
-        if aval.shape or not dtypes.issubdtype(aval.dtype, np.integer):
-            raise TypeError(f"fori_loop: {name} must be an integer scalar, got {aval}.")
+        if aval.shape or not any(
+            dtypes.issubdtype(aval.dtype, k) for k in (np.integer, np.floating, np.bool_)
+        ):
+            raise TypeError(f"fori_loop: {name} must be a real scalar, got {aval}.")
     a, b = aval_of(lower), aval_of(upper)
     if a.dtype == b.dtype:
         return None
-    if a.weak_type != b.weak_type:
+    integers = all(dtypes.issubdtype(x.dtype, np.integer) for x in (a, b))
+    if integers and a.weak_type != b.weak_type:
         return b.dtype if a.weak_type else a.dtype
-    raise TypeError(f"fori_loop: lower and upper must have one dtype, got {a.dtype} and {b.dtype}.")
+    raise TypeError(
+        "lower and upper arguments to fori_loop must have equal types, got"
+        f" {a.dtype.name} and {b.dtype.name}"
+    )
 
 
 def _bound(bound: Any, dtype: Any) -> Any:
