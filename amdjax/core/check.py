@@ -79,7 +79,7 @@ def _check(jaxpr: Jaxpr) -> None:
     )
     missing = {e for e in happen - jaxpr.effects if not isinstance(e, NamedAxisEffect)}
     if missing:
-        raise JaxprTypeError(f"the program does not declare effects of its operations: {missing}")
+        raise JaxprTypeError(f"Equation effect not present in jaxpr effects. They lack: {missing}")
 
 
 def _bind(bound: set[Var], v: Any, where: str) -> None:

@@ -80,6 +80,51 @@ class NamedAxisEffect(Effect):
         return f"NamedAxisEffect({self.name!r})"
 
 
+class AllowedEffects:
+    """Kinds of effects that may happen somewhere.
+
+    Args:
+      kinds: classes of effects, whose subclasses may too.
+    """
+
+    def __init__(self, *kinds: type):
+        self.kinds = kinds
+
+    def add_type(self, kind: type) -> None:
+        """Let effects of a kind happen."""
+        self.kinds += (kind,)
+
+    def contains(self, effect: Any) -> bool:
+        """Whether an effect may happen."""
+        return isinstance(effect, self.kinds)
+
+    def require(self, where: str, effects: Effects) -> Effects:
+        """`effects`, all of which may happen.
+
+        Raises:
+          NotImplementedError: one may not.
+        """
+        refused = sorted(str(e) for e in effects if not isinstance(e, self.kinds))
+        if refused:
+            raise NotImplementedError(f"Effects not supported in {where}: {', '.join(refused)}")
+        return effects
+
+
+_HARMLESS = (DebugEffect, OrderedDebugEffect, NamedAxisEffect)
+control_flow_allowed_effects = AllowedEffects(*_HARMLESS, IOEffect, OrderedIOEffect)
+custom_derivatives_allowed_effects = AllowedEffects(*_HARMLESS, IOEffect, OrderedIOEffect)
+remat_allowed_effects = AllowedEffects(*_HARMLESS)
+
+
+def allow_everywhere(kind: type[Effect]) -> type[Effect]:
+    """Let effects of a kind happen in control flow, custom derivatives and checkpoints."""
+    for allowed in (
+        control_flow_allowed_effects, custom_derivatives_allowed_effects, remat_allowed_effects
+    ):  # fmt: skip
+        allowed.add_type(kind)
+    return kind
+
+
 Effects = frozenset[Effect]
 no_effects: Effects = frozenset()
 

@@ -433,7 +433,7 @@ class UnexpectedTracerError(JAXTypeError):
 
     def __init__(self, msg: str) -> None:
         super().__init__(
-            f"{msg.rstrip()}\n\n"
+            f"{str(msg).rstrip()}\n\n"
             "A value made while a function is traced must leave it as an output, not through\n"
             "a global, an attribute, or a list from outside:\n"
             "    def f(x):\n"
@@ -462,7 +462,7 @@ class KeyReuseError(JAXTypeError):
 
     def __init__(self, message: str) -> None:
         super().__init__(
-            f"{message.rstrip()}\n\n"
+            f"{str(message).rstrip()}\n\n"
             "Derive one key for each use:\n"
             "    key, a, b = amdjax.random.split(key, 3)\n"
             "    x = amdjax.random.normal(a)\n"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from amdjax.core.aval import AbstractValue, ShapedArray, register_aval
 from amdjax.core.dtypes import float0
-from amdjax.core.effects import Effect
+from amdjax.core.effects import Effect, allow_everywhere
 
 
 class AbstractRef(AbstractValue):
@@ -153,6 +153,7 @@ class Ref(metaclass=_References):
 register_aval(Ref, lambda ref: ref.aval)
 
 
+@allow_everywhere
 class RefEffect(Effect):
     """Base of what operations do to references among their operands."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from amdjax.core.aval import AbstractValue, ShapedArray as ShapedArray
+from amdjax.core.effects import control_flow_allowed_effects as control_flow_allowed_effects
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import AbstractRef as AbstractRef
 from amdjax.transforms.zero import (
@@ -80,16 +81,6 @@ class aval_method(NamedTuple):
     """A method of traced values."""
 
     fun: Any
-
-
-class _Allowed:
-    """Which effects loops and branches may have: all."""
-
-    def add_type(self, kind: type) -> None:
-        """Nothing: it may already."""
-
-
-control_flow_allowed_effects = _Allowed()
 
 
 def register_hitype(value_type: type, type_of: Any) -> None:

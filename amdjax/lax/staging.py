@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax.core.array import Array
-from amdjax.core.effects import Effect
+from amdjax.core.effects import Effect, allow_everywhere
 from amdjax.core.lowering import Decompose, Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_leaves, tree_unflatten
@@ -102,6 +102,7 @@ def stage(x: Any, /) -> Array:
     return stage_p.bind(x)
 
 
+@allow_everywhere
 class NoDCEEffect(Effect):
     """Keeps an operation alive though nobody reads its results."""
 

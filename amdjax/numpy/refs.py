@@ -20,6 +20,7 @@ from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
 from amdjax.core.context import Context, context
 from amdjax.core.errors import NonConcreteBooleanIndexError, api_boundary
 from amdjax.core.primitive import Primitive
+from amdjax.core.pytree import register_pytree_node
 from amdjax.core.ref import (
     AbstractRef,
     Ref,
@@ -269,6 +270,14 @@ class View:
 
     def addupdate(self, value: Any, idx: Any = ()) -> None:
         addupdate(self, idx, value)
+
+
+# Functions that are transformed take parts of references as they take references.
+register_pytree_node(
+    View,
+    lambda view: ((view.ref, view.arrays), view.indices),
+    lambda indices, children: View(children[0], indices, children[1]),
+)
 
 
 def _wide_enough(index: Any) -> Any:

@@ -14,7 +14,7 @@ from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.config import config
 from amdjax.core.context import context
 from amdjax.core.dtypes import float0
-from amdjax.core.effects import has_side_effects
+from amdjax.core.effects import custom_derivatives_allowed_effects, has_side_effects
 from amdjax.core.errors import UnexpectedTracerError, api_boundary, hide_internal_frames
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
@@ -83,7 +83,9 @@ class _CustomCall(Primitive):
         super().__init__(name, multiple_results=True)
         self.lowering = Control("call", jaxpr_param="call_jaxpr")
         self.abstract_eval = lambda *avals, call_jaxpr, **_: call_jaxpr.out_avals
-        self.effects = lambda *avals, call_jaxpr, **_: call_jaxpr.effects
+        self.effects = lambda *avals, call_jaxpr, **_: custom_derivatives_allowed_effects.require(
+            f"`{name.removesuffix('_call')}`", call_jaxpr.effects
+        )
 
     def _record(
         self, trace: JaxprTrace, fun: FlatFun, args: Any, params: dict[str, Any], rules: Any

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
 from amdjax.core.aval import ShapedArray, get_aval
-from amdjax.core.effects import IOEffect, OrderedIOEffect
+from amdjax.core.effects import remat_allowed_effects
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
@@ -39,12 +39,8 @@ give_call_rules(remat_p)
 
 @remat_p.def_linearize
 def _linearize(nonzeros: Any, *primals: Any, jaxpr: ClosedJaxpr, **params: Any) -> Any:
-    for effect in jaxpr.effects:
-        if isinstance(effect, (IOEffect, OrderedIOEffect)):
-            raise NotImplementedError(
-                f"Effects not supported in partial-eval of `checkpoint`/`remat`: {effect} would "
-                "happen again where the derivative computes values again"
-            )
+    where = "partial-eval of `checkpoint`/`remat`, where they would happen again"
+    remat_allowed_effects.require(where, jaxpr.effects)
     split = _split(jaxpr, tuple(map(bool, nonzeros)), params["policy"])
     primal, consts = hoist_tracers(split.primal)
     outs = remat_p.bind(*consts, *primals, jaxpr=primal, **params)

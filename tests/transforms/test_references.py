@@ -397,3 +397,24 @@ def test_a_batch_does_not_write_what_it_shares():
     for write in (lambda: shared.__setitem__(0, 1.0), lambda: amdjax.ref.addupdate(shared, 0, 1.0)):
         with pytest.raises(ValueError, match="unbatched array reference"):
             amdjax.vmap(lambda x, write=write: (write(), x)[1])(np.ones(3, np.float32))
+
+
+def _twice(view):
+    view[...] = 2 * view[...]
+    return view[0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        amdjax.jit,
+        amdjax.checkpoint,
+        lambda f: lambda view: amdjax.lax.cond(True, f, f, view),
+        lambda f: amdjax.jit(amdjax.checkpoint(f)),
+    ],
+)
+def test_parts_of_references_are_arguments(call):
+    ref = amdjax.new_ref(jnp.arange(6.0))
+    at = jnp.array([2, 3])
+    assert float(call(_twice)(ref.at[1:5].at[at])) == 6
+    np.testing.assert_array_equal(ref[...], [0, 1, 2, 6, 8, 5])

@@ -154,6 +154,7 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     "jax._src.sharding_impls": _front("sharding", "core.sharding"),
     "jax._src.partition_spec": _front("core.sharding"),
     "jax._src.errors": _front("errors"),
+    "jax._src.effects": _front("core.effects"),
     "jax._src.lax": _front("lax"),
     "jax._src.lax.lax": _front("lax", asarray=amdjax.numpy.asarray, _convert_element_type=_convert),
     "jax._src.lax.linalg": _front("lax.linalg"),

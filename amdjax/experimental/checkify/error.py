@@ -12,7 +12,7 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray, get_aval
-from amdjax.core.effects import Effect
+from amdjax.core.effects import Effect, allow_everywhere
 from amdjax.core.pytree_registry import register_pytree_node
 from amdjax.core.trace import Tracer
 
@@ -47,6 +47,7 @@ _codes = itertools.count()
 
 
 @functools.total_ordering
+@allow_everywhere
 class ErrorEffect(Effect):
     """That a program may fail with a class of errors, whose message reads arrays of some types."""
 

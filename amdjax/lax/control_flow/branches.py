@@ -14,6 +14,7 @@ from amdjax.core.effects import (
     Effects,
     IOEffect,
     OrderedIOEffect,
+    control_flow_allowed_effects,
     has_side_effects,
     join_effects,
 )
@@ -96,7 +97,8 @@ def _join_types(avals: Sequence[Any]) -> Any:
 
 @cond_p.def_effects
 def _cond_effects(*_: Any, branches: Branches, **__: Any) -> Effects:
-    return join_effects(*(b.effects for b in branches))
+    effects = join_effects(*(b.effects for b in branches))
+    return control_flow_allowed_effects.require("`cond`", effects)
 
 
 @cond_p.def_jvp

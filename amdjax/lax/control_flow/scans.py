@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.config import config
-from amdjax.core.effects import Effects, has_side_effects
+from amdjax.core.effects import Effects, control_flow_allowed_effects, has_side_effects
 from amdjax.core.errors import api_boundary, describe
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
@@ -101,7 +101,7 @@ def _scan_type(
 
 @scan_p.def_effects
 def _scan_effects(*_: Any, jaxpr: ClosedJaxpr, **__: Any) -> Effects:
-    return jaxpr.effects
+    return control_flow_allowed_effects.require("`scan`", jaxpr.effects)
 
 
 # Forward mode

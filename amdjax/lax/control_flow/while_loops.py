@@ -11,7 +11,12 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.config import config
-from amdjax.core.effects import Effects, has_side_effects, join_effects
+from amdjax.core.effects import (
+    Effects,
+    control_flow_allowed_effects,
+    has_side_effects,
+    join_effects,
+)
 from amdjax.core.errors import TracerBoolConversionError, api_boundary
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
@@ -90,7 +95,8 @@ def _while_type(
 
 @while_p.def_effects
 def _while_effects(*_: Any, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, **__: Any) -> Effects:
-    return join_effects(cond_jaxpr.effects, body_jaxpr.effects)
+    effects = join_effects(cond_jaxpr.effects, body_jaxpr.effects)
+    return control_flow_allowed_effects.require("`while`", effects)
 
 
 @while_p.def_jvp
