@@ -13,12 +13,15 @@ from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import (
     keystr,
     tree_broadcast,
+    tree_flatten_with_path,
     tree_leaves,
     tree_map,
     tree_map_with_path,
     tree_structure,
+    tree_unflatten,
     treedef_is_leaf,
 )
+from amdjax.core.pytree_errors import flatten_axes
 from amdjax.core.sharding import Space
 from amdjax.core.trace import Tracer
 from amdjax.transforms.transfers import put_traced
@@ -85,7 +88,9 @@ def device_put(
 
     if device is None or treedef_is_leaf(tree_structure(device)):
         return tree_map_with_path(lambda path, leaf: put(path, leaf, device), x)
-    return tree_map_with_path(put, x, tree_broadcast(device, x, is_leaf=lambda d: d is None))
+    leaves, tree = tree_flatten_with_path(x)
+    devices = flatten_axes("device_put device", tree, device)
+    return tree_unflatten(tree, [put(*leaf, d) for leaf, d in zip(leaves, devices)])
 
 
 def _device_with(x: Any, space: Space) -> Any:

@@ -323,7 +323,7 @@ class ConcreteArray(Array):
     def _view(self) -> np.ndarray:
         buffer = self.buffer
         if buffer is None:
-            raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.")
+            raise RuntimeError(f"Array has been deleted with shape={self.aval}.".replace("~", ""))
         aval = self.aval
         if isinstance(aval.dtype, dtypes.ExtendedDType):
             aval = physical_aval(aval)

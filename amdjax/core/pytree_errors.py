@@ -273,8 +273,9 @@ def flatten_axes(
     elif tupled_args and len(full) == 1 and not isinstance(axis_tree, tuple):
         hint = f"\nFor a single argument, {name} must be a tuple of one entry: {(axis_tree,)}."
     errors = prefix_errors(axis_tree, full, none_is_leaf)
-    where = f"\n{errors[0](name)}" if errors else ""
+    found = "".join(f"\n  {error(name)}" for error in errors)
+    details = f"\nMismatch details ({len(errors)} found):{found}" if errors else ""
     raise ValueError(
-        f"{name} must be a prefix of the pytree it applies to, but {name}={axis_tree!r} does not "
-        f"fit {treedef}.{hint}{where}"
+        f"{name} specification must be a tree prefix of the corresponding value; {name}="
+        f"{axis_tree!r} does not fit {treedef}.{hint}{details}"
     )

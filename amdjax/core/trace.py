@@ -175,6 +175,8 @@ class Tracer(Array):
         return complex(self._known(_used_as("complex")))
 
     def __index__(self) -> int:
+        if self.aval.shape or not dtypes.issubdtype(self.aval.dtype, np.integer):
+            raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
         return self._known(TracerIntegerConversionError).__index__()
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
@@ -568,7 +570,7 @@ def _check_leaks(watch: weakref.ref[JaxprTrace], debug_info: DebugInfo | None) -
     leaked = [o for o in gc.get_referrers(trace) if isinstance(o, Tracer)]
     if leaked:
         what = "\n".join(leaked_tracer_message(t) for t in leaked[:3])
-        raise UnexpectedTracerError(f"Leaked {len(leaked)} tracer(s).\n{what}")
+        raise UnexpectedTracerError(f"Leaked trace, with {len(leaked)} tracer(s) alive.\n{what}")
 
 
 def hoist_tracers(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core import dtypes
-from amdjax.core.array import Array
+from amdjax.core.array import Array, asarray_concrete
 from amdjax.core.aval import ShapedArray
 from amdjax.core.errors import warn
 from amdjax.core.lowering import Element, Pointwise
@@ -79,6 +79,8 @@ def convert(x: Any, new_dtype: Any, weak_type: bool = False) -> Any:
     new_dtype = np.dtype(new_dtype) if isinstance(new_dtype, (type, str)) else new_dtype
     if isinstance(x, Array) and aval.dtype == new_dtype and aval.weak_type == weak_type:
         return x
+    if isinstance(x, (np.ndarray, np.generic)) and not weak_type and x.dtype == new_dtype:
+        return asarray_concrete(x)  # which needs no operation
     if dtypes.issubdtype(aval.dtype, np.complexfloating) and not (
         dtypes.issubdtype(new_dtype, np.complexfloating) or new_dtype == np.bool_
     ):
@@ -119,9 +121,10 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike | None) -> Arr
     if new_dtype is None:
         raise ValueError("convert_element_type: dtype must be specified, got None.")
     dtype = dtypes.check_and_canonicalize_user_dtype(new_dtype, "convert_element_type")
-    if type(operand) is int and dtypes.issubdtype(dtype, np.integer):
-        # Python integers beyond the default dtype wrap as those within it.
-        operand = np.asarray(operand).astype(dtype)
+    if type(operand) is int and dtypes.issubdtype(dtype, np.number):
+        # Python integers beyond the default dtype wrap, or round, as those within it.
+        wide = np.asarray(operand)
+        operand = (wide if wide.dtype.kind in "iu" else wide.astype(np.float64)).astype(dtype)
     return convert(operand, dtype)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
-from amdjax.core.aval import ShapedArray
+from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.config import config
 from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Reduce
 from amdjax.core.primitive import Primitive
@@ -204,15 +205,27 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int], *, out_sharding: Any = N
 
     Raises:
       TypeError: for another dtype.
-      ValueError: if an axis is out of bounds or named twice.
+      ValueError: if an axis is out of bounds or named twice; or if numbers of 16 bits are summed
+        while `jax_allow_f16_reductions` is off.
 
     Example:
       >>> int(reduce_sum(np.array([1, 2, 3]), (0,)))
       6
     """
-    return reduce_sum_p.bind(
-        operand, axes=as_ints(axes, "reduce_sum axes"), out_sharding=out_sharding
-    )
+    axes = as_ints(axes, "reduce_sum axes")
+    if not config.allow_f16_reductions:
+        _refuse_narrow_sum(operand, axes)
+    return reduce_sum_p.bind(operand, axes=axes, out_sharding=out_sharding)
+
+
+def _refuse_narrow_sum(operand: ArrayLike, axes: Shape) -> None:
+    aval: Any = get_aval(operand)
+    narrow = dtypes.issubdtype(aval.dtype, np.floating) and dtypes.itemsize_bits(aval.dtype) <= 16
+    if narrow and any(aval.shape[d] != 1 for d in axes):
+        raise ValueError(
+            f"reduce_sum on operand {aval.str_short()} is not allowed when "
+            "jax_allow_f16_reductions=False: convert it to float32 first."
+        )
 
 
 def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:

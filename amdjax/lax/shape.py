@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax.core.array import Array
+import numpy as np
+
+from amdjax.core.array import Array, asarray_concrete
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Element
 from amdjax.lax._rules import (
@@ -141,8 +143,11 @@ def broadcast_in_dim(
     """
     shape = as_ints(shape, "broadcast_in_dim shape")
     dims = as_ints(broadcast_dimensions, "broadcast_in_dim broadcast_dimensions")
-    if isinstance(operand, Array) and operand.shape == shape and dims == tuple(range(len(shape))):
-        return operand
+    if dims == tuple(range(len(shape))) and shape_of(operand) == shape:
+        if isinstance(operand, Array):
+            return operand
+        if isinstance(operand, (np.ndarray, np.generic)):
+            return asarray_concrete(operand)
     return broadcast_in_dim_p.bind(
         operand, shape=shape, broadcast_dimensions=dims, sharding=out_sharding
     )

@@ -146,9 +146,10 @@ def _checked(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     for x in args:
         if getattr(x, "dtype", None) == dtypes.float0:
             raise TypeError(
-                f"Called {name} with a float0 array. float0 is the tangent type of integers and"
-                " booleans and supports no operations; the array comes from differentiating with"
-                " respect to one. Use np.zeros_like(x, dtype=float) for an array of zeros."
+                f"Called {name} with a float0 array. float0s do not support any operations by"
+                " design: float0 is the tangent type of integers and booleans, and the array comes"
+                " from differentiating with respect to one. Use np.zeros_like(x, dtype=float) for"
+                " an array of zeros."
             )
     return args
 

@@ -49,7 +49,7 @@ class FlatFunction:
         out = self.fun(*args, **kwargs)
         if self.has_aux:
             out, self.aux = split_aux(out, self.what)
-        outs, self.out_tree = flatten_result(out, self.what)
+        outs, self.out_tree = flatten_result(out, self.what, self.fun)
         return outs
 
     def unflatten(self, outs: Sequence[Any]) -> Any:
@@ -67,16 +67,17 @@ def flatten_fun(
     return leaves, flat
 
 
-def flatten_result(out: Any, what: str) -> tuple[list[Any], PyTreeDef]:
-    """The leaves of a result, all of which must be arrays."""
+def flatten_result(out: Any, what: str, fun: Any = None) -> tuple[list[Any], PyTreeDef]:
+    """The leaves of a result, all of which must be arrays; `fun` is what returned it."""
     leaves, tree = tree_flatten(out)
     for leaf in leaves:
         if not is_array_like(leaf):
-            _reject_result(out, what)
+            _reject_result(out, what, fun_location(fun))
     return [x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in leaves], tree
 
 
-def _reject_result(out: Any, what: str) -> None:
+def _reject_result(out: Any, what: str, location: str) -> None:
+    what += f" at {location}" if location else ""
     for path, leaf in tree_flatten_with_path(out)[0]:
         if not is_valid_value(leaf):
             where = f" at output component {keystr(path)}" if path else ""

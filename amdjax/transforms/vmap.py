@@ -15,6 +15,7 @@ from amdjax.core.pytree import (
     tree_flatten,
     tree_flatten_with_path,
     tree_leaves,
+    tree_structure,
     tree_unflatten,
 )
 from amdjax.core.pytree_errors import flatten_axes
@@ -95,7 +96,17 @@ def vmap(
         placed = _place_outputs(axis, outs, out_dims, wanted, flat.out_tree, sum_match)
         return tree_unflatten(flat.out_tree, placed)
 
+    _describe(vmapped, fun)
     return vmapped  # type: ignore[return-value]
+
+
+def _describe(vmapped: Any, fun: Any) -> None:
+    name, doc = fun_name(fun), getattr(fun, "__doc__", None)
+    text = (
+        f"Vectorized version of {name}. Takes the arguments of {name}, "
+        "those that are mapped with a further axis."
+    )
+    vmapped.__doc__ = f"{text}\n\nOriginal documentation:\n\n{doc}" if doc else text
 
 
 def _check_axes_types(what: str, axes: Any, top: bool) -> None:
@@ -126,6 +137,15 @@ def _check_arguments(leaves: list[Any], axes: list[Any], names: Callable[[], Any
                 f"{type(leaf).__name__}, which is not a valid JAX type. Pass it through a closure "
                 "or functools.partial."
             )
+
+
+def _argument(names: Sequence[str], i: int, args: Any) -> str:
+    """What a leaf of the arguments is called, keyword arguments as such."""
+    name = _name(names, i)
+    if i < tree_structure(args).num_leaves or i >= len(names):
+        return f"argument {name}"
+    keyword, bracket, rest = name.partition("[")
+    return f"kwargs[{keyword!r}]{bracket}{rest}"
 
 
 def _name(names: Sequence[str], i: int) -> str:
@@ -171,7 +191,7 @@ def _mapped_size(
         i = which[0]
         aval: Any = get_aval(leaves[i])
         typ = f"{aval.dtype}[{','.join(map(str, aval.shape))}]"
-        example = f"axis {axes[i]} of argument {_name(names(), i)} of type {typ}"
+        example = f"axis {axes[i]} of {_argument(names(), i, args)} of type {typ}"
         if len(which) == 1:
             lines.append(f"  * one axis had size {size}: {example}")
         else:

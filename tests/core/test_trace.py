@@ -191,7 +191,7 @@ def test_leak_check_reports_at_once():
 
     with amdjax.check_tracer_leaks(True):
         amdjax.make_jaxpr(lax.sin)(X)
-        with pytest.raises(UnexpectedTracerError, match="Leaked 1 tracer"):
+        with pytest.raises(UnexpectedTracerError, match="Leaked trace, with 1 tracer"):
             amdjax.make_jaxpr(f)(X)
 
 

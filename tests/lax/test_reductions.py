@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
+import amdjax
 from amdjax import lax, numpy as jnp
 from amdjax.transforms.staging import make_jaxpr
 from tests.support.lax_checks import check_batching, check_derivatives
@@ -200,3 +201,14 @@ def test_printed_programs():
     assert str(make_jaxpr(lambda v: lax.reduce_max(v, (1,)))(X)) == (
         "{ lambda ; a:f32[2,3]. let b:f32[2] = reduce_max[axes=(1,)] a in (b,) }"
     )
+
+
+@pytest.mark.parametrize("dtype, refused", [("bfloat16", 1), ("float16", 1), ("float32", 0)])
+def test_sums_of_16_bits_are_refused_on_request(dtype, refused):
+    with amdjax.allow_f16_reductions(False):
+        lax.reduce_sum(jnp.ones((1, 3), dtype), (0,))
+        if refused:
+            with pytest.raises(ValueError, match="not allowed when jax_allow_f16_reductions"):
+                lax.reduce_sum(jnp.ones(3, dtype), (0,))
+        else:
+            assert float(lax.reduce_sum(jnp.ones(3, dtype), (0,))) == 3

@@ -529,6 +529,12 @@ def test_cotangents_of_other_shapes_name_the_argument():
         amdjax.grad(f)({"a": 1.0}, 2.0)
 
 
+def test_cotangents_may_be_of_another_width():
+    f = amdjax.custom_vjp(lambda x: 2 * x)
+    f.defvjp(lambda x: (f(x), None), lambda _, g: (jnp.ones(2, np.float32),))
+    assert amdjax.grad(lambda x: f(x).sum())(jnp.ones(2, "bfloat16")).dtype == np.float32
+
+
 def test_rules_are_set_through_decorators():
     f = amdjax.custom_vjp(amdjax.custom_batching.custom_vmap(jnp.sin))
     f.def_vmap(lambda size, batched, x: (jnp.cos(x), batched[0]))

@@ -105,7 +105,7 @@ ERRORS = {
     "prefix": (
         lambda: amdjax.vmap(lambda p: p, in_axes=({"b": 0},))({"a": X}),
         ValueError,
-        "vmap in_axes must be a prefix",
+        "vmap in_axes specification must be a tree prefix",
     ),
     "argument type": (lambda: amdjax.vmap(lambda x: x)("text"), TypeError, "argument x is 'text'"),
     "unbound axis": (lambda: lax.psum(1.0, "i"), NameError, "unbound axis name: i"),
@@ -266,3 +266,25 @@ def test_arguments_that_are_not_mapped_may_be_anything():
     close(found, np.sin(X))
     with pytest.raises(TypeError, match="how"):
         amdjax.vmap(f, (0, 0, None))(X, "sum", None)
+
+
+def test_messages_call_keyword_arguments_so():
+    with pytest.raises(ValueError, match=r"(?s)argument x of .*axis 0 of kwargs\['y'\]\['a'\] of"):
+        amdjax.vmap(lambda x, y: x)(np.ones(2), y={"a": np.ones(3)})
+
+
+def test_all_places_where_axes_do_not_fit_are_told():
+    match = r"(?s)tree prefix of .*Mismatch details \(2 found\).*\['a'\].*\['b'\]"
+    with pytest.raises(ValueError, match=match):
+        amdjax.vmap(lambda d: d, in_axes=({"a": [0], "b": (0, 0)},))({"a": X, "b": X})
+    with pytest.raises(ValueError, match=r"(?s)device_put device specification .*\(1 found\)"):
+        amdjax.device_put({"a": X}, {"a": [None]})
+
+
+def test_the_documentation_says_that_it_is_vectorized():
+    def f(x):
+        """Doubles."""
+        return 2 * x
+
+    assert "Vectorized version of f." in amdjax.vmap(f).__doc__
+    assert amdjax.vmap(f).__doc__.endswith("Original documentation:\n\nDoubles.")
