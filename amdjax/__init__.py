@@ -12,7 +12,7 @@ import sys as _sys
 import typing as _typing
 from typing import Any as _Any
 
-from amdjax import lax as lax, tree as tree, tree_util as tree_util
+from amdjax import _docs as _docs, lax as lax, tree as tree, tree_util as tree_util
 from amdjax.api import (
     ShapeDtypeStruct as ShapeDtypeStruct,
     block_until_ready as block_until_ready,
@@ -76,6 +76,7 @@ from amdjax.core.config import (
     transfer_guard_device_to_host as transfer_guard_device_to_host,
     transfer_guard_host_to_device as transfer_guard_host_to_device,
 )
+from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.dtypes import float0 as float0
 from amdjax.core.garbage import guard as _guard, live_arrays as live_arrays
 from amdjax.core.mesh import set_mesh as set_mesh
@@ -183,4 +184,5 @@ def __getattr__(name: str) -> _Any:
     raise AttributeError(f"module 'amdjax' has no attribute {name!r}")
 
 
+_complete(globals(), _docs.TRANSFORMS, _Phrases())
 _errors.public_surface(globals())

@@ -1,5 +1,7 @@
 """Which intermediate results `checkpoint` keeps."""
 
+from amdjax import _docs
+from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.transforms.remat_policies import (
     checkpoint_dots,
@@ -31,4 +33,5 @@ __all__ = [
     "save_only_these_names",
 ]
 
+_complete(globals(), _docs.POLICIES, _docs.POLICY)
 _public_surface(globals())

@@ -44,8 +44,9 @@ def initialize(
       NotImplementedError: there is to be more than one process.
       RuntimeError: it was called before.
 
-        >>> amdjax.distributed.initialize(num_processes=1, process_id=0)
-        >>> amdjax.distributed.shutdown()
+    Example:
+      >>> amdjax.distributed.initialize(num_processes=1, process_id=0)
+      >>> amdjax.distributed.shutdown()
     """
     global _initialized
     if num_processes not in (None, 1) or process_id not in (None, 0):
@@ -61,8 +62,12 @@ def initialize(
 def is_initialized() -> bool:
     """Whether `initialize` was called.
 
-    >>> amdjax.distributed.is_initialized()
-    False
+    Returns:
+      A bool.
+
+    Example:
+      >>> amdjax.distributed.is_initialized()
+      False
     """
     return _initialized
 
@@ -70,7 +75,8 @@ def is_initialized() -> bool:
 def shutdown() -> None:
     """Leave the cluster of one process.
 
-    >>> amdjax.distributed.shutdown()
+    Example:
+      >>> amdjax.distributed.shutdown()
     """
     global _initialized
     _initialized = False

@@ -18,6 +18,9 @@ def is_supported_dtype(dtype: DTypeLike) -> bool:
     Args:
       dtype: what `numpy.dtype` understands.
 
+    Returns:
+      A bool.
+
     Example:
       >>> amdjax.dlpack.is_supported_dtype("bfloat16")
       True

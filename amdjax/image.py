@@ -29,8 +29,9 @@ class ResizeMethod(enum.Enum):
 
     All kernels but that of `AREA` interpolate: an image that is not changed in size is not changed.
 
-    >>> amdjax.image.ResizeMethod.from_string("bilinear")
-    <ResizeMethod.LINEAR: 1>
+    Example:
+      >>> amdjax.image.ResizeMethod.from_string("bilinear")
+      <ResizeMethod.LINEAR: 1>
     """
 
     NEAREST = 0
@@ -198,9 +199,10 @@ def scale_and_translate(
     Raises:
       ValueError: `shape` has another number of axes, or `method` is "nearest" or unknown.
 
-        >>> x = jnp.array([1.0, 2.0, 3.0])
-        >>> amdjax.image.scale_and_translate(x, (3,), (0,), jnp.ones(1), jnp.ones(1), "linear")
-        Array([0., 1., 2.], dtype=float32)
+    Example:
+      >>> x = jnp.array([1.0, 2.0, 3.0])
+      >>> amdjax.image.scale_and_translate(x, (3,), (0,), jnp.ones(1), jnp.ones(1), "linear")
+      Array([0., 1., 2.], dtype=float32)
     """
     return _scale_and_translate(
         image, canonical_shape(shape), tuple(spatial_dims), scale, translation,
@@ -247,8 +249,9 @@ def resize(
     Raises:
       ValueError: `shape` has another number of axes, or `method` is unknown.
 
-        >>> amdjax.image.resize(jnp.array([1.0, 2.0, 3.0, 4.0]), (2,), "area")
-        Array([1.5, 3.5], dtype=float32)
+    Example:
+      >>> amdjax.image.resize(jnp.array([1.0, 2.0, 3.0, 4.0]), (2,), "area")
+      Array([1.5, 3.5], dtype=float32)
     """
     return _resize(image, canonical_shape(shape), method, antialias, precision)
 

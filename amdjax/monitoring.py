@@ -29,6 +29,14 @@ def record_event(event: str, **kwargs: Any) -> None:
     Args:
       event: its name, by convention a path.
       kwargs: what else there is to say.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, **kwargs: print(event)
+      >>> monitoring.register_event_listener(listener)
+      >>> monitoring.record_event("/start")
+      /start
+      >>> monitoring.unregister_event_listener(listener)
     """
     events.tell("event", event, **kwargs)
 
@@ -40,6 +48,14 @@ def record_event_duration_secs(event: str, duration: float, **kwargs: Any) -> No
       event: its name, by convention a path.
       duration: in seconds.
       kwargs: what else there is to say.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, duration, **kwargs: print(event, duration)
+      >>> monitoring.register_event_duration_secs_listener(listener)
+      >>> monitoring.record_event_duration_secs("/start", 0.5)
+      /start 0.5
+      >>> monitoring.unregister_event_duration_listener(listener)
     """
     events.tell("duration", event, duration, **kwargs)
 
@@ -52,6 +68,14 @@ def record_event_time_span(event: str, start_time: float, end_time: float, **kwa
       start_time: in seconds of `time.time`.
       end_time: the same.
       kwargs: what else there is to say.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, start, end, **kwargs: print(event, end - start)
+      >>> monitoring.register_event_time_span_listener(listener)
+      >>> monitoring.record_event_time_span("/start", 1.0, 3.0)
+      /start 2.0
+      >>> monitoring.unregister_event_time_span_listener(listener)
     """
     events.tell("time_span", event, start_time, end_time, **kwargs)
 
@@ -63,27 +87,83 @@ def record_scalar(event: str, value: float, **kwargs: Any) -> None:
       event: its name, by convention a path.
       value: the number.
       kwargs: what else there is to say.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, value, **kwargs: print(event, value)
+      >>> monitoring.register_scalar_listener(listener)
+      >>> monitoring.record_scalar("/loss", 0.25)
+      /loss 0.25
+      >>> monitoring.unregister_scalar_listener(listener)
     """
     events.tell("scalar", event, value, **kwargs)
 
 
 def register_event_listener(callback: Listener) -> None:
-    """Call `callback(event, **kwargs)` for each `record_event`."""
+    """Call `callback(event, **kwargs)` for each `record_event`.
+
+    Args:
+      callback: called so.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, **kwargs: print(event)
+      >>> monitoring.register_event_listener(listener)
+      >>> monitoring.record_event("/start")
+      /start
+      >>> monitoring.unregister_event_listener(listener)
+    """
     events.listeners["event"].append(callback)
 
 
 def register_event_duration_secs_listener(callback: Listener) -> None:
-    """Call `callback(event, duration, **kwargs)` for each duration."""
+    """Call `callback(event, duration, **kwargs)` for each duration.
+
+    Args:
+      callback: called so.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, duration, **kwargs: print(event, duration)
+      >>> monitoring.register_event_duration_secs_listener(listener)
+      >>> monitoring.record_event_duration_secs("/start", 0.5)
+      /start 0.5
+      >>> monitoring.unregister_event_duration_listener(listener)
+    """
     events.listeners["duration"].append(callback)
 
 
 def register_event_time_span_listener(callback: Listener) -> None:
-    """Call `callback(event, start_time, end_time, **kwargs)` for each time span."""
+    """Call `callback(event, start_time, end_time, **kwargs)` for each time span.
+
+    Args:
+      callback: called so.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, start, end, **kwargs: print(event, end - start)
+      >>> monitoring.register_event_time_span_listener(listener)
+      >>> monitoring.record_event_time_span("/start", 1.0, 3.0)
+      /start 2.0
+      >>> monitoring.unregister_event_time_span_listener(listener)
+    """
     events.listeners["time_span"].append(callback)
 
 
 def register_scalar_listener(callback: Listener) -> None:
-    """Call `callback(event, value, **kwargs)` for each number."""
+    """Call `callback(event, value, **kwargs)` for each number.
+
+    Args:
+      callback: called so.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, value, **kwargs: print(event, value)
+      >>> monitoring.register_scalar_listener(listener)
+      >>> monitoring.record_scalar("/loss", 0.25)
+      /loss 0.25
+      >>> monitoring.unregister_scalar_listener(listener)
+    """
     events.listeners["scalar"].append(callback)
 
 
@@ -94,27 +174,92 @@ def _unregister(kind: str, callback: Listener) -> None:
 
 
 def unregister_event_listener(callback: Listener) -> None:
-    """Undo `register_event_listener`."""
+    """Undo `register_event_listener`.
+
+    Args:
+      callback: what was registered.
+
+    Raises:
+      ValueError: it is not registered.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, **kwargs: print(event)
+      >>> monitoring.register_event_listener(listener)
+      >>> monitoring.record_event("/start")
+      /start
+      >>> monitoring.unregister_event_listener(listener)
+    """
     _unregister("event", callback)
 
 
 def unregister_event_duration_listener(callback: Listener) -> None:
-    """Undo `register_event_duration_secs_listener`."""
+    """Undo `register_event_duration_secs_listener`.
+
+    Args:
+      callback: what was registered.
+
+    Raises:
+      ValueError: it is not registered.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, duration, **kwargs: print(event, duration)
+      >>> monitoring.register_event_duration_secs_listener(listener)
+      >>> monitoring.record_event_duration_secs("/start", 0.5)
+      /start 0.5
+      >>> monitoring.unregister_event_duration_listener(listener)
+    """
     _unregister("duration", callback)
 
 
 def unregister_event_time_span_listener(callback: Listener) -> None:
-    """Undo `register_event_time_span_listener`."""
+    """Undo `register_event_time_span_listener`.
+
+    Args:
+      callback: what was registered.
+
+    Raises:
+      ValueError: it is not registered.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, start, end, **kwargs: print(event, end - start)
+      >>> monitoring.register_event_time_span_listener(listener)
+      >>> monitoring.record_event_time_span("/start", 1.0, 3.0)
+      /start 2.0
+      >>> monitoring.unregister_event_time_span_listener(listener)
+    """
     _unregister("time_span", callback)
 
 
 def unregister_scalar_listener(callback: Listener) -> None:
-    """Undo `register_scalar_listener`."""
+    """Undo `register_scalar_listener`.
+
+    Args:
+      callback: what was registered.
+
+    Raises:
+      ValueError: it is not registered.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> listener = lambda event, value, **kwargs: print(event, value)
+      >>> monitoring.register_scalar_listener(listener)
+      >>> monitoring.record_scalar("/loss", 0.25)
+      /loss 0.25
+      >>> monitoring.unregister_scalar_listener(listener)
+    """
     _unregister("scalar", callback)
 
 
 def clear_event_listeners() -> None:
-    """Forget all listeners of all kinds."""
+    """Forget all listeners of all kinds.
+
+    Example:
+      >>> from amdjax import monitoring
+      >>> monitoring.clear_event_listeners()
+    """
     for found in events.listeners.values():
         found.clear()
 

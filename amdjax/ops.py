@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 import amdjax.numpy as jnp
-from amdjax import lax
+from amdjax import _docs, lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.integers import ceil_div
 from amdjax.core.trace import concrete_or_error
@@ -87,18 +88,9 @@ def segment_sum(
 ) -> Array:  # fmt: skip
     """The sums of the rows of each segment.
 
-    Args:
-      data: rows.
-      segment_ids: the segment of each row; numbers out of range are dropped.
-      num_segments: how many segments; needed under `jit`.
-      indices_are_sorted: promise that the ids ascend.
-      unique_indices: promise that no id occurs twice.
-      bucket_size: sum buckets of this many rows apart first.
-      mode: treatment of ids out of range, as in `x.at`.
-      out_sharding: accepted; there is one device.
-
-        >>> amdjax.ops.segment_sum(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-        Array([3, 3], dtype=int32)
+    Example:
+      >>> amdjax.ops.segment_sum(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+      Array([3, 3], dtype=int32)
     """
     return _segment("segment_sum", lax.scatter_add, data, segment_ids, num_segments,
                     indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
@@ -109,10 +101,11 @@ def segment_prod(
     unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
     out_sharding: Any = None,
 ) -> Array:  # fmt: skip
-    """The products of the rows of each segment; arguments as for `segment_sum`.
+    """The products of the rows of each segment.
 
-    >>> amdjax.ops.segment_prod(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-    Array([2, 3], dtype=int32)
+    Example:
+      >>> amdjax.ops.segment_prod(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+      Array([2, 3], dtype=int32)
     """
     return _segment("segment_prod", lax.scatter_mul, data, segment_ids, num_segments,
                     indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
@@ -123,10 +116,11 @@ def segment_max(
     unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
     out_sharding: Any = None,
 ) -> Array:  # fmt: skip
-    """The largest elements of each segment, -inf where it is empty; arguments as for `segment_sum`.
+    """The largest elements of each segment, -inf where it is empty.
 
-    >>> amdjax.ops.segment_max(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-    Array([2, 3], dtype=int32)
+    Example:
+      >>> amdjax.ops.segment_max(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+      Array([2, 3], dtype=int32)
     """
     return _segment("segment_max", lax.scatter_max, data, segment_ids, num_segments,
                     indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
@@ -137,13 +131,15 @@ def segment_min(
     unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
     out_sharding: Any = None,
 ) -> Array:  # fmt: skip
-    """The smallest elements of each segment, inf where it is empty; arguments as for `segment_sum`.
+    """The smallest elements of each segment, inf where it is empty.
 
-    >>> amdjax.ops.segment_min(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-    Array([1, 3], dtype=int32)
+    Example:
+      >>> amdjax.ops.segment_min(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+      Array([1, 3], dtype=int32)
     """
     return _segment("segment_min", lax.scatter_min, data, segment_ids, num_segments,
                     indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
 
 
+_complete(globals(), _docs.SEGMENTS, _Phrases())
 _public_surface(globals())

@@ -29,7 +29,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from amdjax import _docs
 from amdjax.core import events
+from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 
 
@@ -75,6 +77,11 @@ def start_trace(
     Raises:
       RuntimeError: a trace is being recorded.
       NotImplementedError: `create_perfetto_link` is true.
+
+    Example:
+      >>> import tempfile
+      >>> amdjax.profiler.start_trace(tempfile.mkdtemp())
+      >>> amdjax.profiler.stop_trace()
     """
     global _running
     if create_perfetto_link:
@@ -97,6 +104,11 @@ def stop_trace() -> None:
 
     Raises:
       RuntimeError: no trace is being recorded.
+
+    Example:
+      >>> import tempfile
+      >>> amdjax.profiler.start_trace(tempfile.mkdtemp())
+      >>> amdjax.profiler.stop_trace()
     """
     global _running
     with _lock:
@@ -144,6 +156,11 @@ def trace(
       create_perfetto_link: refused.
       create_perfetto_trace: write `perfetto_trace.json.gz` too.
       profiler_options: accepted.
+
+    Example:
+      >>> import tempfile
+      >>> with amdjax.profiler.trace(tempfile.mkdtemp()):
+      ...     y = jnp.ones(3) + 1
     """
     start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
     try:
@@ -159,8 +176,9 @@ class TraceAnnotation:
       name: what the trace shows.
       kwargs: details of it.
 
-        >>> with amdjax.profiler.TraceAnnotation("part", batch=3):
-        ...     pass
+    Example:
+      >>> with amdjax.profiler.TraceAnnotation("part", batch=3):
+      ...     pass
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
@@ -183,8 +201,9 @@ class StepTraceAnnotation(TraceAnnotation):
       name: what the trace shows.
       kwargs: details of it, of which `step_num` is the step's number.
 
-        >>> with amdjax.profiler.StepTraceAnnotation("train", step_num=1):
-        ...     pass
+    Example:
+      >>> with amdjax.profiler.StepTraceAnnotation("train", step_num=1):
+      ...     pass
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
@@ -204,8 +223,9 @@ def annotate_function(
     Returns:
       The function, annotated.
 
-        >>> amdjax.profiler.annotate_function(abs)(-1)
-        1
+    Example:
+      >>> amdjax.profiler.annotate_function(abs)(-1)
+      1
     """
     shown = name or getattr(func, "__qualname__", repr(func))
 
@@ -218,7 +238,14 @@ def annotate_function(
 
 
 class ProfileEvent(NamedTuple):
-    """Something in a trace that took time."""
+    """Something in a trace that took time.
+
+    Args:
+      name: what it is called.
+      start_ns: when it began, in nanoseconds.
+      duration_ns: how long it took, in nanoseconds.
+      stats: pairs of names and values that were given with it.
+    """
 
     name: str
     start_ns: float
@@ -232,14 +259,25 @@ class ProfileEvent(NamedTuple):
 
 
 class ProfileLine(NamedTuple):
-    """The events of one thread."""
+    """The events of one thread.
+
+    Args:
+      name: the thread's.
+      events: in the order of their beginnings.
+    """
 
     name: str
     events: tuple[ProfileEvent, ...]
 
 
 class ProfilePlane(NamedTuple):
-    """The threads of one process."""
+    """The threads of one process.
+
+    Args:
+      name: the process's.
+      lines: its threads.
+      stats: pairs of names and values of the whole process.
+    """
 
     name: str
     lines: tuple[ProfileLine, ...]
@@ -318,4 +356,5 @@ def register_subprocess(pid: int, port: int) -> None:
     raise _refuse("register_subprocess", "a trace is of one process")
 
 
+_complete(globals(), _docs.PROFILER, _Phrases())
 _public_surface(globals())

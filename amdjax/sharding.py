@@ -17,7 +17,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amdjax import _docs
 from amdjax.core.constraints import constrain
+from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.mesh import (
     AbstractDevice,
@@ -114,6 +116,10 @@ def make_single_device_sharding(
     Args:
       device: the device.
       memory_kind: the kind of memory.
+
+    Example:
+      >>> make_single_device_sharding(amdjax.devices("cpu")[0]).num_devices
+      1
     """
     return SingleDeviceSharding(device, memory_kind=memory_kind)
 
@@ -127,6 +133,11 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 
     Raises:
       NotImplementedError: a sharding spans several devices.
+
+    Example:
+      >>> with amdjax.set_mesh(make_mesh((1,), ("x",))):
+      ...     reshard(jnp.arange(2), PartitionSpec("x"))
+      Array([0, 1], dtype=int32)
     """
     return constrain(xs, out_shardings, "reshard")
 
@@ -140,6 +151,10 @@ def auto_axes(
       f: the function; without it, a decorator is returned.
       axes: the axes; all if omitted.
       out_sharding: how the results are laid out; may also be given when calling.
+
+    Example:
+      >>> auto_axes(jnp.sin)(0.0)
+      Array(0., dtype=float32, weak_type=True)
     """
     if f is None:
         return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
@@ -162,6 +177,10 @@ def explicit_axes(
       f: the function; without it, a decorator is returned.
       axes: the axes; all if omitted.
       in_sharding: how the arguments are laid out; may also be given when calling.
+
+    Example:
+      >>> explicit_axes(jnp.sin)(0.0)
+      Array(0., dtype=float32, weak_type=True)
     """
     if f is None:
         return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)
@@ -176,4 +195,5 @@ def explicit_axes(
     return run
 
 
+_complete(globals(), _docs.SHARDING, _Phrases())
 _public_surface(globals())

@@ -124,6 +124,11 @@ def check_jvp(
 
     Raises:
       AssertionError: they differ.
+
+    Example:
+      >>> from amdjax.test_util import check_jvp
+      >>> f = lambda x: x * x
+      >>> check_jvp(f, lambda primals, tangents: amdjax.jvp(f, primals, tangents), (2.0,))
     """
     args = tuple(args)
     atol, rtol, eps = _tolerances(args, atol, rtol, eps)
@@ -158,6 +163,11 @@ def check_vjp(
 
     Raises:
       AssertionError: they differ.
+
+    Example:
+      >>> from amdjax.test_util import check_vjp
+      >>> f = lambda x: x * x
+      >>> check_vjp(f, lambda x: amdjax.vjp(f, x), (2.0,))
     """
     args = tuple(args)
     atol, rtol, eps = _tolerances(args, atol, rtol, eps)
@@ -214,6 +224,7 @@ def check_grads(
       eps: step of the differences.
 
     Raises:
+      ValueError: there is no such mode.
       AssertionError: they differ; the message tells the chain of modes.
 
     Example:

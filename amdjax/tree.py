@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import amdjax.tree_util  # noqa: F401  # completes docstrings
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import (
     tree_all as all,
@@ -42,16 +43,20 @@ def static(**kwargs: Any) -> Any:
     """A dataclass field which belongs to the structure instead of holding children.
 
     Args:
-        kwargs: as for `dataclasses.field`.
+      kwargs: as for `dataclasses.field`.
 
-        >>> from amdjax.tree_util import register_dataclass
-        >>> @register_dataclass
-        ... @dataclasses.dataclass
-        ... class Layer:
-        ...     weight: float
-        ...     name: str = static(default="dense")
-        >>> leaves(Layer(1.0))
-        [1.0]
+    Returns:
+      A field.
+
+    Example:
+      >>> from amdjax.tree_util import register_dataclass
+      >>> @register_dataclass
+      ... @dataclasses.dataclass
+      ... class Layer:
+      ...     weight: float
+      ...     name: str = static(default="dense")
+      >>> leaves(Layer(1.0))
+      [1.0]
     """
     metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
     return dataclasses.field(metadata=metadata, **kwargs)

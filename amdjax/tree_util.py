@@ -1,5 +1,7 @@
 """Pytrees: nested containers as leaves and a structure. See `amdjax.tree` for shorter names."""
 
+from amdjax import _docs
+from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import (
     DictKey as DictKey,
@@ -40,4 +42,5 @@ from amdjax.core.pytree import (
     treedef_tuple as treedef_tuple,
 )
 
+_complete(globals(), _docs.TREE_UTIL, _docs.TREES)
 _public_surface(globals())

@@ -355,10 +355,11 @@ class Config(threading.local):
     Read a flag as an attribute, with or without JAX's ``jax_`` prefix; set it for the whole
     process with `update`, or for a block with the context managers of this module.
 
-        >>> config.update("jax_numpy_rank_promotion", "warn")
-        >>> config.jax_numpy_rank_promotion, config.numpy_rank_promotion
-        ('warn', 'warn')
-        >>> config.update("jax_numpy_rank_promotion", "allow")
+    Example:
+      >>> config.update("jax_numpy_rank_promotion", "warn")
+      >>> config.jax_numpy_rank_promotion, config.numpy_rank_promotion
+      ('warn', 'warn')
+      >>> config.update("jax_numpy_rank_promotion", "allow")
     """
 
     def __init__(self) -> None:
@@ -382,12 +383,12 @@ class Config(threading.local):
         """Set a flag for the whole process.
 
         Args:
-            name: the flag, with or without the prefix ``jax_``.
-            val: its new value. Threads inside a context manager keep their override.
+          name: the flag, with or without the prefix ``jax_``.
+          val: its new value. Threads inside a context manager keep their override.
 
         Raises:
-            AttributeError: there is no such flag.
-            ValueError: the flag does not take this value.
+          AttributeError: there is no such flag.
+          ValueError: the flag does not take this value.
         """
         flag_name, mapping = _resolve(name)
         new = _checked(FLAGS[flag_name], _mapped(mapping, val), name)
@@ -495,20 +496,41 @@ class _Override(contextlib.ContextDecorator):
                 view.renew_key()
 
 
+_STATE_DOC = """Context manager for the flag `{name}` in this thread.
+
+{help}
+
+Args:
+  new_val: the flag's value inside the block.
+
+Returns:
+  A context manager, which also decorates functions.
+
+Raises:
+  ValueError: for a value that the flag cannot have.
+  TypeError: without a value, unless the flag has one for this.
+
+Example:
+  >>> print(amdjax.config.{name})
+  {default}
+"""
+
+
 class State:
     """A flag's context manager: ``with enable_x64(True): ...``; also decorates functions.
 
-    >>> @numpy_rank_promotion("raise")
-    ... def strict():
-    ...     return config.numpy_rank_promotion
-    >>> strict(), config.numpy_rank_promotion
-    ('raise', 'allow')
+    Example:
+      >>> @numpy_rank_promotion("raise")
+      ... def strict():
+      ...     return config.numpy_rank_promotion
+      >>> strict(), config.numpy_rank_promotion
+      ('raise', 'allow')
     """
 
     def __init__(self, name: str) -> None:
         flag = FLAGS[name]
         self.__name__ = self.name = name
-        self.__doc__ = f"Context manager for the flag `{name}` in this thread. {flag.help}"
+        self.__doc__ = _STATE_DOC.format(name=name, help=flag.help, default=flag.default)
         self._flag = flag
 
     def __call__(self, new_val: Any = _MISSING) -> _Override:
@@ -586,10 +608,11 @@ def make_user_context(default_value: Any = None) -> UserContext:
       Something with `value`, `get_global` and `set_global`, and to be called with a value for a
       context in which it has this value.
 
-        >>> scale = make_user_context(1.0)
-        >>> with scale(2.0):
-        ...     scale.value
-        2.0
+    Example:
+      >>> scale = make_user_context(1.0)
+      >>> with scale(2.0):
+      ...     scale.value
+      2.0
     """
     hash(default_value)
     context = UserContext(default_value)
@@ -641,11 +664,12 @@ def disable_jit(disable: bool = True) -> _Override:
     """Run jitted functions as plain Python inside the block.
 
     Args:
-        disable: False turns compilation back on inside a disabled block.
+      disable: False turns compilation back on inside a disabled block.
 
-        >>> with disable_jit():
-        ...     config.disable_jit
-        True
+    Example:
+      >>> with disable_jit():
+      ...     config.disable_jit
+      True
     """
     return _disable_jit(disable)
 
@@ -654,10 +678,15 @@ def transfer_guard(new_val: str) -> contextlib.AbstractContextManager[None]:
     """Guard every kind of transfer inside the block.
 
     Args:
-        new_val: 'allow', 'log', 'disallow', 'log_explicit' or 'disallow_explicit'.
+      new_val: 'allow', 'log', 'disallow', 'log_explicit' or 'disallow_explicit'.
 
     Raises:
-        ValueError: it is none of these.
+      ValueError: it is none of these.
+
+    Example:
+      >>> with transfer_guard("log"):
+      ...     config.transfer_guard_host_to_device
+      'log'
     """
     return _guarding(_checked(FLAGS["transfer_guard"], new_val, "transfer_guard"))
 

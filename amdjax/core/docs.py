@@ -41,7 +41,9 @@ class Family:
 
     implied = True  # the package's lines of `Raises:` hold for them
 
-    def __init__(self, names: str = "", returns: str = "", *raises: str, **parameters: str) -> None:
+    def __init__(
+        self, names: str = "", returns: str = "", /, *raises: str, **parameters: str
+    ) -> None:
         self.names = names.split()
         self.returns, self.raises, self.parameters = returns, raises, parameters
 

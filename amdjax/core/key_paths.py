@@ -12,7 +12,11 @@ KeyPath = tuple[Any, ...]
 
 @dataclasses.dataclass(frozen=True)
 class SequenceKey:
-    """Step of a key path into a list or tuple."""
+    """Step of a key path into a list or tuple.
+
+    Args:
+      idx: the position.
+    """
 
     idx: int
 
@@ -22,7 +26,11 @@ class SequenceKey:
 
 @dataclasses.dataclass(frozen=True)
 class DictKey:
-    """Step of a key path into a dict."""
+    """Step of a key path into a dict.
+
+    Args:
+      key: the key.
+    """
 
     key: Hashable
 
@@ -32,7 +40,11 @@ class DictKey:
 
 @dataclasses.dataclass(frozen=True)
 class GetAttrKey:
-    """Step of a key path to an attribute."""
+    """Step of a key path to an attribute.
+
+    Args:
+      name: the attribute.
+    """
 
     name: str
 
@@ -42,7 +54,11 @@ class GetAttrKey:
 
 @dataclasses.dataclass(frozen=True)
 class FlattenedIndexKey:
-    """Step of a key path into a node whose type gives its children no keys."""
+    """Step of a key path into a node whose type gives its children no keys.
+
+    Args:
+      key: the key.
+    """
 
     key: int
 
@@ -54,14 +70,15 @@ def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
     """A key path as text.
 
     Args:
-        keys: key entries from the root to the leaf.
-        simple: write bare keys and indices instead of Python's notation.
-        separator: put between the entries.
+      keys: key entries from the root to the leaf.
+      simple: write bare keys and indices instead of Python's notation.
+      separator: put between the entries.
 
-        >>> keystr((DictKey("a"), SequenceKey(0), GetAttrKey("b")))
-        "['a'][0].b"
-        >>> keystr((DictKey("a"), SequenceKey(0)), simple=True, separator="/")
-        'a/0'
+    Example:
+      >>> keystr((DictKey("a"), SequenceKey(0), GetAttrKey("b")))
+      "['a'][0].b"
+      >>> keystr((DictKey("a"), SequenceKey(0)), simple=True, separator="/")
+      'a/0'
     """
     return separator.join(map(_simple_key if simple else str, keys))
 

@@ -261,7 +261,13 @@ def _mesh(flat: Any, shape: Any, names: Any, types: Any) -> Mesh:
 
 @dataclass(frozen=True, slots=True)
 class AbstractDevice:
-    """The kind of device that a mesh without devices is meant for."""
+    """The kind of device that a mesh without devices is meant for.
+
+    Args:
+      device_kind: the name of the kind.
+      num_cores: how many cores a device has, if known.
+      platform: the name of the platform.
+    """
 
     device_kind: str
     num_cores: int | None
@@ -415,6 +421,10 @@ def get_mesh() -> Mesh:
 
     Raises:
       ValueError: a function is being traced, or the current mesh has no devices.
+
+    Example:
+      >>> get_mesh().empty
+      True
     """
     if context.trace is not Context.base:
         raise ValueError("`get_mesh` can only be used outside of `jax.jit`; see get_abstract_mesh.")

@@ -94,18 +94,19 @@ def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], P
     """Split a pytree into its leaves and its structure.
 
     Args:
-        tree: nested containers. Dicts are flattened in the order of their sorted keys; None is
-            a container without leaves; whatever is no registered container is a leaf.
-        is_leaf: called with each subtree; a true result makes it a leaf.
+      tree: nested containers. Dicts are flattened in the order of their sorted keys; None is
+        a container without leaves; whatever is no registered container is a leaf.
+      is_leaf: called with each subtree; a true result makes it a leaf.
 
     Returns:
-        ``(leaves, treedef)``.
+      ``(leaves, treedef)``.
 
     Raises:
-        ValueError: the keys of a dict cannot be sorted.
+      ValueError: the keys of a dict cannot be sorted.
 
-        >>> tree_flatten({"b": 2, "a": (0, None)})
-        ([0, 2], PyTreeDef({'a': (*, None), 'b': *}))
+    Example:
+      >>> tree_flatten({"b": 2, "a": (0, None)})
+      ([0, 2], PyTreeDef({'a': (*, None), 'b': *}))
     """
     if is_leaf is not None:
         leaves: list[Any] = []
@@ -121,14 +122,15 @@ def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
     """Rebuild a pytree; inverse of `tree_flatten`.
 
     Args:
-        treedef: the structure.
-        leaves: as many values as it has leaves.
+      treedef: the structure.
+      leaves: as many values as it has leaves.
 
     Raises:
-        ValueError: their number does not fit.
+      ValueError: their number does not fit.
 
-        >>> tree_unflatten(tree_structure((0, [0])), [1, 2])
-        (1, [2])
+    Example:
+      >>> tree_unflatten(tree_structure((0, [0])), [1, 2])
+      (1, [2])
     """
     if not isinstance(treedef, PyTreeDef):  # inlined `_treedef`, for speed
         raise TypeError(f"tree_unflatten: treedef must be a PyTreeDef, got {treedef!r}")
@@ -145,8 +147,9 @@ def _treedef(name: str, argument: str, value: Any) -> PyTreeDef:
 def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     """The leaves of a pytree, left to right; arguments as in `tree_flatten`.
 
-    >>> tree_leaves([1, (2, [3])])
-    [1, 2, 3]
+    Example:
+      >>> tree_leaves([1, (2, [3])])
+      [1, 2, 3]
     """
     return tree_flatten(tree, is_leaf)[0]
 
@@ -154,8 +157,9 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
 def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> PyTreeDef:
     """The structure of a pytree; arguments as in `tree_flatten`.
 
-    >>> tree_structure([1, (2,)])
-    PyTreeDef([*, (*,)])
+    Example:
+      >>> tree_structure([1, (2,)])
+      PyTreeDef([*, (*,)])
     """
     return tree_flatten(tree, is_leaf)[1]
 
@@ -166,15 +170,16 @@ def tree_flatten_with_path(
     """Like `tree_flatten`, with the key path of each leaf.
 
     Args:
-        tree: the pytree.
-        is_leaf: a true result makes the subtree a leaf.
-        is_leaf_takes_path: call ``is_leaf(path, subtree)`` instead of ``is_leaf(subtree)``.
+      tree: the pytree.
+      is_leaf: a true result makes the subtree a leaf.
+      is_leaf_takes_path: call ``is_leaf(path, subtree)`` instead of ``is_leaf(subtree)``.
 
     Returns:
-        ``([(path, leaf), ...], treedef)``.
+      ``([(path, leaf), ...], treedef)``.
 
-        >>> [(keystr(p), x) for p, x in tree_flatten_with_path({"a": [5, 6]})[0]]
-        [("['a'][0]", 5), ("['a'][1]", 6)]
+    Example:
+      >>> [(keystr(p), x) for p, x in tree_flatten_with_path({"a": [5, 6]})[0]]
+      [("['a'][0]", 5), ("['a'][1]", 6)]
     """
     predicate = is_leaf
     if is_leaf is not None and not is_leaf_takes_path:
@@ -186,15 +191,21 @@ def tree_flatten_with_path(
 def tree_leaves_with_path(
     tree: Any, is_leaf: IsLeaf | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[KeyPath, Any]]:
-    """The leaves of a pytree with their key paths; arguments as in `tree_flatten_with_path`."""
+    """The leaves of a pytree with their key paths; arguments as in `tree_flatten_with_path`.
+
+    Example:
+      >>> tree_leaves_with_path({"a": 5})
+      [((DictKey(key='a'),), 5)]
+    """
     return tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     """The structure of a tuple whose items have the given structures.
 
-    >>> treedef_tuple([tree_structure(0), tree_structure([0])])
-    PyTreeDef((*, [*]))
+    Example:
+      >>> treedef_tuple([tree_structure(0), tree_structure([0])])
+      PyTreeDef((*, [*]))
     """
     items = tuple(_treedef("treedef_tuple", "each of treedefs", t) for t in treedefs)
     return _intern(_TUPLE, None, items)
@@ -203,8 +214,9 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
     """Structures of the immediate children.
 
-    >>> treedef_children(tree_structure((0, [0])))
-    [PyTreeDef(*), PyTreeDef([*])]
+    Example:
+      >>> treedef_children(tree_structure((0, [0])))
+      [PyTreeDef(*), PyTreeDef([*])]
     """
     return _treedef("treedef_children", "treedef", treedef).children()
 
@@ -212,8 +224,9 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
     """Whether the structure is one node: a leaf, or a container without children.
 
-    >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure([1]))
-    (True, False)
+    Example:
+      >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure([1]))
+      (True, False)
     """
     return _treedef("treedef_is_leaf", "treedef", treedef).num_nodes == 1
 
@@ -227,11 +240,12 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
     """Whether every item is a leaf.
 
     Args:
-        iterable: the items.
-        is_leaf: a true result makes an item a leaf.
+      iterable: the items.
+      is_leaf: a true result makes an item a leaf.
 
-        >>> all_leaves([1, 2]), all_leaves([1, (2,)]), all_leaves([None])
-        (True, False, False)
+    Example:
+      >>> all_leaves([1, 2]), all_leaves([1, (2,)]), all_leaves([None])
+      (True, False, False)
     """
     if is_leaf is None:
         return all([_WALKERS[type(x)] is None for x in iterable])
@@ -242,16 +256,17 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | Non
     """Apply a function to corresponding leaves.
 
     Args:
-        f: takes one leaf of `tree` and, for each of `rest`, the subtree at the same place.
-        tree: gives the structure of the result.
-        rest: pytrees of which `tree`'s structure is a prefix.
-        is_leaf: a true result makes a subtree of `tree` a leaf.
+      f: takes one leaf of `tree` and, for each of `rest`, the subtree at the same place.
+      tree: gives the structure of the result.
+      rest: pytrees of which `tree`'s structure is a prefix.
+      is_leaf: a true result makes a subtree of `tree` a leaf.
 
     Raises:
-        ValueError: a structure in `rest` does not fit; the message names the key path.
+      ValueError: a structure in `rest` does not fit; the message names the key path.
 
-        >>> tree_map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"a": 10, "b": (20,)})
-        {'a': 11, 'b': (22,)}
+    Example:
+      >>> tree_map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"a": 10, "b": (20,)})
+      {'a': 11, 'b': (22,)}
     """
     leaves, treedef = tree_flatten(tree, is_leaf)
     if not rest:
@@ -270,14 +285,15 @@ def tree_map_with_path(
     """Like `tree_map`, with the key path as the first argument of `f`.
 
     Args:
-        f: takes the key path, the leaf, and the subtrees of `rest` at the same place.
-        tree: gives the structure of the result.
-        rest: pytrees of which `tree`'s structure is a prefix.
-        is_leaf: a true result makes a subtree of `tree` a leaf.
-        is_leaf_takes_path: call ``is_leaf(path, subtree)``.
+      f: takes the key path, the leaf, and the subtrees of `rest` at the same place.
+      tree: gives the structure of the result.
+      rest: pytrees of which `tree`'s structure is a prefix.
+      is_leaf: a true result makes a subtree of `tree` a leaf.
+      is_leaf_takes_path: call ``is_leaf(path, subtree)``.
 
-        >>> tree_map_with_path(lambda p, x: keystr(p) + f"={x}", {"a": [1]})
-        {'a': ["['a'][0]=1"]}
+    Example:
+      >>> tree_map_with_path(lambda p, x: keystr(p) + f"={x}", {"a": [1]})
+      {'a': ["['a'][0]=1"]}
     """
     pairs, treedef = tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     stop = None if is_leaf_takes_path else is_leaf
@@ -305,15 +321,16 @@ def tree_transpose(
     """Turn a tree of trees inside out.
 
     Args:
-        outer_treedef: structure of the outer tree.
-        inner_treedef: structure of each inner tree; None takes that of the first.
-        pytree_to_transpose: its structure is the composition of the two.
+      outer_treedef: structure of the outer tree.
+      inner_treedef: structure of each inner tree; None takes that of the first.
+      pytree_to_transpose: its structure is the composition of the two.
 
     Raises:
-        TypeError: it is not.
+      TypeError: it is not.
 
-        >>> tree_transpose(tree_structure([0, 0]), tree_structure({"a": 0}), [{"a": 1}, {"a": 2}])
-        {'a': [1, 2]}
+    Example:
+      >>> tree_transpose(tree_structure([0, 0]), tree_structure({"a": 0}), [{"a": 1}, {"a": 2}])
+      {'a': [1, 2]}
     """
     _treedef("tree_transpose", "outer_treedef", outer_treedef)
     if inner_treedef is not None:
@@ -337,12 +354,13 @@ def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = No
     """Repeat the leaves of a prefix over the structure of a full tree.
 
     Args:
-        prefix_tree: its structure is a prefix of `full_tree`'s.
-        full_tree: gives the structure of the result.
-        is_leaf: a true result makes a subtree of `prefix_tree` a leaf.
+      prefix_tree: its structure is a prefix of `full_tree`'s.
+      full_tree: gives the structure of the result.
+      is_leaf: a true result makes a subtree of `prefix_tree` a leaf.
 
-        >>> tree_broadcast((1, 2), (0, {"a": 0, "b": 0}))
-        (1, {'a': 2, 'b': 2})
+    Example:
+      >>> tree_broadcast((1, 2), (0, {"a": 0, "b": 0}))
+      (1, {'a': 2, 'b': 2})
     """
     return tree_structure(full_tree).unflatten(broadcast_prefix(prefix_tree, full_tree, is_leaf))
 
@@ -351,10 +369,11 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = 
     """The leaves of `prefix_tree`, each repeated for the leaves of `full_tree` below it.
 
     Raises:
-        ValueError: it is no prefix; the message names the key path.
+      ValueError: it is no prefix; the message names the key path.
 
-        >>> broadcast_prefix((1, 2), (0, [0, 0]))
-        [1, 2, 2]
+    Example:
+      >>> broadcast_prefix((1, 2), (0, [0, 0]))
+      [1, 2, 2]
     """
     leaves, treedef = tree_flatten(prefix_tree, is_leaf)
     name = "broadcast_prefix prefix_tree"
@@ -377,16 +396,17 @@ def tree_reduce(
     """Fold the leaves from the left.
 
     Args:
-        function: takes the value so far and one leaf.
-        tree: the pytree.
-        initializer: the first value; default: the first leaf.
-        is_leaf: a true result makes a subtree a leaf.
+      function: takes the value so far and one leaf.
+      tree: the pytree.
+      initializer: the first value; default: the first leaf.
+      is_leaf: a true result makes a subtree a leaf.
 
     Raises:
-        TypeError: there are no leaves and no `initializer`.
+      TypeError: there are no leaves and no `initializer`.
 
-        >>> tree_reduce(lambda a, b: a + b, [1, (2, 3)])
-        6
+    Example:
+      >>> tree_reduce(lambda a, b: a + b, [1, (2, 3)])
+      6
     """
     leaves = tree_leaves(tree, is_leaf)
     if initializer is _NO_VALUE:
@@ -406,16 +426,17 @@ def tree_reduce_associative(
     """Fold the leaves as a balanced tree.
 
     Args:
-        operation: associative, takes two values.
-        tree: the pytree.
-        identity: the result when there are no leaves.
-        is_leaf: a true result makes a subtree a leaf.
+      operation: associative, takes two values.
+      tree: the pytree.
+      identity: the result when there are no leaves.
+      is_leaf: a true result makes a subtree a leaf.
 
     Raises:
-        TypeError: there are no leaves and no `identity`.
+      TypeError: there are no leaves and no `identity`.
 
-        >>> tree_reduce_associative(lambda a, b: f"({a}{b})", list("abcd"))
-        '((ab)(cd))'
+    Example:
+      >>> tree_reduce_associative(lambda a, b: f"({a}{b})", list("abcd"))
+      '((ab)(cd))'
     """
     leaves = tree_leaves(tree, is_leaf)
     if not leaves:
@@ -435,8 +456,9 @@ def tree_reduce_associative(
 def tree_all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
     """Whether every leaf is true.
 
-    >>> tree_all({"a": True, "b": (1, 0)})
-    False
+    Example:
+      >>> tree_all({"a": True, "b": (1, 0)})
+      False
     """
     return all(tree_leaves(tree, is_leaf))
 
@@ -445,12 +467,13 @@ class Partial(functools.partial):
     """A `functools.partial` which is a pytree: its arguments are children, its function data.
 
     Args:
-        func: the function; part of the structure.
-        args: positional arguments to bind.
-        kw: keyword arguments to bind.
+      func: the function; part of the structure.
+      args: positional arguments to bind.
+      kw: keyword arguments to bind.
 
-        >>> tree_leaves(Partial(max, 3, key=None))
-        [3]
+    Example:
+      >>> tree_leaves(Partial(max, 3, key=None))
+      [3]
     """
 
     def __new__(cls, func: Callable[..., Any], *args: Any, **kw: Any) -> Partial:

@@ -19,8 +19,9 @@ Typ = TypeVar("Typ", bound=type)
 def is_tree_node(typ: type) -> bool:
     """Whether instances of `typ` are containers.
 
-    >>> is_tree_node(dict), is_tree_node(int)
-    (True, False)
+    Example:
+      >>> is_tree_node(dict), is_tree_node(int)
+      (True, False)
     """
     if not isinstance(typ, type):
         raise TypeError(f"is_tree_node: typ must be a type, got {typ!r}")
@@ -31,10 +32,11 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any]:
     """Children and auxiliary data of the root.
 
     Raises:
-        ValueError: `tree` is a leaf.
+      ValueError: `tree` is a leaf.
 
-        >>> flatten_one_level({"b": [1], "a": 2})
-        ((2, [1]), ('a', 'b'))
+    Example:
+      >>> flatten_one_level({"b": [1], "a": 2})
+      ((2, [1]), ('a', 'b'))
     """
     kind = _kind_of(type(tree))
     if kind is None:
@@ -49,7 +51,11 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], A
     """``(key, child)`` pairs and auxiliary data of the root.
 
     Raises:
-        ValueError: `tree` is a leaf.
+      ValueError: `tree` is a leaf.
+
+    Example:
+      >>> flatten_one_level_with_keys({"b": 1})
+      (((DictKey(key='b'), 1),), ('b',))
     """
     kind = _kind_of(type(tree))
     if kind is None:
@@ -67,25 +73,26 @@ def register_pytree_node(
     """Make a type a container of pytrees.
 
     Args:
-        nodetype: the type; its subclasses are not included.
-        flatten_func: instance -> (children, auxiliary data). The data is part of the structure;
-            it should be hashable and must not hold arrays. Data which compare equal are taken
-            to be interchangeable.
-        unflatten_func: (auxiliary data, children) -> instance. Must accept any objects as
-            children, since transformations put their own there.
-        flatten_with_keys_func: instance -> ((key, child) pairs, auxiliary data).
+      nodetype: the type; its subclasses are not included.
+      flatten_func: instance -> (children, auxiliary data). The data is part of the structure;
+        it should be hashable and must not hold arrays. Data which compare equal are taken
+        to be interchangeable.
+      unflatten_func: (auxiliary data, children) -> instance. Must accept any objects as
+        children, since transformations put their own there.
+      flatten_with_keys_func: instance -> ((key, child) pairs, auxiliary data).
 
     Raises:
-        ValueError: `nodetype` is registered already.
-        TypeError: an argument is not a type, or not callable.
+      ValueError: `nodetype` is registered already.
+      TypeError: an argument is not a type, or not callable.
 
-        >>> from amdjax.core.pytree import tree_leaves
-        >>> class Pair:
-        ...     def __init__(self, a, b):
-        ...         self.a, self.b = a, b
-        >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda _, c: Pair(*c))
-        >>> tree_leaves([Pair(1, 2), 3])
-        [1, 2, 3]
+    Example:
+      >>> from amdjax.core.pytree import tree_leaves
+      >>> class Pair:
+      ...     def __init__(self, a, b):
+      ...         self.a, self.b = a, b
+      >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda _, c: Pair(*c))
+      >>> tree_leaves([Pair(1, 2), 3])
+      [1, 2, 3]
     """
     if not isinstance(nodetype, type):
         raise TypeError(f"nodetype must be a type, got {nodetype!r}.")
@@ -107,14 +114,28 @@ def register_pytree_node_class(cls: Typ) -> Typ:
     """Class decorator for containers with ``tree_flatten`` and ``tree_unflatten`` methods.
 
     Args:
-        cls: has ``tree_flatten(self) -> (children, aux_data)`` and the class method
-            ``tree_unflatten(cls, aux_data, children)``.
+      cls: has ``tree_flatten(self) -> (children, aux_data)`` and the class method
+        ``tree_unflatten(cls, aux_data, children)``.
 
     Returns:
-        `cls` itself.
+      `cls` itself.
 
     Raises:
-        TypeError: `cls` is no class with these methods.
+      TypeError: `cls` is no class with these methods.
+
+    Example:
+      >>> from amdjax.core.pytree import tree_leaves
+      >>> @register_pytree_node_class
+      ... class Pair:
+      ...     def __init__(self, a, b):
+      ...         self.a, self.b = a, b
+      ...     def tree_flatten(self):
+      ...         return (self.a, self.b), None
+      ...     @classmethod
+      ...     def tree_unflatten(cls, aux_data, children):
+      ...         return cls(*children)
+      >>> tree_leaves(Pair(1, 2))
+      [1, 2]
     """
     _check_methods("register_pytree_node_class", cls, "tree_flatten", "tree_unflatten")
     register_pytree_node(cls, operator.methodcaller("tree_flatten"), cls.tree_unflatten)  # type: ignore[attr-defined]
@@ -137,10 +158,20 @@ def register_pytree_with_keys(
     """Make a type a container whose children have keys.
 
     Args:
-        nodetype: the type.
-        flatten_with_keys: instance -> ((key, child) pairs, auxiliary data).
-        unflatten_func: (auxiliary data, children) -> instance.
-        flatten_func: instance -> (children, auxiliary data), if that can be done faster.
+      nodetype: the type.
+      flatten_with_keys: instance -> ((key, child) pairs, auxiliary data).
+      unflatten_func: (auxiliary data, children) -> instance.
+      flatten_func: instance -> (children, auxiliary data), if that can be done faster.
+
+    Example:
+      >>> from amdjax.core.pytree import SequenceKey, tree_leaves_with_path
+      >>> class Box:
+      ...     def __init__(self, x):
+      ...         self.x = x
+      >>> register_pytree_with_keys(
+      ...     Box, lambda b: (((SequenceKey(0), b.x),), None), lambda _, c: Box(*c))
+      >>> tree_leaves_with_path(Box(7))
+      [((SequenceKey(idx=0),), 7)]
     """
     if not callable(flatten_with_keys):
         raise TypeError(f"flatten_with_keys must be callable, got {flatten_with_keys!r}.")
@@ -157,14 +188,28 @@ def register_pytree_with_keys_class(cls: Typ) -> Typ:
     """Class decorator like `register_pytree_node_class`, with ``tree_flatten_with_keys``.
 
     Args:
-        cls: has ``tree_flatten_with_keys(self) -> ((key, child) pairs, aux_data)``, the class
-            method ``tree_unflatten``, and perhaps ``tree_flatten``.
+      cls: has ``tree_flatten_with_keys(self) -> ((key, child) pairs, aux_data)``, the class
+        method ``tree_unflatten``, and perhaps ``tree_flatten``.
 
     Returns:
-        `cls` itself.
+      `cls` itself.
 
     Raises:
-        TypeError: `cls` is no class with these methods.
+      TypeError: `cls` is no class with these methods.
+
+    Example:
+      >>> from amdjax.core.pytree import SequenceKey, tree_leaves_with_path
+      >>> @register_pytree_with_keys_class
+      ... class Box:
+      ...     def __init__(self, x):
+      ...         self.x = x
+      ...     def tree_flatten_with_keys(self):
+      ...         return ((SequenceKey(0), self.x),), None
+      ...     @classmethod
+      ...     def tree_unflatten(cls, aux_data, children):
+      ...         return cls(*children)
+      >>> tree_leaves_with_path(Box(7))
+      [((SequenceKey(idx=0),), 7)]
     """
     methods = ("tree_flatten_with_keys", "tree_unflatten")
     _check_methods("register_pytree_with_keys_class", cls, *methods)
@@ -186,28 +231,29 @@ def register_dataclass(
     """Make a dataclass a container; usable as a decorator.
 
     Args:
-        nodetype: a dataclass, or a class which takes its fields as keyword arguments.
-        data_fields: fields which hold children. Default: all but the static ones.
-        meta_fields: fields which belong to the structure. Default: those declared with
-            ``field(metadata={"static": True})`` or `amdjax.tree.static`.
-        drop_fields: fields to leave out; they take their defaults again when rebuilt.
+      nodetype: a dataclass, or a class which takes its fields as keyword arguments.
+      data_fields: fields which hold children. Default: all but the static ones.
+      meta_fields: fields which belong to the structure. Default: those declared with
+        ``field(metadata={"static": True})`` or `amdjax.tree.static`.
+      drop_fields: fields to leave out; they take their defaults again when rebuilt.
 
     Returns:
-        `nodetype` itself.
+      `nodetype` itself.
 
     Raises:
-        TypeError: only one of `data_fields` and `meta_fields` is given, or none of them and
-            `nodetype` is no dataclass.
-        ValueError: the fields do not cover the dataclass's exactly, or overlap.
+      TypeError: only one of `data_fields` and `meta_fields` is given, or none of them and
+        `nodetype` is no dataclass.
+      ValueError: the fields do not cover the dataclass's exactly, or overlap.
 
-        >>> from amdjax.core.pytree import tree_structure
-        >>> @register_dataclass
-        ... @dataclasses.dataclass
-        ... class Layer:
-        ...     weight: object
-        ...     name: str = dataclasses.field(metadata={"static": True})
-        >>> tree_structure(Layer(1.0, "dense"))
-        PyTreeDef(CustomNode(Layer[('dense',)], [*]))
+    Example:
+      >>> from amdjax.core.pytree import tree_structure
+      >>> @register_dataclass
+      ... @dataclasses.dataclass
+      ... class Layer:
+      ...     weight: object
+      ...     name: str = dataclasses.field(metadata={"static": True})
+      >>> tree_structure(Layer(1.0, "dense"))
+      PyTreeDef(CustomNode(Layer[('dense',)], [*]))
     """
     data, meta = _dataclass_fields(nodetype, data_fields, meta_fields, drop_fields)
     get_data, get_meta = _attributes(data), _attributes(meta)
@@ -305,16 +351,17 @@ def register_static(cls: type[T]) -> type[T]:
     """Class decorator: instances are containers without leaves, part of the structure.
 
     Args:
-        cls: a class whose instances are hashable and compare by value.
+      cls: a class whose instances are hashable and compare by value.
 
     Returns:
-        `cls` itself.
+      `cls` itself.
 
-        >>> from amdjax.core.pytree import tree_leaves
-        >>> @register_static
-        ... class Mode(str): pass
-        >>> tree_leaves((1, Mode("train")))
-        [1]
+    Example:
+      >>> from amdjax.core.pytree import tree_leaves
+      >>> @register_static
+      ... class Mode(str): pass
+      >>> tree_leaves((1, Mode("train")))
+      [1]
     """
     register_pytree_with_keys(cls, lambda tree: ((), tree), lambda tree, _: tree)
     return cls

@@ -151,7 +151,7 @@ def _remade(partitions: Any, unreduced: Any, reduced: Any) -> PartitionSpec:
 class Shard:
     """One device's part of an array.
 
-    Attributes:
+    Args:
       device: the device.
       index: the slices of the whole array that the part is.
       replica_id: number of the device among those that have the same part.

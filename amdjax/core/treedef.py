@@ -59,9 +59,10 @@ class PyTreeDef:
 
     Interned: equal structures are the same object. Made by `tree_structure` and `tree_flatten`.
 
-        >>> from amdjax.core.pytree import tree_structure
-        >>> tree_structure({"b": (1, 2), "a": None})
-        PyTreeDef({'a': None, 'b': (*, *)})
+    Example:
+      >>> from amdjax.core.pytree import tree_structure
+      >>> tree_structure({"b": (1, 2), "a": None})
+      PyTreeDef({'a': None, 'b': (*, *)})
     """
 
     __slots__ = ("__weakref__", "_children", "_data", "_flat", "_kind", "num_leaves", "num_nodes")
@@ -80,11 +81,12 @@ class PyTreeDef:
         """Put `leaves` into this structure.
 
         Raises:
-            ValueError: their number is not `num_leaves`.
+          ValueError: their number is not `num_leaves`.
 
-            >>> from amdjax.core.pytree import tree_structure
-            >>> tree_structure((0, {"a": 0})).unflatten([1, 2])
-            (1, {'a': 2})
+        Example:
+          >>> from amdjax.core.pytree import tree_structure
+          >>> tree_structure((0, {"a": 0})).unflatten([1, 2])
+          (1, {'a': 2})
         """
         if type(leaves) is not list and type(leaves) is not tuple:
             leaves = list(leaves)
@@ -101,11 +103,12 @@ class PyTreeDef:
         """The subtrees of `tree` at the places of this structure's leaves.
 
         Raises:
-            ValueError: this structure is no prefix of `tree`.
+          ValueError: this structure is no prefix of `tree`.
 
-            >>> from amdjax.core.pytree import tree_structure
-            >>> tree_structure([0, 0]).flatten_up_to([(1, 2), 3])
-            [(1, 2), 3]
+        Example:
+          >>> from amdjax.core.pytree import tree_structure
+          >>> tree_structure([0, 0]).flatten_up_to([(1, 2), 3])
+          [(1, 2), 3]
         """
         out: list[Any] = []
         _flatten_up_to(self, tree, out)
@@ -125,9 +128,10 @@ class PyTreeDef:
     def compose(self, inner_tree: PyTreeDef) -> PyTreeDef:
         """This structure with `inner_tree` in place of each leaf.
 
-        >>> from amdjax.core.pytree import tree_structure
-        >>> tree_structure((0, 0)).compose(tree_structure([0]))
-        PyTreeDef(([*], [*]))
+        Example:
+          >>> from amdjax.core.pytree import tree_structure
+          >>> tree_structure((0, 0)).compose(tree_structure([0]))
+          PyTreeDef(([*], [*]))
         """
         if self._kind is None:
             return inner_tree
@@ -408,7 +412,7 @@ def sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
     """Keys of a dict in the order in which its values are flattened.
 
     Raises:
-        ValueError: they cannot be compared with each other.
+      ValueError: they cannot be compared with each other.
     """
     keys = tuple(keys)
     try:

@@ -37,7 +37,11 @@ def print(
       skip_format_check: whether fields and arguments may differ until the program runs.
       **kwargs: pytrees of arrays for its named fields.
 
+    Returns:
+      None; without `fmt`, the function that prints.
+
     Raises:
+      TypeError: `fmt` is no text.
       KeyError: a named field has no value; IndexError: a positional one has none.
       ValueError: a value has no field.
 

@@ -412,7 +412,12 @@ def _chosen_device(device: Any, backend: str | None) -> Device | None:
 
 
 def clear_caches() -> None:
-    """Forget every traced and compiled program of this process; the disk cache stays."""
+    """Forget every traced and compiled program of this process; the disk cache stays.
+
+    Example:
+      >>> import amdjax
+      >>> amdjax.clear_caches()
+    """
     # late: loads with the first program
     from amdjax.jit.kernels import clear_loaded
 

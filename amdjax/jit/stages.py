@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class ArgInfo:
     """What is known of an argument before the program runs.
 
-    Attributes:
+    Args:
       donated: whether the results may take over its memory.
     """
 
@@ -155,7 +155,7 @@ class _AfterTracing(_Stage):
 class Traced(_Stage):
     """A traced program.
 
-    Attributes:
+    Args:
       jaxpr: the program.
       in_tree: structure of its traced arguments.
       out_tree: structure of its results.
@@ -185,7 +185,11 @@ class Traced(_Stage):
 
 @dataclass(frozen=True)
 class Lowered(_AfterTracing):
-    """A program ready to compile."""
+    """A program ready to compile.
+
+    Args:
+      traced: the traced program.
+    """
 
     traced: Traced
 
@@ -272,7 +276,14 @@ class Lowered(_AfterTracing):
 
 @dataclass(frozen=True)
 class Compiled(_AfterTracing):
-    """A compiled program; call it with arguments of the signature it was lowered for."""
+    """A compiled program; call it with arguments of the signature it was lowered for.
+
+    Args:
+      traced: the traced program.
+      executable: what a device runs.
+      stages: what each stage of the compiler made, by name.
+      runner: calls the executable with the leaves of the arguments.
+    """
 
     traced: Traced
     executable: CpuProgram | GpuExecutable
@@ -483,7 +494,7 @@ def _default_target() -> GpuTarget | None:
 class MemoryStats:
     """Memory of a compiled program, in bytes.
 
-    Attributes:
+    Args:
       argument_size_in_bytes: of all arguments.
       output_size_in_bytes: of all results.
       alias_size_in_bytes: of results that take over the memory of donated arguments.

@@ -278,6 +278,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
       An array of keys.
 
     Raises:
+      ValueError: `impl` and `dtype` are both given.
       TypeError: if dtype or shape do not fit the generator.
 
     Example:

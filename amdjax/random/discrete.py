@@ -259,6 +259,7 @@ def permutation(
       An array like `x`.
 
     Raises:
+      ValueError: if `axis` is out of bounds.
       TypeError: if `x` is a scalar but not an integer.
 
     Example:

@@ -541,7 +541,7 @@ class _JVPCall(_Call):
 class CustomVJPPrimal:
     """What `fwd` of a rule with `symbolic_zeros=True` receives for each argument.
 
-    Attributes:
+    Args:
       value: the argument.
       perturbed: whether it is being differentiated.
     """
@@ -564,6 +564,10 @@ def custom_vjp_primal_tree_values(tree: Any) -> Any:
 
     Raises:
       TypeError: a leaf is no `CustomVJPPrimal`.
+
+    Example:
+      >>> custom_vjp_primal_tree_values([CustomVJPPrimal(1.0, True)])
+      [1.0]
     """
 
     def value(leaf: Any) -> Any:

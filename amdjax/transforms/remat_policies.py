@@ -25,6 +25,11 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
     Returns:
       `x`.
+
+    Example:
+      >>> from amdjax.ad_checkpoint import checkpoint_name
+      >>> print(checkpoint_name(2.0, "width"))
+      2.0
     """
     return tree_map(lambda leaf: name_p.bind(leaf, name=name), x)
 
@@ -50,17 +55,41 @@ class Offloadable(NamedTuple):
 
 
 def everything_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
-    """Keep every intermediate result."""
+    """Keep every intermediate result.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> from amdjax import checkpoint_policies as policies
+      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.everything_saveable)
+      >>> print(amdjax.grad(f)(0.0))
+      1.0
+    """
     return True
 
 
 def nothing_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
-    """Compute every intermediate result again; the default."""
+    """Compute every intermediate result again; the default.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> from amdjax import checkpoint_policies as policies
+      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.nothing_saveable)
+      >>> print(amdjax.grad(f)(0.0))
+      1.0
+    """
     return False
 
 
 def dots_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
-    """Keep results of matrix products and convolutions."""
+    """Keep results of matrix products and convolutions.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> from amdjax import checkpoint_policies as policies
+      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.dots_saveable)
+      >>> print(amdjax.grad(f)(0.0))
+      1.0
+    """
     return prim.name in ("dot_general", "conv_general_dilated")
 
 
@@ -68,7 +97,15 @@ checkpoint_dots = dots_saveable
 
 
 def dots_with_no_batch_dims_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
-    """Keep results of matrix products without batch dimensions."""
+    """Keep results of matrix products without batch dimensions.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> from amdjax import checkpoint_policies as policies
+      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.dots_with_no_batch_dims_saveable)
+      >>> print(amdjax.grad(f)(0.0))
+      1.0
+    """
     if prim.name != "dot_general":
         return False
     _, (lhs_batch, rhs_batch) = params["dimension_numbers"]
@@ -79,7 +116,16 @@ checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
 
 
 def save_anything_except_these_names(*names: str) -> Policy:
-    """Keep everything but the values given these names by `checkpoint_name`."""
+    """Keep everything but the values given these names by `checkpoint_name`.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> from amdjax import checkpoint_policies as policies
+      >>> policy = policies.save_anything_except_these_names("scratch")
+      >>> f = amdjax.checkpoint(jnp.sin, policy=policy)
+      >>> print(amdjax.grad(f)(0.0))
+      1.0
+    """
 
     def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
         return prim is not name_p or params["name"] not in names
@@ -88,7 +134,15 @@ def save_anything_except_these_names(*names: str) -> Policy:
 
 
 def save_any_names_but_these(*names: str) -> Policy:
-    """Keep the values named by `checkpoint_name`, those with these names excepted."""
+    """Keep the values named by `checkpoint_name`, those with these names excepted.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> from amdjax import checkpoint_policies as policies
+      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.save_any_names_but_these("scratch"))
+      >>> print(amdjax.grad(f)(0.0))
+      1.0
+    """
 
     def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
         return prim is name_p and params["name"] not in names
@@ -97,7 +151,15 @@ def save_any_names_but_these(*names: str) -> Policy:
 
 
 def save_only_these_names(*names: str) -> Policy:
-    """Keep only the values given these names by `checkpoint_name`."""
+    """Keep only the values given these names by `checkpoint_name`.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> from amdjax import checkpoint_policies as policies
+      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.save_only_these_names("width"))
+      >>> print(amdjax.grad(f)(0.0))
+      1.0
+    """
 
     def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
         return prim is name_p and params["name"] in names
@@ -106,7 +168,16 @@ def save_only_these_names(*names: str) -> Policy:
 
 
 def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
-    """Keep what either policy keeps."""
+    """Keep what either policy keeps.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> from amdjax import checkpoint_policies as policies
+      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.save_from_both_policies(
+      ...     policies.dots_saveable, policies.save_only_these_names("width")))
+      >>> print(amdjax.grad(f)(0.0))
+      1.0
+    """
 
     def policy(prim: Primitive, *avals: Any, **params: Any) -> bool:
         return is_kept(policy_1, prim, avals, params) or is_kept(policy_2, prim, avals, params)
@@ -115,7 +186,16 @@ def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
 
 
 def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
-    """Keep results of matrix products without batch dimensions, offloaded if possible."""
+    """Keep results of matrix products without batch dimensions, offloaded if possible.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> from amdjax import checkpoint_policies as policies
+      >>> policy = policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+      >>> f = amdjax.checkpoint(jnp.sin, policy=policy)
+      >>> print(amdjax.grad(f)(0.0))
+      1.0
+    """
 
     def policy(prim: Primitive, *avals: Any, **params: Any) -> Any:
         keep = dots_with_no_batch_dims_saveable(prim, *avals, **params)
@@ -131,7 +211,18 @@ def save_and_offload_only_these_names(
     offload_src: str,
     offload_dst: str,
 ) -> Policy:
-    """Keep values with the first names, and offload, if possible, those with the second."""
+    """Keep values with the first names, and offload, if possible, those with the second.
+
+    Example:
+      >>> import amdjax, amdjax.numpy as jnp
+      >>> from amdjax import checkpoint_policies as policies
+      >>> policy = policies.save_and_offload_only_these_names(
+      ...     names_which_can_be_saved=["width"], names_which_can_be_offloaded=["depth"],
+      ...     offload_src="device", offload_dst="pinned_host")
+      >>> f = amdjax.checkpoint(jnp.sin, policy=policy)
+      >>> print(amdjax.grad(f)(0.0))
+      1.0
+    """
 
     def policy(prim: Primitive, *_: Any, **params: Any) -> Any:
         if prim is name_p and params["name"] in names_which_can_be_saved:

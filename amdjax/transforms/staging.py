@@ -119,7 +119,13 @@ class ShapeDtypeStruct:
 
 
 def typeof(x: Any) -> Any:
-    """The abstract value of an array: its shape, dtype and whether that is weak."""
+    """The abstract value of an array: its shape, dtype and whether that is weak.
+
+    Example:
+      >>> import amdjax
+      >>> print(amdjax.typeof(1.0))
+      ~float32[]
+    """
     return shaped(x)
 
 
@@ -278,6 +284,12 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
 
     Returns:
       A function with the same arguments and results.
+
+    Example:
+      >>> import amdjax
+      >>> double = amdjax.named_call(lambda x: amdjax.lax.add(x, x), name="double")
+      >>> print(double(2.0))
+      4.0
     """
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}")

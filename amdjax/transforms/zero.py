@@ -135,6 +135,10 @@ def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
 
     Returns:
       A pytree of zeros of the tangents' types: float0 for integers and booleans.
+
+    Example:
+      >>> print(zero_from_primal(2.0))
+      0.0
     """
 
     def zero(leaf: Any) -> Any:
