@@ -476,6 +476,9 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = None) -> Ar
     >>> jnp.tri(2, 3)
     Array([[1., 0., 0.],
            [1., 1., 0.]], dtype=float32)
+
+    Raises:
+      OverflowError: for `k` beyond int32, unless x64 is enabled.
     """
     dtype = np.dtype("float32") if dtype is None else user_dtype(dtype, "tri")
     rows = _extent(N, "N of tri", TypeError)

@@ -389,6 +389,9 @@ def debug_callback(
       partitioned: accepted and ignored.
       **kwargs: keyword arguments passed to it.
 
+    Returns:
+      None; without `callback`, the function that calls one.
+
     Example:
       >>> import amdjax
       >>> seen = []
