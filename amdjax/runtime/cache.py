@@ -312,10 +312,10 @@ def _usable(directory: str | os.PathLike[str] | None) -> str | None:
 
 def _make_folders(path: str) -> None:
     """Make a folder, and those above it that are missing, for the user alone."""
-    missing = []
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
+    missing, above = [], path
+    while not os.path.isdir(above):
+        missing.append(above)
+        above = os.path.dirname(above)
     for folder in reversed(missing):
         with contextlib.suppress(FileExistsError):  # another process was faster
             os.mkdir(folder, 0o700)
