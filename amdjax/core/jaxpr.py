@@ -13,6 +13,7 @@ from amdjax.core.aval import AbstractValue, get_aval
 from amdjax.core.config import config
 from amdjax.core.effects import Effects, has_side_effects, join_effects, no_effects
 from amdjax.core.primitive import Primitive
+from amdjax.core.recursion import Room
 from amdjax.core.ref import AbstractRef, RefEffect
 from amdjax.core.source_info import Origin, SourceInfo
 
@@ -261,6 +262,8 @@ def register_param_type(cls: ParamType) -> ParamType:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: Between a walk over a program and that over one in it.
+FRAMES_OF_A_PROGRAM = 24
 
 
 def memoize_on_jaxpr(fn: F) -> F:
@@ -271,7 +274,8 @@ def memoize_on_jaxpr(fn: F) -> F:
         key = (fn, config.trace_key(), args)
         found = jaxpr.memo.get(key)
         if found is None:
-            found = jaxpr.memo[key] = fn(jaxpr, *args)
+            with Room(FRAMES_OF_A_PROGRAM):  # for programs in programs
+                found = jaxpr.memo[key] = fn(jaxpr, *args)
         return found
 
     return memoized  # type: ignore[return-value]

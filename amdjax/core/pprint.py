@@ -29,6 +29,7 @@ from amdjax.core.jaxpr import (
     open_jaxpr,
     subjaxprs_of_value,
 )
+from amdjax.core.recursion import deep
 
 Implied = Callable[[Sequence[Any], Sequence[Any]], Any]
 
@@ -52,6 +53,7 @@ IMPLIED: dict[str, dict[str, Implied]] = {
 """Parameters that are left out where they have the value that follows from the types."""
 
 
+@deep
 def format_jaxpr(
     jaxpr: Jaxpr | ClosedJaxpr,
     *,

@@ -31,6 +31,7 @@ from amdjax.core.pytree_registry import (
     register_pytree_with_keys_class,
     register_static,
 )
+from amdjax.core.recursion import Room, deep
 from amdjax.core.treedef import (
     _TUPLE,
     _WALKERS,
@@ -109,13 +110,23 @@ def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], P
       ([0, 2], PyTreeDef({'a': (*, None), 'b': *}))
     """
     if is_leaf is not None:
-        leaves: list[Any] = []
-        return leaves, _flatten_until(tree, leaves, is_leaf)
+        return _flattened_until(tree, is_leaf)
     walk = _WALKERS[type(tree)]
     if walk is None:
         return [tree], LEAF
-    leaves = []
-    return leaves, walk(tree, leaves)
+    leaves: list[Any] = []
+    try:
+        return leaves, walk(tree, leaves)
+    except RecursionError:  # as `deep` does it, on the way of every call
+        leaves = []
+        with Room():
+            return leaves, walk(tree, leaves)
+
+
+@deep
+def _flattened_until(tree: Any, is_leaf: IsLeaf) -> tuple[list[Any], PyTreeDef]:
+    leaves: list[Any] = []
+    return leaves, _flatten_until(tree, leaves, is_leaf)
 
 
 def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
@@ -164,6 +175,7 @@ def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> PyTreeDef:
     return tree_flatten(tree, is_leaf)[1]
 
 
+@deep
 def tree_flatten_with_path(
     tree: Any, is_leaf: IsLeaf | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:

@@ -42,6 +42,7 @@ from amdjax.core.jaxpr import (
 )
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
+from amdjax.core.recursion import Room
 from amdjax.core.ref import AbstractRef, Ref, evaluate_with_refs, refuse_refs
 from amdjax.core.source_info import SourceInfo
 
@@ -522,6 +523,10 @@ def is_float0(x: Any) -> bool:
     return isinstance(x, np.ndarray) and x.dtype == dtypes.float0
 
 
+#: Of the frames between two functions of the user that are traced one in the other, those of ours.
+FRAMES_OF_A_TRACE = 6
+
+
 def trace_to_jaxpr(
     fun: FlatFun, in_avals: Sequence[AbstractValue], *, debug_info: DebugInfo | None = None
 ) -> ClosedJaxpr:
@@ -540,8 +545,9 @@ def trace_to_jaxpr(
     outer, context.trace = context.trace, trace
     place = source_info.enter_program()
     try:
-        outs = fun(*[trace.new_arg(a) for a in in_avals])
-        closed = trace.finish(outs)
+        with Room(FRAMES_OF_A_TRACE):
+            outs = fun(*[trace.new_arg(a) for a in in_avals])
+            closed = trace.finish(outs)
     finally:
         source_info.restore(place)
         context.trace = outer

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from amdjax.core.key_paths import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
+from amdjax.core.recursion import deep
 
 IsLeaf = Callable[..., Any]
 
@@ -97,8 +98,9 @@ class PyTreeDef:
             )
         if self._flat:
             return self._kind.build(self._data, leaves)  # type: ignore[union-attr]
-        return _build(self, leaves, 0)
+        return _build_any(self, leaves)
 
+    @deep
     def flatten_up_to(self, tree: Any) -> list[Any]:
         """The subtrees of `tree` at the places of this structure's leaves.
 
@@ -125,6 +127,7 @@ class PyTreeDef:
             return None
         return kind.type, list(self._data) if kind is _DICT else self._data
 
+    @deep
     def compose(self, inner_tree: PyTreeDef) -> PyTreeDef:
         """This structure with `inner_tree` in place of each leaf.
 
@@ -156,6 +159,7 @@ class PyTreeDef:
 
         return visit(self)
 
+    @deep
     def from_iterable_tree(self, subtrees: Any) -> Any:
         """Build the tree from nested iterables which mirror this structure."""
         if self._kind is None:
@@ -178,10 +182,12 @@ class PyTreeDef:
 
     make_from_node_data_and_children = from_node_data_and_children
 
+    @deep
     def paths(self) -> list[KeyPath]:
         """Key path of each leaf. Nodes of custom types are named by flat index."""
         return [path for path, _ in _paths(self, ())]
 
+    @deep
     def __repr__(self) -> str:
         return f"PyTreeDef({_show(self)})"
 
@@ -481,6 +487,11 @@ _add_kind(_TUPLE, _walk_tuple)
 _add_kind(_LIST, _walk_list)
 _add_kind(_DICT, _walk_dict)
 _add_kind(_NONE, _walk_none)
+
+
+@deep
+def _build_any(treedef: PyTreeDef, leaves: Sequence[Any]) -> Any:
+    return _build(treedef, leaves, 0)
 
 
 def _build(treedef: PyTreeDef, leaves: Sequence[Any], start: int) -> Any:

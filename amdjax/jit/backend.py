@@ -14,6 +14,7 @@ from amdjax.core.config import config, refuse_execution
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from amdjax.core.key_use import watched_operation, watched_program
 from amdjax.core.primitive import Primitive
+from amdjax.core.recursion import Room
 from amdjax.core.sharding import Format, PartitionSpec, Sharding
 from amdjax.core.trace import Tracer
 from amdjax.jit import placement as placing
@@ -111,7 +112,8 @@ class CompilerBackend:
         that were used before.
         """
         on_arrays = lambda program, flags: placing.compile_placed(program, flags, placement)
-        run: Runner = compile_on_refs(on_arrays, closed, donated, refs)
+        with Room():  # for programs in programs
+            run: Runner = compile_on_refs(on_arrays, closed, donated, refs)
         if config.debug_key_reuse:
             run = watched_program(closed, run, refs)
         if config.debug_nans or config.debug_infs:
