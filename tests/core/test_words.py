@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "amdjax"
-ROOMS = ("codegen", "emulator", "jit", "passes", "runtime", "schedule", "targets", "tile")
+ROOMS = (
+    "codegen", "emulator", "jit", "kernels", "passes", "runtime", "schedule", "targets", "tile",
+)  # fmt: skip
 FILES = [path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py"))]
 
 #: In any name, and what is said instead.

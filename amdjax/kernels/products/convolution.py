@@ -228,8 +228,8 @@ class Convolution:
                     )
                 )
         columns = Axis(features, self.rhs_strides[0]), Axis(features, self.out_strides[1])
-        sideways = self._sideways()
-        if sideways and images > 1:
+        transposed = self._is_transposed()
+        if transposed and images > 1:
             batch.append((rows[0][0], Axis(images, 0), rows[0][1]))
             rows = rows[1:]
         rows.sort(key=lambda r: -r[1].stride)
@@ -267,9 +267,9 @@ class Convolution:
         accumulate = accumulate_dtype(*(v.aval.dtype for v in (*ctx.outputs, *ctx.inputs)))
         problem = Contraction(a, b, sink, accumulate, out_dtype in ("c64", "c128"))
         problem = _without_depth(problem) if not problem.depth else problem
-        return problem.swapped() if sideways else problem
+        return problem.swapped() if transposed else problem
 
-    def _sideways(self) -> bool:
+    def _is_transposed(self) -> bool:
         """Whether positions, not features, lie side by side in the result."""
         return (
             self.out_strides[1] != 1
@@ -281,7 +281,7 @@ class Convolution:
         self, taps: list[tuple[Axis, Axis]], channels: tuple[Axis, Axis]
     ) -> list[tuple[Axis, Axis]]:
         """Loops in the order in which they lie in the operand that is read along them."""
-        along = 1 if self._sideways() else 0
+        along = 1 if self._is_transposed() else 0
         return sorted([*taps, channels], key=lambda pair: -pair[along].stride)
 
 

@@ -153,7 +153,11 @@ class Writer:
             var = LoopVar("b", axis.extent)
             b.scalars[var] = digit
             position = position + Index.of(var) * (axis.stride // scale)
-        position = position + _walk(sink.rows, row_var, scale) + _walk(columns, column_var, scale)
+        position = (
+            position
+            + _flattened(sink.rows, row_var, scale)
+            + _flattened(columns, column_var, scale)
+        )
         dtype = short_dtype(out.aval.dtype)
         parts = [k.convert(p, compute_dtype(part_dtype(dtype))) for p in (pair or (x,))]
         result = El(dtype, *parts)
@@ -184,7 +188,7 @@ def _complex_columns(columns: Sequence[Axis]) -> tuple[Axis, ...]:
     return (*outer, Axis(last.extent // 2, last.stride * 2))
 
 
-def _walk(axes: Sequence[Axis], var: LoopVar, scale: int) -> Index:
+def _flattened(axes: Sequence[Axis], var: LoopVar, scale: int) -> Index:
     """Position after counting `var` through the loops."""
     out = Index(0)
     if not axes:

@@ -251,7 +251,7 @@ class Across(Scan):
     def __init__(self, ctx: ShapedContext, plan: AcrossPlan):
         super().__init__(ctx, plan)
         shape = plan.shape
-        self.inner, self.step, self.apart = shape.inner, shape.step, shape.apart
+        self.inner, self.step, self.row_stride = shape.inner, shape.step, shape.row_stride
         self.blocks = ceil_div(shape.inner, plan.lanes)
 
     def width(self) -> int:
@@ -268,7 +268,7 @@ class Across(Scan):
         outer, block = split_position(k, row, (self.rows // self.blocks, self.blocks))
         column = block * self.count
         start = outer * (self.n * self.inner)
-        start = start + column * self.apart
+        start = start + column * self.row_stride
         if self.inner % self.count == 0:
             return start, None
         rest = k.convert(self.inner - column, "i32")
@@ -276,7 +276,9 @@ class Across(Scan):
 
     def _load(self, start: Value, i: Value, mask: Value | None) -> tuple[Value, El]:
         where = start + i * self.step
-        return where, load_element(self.k, self.x, self.dtype, where, self.count, self.apart, mask)
+        return where, load_element(
+            self.k, self.x, self.dtype, where, self.count, self.row_stride, mask
+        )
 
     def totals(self, totals: list[Temp]) -> Call:
         row, _, low, high = self.begin("totals")
@@ -308,7 +310,7 @@ class Across(Scan):
                 i = ((high + low) - i) - 1
             where, x = self._load(start, i, mask)
             total = self.combine(k, self.element(carried), x)
-            store_element(k, out, where, total, self.apart, mask)
+            store_element(k, out, where, total, self.row_stride, mask)
             return self.parts(total)
 
         k.for_(low, high, 1, body, self.before(row, split, totals, load).parts)

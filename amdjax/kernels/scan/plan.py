@@ -93,14 +93,14 @@ class RowShape:
       n: length of the axis.
       inner: neighbouring rows.
       step: distance of elements along the axis.
-      apart: distance of neighbouring rows.
+      row_stride: distance of neighbouring rows.
     """
 
     outer: int
     n: int
     inner: int
     step: int
-    apart: int
+    row_stride: int
 
     @property
     def total(self) -> int:
@@ -170,9 +170,9 @@ def plan_scan(ctx: ShapedContext) -> KernelPlan:
     combine, reverse = Combiner.of(ctx), ctx.params["reverse"]
     if inner == 1 and (n >= 16 or outer < 16):
         return _along(ctx.target, combine, reverse, outer, n)
-    rows = RowShape(outer, n, inner, step=inner, apart=1)
-    if inner == 1:  # short rows side by side: neighbouring rows lie n apart
-        rows = RowShape(1, n, outer, step=1, apart=n)
+    rows = RowShape(outer, n, inner, step=inner, row_stride=1)
+    if inner == 1:  # short rows side by side: neighboring rows lie n elements apart
+        rows = RowShape(1, n, outer, step=1, row_stride=n)
     lanes = _row_lanes(ctx.target, combine, rows)
     bundles = rows.outer * ceil_div(rows.inner, lanes)
     length = _length(bundles, n, _wanted(ctx.target, bundles), max(64, SPLIT_FROM // lanes), rows)
@@ -191,7 +191,7 @@ def plan_gpu_scan(ctx: ShapedContext) -> KernelPlan | None:
     outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     combine, reverse = Combiner.of(ctx), ctx.params["reverse"]
     if inner > 1:
-        rows = RowShape(outer, n, inner, step=inner, apart=1)
+        rows = RowShape(outer, n, inner, step=inner, row_stride=1)
         lanes = _row_lanes(ctx.target, combine, rows)
         bundles = outer * ceil_div(inner, lanes)
         # Splits go through the totals of all before them.
@@ -242,7 +242,7 @@ def _computed(combine: Combiner) -> str:
 
 def _row_lanes(target: CpuTarget, combine: Combiner, rows: RowShape) -> int:
     """Neighbouring rows that are scanned at once."""
-    return lanes_for(target, _computed(combine), rows.inner, 4 if rows.apart == 1 else 1)
+    return lanes_for(target, _computed(combine), rows.inner, 4 if rows.row_stride == 1 else 1)
 
 
 def _wanted(target: CpuTarget, rows: int) -> int:

@@ -431,7 +431,7 @@ class KernelGradient(LaneConvolution):
         )
         last = d == len(self.phases) - 1
 
-        def walk(
+        def traversed(
             low: Value | int, high: Value | int, guarded: bool, sums: list[Value]
         ) -> list[Value]:
             def tap(t: Value, *sums: Value) -> list[Value]:
@@ -453,9 +453,9 @@ class KernelGradient(LaneConvolution):
             return list(k.for_(low, high, 1, tap, sums))
 
         if not p.leaves(extent):
-            return walk(*span, False, sums)
+            return traversed(*span, False, sums)
         if not last:
-            return walk(*span, True, sums)
+            return traversed(*span, True, sums)
         # Taps that all positions have inside the input need no guards.
         whole = ceil_div(max(0, -p.start), p.tap_move)
         stop = (extent - 1 - p.start - (p.count - 1) * p.move) // p.tap_move + 1
@@ -463,7 +463,7 @@ class KernelGradient(LaneConvolution):
         whole = min(whole, stop)
         for low, high, guarded in ((0, whole, True), (whole, stop, False), (stop, p.taps, True)):
             if low < high:
-                sums = walk(*self._within(span, low, high), guarded, sums)
+                sums = traversed(*self._within(span, low, high), guarded, sums)
         return sums
 
     def _within(

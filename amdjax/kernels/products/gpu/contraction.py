@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from amdjax import tile
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.products.contraction import Contraction, Sink
-from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, neighbours
+from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, contiguity
 from amdjax.kernels.products.gpu.tiling import (
     PARTS_TOGETHER,
     Plan,
@@ -78,7 +78,7 @@ def _warpgroup_atoms(target: GpuTarget, problem: Contraction) -> list[MmaAtom]:
         return []
 
     def fits(atom: MmaAtom) -> bool:
-        found = [neighbours(x, atom) for x in (problem.a, problem.b)]
+        found = [contiguity(x, atom) for x in (problem.a, problem.b)]
         whole = all(vector == atom.cell for _, vector in found)
         return whole and (itemsize(atom.operand) == 2 or all(x == "depth" for x, _ in found))
 

@@ -2,7 +2,7 @@
 
 Nothing is shared between features, so there is no matrix product in them. A program computes a few
 neighbouring tiles of the result: their columns run along what lies side by side in memory (features
-or the innermost spatial axis), their rows along another loop, and neighbours in the run of tiles,
+or the innermost spatial axis), their rows along another loop, and neighbors in the run of tiles,
 along a spatial axis, share what they see of the input. Taps are added one after the other. Where
 they leave the input, zeros are read; along axes without a part in the tiles only taps inside are
 visited.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Value = tile.Value
 
-EACH = 2  # elements of a tile in a thread, where their neighbours are not side by side
+EACH = 2  # elements of a tile in a thread, where neighbors are not side by side
 MOST_SUMS = 32  # of a thread
 MOST_RUN = 8  # tiles of a program
 UNROLLED = 4  # taps along an axis of the tile whose code is written one after the other
@@ -70,20 +70,20 @@ class DepthwisePlan:
 
     Args:
       conv: its sizes.
-      together: phases with equal numbers of positions. Programs of different phases at one place
-        are neighbours, so that they share what they read, and the lines of memory they write.
+      phase_groups: phases with equal numbers of positions. Programs of different phases at one
+        place are neighbors, so that they share what they read, and the lines of memory they write.
       fast: the loop along columns of tiles.
       slow: the loop along their rows.
       run: the loop along which a program computes several tiles.
       outer: the loops around them.
-      vector: neighbours in a thread.
+      vector: neighbors in a thread.
       axes: rows and columns of a tile.
       threads: of a program.
       length: tiles of a program.
     """
 
     conv: Convolution
-    together: tuple[tuple[Phase, ...], ...]
+    phase_groups: tuple[tuple[Phase, ...], ...]
     fast: Loop
     slow: Loop
     run: Loop
@@ -98,7 +98,7 @@ class DepthwisePlan:
 
     def __str__(self) -> str:
         size = f"{self.axes[0].count}×{self.axes[1].count}"
-        out = f"depthwise convolution, {counted(len(self.together), 'phase')}"
+        out = f"depthwise convolution, {counted(len(self.phase_groups), 'phase')}"
         out += f", {counted(self.length, 'tile')} of {size}"
         return f"{out} in a program, {self.threads} threads, vectors of {self.vector}"
 
@@ -113,19 +113,19 @@ def plan_depthwise(ctx: ShapedContext, conv: Convolution) -> KernelPlan | None:
     phases = [tuple(axes) for axes in conv.phases()]
     alike = len({tuple(p.count for p in axes) for axes in phases}) == 1
     launches = [tuple(phases)] if alike else [(axes,) for axes in phases]
-    return InOrder([_plan_phases(ctx, conv, together) for together in launches])
+    return InOrder([_plan_phases(ctx, conv, phase_groups) for phase_groups in launches])
 
 
-def _longest(together: Sequence[Sequence[Phase]]) -> Sequence[Phase]:
+def _longest(phase_groups: Sequence[Sequence[Phase]]) -> Sequence[Phase]:
     """The phase with the most taps."""
-    return max(together, key=lambda axes: math.prod(p.taps for p in axes))
+    return max(phase_groups, key=lambda axes: math.prod(p.taps for p in axes))
 
 
 def _plan_phases(
-    ctx: ShapedContext, conv: Convolution, together: tuple[tuple[Phase, ...], ...]
+    ctx: ShapedContext, conv: Convolution, phase_groups: tuple[tuple[Phase, ...], ...]
 ) -> DepthwisePlan:
     """Which loops run along rows, columns and runs of tiles, and which around them."""
-    phases, each = _longest(together), conv.rhs[0] // conv.feature_groups
+    phases, each = _longest(phase_groups), conv.rhs[0] // conv.feature_groups
     (x0, x1, *xs), (w0, _, *_), (o0, o1, *os) = (
         conv.lhs_strides, conv.rhs_strides, conv.out_strides,
     )  # fmt: skip
@@ -156,7 +156,7 @@ def _plan_phases(
     )
     length = _run_length(phases, run, most)
     return DepthwisePlan(
-        conv, together, fast, slow, run, outer, vector, (rows, columns), threads, length
+        conv, phase_groups, fast, slow, run, outer, vector, (rows, columns), threads, length
     )
 
 
@@ -189,9 +189,9 @@ class DirectConvolution:
     """The launch of a convolution with one input feature a group."""
 
     def __init__(self, ctx: ShapedContext, plan: DepthwisePlan):
-        self.ctx, self.plan, self.conv, self.together = ctx, plan, plan.conv, plan.together
+        self.ctx, self.plan, self.conv, self.phase_groups = ctx, plan, plan.conv, plan.phase_groups
         self.fast, self.slow, self.run, self.outer = plan.fast, plan.slow, plan.run, plan.outer
-        self.phases = _longest(plan.together)
+        self.phases = _longest(plan.phase_groups)
         self.out_var = ctx.outputs[0]
         dtypes = [v.aval.dtype for v in ctx.inputs]
         self.accumulate = accumulate_dtype(self.out_var.aval.dtype, *dtypes)
@@ -223,14 +223,14 @@ class DirectConvolution:
             for lanes in tile_lanes(k, axes, self.bases)
             if lanes.mask is not None
         ]
-        taps = sum(math.prod(phase.taps for phase in axes) + 1 for axes in self.together)
+        taps = sum(math.prod(phase.taps for phase in axes) + 1 for axes in self.phase_groups)
         self._compute_phase(0, which, digits, out_dtype, count)
-        grid = len(self.together) * around * blocks
+        grid = len(self.phase_groups) * around * blocks
         return program.launch(grid, 2.0 * count * math.prod(self.shape) * taps)
 
     def _phase_of(self, number: Value) -> tuple[Value, Value]:
         """Which of the phases a program computes, and its number among those that do."""
-        phases = self.k.const("index", len(self.together))
+        phases = self.k.const("index", len(self.phase_groups))
         return number % phases, number // phases
 
     def _compute_phase(
@@ -239,14 +239,14 @@ class DirectConvolution:
         """Compute and store a run of `count` tiles of phase `which`, which is not before `i`."""
 
         def compute() -> None:
-            self.phases = self.together[i]
+            self.phases = self.phase_groups[i]
             self.leaves_run = self._leaves_run(round_up(self.run.extent, count))
             zero = self.k.const(self.accumulate, 0, self.shape)
             around_run = [d for d in range(len(self.phases)) if d != self.run.axis]
             sums = self._over_taps(around_run, *self._origins(digits), [], [zero] * count)
             self._store(sums, digits, dtype)
 
-        if i == len(self.together) - 1:
+        if i == len(self.phase_groups) - 1:
             compute()
             return
         others = lambda: self._compute_phase(i + 1, which, digits, dtype, count)

@@ -51,10 +51,10 @@ class GradientPlan:
       conv: the convolution that it is.
       phases: its positions.
       loops: the loops over groups and pixels.
-      vector: neighbours in a thread.
+      vector: neighbors in a thread.
       axes: rows and columns of a tile.
       threads: of a program.
-      together: rows of positions, along the first spatial axis but the run's, of a program.
+      block_rows: rows of positions, along the first spatial axis but the run's, of a program.
       length: tiles of a run.
       part: runs of a program.
     """
@@ -65,7 +65,7 @@ class GradientPlan:
     vector: int
     axes: tuple[TileAxis, TileAxis]
     threads: int
-    together: int
+    block_rows: int
     length: int
     part: int
 
@@ -83,13 +83,13 @@ class GradientPlan:
     def chunks(self) -> int:
         """Programs that share the positions."""
         rows = self.counts[self.around_run[0]] if self.around_run else 1
-        return ceil_div(rows, self.together)
+        return ceil_div(rows, self.block_rows)
 
     @property
     def held(self) -> int:
         """Positions whose sums a thread keeps."""
         rows = self.counts[self.around_run[0]] if self.around_run else 1
-        return math.prod(self.counts) // rows * self.together
+        return math.prod(self.counts) // rows * self.block_rows
 
     @property
     def blocks(self) -> list[Axis]:
@@ -150,7 +150,7 @@ def plan_gradient(ctx: ShapedContext, conv: Convolution) -> GradientPlan | None:
     vector = _vector(loops, positions, min(sizes))
     (rows, columns), threads = tile_of(ctx.gpu, loops.slow.extent, loops.fast.extent, vector)
     plan = GradientPlan(conv, first, loops, vector, (rows, columns), threads, 1, 1, 1)
-    plan = replace(plan, together=_rows_together(plan))
+    plan = replace(plan, block_rows=_block_rows(plan))
     plan = replace(plan, length=_run_length(plan, sizes[0]))
     group_blocks = (columns if loops.fast is loops.groups else rows).blocks
     wanted = max(1, ctx.gpu.busy_threads // (threads * plan.chunks * group_blocks))
@@ -187,8 +187,8 @@ def _vector(loops: GradientLoops, positions: int, size: int) -> int:
     return vector
 
 
-def _rows_together(plan: GradientPlan) -> int:
-    """How many rows of positions are together."""
+def _block_rows(plan: GradientPlan) -> int:
+    """How many rows of positions a program takes."""
     rows = plan.counts[plan.around_run[0]] if plan.around_run else 1
     across = math.prod(plan.counts) // rows
     if rows * across * plan.vector > MOST_SUMS:
@@ -238,7 +238,7 @@ class KernelGradient:
         self.group_axis, self.pixel_axis = plan.axes
         if self.fast is self.groups:
             self.pixel_axis, self.group_axis = plan.axes
-        self.counts, self.together, self.held = plan.counts, plan.together, plan.held
+        self.counts, self.block_rows, self.held = plan.counts, plan.block_rows, plan.held
         self.around_run, self.length = plan.around_run, plan.length
 
     def calls(self) -> list[Call]:
@@ -260,7 +260,7 @@ class KernelGradient:
         out = program.buffer(parts, parts.dtype, "out")
         digits = [Axis(n, 0) for n in (self.plan.pieces, self.group_axis.blocks, self.plan.chunks)]
         piece, block, chunk = program.split(k.program_id(), "part", digits)
-        self.first_group, self.first_row = block * self.group_axis.count, chunk * self.together
+        self.first_group, self.first_row = block * self.group_axis.count, chunk * self.block_rows
         start = piece * self.plan.part
         stop = k.min(start + self.plan.part, self.plan.total)
         zero = k.const(self.accumulate, 0, self.shape)
@@ -273,7 +273,7 @@ class KernelGradient:
     def _add_run(self, number: Value, *sums: Value) -> list[Value]:
         """Add what a run of tiles contributes to the sums of all positions."""
         k, out = self.k, list(sums)
-        *walked, block, run = self.program.split(number, "block", self.plan.blocks)
+        *outer_places, block, run = self.program.split(number, "block", self.plan.blocks)
         pixel = block * self.pixel_axis.count
         groups_fast = self.fast is self.groups
         bases = [pixel, self.first_group] if groups_fast else [self.first_group, pixel]
@@ -283,7 +283,7 @@ class KernelGradient:
             if lanes.mask is not None
         ]
         loops = (*self.plan.loops.outer, self.slow, self.fast, self.run)
-        places = [*walked, *bases, run * self.length]
+        places = [*outer_places, *bases, run * self.length]
         self.places = {loop.axis: at for loop, at in zip(loops, places) if loop.axis >= 0}
         x = k.const("index", self._start(self.conv.lhs_strides, "start"))
         w = k.const("index", self._start(self.conv.rhs_strides, "tap"))
@@ -291,7 +291,7 @@ class KernelGradient:
             x, w = x + at * loop.x, w + at * loop.w
         tops = [self._load(self.w, w + u * self.run.w, (self.slow.w, self.fast.w), ())
                 for u in range(self.length)]  # fmt: skip
-        held = [range(self.together), *(range(self.counts[d]) for d in self.around_run[1:])]
+        held = [range(self.block_rows), *(range(self.counts[d]) for d in self.around_run[1:])]
         for row, place in enumerate(itertools.product(*held)):
             self._add_row(out, row, x, place, tops)
         return out
@@ -361,7 +361,7 @@ class KernelGradient:
         return self.k.convert(x, self.accumulate)
 
     def _store(self, out: tile.Buffer, piece: Value, sums: Sequence[Value]) -> None:
-        """The sums of all pixels that the program walked, to its part of the workspace."""
+        """The sums of all pixels that the program has seen, to its part of the workspace."""
         k, groups = self.k, self.groups.extent
         reduced = 0 if self.fast is self.groups else 1
         totals = [k.reduce("add", x, reduced) for x in sums]
@@ -381,14 +381,14 @@ class KernelGradient:
         order = [*self.around_run, *([self.run.axis] if self.run is not ONCE else [])]
         extents = [range(self.counts[d]) for d in order]
         if self.around_run:
-            extents[0] = range(self.together)
+            extents[0] = range(self.block_rows)
         for i, place in enumerate(itertools.product(*extents)):
             number, exists = k.const("index", 0), None
             for d, q in zip(order, place, strict=True):
                 at = k.const("index", q)
                 if self.around_run and d == order[0]:
                     at = self.first_row + q
-                    if self.counts[d] % self.together:
+                    if self.counts[d] % self.block_rows:
                         exists = at < self.counts[d]
                 number = number + at * steps[d]
             yield number, i, exists

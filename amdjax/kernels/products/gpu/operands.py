@@ -35,7 +35,7 @@ class SourcePlaces:
         k = self.k
         buffer = program.buffer(source.owner, source.dtype)
         limits = tuple(limit.extent for limit in source.limits)
-        along, vector = neighbours(source, atom)
+        along, vector = contiguity(source, atom)
         run = _run(source, depth)
         moves = source.depth[-1].moves if source.depth else (0,) * len(limits)
         self.side = Side(buffer, along, vector, run, limits, moves if run is not None else ())
@@ -93,7 +93,7 @@ def _times(k: tile.Builder, x: Value, n: int) -> Value:
     return x if n == 1 else x * n
 
 
-def neighbours(source: Source, atom: MmaAtom) -> tuple[str, int]:
+def contiguity(source: Source, atom: MmaAtom) -> tuple[str, int]:
     """Whether steps in depth or lines lie side by side, and how many are read at once."""
     most = max(1, 16 // itemsize(source.dtype))
     inner = {"depth": source.depth[-1:], "lines": source.lines[-1:]}
@@ -115,7 +115,7 @@ def _groups_inside(source: Source, axis: Axis, most: int) -> int:
     for j, (limit, move) in enumerate(zip(source.limits, axis.moves, strict=True)):
         if move not in (0, 1):
             return 1
-        if move:  # the coordinate counts neighbours
+        if move:  # the coordinate counts neighbors
             distances += [limit.start, limit.extent, *(x.moves[j] for x in others)]
     return min(aligned(distance, most) for distance in distances)
 

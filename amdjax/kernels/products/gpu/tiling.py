@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.products.contraction import Contraction
-from amdjax.kernels.products.gpu.operands import neighbours
+from amdjax.kernels.products.gpu.operands import contiguity
 from amdjax.targets import GpuTarget
 from amdjax.targets.mma import (
     CELL_BYTES,
@@ -166,7 +166,7 @@ def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     threads = tiling.wave_count * target.wave_size
     brought = 0
     for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
-        along, vector = neighbours(source, tiling.atom)
+        along, vector = contiguity(source, tiling.atom)
         loads = max(lines * tiling.depth // (threads * vector), 1)
         words = ceil_div(vector * itemsize(source.dtype), 4)
         words *= 2 if along == "lines" and itemsize(source.dtype) == 1 else 1  # and turned
@@ -263,7 +263,7 @@ def _operand_bytes(problem: Contraction, tiling: Tiling) -> int:
         return (tiling.rows + tiling.columns) * tiling.depth * atom.operand_bytes
     cells = 0
     for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
-        along, vector = neighbours(source, atom)
+        along, vector = contiguity(source, atom)
         interleave = vector if along == "lines" and not atom.across else 1
         slices = tiling.depth // atom.cell_depth
         cells += SharedLayout(lines, slices, interleave, atom.cell_lines).cells

@@ -65,7 +65,7 @@ class Network(SortedRows):
         widest = "u64" if self.packed or self.single is None else self.single.unsigned
         side = g.inner if g.inner > 1 else g.rows
         self.count = lanes_for(self.ctx.target, widest, side, 1)
-        self.apart = 1 if g.inner > 1 else g.n
+        self.lane_stride = 1 if g.inner > 1 else g.n
         blocks = ceil_div(side, self.count)
         bundle, block = split_position(k, k.program_id(), (g.rows // side, blocks))
         first, self.mask = block * self.count, None
@@ -88,8 +88,8 @@ class Network(SortedRows):
         """Offset of the first element of the first row, in an array whose rows have length `n`."""
         g = self.geometry
         outer = self.bundle * (n * g.inner)
-        apart = 1 if g.inner > 1 else n
-        return outer + self.first * apart
+        lane_stride = 1 if g.inner > 1 else n
+        return outer + self.first * lane_stride
 
     def _write(self) -> None:
         """Keys alone cannot order zeros of both signs stably; such rows get positions as well."""
@@ -167,7 +167,7 @@ class Network(SortedRows):
         """Whether square blocks of rows and elements are transposed in registers."""
         key = self.single
         plain = key is not None and key.reversible and not key.is_padded
-        return plain and self.apart != 1 and self.mask is None and 4 <= self.count <= 16
+        return plain and self.lane_stride != 1 and self.mask is None and 4 <= self.count <= 16
 
     def _put(
         self,
@@ -191,7 +191,7 @@ class Network(SortedRows):
     def _load_bits(self, source: Any, key: Key, i: Value | int) -> Value:
         k, g = self.k, self.geometry
         at = self.start + k.index(i) * g.inner
-        return key.load(k, self.kernel.input(source), at, self.count, self.apart, self.mask)
+        return key.load(k, self.kernel.input(source), at, self.count, self.lane_stride, self.mask)
 
     def _sort(self, records: _Scratch) -> None:
         self._network(records.buffers)
@@ -267,8 +267,8 @@ class Network(SortedRows):
         parts = [k.load(s, i * count, (count,)) for s in records.buffers]
         position = k.convert(parts[-1], "u32") if records.packed else parts[-1]
         where = self._start(self.taken) + i * g.inner
-        apart = 1 if g.inner > 1 else self.taken
-        lanes = k.iota(count) * k.const("index", self.apart, (count,))
+        lane_stride = 1 if g.inner > 1 else self.taken
+        lanes = k.iota(count) * k.const("index", self.lane_stride, (count,))
         start = lanes + k.broadcast(self.start, (count,))
         for source, target in self.outputs:
             exact = None if records.with_position and key and key.loses_zeros else key
@@ -278,10 +278,18 @@ class Network(SortedRows):
                     bits = bits >> k.const("u64", 32, (count,))
                 bits = exact.decode(k, k.convert(bits, exact.unsigned))
                 out = view(self.kernel.output(target), exact.unsigned)
-                k.store(out, where, bits, [apart], self.mask)
+                k.store(out, where, bits, [lane_stride], self.mask)
             else:
                 self.gather(
-                    self.kernel, source, target, where, start, position, count, apart, self.mask
+                    self.kernel,
+                    source,
+                    target,
+                    where,
+                    start,
+                    position,
+                    count,
+                    lane_stride,
+                    self.mask,
                 )
 
 

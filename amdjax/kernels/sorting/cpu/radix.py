@@ -54,14 +54,14 @@ class RadixPlan:
 
     Args:
       problem: the rows.
-      together: whether several programs share a row, each kind of step being a launch.
+      split_rows: whether several programs share a row, each kind of step being a launch.
       length: elements of a row that a program takes.
       owners: programs that have records of their own.
       bits: of a digit.
     """
 
     problem: SortProblem
-    together: bool
+    split_rows: bool
     length: int
     owners: int
     bits: int
@@ -70,17 +70,17 @@ class RadixPlan:
         return Radix(ctx, self).build()
 
     def __str__(self) -> str:
-        shared = f"{self.length} of a row in a program" if self.together else "a row in a program"
+        shared = f"{self.length} of a row in a program" if self.split_rows else "a row in a program"
         return f"radix sort of {self.problem}, digits of {self.bits} bits, {shared}"
 
 
 def plan_radix(target: CpuTarget, problem: SortProblem) -> RadixPlan:
     """How rows are shared among threads."""
     threads, rows, n = target.threads, problem.geometry.rows, problem.geometry.n
-    together = rows < 2 * threads and rows * n >= PARALLEL and threads > 1
-    length = ceil_div(n, ceil_div(2 * threads, rows) if together else 1)
-    owners = rows if together else min(rows, 4 * threads)
-    return RadixPlan(problem, together, length, owners, 11 if n >= 1 << 15 else 8)
+    split_rows = rows < 2 * threads and rows * n >= PARALLEL and threads > 1
+    length = ceil_div(n, ceil_div(2 * threads, rows) if split_rows else 1)
+    owners = rows if split_rows else min(rows, 4 * threads)
+    return RadixPlan(problem, split_rows, length, owners, 11 if n >= 1 << 15 else 8)
 
 
 class Radix(SortedRows):
@@ -88,13 +88,13 @@ class Radix(SortedRows):
 
     def __init__(self, ctx: ShapedContext, plan: RadixPlan):
         super().__init__(ctx, plan.problem)
-        self.together, self.length, self.owners = plan.together, plan.length, plan.owners
+        self.split_rows, self.length, self.owners = plan.split_rows, plan.length, plan.owners
         self.pieces = ceil_div(self.geometry.n, self.length)
         self.bits, self.bins = plan.bits, 1 << plan.bits
 
     def build(self) -> list[Call | Copy]:
         self.steps = [self._step(source, key) for source, key in reversed(self.keys)]
-        return self._build_together() if self.together else self._build_rows()
+        return self._build_split_rows() if self.split_rows else self._build_rows()
 
     def _step(self, source: Any, key: Key) -> _Step:
         """Workspace for sorting by one key."""
@@ -147,7 +147,7 @@ class Radix(SortedRows):
 
     # A kernel for every phase
 
-    def _build_together(self) -> list[Call | Copy]:
+    def _build_split_rows(self) -> list[Call | Copy]:
         g = self.geometry
         calls: list[Call | Copy] = []
         previous: tuple[_Step, Temp, int] | None = None
