@@ -36,16 +36,6 @@ not_p = unary("not", BOOL | INT, FLAT)
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
     """Bitwise conjunction; of booleans the logical one.
 
-    Args:
-      x: array of an integer or boolean dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> int(bitwise_and(6, 3))
       2
@@ -56,16 +46,6 @@ def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
 def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
     """Bitwise disjunction; of booleans the logical one.
 
-    Args:
-      x: array of an integer or boolean dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> int(bitwise_or(6, 3))
       7
@@ -75,16 +55,6 @@ def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
 
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
     """Bitwise exclusive disjunction; of booleans the logical one.
-
-    Args:
-      x: array of an integer or boolean dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> int(bitwise_xor(6, 3))
@@ -122,16 +92,6 @@ def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
 
     A shift by the width of the dtype or more, or by a negative count, gives 0.
 
-    Args:
-      x: array of an integer dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> int(shift_left(3, 2))
       12
@@ -144,16 +104,6 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
 
     A shift by the width of the dtype or more, or by a negative count, gives 0.
 
-    Args:
-      x: array of an integer dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> int(shift_right_logical(12, 2))
       3
@@ -165,16 +115,6 @@ def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
     """`x` shifted right by `y` bits, filled with copies of the sign bit.
 
     A shift by the width of the dtype or more, or by a negative count, leaves only the sign.
-
-    Args:
-      x: array of an integer dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> int(shift_right_arithmetic(-12, 2))
@@ -190,15 +130,6 @@ clz_p = unary("clz", INT, FLAT)
 def population_count(x: ArrayLike) -> Array:
     """Number of bits set in each element.
 
-    Args:
-      x: array of an integer dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> int(population_count(7))
       3
@@ -208,15 +139,6 @@ def population_count(x: ArrayLike) -> Array:
 
 def clz(x: ArrayLike) -> Array:
     """Number of leading zero bits of each element.
-
-    Args:
-      x: array of an integer dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> int(clz(1))

@@ -42,16 +42,6 @@ ge_p = comparison("ge", ORDERED)
 def eq(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether `x` equals `y`, element by element.
 
-    Args:
-      x: array of any dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Boolean array of the common shape.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> bool(eq(2, 2))
       True
@@ -61,16 +51,6 @@ def eq(x: ArrayLike, y: ArrayLike) -> Array:
 
 def ne(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether `x` differs from `y`, element by element.
-
-    Args:
-      x: array of any dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Boolean array of the common shape.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> bool(ne(2, 2))
@@ -82,16 +62,6 @@ def ne(x: ArrayLike, y: ArrayLike) -> Array:
 def lt(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether `x` is less than `y`, element by element.
 
-    Args:
-      x: array of a real or boolean dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Boolean array of the common shape.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> bool(lt(1, 2))
       True
@@ -101,16 +71,6 @@ def lt(x: ArrayLike, y: ArrayLike) -> Array:
 
 def le(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether `x` is at most `y`, element by element.
-
-    Args:
-      x: array of a real or boolean dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Boolean array of the common shape.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> bool(le(2, 2))
@@ -122,16 +82,6 @@ def le(x: ArrayLike, y: ArrayLike) -> Array:
 def gt(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether `x` is greater than `y`, element by element.
 
-    Args:
-      x: array of a real or boolean dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Boolean array of the common shape.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> bool(gt(1, 2))
       False
@@ -141,16 +91,6 @@ def gt(x: ArrayLike, y: ArrayLike) -> Array:
 
 def ge(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether `x` is at least `y`, element by element.
-
-    Args:
-      x: array of a real or boolean dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Boolean array of the common shape.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> bool(ge(2, 2))

@@ -65,15 +65,6 @@ imag_p = unary(
 def real(x: ArrayLike) -> Array:
     """Real part of each element.
 
-    Args:
-      x: array of a complex dtype.
-
-    Returns:
-      Array of the shape of the operand and of its component dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(real(1 + 2j))
       1.0
@@ -83,15 +74,6 @@ def real(x: ArrayLike) -> Array:
 
 def imag(x: ArrayLike) -> Array:
     """Imaginary part of each element.
-
-    Args:
-      x: array of a complex dtype.
-
-    Returns:
-      Array of the shape of the operand and of its component dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(imag(1 + 2j))

@@ -82,7 +82,6 @@ def pvary(x: Any, axis_name: Any) -> Any:
 
     Args:
       x: a pytree of arrays.
-      axis_name: a mapped axis, or several.
 
     Raises:
       NameError: there is no such axis.
@@ -97,7 +96,6 @@ def pcast(x: Any, axis_name: Any = None, *, to: str) -> Any:
 
     Args:
       x: a pytree of arrays.
-      axis_name: a mapped axis, or several.
       to: the kind.
 
     Raises:

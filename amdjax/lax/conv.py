@@ -359,7 +359,6 @@ def conv_general_dilated(
     """Convolution in n spatial dimensions (the kernel is not flipped).
 
     Args:
-      lhs: input, array of rank n + 2.
       rhs: kernel, array of rank n + 2 and of the same dtype.
       window_strides: n steps between windows.
       padding: n pairs of elements of padding before and after each spatial axis, or a rule named
@@ -375,9 +374,6 @@ def conv_general_dilated(
         features sees one group of input features.
       batch_group_count: number of groups that the batch is divided into; each group of output
         features sees one group of the batch.
-      precision: how exactly to multiply float32 where hardware offers a choice.
-      preferred_element_type: dtype of the result and of the sums.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Array of rank n + 2.
@@ -426,8 +422,6 @@ def conv_dimension_numbers(
     """Dimension numbers in canonical form.
 
     Args:
-      lhs_shape: shape of the input.
-      rhs_shape: shape of the kernel.
       dimension_numbers: three strings, canonical numbers, or None for batch, feature, space.
 
     Returns:

@@ -51,17 +51,7 @@ def conv(
 
     Args:
       lhs: input of shape (batch, feature, *space).
-      rhs: kernel of shape (output feature, input feature, *space).
-      window_strides: steps between windows.
       padding: `"SAME"`, `"SAME_LOWER"` or `"VALID"`.
-      precision: how exactly to multiply float32 where hardware offers a choice.
-      preferred_element_type: dtype of the result and of the sums.
-
-    Returns:
-      Array of shape (batch, output feature, *space).
-
-    Raises:
-      ValueError: if sizes do not fit.
 
     Example:
       >>> x, w = np.ones((1, 2, 8, 8), np.float32), np.ones((3, 2, 3, 3), np.float32)
@@ -92,19 +82,9 @@ def conv_with_general_padding(
 
     Args:
       lhs: input of shape (batch, feature, *space).
-      rhs: kernel of shape (output feature, input feature, *space).
-      window_strides: steps between windows.
       padding: pairs of elements of padding, or a rule named as in `padtype_to_pads`.
       lhs_dilation: distances that neighbours in the input are moved apart.
       rhs_dilation: distances that neighbours in the kernel are moved apart.
-      precision: how exactly to multiply float32 where hardware offers a choice.
-      preferred_element_type: dtype of the result and of the sums.
-
-    Returns:
-      Array of shape (batch, output feature, *space).
-
-    Raises:
-      ValueError: if sizes do not fit.
 
     Example:
       >>> x, w = np.ones((1, 2, 8), np.float32), np.ones((3, 2, 3), np.float32)
@@ -161,7 +141,6 @@ def conv_transpose(
     """Transposed ("fractionally strided") convolution.
 
     Args:
-      lhs: input, array of rank n + 2.
       rhs: kernel, array of rank n + 2.
       strides: n steps, by which the result is larger than the input.
       padding: `"SAME"` or `"VALID"`, of the forward convolution this transposes; or n pairs of
@@ -170,8 +149,6 @@ def conv_transpose(
       dimension_numbers: as in `conv_general_dilated`; features last where omitted.
       transpose_kernel: flip the kernel's spatial axes and exchange its features, which makes this
         the exact transpose of the forward convolution with `rhs`.
-      precision: how exactly to multiply float32 where hardware offers a choice.
-      preferred_element_type: dtype of the result and of the sums.
       use_consistent_padding: let pairs, too, be the padding of the forward convolution.
 
     Returns:
@@ -229,12 +206,7 @@ def conv_general_dilated_patches(
     """The elements that each window of a convolution sees, as features.
 
     Args:
-      lhs: input, array of rank n + 2.
-      filter_shape: n sizes of the window.
       window_strides: n steps between windows.
-      padding: as in `conv_general_dilated`.
-      lhs_dilation: n distances that neighbours in the input are moved apart; 1 where omitted.
-      rhs_dilation: n distances between neighbours in a window; 1 where omitted.
       dimension_numbers: as in `conv_general_dilated`.
       precision: accepted for compatibility; elements are copied exactly.
       preferred_element_type: dtype of the result.
@@ -295,16 +267,10 @@ def conv_general_dilated_local(
     """Convolution with a kernel of its own at each place of the result.
 
     Args:
-      lhs: input, array of rank n + 2.
       rhs: kernels, array of rank n + 2. Its spatial axes are places in the result; its input
         features are those of `conv_general_dilated_patches`.
       window_strides: n steps between windows.
-      padding: as in `conv_general_dilated`.
-      filter_shape: n sizes of the window.
-      lhs_dilation: n distances that neighbours in the input are moved apart; 1 where omitted.
-      rhs_dilation: n distances between neighbours in a window; 1 where omitted.
       dimension_numbers: as in `conv_general_dilated`.
-      precision: how exactly to multiply float32 where hardware offers a choice.
 
     Returns:
       Array of rank n + 2.
@@ -396,9 +362,6 @@ def conv_general_shape_tuple(
     """The shape of a convolution in any layout.
 
     Args:
-      lhs_shape: shape of the input.
-      rhs_shape: shape of the kernel.
-      window_strides: steps between windows.
       padding: pairs of elements of padding, or a rule named as in `padtype_to_pads`.
       dimension_numbers: names of the axes of input, kernel and result.
 
@@ -427,8 +390,6 @@ def conv_transpose_shape_tuple(
     """The shape of a transposed convolution in any layout.
 
     Args:
-      lhs_shape: shape of the input.
-      rhs_shape: shape of the kernel.
       window_strides: steps by which the result is larger.
       padding: `"SAME"`, `"VALID"`, or pairs of elements of padding of the dilated input.
       dimension_numbers: names of the axes of input, kernel and result.

@@ -88,18 +88,6 @@ def _cumsum_transpose(ct, operand, *, axis, reverse):
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """The sums of all elements up to each position along an axis.
 
-    Args:
-      operand: an array of a numeric dtype.
-      axis: the axis, not negative.
-      reverse: whether to run from the end.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: for a boolean operand.
-      ValueError: if `axis` is out of range.
-
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
@@ -124,18 +112,6 @@ def _cumprod_jvp(primals, tangents, *, axis, reverse):
 
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """The products of all elements up to each position along an axis.
-
-    Args:
-      operand: an array of a numeric dtype.
-      axis: the axis, not negative.
-      reverse: whether to run from the end.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: for a boolean operand.
-      ValueError: if `axis` is out of range.
 
     Example:
       >>> from amdjax import lax
@@ -188,8 +164,6 @@ def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
 
     Args:
       operand: an array of a floating or complex dtype.
-      axis: the axis, not negative.
-      reverse: whether to run from the end.
 
     Returns:
       An array of `operand`'s shape and dtype.
@@ -227,18 +201,6 @@ cummin_p.def_jvp(partial(_running_extremum_jvp, cummin_p, min))
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """The greatest element up to each position along an axis; NaN from the first NaN on.
 
-    Args:
-      operand: an array of a numeric dtype.
-      axis: the axis, not negative.
-      reverse: whether to run from the end.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: for a boolean operand.
-      ValueError: if `axis` is out of range.
-
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
@@ -250,18 +212,6 @@ def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
 
 def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """The least element up to each position along an axis; NaN from the first NaN on.
-
-    Args:
-      operand: an array of a numeric dtype.
-      axis: the axis, not negative.
-      reverse: whether to run from the end.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: for a boolean operand.
-      ValueError: if `axis` is out of range.
 
     Example:
       >>> from amdjax import lax

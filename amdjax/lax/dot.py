@@ -330,10 +330,8 @@ def dot_general(
       rhs: array of any dtype.
       dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`: the axes
         summed over, and those along which the operands are paired; of equal sizes.
-      precision: how exactly to multiply float32 where hardware offers a choice.
       preferred_element_type: dtype of the result and of the sums; by default the operands' common
         dtype.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Array whose axes are the batch axes, the other axes of `lhs`, the other axes of `rhs`.
@@ -396,9 +394,6 @@ def dot(
       lhs: array of rank 1 or 2, or any rank with `dimension_numbers`.
       rhs: array of rank 1 or 2, whose first axis has the size of the last of `lhs`.
       dimension_numbers: see `dot_general`.
-      precision: how exactly to multiply float32 where hardware offers a choice.
-      preferred_element_type: dtype of the result and of the sums.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       The product.
@@ -430,7 +425,6 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
     Args:
       lhs: array of shape (…, m, k).
       rhs: array of shape (…, k, n) with the same leading sizes.
-      precision: how exactly to multiply float32 where hardware offers a choice.
 
     Returns:
       Array of shape (…, m, n).

@@ -92,10 +92,6 @@ def ragged_dot_general(
       group_sizes: integer array of shape (groups,), sizes of the pieces; elements beyond their
         sum count for nothing.
       ragged_dot_dimension_numbers: which axes are which.
-      precision: how exactly to multiply float32 where hardware offers a choice.
-      preferred_element_type: dtype of the result and of the sums.
-      group_offset: must be None.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Array as of `dot_general`, with a leading axis of groups if the ragged axis is contracted.
@@ -152,10 +148,6 @@ def ragged_dot(
       lhs: array of shape (m, k).
       rhs: array of shape (groups, k, n).
       group_sizes: integer array of shape (groups,), numbers of rows.
-      precision: how exactly to multiply float32 where hardware offers a choice.
-      preferred_element_type: dtype of the result and of the sums.
-      group_offset: must be None.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Array of shape (m, n); rows beyond the last group are zero.

@@ -210,7 +210,6 @@ def dynamic_slice(
 
     Args:
       operand: an array of rank n.
-      start_indices: n integer scalars, or an integer array of shape `(n,)`.
       slice_sizes: n Python integers, the shape of the result.
       allow_negative_indices: whether a negative start counts from the end; one flag, or n.
 
@@ -243,8 +242,6 @@ def dynamic_slice_in_dim(
     """`dynamic_slice` along one axis.
 
     Args:
-      operand: an array.
-      start_index: an integer scalar.
       slice_size: the size of the result along `axis`.
       axis: the axis to slice.
       allow_negative_indices: whether a negative start counts from the end.
@@ -280,11 +277,7 @@ def dynamic_index_in_dim(
     """The elements at a position along one axis, known only when the program runs.
 
     Args:
-      operand: an array.
-      index: an integer scalar, clamped to the axis.
       axis: the axis to index.
-      keepdims: whether the axis stays, with size 1.
-      allow_negative_indices: whether a negative index counts from the end.
 
     Returns:
       `operand` at `index` of `axis`.
@@ -389,7 +382,6 @@ def dynamic_update_slice(
     Args:
       operand: an array of rank n.
       update: an array of rank n and the operand's dtype, nowhere larger than it.
-      start_indices: n integer scalars, or an integer array of shape `(n,)`.
       allow_negative_indices: whether a negative start counts from the end; one flag, or n.
 
     Returns:
@@ -422,17 +414,9 @@ def dynamic_update_slice_in_dim(
     """`dynamic_update_slice` along one axis.
 
     Args:
-      operand: an array.
       update: an array that agrees with the operand in all axes but `axis`.
-      start_index: an integer scalar.
       axis: the axis along which the update is placed.
       allow_negative_indices: whether a negative start counts from the end.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: as `dynamic_update_slice`.
 
     Example:
       >>> from amdjax import lax
@@ -460,17 +444,8 @@ def dynamic_update_index_in_dim(
     """`operand` with the elements at one position of an axis replaced.
 
     Args:
-      operand: an array.
       update: an array of the operand's shape without `axis`, or with size 1 there.
-      index: an integer scalar, clamped to the axis.
       axis: the axis to index.
-      allow_negative_indices: whether a negative index counts from the end.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: as `dynamic_update_slice`.
 
     Example:
       >>> from amdjax import lax

@@ -93,16 +93,6 @@ atanh_p = unary("atanh", INEXACT, lambda g, y, x: div(g, _one_minus_square(x)))
 def exp(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Exponential of each element.
 
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(exp(0.0))
       1.0
@@ -112,16 +102,6 @@ def exp(x: ArrayLike, *, accuracy: Any = None) -> Array:
 
 def exp2(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Two to the power of each element.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(exp2(3.0))
@@ -133,16 +113,6 @@ def exp2(x: ArrayLike, *, accuracy: Any = None) -> Array:
 def expm1(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Exponential of each element minus one, accurate near zero.
 
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(expm1(0.0))
       0.0
@@ -152,16 +122,6 @@ def expm1(x: ArrayLike, *, accuracy: Any = None) -> Array:
 
 def log(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Natural logarithm of each element; NaN for negative real ones.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(log(1.0))
@@ -173,16 +133,6 @@ def log(x: ArrayLike, *, accuracy: Any = None) -> Array:
 def log1p(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Natural logarithm of one plus each element, accurate near zero.
 
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(log1p(0.0))
       0.0
@@ -192,16 +142,6 @@ def log1p(x: ArrayLike, *, accuracy: Any = None) -> Array:
 
 def logistic(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """The sigmoid 1 / (1 + exp(-x)) of each element.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(logistic(0.0))
@@ -213,16 +153,6 @@ def logistic(x: ArrayLike, *, accuracy: Any = None) -> Array:
 def tanh(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Hyperbolic tangent of each element.
 
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(tanh(0.0))
       0.0
@@ -232,16 +162,6 @@ def tanh(x: ArrayLike, *, accuracy: Any = None) -> Array:
 
 def sin(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Sine of each element, in radians.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(sin(0.0))
@@ -253,16 +173,6 @@ def sin(x: ArrayLike, *, accuracy: Any = None) -> Array:
 def cos(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Cosine of each element, in radians.
 
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(cos(0.0))
       1.0
@@ -272,16 +182,6 @@ def cos(x: ArrayLike, *, accuracy: Any = None) -> Array:
 
 def tan(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Tangent of each element, in radians.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(tan(0.0))
@@ -293,15 +193,6 @@ def tan(x: ArrayLike, *, accuracy: Any = None) -> Array:
 def asin(x: ArrayLike) -> Array:
     """Inverse sine of each element, in [-pi/2, pi/2].
 
-    Args:
-      x: array of a floating-point or complex dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(asin(0.0))
       0.0
@@ -311,15 +202,6 @@ def asin(x: ArrayLike) -> Array:
 
 def acos(x: ArrayLike) -> Array:
     """Inverse cosine of each element, in [0, pi].
-
-    Args:
-      x: array of a floating-point or complex dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(acos(1.0))
@@ -331,15 +213,6 @@ def acos(x: ArrayLike) -> Array:
 def atan(x: ArrayLike) -> Array:
     """Inverse tangent of each element, in [-pi/2, pi/2].
 
-    Args:
-      x: array of a floating-point or complex dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(atan(0.0))
       0.0
@@ -349,15 +222,6 @@ def atan(x: ArrayLike) -> Array:
 
 def sinh(x: ArrayLike) -> Array:
     """Hyperbolic sine of each element.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(sinh(0.0))
@@ -369,15 +233,6 @@ def sinh(x: ArrayLike) -> Array:
 def cosh(x: ArrayLike) -> Array:
     """Hyperbolic cosine of each element.
 
-    Args:
-      x: array of a floating-point or complex dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(cosh(0.0))
       1.0
@@ -387,15 +242,6 @@ def cosh(x: ArrayLike) -> Array:
 
 def asinh(x: ArrayLike) -> Array:
     """Inverse hyperbolic sine of each element.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(asinh(0.0))
@@ -407,15 +253,6 @@ def asinh(x: ArrayLike) -> Array:
 def acosh(x: ArrayLike) -> Array:
     """Inverse hyperbolic cosine of each element; NaN for real ones below one.
 
-    Args:
-      x: array of a floating-point or complex dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(acosh(1.0))
       0.0
@@ -425,15 +262,6 @@ def acosh(x: ArrayLike) -> Array:
 
 def atanh(x: ArrayLike) -> Array:
     """Inverse hyperbolic tangent of each element.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(atanh(0.0))
@@ -462,16 +290,6 @@ atan2_p = binary(
 
 def atan2(x: ArrayLike, y: ArrayLike) -> Array:
     """The angle of the point with ordinate `x` and abscissa `y`, in radians.
-
-    Args:
-      x: array of a floating-point or complex dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> float(atan2(0.0, 1.0))

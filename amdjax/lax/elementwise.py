@@ -85,15 +85,6 @@ neg_p = unary("neg", NUMBER, LINEAR, transpose=lambda ct, x: neg(ct))
 def neg(x: ArrayLike) -> Array:
     """Negation of each element; unsigned integers wrap around.
 
-    Args:
-      x: array of a numeric dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> int(neg(3))
       -3
@@ -104,16 +95,6 @@ def neg(x: ArrayLike) -> Array:
 def add(x: ArrayLike, y: ArrayLike) -> Array:
     """Sum of two arrays, element by element.
 
-    Args:
-      x: array of a numeric dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> float(add(1.5, 2.0))
       3.5
@@ -123,16 +104,6 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
 
 def sub(x: ArrayLike, y: ArrayLike) -> Array:
     """Difference of two arrays, element by element.
-
-    Args:
-      x: array of a numeric dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> float(sub(1.5, 2.0))
@@ -146,14 +117,7 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
 
     Args:
       x: array of a numeric dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
       out_dtype: dtype to convert both operands to before multiplying.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> int(mul(6, 7))
@@ -168,16 +132,6 @@ def div(x: ArrayLike, y: ArrayLike) -> Array:
     """Quotient of two arrays, element by element.
 
     Integers are divided towards zero; dividing an integer by zero gives -1 (all bits set).
-
-    Args:
-      x: array of a numeric dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> int(div(-7, 2))
@@ -197,16 +151,6 @@ rem_p = binary("rem", INT | FLOAT, lambda g, z, x, y: g, _rem_right)
 
 def rem(x: ArrayLike, y: ArrayLike) -> Array:
     """Remainder of the division towards zero, with the sign of `x`.
-
-    Args:
-      x: array of an integer dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> int(rem(-7, 2))
@@ -244,16 +188,6 @@ mulhi_p = binary("mulhi", INT, FLAT, FLAT, multiply_high)
 
 def mulhi(x: ArrayLike, y: ArrayLike) -> Array:
     """The high half of the double-width product of two integers.
-
-    Args:
-      x: array of an integer dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> int(mulhi(1 << 30, 8))
@@ -302,16 +236,6 @@ def max(x: ArrayLike, y: ArrayLike) -> Array:
     Complex numbers are ordered by real part, then imaginary part. Where the operands are equal
     each receives half of the gradient.
 
-    Args:
-      x: array of any dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> int(max(3, 5))
       5
@@ -324,16 +248,6 @@ def min(x: ArrayLike, y: ArrayLike) -> Array:
 
     Complex numbers are ordered by real part, then imaginary part. Where the operands are equal
     each receives half of the gradient.
-
-    Args:
-      x: array of any dtype.
-      y: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> int(min(3, 5))

@@ -74,9 +74,7 @@ def full(
 
     Args:
       shape: the shape of the result, or the size of its only axis.
-      fill_value: the value, a scalar.
       dtype: dtype of the result; that of the value where omitted.
-      sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Array of the given shape.
@@ -108,10 +106,8 @@ def full_like(
 
     Args:
       x: array, scalar or anything with `shape` and `dtype`.
-      fill_value: the value, a scalar.
       dtype: dtype of the result; that of `x` where omitted.
       shape: shape of the result; that of `x` where omitted.
-      sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       The filled array.
@@ -156,7 +152,6 @@ def iota(dtype: DTypeLike, size: int) -> Array:
     """The numbers 0 … size-1.
 
     Args:
-      dtype: a numeric dtype.
       size: how many.
 
     Returns:
@@ -178,10 +173,7 @@ def broadcasted_iota(
     """Each element's position along one axis.
 
     Args:
-      dtype: a numeric dtype.
-      shape: the shape of the result.
       dimension: the axis along which to count.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Array of the given shape and dtype.
@@ -219,7 +211,6 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike, *, out_sharding: Any = N
     Args:
       shape: the shape of the result, or the size of its only axis.
       dtype: any dtype.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Array of the given shape and dtype.

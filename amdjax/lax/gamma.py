@@ -32,15 +32,6 @@ digamma_p = unary("digamma", FLOAT, lambda g, y, x: mul(g, polygamma(scalar(x, 1
 def lgamma(x: ArrayLike) -> Array:
     """Logarithm of the absolute value of the gamma function.
 
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(lgamma(1.0))
       0.0
@@ -50,15 +41,6 @@ def lgamma(x: ArrayLike) -> Array:
 
 def digamma(x: ArrayLike) -> Array:
     """Logarithmic derivative of the gamma function.
-
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> bool(digamma(1.0) < -0.577)
@@ -98,12 +80,6 @@ def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
     Args:
       m: array of a floating-point dtype.
       x: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> round(float(polygamma(1.0, 1.0)), 4)

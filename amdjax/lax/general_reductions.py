@@ -181,7 +181,6 @@ def reduce(
       computation: associative function of two pytrees of scalars that returns a third; it is
         called with values in any grouping.
       dimensions: the axes to reduce.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Pytree of arrays without these axes.

@@ -151,12 +151,10 @@ def reduce_window(
       init_value: pytree of scalars of the same structure, also the value of padding: the identity
         of `computation`.
       computation: associative function of two pytrees of scalars that returns a third.
-      window_dimensions: n sizes of the window.
       window_strides: n steps from one window to the next; 1 where omitted.
       padding: n pairs of elements of padding before and after each axis, or a rule named as in
         `padtype_to_pads`.
       base_dilation: n distances that neighbours in the operand are moved apart; 1 where omitted.
-      window_dilation: n distances between neighbours in a window; 1 where omitted.
 
     Returns:
       Pytree of arrays with one element for each window.

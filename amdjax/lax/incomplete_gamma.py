@@ -341,16 +341,6 @@ def igamma(a: ArrayLike, x: ArrayLike) -> Array:
 
     NaN unless `a` is positive and `x` not negative.
 
-    Args:
-      a: array of a floating-point dtype.
-      x: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> round(float(igamma(1.0, 1.0)), 4)
       0.6321
@@ -363,16 +353,6 @@ def igammac(a: ArrayLike, x: ArrayLike) -> Array:
 
     NaN unless `a` is positive and `x` not negative.
 
-    Args:
-      a: array of a floating-point dtype.
-      x: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> round(float(igammac(1.0, 1.0)), 4)
       0.3679
@@ -382,16 +362,6 @@ def igammac(a: ArrayLike, x: ArrayLike) -> Array:
 
 def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
     """The derivative of `igamma` with respect to `a`.
-
-    Args:
-      a: array of a floating-point dtype.
-      x: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> float(igamma_grad_a(1.0, 0.0))
@@ -405,16 +375,6 @@ def random_gamma_grad(a: ArrayLike, x: ArrayLike) -> Array:
 
     That is the implicit derivative, -(dP/da) / (dP/dx) for the distribution function P(a, x):
     Figurnov, Mohamed and Mnih, Implicit Reparameterization Gradients (2018).
-
-    Args:
-      a: array of a floating-point dtype.
-      x: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> float(random_gamma_grad(1.0, 0.0))

@@ -67,15 +67,6 @@ sign_p = unary("sign", NUMBER, FLAT)
 def sign(x: ArrayLike) -> Array:
     """Sign of each element: -1, 0 or 1; NaN for NaN; `x / abs(x)` for complex.
 
-    Args:
-      x: array of a numeric dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(sign(-2.5))
       -1.0

@@ -80,7 +80,6 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
     `y` has the dtype of `x` or an integer dtype.
 
     Args:
-      x: array of a floating-point or complex dtype.
       y: array of the same dtype or of an integer dtype; shapes equal up to axes of size one, or
         scalars.
 

@@ -197,8 +197,6 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int], *, out_sharding: Any = N
 
     Args:
       operand: array of a numeric dtype.
-      axes: the axes to reduce, none of them twice.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Array of the operand's dtype without these axes; 0 for no elements.
@@ -233,7 +231,6 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
       operand: array of a numeric dtype.
-      axes: the axes to reduce, none of them twice.
 
     Returns:
       Array of the operand's dtype without these axes; 1 for no elements.
@@ -254,7 +251,6 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
       operand: array of numbers or booleans; complex ones are ordered by their parts in turn.
-      axes: the axes to reduce, none of them twice.
 
     Returns:
       Array of the operand's dtype without these axes; for no elements its least value.
@@ -288,7 +284,6 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
       operand: array of numbers or booleans; complex ones are ordered by their parts in turn.
-      axes: the axes to reduce, none of them twice.
 
     Returns:
       Array of the operand's dtype without these axes; for no elements its greatest value.
@@ -309,7 +304,6 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
       operand: array of an integer or boolean dtype.
-      axes: the axes to reduce, none of them twice.
 
     Returns:
       Array of the operand's dtype without these axes; all bits set for no elements.
@@ -328,17 +322,6 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Bitwise disjunction of the elements along axes; of booleans the logical one.
 
-    Args:
-      operand: array of an integer or boolean dtype.
-      axes: the axes to reduce, none of them twice.
-
-    Returns:
-      Array of the operand's dtype without these axes; 0 for no elements.
-
-    Raises:
-      TypeError: for another dtype.
-      ValueError: if an axis is out of bounds or named twice.
-
     Example:
       >>> bool(reduce_or(np.array([True, False]), (0,)))
       True
@@ -348,17 +331,6 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Bitwise exclusive disjunction of the elements along axes.
-
-    Args:
-      operand: array of an integer or boolean dtype.
-      axes: the axes to reduce, none of them twice.
-
-    Returns:
-      Array of the operand's dtype without these axes; 0 for no elements.
-
-    Raises:
-      TypeError: for another dtype.
-      ValueError: if an axis is out of bounds or named twice.
 
     Example:
       >>> int(reduce_xor(np.array([6, 3]), (0,)))
@@ -416,18 +388,6 @@ argmin_p = _arg_reducer("argmin", "ge", highest)
 def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Index of the greatest element along an axis; of the first of equals, of the first NaN if any.
 
-    Args:
-      operand: array of a real or boolean dtype.
-      axis: the axis to search, not empty.
-      index_dtype: integer dtype of the result.
-
-    Returns:
-      Array of `index_dtype` without that axis.
-
-    Raises:
-      TypeError: if `index_dtype` is not an integer dtype.
-      ValueError: if the axis is empty or out of bounds.
-
     Example:
       >>> int(argmax(np.array([2, 4, 3]), 0, np.int32))
       1
@@ -438,18 +398,6 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 
 def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Index of the least element along an axis; of the first of equals, of the first NaN if any.
-
-    Args:
-      operand: array of a real or boolean dtype.
-      axis: the axis to search, not empty.
-      index_dtype: integer dtype of the result.
-
-    Returns:
-      Array of `index_dtype` without that axis.
-
-    Raises:
-      TypeError: if `index_dtype` is not an integer dtype.
-      ValueError: if the axis is empty or out of bounds.
 
     Example:
       >>> int(argmin(np.array([2, 4, 3]), 0, np.int32))

@@ -254,7 +254,6 @@ def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Any:
     Args:
       a: the least value, a scalar.
       b: the bound above, a scalar of the same dtype.
-      shape: the shape of the result.
 
     Returns:
       An array of the scalars' dtype.

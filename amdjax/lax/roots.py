@@ -38,15 +38,6 @@ square_p = unary(
 def square(x: ArrayLike) -> Array:
     """Square of each element.
 
-    Args:
-      x: array of a numeric dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(square(3.0))
       9.0
@@ -62,16 +53,6 @@ cbrt_p = unary("cbrt", FLOAT, lambda g, y, x: div(mul(g, scalar(x, 1 / 3)), squa
 def sqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Square root of each element; the principal one of complex numbers.
 
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(sqrt(9.0))
       3.0
@@ -82,16 +63,6 @@ def sqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
 def rsqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Reciprocal of the square root of each element.
 
-    Args:
-      x: array of a floating-point or complex dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(rsqrt(4.0))
       0.5
@@ -101,16 +72,6 @@ def rsqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
 
 def cbrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Cube root of each element; negative for negative ones.
-
-    Args:
-      x: array of a floating-point dtype.
-      accuracy: accepted for compatibility; results are within 2 ulp in any case.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(cbrt(-8.0))

@@ -41,15 +41,6 @@ ceil_p = unary("ceil", FLOAT, FLAT)
 def floor(x: ArrayLike) -> Array:
     """The greatest integer not above each element.
 
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(floor(-1.5))
       -2.0
@@ -59,15 +50,6 @@ def floor(x: ArrayLike) -> Array:
 
 def ceil(x: ArrayLike) -> Array:
     """The least integer not below each element.
-
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(ceil(-1.5))
@@ -163,12 +145,6 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
     Args:
       x1: array of a floating-point dtype.
       x2: array of the same dtype; shapes equal up to axes of size one, or scalars.
-
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
 
     Example:
       >>> float(nextafter(0.0, 1.0)) > 0

@@ -417,21 +417,6 @@ def scatter_add(
 ) -> Any:
     """`operand` with `updates` added to slices; several updates of an element all count.
 
-    Args:
-      operand: an array.
-      scatter_indices: integers, as in `scatter`.
-      updates: an array of the operand's dtype, as in `scatter`.
-      dimension_numbers: how operand, indices and updates fit together.
-      indices_are_sorted: a promise that the index vectors ascend.
-      unique_indices: a promise that no element is updated twice.
-      mode: what becomes of a slice that leaves the operand; `None` drops it.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: as `scatter`.
-
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
@@ -455,21 +440,6 @@ def scatter_sub(
     mode: str | GatherScatterMode | None = None,
 ) -> Any:
     """`operand` with `updates` subtracted from slices.
-
-    Args:
-      operand: an array.
-      scatter_indices: integers, as in `scatter`.
-      updates: an array of the operand's dtype, as in `scatter`.
-      dimension_numbers: how operand, indices and updates fit together.
-      indices_are_sorted: a promise that the index vectors ascend.
-      unique_indices: a promise that no element is updated twice.
-      mode: what becomes of a slice that leaves the operand; `None` drops it.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: as `scatter`.
 
     Example:
       >>> from amdjax import lax
@@ -497,21 +467,6 @@ def scatter_mul(
 
     The derivative in `updates` needs `unique_indices=True`.
 
-    Args:
-      operand: an array.
-      scatter_indices: integers, as in `scatter`.
-      updates: an array of the operand's dtype, as in `scatter`.
-      dimension_numbers: how operand, indices and updates fit together.
-      indices_are_sorted: a promise that the index vectors ascend.
-      unique_indices: a promise that no element is updated twice.
-      mode: what becomes of a slice that leaves the operand; `None` drops it.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: as `scatter`.
-
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
@@ -536,21 +491,6 @@ def scatter_min(
 ) -> Any:
     """The lesser of `operand` and `updates` where slices are, `operand` elsewhere.
 
-    Args:
-      operand: an array.
-      scatter_indices: integers, as in `scatter`.
-      updates: an array of the operand's dtype, as in `scatter`.
-      dimension_numbers: how operand, indices and updates fit together.
-      indices_are_sorted: a promise that the index vectors ascend.
-      unique_indices: a promise that no element is updated twice.
-      mode: what becomes of a slice that leaves the operand; `None` drops it.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: as `scatter`.
-
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
@@ -574,21 +514,6 @@ def scatter_max(
     mode: str | GatherScatterMode | None = None,
 ) -> Any:
     """The greater of `operand` and `updates` where slices are, `operand` elsewhere.
-
-    Args:
-      operand: an array.
-      scatter_indices: integers, as in `scatter`.
-      updates: an array of the operand's dtype, as in `scatter`.
-      dimension_numbers: how operand, indices and updates fit together.
-      indices_are_sorted: a promise that the index vectors ascend.
-      unique_indices: a promise that no element is updated twice.
-      mode: what becomes of a slice that leaves the operand; `None` drops it.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
-
-    Raises:
-      TypeError: as `scatter`.
 
     Example:
       >>> from amdjax import lax
@@ -616,14 +541,9 @@ def scatter_apply(
     """`operand` with `func` applied to the elements of slices, once for each time they are named.
 
     Args:
-      operand: an array.
-      scatter_indices: integers, as in `scatter`.
       func: a traceable function of one scalar of the operand's dtype to another.
-      dimension_numbers: how operand, indices and updates fit together.
       update_shape: the shape that updates would have.
-      indices_are_sorted: a promise that the index vectors ascend.
       unique_indices: a promise that no element is named twice.
-      mode: what becomes of a slice that leaves the operand; `None` drops it.
 
     Returns:
       An array of `operand`'s shape and dtype.

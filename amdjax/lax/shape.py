@@ -125,10 +125,8 @@ def broadcast_in_dim(
 
     Args:
       operand: array of rank n.
-      shape: the shape of the result.
       broadcast_dimensions: n distinct integers, the axis of the result that each axis of the
         operand becomes.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Array of the given shape and the operand's dtype.
@@ -159,7 +157,6 @@ def broadcast(operand: ArrayLike, sizes: Sequence[int], *, out_sharding: Any = N
     Args:
       operand: array of any shape.
       sizes: sizes of the new axes.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Array of shape `(*sizes, *operand.shape)`.
@@ -290,7 +287,6 @@ def reshape(
       operand: array of any shape.
       new_sizes: the new shape, of as many elements.
       dimensions: order of axes in which to read the operand; row-major where omitted.
-      out_sharding: accepted for compatibility; arrays live on one device.
 
     Returns:
       Array of shape `new_sizes`.

@@ -162,7 +162,6 @@ def slice_in_dim(
     """`slice` along one axis, with NumPy's reading of negative and missing bounds.
 
     Args:
-      operand: an array.
       start_index: first position taken; negative counts from the end; `None` is 0.
       limit_index: first position not taken; negative counts from the end; `None` is the size.
       stride: positive step.
@@ -196,10 +195,8 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     """The elements at a static position along one axis.
 
     Args:
-      operand: an array.
       index: a Python integer; negative counts from the end.
       axis: the axis to index.
-      keepdims: whether the axis stays, with size 1.
 
     Returns:
       `operand` at `index` of `axis`.

@@ -93,7 +93,6 @@ def sort(
 
     Args:
       operand: an array, or a sequence of arrays of one shape.
-      dimension: the axis along which to sort.
       is_stable: whether equal elements keep their order.
       num_keys: how many of the arrays decide, the first one first; the others are carried along.
 
@@ -137,7 +136,6 @@ def sort_key_val(
     Args:
       keys: an array.
       values: an array of the same shape.
-      dimension: the axis along which to sort.
       is_stable: whether equal keys keep their order.
 
     Returns:
@@ -277,21 +275,6 @@ def approx_max_k(
 ) -> tuple[Any, Any]:
     """The `k` greatest elements along an axis; exact, whatever recall is asked for.
 
-    Args:
-      operand: an array of a floating dtype.
-      k: how many, at least one.
-      reduction_dimension: the axis along which to look.
-      recall_target: the share of true results that would do; exact results always do.
-      reduction_input_size_override: accepted for JAX's sake; of no effect.
-      aggregate_to_topk: accepted for JAX's sake; results are always of size `k`.
-
-    Returns:
-      Values, and their int32 indices along the axis; both have size `k` there.
-
-    Raises:
-      TypeError: if the operand is not floating.
-      ValueError: if `k` or the axis is out of range.
-
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
@@ -318,21 +301,6 @@ def approx_min_k(
     aggregate_to_topk: bool = True,
 ) -> tuple[Any, Any]:
     """The `k` least elements along an axis; exact, whatever recall is asked for.
-
-    Args:
-      operand: an array of a floating dtype.
-      k: how many, at least one.
-      reduction_dimension: the axis along which to look.
-      recall_target: the share of true results that would do; exact results always do.
-      reduction_input_size_override: accepted for JAX's sake; of no effect.
-      aggregate_to_topk: accepted for JAX's sake; results are always of size `k`.
-
-    Returns:
-      Values, and their int32 indices along the axis; both have size `k` there.
-
-    Raises:
-      TypeError: if the operand is not floating.
-      ValueError: if `k` or the axis is out of range.
 
     Example:
       >>> from amdjax import lax

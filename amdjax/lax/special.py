@@ -68,15 +68,6 @@ bessel_i1e_p = unary("bessel_i1e", FLOAT, _i1e_derivative)
 def erf(x: ArrayLike) -> Array:
     """The error function of each element.
 
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(erf(0.0))
       0.0
@@ -86,15 +77,6 @@ def erf(x: ArrayLike) -> Array:
 
 def erfc(x: ArrayLike) -> Array:
     """One minus the error function of each element, accurate far from zero.
-
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(erfc(0.0))
@@ -106,15 +88,6 @@ def erfc(x: ArrayLike) -> Array:
 def erf_inv(x: ArrayLike) -> Array:
     """The inverse of the error function; infinite at -1 and 1, NaN beyond.
 
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(erf_inv(0.0))
       0.0
@@ -125,15 +98,6 @@ def erf_inv(x: ArrayLike) -> Array:
 def bessel_i0e(x: ArrayLike) -> Array:
     """The modified Bessel function of order 0 times `exp(-abs(x))`.
 
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
     Example:
       >>> float(bessel_i0e(0.0))
       1.0
@@ -143,15 +107,6 @@ def bessel_i0e(x: ArrayLike) -> Array:
 
 def bessel_i1e(x: ArrayLike) -> Array:
     """The modified Bessel function of order 1 times `exp(-abs(x))`.
-
-    Args:
-      x: array of a floating-point dtype.
-
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
     Example:
       >>> float(bessel_i1e(0.0))

@@ -434,11 +434,9 @@ def reduce_window_shape_tuple(
 
     Args:
       operand_shape: shape of the operand, of rank n.
-      window_dimensions: n sizes of the window.
       window_strides: n steps of the window.
       padding: n pairs of elements of padding.
       base_dilation: n distances between neighbours in the operand; 1 where omitted.
-      window_dilation: n distances between neighbours in a window; 1 where omitted.
 
     Returns:
       The number of windows along each axis.

@@ -73,12 +73,6 @@ def zeta(x: ArrayLike, q: ArrayLike) -> Array:
       x: array of a floating-point dtype.
       q: array of the same dtype; shapes equal up to axes of size one, or scalars.
 
-    Returns:
-      Array of the common shape and of the operands' dtype.
-
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
     Example:
       >>> round(float(zeta(2.0, 1.0)), 4)
       1.6449

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import textwrap
 from typing import Any
 
+import pytest
+
+from amdjax import lax
 from amdjax.core.docs import Family, Irregular, Phrases, complete
+from amdjax.lax import _docs as lax_docs
 
 Pair = tuple[int, int]
 PHRASES = Phrases(
@@ -103,3 +109,19 @@ def test_without_docstrings():
     bare = lambda x: x
     complete({"__name__": __name__, "__all__": ["bare"], "bare": bare}, (), PHRASES)
     assert bare.__doc__ is None
+
+
+LAX = [(name, family) for family in lax_docs.FAMILIES for name in family.names]
+
+
+@pytest.mark.parametrize(("name", "family"), LAX, ids=[name for name, _ in LAX])
+def test_lax_describes_what_its_functions_take(name, family):
+    doc = inspect.getdoc(getattr(lax, name))
+    for parameter in inspect.signature(getattr(lax, name)).parameters:
+        assert re.search(rf"^  (\w+, )*\**{parameter}(, \w+)*: ", doc, re.MULTILINE), parameter
+    assert not family.returns or f"Returns:\n  {family.returns}" in doc
+    assert all(f"\n  {line}" in doc for line in family.raises)
+
+
+def test_lax_has_no_family_twice():
+    assert len({name for name, _ in LAX}) == len(LAX)

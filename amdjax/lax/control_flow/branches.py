@@ -356,9 +356,6 @@ def cond(
       *operands: pytrees of arrays, arguments of both functions.
       operand: by keyword, the only operand.
 
-    Returns:
-      The result of the chosen function.
-
     Raises:
       TypeError: `pred` is not a scalar of a boolean or numeric type, a function is not callable,
         an operand is not an array, or the functions' results differ in structure or type.
@@ -436,9 +433,6 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any, **o
       branches: functions of the operands, whose results agree in structure, shapes and dtypes.
       *operands: pytrees of arrays, arguments of all functions.
       operand: by keyword, the only operand.
-
-    Returns:
-      The result of the chosen function.
 
     Raises:
       TypeError: `index` is not an integer scalar, a branch is not callable, an operand is not an

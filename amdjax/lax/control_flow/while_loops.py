@@ -279,7 +279,6 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
     Args:
       cond_fun: from the carry to a boolean scalar.
       body_fun: from the carry to a carry of the same structure, shapes and dtypes.
-      init_val: the first carry, a pytree of arrays.
 
     Returns:
       The first carry for which `cond_fun` is false.
@@ -380,7 +379,6 @@ def fori_loop(
       lower: the first index, an integer scalar; a known float is cut to an integer.
       upper: the end of the range, not part of it; no steps are made if it is not above `lower`.
       body_fun: from an index and the carry to a carry of the same structure, shapes and dtypes.
-      init_val: the first carry, a pytree of arrays.
       unroll: steps laid out one after another in an iteration of the compiled loop; True for all.
         Only for known bounds.
 
