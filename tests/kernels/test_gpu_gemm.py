@@ -25,6 +25,7 @@ from amdjax.lax.shape import broadcast_in_dim_p
 from amdjax.nn import gelu
 from amdjax.targets.mma import Tiling, mma_atoms
 from tests.support.gpu_runner import EMULATED, GpuRunner
+from tests.support.turns import in_turn
 
 DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 MATMUL = (((1,), (0,)), ((), ()))
@@ -362,8 +363,9 @@ def test_no_product_of_vector_lanes_needs_scratch(target):
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "int64", "float64", "complex128"])
 def test_no_wide_product_needs_scratch(target, dtype):
     """Multiply-adds of integers take pairs of registers; tiles depend on the number of CUs."""
+    sizes = (256, 256, 256), (1000, 1000, 1000), (4096, 64, 4096)
     with enable_x64(True):
-        for m, k, n in ((256, 256, 256), (1000, 1000, 1000), (4096, 64, 4096)):
+        for m, k, n in in_turn(sizes, 3, target + dtype):
             x, y = jnp.ones((m, k), dtype), jnp.ones((k, n), dtype)
             for kernel in jit(lambda a, b: a @ b).lower(x, y).compile(target).kernels:
                 assert kernel.scratch_bytes == 0, (m, k, n, kernel.vgprs)

@@ -12,6 +12,7 @@ import amdjax.numpy as jnp
 from amdjax import enable_x64, grad, jit, vmap
 from amdjax.scipy import stats
 from amdjax.test_util import check_grads
+from tests.support.turns import in_turn
 
 RNG = np.random.default_rng(0)
 REAL = np.concatenate([RNG.normal(size=60) * 4, [0.0, 1.0, -1.0, 30.0]])
@@ -62,8 +63,10 @@ def arguments(name, function):
     return ours, where, parameters, {k: v for k, v in placed.items() if k in takes}
 
 
-@pytest.mark.parametrize("x64", [True, False])
-@pytest.mark.parametrize(("name", "function"), FUNCTIONS)
+@pytest.mark.parametrize(
+    ("name", "function", "x64"),
+    [(*f, True) for f in FUNCTIONS] + [(*f, False) for f in in_turn(FUNCTIONS, 2)],
+)
 def test_against_scipy(name, function, x64):
     ours, where, parameters, placed = arguments(name, function)
     dtype = np.float64 if x64 else np.float32
