@@ -13,6 +13,7 @@ from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import (
     keystr,
     tree_broadcast,
+    tree_flatten,
     tree_flatten_with_path,
     tree_leaves,
     tree_map,
@@ -192,11 +193,22 @@ def make_array_from_single_device_arrays(
       shape: the array's.
       sharding: how it is divided; of one device.
       arrays: the parts, one for each device.
-      dtype: accepted; the parts have one.
+      dtype: the dtype that the parts must have, if given.
 
     Raises:
-      ValueError: there is not one part, or its shape is another.
+      TypeError: `arrays` is no list of arrays.
+      ValueError: there is not one part, or it is traced or of another shape or dtype.
     """
+    what = "jax.make_array_from_single_device_arrays"
+    if not isinstance(arrays, (list, tuple)):
+        raise TypeError(f"{what} `arrays` argument must be a list or tuple, got {type(arrays)}.")
+    if any(isinstance(x, Tracer) for x in arrays):
+        raise ValueError(f"{what} requires a list of concrete arrays, got {arrays}.")
+    if dtype is not None and any(x.dtype != np.dtype(dtype) for x in arrays):
+        raise ValueError(
+            f"If `dtype` is provided to `{what}`, it must match the dtype of the addressable "
+            f"shards. Got {np.dtype(dtype)} for {[x.dtype for x in arrays]}."
+        )
     if len(arrays) != 1 or arrays[0].shape != tuple(shape):
         raise ValueError(
             f"make_array_from_single_device_arrays: expected one array of shape {tuple(shape)}, "
@@ -216,18 +228,23 @@ def make_array_from_process_local_data(
       global_shape: the array's, or a pytree of shapes; that of the data if omitted.
 
     Raises:
-      ValueError: `global_shape` is another than that of the data.
+      ValueError: `global_shape` is another than that of the data, or does not fit its structure.
     """
 
-    def one(data: Any, sharding: Any) -> Any:
-        if isinstance(global_shape, tuple) and np.shape(data) != global_shape:
+    def one(data: Any, sharding: Any, shape: Any) -> Any:
+        if shape is not None and np.shape(data) != tuple(shape):
             raise ValueError(
-                f"make_array_from_process_local_data: global_shape is {global_shape}, but the only "
+                f"make_array_from_process_local_data: global_shape is {shape}, but the only "
                 f"process has an array of shape {np.shape(data)}"
             )
         return device_put(data, sharding)
 
-    return tree_map(one, local_data, tree_broadcast(sharding, local_data))
+    is_shape = lambda x: x is None or (isinstance(x, tuple) and all(isinstance(n, int) for n in x))
+    shapes = tree_broadcast(global_shape, local_data, is_leaf=is_shape)
+    leaves, tree = tree_flatten(local_data)
+    given = zip(leaves, tree.flatten_up_to(tree_broadcast(sharding, local_data)),
+                tree.flatten_up_to(shapes))  # fmt: skip
+    return tree_unflatten(tree, [one(*x) for x in given])
 
 
 _public_surface(globals())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
-from amdjax.core.mesh import BaseMesh, Mesh, current_mesh, empty_abstract_mesh, interned
+from amdjax.core.mesh import AxisType, BaseMesh, Mesh, current_mesh, empty_abstract_mesh, interned
 
 Shape = tuple[int, ...]
 Index = tuple[slice, ...]
@@ -27,8 +27,15 @@ class _Unconstrained:
 UNCONSTRAINED = _Unconstrained()
 
 
+_MEMORY_KINDS = (None, "device", "pinned_host", "unpinned_host")
+
+
 def _canonical(entry: Any) -> Any:
     if isinstance(entry, (list, tuple)):
+        if any(isinstance(axis, (list, tuple)) for axis in entry):
+            raise ValueError(
+                f"A tuple inside PartitionSpec cannot contain a nested tuple, got {entry!r}."
+            )
         return None if not entry else entry[0] if len(entry) == 1 else tuple(entry)
     return entry
 
@@ -80,7 +87,7 @@ class PartitionSpec:
         return _partition_spec(entries, frozenset(unreduced), frozenset(reduced))
 
     def __init_subclass__(cls) -> None:
-        raise TypeError("Subclassing PartitionSpec is prohibited.")
+        raise TypeError("Subclassing `jax.P` is prohibited: it is PartitionSpec and nothing else.")
 
     def __reduce__(self) -> Any:
         return _remade, (self._partitions, self.unreduced, self.reduced)
@@ -101,6 +108,7 @@ class PartitionSpec:
 
     def __add__(self, other: Any) -> PartitionSpec:
         if isinstance(other, tuple):
+            self._refuse_unreduced("__add__")
             other = PartitionSpec(*other)
         if not isinstance(other, PartitionSpec):
             return NotImplemented
@@ -110,7 +118,17 @@ class PartitionSpec:
         )  # fmt: skip
 
     def __radd__(self, other: Any) -> PartitionSpec:
-        return PartitionSpec(*other) + self if isinstance(other, tuple) else NotImplemented
+        if not isinstance(other, tuple):
+            return NotImplemented
+        self._refuse_unreduced("__radd__")
+        return PartitionSpec(*other) + self
+
+    def _refuse_unreduced(self, method: str) -> None:
+        if self.unreduced:
+            raise TypeError(
+                f"unreduced in `{method}` of PartitionSpec: {self} and a tuple, which has none, "
+                "cannot be joined; join two PartitionSpecs."
+            )
 
     def index(self, value: Any) -> int:
         """The first axis with this entry."""
@@ -335,11 +353,27 @@ class NamedSharding(Sharding):
             raise TypeError(f"NamedSharding: spec must be a PartitionSpec, got {spec!r}")
         self.mesh, self.spec, self._memory_kind = mesh, spec, memory_kind
         named = [a for entry in spec.partitions for a in _axes(entry)]
-        for axis in (*named, *spec.unreduced, *spec.reduced):
-            if axis not in mesh.axis_names:
+        for what, axes in (
+            ("Resource axis:", named), ("Unreduced axes", spec.unreduced),
+            ("Reduced axes", spec.reduced),
+        ):  # fmt: skip
+            if None in axes:
+                raise ValueError(f"{what.split()[0].lower()} cannot contain None, got {spec}.")
+            if unknown := sorted(str(a) for a in axes if a not in mesh.axis_names):
                 raise ValueError(
-                    f"Resource axis: {axis} of {spec} is not found in mesh: {mesh.axis_names}."
+                    f"{what} {', '.join(unknown)} of {spec} is not found in mesh: "
+                    f"{mesh.axis_names}."
                 )
+        types = dict(zip(mesh.axis_names, mesh.axis_types))
+        if any(types[axis] is not AxisType.Explicit for axis in spec.unreduced):
+            raise ValueError(
+                f"Unreduced axes can only refer to mesh axes of type Explicit, got {spec} for a "
+                f"mesh of {types}."
+            )
+        if memory_kind not in _MEMORY_KINDS:
+            raise ValueError(
+                f"Got invalid memory kind: {memory_kind!r}. It is one of {_MEMORY_KINDS}."
+            )
         if len(set(named)) != len(named):
             raise ValueError(f"NamedSharding: {spec} names an axis of the mesh twice")
 

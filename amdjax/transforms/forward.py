@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax.core.array import ConcreteArray
+import numpy as np
+
+from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.aval import get_aval, register_aval
 from amdjax.core.context import context
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr
@@ -149,6 +151,17 @@ def run_custom_jvp(
     return outs[:n], outs[n:]
 
 
+_NUMBERS = frozenset((bool, int, float, complex))
+
+
+def settled(x: Any) -> Any:
+    """`x` as an array if its dtype depends on settings, which the function may change."""
+    number = type(x) in _NUMBERS
+    if number or (isinstance(x, (np.ndarray, np.generic)) and x.dtype != get_aval(x).dtype):
+        return asarray_concrete(x)
+    return x
+
+
 def jvp_flat(
     fun: FlatFun, primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
@@ -163,7 +176,7 @@ def jvp_flat(
       Results and their tangents, which may be `Zero`.
     """
     trace = JVPTrace(context.trace, object())
-    args = [trace.pair(p, t) for p, t in zip(primals, tangents)]
+    args = [trace.pair(settled(p), settled(t)) for p, t in zip(primals, tangents)]
     with set_trace(trace):
         outs = fun(*args)
     result = trace.split_all(outs)

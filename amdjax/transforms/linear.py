@@ -33,7 +33,7 @@ from amdjax.core.trace import (
 )
 from amdjax.transforms.custom import check_vjp_arguments, custom_lin
 from amdjax.transforms.discharge import must_discharge, run_on_refs
-from amdjax.transforms.forward import TangentTrace, TangentTracer, run_custom_jvp
+from amdjax.transforms.forward import TangentTrace, TangentTracer, run_custom_jvp, settled
 from amdjax.transforms.zero import Zero, copy_p, instantiate_zeros
 
 
@@ -244,7 +244,7 @@ def linearize_flat(
     linear.keep_arrays = keep_arrays
     trace = LinearizeTrace(context.trace, object(), linear)
     args = [
-        LinearizeTracer(trace, p, linear.new_arg(get_aval(p).to_tangent())) if nz else p
+        LinearizeTracer(trace, settled(p), linear.new_arg(get_aval(p).to_tangent())) if nz else p
         for p, nz in zip(primals, nonzeros)
     ]
     with set_trace(trace):

@@ -8,6 +8,7 @@ from contextlib import ContextDecorator, contextmanager
 from typing import Any
 
 from amdjax.core import source_info
+from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.context import context
 from amdjax.core.dtypes import canonicalize_dtype, short_dtype_name
@@ -71,7 +72,9 @@ class ShapeDtypeStruct:
           ShapeDtypeStruct(shape=(3,), dtype=int8)
         """
         aval = shaped(x)
-        weak, sharding = aval.weak_type, getattr(x, "sharding", None)
+        # Where an array is that operations may move is not part of what it is.
+        movable = isinstance(x, ConcreteArray) and not x.committed
+        weak, sharding = aval.weak_type, None if movable else getattr(x, "sharding", None)
         return cls(
             aval.shape,
             aval.dtype,

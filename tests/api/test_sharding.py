@@ -227,3 +227,68 @@ def test_processes():
     assert amdjax.local_devices() == amdjax.devices()
     with pytest.raises(ValueError, match="process"):
         amdjax.local_devices(process_index=1)
+
+
+ONE = amdjax.devices()[0]
+X = jnp.ones(2)
+NAMES = amdjax.make_mesh((1, 1), ("x", "y"))
+REFUSED = {
+    "nested tuple": (lambda: P("x", ("y", ("z",))), ValueError, "nested tuple"),
+    "subclass": (lambda: type("Q", (P,), {}), TypeError, "Subclassing `jax.P` is prohibited"),
+    "unknown unreduced": (
+        lambda: NamedSharding(NAMES, P("x", unreduced={"a"})),
+        ValueError,
+        "Unreduced axes a .*not found in mesh",
+    ),
+    "unreduced auto": (
+        lambda: NamedSharding(
+            amdjax.make_mesh((1, 1), ("x", "y"), axis_types=(AxisType.Auto,) * 2),
+            P("x", unreduced={"y"}),
+        ),
+        ValueError,
+        "only refer to mesh axes of type Explicit",
+    ),
+    "memory": (lambda: NamedSharding(NAMES, P(), memory_kind="odd"), ValueError, "memory kind"),
+    "add": (lambda: P("x", unreduced={"y"}) + (None,), TypeError, "unreduced in `__add__`"),
+    "radd": (lambda: (None, *()) + P("x", unreduced={"y"}), TypeError, "unreduced in `__radd__`"),
+    "not a list": (
+        lambda: amdjax.make_array_from_single_device_arrays((2,), X.sharding, X),
+        TypeError,
+        "`arrays` argument must be a list",
+    ),
+    "traced parts": (
+        lambda: amdjax.jit(
+            lambda x: amdjax.make_array_from_single_device_arrays((2,), X.sharding, [x])
+        )(X),
+        ValueError,
+        "requires a list of concrete arrays",
+    ),
+    "dtype of parts": (
+        lambda: amdjax.make_array_from_single_device_arrays((2,), X.sharding, [X], dtype=np.int8),
+        ValueError,
+        "must match the dtype of the addressable shards",
+    ),
+    "shapes of parts": (
+        lambda: amdjax.make_array_from_process_local_data(ONE, {"a": X}, {"a": (3,)}),
+        ValueError,
+        "global_shape is .3",
+    ),
+    "structure of shapes": (
+        lambda: amdjax.make_array_from_process_local_data(ONE, {"a": X}, {"a": (2,), "b": (2,)}),
+        ValueError,
+        "key path|metadata",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused(case):
+    call, error, message = REFUSED[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_structs_of_arrays_that_may_move_have_no_sharding():
+    assert amdjax.ShapeDtypeStruct.like(jnp.ones(2)).sharding is None
+    put = amdjax.device_put(jnp.ones(2), ONE)
+    assert amdjax.ShapeDtypeStruct.like(put).sharding == put.sharding

@@ -775,3 +775,27 @@ def test_one_value_as_initial_carry_and_as_xs():
         with amdjax.disable_jit():
             wanted = f(rows(3))
         close(amdjax.jit(f)(rows(3)), wanted)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda step, x: lax.while_loop(lambda c: c[0] < 9, step, (x, x)),
+        lambda step, x: lax.fori_loop(0, 9, lambda _, c: step(c), (x, x)),
+        lambda step, x: lax.scan(lambda c, _: (step(c), None), (x, x), None, length=9)[0],
+        lambda step, x: lax.cond(True, step, step, (x, x)),
+        lambda step, x: lax.switch(1, [step, step], (x, x)),
+    ],
+)
+def test_steps_that_change_arrays_in_place_change_no_other(loop):
+    def step(c):
+        x, y = c
+        x += 1
+        return x, y + x
+
+    x = np.zeros((), np.float32)
+    compiled = loop(step, x)
+    with amdjax.disable_jit():
+        plain = loop(step, x)
+    assert list(map(float, plain)) == list(map(float, compiled))
+    assert x == 0

@@ -254,3 +254,17 @@ def test_errors_say_what_is_wrong(case):
     call, error, message = ERRORS[case]
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("x", [0.5, np.float64(0.5)])
+@pytest.mark.parametrize(
+    "transform", [amdjax.grad, lambda f: lambda x: amdjax.jvp(f, (x,), (1.0,))[1]]
+)
+def test_arguments_keep_their_dtype_where_settings_change(transform, x):
+    def f(x):
+        with amdjax.enable_x64(True):
+            return amdjax.numpy.sin(x)
+
+    found = transform(f)(x)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, np.cos(0.5), rtol=1e-6)

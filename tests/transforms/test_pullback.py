@@ -98,3 +98,11 @@ def test_auxiliary_output_comes_third():
 def test_the_linear_program_of_linearize_is_its_first_argument():
     _, f_jvp = amdjax.linearize(lambda x: jnp.sin(x) * 2, jnp.ones(3))
     assert [e.primitive.name for e in f_jvp.func.args[0].eqns] == ["mul", "mul"]
+
+
+@pytest.mark.parametrize("ct", [np.int32(1), np.zeros((), amdjax.dtypes.float0), 1.0])
+def test_cotangents_of_integers_have_no_effect(ct):
+    _, f_vjp = amdjax.vjp(lambda x: (2 * x, jnp.int32(3)), 1.0)
+    assert float(f_vjp((1.0, ct))[0]) == 2
+    with pytest.raises(ValueError, match="got shape"):
+        f_vjp((1.0, np.zeros(2, np.int32)))

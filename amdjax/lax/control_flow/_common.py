@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from amdjax.core.array import Array, asarray_concrete
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
 from amdjax.core.config import config
@@ -26,6 +28,7 @@ from amdjax.core.pytree import (
     keystr,
     tree_flatten,
     tree_flatten_with_path,
+    tree_map,
     tree_structure,
     tree_unflatten,
 )
@@ -92,6 +95,11 @@ def fixpoint(grow: Callable[[list[bool]], list[bool]], start: Iterable[bool]) ->
 def as_array(x: Any) -> Any:
     """`x` as an array; a traced value stays as it is."""
     return x if isinstance(x, (Array, Ref)) else asarray_concrete(x)
+
+
+def immutable(tree: Any) -> Any:
+    """A pytree without NumPy arrays, which a step that runs as plain Python might change."""
+    return tree_map(lambda x: asarray_concrete(x) if isinstance(x, np.ndarray) else x, tree)
 
 
 def checked_leaves(what: str, argument: str, tree: Any) -> tuple[list[Any], PyTreeDef]:

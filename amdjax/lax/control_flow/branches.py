@@ -46,6 +46,7 @@ from amdjax.lax.control_flow._common import (
     checked_leaves,
     chosen,
     forwarded,
+    immutable,
     join_consts,
     leaf_structure,
     nonzero,
@@ -371,7 +372,7 @@ def cond(
     operands = _with_keyword("cond", operands, operand)
     pred = _check_predicate(pred)
     if config.disable_jit and is_concrete(pred):
-        return true_fun(*operands) if pred else false_fun(*operands)
+        return (true_fun if pred else false_fun)(*immutable(operands))
     index = np.int32(bool(pred)) if _is_known(pred) else convert(pred, np.int32)
     names = ["false_fun", "true_fun"]
     return _choose("cond", index, [false_fun, true_fun], operands, names)
@@ -483,7 +484,7 @@ def _choose(
     **params: Any,
 ) -> Any:
     if config.disable_jit and is_concrete(index):
-        return functions[int(full_lower(index))](*operands)
+        return functions[int(full_lower(index))](*immutable(operands))
     leaves, tree = checked_leaves(what, "operands", tuple(operands))
     in_tree = leaf_structure(*treedef_children(tree))
     avals = [get_aval(x) for x in leaves]

@@ -44,6 +44,7 @@ from amdjax.lax.control_flow._common import (
     fixed_carry,
     fixpoint,
     forwarded,
+    immutable,
     leaf_structure,
     nonzero,
     promote_weak,
@@ -528,6 +529,7 @@ def _scan_in_python(body: Body, carry: Any, xs: Any, length: int, reverse: bool)
             "the type of its ys."
         )
     step = body.call or body.fun
+    carry, xs = immutable((carry, xs))
     ys = []
     order = range(length)[::-1] if reverse else range(length)
     for i in order:

@@ -46,6 +46,7 @@ from amdjax.lax.control_flow._common import (
     chosen,
     fixed_carry,
     fixpoint,
+    immutable,
     leaf_structure,
     nonzero,
     promote_weak,
@@ -295,7 +296,7 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
     check_callable("while_loop", cond_fun=cond_fun, body_fun=body_fun)
     if config.disable_jit:
         try:
-            val = init_val
+            val = immutable(init_val)
             while cond_fun(val):
                 val = body_fun(val)
             return val
