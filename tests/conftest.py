@@ -1,9 +1,8 @@
 """Settings shared by all tests, and the devices that tests of operations run on.
 
-Tests of the folders in `EVERYWHERE`, and tests marked `devices`, run on the CPU, on an emulated
-gfx942 and an emulated gfx1100, and half of them on one more target. Which half and which target
-depends on the commit; `AMDJAX_TEST_ROTATION`, from 0 to 9, stands for it, and a run
-prints it first.
+Tests of the folders in `EVERYWHERE`, and tests marked `devices`, run on the CPU and on an emulated
+gfx942 or gfx1100 in turn, and half of them on one more target. Which ones depends on the commit;
+`AMDJAX_TEST_ROTATION`, from 0 to 9, stands for it, and a run prints it first.
 
 Where `AMDJAX_TEST_DEVICES` is set, they and all tests of the folders in `OPERATIONS` run on what it
 lists: `cpu`, targets to emulate, platforms. A test knows nothing of this: what it computes goes to
@@ -70,14 +69,14 @@ def pytest_generate_tests(metafunc):
         names = [word.strip() for word in listed.split(",") if word.strip()]
         metafunc.parametrize("device", names, indirect=True)
     elif marked:
-        names = ["cpu", *EMULATED, *sampled(f"{item.path.name}::{item.name}")]
+        names = ["cpu", *emulated(f"{item.path.name}::{item.name}")]
         metafunc.parametrize("device", names, indirect=True)
 
 
-def sampled(test):
-    """The further target of a test at this commit: one of five, in half of all cases."""
+def emulated(test):
+    """The targets of a test at this commit: either wave in turn, in half of all cases one more."""
     turn = (zlib.crc32(test.encode()) + int(os.environ["AMDJAX_TEST_ROTATION"])) % 10
-    return SAMPLED[turn : turn + 1]
+    return (EMULATED[turn % 2], *SAMPLED[turn : turn + 1])
 
 
 @pytest.fixture(autouse=True)
