@@ -247,7 +247,8 @@ def _pinv(a: Array, rtol: Array) -> Array:
     if not s.shape[-1]:
         return lax.full((*a.shape[:-2], a.shape[-1], a.shape[-2]), 0, a.dtype)
     largest = lax.slice_in_dim(s, 0, 1, axis=s.ndim - 1)
-    cutoff = arithmetic.multiply(lax.expand_dims(rtol, (rtol.ndim,)), largest)
+    rtol = lax.expand_dims(rtol, (rtol.ndim,)) if rtol.ndim else rtol
+    cutoff = arithmetic.multiply(rtol, largest)
     kept = lax.gt(s, broadcast_to(convert(cutoff, s.dtype), s.shape))
     inverse = select(kept, lax.div(constant(s, 1), select(kept, s, constant(s, 1))), constant(s, 0))
     scaled = adjoint(vh) * convert(lax.expand_dims(inverse, (s.ndim - 1,)), a.dtype)
@@ -259,9 +260,11 @@ def _pinv_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (a, rtol), (t, *_) = primals, tangents
     p = _pinv(a, rtol)
     mm, h = contractions.matmul, adjoint
-    left = mm(p, mm(h(p), h(t)))
-    right = mm(h(t), mm(h(p), p))
-    change = -mm(p, mm(t, p)) + (left - mm(left, mm(a, p))) + (right - mm(p, mm(a, right)))
+    wide = a.shape[-2] < a.shape[-1]  # squares of the longer extent are never formed
+    product = lambda x, y, z: mm(x, mm(y, z)) if wide else mm(mm(x, y), z)
+    left = product(p, h(p), h(t))
+    right = product(h(t), h(p), p)
+    change = (left - product(left, a, p)) + (right - product(p, a, right)) - product(p, t, p)
     return p, change
 
 

@@ -486,7 +486,7 @@ def _checked_var(
     a = as_array(name, a)
     if dtype is not None:
         dtype = user_dtype(dtype, name)
-        if is_kind(a.dtype, np.complexfloating) and not is_kind(dtype, np.inexact):
+        if is_kind(a.dtype, np.complexfloating) and not is_kind(dtype, np.complexfloating):
             raise ValueError(
                 f"jax.numpy.{name} does not yet support real dtype parameters for complex"
             )

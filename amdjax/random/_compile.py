@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
+from amdjax import lax
+from amdjax.core import dtypes
 from amdjax.core.aval import get_aval
 from amdjax.core.config import config
+from amdjax.core.jaxpr import ClosedJaxpr, Literal
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.core.source_info import unknown, written_at
 from amdjax.core.trace import trace_to_jaxpr
 from amdjax.transforms import bind_jit
+
+_PARTS = {np.dtype(dtypes.bfloat16): (8, 7), np.dtype(np.float16): (5, 10)}
+"""Bits of exponent and mantissa of the floats that compiled chains do not round at each step."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,4 +60,31 @@ def _trace(fun: Callable[..., Any], tree: Any, avals: Any, static: dict[str, Any
         return outs
 
     with written_at(unknown):  # the program is for all callers; an equation's line is its call's
-        return trace_to_jaxpr(flat, avals), out_tree
+        closed = trace_to_jaxpr(flat, avals)
+        if any(v.aval.dtype in _PARTS for eqn in closed.jaxpr.eqns for v in eqn.outvars):
+            closed = trace_to_jaxpr(lambda *leaves: _rounded(closed, leaves), avals)
+    return closed, out_tree
+
+
+def _rounded(closed: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
+    """The results, each step in 16-bit floats rounded, as those of JAX's samplers are.
+
+    A compiled chain is otherwise rounded once, at its end.
+    """
+    env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts))
+    env.update(zip(closed.jaxpr.invars, args))
+    read = lambda x: x.val if isinstance(x, Literal) else env[x]
+    for eqn in closed.jaxpr.eqns:
+        out = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
+        outs = out if eqn.primitive.multiple_results else [out]
+        for v, value in zip(eqn.outvars, outs):
+            env[v] = _round(value) if v.aval.dtype in _PARTS else value
+    return [read(v) for v in closed.jaxpr.outvars]
+
+
+def _round(x: Any) -> Any:
+    """A float rounded to its own dtype; `reduce_precision` alone would flush subnormal numbers."""
+    tiny = np.asarray(dtypes.finfo(x.dtype).tiny, x.dtype)
+    return lax.select(
+        lax.lt(lax.abs(x), lax.full_like(x, tiny)), x, lax.reduce_precision(x, *_PARTS[x.dtype])
+    )

@@ -238,3 +238,29 @@ def test_dtypes_of_defaults():
 def test_truncated_normal_lies_between_its_bounds(dtype, low, high):
     x = random.truncated_normal(random.key(3), low, high, (20_000,), dtype).astype("float32")
     assert low < x.min() and x.max() < high
+
+
+# JAX 0.10.2's numbers for random.key(1), as bits.
+SHORT_FLOATS = {
+    "uniform bfloat16": [16272, 15932, 16167, 16330, 16251, 16278],
+    "uniform float16": [12422, 45978, 15479, 15563, 15058, 45044],
+    "normal bfloat16": [16144, 48945, 48477, 16326, 16059, 16162],
+    "normal float16": [47655, 49007, 14435, 14689, 12842, 48488],
+    "truncated_normal bfloat16": [16177, 48821, 15895, 16336, 16132, 16194],
+    "gumbel bfloat16": [16265, 48820, 16025, 16431, 16207, 16278],
+    "laplace bfloat16": [48910, 16184, 15668, 49159, 48812, 48932],
+    "cauchy bfloat16": [16205, 49026, 48507, 16545, 16121, 16238],
+    "logistic bfloat16": [16230, 49042, 48576, 16429, 16148, 16258],
+}
+
+
+@pytest.mark.parametrize("case", SHORT_FLOATS)
+def test_16_bit_floats_are_rounded_at_each_step(case):
+    name, dtype = case.split()
+    bounds = {"uniform": (-0.3, 1.7), "truncated_normal": (-1, 3)}.get(name, ())
+    key, sample = random.key(1), getattr(random, name)
+    if name == "truncated_normal":
+        drawn = sample(key, *bounds, (6,), dtype)
+    else:
+        drawn = sample(key, (6,), dtype, *bounds)
+    assert drawn.view("uint16").tolist() == SHORT_FLOATS[case]

@@ -271,3 +271,12 @@ def test_a_batch_of_vectors_warns():
     a, b = np.stack([np.eye(3)] * 2), np.ones((2, 3))
     with pytest.warns(FutureWarning, match="batched 1D"):
         assert amdjax.scipy.linalg.solve_triangular(a, b).shape == (2, 3)
+
+
+@pytest.mark.parametrize("shape", [(60_000, 2), (2, 60_000)])
+def test_slope_of_pinv_forms_no_square_of_the_longer_extent(shape):
+    x, t = RNG.normal(size=(2, *shape))
+    _, slope = amdjax.jvp(jnp.linalg.pinv, (x,), (t,))
+    step = 1e-6
+    expected = (np.linalg.pinv(x + step * t) - np.linalg.pinv(x - step * t)) / (2 * step)
+    np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-9)

@@ -51,7 +51,8 @@ class Lenient(types.ModuleType):
                 error = error or e
                 continue
             if isinstance(value, types.ModuleType) and not callable(value):
-                own = value.__name__.startswith(("amdjax.", "jax."))
+                public = not name.startswith("_")
+                own = public and value.__name__.startswith(("amdjax.", "jax."))
                 return importlib.import_module(full) if own else value
             return value
         if known(full):
