@@ -78,7 +78,7 @@ from amdjax.core.config import (
 )
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.dtypes import float0 as float0
-from amdjax.core.garbage import guard as _guard, live_arrays as live_arrays
+from amdjax.core.garbage import live_arrays as live_arrays
 from amdjax.core.mesh import set_mesh as set_mesh
 from amdjax.core.ref import Ref as Ref
 from amdjax.core.sharding import (
@@ -118,7 +118,6 @@ else:
     jit = _sys.modules["amdjax.jit"]  # the folder is the function
 
 _composite.set_jit(jit)
-_guard()
 
 _LAZY = (
     "ref",

@@ -310,6 +310,7 @@ _trace_keys: dict[tuple[Any, ...], TraceKey] = {}
 _global_values = _from_environment()
 _threads: weakref.WeakSet[_ThreadView] = weakref.WeakSet()
 _hooks: dict[str, list[Callable[[Any], None]]] = {}
+_on_use: dict[str, Callable[[], None]] = {}  # called when a flag's context manager is first made
 _context_hooks: dict[str, list[Callable[[Any], None]]] = {}
 
 
@@ -391,6 +392,9 @@ class Config(threading.local):
           ValueError: the flag does not take this value.
         """
         flag_name, mapping = _resolve(name)
+        prepare = _on_use.pop(flag_name, None)
+        if prepare is not None:
+            prepare()
         new = _checked(FLAGS[flag_name], _mapped(mapping, val), name)
         with _lock:
             _global_values[flag_name] = new
@@ -434,6 +438,10 @@ class Config(threading.local):
         with _lock:
             self._view.mesh = mesh
             self._view.renew_key()
+
+    def on_use(self, name: str, prepare: Callable[[], None]) -> None:
+        """Call `prepare()` once before the flag `name` is first set."""
+        _on_use[name] = prepare
 
     def on_update(self, name: str, hook: Callable[[Any], None], *, contexts: bool = False) -> None:
         """Call ``hook(value)`` after each process-wide update of the flag `name`.
@@ -541,6 +549,9 @@ class State:
                     f"{self.name}() needs the new value of the flag, for example "
                     f"`with {self.name}({(self._flag.choices or (self._flag.default,))[0]!r}):`."
                 )
+        prepare = _on_use.pop(self.name, None)
+        if prepare is not None:
+            prepare()
         return _Override(self.name, _checked(self._flag, new_val, self.name))
 
     @property

@@ -83,17 +83,11 @@ def _on_collection(phase: str, info: dict[str, int]) -> None:
         os.abort()
 
 
-def guard() -> None:
-    """Let the collector tell of the arrays it frees, where the flag asks for it.
-
-    Without need there is no callback: Python drops what signal handlers raise on the way into one,
-    and with it a Ctrl-C now and then.
-    """
-    flag = "array_garbage_collection_guard"
-    config.on_update(flag, _install, contexts=True)
-    _install(config.read(flag))
+def _watch() -> None:
+    gc.callbacks.append(_on_collection)
 
 
-def _install(level: str) -> None:
-    if level != "allow" and _on_collection not in gc.callbacks:
-        gc.callbacks.append(_on_collection)
+if config.array_garbage_collection_guard != "allow":
+    _watch()
+else:
+    config.on_use("array_garbage_collection_guard", _watch)

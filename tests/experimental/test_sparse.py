@@ -228,4 +228,4 @@ def test_refusals():
     with pytest.raises(IndexError):
         m[5]
     with pytest.raises(ValueError, match="not recognized"):
-        sparse.eye(3, sparse_format="coo")
+        sparse.eye(3, sparse_format="ell")

@@ -21,6 +21,19 @@ from amdjax.core import dtypes, promotion
 VERSION = tuple(map(int, JAX_VERSION.split(".")))
 
 
+def _sparse(part: str = "") -> Callable[[str], Lenient]:
+    def make(name: str) -> Lenient:
+        import sparse_internals
+
+        if part:
+            return Lenient(name, [getattr(sparse_internals, part)])
+        parts = ("bcoo", "bcsr", "coo", "csr", "util", "transform")
+        modules = {p: Lenient(f"{name}.{p}", [getattr(sparse_internals, p)]) for p in parts}
+        return Lenient(name, [importlib.import_module("amdjax.experimental.sparse")], modules)
+
+    return make
+
+
 def _front(*sources: str, **extra: Any) -> Callable[[str], Lenient]:
     def make(name: str) -> Lenient:
         modules = [importlib.import_module(f"amdjax.{s}" if s else "amdjax") for s in sources]
@@ -156,7 +169,14 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     "jax._src.errors": _front("errors"),
     "jax._src.effects": _front("core.effects"),
     "jax._src.lax": _front("lax"),
-    "jax._src.lax.lax": _front("lax", asarray=amdjax.numpy.asarray, _convert_element_type=_convert),
+    "jax._src.lax.lax": _front(
+        "lax",
+        asarray=amdjax.numpy.asarray,
+        _convert_element_type=_convert,
+        remaining=lambda original, *removed: [
+            i for i in original if not any(i in r for r in removed)
+        ],
+    ),
     "jax._src.lax.linalg": _front("lax.linalg"),
     "jax._src.lax.parallel": _front("lax"),
     "jax._src.lax.slicing": _front("lax"),
@@ -179,6 +199,11 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
         "debug", debug_print=amdjax.debug.print, debug_callback=amdjax.debug.callback
     ),
     "jax._src.debugger": _front("debug"),
+    "jax.experimental.sparse": _sparse(),
+    **{
+        f"jax.experimental.sparse.{part}": _sparse(part)
+        for part in ("bcoo", "bcsr", "coo", "csr", "util", "transform")
+    },
     "jax.experimental.key_reuse._core": _front(
         "random.key_reuse", "experimental.key_reuse", key_reuse_signatures=_SignaturesOfKeys()
     ),

@@ -32,6 +32,7 @@ EXECUTED = {
     "jax._src.test_util", "jax._src.public_test_util", "jax._src.test_warning_util",
     "jax._src.test_loader", "jax._src.lax_reference", "jax._src.internal_test_util",
     "jax._src.internal_test_util.lax_test_util", "jax._src.util", "jax.test_util",
+    "jax.experimental.sparse.test_util",
 }  # fmt: skip
 """Modules that are JAX's own files."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from amdjax.core.array import Array
 from amdjax.core.pytree_registry import register_pytree_node
 from amdjax.experimental.sparse import layout, products
 from amdjax.experimental.sparse.layout import JAXSparse, Shape
+from amdjax.experimental.sparse.util import SparseInfo
 from amdjax.numpy._util import canonical_axes
 
 
@@ -70,6 +71,14 @@ class BCOO(JAXSparse):
     def n_dense(self) -> int:
         """The number of dense axes."""
         return int(self.data.ndim - 1 - self.n_batch)
+
+    @property
+    def _info(self) -> SparseInfo:
+        return SparseInfo(self.shape, self.indices_sorted, self.unique_indices)
+
+    @property
+    def _bufs(self) -> tuple[Array, Array]:
+        return self.data, self.indices
 
     @property
     def T(self) -> BCOO:
@@ -145,8 +154,8 @@ class BCOO(JAXSparse):
         if remove_zeros and nse is None:
             rows = self.data.reshape(*self.data.shape[: self.n_batch + 1], -1)
             zero = jnp.all(rows == 0, axis=-1)
-            end = np.array(layout.sparse_shape(self), np.int32)
-            indices = jnp.where(zero[..., None], jnp.asarray(end, self.indices.dtype), self.indices)
+            end = layout.ends(self.indices, layout.sparse_shape(self))
+            indices = jnp.where(zero[..., None], end, self.indices)
             return layout.bcoo_sum_duplicates(BCOO((self.data, indices), shape=self.shape), nse)
         return layout.bcoo_sum_duplicates(self, nse)
 
@@ -219,7 +228,10 @@ class BCOO(JAXSparse):
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, BCOO):
             return NotImplemented
-        return self * (1 / jnp.asarray(other))
+        if np.ndim(other) == 0:
+            return self._with(self.data / other)
+        whole = self if self.unique_indices else layout.bcoo_sum_duplicates(self, self.nse)
+        return whole._with(whole.data / layout.bcoo_extract(whole, other).data)
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, BCOO):
@@ -251,15 +263,30 @@ class BCOO(JAXSparse):
     def __rmatmul__(self, other: Any) -> Any:
         return products.matmul(jnp.asarray(other), self)
 
+    def __pow__(self, exponent: Any) -> BCOO:
+        from amdjax.experimental.sparse.transform import sparsify
+
+        return sparsify(lambda x: x**exponent)(self)
+
+    def __iter__(self) -> Iterator[BCOO]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d sparse array")
+        return (self[i] for i in range(self.shape[0]))
+
     def __getitem__(self, index: Any) -> BCOO:
-        """A part of the array; indices are numbers, slices that rise, `None` and `...`."""
-        return _take(self, index)
+        """A part of the array; see `sparsify` for what indices may be."""
+        entries = index if isinstance(index, tuple) else (index,)
+        known = (slice, int, np.integer, type(Ellipsis))
+        steps = [e.step for e in entries if isinstance(e, slice)]
+        if all(isinstance(e, known) for e in entries) and all(n is None or n > 0 for n in steps):
+            return _take(self, index)
+        from amdjax.experimental.sparse.transform import sparsify
+
+        return sparsify(lambda x: x[index])(self)
 
 
 def _take(mat: BCOO, index: Any) -> BCOO:
     entries = list(index) if isinstance(index, tuple) else [index]
-    if any(e is None for e in entries):
-        raise NotImplementedError("BCOO: new axes by None")
     if any(e is Ellipsis for e in entries):
         at = entries.index(Ellipsis)
         entries[at : at + 1] = [slice(None)] * (mat.ndim - len(entries) + 1)
@@ -270,8 +297,6 @@ def _take(mat: BCOO, index: Any) -> BCOO:
     for axis, (e, n) in enumerate(zip(entries, mat.shape, strict=True)):
         if isinstance(e, slice):
             start, stop, step = e.indices(n)
-            if step < 0:
-                raise NotImplementedError("BCOO: slices that fall")
         else:
             start = int(e) + (n if int(e) < 0 else 0)
             if not 0 <= start < n:

@@ -13,6 +13,7 @@ from amdjax.core.pytree_registry import register_pytree_node
 from amdjax.experimental.sparse import layout, products
 from amdjax.experimental.sparse.bcoo import BCOO
 from amdjax.experimental.sparse.layout import JAXSparse, over_batch
+from amdjax.experimental.sparse.util import SparseInfo
 
 
 class BCSR(JAXSparse):
@@ -72,6 +73,14 @@ class BCSR(JAXSparse):
     def n_dense(self) -> int:
         """The number of dense axes."""
         return int(self.data.ndim - 1 - self.n_batch)
+
+    @property
+    def _info(self) -> SparseInfo:
+        return SparseInfo(self.shape, self.indices_sorted, self.unique_indices)
+
+    @property
+    def _bufs(self) -> tuple[Array, Array, Array]:
+        return self.data, self.indices, self.indptr
 
     def __repr__(self) -> str:
         shape = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -184,7 +193,7 @@ class BCSR(JAXSparse):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> BCSR:
-        return self * (1 / jnp.asarray(other))
+        return BCSR.from_bcoo(self.to_bcoo() / other)
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, BCSR):
@@ -195,6 +204,14 @@ class BCSR(JAXSparse):
 
     def __sub__(self, other: Any) -> Any:
         return self + (-other)
+
+    def __getitem__(self, index: Any) -> BCSR:
+        """A part of the array that has rows and columns still; see `BCOO.__getitem__`."""
+        part = self.to_bcoo()[index]
+        b = part.ndim - 2 - self.n_dense
+        return BCSR.from_bcoo(
+            layout.bcoo_update_layout(part, n_batch=b, n_dense=self.n_dense, on_inefficient=None)
+        )
 
     def __matmul__(self, other: Any) -> Any:
         return self.to_bcoo() @ (other.to_bcoo() if isinstance(other, BCSR) else other)
@@ -249,6 +266,25 @@ def bcsr_dot_general(
 def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
     """The same array with one entry at each place."""
     return BCSR.from_bcoo(layout.bcoo_sum_duplicates(mat.to_bcoo(), nse))
+
+
+def bcsr_broadcast_in_dim(
+    mat: BCSR, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
+) -> BCSR:
+    """The array in a larger shape; see `bcoo_broadcast_in_dim`."""
+    found = layout.bcoo_broadcast_in_dim(
+        mat.to_bcoo(), shape=shape, broadcast_dimensions=broadcast_dimensions
+    )
+    wanted = len(shape) - 2 - mat.n_dense
+    return BCSR.from_bcoo(
+        layout.bcoo_update_layout(found, n_batch=wanted, n_dense=mat.n_dense, on_inefficient=None)
+    )
+
+
+def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
+    """Sparse arrays, joined along an axis; see `bcoo_concatenate`."""
+    joined = layout.bcoo_concatenate([x.to_bcoo() for x in operands], dimension=dimension)
+    return BCSR.from_bcoo(joined)
 
 
 def _flatten(mat: BCSR) -> tuple[Any, Any]:

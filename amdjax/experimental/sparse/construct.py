@@ -12,9 +12,22 @@ import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
 from amdjax.core.dtypes import canonicalize_dtype
+from amdjax.core.pytree import tree_flatten, tree_unflatten
+from amdjax.core.trace import Tracer
 from amdjax.experimental.sparse.bcoo import BCOO
 from amdjax.experimental.sparse.bcsr import BCSR
-from amdjax.experimental.sparse.layout import over_batch
+from amdjax.experimental.sparse.coo import COO
+from amdjax.experimental.sparse.csr import CSC, CSR
+from amdjax.experimental.sparse.layout import JAXSparse, over_batch
+from amdjax.experimental.sparse.primitives import primitive_of
+
+
+def _todense(*leaves: Any, tree: Any) -> Array:
+    arr = tree_unflatten(tree, leaves)
+    return arr.todense() if isinstance(arr, JAXSparse) else arr
+
+
+todense_p = primitive_of("todense", _todense)
 
 
 def todense(arr: Any) -> Array:
@@ -24,11 +37,14 @@ def todense(arr: Any) -> Array:
     >>> sparse.todense(jnp.ones(1))
     Array([1.], dtype=float32)
     """
-    return arr.todense() if isinstance(arr, (BCOO, BCSR)) else jnp.asarray(arr)
+    if not isinstance(arr, (JAXSparse, Tracer)):
+        return jnp.asarray(arr)
+    leaves, tree = tree_flatten(arr)
+    return todense_p.bind(*leaves, tree=tree)
 
 
 def _format(sparse_format: str) -> Any:
-    formats = {"bcoo": BCOO, "bcsr": BCSR}
+    formats = {"bcoo": BCOO, "bcsr": BCSR, "coo": COO, "csr": CSR, "csc": CSC}
     if sparse_format not in formats:
         raise ValueError(f"sparse_format={sparse_format!r} not recognized; must be {list(formats)}")
     return formats[sparse_format]
@@ -44,7 +60,7 @@ def empty(
       shape: its shape.
       dtype: that of its data.
       index_dtype: that of its indices.
-      sparse_format: "bcoo" or "bcsr".
+      sparse_format: "bcoo", "bcsr", "coo", "csr" or "csc".
       kwds: `nse`, `n_batch`, `n_dense`.
 
     Returns:
@@ -74,7 +90,7 @@ def eye(
       k: which diagonal, above the main one.
       dtype: that of its data.
       index_dtype: that of its indices.
-      sparse_format: "bcoo" or "bcsr".
+      sparse_format: "bcoo", "bcsr", "coo", "csr" or "csc".
       kwds: `n_batch`, `n_dense`.
 
     Returns:
@@ -87,11 +103,14 @@ def eye(
     columns = N if M is None else M
     rows = np.arange(max(0, -k), min(N, columns - k))
     dtype = np.float64 if dtype is None else dtype
+    kind = _format(sparse_format)
+    if kind not in (BCOO, BCSR):
+        return kind._eye(rows, (N, columns), k, dtype, index_dtype)
     data = jnp.ones(rows.size, canonicalize_dtype(dtype))
     indices = jnp.asarray(np.stack([rows, rows + k], -1), index_dtype)
     mat = BCOO((data, indices), shape=(N, columns), indices_sorted=True, unique_indices=True)
     mat = mat.update_layout(**kwds, on_inefficient=None) if kwds else mat
-    return mat if _format(sparse_format) is BCOO else BCSR.from_bcoo(mat)
+    return mat if kind is BCOO else BCSR.from_bcoo(mat)
 
 
 def random_bcoo(

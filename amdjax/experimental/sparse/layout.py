@@ -36,6 +36,10 @@ class JAXSparse:
     shape: Shape
     data: Any
 
+    def todense(self) -> Array:
+        """The array itself."""
+        raise NotImplementedError(type(self).__name__)
+
     @property
     def ndim(self) -> int:
         """The number of axes."""
@@ -76,10 +80,12 @@ def fitted_shape(mat: Any, shape: Shape) -> Shape:
     parts = (mat.data, mat.indices)
     if not all(hasattr(x, "ndim") and hasattr(x, "shape") for x in parts):
         return shape
-    ndim = mat.n_batch + mat.n_sparse + mat.n_dense
-    if len(shape) >= ndim:
-        return shape[len(shape) - ndim :]
-    return (*mat.data.shape[: ndim - len(shape)], *shape)
+    tail = mat.n_sparse + mat.n_dense
+    if mat.n_batch < 0 or len(shape) == mat.n_batch + tail:
+        return shape
+    # Any of the batch axes may have come or gone; of those of one, the other part knows more.
+    batch = [x.shape[: mat.n_batch] for x in parts]
+    return (*(max(sizes) for sizes in zip(*batch, strict=True)), *shape[len(shape) - tail :])
 
 
 def over_batch(f: Callable[..., Any], n_batch: int) -> Callable[..., Any]:
@@ -101,9 +107,15 @@ def sparse_shape(mat: BCOO) -> Shape:
     return mat.shape[mat.n_batch : mat.n_batch + mat.n_sparse]
 
 
+def ends(indices: Array, shape: Shape) -> Array:
+    """The index after the last of each axis, of the rank of other indices."""
+    end = jnp.asarray(np.array(shape, np.int32), indices.dtype)
+    return end.reshape((1,) * (indices.ndim - 1) + end.shape)
+
+
 def valid(indices: Array, shape: Shape) -> Array:
     """Which indices are entries."""
-    return jnp.all(indices < jnp.asarray(np.array(shape, np.int32), indices.dtype), axis=-1)
+    return jnp.all(indices < ends(indices, shape), axis=-1)
 
 
 def columns(indices: Array) -> tuple[Array, ...]:
@@ -185,7 +197,8 @@ def _is_first(indices: Array) -> Array:
     return jnp.zeros(n, bool).at[order].set(first)
 
 
-def _count(mask: Any) -> int:
+def count_entries(mask: Any) -> int:
+    """How many entries are needed, where that is known: the greatest of the counts."""
     if isinstance(mask, Tracer):
         raise ValueError(
             "fromdense: under a transformation the number of entries must be given, as nse=."
@@ -230,7 +243,7 @@ def bcoo_fromdense(
     if n_dense:
         mask = jnp.any(mask, axis=tuple(range(mat.ndim - n_dense, mat.ndim)))
     if nse is None:
-        nse = _count(mask.sum(tuple(range(n_batch, mask.ndim))))
+        nse = count_entries(mask.sum(tuple(range(n_batch, mask.ndim))))
     nse = operator.index(nse)
     shape = mask.shape[n_batch:]
 
@@ -300,8 +313,7 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
 def _distinct(indices: Array, shape: Shape) -> tuple[Array, Array]:
     """For each entry the number of its place among the distinct ones; how many there are."""
     n = indices.shape[0]
-    end = jnp.asarray(np.array(shape, np.int32), indices.dtype)
-    indices = jnp.where(valid(indices, shape)[:, None], indices, end)
+    indices = jnp.where(valid(indices, shape)[:, None], indices, ends(indices, shape))
     order = jnp.lexsort(columns(indices)[::-1]) if shape else jnp.arange(n)
     ordered = indices[order]
     new = jnp.any(ordered[1:] != ordered[:-1], axis=-1)
@@ -328,7 +340,7 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
     shape = sparse_shape(mat)
     place, count = over_batch(lambda i: _distinct(i, shape), mat.n_batch)(indices)
     if nse is None:
-        nse = _count(count)
+        nse = count_entries(count)
     size = operator.index(nse)
 
     def one(data: Array, indices: Array, place: Array) -> tuple[Array, Array]:
@@ -422,10 +434,11 @@ def _first_sparse_axis_batched(mat: BCOO) -> BCOO:
     b, shape = mat.n_batch, sparse_shape(mat)
     own, rest = indices[..., 0], indices[..., 1:]
     length = shape[0]
-    rows = jnp.arange(length, dtype=indices.dtype).reshape(length, 1)
-    here = own[..., None, :] == rows
-    end = jnp.asarray(np.array(shape[1:], np.int32), indices.dtype)
-    kept = jnp.where(here[..., None], rest[..., None, :, :], end)
+    own = own[..., None, :]
+    rows = jnp.arange(length, dtype=indices.dtype).reshape((1,) * b + (length, 1))
+    here = own == rows
+    rest = rest[..., None, :, :]
+    kept = jnp.where(here[..., None], rest, ends(rest, shape[1:]))
     data = masked(jnp.broadcast_to(
         data[(slice(None),) * b + (None,)], (*data.shape[:b], length, *data.shape[b:])), here
     )  # fmt: skip
@@ -437,7 +450,7 @@ def _last_sparse_axis_dense(mat: BCOO) -> BCOO:
     data, indices = full_batch(mat)
     b, length = mat.n_batch, sparse_shape(mat)[-1]
     own, rest = indices[..., -1], indices[..., :-1]
-    here = own[..., None] == jnp.arange(length, dtype=indices.dtype)
+    here = own[..., None] == jnp.arange(length, dtype=indices.dtype).reshape((1,) * (b + 1) + (-1,))
     wide = jnp.broadcast_to(
         data[(slice(None),) * (b + 1) + (None,)],
         (*data.shape[: b + 1], length, *data.shape[b + 1 :]),
@@ -448,7 +461,10 @@ def _last_sparse_axis_dense(mat: BCOO) -> BCOO:
 def bcoo_broadcast_in_dim(
     mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> BCOO:
-    """The array in a larger shape; new leading axes are batches, others sparse.
+    """The array in a larger shape.
+
+    New axes before the first sparse one are batches, those after the first dense one dense, others
+    sparse.
 
     Args:
       mat: a `BCOO`.
@@ -460,38 +476,53 @@ def bcoo_broadcast_in_dim(
       A `BCOO`.
     """
     places = [operator.index(d) for d in broadcast_dimensions]
-    if len(places) != mat.ndim or sorted(places) != places:
-        raise ValueError(f"broadcast_dimensions must rise and be {mat.ndim}, got {places}")
-    flat = bcoo_update_layout(mat, n_batch=0, n_dense=0)
-    data, indices = flat.data, flat.indices
-    for axis, place in enumerate(places):
-        if mat.shape[axis] not in (1, shape[place]):
-            raise ValueError(f"cannot broadcast {mat.shape} to {tuple(shape)}")
+    if len(places) != mat.ndim:
+        raise ValueError(f"{mat.shape=} and {broadcast_dimensions=} must have the same length")
+    if sorted(places) != places:
+        raise ValueError(f"broadcast_dimensions must rise, got {places}")
+    shape = tuple(shape)
+    if any(n not in (1, shape[place]) for n, place in zip(mat.shape, places, strict=True)):
+        raise ValueError(f"cannot broadcast {mat.shape} to {shape}")
+    b, s, rank = mat.n_batch, mat.n_sparse, len(shape)
+    first = min(places[b:], default=rank)
+    last = min(places[b + s :], default=rank)
+    n_sparse, nse = last - first, mat.nse
+    data, indices = full_batch(mat)
+    data = lax.broadcast_in_dim(
+        data, (*shape[:first], nse, *shape[last:]),
+        (*places[:b], first, *(d + 1 - n_sparse for d in places[b + s :])),
+    )  # fmt: skip
+    indices = lax.broadcast_in_dim(
+        indices, (*shape[:first], nse, s), (*places[:b], first, first + 1)
+    )
+    own = {place: i for i, place in enumerate(places[b : b + s])}
+    there = valid(indices, sparse_shape(mat))
+    # Each entry is there once for each place along the sparse axes that it is repeated on.
     repeated = [
-        d for d, n in enumerate(shape)
-        if d not in places or (mat.shape[places.index(d)] == 1 and n != 1)
+        d for d in range(first, last)
+        if d not in own or mat.shape[b + own[d]] != shape[d]
     ]  # fmt: skip
     copies = [shape[d] for d in repeated]
-    count, nse = math.prod(copies), data.shape[0]
-    where = (
-        jnp.stack(jnp.meshgrid(*[jnp.arange(n) for n in copies], indexing="ij"), -1).reshape(
-            count, len(copies)
-        )
-        if copies
-        else jnp.zeros((1, 0), int)
-    )
-    there = valid(indices, flat.shape)
-    parts = []
-    for d, n in enumerate(shape):
+    count = math.prod(copies)
+    where = np.indices(copies).reshape(len(copies), count)
+    columns_out = []
+    for d in range(first, last):
         if d in repeated:
-            column = jnp.repeat(where[:, repeated.index(d)], nse)
-            column = jnp.where(jnp.tile(there, count), column, n)
+            places_d = np.repeat(where[repeated.index(d)], nse).astype(np.int32)
+            column = jnp.broadcast_to(places_d, (*shape[:first], nse * count))
         else:
-            column = jnp.tile(indices[:, places.index(d)], count)
-        parts.append(column.astype(indices.dtype))
-    stacked = jnp.stack(parts, -1) if parts else jnp.zeros((nse * count, 0), indices.dtype)
-    found = make(jnp.tile(data, count), stacked, tuple(shape), unique_indices=mat.unique_indices)
-    return found
+            column = _tiled(indices[..., own[d]], count, first)
+        columns_out.append(jnp.where(_tiled(there, count, first), column, shape[d]))
+    stacked = [c.astype(indices.dtype) for c in columns_out]
+    empty = jnp.zeros((*shape[:first], nse * count, 0), indices.dtype)
+    return make(_tiled(data, count, first), jnp.stack(stacked, -1) if stacked else empty, shape,
+                indices_sorted=mat.indices_sorted and count == 1,
+                unique_indices=mat.unique_indices)  # fmt: skip
+
+
+def _tiled(x: Array, count: int, axis: int) -> Array:
+    """`x`, several times one after the other along an axis."""
+    return x if count == 1 else jnp.concatenate([x] * count, axis)
 
 
 def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
@@ -573,19 +604,23 @@ def bcoo_slice(
     ]
     if columns_out:
         indices = jnp.stack(columns_out, -1)
-    return make(masked(data, keep), indices, shape, unique_indices=mat.unique_indices)
+    found = make(masked(data, keep), indices, shape, unique_indices=mat.unique_indices)
+    most = math.prod(shape[b : b + s])
+    return bcoo_sum_duplicates(found, most) if most < mat.nse else found
 
 
 def bcoo_reshape(
     mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None,
     sharding: Any = None,
 ) -> BCOO:  # fmt: skip
-    """The same elements in another shape; batch axes stay, dense ones must not be there.
+    """The same elements in another shape.
+
+    Batch axes become batch axes, of as many elements; dense ones must not be there.
 
     Args:
       mat: a `BCOO`.
       new_sizes: the new shape; one may be -1.
-      dimensions: must be None.
+      dimensions: the order in which the axes are taken first; batch axes stay in front.
       sharding: accepted.
 
     Returns:
@@ -602,14 +637,17 @@ def bcoo_reshape(
         raise ValueError(f"cannot reshape array of shape {mat.shape} into {tuple(new_sizes)}")
     b = mat.n_batch
     if dimensions is not None and list(dimensions) != list(range(mat.ndim)):
-        raise NotImplementedError("bcoo_reshape: dimensions must be None")
-    if mat.n_dense or tuple(sizes[:b]) != mat.shape[:b]:
+        mat = bcoo_transpose(mat, permutation=dimensions)
+    batch = math.prod(mat.shape[:b])
+    fits = [k for k in range(len(sizes) + 1) if math.prod(sizes[:k]) == batch]
+    if mat.n_dense or not fits:
         raise NotImplementedError(
             "bcoo_reshape: batch and dense dimensions cannot change, got"
             f" {mat.shape} to {tuple(sizes)} with n_batch={b}, n_dense={mat.n_dense}"
         )
-    data, indices = full_batch(mat)
-    old, new = mat.shape[b:], tuple(sizes[b:])
+    k = b if b in fits and tuple(sizes[:b]) == mat.shape[:b] else (fits[0] if b else 0)
+    data, indices = (x.reshape(*sizes[:k], *x.shape[b:]) for x in full_batch(mat))
+    old, new = mat.shape[b:], tuple(sizes[k:])
     there = valid(indices, old)
     flat = functools.reduce(
         lambda total, pair: total * pair[1] + pair[0],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,13 @@ from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.experimental.sparse.layout import (
     JAXSparse,
+    _gathered,
+    bcoo_broadcast_in_dim,
+    bcoo_sum_duplicates,
     bcoo_todense,
     bcoo_update_layout,
     columns,
+    ends,
     full_batch,
     make,
     masked,
@@ -169,12 +174,19 @@ def _sparse_sparse(
         left = jnp.broadcast_to(l[:, None, place(l_axes, l_free)], (*pairs, len(l_free)))
         right = jnp.broadcast_to(r[None, :, place(r_axes, r_free)], (*pairs, len(r_free)))
         indices = jnp.concatenate([left, right.astype(left.dtype)], -1)
-        end = jnp.asarray(np.array(shape, np.int32), indices.dtype)
-        indices = jnp.where(same[..., None], indices, end)
+        indices = jnp.where(same[..., None], indices, ends(indices, shape))
         return data, indices.reshape(data.size, len(shape))
 
     data, indices = over_batch(one, len(lb))(l_data, l_indices, r_data, r_indices)
-    return make(data, indices, (*batch, *shape))
+    out = make(data, indices, (*batch, *shape))
+    most = math.prod(shape)
+    return bcoo_sum_duplicates(out, most) if most < out.nse else out
+
+
+def zero_data(indices: Any, arr: Any) -> Array:
+    """Data of zeros for indices into an array."""
+    dense = arr.shape[indices.ndim - 2 + indices.shape[-1] :]
+    return jnp.zeros((*indices.shape[:-1], *dense), arr.dtype)
 
 
 def bcoo_dot_general_sampled(
@@ -206,13 +218,20 @@ def bcoo_dot_general_sampled(
     free_l = [d for d in range(A.ndim) if d not in (*lc, *lb)]
     free_r = [d for d in range(B.ndim) if d not in (*rc, *rb)]
     A, B = jnp.transpose(A, (*lb, *free_l, *lc)), jnp.transpose(B, (*rb, *free_r, *rc))
-    extra = len(free_l) + len(free_r) - indices.shape[-1]
-    if extra:
+    n_batch, n_sparse = indices.ndim - 2, indices.shape[-1]
+    if (n_batch, n_sparse) != (len(lb), len(free_l) + len(free_r)):
+        # Some axes of the product are wanted whole.
         whole = lax.dot_general(
             A, B, ((_last(A, lc), _last(B, rc)), (range(len(lb)), range(len(rb))))
         )
-        read = lambda i, x: x.at[columns(i)].get(mode="fill", fill_value=0)
-        return over_batch(read, len(lb))(indices, whole)
+        if n_batch + n_sparse > whole.ndim:
+            raise TypeError(
+                f"bcoo_dot_general_sampled: indices of shape {indices.shape} are for more axes "
+                f"than the product has, {whole.shape}"
+            )
+        batch = whole.shape[:n_batch]
+        indices = jnp.broadcast_to(indices, (*batch, *indices.shape[n_batch:]))
+        return over_batch(_gathered, n_batch)(indices, whole)
 
     def one(a: Array, b: Array, places: Array) -> Array:
         n = len(free_l)
@@ -246,8 +265,9 @@ def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
     dense = tuple(d - s + 1 for d in over if d >= b + s)
     data = data.sum(dense) if dense else data
     kept = [i for i in range(s) if i + b not in over]
-    end = jnp.asarray(np.array(sparse_shape(mat), np.int32)[kept], indices.dtype)
-    indices = jnp.where(there[..., None], indices[..., np.array(kept, int)], end)
+    indices = indices[..., np.array(kept, int)]
+    end = ends(indices, tuple(sparse_shape(mat)[i] for i in kept))
+    indices = jnp.where(there[..., None], indices, end)
     # Batch axes that are summed become entries.
     for d in sorted((d for d in over if d < b), reverse=True):
         data = jnp.moveaxis(data, d, b - 1)
@@ -292,6 +312,13 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Array:
     return over_batch(one, b)(data, indices, v)
 
 
+def _stretched(mat: BCOO, shape: tuple[int, ...]) -> BCOO:
+    if mat.shape == shape:
+        return mat
+    axes = range(len(shape) - mat.ndim, len(shape))
+    return bcoo_broadcast_in_dim(mat, shape=shape, broadcast_dimensions=axes)
+
+
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     """The elementwise product of two sparse arrays of one shape.
 
@@ -304,7 +331,8 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
       not.
     """
     if lhs.shape != rhs.shape:
-        raise ValueError(f"bcoo_multiply_sparse: shapes {lhs.shape} and {rhs.shape} differ")
+        shape = lax.broadcast_shapes(lhs.shape, rhs.shape)
+        lhs, rhs = (_stretched(x, shape) for x in (lhs, rhs))
     data = bcoo_multiply_dense(lhs, bcoo_todense(rhs))
     _, indices = full_batch(lhs)
     return make(data, indices, lhs.shape, indices_sorted=lhs.indices_sorted,
