@@ -264,6 +264,7 @@ class BCOO(JAXSparse):
         return products.matmul(jnp.asarray(other), self)
 
     def __pow__(self, exponent: Any) -> BCOO:
+        # late: transform is written with BCOO
         from amdjax.experimental.sparse.transform import sparsify
 
         return sparsify(lambda x: x**exponent)(self)
@@ -280,6 +281,7 @@ class BCOO(JAXSparse):
         steps = [e.step for e in entries if isinstance(e, slice)]
         if all(isinstance(e, known) for e in entries) and all(n is None or n > 0 for n in steps):
             return _take(self, index)
+        # late: transform is written with BCOO
         from amdjax.experimental.sparse.transform import sparsify
 
         return sparsify(lambda x: x[index])(self)

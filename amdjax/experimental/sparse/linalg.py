@@ -59,6 +59,7 @@ def spsolve(
 
     def solver(transposed: bool) -> Callable[..., Array]:
         def on_host(data: Any, indices: Any, indptr: Any, b: Any) -> np.ndarray:
+            # late: SciPy takes long to load
             from scipy.sparse import csr_matrix
             from scipy.sparse.linalg import splu
 

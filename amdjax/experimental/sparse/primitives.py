@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import amdjax.numpy as jnp
 from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.trace import trace_to_jaxpr
@@ -72,8 +73,6 @@ def primitive_of(
 
 def first_nonzeros(mat: Any, count: int, fill: Sequence[int]) -> tuple[Any, ...]:
     """The indices of the elements of a matrix that are not zero, filled up to a count."""
-    import amdjax.numpy as jnp
-
     count = int(np.asarray(count))
     if not mat.size:
         return tuple(jnp.full(count, n, np.int32) for n in fill)

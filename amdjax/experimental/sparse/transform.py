@@ -24,9 +24,9 @@ from amdjax.core.trace import Trace, Tracer, set_trace, trace_to_jaxpr
 from amdjax.experimental.sparse import layout, products, structure
 from amdjax.experimental.sparse.bcoo import BCOO
 from amdjax.experimental.sparse.bcsr import BCSR
-from amdjax.experimental.sparse.construct import todense_p
 from amdjax.experimental.sparse.layout import JAXSparse
-from amdjax.transforms.zero import add_any_p, copy_p
+from amdjax.transforms.staging import eval_shape
+from amdjax.transforms.zero import copy_p
 
 _is_sparse = lambda x: isinstance(x, JAXSparse)
 
@@ -413,12 +413,8 @@ def _cond(index: Any, *operands: Any, branches: Sequence[ClosedJaxpr], **_: Any)
 
 
 def _shape_of(f: Callable[..., Any], args: Sequence[Any]) -> Any:
-    from amdjax.transforms.staging import eval_shape
-
     return eval_shape(f, *args)
 
 
 _public_surface(globals())
 del _p
-__all__ = ["SparseTracer", "sparsify"]
-assert add_any_p.name == "add_any" and todense_p.name == "todense"
