@@ -151,6 +151,7 @@ class SparseTrace(Trace):
         return x.value if type(x) is SparseTracer and x._trace is self else x
 
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        """Apply the rule of a primitive."""
         with set_trace(self.parent):
             out = _apply(primitive, [self._value(x) for x in args], params)
         if primitive.multiple_results:
@@ -160,11 +161,13 @@ class SparseTrace(Trace):
     def process_custom_jvp_call(
         self, primitive: Any, fun: Any, jvp: Any, args: Any, params: dict[str, Any]
     ) -> list[Any]:
+        """Call the function itself; what is sparse is not differentiated here."""
         return fun(*args)
 
     def process_custom_vjp_call(
         self, primitive: Any, fun: Any, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
     ) -> list[Any]:
+        """Call the function itself; what is sparse is not differentiated here."""
         return fun(*args)
 
 
