@@ -27,8 +27,9 @@ class extended(np.generic):
 class prng_key(extended):
     """Scalar class of PRNG key dtypes; only for `issubdtype`.
 
-    >>> issubdtype(np.float32, prng_key)
-    False
+    Example:
+      >>> issubdtype(np.float32, prng_key)
+      False
     """
 
 
@@ -165,18 +166,19 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
     """The dtype an array takes under the current setting of ``jax_enable_x64``.
 
     Args:
-        dtype: anything `numpy.dtype` accepts.
-        allow_extended_dtype: return an extended dtype as it is instead of raising.
+      dtype: anything `numpy.dtype` accepts.
+      allow_extended_dtype: return an extended dtype as it is instead of raising.
 
     Returns:
-        A `numpy.dtype`; 64-bit dtypes are narrowed to 32 bits while x64 is off.
+      A `numpy.dtype`; 64-bit dtypes are narrowed to 32 bits while x64 is off.
 
     Raises:
-        TypeError: `dtype` names no dtype.
-        ValueError: `dtype` is extended and that is not allowed.
+      TypeError: `dtype` names no dtype.
+      ValueError: `dtype` is extended and that is not allowed.
 
-        >>> canonicalize_dtype("float64")
-        dtype('float32')
+    Example:
+      >>> canonicalize_dtype("float64")
+      dtype('float32')
     """
     if isinstance(dtype, ExtendedDType):
         if allow_extended_dtype:
@@ -190,7 +192,7 @@ def as_dtype(dtype: Any, argument: str = "dtype") -> np.dtype:
     """`numpy.dtype(dtype)` with an error which names the argument and what was passed.
 
     Raises:
-        TypeError: `dtype` names no dtype.
+      TypeError: `dtype` names no dtype.
     """
     try:
         return np.dtype(dtype)
@@ -204,12 +206,12 @@ def check_and_canonicalize_user_dtype(dtype: Any, fun_name: str | None = None) -
     """The dtype a user asked for, valid and canonical.
 
     Args:
-        dtype: dtype-like; Python's ``int``, ``float``, ``complex`` mean the default width.
-        fun_name: the public function it was passed to, for messages.
+      dtype: dtype-like; Python's ``int``, ``float``, ``complex`` mean the default width.
+      fun_name: the public function it was passed to, for messages.
 
     Raises:
-        ValueError: `dtype` is None, or 64 bits wide while ``explicit_x64_dtypes`` is 'error'.
-        TypeError: `dtype` is not a dtype of arrays.
+      ValueError: `dtype` is None, or 64 bits wide while ``explicit_x64_dtypes`` is 'error'.
+      TypeError: `dtype` is not a dtype of arrays.
     """
     where = f" in {fun_name}" if fun_name else ""
     if dtype is None:
@@ -271,8 +273,9 @@ def to_numeric_dtype(dtype: Any) -> np.dtype:
 def to_inexact_dtype(dtype: Any) -> np.dtype:
     """`dtype` if it is a float or complex dtype, else the float dtype for it.
 
-    >>> to_inexact_dtype("int64"), to_inexact_dtype("int8"), to_inexact_dtype("bfloat16")
-    (dtype('float64'), dtype('float32'), dtype(bfloat16))
+    Example:
+      >>> to_inexact_dtype("int64"), to_inexact_dtype("int8"), to_inexact_dtype("bfloat16")
+      (dtype('float64'), dtype('float32'), dtype(bfloat16))
     """
     dt = np.dtype(dtype)
     return _INEXACT.get(dt, dt)
@@ -292,8 +295,9 @@ can_cast = np.can_cast
 def itemsize_bits(dtype: Any) -> int:
     """Bits of one element; 8 for bool, which is stored as a byte.
 
-    >>> itemsize_bits("int4"), itemsize_bits("complex64"), itemsize_bits(bool)
-    (4, 64, 8)
+    Example:
+      >>> itemsize_bits("int4"), itemsize_bits("complex64"), itemsize_bits(bool)
+      (4, 64, 8)
     """
     if dtype is None:
         raise ValueError("dtype cannot be None.")
@@ -324,11 +328,12 @@ def issubdtype(a: Any, b: Any) -> bool:
     """Whether `a` is `b` or lies below it in the hierarchy of scalar types.
 
     Args:
-        a: dtype-like, scalar class or extended dtype.
-        b: the same, or an abstract class such as ``numpy.floating`` or ``dtypes.extended``.
+      a: dtype-like, scalar class or extended dtype.
+      b: the same, or an abstract class such as ``numpy.floating`` or ``dtypes.extended``.
 
-        >>> issubdtype("bfloat16", np.floating), issubdtype("int4", np.signedinteger)
-        (True, True)
+    Example:
+      >>> issubdtype("bfloat16", np.floating), issubdtype("int4", np.signedinteger)
+      (True, True)
     """
     return _issubdtype(
         a if isinstance(a, (type, np.dtype, ExtendedDType)) else np.dtype(a),
@@ -373,16 +378,17 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether `dtype` is of the given kind, as in the array API standard.
 
     Args:
-        dtype: dtype-like.
-        kind: a dtype, one of 'bool', 'signed integer', 'unsigned integer', 'integral',
-            'real floating', 'complex floating', 'numeric', or a tuple of these.
+      dtype: dtype-like.
+      kind: a dtype, one of 'bool', 'signed integer', 'unsigned integer', 'integral',
+        'real floating', 'complex floating', 'numeric', or a tuple of these.
 
     Raises:
-        ValueError: `kind` is a string of no known meaning.
-        TypeError: `kind` is nothing of the above.
+      ValueError: `kind` is a string of no known meaning.
+      TypeError: `kind` is nothing of the above.
 
-        >>> isdtype("int4", ("integral", "bool"))
-        True
+    Example:
+      >>> isdtype("int4", ("integral", "bool"))
+      True
     """
     dt = np.dtype(dtype)
     for one in kind if isinstance(kind, tuple) else (kind,):
@@ -423,8 +429,9 @@ def is_weakly_typed(x: Any) -> bool:
 def scalar_type_of(x: Any) -> type:
     """The Python scalar type for the dtype of `x`: bool, int, float or complex.
 
-    >>> scalar_type_of(np.float16(1))
-    <class 'float'>
+    Example:
+      >>> scalar_type_of(np.float16(1))
+      <class 'float'>
     """
     dt = dtype(x)
     for kind, typ in (
@@ -442,16 +449,17 @@ def scalar_type_to_dtype(typ: type, value: Any = None) -> np.dtype:
     """The dtype for a Python scalar type.
 
     Args:
-        typ: bool, int, float or complex.
-        value: the scalar itself, to be checked against the range of the dtype.
+      typ: bool, int, float or complex.
+      value: the scalar itself, to be checked against the range of the dtype.
 
     Raises:
-        OverflowError: `value` is an int outside that range.
+      OverflowError: `value` is an int outside that range.
 
-        >>> scalar_type_to_dtype(int, 1 << 40)
-        Traceback (most recent call last):
-          ...
-        OverflowError: Python int 1099511627776 too large to convert to int32
+    Example:
+      >>> scalar_type_to_dtype(int, 1 << 40)
+      Traceback (most recent call last):
+        ...
+      OverflowError: Python int 1099511627776 too large to convert to int32
     """
     dt = canonicalize_dtype(python_scalar_dtypes[typ])
     if typ is int and value is not None:
@@ -465,18 +473,19 @@ def dtype(x: Any) -> Any:
     """The dtype of a value, or the canonical form of a dtype or scalar type.
 
     Args:
-        x: an array, a Python or NumPy scalar, a scalar type, a dtype or its name.
+      x: an array, a Python or NumPy scalar, a scalar type, a dtype or its name.
 
     Returns:
-        A `numpy.dtype`, or an `ExtendedDType`. Arrays and tracers keep theirs; everything else
-        is canonicalised.
+      A `numpy.dtype`, or an `ExtendedDType`. Arrays and tracers keep theirs; everything else
+      is canonicalised.
 
     Raises:
-        ValueError: `x` is None.
-        TypeError: `x` has no dtype, or one which arrays cannot have.
+      ValueError: `x` is None.
+      TypeError: `x` has no dtype, or one which arrays cannot have.
 
-        >>> dtype(1.5), dtype(np.arange(2)), dtype(np.int8)
-        (dtype('float32'), dtype('int32'), dtype('int8'))
+    Example:
+      >>> dtype(1.5), dtype(np.arange(2)), dtype(np.int8)
+      (dtype('float32'), dtype('int32'), dtype('int8'))
     """
     typ = type(x)
     if typ in _array_types:
@@ -532,8 +541,9 @@ def register_short_name(dtype: ExtendedDType) -> None:
 def short_dtype_name(dtype: Any) -> str:
     """The name a dtype has in printed programs: f32, bf16, i4, u8, f8_e4m3fn, key<fry>.
 
-    >>> short_dtype_name(np.dtype("complex64")), short_dtype_name(np.dtype("bool"))
-    ('c64', 'bool')
+    Example:
+      >>> short_dtype_name(np.dtype("complex64")), short_dtype_name(np.dtype("bool"))
+      ('c64', 'bool')
     """
     name = _SHORT_NAMES.get(dtype)
     if name is not None:
@@ -545,10 +555,11 @@ def dtype_from_short_name(name: str) -> Any:
     """The dtype printed as `name`; inverse of `short_dtype_name`.
 
     Raises:
-        ValueError: no dtype has this short name.
+      ValueError: no dtype has this short name.
 
-        >>> dtype_from_short_name("bf16")
-        dtype(bfloat16)
+    Example:
+      >>> dtype_from_short_name("bf16")
+      dtype(bfloat16)
     """
     try:
         return _BY_SHORT_NAME[name]

@@ -169,6 +169,14 @@ FAMILIES = (
         "Array of the common shape and of the operands' dtype.",
         "TypeError: for an operand of another dtype, or shapes that do not match.",
     ),
+    Family(
+        "pmax pmean pmin",
+        "A pytree like `x`, the same for all elements of the axis.",
+        "NameError: for an axis that is not mapped.",
+        axis_index_groups="not supported.",
+        axis_name="name of the axis, or a tuple of names.",
+        x="pytree of arrays.",
+    ),
     Family("cond switch", "The result of the chosen function."),
     Family(
         "conv conv_with_general_padding",

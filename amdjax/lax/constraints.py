@@ -83,8 +83,17 @@ def pvary(x: Any, axis_name: Any) -> Any:
     Args:
       x: a pytree of arrays.
 
+    Returns:
+      `x`.
+
     Raises:
       NameError: there is no such axis.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> f = amdjax.vmap(lambda x: amdjax.lax.pvary(x, "i"), axis_name="i")
+      >>> print(f(np.array([1.0, 3.0])))
+      [1. 3.]
     """
     for name in axis_name if isinstance(axis_name, (tuple, list, set)) else (axis_name,):
         _check_axis(name)
@@ -98,9 +107,18 @@ def pcast(x: Any, axis_name: Any = None, *, to: str) -> Any:
       x: a pytree of arrays.
       to: the kind.
 
+    Returns:
+      `x`.
+
     Raises:
       ValueError: there is no such kind.
       NameError: there is no such axis.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> f = amdjax.vmap(lambda x: amdjax.lax.pcast(x, "i", to="varying"), axis_name="i")
+      >>> print(f(np.array([1.0, 3.0])))
+      [1. 3.]
     """
     if to not in ("varying", "invarying", "reduced", "unreduced"):
         raise ValueError(f"pcast: to must be 'varying' or 'invarying', got {to!r}")

@@ -17,7 +17,7 @@ __all__ = [
 class GatherDimensionNumbers(NamedTuple):
     """Which dimension of which array plays which part in a `gather`.
 
-    Attributes:
+    Args:
       offset_dims: dimensions of the result that run within a slice; sorted.
       collapsed_slice_dims: dimensions of the operand, of slice size 1, left out of the result.
       start_index_map: for each entry of an index vector, the operand dimension it positions.
@@ -36,7 +36,7 @@ class GatherDimensionNumbers(NamedTuple):
 class ScatterDimensionNumbers(NamedTuple):
     """Which dimension of which array plays which part in a `scatter`.
 
-    Attributes:
+    Args:
       update_window_dims: dimensions of the updates that run within a slice; sorted.
       inserted_window_dims: dimensions of the operand, of slice size 1, that the updates lack.
       scatter_dims_to_operand_dims: for each entry of an index vector, the operand dimension it

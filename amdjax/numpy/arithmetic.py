@@ -182,7 +182,6 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """`x1` to the power `x2`.
 
     Args:
-      x1: base.
       x2: exponent; a Python integer leads to repeated multiplication.
 
     Raises:
@@ -389,7 +388,6 @@ def clip(
     """Each element moved into the interval from `min` to `max`.
 
     Args:
-      arr: array.
       min: lower bound; None means none.
       max: upper bound; it wins where the bounds are crossed.
       a: older name of `arr`.

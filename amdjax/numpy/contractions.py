@@ -63,9 +63,6 @@ def matmul(
     Args:
       a: of shape `(..., n, k)` or `(k,)`.
       b: of shape `(..., k, m)` or `(k,)`.
-      precision: how exactly to multiply, as in lax.
-      preferred_element_type: dtype to accumulate in and to return.
-      out_sharding: accepted; there is one device.
 
     Raises:
       ValueError: an argument is a scalar.
@@ -258,13 +255,9 @@ def tensordot(
     """The sum of products over several axes.
 
     Args:
-      a: array.
       b: array.
       axes: the number of last axes of `a` and first axes of `b` to contract, or a pair of axes or
         of sequences of axes.
-      precision: how exactly to multiply, as in lax.
-      preferred_element_type: dtype to accumulate in and to return.
-      out_sharding: accepted; there is one device.
 
         >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), 1).shape
         (2, 4)

@@ -64,8 +64,6 @@ def array(
       copy: accepted for NumPy's sake; arrays are immutable.
       order: only "K" and "C" have a meaning here.
       ndmin: leading axes of one are added up to this rank.
-      device: where to put the array.
-      out_sharding: accepted; there is one device.
 
     Returns:
       The array. 64-bit values become 32-bit ones unless x64 is enabled.
@@ -214,7 +212,6 @@ def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = False, device: Any
       x: array; of complex numbers the real part is kept.
       dtype: what to convert to; None means the default float.
       copy: ignored; arrays are immutable.
-      device: where to put the result.
 
         >>> jnp.astype(jnp.array([1.7, -1.7]), int)
         Array([ 1, -1], dtype=int32)
@@ -250,8 +247,6 @@ def full(
       shape: its shape.
       fill_value: the value, or an array that broadcasts to `shape`.
       dtype: None means that of `fill_value`.
-      device: where to put it.
-      out_sharding: accepted; there is one device.
 
         >>> jnp.full((2, 2), 7)
         Array([[7, 7],
@@ -511,8 +506,6 @@ def arange(
       stop: the end, not included.
       step: the distance between numbers.
       dtype: None means that of the arguments.
-      device: where to put the array.
-      out_sharding: accepted; there is one device.
 
     Raises:
       TypeError: an argument is traced: the length of an array must be known.
@@ -645,7 +638,6 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
     Args:
       x: the object; its memory must be the host's.
-      device: where to put the array.
       copy: False shares the memory of `x`, which must not be changed then.
 
     Raises:

@@ -40,11 +40,7 @@ def einsum(
     Args:
       subscripts: as `"ij,jk->ik"`; or the first operand, in the form `einsum(x, [0, 1], …, [0])`.
       operands: arrays; labels they share are multiplied, labels missing in the output summed.
-      out: not supported.
       optimize: how to choose the order of contractions; "auto", "optimal", "greedy" or False.
-      precision: how exactly to multiply, as in lax.
-      preferred_element_type: dtype to accumulate in and to return.
-      out_sharding: accepted; there is one device.
 
     Raises:
       ValueError: a label has different extents, or the subscripts are malformed.

@@ -140,7 +140,6 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = N
     """The discrete Fourier transform along `axis`.
 
     Args:
-      a: array.
       n: number of points; the axis is cut or padded with zeros.
       axis: the axis.
       norm: "backward" divides the inverse by n, "forward" this transform, "ortho" both by √n.

@@ -39,7 +39,6 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: DTypeLike = None) -> A
     """Arrays joined along an existing axis.
 
     Args:
-      arrays: arrays that agree along the other axes.
       axis: the axis; None joins the flattened arrays.
       dtype: dtype of the result; None means the promoted one.
 
@@ -198,9 +197,7 @@ def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array
     """`ary` cut along `axis`.
 
     Args:
-      ary: array.
       indices_or_sections: a number of equal parts, or the indices to cut at.
-      axis: the axis to cut.
 
     Raises:
       ValueError: the axis cannot be cut into equal parts.

@@ -80,11 +80,8 @@ def reshape(
     """The elements of `a` in another shape.
 
     Args:
-      a: array.
       shape: the new shape; one extent may be -1 and is computed.
       order: "C" reads and writes with the last axis fastest, "F" with the first.
-      copy: accepted; arrays are immutable.
-      out_sharding: accepted; there is one device.
 
     Raises:
       TypeError: the numbers of elements differ.
@@ -390,7 +387,6 @@ def roll(a: ArrayLike, shift: Any, axis: Axis = None) -> Array:
     """`a` shifted cyclically along `axis`.
 
     Args:
-      a: array.
       shift: by how many places; one number, or one for each axis; may be traced.
       axis: the axis or axes; None shifts the flattened array.
 
@@ -472,12 +468,10 @@ def repeat(
     """Each element of `a` repeated along `axis`.
 
     Args:
-      a: array.
       repeats: how often; one number, or one for each element along the axis.
       axis: the axis; None repeats the flattened array.
       total_repeat_length: extent of the result; needed where `repeats` is traced. The last element
         fills what is left over.
-      out_sharding: accepted; there is one device.
 
         >>> jnp.repeat(jnp.arange(2), 2)
         Array([0, 0, 1, 1], dtype=int32)

@@ -79,10 +79,8 @@ def norm(x: ArrayLike, ord: Any = None, axis: Any = None, keepdims: bool = False
     """The norm of vectors or matrices.
 
     Args:
-      x: array.
       ord: of vectors, any number, 0 or ±inf; of matrices, ±1, ±2, ±inf, "fro" or "nuc".
       axis: one axis of vectors, two of matrices; None means the whole array.
-      keepdims: keep the reduced axes with size one.
 
         >>> jnp.linalg.norm(jnp.array([3.0, 4.0]))
         Array(5., dtype=float32)

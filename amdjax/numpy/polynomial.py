@@ -77,7 +77,6 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
 
     Args:
       a1: coefficients.
-      a2: coefficients.
       trim_leading_zeros: drop leading zeros first; not under `jit`.
 
         >>> jnp.polymul(jnp.array([1.0, 2.0]), jnp.array([1.0, 3.0]))

@@ -48,14 +48,10 @@ def linspace(
     """`num` evenly spaced numbers from `start` to `stop`.
 
     Args:
-      start: the first number, or an array of them.
-      stop: the last number.
       num: how many.
-      endpoint: whether `stop` is included.
       retstep: also return the spacing.
       dtype: None means that of the arguments, as a float.
       axis: where the new axis goes, if the arguments are arrays.
-      device: where to put the result.
 
         >>> jnp.linspace(0.0, 1.0, 5)
         Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)

@@ -129,14 +129,8 @@ def sum(
     """The sum of the elements along `axis`.
 
     Args:
-      a: array.
-      axis: axis or axes to sum over; None means all.
       dtype: dtype of the result; integers narrower than the default are widened without it.
-      out: not supported.
-      keepdims: keep the summed axes with size one.
       initial: added to the sum.
-      where: mask of the elements to include.
-      promote_integers: whether narrow integers are widened.
 
     Returns:
       An array without the axes `axis`. 16-bit floats are accumulated in 32 bits.
@@ -184,10 +178,6 @@ def max(
     """The largest element along `axis`; NaN if there is one.
 
     Args:
-      a: array.
-      axis: axis or axes to reduce; None means all.
-      out: not supported.
-      keepdims: keep the reduced axes with size one.
       initial: the least the result can be; needed with `where`.
       where: mask of the elements to consider.
 
@@ -323,11 +313,7 @@ def mean(
 
     Args:
       a: array; integers and booleans are averaged as floats.
-      axis: axis or axes to average over; None means all.
       dtype: dtype of the result.
-      out: not supported.
-      keepdims: keep the averaged axes with size one.
-      where: mask of the elements to include.
 
         >>> jnp.mean(jnp.array([[1, 2], [3, 4]]), axis=1)
         Array([1.5, 3.5], dtype=float32)
@@ -353,11 +339,8 @@ def average(
     """The mean weighted by `weights`.
 
     Args:
-      a: array.
-      axis: axis or axes to average over; None means all.
       weights: of the shape of `a`, or of its extent along `axis`; None means equal weights.
       returned: also return the sum of the weights.
-      keepdims: keep the averaged axes with size one.
 
         >>> jnp.average(jnp.array([1.0, 3.0]), weights=jnp.array([3.0, 1.0]))
         Array(1.5, dtype=float32)
@@ -447,14 +430,9 @@ def var(
 
     Args:
       a: array; integers and booleans count as floats.
-      axis: axis or axes to reduce; None means all.
       dtype: dtype of the result.
-      out: not supported.
       ddof: the sum of squares is divided by `n - ddof`.
-      keepdims: keep the reduced axes with size one.
-      where: mask of the elements to include.
       mean: the mean along `axis`, with the axes kept, if it is known already.
-      correction: the array API's name for `ddof`.
 
     Raises:
       ValueError: `ddof` and `correction` are both given.

@@ -277,7 +277,6 @@ def nan_to_num(
     """NaN and infinities replaced by numbers.
 
     Args:
-      x: array.
       copy: ignored; arrays are immutable.
       nan: replaces NaN.
       posinf: replaces +inf; None means the largest number of the dtype.

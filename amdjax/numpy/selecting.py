@@ -151,7 +151,6 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
     """The positions of the elements that are not zero, one array for each axis.
 
     Args:
-      a: array.
       size: how many positions to return, so that the shape is known under `jit`.
       fill_value: pads the positions; one number or one for each axis. None means 0.
 
@@ -264,10 +263,8 @@ def take(
     """The slices of `a` at `indices` along `axis`.
 
     Args:
-      a: array.
       indices: integers; negative ones count from the end.
       axis: the axis; None takes from the flattened array.
-      out: not supported.
       mode: out of bounds, "fill" (default) gives NaN or the extreme integer, "clip" the nearest
         element, "wrap" the position modulo the extent.
       unique_indices: promise that no index occurs twice.
@@ -329,7 +326,6 @@ def take_along_axis(
     """For each position of `indices`, the element of `arr` with that index along `axis`.
 
     Args:
-      arr: array.
       indices: integers, of the rank of `arr`; broadcasts with it along the other axes.
       axis: the axis; None means the flattened array and one axis of indices.
       mode: out of bounds, "fill" (default), "clip" or "promise_in_bounds".
@@ -516,7 +512,6 @@ def delete(
     """`arr` without the slices at the positions `obj` along `axis`.
 
     Args:
-      arr: array.
       obj: an int, a slice, a mask or an array of ints; concrete unless unique.
       axis: the axis; None means the flattened array.
       assume_unique_indices: promise that no position occurs twice; then `obj` may be traced.

@@ -55,7 +55,6 @@ def sort(
     """The elements in order along `axis`; NaN last.
 
     Args:
-      a: array.
       axis: the axis; None sorts the flattened array.
       kind: not supported.
       order: not supported.
@@ -308,7 +307,6 @@ def bincount(
       weights: added up instead of counted.
       minlength: least extent of the result.
       length: extent of the result, needed under `jit`; larger integers are dropped.
-      out_sharding: accepted; there is one device.
 
         >>> jnp.bincount(jnp.array([0, 2, 2]))
         Array([1, 0, 2], dtype=int32)

@@ -46,14 +46,9 @@ def quantile(
     """The values below which a share `q` of the elements lies; NaN where there is one.
 
     Args:
-      a: array.
       q: shares between 0 and 1, a number or a vector, which becomes the leading axis.
-      axis: axis or axes to reduce; None means all.
-      out: not supported.
-      overwrite_input: not supported.
       method: between two elements, "linear" interpolation, or the "lower", "higher", "nearest" one
         or their "midpoint"; with weights "inverted_cdf" only.
-      keepdims: keep the reduced axes with size one.
       weights: how much each element counts.
 
         >>> jnp.quantile(jnp.arange(5), 0.5)
@@ -287,7 +282,6 @@ def cov(
     Args:
       m: one variable a row.
       y: more variables.
-      rowvar: whether variables are rows; otherwise they are columns.
       bias: divide by the number of observations, not by one less.
       ddof: divide by the number of observations less this.
       fweights: how often each observation occurred.

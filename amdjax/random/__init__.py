@@ -4,7 +4,9 @@ A key is used once: `split` it to have several. Keys are typed (`key`) or raw ar
 all functions take both.
 """
 
+from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.random import _docs
 from amdjax.random._keys import (
     PRNGKey,
     clone,
@@ -109,4 +111,5 @@ __all__ = [
     "wrap_key_data",
 ]
 
+_complete(globals(), (), _docs.PHRASES)
 _public_surface(globals())

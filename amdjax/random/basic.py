@@ -29,10 +29,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
     """Uniform random bits.
 
     Args:
-      key: a key.
-      shape: the shape of the result.
       dtype: an unsigned integer dtype; uint32 by default, uint64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -66,12 +63,8 @@ def uniform(
     """Numbers uniform in `[minval, maxval)`.
 
     Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a float dtype; float32 by default, float64 under x64.
       minval: the least value; broadcasts to `shape`.
       maxval: the bound above; broadcasts to `shape`.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -126,10 +119,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
     Complex ones have independent parts of variance one half.
 
     Args:
-      key: a key.
-      shape: the shape of the result.
       dtype: a float or complex dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -176,12 +166,9 @@ def truncated_normal(
     """Numbers of the standard normal distribution, given that they lie between two bounds.
 
     Args:
-      key: a key.
       lower: the bound below.
       upper: the bound above.
       shape: the shape of the result; that of the bounds by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype, strictly between the bounds.
@@ -225,12 +212,9 @@ def randint(
     """Integers uniform in `[minval, maxval)`; `minval` where the range is empty.
 
     Args:
-      key: a key.
-      shape: the shape of the result.
       minval: the least value; broadcasts to `shape`.
       maxval: the bound above; broadcasts to `shape`.
       dtype: an integer dtype; int32 by default, int64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.

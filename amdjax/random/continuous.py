@@ -43,12 +43,6 @@ __all__ = [
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the exponential distribution of rate one.
 
-    Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
-
     Returns:
       An array of that shape and dtype.
 
@@ -78,12 +72,6 @@ def exponential_in(key: Any, shape: Shape, dtype: Any) -> Any:
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the standard Cauchy distribution.
 
-    Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
-
     Returns:
       An array of that shape and dtype.
 
@@ -109,12 +97,6 @@ def _cauchy(key: Any, *, shape: Shape, dtype: Any) -> Any:
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the standard Laplace distribution.
 
-    Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
-
     Returns:
       An array of that shape and dtype.
 
@@ -139,12 +121,6 @@ def _laplace(key: Any, *, shape: Shape, dtype: Any) -> Any:
 
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the standard logistic distribution.
-
-    Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -179,12 +155,8 @@ def gumbel(
     """Numbers of the standard Gumbel distribution.
 
     Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a float dtype; float32 by default, float64 under x64.
       mode: "low", "high" or "highest": how many bits make a sample, and so how far into its tails
         the distribution reaches; "low" unless the flag `high_dynamic_range_gumbel` is set.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -274,11 +246,8 @@ def pareto(
     """Numbers of the Pareto distribution with density `b / x**(b + 1)` for x >= 1.
 
     Args:
-      key: a key.
       b: the shape parameter.
       shape: the shape of the result; that of `b` by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -305,12 +274,6 @@ def _pareto(key: Any, b: Any, *, shape: Shape, dtype: Any) -> Any:
 
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the Maxwell distribution: lengths of normal vectors in three dimensions.
-
-    Args:
-      key: a key.
-      shape: the shape of the result.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -343,11 +306,9 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     """Numbers of the Maxwell distribution with random signs, scaled and moved.
 
     Args:
-      key: a key.
       loc: where the middle lies.
       scale: the factor.
       shape: the leading shape of the result; the parameters' shape follows.
-      dtype: a float dtype; float32 by default, float64 under x64.
 
     Returns:
       An array of shape `shape` followed by the shape of the parameters.
@@ -382,11 +343,8 @@ def weibull_min(
     """Numbers of the Weibull distribution of minima.
 
     Args:
-      key: a key.
       scale: the scale parameter.
       concentration: the shape parameter.
-      shape: the shape of the result.
-      dtype: a float dtype; float32 by default, float64 under x64.
 
     Returns:
       An array of that shape and dtype.
@@ -416,11 +374,8 @@ def rayleigh(
     """Numbers of the Rayleigh distribution.
 
     Args:
-      key: a key.
       scale: the scale parameter.
       shape: the shape of the result; that of `scale` by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -453,11 +408,8 @@ def wald(
     """Numbers of the Wald (inverse Gaussian) distribution of scale one.
 
     Args:
-      key: a key.
       mean: the mean.
       shape: the shape of the result; that of `mean` by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -505,13 +457,10 @@ def triangular(
     """Numbers of the triangular distribution.
 
     Args:
-      key: a key.
       left: the least value.
       mode: the most probable value.
       right: the greatest value.
       shape: the shape of the result; that of the parameters by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -553,11 +502,9 @@ def lognormal(
     """Numbers whose logarithms are normal with mean zero.
 
     Args:
-      key: a key.
       sigma: the standard deviation of the logarithms.
       shape: the shape of the result; that of `sigma` by default.
       dtype: a float or complex dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.

@@ -35,7 +35,6 @@ def poisson(
       lam: the mean.
       shape: the shape of the result; that of `lam` by default.
       dtype: an integer dtype; int32 by default, int64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype; -1 where `lam` is NaN.
@@ -138,11 +137,9 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     """How many of `n` trials succeed.
 
     Args:
-      key: a key.
       n: the number of trials.
       p: the probability of success.
       shape: the shape of the result; that of the parameters by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
 
     Returns:
       An array of that shape and dtype; NaN where a parameter is out of range.
@@ -284,7 +281,6 @@ def multinomial(
     """How many of `n` trials end in each category.
 
     Args:
-      key: a key.
       n: the number of trials, of shape `(...)`.
       p: the probabilities of the categories, of shape `(..., k)`.
       shape: the shape of the result, categories included; that of `p` by default.

@@ -46,11 +46,9 @@ def bernoulli(
     """Booleans that are true with probability `p`.
 
     Args:
-      key: a key.
       p: the probability, of a float dtype.
       shape: the shape of the result; that of `p` by default.
       mode: "low" compares with one random float, "high" with two, for very small `p`.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       A boolean array of that shape.
@@ -93,10 +91,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
     """Numbers that are 1 or -1 with equal probability.
 
     Args:
-      key: a key.
-      shape: the shape of the result.
       dtype: its dtype; int32 by default, int64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -131,11 +126,9 @@ def geometric(
     """How many trials it takes until the first success.
 
     Args:
-      key: a key.
       p: the probability of success.
       shape: the shape of the result; that of `p` by default.
       dtype: an integer dtype; int32 by default, int64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype, at least one.
@@ -180,14 +173,12 @@ def categorical(
     """Indices of categories, drawn with probabilities `softmax(logits)`.
 
     Args:
-      key: a key.
       logits: unnormalised logarithms of probabilities.
       axis: the axis of `logits` that runs over categories.
       shape: the shape of the result; it ends with the shape of `logits` without `axis`, and is
         that by default.
       replace: whether the draws that leading axes of `shape` add may repeat a category.
       mode: of the Gumbel noise beneath; see `gumbel`.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An integer array of that shape.
@@ -249,11 +240,9 @@ def permutation(
     """A random order of elements or slices.
 
     Args:
-      key: a key.
       x: an array; or an integer n, which stands for `arange(n)`.
       axis: the axis to permute.
       independent: whether each vector along `axis` is permuted in an order of its own.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array like `x`.
@@ -322,7 +311,6 @@ def choice(
     """Elements or slices drawn from an array.
 
     Args:
-      key: a key.
       a: an array; or an integer n, which stands for `arange(n)`.
       shape: the shape of the draws.
       replace: whether an element may be drawn more than once.

@@ -36,11 +36,8 @@ def gamma(
     """Numbers of the gamma distribution of scale one; differentiable in `a`.
 
     Args:
-      key: a key.
       a: the shape parameter, positive.
       shape: the shape of the result; that of `a` by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -64,11 +61,8 @@ def loggamma(
     """Logarithms of numbers of the gamma distribution, right also where those underflow.
 
     Args:
-      key: a key.
       a: the shape parameter, positive.
       shape: the shape of the result; that of `a` by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -213,12 +207,9 @@ def beta(
     """Numbers of the beta distribution.
 
     Args:
-      key: a key.
       a: the first shape parameter, positive.
       b: the second shape parameter, positive.
       shape: the shape of the result; that of the parameters by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -255,11 +246,8 @@ def dirichlet(
     """Vectors of the Dirichlet distribution: positive, with sum one.
 
     Args:
-      key: a key.
       alpha: the concentrations, of shape `(..., n)`.
       shape: the batch shape of the result; that of `alpha` by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of shape `(*shape, n)`.
@@ -295,11 +283,8 @@ def chisquare(
     """Numbers of the chi-square distribution.
 
     Args:
-      key: a key.
       df: the degrees of freedom.
       shape: the shape of the result; that of `df` by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -333,11 +318,8 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: 
     """Numbers of Student's t distribution.
 
     Args:
-      key: a key.
       df: the degrees of freedom.
       shape: the shape of the result; that of `df` by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -377,12 +359,9 @@ def f(
     """Numbers of the F distribution.
 
     Args:
-      key: a key.
       dfnum: the numerator's degrees of freedom.
       dfden: the denominator's degrees of freedom.
       shape: the shape of the result; that of the parameters by default.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.

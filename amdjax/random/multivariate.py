@@ -41,13 +41,11 @@ def multivariate_normal(
     """Vectors of the normal distribution with given mean and covariance.
 
     Args:
-      key: a key.
       mean: of shape `(..., n)`.
       cov: positive semidefinite matrices of shape `(..., n, n)`; definite for "cholesky".
       shape: the batch shape of the result; that of the parameters by default.
       dtype: a float dtype; that of the parameters by default.
       method: how the covariance is factored: "cholesky", "eigh" or "svd".
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of shape `(*shape, n)`.
@@ -109,12 +107,10 @@ def orthogonal(
     """Orthogonal (or unitary) matrices, uniform by Haar's measure.
 
     Args:
-      key: a key.
       n: the number of rows.
       shape: the batch shape of the result.
       dtype: a float or complex dtype; float32 by default, float64 under x64.
       m: the number of columns; n by default. The shorter side is orthonormal.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of shape `(*shape, n, m)`.
@@ -160,11 +156,7 @@ def generalized_normal(
     """Numbers with density proportional to `exp(-|x|**p)`.
 
     Args:
-      key: a key.
       p: the exponent.
-      shape: the shape of the result.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of that shape and dtype.
@@ -206,12 +198,9 @@ def ball(
     """Points uniform in the unit ball of the p-norm.
 
     Args:
-      key: a key.
       d: the dimension.
       p: the norm's exponent.
       shape: the batch shape of the result.
-      dtype: a float dtype; float32 by default, float64 under x64.
-      out_sharding: accepted for JAX's sake; of no effect.
 
     Returns:
       An array of shape `(*shape, d)`.

@@ -31,8 +31,17 @@ def axis_size(axis_name: AxisName) -> int:
     Args:
       axis_name: the name given to `vmap`, or a tuple of names.
 
+    Returns:
+      An int, known while tracing.
+
     Raises:
       NameError: no axis of that name is being mapped.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> f = amdjax.vmap(lambda x: x * amdjax.lax.axis_size("i"), axis_name="i")
+      >>> print(f(np.array([1.0, 3.0])))
+      [2. 6.]
     """
     size = 1
     for name in axis_names(axis_name):
@@ -176,13 +185,11 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """Mean over a mapped axis.
 
-    Args:
-      x: pytree of arrays.
-      axis_name: name of the axis, or a tuple of names.
-      axis_index_groups: not supported.
-
-    Returns:
-      A pytree like `x`, the same for all elements of the axis.
+    Example:
+      >>> import amdjax, numpy as np
+      >>> f = amdjax.vmap(lambda x: amdjax.lax.pmean(x, "i"), axis_name="i")
+      >>> print(f(np.array([1.0, 3.0])))
+      [2. 2.]
     """
     size = axis_size(axis_name)
     total = psum(x, axis_name, axis_index_groups=axis_index_groups)
@@ -199,12 +206,26 @@ def _over(x: Any, size: int) -> Any:
 
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """Maximum over a mapped axis; arguments and result as for `psum`."""
+    """Maximum over a mapped axis.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> f = amdjax.vmap(lambda x: amdjax.lax.pmax(x, "i"), axis_name="i")
+      >>> print(f(np.array([1.0, 3.0])))
+      [3. 3.]
+    """
     return _apply_reduction(pmax_p, x, axis_name, axis_index_groups)
 
 
 def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """Minimum over a mapped axis; arguments and result as for `psum`."""
+    """Minimum over a mapped axis.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> f = amdjax.vmap(lambda x: amdjax.lax.pmin(x, "i"), axis_name="i")
+      >>> print(f(np.array([1.0, 3.0])))
+      [1. 1.]
+    """
     return _apply_reduction(pmin_p, x, axis_name, axis_index_groups)
 
 
@@ -258,6 +279,12 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
     Raises:
       ValueError: a position occurs twice or is out of range.
       NotImplementedError: there are several axes.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> f = amdjax.vmap(lambda x: amdjax.lax.ppermute(x, "i", [(0, 1)]), axis_name="i")
+      >>> print(f(np.array([1.0, 3.0])))
+      [0. 1.]
     """
     if len(axis_names(axis_name)) > 1:
         raise NotImplementedError(
@@ -286,8 +313,17 @@ def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
       axis_name: name of the axis.
       perm: a permutation of its positions.
 
+    Returns:
+      A pytree like `x`.
+
     Raises:
       ValueError: `perm` is no permutation.
+
+    Example:
+      >>> import amdjax, numpy as np
+      >>> f = amdjax.vmap(lambda x: amdjax.lax.pshuffle(x, "i", [1, 0]), axis_name="i")
+      >>> print(f(np.array([1.0, 3.0])))
+      [3. 1.]
     """
     if set(perm) != set(range(axis_size(axis_name))):
         raise ValueError(f"pshuffle: perm={list(perm)} is not a permutation of the mapped axis")

@@ -30,7 +30,7 @@ MODULES = (
     *("scipy.ndimage", "scipy.optimize", "scipy.signal", "scipy.sparse.linalg"),
     *("scipy.spatial.transform", "scipy.special", "scipy.stats"),
     *(f"scipy.stats.{name}" for name in DISTRIBUTIONS),
-    *("", "random", "image", "tree", "tree_util", "flatten_util", "ops"),
+    *("", "lax", "lax.linalg", "random", "image", "tree", "tree_util", "flatten_util", "ops"),
     *("ad_checkpoint", "checkpoint_policies", "custom_batching", "custom_derivatives", "ref"),
     *("sharding", "dlpack", "debug", "profiler", "monitoring", "distributed", "stages"),
     *("test_util",),
@@ -208,6 +208,7 @@ def test_refuses_shared_arguments(name, function, parameter):
 
 
 def test_tables_describe_parameters():
+    from amdjax.lax import _docs as lax
     from amdjax.nn import _docs as nn
     from amdjax.numpy import _docs as numpy
     from amdjax.optim import _docs as optim
@@ -217,6 +218,7 @@ def test_tables_describe_parameters():
         amdjax.numpy: numpy.FAMILIES,
         amdjax.numpy.fft: numpy.FFT,
         amdjax.numpy.linalg: numpy.LINALG,
+        amdjax.lax: lax.FAMILIES,
         amdjax.nn: nn.FAMILIES,
         amdjax.nn.initializers: nn.INITIALIZERS,
         amdjax.optim: optim.FAMILIES,

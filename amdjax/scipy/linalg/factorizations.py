@@ -31,8 +31,6 @@ def cholesky(
       a: of shape `(..., n, n)`; one triangle is read.
       lower: return the lower factor `L` of `L · Lᴴ` and read the lower triangle, instead of the
         upper factor `U` of `Uᴴ · U`.
-      check_finite: has no effect: what is not finite gives NaN.
-      overwrite_a: has no effect: arrays are immutable.
 
     Returns:
       The factor, of shape `(..., n, n)`, zero in the other triangle.
@@ -55,8 +53,6 @@ def cho_factor(
     Args:
       a: Hermitian and positive definite, of shape `(..., n, n)`.
       lower: whether the lower factor is made.
-      check_finite: has no effect: what is not finite gives NaN.
-      overwrite_a: has no effect: arrays are immutable.
 
     Returns:
       The factor and `lower`.
@@ -84,9 +80,7 @@ def svd(
       a: of shape `(..., m, n)`.
       full_matrices: whether `U` and `Vh` are square.
       compute_uv: return the singular values alone if false.
-      check_finite: has no effect: what is not finite gives NaN.
       lapack_driver: has no effect.
-      overwrite_a: has no effect: arrays are immutable.
 
     Returns:
       `(U, s, Vh)`, or `s`, largest first.
@@ -116,15 +110,11 @@ def eigh(
     """The eigenvalues, rising, and eigenvectors of a Hermitian matrix.
 
     Args:
-      a: of shape `(..., n, n)`.
       b: must be None: generalised problems are not solved.
       lower: which triangle is read, after the matrix was averaged with its adjoint.
       eigvals_only: return the eigenvalues alone.
       eigvals: must be None.
       type: must be 1.
-      check_finite: has no effect: what is not finite gives NaN.
-      overwrite_a: has no effect: arrays are immutable.
-      overwrite_b: has no effect: arrays are immutable.
       turbo: has no effect.
 
     Returns:
@@ -226,7 +216,6 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
     """The Schur decomposition `a = Z · T · Zᴴ`.
 
     Args:
-      a: of shape `(..., n, n)`.
       output: "real", where a real matrix has a quasi-triangular `T` with blocks of two, or
         "complex", where `T` is triangular.
 
@@ -258,8 +247,6 @@ def lu_factor(
 
     Args:
       a: of shape `(..., m, n)`.
-      check_finite: has no effect: what is not finite gives NaN.
-      overwrite_a: has no effect: arrays are immutable.
 
     Returns:
       `U` and, below its diagonal, `L` without its unit diagonal; and the row with which each row
@@ -284,8 +271,6 @@ def lu(
     Args:
       a: of shape `(m, n)`.
       permute_l: return `P · L` in place of `P` and `L`.
-      check_finite: has no effect: what is not finite gives NaN.
-      overwrite_a: has no effect: arrays are immutable.
 
     Returns:
       `(P, L, U)`, or `(P · L, U)`.
@@ -322,9 +307,7 @@ def qr(
       a: of shape `(..., m, n)`.
       mode: "full" for a square `Q`, "economic" for one of `min(m, n)` columns, "r" for `R` alone.
       pivoting: exchange columns so that the diagonal of `R` falls.
-      check_finite: has no effect: what is not finite gives NaN.
       lwork: has no effect.
-      overwrite_a: has no effect: arrays are immutable.
 
     Returns:
       `(Q, R)` or, for "r", `(R,)`; with `pivoting` the positions of the columns come last.
@@ -361,7 +344,6 @@ def qr_multiply(
       mode: "right" for `c · Q`, "left" for `Q · c`.
       pivoting: exchange columns so that the diagonal of `R` falls.
       conjugate: use the complex conjugate of `Q`.
-      overwrite_a: has no effect: arrays are immutable.
       overwrite_c: has no effect: arrays are immutable.
 
     Returns:
@@ -422,7 +404,6 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Arra
     Args:
       T: quasi-triangular, of shape `(..., n, n)`.
       Z: unitary, of shape `(..., n, n)`.
-      check_finite: has no effect: what is not finite gives NaN.
 
     Returns:
       A triangular `T` and its `Z`.
@@ -489,10 +470,7 @@ def hessenberg(
     """The Hessenberg form `H` of `a = Q · H · Qᴴ`: zero below the first subdiagonal.
 
     Args:
-      a: of shape `(..., n, n)`.
       calc_q: return the unitary `Q` too.
-      check_finite: has no effect: what is not finite gives NaN.
-      overwrite_a: has no effect: arrays are immutable.
 
     Returns:
       `H`, or `(H, Q)`.

@@ -41,11 +41,6 @@ def _over_batches(name: str, solve: Callable[..., Array], first: str, *args: Arr
 def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The determinant.
 
-    Args:
-      a: of shape `(..., n, n)`.
-      check_finite: has no effect: what is not finite gives NaN.
-      overwrite_a: has no effect: arrays are immutable.
-
     Returns:
       The determinants, of shape `(...)`.
 
@@ -58,11 +53,6 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
 
 def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The inverse of a square matrix.
-
-    Args:
-      a: of shape `(..., n, n)`.
-      check_finite: has no effect: what is not finite gives NaN.
-      overwrite_a: has no effect: arrays are immutable.
 
     Returns:
       The inverses, of the same shape.
@@ -86,8 +76,6 @@ def cho_solve(
     Args:
       c_and_lower: the factor, of shape `(..., n, n)`, and whether it is the lower one.
       b: of shape `(n,)` or `(..., n, k)`.
-      check_finite: has no effect: what is not finite gives NaN.
-      overwrite_b: has no effect: arrays are immutable.
 
     Returns:
       `x`, of the shape of `b`.
@@ -123,8 +111,6 @@ def lu_solve(
       lu_and_piv: the factors, of shape `(..., n, n)`, and the exchanges of rows, `(..., n)`.
       b: of shape `(n,)` or `(..., n, k)`.
       trans: 0 for `a`, 1 for its transpose, 2 for its adjoint.
-      check_finite: has no effect: what is not finite gives NaN.
-      overwrite_b: has no effect: arrays are immutable.
 
     Returns:
       `x`, of the shape of `b`.
@@ -165,9 +151,7 @@ def solve_triangular(
       trans: 0 or "N" for `a`, 1 or "T" for its transpose, 2 or "C" for its adjoint.
       lower: read the lower triangle.
       unit_diagonal: take the diagonal to be ones.
-      check_finite: has no effect: what is not finite gives NaN.
       debug: has no effect.
-      overwrite_b: has no effect: arrays are immutable.
 
     Returns:
       `x`, of the shape of `b`.
@@ -209,15 +193,11 @@ def solve(
     """The solution of `a · x = b`.
 
     Args:
-      a: of shape `(..., n, n)`.
       b: of shape `(n,)` or `(..., n, k)`.
       lower: with "pos", read the lower triangle.
       assume_a: "gen", "sym", "her", or "pos" for a positive definite matrix, where Cholesky's
         factors take half the work.
-      check_finite: has no effect: what is not finite gives NaN.
       debug: has no effect.
-      overwrite_a: has no effect: arrays are immutable.
-      overwrite_b: has no effect: arrays are immutable.
 
     Returns:
       `x`, of the shape of `b`.

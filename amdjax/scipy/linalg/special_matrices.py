@@ -348,9 +348,6 @@ def _default_float() -> np.dtype:
 def hilbert(n: int) -> Array:
     """Hilbert's matrix, `1 / (i + j + 1)`.
 
-    Args:
-      n: rows and columns.
-
     Returns:
       A matrix of shape `(n, n)`.
 
@@ -372,9 +369,6 @@ def _integers(n: int, entry: object) -> np.ndarray:
 
 def invhilbert(n: int) -> Array:
     """The inverse of Hilbert's matrix, whose entries are whole numbers.
-
-    Args:
-      n: rows and columns.
 
     Returns:
       A matrix of shape `(n, n)`.
@@ -403,7 +397,6 @@ def pascal(n: int, kind: str | None = None) -> Array:
     """Pascal's triangle as a matrix.
 
     Args:
-      n: rows and columns.
       kind: "lower", "upper", or "symmetric" (the default) for the product of both.
 
     Returns:
@@ -431,7 +424,6 @@ def invpascal(n: int, kind: str | None = None) -> Array:
     """The inverse of `pascal(n, kind)`.
 
     Args:
-      n: rows and columns.
       kind: as for `pascal`.
 
     Returns:
@@ -505,7 +497,6 @@ def dft(n: int, scale: str | None = None, *, dtype: DTypeLike = None) -> Array:
     """The matrix of the discrete Fourier transform.
 
     Args:
-      n: rows and columns.
       scale: None, "sqrtn" to divide by the root of `n`, "n" to divide by `n`.
       dtype: a complex dtype.
 

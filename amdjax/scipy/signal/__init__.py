@@ -1,6 +1,8 @@
 """Signals: `scipy.signal`."""
 
+from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.scipy import _docs
 from amdjax.scipy.signal.convolution import (
     convolve as convolve,
     convolve2d as convolve2d,
@@ -16,4 +18,5 @@ from amdjax.scipy.signal.spectral import (
     welch as welch,
 )
 
+_complete(globals(), (), _docs.SIGNAL)
 _public_surface(globals())

@@ -81,9 +81,6 @@ def fftconvolve(
     """The convolution of two arrays, by Fourier transforms.
 
     Args:
-      in1: an array.
-      in2: an array of the same rank.
-      mode: "full", "same" (the size of `in1`, centred) or "valid" (where both overlap wholly).
       axes: along which; all by default. The others must agree and are batches.
 
     Returns:
@@ -143,11 +140,7 @@ def convolve(
     """The convolution of two arrays.
 
     Args:
-      in1: an array.
-      in2: an array of the same rank.
-      mode: "full", "same" (the size of `in1`, centred) or "valid" (where both overlap wholly).
       method: "direct" or "auto" for sums of products, "fft" for Fourier transforms.
-      precision: that of the sums.
 
     Returns:
       The convolution.
@@ -173,11 +166,7 @@ def correlate(
     """The cross-correlation of two arrays: the convolution with the second, turned and conjugated.
 
     Args:
-      in1: an array.
-      in2: an array of the same rank.
-      mode: "full", "same" (the size of `in1`, centred) or "valid" (where both overlap wholly).
       method: "direct" or "auto" for sums of products, "fft" for Fourier transforms.
-      precision: that of the sums.
 
     Returns:
       The correlation.
@@ -218,10 +207,8 @@ def convolve2d(
     Args:
       in1: a matrix.
       in2: a matrix.
-      mode: "full", "same" (the size of `in1`, centred) or "valid" (where both overlap wholly).
       boundary: must be "fill".
       fillvalue: must be 0.
-      precision: that of the sums.
 
     Returns:
       The convolution.
@@ -254,10 +241,8 @@ def correlate2d(
     Args:
       in1: a matrix.
       in2: a matrix.
-      mode: "full", "same" (the size of `in1`, centred) or "valid" (where both overlap wholly).
       boundary: must be "fill".
       fillvalue: must be 0.
-      precision: that of the sums.
 
     Returns:
       The correlation.

@@ -53,7 +53,6 @@ def detrend(
 
     Args:
       data: the signals.
-      axis: along which.
       type: "linear" or "constant".
       bp: where new pieces begin, for "linear".
       overwrite_data: must be None.

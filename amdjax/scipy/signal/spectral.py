@@ -239,16 +239,10 @@ def stft(
 
     Args:
       x: the signals.
-      fs: samples in a unit of time.
       window: the name of a window, as `scipy.signal.get_window` takes it, or its values.
       nperseg: samples in a segment.
-      noverlap: samples that neighbouring segments share; half a segment by default.
-      nfft: length to which segments are padded with zeros; `nperseg` by default.
-      detrend: "constant", "linear", a function of segments, or False.
-      return_onesided: leave out negative frequencies of real signals.
       boundary: how the signal goes on beyond its ends: "even", "odd", "constant", "zeros" or None.
       padded: add zeros at the end, so that the segments hold the whole signal.
-      axis: along which.
 
     Returns:
       Frequencies, times of the segments' centres, and transforms; the frequencies take the place of
@@ -287,15 +281,9 @@ def csd(
     Args:
       x: signals.
       y: signals of the same rank; None takes `x`.
-      fs: samples in a unit of time.
       window: the name of a window, as `scipy.signal.get_window` takes it, or its values.
       nperseg: samples in a segment; the whole signal by default.
-      noverlap: samples that neighbouring segments share; half a segment by default.
-      nfft: length to which segments are padded with zeros; `nperseg` by default.
-      detrend: "constant", "linear", a function of segments, or False.
-      return_onesided: leave out negative frequencies of real signals.
       scaling: "density" for a density in frequency, "spectrum" for a power.
-      axis: along which.
       average: over the segments, "mean" or "median".
 
     Returns:
@@ -348,15 +336,9 @@ def welch(
 
     Args:
       x: signals.
-      fs: samples in a unit of time.
       window: the name of a window, as `scipy.signal.get_window` takes it, or its values.
       nperseg: samples in a segment; the whole signal by default.
-      noverlap: samples that neighbouring segments share; half a segment by default.
-      nfft: length to which segments are padded with zeros; `nperseg` by default.
-      detrend: "constant", "linear", a function of segments, or False.
-      return_onesided: leave out negative frequencies of real signals.
       scaling: "density" for a density in frequency, "spectrum" for a power.
-      axis: along which.
       average: over the segments, "mean" or "median".
 
     Returns:
@@ -404,10 +386,8 @@ def istft(
 
     Args:
       Zxx: transforms, as `stft` returns them.
-      fs: samples in a unit of time.
       window: the name of a window, or its values, as for `stft`.
       nperseg: samples in a segment.
-      noverlap: samples that neighbouring segments share; half a segment by default.
       nfft: length of the transforms.
       input_onesided: whether negative frequencies were left out.
       boundary: whether the signal was extended, so that half a segment is cut off at its ends.
