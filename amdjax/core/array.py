@@ -11,6 +11,7 @@ import numpy as np
 from amdjax.core import dlpack, dtypes, transfers
 from amdjax.core.aval import (
     ShapedArray,
+    Typed,
     get_aval,
     is_extended,
     physical_aval,
@@ -116,7 +117,7 @@ def _load_backend() -> Backend:
         return _backend
 
 
-class Array:
+class Array(Typed):
     """An array: what `isinstance(x, amdjax.Array)` asks for, true of traced values too.
 
     Operators and NumPy's methods are installed by the NumPy-shaped floor through
@@ -125,33 +126,6 @@ class Array:
 
     __slots__ = ("__weakref__",)
     __array_priority__ = 100
-
-    aval: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents of the axes."""
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of the elements."""
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return self.aval.ndim
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.aval.size
-
-    @property
-    def weak_type(self) -> bool:
-        """Whether the dtype yields in promotion, as that of a Python scalar does."""
-        return self.aval.weak_type
 
     @property
     def itemsize(self) -> int:

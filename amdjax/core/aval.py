@@ -241,6 +241,39 @@ def _get_aval_slow(x: Any) -> AbstractValue:
     raise TypeError(f"Value {x!r} with type {type(x)} is not a valid JAX type")
 
 
+class Typed:
+    """What has a type, its `aval`, and tells of it."""
+
+    __slots__ = ()
+
+    aval: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the axes."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the elements."""
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.aval.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.aval.size
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype yields in promotion, as that of a Python scalar does."""
+        return self.aval.weak_type
+
+
 def is_valid_value(x: Any) -> bool:
     """Whether operations take `x`: arrays, tracers, NumPy arrays and Python scalars."""
     return type(x) in _aval_of or any(base in _aval_of for base in type(x).__mro__)

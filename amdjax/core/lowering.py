@@ -8,7 +8,7 @@ can be read and tested without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -91,12 +91,14 @@ class Shaped(Lowering):
       op: by which the family combines elements, where it leaves that open; a tile op mostly.
       epilogue: it stores its result tile by tile, and can compute further before it does.
       in_place: the result is the first operand, some of its elements changed.
+      flops: `flops(eqn) -> number`, multiplications and additions for an element of the result.
     """
 
     name: str
     op: str = ""
     epilogue: bool = False
     in_place: bool = False
+    flops: Callable[[Any], float] = field(default=lambda eqn: 1.0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from amdjax.core.aval import AbstractValue, ShapedArray, register_aval
+from amdjax.core.aval import AbstractValue, ShapedArray, Typed, register_aval
 from amdjax.core.dtypes import float0
 from amdjax.core.effects import Effect, allow_everywhere
 
@@ -89,7 +89,7 @@ class _References(type):
         return is_ref(x)
 
 
-class Ref(metaclass=_References):
+class Ref(Typed, metaclass=_References):
     """A reference to an array that operations change in place; made by `new_ref`.
 
     `ref[index]` reads, `ref[index] = value` and `ref[index] += value` write. Inside transformed
@@ -105,31 +105,6 @@ class Ref(metaclass=_References):
     def __init__(self, value: Any, kind: str | None = None):
         self.aval = AbstractRef(value.aval, kind)
         self.value = value
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents of the axes."""
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of the elements."""
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return self.aval.ndim
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.aval.size
-
-    @property
-    def weak_type(self) -> bool:
-        """Whether the dtype yields in promotion."""
-        return self.aval.weak_type
 
     @property
     def committed(self) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from amdjax import tile
+from amdjax.core.lowering import Shaped
 from amdjax.jit.gpu.records import DEVICE_STAGES, device_text
 from amdjax.jit.plan import Label, Plan, View
 from amdjax.runtime import vm
@@ -162,16 +164,6 @@ def cost_analysis(stages: Sequence[tuple[str, Any]]) -> dict[str, float]:
 
 
 def single_flops(eqn: Any) -> float:
-    out = float(np.prod(eqn.outvars[0].aval.shape, dtype=np.float64)) if eqn.outvars else 0.0
-    if eqn.primitive.name == "dot_general":
-        (contract, _), _ = eqn.params["dimension_numbers"]
-        return (
-            2.0
-            * out
-            * float(np.prod([eqn.invars[0].aval.shape[i] for i in contract], dtype=np.float64))
-        )
-    if eqn.primitive.name == "conv_general_dilated":
-        rhs = eqn.invars[1].aval.shape
-        features = rhs[eqn.params["dimension_numbers"].rhs_spec[0]]
-        return 2.0 * out * float(np.prod(rhs, dtype=np.float64)) / features
-    return out
+    out = float(math.prod(eqn.outvars[0].aval.shape)) if eqn.outvars else 0.0
+    rule = eqn.primitive.lowering
+    return out * rule.flops(eqn) if isinstance(rule, Shaped) else out

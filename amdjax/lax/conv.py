@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -310,7 +311,14 @@ def _bilinear(side: int) -> Any:
 
 conv_general_dilated_p.jvp = jvp_from(conv_general_dilated_p, (_bilinear(0), _bilinear(1)))
 conv_general_dilated_p.transpose = transpose_from(_cotangent_of_lhs, _cotangent_of_rhs)
-conv_general_dilated_p.lowering = Shaped("conv_general_dilated", epilogue=True)
+
+
+def _flops(eqn: Any) -> float:
+    kernel = eqn.invars[1].aval.shape
+    return 2.0 * math.prod(kernel) / kernel[eqn.params["dimension_numbers"].rhs_spec[0]]
+
+
+conv_general_dilated_p.lowering = Shaped("conv_general_dilated", epilogue=True, flops=_flops)
 
 
 def conv_padding(

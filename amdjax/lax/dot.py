@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -311,7 +312,14 @@ def _bilinear(side: int) -> Any:
 
 dot_general_p.jvp = jvp_from(dot_general_p, (_bilinear(0), _bilinear(1)))
 dot_general_p.transpose = transpose_from(_cotangent_of(0), _cotangent_of(1))
-dot_general_p.lowering = Shaped("dot_general", epilogue=True)
+
+
+def _flops(eqn: Any) -> float:
+    (contract, _), _ = eqn.params["dimension_numbers"]
+    return 2.0 * math.prod(eqn.invars[0].aval.shape[i] for i in contract)
+
+
+dot_general_p.lowering = Shaped("dot_general", epilogue=True, flops=_flops)
 
 
 def dot_general(

@@ -94,6 +94,16 @@ class Domain:
             self._trace()
         self._merge()
 
+    @property
+    def inner(self) -> list[LoopVar]:
+        """The loops that are reduced."""
+        return [v for v in self.vars if v in self.reduced]
+
+    @property
+    def outer(self) -> list[LoopVar]:
+        """The loops over rows."""
+        return [v for v in self.vars if v not in self.reduced]
+
     @classmethod
     def of_rows(cls, region: Region, fusion: Fusion) -> Domain:
         """What combining needs to know: nothing is merged, accesses are those of the rows."""

@@ -45,12 +45,12 @@ class RowPlan:
     @cached_property
     def inner(self) -> list[LoopVar]:
         """The loops that are reduced."""
-        return [v for v in self.domain.vars if v in self.domain.reduced]
+        return self.domain.inner
 
     @cached_property
     def outer(self) -> list[LoopVar]:
         """The loops over rows."""
-        return [v for v in self.domain.vars if v not in self.domain.reduced]
+        return self.domain.outer
 
     @cached_property
     def reductions(self) -> Mapping[Root, Reduction]:
@@ -211,8 +211,7 @@ def plan_rows(region: Region, fusion: Fusion, target: Machine, domain: Domain) -
 
 def _lane_loop(domain: Domain) -> LoopVar | None:
     """The loop in lanes: a reduced one (a row a program), or that over neighbouring rows."""
-    inner = [v for v in domain.vars if v in domain.reduced]
-    outer = [v for v in domain.vars if v not in domain.reduced]
+    inner, outer = domain.inner, domain.outer
     if not domain.vars or not outer or not inner:
         return domain.vars[-1] if domain.vars else None
     last = domain.vars[-1]

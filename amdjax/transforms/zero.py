@@ -8,7 +8,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array, asarray_concrete
-from amdjax.core.aval import AbstractValue, ShapedArray, get_aval, register_aval
+from amdjax.core.aval import AbstractValue, ShapedArray, Typed, get_aval, register_aval
 from amdjax.core.lowering import Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_map
@@ -37,7 +37,7 @@ class Zero:
         return f"Zero({self.aval.str_short()})"
 
 
-class _Typed:
+class _OnlyTyped(Typed):
     """Stands for a value of which only the type is known.
 
     Args:
@@ -49,31 +49,11 @@ class _Typed:
     def __init__(self, aval: AbstractValue):
         self.aval: Any = aval
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self.aval.ndim
-
-    @property
-    def size(self) -> int:
-        return self.aval.size
-
-    @property
-    def weak_type(self) -> bool:
-        return self.aval.weak_type
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.aval.str_short()})"
 
 
-class SymbolicZero(_Typed):
+class SymbolicZero(_OnlyTyped):
     """What custom rules with `symbolic_zeros=True` receive in place of zeros.
 
     Args:
@@ -86,7 +66,7 @@ class SymbolicZero(_Typed):
         return len(self.aval)
 
 
-class UndefinedPrimal(_Typed):
+class UndefinedPrimal(_OnlyTyped):
     """In a transpose rule, an operand that the operation is linear in; its value is unknown.
 
     Args:

@@ -129,3 +129,20 @@ def test_wide_dtypes():
             x = (rng.standard_normal(5000) * 1e3).astype(dtype)
             wanted = np.cumsum(x)
             np.testing.assert_allclose(run("cumsum", x, 0, False), wanted, rtol=1e-12, atol=1e-9)
+
+
+#: Floats of 8 bits and less, some of which have no infinity to start from.
+NARROW = [
+    getattr(ml_dtypes, name)
+    for name in dir(ml_dtypes)
+    if name.startswith(("float8_e3", "float8_e4", "float8_e5", "float4"))
+]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("shape, axis", [((5, 7), 0), ((5, 7), 1), ((3, 500), 1), ((30_000, 2), 0)])
+def test_extrema_of_narrow_floats(shape, axis, dtype):
+    x = np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
+    for name in ("cummax", "cummin"):
+        wide = ACCUMULATE[name].accumulate(x.astype(np.float32), axis)
+        np.testing.assert_array_equal(run(name, x, axis, False).astype(np.float32), wide)

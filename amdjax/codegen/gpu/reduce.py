@@ -35,33 +35,15 @@ from amdjax.codegen.gpu.registers import (
     to_memory,
 )
 from amdjax.codegen.llvm import I1, I32, Value
-from amdjax.codegen.pointwise import SIGNED
 from amdjax.tile import ops
+from amdjax.tile.identities import identity
 
-__all__ = ["LOWERINGS", "filled", "identity"]
+__all__ = ["LOWERINGS", "filled"]
 
 LOWERINGS = Lowerings()
 
 #: An element of each tile that is reduced, or registers of each.
 Parts = Sequence[Value]
-
-
-def identity(combine: str, dtype: str, bits: int) -> float | int:
-    """The number that changes nothing, for elements of so many bits."""
-    if combine in ("add", "or", "xor"):
-        return -0.0 if dtype in tile.FLOATS else 0
-    if combine == "mul":
-        return 1
-    if combine == "and":
-        return -1
-    sign = 1 if combine == "min" else -1
-    if dtype in tile.FLOATS:
-        return sign * float("inf")
-    if dtype == "bool":
-        return combine == "min"
-    if dtype in SIGNED:
-        return (1 << (bits - 1)) - 1 if combine == "min" else -(1 << (bits - 1))
-    return (1 << bits) - 1 if combine == "min" else 0
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,11 @@ from amdjax.codegen.gpu.isa import by_words
 from amdjax.codegen.gpu.layout import Layout
 from amdjax.codegen.gpu.layout_conversion import put, take
 from amdjax.codegen.gpu.positions import Held, Rep
-from amdjax.codegen.gpu.reduce import filled, identity
+from amdjax.codegen.gpu.reduce import filled
 from amdjax.codegen.gpu.registers import elementwise, from_memory, joined, register, to_memory
 from amdjax.codegen.llvm import I32, Value
 from amdjax.tile import ops
+from amdjax.tile.identities import identity
 
 __all__ = ["LOWERINGS"]
 

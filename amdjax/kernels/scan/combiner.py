@@ -40,14 +40,15 @@ class Combiner:
 
     def identity(self, k: Builder) -> El:
         """The element that changes nothing."""
-        b = _elements(k)
         part = part_dtype(self.dtype)
+        computed = compute_dtype(part)
         if self.op == "logaddexp":
-            return b.const(complex(-math.inf, 0.0) if self.is_complex else -math.inf, self.dtype)
-        x = identity(self.op, part if part[0] in "iu" else compute_dtype(part))
-        if self.is_complex and self.op != "mul":
-            return b.const(complex(x, x), self.dtype)
-        return b.const(x, self.dtype)
+            x, imaginary = -math.inf, 0.0
+        else:  # in the dtype that is computed in: narrower ones may have no infinity
+            x = identity(self.op, part if part[0] in "iu" else computed)
+            imaginary = 0 if self.op == "mul" else x
+        parts = (x, imaginary) if self.is_complex else (x,)
+        return El(self.dtype, *(k.const(computed, x) for x in parts))
 
     def __call__(self, k: Builder, left: El, right: El) -> El:
         b = _elements(k)

@@ -1,8 +1,12 @@
 """Elements of a region on a GPU, where a tile is spread over a workgroup.
 
 Neighbouring threads should touch neighbouring memory. Two things are done for that which a CPU does
-not need: what lies along the slow axis of a tile is read along that axis and transposed, and a walk
-over several short loops at once keeps those accesses contiguous that are.
+not need: what lies along the slow axis of a tile is read along that axis and transposed, and one
+loop instead of several short ones keeps those accesses contiguous that are.
+
+Rows whose length is no multiple of the elements that a thread moves at once may have tiles that
+begin a few elements early, where an access of the whole array's alignment does. Lanes before the
+row are masked off as those behind it are.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ class TileElements(ElementBuilder):
         super().__init__(*args)
         self._flattened: tuple[list[LoopVar], LoopVar] | None = None
         self._digits: dict[Symbol, Index] = {}
+        #: Aligned places in arrays, by what is added there to the position in the row.
+        self.starts: dict[Index, tile.Value] = {}
 
     def flatten_loops(self, variables: Sequence[LoopVar], position: LoopVar) -> None:
         """Let `position` count through all points of the loops, in row-major order."""
@@ -38,6 +44,14 @@ class TileElements(ElementBuilder):
     def _symbol_tile(self, s: Symbol) -> tile.Value:
         digit = self._digits.get(s)
         return super()._symbol_tile(s) if digit is None else self.index_tile(digit)
+
+    def _split_offset(self, offset: Index) -> tuple[tile.Value | None, list[int]]:
+        for lanes in self.lanes:
+            if self.starts and isinstance(lanes, EdgeLanes) and lanes.place is not None:
+                start = self.starts.get(offset - Index.of(lanes.var))
+                if start is not None:  # known to be aligned, as it is not when both are added up
+                    return start + lanes.place, [1]
+        return super()._split_offset(offset)
 
     # Accesses across the tile
 

@@ -16,7 +16,6 @@ from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.element import compute_dtype, short_dtype
 from amdjax.schedule.fusion import Fusion, Region, Root
-from amdjax.schedule.gpu.alignment import row_start
 from amdjax.schedule.gpu.online_softmax import merge_passes
 from amdjax.schedule.gpu.row_plan import (
     GpuRowPlan,
@@ -28,7 +27,7 @@ from amdjax.schedule.gpu.row_plan import (
     with_stash,
 )
 from amdjax.schedule.gpu.tiles import narrowest
-from amdjax.schedule.index import Index, placed
+from amdjax.schedule.index import Index, LoopVar, placed
 from amdjax.schedule.row_plan import STASH_COST, is_read_later
 from amdjax.targets import GpuTarget
 
@@ -43,9 +42,7 @@ DEEP = 32  # elements of a tile that a thread holds at most, where it has the re
 def plan_gpu_rows(region: Region, fusion: Fusion, target: GpuTarget, domain: Domain) -> GpuRowPlan:
     """The schedule of a region with reductions on a GPU."""
     resources = Resources(region, domain, target)
-    inner = [v for v in domain.vars if v in domain.reduced]
-    outer = [v for v in domain.vars if v not in domain.reduced]
-    tiling = tiling_of_rows(resources, inner, outer, lambda: _deep(resources, fusion))
+    tiling = tiling_of_rows(resources, lambda: _deep(resources, fusion))
     plan = GpuRowPlan(region, frozenset(fusion.stored), domain, 1, (), tiling)
     if plan.levels and plan.is_long_row:
         return with_splits(_kept_between_passes(plan, resources, fusion), target)
@@ -85,12 +82,20 @@ def _aligned(plan: GpuRowPlan, target: GpuTarget) -> GpuRowPlan:
     """Let tiles begin where memory is aligned, if rows do not."""
     tiling, (axis,) = plan.tiling, plan.tiling.axes
     vector = target.vector_for(narrowest(plan.domain))
-    start = row_start(plan.domain, axis.var)
+    start = _row_start(plan.domain, axis.var)
     small = tiling.count < tiling.threads * vector
     if start is None or tiling.vector == vector or plan.inner != [axis.var] or small:
         return plan
     early = Tiling((replace(axis, early=True),), tiling.threads, vector)
     return replace(plan, start=start, tiling=early)
+
+
+def _row_start(domain: Domain, loop: LoopVar) -> Index | None:
+    """Where rows along a loop begin, in elements of the arrays; None if that differs among them."""
+    offsets = [o for _, o in domain.loads + domain.stores if o.depends_on(loop)]
+    starts = {o - Index.of(loop) for o in offsets}
+    (start,) = starts if len(starts) == 1 else (None,)
+    return None if start is None or start.depends_on(loop) else start
 
 
 def _sharing_lds(plan: GpuRowPlan, resources: Resources) -> GpuRowPlan:

@@ -288,15 +288,11 @@ class Resources:
         return threads
 
 
-def tiling_of_rows(
-    resources: Resources, inner: list[LoopVar], outer: list[LoopVar], deep: Callable[[], int]
-) -> Tiling:
+def tiling_of_rows(resources: Resources, deep: Callable[[], int]) -> Tiling:
     """The tile of a program.
 
     Args:
       resources: what the region takes.
-      inner: reduced loops.
-      outer: loops over rows.
       deep: elements of a row that is read again of which a thread has registers for so many.
     """
     domain, target = resources.domain, resources.target
@@ -305,9 +301,9 @@ def tiling_of_rows(
     if fast is None:
         return Tiling((), target.wave_size, vector)
     if fast in domain.reduced:
-        axes, threads = _rows(resources, fast, inner, outer, vector, deep)
+        axes, threads = _rows(resources, fast, vector, deep)
     else:
-        axes, threads = _columns(resources, fast, inner, vector)
+        axes, threads = _columns(resources, fast, vector)
     return fitted(Tiling(axes, threads, vector))
 
 
@@ -319,12 +315,11 @@ def fitted(tiling: Tiling) -> Tiling:
 def _rows(
     resources: Resources,
     fast: LoopVar,
-    inner: list[LoopVar],
-    outer: list[LoopVar],
     vector: int,
     deep: Callable[[], int],
 ) -> tuple[tuple[TileAxis, ...], int]:
     """The innermost loop is reduced: a row a program, or several short ones."""
+    inner, outer = resources.domain.inner, resources.domain.outer
     target, levels, most = resources.target, resources.levels, resources.most_threads
     n = power_of_two(fast.extent)
     if inner == [fast] and resources.held(most) < n <= deep() * most:
@@ -358,11 +353,9 @@ def _is_idle(resources: Resources, fast: LoopVar, rows: int, threads: int, vecto
     return threads * 2 <= most and tiles * threads * 4 < resources.target.busy_threads
 
 
-def _columns(
-    resources: Resources, fast: LoopVar, inner: list[LoopVar], vector: int
-) -> tuple[tuple[TileAxis, ...], int]:
+def _columns(resources: Resources, fast: LoopVar, vector: int) -> tuple[tuple[TileAxis, ...], int]:
     """The innermost loop is kept: a block of columns a program, several elements of each."""
-    target = resources.target
+    target, inner = resources.target, resources.domain.inner
     columns = block_extent(fast.extent, target.wave_size * vector)
     if not inner:
         return (TileAxis(fast, columns),), target.wave_size

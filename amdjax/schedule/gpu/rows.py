@@ -11,7 +11,6 @@ from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.element import El, compute_dtype, flat_parts, short_dtype
 from amdjax.schedule.fusion import Fusion, Root
-from amdjax.schedule.gpu.alignment import AlignedElements
 from amdjax.schedule.gpu.combine import TILE, GpuCombineKernel, combine_axes, combine_pieces
 from amdjax.schedule.gpu.element import EdgeLanes, TileElements, edge_lanes
 from amdjax.schedule.gpu.online_sums import OnlineSums
@@ -37,12 +36,12 @@ class GpuRowEmitter(RowEmitter):
     """Kernels of rows on a GPU."""
 
     plan: GpuRowPlan
-    b: AlignedElements
+    b: TileElements
     combine = GpuCombineKernel
 
     def __init__(self, plan: GpuRowPlan, fusion: Fusion, target: GpuTarget):
         name = region_name("rows", plan.region)
-        super().__init__(plan, fusion, target, name, AlignedElements)
+        super().__init__(plan, fusion, target, name, TileElements)
         # What is computed once a row has lanes of its own, and so does what is known of them.
         self.per_row = TileElements(self.k, self.b.producers, self.w.memory, self._row_value)
         self.per_row.alias = plan.domain.alias
