@@ -245,13 +245,14 @@ class _Recorder(ElementBuilder):
 
 
 class _Clusters:
-    """Walks the equations in order and puts each root into a region."""
+    """Puts each root into a region, in the order of the equations."""
 
     def __init__(self, jaxpr: Jaxpr, inline: dict[Var, JaxprEqn], roots: set[Var], loops: Loops):
         self.jaxpr, self.inline, self.roots, self.loops = jaxpr, inline, roots, loops
         self.steps: list[Region | Single] = []
         self.step_of: dict[Var, int] = {}
         self.root_of: dict[Var, Root] = {}
+        self.region_reads: dict[int, set[Var]] = {}  # by step number
         self.depends: list[set[int]] = []  # transitive, by step number
 
     def run(self) -> list[Region | Single]:
@@ -334,7 +335,7 @@ class _Clusters:
             region = self.steps[number]
             if not isinstance(region, Region):
                 continue
-            shares = any(v in read for r in region.roots for v, _ in r.reads)
+            shares = not read.isdisjoint(self.region_reads[number])
             small = region.domain == root.domain and size_of(root.domain) <= SMALL_DOMAIN
             if number in inputs or shares or small:
                 found.append(number)
@@ -417,6 +418,7 @@ class _Clusters:
 
     def _add(self, root: Root, region: Region, inputs: set[int]) -> None:
         region.roots.append(root)
+        self.region_reads.setdefault(region.number, set()).update(v for v, _ in root.reads)
         if root.is_reduction:
             region.axes = root.axes
         for v in root.vars:

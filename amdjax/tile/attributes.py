@@ -52,9 +52,9 @@ class Attribute(Generic[T]):
 
     def text(self, op: Op, buffers: Buffers) -> str:
         """How the attribute of an operation is written; empty if it is not."""
-        x = op.attrs.get(self.name, *self._default)
-        if self._default and x == self._default[0]:
+        if self._default and op.attrs.get(self.name, self._default[0]) == self._default[0]:
             return ""
+        x = op.attrs[self.name]
         shown = self.show(x, buffers)
         return shown if self.positional else f"{self.name}={shown}"
 

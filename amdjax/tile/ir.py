@@ -209,10 +209,15 @@ class Block:
 
 def nested_ops(block: Block) -> Iterator[Op]:
     """All operations of a block, those of the blocks inside it behind the ones that hold them."""
-    for op in block.ops:
-        yield op
-        for inner in op.blocks:
-            yield from nested_ops(inner)
+    waiting = [iter(block.ops)]
+    while waiting:
+        for op in waiting[-1]:
+            yield op
+            if op.blocks:
+                waiting += [iter(inner.ops) for inner in reversed(op.blocks)]
+                break
+        else:
+            waiting.pop()
 
 
 def lowest_number(block: Block) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from amdjax.core.source_info import Origin
-from amdjax.tile.ir import Block, Kernel, Op, Value, nested_ops
+from amdjax.tile.ir import Block, Kernel, Op, nested_ops
 
 __all__ = ["listing", "origins", "print_kernel"]
 
@@ -32,44 +32,47 @@ def origins(kernel: Kernel, lines: Mapping[int, int]) -> dict[int, Origin]:
     return {line: origin for line, origin in found.items() if origin is not None}
 
 
+class _Names(dict[int, str]):
+    """What values are called, by their numbers: in the order in which they are met."""
+
+    def __missing__(self, number: int) -> str:
+        name = self[number] = f"%{len(self)}"
+        return name
+
+
 class _Printer:
     def __init__(self, kernel: Kernel):
-        self.names: dict[int, str] = {}
+        self.names = _Names()
         self.places: dict[int, int] = {}
         self.buffers = kernel.buffers
         self.lines = [f"{_head(kernel)} {{"]
         self.lines += [f"  {s.name}: scratch {s.dtype}[{s.size}]" for s in kernel.scratch]
         self.block(kernel.body, "  ")
 
-    def name(self, v: Value) -> str:
-        found = self.names.get(v.number)
-        if found is None:
-            found = self.names[v.number] = f"%{len(self.names)}"
-        return found
-
     def listed(self, block: Block) -> str:
         """The arguments of a block."""
-        return ", ".join([f"{self.name(a)}: {a.type}" for a in block.args])
+        return ", ".join([f"{self.names[a.number]}: {a.type}" for a in block.args])
 
     def block(self, b: Block, indent: str) -> None:
         for op in b.ops:
             self.op(op, indent)
 
     def op(self, op: Op, indent: str) -> None:
-        lines = self.lines
+        lines, names = self.lines, self.names
         self.places[id(op)] = len(lines) + 1
-        operands = ", ".join([self.name(v) for v in op.operands])
+        operands = ", ".join([names[v.number] for v in op.operands])
         attributes = [a.text(op, self.buffers) for a in op.attributes]
         head = " ".join([x for x in (op.name, *attributes, operands) if x])
         if op.results:
-            head = ", ".join([f"{self.name(v)}: {v.type}" for v in op.results]) + " = " + head
+            head = ", ".join([f"{names[v.number]}: {v.type}" for v in op.results]) + " = " + head
         for i, inner in enumerate(op.blocks):
             args = self.listed(inner)
             given = f" ({args}) {{" if args else " {"
             lines.append(indent + head + given if i == 0 else f"{indent} }}{given}")
             self.block(inner, indent + "  ")
             if inner.yields:
-                lines.append(indent + "  yield " + ", ".join([self.name(v) for v in inner.yields]))
+                yields = ", ".join([names[v.number] for v in inner.yields])
+                lines.append(f"{indent}  yield {yields}")
         lines.append(indent + ("}" if op.blocks else head))
 
 
