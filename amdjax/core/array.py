@@ -78,7 +78,7 @@ class Backend(Protocol):
         ...
 
     def default_placement(self) -> Any:
-        """Where what nobody placed goes; None for the host."""
+        """Where what was not placed goes; None for the host."""
         ...
 
     def placement_of(self, arrays: Iterable[Any], name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Arrays that compiled programs take: copies in the host's memory, and who else sees them."""
+"""Arrays that compiled programs take: copies in the host's memory, and whether they are shared."""
 
 from __future__ import annotations
 

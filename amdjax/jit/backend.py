@@ -82,7 +82,7 @@ class CompilerBackend:
         return list(dict.fromkeys([*devices("cpu"), *devices()]))
 
     def default_placement(self) -> Placement | None:
-        """Where what nobody placed goes; None for the host."""
+        """Where what was not placed goes; None for the host."""
         place = self._default_device()
         return None if isinstance(place.device, CpuDevice) else place
 

@@ -158,7 +158,7 @@ def _scan_steps(params: Mapping[str, Any], args: Sequence[Any], run: _Run) -> _S
         carry = run(params["jaxpr"], inputs)[:n_carry]
 
 
-#: How to walk the steps of what `Control` lays out: each is a program and its arguments.
+#: The steps of what `Control` lays out, one after the other: each is a program and its arguments.
 _STEPS: dict[str, Callable[[Mapping[str, Any], Sequence[Any], _Run], _Steps]] = {
     "cond": _cond_steps,
     "while": _while_steps,

@@ -64,7 +64,7 @@ def compile_placed(
       closed: the program.
       donated: which arguments may be overwritten.
       placement: where it runs; None where the arguments are known to be in host memory and the
-        results belong to nobody.
+        results are committed to no device.
     """
     device = None if placement is None else placement.device
     if not isinstance(device, GpuDevice):

@@ -1,6 +1,6 @@
 """From kernels to a runnable program: instructions, and a place in memory for every value.
 
-`Planner` walks the steps of a fused program and writes instructions for the machine of
+`Planner` takes the steps of a fused program and writes instructions for the machine of
 `runtime/vm.py`. Loops and branches become jumps around the instructions of their bodies. Every
 value lives in a `Storage`: a slot given by the caller, or a range of the arena. Arena ranges are
 packed at the end by the times at which their contents are needed; what is needed again in the next
@@ -42,7 +42,7 @@ PARALLEL_FROM = 20_000.0  # nanoseconds on one thread from which waking others p
 
 @dataclass(eq=False)
 class Storage:
-    """A piece of memory; `slot` is None for the arena, where `offset` is decided last.
+    """A range of memory; `slot` is None for the arena, where `offset` is decided last.
 
     Attributes:
       align: bytes of which its address is a multiple.
@@ -437,7 +437,7 @@ class Body:
             )
 
     def rename(self, source: Var, result: Var) -> None:
-        """Another name for a value; nobody may take over its memory while both are in use."""
+        """Another name for a value; its memory is not taken over while both are in use."""
         view = self.env[source]
         if self.overwritable(source):
             self.taken.add(source)
@@ -454,7 +454,7 @@ class Body:
         if isinstance(v, Literal) or v in self.taken or not self.dead_after(v):
             return False
         storage = self.env[v].storage
-        if storage.slot is not None:  # who runs a loop's body or a branch may still need it
+        if storage.slot is not None:  # what runs a loop's body or a branch may still need it
             return self.outermost and storage.writable and storage in self.p.input_storages
         return id(storage) in self.owned
 
@@ -470,7 +470,7 @@ class Body:
         return found
 
     def share(self, source: Any, result: Var) -> bool:
-        """Let `result` take over the memory of `source`, if nobody needs that any more."""
+        """Let `result` take over the memory of `source`, if that is not needed any more."""
         if result in self.env or not self.overwritable(source):
             return False
         view = self.env[source]

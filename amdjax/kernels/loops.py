@@ -61,7 +61,7 @@ def lane_loop(
     body: Callable[..., Any],
     carried: Sequence[Value] = (),
 ) -> Sequence[Value]:
-    """Walk a range in tiles of `count` lanes: `carried = body(base, mask, *carried)`.
+    """Loop over a range in tiles of `count` lanes: `carried = body(base, mask, *carried)`.
 
     The mask is None for whole tiles; the last, unfinished tile has one.
     """
@@ -125,7 +125,7 @@ class Axis:
 
 
 def merge_axes(axes: Sequence[Axis]) -> list[Axis]:
-    """Drop loops of one step, join neighbours that both arrays walk as one."""
+    """Drop loops of one step, join neighbours that are one to both arrays."""
     out: list[Axis] = []
     for a in axes:
         if a.extent == 1:
@@ -156,7 +156,7 @@ def load_element(
         return El(dtype, k.convert(x, compute_dtype(dtype)))
     parts = view(buffer, part)
     first = offset * 2
-    if count > 1 and stride == 1:  # one walk over both parts, then the even and the odd lanes
+    if count > 1 and stride == 1:  # one access of both parts, then the even and the odd lanes
         both = k.load(parts, first, (2 * count,), None, _twice(k, mask))
         return El(dtype, *(k.shuffle(both, range(j, 2 * count, 2)) for j in (0, 1)))
     strides = [2 * stride] if count else None

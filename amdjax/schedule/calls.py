@@ -44,7 +44,7 @@ class Call:
 
 @dataclass
 class Copy:
-    """`result` starts as a copy of `source`, or takes over its memory if nobody needs it."""
+    """`result` starts as a copy of `source`, or takes over its memory if that is free."""
 
     source: Any
     result: Var

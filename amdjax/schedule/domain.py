@@ -1,6 +1,6 @@
 """The loops of a region: splits and merges until they are few and long.
 
-Axes that a reshape splits are split, axes that every access walks as one are merged. To see the
+Axes that a reshape splits are split, axes that are one to every access are merged. To see the
 accesses, the region's element rules are run once on dummies.
 """
 
@@ -187,7 +187,7 @@ class Domain:
         return bool(table)
 
     def _merge(self) -> None:
-        """Join neighbouring loops that every access walks as one."""
+        """Join neighbouring loops that are one to every access."""
         stuck: set[Symbol] = set()
         for i in self.irregular:
             stuck |= _symbols(i)

@@ -575,7 +575,7 @@ class ElementBuilder:
             # Vector units multiply and shift 32-bit integers, they do not divide 64-bit ones.
             narrow = self._aligned(name, self.k.convert(x, "u32"), self.k.const("u32", s.by))
             return self.k.convert(narrow, "index")
-        # A dividend that may be negative is one whose guard fails there: nobody uses the result.
+        # A dividend that may be negative is one whose guard fails there: the result is not used.
         return self._aligned(name, x, self.k.const("index", s.by))
 
     # Memory
@@ -631,7 +631,7 @@ class ElementBuilder:
             part = part_dtype(dtype)
             as_parts = tile.Buffer(buffer.name, part, buffer.role, buffer.size)
             row = self._complex_row(offset)
-            if row is not None:  # one walk over both parts, then the even and the odd lanes
+            if row is not None:  # one access of both parts, then the even and the odd lanes
                 first, count, mask = row
                 both = self.k.load(as_parts, first, (2 * count,), None, mask)
                 return El(dtype, *(self.k.shuffle(both, range(j, 2 * count, 2)) for j in (0, 1)))
@@ -755,7 +755,7 @@ class ElementBuilder:
 
 
 def _origin(eqn: JaxprEqn, around: Origin | None) -> Origin:
-    """What code for an equation is made from; a line that nobody knows is that around it."""
+    """What code for an equation is made from; an unknown line is that around it."""
     if around is None or eqn.source.code is not None:
         return eqn.origin
     return Origin(eqn.primitive.name, around.source)

@@ -6,7 +6,7 @@ reductions; and the rest (shaped kernels, control flow, callbacks), which are st
 1. *Roots* are the values that a kernel computes once for each of their elements: what must be in
    memory, every reduction, and what would cost too much to compute again at each use. All other
    values are inlined into the index expressions of their readers.
-2. *Regions* gather roots that walk the same domain, so that they become one kernel. A region may
+2. *Regions* gather roots that have the same domain, so that they become one kernel. A region may
    hold reductions over some of its axes together with what follows from them along the same rows:
    softmax and its like are one region.
 
@@ -405,7 +405,7 @@ class _Clusters:
 
     @staticmethod
     def _rows_suffice(region: Region) -> bool:
-        """Whether one thread may walk a whole row several times."""
+        """Whether one thread may read a whole row several times."""
         total = size_of(region.domain)
         if total < LARGE:
             return True
@@ -431,7 +431,7 @@ class _Clusters:
         if new <= self.depends[number]:
             return
         self.depends[number] |= new
-        for other in self.depends:  # whoever waits for this step now waits for these too
+        for other in self.depends:  # steps that wait for this one now wait for these too
             if number in other:
                 other |= new
 

@@ -101,7 +101,7 @@ class RegionWriter:
         carried: Sequence[tile.Value],
         body: Callable[..., Sequence[tile.Value]],
     ) -> Sequence[tile.Value]:
-        """Walk `range(start, stop)` in tiles of `count`; the last, unfinished one is masked.
+        """Loop over `range(start, stop)` in tiles of `count`; the last, unfinished one is masked.
 
         `body(lanes, *carried)` returns the next carried values.
         """

@@ -143,7 +143,7 @@ class GpuProgram:
         return run
 
     def _in_place(self, args: Sequence[ConcreteArray]) -> frozenset[int]:
-        """Donated arguments whose memory nobody else sees."""
+        """Donated arguments whose memory is not shared."""
         uses = Counter(id(a.buffer) for a in args)
         return frozenset(
             i

@@ -24,7 +24,7 @@ def buffer_on(x: ConcreteArray, device: GpuDevice) -> DeviceBuffer:
     return device.constant(value) if value.nbytes <= SMALL else device.upload(value)
 
 
-# Who holds one of these holds the host's buffer too, so its id stays what it is.
+# What holds one of these holds the host's buffer too, so its id stays what it is.
 _uploads: WeakValueDictionary[tuple[int, int], DeviceBuffer] = WeakValueDictionary()
 
 

@@ -114,7 +114,7 @@ def _scale(axes: tuple[Axis, ...], j: int, by: int) -> tuple[Axis, ...]:
 
 
 def _joins(outer: Axis, inner: Axis) -> list[int] | None:
-    """Whether two loops walk memory as one; names the limits that have to be counted finer.
+    """Whether two loops are one to memory; names the limits that have to be counted finer.
 
     A coordinate that only the outer loop moves, by one, is counted in steps of the inner loop:
     `0 <= x < n` is `0 <= x * e + i < n * e` for `i` in `range(e)`.

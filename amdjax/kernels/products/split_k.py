@@ -40,7 +40,7 @@ def combine_parts(ctx: ShapedContext, problem: Contraction, temp: Temp, splits: 
     writer = Writer(program, problem, program.split(entry, "batch", problem.out.batch))
     width = k.const("index", columns)
 
-    def piece(column: Value) -> None:
+    def segment(column: Value) -> None:
         mask = k.iota(lanes, "i32") < k.convert(width - column, "i32")
 
         def add(part: Value, x: Value) -> Value:
@@ -51,5 +51,5 @@ def combine_parts(ctx: ShapedContext, problem: Contraction, temp: Temp, splits: 
         k.store(total, k.const("index", 0), x, (1,))
         store_lanes(k, writer, total, k.const("index", 0), row, column, width, lanes)
 
-    k.for_(0, columns, lanes, piece)
+    k.for_(0, columns, lanes, segment)
     return program.launch(batches * rows, 0.1 * splits * batches * rows * columns)

@@ -1,7 +1,7 @@
 """What a launch needs besides its kernel on a GPU: the width of indices, workspace for scratch.
 
 Scratch is LDS there. Kernels that ask for more than there is, as those written for the caches of a
-CPU do, get workspace in global memory instead, a piece for each program; where that would be too
+CPU do, get workspace in global memory instead, a part for each program; where that would be too
 much memory, fewer programs do all the work, one after the other.
 """
 
@@ -133,14 +133,14 @@ class _Mover:
         return Block(block.args, written, tuple(renamed.get(v.number, v) for v in block.yields))
 
     def _shifted(self, to: list[Op], offset: Value, buffer: Buffer) -> Value:
-        """An offset into the program's own piece of the workspace."""
+        """An offset into the program's own part of the workspace."""
         base = self._base(buffer)
         if offset.shape:
             base = self._emit(to, ops.Broadcast, (base,), offset.shape)
         return self._emit(to, ops.Add, (offset, base), offset.shape)
 
     def _base(self, buffer: Buffer) -> Value:
-        """Where the program's piece begins, in elements of the dtype it is seen as."""
+        """Where the program's part begins, in elements of the dtype it is seen as."""
         key = buffer.name, buffer.dtype
         if key not in self.bases:
             size = _bytes(self.moved[buffer.name]) // itemsize(buffer.dtype)

@@ -102,7 +102,7 @@ def combine_pieces(
     stride: int,
     edge: tile.Value | None = None,
 ) -> list[El]:
-    """The accumulators of a reduction from those of its pieces, in their order.
+    """The accumulators of a reduction from those of its splits, in their order.
 
     Args:
       b: writes them.

@@ -140,7 +140,7 @@ def _regrouped(
 ) -> Index:
     """An offset in terms of the position among all elements of the loops.
 
-    Loops that the access walks as one stay one, so that a contiguous access is seen to be.
+    Loops that are one to the access stay one, so that a contiguous access is seen to be.
     """
     own = set(variables)
     rest = Index(offset.const, tuple((s, c) for s, c in offset.terms if s not in own))

@@ -1,7 +1,7 @@
-"""Sums of exponentials less a maximum, in the walk over a row that finds the maximum.
+"""Sums of exponentials less a maximum, in the pass over a row that finds the maximum.
 
-`s = sum(w * exp(k * (x - m)))` with `m = max(x)` seems to need two walks. But relative to any other
-number in place of `m` the sum is the same up to a factor. So each thread sums relative to the
+`s = sum(w * exp(k * (x - m)))` with `m = max(x)` seems to need two passes. But relative to any
+other number in place of `m` the sum is the same up to a factor. So each thread sums relative to the
 largest number that it has met, and scales what it has whenever that grows (M. Milakov and
 N. Gimelshein, "Online normalizer calculation for softmax", 2018). The weights `w` may be anything
 known by then and what is subtracted any function of `m`: both are found by following operations.
@@ -67,7 +67,7 @@ def merge_passes(region: Region, fusion: Fusion) -> tuple[Region, dict[Root, Res
 def _merged_level(root: Root, level: int) -> int:
     """The level of a root where reductions of the next level are computed at this one.
 
-    Elements that wait for the extremum only are computed in the next walk, with those that wait
+    Elements that wait for the extremum only are computed in the next pass, with those that wait
     for the sums.
     """
     if root.level == level + 1 and not (root.is_reduction or root.row):

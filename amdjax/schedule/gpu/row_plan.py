@@ -101,7 +101,7 @@ class LoopPeel:
 
 @dataclass(frozen=True)
 class GpuRowPlan(RowPlan):
-    """A program is a tile of rows, or walks over one in tiles.
+    """A program is a tile of rows, or passes over one in tiles.
 
     Attributes:
       tiling: the tile.
@@ -145,7 +145,7 @@ class GpuRowPlan(RowPlan):
 
     @cached_property
     def is_long_row(self) -> bool:
-        """Whether programs walk over one row in tiles that keep all threads busy."""
+        """Whether programs pass over one row in tiles that keep all threads busy."""
         tiling = self.tiling
         one = not self.is_resident and len(tiling.axes) == 1 and bool(self.reduced_axes)
         return one and tiling.count >= tiling.threads * tiling.vector
@@ -341,7 +341,7 @@ def _rows(
         return (TileAxis(fast, n),), threads
     usual = target.usual_workgroup
     threads = most if levels > 0 and rows * usual < target.busy_threads else usual
-    # What is kept beside the sums of a row that is walked again takes half.
+    # What is kept beside the sums of a row that is read again takes half.
     return (TileAxis(fast, resources.accumulating(threads) // (2 if levels else 1)),), threads
 
 
@@ -372,7 +372,7 @@ def _columns(resources: Resources, fast: LoopVar, vector: int) -> tuple[tuple[Ti
 
 
 def with_stash(plan: GpuRowPlan, target: GpuTarget) -> GpuRowPlan:
-    """The plan with what stays in scratch, where rows are walked in tiles of several loops."""
+    """The plan with what stays in scratch, where passes over rows are tiles of several loops."""
     if plan.is_resident or plan.row_axis is not None or not plan.reduced_axes:
         return plan
     # Elements of a row of which two fit the LDS.

@@ -55,8 +55,8 @@ def plan_amx(target: CpuTarget, problem: Contraction) -> AmxPlan | None:
     """The plan for AMX; None where machine or layout have no use of it."""
     a, b = problem.a, problem.b
     types = (a.dtype, b.dtype)
-    sums = "f32" if types == ("bf16", "bf16") else "i32"
-    if problem.is_complex or problem.accumulate != sums:
+    accumulators = "f32" if types == ("bf16", "bf16") else "i32"
+    if problem.is_complex or problem.accumulate != accumulators:
         return None
     if not set(types) <= set(target.matrix_dtypes):
         return None
@@ -116,7 +116,7 @@ class AmxProduct(PackedProduct):
         self.stride = (ceil_div(depth, self.grain) + 1 | 1) * self.grain
         self.a = k.scratch("a", self.bits, room(blocking.rows * shape.rows * self.stride))
         if not self.by_line:
-            self.piece = k.scratch("turned", "i32", WORDS * shape.rows)
+            self.strip = k.scratch("turned", "i32", WORDS * shape.rows)
         if not self.shared:
             self.panel_depth = round_up(depth, self.grain)
             size = blocking.columns * self.panel_depth * shape.columns
@@ -140,10 +140,10 @@ class AmxProduct(PackedProduct):
                 high = k.min(low + self.grain, part.stop)
                 zero = k.const("index", 0)
                 square = part.after(i * rows).within(low, high)
-                interleave(square, rows, self.piece, zero)
+                interleave(square, rows, self.strip, zero)
                 word = (low - part.start) // self.per
                 for r in range(0, rows, WORDS):
-                    x = k.load(self.piece, r, (WORDS, WORDS), (1, rows))
+                    x = k.load(self.strip, r, (WORDS, WORDS), (1, rows))
                     k.store(words, (i * rows + r) * stride + word, x, (stride, 1))
 
             k.for_(part.start, part.stop, self.grain, turn)
@@ -245,7 +245,7 @@ def interleave(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
 
     def step(i: Value, guarded: bool) -> None:
         for v, place in places:
-            ((origin, exists),) = place.pieces
+            ((origin, exists),) = place.segments
             word: Value | None = None
             for n in range(per):
                 x = k.convert(element(origin, exists, i * per + n, guarded), "u32")
@@ -267,15 +267,15 @@ def _pack_turned(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
     k, dtype = part.reader.k, part.reader.source.dtype
     per = 4 // itemsize(dtype)
     grain = WORDS * per
-    piece = k.scratch("piece", dtype, lines * grain)
+    strip = k.scratch("piece", dtype, lines * grain)
     count = k.const("index", lines)
 
     def step(low: Value) -> None:
         high = k.min(low + grain, part.stop)
-        copy_lines(part.within(low, high), count, piece, grain, grain)
+        copy_lines(part.within(low, high), count, strip, grain, grain)
         row = at + ((low - part.start) // per) * lines
         for v in range(0, lines, WORDS):
-            square = replace(piece, dtype="i32")
+            square = replace(strip, dtype="i32")
             x = k.load(square, v * WORDS, (WORDS, WORDS), (1, WORDS))
             k.store(words, row + v, x, (lines, 1))
 

@@ -85,8 +85,8 @@ def candidates(
     # Lines of a shallow block are mostly room between them.
     line = line_stride(shape, depth) * size * shape.rows
     most_rows = min(most_rows, max(1, private_cache(target) // line))
-    sums = shape.rows * shape.columns * itemsize(problem.accumulate)
-    waiting = private_cache(target) // 4 // sums
+    accumulators = shape.rows * shape.columns * itemsize(problem.accumulate)
+    waiting = private_cache(target) // 4 // accumulators
     panel = depth * size * shape.columns
     for rows in _extents(high, most_rows):
         most_columns = max(1, waiting // rows) if depth < problem.depth else wide

@@ -3,7 +3,7 @@
 Nothing is shared between the lanes of a vector here, so there is no matrix product in them: lanes
 run over features where features lie side by side, over the innermost spatial axis otherwise, and
 each lane sums its own taps. The gradient of such a kernel has few positions and as many taps as the
-image has pixels; its positions stay in registers while the taps are walked.
+image has pixels; its positions stay in registers while the loop over taps runs.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class LaneConvolution:
     def over_outer_taps(
         self,
         positions: Sequence[Value],
-        sums: list[Value],
+        accumulators: list[Value],
         body: Callable[[Value, Value, list[Value]], list[Value]],
     ) -> list[Value]:
         """Loop over the taps of all spatial axes but the last that lie inside the input.
@@ -121,9 +121,9 @@ class LaneConvolution:
         """
         k, conv = self.k, self.conv
 
-        def nest(d: int, x_at: Value, w_at: Value, sums: list[Value]) -> list[Value]:
+        def nest(d: int, x_at: Value, w_at: Value, accumulators: list[Value]) -> list[Value]:
             if d == len(positions):
-                return body(x_at, w_at, sums)
+                return body(x_at, w_at, accumulators)
             phase, x_stride, w_stride = (
                 self.phases[d],
                 conv.lhs_strides[2 + d],
@@ -132,14 +132,19 @@ class LaneConvolution:
             x_here = x_at + positions[d] * (phase.move * x_stride)
             low, high = self.taps_in_bounds(d, positions[d])
 
-            def tap(t: Value, *sums: Value) -> list[Value]:
+            def tap(t: Value, *accumulators: Value) -> list[Value]:
                 inner = x_here + t * (phase.tap_move * x_stride)
-                return nest(d + 1, inner, w_at + t * (phase.tap_step * w_stride), list(sums))
+                return nest(
+                    d + 1, inner, w_at + t * (phase.tap_step * w_stride), list(accumulators)
+                )
 
-            return list(k.for_(low, high, 1, tap, sums))
+            return list(k.for_(low, high, 1, tap, accumulators))
 
         return nest(
-            0, k.const("index", self.input_start()), k.const("index", self.kernel_start()), sums
+            0,
+            k.const("index", self.input_start()),
+            k.const("index", self.kernel_start()),
+            accumulators,
         )
 
     def nanoseconds(self) -> float:
@@ -163,7 +168,7 @@ class FeatureLanes(LaneConvolution):
         places = self.program.split(pid, "outer", axes)
         inner = Axis(self.across.count, conv.out_strides[-1] * self.across.step)
         features = conv.out[1]
-        sums = self.writer(list(zip(axes, places)), [inner], Axis(features, 1))
+        accumulators = self.writer(list(zip(axes, places)), [inner], Axis(features, 1))
         image = places[0] * conv.lhs_strides[0]
 
         def tile_at(first: Value) -> None:
@@ -178,7 +183,7 @@ class FeatureLanes(LaneConvolution):
                     )
 
                 def write(guarded: bool) -> None:
-                    self._tile(image, places[1:], first, c, mask, guarded, sums)
+                    self._tile(image, places[1:], first, c, mask, guarded, accumulators)
 
                 if inside is None:
                     write(False)
@@ -232,13 +237,13 @@ class FeatureLanes(LaneConvolution):
             lanes = k.convert(lanes, "index") + at
             return k.convert(k.load_at(self.x, lanes, where), self.accumulate)
 
-        def taps(x_at: Value, w_at: Value, sums: list[Value]) -> list[Value]:
+        def taps(x_at: Value, w_at: Value, accumulators: list[Value]) -> list[Value]:
             x_at = x_at + first * (p.move * x_stride)
 
-            def tap(t: int, sums: list[Value], cache: dict[int, Value]) -> list[Value]:
+            def tap(t: int, accumulators: list[Value], cache: dict[int, Value]) -> list[Value]:
                 w = self.load(self.w, w_at + c + t * (p.tap_step * w_stride), shape, 1, mask)
                 out = []
-                for i, total in enumerate(sums):
+                for i, total in enumerate(accumulators):
                     j = i * p.move + t * p.tap_move
                     if j not in cache:
                         cache[j] = read(x_at, j)
@@ -248,47 +253,48 @@ class FeatureLanes(LaneConvolution):
             if p.taps <= UNROLLED_TAPS:
                 cache: dict[int, Value] = {}
                 for t in range(p.taps):
-                    sums = tap(t, sums, cache)
-                return sums
+                    accumulators = tap(t, accumulators, cache)
+                return accumulators
 
-            def rolled(t: Value, *sums: Value) -> list[Value]:
+            def rolled(t: Value, *accumulators: Value) -> list[Value]:
                 nonlocal coordinate
                 before, coordinate = coordinate, coordinate + t * p.tap_move
                 w = self.load(self.w, w_at + c + t * (p.tap_step * w_stride), shape, 1, mask)
                 at = x_at + t * (p.tap_move * x_stride)
                 out = [
-                    multiply_add(k, read(at, i * p.move), w, total) for i, total in enumerate(sums)
+                    multiply_add(k, read(at, i * p.move), w, total)
+                    for i, total in enumerate(accumulators)
                 ]
                 coordinate = before
                 return out
 
-            return list(k.for_(0, p.taps, 1, rolled, sums))
+            return list(k.for_(0, p.taps, 1, rolled, accumulators))
 
         zero = k.const(self.accumulate, 0, shape)
         origin = [zero] * self.width
-        sums = self._from(image, positions, origin, taps)
-        self._store(writer, first, c, sums, mask)
+        accumulators = self._from(image, positions, origin, taps)
+        self._store(writer, first, c, accumulators, mask)
 
     def _from(
         self,
         image: Value,
         positions: Sequence[Value],
-        sums: list[Value],
+        accumulators: list[Value],
         taps: Callable[[Value, Value, list[Value]], list[Value]],
     ) -> list[Value]:
-        return self.over_outer_taps(positions, sums, lambda x, w, s: taps(x + image, w, s))
+        return self.over_outer_taps(positions, accumulators, lambda x, w, s: taps(x + image, w, s))
 
     def _store(
-        self, writer: Writer, first: Value, c: Value, sums: list[Value], mask: Value | None
+        self, writer: Writer, first: Value, c: Value, accumulators: list[Value], mask: Value | None
     ) -> None:
         k = self.k
         if writer.is_plain:
-            for i, x in enumerate(sums):
+            for i, x in enumerate(accumulators):
                 writer.store(first + i, c, x, mask)
             return
         if not hasattr(self, "waiting"):
             self.waiting = k.scratch("sums", self.accumulate, self.width * self.lanes)
-        for i, x in enumerate(sums):
+        for i, x in enumerate(accumulators):
             k.store(self.waiting, k.const("index", i * self.lanes), x, (1,))
 
         def one(i: Value) -> None:
@@ -321,25 +327,27 @@ class SpatialLanes(LaneConvolution):
             places = self.program.split(r, "rows", rows)
             writer = self.writer([*batch, *zip(rows, places)], [], columns)
 
-            def piece(q: Value) -> None:
+            def split(q: Value) -> None:
                 lanes = k.iota(self.lanes) + q
                 exists = lanes < across.count
 
-                def taps(x_at: Value, w_at: Value, sums: list[Value]) -> list[Value]:
+                def taps(x_at: Value, w_at: Value, accumulators: list[Value]) -> list[Value]:
                     x_at = x_at + x_plane + q * across.move
                     for t in range(across.taps) if across.taps <= UNROLLED_TAPS else ():
-                        sums = [self._tap(x_at, w_at + w_plane, lanes, exists, t, sums[0])]
+                        accumulators = [
+                            self._tap(x_at, w_at + w_plane, lanes, exists, t, accumulators[0])
+                        ]
                     if across.taps > UNROLLED_TAPS:
                         body = lambda t, s: [self._tap(x_at, w_at + w_plane, lanes, exists, t, s)]
-                        sums = list(k.for_(0, across.taps, 1, body, sums))
-                    return sums
+                        accumulators = list(k.for_(0, across.taps, 1, body, accumulators))
+                    return accumulators
 
                 (total,) = self.over_outer_taps(
                     places, [k.const(self.accumulate, 0, (self.lanes,))], taps
                 )
                 writer.store(k.const("index", 0), q, total, exists)
 
-            k.for_(0, across.count, self.lanes, piece)
+            k.for_(0, across.count, self.lanes, split)
 
         k.for_(0, math.prod(axis.extent for axis in rows), 1, row)
         return [self.program.launch(math.prod(axis.extent for axis in planes), self.nanoseconds())]
@@ -366,10 +374,10 @@ class KernelGradient(LaneConvolution):
     """Few positions, many taps, groups side by side: sums of all positions stay in registers.
 
     The taps (with the input features, which are the images of the forward convolution) are cut
-    into pieces; a second launch adds the pieces' sums.
+    into splits; a second launch adds their sums.
 
     Args:
-      chunk: rows of taps of a piece.
+      chunk: rows of taps of a split.
     """
 
     chunk: int
@@ -380,11 +388,11 @@ class KernelGradient(LaneConvolution):
         self.positions = [p.count for p in self.phases]
         self.count = math.prod(self.positions)
         images, rows = conv.rhs[1], self.phases[0].taps
-        pieces = images * ceil_div(rows, self.chunk)
-        partial = Temp(self.accumulate, pieces * self.count * self.groups)
-        return [self._sum_taps(partial, pieces), self._combine(partial, pieces)]
+        splits = images * ceil_div(rows, self.chunk)
+        partial = Temp(self.accumulate, splits * self.count * self.groups)
+        return [self._sum_taps(partial, splits), self._combine(partial, splits)]
 
-    def _sum_taps(self, partial: Temp, pieces: int) -> Call:
+    def _sum_taps(self, partial: Temp, splits: int) -> Call:
         self.begin("kernel_gradient")
         conv, k = self.conv, self.k
         out = self.program.buffer(partial, self.accumulate, "out")
@@ -406,12 +414,14 @@ class KernelGradient(LaneConvolution):
                     k.const("index", self.groups) - c, "i32"
                 )
             zero = k.const(self.accumulate, 0, (self.lanes,))
-            sums = self._nest(0, (start, stop), x_at + c, w_at + c, [zero] * self.count, [[]], mask)
-            for i, x in enumerate(sums):
+            accumulators = self._nest(
+                0, (start, stop), x_at + c, w_at + c, [zero] * self.count, [[]], mask
+            )
+            for i, x in enumerate(accumulators):
                 k.store(out, (pid * self.count + i) * self.groups + c, x, (1,), mask)
 
         k.for_(0, self.groups, self.lanes, block)
-        return self.program.launch(pieces, self.nanoseconds())
+        return self.program.launch(splits, self.nanoseconds())
 
     def _nest(
         self,
@@ -419,11 +429,11 @@ class KernelGradient(LaneConvolution):
         span: tuple[Value | int, Value | int],
         x_at: Value,
         w_at: Value,
-        sums: list[Value],
+        accumulators: list[Value],
         guards: list[list[Value]],
         mask: Value | None,
     ) -> list[Value]:
-        """Walk the taps of axis `d` and those inside it; `guards` are per position so far."""
+        """Loop over the taps of axis `d` and those inside it; `guards` are per position so far."""
         k, p, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
         x_stride, w_stride = (
             self.conv.lhs_strides[2 + d] * p.tap_move,
@@ -432,9 +442,9 @@ class KernelGradient(LaneConvolution):
         last = d == len(self.phases) - 1
 
         def traversed(
-            low: Value | int, high: Value | int, guarded: bool, sums: list[Value]
+            low: Value | int, high: Value | int, guarded: bool, accumulators: list[Value]
         ) -> list[Value]:
-            def tap(t: Value, *sums: Value) -> list[Value]:
+            def tap(t: Value, *accumulators: Value) -> list[Value]:
                 inner = []
                 for before in guards:
                     for q in range(p.count):
@@ -445,17 +455,17 @@ class KernelGradient(LaneConvolution):
                         inner.append([*before, *more])
                 here = x_at + t * x_stride, w_at + t * w_stride
                 if last:
-                    return self._tap(*here, list(sums), inner, mask)
+                    return self._tap(*here, list(accumulators), inner, mask)
                 return self._nest(
-                    d + 1, (0, self.phases[d + 1].taps), *here, list(sums), inner, mask
+                    d + 1, (0, self.phases[d + 1].taps), *here, list(accumulators), inner, mask
                 )
 
-            return list(k.for_(low, high, 1, tap, sums))
+            return list(k.for_(low, high, 1, tap, accumulators))
 
         if not p.leaves(extent):
-            return traversed(*span, False, sums)
+            return traversed(*span, False, accumulators)
         if not last:
-            return traversed(*span, True, sums)
+            return traversed(*span, True, accumulators)
         # Taps that all positions have inside the input need no guards.
         whole = ceil_div(max(0, -p.start), p.tap_move)
         stop = (extent - 1 - p.start - (p.count - 1) * p.move) // p.tap_move + 1
@@ -463,8 +473,8 @@ class KernelGradient(LaneConvolution):
         whole = min(whole, stop)
         for low, high, guarded in ((0, whole, True), (whole, stop, False), (stop, p.taps, True)):
             if low < high:
-                sums = traversed(*self._within(span, low, high), guarded, sums)
-        return sums
+                accumulators = traversed(*self._within(span, low, high), guarded, accumulators)
+        return accumulators
 
     def _within(
         self, span: tuple[Value | int, Value | int], low: int, high: int
@@ -482,14 +492,14 @@ class KernelGradient(LaneConvolution):
         self,
         x_at: Value,
         w_at: Value,
-        sums: list[Value],
+        accumulators: list[Value],
         guards: list[list[Value]],
         mask: Value | None,
     ) -> list[Value]:
         k, shape = self.k, (self.lanes,)
         w = self.load(self.w, w_at, shape, 1, mask)
         out = []
-        for i, total in enumerate(sums):
+        for i, total in enumerate(accumulators):
             where = mask
             for guard in guards[i]:
                 guard = k.broadcast(guard, shape)
@@ -503,7 +513,7 @@ class KernelGradient(LaneConvolution):
             out.append(multiply_add(k, self.load(self.x, x_at + step, shape, 1, where), w, total))
         return out
 
-    def _combine(self, partial: Temp, pieces: int) -> Call:
+    def _combine(self, partial: Temp, splits: int) -> Call:
         self.program = Program(self.ctx, "combine")
         k = self.k = self.program.k
         conv = self.conv
@@ -515,15 +525,15 @@ class KernelGradient(LaneConvolution):
         def block(c: Value) -> None:
             mask = k.iota(self.lanes, "i32") < k.convert(k.const("index", self.groups) - c, "i32")
 
-            def piece(i: Value, total: Value) -> Value:
+            def split(i: Value, total: Value) -> Value:
                 at = (i * self.count + row) * self.groups + c
                 return total + k.load(source, at, (self.lanes,), (1,), mask)
 
-            (total,) = k.for_(0, pieces, 1, piece, [k.const(self.accumulate, 0, (self.lanes,))])
+            (total,) = k.for_(0, splits, 1, split, [k.const(self.accumulate, 0, (self.lanes,))])
             writer.store(row, c, total, mask)
 
         k.for_(0, self.groups, self.lanes, block)
-        return self.program.launch(self.count, 0.1 * pieces * self.count * self.groups)
+        return self.program.launch(self.count, 0.1 * splits * self.count * self.groups)
 
 
 @dataclass(frozen=True)

@@ -307,15 +307,15 @@ class DirectProduct(_Plain):
             return self.load(self.b, at, 1, (shape.lanes,), masks[v])
 
         cut = replace(shape, rows=self.rows, vectors=len(starts))
-        sums = multiply(k, cut, p.accumulate, self.high - self.low, load_a, load_b, None)
+        accumulators = multiply(k, cut, p.accumulate, self.high - self.low, load_a, load_b, None)
         if self.waiting is None:
             aligned = p.columns % self.lanes == 0
-            for r, vectors in enumerate(sums):
+            for r, vectors in enumerate(accumulators):
                 for start, mask, x in zip(starts, masks, vectors):
                     self.writer.store(row + r, column + start, x, mask, aligned=aligned)
             return
         zero = k.const("index", 0)
-        for r, vectors in enumerate(sums):
+        for r, vectors in enumerate(accumulators):
             for start, x in zip(starts, vectors):
                 k.store(self.waiting, k.const("index", r * shape.columns + start), x, (1,))
         width = k.const("index", p.columns)
@@ -359,36 +359,45 @@ class DotProduct(_Plain):
         splits, blocks, work = self.plan.splits, self.plan.blocks, self.plan.work
         (place,), part = self.begin("dots", sink, splits, [blocks])
         k = self.k
-        sums = k.scratch("sums", p.accumulate, p.rows * (lines + self.lanes))
-        pieces = ceil_div(p.columns, lines)
+        accumulators = k.scratch("sums", p.accumulate, p.rows * (lines + self.lanes))
+        chunks = ceil_div(p.columns, lines)
         low, top = k.const("index", 0), k.const("index", p.depth)
         if part is not None:
             low = k.min(part * self.plan.part, top)
             top = k.min(low + self.plan.part, top)
 
-        def piece(i: Value) -> None:
+        def chunk_at(i: Value) -> None:
             first = i * lines
             count = k.min(k.const("index", p.columns) - first, lines)
-            k.for_(0, count, self.group, lambda g: self._group(first, g, low, top, sums))
+            k.for_(0, count, self.group, lambda g: self._group(first, g, low, top, accumulators))
             for r in range(p.rows):
 
                 def store(v: Value) -> None:
                     at = v + r * (lines + self.lanes)
                     width = first + count
                     store_lanes(
-                        k, self.writer, sums, at, k.const("index", r), first + v, width, self.lanes
+                        k,
+                        self.writer,
+                        accumulators,
+                        at,
+                        k.const("index", r),
+                        first + v,
+                        width,
+                        self.lanes,
                     )
 
                 k.for_(0, count, self.lanes, store)
 
         start, stop = (
-            ((place + i) * pieces) // blocks if blocks > 1 else k.const("index", i * pieces)
+            ((place + i) * chunks) // blocks if blocks > 1 else k.const("index", i * chunks)
             for i in (0, 1)
         )
-        k.for_(start, stop, 1, piece)
+        k.for_(start, stop, 1, chunk_at)
         return self.program.launch(p.batches * splits * blocks, work / 2.5)
 
-    def _group(self, first: Value, g: Value, low: Value, top: Value, sums: tile.Buffer) -> None:
+    def _group(
+        self, first: Value, g: Value, low: Value, top: Value, accumulators: tile.Buffer
+    ) -> None:
         """A few lines at once; past the last line it is taken again."""
         k, p, shape = self.k, self.problem, (self.lanes,)
         stride, rows = _stride(p.b.lines), p.rows
@@ -428,7 +437,7 @@ class DotProduct(_Plain):
         for n in range(self.group):
             for r in range(rows):
                 total = k.reduce("add", combined[n * rows + r])
-                k.store(sums, g + n + r * (LINES + self.lanes), total)
+                k.store(accumulators, g + n + r * (LINES + self.lanes), total)
 
 
 def _sum(k: tile.Builder, xs: list[Value]) -> Value:

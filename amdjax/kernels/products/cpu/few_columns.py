@@ -80,7 +80,7 @@ class FewColumnsProduct:
         writer = Writer(
             program, Contraction(p.a, p.b, p.out.merged(), p.accumulate), _kept(p, batch)
         )
-        sums = k.scratch("sums", p.accumulate, POSITIONS * self.lanes)
+        accumulators = k.scratch("sums", p.accumulate, POSITIONS * self.lanes)
         stop = k.min((block + 1) * chunk, groups)
 
         def group(g: Value) -> None:
@@ -89,12 +89,14 @@ class FewColumnsProduct:
             for i, total in enumerate(totals):
                 row, column = divmod(i, p.columns)
                 at = k.const("index", row * self.lanes + column)
-                k.store(sums, at, k.reduce("add", total))
+                k.store(accumulators, at, k.reduce("add", total))
             rows = k.min(k.const("index", p.rows) - first, POSITIONS)
             zero, width = k.const("index", 0), k.const("index", p.columns)
 
             def store(r: Value) -> None:
-                store_lanes(k, writer, sums, r * self.lanes, first + r, zero, width, self.lanes)
+                store_lanes(
+                    k, writer, accumulators, r * self.lanes, first + r, zero, width, self.lanes
+                )
 
             k.for_(0, rows, 1, store)
 
@@ -125,7 +127,7 @@ class FewColumnsProduct:
                 assert test is not None
                 inside.append(k.broadcast(test, (lanes,)))
 
-            def piece(e: Value, *totals: Value) -> list[Value]:
+            def chunk_at(e: Value, *totals: Value) -> list[Value]:
                 tail = None
                 if extent % lanes:
                     left = k.convert(k.const("index", extent) - e, "i32")
@@ -139,7 +141,7 @@ class FewColumnsProduct:
                         out.append(multiply_add(k, x, w, totals[r * p.columns + c]))
                 return out
 
-            return list(k.for_(0, extent, lanes, piece, totals))
+            return list(k.for_(0, extent, lanes, chunk_at, totals))
 
         return nest(0, [], [k.const(p.accumulate, 0, (lanes,))] * (POSITIONS * p.columns))
 

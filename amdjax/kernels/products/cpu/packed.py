@@ -74,16 +74,16 @@ def multiply(
     zero = k.const(accumulate, 0, lanes)
     flat = [zero] * (rows * vectors) if init is None else [x for row in init for x in row]
 
-    def step(i: Value, *sums: Value) -> list[Value]:
+    def step(i: Value, *accumulators: Value) -> list[Value]:
         b = [load_b(i, v) for v in range(vectors)]
         out = []
         for r in range(rows):
             a = k.broadcast(load_a(i, r), lanes)
-            out += [add(k, a, b[v], sums[r * vectors + v]) for v in range(vectors)]
+            out += [add(k, a, b[v], accumulators[r * vectors + v]) for v in range(vectors)]
         return out
 
-    sums = k.for_(0, steps, 1, step, flat)
-    return [list(sums[r * vectors : (r + 1) * vectors]) for r in range(rows)]
+    accumulators = k.for_(0, steps, 1, step, flat)
+    return [list(accumulators[r * vectors : (r + 1) * vectors]) for r in range(rows)]
 
 
 def multiply_add(k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
@@ -346,17 +346,17 @@ class PackedProduct:
         if self.partial:
             c_base = (j * program.num("block.rows", blocking.rows) + i) * size
         fresh = self.start(block.panel + j, block.first)
-        sums = multiply(
+        accumulators = multiply(
             k, shape, self.problem.accumulate, steps, load_a, load_b, [fresh] * shape.rows, self.add
         )
-        sums = self._with_earlier(block.first, c_base, sums)
+        accumulators = self._with_earlier(block.first, c_base, accumulators)
         if block.last is True:
-            self._finish(row, column, c_base, sums)
+            self._finish(row, column, c_base, accumulators)
         else:
             k.if_(
                 block.last,
-                lambda: self._finish(row, column, c_base, sums),
-                lambda: self._keep(c_base, sums),
+                lambda: self._finish(row, column, c_base, accumulators),
+                lambda: self._keep(c_base, accumulators),
             )
 
     def _prefetch_result(self, row: Value, column: Value, last: Literal[True] | Value) -> None:
@@ -402,16 +402,18 @@ class PackedProduct:
         shape = self.blocking.tile
         return [self.k.const(self.problem.accumulate, 0, (shape.lanes,))] * shape.vectors
 
-    def _with_earlier(self, first: Literal[True] | Value, c_base: Value, sums: Rows) -> Rows:
+    def _with_earlier(
+        self, first: Literal[True] | Value, c_base: Value, accumulators: Rows
+    ) -> Rows:
         """Sums of this block of depth and of those before it, which wait in scratch.
 
         Each block is summed from zero: rounding errors then grow with the depth of a block and the
         number of blocks, not with their product.
         """
         if first is True:
-            return sums
+            return accumulators
         k, shape = self.k, self.blocking.tile
-        flat = [x for row in sums for x in row]
+        flat = [x for row in accumulators for x in row]
 
         def added() -> list[Value]:
             at = (c_base + n * shape.lanes for n in range(len(flat)))
@@ -420,19 +422,19 @@ class PackedProduct:
         flat = list(k.if_(first, lambda: flat, added))
         return [flat[r * shape.vectors : (r + 1) * shape.vectors] for r in range(shape.rows)]
 
-    def _keep(self, c_base: Value, sums: Rows) -> None:
+    def _keep(self, c_base: Value, accumulators: Rows) -> None:
         shape = self.blocking.tile
-        for n, x in enumerate(x for row in sums for x in row):
+        for n, x in enumerate(x for row in accumulators for x in row):
             self.k.store(self.c, c_base + n * shape.lanes, x, (1,))
 
-    def _finish(self, row: Value, column: Value, c_base: Value, sums: Rows) -> None:
+    def _finish(self, row: Value, column: Value, c_base: Value, accumulators: Rows) -> None:
         """Store a finished tile: from registers where it is whole and plain, else row by row."""
         k, program, shape = self.k, self.program, self.blocking.tile
         rows = k.min(program.num("rows", self.problem.rows) - row, shape.rows)
         width = program.num("columns", self.problem.columns)
 
         def row_by_row() -> None:
-            self._keep(c_base, sums)
+            self._keep(c_base, accumulators)
             store_tile(k, self.writer, self.c, c_base, row, rows, column, width, shape)
 
         if not self.writer.is_plain:
@@ -440,4 +442,4 @@ class PackedProduct:
             return
         full = rows >= shape.rows
         whole = full & ((column + shape.columns) <= width)
-        k.if_(whole, lambda: self.writer.store_rows(row, column, sums), row_by_row)
+        k.if_(whole, lambda: self.writer.store_rows(row, column, accumulators), row_by_row)

@@ -52,12 +52,12 @@ def copy_lines(
         def run(
             offset: Value, moves: list[Value], low: Value, high: Value, position: Value
         ) -> None:
-            def piece(e: Value) -> None:
+            def strip(e: Value) -> None:
                 mask = k.iota(lanes, "i32") < k.convert(high - e, "i32")
                 x = load(line_base + offset + e, e, line, moves, mask)
                 k.store(target, row + position + (e - low), x, (1,))
 
-            k.for_(low, high, lanes, piece)
+            k.for_(low, high, lanes, strip)
 
         def straight() -> None:
             *outer, inner = reader.source.depth
@@ -109,16 +109,16 @@ def pack_lanes(
             own = k.iota(lanes, "i32") < k.const("i32", lines - v)
             mask = own if mask is None else mask & own
         x: Value | None = None
-        for origin, exists in place.pieces:
+        for origin, exists in place.segments:
             here = exists if mask is None else mask if exists is None else mask & exists
             if origin.shape:
-                piece = k.load_at(reader.buffer, origin + offset, here)
+                strip = k.load_at(reader.buffer, origin + offset, here)
             else:
-                piece = k.load(reader.buffer, origin + offset, (lanes,), (1,), here)
+                strip = k.load(reader.buffer, origin + offset, (lanes,), (1,), here)
             if x is None or exists is None:
-                x = piece
+                x = strip
             else:
-                x = k.select(exists, piece, x)
+                x = k.select(exists, strip, x)
         assert x is not None
         return reader.packed(x, target.dtype)
 
@@ -234,20 +234,20 @@ class PanelPacker:
             pack_lanes(part, self.columns, target, at, self.lanes, self.unit)
 
     def _transposing(self, part: Part, target: tile.Buffer, at: Value) -> None:
-        """Lines are contiguous: copy pieces of them, then turn squares in registers."""
+        """Lines are contiguous: copy strips of them, then turn squares in registers."""
         k, lanes, columns = part.reader.k, self.lanes, self.columns
         stride = CHUNK + lanes
-        piece = k.scratch("piece", self.dtype, columns * stride + lanes)
+        strip = k.scratch("piece", self.dtype, columns * stride + lanes)
 
         def chunk(low: Value) -> None:
             high = k.min(low + CHUNK, part.stop)
             lines = k.const("index", columns)
-            copy_lines(part.within(low, high), lines, piece, stride, lanes)
+            copy_lines(part.within(low, high), lines, strip, stride, lanes)
 
             def square(e: Value) -> None:
                 row = at + (low - part.start + e) * columns
                 for v in range(0, columns, lanes):
-                    x = k.load(piece, e + v * stride, (lanes, lanes), (1, stride))
+                    x = k.load(strip, e + v * stride, (lanes, lanes), (1, stride))
                     k.store(target, row + v, x, (columns, 1))
 
             k.for_(0, high - low, lanes, square)
@@ -265,7 +265,7 @@ class PanelPacker:
             lines = k.iota(lanes) + (part.first + v)
             odd = lines & one
             place = part.lanes(v, lanes, 0)
-            (origin, _), line_coords = place.pieces[0], place.coords
+            (origin, _), line_coords = place.segments[0], place.coords
             minus = k.eq(odd, 0)
 
             def run(

@@ -18,12 +18,12 @@ class LanesPlace:
     """Where lines spread over lanes lie.
 
     Args:
-      pieces: where to load from, a scalar for contiguous lanes or offsets in a tile, and the lanes
-        that lie there; None for all.
+      segments: where to load from, a scalar for contiguous lanes or offsets in a tile, and the
+        lanes that lie there; None for all.
       coords: the limited coordinates, in a scalar where all lanes have the same.
     """
 
-    pieces: list[tuple[Value, Value | None]]
+    segments: list[tuple[Value, Value | None]]
     coords: list[Value]
 
 
@@ -144,11 +144,11 @@ class Reader:
         following = program.split(k.min(first + room, total - 1), f"{self.name}.lines", axes)
         there, _ = self.place("lines", following, base, [])
         before = lane < k.convert(room, "i32")
-        pieces: list[tuple[Value, Value | None]] = [
+        segments: list[tuple[Value, Value | None]] = [
             (here, before & exists),
             (there - room, (~before) & exists),
         ]
-        return LanesPlace(pieces, lane_coords)
+        return LanesPlace(segments, lane_coords)
 
     def _spread(
         self, first: Value, count: int, base: Value, coords: list[Value], total: Value
@@ -176,7 +176,7 @@ class Reader:
         return out if out is None or not shape else k.broadcast(out, shape)
 
     def runs(self, start: Value, stop: Value, body: Callable[..., None]) -> None:
-        """Walk depth `start..stop` in runs of the innermost loop.
+        """Loop over depth `start..stop` in runs of the innermost loop.
 
         `body(offset, moves, low, high, position)` gets the offset and the coordinates' moves of a
         run's beginning, the part `low..high` of it to visit, and the depth of `low` past `start`.
@@ -243,14 +243,14 @@ class Reader:
 
 @dataclass(frozen=True)
 class Part:
-    """Lines of a source from one on, and a piece of their depth.
+    """Lines of a source from one on, and a part of their depth.
 
     Args:
       reader: of the source.
       base: offset of the first line of a batch entry ...
       coords: ... and its limited coordinates.
       first: the first line.
-      start: where in the depth the piece begins ...
+      start: where in the depth the part begins ...
       stop: ... and ends.
     """
 
@@ -270,11 +270,11 @@ class Part:
         return cls(reader, base, coords, first, start, stop)
 
     def after(self, lines: Value | int) -> Part:
-        """The same piece of depth, some lines further on."""
+        """The same part of depth, some lines further on."""
         return replace(self, first=self.first + lines)
 
     def within(self, start: Value, stop: Value) -> Part:
-        """The same lines, another piece of depth."""
+        """The same lines, another part of depth."""
         return replace(self, start=start, stop=stop)
 
     def line(self, i: Value) -> tuple[Value, list[Value]]:
@@ -286,5 +286,5 @@ class Part:
         return self.reader.lanes(self.first + line, count, self.base, self.coords, aligned)
 
     def runs(self, body: Callable[..., None]) -> None:
-        """Walk the depth in runs of the innermost loop; see `Reader.runs`."""
+        """Loop over the depth in runs of the innermost loop; see `Reader.runs`."""
         self.reader.runs(self.start, self.stop, body)

@@ -110,8 +110,8 @@ class VnniProduct(PackedProduct):
         return packer
 
     def calls(self) -> list[Call]:
-        sums = [self._column_sums()] if self.signed else []
-        return [self.packer.call(), *sums, self._product(self.problem.out)]
+        accumulators = [self._column_sums()] if self.signed else []
+        return [self.packer.call(), *accumulators, self._product(self.problem.out)]
 
     def add(self, k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
         return k.dot4(a, b, total)
@@ -166,7 +166,7 @@ class VnniPacker(PanelPacker):
         reader, k = part.reader, part.reader.k
         for v in range(0, self.columns, self.lanes):
             place = part.lanes(v, self.lanes, self.columns)
-            ((origin, exists),) = place.pieces
+            ((origin, exists),) = place.segments
 
             def step(i: Value) -> None:
                 word: Value | None = None

@@ -63,7 +63,7 @@ class ComplexContraction(GpuContraction):
         self.same = [_of_parts(plan.problem, (part,), (part,)) for part in (0, 1)]
         self.both = plan.both
 
-    def sums(
+    def accumulators(
         self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
     ) -> Iterator[list[Value]]:
         """Slices of real and imaginary part of the tile that begins at `bases`."""

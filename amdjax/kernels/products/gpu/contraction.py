@@ -41,7 +41,9 @@ Value = tile.Value
 
 SHORT_SLICE, LONG_SLICE = 8, 32  # elements of a thread to which an epilogue is applied at a time
 SHORT_EPILOGUE = 8  # cost, as fusion counts it, up to which it needs few registers
-BAND = 8  # rows of tiles that are walked together, so that they share what the cache holds of `b`
+BAND = (
+    8  # rows of tiles whose programs are neighbours, so that they share what the cache holds of `b`
+)
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,11 @@ class GpuContraction:
         writer = TileWriter(program, sink, digits, role)
         height = tiling.rows // self.slices
         filled = ceil_div(min(tiling.rows, p.rows), height)
-        for i, sums in enumerate(itertools.islice(self.sums(bases, batch, part), filled)):
+        for i, accumulators in enumerate(
+            itertools.islice(self.accumulators(bases, batch, part), filled)
+        ):
             first = bases[0] + i * height if i else bases[0]
-            writer.store(sums, [first, bases[1]], (p.rows, p.columns), tiling.rows)
+            writer.store(accumulators, [first, bases[1]], (p.rows, p.columns), tiling.rows)
         if role == "inout":
             number = (rest * wide + column) * high + row
             self._combine_last(sink, number, rest, bases)
@@ -165,7 +169,7 @@ class GpuContraction:
         outer, number = cut(number, high // band)
         return outer * band + inside, column, number
 
-    def sums(
+    def accumulators(
         self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
     ) -> Iterator[list[Value]]:
         """Slices of the tile that begins at `bases`: the sums, or real and imaginary part."""
@@ -187,13 +191,13 @@ class GpuContraction:
             SourcePlaces(self.program, source, base, batch, tiling.depth, tiling.atom)
             for source, base in zip((p.a, p.b), bases, strict=True)
         )
-        sums = k.contract(
+        accumulators = k.contract(
             matrix_tiling(tiling), tile.TileType(p.accumulate, (tiling.rows, tiling.columns)),
             (a.side, b.side), (a.line, b.line), (a.step, b.step),
             [(a.base, a.last), (b.base, b.last)], start, stop,
             ragged=p.depth % tiling.depth != 0,
         )  # fmt: skip
-        return k.collect(sums, self.slices)
+        return k.collect(accumulators, self.slices)
 
     # Adding parts
 
@@ -309,7 +313,7 @@ class TileWriter:
 
     def store(
         self,
-        sums: Sequence[Value],
+        accumulators: Sequence[Value],
         bases: Sequence[Value],
         extents: tuple[int, int],
         whole: int = 0,
@@ -320,7 +324,7 @@ class TileWriter:
         rows may lie behind the result's last row.
         """
         k, sink = self.k, self.sink
-        high, wide = sums[0].shape
+        high, wide = accumulators[0].shape
         axes = _axes(extents[0], high, extents[1], wide, whole)
         producers = self.epilogue.producers if self.epilogue else {}
         b = TileElements(k, producers, self.program.kernel.input)
@@ -335,13 +339,19 @@ class TileWriter:
             for axis, place in zip(loop, digits, strict=True):
                 position = position + place * axis.stride
         if self.epilogue is None:
-            dtype = {"f32": "c64", "f64": "c128"}[sink.dtype] if len(sums) > 1 else sink.dtype
-            b.store(self.program.buffer(sink.owner, dtype, self.role), position, El(dtype, *sums))
+            dtype = (
+                {"f32": "c64", "f64": "c128"}[sink.dtype] if len(accumulators) > 1 else sink.dtype
+            )
+            b.store(
+                self.program.buffer(sink.owner, dtype, self.role),
+                position,
+                El(dtype, *accumulators),
+            )
             return
         out = self.program.ctx.outputs[0]
         dtype = short_dtype(out.aval.dtype)
         part = part_dtype(dtype)
-        narrow = [k.convert(x, part) for x in sums]
+        narrow = [k.convert(x, part) for x in accumulators]
         result = El(dtype, *(k.convert(x, compute_dtype(part)) for x in narrow))
         b.special = lambda var, index: result if var is out else None
         for stored in self.epilogue.stored:

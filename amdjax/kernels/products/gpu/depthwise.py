@@ -51,7 +51,7 @@ class Loop:
       x: elements of the input from one step to the next.
       w: elements of the kernel.
       out: elements of the result.
-      axis: the spatial axis it walks; -1 for images, groups and features.
+      axis: the spatial axis it runs along; -1 for images, groups and features.
     """
 
     extent: int
@@ -243,8 +243,8 @@ class DirectConvolution:
             self.leaves_run = self._leaves_run(round_up(self.run.extent, count))
             zero = self.k.const(self.accumulate, 0, self.shape)
             around_run = [d for d in range(len(self.phases)) if d != self.run.axis]
-            sums = self._over_taps(around_run, *self._origins(digits), [], [zero] * count)
-            self._store(sums, digits, dtype)
+            accumulators = self._over_taps(around_run, *self._origins(digits), [], [zero] * count)
+            self._store(accumulators, digits, dtype)
 
         if i == len(self.phase_groups) - 1:
             compute()
@@ -277,30 +277,30 @@ class DirectConvolution:
     # Taps
 
     def _over_taps(
-        self, axes: Sequence[int], x: Value, w: Value, masks: list[Value], sums: list[Value]
+        self, axes: Sequence[int], x: Value, w: Value, masks: list[Value], accumulators: list[Value]
     ) -> list[Value]:
         """Add all taps along these spatial axes and the run; `x`, `w` are offsets at the first."""
         if not axes:
-            return self._over_run(x, w, masks, sums)
+            return self._over_run(x, w, masks, accumulators)
         k, (d, *rest) = self.k, axes
         phase = self.phases[d]
         x_step = self.conv.lhs_strides[2 + d] * phase.tap_move
         w_step = self.conv.rhs_strides[2 + d] * phase.tap_step
         across = next((i for i, loop in enumerate((self.slow, self.fast)) if loop.axis == d), None)
 
-        def tap(t: Value, *sums: Value) -> list[Value]:
+        def tap(t: Value, *accumulators: Value) -> list[Value]:
             more = [] if across is None else self._inside(d, across, t)
             at = x + t * x_step, w + t * w_step
-            return self._over_taps(rest, *at, masks + more, list(sums))
+            return self._over_taps(rest, *at, masks + more, list(accumulators))
 
         if across is not None and phase.taps <= UNROLLED:
             for t in range(phase.taps):
-                sums = tap(k.const("index", t), *sums)
-            return sums
+                accumulators = tap(k.const("index", t), *accumulators)
+            return accumulators
         low, high = k.const("index", 0), k.const("index", phase.taps)
         if across is None and phase.leaves(self.conv.lhs[2 + d]):
             low, high = self._bounds(d)
-        return list(k.for_(low, high, 1, tap, sums))
+        return list(k.for_(low, high, 1, tap, accumulators))
 
     def _bounds(self, d: int) -> tuple[Value, Value]:
         """The taps along an axis around the tiles that see the input."""
@@ -321,11 +321,15 @@ class DirectConvolution:
         first = self.bases[across] * phase.move + phase.start + t * phase.tap_move
         return [lanes_inside(self.k, self.shape, across, first, phase.move, extent)]
 
-    def _over_run(self, x: Value, w: Value, masks: list[Value], sums: list[Value]) -> list[Value]:
+    def _over_run(
+        self, x: Value, w: Value, masks: list[Value], accumulators: list[Value]
+    ) -> list[Value]:
         """Add the taps along the run, each of which neighbouring tiles see in turn."""
         if self.run is ONCE:
-            sums[0] = multiply_add(self.k, self._seen(x, masks), self._weight(w), sums[0])
-            return sums
+            accumulators[0] = multiply_add(
+                self.k, self._seen(x, masks), self._weight(w), accumulators[0]
+            )
+            return accumulators
         k, d = self.k, self.run.axis
         phase = self.phases[d]
         w_step = self.conv.rhs_strides[2 + d] * phase.tap_step
@@ -335,16 +339,16 @@ class DirectConvolution:
                 seen = self._seen_along(d, x, t * phase.tap_move, masks)
                 return multiply_add(k, seen, self._weight(w + t * w_step), total)
 
-            return list(k.for_(0, phase.taps, 1, tap, sums))
+            return list(k.for_(0, phase.taps, 1, tap, accumulators))
         known: dict[int, Value] = {}
         for t in range(phase.taps):
             weight = self._weight(w + t * w_step)
-            for u in range(len(sums)):
+            for u in range(len(accumulators)):
                 j = u * phase.move + t * phase.tap_move
                 if j not in known:
                     known[j] = self._seen_along(d, x, k.const("index", j), masks)
-                sums[u] = multiply_add(k, known[j], weight, sums[u])
-        return sums
+                accumulators[u] = multiply_add(k, known[j], weight, accumulators[u])
+        return accumulators
 
     def _seen_along(self, d: int, x: Value, j: Value, masks: list[Value]) -> Value:
         """The input `j` steps along the run."""
@@ -367,7 +371,7 @@ class DirectConvolution:
         w = self.k.load(self.w, at, self.shape, strides, every(self.k, self.edges), eager=True)
         return self.k.convert(w, self.accumulate)
 
-    def _store(self, sums: Sequence[Value], digits: Sequence[Value], dtype: str) -> None:
+    def _store(self, accumulators: Sequence[Value], digits: Sequence[Value], dtype: str) -> None:
         """Write the tiles of the run that exist."""
         k, run = self.k, self.run
         sink = Sink(
@@ -376,14 +380,14 @@ class DirectConvolution:
             (Axis(self.slow.extent, self.slow.out),), (Axis(self.fast.extent, self.fast.out),),
         )  # fmt: skip
         extents = (self.slow.extent, self.fast.extent)
-        for u, x in enumerate(sums):
+        for u, x in enumerate(accumulators):
             place = self.start + u
             writer = TileWriter(self.program, sink, [*digits, place])
 
             def write(writer: TileWriter = writer, x: Value = x) -> None:
                 writer.store([x], self.bases, extents)
 
-            if run.extent % len(sums):
+            if run.extent % len(accumulators):
                 k.if_(place < run.extent, write)
             else:
                 write()

@@ -2,10 +2,10 @@
 
 As a convolution, such a gradient has few positions and as many taps as the image has pixels, and
 each group has one feature: for each group and position, a sum over all images and pixels. A
-program walks some of those tile by tile, columns along what lies side by side in memory, and keeps
-sums of all positions (or of some rows of them) in registers; neighbouring tiles share what they see
-of the input. Its sums go to memory, where a second launch adds those of all programs, always in the
-same order.
+program loops over some of those, tile by tile, columns along what lies side by side in memory, and
+keeps accumulators of all positions (or of some rows of them) in registers; neighbouring tiles share
+what they see of the input. Accumulators go to memory, where a second launch adds those of all
+programs, always in the same order.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class GradientPlan:
         return math.prod(axis.extent for axis in self.blocks)
 
     @property
-    def pieces(self) -> int:
+    def splits(self) -> int:
         """Programs that share the runs."""
         return ceil_div(self.total, self.part)
 
@@ -244,7 +244,7 @@ class KernelGradient:
     def calls(self) -> list[Call]:
         """The launches in order."""
         parts = Temp(
-            self.accumulate, self.plan.pieces * math.prod(self.counts) * self.groups.extent
+            self.accumulate, self.plan.splits * math.prod(self.counts) * self.groups.extent
         )
         return [self._sum(parts), self._combine(parts)]
 
@@ -258,21 +258,21 @@ class KernelGradient:
             program.buffer(v, d) for v, d in zip(self.ctx.inputs, self.dtypes, strict=True)
         )
         out = program.buffer(parts, parts.dtype, "out")
-        digits = [Axis(n, 0) for n in (self.plan.pieces, self.group_axis.blocks, self.plan.chunks)]
-        piece, block, chunk = program.split(k.program_id(), "part", digits)
+        digits = [Axis(n, 0) for n in (self.plan.splits, self.group_axis.blocks, self.plan.chunks)]
+        split, block, chunk = program.split(k.program_id(), "part", digits)
         self.first_group, self.first_row = block * self.group_axis.count, chunk * self.block_rows
-        start = piece * self.plan.part
+        start = split * self.plan.part
         stop = k.min(start + self.plan.part, self.plan.total)
         zero = k.const(self.accumulate, 0, self.shape)
-        sums = k.for_(start, stop, 1, self._add_run, [zero] * self.held)
-        self._store(out, piece, sums)
-        grid = self.plan.pieces * self.group_axis.blocks * self.plan.chunks
+        accumulators = k.for_(start, stop, 1, self._add_run, [zero] * self.held)
+        self._store(out, split, accumulators)
+        grid = self.plan.splits * self.group_axis.blocks * self.plan.chunks
         work = 2.0 * self.plan.part * self.length * self.held * math.prod(self.shape)
         return program.launch(grid, work)
 
-    def _add_run(self, number: Value, *sums: Value) -> list[Value]:
+    def _add_run(self, number: Value, *accumulators: Value) -> list[Value]:
         """Add what a run of tiles contributes to the sums of all positions."""
-        k, out = self.k, list(sums)
+        k, out = self.k, list(accumulators)
         *outer_places, block, run = self.program.split(number, "block", self.plan.blocks)
         pixel = block * self.pixel_axis.count
         groups_fast = self.fast is self.groups
@@ -301,12 +301,17 @@ class KernelGradient:
         return sum(getattr(p, name) * s for p, s in zip(self.phases, strides[2:], strict=True))
 
     def _add_row(
-        self, sums: list[Value], row: int, x: Value, place: Sequence[int], tops: Sequence[Value]
+        self,
+        accumulators: list[Value],
+        row: int,
+        x: Value,
+        place: Sequence[int],
+        tops: Sequence[Value],
     ) -> None:
         """Add to the sums of a row of positions along the run.
 
         Args:
-          sums: of all positions; changed.
+          accumulators: of all positions; changed.
           row: number of the row among those that are held.
           x: offset of what the first position sees.
           place: of the row along the other spatial axes, the first one from the first held row.
@@ -318,7 +323,7 @@ class KernelGradient:
             x = x + position * (self.conv.lhs_strides[2 + d] * self.phases[d].move)
             masks += self._inside(d, position)
         if self.run is ONCE:
-            sums[row] = multiply_add(k, self._seen(x, masks), tops[0], sums[row])
+            accumulators[row] = multiply_add(k, self._seen(x, masks), tops[0], accumulators[row])
             return
         d, p = self.run.axis, self.phases[self.run.axis]
         seen = {}
@@ -329,7 +334,9 @@ class KernelGradient:
             seen[j] = self._seen(at, masks + inside)
         for u, q in itertools.product(range(self.length), range(p.count)):
             i = row * p.count + q
-            sums[i] = multiply_add(k, seen[q * p.move + u * p.tap_move], tops[u], sums[i])
+            accumulators[i] = multiply_add(
+                k, seen[q * p.move + u * p.tap_move], tops[u], accumulators[i]
+            )
 
     def _inside(self, d: int, position: Value) -> list[Value]:
         """Which elements of a tile a position sees inside the input along an axis."""
@@ -360,13 +367,13 @@ class KernelGradient:
         x = self.k.load(buffer, at, self.shape, strides, mask, eager=True)
         return self.k.convert(x, self.accumulate)
 
-    def _store(self, out: tile.Buffer, piece: Value, sums: Sequence[Value]) -> None:
+    def _store(self, out: tile.Buffer, split: Value, accumulators: Sequence[Value]) -> None:
         """The sums of all pixels that the program has seen, to its part of the workspace."""
         k, groups = self.k, self.groups.extent
         reduced = 0 if self.fast is self.groups else 1
-        totals = [k.reduce("add", x, reduced) for x in sums]
+        totals = [k.reduce("add", x, reduced) for x in accumulators]
         mask = self.group_axis.edge(k, self.first_group, groups)
-        base = piece * math.prod(self.counts)
+        base = split * math.prod(self.counts)
         for position, row, exists in self._positions():
             at = (base + position) * groups + self.first_group
 
@@ -401,26 +408,26 @@ class KernelGradient:
         k, total = program.k, math.prod(self.counts) * self.groups.extent
         k.schedule.workgroup = self.ctx.gpu.usual_workgroup
         k.schedule.vector = EACH if total % EACH == 0 else 1
-        high = min(k.schedule.workgroup * EACH // COLUMNS, power_of_two(self.plan.pieces))
+        high = min(k.schedule.workgroup * EACH // COLUMNS, power_of_two(self.plan.splits))
         column = TileAxis(LoopVar("c", total), COLUMNS)
         source = program.buffer(parts, parts.dtype)
         first = k.program_id() * COLUMNS
         shape = (high, COLUMNS)
 
         def add(row: Value, x: Value) -> Value:
-            rows = TileAxis(LoopVar("r", self.plan.pieces), high)
+            rows = TileAxis(LoopVar("r", self.plan.splits), high)
             lanes = tile_lanes(k, [rows, column], [row, first])
             mask = every(k, [k.broadcast(x.mask, shape) for x in lanes if x.mask is not None])
             at = row * total + first
             return x + k.load(source, at, shape, (total, 1), mask, eager=True)
 
-        (sums,) = k.for_(0, self.plan.pieces, high, add, [k.const(parts.dtype, 0, shape)])
+        (accumulators,) = k.for_(0, self.plan.splits, high, add, [k.const(parts.dtype, 0, shape)])
         positions = zip(self.phases, self.conv.out_strides[2:], strict=True)
         columns = tuple(Axis(p.count, s * p.step) for p, s in positions)
         sink = Sink(
             self.out_var, short_dtype(self.out_var.aval.dtype), 0, (), (),
             (*columns, Axis(self.groups.extent, self.groups.out)),
         )  # fmt: skip
-        row = k.expand(k.reduce("add", sums, 0), 0)
+        row = k.expand(k.reduce("add", accumulators, 0), 0)
         TileWriter(program, sink, []).store([row], [k.const("index", 0), first], (1, total))
-        return program.launch(column.blocks, 1.0 * self.plan.pieces * COLUMNS)
+        return program.launch(column.blocks, 1.0 * self.plan.splits * COLUMNS)

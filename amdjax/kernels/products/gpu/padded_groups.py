@@ -114,15 +114,15 @@ def _few_features_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) ->
     first, x, wide = _packed_input(ctx, wide, more, image=1, feature=0)
     shape = (*taps, more, columns)
     *along, into, across = row_major(shape)
-    sums = Temp(_accumulated(ctx), math.prod(shape))
+    accumulators = Temp(_accumulated(ctx), math.prod(shape))
     wide = replace(wide, out_strides=(into, across, *along))
-    product = _product(ctx, wide, (x, ctx.inputs[1], sums))
+    product = _product(ctx, wide, (x, ctx.inputs[1], accumulators))
     if product is None:
         return None
     extents, strides = (*window, features, columns), (*along, into, across)
     axes = [Axis(n, s) for n, s in zip(extents, strides, strict=True)]
     into, across, *along = conv.out_strides
-    last = ConversionPlan(sums, tuple(axes), strides=(*along, into, across))
+    last = ConversionPlan(accumulators, tuple(axes), strides=(*along, into, across))
     return [first, *product, last]
 
 
@@ -218,12 +218,12 @@ def _padded_groups_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) -
     if merged == 1:
         return None
     *along, inside, across = row_major((*window, merged * into, out))
-    sums = Temp(_accumulated(ctx), math.prod(window) * merged * into * out)
+    accumulators = Temp(_accumulated(ctx), math.prod(window) * merged * into * out)
     wide = replace(
         conv, out=(merged * into, out, *window), out_strides=(inside, across, *along),
         batch_groups=conv.batch_groups // merged,
     )  # fmt: skip
-    product = _product(ctx, wide, (*ctx.inputs, sums))
+    product = _product(ctx, wide, (*ctx.inputs, accumulators))
     if product is None:
         return None
     axes = [Axis(n, s) for n, s in zip(window, along, strict=True)]
@@ -231,7 +231,7 @@ def _padded_groups_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) -
     axes += [Axis(merged, columns + into * inside), Axis(columns, 1)]
     inside, across, *along = conv.out_strides
     strides = (*along, inside, merged * columns * across, columns * across, across)
-    return [*product, ConversionPlan(sums, tuple(axes), strides=strides)]
+    return [*product, ConversionPlan(accumulators, tuple(axes), strides=strides)]
 
 
 def _merged(

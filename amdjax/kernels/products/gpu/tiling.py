@@ -223,8 +223,8 @@ def plan_cost(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
     tiling, atom, costs = plan.tiling, plan.tiling.atom, target.costs
     rows, columns = tiling.rows, tiling.columns
     steps = ceil_div(plan.part, tiling.depth)
-    sums = math.prod(tiling.fragments) * len(atom.elements)
-    busy = 2 * rows * columns * tiling.depth / atom.flops * (1 + FEW_SUMS / sums)
+    accumulators = math.prod(tiling.fragments) * len(atom.elements)
+    busy = 2 * rows * columns * tiling.depth / atom.flops * (1 + FEW_SUMS / accumulators)
     size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
     loads = size * tiling.depth / costs.cache_rate
     parts = busy, loads, _fragment_reads(target, tiling) / costs.lds_rate

@@ -1,7 +1,7 @@
 """Sorting by digits, the lowest first.
 
-Each pass counts the digits of each piece of a row, turns counts into places, and moves records
-there. With few rows every phase is a kernel whose programs take pieces; with many a program does
+Each pass counts the digits of each split of a row, turns counts into places, and moves records
+there. With few rows every phase is a kernel whose programs take splits; with many a program does
 whole rows, one after the other.
 
 Source: D. Knuth, The Art of Computer Programming, volume 3, 5.2.5.
@@ -89,7 +89,7 @@ class Radix(SortedRows):
     def __init__(self, ctx: ShapedContext, plan: RadixPlan):
         super().__init__(ctx, plan.problem)
         self.split_rows, self.length, self.owners = plan.split_rows, plan.length, plan.owners
-        self.pieces = ceil_div(self.geometry.n, self.length)
+        self.splits = ceil_div(self.geometry.n, self.length)
         self.bits, self.bins = plan.bits, 1 << plan.bits
 
     def build(self) -> list[Call | Copy]:
@@ -155,10 +155,10 @@ class Radix(SortedRows):
         for step in self.steps:
             state = Temp("u32", g.rows * (len(step.shifts) + 1))
             if previous is None and self._fixes_zeros:
-                flags = Temp("u8", g.rows * self.pieces)
+                flags = Temp("u8", g.rows * self.splits)
             calls.append(self._fill_call(step, state, previous, flags))
             for number, shift in enumerate(step.shifts):
-                counts = Temp("u32", g.rows * self.pieces * self.bins)
+                counts = Temp("u32", g.rows * self.splits * self.bins)
                 calls.append(self._count_call(step, state, number, shift, counts))
                 calls.append(self._places_call(state, len(step.shifts), number, counts))
                 calls.append(self._move_call(step, state, number, shift, counts))
@@ -181,9 +181,9 @@ class Radix(SortedRows):
         """A kernel over pieces: row, piece, and its bounds."""
         self.kernel = self.ctx.kernel(name)
         k = self.k = self.kernel.k
-        row, piece = split_position(k, k.program_id(), (self.geometry.rows, self.pieces))
-        low = piece * self.length
-        return row, piece, low, k.min(low + self.length, self.geometry.n)
+        row, split = split_position(k, k.program_id(), (self.geometry.rows, self.splits))
+        low = split * self.length
+        return row, split, low, k.min(low + self.length, self.geometry.n)
 
     def _half(self, state: Temp, passes: int, number: int, row: Value) -> Value:
         """Offset of the half that holds a row before the pass `number`."""
@@ -198,7 +198,7 @@ class Radix(SortedRows):
     def _fill_call(
         self, step: _Step, state: Temp, previous: tuple[_Step, Temp, int] | None, flags: Temp | None
     ) -> Call:
-        row, piece, low, high = self._begin("sort_fill")
+        row, split, low, high = self._begin("sort_fill")
         k, n = self.k, self.geometry.n
         base = row * (2 * n)
         came = None
@@ -210,11 +210,11 @@ class Radix(SortedRows):
         mixed = self._fill(step, step.records(self.kernel), row, low, high, base, came)
         at = row * (len(step.shifts) + 1)
         out = self.kernel.output(state)
-        k.if_(k.eq(piece, 0), lambda: k.store(out, at, k.const("u32", 0)))
+        k.if_(k.eq(split, 0), lambda: k.store(out, at, k.const("u32", 0)))
         if flags is not None:
             assert mixed is not None
             k.store(self.kernel.output(flags), k.program_id(), k.convert(mixed, "u8"))
-        return self.kernel.launch(self.geometry.rows * self.pieces, self._cost() / 2)
+        return self.kernel.launch(self.geometry.rows * self.splits, self._cost() / 2)
 
     def _count_call(self, step: _Step, state: Temp, number: int, shift: int, counts: Temp) -> Call:
         row, _, low, high = self._begin("sort_count")
@@ -230,7 +230,7 @@ class Radix(SortedRows):
             lambda i: k.store(out, base + i, k.const("u32", 0, (wide,))),
         )
         self._count(step.records(self.kernel, read=True), source, low, high, shift, out, base)
-        return self.kernel.launch(self.geometry.rows * self.pieces, self._cost() / 2)
+        return self.kernel.launch(self.geometry.rows * self.splits, self._cost() / 2)
 
     def _places_call(self, state: Temp, passes: int, number: int, counts: Temp) -> Call:
         self.kernel = self.ctx.kernel("sort_places")
@@ -238,8 +238,8 @@ class Radix(SortedRows):
         row = k.program_id()
         most = self._places(
             self.kernel.inout(counts),
-            row * (self.pieces * self.bins),
-            self.pieces,
+            row * (self.splits * self.bins),
+            self.splits,
         )
         states = self.kernel.inout(state)
         at = row * (passes + 1) + number
@@ -247,7 +247,7 @@ class Radix(SortedRows):
         moved = most < self.geometry.n
         k.store(states, at + 1, k.select(moved, k.const("u32", 1) - half, half))
         return self.kernel.launch(
-            self.geometry.rows, 0.3 * self.geometry.rows * self.pieces * self.bins
+            self.geometry.rows, 0.3 * self.geometry.rows * self.splits * self.bins
         )
 
     def _move_call(self, step: _Step, state: Temp, number: int, shift: int, counts: Temp) -> Call:
@@ -274,7 +274,7 @@ class Radix(SortedRows):
             self._move(records, source, self._other_half(row, source), low, high, shift, places)
 
         k.if_(k.ne(source, after), move)
-        return self.kernel.launch(self.geometry.rows * self.pieces, self._cost())
+        return self.kernel.launch(self.geometry.rows * self.splits, self._cost())
 
     def _finish_call(self, step: _Step, state: Temp, passes: int) -> Call:
         row, _, low, high = self._begin("sort_finish")
@@ -284,17 +284,17 @@ class Radix(SortedRows):
             high = k.min(high, self.taken)
             low = k.min(low, high)
         self._finish(step, step.records(self.kernel, read=True), source, row, low, high)
-        return self.kernel.launch(self.geometry.rows * self.pieces, self._cost())
+        return self.kernel.launch(self.geometry.rows * self.splits, self._cost())
 
     def _restore_call(self, flags: Temp) -> Call:
         self.kernel = self.ctx.kernel("sort_zeros")
         k = self.k = self.kernel.k
         row = k.program_id()
         given = self.kernel.input(flags)
-        first = row * self.pieces
+        first = row * self.splits
         (seen,) = k.for_(
             0,
-            self.pieces,
+            self.splits,
             1,
             lambda i, seen: seen | k.load(given, first + i),
             [k.const("u8", 0)],
@@ -380,24 +380,24 @@ class Radix(SortedRows):
 
         k.for_(low, high, 1, one)
 
-    def _places(self, counts: Buffer, base: Value, pieces: int) -> Value:
+    def _places(self, counts: Buffer, base: Value, splits: int) -> Value:
         """Turn the counts of a row's pieces into places; returns the greatest total of a digit."""
         k = self.k
         wide = min(self.bins, 16)
 
-        def at(piece: int, i: Value) -> Value:
-            return base + (i + piece * self.bins)
+        def at(split: int, i: Value) -> Value:
+            return base + (i + split * self.bins)
 
         def block(i: Value, carry: Value, most: Value) -> list[Value]:
             total = k.const("u32", 0, (wide,))
             before = []
-            for piece in range(pieces):
+            for split in range(splits):
                 before.append(total)
-                total = total + k.load(counts, at(piece, i), (wide,))
+                total = total + k.load(counts, at(split, i), (wide,))
             last = k.cumulative("add", total)
             start = k.broadcast(carry, (wide,)) + (last - total)
-            for piece in range(pieces):
-                k.store(counts, at(piece, i), start + before[piece])
+            for split in range(splits):
+                k.store(counts, at(split, i), start + before[split])
             return [carry + k.extract(last, wide - 1), k.max(most, total)]
 
         zero = k.const("u32", 0)
