@@ -8,6 +8,7 @@ whatever thread and after a fork, the unit is in its initial state, which costs 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from amdjax import tile
@@ -62,49 +63,49 @@ def amx_product(
       scalar: what represents a tile of rank 0.
     """
     a_at, b_at, c_at, steps, fresh = (scalar(v) for v in op.operands)
-    a, b, c = op.a, op.b, op.c
+    a, b, c = address(op.a, a_at), address(op.b, b_at), address(op.c, c_at)
     high, wide = op.registers
-    a_line = op.line * tile.itemsize(a.dtype)
-    b_line = c_line = wide * AMX_ROW_BYTES
-    squares = [(_SUMS + 2 * r + v, r, v) for r in range(high) for v in range(wide)]
-    a_start, b_start, c_start = address(a, a_at), address(b, b_at), address(c, c_at)
+    line = wide * AMX_ROW_BYTES  # of `b` and of accumulators
 
-    def place(start: Value, offset: int) -> Value:
-        return f.gep(start, offset, I8)
-
-    def move(name: str, register: int, pointer: Value, line: int) -> None:
-        f.call(f"llvm.x86.{name}", VOID, const(I8, register), pointer, const(I64, line))
-
-    def sums(name: str) -> None:
-        for register, r, v in squares:
-            offset = r * AMX_ROWS * c_line + v * AMX_ROW_BYTES
-            move(name, register, place(c_start, offset), c_line)
-
-    def clear() -> list[Value]:
-        for register, _, _ in squares:
-            f.call("llvm.x86.tilezero", VOID, const(I8, register))
+    def move_accumulators(name: str) -> list[Value]:
+        for r, v in itertools.product(range(high), range(wide)):
+            offset = r * AMX_ROWS * line + v * AMX_ROW_BYTES
+            _move(f, name, _accumulator(r, v), f.gep(c, offset, I8), line)
         return []
 
-    def earlier() -> list[Value]:
-        sums("tileloadd64")
+    def clear() -> list[Value]:
+        for r, v in itertools.product(range(high), range(wide)):
+            f.call("llvm.x86.tilezero", VOID, const(I8, _accumulator(r, v)))
         return []
 
     def step(i: Value, _: list[Value]) -> list[Value]:
-        left = advanced(a_start, i, AMX_ROW_BYTES)
-        right = advanced(b_start, i, AMX_ROWS * b_line)
-        for v in range(wide):
-            move("tileloadd64", _RIGHT + v, place(right, v * AMX_ROW_BYTES), b_line)
-        for r in range(high):
-            move("tileloadd64", _LEFT + r, place(left, r * AMX_ROWS * a_line), a_line)
-            for v in range(wide):
-                registers = (_SUMS + 2 * r + v, _LEFT + r, _RIGHT + v)
-                name = "llvm.x86." + _INSTRUCTIONS[op.types]
-                f.call(name, VOID, *(const(I8, n) for n in registers))
+        left = f.gep(a, f.mul(i, const(I64, AMX_ROW_BYTES)), I8)
+        right = f.gep(b, f.mul(i, const(I64, AMX_ROWS * line)), I8)
+        _multiply(f, op, left, right, line)
         return []
 
-    def advanced(start: Value, steps: Value, size: int) -> Value:
-        return f.gep(start, f.mul(steps, const(I64, size)), I8)
-
-    f.if_(fresh, clear, earlier)
+    f.if_(fresh, clear, lambda: move_accumulators("tileloadd64"))
     f.loop(const(I64, 0), steps, 1, [], step)
-    sums("tilestored64")
+    move_accumulators("tilestored64")
+
+
+def _multiply(f: Function, op: ops.AmxProduct, left: Value, right: Value, line: int) -> None:
+    """One step in depth: load the registers of both operands, multiply each with each."""
+    high, wide = op.registers
+    a_line = op.line * tile.itemsize(op.a.dtype)
+    for v in range(wide):
+        _move(f, "tileloadd64", _RIGHT + v, f.gep(right, v * AMX_ROW_BYTES, I8), line)
+    for r in range(high):
+        _move(f, "tileloadd64", _LEFT + r, f.gep(left, r * AMX_ROWS * a_line, I8), a_line)
+        for v in range(wide):
+            registers = (_accumulator(r, v), _LEFT + r, _RIGHT + v)
+            f.call("llvm.x86." + _INSTRUCTIONS[op.types], VOID, *(const(I8, n) for n in registers))
+
+
+def _accumulator(row: int, column: int) -> int:
+    """The register of accumulators at a place of the square."""
+    return _SUMS + 2 * row + column
+
+
+def _move(f: Function, name: str, register: int, pointer: Value, line: int) -> None:
+    f.call(f"llvm.x86.{name}", VOID, const(I8, register), pointer, const(I64, line))
