@@ -599,7 +599,11 @@ def borrowed(value: np.ndarray) -> ConcreteArray:
 def _from_bytes(data: bytes, shape: Any, dtype: Any, weak_type: bool) -> ConcreteArray:
     aval = ShapedArray(shape, dtype, weak_type)
     stored = physical_aval(aval)
-    array = from_numpy(np.frombuffer(data, stored.dtype).reshape(stored.shape), weak_type)
+    values = np.frombuffer(data, stored.dtype).reshape(stored.shape)
+    if not isinstance(dtype, dtypes.ExtendedDType):
+        # 64 bits may not be enabled now.
+        return from_numpy(values.astype(dtypes.canonicalize_dtype(dtype), copy=False), weak_type)
+    array = from_numpy(values, weak_type)
     array.aval = aval
     return array
 

@@ -177,6 +177,11 @@ class JitFunction:
         shardings: Shardings | None = None,
     ):
         _check_function(fun)
+        self._made_with = {
+            "static_argnums": static_argnums, "static_argnames": static_argnames,
+            "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
+            "keep_unused": keep_unused, "inline": inline, "device": device, "shardings": shardings,
+        }  # fmt: skip
         functools.update_wrapper(self, fun)
         self._fun, self._name = fun, fun_name(fun)
         self._inline, self._keep_unused, self._device = inline, keep_unused, device
@@ -193,6 +198,10 @@ class JitFunction:
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
+
+    def __reduce__(self) -> Any:
+        # What is compiled stays in this process.
+        return functools.partial(JitFunction, **self._made_with), (self._fun,)
 
     def __repr__(self) -> str:
         return f"<jit of {self._name}>"

@@ -67,6 +67,9 @@ class Device:
         self.committed = Placement(self, True)
         self.uncommitted = Placement(self, False)
 
+    def __reduce__(self) -> Any:
+        return _device_named, (self.platform, self.id)
+
     @property
     def local_hardware_id(self) -> int:
         """Number within this host."""
@@ -155,6 +158,11 @@ class Backend:
 
     def __repr__(self) -> str:
         return f"Backend({self.platform!r})"
+
+
+def _device_named(platform: str, id: int) -> Device:
+    """The device of this process that one was pickled as."""
+    return next(d for d in devices(platform) if d.id == id)
 
 
 class CpuDevice(Device):

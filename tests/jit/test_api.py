@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import pickle
 import traceback
 import weakref
 from typing import NamedTuple
@@ -365,3 +366,21 @@ def test_equal_callables_are_not_one_function():
 
     assert amdjax.jit(Adds(1))(1.0) == 2
     assert amdjax.jit(Adds(2))(1.0) == 3
+
+
+def test_pickles_of_devices_and_compiled_functions():
+    device = amdjax.devices()[0]
+    assert pickle.loads(pickle.dumps(device)) is device
+    f = amdjax.jit(pow, static_argnums=1)
+    assert float(f(3.0, 2)) == 9
+    assert float(pickle.loads(pickle.dumps(f))(3.0, 3)) == 27
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "complex128"])
+def test_pickles_of_64_bits_are_read_as_32_where_those_are_not_enabled(dtype):
+    with amdjax.enable_x64(True):
+        data = pickle.dumps(amdjax.numpy.arange(5, dtype=dtype))
+        assert pickle.loads(data).dtype == dtype
+    found = pickle.loads(data)
+    assert found.dtype == amdjax.dtypes.canonicalize_dtype(dtype)
+    np.testing.assert_array_equal(found, np.arange(5))
