@@ -379,12 +379,15 @@ class ConcreteArray(Array):
         return bool(self._view())
 
     def __int__(self) -> int:
+        require_scalar(self)
         return int(self._numbers())
 
     def __float__(self) -> float:
+        require_scalar(self)
         return float(self._numbers())
 
     def __complex__(self) -> complex:
+        require_scalar(self)
         return complex(self._numbers())
 
     def __index__(self) -> int:
@@ -594,6 +597,15 @@ def from_numpy(value: np.ndarray, weak_type: bool = False) -> ConcreteArray:
 def borrowed(value: np.ndarray) -> ConcreteArray:
     """An array in the memory of `value`, whose dtype must be canonical; it must not be changed."""
     return ConcreteArray(ShapedArray(value.shape, value.dtype), get_backend().borrow(value))
+
+
+def require_scalar(x: Any) -> None:
+    """Raise TypeError unless an array, of known values or not, has no axes."""
+    if x.aval.shape:
+        raise TypeError(
+            "Only scalar arrays can be converted to Python scalars. "
+            f"The array has shape {x.aval.shape}."
+        )
 
 
 def _from_bytes(data: bytes, shape: Any, dtype: Any, weak_type: bool) -> ConcreteArray:

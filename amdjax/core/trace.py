@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 
 from amdjax.core import array as array_module, dtypes, source_info
-from amdjax.core.array import Array, ConcreteArray, asarray_concrete, get_backend
+from amdjax.core.array import (
+    Array,
+    ConcreteArray,
+    asarray_concrete,
+    get_backend,
+    require_scalar,
+)
 from amdjax.core.aval import AbstractValue, ShapedArray, get_aval, register_aval
 from amdjax.core.check import check_jaxpr
 from amdjax.core.config import config
@@ -159,20 +165,23 @@ class Tracer(Array):
         return value
 
     def __bool__(self) -> bool:
-        if self.concrete_value() is None and self.aval.size > 1:
+        if self.concrete_value() is None and self.aval.size != 1:
+            which = "an array with more than one element" if self.aval.size else "an empty array"
             raise ValueError(
-                "The truth value of an array with more than one element is ambiguous. "
-                "Use a.any() or a.all()"
+                f"The truth value of {which} is ambiguous. Use a.any() or a.all(), or a.size > 0."
             )
         return bool(self._known(TracerBoolConversionError))
 
     def __int__(self) -> int:
+        require_scalar(self)
         return int(self._known(_used_as("int")))
 
     def __float__(self) -> float:
+        require_scalar(self)
         return float(self._known(_used_as("float")))
 
     def __complex__(self) -> complex:
+        require_scalar(self)
         return complex(self._known(_used_as("complex")))
 
     def __index__(self) -> int:

@@ -126,8 +126,8 @@ def check_dtype(name: str, dtype: Any, kinds: Kinds, position: int | None = None
     if dtype == dtypes.float0:
         raise TypeError(
             f"{name} got an operand of dtype float0{where}: the tangent of an integer or boolean, "
-            "which holds no data and supports no operation. If it comes from a gradient, was it "
-            "taken with respect to an integer argument?"
+            "which holds no data: float0s do not support any operations by design. If it comes "
+            "from a gradient, was it taken with respect to an integer argument?"
         )
     accepted = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise TypeError(

@@ -258,3 +258,17 @@ def test_threads_do_not_share_the_current_trace():
 
     amdjax.make_jaxpr(f)(X)
     assert found == [3.0]
+
+
+@pytest.mark.parametrize("kind", [int, float, complex])
+@pytest.mark.parametrize("shape", [(1,), (3,), (0,), (1, 1)])
+def test_only_scalars_become_python_scalars(kind, shape):
+    x = amdjax.numpy.ones(shape)
+    for convert in (kind, amdjax.jit(kind), amdjax.jit(lambda _: kind(x))):
+        with pytest.raises(TypeError, match="Only scalar arrays can be converted"):
+            convert(x)
+
+
+def test_empty_arrays_have_no_truth_value():
+    with pytest.raises(ValueError, match="truth value of an empty array"):
+        amdjax.jit(bool)(np.zeros(0))

@@ -710,11 +710,11 @@ root, solve = lax.custom_root, lax.custom_linear_solve
     "call, error, words",
     [
         (lambda: root(1, 1.0, newton, newton), TypeError, "f must be callable"),
-        (lambda: root(lambda x: (x, x), 1.0, newton, newton), TypeError, "f must return"),
-        (lambda: root(abs, 1.0, lambda f, x: (x, x), newton), TypeError, "solve must return"),
+        (lambda: root(lambda x: (x, x), 1.0, newton, newton), TypeError, r"f\(\) output"),
+        (lambda: root(abs, 1.0, lambda f, x: (x, x), newton), TypeError, r"solve\(\) output"),
         (lambda: root(abs, "x", newton, newton), TypeError, "initial_guess"),
         (lambda: solve(1, 1.0, newton), TypeError, "matvec must be callable"),
-        (lambda: solve(abs, ONES, lambda mv, b: b[:1]), ValueError, "solve must return the shapes"),
+        (lambda: solve(abs, ONES, lambda mv, b: b[:1]), ValueError, "output shapes must"),
         (lambda: solve(abs, 1.0, lambda mv, b: b, has_aux=True), TypeError, "pair"),
     ],
 )

@@ -192,7 +192,7 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     "jax._src.random": _front("random"),
     "jax._src.random.core": _front("random"),
     "jax._src.random.prng": _front(
-        "random._prng", "random._keys", prngs={n: n for n in _GENERATORS}
+        "extend.random", "random._prng", "random._keys", prngs={n: n for n in _GENERATORS}
     ),
     "jax._src.checkify": _front("experimental.checkify"),
     "jax._src.ad_checkpoint": _front("ad_checkpoint"),

@@ -157,8 +157,8 @@ def _solve_transpose(
 ) -> list[Any]:
     if transpose_solve is None:
         raise TypeError(
-            "custom_linear_solve: reverse-mode differentiation needs `transpose_solve`, or "
-            "`symmetric=True` if the linear map is symmetric."
+            "custom_linear_solve: transpose_solve required for backwards mode automatic "
+            "differentiation; or `symmetric=True` if the linear map is symmetric."
         )
     consts, right = split_list(args, num_consts)
     if any(map(is_undefined_primal, consts)):
@@ -361,17 +361,17 @@ def _check_result(
         out_tree = children[0]
     if out_tree != tree:
         raise TypeError(
-            f"{what}: {name} must return the pytree structure of {argument}, {tree}, but returned "
+            f"{what}: {name}() output pytree structure must be that of {argument}, {tree}, but is "
             f"{out_tree}."
         )
     for got, aval in zip(traced.jaxpr.out_avals, avals):
         if isinstance(got, ShapedArray) and got.shape != aval.shape:
             raise ValueError(
-                f"{what}: {name} must return the shapes of {argument}, {aval.str_short()}, but "
-                f"returned {got.str_short()}."
+                f"{what}: {name}() output shapes must be those of {argument}, {aval.str_short()}, "
+                f"but it returned {got.str_short()}."
             )
         if not same_type(got, aval):
             raise TypeError(
-                f"{what}: {name} must return the dtypes of {argument}, {aval.str_short()}, but "
-                f"returned {got.str_short()}."
+                f"{what}: {name}() output dtypes must be those of {argument}, {aval.str_short()}, "
+                f"but it returned {got.str_short()}."
             )
