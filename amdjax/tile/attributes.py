@@ -54,8 +54,7 @@ class Attribute(Generic[T]):
         """How the attribute of an operation is written; empty if it is not."""
         if self._default and op.attrs.get(self.name, self._default[0]) == self._default[0]:
             return ""
-        x = op.attrs[self.name]
-        shown = self.show(x, buffers)
+        shown = self.show(cast(T, op.attrs.get(self.name)), buffers)
         return shown if self.positional else f"{self.name}={shown}"
 
     def show(self, x: T, buffers: Buffers) -> str:
