@@ -1,4 +1,4 @@
-"""Array programs, differentiated, vectorised and compiled, in pure Python on LLVM.
+"""Array programs, differentiated, vectorized and compiled, in pure Python on LLVM.
 
 JAX's way of programming: pure functions of arrays, transformed by `grad`, `vmap` and `jit`,
 compiled by a compiler that can be read. `amdjax.numpy` is the array library, `amdjax.lax` what it

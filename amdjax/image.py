@@ -180,7 +180,7 @@ def scale_and_translate(
 ) -> Array:
     """An image, stretched and moved along some of its axes.
 
-    What lies at `x` comes to `x · scale + translation`, where the centre of the first sample is at
+    What lies at `x` comes to `x · scale + translation`, where the center of the first sample is at
     one half. What comes from outside the image is zero.
 
     Args:

@@ -114,5 +114,5 @@ def _loss_torch(t, params, ids, targets):
 
 
 STEP = training_step(
-    "GPT training step, 4 layers of 256, 8×128", _model, _loss, _loss_torch, optimiser="adam"
+    "GPT training step, 4 layers of 256, 8×128", _model, _loss, _loss_torch, optimizer="adam"
 )

@@ -55,7 +55,7 @@ def version(package: str) -> str:
 
 
 def describe(threads: int) -> dict[str, str]:
-    """Machine and versions as labelled text."""
+    """Machine and versions as labeled text."""
     packages = ("amdjax", "llvmlite", "jax", "jaxlib", "torch", "numpy")
     extensions = vector_extensions()
     return {

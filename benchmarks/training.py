@@ -83,7 +83,7 @@ def training_step(
     loss: Callable,
     loss_torch: Callable,
     *,
-    optimiser: str = "sgd",
+    optimizer: str = "sgd",
     tolerance: float = 1e-3,
 ) -> Workload:
     """Loss, gradient and update of one batch.
@@ -93,10 +93,10 @@ def training_step(
       model: ``(rng, quick) -> (params, *batch)``.
       loss: ``(lib, params, *batch) -> scalar`` in JAX's names.
       loss_torch: ``(torch, params, *batch) -> scalar``.
-      optimiser: "sgd" or "adam".
+      optimizer: "sgd" or "adam".
       tolerance: see `Workload`.
     """
-    is_adam = optimiser == "adam"
+    is_adam = optimizer == "adam"
 
     def prepare(lib: JaxLike) -> Prepared:
         params, *batch = model(np.random.default_rng(0), lib.quick)

@@ -47,7 +47,7 @@ class Sampler:
         if self.prepared.sample is not None:
             self.samples.append(self.prepared.sample())
             return
-        # The neighbour's thread pool and data are still warm; ours come back with one call.
+        # The neighbor's thread pool and data are still warm; ours come back with one call.
         self._run(1)
         self.samples.append(self._run(self.repeats))
 

@@ -50,7 +50,7 @@ def make_model(key: Any) -> nn.Sequential:
     keys = random.split(key, 4)
     return nn.Sequential(
         [
-            # The normalisation takes a bias away: only rounding errors would train it.
+            # The normalization takes a bias away: only rounding errors would train it.
             nn.Conv(1, 32, (3, 3), use_bias=False, key=keys[0]),
             nn.BatchNorm(32),
             nn.relu,
@@ -71,7 +71,7 @@ def make_model(key: Any) -> nn.Sequential:
 def make_train_step(optimizer: optim.GradientTransformation) -> Any:
     """`train_step(model, opt_state, images, labels, key) -> (model, opt_state, loss)`."""
 
-    # The old parameters and optimiser state are not needed again: their memory is reused.
+    # The old parameters and optimizer state are not needed again: their memory is reused.
     @partial(amdjax.jit, donate_argnums=(0, 1))
     def train_step(model: Any, opt_state: Any, images: Any, labels: Any, key: Any) -> Any:
         params, rest = nn.partition(model)
@@ -97,7 +97,7 @@ def predict(model: Any, images: Any) -> amdjax.Array:
 
 
 def accuracy(model: Any, images: np.ndarray, labels: np.ndarray) -> float:
-    """Share of the images that are recognised."""
+    """Share of the images that are recognized."""
     return float(np.mean(np.asarray(predict(model, images)) == labels))
 
 

@@ -40,7 +40,7 @@ class Net(nn.Module):
 
 
 class State(TrainState):
-    """Parameters and optimiser, and the running averages of the normalisations."""
+    """Parameters and optimizer, and the running averages of the normalizations."""
 
     batch_stats: Any
 
@@ -69,7 +69,7 @@ def predict(state: State, x: Any) -> Any:
 
 
 def main() -> None:
-    """Train, and say how many of the test images are recognised."""
+    """Train, and say how many of the test images are recognized."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch", type=int, default=64)

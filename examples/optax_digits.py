@@ -1,4 +1,4 @@
-"""Compare optimisers of Optax on a small network for handwritten digits.
+"""Compare optimizers of Optax on a small network for handwritten digits.
 
 The program is written for JAX and Optax; its first import makes `jax` mean amdjax.
 
@@ -37,7 +37,7 @@ def scores(params: Any, x: Any) -> Any:
     return x @ params[-1]["w"] + params[-1]["b"]
 
 
-def train(optimiser: Any, x: Any, y: Any, steps: int, seed: int) -> tuple[Any, Any]:
+def train(optimizer: Any, x: Any, y: Any, steps: int, seed: int) -> tuple[Any, Any]:
     """Parameters after a number of steps on batches of 128, and the losses; one compiled loop."""
 
     def step(carry: Any, key: Any) -> Any:
@@ -49,12 +49,12 @@ def train(optimiser: Any, x: Any, y: Any, steps: int, seed: int) -> tuple[Any, A
             return optax.softmax_cross_entropy_with_integer_labels(given, y[chosen]).mean()
 
         value, grads = jax.value_and_grad(loss)(params)
-        updates, state = optimiser.update(grads, state, params)
+        updates, state = optimizer.update(grads, state, params)
         return (optax.apply_updates(params, updates), state), value
 
     key, params_key = jax.random.split(jax.random.key(seed))
     params = make_params(params_key)
-    carry = params, optimiser.init(params)
+    carry = params, optimizer.init(params)
     (params, _), losses = jax.jit(lambda c, k: jax.lax.scan(step, c, k))(
         carry, jax.random.split(key, steps)
     )
@@ -62,7 +62,7 @@ def train(optimiser: Any, x: Any, y: Any, steps: int, seed: int) -> tuple[Any, A
 
 
 def main() -> None:
-    """Train with each optimiser and print a line for it."""
+    """Train with each optimizer and print a line for it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
@@ -72,14 +72,14 @@ def main() -> None:
     labels = jnp.asarray(digits.target.astype(np.int32))
     x, y, x_test, y_test = images[:1400], labels[:1400], images[1400:], labels[1400:]
     decay = optax.cosine_decay_schedule(1.0, options.steps)
-    for name, optimiser in {
+    for name, optimizer in {
         "sgd with momentum": optax.sgd(lambda i: 0.1 * decay(i), momentum=0.9, nesterov=True),
         "adamw, clipped": optax.chain(
             optax.clip_by_global_norm(1.0), optax.adamw(lambda i: 3e-3 * decay(i))
         ),
         "lion": optax.lion(lambda i: 1e-3 * decay(i)),
     }.items():
-        params, losses = train(optimiser, x, y, options.steps, options.seed)
+        params, losses = train(optimizer, x, y, options.steps, options.seed)
         right = (scores(params, x_test).argmax(-1) == y_test).mean()
         print(
             f"{name:18} loss {losses[0]:.3f} -> {losses[-10:].mean():.3f}, "

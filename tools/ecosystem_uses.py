@@ -28,7 +28,7 @@ def optax_training() -> dict[str, Any]:
     x, y = data()
     params = {"w": 0.1 * jax.random.normal(jax.random.key(0), (4, 3)), "b": jnp.zeros(3)}
     schedule = optax.warmup_cosine_decay_schedule(0.0, 0.05, 5, 40)
-    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
 
     def loss(params: Any) -> Any:
         logits = x @ params["w"] + params["b"]
@@ -37,10 +37,10 @@ def optax_training() -> dict[str, Any]:
     @jax.jit
     def step(params: Any, state: Any) -> Any:
         value, grads = jax.value_and_grad(loss)(params)
-        updates, state = optimiser.update(grads, state, params)
+        updates, state = optimizer.update(grads, state, params)
         return optax.apply_updates(params, updates), state, value
 
-    state, losses = optimiser.init(params), []
+    state, losses = optimizer.init(params), []
     for _ in range(40):
         params, state, value = step(params, state)
         losses.append(value)
@@ -54,16 +54,16 @@ def optax_optimisers() -> dict[str, Any]:
 
     found = {}
     for name in ("sgd", "lion", "adafactor", "rmsprop", "lamb", "adabelief", "yogi", "adagrad"):
-        optimiser = getattr(optax, name)(1e-2)
+        optimizer = getattr(optax, name)(1e-2)
         params = {"a": jnp.linspace(-1.0, 1.0, 6).reshape(2, 3), "b": jnp.ones(2)}
 
-        def step(carry: Any, _: Any, optimiser: Any = optimiser) -> Any:
+        def step(carry: Any, _: Any, optimizer: Any = optimizer) -> Any:
             params, state = carry
             loss = lambda p: jnp.sum(jnp.cos(p["a"]) ** 2) + jnp.sum(p["b"] ** 4)
-            updates, state = optimiser.update(jax.grad(loss)(params), state, params)
+            updates, state = optimizer.update(jax.grad(loss)(params), state, params)
             return (optax.apply_updates(params, updates), state), None
 
-        (params, _), _ = jax.lax.scan(step, (params, optimiser.init(params)), None, 20)
+        (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), None, 20)
         found[f"{name}_a"], found[f"{name}_b"] = params["a"], params["b"]
     return found
 
@@ -98,8 +98,8 @@ def equinox_mlp() -> dict[str, Any]:
 
     x, y = data()
     model = eqx.nn.MLP(4, 3, 16, 2, key=jax.random.PRNGKey(1))
-    optimiser = optax.adam(1e-2)
-    state = optimiser.init(eqx.filter(model, eqx.is_array))
+    optimizer = optax.adam(1e-2)
+    state = optimizer.init(eqx.filter(model, eqx.is_array))
 
     @eqx.filter_value_and_grad
     def loss(model: Any, x: Any, y: Any) -> Any:
@@ -109,7 +109,7 @@ def equinox_mlp() -> dict[str, Any]:
     @eqx.filter_jit
     def step(model: Any, state: Any) -> Any:
         value, grads = loss(model, x, y)
-        updates, state = optimiser.update(grads, state)
+        updates, state = optimizer.update(grads, state)
         return eqx.apply_updates(model, updates), state, value
 
     losses = []
@@ -224,18 +224,18 @@ def flax_nnx() -> dict[str, Any]:
 
     x, y = data()
     model = Net(nnx.Rngs(0))
-    optimiser = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+    optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
 
     @nnx.jit
-    def step(model: Any, optimiser: Any) -> Any:
+    def step(model: Any, optimizer: Any) -> Any:
         def loss(model: Any) -> Any:
             return optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()
 
         value, grads = nnx.value_and_grad(loss)(model)
-        optimiser.update(model, grads)
+        optimizer.update(model, grads)
         return value
 
-    losses = [step(model, optimiser) for _ in range(10)]
+    losses = [step(model, optimizer) for _ in range(10)]
     model.eval()
     return {"losses": jnp.stack(losses), "logits": model(jnp.asarray(x[:4]))}
 
@@ -256,8 +256,8 @@ def haiku_training() -> dict[str, Any]:
 
     net = hk.transform_with_state(forward)
     params, state = net.init(jax.random.PRNGKey(8), x, True)
-    optimiser = optax.sgd(0.1, momentum=0.9)
-    opt_state = optimiser.init(params)
+    optimizer = optax.sgd(0.1, momentum=0.9)
+    opt_state = optimizer.init(params)
 
     @jax.jit
     def step(params: Any, state: Any, opt_state: Any, key: Any) -> Any:
@@ -266,7 +266,7 @@ def haiku_training() -> dict[str, Any]:
             return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), new
 
         (value, state_), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        updates, opt_state_ = optimiser.update(grads, opt_state)
+        updates, opt_state_ = optimizer.update(grads, opt_state)
         return optax.apply_updates(params, updates), state_, opt_state_, value
 
     losses = []

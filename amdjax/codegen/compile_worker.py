@@ -18,11 +18,11 @@ import llvmlite.binding as llvm
 
 IDLE_SECONDS = 20.0
 
-# Request: optimisation level, bytes of text. Reply: 0 for object code or 1 for a message, bytes.
+# Request: optimization level, bytes of text. Reply: 0 for object code or 1 for a message, bytes.
 REQUEST = struct.Struct("<II")
 REPLY = struct.Struct("<II")
 
-# What the text writer leaves behind, with vectorisation and unrolling already decided by the
+# What the text writer leaves behind, with vectorization and unrolling already decided by the
 # schedule. Measured on gelu, softmax and gemm kernels these make the same loops as -O3 does, at a
 # quarter of its time; rotation saves a branch an iteration.
 _CLEAN_UP = ("instruction_combine", "simplify_cfg")

@@ -1,7 +1,7 @@
 """Functions made of several operations, compiled as one program when called eagerly.
 
 A library function such as `softmax` is a handful of primitives. Inside a trace it should leave
-them flat in the jaxpr, where they fuse with their neighbours; called on concrete arrays it should
+them flat in the jaxpr, where they fuse with their neighbors; called on concrete arrays it should
 be one compiled call rather than one for each primitive. `composite` marks such functions. The
 floors above core do not know the compiler, so the back of the house registers `jit` here.
 

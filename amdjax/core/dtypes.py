@@ -319,7 +319,7 @@ def supports_inf(dtype: Any) -> bool:
     """Whether the dtype can represent infinity."""
     dt = np.dtype(dtype)
     if dt in custom_float_set:
-        # The formats spelt "fn" and the scale format e8m0 have no infinities; nor do b11fnuz.
+        # The formats spelled "fn" and the scale format e8m0 have no infinities; nor do b11fnuz.
         return "fn" not in dt.name
     return issubdtype(dt, np.inexact)
 
@@ -477,7 +477,7 @@ def dtype(x: Any) -> Any:
 
     Returns:
       A `numpy.dtype`, or an `ExtendedDType`. Arrays and tracers keep theirs; everything else
-      is canonicalised.
+      is canonicalized.
 
     Raises:
       ValueError: `x` is None.

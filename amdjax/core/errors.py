@@ -168,7 +168,7 @@ def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(fun)
     def boundary(*args: P.args, **kwargs: P.kwargs) -> R:
-        __tracebackhide__ = True  # honoured by pytest and IPython
+        __tracebackhide__ = True  # honored by pytest and IPython
         try:
             return fun(*args, **kwargs)
         except Exception as e:

@@ -1,7 +1,7 @@
 """The vocabulary in which a primitive says how it is computed.
 
 A rule describes the computation, not its schedule: which kernels there are, what is fused, tiled,
-vectorised or run in parallel is decided by the compiler. Rules are plain data, so the floors above
+vectorized or run in parallel is decided by the compiler. Rules are plain data, so the floors above
 can be read and tested without it.
 """
 
@@ -22,7 +22,7 @@ class Element(Lowering):
 
     `emit(b, index, *operands, **params)` returns the value at `index`, a tuple of index
     expressions, one for each output axis. Operands are handles that `b.read` turns into values;
-    `operand.shape` and `operand.dtype` are known. Such operations fuse with their neighbours.
+    `operand.shape` and `operand.dtype` are known. Such operations fuse with their neighbors.
 
     Args:
       emit: the function.

@@ -160,7 +160,7 @@ def _promote(
 
 
 def promote_avals(*pairs: tuple[Any, bool]) -> tuple[Any, bool]:
-    """Promote operands given as ``(dtype, weak_type)`` pairs; memoised.
+    """Promote operands given as ``(dtype, weak_type)`` pairs; memoized.
 
     Args:
         pairs: one pair for each operand, dtypes canonical.

@@ -6,7 +6,7 @@ Flattening is on the path of every call of a compiled function, hence the shape 
   one look-up decides, and unseen types are classified once.
 * Structures are interned. Equal structures are one object, so comparing and hashing a
   `PyTreeDef` is as cheap as comparing and hashing a pointer.
-* A container which holds leaves only is recognised in C (``set.issuperset`` over ``map(type)``)
+* A container which holds leaves only is recognized in C (``set.issuperset`` over ``map(type)``)
   and its structure is remembered by length or by keys.
 """
 

@@ -42,7 +42,7 @@ class EmulatedDevice(GpuDevice):
         except MemoryError:
             return None
         address = round_up(owner.ctypes.data, _ALIGN)
-        return self._memory.register(address, nbytes, owner, initialised=False)
+        return self._memory.register(address, nbytes, owner, initialized=False)
 
     def _unmap(self, address: int) -> None:
         self._memory.release(address)

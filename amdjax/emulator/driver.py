@@ -15,7 +15,7 @@ RUN = "amdjax_emulator_run_groups"
  ID_X, ID_Y, ID_Z, FAULTED, WRITTEN, WRITTEN_BYTES, RACES, RACES_BYTES, ONE_BARRIER, GROUP,
  CONTEXT, LONGEST, LAUNCH_WORDS) = range(23)  # fmt: skip
 
-# What nothing wrote is recognisable.
+# What nothing wrote is recognizable.
 _LDS_FILL = 0xCC
 
 

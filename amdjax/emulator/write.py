@@ -52,7 +52,7 @@ def write_handler(h: Lanes) -> None:
             vector_memory.emit(h, found)
 
 
-# What `llvm.set.rounding` calls the modes: to nearest, up, down, towards zero.
+# What `llvm.set.rounding` calls the modes: to nearest, up, down, toward zero.
 _ROUNDINGS = (1, 2, 3, 0)
 
 

@@ -1,6 +1,6 @@
-"""Optimisers as triples of functions, with JAX's names.
+"""Optimizers as triples of functions, with JAX's names.
 
-An optimiser is `(init_fun, update_fun, get_params)`. `amdjax.optim` has more of them, in optax's
+An optimizer is `(init_fun, update_fun, get_params)`. `amdjax.optim` has more of them, in optax's
 form; these are for programs that were written for `jax.example_libraries`.
 
     >>> from amdjax.example_libraries import optimizers
@@ -45,7 +45,7 @@ register_pytree_node(
 
 
 class Optimizer(NamedTuple):
-    """The functions of an optimiser."""
+    """The functions of an optimizer."""
 
     init_fn: Callable[[Any], Any]
     update_fn: Callable[[Any, Any, Any], Any]
@@ -63,14 +63,14 @@ def _unpacked(state: OptimizerState) -> list[Any]:
 
 
 def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
-    """Make an optimiser of single arrays one of pytrees.
+    """Make an optimizer of single arrays one of pytrees.
 
     Args:
       opt_maker: a function that returns `(init, update, get_params)` for one array: `init(x)` is a
         state, `update(i, g, state)` the next one, `get_params(state)` the array.
 
     Returns:
-      A function with the same arguments whose optimiser takes pytrees.
+      A function with the same arguments whose optimizer takes pytrees.
     """
 
     @functools.wraps(opt_maker)

@@ -125,7 +125,7 @@ class Axis:
 
 
 def merge_axes(axes: Sequence[Axis]) -> list[Axis]:
-    """Drop loops of one step, join neighbours that are one to both arrays."""
+    """Drop loops of one step, join neighbors that are one to both arrays."""
     out: list[Axis] = []
     for a in axes:
         if a.extent == 1:

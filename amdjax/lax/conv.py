@@ -371,9 +371,9 @@ def conv_general_dilated(
       window_strides: n steps between windows.
       padding: n pairs of elements of padding before and after each spatial axis, or a rule named
         as in `padtype_to_pads`.
-      lhs_dilation: n distances that neighbours in the input are moved apart (transposed
+      lhs_dilation: n distances that neighbors in the input are moved apart (transposed
         convolution); 1 where omitted.
-      rhs_dilation: n distances that neighbours in the kernel are moved apart (atrous
+      rhs_dilation: n distances that neighbors in the kernel are moved apart (atrous
         convolution); 1 where omitted.
       dimension_numbers: three strings that name the axes of input, kernel and result, such as
         `("NHWC", "HWIO", "NHWC")`; batch, feature, space in this order where omitted. Strides,

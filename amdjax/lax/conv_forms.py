@@ -83,8 +83,8 @@ def conv_with_general_padding(
     Args:
       lhs: input of shape (batch, feature, *space).
       padding: pairs of elements of padding, or a rule named as in `padtype_to_pads`.
-      lhs_dilation: distances that neighbours in the input are moved apart.
-      rhs_dilation: distances that neighbours in the kernel are moved apart.
+      lhs_dilation: distances that neighbors in the input are moved apart.
+      rhs_dilation: distances that neighbors in the kernel are moved apart.
 
     Example:
       >>> x, w = np.ones((1, 2, 8), np.float32), np.ones((3, 2, 3), np.float32)
@@ -145,7 +145,7 @@ def conv_transpose(
       strides: n steps, by which the result is larger than the input.
       padding: `"SAME"` or `"VALID"`, of the forward convolution this transposes; or n pairs of
         elements of padding of the dilated input.
-      rhs_dilation: n distances that neighbours in the kernel are moved apart; 1 where omitted.
+      rhs_dilation: n distances that neighbors in the kernel are moved apart; 1 where omitted.
       dimension_numbers: as in `conv_general_dilated`; features last where omitted.
       transpose_kernel: flip the kernel's spatial axes and exchange its features, which makes this
         the exact transpose of the forward convolution with `rhs`.

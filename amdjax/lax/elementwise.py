@@ -131,7 +131,7 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
 def div(x: ArrayLike, y: ArrayLike) -> Array:
     """Quotient of two arrays, element by element.
 
-    Integers are divided towards zero; dividing an integer by zero gives -1 (all bits set).
+    Integers are divided toward zero; dividing an integer by zero gives -1 (all bits set).
 
     Example:
       >>> int(div(-7, 2))
@@ -150,7 +150,7 @@ rem_p = binary("rem", INT | FLOAT, lambda g, z, x, y: g, _rem_right)
 
 
 def rem(x: ArrayLike, y: ArrayLike) -> Array:
-    """Remainder of the division towards zero, with the sign of `x`.
+    """Remainder of the division toward zero, with the sign of `x`.
 
     Example:
       >>> int(rem(-7, 2))

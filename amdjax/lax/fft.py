@@ -117,7 +117,7 @@ def _fft_batch(axis, args, dims, **params):
 
 
 def _compute(x, *, fft_type, fft_lengths):
-    """SciPy's pocketfft: any length, vectorised, precision of the operand."""
+    """SciPy's pocketfft: any length, vectorized, precision of the operand."""
     # late: SciPy takes long to load
     import scipy.fft
 

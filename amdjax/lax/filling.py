@@ -1,4 +1,4 @@
-"""Arrays made from nothing: constants, counters, uninitialised memory."""
+"""Arrays made from nothing: constants, counters, uninitialized memory."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def reduce_window(
       window_strides: n steps from one window to the next; 1 where omitted.
       padding: n pairs of elements of padding before and after each axis, or a rule named as in
         `padtype_to_pads`.
-      base_dilation: n distances that neighbours in the operand are moved apart; 1 where omitted.
+      base_dilation: n distances that neighbors in the operand are moved apart; 1 where omitted.
 
     Returns:
       Pytree of arrays with one element for each window.

@@ -23,7 +23,7 @@ class PaddingType(enum.Enum):
 
 
 def dilated(sizes: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
-    """Sizes after `dilation - 1` holes are put between neighbours."""
+    """Sizes after `dilation - 1` holes are put between neighbors."""
     return tuple(max(0, 1 + step * (n - 1)) for n, step in zip(sizes, dilation))
 
 

@@ -1,4 +1,4 @@
-"""Rounding to integers, and neighbours of floating-point numbers."""
+"""Rounding to integers, and neighbors of floating-point numbers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def is_finite(x: ArrayLike) -> Array:
 
 
 def _nextafter(b: Any, x: Any, y: Any) -> Any:
-    """Narrow floats are computed in a wider type, whose neighbours are others: theirs by bits."""
+    """Narrow floats are computed in a wider type, whose neighbors are others: theirs by bits."""
     dtype = value_dtype(x)
     if dtypes.itemsize_bits(dtype) >= 32:
         return b.nextafter(x, y)

@@ -306,7 +306,7 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Padding) -
       operand: array of rank n.
       padding_value: scalar of the operand's dtype.
       padding_config: n triples `(low, high, interior)`: how many values to put before and after
-        (negative: how many to remove), and how many between two neighbours.
+        (negative: how many to remove), and how many between two neighbors.
 
     Returns:
       The padded array.

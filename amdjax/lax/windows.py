@@ -436,7 +436,7 @@ def reduce_window_shape_tuple(
       operand_shape: shape of the operand, of rank n.
       window_strides: n steps of the window.
       padding: n pairs of elements of padding.
-      base_dilation: n distances between neighbours in the operand; 1 where omitted.
+      base_dilation: n distances between neighbors in the operand; 1 where omitted.
 
     Returns:
       The number of windows along each axis.

@@ -36,7 +36,7 @@ def conv(
       bias: of shape `(features,)`, or None.
       strides: steps of the window, one for all spatial axes or one for each.
       padding: "SAME", "VALID", an integer, or for each spatial axis an integer or a pair.
-      dilation: distances between neighbours in the window.
+      dilation: distances between neighbors in the window.
       groups: how many groups the channels are cut into, each with kernels of its own.
       layout: "channels_last" (NHWC, HWIO) or "channels_first" (NCHW, OIHW).
 
@@ -88,7 +88,7 @@ def conv_transpose(
       padding: padding of the convolution that is transposed, which cuts off the result's edges:
         "SAME" makes it `strides` times the size of `x`, "VALID" keeps all of it.
       output_padding: elements to add after each axis, for convolutions that leave some over.
-      dilation: distances between neighbours in the window.
+      dilation: distances between neighbors in the window.
       groups: how many groups the channels are cut into.
       layout: "channels_last" (NHWC, HWIO) or "channels_first" (NCHW, OIHW).
 

@@ -356,7 +356,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
 
 
 def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
-    """An initializer of convolutions: orthogonal at the centre, zero elsewhere (Xiao et al., 2018).
+    """An initializer of convolutions: orthogonal at the center, zero elsewhere (Xiao et al., 2018).
 
     >>> nn.initializers.delta_orthogonal()(amdjax.random.key(0), (3, 3, 2, 4)).shape
     (3, 3, 2, 4)

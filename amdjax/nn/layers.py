@@ -160,7 +160,7 @@ class Conv(_ConvBase):
       key: key of the parameters' random start.
       strides: steps of the window, one for all spatial axes or one for each.
       padding: "SAME", "VALID", an integer, or for each spatial axis an integer or a pair.
-      dilation: distances between neighbours in the window.
+      dilation: distances between neighbors in the window.
       groups: how many groups the channels are cut into.
       use_bias: whether there is a bias.
       layout: "channels_last" or "channels_first".
@@ -217,7 +217,7 @@ class ConvTranspose(_ConvBase):
 
 
 class BatchNorm(Module):
-    """Normalise each feature over the batch; returns `(y, layer)` with new running statistics.
+    """Normalize each feature over the batch; returns `(y, layer)` with new running statistics.
 
     Args:
       features: size of the feature axis.
@@ -276,7 +276,7 @@ class BatchNorm(Module):
 
 
 class LayerNorm(Module):
-    """Normalise each example over its last axis.
+    """Normalize each example over its last axis.
 
     Args:
       features: size of the last axis.
@@ -337,7 +337,7 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalise each example over groups of channels and all of space.
+    """Normalize each example over groups of channels and all of space.
 
     Args:
       channels: size of the channel axis.

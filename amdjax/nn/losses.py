@@ -48,10 +48,10 @@ def softmax_cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> Array:
-    """`-log softmax(logits)` of the labelled classes.
+    """`-log softmax(logits)` of the labeled classes.
 
     Args:
-      logits: unnormalised log-probabilities, floating-point.
+      logits: unnormalized log-probabilities, floating-point.
       labels: class numbers, integers of the shape of `logits` without `axis` (numbers that are no
         class contribute nothing); or probabilities of all classes, in the shape of `logits`.
       axis: the axis of the classes.

@@ -1,4 +1,4 @@
-"""Normalisation of batches, layers and groups of channels."""
+"""Normalization of batches, layers and groups of channels."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def batch_norm(
     epsilon: float = 1e-5,
     axis_name: str | Sequence[str] | None = None,
 ) -> tuple[Array, tuple[Array, Array]]:
-    """Normalise each feature over the batch (Ioffe & Szegedy, 2015).
+    """Normalize each feature over the batch (Ioffe & Szegedy, 2015).
 
     Args:
       x: floating-point batch.
@@ -81,7 +81,7 @@ def batch_norm(
       bias: what is added to each feature, or None.
       mean: running mean of each feature.
       variance: running variance of each feature.
-      train: whether to normalise by the batch's own statistics and to update the running ones;
+      train: whether to normalize by the batch's own statistics and to update the running ones;
         otherwise the running ones are used and returned as they are.
       axis: the axis or axes that keep statistics of their own: -1 for channels last, 1 for channels
         first, all but the batch axis for one of each activation.
@@ -90,7 +90,7 @@ def batch_norm(
       axis_name: axes of `vmap` over which the batch goes on.
 
     Returns:
-      The normalised batch in the dtype of `x`, and the pair of running mean and variance. The
+      The normalized batch in the dtype of `x`, and the pair of running mean and variance. The
       running variance is updated by the unbiased estimate.
 
     Raises:
@@ -181,7 +181,7 @@ def layer_norm(
     axis: Axes = -1,
     epsilon: float = 1e-5,
 ) -> Array:
-    """Normalise each example over its features (Ba et al., 2016).
+    """Normalize each example over its features (Ba et al., 2016).
 
     Args:
       x: floating-point array.
@@ -261,7 +261,7 @@ def group_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
 ) -> Array:
-    """Normalise each example over groups of channels and all of space (Wu & He, 2018).
+    """Normalize each example over groups of channels and all of space (Wu & He, 2018).
 
     Args:
       x: floating-point batch; the first axis is that of the examples.
@@ -317,7 +317,7 @@ def instance_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
 ) -> Array:
-    """Normalise each channel of each example over space (Ulyanov et al., 2016).
+    """Normalize each channel of each example over space (Ulyanov et al., 2016).
 
     Args:
       x: floating-point batch; the first axis is that of the examples.

@@ -160,7 +160,7 @@ mod = remainder
 
 
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The remainder of division towards zero, which has the sign of `x1`.
+    """The remainder of division toward zero, which has the sign of `x1`.
 
     >>> jnp.fmod(jnp.array([-7, 7]), 3)
     Array([-1,  1], dtype=int32)

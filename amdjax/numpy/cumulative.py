@@ -172,7 +172,7 @@ def diff(
     prepend: ArrayLike | None = None,
     append: ArrayLike | None = None,
 ) -> Array:
-    """The `n`-th difference between neighbours along `axis`.
+    """The `n`-th difference between neighbors along `axis`.
 
     Args:
       a: array with at least one axis.
@@ -218,7 +218,7 @@ def diff(
 def ediff1d(
     ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None
 ) -> Array:
-    """The differences between neighbours of the flattened array.
+    """The differences between neighbors of the flattened array.
 
     >>> jnp.ediff1d(jnp.array([1, 4, 9]), to_begin=0)
     Array([0, 3, 5], dtype=int32)

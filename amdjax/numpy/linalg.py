@@ -221,7 +221,7 @@ def _back_substitute(lu: Array, permutation: Array, b: Array, transposed: bool) 
 
 
 def _solve(a: Array, b: Array) -> Array:
-    """Through one factorisation, which the derivatives share."""
+    """Through one factorization, which the derivatives share."""
     lu, permutation = _factors(a)
     product = lambda x: contractions.matmul(a, x)
     forward = lambda _, y: _back_substitute(lu, permutation, y, False)

@@ -160,7 +160,7 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """The next representable number after `x` towards `y`.
+    """The next representable number after `x` toward `y`.
 
     >>> bool(jnp.nextafter(1.0, 2.0) > 1.0)
     True

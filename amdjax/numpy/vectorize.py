@@ -56,7 +56,7 @@ def vectorize(
       signature: core axes, as `"(m,n),(n)->(m)"`; None means scalars to scalars.
 
     Returns:
-      The vectorised function.
+      The vectorized function.
 
     Raises:
       ValueError: `signature` is malformed, or arguments do not match it.

@@ -1,6 +1,6 @@
-"""Optimisers as pairs of pure functions, in the manner of optax.
+"""Optimizers as pairs of pure functions, in the manner of optax.
 
-An optimiser is a `GradientTransformation(init, update)`. `init(params)` makes its state, a pytree;
+An optimizer is a `GradientTransformation(init, update)`. `init(params)` makes its state, a pytree;
 `update(grads, state, params)` returns what to add to the parameters and the next state. `chain`
 builds larger ones from smaller ones.
 

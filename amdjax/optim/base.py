@@ -1,4 +1,4 @@
-"""What an optimiser is, and how optimisers are put together."""
+"""What an optimizer is, and how optimizers are put together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EmptyState(NamedTuple):
 
 
 class GradientTransformation(NamedTuple):
-    """An optimiser, or a part of one.
+    """An optimizer, or a part of one.
 
     Args:
       init: `init(params) -> state`.

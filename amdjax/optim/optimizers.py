@@ -1,4 +1,4 @@
-"""Optimisers."""
+"""Optimizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of optimisers: what scales and averages gradients."""
+"""The parts of optimizers: what scales and averages gradients."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def flatten_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def remove_barriers(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Optimisation barriers have done their work when common subexpressions are gone."""
+    """Optimization barriers have done their work when common subexpressions are gone."""
     if not any(e.primitive.name == BARRIER for e in closed.jaxpr.eqns):
         return closed
     names: dict[Var, Any] = {}

@@ -129,7 +129,7 @@ def _random_gamma_batch(axis: Any, args: Any, dims: Any, **params: Any) -> Any:
 
 
 def _draw_gammas(key: Any, a: Any, *, log_space: bool) -> Any:
-    """Each element draws from a key of its own, so that rejections do not depend on neighbours."""
+    """Each element draws from a key of its own, so that rejections do not depend on neighbors."""
     count = math.prod(a.shape[key.ndim :])
     each = lax.reshape(random_split(key, (count,)), (a.size,))
     # The rule says what the compiler is to build: its loops are no Python loops, whatever the flag.

@@ -187,7 +187,7 @@ class Domain:
         return bool(table)
 
     def _merge(self) -> None:
-        """Join neighbouring loops that are one to every access."""
+        """Join neighboring loops that are one to every access."""
         stuck: set[Symbol] = set()
         for i in self.irregular:
             stuck |= _symbols(i)

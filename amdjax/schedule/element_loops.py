@@ -2,7 +2,7 @@
 
 Where the values of a loop are single numbers and arrays of one shape, and no element looks at
 another, the loop need not go through memory at each step: it is an element rule like others, whose
-code is a loop over values in registers. It joins its neighbours in one kernel; a loop over single
+code is a loop over values in registers. It joins its neighbors in one kernel; a loop over single
 numbers alone is the case of an array without axes. `scan` may read and write an element of a longer
 array at each step. All else is cut into kernels with jumps around them (`control.py`).
 """

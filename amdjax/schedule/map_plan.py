@@ -114,7 +114,7 @@ def plan_map(domain: Domain, target: Any) -> CpuMapPlan:
 
 
 def lane_loop(domain: Domain) -> LoopVar:
-    """The loop whose neighbours lie side by side in most accesses."""
+    """The loop whose neighbors lie side by side in most accesses."""
 
     def score(var: LoopVar) -> float:
         total = 0.0

@@ -128,7 +128,7 @@ def worth_stashing(region: Region, row_elements: int, limit: int) -> tuple[Root,
 
 @dataclass(frozen=True)
 class CpuRowPlan(RowPlan):
-    """A program is a row, whose elements run in lanes, or a bundle of neighbouring rows.
+    """A program is a row, whose elements run in lanes, or a bundle of neighboring rows.
 
     Attributes:
       lane_var: the loop in vector lanes; None where there is no loop.
@@ -145,7 +145,7 @@ class CpuRowPlan(RowPlan):
 
     @property
     def bundles(self) -> int:
-        """Programs that share neighbouring rows."""
+        """Programs that share neighboring rows."""
         if self.lane_var is None or self.lanes_reduce:
             return 1
         return ceil_div(self.lane_var.extent, self.count)
@@ -210,7 +210,7 @@ def plan_rows(region: Region, fusion: Fusion, target: Machine, domain: Domain) -
 
 
 def _lane_loop(domain: Domain) -> LoopVar | None:
-    """The loop in lanes: a reduced one (a row a program), or that over neighbouring rows."""
+    """The loop in lanes: a reduced one (a row a program), or that over neighboring rows."""
     inner, outer = domain.inner, domain.outer
     if not domain.vars or not outer or not inner:
         return domain.vars[-1] if domain.vars else None

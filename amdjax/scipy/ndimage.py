@@ -21,7 +21,7 @@ __all__ = ["map_coordinates"]
 
 
 def _mirrored(index: Array, size: int) -> Array:
-    """Folded about the centres of the outermost entries."""
+    """Folded about the centers of the outermost entries."""
     last = max(size - 1, 1)
     folded = jnp.abs((index + last) % (2 * last) - last)
     return folded if size > 1 else jnp.zeros_like(index)

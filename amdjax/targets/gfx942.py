@@ -1,7 +1,7 @@
 """CDNA3: AMD Instinct MI300A, MI300X, MI325X.
 
 Sources: "AMD Instinct MI300 Instruction Set Architecture", "AMD CDNA 3 Architecture".
-float8 is the "fnuz" flavour: no negative zero, one NaN, bias one higher than OCP's.
+float8 is the "fnuz" flavor: no negative zero, one NaN, bias one higher than OCP's.
 """
 
 from amdjax.targets import gfx90a, gfx908

@@ -232,7 +232,7 @@ class GpuTarget:
       f64_rate: the same for f64.
       packed: operations on two elements at once, by dtype: `f32` (v_pk_fma_f32), `f16`, `bf16`.
       dots: dot instructions.
-      fp8: flavour of float8 the conversion and matrix instructions read.
+      fp8: flavor of float8 the conversion and matrix instructions read.
       native_bf16: arithmetic on bf16 vectors besides the matrix unit.
       atomics: global atomic operations done by one instruction: `fadd_f32`, `fadd_f64`, `fmin_f64`,
         `pk_add_f16`, `pk_add_bf16`, ...

@@ -45,7 +45,7 @@ MOST = 1 << 30  # divisibility of zero
 
 
 def minor_axis(shape: tuple[int, ...]) -> int:
-    """The axis along which elements are neighbours: the last one, if not of length one."""
+    """The axis along which elements are neighbors: the last one, if not of length one."""
     return len(shape) - (2 if len(shape) == 2 and shape[-1] == 1 else 1)
 
 

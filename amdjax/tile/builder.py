@@ -331,7 +331,7 @@ class Builder:
         Args:
           types: of the elements of `a` and `b`, which the buffers hold as bits.
           a: buffer, offset and elements from one row to the next; rows are 64 bytes a step.
-          b: buffer and offset; a step is 16 rows of 32-bit words, each of which holds neighbours
+          b: buffer and offset; a step is 16 rows of 32-bit words, each of which holds neighbors
             in depth of one column.
           c: buffer and offset of the sums, row by row.
           registers: of accumulators, along rows and columns of the result; each holds 16 by 16.

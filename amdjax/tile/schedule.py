@@ -17,7 +17,7 @@ class Schedule:
 
     Args:
       workgroup: threads of a program; 0 for one wave.
-      vector: neighbouring elements of a tile that a thread holds side by side.
+      vector: neighboring elements of a tile that a thread holds side by side.
       index_bits: width of an `index`; 32 where every buffer is smaller than 2 GiB.
     """
 

@@ -411,7 +411,7 @@ class _Call:
 class custom_jvp(_CustomFunction):
     """A function whose forward derivative is given by a rule.
 
-    The rule serves reverse mode too, by linearisation and transposition.
+    The rule serves reverse mode too, by linearization and transposition.
 
     Args:
       fun: a function of pytrees of arrays.

@@ -80,7 +80,7 @@ def _jvp(primals: Any, tangents: Any, *, call: ClosedJaxpr, rule: Rule) -> Any:
     return outs[:count], spread_tangents(outs[count:], nonzeros_out, call.out_avals)
 
 
-# Linearised by its jvp rule; a program of its own for residuals would have no rule.
+# Linearized by its jvp rule; a program of its own for residuals would have no rule.
 custom_vmap_call_p.linearize = None
 
 
@@ -169,7 +169,7 @@ def _transpose_rule(
 
 
 class custom_vmap:
-    """A function whose behaviour under `vmap` is given by a rule.
+    """A function whose behavior under `vmap` is given by a rule.
 
     Args:
       fun: a function of pytrees of arrays, with positional arguments.

@@ -59,7 +59,7 @@ def known_value(x: Any) -> Any:
 
 
 class TangentTrace(Trace):
-    """What forward mode and linearisation share: values are split into primal and tangent.
+    """What forward mode and linearization share: values are split into primal and tangent.
 
     Args:
       parent: the trace that computes primals.

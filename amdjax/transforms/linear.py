@@ -1,4 +1,4 @@
-"""Linearisation: primals are computed, what happens to tangents is recorded as a linear program."""
+"""Linearization: primals are computed, what happens to tangents is recorded as a linear program."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TangentCell:
 class SplitTrace(Trace):
     """Sends operations on tangents to the linear program, all others to the parent.
 
-    A jvp rule that runs under it becomes a linearisation.
+    A jvp rule that runs under it becomes a linearization.
     """
 
     __slots__ = ("linear",)

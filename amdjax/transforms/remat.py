@@ -66,7 +66,7 @@ def _transpose(cts: Any, *args: Any, jaxpr: ClosedJaxpr, **params: Any) -> list[
 
 
 class _Split(NamedTuple):
-    """A checkpointed program, linearised.
+    """A checkpointed program, linearized.
 
     Attributes:
       primal: `(*args) -> (*results, *kept values)`.

@@ -37,7 +37,7 @@ def vmap(
     spmd_axis_name: Hashable | None = None,
     sum_match: bool = False,
 ) -> F:
-    """Vectorise a function: it is written for one example and maps over an axis of its arguments.
+    """Vectorize a function: it is written for one example and maps over an axis of its arguments.
 
     Args:
       fun: a function of pytrees of arrays.

@@ -29,7 +29,7 @@ def test_atoms_hold_what_instructions_do(name, i):
         row, column = digits_of(atom.row, lane), digits_of(atom.column, lane)
         mine = {(row + r, column + c) for r, c in atom.elements}
         held = {i.accumulator_position(lane, e) for e in range(i.accumulator_elements)}
-        # The transposed product where that gives a lane neighbours of a row.
+        # The transposed product where that gives a lane neighbors of a row.
         assert mine in (held, {(c, r) for r, c in held})
         sums |= mine
         first = digits_of(atom.line[0], lane)

@@ -77,7 +77,7 @@ def test_scaling_without_ldexp_agrees(name, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lanes", [0, 8])
 def test_huge_angles(name, dtype, lanes):
-    # The double next to a multiple of pi / 2, neighbours of such multiples, and the largest ones.
+    # The double next to a multiple of pi / 2, neighbors of such multiples, and the largest ones.
     x = [np.finfo(dtype).max, 2.0**100, 1e22, 16367173 * 2.0**72]
     if dtype is np.float64:
         x += [6381956970095103.0 * 2.0**797, 5.0**200, 2.0**1000]
@@ -283,7 +283,7 @@ def codes(dtype):
 
 
 def float32_sample():
-    """All values of bfloat16, their neighbours, all of half's ties, and random ones."""
+    """All values of bfloat16, their neighbors, all of half's ties, and random ones."""
     top = np.arange(65536, dtype=np.uint32) << 16
     ties = np.arange(2**20, dtype=np.uint32) << 12
     rng = np.random.default_rng(0)

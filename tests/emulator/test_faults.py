@@ -36,7 +36,7 @@ attributes #0 = { "amdgpu-flat-work-group-size"="64,64" }
 
 
 def test_out_of_bounds_load(gfx):
-    # The neighbouring memory exists, it only is not the kernel's.
+    # The neighboring memory exists, it only is not the kernel's.
     a, out = np.zeros(64, np.float32)[:60], np.zeros(64, np.float32)
     with pytest.raises(MemoryFault, match="outside every allocation") as caught:
         run(compiled(COPY, gfx), 1, 64, out, a)

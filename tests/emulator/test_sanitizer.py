@@ -86,7 +86,7 @@ def waits(gfx: str) -> tuple[int, ...]:
 def fresh(nbytes):
     """An allocation without contents, and its memory."""
     memory, array = Memory(), np.zeros(nbytes, np.uint8)
-    memory.register(array.ctypes.data, nbytes, array, initialised=False)
+    memory.register(array.ctypes.data, nbytes, array, initialized=False)
     return memory, array
 
 
@@ -123,7 +123,7 @@ def test_what_a_kernel_wrote_may_be_read(gfx):
 def test_copies_take_along_what_is_not_written(gfx):
     memory, a = fresh(64)
     b = np.zeros(64, np.uint8)
-    memory.register(b.ctypes.data, 64, b, initialised=False)
+    memory.register(b.ctypes.data, 64, b, initialized=False)
     memory.written(a.ctypes.data + 8, 4)
     memory.copied(b.ctypes.data, a.ctypes.data, 64)
     assert memory.is_written(b.ctypes.data + 8, 4)
@@ -226,7 +226,7 @@ def pass_on(gfx, shift, *body, groups=2, **options):
     out, memory = np.zeros(256 * groups, np.int32), Memory()
     mid = np.zeros(256 * groups, np.int32)
     memory.add(out)
-    memory.register(mid.ctypes.data, mid.nbytes, mid, initialised=False)
+    memory.register(mid.ctypes.data, mid.nbytes, mid, initialized=False)
     memory.written(mid.ctypes.data, mid.nbytes)
     (kernel,) = compiled(PASS_ON.format(body="\n".join(body)), gfx).kernels.values()
     arguments = pack(out, mid, np.int32(shift))
@@ -256,7 +256,7 @@ def test_stores_not_waited_for_at_a_barrier(gfx):
     code = compiled(PASS_ON.format(body="\n".join([WRITE, BARRIER, READ])), gfx)
     out, mid, memory = np.zeros(512, np.int32), np.zeros(512, np.int32), Memory()
     memory.add(out)
-    memory.register(mid.ctypes.data, mid.nbytes, mid, initialised=False)
+    memory.register(mid.ctypes.data, mid.nbytes, mid, initialized=False)
     memory.written(mid.ctypes.data, mid.nbytes)
     arguments = pack(out, mid, np.int32(-LANES[gfx]))
     if gfx not in WAITS_FOR_STORES:

@@ -151,7 +151,7 @@ def test_gradients_of_layer_norm_are_a_kernel_over_rows_and_one_over_columns():
     args = normal(512, 1024), normal(1024), normal(1024)
     by_row, by_column = kernels_for(layer_norm_gradient, *args, target=GFX942)
     assert by_row.name.startswith("rows_") and by_column.name.startswith("rows_")
-    # The normalised input is computed again for the columns rather than stored and read.
+    # The normalized input is computed again for the columns rather than stored and read.
     stores = [line for line in str(by_row).splitlines() if " store " in line]
     assert sum("strides=(1)" in line for line in stores) == 1
     assert "reduce combine=add axis=0" in str(by_column)

@@ -66,7 +66,7 @@ def test_division_rounds_down(a, n):
 
 @given(expressions, divisors)
 def test_dividends_left_to_the_machine_are_not_negative(a, n):
-    """Machines truncate towards zero, so what remains to be divided must not be negative."""
+    """Machines truncate toward zero, so what remains to be divided must not be negative."""
     for result in (a // n, a % n):
         for symbol, _ in result.terms:
             if not isinstance(symbol, LoopVar):

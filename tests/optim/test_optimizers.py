@@ -1,4 +1,4 @@
-"""Optimisers against NumPy implementations of the papers' formulas."""
+"""Optimizers against NumPy implementations of the papers' formulas."""
 
 import numpy as np
 import pytest

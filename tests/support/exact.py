@@ -130,7 +130,7 @@ def convert(source: Format, to: Format, x: int, towards_zero: bool = False) -> i
 
 
 def to_integer(form: Format, x: int, low: int, high: int) -> int:
-    """Towards zero, saturating; NaN gives 0."""
+    """Toward zero, saturating; NaN gives 0."""
     if form.is_nan(x):
         return 0
     if form.is_infinite(x):

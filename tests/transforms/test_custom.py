@@ -28,7 +28,7 @@ def close(a, b, tol=1e-5):
     np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
 
 
-# Rules with a recognisable factor show that it is they that are used.
+# Rules with a recognizable factor show that it is they that are used.
 
 
 @amdjax.custom_jvp

@@ -195,7 +195,7 @@ class Accumulators(Deferred):
         """`at(r, c)`: where the element `r` rows and `c` columns on is, in bytes.
 
         The cells of a row are exchanged by the reversed bits of its number, so that neither rows
-        nor columns of fragments meet in banks. In every second group of them neighbours are
+        nor columns of fragments meet in banks. In every second group of them neighbors are
         exchanged too, so that threads which read two each find the first ones in all banks.
         Numbers that are added have no bits in common.
         """
@@ -226,7 +226,7 @@ def _reversed(nbytes: int) -> Digits:
 
 
 def _run(elements: Sequence[tuple[int, int]]) -> int:
-    """Sums of a lane that are neighbours in a row of the result and may be stored together."""
+    """Sums of a lane that are neighbors in a row of the result and may be stored together."""
     run = 1
     while 2 * run <= min(len(elements), 4) and all(
         elements[e + i] == (elements[e][0], elements[e][1] + i)

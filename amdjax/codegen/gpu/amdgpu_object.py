@@ -209,7 +209,7 @@ def _machine(triple: str, cpu: str, features: str, verbose: bool) -> llvm.Target
 def _module(
     ir_text: str, target: GpuTarget | str, opt: int, verbose: bool = False
 ) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
-    """The optimised module, parsed anew: code generation consumes it."""
+    """The optimized module, parsed anew: code generation consumes it."""
     target = get(target) if isinstance(target, str) else target
     check_lds(ir_text, target)
     machine = _machine(target.triple, target.llvm_cpu, target.features, verbose)

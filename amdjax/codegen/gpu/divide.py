@@ -8,7 +8,7 @@ S. K. Raina, "Accelerating correctly rounded floating-point division when the di
 advance", 2004). A divisor of moderate size and elements that are zero or of moderate size exclude
 that; others are divided by the machine's own means.
 
-Why it is right for float: a quotient and the midpoint of two neighbours differ by `c u² / d` or
+Why it is right for float: a quotient and the midpoint of two neighbors differ by `c u² / d` or
 more, for an integer `c`, where `u = 2**-24` and `1 <= d < 2`, and what is rounded last is off by
 less than `6 u² / d`. So only quotients with `|c| < 6` can go wrong; `tools/check_division.py` tries
 them all.

@@ -89,7 +89,7 @@ class Layout:
     Args:
       shape: of the tile, of rank 1 or 2.
       threads: of the workgroup, a power of two.
-      vector: neighbours that a thread holds side by side where there are enough elements.
+      vector: neighbors that a thread holds side by side where there are enough elements.
     """
 
     shape: tuple[int, ...]
@@ -109,12 +109,12 @@ class Layout:
 
     @cached_property
     def minor_axis(self) -> int:
-        """The axis along which the registers of a group of `width` are neighbours."""
+        """The axis along which the registers of a group of `width` are neighbors."""
         return len(self.shape) - (2 if self.shape[-1] == 1 and len(self.shape) == 2 else 1)
 
     @cached_property
     def width(self) -> int:
-        """Neighbours that a thread holds side by side."""
+        """Neighbors that a thread holds side by side."""
         rows, columns = self._matrix
         width = min(self.vector, floor_power_of_two(self.size // self.threads))
         while rows > 1 and columns % width:

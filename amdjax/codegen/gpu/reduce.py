@@ -130,7 +130,7 @@ def filled(g: GpuEmitter, x: Value, layout: Layout, neutral: Value) -> Value:
 
 
 def _tree(g: GpuEmitter, merge: _Merge, xs: Sequence[Parts]) -> Parts:
-    """All of them combined, neighbours first."""
+    """All of them combined, neighbors first."""
     if merge.extremum:
         return [extremum(g.f, merge.extremum, [x for (x,) in xs])]
     while len(xs) > 1:

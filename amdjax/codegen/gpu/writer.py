@@ -62,7 +62,7 @@ def kernel_ir(
       debug: whether instructions say which line of `str(kernel)` they come from; AMD only.
 
     Returns:
-      LLVM IR text, complete but for optimisation.
+      LLVM IR text, complete but for optimization.
 
     Raises:
       ValueError: the workgroup is not a power of two of whole waves that the target can run.

@@ -70,7 +70,7 @@ def _narrow_to_bfloat(x: Expr) -> Expr:
 
 
 def _round_to_odd_float(x: Expr) -> Expr:
-    """Double to float, inexact results to the neighbour with an odd last bit.
+    """Double to float, inexact results to the neighbor with an odd last bit.
 
     Rounding that once more to fewer bits gives what rounding the double would have given.
     """

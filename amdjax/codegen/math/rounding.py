@@ -1,4 +1,4 @@
-"""Rounding to integers, signs, neighbours and remainders: all exact."""
+"""Rounding to integers, signs, neighbors and remainders: all exact."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def sign(x: Expr) -> Expr:
 
 @functools.partial(elementwise, widen=False)
 def nextafter(x: Expr, y: Expr) -> Expr:
-    """The neighbour of `x` in the direction of `y`; `y` if they are equal."""
+    """The neighbor of `x` in the direction of `y`; `y` if they are equal."""
     fmt = x.format
     bits = x.bits()
-    # Away from zero the bits count upwards, towards zero downwards.
+    # Away from zero the bits count upwards, toward zero downwards.
     outward = (y > x) ^ (x < 0.0)
     step = select(outward, bits + 1, bits - 1)
     from_zero = (y.bits() & fmt.sign_bit) | 1

@@ -64,7 +64,7 @@ def write_lane(h: Lanes) -> None:
 
 @handler("v_permlane16_b32 v_permlanex16_b32")
 def permute_row(h: Lanes) -> None:
-    """Sixteen 4-bit selectors in two scalars, within a row or from its neighbour."""
+    """Sixteen 4-bit selectors in two scalars, within a row or from its neighbor."""
     f = h.f
     x = h.raw(0, h.variant.sources[0], 32)
     selectors = f.or_(

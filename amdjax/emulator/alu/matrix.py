@@ -1,7 +1,7 @@
 """Matrix instructions: MFMA of CDNA and WMMA of RDNA3 and RDNA4.
 
 Operands are gathered from lanes into plain matrices, multiplied row by row, and each row of the
-result, which lies in neighbouring lanes of one register, is stored as a vector. Sums run over k in
+result, which lies in neighboring lanes of one register, is stored as a vector. Sums run over k in
 order with one rounding a step; the hardware's order within an instruction is not published, nor is
 how operands are rounded to xf32 (here to nearest even).
 """

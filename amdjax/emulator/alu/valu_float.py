@@ -205,7 +205,7 @@ def unsigned_byte(index: int) -> Callable[..., Value]:
 
 
 def round_to_zero16(h: Lanes, x: Value) -> Value:
-    """f32 to f16 towards zero: one step down where rounding went away from zero."""
+    """f32 to f16 toward zero: one step down where rounding went away from zero."""
     f = h.f
     nearest = f.cast("fptrunc", x, "half")
     back = f.unary_intrinsic("fabs", f.cast("fpext", nearest, "float"))
@@ -334,7 +334,7 @@ def div_fixup(h: Lanes, quotient: Value, denominator: Value, numerator: Value) -
         (f.or_(d_zero, n_inf), signed(math.inf)),
         (f.or_(d_inf, n_zero), signed(0.0)),
         (f.icmp("slt", gap, h.const("i32", underflow)), signed(0.0)),
-        (f.fcmp("uno", quotient, quotient), signed(math.inf)),  # steps towards it overflowed
+        (f.fcmp("uno", quotient, quotient), signed(math.inf)),  # steps toward it overflowed
     )
     size = f.unary_intrinsic("fabs", quotient)
     result = f.intrinsic("copysign", quotient.type, size, sign_source)

@@ -223,7 +223,7 @@ class Runtime:
         private = device is not None and not any(device in d.peers for d in self.devices)
         for memory in self._seen_from(allocation):
             memory.register(
-                allocation.address, allocation.nbytes, allocation.owner, initialised=not private
+                allocation.address, allocation.nbytes, allocation.owner, initialized=not private
             )
 
     def release(self, allocation: Allocation) -> None:

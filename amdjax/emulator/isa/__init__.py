@@ -21,7 +21,7 @@ class Isa:
       null: the scalar operand that reads as zero and drops what is written.
       accumulators: AGPRs come from the vector registers or are a second file of their own.
       packed_ids: the three ids of a work-item are ten bits each of v0, else v0, v1 and v2.
-      float8: flavour of 8-bit floats.
+      float8: flavor of 8-bit floats.
     """
 
     name: str

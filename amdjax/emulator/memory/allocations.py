@@ -28,21 +28,21 @@ class Memory:
         # To tell an access to what is gone from one to what never was.
         self._released: deque[tuple[int, int]] = deque(maxlen=1024)
 
-    def register(self, address: int, size: int, owner: Any = None, initialised: bool = True) -> int:
+    def register(self, address: int, size: int, owner: Any = None, initialized: bool = True) -> int:
         """Allow accesses to `size` bytes from `address`; keeps `owner` alive meanwhile.
 
         Args:
             address: the first byte.
             size: in bytes.
             owner: what keeps the memory.
-            initialised: False where nobody has written to it yet.
+            initialized: False where nobody has written to it yet.
         """
         if address not in self._sizes:
             bisect.insort(self._starts, address)
         self._sizes[address] = size
         self._keep[address] = owner
         self._shadows.pop(address, None)
-        if not initialised:
+        if not initialized:
             self._shadows[address] = np.zeros(size + 64, np.uint8)
         self._table = None
         return address

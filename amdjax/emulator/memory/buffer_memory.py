@@ -1,7 +1,7 @@
 """Handlers of buffer accesses: memory named by a resource of four scalar registers.
 
 Private memory of machines without scratch instructions is such a buffer: its resource is
-recognised by `state.SCRATCH_RESOURCE`. Other buffers are raw, that is without a stride: an access
+recognized by `state.SCRATCH_RESOURCE`. Other buffers are raw, that is without a stride: an access
 beyond their size is no fault, it reads zeros or writes nothing.
 """
 

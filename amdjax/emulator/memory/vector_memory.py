@@ -215,7 +215,7 @@ class WaveAccess:
         return self.h.lanes * self.access.size
 
     def _side_by_side(self) -> Value:
-        """Whether all lanes are active and access neighbouring elements, in order."""
+        """Whether all lanes are active and access neighboring elements, in order."""
         h, f = self.h, self.h.f
         steps = vector("i64", [self.access.size * i for i in range(h.lanes)])
         self.first = f.extract(self.addresses, 0)

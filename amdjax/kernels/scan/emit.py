@@ -2,7 +2,7 @@
 
 Lanes run along the axis where its elements lie side by side: each vector is combined in
 log2(lanes) steps, or by a workgroup at once, and one carry goes from vector to vector. Otherwise
-lanes run across neighbouring rows, and the loop along the axis has nothing to combine within a
+lanes run across neighboring rows, and the loop along the axis has nothing to combine within a
 vector.
 
 Where a row is split, a first kernel combines each split, a second one starts each split from all
@@ -246,7 +246,7 @@ class Along(Scan):
 
 
 class Across(Scan):
-    """Lanes across neighbouring rows."""
+    """Lanes across neighboring rows."""
 
     def __init__(self, ctx: ShapedContext, plan: AcrossPlan):
         super().__init__(ctx, plan)

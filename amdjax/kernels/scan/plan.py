@@ -36,13 +36,13 @@ class ScanPlan:
     Args:
       combine: the operation.
       reverse: whether it runs from the end.
-      rows: scanned on their own; bundles of neighbouring ones where lanes are across rows.
+      rows: scanned on their own; bundles of neighboring ones where lanes are across rows.
       n: elements of a row.
       length: elements of a row that a program takes.
       lanes: elements that are combined, or rows that are scanned, at once.
       unroll: vectors that are combined one after the other in a step.
       threads: of a program on a GPU; 0 for one wave, as of programs for CPUs.
-      vector: neighbours in a thread.
+      vector: neighbors in a thread.
     """
 
     combine: Combiner
@@ -86,14 +86,14 @@ class AlongPlan(ScanPlan):
 
 @dataclass(frozen=True)
 class RowShape:
-    """Neighbouring rows of an array.
+    """Neighboring rows of an array.
 
     Args:
       outer: loops around them.
       n: length of the axis.
-      inner: neighbouring rows.
+      inner: neighboring rows.
       step: distance of elements along the axis.
-      row_stride: distance of neighbouring rows.
+      row_stride: distance of neighboring rows.
     """
 
     outer: int
@@ -109,7 +109,7 @@ class RowShape:
 
 @dataclass(frozen=True, kw_only=True)
 class AcrossPlan(ScanPlan):
-    """Lanes across neighbouring rows."""
+    """Lanes across neighboring rows."""
 
     shape: RowShape
 
@@ -135,7 +135,7 @@ class ShortRowsPlan:
       n: elements of a row.
       high: rows of a tile.
       threads: of a program.
-      vector: neighbours in a thread.
+      vector: neighbors in a thread.
     """
 
     combine: Combiner
@@ -241,7 +241,7 @@ def _computed(combine: Combiner) -> str:
 
 
 def _row_lanes(target: CpuTarget, combine: Combiner, rows: RowShape) -> int:
-    """Neighbouring rows that are scanned at once."""
+    """Neighboring rows that are scanned at once."""
     return lanes_for(target, _computed(combine), rows.inner, 4 if rows.row_stride == 1 else 1)
 
 

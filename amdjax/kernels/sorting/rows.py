@@ -21,7 +21,7 @@ from amdjax.tile import Builder, Value, itemsize
 
 @dataclass(frozen=True)
 class Geometry:
-    """Rows of an array: along an axis of length `n`, with `inner` elements between neighbours."""
+    """Rows of an array: along an axis of length `n`, with `inner` elements between neighbors."""
 
     outer: int
     n: int

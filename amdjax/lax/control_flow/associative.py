@@ -24,7 +24,7 @@ Leaves = list[Any]
 def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, axis: int = 0) -> T:
     """Running combinations of elements under an associative function.
 
-    Pairs of neighbours are combined first, then the running combinations of the pairs are found,
+    Pairs of neighbors are combined first, then the running combinations of the pairs are found,
     and from them those of the elements: about twice as many combinations as one after another, in
     `2 log2(n)` rounds whose combinations are computed at once (Blelloch, *Prefix Sums and Their
     Applications*, 1990).

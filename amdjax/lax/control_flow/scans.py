@@ -147,7 +147,7 @@ def _scan_outs(jaxpr: ClosedJaxpr, num_carry: int, length: int) -> list[Any]:
     return [*carry, *(ShapedArray((length, *y.shape), y.dtype, y.weak_type) for y in ys)]
 
 
-# Linearisation
+# Linearization
 
 
 @scan_p.def_linearize

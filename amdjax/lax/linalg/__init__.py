@@ -1,4 +1,4 @@
-"""Factorisations and solvers for dense matrices; leading axes are batches.
+"""Factorizations and solvers for dense matrices; leading axes are batches.
 
 They run LAPACK through SciPy and NumPy on the host. What LAPACK cannot factor comes back as NaN.
 """

@@ -131,7 +131,7 @@ def eigh(
 
     Args:
       x: matrices of shape `(..., n, n)`.
-      lower: which triangle counts where the input is not symmetrised.
+      lower: which triangle counts where the input is not symmetrized.
       symmetrize_input: whether to take the Hermitian part first.
       sort_eigenvalues: accepted for JAX's sake; eigenvalues always ascend.
       subset_by_index: the first and one past the last eigenvalue wanted, in ascending order.

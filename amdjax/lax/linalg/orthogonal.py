@@ -166,7 +166,7 @@ geqrf_p = matrix_primitive("geqrf", (2,), _geqrf_results, _geqrf_one)
 
 
 def geqrf(a: Any) -> tuple[Any, Any]:
-    """The QR factorisation in LAPACK's compact form.
+    """The QR factorization in LAPACK's compact form.
 
     Args:
       a: matrices of shape `(..., m, n)`.

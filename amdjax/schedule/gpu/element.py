@@ -1,6 +1,6 @@
 """Elements of a region on a GPU, where a tile is spread over a workgroup.
 
-Neighbouring threads should touch neighbouring memory. Two things are done for that which a CPU does
+Neighboring threads should touch neighboring memory. Two things are done for that which a CPU does
 not need: what lies along the slow axis of a tile is read along that axis and transposed, and one
 loop instead of several short ones keeps those accesses contiguous that are.
 

@@ -1,7 +1,7 @@
 """How a region with reductions is computed on a GPU: tiles of rows, threads, splits.
 
-A program has a row, or a block of neighbouring ones, and spreads one or two loops over its threads:
-the loop in which neighbours lie side by side, and another one where that is short. A row that fits
+A program has a row, or a block of neighboring ones, and spreads one or two loops over its threads:
+the loop in which neighbors lie side by side, and another one where that is short. A row that fits
 the registers is read once and all its levels are computed from there; a longer one takes a pass for
 each level (`multi_pass.py`). Reductions too long for the programs there would be are split; the
 last program of a row combines them, or a second kernel where that is much.
@@ -121,7 +121,7 @@ class GpuRowPlan(RowPlan):
 
     @cached_property
     def row_axis(self) -> TileAxis | None:
-        """The axis over neighbouring rows."""
+        """The axis over neighboring rows."""
         return next((a for a in self.tiling.axes if a.var not in self.domain.reduced), None)
 
     @cached_property

@@ -46,7 +46,7 @@ class TileAxis:
     def edge(self, k: tile.Builder, base: tile.Value, stop: tile.Value | int) -> tile.Value | None:
         """Which lanes from `base` lie before `stop`; None if all do.
 
-        Neighbours that a thread holds side by side exist together where the extent allows, which
+        Neighbors that a thread holds side by side exist together where the extent allows, which
         the comparison of their common number shows.
         """
         extent = self.var.extent

@@ -1,4 +1,4 @@
-"""Vector quantisation: `scipy.cluster.vq`."""
+"""Vector quantization: `scipy.cluster.vq`."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def eigh(
     """The eigenvalues, rising, and eigenvectors of a Hermitian matrix.
 
     Args:
-      b: must be None: generalised problems are not solved.
+      b: must be None: generalized problems are not solved.
       lower: which triangle is read, after the matrix was averaged with its adjoint.
       eigvals_only: return the eigenvalues alone.
       eigvals: must be None.
@@ -379,7 +379,7 @@ def qr_multiply(
     c = jnp.broadcast_to(c, (*batch, *c.shape[-2:]))
     order: tuple[Array, ...] = ()
     if pivoting:
-        # The positions of the columns come from the factorisation that exchanges them.
+        # The positions of the columns come from the factorization that exchanges them.
         order = (lax.linalg.qr(a, pivoting=True, full_matrices=False)[2],)
         a = jnp.take_along_axis(a, order[0][..., None, :], axis=-1)
     packed, taus = lax.linalg.geqrf(a)

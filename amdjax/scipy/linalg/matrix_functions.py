@@ -37,7 +37,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
 
     Args:
       A: of shape `(..., n, n)`.
-      upper_triangular: promise that `A` is, which saves a factorisation.
+      upper_triangular: promise that `A` is, which saves a factorization.
       max_squarings: where more are needed (a norm beyond about `2**max_squarings`), the result is
         NaN.
 

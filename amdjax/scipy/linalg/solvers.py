@@ -1,4 +1,4 @@
-"""Solutions of linear equations, and what follows from a factorisation."""
+"""Solutions of linear equations, and what follows from a factorization."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def solve_sylvester(
       A: of shape `(..., m, m)`.
       B: of shape `(..., n, n)`.
       C: of shape `(..., m, n)`.
-      method: "schur" (Bartels and Stewart) or "eigen", which needs diagonalisable `A` and `B`.
+      method: "schur" (Bartels and Stewart) or "eigen", which needs diagonalizable `A` and `B`.
       tol: if a sum of an eigenvalue of `A` and one of `B` is smaller, there is no unique solution.
 
     Returns:

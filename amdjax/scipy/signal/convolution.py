@@ -121,7 +121,7 @@ def _direct(in1: ArrayLike, in2: ArrayLike, mode: str, precision: Any) -> Array:
     padding = {
         "full": [(n - 1, n - 1) for n in b.shape],
         "valid": [(0, 0) for _ in b.shape],
-        # The centre of the full convolution, as long as the first argument.
+        # The center of the full convolution, as long as the first argument.
         "same": [
             (n - 1 - (m - 1) // 2, n - m + (m - 1) // 2)
             for n, m in zip(b.shape, second, strict=True)
@@ -260,7 +260,7 @@ def correlate2d(
     _check_plane("correlate2d", in1, in2, boundary, fillvalue)
     a, b = jnp.asarray(in1), jnp.asarray(in2)
     if mode == "same":
-        # The centre is that of the first argument turned, which differs for even sizes.
+        # The center is that of the first argument turned, which differs for even sizes.
         return jnp.flip(_direct(jnp.flip(a), jnp.conj(b), mode, precision))
     result = _direct(a, jnp.flip(jnp.conj(b)), mode, precision)
     # As SciPy, which exchanges the arguments then.

@@ -245,7 +245,7 @@ def stft(
       padded: add zeros at the end, so that the segments hold the whole signal.
 
     Returns:
-      Frequencies, times of the segments' centres, and transforms; the frequencies take the place of
+      Frequencies, times of the segments' centers, and transforms; the frequencies take the place of
       `axis` and the segments are the last axis.
 
     Raises:

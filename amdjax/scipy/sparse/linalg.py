@@ -225,7 +225,7 @@ def bicgstab(
     maxiter: int | None = None,
     M: Any = None,
 ) -> tuple[Any, None]:
-    """The solution of `A · x = b` by stabilised biconjugate gradients, for any `A`.
+    """The solution of `A · x = b` by stabilized biconjugate gradients, for any `A`.
 
     Args:
       A: a square matrix, or a linear function of trees like `b`.
@@ -351,7 +351,7 @@ def gmres(
     M: Any = None,
     solve_method: str = "batched",
 ) -> tuple[Any, Array]:
-    """The solution of `A · x = b` by generalised minimal residuals, for any `A`.
+    """The solution of `A · x = b` by generalized minimal residuals, for any `A`.
 
     Args:
       A: a square matrix, or a linear function of trees like `b`.

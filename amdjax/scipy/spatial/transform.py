@@ -162,7 +162,7 @@ class Rotation(NamedTuple):
 
     @classmethod
     def random(cls, random_key: Array, num: int | None = None) -> Rotation:
-        """Refused, as in JAX: normalise four normal numbers instead."""
+        """Refused, as in JAX: normalize four normal numbers instead."""
         raise NotImplementedError(
             "Rotation.random: use Rotation.from_quat(random.normal(key, (4,)))"
         )

@@ -158,7 +158,7 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """The regularised incomplete beta function.
+    """The regularized incomplete beta function.
 
     >>> special.betainc(1.0, 1.0, 0.25)
     Array(0.25, dtype=float32, weak_type=True)
@@ -223,7 +223,7 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
 
 
 def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
-    """The regularised lower incomplete gamma function.
+    """The regularized lower incomplete gamma function.
 
     >>> special.gammainc(1.0, 0.0)
     Array(0., dtype=float32, weak_type=True)
@@ -232,7 +232,7 @@ def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
 
 
 def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
-    """The regularised upper incomplete gamma function.
+    """The regularized upper incomplete gamma function.
 
     >>> special.gammaincc(1.0, 0.0)
     Array(1., dtype=float32, weak_type=True)

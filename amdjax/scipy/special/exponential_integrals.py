@@ -76,7 +76,7 @@ def _expn_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def expn(n: ArrayLike, x: ArrayLike) -> Array:
-    """The generalised exponential integral: of `exp(-x * t) / t**n` from 1 to infinity.
+    """The generalized exponential integral: of `exp(-x * t) / t**n` from 1 to infinity.
 
     Args:
       n: order, a non-negative integer.

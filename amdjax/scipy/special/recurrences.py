@@ -92,9 +92,9 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
 
 @composite(static_argnames="n_max")
 def _legendre(n: Array, m: Array, theta: Array, n_max: int) -> Array:
-    """The functions of Ferrers P_n^m(cos θ) for 0 <= m <= n, normalised as in 14.30.1.
+    """The functions of Ferrers P_n^m(cos θ) for 0 <= m <= n, normalized as in 14.30.1.
 
-    In this normalisation nothing overflows. Up the diagonal from P_0^0 to P_m^m (14.7.15), then
+    In this normalization nothing overflows. Up the diagonal from P_0^0 to P_m^m (14.7.15), then
     from there to P_n^m (14.10.3).
     """
     # Outside [0, π] the sine is that of the polar angle of the same cosine.

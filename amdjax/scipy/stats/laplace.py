@@ -40,7 +40,7 @@ def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     Array(0.5, dtype=float32, weak_type=True)
     """
     z = (x - loc) / scale
-    # Each half decays away from the centre, so that neither overflows.
+    # Each half decays away from the center, so that neither overflows.
     tail = 0.5 * jnp.exp(-jnp.abs(z))
     return jnp.where(z <= 0, tail, 1 - tail)
 

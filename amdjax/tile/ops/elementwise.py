@@ -133,7 +133,7 @@ COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 class Div(Elementwise, name="div"):
-    """`a / b`, of integers towards zero; along axes of `same_along` all divisors are the same."""
+    """`a / b`, of integers toward zero; along axes of `same_along` all divisors are the same."""
 
     __slots__ = ()
     dtypes = _NUMBERS

@@ -17,7 +17,7 @@ def annotate_accesses(kernel: Kernel) -> Kernel:
     """Say of loads and stores of tiles how they lie in memory, and how their masks run.
 
     `divisibility` divides the offset, of gathers and scatters the first of each run of `contiguity`
-    offsets; `mask_constancy` neighbours have one mask; `mask_form` is `prefix` where the mask is
+    offsets; `mask_constancy` neighbors have one mask; `mask_form` is `prefix` where the mask is
     true up to some position, `interval` where it is true between two.
     """
     return rewritten(kernel, _Annotation(kernel).change)

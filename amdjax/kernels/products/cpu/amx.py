@@ -1,7 +1,7 @@
 """Products of bfloat16 and of bytes on AMX, the matrix unit of x86 CPUs.
 
 A step of it is 64 bytes deep. Rows of `a` are copied as they are; `b` is packed in words of
-32 bits that hold neighbours in depth of one column, two of bfloat16 or four bytes. Sums, float32 or
+32 bits that hold neighbors in depth of one column, two of bfloat16 or four bytes. Sums, float32 or
 int32, go through memory. What a block lacks in depth to whole steps is zero in both.
 
 The unit rounds each sum to nearest even, and takes subnormal numbers, of its operands and of its
@@ -208,7 +208,7 @@ class AmxProduct(PackedProduct):
 
 
 class WordPacker(PanelPacker):
-    """Packs `b` in words that hold neighbours in depth of one column."""
+    """Packs `b` in words that hold neighbors in depth of one column."""
 
     def __init__(
         self, ctx: ShapedContext, problem: Contraction, columns: int, grain: int, target: CpuTarget
@@ -224,7 +224,7 @@ class WordPacker(PanelPacker):
 
 
 def interleave(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
-    """One panel of `lines` lines by depth, in words of neighbours in depth, from `at` in `words`.
+    """One panel of `lines` lines by depth, in words of neighbors in depth, from `at` in `words`.
 
     The part starts with a step of the unit; from where it stops to the end of one there are zeros.
     """

@@ -235,7 +235,7 @@ class _Plain:
 class DirectProduct(_Plain):
     """The micro-kernel on unpacked operands.
 
-    Tiles at the end are moved back over their neighbours instead of cut: what they compute twice is
+    Tiles at the end are moved back over their neighbors instead of cut: what they compute twice is
     the same, and there is one kernel for all tiles.
     """
 

@@ -42,7 +42,7 @@ Value = tile.Value
 SHORT_SLICE, LONG_SLICE = 8, 32  # elements of a thread to which an epilogue is applied at a time
 SHORT_EPILOGUE = 8  # cost, as fusion counts it, up to which it needs few registers
 BAND = (
-    8  # rows of tiles whose programs are neighbours, so that they share what the cache holds of `b`
+    8  # rows of tiles whose programs are neighbors, so that they share what the cache holds of `b`
 )
 
 

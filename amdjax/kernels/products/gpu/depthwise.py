@@ -1,7 +1,7 @@
 """Convolutions on GPUs in which each group has one input feature.
 
 Nothing is shared between features, so there is no matrix product in them. A program computes a few
-neighbouring tiles of the result: their columns run along what lies side by side in memory (features
+neighboring tiles of the result: their columns run along what lies side by side in memory (features
 or the innermost spatial axis), their rows along another loop, and neighbors in the run of tiles,
 along a spatial axis, share what they see of the input. Taps are added one after the other. Where
 they leave the input, zeros are read; along axes without a part in the tiles only taps inside are
@@ -142,7 +142,7 @@ def _plan_phases(
     spatial = [loop for loop in rest if loop.axis >= 0 and loop.extent > 1]
     run = min(spatial, key=lambda loop: loop.out, default=ONCE)
     rest = [loop for loop in rest if loop is not run and loop.extent > 1]
-    # Neighbouring positions share taps, which the cache holds.
+    # Neighboring positions share taps, which the cache holds.
     order = lambda loop: (loop.axis < 0, loop.extent < 4, loop.out)
     slow = min(rest, key=order, default=ONCE)
     outer = tuple(loop for loop in rest if loop is not slow)
@@ -161,7 +161,7 @@ def _plan_phases(
 
 
 def _vector(fast: Loop, most: int) -> int:
-    """Neighbours in a thread; taps along the columns would keep them from being aligned."""
+    """Neighbors in a thread; taps along the columns would keep them from being aligned."""
     vector = min(most, 8) if fast.axis < 0 and fast.x == 1 else 1
     while fast.extent % vector:
         vector //= 2
@@ -324,7 +324,7 @@ class DirectConvolution:
     def _over_run(
         self, x: Value, w: Value, masks: list[Value], accumulators: list[Value]
     ) -> list[Value]:
-        """Add the taps along the run, each of which neighbouring tiles see in turn."""
+        """Add the taps along the run, each of which neighboring tiles see in turn."""
         if self.run is ONCE:
             accumulators[0] = multiply_add(
                 self.k, self._seen(x, masks), self._weight(w), accumulators[0]

@@ -3,7 +3,7 @@
 As a convolution, such a gradient has few positions and as many taps as the image has pixels, and
 each group has one feature: for each group and position, a sum over all images and pixels. A
 program loops over some of those, tile by tile, columns along what lies side by side in memory, and
-keeps accumulators of all positions (or of some rows of them) in registers; neighbouring tiles share
+keeps accumulators of all positions (or of some rows of them) in registers; neighboring tiles share
 what they see of the input. Accumulators go to memory, where a second launch adds those of all
 programs, always in the same order.
 """
@@ -175,7 +175,7 @@ def _assign_loops(conv: Convolution, phases: Sequence[Phase]) -> GradientLoops:
 
 
 def _vector(loops: GradientLoops, positions: int, size: int) -> int:
-    """Neighbours in a thread, so that it can hold sums of all positions of each if possible."""
+    """Neighbors in a thread, so that it can hold sums of all positions of each if possible."""
     groups = loops.groups
     if loops.fast is not groups or not groups.x == groups.w == 1:
         return 1

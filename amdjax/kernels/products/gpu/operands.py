@@ -109,7 +109,7 @@ def contiguity(source: Source, atom: MmaAtom) -> tuple[str, int]:
 
 
 def _groups_inside(source: Source, axis: Axis, most: int) -> int:
-    """Neighbours along an axis, in groups that lie inside or outside of every limit as a whole."""
+    """Neighbors along an axis, in groups that lie inside or outside of every limit as a whole."""
     others = [x for x in (*source.batch, *source.lines, *source.depth) if x is not axis]
     distances = [source.offset, *(x.stride for x in others)]
     for j, (limit, move) in enumerate(zip(source.limits, axis.moves, strict=True)):

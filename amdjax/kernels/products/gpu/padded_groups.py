@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from amdjax.kernels.products.convolution import Convolution
 
 CELL = 16  # bytes that a matrix unit reads of a line
-RUN = 64  # bytes of neighbouring features from which on memory is read well
+RUN = 64  # bytes of neighboring features from which on memory is read well
 FEW_COLUMNS = 16  # features that a group computes, fewer of which leave a matrix unit idle
 FLOATS = ("f16", "bf16", "f32")
 

@@ -1,6 +1,6 @@
 """Short rows through a network of compare-and-exchange steps.
 
-Knuth's merge exchange serves every length. Neighbouring rows run in lanes, so no step depends on
+Knuth's merge exchange serves every length. Neighboring rows run in lanes, so no step depends on
 the data.
 
 Source: D. Knuth, The Art of Computer Programming, volume 3, 5.2.2 (Algorithm M).
@@ -43,7 +43,7 @@ def merge_exchange(n: int) -> list[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Neighbouring rows in lanes, each exchanged step by step."""
+    """Neighboring rows in lanes, each exchanged step by step."""
 
     problem: SortProblem
 
@@ -229,7 +229,7 @@ class Network(SortedRows):
             k.while_(lambda q, r, d: q >= p, step, [k.const("index", x) for x in (top, 0, p)])
 
     def _round(self, scratch: Sequence[Buffer], p: int, r: Value, d: Value) -> None:
-        """One round: runs of `p` neighbours, every second one, from `r` on."""
+        """One round: runs of `p` neighbors, every second one, from `r` on."""
         k = self.k
         limit = self.geometry.n - d
         whole = r + (limit - r + p) // (2 * p) * (2 * p)

@@ -2,7 +2,7 @@
 
 A row is cut into blocks. For each digit three kernels run: one counts the digits of each block, one
 turns the counts of a digit into how many precede each block, and one moves the records. It sorts a
-block by its digit first, in LDS, two bits at a time, so that records which go to neighbouring
+block by its digit first, in LDS, two bits at a time, so that records which go to neighboring
 places are written together, and equal digits stay in order. The first digit is taken from the
 operands, the last one writes the results.
 
@@ -207,7 +207,7 @@ class GpuRadix(SortedRows):
         """A kernel over blocks: row and block of a program."""
         kernel = self.ctx.kernel(name)
         k = self.k = kernel.k
-        # Neighbours in one thread make running sums cheap.
+        # Neighbors in one thread make running sums cheap.
         k.schedule.workgroup, k.schedule.vector = self.threads, self.block // self.threads
         row, block = split_position(k, k.program_id(), (self.geometry.rows, self.blocks))
         return kernel, row, block
@@ -219,7 +219,7 @@ class GpuRadix(SortedRows):
         return k.iota(self.block, "i32") < rest
 
     def _first_count(self, row: Value, block: Value) -> Value:
-        """Where the counts of a block begin; those of one digit in all blocks are neighbours."""
+        """Where the counts of a block begin; those of one digit in all blocks are neighbors."""
         return row * (BINS * self.blocks) + block
 
     def _loaded(
