@@ -45,6 +45,7 @@ from amdjax.lax.counter_blocks import *
 from amdjax.lax.rng import *
 from amdjax.lax.control_flow import *
 from amdjax.lax.parallel import *
+from amdjax.lax.ragged import *
 from amdjax.lax.constraints import *
 from amdjax.lax import linalg as linalg
 from amdjax.lax import _transform_ops as _transform_ops

@@ -4,6 +4,7 @@ from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn import _docs, initializers as initializers, losses as losses
 from amdjax.nn.attention import dot_product_attention as dot_product_attention
+from amdjax.nn.block_scaling import *  # noqa: F403
 from amdjax.nn.convolution import *  # noqa: F403
 from amdjax.nn.functions import (
     celu as celu,
