@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "amdjax"
 #: Classes of a chain at most. Those of tile operations are what their lowerings are found by.
-DEEPEST = {"codegen": 2, "kernels": 2, "passes": 2, "targets": 2, "tile": 3}
+DEEPEST = {"codegen": 2, "kernels": 2, "passes": 2, "schedule": 2, "targets": 2, "tile": 3}
 
 
 def bases(trees):
