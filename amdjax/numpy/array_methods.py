@@ -98,6 +98,8 @@ def _number_plan(direct: dict[str, Primitive], x: Any, number: type, _: bool) ->
     kind = _kind(x.dtype)
     rank = {"b": 0, "i": 1, "f": 2, "c": 3}
     of_number = {bool: 0, int: 1, float: 2, complex: 3}[number]
+    if x.weak_type and of_number == rank[kind] and x.dtype != dtypes.scalar_type_to_dtype(number):
+        return None  # both weak, of which the wider one counts
     return direct.get(kind) if of_number <= rank[kind] else None
 
 

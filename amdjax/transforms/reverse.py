@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from amdjax.core import source_info
 from amdjax.core.aval import get_aval
-from amdjax.core.config import config
+from amdjax.core.config import config, enable_x64
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     Jaxpr,
@@ -25,6 +27,8 @@ from amdjax.transforms.zero import (
     is_undefined_primal,
 )
 
+_WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
+
 
 def backward_pass(
     jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], cts: Sequence[Any]
@@ -40,7 +44,17 @@ def backward_pass(
     Returns:
       For each argument its cotangent, which may be `Zero`; None for the known ones.
     """
-    return _Backward(jaxpr, consts, args).run(cts)
+    backward = _Backward(jaxpr, consts, args)
+    if config.enable_x64 or not _has_wide_values(jaxpr):
+        return backward.run(cts)
+    with enable_x64(True):  # traced under such a setting, which its constants need again
+        return backward.run(cts)
+
+
+@memoize_on_jaxpr
+def _has_wide_values(jaxpr: Jaxpr) -> bool:
+    """Whether a result is of a dtype that there is with 64-bit types only."""
+    return any(getattr(v.aval, "dtype", None) in _WIDE for eqn in jaxpr.eqns for v in eqn.outvars)
 
 
 class _Backward:

@@ -126,3 +126,12 @@ def test_scalar_types_make_arrays():
     assert jnp.float32 == np.float32 and jnp.dtype(jnp.int8) == np.int8
     assert jnp.issubdtype(jnp.bfloat16, jnp.floating)
     assert jnp.zeros(2, jnp.bfloat16).dtype == jnp.bfloat16
+
+
+def test_weak_arrays_made_without_64_bits_widen_with_python_numbers():
+    with amdjax.enable_x64(False):
+        whole, real = jnp.asarray(1), jnp.asarray(1.5)
+    with amdjax.enable_x64(True):
+        assert (whole + 2).dtype == (2 + whole).dtype == np.int64
+        assert (real * 2.0).dtype == np.float64 and (real * 2).dtype == np.float32
+        assert (whole + whole).dtype == np.int32

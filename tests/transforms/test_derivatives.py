@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import amdjax
+import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.test_util import check_grads
 
@@ -268,3 +269,19 @@ def test_arguments_keep_their_dtype_where_settings_change(transform, x):
     found = transform(f)(x)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, np.cos(0.5), rtol=1e-6)
+
+
+def test_wide_parts_of_narrow_functions_differentiate_repeatedly():
+    def power(x):
+        with amdjax.enable_x64(True):
+            return jnp.asarray(x, "float64") ** 3.0 * jnp.sin(x.astype("float64"))
+
+    with amdjax.enable_x64(False):
+        x = jnp.asarray(1.5, "float32")
+        slopes = amdjax.grad(power), amdjax.grad(amdjax.grad(power))
+        found = [slope(x) for slope in slopes]
+        assert [y.dtype for y in found] == [np.float32] * 2
+        v = 1.5
+        first = 3 * v**2 * np.sin(v) + v**3 * np.cos(v)
+        second = 6 * v * np.sin(v) + 6 * v**2 * np.cos(v) - v**3 * np.sin(v)
+        np.testing.assert_allclose(found, [first, second], 1e-6)
