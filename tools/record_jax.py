@@ -87,7 +87,7 @@ def main() -> None:
     module = importlib.import_module(f"tests.support.jax_calls.{options.package}")
     prefix = getattr(module, "PREFIX", options.package)
     cases, start = [], time.time()
-    modes = options.modes.split(",")
+    modes = getattr(module, "MODES", options.modes).split(",")
     for call in jax_calls.calls(module, prefix, options.each):
         if not re.search(options.only, call[0]):
             continue

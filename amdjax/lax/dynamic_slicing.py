@@ -100,10 +100,10 @@ dynamic_slice_p = Primitive("dynamic_slice")
 
 @dynamic_slice_p.def_abstract_eval
 def _dynamic_slice_type(operand, *starts, slice_sizes):
-    if len(slice_sizes) != len(operand.shape) or not all(
-        0 <= size <= total for size, total in zip(slice_sizes, operand.shape)
-    ):
-        raise TypeError(
+    fits = [0 <= size <= total for size, total in zip(slice_sizes, operand.shape)]
+    ranks_agree = len(slice_sizes) == len(operand.shape)
+    if not (ranks_agree and all(fits)):
+        raise (TypeError if ranks_agree else ValueError)(
             "dynamic_slice slice_sizes must lie between zero and the operand's shape, "
             f"got slice_sizes={slice_sizes} for operand shape {operand.shape}."
         )
@@ -113,7 +113,7 @@ def _dynamic_slice_type(operand, *starts, slice_sizes):
 
 def _check_starts(name, operand, starts) -> None:
     if len(starts) != len(operand.shape):
-        raise TypeError(
+        raise ValueError(
             f"{name} needs one start index for each dimension of the operand, "
             f"got {len(starts)} for operand shape {operand.shape}."
         )

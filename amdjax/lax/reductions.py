@@ -70,7 +70,8 @@ __all__ = [
 
 def check_axes(name: str, x: Any, axes: Shape) -> None:
     if any(not 0 <= axis < x.ndim for axis in axes):
-        raise ValueError(f"{name}: axes {axes} contain out-of-bounds indices for {x}.")
+        text = f"{name}: axes {axes} contain out-of-bounds indices for {x}."
+        raise np.exceptions.AxisError(text)  # an IndexError and a ValueError
     if len(set(axes)) != len(axes):
         raise ValueError(f"{name}: duplicate value in 'axes' {axes}.")
 

@@ -49,7 +49,7 @@ select_n_p = Primitive("select_n")
 @select_n_p.def_abstract_eval
 def _select_n_type(which: Any, *cases: Any) -> ShapedArray:
     if not cases:
-        raise TypeError("select_n must have at least one case.")
+        raise ValueError("select_n must have at least one case.")
     if which.dtype != np.bool_ and not dtypes.issubdtype(which.dtype, np.integer):
         raise TypeError(f"select_n: `which` must be boolean or integer, got {which.dtype}.")
     if which.dtype == np.bool_ and len(cases) > 2:

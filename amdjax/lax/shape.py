@@ -250,7 +250,7 @@ def _reshape_type(x: Any, *, new_sizes: Shape, dimensions: Any, sharding: Any) -
     if any(size < 0 for size in new_sizes):
         raise TypeError(f"reshape new_sizes must all be nonnegative, got {new_sizes}.")
     if math.prod(new_sizes) != x.size:
-        raise TypeError(
+        raise ValueError(
             f"reshape total size must be unchanged, got new_sizes {new_sizes} "
             f"(of total size {math.prod(new_sizes)}) for shape {x.shape} "
             f"(of total size {x.size})."

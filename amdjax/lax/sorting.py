@@ -214,8 +214,8 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
       Values, and their int32 indices along `axis`; both have size `k` there.
 
     Raises:
-      TypeError: for a scalar or a complex operand.
-      ValueError: if `k` or `axis` is out of range.
+      TypeError: for a complex operand.
+      ValueError: for a scalar, or if `k` or `axis` is out of range.
 
     Example:
       >>> from amdjax import lax
@@ -226,11 +226,11 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
     """
     shape = shape_of(operand)
     if not shape:
-        raise TypeError("top_k operand must have at least one dimension, got a scalar.")
+        raise ValueError("top_k operand must have at least one dimension, got a scalar.")
     values, indices = top_k_p.bind(
         operand, k=as_ints((k,), "top_k k")[0], axis=_axis("top_k", axis, shape)
     )
-    return values, indices
+    return [values, indices]
 
 
 approx_top_k_p = Primitive("approx_top_k", multiple_results=True)

@@ -424,6 +424,8 @@ def eye(
     if device is not None:
         return on_device(device, eye, N, M, k, dtype)
     dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "eye")
+    if isinstance(k, float) or getattr(k, "shape", ()) != ():
+        raise ValueError(f"eye: k must be one integer, got {k}")
     rows = _extent(N, "N of eye")
     columns = rows if M is None else _extent(M, "M of eye")
     return _eye(rows, columns, _within(k, rows, columns), dtype)

@@ -483,6 +483,8 @@ def repeat(
     length = a.shape[axis]
     if total_repeat_length is None:
         counts = np.asarray(repeats)
+        if counts.dtype.kind not in "biu":
+            raise TypeError(f"repeat: repeats must be integers, got {counts.dtype}")
         if counts.size == 1:
             return _repeat_evenly(a, int(counts.reshape(())), axis)
         if counts.shape != (length,):

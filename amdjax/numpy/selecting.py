@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -171,7 +172,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
     fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * x.ndim
     if len(fills) != x.ndim:
         raise ValueError("fill_value must have one entry for each axis of the array")
-    size = int(size)
+    size = operator.index(size)
     if not mask.size or not size:
         return tuple(lax.full((size,), 0 if f is None else f, index) for f in fills)
     # Each true element is counted; the k-th position is where the count reaches k + 1.
@@ -279,7 +280,7 @@ def take(
         raise NotImplementedError("The 'raise' mode to jnp.take is not supported.")
     a, indices = as_arrays("take", a, indices)
     if not is_kind(indices.dtype, np.integer):
-        raise TypeError(f"take requires integer indices, got {indices.dtype}")
+        raise ValueError(f"take requires integer indices, got {indices.dtype}")
     if axis is None:
         a, axis = ravel(a), 0
     axis = canonical_axis(axis, a.ndim)
@@ -533,6 +534,8 @@ def delete(
         return _delete_unique(a, as_array("delete", obj), axis)
     else:
         places = np.asarray(obj)
+        if places.size and places.dtype.kind not in "biu":
+            raise ValueError(f"delete: obj must have integers or booleans, got {places.dtype}")
         if places.dtype != bool and places.size and (places.min() < -n or places.max() >= n):
             raise IndexError(f"index {obj} is out of bounds for axis {axis} with size {n}")
         keep = np.delete(np.arange(n), places)

@@ -197,7 +197,8 @@ def categorical(
     logits = jnp.asarray(logits)
     rank, axis = logits.ndim, operator.index(axis)
     if not -rank <= axis < rank:
-        raise ValueError(f"categorical axis {axis} is out of bounds for logits of rank {rank}.")
+        text = f"categorical axis {axis} is out of bounds for logits of rank {rank}."
+        raise np.exceptions.AxisError(text)  # an IndexError and a ValueError
     batch = tuple(n for d, n in enumerate(logits.shape) if d != axis % rank)
     shape = parameter_shape("categorical", shape, batch)
     static = {"axis": axis % rank - rank, "shape": shape, "mode": gumbel_mode(mode)}

@@ -410,7 +410,7 @@ def differentiated(
     count = len(args)
     for n in numbers:
         if not -count <= n < count:
-            raise ValueError(
+            raise TypeError(
                 f"differentiating with respect to argnums={argnums} requires at least "
                 f"{n + 1 if n >= 0 else -n} positional arguments to be passed to "
                 f"{fun_name(fun)}, but got only {count}."

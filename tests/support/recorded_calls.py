@@ -364,7 +364,9 @@ def departures(path):
 #: Functions whose results are settled only up to a sign, an order or a basis.
 UNSETTLED = re.compile(r"linalg\.(eig|eigh|svd|qr|eigvals)$|\.empty|partition")
 #: Decompositions and transforms round more than a few operations do.
-ROUGH = re.compile(r"linalg|fft|poly|roots|cov|corr|logspace|geomspace|unwrap|i0|var|std")
+ROUGH = re.compile(
+    r"special|random|linalg|fft|poly|roots|cov|corr|logspace|geomspace|unwrap|i0|var|std"
+)
 
 
 def replay(call, outcomes, modes=MODES):

@@ -1,14 +1,15 @@
 """Generators of calls of public functions, one module a package; see `tools/record_jax.py`.
 
 A generator module has `FAMILIES`: a dictionary from a family's function, which takes a `Draw` and
-returns `(arguments, keywords)`, to the names it draws for.
+returns `(arguments, keywords)`, to the names it draws for. Every `SPOIL_EVERY`-th call of one gets
+an argument that mostly does not belong there; modules that spoil every call are about errors alone.
 """
 
 from __future__ import annotations
 
-import random
 import zlib
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 Spec = Any
@@ -54,7 +55,7 @@ class Draw:
     """Random choices of arguments, the same for the same seed."""
 
     def __init__(self, seed: str) -> None:
-        self.random = random.Random(zlib.crc32(seed.encode()))
+        self.random = Random(zlib.crc32(seed.encode()))
         self.name = ""
 
     def chance(self, p: float) -> bool:
@@ -141,27 +142,48 @@ BAD = [
 ]
 
 
-def spoil(draw: Draw, args: list[Spec], kwargs: dict[str, Spec]) -> None:
+#: Of these the modules about errors take more.
+WORSE = [
+    *BAD,
+    {"t": [-1]},
+    {"t": [1.5]},
+    {"t": [0, 0]},
+    0,
+    "float32",
+    True,
+    {"a": ["float32", [2, 2, 2], 1, "usual"]},
+    {"a": ["complex64", [2], 1, "usual"]},
+    {"a": ["bool", [3], 1, "usual"]},
+    {"n": ["uint32", [3], 1, "usual"]},
+    [None],
+    {"slice": [0, 2, 0]},
+    {"t": [{"t": [1, -1]}]},
+]
+
+
+def spoil(draw: Draw, args: list[Spec], kwargs: dict[str, Spec], options: list[Any] = BAD) -> None:
     """Replace one argument by something that mostly does not belong there."""
     places: list[Any] = [*range(len(args)), *kwargs]
     if not places:
         return
     place = draw.pick(places)
     target: Any = args if isinstance(place, int) else kwargs
-    target[place] = draw.pick(BAD)
+    target[place] = draw.pick(options)
 
 
 def calls(module: Any, prefix: str, each: int) -> Iterator[Any]:
-    """`each` calls of every function of a generator module, a quarter of them spoiled."""
+    """`each` calls of every function of a generator module, some of them spoiled."""
+    every = getattr(module, "SPOIL_EVERY", 4)
+    kind, options = ("bad ", WORSE) if every == 1 else ("", BAD)
     for family, names in module.FAMILIES.items():
         for name in names.split():
-            draw = Draw(f"{prefix}.{name}")
+            draw = Draw(f"{kind}{prefix}.{name}")
             draw.name = name
             seen = set()
             for i in range(each):
                 args, kwargs = family(draw)
-                if i % 4 == 3:
-                    spoil(draw, args, kwargs)
+                if i % every == every - 1:
+                    spoil(draw, args, kwargs, options)
                 alone = name.startswith(("Array.", "operator."))
                 call = [name if alone else f"{prefix}.{name}", int(i % 5 == 1), args, kwargs]
                 if repr(call) not in seen:
