@@ -200,7 +200,7 @@ def _top_k_batch(axis_data, args, dims, *, k, axis):
 top_k_p.lowering = Shaped("top_k")
 
 
-def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
+def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Any]:
     """The `k` greatest elements along an axis, greatest first, and where they are.
 
     Among equal elements the one with the lower index comes first; NaN counts as greatest.

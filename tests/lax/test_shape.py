@@ -135,7 +135,7 @@ X = counting(2, 3)
         (TypeError, "must not contain duplicates", lambda: lax.broadcast_in_dim(X, (2, 3), (1, 1))),
         (TypeError, "subset of output", lambda: lax.broadcast_in_dim(X, (2, 3), (0, 2))),
         (TypeError, "nonnegative", lambda: lax.full((-2,), 1)),
-        (TypeError, "total size", lambda: lax.reshape(X, (4,))),
+        (ValueError, "total size", lambda: lax.reshape(X, (4,))),
         (TypeError, "nonnegative", lambda: lax.reshape(X, (-1,))),
         (TypeError, "permutation", lambda: lax.transpose(X, (0, 0))),
         (ValueError, "squeeze", lambda: lax.squeeze(X, (0,))),
