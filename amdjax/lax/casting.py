@@ -79,7 +79,8 @@ def convert(x: Any, new_dtype: Any, weak_type: bool = False) -> Any:
     new_dtype = np.dtype(new_dtype) if isinstance(new_dtype, (type, str)) else new_dtype
     if isinstance(x, Array) and aval.dtype == new_dtype and aval.weak_type == weak_type:
         return x
-    if isinstance(x, (np.ndarray, np.generic)) and not weak_type and x.dtype == new_dtype:
+    plain = isinstance(x, (np.ndarray, np.generic)) and new_dtype != dtypes.float0
+    if plain and not weak_type and x.dtype == new_dtype:
         return asarray_concrete(x)  # which needs no operation
     if dtypes.issubdtype(aval.dtype, np.complexfloating) and not (
         dtypes.issubdtype(new_dtype, np.complexfloating) or new_dtype == np.bool_

@@ -49,6 +49,8 @@ def _check_scalar(name: str, value: Any) -> None:
 
 
 def _filled(shape: Shape, value: Any, dtype: Any, weak_type: bool) -> Any:
+    if dtype == dtypes.float0:
+        return np.zeros(shape, dtype)
     if isinstance(dtype, dtypes.ExtendedDType):
         return dtype.full(shape, value)
     if not isinstance(value, Array):

@@ -11,6 +11,7 @@ import numpy as np
 from amdjax.core.array import Array, asarray_concrete
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Element
+from amdjax.core.trace import is_float0
 from amdjax.lax._rules import (
     Shape,
     after_batch,
@@ -144,7 +145,7 @@ def broadcast_in_dim(
     if dims == tuple(range(len(shape))) and shape_of(operand) == shape:
         if isinstance(operand, Array):
             return operand
-        if isinstance(operand, (np.ndarray, np.generic)):
+        if isinstance(operand, (np.ndarray, np.generic)) and not is_float0(operand):
             return asarray_concrete(operand)
     return broadcast_in_dim_p.bind(
         operand, shape=shape, broadcast_dimensions=dims, sharding=out_sharding

@@ -156,10 +156,10 @@ _NUMBERS = frozenset((bool, int, float, complex))
 
 def settled(x: Any) -> Any:
     """`x` as an array if its dtype depends on settings, which the function may change."""
-    number = type(x) in _NUMBERS
-    if number or (isinstance(x, (np.ndarray, np.generic)) and x.dtype != get_aval(x).dtype):
+    if type(x) in _NUMBERS:
         return asarray_concrete(x)
-    return x
+    wide = isinstance(x, (np.ndarray, np.generic)) and not is_float0(x)
+    return asarray_concrete(x) if wide and x.dtype != get_aval(x).dtype else x
 
 
 def jvp_flat(

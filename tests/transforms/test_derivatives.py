@@ -285,3 +285,11 @@ def test_wide_parts_of_narrow_functions_differentiate_repeatedly():
         first = 3 * v**2 * np.sin(v) + v**3 * np.cos(v)
         second = 6 * v * np.sin(v) + 6 * v**2 * np.cos(v) - v**3 * np.sin(v)
         np.testing.assert_allclose(found, [first, second], 1e-6)
+
+
+def test_tangents_of_integers_pass():
+    zero = np.zeros((2,), amdjax.dtypes.float0)
+    f = lambda x, i: (x * i).sum()
+    i = np.arange(2)
+    _, tangent = amdjax.jvp(f, (np.ones(2, np.float32), i), (np.ones(2, np.float32), zero))
+    assert float(tangent) == 1
