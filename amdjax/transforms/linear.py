@@ -92,7 +92,29 @@ class SplitTrace(Trace):
 
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
         with set_trace(self.target(args)) as target:
+            if target is self.linear and primitive.linearize is not None:
+                return self._process_program(primitive, args, params)
             return target.process_primitive(primitive, args, params)
+
+    def _process_program(
+        self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]
+    ) -> Any:
+        """A loop, branch or call, of whose results some may depend on no tangent.
+
+        The others are linear in tangents, so that the derivative anywhere is the program itself.
+        """
+        linear = list(map(self.is_tangent, args))
+        tangents = [x if t else Zero(get_aval(x).to_tangent()) for x, t in zip(args, linear)]
+        with set_trace(self.parent):
+            primals = [
+                instantiate_zeros(Zero(get_aval(x))) if t else x for x, t in zip(args, linear)
+            ]
+            outs, residuals, tangent_fn = primitive.linearize(linear, *primals, **params)
+        with set_trace(self.linear):
+            out_tangents = tangent_fn(residuals, *tangents)
+        if not primitive.multiple_results:
+            return outs if type(out_tangents) is Zero else out_tangents
+        return [p if type(t) is Zero else t for p, t in zip(outs, out_tangents)]
 
     def process_custom_jvp_call(
         self, primitive: Any, fun: FlatFun, jvp: FlatFun, args: Any, params: dict[str, Any]
