@@ -541,6 +541,15 @@ class PlacedArray(ConcreteArray):
         copy.placement, copy.named = place, self.named
         return copy
 
+    def __buffer__(self, flags: int, /) -> memoryview:
+        # NumPy asks for it first and drops what it raises: a fault of the device would be lost.
+        if self.placement.device is not get_backend().host_device():
+            raise BufferError(
+                "the buffer protocol is for arrays in the memory of the host, not on "
+                f"{self.device}: numpy.asarray(x) copies one there"
+            )
+        return super().__buffer__(flags)
+
     def sharing(self) -> ConcreteArray:
         """Another array of the same memory; each can be deleted or donated without the other."""
         return PlacedArray(self.aval, self.buffer, self.placement, self.named)

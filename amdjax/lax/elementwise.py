@@ -12,6 +12,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.aval import get_aval
 from amdjax.lax._rules import (
     ANY,
     FLAT,
@@ -28,6 +29,7 @@ from amdjax.lax.casting import convert_element_type, convert_like
 from amdjax.lax.comparison import eq, ne
 from amdjax.lax.rounding import round
 from amdjax.lax.selection import select
+from amdjax.transforms.zero import Zero, instantiate_zeros
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
@@ -142,7 +144,8 @@ def div(x: ArrayLike, y: ArrayLike) -> Array:
 
 def _rem_right(g: Any, z: Any, x: Any, y: Any) -> Any:
     # x rem y == x - quotient * y, the quotient being constant; without remainder it is x / y.
-    quotient = round(div(select(ne(z, z), x, sub(x, z)), y))
+    whole = instantiate_zeros(Zero(get_aval(z)))
+    quotient = round(div(sub(x, select(ne(z, z), whole, z)), y))
     return neg(mul(g, quotient))
 
 

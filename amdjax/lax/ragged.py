@@ -136,6 +136,7 @@ def ragged_all_to_all(
 
     Raises:
       ValueError: shapes or dtypes do not fit.
+      NotImplementedError: `axis_name` names several axes.
 
     Example:
       >>> import amdjax, amdjax.numpy as jnp

@@ -48,11 +48,16 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
         "nvfp4", 16 elements of 4 bits with a scale of 8 bits.
       global_scale: for "nvfp4" a scale for all elements, of shape `(1,)` and float32; 1 by default.
 
+    Returns:
+      The block's size, the dtypes of elements and scales, and the global scale.
+
     Raises:
       ValueError: there is no such mode.
 
-        >>> nn.get_scaled_dot_general_config("mxfp8").block_size
-        32
+    Example:
+      >>> from amdjax import nn
+      >>> nn.get_scaled_dot_general_config("mxfp8").block_size
+      32
     """
     if mode == "nvfp4":
         scale = jnp.ones(1, np.float32) if global_scale is None else global_scale

@@ -417,6 +417,9 @@ def eye(
 ) -> Array:
     """Ones on the `k`-th diagonal of an `N` × `M` matrix, zeros elsewhere.
 
+    Raises:
+      ValueError: `k` is no integer, or an extent is negative.
+
     >>> jnp.eye(2)
     Array([[1., 0.],
            [0., 1.]], dtype=float32)

@@ -185,6 +185,7 @@ def categorical(
 
     Raises:
       ValueError: if the logits do not fit the shape or there are too few categories.
+      AxisError: if the logits have no such axis.
 
     Example:
       >>> from amdjax import random

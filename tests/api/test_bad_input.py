@@ -202,7 +202,7 @@ def expect(call, error, words):
     (lambda: jnp.bitwise_and(V, V), TypeError, "and", "float32"),
     (lambda: jnp.left_shift(V, V), TypeError, "shift_left", "float32"),
     (lambda: jnp.floor(C), TypeError, "floor", "complex64"),
-    (lambda: jnp.take(V, 1.5), TypeError, "take"),
+    (lambda: jnp.take(V, 1.5), ValueError, "take"),
     (lambda: jnp.take(V, I, mode="sideways"), ValueError, "sideways"),
     (lambda: jnp.take_along_axis(X, I, axis=0), ValueError, "indices and arr"),
     (lambda: V[1.5], TypeError, "ndex"),

@@ -12,6 +12,7 @@ from amdjax import jit, lax, tile, vmap
 from amdjax.core.pytree import tree_leaves
 from amdjax.kernels.gpu_loops import element_tile
 from amdjax.kernels.shaped import ShapedContext
+from amdjax.kernels.sorting import sort
 from amdjax.schedule.gpu import row_plan
 from amdjax.schedule.gpu.calls import scratch_limit
 from amdjax.targets import get
@@ -51,7 +52,7 @@ def test_rows_that_lie_across_memory(rows, columns):
 ])  # fmt: skip
 def test_sort_by_digits(dtype, n, monkeypatch):
     """Equal elements stay in order, zeros have one key, and NaN comes last, as on a CPU."""
-    monkeypatch.setattr("amdjax.kernels.sorting.gpu.radix.WALKS", 0)
+    monkeypatch.setattr("amdjax.kernels.sorting.gpu.radix.DIGIT_PASSES", 0)
     rng = np.random.default_rng(0)
     special = [0.0, -0.0, 1.0, -1.0, 2.5, -3.0]
     special += [np.inf, -np.inf, np.nan] if np.dtype(dtype).kind in "fcV" else []
@@ -188,6 +189,8 @@ def test_indices_are_narrow_where_buffers_are_small():
 def families_for_cpus(monkeypatch):
     """Kernel families as if none were written for GPUs."""
     monkeypatch.setattr(ShapedContext, "on_gpu", False)
+    plan_rows = sort.plan_rows
+    monkeypatch.setattr(sort, "plan_rows", lambda machine, rows: plan_rows(machine.vectors, rows))
 
 
 def test_scratch_beyond_lds_becomes_workspace(families_for_cpus):

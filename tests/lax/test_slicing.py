@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from amdjax import lax
+from amdjax import jit, lax
 from tests.support.lax_checks import check_batching, check_derivatives
 
 DTYPES = [np.float32, np.int8, np.uint16, np.bool_, np.complex64]
@@ -181,3 +181,16 @@ def test_dynamic_update_along_one_axis():
 def test_bad_arguments_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call(np.zeros((3, 3), np.float32))
+
+
+def test_dynamic_update_slice_of_all():
+    """What is as large as the operand replaces it, also where both are one array."""
+
+    def f(x, y, i):
+        made = lax.exp(x)
+        return lax.dynamic_update_slice(made, made, (i,)), lax.dynamic_update_slice(made, y, (i,))
+
+    x, y = np.linspace(0, 1, 257, dtype=np.float32), np.arange(257, dtype=np.float32)
+    own, other = jit(f)(x, y, 5)
+    np.testing.assert_allclose(own, np.exp(x), rtol=1e-6)
+    np.testing.assert_array_equal(other, y)

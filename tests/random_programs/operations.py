@@ -156,8 +156,14 @@ def clip(lib: Any, x: Any, name: str) -> Any:
     return lib.np.clip(x, lib.constant(low, x), lib.constant(3, x))
 
 
-@operation(lambda d: d.pair(_real, "bool", name=["less", "greater_equal", "equal", "not_equal"]))
+@operation(lambda d: d.pair(_real, "bool", name=["less", "greater_equal"]))
 def compare(lib: Any, x: Any, y: Any, name: str) -> Any:
+    return getattr(lib.np, name)(x, y)
+
+
+# Whether floats are equal is for rounding to say.
+@operation(lambda d: d.pair(_int, "bool", name=["equal", "not_equal"]))
+def equality(lib: Any, x: Any, y: Any, name: str) -> Any:
     return getattr(lib.np, name)(x, y)
 
 
