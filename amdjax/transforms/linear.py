@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from amdjax.core import source_info
@@ -93,11 +93,15 @@ class SplitTrace(Trace):
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
         with set_trace(self.target(args)) as target:
             if target is self.linear and primitive.linearize is not None:
-                return self._process_program(primitive, args, params)
+                return self._process_program(primitive, primitive.linearize, args, params)
             return target.process_primitive(primitive, args, params)
 
     def _process_program(
-        self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]
+        self,
+        primitive: Primitive,
+        linearize: Callable[..., Any],
+        args: Sequence[Any],
+        params: dict[str, Any],
     ) -> Any:
         """A loop, branch or call, of whose results some may depend on no tangent.
 
@@ -109,7 +113,7 @@ class SplitTrace(Trace):
             primals = [
                 instantiate_zeros(Zero(get_aval(x))) if t else x for x, t in zip(args, linear)
             ]
-            outs, residuals, tangent_fn = primitive.linearize(linear, *primals, **params)
+            outs, residuals, tangent_fn = linearize(linear, *primals, **params)
         with set_trace(self.linear):
             out_tangents = tangent_fn(residuals, *tangents)
         if not primitive.multiple_results:
