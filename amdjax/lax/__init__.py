@@ -47,6 +47,7 @@ from amdjax.lax.control_flow import *
 from amdjax.lax.parallel import *
 from amdjax.lax.ragged import *
 from amdjax.lax.constraints import *
+from amdjax.lax.tokens import *
 from amdjax.lax import linalg as linalg
 from amdjax.lax import _transform_ops as _transform_ops
 from amdjax.lax import _param_types as _param_types
