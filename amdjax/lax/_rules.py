@@ -210,6 +210,14 @@ def total(y: Any, terms: Sequence[Any]) -> Any:
     return result
 
 
+def bilinear(bind: Callable[..., Any]) -> tuple[Derivative, Derivative]:
+    """Derivatives of what is linear in each of two operands: `bind` with a tangent in its place."""
+    return (
+        lambda g, y, lhs, rhs, **params: bind(g, rhs, **params),
+        lambda g, y, lhs, rhs, **params: bind(lhs, g, **params),
+    )
+
+
 def jvp_from(primitive: Primitive, derivatives: Sequence[Derivative]) -> Callable[..., Any]:
     """The jvp rule of a single-result primitive from one derivative for each operand."""
 

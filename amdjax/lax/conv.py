@@ -17,6 +17,7 @@ from amdjax.lax._rules import (
     Shape,
     as_ints,
     aval_of,
+    bilinear,
     check_dtype,
     check_same_dtype,
     jvp_from,
@@ -302,14 +303,7 @@ def _no_examples(args: Any, dims: Any, params: dict[str, Any]) -> Any:
     return full((0, *out.shape), 0, out.dtype)
 
 
-def _bilinear(side: int) -> Any:
-    def derivative(g: Any, y: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
-        return conv_general_dilated_p.bind(*((g, rhs) if side == 0 else (lhs, g)), **params)
-
-    return derivative
-
-
-conv_general_dilated_p.jvp = jvp_from(conv_general_dilated_p, (_bilinear(0), _bilinear(1)))
+conv_general_dilated_p.jvp = jvp_from(conv_general_dilated_p, bilinear(conv_general_dilated_p.bind))
 conv_general_dilated_p.transpose = transpose_from(_cotangent_of_lhs, _cotangent_of_rhs)
 
 

@@ -22,6 +22,7 @@ from amdjax.lax._rules import (
     after_batch,
     as_ints,
     aval_of,
+    bilinear,
     check_dtype,
     dtype_of,
     jvp_from,
@@ -302,15 +303,7 @@ def _dot_general_batch(
     return _bind(lhs, rhs, dimension_numbers=(contract, batch), **params), place
 
 
-def _bilinear(side: int) -> Any:
-    def derivative(g: Any, y: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
-        operands = (g, rhs) if side == 0 else (lhs, g)
-        return _bind(*operands, **params)
-
-    return derivative
-
-
-dot_general_p.jvp = jvp_from(dot_general_p, (_bilinear(0), _bilinear(1)))
+dot_general_p.jvp = jvp_from(dot_general_p, bilinear(_bind))
 dot_general_p.transpose = transpose_from(_cotangent_of(0), _cotangent_of(1))
 
 
