@@ -398,6 +398,8 @@ def roll(a: ArrayLike, shift: Any, axis: Axis = None) -> Array:
         return lax.reshape(roll(ravel(x), shift, 0), x.shape)
     axes = [canonical_axis(i, x.ndim) for i in (axis if isinstance(axis, Iterable) else [axis])]
     shift = shift.__jax_array__() if hasattr(shift, "__jax_array__") else shift
+    if isinstance(shift, (list, tuple)) and builtins.any(isinstance(s, Array) for s in shift):
+        shift = lax.concatenate([lax.reshape(as_array("roll", s), (1,)) for s in shift], 0)
     known = not isinstance(shift, Array)
     shift = np.asarray(shift) if known else shift
     sizes = {shift.size, len(axes)} - {1}

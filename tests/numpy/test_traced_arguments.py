@@ -74,3 +74,11 @@ def test_known_and_traced_arguments_agree(name):
     close(fun(jnp, np.asarray(value)), expected)
     close(fun(jnp, jnp.asarray(value)), expected)
     close(amdjax.jit(lambda v: fun(jnp, v))(jnp.asarray(value)), expected)
+
+
+@pytest.mark.parametrize("shifts,axis", [
+    (lambda n: (n, n + 1), 1), (lambda n: [n, 1], 0), (lambda n: (n, 1), (0, 1)), (lambda n: (n,), 2),
+])  # fmt: skip
+def test_roll_by_some_traced_numbers(shifts, axis):
+    f = lambda n: jnp.roll(X, shifts(n), axis)
+    np.testing.assert_array_equal(amdjax.jit(f)(2), np.roll(X, shifts(2), axis))
