@@ -77,7 +77,8 @@ def test_known_and_traced_arguments_agree(name):
 
 
 @pytest.mark.parametrize("shifts,axis", [
-    (lambda n: (n, n + 1), 1), (lambda n: [n, 1], 0), (lambda n: (n, 1), (0, 1)), (lambda n: (n,), 2),
+    (lambda n: (n, n + 1), 1), (lambda n: [n, 1], 0), (lambda n: (n, 1), (0, 1)),
+    (lambda n: (n,), 2),
 ])  # fmt: skip
 def test_roll_by_some_traced_numbers(shifts, axis):
     f = lambda n: jnp.roll(X, shifts(n), axis)
