@@ -80,15 +80,8 @@ class BCOO(JAXSparse):
     def _bufs(self) -> tuple[Array, Array]:
         return self.data, self.indices
 
-    @property
-    def T(self) -> BCOO:
-        """The array with its axes in reverse."""
-        return self.transpose()
-
     def __repr__(self) -> str:
-        shape = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
-        more = [f"{k}={v}" for k, v in (("n_batch", self.n_batch), ("n_dense", self.n_dense)) if v]
-        return f"BCOO({', '.join([shape, f'nse={self.nse}', *more])})"
+        return self._described(n_batch=self.n_batch, n_dense=self.n_dense)
 
     @classmethod
     def fromdense(
@@ -190,12 +183,6 @@ class BCOO(JAXSparse):
     def astype(self, dtype: Any) -> BCOO:
         """The array with another dtype."""
         return self._with(self.data.astype(dtype))
-
-    def block_until_ready(self) -> BCOO:
-        """Wait until data and indices are computed."""
-        self.data.block_until_ready()
-        self.indices.block_until_ready()
-        return self
 
     def _with(self, data: Any) -> BCOO:
         """The same places with other data, whose batch axes may be in full."""

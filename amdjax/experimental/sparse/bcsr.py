@@ -83,9 +83,7 @@ class BCSR(JAXSparse):
         return self.data, self.indices, self.indptr
 
     def __repr__(self) -> str:
-        shape = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
-        more = [f"{k}={v}" for k, v in (("n_batch", self.n_batch), ("n_dense", self.n_dense)) if v]
-        return f"BCSR({', '.join([shape, f'nse={self.nse}', *more])})"
+        return self._described(n_batch=self.n_batch, n_dense=self.n_dense)
 
     @classmethod
     def fromdense(
@@ -158,11 +156,6 @@ class BCSR(JAXSparse):
         """The array with its axes in another order, in reverse by default."""
         return BCSR.from_bcoo(self.to_bcoo().transpose(axes))
 
-    @property
-    def T(self) -> BCSR:
-        """The array with its axes in reverse."""
-        return self.transpose()
-
     def sum(self, axis: Any = None) -> Any:
         """The sum over some axes."""
         return self.to_bcoo().sum(axis)
@@ -170,12 +163,6 @@ class BCSR(JAXSparse):
     def astype(self, dtype: Any) -> BCSR:
         """The array with another dtype."""
         return self._with(self.data.astype(dtype))
-
-    def block_until_ready(self) -> BCSR:
-        """Wait until its parts are computed."""
-        for part in (self.data, self.indices, self.indptr):
-            part.block_until_ready()
-        return self
 
     def _with(self, data: Any) -> BCSR:
         flags = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}

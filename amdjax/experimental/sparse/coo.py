@@ -61,19 +61,6 @@ class COO(JAXSparse):
     def _bufs(self) -> tuple[Array, Array, Array]:
         return self.data, self.row, self.col
 
-    @property
-    def nse(self) -> int:
-        """How many entries it can hold."""
-        return int(self.data.size)
-
-    @property
-    def T(self) -> COO:
-        """The transpose."""
-        return self.transpose()
-
-    def __repr__(self) -> str:
-        return f"COO({self.dtype}[{', '.join(map(str, self.shape))}], nse={self.nse})"
-
     @classmethod
     def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> COO:
         """The entries of a matrix that are not zero; see `coo_fromdense`."""
@@ -109,12 +96,6 @@ class COO(JAXSparse):
         order = jnp.lexsort((self.col, self.row))
         parts = (x[order] for x in self._bufs)
         return COO(tuple(parts), shape=self.shape, rows_sorted=True)  # type: ignore[arg-type]
-
-    def block_until_ready(self) -> COO:
-        """Wait until its parts are computed."""
-        for part in self._bufs:
-            part.block_until_ready()
-        return self
 
     def __matmul__(self, other: Any) -> Array:
         if isinstance(other, JAXSparse):

@@ -36,20 +36,6 @@ class _Compressed(JAXSparse):
         return self.data, self.indices, self.indptr
 
     @property
-    def nse(self) -> int:
-        """How many entries it can hold."""
-        return int(self.data.size)
-
-    @property
-    def T(self) -> Any:
-        """The transpose, in the other form."""
-        return self.transpose()
-
-    def __repr__(self) -> str:
-        shape = ", ".join(map(str, self.shape))
-        return f"{type(self).__name__}({self.dtype}[{shape}], nse={self.nse})"
-
-    @property
     def _by_rows(self) -> Shape:
         """The shape of the matrix, or of its transpose, whose rows the pointers are of."""
         return self.shape if self._rows_first else self.shape[::-1]
@@ -89,12 +75,6 @@ class _Compressed(JAXSparse):
             raise NotImplementedError("axes argument to transpose()")
         other = CSC if self._rows_first else CSR
         return other(self._bufs, shape=self.shape[::-1])
-
-    def block_until_ready(self) -> Any:
-        """Wait until its parts are computed."""
-        for part in self._bufs:
-            part.block_until_ready()
-        return self
 
     def __matmul__(self, other: Any) -> Array:
         if isinstance(other, JAXSparse):

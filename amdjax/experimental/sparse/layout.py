@@ -11,7 +11,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -39,6 +39,40 @@ class JAXSparse:
     def todense(self) -> Array:
         """The array itself."""
         raise NotImplementedError(type(self).__name__)
+
+    def transpose(self, axes: Sequence[int] | None = None) -> Any:
+        """The array with its axes in another order, in reverse by default."""
+        raise NotImplementedError(type(self).__name__)
+
+    @property
+    def T(self) -> Any:
+        """The array with its axes in reverse."""
+        return self.transpose()
+
+    @property
+    def _bufs(self) -> tuple[Array, ...]:
+        """The arrays that it consists of."""
+        raise NotImplementedError(type(self).__name__)
+
+    def block_until_ready(self) -> Self:
+        """Wait until its parts are computed."""
+        for part in self._bufs:
+            part.block_until_ready()
+        return self
+
+    def _described(self, **more: int) -> str:
+        """Type, shape, entries and those of `more` that are not 0."""
+        shape = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        counts = [f"{k}={v}" for k, v in more.items() if v]
+        return f"{type(self).__name__}({', '.join([shape, f'nse={self.nse}', *counts])})"
+
+    def __repr__(self) -> str:
+        return self._described()
+
+    @property
+    def nse(self) -> int:
+        """How many entries it can hold."""
+        return int(self.data.size)
 
     @property
     def ndim(self) -> int:
