@@ -59,15 +59,22 @@ class WindowPlan:
         return f"window of {counted(self.rows, 'row')} of {self.row.extent}, {self.lanes} lanes"
 
 
+def plain_copy(ctx: ShapedContext) -> CopyPlan | None:
+    """What a window of nothing, or of everything, which begins at the first element, comes to."""
+    operand, update = ctx.inputs[:2]
+    if not update.aval.size:
+        return CopyPlan([(operand, ctx.outputs[0])])
+    if update.aval.shape == operand.aval.shape:
+        return CopyPlan([(update, ctx.outputs[0])])
+    return None
+
+
 @shaped("dynamic_update_slice")
 def plan_window(ctx: ShapedContext) -> KernelPlan:
     """A copy of the operand (or its memory, if free), then the window, row by row."""
-    operand, update = ctx.inputs[:2]
-    result = ctx.outputs[0]
-    if not math.prod(update.aval.shape):
-        return CopyPlan([(operand, result)])
-    if update.aval.shape == result.aval.shape:  # it can only begin at the first element
-        return CopyPlan([(update, result)])
+    if copy := plain_copy(ctx):
+        return copy
+    update, result = ctx.inputs[1], ctx.outputs[0]
     dtype, parts = bits_dtype(short_dtype(update.aval.dtype))
     shape, total = update.aval.shape, result.aval.shape
     axes = [

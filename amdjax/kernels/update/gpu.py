@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from amdjax.core.integers import power_of_two
 from amdjax.kernels.gpu_loops import EACH, element_tile, threads_for
 from amdjax.kernels.loops import Axis, merge_axes, offset_of, row_major, split_position, view
-from amdjax.kernels.shaped import Call, Copy, CopyPlan, KernelPlan, ShapedContext, shaped
-from amdjax.kernels.update.cpu import window_start
+from amdjax.kernels.shaped import Call, Copy, KernelPlan, ShapedContext, shaped
+from amdjax.kernels.update.cpu import plain_copy, window_start
 from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import (
     TileAxis,
@@ -56,12 +56,9 @@ class GpuWindowPlan:
 @shaped("dynamic_update_slice", on="gpu")
 def plan_window(ctx: ShapedContext) -> KernelPlan:
     """A copy of the operand (or its memory, if free), then the window."""
-    operand, update = ctx.inputs[:2]
-    result = ctx.outputs[0]
-    if not update.aval.size:
-        return CopyPlan([(operand, result)])
-    if update.aval.shape == result.aval.shape:  # it can only begin at the first element
-        return CopyPlan([(update, result)])
+    if copy := plain_copy(ctx):
+        return copy
+    update, result = ctx.inputs[1], ctx.outputs[0]
     shape, total = update.aval.shape, result.aval.shape
     size = itemsize(short_dtype(update.aval.dtype))
     strides = [s * size for s in row_major(total)]
