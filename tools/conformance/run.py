@@ -10,6 +10,7 @@ the environment:
 |---|---|
 | `JAXTESTS_OUT` | folder of logs and of `failures.md`, where an interrupted run goes on |
 | `JAXTESTS_JOBS` | processes at once, 2 |
+| `JAXTESTS_PARTS` | processes that share the tests of a large file, 1 |
 | `JAXTESTS_SAMPLE` | share of the tests to run, 1 |
 | `JAXTESTS_FILE_SECONDS`, `JAXTESTS_TEST_SECONDS` | limits, 900 and 40 |
 | `JAX_NUM_GENERATED_CASES` | cases of each generated test, 5 |
@@ -36,6 +37,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 OUT = pathlib.Path(os.environ.get("JAXTESTS_OUT", "jaxtests-out")).resolve()
 PYTEST_ARGUMENTS = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
 FILE_SECONDS = float(os.environ.get("JAXTESTS_FILE_SECONDS", "900"))
+PARTS = int(os.environ.get("JAXTESTS_PARTS", "1"))
+LARGE = 60_000
+"""Bytes of a file whose tests are shared among processes."""
 
 IN_SCOPE = (HERE / "files.txt").read_text().split()
 
@@ -47,13 +51,17 @@ INTERNALS = re.compile(
 )
 
 
-def run_file(tests: pathlib.Path, name: str) -> None:
-    """Runs one file, again after each crash, until all its tests are in the log or time is up."""
-    log = OUT / f"{name}.jsonl"
+def _logs(name: str) -> list[pathlib.Path]:
+    return sorted(OUT.glob(f"{name}.*-*.jsonl"))
+
+
+def run_part(tests: pathlib.Path, name: str, part: str) -> None:
+    """Runs a part "1-4" of a file, again after each crash, until its log is whole or time is up."""
+    log = OUT / f"{name}.{part}.jsonl"
     log.touch()
     env = {
         "JAX_NUM_GENERATED_CASES": "5", **os.environ,
-        "JAXTESTS_LOG": str(log), "PYTHONDONTWRITEBYTECODE": "1",
+        "JAXTESTS_LOG": str(log), "JAXTESTS_PART": part, "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent.parent)]),
     }  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-p", "plugin", "-p", "no:cacheprovider", "-q",
@@ -61,7 +69,7 @@ def run_file(tests: pathlib.Path, name: str) -> None:
                str(tests / f"{name}.py"), *PYTEST_ARGUMENTS]  # fmt: skip
     end = time.time() + FILE_SECONDS
     for _ in range(30):
-        with open(OUT / f"{name}.out", "ab") as out:
+        with open(OUT / f"{name}.{part}.out", "ab") as out:
             process = subprocess.Popen(
                 command, env=env, cwd=OUT, stdout=out, stderr=out, start_new_session=True
             )
@@ -111,8 +119,15 @@ def main() -> None:
     names = [pathlib.Path(f).stem for f in files if f != "--"] or IN_SCOPE
     names = [n for n in names if (tests / f"{n}.py").exists()]
     OUT.mkdir(parents=True, exist_ok=True)
+    sizes = {n: (tests / f"{n}.py").stat().st_size for n in names}
+    counts = {n: PARTS if sizes[n] > LARGE else 1 for n in names}
+    parts = [
+        (n, f"{i}-{counts[n]}")
+        for n in sorted(names, key=sizes.__getitem__, reverse=True)
+        for i in range(counts[n])
+    ]
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JAXTESTS_JOBS", "2"))) as pool:
-        list(pool.map(lambda n: run_file(tests, n), names))
+        list(pool.map(lambda job: run_part(tests, *job), parts))
     report(names)
 
 
@@ -122,7 +137,7 @@ def report(names: list[str]) -> None:
     groups = collections.defaultdict(list)
     print(f"{'file':38} passed failed error crash skipped out-of-scope  not-run  %")
     for name in names:
-        entries = _entries(OUT / f"{name}.jsonl")
+        entries = [entry for log in _logs(name) for entry in _entries(log)]
         last = {e["id"]: e for e in entries if "id" in e}  # an error in tearDown replaces a pass
         n: collections.Counter = collections.Counter()
         for e in last.values():
