@@ -13,13 +13,9 @@ from amdjax.transforms.remat_policies import checkpoint_name
 from amdjax.transforms.staging import trace_function
 
 __all__ = [
-    "checkpoint",
-    "checkpoint_name",
-    "checkpoint_policies",
-    "print_saved_residuals",
-    "remat",
+    "checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals", "remat",
     "saved_residuals",
-]
+]  # fmt: skip
 
 
 def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:

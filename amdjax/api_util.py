@@ -24,19 +24,10 @@ from amdjax.transforms.flat import (
 )
 
 __all__ = [
-    "argnums_partial",
-    "debug_info",
-    "donation_vector",
-    "flatten_axes",
-    "flatten_fun",
-    "flatten_fun_nokwargs",
-    "rebase_donate_argnums",
-    "safe_map",
-    "safe_zip",
-    "shaped_abstractify",
-    "unzip2",
-    "weakref_lru_cache",
-]
+    "argnums_partial", "debug_info", "donation_vector", "flatten_axes", "flatten_fun",
+    "flatten_fun_nokwargs", "rebase_donate_argnums", "safe_map", "safe_zip", "shaped_abstractify",
+    "unzip2", "weakref_lru_cache",
+]  # fmt: skip
 
 
 def safe_map(f: Callable[..., Any], *args: Any) -> list[Any]:

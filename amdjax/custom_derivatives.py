@@ -16,19 +16,9 @@ from amdjax.transforms.linear_call import linear_call
 from amdjax.transforms.zero import SymbolicZero, zero_from_primal
 
 __all__ = [
-    "CustomJVPException",
-    "CustomVJPException",
-    "CustomVJPPrimal",
-    "SymbolicZero",
-    "closure_convert",
-    "custom_gradient",
-    "custom_jvp",
-    "custom_jvp_call_p",
-    "custom_vjp",
-    "custom_vjp_call_p",
-    "custom_vjp_primal_tree_values",
-    "linear_call",
-    "zero_from_primal",
-]
+    "CustomJVPException", "CustomVJPException", "CustomVJPPrimal", "SymbolicZero",
+    "closure_convert", "custom_gradient", "custom_jvp", "custom_jvp_call_p", "custom_vjp",
+    "custom_vjp_call_p", "custom_vjp_primal_tree_values", "linear_call", "zero_from_primal",
+]  # fmt: skip
 
 _public_surface(globals())

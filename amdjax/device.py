@@ -28,13 +28,9 @@ from amdjax.core.trace import Tracer
 from amdjax.transforms.transfers import put_traced
 
 __all__ = [
-    "copy_to_host_async",
-    "device_get",
-    "device_put",
-    "make_array_from_callback",
-    "make_array_from_process_local_data",
-    "make_array_from_single_device_arrays",
-]
+    "copy_to_host_async", "device_get", "device_put", "make_array_from_callback",
+    "make_array_from_process_local_data", "make_array_from_single_device_arrays",
+]  # fmt: skip
 
 
 def device_put(

@@ -18,11 +18,8 @@ from amdjax.core.trace import concrete_or_error
 from amdjax.numpy.index_updates import update_index
 
 __all__ = [
-    "segment_max",
-    "segment_min",
-    "segment_prod",
-    "segment_sum",
-]
+    "segment_max", "segment_min", "segment_prod", "segment_sum",
+]  # fmt: skip
 
 
 def _identity(name: str, dtype: Any) -> Any:

@@ -5,16 +5,8 @@ from amdjax.core.ref import AbstractRef, Ref
 from amdjax.numpy.refs import addupdate, empty_ref, free_ref, freeze, get, new_ref, set, swap
 
 __all__ = [
-    "AbstractRef",
-    "Ref",
-    "addupdate",
-    "empty_ref",
-    "free_ref",
-    "freeze",
-    "get",
-    "new_ref",
-    "set",
+    "AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set",
     "swap",
-]
+]  # fmt: skip
 
 _public_surface(globals())

@@ -42,25 +42,11 @@ from amdjax.core.sharding import (
 )
 
 __all__ = [
-    "AbstractDevice",
-    "AbstractMesh",
-    "AxisType",
-    "IndivisibleError",
-    "Mesh",
-    "NamedSharding",
-    "PartitionSpec",
-    "Sharding",
-    "SingleDeviceSharding",
-    "auto_axes",
-    "explicit_axes",
-    "get_abstract_mesh",
-    "get_mesh",
-    "make_mesh",
-    "make_single_device_sharding",
-    "reshard",
-    "set_mesh",
-    "use_abstract_mesh",
-]
+    "AbstractDevice", "AbstractMesh", "AxisType", "IndivisibleError", "Mesh", "NamedSharding",
+    "PartitionSpec", "Sharding", "SingleDeviceSharding", "auto_axes", "explicit_axes",
+    "get_abstract_mesh", "get_mesh", "make_mesh", "make_single_device_sharding", "reshard",
+    "set_mesh", "use_abstract_mesh",
+]  # fmt: skip
 
 
 def make_mesh(

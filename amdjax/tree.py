@@ -22,21 +22,10 @@ from amdjax.core.pytree import (
 )
 
 __all__ = [
-    "all",
-    "broadcast",
-    "flatten",
-    "flatten_with_path",
-    "leaves",
-    "leaves_with_path",
-    "map",
-    "map_with_path",
-    "reduce",
-    "reduce_associative",
-    "static",
-    "structure",
-    "transpose",
+    "all", "broadcast", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map",
+    "map_with_path", "reduce", "reduce_associative", "static", "structure", "transpose",
     "unflatten",
-]
+]  # fmt: skip
 
 
 def static(**kwargs: Any) -> Any:

@@ -27,19 +27,9 @@ from amdjax.codegen.compile_worker import CompileError, Compiler, Machine
 from amdjax.codegen.host import HostMachine, host
 
 __all__ = [
-    "CODEGEN_VERSION",
-    "FUNCTION_ATTRIBUTES",
-    "CompileError",
-    "Engine",
-    "HostMachine",
-    "Library",
-    "compile_ir",
-    "compile_many",
-    "engine",
-    "host",
-    "optimized_ir",
-    "to_assembly",
-]
+    "CODEGEN_VERSION", "FUNCTION_ATTRIBUTES", "CompileError", "Engine", "HostMachine", "Library",
+    "compile_ir", "compile_many", "engine", "host", "optimized_ir", "to_assembly",
+]  # fmt: skip
 
 # Part of the disk cache's key; raise it when the same text should compile to something else.
 CODEGEN_VERSION = 57

@@ -15,14 +15,8 @@ from amdjax.debug.shardings import (
 from amdjax.transforms.callbacks import debug_callback as callback
 
 __all__ = [
-    "DebugEffect",
-    "OrderedDebugEffect",
-    "breakpoint",
-    "callback",
-    "inspect_array_sharding",
-    "print",
-    "visualize_array_sharding",
-    "visualize_sharding",
-]
+    "DebugEffect", "OrderedDebugEffect", "breakpoint", "callback", "inspect_array_sharding",
+    "print", "visualize_array_sharding", "visualize_sharding",
+]  # fmt: skip
 
 _public_surface(globals())

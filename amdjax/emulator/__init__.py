@@ -49,22 +49,7 @@ from amdjax.emulator.machine import launch
 from amdjax.emulator.memory.allocations import Memory
 
 __all__ = [
-    "Checks",
-    "CodeObject",
-    "Counters",
-    "DataRace",
-    "DivergentBarrier",
-    "EmulatorError",
-    "Kernel",
-    "KernelFault",
-    "Memory",
-    "MemoryFault",
-    "MissingWait",
-    "Place",
-    "UninitialisedRead",
-    "UnknownInstruction",
-    "launch",
-    "operations_table",
-    "recording",
-    "table",
-]
+    "Checks", "CodeObject", "Counters", "DataRace", "DivergentBarrier", "EmulatorError", "Kernel",
+    "KernelFault", "Memory", "MemoryFault", "MissingWait", "Place", "UninitialisedRead",
+    "UnknownInstruction", "launch", "operations_table", "recording", "table",
+]  # fmt: skip

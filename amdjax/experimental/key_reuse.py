@@ -16,17 +16,9 @@ from amdjax.random.key_reuse import (
 )
 
 __all__ = [
-    "Forward",
-    "KeyReuseSignature",
-    "Sink",
-    "Source",
-    "assert_consumed",
-    "assert_unconsumed",
-    "check_key_reuse",
-    "check_key_reuse_jaxpr",
-    "consume",
-    "function_type_signature",
+    "Forward", "KeyReuseSignature", "Sink", "Source", "assert_consumed", "assert_unconsumed",
+    "check_key_reuse", "check_key_reuse_jaxpr", "consume", "function_type_signature",
     "jaxpr_type_signature",
-]
+]  # fmt: skip
 
 _public_surface(globals())

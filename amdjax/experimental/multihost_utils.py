@@ -12,13 +12,9 @@ from amdjax.device import device_get, device_put
 from amdjax.sharding import NamedSharding
 
 __all__ = [
-    "assert_equal",
-    "broadcast_one_to_all",
-    "global_array_to_host_local_array",
-    "host_local_array_to_global_array",
-    "process_allgather",
-    "sync_global_devices",
-]
+    "assert_equal", "broadcast_one_to_all", "global_array_to_host_local_array",
+    "host_local_array_to_global_array", "process_allgather", "sync_global_devices",
+]  # fmt: skip
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:

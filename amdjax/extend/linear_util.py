@@ -17,16 +17,9 @@ from amdjax.core.config import config
 from amdjax.transforms.flat import debug_info as _debug_info, fun_name
 
 __all__ = [
-    "StoreException",
-    "WrappedFun",
-    "cache",
-    "merge_linear_aux",
-    "transformation",
-    "transformation2",
-    "transformation_with_aux",
-    "transformation_with_aux2",
-    "wrap_init",
-]
+    "StoreException", "WrappedFun", "cache", "merge_linear_aux", "transformation",
+    "transformation2", "transformation_with_aux", "transformation_with_aux2", "wrap_init",
+]  # fmt: skip
 
 
 class StoreException(Exception):

@@ -12,15 +12,9 @@ from amdjax.random._keys import PRNGSpec, resolve_prng_impl
 from amdjax.random._prng import PRNGImpl, prngs, random_seed as _random_seed
 
 __all__ = [
-    "define_prng_impl",
-    "random_seed",
-    "rbg_prng_impl",
-    "seed_with_impl",
-    "threefry2x32_p",
-    "threefry_2x32",
-    "threefry_prng_impl",
-    "unsafe_rbg_prng_impl",
-]
+    "define_prng_impl", "random_seed", "rbg_prng_impl", "seed_with_impl", "threefry2x32_p",
+    "threefry_2x32", "threefry_prng_impl", "unsafe_rbg_prng_impl",
+]  # fmt: skip
 
 threefry_prng_impl = prngs["threefry2x32"]
 rbg_prng_impl = prngs["rbg"]

@@ -15,19 +15,10 @@ from amdjax.core.source_info import (
 )
 
 __all__ = [
-    "NameStack",
-    "SourceInfo",
-    "current",
-    "current_name_stack",
-    "extend_name_stack",
-    "new_name_stack",
-    "new_source_info",
-    "register_exclusion",
-    "reset_name_stack",
-    "set_name_stack",
-    "summarize",
-    "user_context",
-]
+    "NameStack", "SourceInfo", "current", "current_name_stack", "extend_name_stack",
+    "new_name_stack", "new_source_info", "register_exclusion", "reset_name_stack", "set_name_stack",
+    "summarize", "user_context",
+]  # fmt: skip
 
 
 def new_name_stack(name: str = "") -> NameStack:

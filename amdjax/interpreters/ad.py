@@ -31,27 +31,11 @@ from amdjax.transforms.zero import (
 )
 
 __all__ = [
-    "JVPTrace",
-    "JVPTracer",
-    "UndefinedPrimal",
-    "Zero",
-    "add_jaxvals",
-    "add_jaxvals_p",
-    "add_tangents",
-    "defbilinear",
-    "defjvp",
-    "defjvp2",
-    "deflinear",
-    "deflinear2",
-    "get_primitive_transpose",
-    "instantiate_zeros",
-    "is_undefined_primal",
-    "jvp",
-    "linearize",
-    "primitive_jvps",
-    "primitive_transposes",
-    "zeros_like_aval",
-]
+    "JVPTrace", "JVPTracer", "UndefinedPrimal", "Zero", "add_jaxvals", "add_jaxvals_p",
+    "add_tangents", "defbilinear", "defjvp", "defjvp2", "deflinear", "deflinear2",
+    "get_primitive_transpose", "instantiate_zeros", "is_undefined_primal", "jvp", "linearize",
+    "primitive_jvps", "primitive_transposes", "zeros_like_aval",
+]  # fmt: skip
 
 primitive_jvps = RuleTable("jvp")
 """`primitive_jvps[p] = rule`; `rule(primals, tangents, **params) -> (result, tangent)`."""

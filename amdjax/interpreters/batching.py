@@ -11,20 +11,10 @@ from amdjax.interpreters.tables import RuleTable
 from amdjax.transforms.batching import AxisData, batch_at, move_axis, not_mapped as not_mapped
 
 __all__ = [
-    "axis_primitive_batchers",
-    "bdim_at_front",
-    "broadcast",
-    "defbroadcasting",
-    "defreducer",
-    "defvectorized",
-    "fancy_primitive_batchers",
-    "is_vmappable",
-    "moveaxis",
-    "not_mapped",
-    "primitive_batchers",
-    "register_vmappable",
-    "unregister_vmappable",
-]
+    "axis_primitive_batchers", "bdim_at_front", "broadcast", "defbroadcasting", "defreducer",
+    "defvectorized", "fancy_primitive_batchers", "is_vmappable", "moveaxis", "not_mapped",
+    "primitive_batchers", "register_vmappable", "unregister_vmappable",
+]  # fmt: skip
 
 
 def _size(args: Any, dims: Any) -> int:

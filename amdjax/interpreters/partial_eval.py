@@ -28,22 +28,11 @@ from amdjax.transforms.linear import SplitTrace
 JaxprTracer = DynamicJaxprTracer
 
 __all__ = [
-    "DynamicJaxprTrace",
-    "DynamicJaxprTracer",
-    "JaxprTracer",
-    "PartialVal",
-    "close_jaxpr",
-    "convert_constvars_jaxpr",
-    "custom_partial_eval_rules",
-    "dce_jaxpr",
-    "dce_jaxpr_call_rule",
-    "dce_jaxpr_closed_call_rule",
-    "dce_jaxpr_consts",
-    "dce_rules",
-    "partial_eval_jaxpr_custom_rules",
-    "trace_to_jaxpr_dynamic",
-    "trace_to_jaxpr_nounits",
-]
+    "DynamicJaxprTrace", "DynamicJaxprTracer", "JaxprTracer", "PartialVal", "close_jaxpr",
+    "convert_constvars_jaxpr", "custom_partial_eval_rules", "dce_jaxpr", "dce_jaxpr_call_rule",
+    "dce_jaxpr_closed_call_rule", "dce_jaxpr_consts", "dce_rules",
+    "partial_eval_jaxpr_custom_rules", "trace_to_jaxpr_dynamic", "trace_to_jaxpr_nounits",
+]  # fmt: skip
 
 custom_partial_eval_rules: dict[Any, Any] = {}
 partial_eval_jaxpr_custom_rules: dict[Any, Any] = {}

@@ -30,19 +30,9 @@ from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
 __all__ = [
-    "FAMILIES",
-    "Call",
-    "Copy",
-    "CopyPlan",
-    "InOrder",
-    "KernelPlan",
-    "ShapedContext",
-    "ShapedKernel",
-    "Temp",
-    "lower_shaped",
-    "plan_shaped",
-    "shaped",
-]
+    "FAMILIES", "Call", "Copy", "CopyPlan", "InOrder", "KernelPlan", "ShapedContext",
+    "ShapedKernel", "Temp", "lower_shaped", "plan_shaped", "shaped",
+]  # fmt: skip
 
 Calls = Sequence[Call | Copy]
 

@@ -7,25 +7,11 @@ from amdjax.lax._rules import BOOL, FLAT, INT, binary, unary
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "and_p",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "clz",
-    "clz_p",
-    "not_p",
-    "or_p",
-    "population_count",
-    "population_count_p",
-    "shift_left",
-    "shift_left_p",
-    "shift_right_arithmetic",
-    "shift_right_arithmetic_p",
-    "shift_right_logical",
-    "shift_right_logical_p",
-    "xor_p",
-]
+    "and_p", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "clz", "clz_p", "not_p",
+    "or_p", "population_count", "population_count_p", "shift_left", "shift_left_p",
+    "shift_right_arithmetic", "shift_right_arithmetic_p", "shift_right_logical",
+    "shift_right_logical_p", "xor_p",
+]  # fmt: skip
 
 and_p = binary("and", BOOL | INT, FLAT, FLAT)
 or_p = binary("or", BOOL | INT, FLAT, FLAT)

@@ -26,13 +26,9 @@ from amdjax.lax._rules import (
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
-    "bitcast_convert_type",
-    "bitcast_convert_type_p",
-    "convert_element_type",
-    "convert_element_type_p",
-    "reduce_precision",
-    "reduce_precision_p",
-]
+    "bitcast_convert_type", "bitcast_convert_type_p", "convert_element_type",
+    "convert_element_type_p", "reduce_precision", "reduce_precision_p",
+]  # fmt: skip
 
 convert_element_type_p = Primitive("convert_element_type")
 

@@ -14,22 +14,9 @@ from amdjax.lax._rules import ANY, FLAT, ORDERED, binary, boolean, comparison, v
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "eq",
-    "eq_p",
-    "eq_to_p",
-    "ge",
-    "ge_p",
-    "gt",
-    "gt_p",
-    "le",
-    "le_p",
-    "le_to_p",
-    "lt",
-    "lt_p",
-    "lt_to_p",
-    "ne",
-    "ne_p",
-]
+    "eq", "eq_p", "eq_to_p", "ge", "ge_p", "gt", "gt_p", "le", "le_p", "le_to_p", "lt", "lt_p",
+    "lt_to_p", "ne", "ne_p",
+]  # fmt: skip
 
 eq_p = comparison("eq", ANY | {dtypes.extended})
 ne_p = comparison("ne", ANY | {dtypes.extended})

@@ -22,15 +22,8 @@ from amdjax.lax.elementwise import neg
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "complex",
-    "complex_p",
-    "conj",
-    "conj_p",
-    "imag",
-    "imag_p",
-    "real",
-    "real_p",
-]
+    "complex", "complex_p", "conj", "conj_p", "imag", "imag_p", "real", "real_p",
+]  # fmt: skip
 
 _COMPONENT: Kinds = frozenset({np.float32, np.float64})
 

@@ -41,13 +41,9 @@ from amdjax.lax.shape import reshape
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
-    "ConvDimensionNumbers",
-    "ConvGeneralDilatedDimensionNumbers",
-    "conv_dimension_numbers",
-    "conv_general_dilated",
-    "conv_general_dilated_p",
-    "conv_general_permutations",
-]
+    "ConvDimensionNumbers", "ConvGeneralDilatedDimensionNumbers", "conv_dimension_numbers",
+    "conv_general_dilated", "conv_general_dilated_p", "conv_general_permutations",
+]  # fmt: skip
 
 
 class ConvDimensionNumbers(NamedTuple):

@@ -28,15 +28,10 @@ from amdjax.lax.slicing import pad, slice as slice_
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
-    "conv",
-    "conv_general_dilated_local",
-    "conv_general_dilated_patches",
-    "conv_general_shape_tuple",
-    "conv_shape_tuple",
-    "conv_transpose",
-    "conv_transpose_shape_tuple",
+    "conv", "conv_general_dilated_local", "conv_general_dilated_patches",
+    "conv_general_shape_tuple", "conv_shape_tuple", "conv_transpose", "conv_transpose_shape_tuple",
     "conv_with_general_padding",
-]
+]  # fmt: skip
 
 
 def conv(

@@ -30,17 +30,9 @@ from amdjax.lax.slicing import pad
 from amdjax.transforms.forward import jvp_flat
 
 __all__ = [
-    "cumlogsumexp",
-    "cumlogsumexp_p",
-    "cummax",
-    "cummax_p",
-    "cummin",
-    "cummin_p",
-    "cumprod",
-    "cumprod_p",
-    "cumsum",
-    "cumsum_p",
-]
+    "cumlogsumexp", "cumlogsumexp_p", "cummax", "cummax_p", "cummin", "cummin_p", "cumprod",
+    "cumprod_p", "cumsum", "cumsum_p",
+]  # fmt: skip
 
 
 def _bind(prim: Primitive, operand: Any, axis: int, reverse: bool) -> Any:

@@ -35,16 +35,9 @@ from amdjax.lax.shape import transpose
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
-    "DotAlgorithm",
-    "DotAlgorithmPreset",
-    "DotDimensionNumbers",
-    "Precision",
-    "PrecisionLike",
-    "batch_matmul",
-    "dot",
-    "dot_general",
-    "dot_general_p",
-]
+    "DotAlgorithm", "DotAlgorithmPreset", "DotDimensionNumbers", "Precision", "PrecisionLike",
+    "batch_matmul", "dot", "dot_general", "dot_general_p",
+]  # fmt: skip
 
 Contraction = tuple[Shape, Shape]
 DotDimensionNumbers = tuple[

@@ -23,11 +23,8 @@ from amdjax.lax.shape import broadcast_in_dim, reshape
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
-    "RaggedDotDimensionNumbers",
-    "ragged_dot",
-    "ragged_dot_general",
-    "scaled_dot",
-]
+    "RaggedDotDimensionNumbers", "ragged_dot", "ragged_dot_general", "scaled_dot",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, init=False)

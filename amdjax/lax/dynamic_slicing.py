@@ -43,15 +43,10 @@ from amdjax.lax.slicing import index_in_dim
 from amdjax.transforms.zero import is_undefined_primal
 
 __all__ = [
-    "dynamic_index_in_dim",
-    "dynamic_slice",
-    "dynamic_slice_in_dim",
-    "dynamic_slice_p",
-    "dynamic_update_index_in_dim",
-    "dynamic_update_slice",
-    "dynamic_update_slice_in_dim",
+    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_slice_p",
+    "dynamic_update_index_in_dim", "dynamic_update_slice", "dynamic_update_slice_in_dim",
     "dynamic_update_slice_p",
-]
+]  # fmt: skip
 
 
 def _start_indices(name, operand, indices, allow_negative) -> list[Any]:

@@ -33,25 +33,9 @@ from amdjax.transforms.zero import Zero, instantiate_zeros
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
-    "add",
-    "add_p",
-    "div",
-    "div_p",
-    "max",
-    "max_p",
-    "min",
-    "min_p",
-    "mul",
-    "mul_p",
-    "mulhi",
-    "mulhi_p",
-    "neg",
-    "neg_p",
-    "rem",
-    "rem_p",
-    "sub",
-    "sub_p",
-]
+    "add", "add_p", "div", "div_p", "max", "max_p", "min", "min_p", "mul", "mul_p", "mulhi",
+    "mulhi_p", "neg", "neg_p", "rem", "rem_p", "sub", "sub_p",
+]  # fmt: skip
 
 add_p = binary(
     "add",

@@ -19,15 +19,8 @@ from amdjax.lax.shape import broadcast, check_sizes
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
-    "broadcasted_iota",
-    "empty",
-    "empty_p",
-    "full",
-    "full_like",
-    "iota",
-    "iota_p",
-    "shape_as_value",
-]
+    "broadcasted_iota", "empty", "empty_p", "full", "full_like", "iota", "iota_p", "shape_as_value",
+]  # fmt: skip
 
 
 def _as_number(value: Any, dtype: Any) -> Any:

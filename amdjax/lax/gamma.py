@@ -17,13 +17,8 @@ from amdjax.lax.zeta import zeta
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "digamma",
-    "digamma_p",
-    "lgamma",
-    "lgamma_p",
-    "polygamma",
-    "polygamma_p",
-]
+    "digamma", "digamma_p", "lgamma", "lgamma_p", "polygamma", "polygamma_p",
+]  # fmt: skip
 
 lgamma_p = unary("lgamma", FLOAT, lambda g, y, x: mul(g, digamma(x)))
 digamma_p = unary("digamma", FLOAT, lambda g, y, x: mul(g, polygamma(scalar(x, 1), x)))

@@ -40,10 +40,8 @@ from amdjax.lax.shape import expand_dims
 from amdjax.transforms import ops
 
 __all__ = [
-    "gather",
-    "gather_p",
-    "index_take",
-]
+    "gather", "gather_p", "index_take",
+]  # fmt: skip
 
 
 def _default_fill(dtype) -> Any:

@@ -43,14 +43,9 @@ from amdjax.lax.special import erfc
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "igamma",
-    "igamma_grad_a",
-    "igamma_grad_a_p",
-    "igamma_p",
-    "igammac",
-    "igammac_p",
+    "igamma", "igamma_grad_a", "igamma_grad_a_p", "igamma_p", "igammac", "igammac_p",
     "random_gamma_grad",
-]
+]  # fmt: skip
 
 
 def _series(a: Any, x: Any) -> tuple[Any, Any]:

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 __all__ = [
-    "GatherDimensionNumbers",
-    "GatherScatterMode",
-    "ScatterDimensionNumbers",
-]
+    "GatherDimensionNumbers", "GatherScatterMode", "ScatterDimensionNumbers",
+]  # fmt: skip
 
 
 class GatherDimensionNumbers(NamedTuple):

@@ -35,19 +35,9 @@ from amdjax.transforms.zero import is_undefined_primal
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "concatenate",
-    "concatenate_p",
-    "rev",
-    "rev_p",
-    "split",
-    "split_p",
-    "stack",
-    "stack_p",
-    "tile",
-    "tile_p",
-    "unstack",
-    "unstack_p",
-]
+    "concatenate", "concatenate_p", "rev", "rev_p", "split", "split_p", "stack", "stack_p", "tile",
+    "tile_p", "unstack", "unstack_p",
+]  # fmt: skip
 
 
 concatenate_p = Primitive("concatenate")

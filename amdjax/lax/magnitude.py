@@ -25,11 +25,8 @@ from amdjax.lax.selection import select
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "abs",
-    "abs_p",
-    "sign",
-    "sign_p",
-]
+    "abs", "abs_p", "sign", "sign_p",
+]  # fmt: skip
 
 
 def _abs_derivative(g: Any, y: Any, x: Any) -> Any:

@@ -34,30 +34,11 @@ from amdjax.transforms.exchanges import (
 from amdjax.transforms.zero import stop_gradient_p
 
 __all__ = [
-    "all_gather",
-    "all_gather_p",
-    "all_to_all",
-    "all_to_all_p",
-    "axis_index",
-    "axis_index_p",
-    "axis_size",
-    "pbroadcast",
-    "pmax",
-    "pmax_p",
-    "pmean",
-    "pmin",
-    "pmin_p",
-    "ppermute",
-    "ppermute_p",
-    "pshuffle",
-    "psum",
-    "psum_p",
-    "psum_scatter",
-    "pswapaxes",
-    "pvary",
-    "stop_gradient",
-    "stop_gradient_p",
-]
+    "all_gather", "all_gather_p", "all_to_all", "all_to_all_p", "axis_index", "axis_index_p",
+    "axis_size", "pbroadcast", "pmax", "pmax_p", "pmean", "pmin", "pmin_p", "ppermute",
+    "ppermute_p", "pshuffle", "psum", "psum_p", "psum_scatter", "pswapaxes", "pvary",
+    "stop_gradient", "stop_gradient_p",
+]  # fmt: skip
 
 
 def stop_gradient(x: Any) -> Any:

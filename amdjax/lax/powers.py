@@ -30,12 +30,8 @@ from amdjax.lax.selection import select
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "integer_pow",
-    "integer_pow_p",
-    "pow",
-    "pow_p",
-    "reciprocal",
-]
+    "integer_pow", "integer_pow_p", "pow", "pow_p", "reciprocal",
+]  # fmt: skip
 
 
 def _pow_dtype(x: Any, y: Any) -> np.dtype:

@@ -47,25 +47,10 @@ from amdjax.lax.slicing import pad, slice_in_dim
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
-    "argmax",
-    "argmax_p",
-    "argmin",
-    "argmin_p",
-    "reduce_and",
-    "reduce_and_p",
-    "reduce_max",
-    "reduce_max_p",
-    "reduce_min",
-    "reduce_min_p",
-    "reduce_or",
-    "reduce_or_p",
-    "reduce_prod",
-    "reduce_prod_p",
-    "reduce_sum",
-    "reduce_sum_p",
-    "reduce_xor",
-    "reduce_xor_p",
-]
+    "argmax", "argmax_p", "argmin", "argmin_p", "reduce_and", "reduce_and_p", "reduce_max",
+    "reduce_max_p", "reduce_min", "reduce_min_p", "reduce_or", "reduce_or_p", "reduce_prod",
+    "reduce_prod_p", "reduce_sum", "reduce_sum_p", "reduce_xor", "reduce_xor_p",
+]  # fmt: skip
 
 
 def check_axes(name: str, x: Any, axes: Shape) -> None:

@@ -36,12 +36,8 @@ from amdjax.lax.shape import expand_dims, reshape
 from amdjax.lax.slicing import index_in_dim, slice_in_dim
 
 __all__ = [
-    "RandomAlgorithm",
-    "rng_bit_generator",
-    "rng_bit_generator_p",
-    "rng_uniform",
-    "rng_uniform_p",
-]
+    "RandomAlgorithm", "rng_bit_generator", "rng_bit_generator_p", "rng_uniform", "rng_uniform_p",
+]  # fmt: skip
 
 Words = tuple[Any, Any]
 

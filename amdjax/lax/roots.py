@@ -17,15 +17,8 @@ from amdjax.lax.elementwise import div, mul
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "cbrt",
-    "cbrt_p",
-    "rsqrt",
-    "rsqrt_p",
-    "sqrt",
-    "sqrt_p",
-    "square",
-    "square_p",
-]
+    "cbrt", "cbrt_p", "rsqrt", "rsqrt_p", "sqrt", "sqrt_p", "square", "square_p",
+]  # fmt: skip
 
 square_p = unary(
     "square",

@@ -21,18 +21,9 @@ from amdjax.lax._rules import (
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "RoundingMethod",
-    "ceil",
-    "ceil_p",
-    "floor",
-    "floor_p",
-    "is_finite",
-    "is_finite_p",
-    "nextafter",
-    "nextafter_p",
-    "round",
-    "round_p",
-]
+    "RoundingMethod", "ceil", "ceil_p", "floor", "floor_p", "is_finite", "is_finite_p", "nextafter",
+    "nextafter_p", "round", "round_p",
+]  # fmt: skip
 
 floor_p = unary("floor", FLOAT, FLAT)
 ceil_p = unary("ceil", FLOAT, FLAT)

@@ -44,20 +44,10 @@ from amdjax.lax.shape import broadcast_in_dim, reshape
 from amdjax.transforms.zero import is_undefined_primal
 
 __all__ = [
-    "scatter",
-    "scatter_add",
-    "scatter_add_p",
-    "scatter_apply",
-    "scatter_max",
-    "scatter_max_p",
-    "scatter_min",
-    "scatter_min_p",
-    "scatter_mul",
-    "scatter_mul_p",
-    "scatter_p",
-    "scatter_sub",
+    "scatter", "scatter_add", "scatter_add_p", "scatter_apply", "scatter_max", "scatter_max_p",
+    "scatter_min", "scatter_min_p", "scatter_mul", "scatter_mul_p", "scatter_p", "scatter_sub",
     "scatter_sub_p",
-]
+]  # fmt: skip
 
 
 def _scatter_type(

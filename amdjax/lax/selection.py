@@ -36,12 +36,8 @@ from amdjax.transforms.zero import is_undefined_primal
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "clamp",
-    "clamp_p",
-    "select",
-    "select_n",
-    "select_n_p",
-]
+    "clamp", "clamp_p", "select", "select_n", "select_n_p",
+]  # fmt: skip
 
 select_n_p = Primitive("select_n")
 

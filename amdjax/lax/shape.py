@@ -27,21 +27,10 @@ from amdjax.transforms import ops
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "broadcast",
-    "broadcast_in_dim",
-    "broadcast_in_dim_p",
-    "broadcast_like",
-    "broadcast_shapes",
-    "broadcast_to_rank",
-    "collapse",
-    "expand_dims",
-    "reshape",
-    "reshape_p",
-    "squeeze",
-    "squeeze_p",
-    "transpose",
-    "transpose_p",
-]
+    "broadcast", "broadcast_in_dim", "broadcast_in_dim_p", "broadcast_like", "broadcast_shapes",
+    "broadcast_to_rank", "collapse", "expand_dims", "reshape", "reshape_p", "squeeze", "squeeze_p",
+    "transpose", "transpose_p",
+]  # fmt: skip
 
 
 def check_sizes(name: str, shape: Shape) -> None:

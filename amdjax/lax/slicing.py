@@ -32,13 +32,8 @@ from amdjax.transforms.zero import is_undefined_primal
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "index_in_dim",
-    "pad",
-    "pad_p",
-    "slice",
-    "slice_in_dim",
-    "slice_p",
-]
+    "index_in_dim", "pad", "pad_p", "slice", "slice_in_dim", "slice_p",
+]  # fmt: skip
 
 
 slice_p = Primitive("slice")

@@ -28,15 +28,9 @@ from amdjax.lax.filling import broadcasted_iota
 from amdjax.lax.gather import take_along
 
 __all__ = [
-    "approx_max_k",
-    "approx_min_k",
-    "approx_top_k_p",
-    "sort",
-    "sort_key_val",
-    "sort_p",
-    "top_k",
+    "approx_max_k", "approx_min_k", "approx_top_k_p", "sort", "sort_key_val", "sort_p", "top_k",
     "top_k_p",
-]
+]  # fmt: skip
 
 
 def _axis(name: str, axis: int, shape: tuple[int, ...]) -> int:

@@ -24,17 +24,9 @@ from amdjax.lax.selection import select
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "bessel_i0e",
-    "bessel_i0e_p",
-    "bessel_i1e",
-    "bessel_i1e_p",
-    "erf",
-    "erf_inv",
-    "erf_inv_p",
-    "erf_p",
-    "erfc",
-    "erfc_p",
-]
+    "bessel_i0e", "bessel_i0e_p", "bessel_i1e", "bessel_i1e_p", "erf", "erf_inv", "erf_inv_p",
+    "erf_p", "erfc", "erfc_p",
+]  # fmt: skip
 
 
 def _gauss(scale: float) -> Callable[..., Any]:

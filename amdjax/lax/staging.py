@@ -15,14 +15,9 @@ from amdjax.core.trace import Tracer
 from amdjax.lax._rules import LINEAR, instantiate_zeros, is_zero, jvp_from, zero_tangent
 
 __all__ = [
-    "composite",
-    "dce_sink",
-    "dce_sink_p",
-    "optimization_barrier",
-    "optimization_barrier_p",
-    "stage",
-    "stage_p",
-]
+    "composite", "dce_sink", "dce_sink_p", "optimization_barrier", "optimization_barrier_p",
+    "stage", "stage_p",
+]  # fmt: skip
 
 optimization_barrier_p = Primitive("optimization_barrier", multiple_results=True)
 

@@ -49,13 +49,9 @@ from amdjax.lax.reductions import (
 from amdjax.lax.slicing import pad, slice as slice_
 
 __all__ = [
-    "reduce_window_max_p",
-    "reduce_window_min_p",
-    "reduce_window_shape_tuple",
-    "reduce_window_sum_p",
-    "select_and_gather_add_p",
-    "select_and_scatter_add_p",
-]
+    "reduce_window_max_p", "reduce_window_min_p", "reduce_window_shape_tuple",
+    "reduce_window_sum_p", "select_and_gather_add_p", "select_and_scatter_add_p",
+]  # fmt: skip
 
 
 def _over_windows(emit: Callable[..., Any]) -> Element:

@@ -19,22 +19,9 @@ from amdjax.nn.regularization import dropout
 from amdjax.numpy._util import ArrayLike
 
 __all__ = [
-    "AvgPool",
-    "BatchNorm",
-    "Conv",
-    "ConvTranspose",
-    "Dense",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "GroupNorm",
-    "Lambda",
-    "LayerNorm",
-    "Linear",
-    "MaxPool",
-    "RMSNorm",
-    "Sequential",
-]
+    "AvgPool", "BatchNorm", "Conv", "ConvTranspose", "Dense", "Dropout", "Embedding", "Flatten",
+    "GroupNorm", "Lambda", "LayerNorm", "Linear", "MaxPool", "RMSNorm", "Sequential",
+]  # fmt: skip
 
 Init = initializers.Initializer
 _KERNEL = initializers.lecun_normal()

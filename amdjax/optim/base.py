@@ -12,14 +12,9 @@ from amdjax.core.pytree import tree_leaves, tree_map
 from amdjax.numpy._util import is_arraylike
 
 __all__ = [
-    "EmptyState",
-    "GradientTransformation",
-    "apply_updates",
-    "chain",
-    "global_norm",
-    "identity",
+    "EmptyState", "GradientTransformation", "apply_updates", "chain", "global_norm", "identity",
     "masked",
-]
+]  # fmt: skip
 
 Params = Any
 Updates = Any

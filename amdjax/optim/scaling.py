@@ -21,20 +21,10 @@ from amdjax.optim.base import (
 from amdjax.optim.schedules import Schedule
 
 __all__ = [
-    "ScaleByAdamState",
-    "ScaleByLionState",
-    "ScaleByRmsState",
-    "ScaleByScheduleState",
-    "TraceState",
-    "add_decayed_weights",
-    "scale",
-    "scale_by_adam",
-    "scale_by_learning_rate",
-    "scale_by_lion",
-    "scale_by_rms",
-    "scale_by_schedule",
-    "trace",
-]
+    "ScaleByAdamState", "ScaleByLionState", "ScaleByRmsState", "ScaleByScheduleState", "TraceState",
+    "add_decayed_weights", "scale", "scale_by_adam", "scale_by_learning_rate", "scale_by_lion",
+    "scale_by_rms", "scale_by_schedule", "trace",
+]  # fmt: skip
 
 
 class TraceState(NamedTuple):

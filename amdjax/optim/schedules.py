@@ -12,17 +12,10 @@ from amdjax.core.errors import api_boundary
 from amdjax.optim.base import check_number
 
 __all__ = [
-    "Schedule",
-    "constant_schedule",
-    "cosine_decay_schedule",
-    "exponential_decay",
-    "join_schedules",
-    "linear_schedule",
-    "piecewise_constant_schedule",
-    "polynomial_schedule",
-    "warmup_constant_schedule",
-    "warmup_cosine_decay_schedule",
-]
+    "Schedule", "constant_schedule", "cosine_decay_schedule", "exponential_decay", "join_schedules",
+    "linear_schedule", "piecewise_constant_schedule", "polynomial_schedule",
+    "warmup_constant_schedule", "warmup_cosine_decay_schedule",
+]  # fmt: skip
 
 Schedule = Callable[[Any], Any]
 """`schedule(count) -> value`; `count` is an integer scalar, traced or not."""

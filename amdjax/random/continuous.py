@@ -24,20 +24,9 @@ from amdjax.random._keys import subkeys
 from amdjax.random.basic import normal_in, uniform_in
 
 __all__ = [
-    "cauchy",
-    "double_sided_maxwell",
-    "exponential",
-    "gumbel",
-    "laplace",
-    "logistic",
-    "lognormal",
-    "maxwell",
-    "pareto",
-    "rayleigh",
-    "triangular",
-    "wald",
-    "weibull_min",
-]
+    "cauchy", "double_sided_maxwell", "exponential", "gumbel", "laplace", "logistic", "lognormal",
+    "maxwell", "pareto", "rayleigh", "triangular", "wald", "weibull_min",
+]  # fmt: skip
 
 
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:

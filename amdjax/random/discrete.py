@@ -26,13 +26,8 @@ from amdjax.random.basic import randint_in, uniform_in
 from amdjax.random.continuous import gumbel_in, gumbel_mode
 
 __all__ = [
-    "bernoulli",
-    "categorical",
-    "choice",
-    "geometric",
-    "permutation",
-    "rademacher",
-]
+    "bernoulli", "categorical", "choice", "geometric", "permutation", "rademacher",
+]  # fmt: skip
 
 
 def bernoulli(

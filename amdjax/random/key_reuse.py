@@ -25,18 +25,10 @@ from amdjax.transforms.flat import flatten_fun
 from amdjax.transforms.staging import make_jaxpr
 
 __all__ = [
-    "Forward",
-    "KeyReuseSignature",
-    "Sink",
-    "Source",
-    "assert_consumed",
-    "assert_unconsumed",
-    "check_key_reuse",
-    "check_key_reuse_jaxpr",
-    "consume",
-    "function_type_signature",
+    "Forward", "KeyReuseSignature", "Sink", "Source", "assert_consumed", "assert_unconsumed",
+    "check_key_reuse", "check_key_reuse_jaxpr", "consume", "function_type_signature",
     "jaxpr_type_signature",
-]
+]  # fmt: skip
 
 Mask = Any  # a bool, or an array of them
 

@@ -13,26 +13,11 @@ from amdjax.core.config import config
 from amdjax.core.errors import api_boundary
 
 __all__ = [
-    "Backend",
-    "CpuDevice",
-    "Device",
-    "Placement",
-    "default_backend",
-    "default_device",
-    "device_count",
-    "devices",
-    "host_count",
-    "host_id",
-    "host_ids",
-    "local_device_count",
-    "local_devices",
-    "platforms",
-    "process_count",
-    "process_index",
-    "process_indices",
-    "register_platform",
-    "requested_platforms",
-]
+    "Backend", "CpuDevice", "Device", "Placement", "default_backend", "default_device",
+    "device_count", "devices", "host_count", "host_id", "host_ids", "local_device_count",
+    "local_devices", "platforms", "process_count", "process_index", "process_indices",
+    "register_platform", "requested_platforms",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -34,13 +34,8 @@ from amdjax.runtime.cache import compile_cached
 from amdjax.runtime.pool_ir import MAX_THREADS, pool_ir
 
 __all__ = [
-    "DECLARATIONS",
-    "SYMBOLS",
-    "initialize",
-    "num_threads",
-    "parallel_for",
-    "set_num_threads",
-]
+    "DECLARATIONS", "SYMBOLS", "initialize", "num_threads", "parallel_for", "set_num_threads",
+]  # fmt: skip
 
 # What generated code may call; the worker index is below amdjax_num_threads().
 DECLARATIONS = {

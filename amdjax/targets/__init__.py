@@ -17,15 +17,9 @@ from amdjax.targets.gpu import Device, GpuCosts, GpuTarget, MatrixInstruction
 from amdjax.targets.occupancy import Occupancy, occupancy
 
 __all__ = [
-    "Device",
-    "GpuCosts",
-    "GpuTarget",
-    "MatrixInstruction",
-    "Occupancy",
-    "get",
-    "names",
+    "Device", "GpuCosts", "GpuTarget", "MatrixInstruction", "Occupancy", "get", "names",
     "occupancy",
-]
+]  # fmt: skip
 
 
 def _tables() -> Iterator[GpuTarget]:

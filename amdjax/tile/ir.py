@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OPERATIONS", "Block", "Kernel", "Op", "Operand", "Operands", "TileError", "Trait", "Value",
-    "expect", "expect_scalars", "highest_number", "lowest_number",
-    "nested_ops",
+    "expect", "expect_scalars", "highest_number", "lowest_number", "nested_ops",
 ]  # fmt: skip
 
 

@@ -21,20 +21,8 @@ from amdjax.codegen.gpu.registers import from_memory, joined, register, splat, t
 from amdjax.codegen.llvm import I32, I64, Type, Value
 
 __all__ = [
-    "BlockPointer",
-    "Guards",
-    "Masks",
-    "Pointers",
-    "VectorAccess",
-    "element_pointers",
-    "gathered",
-    "guarded",
-    "load_tile",
-    "overwrite",
-    "pointer",
-    "read",
-    "scattered",
-    "store_element",
+    "BlockPointer", "Guards", "Masks", "Pointers", "VectorAccess", "element_pointers", "gathered",
+    "guarded", "load_tile", "overwrite", "pointer", "read", "scattered", "store_element",
     "store_tile",
 ]  # fmt: skip
 

@@ -25,21 +25,10 @@ from amdjax.core.integers import ceil_div
 from amdjax.targets import GpuTarget, get
 
 __all__ = [
-    "ATOMIC_METADATA",
-    "KERNEL_CONVENTION",
-    "CompileError",
-    "KernelArgument",
-    "KernelInfo",
-    "assembly",
-    "check_lds",
-    "compile_isolated",
-    "compile_object",
-    "completed",
-    "kernel_attributes",
-    "kernel_info",
-    "module_footer",
-    "optimized",
-]
+    "ATOMIC_METADATA", "KERNEL_CONVENTION", "CompileError", "KernelArgument", "KernelInfo",
+    "assembly", "check_lds", "compile_isolated", "compile_object", "completed", "kernel_attributes",
+    "kernel_info", "module_footer", "optimized",
+]  # fmt: skip
 
 KERNEL_CONVENTION = "amdgpu_kernel"
 CODE_OBJECT_VERSION = 500

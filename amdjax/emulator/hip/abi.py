@@ -13,16 +13,9 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 __all__ = [
-    "DESCRIPTIONS",
-    "EXPORTS",
-    "Export",
-    "HipFailure",
-    "Status",
-    "export",
-    "poke",
-    "poke_text",
+    "DESCRIPTIONS", "EXPORTS", "Export", "HipFailure", "Status", "export", "poke", "poke_text",
     "text_at",
-]
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -262,10 +262,6 @@ def bcoo_conv_general_dilated(
 
 
 __all__ = [
-    "bcoo_conv_general_dilated",
-    "bcoo_dynamic_slice",
-    "bcoo_gather",
-    "bcoo_rev",
-    "bcoo_squeeze",
+    "bcoo_conv_general_dilated", "bcoo_dynamic_slice", "bcoo_gather", "bcoo_rev", "bcoo_squeeze",
     "bcoo_transpose",
-]
+]  # fmt: skip

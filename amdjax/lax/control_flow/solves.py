@@ -34,12 +34,9 @@ from amdjax.transforms.reverse import transpose_jaxpr
 from amdjax.transforms.zero import Zero, add_tangents, instantiate_zeros, is_undefined_primal
 
 __all__ = [
-    "custom_linear_solve",
-    "custom_linear_solve_p",
-    "custom_root",
-    "custom_root_p",
+    "custom_linear_solve", "custom_linear_solve_p", "custom_root", "custom_root_p",
     "linear_solve_p",
-]
+]  # fmt: skip
 
 # Both primitives take `num_consts` constants, which all of their programs take first, and then the
 # initial guess or the right-hand side. So the program `solve` takes exactly the operands.

@@ -35,19 +35,9 @@ from amdjax.lax.reductions import argmax, reduce_sum
 from amdjax.lax.selection import select
 
 __all__ = [
-    "EigImplementation",
-    "EighImplementation",
-    "eig",
-    "eig_p",
-    "eigh",
-    "eigh_p",
-    "hessenberg",
-    "hessenberg_p",
-    "schur",
-    "schur_p",
-    "tridiagonal",
-    "tridiagonal_p",
-]
+    "EigImplementation", "EighImplementation", "eig", "eig_p", "eigh", "eigh_p", "hessenberg",
+    "hessenberg_p", "schur", "schur_p", "tridiagonal", "tridiagonal_p",
+]  # fmt: skip
 
 
 class EighImplementation(enum.Enum):

@@ -351,13 +351,6 @@ def _same_batch(lu: Any, permutation: Any, b: Any) -> tuple[Any, Any, Any]:
 
 
 __all__ = [
-    "cholesky",
-    "cholesky_p",
-    "cholesky_update",
-    "cholesky_update_p",
-    "lu",
-    "lu_p",
-    "lu_pivots_to_permutation",
-    "lu_pivots_to_permutation_p",
-    "lu_solve",
-]
+    "cholesky", "cholesky_p", "cholesky_update", "cholesky_update_p", "lu", "lu_p",
+    "lu_pivots_to_permutation", "lu_pivots_to_permutation_p", "lu_solve",
+]  # fmt: skip

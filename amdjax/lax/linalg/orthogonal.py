@@ -26,15 +26,9 @@ from amdjax.lax.linalg.factor import lu, lu_solve
 from amdjax.lax.linalg.triangular import triangular_solve
 
 __all__ = [
-    "geqrf",
-    "geqrf_p",
-    "householder_product",
-    "householder_product_p",
-    "ormqr",
-    "ormqr_p",
-    "qr",
+    "geqrf", "geqrf_p", "householder_product", "householder_product_p", "ormqr", "ormqr_p", "qr",
     "qr_p",
-]
+]  # fmt: skip
 
 
 def _qr_results(x, *, pivoting, full_matrices, use_magma):

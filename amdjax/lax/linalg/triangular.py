@@ -34,13 +34,9 @@ from amdjax.lax.shape import broadcast_in_dim, expand_dims, reshape, squeeze
 from amdjax.lax.slicing import pad
 
 __all__ = [
-    "symmetric_product",
-    "symmetric_product_p",
-    "triangular_solve",
-    "triangular_solve_p",
-    "tridiagonal_solve",
-    "tridiagonal_solve_p",
-]
+    "symmetric_product", "symmetric_product_p", "triangular_solve", "triangular_solve_p",
+    "tridiagonal_solve", "tridiagonal_solve_p",
+]  # fmt: skip
 
 
 def _triangular_results(a, b, *, left_side, **_):
