@@ -11,6 +11,7 @@ The achieved maximum weighted error is printed beside each polynomial as a power
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -327,7 +328,6 @@ SPLITS = {
     "LOG10_E": (1 / mp.log(10), 2),
     "LOG10_2": (mp.log10(2), 2),
     "HALF_PI": (mp.pi / 2, 2),
-    "PI": (mp.pi, 2),
     "TWO_THIRDS": (mp.mpf(2) / 3, 2),
     "HALF_LOG_2PI": (mp.log(2 * mp.pi) / 2, 2),
     "LOG_PI": (mp.log(mp.pi), 2),
@@ -375,8 +375,8 @@ def print_constants() -> None:
     print(f"TWO_OVER_PI_BITS = {TWO_OVER_PI_BITS}\nTWO_OVER_PI = int(")
     digits = f"{bits:0{TWO_OVER_PI_BITS // 4}x}"
     for i in range(0, len(digits), 64):
-        print(f'    "{digits[i : i + 64]}"')
-    print("    , 16)")
+        print(f'    "{digits[i : i + 64]}"' + "," * (i + 64 >= len(digits)))
+    print("    16,\n)")
 
 
 def literal(x: float, elem: str) -> str:
@@ -390,13 +390,14 @@ def main(names: list[str]) -> None:
     with ProcessPoolExecutor() as pool:
         results = list(pool.map(solve_index, [FITS.index(fit) for fit in fits]))
     print('"""Minimax coefficients, lowest order first; written by `tools/fit_polynomials.py`."""')
+    print("\n# fmt: off")
     for name in dict.fromkeys(fit.name for fit in fits):
         print(f"\n{name} = {{")
         for fit, (coefficients, error) in zip(fits, results):
             if fit.name == name:
                 print(f'    "{fit.elem}": (  # error 2**{error:.1f}')
-                for c in coefficients:
-                    print(f"        {literal(c, fit.elem)},")
+                numbers = ", ".join(literal(c, fit.elem) for c in coefficients) + ","
+                print(textwrap.indent(textwrap.fill(numbers, 92, break_on_hyphens=False), " " * 8))
                 print("    ),")
         print("}")
     if not names:
