@@ -290,7 +290,12 @@ def pmap(
             )
         if count > 1:
             raise NotImplementedError(f"pmap over {count} devices; programs run on one for now")
-        return compiled(*args, **kwargs)
+        try:
+            return compiled(*args, **kwargs)
+        except FloatingPointError as error:  # of `debug_nans` or `debug_infs`
+            where = "encountered in sharded computation:"
+            text = str(error).replace("encountered in", where, 1)
+            raise FloatingPointError(text[:1].upper() + text[1:]) from None
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         kept = [i for i in range(len(args)) if i not in static]

@@ -111,16 +111,20 @@ class CompilerBackend:
         Under `debug_nans` it looks for where a NaN first appears, under `debug_key_reuse` for keys
         that were used before.
         """
-        on_arrays = lambda program, flags: placing.compile_placed(program, flags, placement)
+
+        def on_arrays(program: ClosedJaxpr, flags: Sequence[bool]) -> Runner:
+            run = placing.compile_placed(program, flags, placement)
+            if not (config.debug_nans or config.debug_infs):
+                return run
+            # late: loads where results are checked
+            from amdjax.jit.debugging import watched_values
+
+            return watched_values(program, run, flags)
+
         with Room():  # for programs in programs
             run: Runner = compile_on_refs(on_arrays, closed, donated, refs)
         if config.debug_key_reuse:
             run = watched_program(closed, run, refs)
-        if config.debug_nans or config.debug_infs:
-            # late: loads where results are checked
-            from amdjax.jit.debugging import watched_values
-
-            run = watched_values(closed, run)
         return run
 
     # Operations

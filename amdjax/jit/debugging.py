@@ -3,34 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from amdjax.core.array import ConcreteArray, asarray_concrete
+from amdjax.core.aval import get_aval
 from amdjax.core.config import config, debug_infs, debug_nans
+from amdjax.core.dtypes import ExtendedDType
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.jit.arrays import Runner
 
 
-def watched_values(closed: ClosedJaxpr, run: Runner) -> Runner:
-    """How to run a compiled program so that what the flags forbid raises where it first appears."""
+def watched_values(closed: ClosedJaxpr, run: Runner, donated: Sequence[bool]) -> Runner:
+    """How to run a compiled program so that what the flags forbid raises where it first appears.
+
+    Args:
+      closed: the program.
+      run: how to run it compiled.
+      donated: which of its arguments that may overwrite. Where it raises they are left whole, so
+        that the search can read them.
+    """
 
     def checked(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-        outs = run(args)
-        if any(_invalid(np.asarray(x), config.debug_nans, config.debug_infs) for x in outs):
+        with debug_nans(False), debug_infs(False):
+            given = [x.copy() if d else x for x, d in zip_longest(args, donated)]
+        outs = run(given)
+        if any(_invalid(x, config.debug_nans, config.debug_infs) for x in outs):
             _find_invalid(closed, args)
+        for x, used in zip(args, given):
+            if used.buffer is None:
+                x.buffer = None
         return outs
 
     return checked
 
 
-def _invalid(x: np.ndarray, nans: bool, infs: bool) -> str | None:
-    if x.dtype.kind not in "fcV" or (x.dtype.kind == "V" and x.dtype.itemsize > 2):
+def _invalid(x: Any, nans: bool, infs: bool) -> str | None:
+    if isinstance(get_aval(x).dtype, ExtendedDType):
         return None
-    values = x if x.dtype.kind in "fc" else x.astype(np.float32)
+    values = np.asarray(x)
+    if values.dtype.kind not in "fcV" or (values.dtype.kind == "V" and values.dtype.itemsize > 2):
+        return None
+    values = values if values.dtype.kind in "fc" else values.astype(np.float32)
     if nans and np.isnan(values).any():
         return "nan"
     if infs and np.isinf(values).any():
@@ -47,7 +65,7 @@ def check_results(
     """Raise if an operation that ran by itself made what the flags forbid."""
     forbidden = config.debug_nans, config.debug_infs
     for x in outs:
-        kind = _invalid(np.asarray(x), *forbidden)
+        kind = _invalid(x, *forbidden)
         if kind is not None:
             with debug_nans(False), debug_infs(False):
                 _look_inside(primitive, params, args, forbidden)
@@ -59,7 +77,11 @@ def _find_invalid(closed: ClosedJaxpr, args: Sequence[Any]) -> None:
     forbidden = config.debug_nans, config.debug_infs
     with debug_nans(False), debug_infs(False):
         _find(closed, args, forbidden)
-    raise FloatingPointError("invalid value encountered in the result of a jitted function")
+    raise FloatingPointError(
+        "invalid value encountered in the result of a jitted function; the de-optimized function "
+        "did not make it out of valid ones: it is in an input or a literal, or comes from how the "
+        "compiled program rounds"
+    )
 
 
 def _find(closed: ClosedJaxpr, args: Sequence[Any], forbidden: tuple[bool, bool]) -> list[Any]:
@@ -73,15 +95,14 @@ def _find(closed: ClosedJaxpr, args: Sequence[Any], forbidden: tuple[bool, bool]
         values = [read(x) for x in eqn.invars]
         rule = eqn.primitive.lowering
         if isinstance(rule, Control) and rule.name == "call":
-            inner = eqn.params[rule.jaxpr_param]
-            inner = ClosedJaxpr(inner, ()) if isinstance(inner, Jaxpr) else inner
-            outs = _find(inner, values[len(values) - len(inner.jaxpr.invars) :], forbidden)
+            outs = _find_in_call(rule, eqn.params, values, forbidden)
         else:
             out = eqn.primitive.bind(*values, **eqn.params)
             outs = out if eqn.primitive.multiple_results else [out]
-        for x in outs:
-            kind = _invalid(np.asarray(x), *forbidden)
-            if kind is not None:
+        kinds = filter(None, (_invalid(x, *forbidden) for x in outs))
+        # What has such a value among its operands may well pass it on.
+        if not any(_invalid(x, *forbidden) for x in values):
+            for kind in kinds:
                 _look_inside(eqn.primitive, eqn.params, values, forbidden)
                 raise FloatingPointError(
                     f"invalid value ({kind}) encountered in {eqn.primitive.name}, "
@@ -91,13 +112,21 @@ def _find(closed: ClosedJaxpr, args: Sequence[Any], forbidden: tuple[bool, bool]
     return [read(v) for v in closed.jaxpr.outvars]
 
 
+def _find_in_call(
+    rule: Control, params: Mapping[str, Any], args: Sequence[Any], forbidden: tuple[bool, bool]
+) -> list[Any]:
+    inner = params[rule.jaxpr_param]
+    inner = ClosedJaxpr(inner, ()) if isinstance(inner, Jaxpr) else inner
+    return _find(inner, args[len(args) - len(inner.jaxpr.invars) :], forbidden)
+
+
 def _look_inside(
     primitive: Primitive,
     params: Mapping[str, Any],
     args: Sequence[Any],
     forbidden: tuple[bool, bool],
 ) -> None:
-    """Raise for the operation in a loop or branch that made what is forbidden.
+    """Raise for the operation in a call, loop or branch that made what is forbidden.
 
     Steps run as they are compiled, and only the first that goes wrong operation by operation.
     Returns if none is found: a step may round differently when it runs alone.
@@ -105,10 +134,13 @@ def _look_inside(
     rule = primitive.lowering
     if not isinstance(rule, Control):
         return
+    if rule.name == "call":
+        _find_in_call(rule, params, args, forbidden)
+        return
     run = _compiled()
     for body, inputs in _STEPS.get(rule.name, lambda *_: iter(()))(params, args, run):
         outs = run(body, inputs)
-        if any(_invalid(np.asarray(x), *forbidden) for x in outs):
+        if any(_invalid(x, *forbidden) for x in outs):
             _find(body, inputs, forbidden)
             return
 

@@ -62,6 +62,9 @@ def test_names_the_line_in_a_loop(nans):
 def test_finds_nans_of_gradients(nans):
     with pytest.raises(FloatingPointError, match="nan"):
         jit(grad(lambda x: jnp.where(x > 0, jnp.sqrt(x), 0.0)))(0.0)
+    _, pull_back = amdjax.vjp(jit(lambda x: jnp.sqrt(x * x)), 0.0)
+    with pytest.raises(FloatingPointError, match=r"nan.* in (div|mul)"):
+        pull_back(jnp.float32(1))
 
 
 def test_nans_that_do_not_reach_a_result_are_allowed(nans):
@@ -72,6 +75,42 @@ def test_nans_that_do_not_reach_a_result_are_allowed(nans):
 def test_integers_and_valid_values_pass(nans):
     assert jit(lambda x: x * 2)(3) == 6
     assert jit(jnp.log)(1.0) == 0
+
+
+def test_inputs_and_literals_are_told_from_operations(nans):
+    for call in (lambda: jit(lambda x: x * 3)(jnp.nan), lambda: jit(lambda x: (jnp.nan, x))(1.0)):
+        assert "did not make it" in message(call)
+    assert "encountered in log" in message(
+        lambda: jit(lambda x, y: x * y + make_nan(-y))(jnp.nan, 1.0)
+    )
+
+
+def test_donated_arguments_and_references_are_left_whole():
+    x, ref = jnp.zeros(3), amdjax.new_ref(jnp.zeros(3))
+    divide = jit(lambda x: x / x, donate_argnums=0)
+
+    @jit
+    def write(x):
+        ref[...] = ref[...] * 0 / x
+
+    with debug_nans(True):
+        assert "encountered in div" in message(lambda: divide(x))
+        assert "encountered in div" in message(lambda: write(jnp.zeros(3)))
+        np.testing.assert_array_equal(x, [0, 0, 0])
+        np.testing.assert_array_equal(ref[...], [0, 0, 0])
+        write(jnp.ones(3))
+        divide(y := jnp.ones(3))
+        assert y.is_deleted()
+
+
+def test_keys_are_not_numbers(nans):
+    jit(lambda key: amdjax.random.split(key))(amdjax.random.key(0))
+
+
+def test_mapped_functions_say_so(nans):
+    assert "Invalid value (nan) encountered in sharded computation: div" in message(
+        lambda: amdjax.pmap(lambda x: 0.0 / x)(jnp.zeros(1))
+    )
 
 
 def test_infinities():
