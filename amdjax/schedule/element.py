@@ -35,10 +35,10 @@ from amdjax.schedule.index import (
     delinear,
     linear,
 )
+from amdjax.tile.types import CACHE_LINE
 
 #: The dtype in which values of a dtype are computed, where it differs.
 COMPUTE = {"f16": "f32", "bf16": "f32", "i4": "i8", "u4": "u8", "i2": "i8", "u2": "u8"}
-CACHE_LINE = 64
 UNROLL_FOLD = 32
 DEEP = 25  # nested values from which chains are followed step by step
 

@@ -25,13 +25,13 @@ class Transposition:
       across: the other loop.
       side: elements along an edge of a tile.
       block: elements along an edge of what a program computes.
-      far: operands beyond the caches that lie the other way, and how far apart their rows are.
+      far: operands beyond the caches that lie the other way.
     """
 
     across: LoopVar
     side: int
     block: int
-    far: tuple[tuple[Var, int], ...]
+    far: tuple[Var, ...]
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,11 @@ def _transposition(
 ) -> Transposition:
     side = 16 if domain.widest <= 32 and target.vectors.vector_bits >= 512 else 8
     far = tuple(
-        (v, distance)
+        v
         for v, o in domain.loads
         if v.aval.nbytes >= STREAM_FROM
         and o.coefficient(across) == 1
-        and (distance := o.coefficient(lane_var)) > 1
+        and o.coefficient(lane_var) > 1
         and len(o.terms) == 2
         and o.const == 0
     )

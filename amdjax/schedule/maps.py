@@ -7,7 +7,7 @@ from typing import Any
 
 from amdjax import tile
 from amdjax.schedule.calls import Call
-from amdjax.schedule.element import CACHE_LINE, ElementBuilder, Lanes
+from amdjax.schedule.element import ElementBuilder, Lanes
 from amdjax.schedule.fusion import Fusion, Region
 from amdjax.schedule.index import LoopVar, linear
 from amdjax.schedule.map_plan import CpuMapPlan, Transposition
@@ -140,29 +140,12 @@ class CpuMapEmitter(MapEmitter):
             else:
                 k.if_(whole, self.b.nested(full), self.b.nested(part))
 
-        for v, distance in square.far:
-            self._prefetch_rows(w.memory(v), distance, places, block)
-
         def rows(i: tile.Value) -> None:
             k.for_(places[1], stops[1], side, self.b.nested(lambda j: tile_at(i, j)))
 
-        k.for_(places[0], stops[0], side, self.b.nested(rows))
-
-    def _prefetch_rows(
-        self, buffer: tile.Buffer, distance: int, places: Sequence[tile.Value], block: int
-    ) -> None:
-        """Ask for a block of an operand row by row, as it lies in memory.
-
-        The squares take it a cache line a row at a time, which memory is slow to serve.
-        """
-        k, line = self.k, CACHE_LINE // tile.itemsize(buffer.dtype)
-
-        def row(i: tile.Value) -> None:
-            start = ((places[1] + i) * distance) + places[0]
-            for at in range(0, block, line):
-                k.prefetch(buffer, start + at, level=2)
-
-        k.for_(0, block, 1, self.b.nested(row))
+        # Squares take a cache line a row at a time, which memory is slow to serve.
+        far = [w.memory(v) for v in square.far]
+        k.for_(places[0], stops[0], side, self.b.nested(rows), prefetch=far)
 
     def _square(
         self,

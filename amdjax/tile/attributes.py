@@ -98,6 +98,19 @@ class Memory(Attribute[Buffer]):
         return _seen(text, buffers)
 
 
+class Memories(Attribute[tuple[Buffer, ...]]):
+    """Some buffers by their names; by default none."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def show(self, x: tuple[Buffer, ...], buffers: Buffers) -> str:
+        return "(" + ",".join(_shown(buffer, buffers) for buffer in x) + ")"
+
+    def read(self, text: str, buffers: Buffers) -> tuple[Buffer, ...]:
+        return tuple(_seen(name, buffers) for name in text[1:-1].split(",") if name)
+
+
 class Constant(Attribute[Number]):
     """A number without a name."""
 

@@ -47,15 +47,20 @@ class Visible(dict[Any, Any]):
 
 
 class Builder:
-    """Writes a kernel. Methods return SSA values; Python ints stand for constants."""
+    """Writes a kernel. Methods return SSA values; Python ints stand for constants.
 
-    def __init__(self, name: str):
+    Args:
+      name: of the kernel.
+      count: the highest number of a value that there is already.
+    """
+
+    def __init__(self, name: str, count: int = 0):
         self.name = name
         self.params: list[Buffer] = []
         self.scratches: list[Buffer] = []
         self.schedule = Schedule()
         self.origin: Origin | None = None  # of the ops to come
-        self._count = 0
+        self._count = count
         self._block = Block()
         self._pure = Visible()
 
@@ -140,6 +145,10 @@ class Builder:
             () if result is None else (result,) if isinstance(result, Value) else tuple(result)
         )
         return block
+
+    def written(self, fn: Callable[[], Any]) -> list[Op]:
+        """The operations that `fn` writes, for a pass to put where it likes."""
+        return self._body([], fn).ops
 
     def index(self, x: Value | int) -> Value:
         return x if isinstance(x, Value) else self.const("index", x)
@@ -466,12 +475,15 @@ class Builder:
         fn: Callable[..., Any],
         init: Iterable[Value] = (),
         users: bool = False,
+        prefetch: Sequence[Buffer] = (),
+        ahead: int = 0,
     ) -> tuple[Value, ...]:
-        """`for i in range(start, stop, step): carried = fn(i, *carried)`."""
+        """`for i in range(start, stop, step): carried = fn(i, *carried)`; see `ops.For`."""
         init = tuple(init)
         block = self._body([INDEX, *(v.type for v in init)], fn)
         operands = (self.index(start), self.index(stop), self.index(step), *init)
-        return self.emit(ops.For, operands, None, {"users": users}, (block,))
+        attrs = {"users": users, "prefetch": tuple(prefetch), "ahead": ahead}
+        return self.emit(ops.For, operands, None, attrs, (block,))
 
     def while_(
         self,

@@ -14,7 +14,7 @@ from enum import Flag, auto
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from amdjax.core.source_info import Origin
-from amdjax.tile.attributes import Attribute, Found, Memory
+from amdjax.tile.attributes import Attribute, Found, Memories, Memory
 from amdjax.tile.schedule import Schedule
 from amdjax.tile.types import Buffer, TileType
 
@@ -194,6 +194,8 @@ class Op:
         for attribute in self.attributes:
             if isinstance(attribute, Memory):
                 yield self.attrs[attribute.name]
+            elif isinstance(attribute, Memories):
+                yield from self.attrs.get(attribute.name, ())
 
     def __repr__(self) -> str:
         return f"<{self.name} {', '.join(map(repr, self.operands))}>"

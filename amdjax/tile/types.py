@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from amdjax.core.dtypes import dtype_from_short_name
 
+#: Bytes that caches of CPUs move at once.
+CACHE_LINE = 64
+
 FLOATS = ("f16", "bf16", "f32", "f64")
 SIGNED = ("i8", "i16", "i32", "i64", "index")
 UNSIGNED = ("u8", "u16", "u32", "u64")

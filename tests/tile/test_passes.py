@@ -169,3 +169,83 @@ def test_runs_are_observed_and_verified():
             passes.run(kernel, (break_it,))
     finally:
         config.update("check", before)
+
+
+AHEAD = """\
+  %0: index = const 0
+  %1: index = size n
+  %2: index = const 2
+  %3: f32[8] = const 0.0
+  %4: f32[8] = for prefetch=(x) ahead=4 %0, %1, %2, %3 (%5: index, %6: f32[8]) {{
+    %7: index = add %5, %1
+    %8: index = const {distance}
+    %9: index = mul %7, %8
+    {prefetch}%10: f32[8] = load x strides=(1) %9
+    %11: f32[8] = load y strides=(1) %9
+    %12: f32[8] = add %10, %11
+    yield %12
+  }}
+  store y strides=(1) %0, %4
+"""
+
+
+@pytest.mark.parametrize("distance, far", [(128, True), (-128, True), (64, False)])
+def test_far_reads_are_asked_for_rounds_ahead(distance, far):
+    """Rounds of step 2 are 1024 bytes apart; four ahead is as many times eight elements."""
+    text = AHEAD.format(distance=distance, prefetch="")
+    asked = f"%13: index = const {8 * distance}\n    %14: index = add %9, %13\n"
+    asked += "    prefetch x level=1 %14\n    "
+    expected = AHEAD.format(distance=distance, prefetch=asked if far else "")
+    expected = str(parse_kernel(HEAD + expected + "}"))  # which numbers values anew
+    assert HEAD + after(passes.place_prefetches, text) + "}" == expected
+
+
+def test_reads_that_are_not_linear_in_the_round_are_left_alone():
+    linear = AHEAD.format(distance=999, prefetch="")
+    for offset in ("mul %7, %7", "xor %7, %8", "div %7, %8"):
+        text = linear.replace("mul %7, %8", offset)
+        assert after(passes.place_prefetches, text) == text
+
+
+SQUARES = """\
+  %0: index = program_id
+  %1: index = const 4
+  %2: index = const 32
+  %3: index = const 100
+  %4: index = add %0, %2
+  %5: index = min %4, %3
+{prefetch}  for prefetch=(x) %0, %5, %1 (%6: index) {{
+    for %0, %4, %1 (%7: index) {{
+      %8: index = const {distance}
+      %9: index = mul %7, %8
+      %10: index = add %9, %6
+      %11: f32[4,4] = load x strides=(1,{distance}) %10
+      store y strides=(100,1) %10, %11
+    }}
+  }}
+"""
+ROWS = """\
+  %6: index = const 0
+  %7: index = const 32
+  %8: index = const 1
+  for %6, %7, %8 (%9: index) {
+    %10: index = add %0, %9
+    %11: index = const 999
+    %12: index = mul %10, %11
+    %13: index = add %12, %0
+    %14: index = const 0
+    %15: index = add %13, %14
+    prefetch x level=2 %15
+    %16: index = const 16
+    %17: index = add %13, %16
+    prefetch x level=2 %17
+  }
+"""
+
+
+def test_what_is_read_across_rows_is_asked_for_along_them():
+    """32 rows of 32 elements, which are two cache lines."""
+    found = after(passes.place_prefetches, SQUARES.format(prefetch="", distance=999))
+    assert found.split("  for prefetch")[0] == SQUARES.split("{prefetch}")[0] + ROWS
+    plain = SQUARES.format(prefetch="", distance=0)  # every round reads the same
+    assert after(passes.place_prefetches, plain) == plain

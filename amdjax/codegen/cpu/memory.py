@@ -12,12 +12,11 @@ from amdjax.codegen.emitter import Lowerings, arrival, atomic_operation
 from amdjax.codegen.llvm import I64, PTR, Function, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES
 from amdjax.tile import ops
+from amdjax.tile.types import CACHE_LINE
 
 __all__ = ["LOWERINGS"]
 
 LOWERINGS = Lowerings()
-
-CACHE_LINE = 64
 
 
 def _row_of(mask: Rep | None, r: int) -> Value | None:

@@ -9,7 +9,6 @@ from amdjax.kernels.products.contraction import Axis, Contraction, Sink, TileSha
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Temp
 from amdjax.schedule.element import (
-    CACHE_LINE,
     El,
     ElementBuilder,
     Lanes,
@@ -21,6 +20,7 @@ from amdjax.schedule.index import Index, LoopVar, delinear
 from amdjax.schedule.writer import STREAM_FROM
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
+from amdjax.tile.types import CACHE_LINE
 
 Value = tile.Value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amdjax.tile.attributes import Flag
+from amdjax.tile.attributes import Attribute, Flag, Memories
 from amdjax.tile.ir import Block, Op, Operand, Operands, Value, expect, expect_scalars
 from amdjax.tile.types import BOOL, TileType
 
@@ -20,10 +20,14 @@ class For(Op, name="for"):
 
     Attributes:
       users: a loop of the user's program, which may run for long.
+      prefetch: memory whose reads in the loop caches are asked for ahead of time, on CPUs.
+      ahead: rounds between asking and reading; 0 to ask for all of it before the loop begins.
     """
 
     __slots__ = ()
     users = Flag()
+    prefetch = Memories()
+    ahead = Attribute(0)
     start, stop, step = Operand(0), Operand(1), Operand(2)
     init = Operands(3)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from amdjax.tile.ir import Block, Kernel, Op, Value
 
 __all__ = ["rewritten"]
 
-#: Of an operation whose operands are renamed: itself, one in its place, or what its result is.
-Change = Callable[[Op], Op | Value]
+#: Of an operation whose operands are renamed: what stands in its place, or what its result is.
+Change = Callable[[Op], Op | Sequence[Op] | Value]
 
 
 def rewritten(kernel: Kernel, change: Change) -> Kernel:
@@ -28,6 +28,10 @@ class _Rewriter:
             return values
         return tuple([self.renamed.get(v.number, v) for v in values])
 
+    def _inside(self, op: Op) -> Op:
+        """The operation with what is in its blocks changed."""
+        return op.with_(blocks=tuple([self.block(b) for b in op.blocks])) if op.blocks else op
+
     def block(self, block: Block) -> Block:
         written: list[Op] = []
         for op in block.ops:
@@ -36,7 +40,5 @@ class _Rewriter:
             if isinstance(found, Value):
                 self.renamed[op.result.number] = found
                 continue
-            if found.blocks:
-                found = found.with_(blocks=tuple([self.block(b) for b in found.blocks]))
-            written.append(found)
+            written += map(self._inside, [found] if isinstance(found, Op) else found)
         return Block(block.args, written, self._current(block.yields))

@@ -34,7 +34,6 @@ from amdjax.tile import itemsize
 Value = tile.Value
 
 PAGE = 4096
-PREFETCH = 16  # steps in depth
 PROGRAM_CYCLES = 12_000  # work worth a program of its own
 LINES = 64  # lines a program finishes before it stores them
 
@@ -297,17 +296,15 @@ class DirectProduct(_Plain):
         def load_a(s: Value, r: int) -> Value:
             return self.load(self.a, a_base + (s + self.low) * a_step + r * a_line, 1, ())
 
-        b_step = _stride(p.b.depth)
-        far = p.rows <= 4 and b_step * itemsize(p.b.dtype) >= PAGE // 4
-
         def load_b(s: Value, v: int) -> Value:
-            at = b_base + (s + self.low) * b_step + starts[v]
-            if far:  # each step is another page, which no hardware prefetches
-                k.prefetch(self.b, at + PREFETCH * b_step)
+            at = b_base + (s + self.low) * _stride(p.b.depth) + starts[v]
             return self.load(self.b, at, 1, (shape.lanes,), masks[v])
 
         cut = replace(shape, rows=self.rows, vectors=len(starts))
-        accumulators = multiply(k, cut, p.accumulate, self.high - self.low, load_a, load_b, None)
+        steps, prefetch = self.high - self.low, [self.b] if p.rows <= 4 else []
+        accumulators = multiply(
+            k, cut, p.accumulate, steps, load_a, load_b, None, prefetch=prefetch
+        )
         if self.waiting is None:
             aligned = p.columns % self.lanes == 0
             for r, vectors in enumerate(accumulators):

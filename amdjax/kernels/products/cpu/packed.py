@@ -11,7 +11,7 @@ parts are added by a second launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -29,6 +29,8 @@ from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
 Rows = list[list[Value]]
+PREFETCH = 16  # steps in depth
+
 Add = Callable[[tile.Builder, Value, Value, Value], Value]
 
 
@@ -63,11 +65,12 @@ def multiply(
     load_b: Callable[[Value, int], Value],
     init: Rows | None,
     add: Add | None = None,
+    prefetch: Sequence[tile.Buffer] = (),
 ) -> Rows:
     """The micro-kernel: `init + Σ a[:, i] b[i, :]` for `i` in `range(steps)`, all in registers.
 
     `load_a(i, row)` gives a scalar, `load_b(i, vector)` a vector; `add` takes the place of
-    `multiply_add`.
+    `multiply_add`. What is far apart in `prefetch` is asked for `PREFETCH` steps ahead.
     """
     add = add or multiply_add
     rows, vectors, lanes = shape.rows, shape.vectors, (shape.lanes,)
@@ -82,7 +85,8 @@ def multiply(
             out += [add(k, a, b[v], accumulators[r * vectors + v]) for v in range(vectors)]
         return out
 
-    accumulators = k.for_(0, steps, 1, step, flat)
+    ahead = PREFETCH if prefetch else 0
+    accumulators = k.for_(0, steps, 1, step, flat, prefetch=prefetch, ahead=ahead)
     return [list(accumulators[r * vectors : (r + 1) * vectors]) for r in range(rows)]
 
 
