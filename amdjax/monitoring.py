@@ -62,9 +62,7 @@ def _shown(kind: str) -> Callable[[Function], Function]:
 
     def add(fn: Function) -> Function:
         if fn.__doc__:
-            fn.__doc__ += (
-                f"\n\n    Example:\n      >>> from amdjax import monitoring{_EXAMPLES[kind]}"
-            )
+            fn.__doc__ += example
         return fn
 
     return add

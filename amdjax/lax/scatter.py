@@ -395,126 +395,71 @@ def scatter(
     return _bind(scatter_p, operand, scatter_indices, updates, dimension_numbers, *flags)
 
 
-def scatter_add(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
-    """`operand` with `updates` added to slices; several updates of an element all count.
+def _combining(
+    prim: Primitive, text: str, indices: str, updates: str, result: str
+) -> Callable[..., Any]:
+    """The public function of a primitive that combines what is there with updates.
+
+    Args:
+      text: what its docstring says before the example.
+      indices: those of the example.
+      updates: those of the example, in which the operand is `[1, 1, 1]`.
+      result: what it gives.
+    """
+
+    def combine(
+        operand: Any,
+        scatter_indices: Any,
+        updates: Any,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+    ) -> Any:
+        flags = (indices_are_sorted, unique_indices, mode)
+        return _bind(prim, operand, scatter_indices, updates, dimension_numbers, *flags)
+
+    combine.__name__ = combine.__qualname__ = name = prim.name.replace("-", "_")
+    combine.__doc__ = f"""{text}
 
     Example:
       >>> from amdjax import lax
       >>> import numpy as np
       >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> i, u = np.array([[2], [2]], np.int32), np.array([5.0, 7.0], np.float32)
-      >>> lax.scatter_add(np.ones(3, np.float32), i, u, dnums).tolist()
-      [1.0, 1.0, 13.0]
+      >>> i, u = np.array({indices}, np.int32), np.array({updates}, np.float32)
+      >>> lax.{name}(np.ones(3, np.float32), i, u, dnums).tolist()
+      {result}
     """
-    flags = (indices_are_sorted, unique_indices, mode)
-    return _bind(scatter_add_p, operand, scatter_indices, updates, dimension_numbers, *flags)
+    return combine
 
 
-def scatter_sub(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
-    """`operand` with `updates` subtracted from slices.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> i, u = np.array([[2], [2]], np.int32), np.array([5.0, 7.0], np.float32)
-      >>> lax.scatter_sub(np.ones(3, np.float32), i, u, dnums).tolist()
-      [1.0, 1.0, -11.0]
-    """
-    flags = (indices_are_sorted, unique_indices, mode)
-    return _bind(scatter_sub_p, operand, scatter_indices, updates, dimension_numbers, *flags)
-
-
-def scatter_mul(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
-    """`operand` with slices multiplied by `updates`.
-
-    The derivative in `updates` needs `unique_indices=True`.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> i, u = np.array([[2], [2]], np.int32), np.array([5.0, 7.0], np.float32)
-      >>> lax.scatter_mul(np.ones(3, np.float32), i, u, dnums).tolist()
-      [1.0, 1.0, 35.0]
-    """
-    flags = (indices_are_sorted, unique_indices, mode)
-    return _bind(scatter_mul_p, operand, scatter_indices, updates, dimension_numbers, *flags)
-
-
-def scatter_min(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
-    """The lesser of `operand` and `updates` where slices are, `operand` elsewhere.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> i, u = np.array([[2], [1]], np.int32), np.array([-5.0, 7.0], np.float32)
-      >>> lax.scatter_min(np.ones(3, np.float32), i, u, dnums).tolist()
-      [1.0, 1.0, -5.0]
-    """
-    flags = (indices_are_sorted, unique_indices, mode)
-    return _bind(scatter_min_p, operand, scatter_indices, updates, dimension_numbers, *flags)
-
-
-def scatter_max(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
-    """The greater of `operand` and `updates` where slices are, `operand` elsewhere.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> i, u = np.array([[2], [1]], np.int32), np.array([-5.0, 7.0], np.float32)
-      >>> lax.scatter_max(np.ones(3, np.float32), i, u, dnums).tolist()
-      [1.0, 7.0, 1.0]
-    """
-    flags = (indices_are_sorted, unique_indices, mode)
-    return _bind(scatter_max_p, operand, scatter_indices, updates, dimension_numbers, *flags)
+scatter_add = _combining(
+    scatter_add_p,
+    "`operand` with `updates` added to slices; several updates of an element all count.",
+    *("[[2], [2]]", "[5.0, 7.0]", "[1.0, 1.0, 13.0]"),
+)
+scatter_sub = _combining(
+    scatter_sub_p,
+    "`operand` with `updates` subtracted from slices.",
+    *("[[2], [2]]", "[5.0, 7.0]", "[1.0, 1.0, -11.0]"),
+)
+scatter_mul = _combining(
+    scatter_mul_p,
+    "`operand` with slices multiplied by `updates`.\n\n"
+    "    The derivative in `updates` needs `unique_indices=True`.",
+    *("[[2], [2]]", "[5.0, 7.0]", "[1.0, 1.0, 35.0]"),
+)
+scatter_min = _combining(
+    scatter_min_p,
+    "The lesser of `operand` and `updates` where slices are, `operand` elsewhere.",
+    *("[[2], [1]]", "[-5.0, 7.0]", "[1.0, 1.0, -5.0]"),
+)
+scatter_max = _combining(
+    scatter_max_p,
+    "The greater of `operand` and `updates` where slices are, `operand` elsewhere.",
+    *("[[2], [1]]", "[-5.0, 7.0]", "[1.0, 7.0, 1.0]"),
+)
 
 
 def scatter_apply(
