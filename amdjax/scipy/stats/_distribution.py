@@ -47,6 +47,8 @@ def distribution_function(**parameters: str) -> Callable[[Function], Function]:
     family = Family("", returns, **parameters)
 
     def decorate(fn: Function) -> Function:
+        # A function made of another has its parameters.
+        code = inspect.unwrap(fn).__code__
         signature = inspect.signature(fn)
         name = f"{fn.__module__.rsplit('.', 1)[-1]}.{fn.__name__}"
 
@@ -57,10 +59,48 @@ def distribution_function(**parameters: str) -> Callable[[Function], Function]:
             return fn(*promote_args_inexact(name, *bound.arguments.values()))
 
         if fn.__doc__:
-            call.__doc__ = rendered(fn, fn.__code__, family, _PHRASES)
+            call.__doc__ = rendered(fn, code, family, _PHRASES)
         return composite(call)  # type: ignore[return-value]
 
     return decorate
+
+
+_SENTENCES = {
+    "pmf": "The probability.",
+    "pdf": "The density.",
+    "cdf": "The distribution function.",
+    "logcdf": "The logarithm of the distribution function.",
+    "sf": "One less the distribution function, accurate in the upper tail.",
+    "logsf": "The logarithm of `sf`.",
+}
+
+
+def derived(
+    decorate: Callable[[Function], Function], name: str, of: Function, arguments: str, result: str
+) -> Function:
+    """The exponential or the logarithm of a distribution's function.
+
+    Args:
+      decorate: what `distribution_function` gave for the distribution.
+      name: that of the function.
+      of: the function whose exponential it is; whose logarithm, if its name begins so.
+      arguments: those of the example.
+      result: what it gives, as NumPy prints it; a weak float32.
+    """
+    outer = jnp.log if name.startswith("log") else jnp.exp
+
+    @functools.wraps(of)
+    def fn(*args: Any) -> Array:
+        return outer(of(*args))
+
+    distribution = fn.__module__.rsplit(".", 1)[-1]
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = f"""{_SENTENCES[name]}
+
+    >>> amdjax.scipy.stats.{distribution}.{name}({arguments})
+    Array({result}, dtype=float32, weak_type=True)
+    """
+    return decorate(fn)  # type: ignore[type-var]
 
 
 def inside(condition: Any, value: Any, otherwise: float) -> Array:

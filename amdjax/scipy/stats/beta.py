@@ -8,7 +8,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special import betainc, betaln, xlog1py, xlogy
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
@@ -34,14 +34,7 @@ def logpdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) 
     return inside((a > 0) & (b > 0) & (scale > 0), value, math.nan)
 
 
-@_function
-def pdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.beta.pdf(0.5, 1.0, 1.0)
-    Array(1., dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, a, b, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "0.5, 1.0, 1.0", "1.")
 
 
 @_function
@@ -54,14 +47,7 @@ def cdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> 
     return betainc(a, b, _clamped(x, loc, scale))
 
 
-@_function
-def logcdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of the distribution function.
-
-    >>> amdjax.scipy.stats.beta.logcdf(1.0, 1.0, 1.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return jnp.log(cdf(x, a, b, loc, scale))
+logcdf = derived(_function, "logcdf", cdf, "1.0, 1.0, 1.0", "0.")
 
 
 @_function
@@ -74,14 +60,7 @@ def sf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> A
     return betainc(b, a, 1 - _clamped(x, loc, scale))
 
 
-@_function
-def logsf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of `sf`.
-
-    >>> amdjax.scipy.stats.beta.logsf(0.0, 1.0, 1.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return jnp.log(sf(x, a, b, loc, scale))
+logsf = derived(_function, "logsf", sf, "0.0, 1.0, 1.0", "0.")
 
 
 _public_surface(globals())

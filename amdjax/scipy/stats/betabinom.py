@@ -8,7 +8,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special import betaln
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["logpmf", "pmf"]
 
@@ -34,14 +34,7 @@ def logpmf(k: Number, n: Number, a: Number, b: Number, loc: Number = 0) -> Array
     return inside((n >= 0) & (a > 0) & (b > 0), value, math.nan)
 
 
-@_function
-def pmf(k: Number, n: Number, a: Number, b: Number, loc: Number = 0) -> Array:
-    """The probability.
-
-    >>> amdjax.scipy.stats.betabinom.pmf(0.0, 0.0, 1.0, 1.0)
-    Array(1., dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpmf(k, n, a, b, loc))
+pmf = derived(_function, "pmf", logpmf, "0.0, 0.0, 1.0, 1.0", "1.")
 
 
 _public_surface(globals())

@@ -7,7 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.scipy.stats._distribution import Number, distribution_function
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function
 
 __all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
@@ -25,14 +25,7 @@ def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return -(jnp.log(math.pi * scale) + jnp.log1p(z * z))
 
 
-@_function
-def pdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.cauchy.pdf(0.0)
-    Array(0.3183099, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "0.0", "0.3183099")
 
 
 @_function
@@ -45,14 +38,7 @@ def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return 0.5 + jnp.arctan((x - loc) / scale) / math.pi
 
 
-@_function
-def logcdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of the distribution function.
-
-    >>> amdjax.scipy.stats.cauchy.logcdf(0.0)
-    Array(-0.6931472, dtype=float32, weak_type=True)
-    """
-    return jnp.log(cdf(x, loc, scale))
+logcdf = derived(_function, "logcdf", cdf, "0.0", "-0.6931472")
 
 
 @_function

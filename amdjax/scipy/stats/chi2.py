@@ -8,7 +8,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special import gammainc, gammaincc, gammaln
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
@@ -33,14 +33,7 @@ def logpdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside(x >= loc, constant - jnp.log(scale) + kernel, -math.inf)
 
 
-@_function
-def pdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.chi2.pdf(-1.0, 2.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, df, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "-1.0, 2.0", "0.")
 
 
 @_function
@@ -53,14 +46,7 @@ def cdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return gammainc(df / 2, _half(x, loc, scale))
 
 
-@_function
-def logcdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of the distribution function.
-
-    >>> amdjax.scipy.stats.chi2.logcdf(jnp.inf, 2.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return jnp.log(cdf(x, df, loc, scale))
+logcdf = derived(_function, "logcdf", cdf, "jnp.inf, 2.0", "0.")
 
 
 @_function
@@ -73,14 +59,7 @@ def sf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return gammaincc(df / 2, _half(x, loc, scale))
 
 
-@_function
-def logsf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of `sf`.
-
-    >>> amdjax.scipy.stats.chi2.logsf(0.0, 2.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return jnp.log(sf(x, df, loc, scale))
+logsf = derived(_function, "logsf", sf, "0.0, 2.0", "0.")
 
 
 _public_surface(globals())

@@ -7,7 +7,13 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside, probability
+from amdjax.scipy.stats._distribution import (
+    Number,
+    derived,
+    distribution_function,
+    inside,
+    probability,
+)
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
@@ -24,14 +30,7 @@ def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside(x >= loc, -((x - loc) / scale + jnp.log(scale)), -math.inf)
 
 
-@_function
-def pdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.expon.pdf(0.0)
-    Array(1., dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "0.0", "1.")
 
 
 @_function
@@ -55,16 +54,6 @@ def logcdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
 
 
 @_function
-def sf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """One less the distribution function, accurate in the upper tail.
-
-    >>> amdjax.scipy.stats.expon.sf(0.0)
-    Array(1., dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logsf(x, loc, scale))
-
-
-@_function
 def logsf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     """The logarithm of `sf`.
 
@@ -72,6 +61,9 @@ def logsf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     Array(-2., dtype=float32, weak_type=True)
     """
     return inside(x >= loc, (loc - x) / scale, 0)
+
+
+sf = derived(_function, "sf", logsf, "0.0", "1.")
 
 
 @_function

@@ -8,7 +8,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special import gammainc, gammaincc, gammaln, xlogy
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
@@ -29,14 +29,7 @@ def logpdf(x: Number, a: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside(positive, value, -math.inf)
 
 
-@_function
-def pdf(x: Number, a: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.gamma.pdf(0.0, 1.0)
-    Array(1., dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, a, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "0.0, 1.0", "1.")
 
 
 @_function
@@ -49,14 +42,7 @@ def cdf(x: Number, a: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return gammainc(a, jnp.clip((x - loc) / scale, 0))
 
 
-@_function
-def logcdf(x: Number, a: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of the distribution function.
-
-    >>> amdjax.scipy.stats.gamma.logcdf(jnp.inf, 1.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return jnp.log(cdf(x, a, loc, scale))
+logcdf = derived(_function, "logcdf", cdf, "jnp.inf, 1.0", "0.")
 
 
 @_function
@@ -70,14 +56,7 @@ def sf(x: Number, a: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside(z >= 0, gammaincc(a, z), 1)
 
 
-@_function
-def logsf(x: Number, a: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of `sf`.
-
-    >>> amdjax.scipy.stats.gamma.logsf(-1.0, 1.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return jnp.log(sf(x, a, loc, scale))
+logsf = derived(_function, "logsf", sf, "-1.0, 1.0", "0.")
 
 
 _public_surface(globals())

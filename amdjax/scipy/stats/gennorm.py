@@ -6,7 +6,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special import gammainc, gammaln
-from amdjax.scipy.stats._distribution import Number, distribution_function
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function
 
 __all__ = ["cdf", "logpdf", "pdf"]
 
@@ -23,14 +23,7 @@ def logpdf(x: Number, beta: Number) -> Array:
     return jnp.log(0.5 * beta) - gammaln(1 / beta) - jnp.abs(x) ** beta
 
 
-@_function
-def pdf(x: Number, beta: Number) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.gennorm.pdf(0.0, 1.0)
-    Array(0.5, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, beta))
+pdf = derived(_function, "pdf", logpdf, "0.0, 1.0", "0.5")
 
 
 @_function

@@ -7,7 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
@@ -25,14 +25,7 @@ def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside(scale > 0, z - jnp.exp(z) - jnp.log(scale), math.nan)
 
 
-@_function
-def pdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.gumbel_l.pdf(0.0)
-    Array(0.36787945, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "0.0", "0.36787945")
 
 
 @_function
@@ -46,14 +39,7 @@ def logcdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside(scale > 0, jnp.log(-jnp.expm1(-jnp.exp(z))), math.nan)
 
 
-@_function
-def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The distribution function.
-
-    >>> amdjax.scipy.stats.gumbel_l.cdf(0.0)
-    Array(0.63212055, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logcdf(x, loc, scale))
+cdf = derived(_function, "cdf", logcdf, "0.0", "0.63212055")
 
 
 @_function
@@ -68,16 +54,6 @@ def ppf(p: Number, loc: Number = 0, scale: Number = 1) -> Array:
 
 
 @_function
-def sf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """One less the distribution function, accurate in the upper tail.
-
-    >>> amdjax.scipy.stats.gumbel_l.sf(0.0)
-    Array(0.36787945, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logsf(x, loc, scale))
-
-
-@_function
 def logsf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     """The logarithm of `sf`.
 
@@ -85,6 +61,9 @@ def logsf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     Array(-1., dtype=float32, weak_type=True)
     """
     return inside(scale > 0, -jnp.exp((x - loc) / scale), math.nan)
+
+
+sf = derived(_function, "sf", logsf, "0.0", "0.36787945")
 
 
 _public_surface(globals())

@@ -7,7 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
@@ -25,14 +25,7 @@ def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside(scale > 0, -z - jnp.exp(-z) - jnp.log(scale), math.nan)
 
 
-@_function
-def pdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.gumbel_r.pdf(0.0)
-    Array(0.36787945, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "0.0", "0.36787945")
 
 
 @_function
@@ -45,14 +38,7 @@ def logcdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside(scale > 0, -jnp.exp((loc - x) / scale), math.nan)
 
 
-@_function
-def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The distribution function.
-
-    >>> amdjax.scipy.stats.gumbel_r.cdf(0.0)
-    Array(0.36787945, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logcdf(x, loc, scale))
+cdf = derived(_function, "cdf", logcdf, "0.0", "0.36787945")
 
 
 @_function

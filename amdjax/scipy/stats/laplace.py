@@ -5,7 +5,7 @@ from __future__ import annotations
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.scipy.stats._distribution import Number, distribution_function
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function
 
 __all__ = ["cdf", "logpdf", "pdf"]
 
@@ -22,14 +22,7 @@ def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return -(jnp.abs(x - loc) / scale + jnp.log(2 * scale))
 
 
-@_function
-def pdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.laplace.pdf(0.0)
-    Array(0.5, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "0.0", "0.5")
 
 
 @_function

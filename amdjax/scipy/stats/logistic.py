@@ -6,7 +6,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special import expit, logit
-from amdjax.scipy.stats._distribution import Number, distribution_function
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function
 
 __all__ = ["cdf", "isf", "logpdf", "pdf", "ppf", "sf"]
 
@@ -24,14 +24,7 @@ def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return -2 * jnp.logaddexp(half, -half) - jnp.log(scale)
 
 
-@_function
-def pdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.logistic.pdf(0.0)
-    Array(0.25, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "0.0", "0.25")
 
 
 @_function

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special import gammaln, xlogy
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["logpmf", "pmf"]
 
@@ -27,14 +26,7 @@ def logpmf(k: Number, n: Number, p: Number, loc: Number = 0) -> Array:
     return inside(k >= loc, ways + xlogy(n, p) + xlogy(y, 1 - p), -math.inf)
 
 
-@_function
-def pmf(k: Number, n: Number, p: Number, loc: Number = 0) -> Array:
-    """The probability.
-
-    >>> amdjax.scipy.stats.nbinom.pmf(0, 1, 0.5)
-    Array(0.5, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpmf(k, n, p, loc))
+pmf = derived(_function, "pmf", logpmf, "0, 1, 0.5", "0.5")
 
 
 _public_surface(globals())

@@ -7,7 +7,13 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside, probability
+from amdjax.scipy.stats._distribution import (
+    Number,
+    derived,
+    distribution_function,
+    inside,
+    probability,
+)
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
@@ -26,14 +32,7 @@ def logpdf(x: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside(x >= loc + scale, value, -math.inf)
 
 
-@_function
-def pdf(x: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.pareto.pdf(1.0, 1.0)
-    Array(1., dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, b, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "1.0, 1.0", "1.")
 
 
 @_function
@@ -69,14 +68,7 @@ def logsf(x: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside(x >= loc + scale, -b * jnp.log(z), 0)
 
 
-@_function
-def sf(x: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """One less the distribution function, accurate in the upper tail.
-
-    >>> amdjax.scipy.stats.pareto.sf(2.0, 1.0)
-    Array(0.5, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logsf(x, b, loc, scale))
+sf = derived(_function, "sf", logsf, "2.0, 1.0", "0.5")
 
 
 @_function

@@ -8,7 +8,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special import entr, gammaincc, gammaln, xlogy
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["cdf", "entropy", "logpmf", "pmf"]
 
@@ -27,14 +27,7 @@ def logpmf(k: Number, mu: Number, loc: Number = 0) -> Array:
     return inside((x >= 0) & (jnp.round(k) == k), value, -math.inf)
 
 
-@_function
-def pmf(k: Number, mu: Number, loc: Number = 0) -> Array:
-    """The probability.
-
-    >>> amdjax.scipy.stats.poisson.pmf(0.5, 1.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpmf(k, mu, loc))
+pmf = derived(_function, "pmf", logpmf, "0.5, 1.0", "0.")
 
 
 @_function

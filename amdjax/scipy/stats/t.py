@@ -8,7 +8,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special import gammaln
-from amdjax.scipy.stats._distribution import Number, distribution_function
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function
 
 __all__ = ["logpdf", "pdf"]
 
@@ -28,14 +28,7 @@ def logpdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return -(constant + more * jnp.log1p(z * z / df))
 
 
-@_function
-def pdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.t.pdf(0.0, 1.0)
-    Array(0.3183099, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, df, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "0.0, 1.0", "0.3183099")
 
 
 _public_surface(globals())

@@ -7,7 +7,13 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside, probability
+from amdjax.scipy.stats._distribution import (
+    Number,
+    derived,
+    distribution_function,
+    inside,
+    probability,
+)
 
 __all__ = ["cdf", "logpdf", "pdf", "ppf"]
 
@@ -24,14 +30,7 @@ def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside((x >= loc) & (x <= loc + scale), -jnp.log(scale), -math.inf)
 
 
-@_function
-def pdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.uniform.pdf(0.5)
-    Array(1., dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, loc, scale))
+pdf = derived(_function, "pdf", logpdf, "0.5", "1.")
 
 
 @_function

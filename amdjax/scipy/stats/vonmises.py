@@ -8,7 +8,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special import i0e
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["logpdf", "pdf"]
 
@@ -26,14 +26,7 @@ def logpdf(x: Number, kappa: Number) -> Array:
     return inside(kappa > 0, value, math.nan)
 
 
-@_function
-def pdf(x: Number, kappa: Number) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.vonmises.pdf(0.0, 1.0)
-    Array(0.34171048, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, kappa))
+pdf = derived(_function, "pdf", logpdf, "0.0, 1.0", "0.34171048")
 
 
 _public_surface(globals())

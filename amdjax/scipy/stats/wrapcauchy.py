@@ -7,7 +7,13 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.scipy.stats._distribution import LOG_TWO_PI, Number, distribution_function, inside
+from amdjax.scipy.stats._distribution import (
+    LOG_TWO_PI,
+    Number,
+    derived,
+    distribution_function,
+    inside,
+)
 
 __all__ = ["logpdf", "pdf"]
 
@@ -26,14 +32,7 @@ def logpdf(x: Number, c: Number) -> Array:
     return inside((c > 0) & (c < 1), value, math.nan)
 
 
-@_function
-def pdf(x: Number, c: Number) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.wrapcauchy.pdf(0.0, 0.5)
-    Array(0.47746485, dtype=float32, weak_type=True)
-    """
-    return jnp.exp(logpdf(x, c))
+pdf = derived(_function, "pdf", logpdf, "0.0, 0.5", "0.47746485")
 
 
 _public_surface(globals())
