@@ -263,17 +263,6 @@ def iterate_notes(data: bytes) -> Iterator[tuple[str, int, bytes]]:
         at += align(size, 4)
 
 
-def make_note(owner: str, kind: int, content: bytes) -> bytes:
-    """A note record, padded to 4 bytes."""
-    name = owner.encode() + b"\0"
-    head = NOTE_HEADER.pack(len(name), len(content), kind)
-    return head + _padded(name) + _padded(content)
-
-
-def _padded(data: bytes) -> bytes:
-    return data.ljust(align(len(data), 4), b"\0")
-
-
 def align(value: int, alignment: int) -> int:
     """`value` rounded up to a multiple of `alignment`."""
     return round_up(value, max(alignment, 1))

@@ -103,7 +103,7 @@ class GpuGenerator:
         return completed(llvm, self.target)
 
     def entry(self, kernel: tile.Kernel, llvm: str, data: bytes) -> bytes:
-        code = link(data, [kernel.name]) if self.target.is_amdgpu else data
+        code = link(data, kernel.name) if self.target.is_amdgpu else data
         packed = zlib.compress(llvm.encode(), 3)
         return _HEADER.pack(len(packed)) + packed + code
 
