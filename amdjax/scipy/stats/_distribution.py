@@ -100,7 +100,7 @@ def derived(
     >>> amdjax.scipy.stats.{distribution}.{name}({arguments})
     Array({result}, dtype=float32, weak_type=True)
     """
-    return decorate(fn)  # type: ignore[type-var]
+    return decorate(fn)  # type: ignore[arg-type]
 
 
 def inside(condition: Any, value: Any, otherwise: float) -> Array:
