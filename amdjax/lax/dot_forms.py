@@ -56,14 +56,72 @@ class RaggedDotDimensionNumbers:
 _ROWS = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
 
 
-def _group_masks(group_sizes: Any, groups: int, shape: Shape, axis: int) -> Any:
-    """For each group, which positions along `axis` of an array of `shape` are in it."""
+def _size_axes(lhs: Shape, numbers: RaggedDotDimensionNumbers) -> tuple[int, ...]:
+    """Axes of `lhs` along which sizes of groups may differ: those outside the ragged one."""
+    contract, batch = (left for left, _ in numbers.dot_dimension_numbers)
+    (ragged,) = numbers.lhs_ragged_dimensions
+    if ragged in batch:
+        return batch[: batch.index(ragged)]
+    if ragged in contract:
+        return (*batch, *contract[: contract.index(ragged)])
+    return (*batch, *(d for d in range(ragged) if d not in (*batch, *contract)))
+
+
+def _check_ragged(lhs: Shape, rhs: Shape, sizes: Shape, numbers: RaggedDotDimensionNumbers) -> None:
+    """Refuse dimension numbers and sizes of groups that do not fit the operands."""
+    name = "ragged_dot_general"
+    ragged, groups = numbers.lhs_ragged_dimensions, numbers.rhs_group_dimensions
+    (left, right), (left_batch, right_batch) = numbers.dot_dimension_numbers
+    if len(ragged) != 1:
+        raise TypeError(f"{name} expects exactly one lhs ragged dimension, got {ragged}.")
+    if not 0 <= ragged[0] < len(lhs):
+        raise TypeError(
+            f"{name} requires lhs ragged dimension numbers to be nonnegative and less than the "
+            f"number of axes of the lhs, got {ragged[0]} for lhs of shape {lhs}."
+        )
+    if ragged[0] in (*left, *left_batch):
+        if groups:
+            raise TypeError(
+                f"{name} requires zero group dimensions in the rhs when lhs ragged dimension is "
+                f"contracting or batch, got {groups}."
+            )
+    else:
+        if len(groups) != 1:
+            raise TypeError(
+                f"{name} requires exactly one rhs group dimension when lhs ragged dimension is "
+                f"noncontracting, got {groups}."
+            )
+        if not 0 <= groups[0] < len(rhs):
+            raise TypeError(
+                f"{name} requires rhs group dimension numbers to be nonnegative and less than "
+                f"the number of axes of the rhs, got {groups[0]} for rhs of shape {rhs}."
+            )
+        if groups[0] in (*right, *right_batch):
+            raise TypeError(
+                f"{name} requires rhs group dimension numbers to be distinct from contracting "
+                f"and batch dimensions, got {groups[0]} with {(*right, *right_batch)}."
+            )
+    if not sizes:
+        raise TypeError(f"{name} expects group_sizes to have at least one axis, got a scalar.")
+    wanted = (*(lhs[d] for d in _size_axes(lhs, numbers)), sizes[-1])
+    if sizes not in (wanted, wanted[-1:]):
+        raise TypeError(f"{name}: expected group_sizes to have shape {wanted}, got {sizes}.")
+    if groups and rhs[groups[0]] != sizes[-1]:
+        raise TypeError(
+            f"{name} expected rhs group dimension size to be {sizes[-1]}, got {rhs[groups[0]]}."
+        )
+
+
+def _group_masks(group_sizes: Any, shape: Shape, ragged: int, size_axes: tuple[int, ...]) -> Any:
+    """For each group, which positions along `ragged` of an array of `shape` are in it."""
     sizes = convert(group_sizes, np.dtype(np.int32))
+    sizes = move_axis(sizes, len(shape_of(sizes)) - 1, 0)
     stops = cumsum(sizes)
     starts = sub(stops, sizes)
-    masks_shape = (groups, *shape)
-    place = broadcasted_iota(np.int32, masks_shape, axis + 1)
-    first, last = (broadcast_in_dim(v, masks_shape, (0,)) for v in (starts, stops))
+    masks_shape = (shape_of(sizes)[0], *shape)
+    place = broadcasted_iota(np.int32, masks_shape, ragged + 1)
+    along = (0, *(d + 1 for d in size_axes))[: len(shape_of(sizes))]
+    first, last = (broadcast_in_dim(v, masks_shape, along) for v in (starts, stops))
     return bitwise_and(ge(place, first), lt(place, last))
 
 
@@ -86,16 +144,18 @@ def ragged_dot_general(
     Args:
       lhs: array of any rank.
       rhs: array of any rank.
-      group_sizes: integer array of shape (groups,), sizes of the pieces; elements beyond their
-        sum count for nothing.
+      group_sizes: integer array of shape (groups,), sizes of the pieces, or (…, groups) where
+        they differ along the axes of `lhs` outside the ragged one: the batch axes first, then,
+        of the kind (contracted or not) that the ragged axis is of, those before it. Elements
+        beyond their sum count for nothing.
       ragged_dot_dimension_numbers: which axes are which.
 
     Returns:
       Array as of `dot_general`, with a leading axis of groups if the ragged axis is contracted.
 
     Raises:
-      NotImplementedError: for a `group_offset`, or sizes that differ along batch axes.
-      TypeError: if sizes do not fit.
+      NotImplementedError: for a `group_offset`.
+      TypeError: if sizes or dimension numbers do not fit.
 
     Example:
       >>> x, w = np.ones((3, 2), np.float32), np.ones((2, 2, 4), np.float32)
@@ -104,19 +164,15 @@ def ragged_dot_general(
     """
     if group_offset is not None:
         raise NotImplementedError("ragged_dot_general: group_offset is not supported.")
-    if len(shape_of(group_sizes)) != 1:
-        raise NotImplementedError(
-            "ragged_dot_general: group_sizes must have one axis, got shape "
-            f"{shape_of(group_sizes)}."
-        )
-    contract, batch = ragged_dot_dimension_numbers.dot_dimension_numbers
-    (ragged,) = ragged_dot_dimension_numbers.lhs_ragged_dimensions
+    shape, numbers = shape_of(lhs), ragged_dot_dimension_numbers
+    _check_ragged(shape, shape_of(rhs), shape_of(group_sizes), numbers)
+    contract, batch = numbers.dot_dimension_numbers
+    (ragged,) = numbers.lhs_ragged_dimensions
     options: Any = {"precision": precision, "preferred_element_type": preferred_element_type}
     if ragged in batch[0]:
         return dot_general(lhs, rhs, (contract, batch), **options)
-    (groups,) = shape_of(group_sizes)
-    shape = shape_of(lhs)
-    members = _group_masks(group_sizes, groups, shape, ragged)
+    groups = shape_of(group_sizes)[-1]
+    members = _group_masks(group_sizes, shape, ragged, _size_axes(shape, numbers))
     copies = broadcast_in_dim(lhs, (groups, *shape), range(1, len(shape) + 1))
     grouped = select(members, copies, filled_like(copies, 0))
     left_contract, left_batch = (tuple(d + 1 for d in axes) for axes in (contract[0], batch[0]))
@@ -125,7 +181,7 @@ def ragged_dot_general(
             grouped, rhs, ((left_contract, contract[1]), (left_batch, batch[1])), **options
         )
         return move_axis(out, len(left_batch), 0)
-    (group_axis,) = ragged_dot_dimension_numbers.rhs_group_dimensions
+    (group_axis,) = numbers.rhs_group_dimensions
     with_groups = ((0, *left_contract), (group_axis, *contract[1]))
     return dot_general(grouped, rhs, (with_groups, (left_batch, batch[1])), **options)
 
