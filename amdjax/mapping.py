@@ -10,11 +10,11 @@ import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.aval import get_aval
 from amdjax.core.constraints import one_device_of
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.mesh import AbstractMesh, Mesh, current_mesh
-from amdjax.core.pytree import tree_flatten, tree_leaves, tree_map
+from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_map
 from amdjax.core.pytree_errors import flatten_axes
 from amdjax.core.sharding import PartitionSpec
 from amdjax.jit.api import jit
@@ -22,7 +22,6 @@ from amdjax.runtime.devices import local_device_count
 from amdjax.transforms import ops
 from amdjax.transforms.batching import AxisData, batch_flat
 from amdjax.transforms.flat import FlatFunction, fun_name
-from amdjax.transforms.vmap import vmap
 
 __all__ = ["Infer", "pmap", "shard_map", "smap"]
 
@@ -176,8 +175,18 @@ def _run(fun: Callable[..., Any], args: Sequence[Any], axes: Sequence[AxisData])
 
 
 def _without_axis(x: Any, axis: int) -> Any:
-    shape = get_aval(x).shape
-    return ops.reshape(x, (*shape[:axis], *shape[axis + 1 :]))
+    shape = list(get_aval(x).shape)
+    del shape[axis]
+    return ops.reshape(x, shape)
+
+
+def _with_axis(x: Any, axis: int) -> Any:
+    rank = get_aval(x).ndim
+    if not -rank <= axis + 1 <= rank + 1 or axis > rank:
+        raise ValueError(
+            f"pmap out_axes places the mapped axis at {axis} of a result of rank {rank}"
+        )
+    return ops.broadcast(x, 1, axis % (rank + 1))
 
 
 def smap(
@@ -281,8 +290,9 @@ def pmap(
     device = one_device_of(devices, "pmap") if devices is not None else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        count = _elements(fun, args, kwargs, in_axes, static, axis_size)
-        available = 1 if device is not None else _device_count(backend)
+        leaves, _, dims = _mapped_leaves(fun, args, kwargs, in_axes, static)
+        count = _elements(leaves, dims, axis_size)
+        available = 1 if device is not None else local_device_count(backend)
         if count > available:
             raise ValueError(
                 f"compiling computation that requires {count} logical devices, but only "
@@ -293,25 +303,22 @@ def pmap(
         try:
             return compiled(*args, **kwargs)
         except FloatingPointError as error:  # of `debug_nans` or `debug_infs`
-            where = "encountered in sharded computation:"
+            where = "encountered in sharded computation. It arose in"
             text = str(error).replace("encountered in", where, 1)
             raise FloatingPointError(text[:1].upper() + text[1:]) from None
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        kept = [i for i in range(len(args)) if i not in static]
+        leaves, tree, dims = _mapped_leaves(fun, args, kwargs, in_axes, static)
 
-        def of_kept(*values: Any, **kwargs: Any) -> Any:
-            full = list(args)
-            for i, value in zip(kept, values):
-                full[i] = value
-            return fun(*full, **kwargs)
+        def with_static(*values: Any, **kwargs: Any) -> Any:
+            others = iter(values)
+            return fun(*(x if i in static else next(others) for i, x in enumerate(args)), **kwargs)
 
-        axes = in_axes
-        if isinstance(in_axes, (tuple, list)):
-            axes = tuple(in_axes[i] for i in kept)
-        return vmap(of_kept, axes, out_axes, axis_name=axis_name, axis_size=axis_size)(
-            *(args[i] for i in kept), **kwargs
-        )
+        flat = FlatFunction(with_static, tree)
+        parts = [x if d is None else _without_axis(x, d) for x, d in zip(leaves, dims)]
+        outs = _run(flat, parts, [AxisData(axis_name, 1)])
+        places = flatten_axes("pmap out_axes", flat.out_tree, out_axes)
+        return flat.unflatten([x if d is None else _with_axis(x, d) for x, d in zip(outs, places)])
 
     compiled = jit(
         mapped, static_argnums=tuple(static), donate_argnums=_positions(donate_argnums),
@@ -326,29 +333,35 @@ def _positions(nums: Any) -> tuple[int, ...]:
     return (nums,) if isinstance(nums, int) else tuple(nums)
 
 
-def _device_count(backend: str | None) -> int:
-    return local_device_count(backend)
+def _mapped_leaves(
+    fun: Any, args: Any, kwargs: Any, in_axes: Any, static: Sequence[int]
+) -> tuple[list[Any], PyTreeDef, list[int | None]]:
+    """Leaves and structure of the arguments that are not static, and the axis mapped of each."""
+    axes = in_axes
+    if isinstance(in_axes, (tuple, list)):
+        if len(in_axes) != len(args):
+            raise ValueError(
+                f"pmap of {fun_name(fun)}: in_axes has {len(in_axes)} entries for {len(args)} "
+                "positional arguments; each argument passed by keyword is mapped along its axis 0"
+            )
+        axes = tuple(axis for i, axis in enumerate(in_axes) if i not in static)
+    leaves, tree = tree_flatten((tuple(x for i, x in enumerate(args) if i not in static), kwargs))
+    dims = flatten_axes("pmap in_axes", tree, (axes, 0), kws=True)
+    for leaf, d in zip(leaves, dims):
+        shape = get_aval(leaf).shape
+        if d is not None and not -len(shape) <= d < len(shape):
+            raise ValueError(
+                f"pmap was requested to map an argument along axis {d}, which implies that its "
+                f"rank is greater, but its shape is {shape}"
+            )
+    return leaves, tree, dims
 
 
-def _elements(
-    fun: Any, args: Any, kwargs: Any, in_axes: Any, static: Sequence[int], axis_size: int | None
-) -> int:
+def _elements(leaves: Sequence[Any], dims: Sequence[int | None], axis_size: int | None) -> int:
     """How many elements the arguments of a `pmap` have."""
-    axes = in_axes if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
-    if len(axes) != len(args):
-        raise ValueError(
-            f"pmap of {fun_name(fun)}: in_axes has {len(axes)} entries for {len(args)} arguments"
-        )
-    sizes = set() if axis_size is None else {axis_size}
-    for i, (arg, axis) in enumerate(zip(args, axes)):
-        if i in static:
-            continue
-        leaves, tree = tree_flatten(arg)
-        for leaf, a in zip(leaves, flatten_axes("pmap in_axes", tree, axis)):
-            if a is not None and is_valid_value(leaf):
-                sizes.update(get_aval(leaf).shape[a : a + 1 or None])
-    for leaf in tree_leaves(kwargs):
-        sizes.update(get_aval(leaf).shape[:1])
+    sizes = {get_aval(x).shape[d] for x, d in zip(leaves, dims) if d is not None}
+    if axis_size is not None:
+        sizes.add(axis_size)
     if not sizes:
         raise ValueError("pmap requires at least one argument with a mapped axis.")
     if len(sizes) > 1:

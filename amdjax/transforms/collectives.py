@@ -158,8 +158,8 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """Sum over a mapped axis.
 
     Args:
-      x: pytree of arrays. A Python number gives that number times the size of the axis, known
-        while tracing.
+      x: pytree of arrays; those of booleans are counted in int32. A Python number gives that
+        number times the size of the axis, known while tracing.
       axis_name: name of the axis, or a tuple of names.
       axis_index_groups: not supported.
 
@@ -179,7 +179,11 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     leaves, tree = tree_flatten(x)
     if leaves and all(type(leaf) in (int, float, complex, bool) for leaf in leaves):
         return tree_unflatten(tree, [leaf * size for leaf in leaves])
-    return _apply_reduction(psum_p, x, axis_name, axis_index_groups)
+    return _apply_reduction(psum_p, tree_map(_counted, x), axis_name, axis_index_groups)
+
+
+def _counted(x: Any) -> Any:
+    return ops.convert(x, np.int32) if get_aval(x).dtype == bool else x
 
 
 def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
@@ -326,7 +330,7 @@ def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
       [3. 1.]
     """
     if set(perm) != set(range(axis_size(axis_name))):
-        raise ValueError(f"pshuffle: perm={list(perm)} is not a permutation of the mapped axis")
+        raise ValueError(f"pshuffle: `perm` does not represent a permutation: {list(perm)}")
     return ppermute(x, axis_name, list(zip(perm, range(len(perm)))))
 
 

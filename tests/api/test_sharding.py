@@ -195,6 +195,33 @@ def test_shard_map(mesh):
         np.testing.assert_array_equal(smapped(w), w)
 
 
+def test_pmap_runs_the_function_itself():
+    """Callbacks need no rule for batches, and what is mapped may be returned as it is."""
+    x = jnp.arange(3.0)[None]
+    seen = amdjax.pmap(lambda x: amdjax.pure_callback(np.sin, x, x))(x)
+    np.testing.assert_allclose(seen, np.sin(x), rtol=1e-6)
+    one = amdjax.pmap(lambda x, k: (x, x + k, lax.axis_index("i")), "i", out_axes=(None, 1, 0))
+    whole, second, index = one(x, k=jnp.ones(1))
+    np.testing.assert_array_equal(whole, x[0])
+    assert second.shape == (3, 1) and index.shape == (1,)
+    np.testing.assert_array_equal(
+        amdjax.grad(lambda x: one(x, k=jnp.ones(1))[0].sum())(x), [[1] * 3]
+    )
+    assert amdjax.pmap(lambda x: lax.psum(x, "i"), "i")(np.array([True])).dtype == np.int32
+
+
+def test_pmap_refuses():
+    x = jnp.ones(1)
+    with pytest.raises(ValueError, match="keyword is mapped"):
+        amdjax.pmap(lambda x, y: x, in_axes=(0, 0))(x=x, y=x)
+    with pytest.raises(ValueError, match="different lengths of tuple"):
+        amdjax.pmap(lambda x, y: x[0], in_axes=((0, 0, 0), 0))((x, x), x)
+    with pytest.raises(ValueError, match="along axis 1"):
+        amdjax.pmap(lambda x: x, in_axes=1)(x)
+    with pytest.raises(ValueError, match="out_axes places the mapped axis at 1"):
+        amdjax.pmap(lambda x: x, out_axes=1)(x)
+
+
 def test_pmap():
     f = amdjax.pmap(lambda x, n: lax.psum(x * n, "i"), axis_name="i", in_axes=(0, None))
     np.testing.assert_array_equal(f(jnp.ones((1, 3)), 2.0), np.full((1, 3), 2.0))

@@ -108,7 +108,7 @@ def test_keys_are_not_numbers(nans):
 
 
 def test_mapped_functions_say_so(nans):
-    assert "Invalid value (nan) encountered in sharded computation: div" in message(
+    assert "Invalid value (nan) encountered in sharded computation. It arose in div" in message(
         lambda: amdjax.pmap(lambda x: 0.0 / x)(jnp.zeros(1))
     )
 

@@ -164,6 +164,7 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     ),
     "jax._src.dtypes": _dtypes,
     "jax._src.mesh": _front("core.mesh", empty_concrete_mesh=amdjax.core.mesh.empty_mesh),
+    "jax._src.sharding": _front("sharding", "core.sharding"),
     "jax._src.sharding_impls": _front("sharding", "core.sharding"),
     "jax._src.partition_spec": _front("core.sharding"),
     "jax._src.errors": _front("errors"),
