@@ -61,7 +61,7 @@ def _size_axes(lhs: Shape, numbers: RaggedDotDimensionNumbers) -> tuple[int, ...
     contract, batch = (left for left, _ in numbers.dot_dimension_numbers)
     (ragged,) = numbers.lhs_ragged_dimensions
     if ragged in batch:
-        return batch[: batch.index(ragged)]
+        return tuple(batch[: batch.index(ragged)])
     if ragged in contract:
         return (*batch, *contract[: contract.index(ragged)])
     return (*batch, *(d for d in range(ragged) if d not in (*batch, *contract)))
