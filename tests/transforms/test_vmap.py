@@ -122,7 +122,7 @@ ERRORS = {
     "shuffle": (
         lambda: amdjax.vmap(lambda x: lax.pshuffle(x, "i", [0, 0]), axis_name="i")(X),
         ValueError,
-        "not a permutation",
+        "not represent a permutation",
     ),
 }  # fmt: skip
 
