@@ -179,7 +179,12 @@ def reduce_window(
     shape = shape_of(flat[0])
     dims = as_ints(window_dimensions, "reduce_window window_dimensions")
     window = make_window(shape, dims, window_strides, padding, base_dilation, window_dilation)
-    jaxpr, tree = trace_binary("reduce_window", computation, tree, inits)
+    jaxpr, out_tree = trace_binary("reduce_window", computation, tree, inits)
+    if out_tree != tree:
+        raise ValueError(
+            "reduce_window output must have the same tree structure as the operands: the "
+            f"computation returns {out_tree}, the operands are {tree}."
+        )
     monoid = _MONOIDS.get(monoid_name(jaxpr) or "")
     if len(flat) == 1 and monoid is not None and starts_from(inits[0], monoid[1]):
         out = monoid[0].bind(flat[0], **window._asdict())

@@ -171,11 +171,11 @@ def _read_back(x, indices, updates_shape, dn, mode, fill_value=0) -> Any:
         operand_batching_dims=tuple(dn.operand_batching_dims),
         start_indices_batching_dims=tuple(dn.scatter_indices_batching_dims),
     )
+    if 0 in x.shape:  # no place to write to, nor one of the size of a window to read
+        return full(updates_shape, fill_value, x.dtype)
     window = iter(dn.update_window_dims)
     left_out = _left_out(dn)
-    sizes = [
-        min(n, 1) if d in left_out else updates_shape[next(window)] for d, n in enumerate(x.shape)
-    ]
+    sizes = [1 if d in left_out else updates_shape[next(window)] for d in range(len(x.shape))]
     return gather(x, indices, numbers, sizes, mode=mode, fill_value=fill_value)
 
 

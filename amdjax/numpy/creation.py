@@ -90,6 +90,8 @@ def array(
     dtype = None if dtype is None else user_dtype(dtype, "array")
     if hasattr(object, "__jax_array__"):
         object = object.__jax_array__()
+    if copy and isinstance(object, np.ma.MaskedArray):
+        object = object.data  # as `numpy.array` does
     weak = dtype is None and dtypes.is_weakly_typed(object)
     if isinstance(object, Array):
         result = convert(object, object.dtype if dtype is None else dtype, weak)

@@ -355,6 +355,8 @@ def iscomplexobj(x: Any) -> bool:
     try:
         return bool(is_kind(dtypes.dtype(x), np.complexfloating))
     except TypeError:
+        if isinstance(x, (list, tuple)):  # which may hold traced values
+            return any(map(iscomplexobj, x))
         return bool(np.iscomplexobj(x))
 
 

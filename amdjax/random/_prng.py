@@ -15,7 +15,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array, ConcreteArray, install_methods
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value, physical_aval
-from amdjax.core.config import config
+from amdjax.core.config import config, threefry_partitionable
 from amdjax.core.dtypes import ExtendedDType, register_short_name
 from amdjax.core.key_use import set_watch
 from amdjax.core.lowering import Decompose, Relabel
@@ -191,6 +191,25 @@ def of_each(primitive: Primitive) -> None:
         return primitive.bind(move_axis(args[0], dims[0], 0), **params), 0
 
 
+def as_traced() -> dict[str, bool]:
+    """Parameters of a primitive that draws bits, for what holds where it is traced.
+
+    Its lowering may run where the setting is another one. JAX's programs show none, so that there
+    is none for the default.
+    """
+    return {} if config.threefry_partitionable else {"partitionable": False}
+
+
+def drawing(rule: Callable[..., Any]) -> Decompose:
+    """The lowering of a primitive that has the parameters of `as_traced`."""
+
+    def lowering(*args: Any, partitionable: bool = True, **params: Any) -> Any:
+        with threefry_partitionable(partitionable):
+            return rule(*args, **params)
+
+    return Decompose(lowering)
+
+
 def random_seed(seeds: Any, impl: PRNGImpl) -> Any:
     """Keys from integers; a Python integer may have 64 bits even if arrays have not."""
     if isinstance(seeds, int):
@@ -212,11 +231,13 @@ random_seed_p.lowering = Decompose(
 
 def random_split(keys: Any, shape: Shape) -> Any:
     """As many new keys for each key as `shape` holds, along new last axes."""
-    return random_split_p.bind(keys, shape=tuple(shape))
+    return random_split_p.bind(keys, shape=tuple(shape), **as_traced())
 
 
 random_split_p = key_primitive("random_split")
-random_split_p.def_abstract_eval(lambda keys, *, shape: keys.update(shape=(*keys.shape, *shape)))
+random_split_p.def_abstract_eval(
+    lambda keys, *, shape, **_: keys.update(shape=(*keys.shape, *shape))
+)
 of_each(random_split_p)
 
 
@@ -226,7 +247,7 @@ def _split(keys: Any, *, shape: Shape) -> Any:
     return random_wrap(split(random_unwrap(keys)), impl=impl)
 
 
-random_split_p.lowering = Decompose(_split)
+random_split_p.lowering = drawing(_split)
 
 
 def random_fold_in(keys: Any, numbers: Any) -> Any:
@@ -264,7 +285,7 @@ random_fold_in_p.lowering = Decompose(_fold_in)
 
 def random_bits(keys: Any, bit_width: int, shape: Shape) -> Any:
     """Unsigned integers of `bit_width` bits, of shape `(*keys.shape, *shape)`."""
-    return random_bits_p.bind(keys, bit_width=bit_width, shape=tuple(shape))
+    return random_bits_p.bind(keys, bit_width=bit_width, shape=tuple(shape), **as_traced())
 
 
 random_bits_p = key_primitive("random_bits")
@@ -272,7 +293,7 @@ of_each(random_bits_p)
 
 
 @random_bits_p.def_abstract_eval
-def _bits_type(keys: Any, *, bit_width: int, shape: Shape) -> ShapedArray:
+def _bits_type(keys: Any, *, bit_width: int, shape: Shape, **_: bool) -> ShapedArray:
     return ShapedArray((*keys.shape, *shape), dtypes.dtype(f"uint{bit_width}"))
 
 
@@ -282,7 +303,7 @@ def _bits(keys: Any, *, bit_width: int, shape: Shape) -> Any:
     return bits(random_unwrap(keys))
 
 
-random_bits_p.lowering = Decompose(_bits)
+random_bits_p.lowering = drawing(_bits)
 
 
 def random_wrap(data: Any, *, impl: PRNGImpl) -> Any:

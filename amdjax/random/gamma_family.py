@@ -11,7 +11,6 @@ from amdjax import lax, numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import disable_jit
-from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import batch_to, is_zero, zero_tangent
 from amdjax.random._arguments import (
@@ -23,7 +22,7 @@ from amdjax.random._arguments import (
 )
 from amdjax.random._compile import compiled
 from amdjax.random._keys import subkeys
-from amdjax.random._prng import random_split
+from amdjax.random._prng import as_traced, drawing, random_split
 from amdjax.random.basic import normal_in, uniform_in
 from amdjax.random.continuous import exponential_in
 
@@ -93,21 +92,21 @@ def _gamma(key: Any, a: Any, *, shape: Shape, dtype: Any, log_space: bool) -> An
 def gamma_in(key: Any, a: Any, shape: Shape, dtype: Any, log_space: bool) -> Any:
     """As `gamma` or `loggamma`, within a program."""
     a = jnp.broadcast_to(lax.convert_element_type(a, dtype), shape)
-    return random_gamma_p.bind(key, a, log_space=log_space)
+    return random_gamma_p.bind(key, a, log_space=log_space, **as_traced())
 
 
 random_gamma_p = Primitive("random_gamma")
 
 
 @random_gamma_p.def_abstract_eval
-def _random_gamma_type(key: Any, a: Any, *, log_space: bool) -> Any:
+def _random_gamma_type(key: Any, a: Any, **_: bool) -> Any:
     return ShapedArray(a.shape, a.dtype)
 
 
 @random_gamma_p.def_jvp
-def _random_gamma_jvp(primals: Any, tangents: Any, *, log_space: bool) -> Any:
+def _random_gamma_jvp(primals: Any, tangents: Any, *, log_space: bool, **how: bool) -> Any:
     key, a = primals
-    out = random_gamma_p.bind(key, a, log_space=log_space)
+    out = random_gamma_p.bind(key, a, log_space=log_space, **how)
     t = tangents[1]
     return out, zero_tangent(out) if is_zero(t) else lax.mul(t, _slope(out, a, log_space))
 
@@ -138,7 +137,7 @@ def _draw_gammas(key: Any, a: Any, *, log_space: bool) -> Any:
     return lax.reshape(drawn, a.shape)
 
 
-random_gamma_p.lowering = Decompose(_draw_gammas)
+random_gamma_p.lowering = drawing(_draw_gammas)
 
 
 def _marsaglia_tsang(keys: Any, alpha: Any, log_space: bool) -> Any:

@@ -174,6 +174,18 @@ def test_flags_belong_to_the_keys(construct, name):
     assert first != second
 
 
+@pytest.mark.parametrize("name", [n for n in SETTINGS if not n.startswith("debug")])
+def test_flags_hold_where_a_program_is_traced(name):
+    before, after, body = SETTINGS[name]
+
+    def inside(x):
+        with State(name)(after):
+            return body(x)
+
+    with State(name)(before):
+        assert _outcome(amdjax.jit(inside), inside) == _outcome(inside, inside)
+
+
 AXIS_BODIES = {
     "axis_size": lambda x: x * lax.axis_size("i"),
     "psum of 1": lambda x: x * lax.psum(1, "i"),

@@ -142,7 +142,6 @@ _backend = types.SimpleNamespace(
     devices=amdjax.devices,
     device_count=amdjax.device_count,
 )
-_GENERATORS = ("threefry2x32", "threefry4x32", "rbg", "unsafe_rbg", "philox2x32", "philox4x32")
 
 FRONTS: dict[str, Callable[[str], Lenient]] = {
     "jax": _front(
@@ -192,9 +191,7 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     "jax._src.nn": _front("nn"),
     "jax._src.random": _front("random"),
     "jax._src.random.core": _front("random"),
-    "jax._src.random.prng": _front(
-        "extend.random", "random._prng", "random._keys", prngs={n: n for n in _GENERATORS}
-    ),
+    "jax._src.random.prng": _front("extend.random", "random._prng", "random._keys"),
     "jax._src.checkify": _front("experimental.checkify"),
     "jax._src.ad_checkpoint": _front("ad_checkpoint"),
     "jax._src.custom_derivatives": _front("custom_derivatives"),
