@@ -14,6 +14,7 @@ from amdjax.core.lowering import Pointwise
 from amdjax.lax._rules import (
     INEXACT,
     NUMBER,
+    dtype_of,
     elementwise,
     filled_like,
     repeat_to,
@@ -22,7 +23,7 @@ from amdjax.lax._rules import (
     unary,
     zero_tangent,
 )
-from amdjax.lax.casting import convert_like
+from amdjax.lax.casting import convert
 from amdjax.lax.comparison import eq
 from amdjax.lax.elementary import log
 from amdjax.lax.elementwise import mul, sub
@@ -45,16 +46,16 @@ def _pow_dtype(x: Any, y: Any) -> np.dtype:
 
 def _pow_base(g: Any, z: Any, x: Any, y: Any) -> Any:
     """The slope y x^(y-1), which is 0 where y is 0 although x^-1 may be infinite there."""
-    y = repeat_to(shape_of(z), y)
+    x, y = convert(x, dtype_of(z)), repeat_to(shape_of(z), y)
     less = pow(x, sub(y, scalar(y, 1)))
-    slope = mul(convert_like(y, x), less)
+    slope = mul(convert(y, dtype_of(z)), less)
     return mul(g, select(eq(y, scalar(y, 0)), filled_like(slope, 0), slope))
 
 
 def _pow_exponent(g: Any, z: Any, x: Any, y: Any) -> Any:
     """The slope x^y log x, which is 0 where x is 0."""
     nonzero = select(eq(x, scalar(x, 0)), filled_like(x, 1), x)
-    return mul(g, mul(log(nonzero), z))
+    return convert(mul(g, mul(log(nonzero), z)), dtype_of(z))
 
 
 pow_p = elementwise(

@@ -248,7 +248,8 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def _scaled(x: Array, exponent: Array) -> Array:
-    """`x * 2**exponent`."""
+    """`x * 2**exponent`, not weakly typed; its gradient is as weak as `x`."""
+    x = convert(x, x.dtype)
     _, bias, _ = _layout(x.dtype)
     # Three factors, each representable, cover every exponent that does not over- or underflow.
     limit = np.array(bias - 1, np.int32)

@@ -129,7 +129,7 @@ def _check_cotangent(v: Any, ct: Any) -> None:
 def transpose_jaxpr(
     closed: ClosedJaxpr,
     linear: Sequence[bool],
-    nonzero_cts: Sequence[bool] | None = None,
+    nonzero_cts: Sequence[Any] | None = None,
     *,
     instantiate: bool | Sequence[bool] = False,
 ) -> tuple[ClosedJaxpr, list[bool]]:
@@ -138,7 +138,8 @@ def transpose_jaxpr(
     Args:
       closed: the program.
       linear: which arguments it is linear in.
-      nonzero_cts: for which results a cotangent is given; by default all.
+      nonzero_cts: for which results a cotangent is given; by default all. A type in place of True
+        says of what type it is, if not of that of the result's tangent.
       instantiate: for which linear arguments to return a cotangent though it is zero.
 
     Returns:
@@ -150,7 +151,7 @@ def transpose_jaxpr(
     if isinstance(instantiate, bool):
         instantiate = (instantiate,) * sum(linear)
     return _transpose_jaxpr(
-        closed, tuple(map(bool, linear)), tuple(map(bool, nonzero_cts)), tuple(instantiate)
+        closed, tuple(map(bool, linear)), tuple(nonzero_cts), tuple(instantiate)
     )
 
 
@@ -158,7 +159,7 @@ def transpose_jaxpr(
 def _transpose_jaxpr(
     closed: ClosedJaxpr,
     linear: tuple[bool, ...],
-    nonzero_cts: tuple[bool, ...],
+    nonzero_cts: tuple[Any, ...],
     instantiate: tuple[bool, ...],
 ) -> tuple[ClosedJaxpr, list[bool]]:
     kept: list[bool] = []
@@ -169,7 +170,7 @@ def _transpose_jaxpr(
             UndefinedPrimal(a) if lin else next(given) for a, lin in zip(closed.in_avals, linear)
         ]
         cts = [
-            next(given) if nz else Zero(a.to_tangent())
+            Zero(a.to_tangent()) if nz is False else next(given)
             for a, nz in zip(closed.out_avals, nonzero_cts)
         ]
         found = backward_pass(closed.jaxpr, closed.consts, primals, cts)
@@ -178,8 +179,20 @@ def _transpose_jaxpr(
         return [instantiate_zeros(ct) for ct, keep in zip(wanted, kept) if keep]
 
     known = [a for a, lin in zip(closed.in_avals, linear) if not lin]
-    cts = [a.to_tangent() for a, nz in zip(closed.out_avals, nonzero_cts) if nz]
+    cts = [
+        a.to_tangent() if nz is True else nz
+        for a, nz in zip(closed.out_avals, nonzero_cts)
+        if nz is not False
+    ]
     return trace_to_jaxpr(fun, [*known, *cts]), kept
+
+
+def given_types(cts: Sequence[Any]) -> tuple[Any, ...]:
+    """The types of cotangents as `transpose_jaxpr` takes them, False for those that are `Zero`.
+
+    A cotangent may be strongly typed though the result is not; then those of the arguments are.
+    """
+    return tuple(False if type(ct) is Zero else get_aval(ct) for ct in cts)
 
 
 def transpose_call(
@@ -197,10 +210,10 @@ def transpose_call(
       all operands.
     """
     linear = [is_undefined_primal(x) for x in args]
-    nonzero = [type(ct) is not Zero for ct in cts]
+    nonzero = given_types(cts)
     transposed, kept = transpose_jaxpr(closed, linear, nonzero)
     values = [x for x, lin in zip(args, linear) if not lin]
-    values += [ct for ct, nz in zip(cts, nonzero) if nz]
+    values += [ct for ct in cts if type(ct) is not Zero]
 
     def spread(outs: Sequence[Any]) -> list[Any]:
         found, keep = iter(outs), iter(kept)

@@ -160,3 +160,42 @@ def test_x64_inside_a_compiled_function():
     assert [str(a.dtype) for a in (y, doubled, rest)] == ["float64", "float32", "float32"]
     np.testing.assert_array_equal(y, np.full(3, 1 + 1e-12))
     np.testing.assert_array_equal(doubled, np.full(3, 2, np.float32))
+
+
+CALLS = {
+    "jit": amdjax.jit(jnp.sin),
+    "checkpoint": amdjax.checkpoint(jnp.sin),
+    "cond": lambda x: lax.cond(x > 0, jnp.sin, lambda x: x, x),
+    "switch": lambda x: lax.switch(1, [jnp.cos, jnp.sin, lambda x: x], x),
+    "scan": lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=2)[0],
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_are_as_weak_as_cotangents(name):
+    _, f_vjp = amdjax.vjp(CALLS[name], 2.0)
+    assert not f_vjp(jnp.float32(1))[0].weak_type
+    assert amdjax.grad(CALLS[name])(2.0).weak_type
+
+
+# Of a weakly typed argument: the derivative in forward and in reverse mode.
+SLOPES = {
+    "power of a number": (lambda x: x**3.0, False, False),
+    "integer power": (lambda x: x**3, True, True),
+    "exponential": (lambda x: 3.0**x, False, True),
+    "frexp": (lambda x: jnp.frexp(x)[0], False, True),
+    "ldexp": (lambda x: jnp.ldexp(x, 2), False, True),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_slopes_of_operations_that_convert(name):
+    f, forward, reverse = SLOPES[name]
+    assert amdjax.jvp(f, (2.5,), (1.0,))[1].weak_type == forward
+    assert amdjax.grad(f)(2.5).weak_type == reverse
+
+
+def test_branches_have_the_weakness_of_the_first():
+    strong, weak = lambda x: x * np.float32(3), lambda x: x
+    assert lax.cond(True, strong, weak, 2.0).weak_type
+    assert not lax.cond(True, weak, strong, 2.0).weak_type

@@ -188,28 +188,39 @@ def transpose_body(
     closed: ClosedJaxpr,
     num_consts: int,
     linear: tuple[bool, ...],
-    carry_start: tuple[bool, ...],
+    carry_types: tuple[Any, ...],
     ys_nz: tuple[bool, ...],
 ) -> TransposedBody:
-    """Transpose a body that is linear in its carry and in the constants and xs of `linear`."""
+    """Transpose a body that is linear in its carry and in the constants and xs of `linear`.
+
+    `carry_types` are those of its cotangents, False for those that are zero.
+    """
     consts_linear, xs_linear = split_list(linear, num_consts)
-    num_carry = len(carry_start)
+    num_carry = len(carry_types)
+    carry_avals = closed.in_avals[num_consts : num_consts + num_carry]
     all_linear = [*consts_linear, *[True] * num_carry, *xs_linear]
+
+    def types_with(carry_nz: list[bool]) -> list[Any]:
+        return [
+            a.to_tangent() if nz and t is False else t
+            for a, t, nz in zip(carry_avals, carry_types, carry_nz)
+        ]
 
     def transpose_with(carry_nz: list[bool]) -> tuple[ClosedJaxpr, list[list[bool]]]:
         instantiate = [False] * sum(consts_linear) + carry_nz + [False] * sum(xs_linear)
         transposed, kept = transpose_jaxpr(
-            closed, all_linear, [*carry_nz, *ys_nz], instantiate=instantiate
+            closed, all_linear, [*types_with(carry_nz), *ys_nz], instantiate=instantiate
         )
         return transposed, split_list(kept, sum(consts_linear), num_carry)
 
-    carry_nz = fixpoint(lambda nz: transpose_with(nz)[1][1], carry_start)
+    start = [t is not False for t in carry_types]
+    carry_nz = fixpoint(lambda nz: transpose_with(nz)[1][1], start)
     transposed, (consts_kept, _, xs_kept) = transpose_with(carry_nz)
-    const_avals, carry_avals, x_avals = split_list(closed.in_avals, num_consts, num_carry)
+    const_avals, _, x_avals = split_list(closed.in_avals, num_consts, num_carry)
     sum_avals = [a.to_tangent() for a in chosen(chosen(const_avals, consts_linear), consts_kept)]
     known_consts = [a for a, lin in zip(const_avals, consts_linear) if not lin]
     known_xs = [a for a, lin in zip(x_avals, xs_linear) if not lin]
-    carry_cts = [a.to_tangent() for a in chosen(carry_avals, carry_nz)]
+    carry_cts = [t for t in types_with(carry_nz) if t is not False]
     y_cts = [a.to_tangent() for a in chosen(closed.out_avals[num_carry:], ys_nz)]
 
     def step(*args: Any) -> list[Any]:

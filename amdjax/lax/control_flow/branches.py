@@ -62,7 +62,7 @@ from amdjax.transforms.batching import AxisData, batch_at, batch_jaxpr_axes
 from amdjax.transforms.calls import spread_tangents
 from amdjax.transforms.forward import jvp_jaxpr
 from amdjax.transforms.linear import has_tangent, linearize_jaxpr
-from amdjax.transforms.reverse import transpose_jaxpr
+from amdjax.transforms.reverse import given_types, transpose_jaxpr
 from amdjax.transforms.zero import is_undefined_primal, stop_gradient_p, zeros_like_aval
 
 __all__ = ["cond", "cond_p", "platform_dependent", "platform_index_p", "switch"]
@@ -85,15 +85,7 @@ def _cond_type(index: Any, *operands: Any, branches: Branches, **_: Any) -> list
             raise TypeError(
                 f"cond: a branch takes {branch.in_avals}, but the operands are {list(operands)}."
             )
-    return [_join_types(avals) for avals in zip(*(b.out_avals for b in branches))]
-
-
-def _join_types(avals: Sequence[Any]) -> Any:
-    """The type of a value that comes from any of the branches; weak if it always is."""
-    first = avals[0]
-    if isinstance(first, ShapedArray) and not all(a.weak_type for a in avals):
-        return first.strong()
-    return first
+    return branches[0].out_avals  # which differ between branches in weakness at most
 
 
 @cond_p.def_effects
@@ -239,12 +231,12 @@ def _cond_transpose(
 ) -> list[Any]:
     linear = [is_undefined_primal(x) for x in operands]
     known = [x for x in operands if not is_undefined_primal(x)]
-    nonzeros = nonzero(cts)
-    transposed, kept = _transpose_branches(branches[0], branches, tuple(linear), tuple(nonzeros))
+    nonzeros = given_types(cts)
+    transposed, kept = _transpose_branches(branches[0], branches, tuple(linear), nonzeros)
     outs: list[Any] = []
     if any(kept):
         transposed, enclosing = _hoist_tracers(transposed)
-        given = [*enclosing, *known, *chosen(cts, nonzeros)]
+        given = [*enclosing, *known, *chosen(cts, nonzero(cts))]
         outs = cond_p.bind(index, *given, branches=transposed, **params)
     found, keep = iter(outs), iter(kept)
     return [None, *(next(found) if lin and next(keep) else None for lin in linear)]
@@ -252,7 +244,7 @@ def _cond_transpose(
 
 @memoize_on_jaxpr
 def _transpose_branches(
-    _: ClosedJaxpr, branches: Branches, linear: tuple[bool, ...], nonzeros: tuple[bool, ...]
+    _: ClosedJaxpr, branches: Branches, linear: tuple[bool, ...], nonzeros: tuple[Any, ...]
 ) -> tuple[Branches, list[bool]]:
     kept = _any_of(transpose_jaxpr(b, linear, nonzeros)[1] for b in branches)
     transposed = [transpose_jaxpr(b, linear, nonzeros, instantiate=kept)[0] for b in branches]

@@ -64,6 +64,7 @@ from amdjax.lax.joining import stack
 from amdjax.lax.slicing import index_in_dim
 from amdjax.transforms.batching import AxisData, batch_at, batch_jaxpr
 from amdjax.transforms.calls import spread_tangents
+from amdjax.transforms.reverse import given_types
 from amdjax.transforms.zero import (
     instantiate_zeros,
     is_undefined_primal,
@@ -221,8 +222,8 @@ def _scan_transpose(
     )
     operands_linear = tuple(is_undefined_primal(x) for x in (*consts, *xs))
     carry_cts, y_cts = split_list(cts, sum(carry_linear))
-    cts_nz = tuple(nonzero(carry_cts)), tuple(nonzero(y_cts))
-    tr = transpose_body(jaxpr, num_consts, operands_linear, *cts_nz)
+    types = given_types(carry_cts), tuple(nonzero(y_cts))
+    tr = transpose_body(jaxpr, num_consts, operands_linear, *types)
     sums = [zeros_like_aval(a) for a in tr.sum_avals]
     init = [*sums, *map(instantiate_zeros, chosen(carry_cts, tr.carry_nz))]
     step, enclosing = hoist_tracers(tr.jaxpr)
