@@ -7,9 +7,10 @@ from typing import Any
 
 from amdjax import checkpoint_policies
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.jaxpr import Jaxpr
 from amdjax.transforms.linear import linearize_jaxpr
-from amdjax.transforms.remat import checkpoint, inline_calls, remat
-from amdjax.transforms.remat_policies import checkpoint_name
+from amdjax.transforms.remat import checkpoint, inline_calls, remat, remat_p
+from amdjax.transforms.remat_policies import checkpoint_name, name_p
 from amdjax.transforms.staging import trace_function
 
 __all__ = [
@@ -27,7 +28,8 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
       **kwargs: its keyword arguments.
 
     Returns:
-      Pairs of an abstract value and a description of where it comes from.
+      Pairs of an abstract value and a description of where it comes from: constants, arguments,
+      then what is computed.
 
     Example:
       >>> import amdjax
@@ -41,19 +43,30 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     closed = inline_calls(closed)
     nonzeros = [a.to_tangent() is a for a in closed.in_avals]
     lin = linearize_jaxpr(closed, nonzeros)
-    makers = {v: eqn for eqn in lin.primal.eqns for v in eqn.outvars}
-    found = []
+    arguments, computed = [], []
     for kind, i in lin.sources:
         if kind == "in":
             name = names[i] if i < len(names) else f"number {i}"
-            found.append((closed.in_avals[i], f"from the argument {name}"))
+            arguments.append((i, (closed.in_avals[i], f"from the argument {name}")))
             continue
         var: Any = lin.primal.jaxpr.outvars[i + (len(closed.out_avals) if kind == "res" else 0)]
-        eqn = makers.get(var)
-        made = f"output of {eqn.primitive.name} from {eqn.source}" if eqn else "an argument"
-        found.append((var.aval, made))
-    found.extend((v.aval, "a constant") for v in lin.tangent.jaxpr.constvars)
-    return found
+        computed.append((var.aval, _origin(lin.primal.jaxpr, var)))
+    constants = [(v.aval, "from a constant") for v in lin.tangent.jaxpr.constvars]
+    return [*constants, *(found for _, found in sorted(arguments)), *computed]
+
+
+def _origin(jaxpr: Jaxpr, var: Any) -> str:
+    """What makes a variable of a program."""
+    for eqn in jaxpr.eqns:
+        if var not in eqn.outvars:
+            continue
+        if eqn.primitive is remat_p:
+            body = eqn.params["jaxpr"].jaxpr
+            return _origin(body, body.outvars[eqn.outvars.index(var)])
+        if eqn.primitive is name_p:
+            return f"named '{eqn.params['name']}' from {eqn.source}"
+        return f"output of {eqn.primitive.name} from {eqn.source}"
+    return "an argument"
 
 
 def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

@@ -19,6 +19,7 @@ from amdjax.core.effects import (
     ordered_debug_effect,
     ordered_io_effect,
 )
+from amdjax.core.errors import JaxRuntimeError
 from amdjax.core.lowering import Host
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_unflatten
@@ -65,7 +66,7 @@ class FlatCallback:
             raise
         outs, tree = tree_flatten(out)
         if tree.num_leaves != self.out_tree.num_leaves:
-            raise RuntimeError(
+            raise JaxRuntimeError(
                 f"the callback {self.__name__} returned the structure {tree}, but "
                 f"result_shape_dtypes has {self.out_tree}"
             )
@@ -80,7 +81,7 @@ def _checked(outs: Sequence[Any], avals: Sequence[ShapedArray], name: str) -> li
         for what in ("shape", "dtype"):
             got, want = getattr(array, what), getattr(aval, what)
             if got != want:
-                raise RuntimeError(
+                raise JaxRuntimeError(
                     f"Incorrect output {what} for return value #{i}: the callback {name} returned "
                     f"{got}, but result_shape_dtypes says {want}"
                 )

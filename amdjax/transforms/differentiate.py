@@ -244,8 +244,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
       A function from cotangents of the result to a tuple of cotangents of the arguments.
 
     Raises:
-      TypeError: an argument is neither real nor complex, or the cotangent has another type than
-        the result.
+      TypeError: of arguments and results some are integers and others not, or some are neither
+        integers nor inexact; or the cotangent has another type than the result.
 
     Example:
       >>> import amdjax
@@ -257,13 +257,14 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
         raise NotImplementedError("reduce_axes argument to transpose is deprecated")
     leaves, flat = flatten_fun(fun, primals, {})
     avals = [shaped(x) for x in leaves]
-    for a in avals:
-        if a.to_tangent().dtype == float0:
-            raise TypeError(
-                "linear_transpose only supports float to float and complex to complex functions, "
-                f"but an argument has dtype {a.dtype}."
-            )
     closed = trace_to_jaxpr(flat, avals)
+    dtypes_in, dtypes_out = ([a.dtype for a in side] for side in (avals, closed.out_avals))
+    found = dtypes_in + dtypes_out
+    if not any(all(dtypes.issubdtype(d, kind) for d in found) for kind in (np.inexact, np.integer)):
+        raise TypeError(
+            "linear_transpose only supports [float or complex] -> [float or complex], and "
+            f"integer -> integer functions, but got {dtypes_in} -> {dtypes_out}."
+        )
     in_tree = tree_structure(primals)
 
     @api_boundary

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
 from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.config import config
 from amdjax.core.effects import remat_allowed_effects
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import (
@@ -22,7 +24,7 @@ from amdjax.core.jaxpr import (
 )
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
-from amdjax.core.pytree import tree_flatten, tree_unflatten
+from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
 from amdjax.transforms.calls import give_call_rules, spread_tangents
 from amdjax.transforms.discharge import without_own_refs
@@ -30,7 +32,7 @@ from amdjax.transforms.flat import FlatFunction, argnums_of_names, debug_info, j
 from amdjax.transforms.linear import linearize_jaxpr
 from amdjax.transforms.remat_policies import Policy, is_kept
 from amdjax.transforms.reverse import transpose_call
-from amdjax.transforms.zero import Zero
+from amdjax.transforms.zero import Zero, zeros_like_aval
 
 remat_p = Primitive("remat2", multiple_results=True)
 remat_p.lowering = Control("call")
@@ -86,7 +88,7 @@ def _split(closed: ClosedJaxpr, nonzeros: tuple[bool, ...], policy: Policy | Non
     # What is computed again would lack writes to references, which have no results.
     closed = without_own_refs(closed, True)
     lin = linearize_jaxpr(closed, nonzeros, forward=False)
-    both = lin.primal if policy is None else _stack_kept(inline_calls(lin.primal), policy)
+    both = lin.primal if policy is None else _return_kept(inline_calls(lin.primal), policy)
     count = len(closed.out_avals)
     kept: list[Var] = [] if policy is None else _kept_variables(both.jaxpr, policy)
     recompute = _without(both.jaxpr, kept, both.jaxpr.outvars[count:])
@@ -105,55 +107,99 @@ def _split(closed: ClosedJaxpr, nonzeros: tuple[bool, ...], policy: Policy | Non
 
 
 def _kept_variables(jaxpr: Jaxpr, policy: Policy) -> list[Var]:
-    kept: list[Var] = []
+    kept: dict[Var, None] = {}
     for eqn in jaxpr.eqns:
         if is_kept(policy, eqn.primitive, [v.aval for v in eqn.invars], eqn.params):
-            kept.extend(eqn.outvars)
-        elif _is_scan(eqn):
-            in_step = set(_kept_variables(eqn.params["jaxpr"].jaxpr, policy))
-            kept.extend(y for y, v in _stacked(eqn) if isinstance(v, Var) and v in in_step)
-    return kept
+            kept.update(dict.fromkeys(eqn.outvars))
+            continue
+        for body, pairs in _results_in_bodies(eqn):
+            inside = set(_kept_variables(body, policy))
+            kept.update((y, None) for y, v in pairs if isinstance(v, Var) and v in inside)
+    return list(kept)
 
 
-# What a policy keeps of the steps of a scan is stacked over them.
+# What a policy keeps of the steps of a scan is stacked over them. What it keeps of a branch is a
+# result of the whole `cond`, zero where another branch was taken.
 
 
-def _is_scan(eqn: JaxprEqn) -> bool:
-    return eqn.primitive.name == "scan"
+def _results_in_bodies(eqn: JaxprEqn) -> list[tuple[Jaxpr, list[tuple[Any, Any]]]]:
+    """The bodies of a scan or `cond` with those results that are made in one go, each paired with
+    what it is in the body.
+    """
+    if eqn.primitive.name == "scan":
+        body, first = eqn.params["jaxpr"].jaxpr, eqn.params["num_carry"]
+        return [(body, list(zip(eqn.outvars[first:], body.outvars[first:])))]
+    if eqn.primitive.name == "cond":
+        return [(b.jaxpr, list(zip(eqn.outvars, b.jaxpr.outvars))) for b in eqn.params["branches"]]
+    return []
 
 
-def _stacked(eqn: JaxprEqn) -> list[tuple[Any, Any]]:
-    """The stacked results of a scan, each with what it is in a step."""
-    first = eqn.params["num_carry"]
-    return list(zip(eqn.outvars[first:], eqn.params["jaxpr"].jaxpr.outvars[first:]))
-
-
-def _stack_kept(closed: ClosedJaxpr, policy: Policy) -> ClosedJaxpr:
-    """The program whose scans also return what the policy keeps of their steps."""
-    eqns = [_stack_kept_of(e, policy) if _is_scan(e) else e for e in closed.jaxpr.eqns]
+def _return_kept(closed: ClosedJaxpr, policy: Policy) -> ClosedJaxpr:
+    """The program whose scans and branches also return what the policy keeps inside them."""
+    returning = {"scan": _scan_with_kept, "cond": _cond_with_kept}
+    eqns = [
+        returning[e.primitive.name](e, policy) if e.primitive.name in returning else e
+        for e in closed.jaxpr.eqns
+    ]
     return ClosedJaxpr(closed.jaxpr.replace(eqns=eqns), closed.consts)
 
 
-def _stack_kept_of(eqn: JaxprEqn, policy: Policy) -> JaxprEqn:
-    body = _stack_kept(inline_calls(eqn.params["jaxpr"]), policy)
-    returned = {v for v in body.jaxpr.outvars[eqn.params["num_carry"] :] if isinstance(v, Var)}
+def _kept_inside(closed: ClosedJaxpr, policy: Policy, first: int = 0) -> tuple[ClosedJaxpr, int]:
+    """A body that returns all that is kept of it, and how many results that adds."""
+    body = _return_kept(inline_calls(closed), policy)
+    returned = {v for v in body.jaxpr.outvars[first:] if isinstance(v, Var)}
     kept = [v for v in _kept_variables(body.jaxpr, policy) if v not in returned]
-    body = close_consts(
-        body.jaxpr.replace(outvars=[*body.jaxpr.outvars, *kept], debug_info=None), body.consts
-    )
+    jaxpr = body.jaxpr.replace(outvars=[*body.jaxpr.outvars, *kept], debug_info=None)
+    return close_consts(jaxpr, body.consts), len(kept)
+
+
+def _scan_with_kept(eqn: JaxprEqn, policy: Policy) -> JaxprEqn:
+    body, count = _kept_inside(eqn.params["jaxpr"], policy, eqn.params["num_carry"])
     length = eqn.params["length"]
-    stacked = [Var(ShapedArray((length, *v.aval.shape), v.aval.dtype)) for v in kept]
+    kept = body.out_avals[len(body.out_avals) - count :]
+    stacked = [Var(ShapedArray((length, *a.shape), a.dtype)) for a in kept]
     return eqn.replace(outvars=[*eqn.outvars, *stacked], params={**eqn.params, "jaxpr": body})
 
 
-def _scan_without(eqn: JaxprEqn, known: Container[Any]) -> JaxprEqn:
-    """A scan whose steps are given what is known of them instead of computing it."""
-    closed = eqn.params["jaxpr"]
-    given = {v: y for y, v in _stacked(eqn) if isinstance(v, Var) and y in known}
-    given = {v: y for v, y in given.items() if v not in closed.jaxpr.invars}
-    body = close_consts(_without(closed.jaxpr, [*given], closed.jaxpr.outvars), closed.consts)
-    params = {**eqn.params, "jaxpr": body}
-    return eqn.replace(invars=[*eqn.invars, *given.values()], params=params)
+def _cond_with_kept(eqn: JaxprEqn, policy: Policy) -> JaxprEqn:
+    branches, counts = zip(*(_kept_inside(b, policy) for b in eqn.params["branches"]))
+    own = [b.out_avals[len(b.out_avals) - count :] for b, count in zip(branches, counts)]
+
+    def fill(i: int) -> ClosedJaxpr:
+        def fun(*operands: Any) -> list[Any]:
+            outs = jaxpr_as_fun(branches[i])(*operands)
+            count = len(outs) - counts[i]
+            kept = [outs[count:] if k == i else map(zeros_like_aval, a) for k, a in enumerate(own)]
+            return [*outs[:count], *itertools.chain(*kept)]
+
+        return trace_to_jaxpr(fun, branches[i].in_avals)
+
+    added = [Var(a.strong()) for avals in own for a in avals]
+    filled = tuple(map(fill, range(len(branches))))
+    return eqn.replace(outvars=[*eqn.outvars, *added], params={**eqn.params, "branches": filled})
+
+
+def _given_known(eqn: JaxprEqn, known: Container[Any]) -> JaxprEqn:
+    """A scan or `cond` whose bodies are given what is known of them instead of computing it."""
+    ys = [y for y in eqn.outvars if y in known]
+    bodies = [_body_given(body, pairs, ys) for body, pairs in _results_in_bodies(eqn)]
+    if eqn.primitive.name == "cond":
+        closed = eqn.params["branches"]
+        made = tuple(close_consts(jaxpr, b.consts) for jaxpr, b in zip(bodies, closed))
+        return eqn.replace(invars=[*eqn.invars, *ys], params={**eqn.params, "branches": made})
+    ys = [y for y in ys if y in eqn.outvars[eqn.params["num_carry"] :]]
+    made = close_consts(bodies[0], eqn.params["jaxpr"].consts)
+    return eqn.replace(invars=[*eqn.invars, *ys], params={**eqn.params, "jaxpr": made})
+
+
+def _body_given(body: Jaxpr, pairs: Sequence[tuple[Any, Any]], ys: Sequence[Var]) -> Jaxpr:
+    """A body that takes, as last arguments, those of its results that are among `ys`."""
+    given: list[Var] = []
+    for y, v in pairs:
+        if y in ys:
+            computed = isinstance(v, Var) and v not in body.invars and v not in given
+            given.append(v if computed else Var(v.aval))
+    return _without(body, given, body.outvars)
 
 
 def _without(jaxpr: Jaxpr, given: Sequence[Var], outvars: Sequence[Any]) -> Jaxpr:
@@ -163,8 +209,8 @@ def _without(jaxpr: Jaxpr, given: Sequence[Var], outvars: Sequence[Any]) -> Jaxp
     for eqn in jaxpr.eqns:
         if known.issuperset(eqn.outvars) and eqn.outvars:
             continue
-        if _is_scan(eqn) and not known.isdisjoint(eqn.outvars):
-            eqn = _scan_without(eqn, known)
+        if _results_in_bodies(eqn) and not known.isdisjoint(eqn.outvars):
+            eqn = _given_known(eqn, known)
         fresh = [Var(v.aval) if v in known else v for v in eqn.outvars]
         eqns.append(eqn.replace(outvars=fresh) if fresh != list(eqn.outvars) else eqn)
     eqns = [e for e in eqns if not _is_only_effect(e)]
@@ -269,6 +315,7 @@ def checkpoint(
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     numbers = (*numbers, *argnums_of_names(fun, names))
+    traced: dict[Any, tuple[ClosedJaxpr, PyTreeDef]] = {}
 
     @functools.wraps(fun)
     @api_boundary
@@ -282,10 +329,20 @@ def checkpoint(
             return fun(*join_args(positions, static, values), **static_kwargs, **kwargs)
 
         leaves, in_tree = tree_flatten((tuple(dynamic), dynamic_kwargs))
-        flat = FlatFunction(call, in_tree)
-        info = debug_info("checkpoint / remat", fun, args, kwargs)
-        closed = trace_to_jaxpr(flat, [get_aval(x) for x in leaves], debug_info=info)
-        closed, consts = hoist_tracers(closed)
+        avals = [get_aval(x) for x in leaves]
+        fixed = *zip(positions, static), *sorted(static_kwargs.items())
+        types = tuple(type(value) for _, value in fixed)  # 2 and 2.0 make different programs
+        key = (in_tree, fixed, types, config.trace_key(), *avals)
+        consts: list[Any] = []
+        found = traced.get(key) if _is_hashable(fixed) else None
+        if found is None:
+            flat = FlatFunction(call, in_tree)
+            info = debug_info("checkpoint / remat", fun, args, kwargs)
+            closed, consts = hoist_tracers(trace_to_jaxpr(flat, avals, debug_info=info))
+            found = closed, flat.out_tree
+            if not consts and _is_hashable(fixed):  # else it is only good inside another trace
+                traced[key] = found
+        closed, out_tree = found
         outs = remat_p.bind(
             *consts,
             *leaves,
@@ -294,9 +351,17 @@ def checkpoint(
             differentiated=False,
             policy=policy,
         )
-        return tree_unflatten(flat.out_tree, outs)
+        return tree_unflatten(out_tree, outs)
 
     return checkpointed
+
+
+def _is_hashable(x: Any) -> bool:
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
 
 
 remat = checkpoint

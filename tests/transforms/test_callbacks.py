@@ -169,7 +169,7 @@ def test_nested_maps_call_the_inner_axis_last(capsys):
 
 
 def test_results_of_callbacks_have_the_types_that_were_promised():
-    with pytest.raises(RuntimeError, match="Incorrect output dtype"):
+    with pytest.raises(amdjax.errors.JaxRuntimeError, match="Incorrect output dtype"):
         amdjax.pure_callback(lambda: np.int32(1), amdjax.ShapeDtypeStruct((), np.float32))
     with pytest.raises(ValueError, match="cannot specify 64-bit types"):
         amdjax.io_callback(lambda: 1.0, np.zeros((), np.float64))

@@ -153,6 +153,39 @@ def test_saved_residuals(capsys):
     assert "from the argument x" in after
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, amdjax.checkpoint])
+def test_saved_residuals_by_name(wrap):
+    def f(x, y):
+        return y * W[0] * x * checkpoint_name(lax.sin(x), "z")
+
+    f = amdjax.checkpoint(f, policy=KEEP_Z) if wrap is amdjax.checkpoint else f
+    texts = [text for _, text in amdjax.ad_checkpoint.saved_residuals(f, X, X)]
+    assert sum(text.startswith("named 'z' from") for text in texts) == 1
+    given = [text for text in texts if text.startswith("from")]
+    assert given == texts[: len(given)]
+    assert given[-1] == "from the argument x"
+    assert given[:-1] == sorted(given[:-1], key=lambda text: text != "from a constant")
+
+
+def test_a_checkpointed_function_is_traced_once():
+    traces = []
+
+    def f(x, power):
+        traces.append(power)
+        return x**power
+
+    f = amdjax.checkpoint(f, static_argnums=1)
+    for power in (2, 3, 2, 2.0, 3):
+        close(f(X, power), X**power)
+        close(amdjax.grad(lambda x, p=power: total(f(x, p)))(X), power * X ** (power - 1))
+    assert traces == [2, 3, 2.0]
+    # What is closed over from another trace is of that trace.
+    outer = amdjax.vmap(lambda w: amdjax.checkpoint(lambda x: x * w)(2.0))
+    close(outer(X), 2 * X)
+    scaled = lambda x, w: [amdjax.checkpoint(lambda y: y * w)(x) for w in (w, 2 * w)]
+    close(amdjax.jit(scaled)(X, 3.0), [3 * X, 6 * X])
+
+
 # policy: products and sines in the gradient of a checkpointed loop, as JAX has them
 IN_LOOPS = {
     None: (4, 2),
@@ -160,6 +193,42 @@ IN_LOOPS = {
     policies.everything_saveable: (3, 1),
     policies.nothing_saveable: (4, 2),
 }
+
+
+# the same of a branch, and of one that is taken in a step
+IN_BRANCHES = {
+    None: (8, 2, 3),
+    policies.dots_saveable: (5, 2, 3),
+    policies.everything_saveable: (5, 0, 0),
+    policies.nothing_saveable: (8, 2, 3),
+}
+
+
+@pytest.mark.parametrize("policy", IN_BRANCHES)
+def test_policies_look_into_branches(policy):
+    def branch(x, w):
+        for _ in range(3):
+            x = lax.sin(lax.dot(x, w))
+        return x
+
+    def f(w):
+        return lax.cond(total(X) > 0, branch, lambda x, w: x * w[0], X, w)
+
+    checkpointed = amdjax.checkpoint(f, policy=policy)
+    y, f_vjp = amdjax.vjp(checkpointed, W)
+    backward = amdjax.make_jaxpr(f_vjp)(y)
+    names = "dot_general", "sin", "cos"
+    assert tuple(count(backward.jaxpr, name) for name in names) == IN_BRANCHES[policy]
+    close(amdjax.jacrev(checkpointed)(W), amdjax.jacrev(f)(W))
+
+    def steps(f, w):
+        step = lambda c, _: (c + lax.cond(total(c) > 1, branch, lambda x, w: x * w[0], c, w), None)
+        return total(f(lambda w: lax.scan(step, X, None, length=3)[0])(w))
+
+    for again in (lambda f: f, amdjax.jit, lambda f: lambda w: amdjax.vmap(f)(w[None])[0]):
+        remat = amdjax.checkpoint(policy=policy)
+        got = amdjax.grad(lambda w, a=again, r=remat: steps(lambda f: a(r(f)), w))(W)
+        close(got, amdjax.grad(lambda w: steps(lambda f: f, w))(W))
 
 
 def loop(x, w, nested):

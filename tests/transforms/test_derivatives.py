@@ -179,6 +179,15 @@ def test_linear_transpose():
     close(ct, 3 * X + 1)
 
 
+def test_linear_transpose_of_integers():
+    matrix = np.arange(12).reshape(3, 4)
+    (ct,) = amdjax.linear_transpose(lambda x: (lax.dot(matrix, x), -x[:2]), np.arange(4))(
+        (np.array([1, -2, 5]), np.array([7, 8]))
+    )
+    assert ct.dtype == np.int32
+    np.testing.assert_array_equal(ct, matrix.T @ [1, -2, 5] - [7, 8, 0, 0])
+
+
 def test_pull_backs_are_pytrees():
     leaves = amdjax.tree_util.tree_leaves(amdjax.vjp(f, X)[1])
     assert len(leaves) > 0
@@ -235,7 +244,7 @@ ERRORS = {
     "vjp shape": (lambda: amdjax.vjp(f, X)[1](X[:2]), ValueError, "shape"),
     "vjp dtype": (lambda: amdjax.vjp(f, X)[1](X.astype("i4")), ValueError, "dtype"),
     "linearize shape": (lambda: amdjax.linearize(f, X)[1](X[:2]), ValueError, "inconsistent"),
-    "transpose int": (lambda: amdjax.linear_transpose(lambda x: x, 1), TypeError, "int32"),
+    "transpose int": (lambda: amdjax.linear_transpose(lambda x: 2.0 * x, 1), TypeError, "int32"),
     "transpose non-linear": (
         lambda: amdjax.linear_transpose(lax.sin, 1.0)(1.0),
         NotImplementedError,
