@@ -188,8 +188,8 @@ def _given_known(eqn: JaxprEqn, known: Container[Any]) -> JaxprEqn:
         made = tuple(close_consts(jaxpr, b.consts) for jaxpr, b in zip(bodies, closed))
         return eqn.replace(invars=[*eqn.invars, *ys], params={**eqn.params, "branches": made})
     ys = [y for y in ys if y in eqn.outvars[eqn.params["num_carry"] :]]
-    made = close_consts(bodies[0], eqn.params["jaxpr"].consts)
-    return eqn.replace(invars=[*eqn.invars, *ys], params={**eqn.params, "jaxpr": made})
+    step = close_consts(bodies[0], eqn.params["jaxpr"].consts)
+    return eqn.replace(invars=[*eqn.invars, *ys], params={**eqn.params, "jaxpr": step})
 
 
 def _body_given(body: Jaxpr, pairs: Sequence[tuple[Any, Any]], ys: Sequence[Var]) -> Jaxpr:
