@@ -70,5 +70,5 @@ __all__ = [
     "uniform", "wald", "weibull_min", "wrap_key_data",
 ]  # fmt: skip
 
-_complete(globals(), (), _docs.PHRASES)
+_complete(globals(), _docs.FAMILIES, _docs.PHRASES)
 _public_surface(globals())

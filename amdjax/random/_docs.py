@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amdjax.core.docs import Phrases
+from amdjax.core.docs import Family, Phrases
 
 PHRASES = Phrases(
     {
@@ -11,4 +11,31 @@ PHRASES = Phrases(
         "dtype": "a float dtype; float32 by default, float64 under x64.",
         "out_sharding": "accepted for JAX's sake; of no effect.",
     }
+)
+
+_LIKE = "An array of that shape and dtype."
+FAMILIES = (
+    Family(
+        "cauchy exponential generalized_normal laplace logistic maxwell uniform weibull_min",
+        _LIKE,
+        "ValueError: if the dtype is not a float.",
+    ),
+    Family(
+        "beta f triangular",
+        _LIKE,
+        "ValueError: if the dtype is not a float or the parameters do not fit the shape.",
+    ),
+    Family(
+        "gamma loggamma",
+        _LIKE,
+        "ValueError: if the dtype is not a float or `a` does not fit the shape.",
+    ),
+    Family(
+        "chisquare t",
+        _LIKE,
+        "ValueError: if the dtype is not a float or `df` does not fit the shape.",
+    ),
+    Family(
+        "bits gumbel lognormal multinomial normal pareto rademacher randint rayleigh wald", _LIKE
+    ),
 )

@@ -31,9 +31,6 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
     Args:
       dtype: an unsigned integer dtype; uint32 by default, uint64 under x64.
 
-    Returns:
-      An array of that shape and dtype.
-
     Raises:
       ValueError: if the dtype is not an unsigned integer.
 
@@ -65,12 +62,6 @@ def uniform(
     Args:
       minval: the least value; broadcasts to `shape`.
       maxval: the bound above; broadcasts to `shape`.
-
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float.
 
     Example:
       >>> from amdjax import random
@@ -120,9 +111,6 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
 
     Args:
       dtype: a float or complex dtype; float32 by default, float64 under x64.
-
-    Returns:
-      An array of that shape and dtype.
 
     Raises:
       ValueError: if the dtype is neither float nor complex.
@@ -215,9 +203,6 @@ def randint(
       minval: the least value; broadcasts to `shape`.
       maxval: the bound above; broadcasts to `shape`.
       dtype: an integer dtype; int32 by default, int64 under x64.
-
-    Returns:
-      An array of that shape and dtype.
 
     Raises:
       TypeError: if the dtype is not an integer.

@@ -32,12 +32,6 @@ __all__ = [
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the exponential distribution of rate one.
 
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float.
-
     Example:
       >>> from amdjax import random
       >>> print(random.exponential(random.key(0), (2,)).round(3))
@@ -61,12 +55,6 @@ def exponential_in(key: Any, shape: Shape, dtype: Any) -> Any:
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the standard Cauchy distribution.
 
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float.
-
     Example:
       >>> from amdjax import random
       >>> print(random.cauchy(random.key(0), (2,)).round(2))
@@ -86,12 +74,6 @@ def _cauchy(key: Any, *, shape: Shape, dtype: Any) -> Any:
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the standard Laplace distribution.
 
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float.
-
     Example:
       >>> from amdjax import random
       >>> print(random.laplace(random.key(0), (2,)).round(2))
@@ -110,12 +92,6 @@ def _laplace(key: Any, *, shape: Shape, dtype: Any) -> Any:
 
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the standard logistic distribution.
-
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float.
 
     Example:
       >>> from amdjax import random
@@ -146,9 +122,6 @@ def gumbel(
     Args:
       mode: "low", "high" or "highest": how many bits make a sample, and so how far into its tails
         the distribution reaches; "low" unless the flag `high_dynamic_range_gumbel` is set.
-
-    Returns:
-      An array of that shape and dtype.
 
     Raises:
       ValueError: if the dtype is not a float or the mode is another word.
@@ -238,9 +211,6 @@ def pareto(
       b: the shape parameter.
       shape: the shape of the result; that of `b` by default.
 
-    Returns:
-      An array of that shape and dtype.
-
     Raises:
       ValueError: if the dtype is not a float or `b` does not fit the shape.
 
@@ -263,12 +233,6 @@ def _pareto(key: Any, b: Any, *, shape: Shape, dtype: Any) -> Any:
 
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the Maxwell distribution: lengths of normal vectors in three dimensions.
-
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float.
 
     Example:
       >>> from amdjax import random
@@ -335,12 +299,6 @@ def weibull_min(
       scale: the scale parameter.
       concentration: the shape parameter.
 
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float.
-
     Example:
       >>> from amdjax import random
       >>> print(random.weibull_min(random.key(0), 1.0, 2.0, (2,)).round(2))
@@ -365,9 +323,6 @@ def rayleigh(
     Args:
       scale: the scale parameter.
       shape: the shape of the result; that of `scale` by default.
-
-    Returns:
-      An array of that shape and dtype.
 
     Raises:
       ValueError: if the dtype is not a float or `scale` does not fit the shape.
@@ -399,9 +354,6 @@ def wald(
     Args:
       mean: the mean.
       shape: the shape of the result; that of `mean` by default.
-
-    Returns:
-      An array of that shape and dtype.
 
     Raises:
       ValueError: if the dtype is not a float or `mean` does not fit the shape.
@@ -451,12 +403,6 @@ def triangular(
       right: the greatest value.
       shape: the shape of the result; that of the parameters by default.
 
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float or the parameters do not fit the shape.
-
     Example:
       >>> from amdjax import random
       >>> print(random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).round(2))
@@ -494,9 +440,6 @@ def lognormal(
       sigma: the standard deviation of the logarithms.
       shape: the shape of the result; that of `sigma` by default.
       dtype: a float or complex dtype; float32 by default, float64 under x64.
-
-    Returns:
-      An array of that shape and dtype.
 
     Raises:
       ValueError: if the dtype is not a float or `sigma` does not fit the shape.

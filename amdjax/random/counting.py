@@ -287,9 +287,6 @@ def multinomial(
       dtype: its dtype; that of the promoted parameters by default.
       unroll: how many categories a step of the loop covers.
 
-    Returns:
-      An array of that shape and dtype.
-
     Raises:
       ValueError: if the parameters do not fit the shape.
 

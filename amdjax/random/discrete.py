@@ -88,9 +88,6 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
     Args:
       dtype: its dtype; int32 by default, int64 under x64.
 
-    Returns:
-      An array of that shape and dtype.
-
     Raises:
       ValueError: if the key is an array of keys.
 

@@ -38,12 +38,6 @@ def gamma(
       a: the shape parameter, positive.
       shape: the shape of the result; that of `a` by default.
 
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float or `a` does not fit the shape.
-
     Source: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000.
 
     Example:
@@ -62,12 +56,6 @@ def loggamma(
     Args:
       a: the shape parameter, positive.
       shape: the shape of the result; that of `a` by default.
-
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float or `a` does not fit the shape.
 
     Example:
       >>> from amdjax import random
@@ -210,12 +198,6 @@ def beta(
       b: the second shape parameter, positive.
       shape: the shape of the result; that of the parameters by default.
 
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float or the parameters do not fit the shape.
-
     Example:
       >>> from amdjax import random
       >>> x = random.beta(random.key(0), 2.0, 3.0, (4,))
@@ -285,12 +267,6 @@ def chisquare(
       df: the degrees of freedom.
       shape: the shape of the result; that of `df` by default.
 
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float or `df` does not fit the shape.
-
     Example:
       >>> from amdjax import random
       >>> random.chisquare(random.key(0), 3.0, (2,)).shape
@@ -319,12 +295,6 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: 
     Args:
       df: the degrees of freedom.
       shape: the shape of the result; that of `df` by default.
-
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float or `df` does not fit the shape.
 
     Example:
       >>> from amdjax import random
@@ -361,12 +331,6 @@ def f(
       dfnum: the numerator's degrees of freedom.
       dfden: the denominator's degrees of freedom.
       shape: the shape of the result; that of the parameters by default.
-
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float or the parameters do not fit the shape.
 
     Example:
       >>> from amdjax import random

@@ -158,12 +158,6 @@ def generalized_normal(
     Args:
       p: the exponent.
 
-    Returns:
-      An array of that shape and dtype.
-
-    Raises:
-      ValueError: if the dtype is not a float.
-
     Example:
       >>> from amdjax import random
       >>> random.generalized_normal(random.key(0), 3.0, (2,)).shape
