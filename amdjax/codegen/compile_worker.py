@@ -99,10 +99,6 @@ class Compiler:
     def assembly(self, text: str, opt: int = 2) -> str:
         return self._emit(text, opt, "emit_assembly")
 
-    def optimized(self, text: str, opt: int = 2) -> str:
-        """The IR text after the passes of a level."""
-        return self._emit(text, opt, "")
-
     def _emit(self, text: str, opt: int, method: str) -> Any:
         machine = self._machines[2 if opt else 0]
         # A context of its own: constants and types are interned in it and would pile up.
@@ -111,7 +107,7 @@ class Compiler:
             module = self._parse(text, context)
             try:
                 _run_passes(module, machine, opt)
-                return getattr(machine, method)(module) if method else str(module)
+                return getattr(machine, method)(module)
             finally:
                 module.close()
         finally:

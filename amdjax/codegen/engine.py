@@ -28,7 +28,7 @@ from amdjax.codegen.host import HostMachine, host
 
 __all__ = [
     "CODEGEN_VERSION", "FUNCTION_ATTRIBUTES", "CompileError", "Engine", "HostMachine", "Library",
-    "compile_ir", "compile_many", "engine", "host", "optimized_ir", "to_assembly",
+    "compile_ir", "compile_many", "engine", "host", "to_assembly",
 ]  # fmt: skip
 
 # Part of the disk cache's key; raise it when the same text should compile to something else.
@@ -65,11 +65,6 @@ def compile_ir(text: str, *, opt: int = 2) -> bytes:
 def to_assembly(text: str, *, opt: int = 2) -> str:
     """The assembly that `compile_ir` would encode."""
     return _compiler().assembly(text, opt)
-
-
-def optimized_ir(text: str, *, opt: int = 2) -> str:
-    """The IR after the passes of level `opt`."""
-    return _compiler().optimized(text, opt)
 
 
 class Library(dict[str, int]):

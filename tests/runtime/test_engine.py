@@ -36,9 +36,8 @@ def test_compile_load_run(opt):
     assert call(library["square"], 12) == 144
 
 
-def test_assembly_and_ir():
+def test_assembly():
     assert "square:" in E.to_assembly(square())
-    assert "mul i64" in E.optimized_ir(square())
 
 
 def test_bad_text_shows_the_line():

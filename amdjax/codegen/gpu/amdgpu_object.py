@@ -4,14 +4,12 @@
 
 What LLVM's AMDGPU code generation cannot do (an intrinsic of another target, too much LDS) ends the
 process: llvmlite leaves LLVM's handlers of such errors in place. LDS is therefore checked here
-first, and `compile_isolated` compiles text that is not trusted in a process of its own.
+first, and kernels are compiled in helper processes.
 """
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -26,8 +24,8 @@ from amdjax.targets import GpuTarget, get
 
 __all__ = [
     "ATOMIC_METADATA", "KERNEL_CONVENTION", "CompileError", "KernelArgument", "KernelInfo",
-    "assembly", "check_lds", "compile_isolated", "compile_object", "completed", "kernel_attributes",
-    "kernel_info", "module_footer", "optimized",
+    "assembly", "check_lds", "compile_object", "completed", "kernel_attributes", "kernel_info",
+    "module_footer",
 ]  # fmt: skip
 
 KERNEL_CONVENTION = "amdgpu_kernel"
@@ -126,28 +124,6 @@ def assembly(ir_text: str, target: GpuTarget | str, opt: int = 3, *, verbose: bo
         return machine.emit_assembly(module)
 
 
-def optimized(ir_text: str, target: GpuTarget | str, opt: int = 3) -> str:
-    """The IR text after LLVM's passes."""
-    with _module(ir_text, target, opt) as (module, _):
-        return str(module)
-
-
-def compile_isolated(ir_text: str, target: GpuTarget | str, opt: int = 3) -> bytes:
-    """`compile_object` in a process of its own, which may die of what LLVM cannot do.
-
-    Raises:
-      CompileError: LLVM rejects the text or cannot generate code for it.
-    """
-    name = target if isinstance(target, str) else target.name
-    command = [sys.executable, "-m", __name__, name, str(opt)]
-    done = subprocess.run(command, input=ir_text.encode(), capture_output=True)
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").splitlines()
-        reason = [line for line in lines if "error" in line.lower()] or lines[-1:]
-        raise CompileError("\n".join(reason) or f"code generation died ({done.returncode})")
-    return done.stdout
-
-
 _ELEMENT_BYTES = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8}
 _LDS = re.compile(
     r"^(@[\w.$-]+) = .*?addrspace\(3\) global ([^,\n]+?) (?:poison|undef)", re.MULTILINE
@@ -233,7 +209,3 @@ def completed(text: str, target: GpuTarget) -> str:
     if not _HAS_TRIPLE.search(text):
         head += f'target triple = "{target.triple}" '
     return head + text + tail
-
-
-if __name__ == "__main__":
-    sys.stdout.buffer.write(compile_object(sys.stdin.read(), sys.argv[1], int(sys.argv[2])))
