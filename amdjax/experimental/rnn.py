@@ -16,6 +16,7 @@ from amdjax import lax, random
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
 from amdjax.core.composite import composite
+from amdjax.core.docs import Family as _Family, Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
@@ -41,12 +42,6 @@ def get_num_params_in_lstm(
 ) -> int:
     """The number of weights of an LSTM.
 
-    Args:
-      input_size: features of the inputs.
-      hidden_size: features of the state.
-      num_layers: layers, one upon the other.
-      bidirectional: whether each also runs backwards.
-
     Returns:
       The length of the vector of weights.
 
@@ -64,10 +59,6 @@ def init_lstm_weight(
 
     Args:
       rng: a key.
-      input_size: features of the inputs.
-      hidden_size: features of the state.
-      num_layers: layers, one upon the other.
-      bidirectional: whether each also runs backwards.
 
     Returns:
       The vector of weights.
@@ -94,10 +85,6 @@ def unpack_lstm_weights(
 
     Args:
       weights: the vector.
-      input_size: features of the inputs.
-      hidden_size: features of the state.
-      num_layers: layers, one upon the other.
-      bidirectional: whether each also runs backwards.
 
     Returns:
       For inputs and state the matrices, of shape `(4 · hidden, features)`, then the biases; by the
@@ -116,10 +103,6 @@ def swap_lstm_gates(
 
     Args:
       weights: the vector.
-      input_size: features of the inputs.
-      hidden_size: features of the state.
-      num_layers: layers, one upon the other.
-      bidirectional: whether each also runs backwards.
 
     Returns:
       The vector, rearranged.
@@ -170,26 +153,10 @@ def lstm_ref(
     """An LSTM, given its matrices; see `lstm`.
 
     Args:
-      x: inputs, of shape `(batch, times, input_size)`.
-      h_0: states, of shape `(layers · directions, batch, hidden_size)`.
-      c_0: cells, of the same shape.
       W_ih: the matrices of the inputs, as `unpack_lstm_weights` returns them.
       W_hh: those of the state.
       b_ih: the biases of the inputs.
       b_hh: those of the state.
-      seq_lengths: of the sequences, int32, of shape `(batch,)`.
-      input_size: features of the inputs.
-      hidden_size: features of the state.
-      num_layers: layers, one upon the other.
-      dropout: must be 0.
-      bidirectional: whether each also runs backwards.
-
-    Returns:
-      Outputs, of shape `(batch, times, hidden_size · directions)` and zero beyond a sequence's
-      length; the last states; the last cells.
-
-    Raises:
-      NotImplementedError: `seq_lengths` is not int32, or `dropout` is not 0.
     """
     if seq_lengths.dtype != np.int32:
         raise NotImplementedError(f"`seq_lengths` can only be int32, got {seq_lengths.dtype}.")
@@ -227,24 +194,7 @@ def lstm(
     """An LSTM of several layers.
 
     Args:
-      x: inputs, of shape `(batch, times, input_size)`.
-      h_0: states, of shape `(layers · directions, batch, hidden_size)`.
-      c_0: cells, of the same shape.
       weights: the vector that `init_lstm_weight` makes.
-      seq_lengths: of the sequences, int32, of shape `(batch,)`.
-      input_size: features of the inputs.
-      hidden_size: features of the state.
-      num_layers: layers, one upon the other.
-      dropout: must be 0.
-      bidirectional: whether each also runs backwards.
-      precision: accepted.
-
-    Returns:
-      Outputs, of shape `(batch, times, hidden_size · directions)` and zero beyond a sequence's
-      length; the last states; the last cells.
-
-    Raises:
-      NotImplementedError: `seq_lengths` is not int32, or `dropout` is not 0.
 
         >>> from amdjax.experimental import rnn
         >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 2, True)
@@ -319,12 +269,6 @@ def lstm_fwd(
       c_0: the first cells.
       w: the vector of weights.
       seq_lengths: of the sequences.
-      input_size: features of the inputs.
-      hidden_size: features of the state.
-      num_layers: layers, one upon the other.
-      dropout: must be 0.
-      bidirectional: whether each also runs backwards.
-      precision: accepted.
 
     Returns:
       What `lstm` returns, and what `lstm_bwd` needs.
@@ -341,12 +285,6 @@ def lstm_bwd(
     """The backward half of `lstm`'s derivative.
 
     Args:
-      input_size: features of the inputs.
-      hidden_size: features of the state.
-      num_layers: layers, one upon the other.
-      dropout: must be 0.
-      bidirectional: whether each also runs backwards.
-      precision: accepted.
       residuals: the second of what `lstm_fwd` returns.
       gradients: those of outputs, last states and last cells.
 
@@ -361,4 +299,25 @@ def lstm_bwd(
     return (*found, jnp.zeros_like(seq_lengths))
 
 
+_PHRASES = _Phrases(
+    {
+        "input_size": "features of the inputs.",
+        "hidden_size": "features of the state.",
+        "num_layers": "layers, one upon the other.",
+        "bidirectional": "whether each also runs backwards.",
+        "dropout": "must be 0.",
+        "precision": "accepted.",
+        "seq_lengths": "of the sequences, int32, of shape `(batch,)`.",
+        "x": "inputs, of shape `(batch, times, input_size)`.",
+        "h_0": "states, of shape `(layers · directions, batch, hidden_size)`.",
+        "c_0": "cells, of the same shape.",
+    }
+)
+_LSTM = _Family(
+    "lstm lstm_ref",
+    "Outputs, of shape `(batch, times, hidden_size · directions)` and zero beyond a sequence's\n"
+    "  length; the last states; the last cells.",
+    "NotImplementedError: `seq_lengths` is not int32, or `dropout` is not 0.",
+)
+_complete(globals(), [_LSTM], _PHRASES)
 _public_surface(globals())

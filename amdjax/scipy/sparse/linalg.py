@@ -17,6 +17,7 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.docs import Family, Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_leaves, tree_map, tree_structure
 from amdjax.numpy._util import convert, is_kind
@@ -187,22 +188,6 @@ def cg(
 ) -> tuple[Any, None]:
     """The solution of `A · x = b` by conjugate gradients, for a Hermitian positive definite `A`.
 
-    Args:
-      A: a square matrix, or a linear function of trees like `b`.
-      b: the right-hand side, an array or a pytree of arrays.
-      x0: where to begin; zeros by default.
-      tol: the residual's norm is to be at most this share of that of `b`,
-      atol: or at most this.
-      maxiter: steps at most; ten for each unknown by default.
-      M: the inverse of something close to `A`, given like `A`.
-
-    Returns:
-      The solution, and None.
-
-    Raises:
-      ValueError: `A` is not square, or `x0` does not fit `b`.
-      TypeError: `A` is neither a matrix nor a function.
-
     Example:
       >>> x, _ = amdjax.scipy.sparse.linalg.cg(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
       >>> x
@@ -226,22 +211,6 @@ def bicgstab(
     M: Any = None,
 ) -> tuple[Any, None]:
     """The solution of `A · x = b` by stabilized biconjugate gradients, for any `A`.
-
-    Args:
-      A: a square matrix, or a linear function of trees like `b`.
-      b: the right-hand side, an array or a pytree of arrays.
-      x0: where to begin; zeros by default.
-      tol: the residual's norm is to be at most this share of that of `b`,
-      atol: or at most this.
-      maxiter: steps at most; ten for each unknown by default.
-      M: the inverse of something close to `A`, given like `A`.
-
-    Returns:
-      The solution, and None.
-
-    Raises:
-      ValueError: `A` is not square, or `x0` does not fit `b`.
-      TypeError: `A` is neither a matrix nor a function.
 
     Source: van der Vorst, "Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG", 1992.
 
@@ -354,14 +323,8 @@ def gmres(
     """The solution of `A · x = b` by generalized minimal residuals, for any `A`.
 
     Args:
-      A: a square matrix, or a linear function of trees like `b`.
-      b: the right-hand side, an array or a pytree of arrays.
-      x0: where to begin; zeros by default.
-      tol: the residual's norm is to be at most this share of that of `b`,
-      atol: or at most this.
       restart: vectors in the basis, after which it is begun anew.
       maxiter: how often at most; ten times for each unknown by default.
-      M: the inverse of something close to `A`, given like `A`.
       solve_method: "incremental" ends a cycle when the residual is small enough, "batched" goes
         through whole cycles.
 
@@ -406,4 +369,22 @@ def gmres(
     return x, jnp.where(jnp.isnan(_norm(x)), -1, 0)
 
 
+_PHRASES = Phrases(
+    {
+        "A": "a square matrix, or a linear function of trees like `b`.",
+        "b": "the right-hand side, an array or a pytree of arrays.",
+        "x0": "where to begin; zeros by default.",
+        "tol": "the residual's norm is to be at most this share of that of `b`,",
+        "atol": "or at most this.",
+        "maxiter": "steps at most; ten for each unknown by default.",
+        "M": "the inverse of something close to `A`, given like `A`.",
+    }
+)
+_FAMILY = Family(
+    "cg bicgstab",
+    "The solution, and None.",
+    "ValueError: `A` is not square, or `x0` does not fit `b`.",
+    "TypeError: `A` is neither a matrix nor a function.",
+)
+_complete(globals(), [_FAMILY], _PHRASES)
 _public_surface(globals())
