@@ -169,10 +169,22 @@ class Lanes:
         """The register of an operand (3: the destination), moved on in the index mode of GCN."""
         if not self.variant.flag("relative") >> operand & 1:
             return place
-        # late: indirect registers are written with the builder
-        from amdjax.emulator.alu.indirect import indexed
+        return self.register_beyond(
+            place, self.f.and_(self.m0(), const(I32, 0xFF)), self.vgpr_stride()
+        )
 
-        return indexed(self, place)
+    def m0(self) -> Value:
+        return self.sgpr(ISAS[self.variant.isa].m0, I32)
+
+    def register_beyond(self, place: Value, registers: Value, size: int) -> Value:
+        """A register so many further on; past the end there is only the first."""
+        f = self.f
+        step = f.mul(f.cast("zext", registers, "i64"), const(I64, size))
+        beyond = f.add(place, step)
+        first, last = (state.SGPRS, state.SGPRS + 4 * 104) if size == 4 else (state.VGPRS, 0)
+        end = const(I64, last) if last else self.header(state.END, I64)
+        inside = f.icmp("ule", f.add(beyond, const(I64, size)), end)
+        return f.select(inside, beyond, const(I64, first))
 
     def raw_at(self, place: Value, kind: str, bits: int) -> Value:
         wide = 64 if bits == 64 else 32

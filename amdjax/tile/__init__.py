@@ -13,7 +13,6 @@ from amdjax.tile.attributes import Side
 from amdjax.tile.builder import Builder, Places, Visible
 from amdjax.tile.ir import (
     Block,
-    Kernel,
     Op,
     TileError,
     Trait,
@@ -22,9 +21,9 @@ from amdjax.tile.ir import (
     lowest_number,
     nested_ops,
 )
+from amdjax.tile.kernel import Kernel, listing, origins
 from amdjax.tile.ops.elementwise import COMPARISONS, NARROW
 from amdjax.tile.schedule import MatrixTiling, Schedule
-from amdjax.tile.text import listing, origins, print_kernel
 from amdjax.tile.types import FLOATS, SIGNED, UNSIGNED, Buffer, Number, TileType, itemsize
 from amdjax.tile.verify import verify
 
@@ -32,5 +31,5 @@ __all__ = [
     "COMPARISONS", "FLOATS", "NARROW", "SIGNED", "UNSIGNED", "Block", "Buffer", "Builder", "Kernel",
     "MatrixTiling", "Number", "Op", "Places", "Schedule", "Side", "TileError", "TileType", "Trait",
     "Value", "Visible", "highest_number", "itemsize", "listing", "lowest_number", "nested_ops",
-    "ops", "origins", "passes", "print_kernel", "verify",
+    "ops", "origins", "passes", "verify",
 ]  # fmt: skip

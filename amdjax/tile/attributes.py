@@ -10,16 +10,19 @@ import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
 from amdjax.tile.schedule import MatrixTiling
 from amdjax.tile.types import Buffer, Number
 
-if TYPE_CHECKING:
-    from amdjax.tile.ir import Op
-
 T = TypeVar("T")
 Buffers = Mapping[str, Buffer]
+
+
+class Attributed(Protocol):
+    """What has attributes: an operation."""
+
+    attrs: dict[str, Any]
 
 
 class Attribute(Generic[T]):
@@ -38,8 +41,8 @@ class Attribute(Generic[T]):
     @overload
     def __get__(self, op: None, owner: type) -> Attribute[T]: ...
     @overload
-    def __get__(self, op: Op, owner: type) -> T: ...
-    def __get__(self, op: Op | None, owner: type) -> Attribute[T] | T:
+    def __get__(self, op: Attributed, owner: type) -> T: ...
+    def __get__(self, op: Attributed | None, owner: type) -> Attribute[T] | T:
         if op is None:
             return self
         if self._default:
@@ -50,7 +53,7 @@ class Attribute(Generic[T]):
     def required(self) -> bool:
         return not self._default
 
-    def text(self, op: Op, buffers: Buffers) -> str:
+    def text(self, op: Attributed, buffers: Buffers) -> str:
         """How the attribute of an operation is written; empty if it is not."""
         if self._default and op.attrs.get(self.name, self._default[0]) == self._default[0]:
             return ""
@@ -126,7 +129,7 @@ class Filling(Attribute[Any]):
     def __init__(self) -> None:
         super().__init__(0)
 
-    def text(self, op: Op, buffers: Buffers) -> str:
+    def text(self, op: Attributed, buffers: Buffers) -> str:
         return f"{self.name}={op.attrs[self.name]}" if op.attrs.get("masked") else ""
 
     def read(self, text: str, buffers: Buffers) -> float | int | bool:

@@ -36,7 +36,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.tile import ops
-from amdjax.tile.ir import Block, Kernel, Op, Value
+from amdjax.tile.ir import Block, Op, Value
+from amdjax.tile.kernel import Kernel
 from amdjax.tile.types import INTEGERS
 
 __all__ = ["MOST", "AxisInfo", "axis_infos", "minor_axis"]

@@ -11,7 +11,8 @@ from typing import Any
 from amdjax.core.source_info import Origin
 from amdjax.tile import ops
 from amdjax.tile.attributes import Side
-from amdjax.tile.ir import Block, Kernel, Op, Value
+from amdjax.tile.ir import Block, Op, Value
+from amdjax.tile.kernel import Kernel
 from amdjax.tile.schedule import MatrixTiling, Schedule
 from amdjax.tile.types import INDEX, Buffer, Number, TileType
 

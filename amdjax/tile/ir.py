@@ -1,4 +1,4 @@
-"""The tile IR: values, operations, blocks, kernels.
+"""The tile IR: values, operations, blocks.
 
 An operation is one class (`amdjax/tile/ops/`). It declares its operands and attributes as
 descriptors, says what types its results have, verifies itself, and is printed and parsed by what it
@@ -8,21 +8,17 @@ begins with and whose `yields` are what it ends with: a block's terminator is pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import Any, ClassVar, Protocol, overload
 
 from amdjax.core.source_info import Origin
 from amdjax.tile.attributes import Attribute, Found, Memories, Memory
-from amdjax.tile.schedule import Schedule
 from amdjax.tile.types import Buffer, TileType
 
-if TYPE_CHECKING:
-    from amdjax.tile.builder import Builder
-
 __all__ = [
-    "OPERATIONS", "Block", "Kernel", "Op", "Operand", "Operands", "TileError", "Trait", "Value",
+    "OPERATIONS", "Block", "Op", "Operand", "Operands", "TileError", "Trait", "Value",
     "expect", "expect_scalars", "highest_number", "lowest_number", "nested_ops",
 ]  # fmt: skip
 
@@ -37,12 +33,19 @@ def expect(condition: bool, message: str) -> None:
         raise TileError(message)
 
 
+class Writer(Protocol):
+    """What operators of values write operations with: `tile.Builder`."""
+
+    def op(self, name: str, *operands: Value) -> Value: ...
+    def like(self, x: Any, other: Value) -> Value: ...
+
+
 class Value:
     """One SSA value: a tile. Operators write operations into the kernel being built."""
 
     __slots__ = ("builder", "number", "type")
 
-    def __init__(self, builder: Builder | None, number: int, type: TileType):
+    def __init__(self, builder: Writer | None, number: int, type: TileType):
         self.builder, self.number, self.type = builder, number, type
 
     @property
@@ -235,40 +238,6 @@ def highest_number(block: Block) -> int:
         made += [v.number for v in op.results]
         made += [v.number for inner in op.blocks for v in inner.args]
     return max(made, default=0)
-
-
-@dataclass(slots=True)
-class Kernel:
-    """A finished tile program.
-
-    Args:
-      grid: number of programs; an int, or the name of a `size` parameter it is computed from as
-        `ceil(size / grid_unit)`.
-      cost: estimated nanoseconds of one core for one program, to decide about threads.
-      schedule: how it is spread over a GPU.
-      align: bytes of which the addresses of all parameters are multiples.
-    """
-
-    name: str
-    params: list[Buffer]
-    scratch: list[Buffer]
-    body: Block
-    grid: int | str
-    grid_unit: int = 1
-    cost: float = 0.0
-    schedule: Schedule = field(default_factory=Schedule)
-    align: int = 16
-
-    def __str__(self) -> str:
-        # late: printing loads when a kernel is printed
-        from amdjax.tile.text import print_kernel
-
-        return print_kernel(self)
-
-    @property
-    def buffers(self) -> Mapping[str, Buffer]:
-        """Parameters and scratch as they are declared, by name."""
-        return {b.name: b for b in (*self.params, *self.scratch)}
 
 
 def expect_scalars(op: Op, values: Sequence[Value], dtype: str = "index") -> None:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax.tile.ir import OPERATIONS, Block, Kernel, Op, TileError, Value, expect
+from amdjax.tile.ir import OPERATIONS, Block, Op, TileError, Value, expect
+from amdjax.tile.kernel import Kernel
 from amdjax.tile.schedule import Schedule
 from amdjax.tile.types import Buffer, TileType
 

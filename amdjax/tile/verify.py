@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from amdjax.tile import ops
-from amdjax.tile.ir import Block, Kernel, Op, TileError, Trait, Value, expect
-from amdjax.tile.text import listing
+from amdjax.tile.ir import Block, Op, TileError, Trait, Value, expect
+from amdjax.tile.kernel import Kernel, listing
 from amdjax.tile.types import Buffer
 
 __all__ = ["verify"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ..llvm import Function, Value
 from .expr import Expr, absolute, at_least, at_most, select
@@ -101,6 +102,26 @@ def widen_float(x: Expr) -> Expr:
         bits = Expr(x.f, x.f.bitcast(x.value, x.type.with_elem("i16")))
         return (bits.resize("i32") << 16).as_float()
     return x.cast("fpext", "float")
+
+
+def elementwise(fn: Callable[..., Expr], *, widen: bool = True) -> Callable:
+    """Make a formula over `Expr` callable as `fn(f, *values)` too.
+
+    Half and bfloat16 operands are computed in float and rounded back, where `widen` says so.
+    """
+
+    @functools.wraps(fn)
+    def call(first: Function | Expr, *args: Any, **options: Any) -> Any:
+        if not isinstance(first, Function):
+            return fn(first, *args, **options)
+        values = [Expr(first, a) if isinstance(a, Value) else a for a in args]
+        narrow = values[0].type.elem
+        if not widen or narrow not in ("half", "bfloat"):
+            return fn(*values, **options).value
+        wide = [widen_float(v) if isinstance(v, Expr) else v for v in values]
+        return narrow_float(fn(*wide, **options), narrow).value
+
+    return call
 
 
 def decode_small(code: Expr, fmt: SmallFloat) -> Expr:

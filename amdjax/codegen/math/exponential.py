@@ -14,13 +14,13 @@ import math
 import struct
 
 from . import coefficients as c
+from .conversions import elementwise
 from .expr import (
     Expr,
     absolute,
     at_least,
     at_most,
     copysign,
-    elementwise,
     fma,
     low_integer,
     polynomial,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..llvm import Function, Type, Value, const
 
@@ -203,29 +202,6 @@ class Expr:
 
 Operand = Expr | Number
 Pair = tuple[Expr, Expr]
-
-
-def elementwise(fn: Callable[..., Expr], *, widen: bool = True) -> Callable:
-    """Make a formula over `Expr` callable as `fn(f, *values)` too.
-
-    Half and bfloat16 operands are computed in float and rounded back, where `widen` says so.
-    """
-
-    @functools.wraps(fn)
-    def call(first: Function | Expr, *args: Any, **options: Any) -> Any:
-        if not isinstance(first, Function):
-            return fn(first, *args, **options)
-        values = [Expr(first, a) if isinstance(a, Value) else a for a in args]
-        narrow = values[0].type.elem
-        if not widen or narrow not in ("half", "bfloat"):
-            return fn(*values, **options).value
-        # late: conversions are written in expressions
-        from .conversions import narrow_float, widen_float
-
-        wide = [widen_float(v) if isinstance(v, Expr) else v for v in values]
-        return narrow_float(fn(*wide, **options), narrow).value
-
-    return call
 
 
 def _operands(*args: Operand) -> list[Expr]:

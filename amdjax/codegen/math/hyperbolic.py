@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from . import coefficients as c
+from .conversions import elementwise
 from .exponential import exp_scaled, half_expm1, log1p, short_exp2
 from .expr import (
     Expr,
@@ -16,7 +17,6 @@ from .expr import (
     at_least,
     at_most,
     copysign,
-    elementwise,
     fma,
     odd_polynomial,
     polynomial,

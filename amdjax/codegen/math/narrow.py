@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import coefficients as c
+from .conversions import elementwise
 from .expr import (
     Expr,
     absolute,
     copysign,
-    elementwise,
     estimate,
     fma,
     polynomial,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from . import coefficients as c
+from .conversions import elementwise
 from .exponential import exp2_scaled, split_exponent
 from .expr import (
     Expr,
@@ -13,7 +14,6 @@ from .expr import (
     at_least,
     at_most,
     copysign,
-    elementwise,
     fast_two_sum,
     fma,
     low_integer,

@@ -6,6 +6,7 @@ import functools
 import math
 
 from ..llvm import Value
+from .conversions import elementwise
 from .expr import (
     Expr,
     absolute,
@@ -13,7 +14,6 @@ from .expr import (
     at_least,
     copysign,
     count_leading_zeros,
-    elementwise,
     fma,
     intrinsic,
     power_of_two,

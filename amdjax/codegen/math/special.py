@@ -10,6 +10,7 @@ import math
 
 from ..llvm import Value
 from . import coefficients as c
+from .conversions import elementwise
 from .exponential import (
     expm1_of_reduced,
     log,
@@ -25,7 +26,6 @@ from .expr import (
     any_lane,
     at_most,
     copysign,
-    elementwise,
     fast_two_sum,
     fma,
     low_integer,

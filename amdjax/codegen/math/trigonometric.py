@@ -13,13 +13,13 @@ from itertools import pairwise
 
 from ..llvm import I64, Value, const
 from . import coefficients as c
+from .conversions import elementwise
 from .expr import (
     Expr,
     absolute,
     any_lane,
     copysign,
     count_leading_zeros,
-    elementwise,
     fma,
     funnel_shift_left,
     odd_polynomial,

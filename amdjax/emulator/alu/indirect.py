@@ -12,26 +12,11 @@ from amdjax.emulator.builder import Lanes
 from amdjax.emulator.isa import ISAS
 
 
-def m0(h: Lanes) -> Value:
-    return h.sgpr(ISAS[h.variant.isa].m0, I32)
-
-
-def _moved(h: Lanes, place: Value, registers: Value, size: int) -> Value:
-    """A register so many further on; past the end there is only the first."""
-    f = h.f
-    step = f.mul(f.cast("zext", registers, "i64"), const(I64, size))
-    moved = f.add(place, step)
-    first, last = (state.SGPRS, state.SGPRS + 4 * 104) if size == 4 else (state.VGPRS, 0)
-    end = const(I64, last) if last else h.header(state.END, I64)
-    inside = f.icmp("ule", f.add(moved, const(I64, size)), end)
-    return f.select(inside, moved, const(I64, first))
-
-
 def _relative(source: bool, target: bool, two: bool = False) -> Callable[[Lanes], None]:
     """A move between vector registers whose numbers M0 is added to."""
 
     def emit(h: Lanes) -> None:
-        f, index = h.f, m0(h)
+        f, index = h.f, h.m0()
         low, high = index, index
         if two:  # a number for each
             low = f.and_(index, const(I32, 1023))
@@ -39,11 +24,11 @@ def _relative(source: bool, target: bool, two: bool = False) -> Callable[[Lanes]
         stride = h.vgpr_stride()
         place, how = h.slot(state.SRC0), h.variant.sources[0]
         if source and how == "v":
-            place = _moved(h, place, low, stride)
+            place = h.register_beyond(place, low, stride)
         x = h.raw_at(place, how, 32)
         to = h.slot(state.DST)
         if target:
-            to = _moved(h, to, high, stride)
+            to = h.register_beyond(to, high, stride)
         f.masked_store(x, h.at(h.wave, to), h.write_mask(), 64)
         h.finish()
 
@@ -61,9 +46,9 @@ def _relative_scalar(source: bool) -> Callable[[Lanes], None]:
         type = Type("i64" if h.variant.name.endswith("b64") else "i32")
         place, to = h.slot(state.SRC0), h.slot(state.DST)
         if source:
-            place = _moved(h, place, m0(h), 4)
+            place = h.register_beyond(place, h.m0(), 4)
         else:
-            to = _moved(h, to, m0(h), 4)
+            to = h.register_beyond(to, h.m0(), 4)
         x = h.scalar_at(place, h.variant.sources[0], type.bits)
         h.f.store(x, h.at(h.wave, to), 4)
         h.finish()
@@ -87,7 +72,7 @@ def _set_m0(h: Lanes, value: Value) -> None:
 @control("s_set_gpr_idx_on")
 def index_on(h: Lanes) -> None:
     f = h.f
-    kept = f.and_(m0(h), const(I32, 0x0F00))
+    kept = f.and_(h.m0(), const(I32, 0x0F00))
     index = f.and_(h.source(0, "b32"), const(I32, 0xFF))
     _set_m0(h, f.or_(f.or_(kept, index), const(I32, h.variant.flag("mode") << 12)))
 
@@ -95,13 +80,8 @@ def index_on(h: Lanes) -> None:
 @control("s_set_gpr_idx_idx")
 def index_change(h: Lanes) -> None:
     f = h.f
-    kept = f.and_(m0(h), const(I32, -256))
+    kept = f.and_(h.m0(), const(I32, -256))
     _set_m0(h, f.or_(kept, f.and_(h.source(0, "b32"), const(I32, 0xFF))))
-
-
-def indexed(h: Lanes, place: Value) -> Value:
-    """The register that the index of M0 makes of an operand."""
-    return _moved(h, place, h.f.and_(m0(h), const(I32, 0xFF)), h.vgpr_stride())
 
 
 # Jumps

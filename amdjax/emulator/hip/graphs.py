@@ -2,84 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
 from amdjax.emulator.hip.abi import HipFailure, Status, export, poke
-from amdjax.emulator.hip.streams import Stream, Task, stream_of
-
-if TYPE_CHECKING:
-    from amdjax.emulator.hip.runtime import Runtime
-
-__all__ = ["Capture", "Graph", "GraphExec", "Node"]
+from amdjax.emulator.hip.queues import Capture, Graph, GraphExec
+from amdjax.emulator.hip.runtime import Runtime
+from amdjax.emulator.hip.streams import stream_of
 
 _UPDATE_SUCCESS, _UPDATE_TOPOLOGY_CHANGED = 0, 2
 _ACTIVE, _NONE, _INVALIDATED = 1, 0, 2
-
-
-@dataclass(frozen=True)
-class Node:
-    """One operation of a graph.
-
-    Args:
-      kind: `kernel`, `copy`, `set`, ...; an update may not change it.
-      detail: what else an update may not change.
-      task: does it.
-    """
-
-    kind: str
-    detail: object
-    task: Task
-
-
-@dataclass(eq=False)
-class Graph:
-    """Operations in an order that respects what depends on what."""
-
-    nodes: list[Node] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class GraphExec:
-    """A graph ready to be launched."""
-
-    nodes: Sequence[Node]
-
-
-class Capture:
-    """A capture in progress: the stream it began in and those that joined."""
-
-    def __init__(self, origin: Stream) -> None:
-        self.origin = origin
-        self.graph = Graph()
-        self.is_valid = True
-        self._members: list[Stream] = [origin]
-        self._unjoined: set[Stream] = set()
-        origin.capture = self
-
-    def add(self, stream: Stream, kind: str, detail: object, task: Task) -> None:
-        self.graph.nodes.append(Node(kind, detail, task))
-        if stream is not self.origin:
-            self._unjoined.add(stream)
-
-    def wait(self, stream: Stream, other: Stream) -> None:
-        """`stream` waits for an event of `other`, which is part of the capture."""
-        self._unjoined.discard(other)
-        if stream is not self.origin:
-            self._unjoined.add(stream)
-        if stream.capture is None:
-            stream.capture = self
-            self._members.append(stream)
-
-    def end(self) -> Graph:
-        for stream in self._members:
-            stream.capture = None
-        if not self.is_valid:
-            raise HipFailure(Status.StreamCaptureInvalidated)
-        if self._unjoined:
-            raise HipFailure(Status.StreamCaptureUnjoined)
-        return self.graph
 
 
 @export("hipStreamBeginCapture", "pi")

@@ -18,7 +18,7 @@ import numpy as np
 from amdjax.core.integers import round_up
 from amdjax.emulator.errors import EmulatorError
 from amdjax.emulator.hip.abi import DESCRIPTIONS, Export, HipFailure, Status
-from amdjax.emulator.hip.streams import Stream
+from amdjax.emulator.hip.queues import EmulatedDevice
 from amdjax.emulator.memory.allocations import Memory
 from amdjax.targets import GpuTarget
 
@@ -122,37 +122,6 @@ class Handles:
 
     def remove(self, handle: int) -> None:
         del self._objects[handle]
-
-
-class EmulatedDevice:
-    """One device: its target, memory and streams.
-
-    Args:
-      index: the device's number.
-      target: what it is.
-      memory_bytes: size of its memory.
-    """
-
-    def __init__(self, index: int, target: GpuTarget, memory_bytes: int) -> None:
-        self.index, self.target, self.memory_bytes = index, target, memory_bytes
-        self.memory = Memory()
-        self.used = 0
-        self.peers: set[EmulatedDevice] = set()
-        self.null_stream: Stream = Stream(self)
-        self.streams: list[Stream] = [self.null_stream]
-
-    def synchronize(self) -> None:
-        for stream in self.streams:
-            stream.refuse_while_capturing()
-        for stream in self.streams:
-            stream.drain()
-
-    def refuse_while_capturing(self) -> None:
-        """Work in the null stream would wait for streams that are being captured."""
-        for stream in self.streams:
-            if stream.capture is not None and stream.is_blocking:
-                stream.capture.is_valid = False
-                raise HipFailure(Status.StreamCaptureImplicit)
 
 
 class Runtime:

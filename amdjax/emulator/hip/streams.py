@@ -1,138 +1,14 @@
-"""Streams and events of the emulated HIP runtime.
-
-Work waits in its stream until something waits for it. A program that reads a result too early, or
-reuses a pinned buffer too early, therefore always sees old data here, and not once in a while as on
-hardware.
-"""
+"""What programs ask of streams and events in the emulated HIP runtime."""
 
 from __future__ import annotations
 
 import ctypes
-import time
-from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from amdjax.core.source_info import SourceInfo, current
-from amdjax.emulator.errors import EmulatorError, MemoryFault
 from amdjax.emulator.hip.abi import HipFailure, Status, export, poke
+from amdjax.emulator.hip.queues import NON_BLOCKING, Event, Marker, Stream
+from amdjax.emulator.hip.runtime import Runtime
 
-if TYPE_CHECKING:
-    from amdjax.emulator.hip.graphs import Capture
-    from amdjax.emulator.hip.runtime import EmulatedDevice, Runtime
-
-__all__ = ["Event", "Marker", "Stream"]
-
-Task = Callable[[], None]
-# A program that never waits must not fill the memory with closures.
-_MAX_PENDING = 4096
-_NON_BLOCKING, _DISABLE_TIMING = 1, 2
-
-
-class Stream:
-    """A queue of work for a device.
-
-    Args:
-      device: where the work runs.
-      flags: `hipStreamNonBlocking` (1) keeps the stream independent of the null stream.
-      priority: as asked for; without effect.
-    """
-
-    def __init__(self, device: EmulatedDevice, flags: int = 0, priority: int = 0) -> None:
-        self.device, self.flags, self.priority = device, flags, priority
-        self.capture: Capture | None = None
-        self._pending: deque[tuple[Task, SourceInfo]] = deque()
-
-    @property
-    def is_null(self) -> bool:
-        return self is self.device.null_stream
-
-    @property
-    def is_blocking(self) -> bool:
-        """Ordered with the null stream."""
-        return not self.flags & _NON_BLOCKING
-
-    def submit(self, task: Task, kind: str = "wait", detail: object = None) -> None:
-        """Append work; `kind` and `detail` describe it for a graph, if one is being captured."""
-        if self.capture is not None:
-            self.capture.add(self, kind, detail, task)
-            return
-        if self.is_null:
-            self.device.refuse_while_capturing()
-            for other in self.device.streams:
-                if other.is_blocking and other is not self:
-                    other.drain()
-        elif self.is_blocking:
-            self.device.null_stream.drain()
-        self._pending.append((task, current()))
-        if len(self._pending) > _MAX_PENDING:
-            self.drain()
-
-    def drain(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Run what is pending, or a part of it.
-
-        Raises:
-          HipFailure: a kernel failed; what was to follow it is dropped. The message says on which
-            line of the user the kernel was launched.
-        """
-        while self._pending and not until():
-            task, place = self._pending.popleft()
-            try:
-                task()
-            except EmulatorError as error:
-                self._pending.clear()
-                address = type(error) is MemoryFault
-                status = Status.IllegalAddress if address else Status.LaunchFailure
-                launched = f", launched at {place}" if place.code is not None else ""
-                raise HipFailure(status, f"{error}{launched}") from error
-            except BaseException:
-                self._pending.clear()
-                raise
-
-    def wait(self) -> None:
-        """Finish all work; of the null stream, that of the streams ordered with it too."""
-        self.refuse_while_capturing()
-        if self.is_null:
-            for other in self.device.streams:
-                if other.is_blocking:
-                    other.drain()
-        self.drain()
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._pending
-
-    def refuse_while_capturing(self) -> None:
-        """Waiting for a stream under capture spoils the capture."""
-        if self.capture is not None:
-            self.capture.is_valid = False
-            raise HipFailure(Status.StreamCaptureUnsupported)
-
-
-class Marker:
-    """A place in a stream that an event was recorded at."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream, self.capture = stream, stream.capture
-        self.reached_at: int | None = None
-
-    def reach(self) -> None:
-        self.reached_at = time.perf_counter_ns()
-
-    def wait(self) -> None:
-        self.stream.drain(until=lambda: self.reached_at is not None)
-
-
-class Event:
-    """An event; before it is recorded it counts as complete.
-
-    Args:
-      flags: `hipEventDisableTiming` is 2.
-    """
-
-    def __init__(self, flags: int = 0) -> None:
-        self.flags = flags
-        self.marker: Marker | None = None
+_DISABLE_TIMING = 2
 
 
 def stream_of(rt: Runtime, handle: int) -> Stream:
@@ -152,7 +28,7 @@ def stream_create_with_flags(rt: Runtime, out: int, flags: int) -> None:
 
 @export("hipStreamCreateWithPriority", "pui")
 def stream_create_with_priority(rt: Runtime, out: int, flags: int, priority: int) -> None:
-    if flags not in (0, _NON_BLOCKING):
+    if flags not in (0, NON_BLOCKING):
         raise HipFailure(Status.InvalidValue, f"stream flags {flags}")
     stream = Stream(rt.device, flags, priority)
     poke(out, rt.handles.add(stream))

@@ -19,7 +19,7 @@ SYMBOL = "kernel"
 
 def kernel_text(kernel: tile.Kernel) -> str:
     """What identifies a kernel: its program, without its name and the size of its grid."""
-    return tile.print_kernel(replace(kernel, name=SYMBOL, grid=0))
+    return str(replace(kernel, name=SYMBOL, grid=0))
 
 
 def kernel_ir(kernel: tile.Kernel) -> str:
@@ -44,7 +44,7 @@ class CpuGenerator:
         return replace(kernel, name=SYMBOL, grid=0)
 
     def identity(self, kernel: tile.Kernel) -> str:
-        return tile.print_kernel(kernel)
+        return str(kernel)
 
     def llvm(self, kernel: tile.Kernel) -> str:
         return kernel_ir(kernel)

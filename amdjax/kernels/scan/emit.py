@@ -1,4 +1,4 @@
-"""The kernels of scans.
+"""Plans of scans, and their kernels.
 
 Lanes run along the axis where its elements lie side by side: each vector is combined in
 log2(lanes) steps, or by a workgroup at once, and one carry goes from vector to vector. Otherwise
@@ -12,19 +12,151 @@ that precedes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.gpu_loops import every
 from amdjax.kernels.loops import lane_loop, load_element, split_position, store_element
+from amdjax.kernels.scan.combiner import Combiner
 from amdjax.kernels.shaped import Call, ShapedContext, ShapedKernel, Temp
 from amdjax.schedule.element import El, compute_dtype, part_dtype
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
 from amdjax.schedule.index import LoopVar
+from amdjax.schedule.row_plan import counted
 from amdjax.tile import Value
 
-if TYPE_CHECKING:
-    from amdjax.kernels.scan.plan import AcrossPlan, ScanPlan, ShortRowsPlan
+UNROLL = 4
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """A scan of rows.
+
+    Args:
+      combine: the operation.
+      reverse: whether it runs from the end.
+      rows: scanned on their own; bundles of neighboring ones where lanes are across rows.
+      n: elements of a row.
+      length: elements of a row that a program takes.
+      lanes: elements that are combined, or rows that are scanned, at once.
+      unroll: vectors that are combined one after the other in a step.
+      threads: of a program on a GPU; 0 for one wave, as of programs for CPUs.
+      vector: neighbors in a thread.
+    """
+
+    combine: Combiner
+    reverse: bool
+    rows: int
+    n: int
+    length: int
+    lanes: int
+    unroll: int = UNROLL
+    threads: int = 0
+    vector: int = 1
+
+    @property
+    def splits(self) -> int:
+        """Programs that share a row."""
+        return ceil_div(self.n, self.length)
+
+    @property
+    def total(self) -> int:
+        """Elements of all rows."""
+        return self.rows * self.n
+
+    def text(self, direction: str) -> str:
+        """The plan, lanes being `along` or `across` rows."""
+        out = f"scan by {self.combine.op} of {counted(self.total // self.n, 'row')} of {self.n}"
+        out += f", {self.lanes} lanes {direction} them"
+        out += f", {self.threads} threads, vectors of {self.vector}" if self.threads else ""
+        return out + (f", split {self.splits} ways" if self.splits > 1 else "")
+
+
+@dataclass(frozen=True)
+class AlongPlan(ScanPlan):
+    """Lanes along the axis, which is the last one."""
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return Along(ctx, self).build()
+
+    def __str__(self) -> str:
+        return self.text("along")
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """Neighboring rows of an array.
+
+    Args:
+      outer: loops around them.
+      n: length of the axis.
+      inner: neighboring rows.
+      step: distance of elements along the axis.
+      row_stride: distance of neighboring rows.
+    """
+
+    outer: int
+    n: int
+    inner: int
+    step: int
+    row_stride: int
+
+    @property
+    def total(self) -> int:
+        return self.outer * self.n * self.inner
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcrossPlan(ScanPlan):
+    """Lanes across neighboring rows."""
+
+    shape: RowShape
+
+    @property
+    def total(self) -> int:
+        return self.shape.total
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return Across(ctx, self).build()
+
+    def __str__(self) -> str:
+        return self.text("across")
+
+
+@dataclass(frozen=True)
+class ShortRowsPlan:
+    """Many rows in a tile of a GPU.
+
+    Args:
+      combine: the operation.
+      reverse: whether it runs from the end.
+      rows: number of rows.
+      n: elements of a row.
+      high: rows of a tile.
+      threads: of a program.
+      vector: neighbors in a thread.
+    """
+
+    combine: Combiner
+    reverse: bool
+    rows: int
+    n: int
+    high: int
+    threads: int
+    vector: int
+
+    @property
+    def columns(self) -> int:
+        """Of a tile."""
+        return power_of_two(self.n)
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return short_rows(ctx, self)
+
+    def __str__(self) -> str:
+        out = f"scan by {self.combine.op} of {counted(self.rows, 'row')} of {self.n}"
+        out += f" in tiles of {self.high}×{self.columns}"
+        return f"{out}, {self.threads} threads, vectors of {self.vector}"
 
 
 class Scan:

@@ -6,158 +6,24 @@ Rows are split where they alone do not keep the machine busy.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.gpu_loops import threads_for
 from amdjax.kernels.loops import lanes_for
 from amdjax.kernels.scan.combiner import Combiner
-from amdjax.kernels.scan.emit import Across, Along, short_rows
-from amdjax.kernels.shaped import Call, CopyPlan, KernelPlan, ShapedContext, shaped
+from amdjax.kernels.scan.emit import UNROLL, AcrossPlan, AlongPlan, RowShape, ShortRowsPlan
+from amdjax.kernels.shaped import CopyPlan, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.element import compute_dtype, part_dtype
 from amdjax.schedule.gpu.tiles import fastest_vector
-from amdjax.schedule.row_plan import counted
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 
 SPLIT_FROM = 1 << 14  # elements below which a row is not split on a CPU
-UNROLL = 4
 SHORT = 64  # rows from this length on have a workgroup each
 EACH = 8  # elements of a thread
 ROWS_EACH = 16  # of short rows
 MOST_SPLITS = 2048  # of a row, whose totals are combined as one tile
-
-
-@dataclass(frozen=True)
-class ScanPlan:
-    """A scan of rows.
-
-    Args:
-      combine: the operation.
-      reverse: whether it runs from the end.
-      rows: scanned on their own; bundles of neighboring ones where lanes are across rows.
-      n: elements of a row.
-      length: elements of a row that a program takes.
-      lanes: elements that are combined, or rows that are scanned, at once.
-      unroll: vectors that are combined one after the other in a step.
-      threads: of a program on a GPU; 0 for one wave, as of programs for CPUs.
-      vector: neighbors in a thread.
-    """
-
-    combine: Combiner
-    reverse: bool
-    rows: int
-    n: int
-    length: int
-    lanes: int
-    unroll: int = UNROLL
-    threads: int = 0
-    vector: int = 1
-
-    @property
-    def splits(self) -> int:
-        """Programs that share a row."""
-        return ceil_div(self.n, self.length)
-
-    @property
-    def total(self) -> int:
-        """Elements of all rows."""
-        return self.rows * self.n
-
-    def text(self, direction: str) -> str:
-        """The plan, lanes being `along` or `across` rows."""
-        out = f"scan by {self.combine.op} of {counted(self.total // self.n, 'row')} of {self.n}"
-        out += f", {self.lanes} lanes {direction} them"
-        out += f", {self.threads} threads, vectors of {self.vector}" if self.threads else ""
-        return out + (f", split {self.splits} ways" if self.splits > 1 else "")
-
-
-@dataclass(frozen=True)
-class AlongPlan(ScanPlan):
-    """Lanes along the axis, which is the last one."""
-
-    def emit(self, ctx: ShapedContext) -> list[Call]:
-        return Along(ctx, self).build()
-
-    def __str__(self) -> str:
-        return self.text("along")
-
-
-@dataclass(frozen=True)
-class RowShape:
-    """Neighboring rows of an array.
-
-    Args:
-      outer: loops around them.
-      n: length of the axis.
-      inner: neighboring rows.
-      step: distance of elements along the axis.
-      row_stride: distance of neighboring rows.
-    """
-
-    outer: int
-    n: int
-    inner: int
-    step: int
-    row_stride: int
-
-    @property
-    def total(self) -> int:
-        return self.outer * self.n * self.inner
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcrossPlan(ScanPlan):
-    """Lanes across neighboring rows."""
-
-    shape: RowShape
-
-    @property
-    def total(self) -> int:
-        return self.shape.total
-
-    def emit(self, ctx: ShapedContext) -> list[Call]:
-        return Across(ctx, self).build()
-
-    def __str__(self) -> str:
-        return self.text("across")
-
-
-@dataclass(frozen=True)
-class ShortRowsPlan:
-    """Many rows in a tile of a GPU.
-
-    Args:
-      combine: the operation.
-      reverse: whether it runs from the end.
-      rows: number of rows.
-      n: elements of a row.
-      high: rows of a tile.
-      threads: of a program.
-      vector: neighbors in a thread.
-    """
-
-    combine: Combiner
-    reverse: bool
-    rows: int
-    n: int
-    high: int
-    threads: int
-    vector: int
-
-    @property
-    def columns(self) -> int:
-        """Of a tile."""
-        return power_of_two(self.n)
-
-    def emit(self, ctx: ShapedContext) -> list[Call]:
-        return short_rows(ctx, self)
-
-    def __str__(self) -> str:
-        out = f"scan by {self.combine.op} of {counted(self.rows, 'row')} of {self.n}"
-        out += f" in tiles of {self.high}×{self.columns}"
-        return f"{out}, {self.threads} threads, vectors of {self.vector}"
 
 
 @shaped("cumulative")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from amdjax.core.config import config
-from amdjax.tile.ir import Kernel
+from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.accesses import annotate_accesses
 from amdjax.tile.passes.divisions import annotate_divisions
 from amdjax.tile.passes.masked_selects import fold_masked_selects

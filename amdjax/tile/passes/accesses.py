@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from amdjax.tile import ops
 from amdjax.tile.axis_info import AxisInfo, axis_infos, minor_axis
-from amdjax.tile.ir import Kernel, Op, Value, nested_ops
+from amdjax.tile.ir import Op, Value, nested_ops
+from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import rewritten
 
 __all__ = ["annotate_accesses"]

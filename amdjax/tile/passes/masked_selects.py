@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from amdjax.tile import ops
-from amdjax.tile.ir import Kernel, Op, Value
+from amdjax.tile.ir import Op, Value
+from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import rewritten
 from amdjax.tile.types import Number
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from amdjax.tile import ops
-from amdjax.tile.ir import Kernel, Op
+from amdjax.tile.ir import Op
+from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import rewritten
 
 __all__ = ["mark_positional_comparisons"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from amdjax.tile.ir import Block, Kernel, Op, Value
+from amdjax.tile.ir import Block, Op, Value
+from amdjax.tile.kernel import Kernel
 
 __all__ = ["rewritten"]
 

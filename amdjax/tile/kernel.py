@@ -1,18 +1,45 @@
-"""Kernels as text. `amdjax.tile.parse` reads it back."""
+"""Kernels, and their text, which `amdjax.tile.parse` reads back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from amdjax.core.source_info import Origin
-from amdjax.tile.ir import Block, Kernel, Op, nested_ops
+from amdjax.tile.ir import Block, Op, nested_ops
+from amdjax.tile.schedule import Schedule
+from amdjax.tile.types import Buffer
 
-__all__ = ["listing", "origins", "print_kernel"]
 
+@dataclass(slots=True)
+class Kernel:
+    """A finished tile program.
 
-def print_kernel(kernel: Kernel) -> str:
-    """The kernel as text; values are renumbered so that equal kernels print equal."""
-    return listing(kernel)[0]
+    Args:
+      grid: number of programs; an int, or the name of a `size` parameter it is computed from as
+        `ceil(size / grid_unit)`.
+      cost: estimated nanoseconds of one core for one program, to decide about threads.
+      schedule: how it is spread over a GPU.
+      align: bytes of which the addresses of all parameters are multiples.
+    """
+
+    name: str
+    params: list[Buffer]
+    scratch: list[Buffer]
+    body: Block
+    grid: int | str
+    grid_unit: int = 1
+    cost: float = 0.0
+    schedule: Schedule = field(default_factory=Schedule)
+    align: int = 16
+
+    def __str__(self) -> str:
+        return listing(self)[0]
+
+    @property
+    def buffers(self) -> Mapping[str, Buffer]:
+        """Parameters and scratch as they are declared, by name."""
+        return {b.name: b for b in (*self.params, *self.scratch)}
 
 
 def listing(kernel: Kernel) -> tuple[str, dict[int, int]]:
