@@ -27,14 +27,14 @@ from amdjax.numpy.array_api import (  # noqa: F401
     VERSION as __array_api_version__, __array_namespace_info__,
 )
 from amdjax.numpy.creation import (
-    arange, array, asarray, astype, copy, empty, empty_like, eye, from_dlpack, frombuffer,
-    fromfile, fromfunction, fromiter, fromstring, full, full_like, identity, load, ones,
-    ones_like, save, savez, tri, zeros, zeros_like,
+    arange, array, asarray, astype, copy, empty, empty_like, eye, from_dlpack, full, full_like,
+    identity, ones, ones_like, tri, zeros, zeros_like,
 )
 from amdjax.numpy.cumulative import (
     cumprod, cumsum, cumulative_prod, cumulative_sum, diff, ediff1d, gradient, nancumprod,
     nancumsum, trapezoid,
 )
+from amdjax.numpy.editing import (delete, insert, repeat)
 from amdjax.numpy.einsum import (
     einsum, einsum_path,
 )
@@ -43,6 +43,9 @@ from amdjax.numpy.elementary import (
     atan, atan2, atanh, cbrt, conj, conjugate, cos, cosh, deg2rad, degrees, exp, exp2, expm1,
     hypot, i0, imag, log, log10, log1p, log2, logaddexp, logaddexp2, rad2deg, radians, real,
     sin, sinc, sinh, sqrt, tan, tanh,
+)
+from amdjax.numpy.files import (
+    frombuffer, fromfile, fromiter, fromstring, load, save, savez,
 )
 from amdjax.numpy.rounding import (
     around, ceil, copysign, floor, frexp, ldexp, modf, nan_to_num, nextafter, rint, round,
@@ -61,8 +64,8 @@ from amdjax.numpy.logic import (
 from amdjax.numpy.manipulation import (
     atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_shapes, broadcast_to,
     expand_dims, flip, fliplr, flipud, isscalar, iterable, matrix_transpose, moveaxis, ndim,
-    permute_dims, ravel, repeat, reshape, resize, roll, rollaxis, rot90, shape, size, squeeze,
-    swapaxes, tile, transpose,
+    permute_dims, ravel, reshape, resize, roll, rollaxis, rot90, shape, size, squeeze, swapaxes,
+    tile, transpose,
 )
 from amdjax.numpy.joining import (
     append, array_split, block, column_stack, concat, concatenate, dsplit, dstack, hsplit,
@@ -79,8 +82,8 @@ from amdjax.numpy.polynomial import (
     poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots,
 )
 from amdjax.numpy.ranges import (
-    bartlett, blackman, c_, geomspace, hamming, hanning, index_exp, indices, kaiser, linspace,
-    logspace, meshgrid, mgrid, ogrid, r_, s_,
+    bartlett, blackman, c_, fromfunction, geomspace, hamming, hanning, index_exp, indices, kaiser,
+    linspace, logspace, meshgrid, mgrid, ogrid, r_, s_,
 )
 from amdjax.numpy.reductions import (
     all, amax, amin, any, argmax, argmin, average, count_nonzero, max, mean, min, prod, ptp,
@@ -98,8 +101,8 @@ from amdjax.numpy.scalars import (
     uint4, uint64, uint8, unsignedinteger,
 )
 from amdjax.numpy.selecting import (
-    argwhere, choose, compress, delete, extract, flatnonzero, insert, nonzero, piecewise, place,
-    put, put_along_axis, select, take, take_along_axis, where,
+    argwhere, choose, compress, extract, flatnonzero, nonzero, piecewise, place, put,
+    put_along_axis, select, take, take_along_axis, where,
 )
 from amdjax.numpy.index_arrays import (
     diag_indices, diag_indices_from, fill_diagonal, ix_, mask_indices, ravel_multi_index,

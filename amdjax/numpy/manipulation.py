@@ -1,4 +1,4 @@
-"""Shapes changed, axes moved, elements repeated and rolled."""
+"""Shapes changed, axes moved, elements rolled."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ from amdjax.numpy._util import (
     is_arraylike,
     is_kind,
 )
-from amdjax.numpy.creation import asarray
-from amdjax.numpy.reductions import sum as sum_
 
 
 def shape(a: Any) -> tuple[int, ...]:
@@ -457,66 +455,6 @@ def tile(A: ArrayLike, reps: Shape) -> Array:
     pairs = [n for pair in zip(counts, extents) for n in pair]
     wide = lax.broadcast_in_dim(lax.reshape(a, extents), pairs, tuple(range(1, 2 * rank, 2)))
     return lax.reshape(wide, tuple(c * n for c, n in zip(counts, extents)))
-
-
-def repeat(
-    a: ArrayLike,
-    repeats: Any,
-    axis: int | None = None,
-    *,
-    total_repeat_length: int | None = None,
-    out_sharding: Any = None,
-) -> Array:
-    """Each element of `a` repeated along `axis`.
-
-    Args:
-      repeats: how often; one number, or one for each element along the axis.
-      axis: the axis; None repeats the flattened array.
-      total_repeat_length: extent of the result; needed where `repeats` is traced. The last element
-        fills what is left over.
-
-        >>> jnp.repeat(jnp.arange(2), 2)
-        Array([0, 0, 1, 1], dtype=int32)
-    """
-    a = as_array("repeat", a)
-    if axis is None:
-        a, axis = ravel(a), 0
-    axis = canonical_axis(axis, a.ndim)
-    length = a.shape[axis]
-    if total_repeat_length is None:
-        counts = np.asarray(repeats)
-        if counts.dtype.kind not in "biu":
-            raise TypeError(f"repeat: repeats must be integers, got {counts.dtype}")
-        if counts.size == 1:
-            return _repeat_evenly(a, int(counts.reshape(())), axis)
-        if counts.shape != (length,):
-            raise ValueError(
-                f"repeats of shape {counts.shape} do not fit the axis of size {length}"
-            )
-        chosen = np.repeat(np.arange(length), counts)
-        return lax.concatenate([_take_rows(a, chosen, axis)], axis)
-    each = asarray(repeats)
-    each = _util.broadcast_to(lax.reshape(each, (each.size,)), (length,))
-    ends = lax.cumsum(each, 0)
-    position = lax.iota(ends.dtype, int(total_repeat_length))
-    behind = lax.ge(lax.expand_dims(position, (1,)), lax.expand_dims(ends, (0,)))
-    index = sum_(behind, 1, dtype=ends.dtype)
-    return _take_rows(a, lax.min(index, np.asarray(length - 1, index.dtype)), axis)
-
-
-def _take_rows(a: Array, index: Any, axis: int) -> Array:
-    # late: indexing stands above manipulation
-    from amdjax.numpy.selecting import take
-
-    return take(a, asarray(index), axis, mode="clip")
-
-
-def _repeat_evenly(a: Array, count: int, axis: int) -> Array:
-    wide = [*a.shape[: axis + 1], count, *a.shape[axis + 1 :]]
-    kept = [i for i in range(a.ndim + 1) if i != axis + 1]
-    final = list(a.shape)
-    final[axis] *= count
-    return lax.reshape(lax.broadcast_in_dim(a, wide, kept), final)
 
 
 def iterable(y: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from amdjax.numpy._util import (
 from amdjax.numpy.creation import arange, asarray
 from amdjax.numpy.elementary import i0
 from amdjax.numpy.joining import concatenate
+from amdjax.numpy.vectorize import vectorize
 
 
 def linspace(
@@ -224,6 +225,19 @@ def meshgrid(
         x = lax.reshape(x, own)
         results.append(x if sparse else broadcast_to(x, shape))
     return results
+
+
+def fromfunction(
+    function: Callable[..., Any], shape: Any, *, dtype: DTypeLike = float, **kwargs: Any
+) -> Any:
+    """An array whose element at `(i, j, …)` is `function(i, j, …)`.
+
+    >>> jnp.fromfunction(lambda i, j: i + j, (2, 2), dtype=int)
+    Array([[0, 1],
+           [1, 2]], dtype=int32)
+    """
+    shape = canonical_shape(shape)
+    return vectorize(lambda *index: function(*index, **kwargs))(*indices(shape, dtype=dtype))
 
 
 class _Grid:

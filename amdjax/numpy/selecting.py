@@ -30,9 +30,8 @@ from amdjax.numpy._util import (
 from amdjax.numpy.arithmetic import clip, mod
 from amdjax.numpy.creation import asarray
 from amdjax.numpy.indexing import _wrapped, take_index
-from amdjax.numpy.joining import concatenate, stack
+from amdjax.numpy.joining import stack
 from amdjax.numpy.manipulation import moveaxis, ravel, resize
-from amdjax.numpy.sorting import argsort
 
 
 @composite
@@ -505,90 +504,3 @@ def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") ->
         raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
     index, *choices = _util.broadcast_arrays(index, *promote_dtypes(*choices))
     return lax.select_n(convert(index, np.dtype("int32")), *choices)
-
-
-def delete(
-    arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False
-) -> Array:
-    """`arr` without the slices at the positions `obj` along `axis`.
-
-    Args:
-      obj: an int, a slice, a mask or an array of ints; concrete unless unique.
-      axis: the axis; None means the flattened array.
-      assume_unique_indices: promise that no position occurs twice; then `obj` may be traced.
-
-        >>> jnp.delete(jnp.arange(4), 1)
-        Array([0, 2, 3], dtype=int32)
-    """
-    a = as_array("delete", arr)
-    if axis is None:
-        a, axis = ravel(a), 0
-    axis = canonical_axis(axis, a.ndim)
-    n = a.shape[axis]
-    obj = obj.__jax_array__() if hasattr(obj, "__jax_array__") else obj
-    if isinstance(obj, (list, tuple)):
-        raise TypeError(f"delete: obj must be an integer, a slice or an array, got {obj}")
-    if isinstance(obj, slice):
-        keep = np.delete(np.arange(n), obj)
-    elif assume_unique_indices and not is_concrete(obj):
-        return _delete_unique(a, as_array("delete", obj), axis)
-    else:
-        places = np.asarray(obj)
-        if places.size and places.dtype.kind not in "biu":
-            raise ValueError(f"delete: obj must have integers or booleans, got {places.dtype}")
-        if places.dtype != bool and places.size and (places.min() < -n or places.max() >= n):
-            raise IndexError(f"index {obj} is out of bounds for axis {axis} with size {n}")
-        keep = np.delete(np.arange(n), places)
-    return take(a, asarray(keep.astype(np.int32)), axis, mode="clip")
-
-
-def _delete_unique(a: Array, places: Array, axis: int) -> Array:
-    n = a.shape[axis]
-    flags = lax.full((n,), True, np.dtype(bool)).at[ravel(places)].set(False)
-    index = nonzero(flags, size=n - places.size)[0]
-    return take(a, index, axis, mode="clip")
-
-
-def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
-    """`arr` with `values` put in before the positions `obj` along `axis`.
-
-    >>> jnp.insert(jnp.arange(3), 1, 9)
-    Array([0, 9, 1, 2], dtype=int32)
-    """
-    a, values = as_arrays("insert", arr, asarray(values))
-    if axis is None:
-        a, axis = ravel(a), 0
-    axis = canonical_axis(axis, a.ndim)
-    n = a.shape[axis]
-    places = _positions(obj, n)
-    scalar = places.ndim == 0
-    values = convert(values, a.dtype)
-    if values.ndim < a.ndim:
-        values = lax.reshape(values, (1,) * (a.ndim - values.ndim) + values.shape)
-    if scalar and np.ndim(values):
-        values = moveaxis(values, 0, axis)
-    count = values.shape[axis] if scalar else places.size
-    places = broadcast_to(places, (count,))
-    shape = list(a.shape)
-    shape[axis] = count
-    values = broadcast_to(values, tuple(shape))
-    steps = lax.iota(np.dtype("int32"), count)
-    order = argsort(places, dtype=np.int32)
-    slots = lax.full((count,), 0, np.dtype("int32")).at[order].set(lax.add(places[order], steps))
-    # Old elements are numbered first, new ones after them; the result gathers from both.
-    old = lax.full((n + count,), 1, np.dtype("int32")).at[slots].set(0)
-    source = lax.sub(lax.cumsum(old, 0), np.int32(1)).at[slots].set(lax.add(steps, np.int32(n)))
-    return take(concatenate([a, values], axis), source, axis, mode="clip")
-
-
-def _positions(obj: Any, n: int) -> Array:
-    """What `insert` is given as positions along an axis of `n`, counted from its start."""
-    if isinstance(obj, slice):
-        return asarray(np.arange(n, dtype=np.int32)[obj])
-    places = asarray(obj)
-    if places.dtype == bool:
-        return nonzero(places)[0]
-    if places.size and not is_kind(places.dtype, np.integer):
-        raise ValueError(f"jnp.insert(): index array must be integer typed; got {obj}")
-    places = ravel(places) if places.ndim else places
-    return _wrapped(convert(places, np.dtype("int32")), n)
