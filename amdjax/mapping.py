@@ -20,7 +20,8 @@ from amdjax.core.sharding import PartitionSpec
 from amdjax.jit.api import jit
 from amdjax.runtime.devices import local_device_count
 from amdjax.transforms import ops
-from amdjax.transforms.batching import AxisData, batch_flat
+from amdjax.transforms.axes import AxisData
+from amdjax.transforms.batching import batch_flat
 from amdjax.transforms.flat import FlatFunction, fun_name
 
 __all__ = ["Infer", "pmap", "shard_map", "smap"]

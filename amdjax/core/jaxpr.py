@@ -57,6 +57,14 @@ class Literal:
 Atom = Var | Literal
 
 
+_texts: dict[str, Callable[..., str]] = {}
+
+
+def set_printer(**texts: Callable[..., str]) -> None:
+    """Name what makes the text of a `jaxpr`, of an `eqn` and of a parameter's `value`."""
+    _texts.update(texts)
+
+
 class JaxprEqn:
     """One operation: `outvars = primitive[params] invars`."""
 
@@ -96,10 +104,7 @@ class JaxprEqn:
             return self._origin
 
     def __repr__(self) -> str:
-        # late: printing loads when something is printed
-        from amdjax.core.pprint import format_eqn
-
-        return format_eqn(self)
+        return _texts["eqn"](self)
 
 
 _EQN_FIELDS = ("primitive", "invars", "outvars", "params", "effects", "source")
@@ -180,10 +185,7 @@ class Jaxpr:
 
     def pretty_print(self, **options: Any) -> str:
         """The text of the program; see `core.pprint.format_jaxpr` for options."""
-        # late: printing loads when something is printed
-        from amdjax.core.pprint import format_jaxpr
-
-        return format_jaxpr(self, **options)
+        return _texts["jaxpr"](self, **options)
 
     def __str__(self) -> str:
         return self.pretty_print()
@@ -525,8 +527,6 @@ class _Same:
         if isinstance(a, np.ndarray):
             return np.array_equal(a, b)
         if callable(a) or callable(b) or isinstance(a, Opaque) or isinstance(b, Opaque):
-            # late: printing loads when something is printed
-            from amdjax.core.pprint import format_value
-
-            return format_value(a) == format_value(b)
+            text = _texts["value"]
+            return text(a) == text(b)
         return bool(a == b) or (a != a and b != b)

@@ -27,6 +27,7 @@ from amdjax.core.jaxpr import (
     Literal,
     Var,
     open_jaxpr,
+    set_printer,
     subjaxprs_of_value,
 )
 from amdjax.core.recursion import deep
@@ -88,6 +89,9 @@ def format_eqn(eqn: JaxprEqn) -> str:
 def format_value(value: Any) -> str:
     """The text of a parameter's value."""
     return "\n".join(_Printer(False, 80).value(value, 0))
+
+
+set_printer(jaxpr=format_jaxpr, eqn=format_eqn, value=format_value)
 
 
 def var_name(index: int) -> str:

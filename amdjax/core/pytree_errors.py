@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from amdjax.core.pytree import (
-    IsLeaf,
-    KeyPath,
-    PyTreeDef,
-    flatten_one_level_with_keys,
-    keystr,
+from amdjax.core.flattening import (
     tree_flatten,
     tree_structure,
     tree_unflatten,
     treedef_is_strict_leaf,
 )
+from amdjax.core.key_paths import KeyPath, keystr
+from amdjax.core.pytree_registry import flatten_one_level_with_keys
+from amdjax.core.treedef import IsLeaf, PyTreeDef
 
 NamedError = Callable[[str], ValueError]
 

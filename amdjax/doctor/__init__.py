@@ -20,8 +20,7 @@ from typing import Any, TextIO
 from amdjax.core.config import FLAGS, config
 from amdjax.core.errors import api_boundary
 from amdjax.doctor.report import Report
-from amdjax.runtime.devices import default_backend, devices, requested_platforms
-from amdjax.runtime.hip import NAMES
+from amdjax.runtime.devices import HIP_NAMES, default_backend, devices, requested_platforms
 
 __all__ = ["doctor", "print_environment_info"]
 
@@ -66,7 +65,7 @@ def doctor(*, self_test: bool = True, file: TextIO | None = None) -> bool:
     _environment(report)
     wanted = _platforms(report)
     # What AMDJAX_PLATFORMS says counts before AMDJAX_EMULATE.
-    emulated = "emulated" in wanted or (bool(config.emulate) and not wanted & NAMES)
+    emulated = "emulated" in wanted or (bool(config.emulate) and not wanted & HIP_NAMES)
     if not emulated:
         _system(report)
     found = _devices(report, emulated)

@@ -8,7 +8,8 @@ from typing import Any
 from amdjax.core.aval import get_aval
 from amdjax.core.primitive import Primitive
 from amdjax.interpreters.tables import RuleTable
-from amdjax.transforms.batching import AxisData, batch_at, move_axis, not_mapped as not_mapped
+from amdjax.transforms.axes import AxisData, batch_at, move_axis
+from amdjax.transforms.batching import not_mapped as not_mapped
 
 __all__ = [
     "axis_primitive_batchers", "bdim_at_front", "broadcast", "defbroadcasting", "defreducer",

@@ -22,7 +22,8 @@ from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.lowering import Lowering, Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.transforms import ops
-from amdjax.transforms.batching import AxisData, batch_flat
+from amdjax.transforms.axes import AxisData
+from amdjax.transforms.batching import batch_flat
 from amdjax.transforms.zero import (
     Zero,
     add_tangents,

@@ -19,7 +19,7 @@ from amdjax.lax.index_vectors import GatherDimensionNumbers
 from amdjax.lax.reductions import reduce_max
 from amdjax.lax.selection import select
 from amdjax.lax.shape import broadcast_in_dim, reshape, transpose
-from amdjax.transforms.batching import AxisData, batch_at
+from amdjax.transforms.axes import AxisData, batch_at
 from amdjax.transforms.collectives import axis_names, axis_size, collective, refuse_groups
 from amdjax.transforms.exchanges import all_to_all
 

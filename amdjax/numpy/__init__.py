@@ -7,6 +7,8 @@ Names, argument orders, defaults and dtype promotion are jax.numpy's.
 # ruff: noqa: I001, RUF022
 # fmt: off
 
+import sys as _sys
+
 from amdjax.numpy import fft, linalg
 from amdjax.numpy.apply import (
     apply_along_axis, apply_over_axes, interp, unwrap,
@@ -130,7 +132,7 @@ from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy import _docs
 
-_array_methods.install()
+_array_methods.install(_sys.modules[__name__])
 
 __all__ = [
     "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any",

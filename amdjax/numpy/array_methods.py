@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from amdjax.numpy import (
     sorting,
 )
 from amdjax.numpy._util import scalar_of, user_dtype
+from amdjax.numpy.array_api import VERSION
 from amdjax.numpy.index_updates import IndexUpdate
 from amdjax.numpy.indexing import row, take_index
 
@@ -330,18 +332,17 @@ def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
     return get_backend().device_put(self, device)
 
 
-def _namespace(self: Array, *, api_version: str | None = None) -> Any:
-    """The module that implements the array API."""
-    # late: methods are looked up in the finished module
-    import amdjax.numpy
+def _namespace_of(module: ModuleType) -> Callable[..., ModuleType]:
+    def namespace(self: Array, *, api_version: str | None = None) -> ModuleType:
+        """The module that implements the array API."""
+        if api_version not in (None, VERSION):
+            raise ValueError(
+                f"api_version={api_version!r} is not available; available versions are"
+                f" [{VERSION!r}]"
+            )
+        return module
 
-    if api_version not in (None, amdjax.numpy.__array_api_version__):
-        raise ValueError(
-            f"api_version={api_version!r} is not available; available versions are"
-            f" [{amdjax.numpy.__array_api_version__!r}]"
-        )
-
-    return amdjax.numpy
+    return namespace
 
 
 def _method(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -368,7 +369,6 @@ _METHODS: dict[str, Any] = {
     "__setitem__": _setitem,
     "__iter__": _iter,
     "__contains__": _contains,
-    "__array_namespace__": _namespace,
     "astype": _astype,
     "byteswap": _byteswap,
     "clip": _clip,
@@ -434,8 +434,13 @@ _GUARDED = (
 )
 
 
-def install() -> None:
-    """Give all arrays, concrete and traced, their operators and methods."""
+def install(namespace: ModuleType) -> None:
+    """Give all arrays, concrete and traced, their operators and methods.
+
+    Args:
+      namespace: the module that implements the array API.
+    """
+    _METHODS["__array_namespace__"] = _namespace_of(namespace)
     install_methods(_operators())
     install_methods(_METHODS)
     guard_methods(Array, (*_GUARDED, *(name for name in _METHODS if name not in _FAST)))

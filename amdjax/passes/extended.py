@@ -27,7 +27,8 @@ from amdjax.core.source_info import written_at
 from amdjax.core.trace import trace_to_jaxpr
 from amdjax.passes.flatten import flatten_calls
 from amdjax.transforms import ops
-from amdjax.transforms.batching import AxisData, batch_flat
+from amdjax.transforms.axes import AxisData
+from amdjax.transforms.batching import batch_flat
 from amdjax.transforms.calls import closed_call_p
 
 #: Two elements are equal if all their numbers are, different if any is.

@@ -6,7 +6,7 @@ all functions take both.
 
 from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.random import _docs
+from amdjax.random import _docs, _key_attributes  # noqa: F401
 from amdjax.random._keys import (
     PRNGKey,
     clone,
@@ -23,7 +23,6 @@ from amdjax.random.continuous import (
     cauchy,
     double_sided_maxwell,
     exponential,
-    gumbel,
     laplace,
     logistic,
     lognormal,
@@ -53,6 +52,7 @@ from amdjax.random.gamma_family import (
     random_gamma_p,
     t,
 )
+from amdjax.random.gumbel import gumbel
 from amdjax.random.multivariate import (
     ball,
     generalized_normal,

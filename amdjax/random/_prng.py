@@ -13,11 +13,10 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes
-from amdjax.core.array import Array, ConcreteArray, install_methods
+from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value, physical_aval
 from amdjax.core.config import config, threefry_partitionable
 from amdjax.core.dtypes import ExtendedDType, register_short_name
-from amdjax.core.key_use import set_watch
 from amdjax.core.lowering import Decompose, Relabel
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -365,37 +364,6 @@ random_clone_p.def_abstract_eval(lambda keys: keys)
 of_each(random_clone_p)
 
 
-def _stored_data(keys: Array) -> Any:
-    return keys.stored() if isinstance(keys, ConcreteArray) else random_unwrap(keys)
-
-
-def _below(name: str, read: Callable[[Any], Any]) -> property:
-    """An attribute that arrays of keys have, for libraries that reach below them."""
-
-    def get(x: Array) -> Any:
-        if not is_key(x):
-            raise AttributeError(f"{type(x).__name__!r} object has no attribute {name!r}")
-        return read(x)
-
-    return property(get)
-
-
-def _consumed(keys: Any) -> Any:
-    # late: loads where the reuse of keys is watched
-    from amdjax.random.key_reuse import is_consumed
-
-    return is_consumed(keys)
-
-
-install_methods(
-    {
-        "_impl": _below("_impl", impl_of),
-        "_base_array": _below("_base_array", _stored_data),
-        "_consumed": _below("_consumed", _consumed),
-    }
-)
-
-
 class _KeyArrays(type):
     def __instancecheck__(cls, x: Any) -> bool:
         return is_key(x)
@@ -411,16 +379,3 @@ class PRNGKeyArray(metaclass=_KeyArrays):
 def seed_with_impl(impl: PRNGImpl, seed: Any) -> Any:
     """A key of a generator."""
     return random_seed(seed, impl=impl)
-
-
-def _watched(function: str) -> Callable[..., Any]:
-    def watched(*args: Any) -> Any:
-        # late: loads where the reuse of keys is watched
-        from amdjax.random import key_reuse
-
-        return getattr(key_reuse, function)(*args)
-
-    return watched
-
-
-set_watch(_watched("watched_program"), _watched("watched_operation"))

@@ -23,7 +23,7 @@ from amdjax.random._arguments import (
 from amdjax.random._compile import compiled
 from amdjax.random._keys import subkeys
 from amdjax.random.basic import randint_in, uniform_in
-from amdjax.random.continuous import gumbel_in, gumbel_mode
+from amdjax.random.gumbel import gumbel_in, gumbel_mode
 
 __all__ = [
     "bernoulli", "categorical", "choice", "geometric", "permutation", "rademacher",

@@ -13,7 +13,7 @@ from amdjax.core.config import config
 from amdjax.core.errors import api_boundary
 
 __all__ = [
-    "Backend", "CpuDevice", "Device", "Placement", "default_backend", "default_device",
+    "HIP_NAMES", "Backend", "CpuDevice", "Device", "Placement", "default_backend", "default_device",
     "device_count", "devices", "host_count", "host_id", "host_ids", "local_device_count",
     "local_devices", "platforms", "process_count", "process_index", "process_indices",
     "register_platform", "requested_platforms",
@@ -342,6 +342,10 @@ def _is_meant(row: _Platform, word: Any) -> bool:
     """Whether a user's word names a platform; `gpu` means an emulated one only if asked for."""
     alias = word in row.aliases and (not row.on_request or row.name == _asked())
     return alias or word == row.name
+
+
+#: What AMDJAX_PLATFORMS may call AMD's hardware.
+HIP_NAMES = frozenset({"hip", "rocm"})
 
 
 def requested_platforms() -> list[str]:

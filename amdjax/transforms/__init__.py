@@ -18,15 +18,12 @@ from amdjax.transforms.zero import (
 from amdjax.transforms.forward import JVPTrace, jvp_flat, jvp_jaxpr
 from amdjax.transforms.linear import Linearized, linearize_flat, linearize_jaxpr
 from amdjax.transforms.reverse import backward_pass, transpose_call, transpose_jaxpr
+from amdjax.transforms.axes import AxisData, batch_at, move_axis, not_mapped
 from amdjax.transforms.batching import (
-    AxisData,
     CollectivePrimitive,
-    batch_at,
     batch_flat,
     batch_jaxpr,
     batch_jaxpr_axes,
-    move_axis,
-    not_mapped,
 )
 from amdjax.transforms.calls import bind_jit, closed_call_p, give_call_rules, jit_p
 from amdjax.transforms.custom import custom_jvp, custom_jvp_call_p, custom_vjp, custom_vjp_call_p

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from amdjax.core.array import ConcreteArray
-from amdjax.core.aval import ShapedArray, get_aval, register_aval
+from amdjax.core.aval import get_aval, register_aval
 from amdjax.core.config import config
 from amdjax.core.context import context
 from amdjax.core.effects import NamedAxisEffect
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr, subjaxprs_of_value
 from amdjax.core.primitive import Primitive
-from amdjax.core.ref import BATCHED_REFS, AbstractRef
-from amdjax.core.trace import FlatFun, Trace, Tracer, is_float0, set_trace, trace_to_jaxpr
+from amdjax.core.ref import BATCHED_REFS
+from amdjax.core.trace import FlatFun, Trace, Tracer, set_trace, trace_to_jaxpr
 from amdjax.transforms import ops
+from amdjax.transforms.axes import (
+    AxisData,
+    batch_at,
+    batched_aval,
+    not_mapped,
+    unbatched_aval,
+)
 from amdjax.transforms.discharge import must_discharge, run_on_refs
 from amdjax.transforms.forward import known_value
 from amdjax.transforms.zero import Zero
-
-not_mapped = None
-
-
-class AxisData(NamedTuple):
-    """The axis being mapped: its name for collectives, None if it has none, and its size."""
-
-    name: Hashable
-    size: int
 
 
 class BatchTracer(Tracer):
@@ -62,52 +58,6 @@ class BatchTracer(Tracer):
 
 
 register_aval(BatchTracer, lambda x: x.aval)
-
-
-def unbatched_aval(aval: Any, dim: int | None) -> Any:
-    """The type of one element of a batch."""
-    if dim is None:
-        return aval
-    if type(aval) is AbstractRef:
-        return aval.of(unbatched_aval(aval.inner_aval, dim))
-    shape = aval.shape
-    return ShapedArray(shape[:dim] + shape[dim + 1 :], aval.dtype, aval.weak_type)
-
-
-def batched_aval(axis: AxisData, aval: Any, dim: int | None = 0) -> Any:
-    """The type of a batch of values of type `aval`."""
-    if dim is None:
-        return aval
-    if type(aval) is AbstractRef:
-        return aval.of(batched_aval(axis, aval.inner_aval, dim))
-    shape = aval.shape
-    return ShapedArray((*shape[:dim], axis.size, *shape[dim:]), aval.dtype, aval.weak_type)
-
-
-def move_axis(x: Any, dim: int, to: int) -> Any:
-    """`x` with the mapped axis moved."""
-    return ops.moveaxis(x, dim, to)
-
-
-def batch_at(axis: AxisData, x: Any, dim: int | None, to: int | None) -> Any:
-    """`x` with its mapped axis at `to`, repeated if it has none.
-
-    Args:
-      axis: the mapped axis.
-      x: a value.
-      dim: where its mapped axis is, None if it has none.
-      to: where it shall be; None only if it has none.
-    """
-    if dim is None and to is None:
-        return x
-    if is_float0(x):
-        aval = batched_aval(axis, unbatched_aval(get_aval(x), dim), to)
-        return np.zeros(aval.shape, aval.dtype)
-    if to is None:
-        raise ValueError("a batched value cannot be made unbatched")
-    if dim is None:
-        return ops.broadcast(x, axis.size, to)
-    return ops.moveaxis(x, dim, to)
 
 
 class BatchTrace(Trace):

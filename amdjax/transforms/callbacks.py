@@ -24,7 +24,7 @@ from amdjax.core.lowering import Host
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.transforms import ops
-from amdjax.transforms.batching import AxisData, batch_at, batched_aval
+from amdjax.transforms.axes import AxisData, batch_at, batched_aval
 from amdjax.transforms.flat import fun_name, shaped
 
 _logger = logging.getLogger("amdjax.callbacks")

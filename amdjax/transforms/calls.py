@@ -10,7 +10,8 @@ from amdjax.core.jaxpr import ClosedJaxpr, dce_closed_call, dce_rules
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.trace import hoist_tracers
-from amdjax.transforms.batching import AxisData, batch_jaxpr_axes
+from amdjax.transforms.axes import AxisData
+from amdjax.transforms.batching import batch_jaxpr_axes
 from amdjax.transforms.forward import jvp_jaxpr
 from amdjax.transforms.linear import linearize_jaxpr
 from amdjax.transforms.reverse import transpose_call

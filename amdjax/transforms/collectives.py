@@ -14,7 +14,8 @@ from amdjax.core.effects import NamedAxisEffect
 from amdjax.core.lowering import Decompose
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
 from amdjax.transforms import ops
-from amdjax.transforms.batching import AxisData, CollectivePrimitive, batch_at
+from amdjax.transforms.axes import AxisData, batch_at
+from amdjax.transforms.batching import CollectivePrimitive
 from amdjax.transforms.zero import Zero
 
 AxisName = Hashable

@@ -14,7 +14,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
 from amdjax.core.trace import eval_trace, find_current_trace, hoist_tracers, trace_to_jaxpr
 from amdjax.transforms import ops
-from amdjax.transforms.batching import AxisData, batch_at, batched_aval
+from amdjax.transforms.axes import AxisData, batch_at, batched_aval
 from amdjax.transforms.calls import give_call_rules, spread_tangents
 from amdjax.transforms.custom import rule_setter
 from amdjax.transforms.flat import FlatFunction, fun_name, resolve_kwargs

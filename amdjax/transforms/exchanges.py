@@ -8,7 +8,7 @@ from typing import Any
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.pytree import tree_map
 from amdjax.transforms import ops
-from amdjax.transforms.batching import AxisData, batch_at
+from amdjax.transforms.axes import AxisData, batch_at
 from amdjax.transforms.collectives import (
     AxisName,
     axis_names,

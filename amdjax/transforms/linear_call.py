@@ -11,7 +11,8 @@ from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
-from amdjax.transforms.batching import AxisData, batch_at, batch_jaxpr
+from amdjax.transforms.axes import AxisData, batch_at
+from amdjax.transforms.batching import batch_jaxpr
 from amdjax.transforms.flat import debug_info, flatten_result, fun_name
 from amdjax.transforms.zero import Zero, instantiate_zeros, is_undefined_primal
 

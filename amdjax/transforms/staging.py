@@ -18,7 +18,8 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from amdjax.core.ref import AbstractRef
 from amdjax.core.trace import Trace, Tracer, eval_trace, set_trace, trace_to_jaxpr
-from amdjax.transforms.batching import AxisData, axis_env
+from amdjax.transforms.axes import AxisData
+from amdjax.transforms.batching import axis_env
 from amdjax.transforms.flat import FlatFunction, debug_info, fun_name, join_args, shaped, split_args
 
 

@@ -22,7 +22,8 @@ from amdjax.core.pytree_errors import flatten_axes
 from amdjax.core.ref import is_ref, refuse_aliases
 from amdjax.core.source_info import transformed
 from amdjax.transforms import ops
-from amdjax.transforms.batching import AxisData, batch_at, batch_flat
+from amdjax.transforms.axes import AxisData, batch_at
+from amdjax.transforms.batching import batch_flat
 from amdjax.transforms.flat import FlatFunction, argument_names, fun_name
 
 F = TypeVar("F", bound=Callable[..., Any])

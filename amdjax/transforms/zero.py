@@ -14,6 +14,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_map
 from amdjax.core.ref import AbstractRef
 from amdjax.transforms import ops
+from amdjax.transforms.axes import batch_at
 
 
 class Zero:
@@ -177,9 +178,6 @@ def _add_any_transpose(ct: Any, x: Any, y: Any) -> Any:
 
 @add_any_p.def_batch
 def _add_any_batch(axis: Any, args: Any, dims: Any) -> Any:
-    # late: batching stands above
-    from amdjax.transforms.batching import batch_at
-
     x, y = (batch_at(axis, v, d, 0) for v, d in zip(args, dims))
     return add_any_p.bind(x, y), 0
 

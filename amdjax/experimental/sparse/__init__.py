@@ -12,13 +12,18 @@ that they can hold is static.
 """
 
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.experimental.sparse import linalg as linalg, util as util
+from amdjax.experimental.sparse import bcoo_methods as bcoo_methods, linalg as linalg, util as util
 from amdjax.experimental.sparse.autodiff import (
     grad as grad,
     jacfwd as jacfwd,
     jacobian as jacobian,
     jacrev as jacrev,
     value_and_grad as value_and_grad,
+)
+from amdjax.experimental.sparse.base import (
+    JAXSparse as JAXSparse,
+    SparseEfficiencyError as SparseEfficiencyError,
+    SparseEfficiencyWarning as SparseEfficiencyWarning,
 )
 from amdjax.experimental.sparse.bcoo import BCOO as BCOO
 from amdjax.experimental.sparse.bcsr import (
@@ -77,9 +82,6 @@ from amdjax.experimental.sparse.csr import (
     csr_todense_p as csr_todense_p,
 )
 from amdjax.experimental.sparse.layout import (
-    JAXSparse as JAXSparse,
-    SparseEfficiencyError as SparseEfficiencyError,
-    SparseEfficiencyWarning as SparseEfficiencyWarning,
     bcoo_broadcast_in_dim as bcoo_broadcast_in_dim,
     bcoo_concatenate as bcoo_concatenate,
     bcoo_extract as bcoo_extract,
@@ -110,8 +112,6 @@ from amdjax.experimental.sparse.transform import (
     SparseTracer as SparseTracer,
     sparsify as sparsify,
 )
-from amdjax.experimental.sparse.util import (
-    CuSparseEfficiencyWarning as CuSparseEfficiencyWarning,
-)
+from amdjax.experimental.sparse.util import CuSparseEfficiencyWarning as CuSparseEfficiencyWarning
 
 _public_surface(globals())

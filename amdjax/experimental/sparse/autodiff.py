@@ -8,7 +8,7 @@ from typing import Any
 
 from amdjax import transforms
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
-from amdjax.experimental.sparse.layout import JAXSparse
+from amdjax.experimental.sparse.base import JAXSparse
 
 _is_sparse = lambda x: isinstance(x, JAXSparse)
 

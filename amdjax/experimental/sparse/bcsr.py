@@ -11,9 +11,8 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.pytree_registry import register_pytree_node
 from amdjax.experimental.sparse import layout, products
-from amdjax.experimental.sparse.bcoo import BCOO
-from amdjax.experimental.sparse.layout import JAXSparse, over_batch
-from amdjax.experimental.sparse.util import SparseInfo
+from amdjax.experimental.sparse.base import JAXSparse, SparseInfo, fitted_shape, over_batch
+from amdjax.experimental.sparse.bcoo import BCOO, full_batch
 
 
 class BCSR(JAXSparse):
@@ -92,7 +91,9 @@ class BCSR(JAXSparse):
     ) -> BCSR:  # fmt: skip
         """The entries of an array that are not zero; see `bcoo_fromdense`."""
         return cls.from_bcoo(
-            BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
+            layout.bcoo_fromdense(
+                mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch
+            )
         )
 
     @classmethod
@@ -101,7 +102,7 @@ class BCSR(JAXSparse):
         if arr.n_sparse != 2:
             raise NotImplementedError(f"BCSR.from_bcoo requires n_sparse=2; got {arr.n_sparse=}")
         arr = layout.bcoo_sort_indices(arr)
-        data, indices = layout.full_batch(arr)
+        data, indices = full_batch(arr)
         rows = arr.shape[arr.n_batch]
 
         def starts(row: Array) -> Array:
@@ -128,8 +129,8 @@ class BCSR(JAXSparse):
     def _empty(cls, shape: Sequence[int], **options: Any) -> BCSR:
         return cls.from_bcoo(BCOO._empty(tuple(shape), **options))
 
-    def to_bcoo(self) -> BCOO:
-        """The same array as coordinates."""
+    def to_bcoo(self) -> Any:
+        """The same array as coordinates, a `BCOO`."""
         rows = self.shape[self.n_batch]
 
         def expand(indptr: Array) -> Array:
@@ -283,7 +284,7 @@ def _unflatten(aux: Any, children: Any) -> BCSR:
     mat = object.__new__(BCSR)
     mat.data, mat.indices, mat.indptr = children
     shape, mat.indices_sorted, mat.unique_indices = aux
-    mat.shape = layout.fitted_shape(mat, shape)
+    mat.shape = fitted_shape(mat, shape)
     return mat
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amdjax.experimental.sparse import layout, products
-from amdjax.experimental.sparse.bcoo import BCOO
+from amdjax.experimental.sparse.base import SparseInfo
+from amdjax.experimental.sparse.bcoo import BCOO, make
 from amdjax.experimental.sparse.bcsr import BCSR, bcsr_dot_general, bcsr_extract
 from amdjax.experimental.sparse.primitives import primitive_of
-from amdjax.experimental.sparse.util import SparseInfo
 
 
 def _bcoo(data: Any, indices: Any, info: SparseInfo) -> BCOO:
@@ -24,7 +24,7 @@ def _bcoo_parts(mat: BCOO) -> tuple[Any, Any]:
 
 
 def _extract(indices: Any, arr: Any, *, assume_unique: bool = True) -> Any:
-    places = layout.make(products.zero_data(indices, arr), indices, arr.shape)
+    places = make(products.zero_data(indices, arr), indices, arr.shape)
     return layout.bcoo_extract(places, arr, assume_unique=assume_unique).data
 
 

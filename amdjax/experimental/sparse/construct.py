@@ -14,11 +14,12 @@ from amdjax.core.array import Array
 from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.core.trace import Tracer
+from amdjax.experimental.sparse.base import JAXSparse, over_batch
 from amdjax.experimental.sparse.bcoo import BCOO
 from amdjax.experimental.sparse.bcsr import BCSR
 from amdjax.experimental.sparse.coo import COO
 from amdjax.experimental.sparse.csr import CSC, CSR
-from amdjax.experimental.sparse.layout import JAXSparse, over_batch
+from amdjax.experimental.sparse.layout import bcoo_sort_indices, bcoo_update_layout
 from amdjax.experimental.sparse.primitives import primitive_of
 
 
@@ -109,7 +110,7 @@ def eye(
     data = jnp.ones(rows.size, canonicalize_dtype(dtype))
     indices = jnp.asarray(np.stack([rows, rows + k], -1), index_dtype)
     mat = BCOO((data, indices), shape=(N, columns), indices_sorted=True, unique_indices=True)
-    mat = mat.update_layout(**kwds, on_inefficient=None) if kwds else mat
+    mat = bcoo_update_layout(mat, **kwds, on_inefficient=None) if kwds else mat
     return mat if kind is BCOO else BCSR.from_bcoo(mat)
 
 
@@ -170,4 +171,4 @@ def random_bcoo(
     dense = shape[len(shape) - n_dense :]
     data = generator(data_key, shape=(*batch, count, *dense), dtype=dtype, **kwds)
     mat = BCOO((data, indices), shape=shape, unique_indices=unique_indices)
-    return mat.sort_indices() if sorted_indices else mat
+    return bcoo_sort_indices(mat) if sorted_indices else mat

@@ -13,7 +13,8 @@ from amdjax.core.array import Array
 from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree_registry import register_pytree_node
-from amdjax.experimental.sparse.layout import JAXSparse, Shape, count_entries
+from amdjax.experimental.sparse.base import JAXSparse, Shape
+from amdjax.experimental.sparse.layout import count_entries
 from amdjax.experimental.sparse.primitives import first_nonzeros, primitive_of
 from amdjax.numpy._util import promote_dtypes
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.experimental.sparse.base import JAXSparse, over_batch
+from amdjax.experimental.sparse.bcoo import BCOO, full_batch, make
 from amdjax.experimental.sparse.layout import (
-    JAXSparse,
     _gathered,
     bcoo_broadcast_in_dim,
     bcoo_sum_duplicates,
@@ -21,17 +22,11 @@ from amdjax.experimental.sparse.layout import (
     bcoo_update_layout,
     columns,
     ends,
-    full_batch,
-    make,
     masked,
-    over_batch,
     sparse_shape,
     valid,
 )
 from amdjax.numpy._util import canonical_axes, promote_dtypes
-
-if TYPE_CHECKING:
-    from amdjax.experimental.sparse.bcoo import BCOO
 
 Dimensions = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 

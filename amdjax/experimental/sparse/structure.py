@@ -5,26 +5,23 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.experimental.sparse.base import over_batch
+from amdjax.experimental.sparse.bcoo import BCOO, full_batch, make
 from amdjax.experimental.sparse.layout import (
+    bcoo_sum_duplicates,
     bcoo_transpose,
-    full_batch,
-    make,
     masked,
-    over_batch,
     sparse_shape,
     valid,
 )
 from amdjax.numpy._util import canonical_axes, promote_dtypes
-
-if TYPE_CHECKING:
-    from amdjax.experimental.sparse.bcoo import BCOO
 
 
 def _with_columns(mat: BCOO, columns: Sequence[Any], keep: Array) -> Array:
@@ -142,7 +139,7 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     found = make(masked(data, keep), indices, shape, unique_indices=mat.unique_indices,
                  indices_sorted=False)  # fmt: skip
     most = math.prod(sizes[b : b + s])
-    return found.sum_duplicates(most, remove_zeros=False) if most < mat.nse else found
+    return bcoo_sum_duplicates(found, most) if most < mat.nse else found
 
 
 def bcoo_gather(
@@ -258,7 +255,11 @@ def bcoo_conv_general_dilated(
     last = jnp.where(keep, place.ravel(), positions)
     indices = jnp.stack([jnp.where(keep, 0, 1).astype(last.dtype)] * 2 + [last], -1)
     out = make(terms, indices, (1, 1, positions))
-    return out if preferred_element_type is None else out.astype(preferred_element_type)
+    return (
+        out
+        if preferred_element_type is None
+        else out._with(out.data.astype(preferred_element_type))
+    )
 
 
 __all__ = [

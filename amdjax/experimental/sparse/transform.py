@@ -22,9 +22,9 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_structure, tree_unflatten
 from amdjax.core.trace import Trace, Tracer, set_trace, trace_to_jaxpr
 from amdjax.experimental.sparse import layout, products, structure
+from amdjax.experimental.sparse.base import JAXSparse
 from amdjax.experimental.sparse.bcoo import BCOO
 from amdjax.experimental.sparse.bcsr import BCSR
-from amdjax.experimental.sparse.layout import JAXSparse
 from amdjax.transforms.staging import eval_shape
 from amdjax.transforms.zero import copy_p
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.experimental.sparse.layout import (
+from amdjax.experimental.sparse.base import (
     Shape as Shape,
     SparseEfficiencyError as SparseEfficiencyError,
     SparseEfficiencyWarning as SparseEfficiencyWarning,
@@ -18,20 +18,6 @@ from amdjax.experimental.sparse.layout import (
 
 class CuSparseEfficiencyWarning(SparseEfficiencyWarning):
     """An operation of a library for sparse matrices would be slow; amdjax uses none."""
-
-
-class SparseInfo(NamedTuple):
-    """What is known of a sparse array besides its parts.
-
-    Attributes:
-      shape: that of the array.
-      indices_sorted: whether its entries are in order.
-      unique_indices: whether no place comes twice.
-    """
-
-    shape: Shape
-    indices_sorted: bool = False
-    unique_indices: bool = False
 
 
 def nfold_vmap(fun: Callable[..., Any], N: int, *, broadcasted: bool = True) -> Callable[..., Any]:

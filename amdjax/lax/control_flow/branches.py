@@ -58,7 +58,8 @@ from amdjax.lax.control_flow._common import (
     with_outputs,
 )
 from amdjax.lax.selection import clamp
-from amdjax.transforms.batching import AxisData, batch_at, batch_jaxpr_axes
+from amdjax.transforms.axes import AxisData, batch_at
+from amdjax.transforms.batching import batch_jaxpr_axes
 from amdjax.transforms.calls import spread_tangents
 from amdjax.transforms.forward import jvp_jaxpr
 from amdjax.transforms.linear import has_tangent, linearize_jaxpr

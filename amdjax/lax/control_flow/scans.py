@@ -62,7 +62,8 @@ from amdjax.lax.control_flow._scan_bodies import (
 )
 from amdjax.lax.joining import stack
 from amdjax.lax.slicing import index_in_dim
-from amdjax.transforms.batching import AxisData, batch_at, batch_jaxpr
+from amdjax.transforms.axes import AxisData, batch_at
+from amdjax.transforms.batching import batch_jaxpr
 from amdjax.transforms.calls import spread_tangents
 from amdjax.transforms.reverse import given_types
 from amdjax.transforms.zero import (

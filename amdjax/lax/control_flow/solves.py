@@ -27,7 +27,8 @@ from amdjax.lax.control_flow._common import (
     trace_body,
 )
 from amdjax.lax.elementwise import neg
-from amdjax.transforms.batching import AxisData, batch_at, batch_jaxpr
+from amdjax.transforms.axes import AxisData, batch_at
+from amdjax.transforms.batching import batch_jaxpr
 from amdjax.transforms.differentiate import linearize
 from amdjax.transforms.forward import jvp_flat
 from amdjax.transforms.reverse import transpose_jaxpr

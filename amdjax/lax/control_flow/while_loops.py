@@ -60,7 +60,8 @@ from amdjax.lax.control_flow._common import (
 from amdjax.lax.control_flow.scans import scan_body
 from amdjax.lax.elementwise import add
 from amdjax.lax.reductions import reduce_or
-from amdjax.transforms.batching import AxisData, batch_at, batch_jaxpr, batched_aval
+from amdjax.transforms.axes import AxisData, batch_at, batched_aval
+from amdjax.transforms.batching import batch_jaxpr
 from amdjax.transforms.calls import spread_tangents
 from amdjax.transforms.forward import jvp_jaxpr
 from amdjax.transforms.zero import instantiate_zeros

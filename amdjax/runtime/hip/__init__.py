@@ -10,19 +10,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from amdjax.runtime.devices import requested_platforms
+from amdjax.runtime.devices import HIP_NAMES, requested_platforms
 
-__all__ = ["NAMES", "hip_devices", "wanted_platforms"]
+__all__ = ["hip_devices"]
 
-#: What `AMDJAX_PLATFORMS` may call AMD's hardware.
-NAMES = frozenset({"hip", "rocm"})
 # What the kernel's driver offers to programs: on Linux itself, and in Windows' subsystem for it.
 _KERNEL_INTERFACES = ("/dev/kfd", "/dev/dxg")
-
-
-def wanted_platforms() -> set[str]:
-    """The words of `AMDJAX_PLATFORMS`."""
-    return {*requested_platforms()}
 
 
 def hip_devices() -> list[Any]:
@@ -34,7 +27,9 @@ def hip_devices() -> list[Any]:
       HipUnavailable: no device can be used, and `AMDJAX_PLATFORMS` wants nothing else.
     """
     # Most machines have none; they should not pay for finding out.
-    if not wanted_platforms() & NAMES and not any(map(os.path.exists, _KERNEL_INTERFACES)):
+    if HIP_NAMES.isdisjoint(requested_platforms()) and not any(
+        map(os.path.exists, _KERNEL_INTERFACES)
+    ):
         return []
     # late: loads with the first device
     from amdjax.runtime.hip import platform

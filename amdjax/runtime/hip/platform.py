@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax import targets
-from amdjax.runtime.hip import NAMES, wanted_platforms
+from amdjax.runtime.devices import HIP_NAMES, requested_platforms
 from amdjax.runtime.hip.device import HipDevice
 from amdjax.runtime.hip.driver import Driver, HipError, HipUnavailable, driver, uses_emulator
 from amdjax.runtime.hip.system import kernel_driver, obstacle
@@ -110,14 +110,14 @@ def open_devices(driver: Driver, ordinals: Iterable[int]) -> tuple[list[HipDevic
 
 def hip_devices() -> list[HipDevice]:
     """AMD GPUs; see `amdjax.runtime.hip.hip_devices`."""
-    wanted = wanted_platforms()
-    if uses_emulator() and not wanted & NAMES:
+    wanted = {*requested_platforms()}
+    if uses_emulator() and not wanted & HIP_NAMES:
         return []
     try:
         devices, problems = _open_hardware()
     except HipUnavailable as error:
         advice = "'python -m amdjax.doctor' tells more."
-        if wanted and wanted <= NAMES:
+        if wanted and wanted <= HIP_NAMES:
             raise HipUnavailable(f"{error} {advice}") from error
         silence = "AMDJAX_PLATFORMS=cpu silences this."
         warnings.warn(f"amdjax runs without an AMD GPU: {error} {advice} {silence}", stacklevel=2)
