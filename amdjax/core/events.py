@@ -62,12 +62,6 @@ def span(name: str, category: str, **details: Any) -> Iterator[None]:
         current.add(name, category, start, details)
 
 
-def timed(name: str, category: str, run: Callable[..., Any], *args: Any) -> Any:
-    """`run(*args)`, recorded."""
-    with span(name, category):
-        return run(*args)
-
-
 Listener = Callable[..., None]
 
 listeners: dict[str, list[Listener]] = {"event": [], "duration": [], "time_span": [], "scalar": []}

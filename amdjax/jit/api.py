@@ -223,7 +223,8 @@ class JitFunction:
                     if events.recorder is None:
                         outs = found.run(args)
                     else:
-                        outs = events.timed(self._name, "call", found.run, args)
+                        with events.span(self._name, "call"):
+                            outs = found.run(args)
                     return outs[0] if found.tree is LEAF else found.tree.unflatten(outs)
             return self._call_tree(args, kwargs)
         except Exception as e:
@@ -247,7 +248,9 @@ class JitFunction:
         flat = place is None and static is None and len(args) == len(leaves)
         if flat and _all_plain(map(type, args)):
             self._compiled_flat[config._trace_key, *avals] = found
-        return found.tree.unflatten(events.timed(self._name, "call", found.run, leaves))
+        with events.span(self._name, "call"):
+            outs = found.run(leaves)
+        return found.tree.unflatten(outs)
 
     def _placement(self, leaves: Sequence[Any]) -> Any:
         """Where the program runs; None if all its arguments are in the host's memory."""
@@ -308,19 +311,19 @@ class JitFunction:
     ) -> _Signature:
         avals = [x.aval for x in leaves]
         refuse_execution(self._name)
-        if self._shardings is not None:
-            self._shardings.check_arguments(avals, tree, static)
         with _phase(self._name, "trace", "jaxpr_trace"):
             closed, out_tree, refs = self._program(avals, tree, static)
+        if self._shardings is not None:
+            self._shardings.check(avals, closed.out_avals, tree, out_tree, static)
         if self._device is not None:
             place = self._device.committed
         elif place is None:
             place = get_backend().default_placement()
         with _phase(self._name, "compile", "backend_compile"):
-            donated = self._parameters.donations(leaves, tree, static)
+            donated = self._parameters.donations(tree, static)
             run = get_backend().compile(closed, donated, refs, place)
         if self._shardings is not None:
-            run = self._shardings.laid_out(run, out_tree, closed.out_avals)
+            run = self._shardings.laid_out(run, out_tree)
         return _Signature(run, out_tree)
 
     def _call_traced(self, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -331,7 +334,7 @@ class JitFunction:
         self._parameters.check_leaves(leaves, args, kwargs)
         avals = [get_aval(x) for x in leaves]
         closed, out_tree, hoisted = self._program(avals, tree, static)
-        donated = (False,) * len(hoisted) + self._parameters.donations(leaves, tree, static)
+        donated = (False,) * len(hoisted) + self._parameters.donations(tree, static)
         outs = bind_jit(
             closed, [*hoisted, *leaves], name=self._name, donated_invars=donated,
             inline=self._inline, keep_unused=self._keep_unused,
@@ -348,7 +351,7 @@ class JitFunction:
 
         leaves, tree, static = self._parameters.split(args, kwargs)
         closed, out_tree = self._trace([shaped(x) for x in leaves], tree, static)
-        donated = self._parameters.donations(leaves, tree, static)
+        donated = self._parameters.donations(tree, static)
         return Traced(closed, tree, out_tree, self._name, donated), tree, static, leaves
 
     @api_boundary

@@ -10,9 +10,10 @@ import numpy as np
 from amdjax.core import transfers
 from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete, get_backend
 from amdjax.core.aval import get_aval, is_array_like
-from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
+from amdjax.core.flattening import tree_flatten, tree_leaves, tree_unflatten
 from amdjax.core.ref import Ref
 from amdjax.core.trace import Tracer, eval_trace
+from amdjax.core.treedef import PyTreeDef
 from amdjax.transforms.flat import argument_names, fun_name, signature
 
 _OWN = frozenset((ConcreteArray, PlacedArray, Ref))
@@ -149,10 +150,11 @@ class Parameters:
         """The static ones among `n` positional arguments."""
         return {i % n if i < 0 else i for i in self._static if -n <= i < n}
 
-    def donations(self, leaves: Sequence[Any], tree: PyTreeDef, static: Any) -> tuple[bool, ...]:
+    def donations(self, tree: PyTreeDef, static: Any) -> tuple[bool, ...]:
+        """Which leaves of the traced arguments are donated."""
         if self._no_donation:
-            return (False,) * len(leaves)
-        marks = tree_unflatten(tree, [False] * len(leaves))
+            return (False,) * tree.num_leaves
+        marks = tree_unflatten(tree, [False] * tree.num_leaves)
         args, kwargs = (marks, {}) if static is None else marks
         donated_args = self._donated_positions(len(args) if static is None else static[0], static)
         flags: list[bool] = []

@@ -143,7 +143,8 @@ class CompilerBackend:
         if events.recorder is None:
             outs = run(args)
         else:
-            outs = events.timed(primitive.name, "operation", run, args)
+            with events.span(primitive.name, "operation"):
+                outs = run(args)
         return outs if primitive.multiple_results else outs[0]
 
     def evaluate_placed(
@@ -161,7 +162,8 @@ class CompilerBackend:
         if events.recorder is None:
             outs = run(args)
         else:
-            outs = events.timed(primitive.name, "operation", run, args)
+            with events.span(primitive.name, "operation"):
+                outs = run(args)
         return outs if primitive.multiple_results else outs[0]
 
     def _operation(

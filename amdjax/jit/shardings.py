@@ -36,19 +36,29 @@ class Shardings:
             )
         self.device = found.pop() if found else None
 
-    def check_arguments(self, avals: Sequence[Any], tree: PyTreeDef, static: Any) -> None:
-        """Raise a ValueError unless the arguments can be divided as it says."""
-        if self.arguments is None:
-            return
+    def check(
+        self,
+        in_avals: Sequence[Any],
+        out_avals: Sequence[Any],
+        in_tree: PyTreeDef,
+        out_tree: PyTreeDef,
+        static: Any,
+    ) -> None:
+        """Raise a ValueError unless arguments and results can be divided as it says."""
+        if self.arguments is not None:
+            self._check_arguments(in_avals, in_tree, static)
+        _check("jit out_shardings", self.results, out_tree, out_avals)
+
+    def _check_arguments(self, avals: Sequence[Any], tree: PyTreeDef, static: Any) -> None:
         if static is not None:
             tree, keywords = treedef_children(tree)
             if keywords.num_leaves:
                 raise ValueError("jit: keyword arguments have no place in in_shardings")
         _check("jit in_shardings", self.arguments, tree, avals)
 
-    def laid_out(self, run: Runner, tree: PyTreeDef, avals: Sequence[Any]) -> Runner:
+    def laid_out(self, run: Runner, tree: PyTreeDef) -> Runner:
         """The program whose results have the shardings that were asked for."""
-        shardings = _check("jit out_shardings", self.results, tree, avals)
+        shardings = flatten_axes("jit out_shardings", tree, self.results)
         if not any(isinstance(s, NamedSharding) for s in shardings):
             return run
 
@@ -58,12 +68,11 @@ class Shardings:
         return placed
 
 
-def _check(what: str, shardings: Any, tree: PyTreeDef, avals: Sequence[Any]) -> list[Any]:
+def _check(what: str, shardings: Any, tree: PyTreeDef, avals: Sequence[Any]) -> None:
     flat = flatten_axes(what, tree, shardings, tupled_args=what.endswith("in_shardings"))
     for sharding, aval in zip(flat, avals):
         if sharding is not None:
             sharding.shard_shape(aval.shape)
-    return flat
 
 
 def _named(x: ConcreteArray, sharding: Any) -> ConcreteArray:

@@ -12,6 +12,7 @@ from amdjax.experimental.sparse.base import (
     Shape as Shape,
     SparseEfficiencyError as SparseEfficiencyError,
     SparseEfficiencyWarning as SparseEfficiencyWarning,
+    SparseInfo as SparseInfo,
     over_batch,
 )
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from amdjax.tile import ops
 from amdjax.tile.builder import Builder
-from amdjax.tile.ir import Kernel, Op, Value, highest_number, nested_ops
+from amdjax.tile.ir import Op, Value, highest_number, nested_ops
+from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import rewritten
 from amdjax.tile.types import CACHE_LINE, itemsize
 
