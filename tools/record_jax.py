@@ -6,7 +6,8 @@
 
 Needs the JAX release whose surface amdjax follows. A package joins by a module of generators in
 `tests/support/jax_calls/`.
-Options: --each N (calls of a function), --only REGEX, --modes eager,jit.
+Options: --each N (calls of a function), --only REGEX, --modes eager,jit. A call that takes JAX more
+than SECONDS, or all of the memory it may have, is left out.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import multiprocessing
 import pathlib
 import re
+import resource
 import sys
 import time
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -44,7 +48,10 @@ def record(call: Any, modes: list[str], package: Any) -> dict[str, Any]:
         print("no call:", call, repr(e)[:80], file=sys.stderr)
         return {}
     outcomes: dict[str, Any] = {"eager": recorded.outcome(made.eager, package)}
-    failed = "error" in outcomes["eager"][0]
+    failed = outcomes["eager"][0].get("error") if isinstance(outcomes["eager"][0], dict) else None
+    if failed and failed[0] in OUT_OF_MEMORY:
+        print("no end:", call, file=sys.stderr)
+        return {}
     for mode in modes[1:]:
         if not made.traced or (mode != "jit" and failed):
             continue
@@ -55,6 +62,47 @@ def record(call: Any, modes: list[str], package: Any) -> dict[str, Any]:
             found = "same"
         outcomes[mode] = found
     return outcomes
+
+
+SECONDS, MEMORY = 20, 12 << 30
+OUT_OF_MEMORY = ("MemoryError", "XlaRuntimeError", "JaxRuntimeError")
+
+
+def _recorder(pipe: Any) -> None:
+    """The process that calls JAX: `(call, modes)` in, outcomes out."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    import jax
+
+    pipe.send("ready")
+    for number in range(sys.maxsize):
+        if number % 200 == 199:
+            # Every shape is a program of its own; they would fill the memory.
+            jax.clear_caches()
+        pipe.send(record(*pipe.recv(), jax))
+
+
+def record_all(wanted: list[tuple[Any, list[str]]]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """`(call, outcomes)` of JAX where it ends; a process serves until a call does not."""
+    spawn, process = multiprocessing.get_context("spawn"), None
+    for call, modes in wanted:
+        if process is None:
+            pipe, theirs = spawn.Pipe()
+            process = spawn.Process(target=_recorder, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            pipe.recv()
+        try:
+            pipe.send((call, modes))
+            if not pipe.poll(SECONDS):
+                raise TimeoutError
+            yield call, pipe.recv()
+        except (TimeoutError, EOFError, ConnectionError):
+            print("no end:", call, file=sys.stderr)
+            process.kill()
+            process.join()
+            process = None
+    if process:
+        process.kill()
 
 
 def list_departures(path: pathlib.Path) -> None:
@@ -82,22 +130,19 @@ def main() -> None:
     if options.departures:
         list_departures(path)
         return
-    import jax
-
     module = importlib.import_module(f"tests.support.jax_calls.{options.package}")
     prefix = getattr(module, "PREFIX", options.package)
     cases, start = [], time.time()
     modes = getattr(module, "MODES", options.modes).split(",")
-    for call in jax_calls.calls(module, prefix, options.each):
-        if not re.search(options.only, call[0]):
-            continue
-        wanted = modes_of(call, modes)
-        outcomes = record(call, wanted, jax)
+    wanted = [
+        (call, modes_of(call, modes))
+        for call in jax_calls.calls(module, prefix, options.each)
+        if re.search(options.only, call[0])
+    ]
+    for call, outcomes in record_all(wanted):
         if outcomes:
             cases.append((call, outcomes))
         if len(cases) % 200 == 0:
-            # Every shape is a program of its own; they would fill the memory.
-            jax.clear_caches()
             print(f"{len(cases)} calls, {time.time() - start:.0f} s", file=sys.stderr, flush=True)
         if outcomes and options.compare:
             for mode, text in recorded.replay(call, outcomes):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
+import re
+import reprlib
 import sys
 import types
 import warnings
@@ -172,10 +175,67 @@ def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
         try:
             return fun(*args, **kwargs)
         except Exception as e:
+            _tell_the_call(e, fun, args, kwargs)
             hide_internal_frames(e)
             raise  # bare, so that this frame is not recorded again
 
     return boundary
+
+
+_OF_PYTHON = (TypeError, ValueError, IndexError)
+#: Python asks arrays by these; what for, only the function knows that they were given to.
+_CONVERSIONS = {f"__{n}__" for n in ("index", "int", "float", "complex", "bool", "iter", "len")}
+
+
+def _tell_the_call(
+    exc: Exception, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Add to the text of an error which function the user called, with what, if it does not say.
+
+    So do the errors of Python and NumPy where amdjax works with an argument that is not what it
+    should be, and those of functions by which the called one is made.
+    """
+    caller = sys._getframe(2).f_code.co_filename
+    if type(exc) not in _OF_PYTHON or _is_internal(caller) or hasattr(exc, "_told"):
+        return
+    if fun.__name__ in _CONVERSIONS:
+        return
+    exc._told = True  # type: ignore[attr-defined]
+    name, text = fun.__name__.strip("_"), str(exc)
+    if re.search(rf"\b{name}\b", text) or not _is_raised_here(exc):
+        return
+    try:
+        given = inspect.signature(fun).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        given = {**{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
+    words = ", ".join(f"{name}: {_short(value)}" for name, value in given.items())
+    exc.args = (f"{text}\n{name} was called with {words}.",)
+
+
+def _is_raised_here(exc: Exception) -> bool:
+    """Whether amdjax, or what it called that is no user's, raised an error."""
+    entry, frame = exc.__traceback__, None
+    while entry is not None:
+        code = entry.tb_frame.f_code
+        if code.co_name not in _CONVERSIONS and not _is_hidden(entry.tb_frame, True):
+            frame = entry.tb_frame
+        entry = entry.tb_next
+    return frame is not None and _is_internal(frame.f_code.co_filename)
+
+
+def _short(value: Any, depth: int = 2) -> str:
+    """A value in few words: an array by its type, of containers some of what they hold."""
+    aval = getattr(value, "aval", None)
+    if aval is not None and hasattr(aval, "str_short"):
+        return aval.str_short()
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, (tuple, list)) and depth:
+        parts = [_short(part, depth - 1) for part in value[:6]] + ["..."] * (len(value) > 6)
+        return f"({', '.join(parts)})" if isinstance(value, tuple) else f"[{', '.join(parts)}]"
+    if value is None or isinstance(value, (str, int, float, complex, slice, np.generic)):
+        return reprlib.repr(value)
+    return type(value).__name__
 
 
 _BOUNDARY = api_boundary(len).__code__  # all boundaries share it

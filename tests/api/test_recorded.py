@@ -1,5 +1,7 @@
 """Recorded calls of JAX's functions, made of amdjax: eagerly, jitted, batched, differentiated.
 
+Where amdjax refuses a call, its message must name the function or an argument, or show a value.
+
 `recorded/NAME.npz` holds the calls and what JAX gave; `tools/record_jax.py` writes it. What is
 known to differ stands in `recorded/NAME.departures`, one call and mode a line with what differs,
 and must differ: a line that no longer does has to go. One run takes a share of the calls, another
@@ -51,13 +53,21 @@ def test_recorded_calls(calls, known):
     wrong = []
     for call, outcomes in calls:
         told = dict(recorded.replay(call, outcomes))
-        for mode in outcomes:
+        for mode in [*outcomes, "message"]:
             listed = (json.dumps(call), mode) in known
             if mode in told and not listed:
                 wrong.append(f"{mode} {call}: {told[mode]}")
             elif mode not in told and listed:
                 wrong.append(f"{mode} {call}: agrees now, take it off the list")
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_message_that_says_nothing_is_noticed():
+    call = ["numpy.sum", 0, [{"a": ["float32", [2, 3], 1, "usual"]}], {"axis": 5}]
+    made = recorded.Call(call, amdjax)
+    assert recorded.unclear(call, "index beyond the end of a tuple", made)
+    for clear in ("axis 5 is out of range", "sum does not take it", "got shape (2, 3)"):
+        assert not recorded.unclear(call, clear, made)
 
 
 def test_a_wrong_outcome_is_noticed():

@@ -8,8 +8,10 @@ dtype, a shape, a seed and the kind of values, never stored.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import inspect
 import io
 import json
 import operator
@@ -119,6 +121,7 @@ def decode(spec, package):
         "dict": lambda: {k: again(v) for k, v in value.items()},
         "type": lambda: {"int": int, "float": float, "bool": bool, "complex": complex}[value],
         "scalar": lambda: getattr(numpy, value),
+        "key": lambda: package.random.key(value),
         "...": lambda: ...,
         "object": Nothing,
     }[tag]()
@@ -139,7 +142,10 @@ def find(path, package):
             *args, **kwargs
         )
     module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(f"{package.__name__}.{module}"), name)
+    fun = getattr(importlib.import_module(f"{package.__name__}.{module}"), name)
+    if module == "nn.initializers" and name not in ("zeros", "ones"):
+        return lambda *args, **kwargs: fun(**kwargs)(*args)
+    return fun
 
 
 class Call:
@@ -205,7 +211,7 @@ def numpy_dtype(x):
 
 
 def outcome(thunk, package):
-    """`(description, values)` of what a call gives: an error's class, or a tree of leaves."""
+    """What a call gives and its values, or an error's classes and its text."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
@@ -214,9 +220,10 @@ def outcome(thunk, package):
             return described, found
         except Exception as e:
             # JAX hashes options that it compiles for; what they are is not looked at before.
-            name = "Unhashable" if "hashable" in str(e) else type(e).__name__
-            bases = [c.__name__ for c in type(e).__mro__ if c not in (BaseException, object)]
-            return {"error": [name, *bases[1:]]}, []
+            names = [c.__name__ for c in type(e).__mro__ if c not in (BaseException, object)]
+            if "hashable" in str(e):
+                names.insert(0, "Unhashable")
+            return {"error": names}, [str(e)]
 
 
 def _describe(value, package, found):
@@ -224,9 +231,11 @@ def _describe(value, package, found):
         return {"dict": {str(k): _describe(v, package, found) for k, v in sorted(value.items())}}
     if isinstance(value, (tuple, list)):
         return {type(value).__name__: [_describe(v, package, found) for v in value]}
+    if isinstance(value, package.Array) and not isinstance(value.dtype, np.dtype):
+        data = package.random.key_data(value)
+        return {str(value.dtype): [_describe(data, package, found)]}
     if isinstance(value, package.Array):
-        plain = value
-        found.append(np.asarray(plain))
+        found.append(np.asarray(value))
         return [value.dtype.name, list(value.shape), int(bool(value.weak_type))]
     if isinstance(value, (np.ndarray, np.generic)):
         found.append(np.asarray(value))
@@ -300,7 +309,7 @@ def save(path, cases):
                 continue
             described, arrays = found
             told[mode] = described
-            for a in arrays:
+            for a in [] if "error" in described else arrays:
                 blob.write(np.ascontiguousarray(a).tobytes())
         text.append(json.dumps([call, told], separators=(",", ":")))
     raw = np.frombuffer("\n".join(text).encode(), np.uint8)
@@ -369,6 +378,43 @@ ROUGH = re.compile(
 )
 
 
+def unclear(call, message, made):
+    """Whether an error says nothing of its call: no argument's name, no value, not who refuses."""
+    if call[0].startswith("operator."):  # Python's own words, which name no operand
+        return False
+    try:
+        parameters = inspect.signature(made.fun).parameters
+    except (TypeError, ValueError):
+        parameters = {}
+    arguments = [*call[2], *call[3].values()]
+    words = {word for value in arguments for word in _shown(value, made.package)}
+    name = call[0].rpartition(".")[2]
+    names = {name, getattr(made.fun, "__name__", name), *parameters, *call[3], "axis"}
+    # A letter is a name where it is quoted, listed or said something of.
+    letters = "|".join(re.escape(n) for n in names if len(n) == 1)
+    longer = [re.escape(n) for n in names if len(n) > 1]
+    known = rf"\b({'|'.join(longer)})\b|(^|\W)({letters})(['`,:=]| must| has| should)"
+    return not (re.search(known, message) or any(w in message for w in words if len(w) > 1))
+
+
+def _shown(spec, package):
+    """How a message can show an argument: as itself, or by its type, dtype or shape."""
+    if isinstance(spec, dict) and (array := next((spec[k] for k in ARRAYS if k in spec), None)):
+        dtype, shape = array[:2]
+        yield from (str(tuple(shape)), str(list(shape)), str(dtype), f"{len(shape)}-dimensional")
+        return
+    parts = spec.get("t", []) if isinstance(spec, dict) else spec
+    for part in parts if isinstance(parts, list) else []:
+        yield from _shown(part, package)
+    value = decode(spec, package)
+    yield from (repr(value), str(value), repr(type(value)))
+    if isinstance(value, (bool, int, float, complex, np.generic)):
+        yield package.numpy.result_type(value).name
+    if isinstance(value, (bool, int, float, complex, np.generic, list, tuple)):
+        with contextlib.suppress(ValueError):
+            yield str(np.shape(value))
+
+
 def replay(call, outcomes, modes=MODES):
     """`(mode, what differs)` of a recorded call made of amdjax."""
     import amdjax
@@ -387,6 +433,8 @@ def replay(call, outcomes, modes=MODES):
         told = differences(ours, expected, slack if mode == "eager" else 4 * slack, check)
         if told:
             yield mode, told
+        if mode == "eager" and "error" in ours[0] and unclear(call, ours[1][0], made):
+            yield "message", ours[1][0]
 
 
 def _strong(described):
