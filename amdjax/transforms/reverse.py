@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from amdjax.core import source_info
 from amdjax.core.aval import get_aval
 from amdjax.core.config import config, enable_x64
+from amdjax.core.dtypes import NARROWED
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     Jaxpr,
@@ -26,8 +25,6 @@ from amdjax.transforms.zero import (
     instantiate_zeros,
     is_undefined_primal,
 )
-
-_WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 
 
 def backward_pass(
@@ -54,7 +51,8 @@ def backward_pass(
 @memoize_on_jaxpr
 def _has_wide_values(jaxpr: Jaxpr) -> bool:
     """Whether a result is of a dtype that there is with 64-bit types only."""
-    return any(getattr(v.aval, "dtype", None) in _WIDE for eqn in jaxpr.eqns for v in eqn.outvars)
+    outvars = (v for eqn in jaxpr.eqns for v in eqn.outvars)
+    return any(getattr(v.aval, "dtype", None) in NARROWED for v in outvars)
 
 
 class _Backward:

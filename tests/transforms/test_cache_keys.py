@@ -186,6 +186,35 @@ def test_flags_hold_where_a_program_is_traced(name):
         assert _outcome(amdjax.jit(inside), inside) == _outcome(inside, inside)
 
 
+WIDE_BODIES = {
+    "cumsum": jnp.cumsum,
+    "sort": lambda x: jnp.sort(x)[::-1],
+    "norm": jnp.linalg.norm,
+    "softmax": amdjax.nn.softmax,
+    "median": jnp.median,
+    "gammaln": amdjax.scipy.special.gammaln,
+    "erf_inv": lambda x: lax.erf_inv(x / 10),
+    "uniform": lambda x: amdjax.random.uniform(amdjax.random.key(1), (3,), x.dtype),
+    "bits": lambda x: amdjax.random.bits(amdjax.random.key(3), (2,), "uint64"),
+    "sum of integers": lambda x: jnp.arange(4).sum(),
+    "gradient": lambda x: amdjax.grad(lambda x: jnp.std(jnp.sort(x)))(x),
+}
+
+
+@pytest.mark.parametrize("name", WIDE_BODIES)
+def test_wide_operations_inside_a_program_of_32_bits(name):
+    """Operations that are made of others are so under the types that they were traced with."""
+
+    def inside(x):
+        with amdjax.enable_x64(True):
+            return WIDE_BODIES[name](x.astype("float64"))
+
+    x = jnp.linspace(0.5, 4.5, 5)
+    wanted, found = inside(x), amdjax.jit(inside)(x)
+    assert found.dtype == wanted.dtype and found.dtype.itemsize == 8
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+
+
 AXIS_BODIES = {
     "axis_size": lambda x: x * lax.axis_size("i"),
     "psum of 1": lambda x: x * lax.psum(1, "i"),
