@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import amdjax.numpy as jnp
 from amdjax.api_util import safe_map as safe_map, safe_zip as safe_zip, unzip2 as unzip2
 from amdjax.core.array import Array
+from amdjax.core.docs import Family as _Family, Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
 from amdjax.core.pytree_registry import register_pytree_node
@@ -30,7 +31,13 @@ Schedule = Callable[[Any], Any]
 
 
 class OptimizerState(NamedTuple):
-    """The leaves of all states, the tree of the parameters, and the tree of each state."""
+    """What an optimizer keeps.
+
+    Args:
+      packed_state: the leaves of all states.
+      tree_def: the tree of the parameters.
+      subtree_defs: the tree of each state.
+    """
 
     packed_state: Any
     tree_def: Any
@@ -45,7 +52,13 @@ register_pytree_node(
 
 
 class Optimizer(NamedTuple):
-    """The functions of an optimizer."""
+    """The functions of an optimizer.
+
+    Args:
+      init_fn: the first state, of parameters.
+      update_fn: the next state, of the step's number, gradients and a state.
+      params_fn: the parameters in a state.
+    """
 
     init_fn: Callable[[Any], Any]
     update_fn: Callable[[Any, Any, Any], Any]
@@ -71,6 +84,18 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
 
     Returns:
       A function with the same arguments whose optimizer takes pytrees.
+
+    Raises:
+      TypeError: when its functions are called with a tree of another structure.
+
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> @optimizers.optimizer
+      ... def descent(rate):
+      ...     return (lambda x: x), (lambda i, g, x: x - rate * g), (lambda x: x)
+      >>> init, update, params = descent(0.5)
+      >>> params(update(0, {"w": 1.0}, init({"w": 3.0})))
+      {'w': 2.5}
     """
 
     @functools.wraps(opt_maker)
@@ -116,11 +141,7 @@ def _first(state: Any) -> Any:
 
 @optimizer
 def sgd(step_size: Any) -> Any:
-    """Gradient descent.
-
-    Args:
-      step_size: a number, or a function of the step's number.
-    """
+    """Gradient descent."""
     rate = make_schedule(step_size)
     return lambda x: x, lambda i, g, x: x - rate(i) * g, lambda x: x
 
@@ -130,7 +151,6 @@ def momentum(step_size: Any, mass: float) -> Any:
     """Gradient descent with momentum.
 
     Args:
-      step_size: a number, or a function of the step's number.
       mass: the share of the velocity that stays.
     """
     rate = make_schedule(step_size)
@@ -148,7 +168,6 @@ def nesterov(step_size: Any, mass: float) -> Any:
     """Gradient descent with Nesterov's momentum.
 
     Args:
-      step_size: a number, or a function of the step's number.
       mass: the share of the velocity that stays.
     """
     rate = make_schedule(step_size)
@@ -166,7 +185,6 @@ def adagrad(step_size: Any, momentum: float = 0.9) -> Any:
     """Adagrad with momentum (Duchi and others, 2011).
 
     Args:
-      step_size: a number, or a function of the step's number.
       momentum: the share of the mean that stays.
     """
     rate = make_schedule(step_size)
@@ -191,7 +209,6 @@ def rmsprop(step_size: Any, gamma: float = 0.9, eps: float = 1e-8) -> Any:
     """RMSProp (Hinton, 2012).
 
     Args:
-      step_size: a number, or a function of the step's number.
       gamma: the share of the mean square that stays.
       eps: added to the mean square.
     """
@@ -212,7 +229,6 @@ def rmsprop_momentum(
     """RMSProp with momentum.
 
     Args:
-      step_size: a number, or a function of the step's number.
       gamma: the share of the mean square that stays.
       eps: added to the mean square.
       momentum: the share of the velocity that stays.
@@ -238,8 +254,6 @@ def adam(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) 
     """Adam (Kingma and Ba, 2014).
 
     Args:
-      step_size: a number, or a function of the step's number.
-      b1: the share of the mean that stays.
       b2: the share of the mean square that stays.
       eps: added to the root of the mean square.
     """
@@ -260,8 +274,6 @@ def adamax(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
     """Adam with the largest gradient in place of the mean square (Kingma and Ba, 2014).
 
     Args:
-      step_size: a number, or a function of the step's number.
-      b1: the share of the mean that stays.
       b2: the share of the largest that stays.
       eps: added to the largest.
     """
@@ -282,7 +294,6 @@ def sm3(step_size: Any, momentum: float = 0.9) -> Any:
     """SM3, which keeps one number for each row of each axis (Anil and others, 2019).
 
     Args:
-      step_size: a number, or a function of the step's number.
       momentum: the share of the mean that stays.
     """
     rate = make_schedule(step_size)
@@ -306,19 +317,37 @@ def sm3(step_size: Any, momentum: float = 0.9) -> Any:
 
 
 def constant(step_size: Any) -> Schedule:
-    """The same step always."""
+    """The same step always.
+
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> optimizers.constant(0.1)(5)
+      0.1
+    """
     return lambda i: step_size
 
 
 def exponential_decay(step_size: Any, decay_steps: Any, decay_rate: Any) -> Schedule:
-    """A step that is multiplied by `decay_rate` in `decay_steps` steps."""
+    """A step that is multiplied by `decay_rate` in `decay_steps` steps.
+
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> optimizers.exponential_decay(1.0, 10, 0.5)(20)
+      0.25
+    """
     return lambda i: step_size * decay_rate ** (i / decay_steps)
 
 
 def inverse_time_decay(
     step_size: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
 ) -> Schedule:
-    """A step that falls with one over the time; once in `decay_steps` if `staircase`."""
+    """A step that falls with one over the time; once in `decay_steps` if `staircase`.
+
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> optimizers.inverse_time_decay(1.0, 10, 1.0)(10)
+      0.5
+    """
 
     def schedule(i: Any) -> Any:
         if staircase:
@@ -331,7 +360,13 @@ def inverse_time_decay(
 def polynomial_decay(
     step_size: Any, decay_steps: Any, final_step_size: Any, power: float = 1.0
 ) -> Schedule:
-    """A step that falls to `final_step_size` in `decay_steps` steps as a power of what is left."""
+    """A step that falls to `final_step_size` in `decay_steps` steps as a power of what is left.
+
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> float(optimizers.polynomial_decay(1.0, 10, 0.0)(5))
+      0.5
+    """
 
     def schedule(i: Any) -> Any:
         left = (1 - jnp.minimum(i, decay_steps) / decay_steps) ** power
@@ -352,6 +387,11 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
 
     Raises:
       ValueError: the arguments are no sequences of such lengths.
+
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> float(optimizers.piecewise_constant([10], [1.0, 0.5])(20))
+      0.5
     """
     boundaries, values = jnp.asarray(boundaries), jnp.asarray(values)
     if not boundaries.ndim == values.ndim == 1:
@@ -366,6 +406,11 @@ def make_schedule(scalar_or_schedule: Any) -> Schedule:
 
     Raises:
       TypeError: the argument is neither.
+
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> optimizers.make_schedule(0.1)(5)
+      0.1
     """
     if callable(scalar_or_schedule):
         return scalar_or_schedule
@@ -377,21 +422,38 @@ def make_schedule(scalar_or_schedule: Any) -> Schedule:
 def l2_norm(tree: Any) -> Array:
     """The root of the sum of all squares.
 
-    >>> from amdjax.example_libraries import optimizers
-    >>> optimizers.l2_norm([jnp.array([3.0]), jnp.array([4.0])])
-    Array(5., dtype=float32)
+    Returns:
+      A scalar.
+
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> optimizers.l2_norm([jnp.array([3.0]), jnp.array([4.0])])
+      Array(5., dtype=float32)
     """
     return jnp.sqrt(sum(jnp.vdot(x, x) for x in tree_flatten(tree)[0]))
 
 
 def clip_grads(grad_tree: Any, max_norm: Any) -> Any:
-    """Gradients, made smaller where their norm is more than `max_norm`."""
+    """Gradients, made smaller where their norm is more than `max_norm`.
+
+    Returns:
+      A pytree like `grad_tree`.
+
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> optimizers.clip_grads([jnp.array([3.0, 4.0])], 1.0)
+      [Array([0.6, 0.8], dtype=float32)]
+    """
     norm = l2_norm(grad_tree)
     return tree_map(lambda g: jnp.where(norm < max_norm, g, g * (max_norm / norm)), grad_tree)
 
 
 class JoinPoint:
-    """Marks where the state of a parameter begins in an unpacked state."""
+    """Marks where the state of a parameter begins in an unpacked state.
+
+    Args:
+      subtree: the state, a pytree.
+    """
 
     def __init__(self, subtree: Any) -> None:
         self.subtree = subtree
@@ -402,15 +464,37 @@ class JoinPoint:
 
 
 def unpack_optimizer_state(opt_state: OptimizerState) -> Any:
-    """The state as a tree like the parameters, with a `JoinPoint` for each; to be saved."""
+    """The state as a tree like the parameters, with a `JoinPoint` for each; to be saved.
+
+    Returns:
+      A pytree of `JoinPoint`s.
+
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> init, _, _ = optimizers.momentum(0.1, 0.9)
+      >>> tree = optimizers.unpack_optimizer_state(init({"w": 1.0}))
+      >>> type(tree["w"]).__name__
+      'JoinPoint'
+    """
     return tree_unflatten(opt_state.tree_def, [JoinPoint(s) for s in _unpacked(opt_state)])
 
 
 def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
     """The state from what `unpack_optimizer_state` returned.
 
+    Returns:
+      The state.
+
     Raises:
       TypeError: a leaf is no `JoinPoint`.
+
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> init, _, _ = optimizers.momentum(0.1, 0.9)
+      >>> tree = optimizers.unpack_optimizer_state(init({"w": 1.0}))
+      >>> state = optimizers.pack_optimizer_state(tree)
+      >>> len(state.packed_state)
+      1
     """
     points, tree = tree_flatten(marked_pytree)
     if not all(isinstance(p, JoinPoint) for p in points):
@@ -418,4 +502,44 @@ def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
     return _packed([p.subtree for p in points], tree)
 
 
+_EXAMPLE = """
+    Example:
+      >>> from amdjax.example_libraries import optimizers
+      >>> init, update, params = optimizers.NAME
+      >>> state = update(0, jnp.ones(2), init(jnp.ones(2)))
+      >>> bool((params(state) < 1).all())
+      True
+    """
+_OPTIMIZERS = {
+    "sgd": "0.1", "momentum": "0.1, 0.9", "nesterov": "0.1, 0.9", "adagrad": "0.1",
+    "rmsprop": "0.1", "rmsprop_momentum": "0.1", "adam": "0.1", "adamax": "0.1", "sm3": "0.1",
+}  # fmt: skip
+for _name, _arguments in _OPTIMIZERS.items():
+    if globals()[_name].__doc__:
+        globals()[_name].__doc__ += "\n" + _EXAMPLE.replace("NAME", f"{_name}({_arguments})")
+_FAMILIES = (
+    _Family(" ".join(_OPTIMIZERS), "An `Optimizer`."),
+    _Family(
+        "constant exponential_decay inverse_time_decay make_schedule polynomial_decay",
+        "A function of the step's number.",
+    ),
+)
+_PHRASES = _Phrases(
+    {
+        "step_size": "a number, or a function of the step's number.",
+        "b1": "the share of the mean that stays.",
+        "decay_steps": "how many steps.",
+        "decay_rate": "by how much.",
+        "staircase": "whether it falls once in `decay_steps` only.",
+        "final_step_size": "the last step.",
+        "power": "of what is left.",
+        "scalar_or_schedule": "a number, or a function of the step's number.",
+        "tree": "a pytree of arrays.",
+        "grad_tree": "a pytree of arrays.",
+        "max_norm": "the norm that remains.",
+        "opt_state": "a state.",
+        "marked_pytree": "a tree of `JoinPoint`s.",
+    }
+)
+_complete(globals(), _FAMILIES, _PHRASES)
 _public_surface(globals())

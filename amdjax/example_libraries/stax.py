@@ -21,6 +21,7 @@ from typing import Any
 import amdjax.numpy as jnp
 from amdjax import lax, random
 from amdjax.core.array import Array
+from amdjax.core.docs import Family as _Family, Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import (
     elu as elu,
@@ -55,10 +56,12 @@ def Dense(out_dim: int, W_init: Any = glorot_normal(), b_init: Any = normal()) -
     Args:
       out_dim: outputs.
       W_init: makes the matrix.
-      b_init: makes the bias.
 
-    Returns:
-      The layer.
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.Dense(3)
+      >>> init(amdjax.random.key(0), (-1, 4))[0]
+      (-1, 3)
     """
 
     def init(rng: Any, input_shape: Shape) -> Any:
@@ -111,15 +114,12 @@ def GeneralConv(
     Args:
       dimension_numbers: the axes of inputs, kernels and outputs, as `lax.conv_general_dilated`
         takes them.
-      out_chan: output channels.
-      filter_shape: of the kernel, without channels.
-      strides: ones by default.
-      padding: "VALID", "SAME" or pairs.
-      W_init: makes the kernel.
-      b_init: makes the bias.
 
-    Returns:
-      The layer.
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.GeneralConv(("NHWC", "HWIO", "NHWC"), 8, (3, 3))
+      >>> init(amdjax.random.key(0), (-1, 5, 5, 1))[0]
+      (-1, 3, 3, 8)
     """
     return _convolution(
         lax.conv_general_shape_tuple, lax.conv_general_dilated, dimension_numbers, out_chan,
@@ -144,15 +144,12 @@ def GeneralConvTranspose(
     Args:
       dimension_numbers: the axes of inputs, kernels and outputs, as `lax.conv_transpose` takes
         them.
-      out_chan: output channels.
-      filter_shape: of the kernel, without channels.
-      strides: ones by default.
-      padding: "VALID", "SAME" or pairs.
-      W_init: makes the kernel.
-      b_init: makes the bias.
 
-    Returns:
-      The layer.
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.GeneralConvTranspose(("NHWC", "HWIO", "NHWC"), 8, (3, 3))
+      >>> init(amdjax.random.key(0), (-1, 3, 3, 1))[0]
+      (-1, 5, 5, 8)
     """
     return _convolution(
         lax.conv_transpose_shape_tuple, lax.conv_transpose, dimension_numbers, out_chan,
@@ -182,8 +179,11 @@ def BatchNorm(
       beta_init: makes what is added.
       gamma_init: makes what is multiplied.
 
-    Returns:
-      The layer.
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.BatchNorm()
+      >>> init(amdjax.random.key(0), (-1, 5, 5, 2))[0]
+      (-1, 5, 5, 2)
     """
     axes = (axis,) if jnp.isscalar(axis) else tuple(axis)
 
@@ -204,7 +204,18 @@ def BatchNorm(
 
 
 def elementwise(fun: Callable[..., Array], **fun_kwargs: Any) -> Layer:
-    """A layer without parameters from a function of arrays."""
+    """A layer without parameters from a function of arrays.
+
+    Args:
+      fun: the function.
+      fun_kwargs: what it is called with besides.
+
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.elementwise(jnp.sin)
+      >>> init(amdjax.random.key(0), (-1, 3))[0]
+      (-1, 3)
+    """
 
     def apply(params: Any, inputs: Array, **kwargs: Any) -> Array:
         return fun(inputs, **fun_kwargs)
@@ -239,6 +250,12 @@ def _pooling(reducer: Any, initial: float, mean: bool = False) -> Callable[..., 
 
         Returns:
           The layer.
+
+        Example:
+          >>> from amdjax.example_libraries import stax
+          >>> init, apply = stax.MaxPool((2, 2))
+          >>> init(amdjax.random.key(0), (1, 5, 5, 2))[0]
+          (1, 4, 4, 2)
         """
         steps = tuple(strides or (1,) * len(window_shape))
         window = tuple(window_shape)
@@ -280,7 +297,17 @@ Identity: Layer = elementwise(lambda x: x)
 
 
 def FanOut(num: int) -> Layer:
-    """The input, `num` times."""
+    """The input, `num` times.
+
+    Args:
+      num: how often.
+
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.FanOut(2)
+      >>> init(amdjax.random.key(0), (-1, 3))[0]
+      [(-1, 3), (-1, 3)]
+    """
 
     def apply(params: Any, inputs: Any, **kwargs: Any) -> list[Any]:
         return [inputs] * num
@@ -295,7 +322,17 @@ FanInSum: Layer = (
 
 
 def FanInConcat(axis: int = -1) -> Layer:
-    """Several inputs, joined along an axis."""
+    """Several inputs, joined along an axis.
+
+    Args:
+      axis: which.
+
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.FanInConcat()
+      >>> init(amdjax.random.key(0), [(-1, 3), (-1, 2)])[0]
+      (-1, 5)
+    """
 
     def init(rng: Any, input_shape: Any) -> Any:
         first = list(input_shape[0])
@@ -318,6 +355,15 @@ def Dropout(rate: float, mode: str = "train") -> Layer:
 
     Returns:
       The layer; its `apply_fun` needs `rng=`, a key.
+
+    Raises:
+      ValueError: when it is called without a key.
+
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.Dropout(0.9)
+      >>> init(amdjax.random.key(0), (-1, 3))[0]
+      (-1, 3)
     """
 
     def apply(params: Any, inputs: Array, **kwargs: Any) -> Array:
@@ -342,11 +388,14 @@ def _keys(rng: Any, count: int) -> Any:
 def serial(*layers: Layer) -> Layer:
     """Layers, one after the other.
 
-    Args:
-      layers: pairs of functions.
-
     Returns:
       The layer, whose parameters are a list of theirs.
+
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.serial(stax.Dense(8), stax.Relu)
+      >>> init(amdjax.random.key(0), (-1, 3))[0]
+      (-1, 8)
     """
 
     def init(rng: Any, input_shape: Any) -> Any:
@@ -369,11 +418,14 @@ def serial(*layers: Layer) -> Layer:
 def parallel(*layers: Layer) -> Layer:
     """Layers side by side: each takes one of a list of inputs.
 
-    Args:
-      layers: pairs of functions.
-
     Returns:
       The layer, whose parameters and output are lists.
+
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.parallel(stax.Dense(8), stax.Relu)
+      >>> init(amdjax.random.key(0), [(-1, 3), (-1, 2)])[0]
+      ((-1, 8), (-1, 2))
     """
 
     def init(rng: Any, input_shape: Any) -> Any:
@@ -395,8 +447,11 @@ def shape_dependent(make_layer: Callable[[Any], Layer]) -> Layer:
     Args:
       make_layer: a function of the shape that returns a layer.
 
-    Returns:
-      The layer.
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.shape_dependent(lambda shape: stax.Dense(2 * shape[-1]))
+      >>> init(amdjax.random.key(0), (-1, 3))[0]
+      (-1, 6)
     """
 
     def apply(params: Any, inputs: Array, **kwargs: Any) -> Any:
@@ -405,4 +460,21 @@ def shape_dependent(make_layer: Callable[[Any], Layer]) -> Layer:
     return lambda rng, shape: make_layer(shape)[0](rng, shape), apply
 
 
+_LAYERS = _Family(
+    "Dense GeneralConv GeneralConvTranspose BatchNorm FanInConcat FanOut elementwise "
+    "shape_dependent MaxPool SumPool AvgPool",
+    "The layer.",
+)
+_PHRASES = _Phrases(
+    {
+        "b_init": "makes the bias.",
+        "out_chan": "output channels.",
+        "filter_shape": "of the kernel, without channels.",
+        "strides": "ones by default.",
+        "padding": '"VALID", "SAME" or pairs.',
+        "W_init": "makes the kernel.",
+        "layers": "pairs of functions.",
+    }
+)
+_complete(globals(), [_LAYERS], _PHRASES)
 _public_surface(globals())
