@@ -11,8 +11,14 @@ that they can hold is static.
     (BCOO(float32[2, 2], nse=2), Array([2., 3.], dtype=float32))
 """
 
+from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.experimental.sparse import bcoo_methods as bcoo_methods, linalg as linalg, util as util
+from amdjax.experimental.sparse import (
+    _docs as _docs,
+    bcoo_methods as bcoo_methods,
+    linalg as linalg,
+    util as util,
+)
 from amdjax.experimental.sparse.autodiff import (
     grad as grad,
     jacfwd as jacfwd,
@@ -114,4 +120,5 @@ from amdjax.experimental.sparse.transform import (
 )
 from amdjax.experimental.sparse.util import CuSparseEfficiencyWarning as CuSparseEfficiencyWarning
 
+_complete(globals(), _docs.FAMILIES, _docs.PHRASES)
 _public_surface(globals())

@@ -72,7 +72,14 @@ def grad(
 def value_and_grad(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any
 ) -> Callable[..., Any]:
-    """As `amdjax.value_and_grad`; see `grad`."""
+    """As `amdjax.value_and_grad`; see `grad`.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> value, gradient = sparse.value_and_grad(lambda m: (m @ jnp.ones(2)).sum())(sparse.eye(2))
+      >>> value, gradient.data
+      (Array(2., dtype=float32), Array([1., 1.], dtype=float32))
+    """
     options = {"has_aux": has_aux, **kwargs}
     restore = lambda tree, found: (found[0], _filled(tree, found[1]))
     return _of_data(transforms.value_and_grad, fun, argnums, options, restore)
@@ -83,7 +90,13 @@ def _jacobian(transform: Callable[..., Any]) -> Callable[..., Any]:
         fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
         **kwargs: Any,
     ) -> Callable[..., Any]:  # fmt: skip
-        """The derivatives in the data of sparse arguments, as arrays; see `amdjax.jacfwd`."""
+        """The derivatives in the data of sparse arguments, as arrays; see `amdjax.jacfwd`.
+
+        Example:
+          >>> from amdjax.experimental import sparse
+          >>> sparse.jacfwd(lambda m: m @ jnp.ones(2))(sparse.eye(2)).shape
+          (2, 2)
+        """
         options = {"has_aux": has_aux, **kwargs}
         return _of_data(transform, fun, argnums, options, lambda _, found: found)
 

@@ -146,9 +146,13 @@ def random_bcoo(
     Returns:
       The array.
 
-        >>> from amdjax.experimental import sparse
-        >>> sparse.random_bcoo(amdjax.random.key(0), (4, 5), nse=3)
-        BCOO(float32[4, 5], nse=3)
+    Raises:
+      ValueError: `nse` is negative or no number.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> sparse.random_bcoo(amdjax.random.key(0), (4, 5), nse=3)
+      BCOO(float32[4, 5], nse=3)
     """
     shape = tuple(shape)
     if n_batch < 0 or n_dense < 0 or n_batch + n_dense > len(shape):

@@ -201,6 +201,14 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
 
     Raises:
       NotImplementedError: an axis would change its kind.
+      ValueError: the axes are not those of the array.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+      >>> sparse.bcoo_transpose(m, permutation=(1, 0)).todense()
+      Array([[0., 3.],
+             [2., 0.]], dtype=float32)
     """
     order = [operator.index(p) for p in permutation]
     if sorted(order) != list(range(mat.ndim)):
@@ -224,7 +232,14 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
 
 
 def bcoo_sort_indices(mat: BCOO) -> BCOO:
-    """The same array with its entries in order."""
+    """The same array with its entries in order.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> m = sparse.BCOO((jnp.array([1.0, 2.0]), jnp.array([[1], [0]])), shape=(2,))
+      >>> sparse.bcoo_sort_indices(m).data
+      Array([2., 1.], dtype=float32)
+    """
     if mat.indices_sorted or not mat.n_sparse:
         return mat
     data, indices = full_batch(mat)
@@ -262,6 +277,12 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
 
     Raises:
       ValueError: `nse` is not given under a transformation.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> m = sparse.BCOO((jnp.array([1.0, 2.0]), jnp.array([[0], [0]])), shape=(2,))
+      >>> sparse.bcoo_sum_duplicates(m).data
+      Array([3.], dtype=float32)
     """
     data, indices = full_batch(mat)
     shape = sparse_shape(mat)
@@ -301,6 +322,12 @@ def bcoo_update_layout(
     Raises:
       ValueError: there are not so many axes.
       SparseEfficiencyError: a sparse axis would become a batch or dense one.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+      >>> sparse.bcoo_update_layout(m, n_batch=1, on_inefficient=None).n_batch
+      1
     """
     n_batch = mat.n_batch if n_batch is None else n_batch
     n_dense = mat.n_dense if n_dense is None else n_dense
@@ -401,6 +428,15 @@ def bcoo_broadcast_in_dim(
 
     Returns:
       A `BCOO`.
+
+    Raises:
+      ValueError: the shapes do not fit.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+      >>> sparse.bcoo_broadcast_in_dim(m, shape=(3, 2, 2), broadcast_dimensions=(1, 2)).shape
+      (3, 2, 2)
     """
     places = [operator.index(d) for d in broadcast_dimensions]
     if len(places) != mat.ndim:
@@ -464,6 +500,12 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
 
     Raises:
       ValueError: the layouts or shapes do not fit.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+      >>> sparse.bcoo_concatenate([m, m], dimension=0).shape
+      (4, 2)
     """
     first = operands[0]
     (axis,) = canonical_axes(dimension, first.ndim)
@@ -511,6 +553,13 @@ def bcoo_slice(
 
     Returns:
       A `BCOO` with as many entries; those outside the window are none.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+      >>> sparse.bcoo_slice(m, start_indices=(0, 1), limit_indices=(2, 2)).todense()
+      Array([[2.],
+             [0.]], dtype=float32)
     """
     steps = [1] * mat.ndim if strides is None else list(strides)
     b, s = mat.n_batch, mat.n_sparse
@@ -555,6 +604,13 @@ def bcoo_reshape(
 
     Raises:
       NotImplementedError: batch or dense axes would change.
+      ValueError: the sizes do not fit.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+      >>> sparse.bcoo_reshape(m, new_sizes=(4,)).todense()
+      Array([0., 2., 3., 0.], dtype=float32)
     """
     sizes = [operator.index(n) for n in new_sizes]
     if -1 in sizes:

@@ -202,10 +202,14 @@ def bcoo_dot_general_sampled(
     Returns:
       Numbers of shape `(*batch, entries)`.
 
-        >>> from amdjax.experimental import sparse
-        >>> sparse.bcoo_dot_general_sampled(jnp.ones((2, 3)), jnp.ones((3, 2)),
-        ...     jnp.array([[0, 1]]), dimension_numbers=(((1,), (0,)), ((), ())))
-        Array([3.], dtype=float32)
+    Raises:
+      TypeError: the axes do not fit.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> sparse.bcoo_dot_general_sampled(jnp.ones((2, 3)), jnp.ones((3, 2)),
+      ...     jnp.array([[0, 1]]), dimension_numbers=(((1,), (0,)), ((), ())))
+      Array([3.], dtype=float32)
     """
     A, B = promote_dtypes(jnp.asarray(A), jnp.asarray(B))
     lc, rc, lb, rb = _axes(dimension_numbers)
@@ -251,6 +255,12 @@ def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
 
     Returns:
       A `BCOO` of the other axes.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+      >>> sparse.bcoo_reduce_sum(m, axes=[0]).todense()
+      Array([3., 2.], dtype=float32)
     """
     over = canonical_axes(axes, mat.ndim)
     b, s = mat.n_batch, mat.n_sparse
@@ -284,6 +294,15 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Array:
 
     Returns:
       Data for the indices of `sp_mat`.
+
+    Raises:
+      NotImplementedError: the array has more axes.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+      >>> sparse.bcoo_multiply_dense(m, jnp.array([1.0, 10.0]))
+      Array([20.,  3.], dtype=float32)
     """
     v = jnp.asarray(v)
     if lax.broadcast_shapes(sp_mat.shape, v.shape) != sp_mat.shape:
@@ -324,6 +343,12 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     Returns:
       A `BCOO` with the indices of `lhs`, whose entries must not repeat unless those of `rhs` do
       not.
+
+    Example:
+      >>> from amdjax.experimental import sparse
+      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+      >>> sparse.bcoo_multiply_sparse(m, m).data
+      Array([4., 9.], dtype=float32)
     """
     if lhs.shape != rhs.shape:
         shape = lax.broadcast_shapes(lhs.shape, rhs.shape)

@@ -125,6 +125,10 @@ class SparseTracer(Tracer):
 
     Attributes:
       value: the array, which may be sparse.
+
+    Args:
+      trace: the trace it belongs to.
+      value: the array, which may be sparse.
     """
 
     __slots__ = ("aval", "value")
