@@ -57,8 +57,8 @@ def device_put(
       A pytree of arrays like `x`.
 
     Raises:
-      TypeError: a leaf is not an array, or `device` is not a device.
-      ValueError: a sharding does not fit a leaf's shape.
+      TypeError: a leaf is not an array.
+      ValueError: `device` is not a device, or a sharding does not fit a leaf's shape.
       NotImplementedError: a sharding spans several devices.
       MemoryError: the device has no memory left.
 

@@ -200,8 +200,7 @@ class Array(Typed):
     def __len__(self) -> int:
         return len(self.aval)
 
-    def __hash__(self) -> int:
-        raise TypeError(f"unhashable type: {type(self)}")
+    __hash__ = None  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Any:
         # Reached for methods that are not installed yet, of references, and for mistakes.
@@ -209,7 +208,8 @@ class Array(Typed):
             return Ref.__dict__[name].__get__(self, type(self))
         if not name.startswith("__") and load_methods():
             return getattr(self, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        hint = ": ask typeof(x).sharding" if name == "sharding" else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
 
 def install_methods(methods: Mapping[str, Any], on: type = Array) -> None:

@@ -234,8 +234,8 @@ def check_valid_dtype(dtype: np.dtype, where: str = "") -> None:
     """Raise TypeError unless arrays can have this dtype."""
     if dtype not in _valid_dtypes:
         raise TypeError(
-            f"JAX only supports number, bool, and string dtypes, got dtype {dtype}{where}; strings "
-            "in arrays of NumPy only."
+            f"JAX only supports number, bool, and string dtypes, got dtype {dtype}{where}, which "
+            "is not a valid JAX type for elements; strings in arrays of NumPy only."
         )
 
 

@@ -233,8 +233,12 @@ class Tracer(Array):
         return f"{type(self).__name__}({getattr(self, 'aval', '?')})"
 
 
+_CASTS = ("bool", "complex", "float", "int")
+
+
 def _used_as(what: str) -> Callable[[Any], Exception]:
-    what = f"Python asked for it through `{what}`."
+    hint = f" To convert it try using `x.astype({what})`." if what in _CASTS else ""
+    what = f"Python asked for it through `{what}`.{hint}"
     return lambda tracer: ConcretizationTypeError(tracer, what)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import logging
@@ -16,8 +17,8 @@ from amdjax.core.array import ConcreteArray, get_backend
 from amdjax.core.aval import get_aval
 from amdjax.core.config import config, refuse_execution
 from amdjax.core.context import context
-from amdjax.core.errors import api_boundary, hide_internal_frames
-from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.errors import api_boundary, hide_internal_frames, warn
+from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun
 from amdjax.core.pytree import (
     LEAF,
     PyTreeDef,
@@ -204,7 +205,10 @@ class JitFunction:
         return functools.partial(JitFunction, **self._made_with), (self._fun,)
 
     def __repr__(self) -> str:
-        return f"<jit of {self._name}>"
+        try:
+            return f"<PjitFunction of {self._fun!r}>"
+        except Exception:  # of the function's own
+            return "<PjitFunction>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if context.trace is not _BASE:
@@ -321,6 +325,8 @@ class JitFunction:
             place = get_backend().default_placement()
         with _phase(self._name, "compile", "backend_compile"):
             donated = self._parameters.donations(tree, static)
+            if any(donated):
+                _warn_of_useless_donations(self._name, avals, donated, closed.out_avals)
             run = get_backend().compile(closed, donated, refs, place)
         if self._shardings is not None:
             run = self._shardings.laid_out(run, out_tree)
@@ -334,6 +340,8 @@ class JitFunction:
         self._parameters.check_leaves(leaves, args, kwargs)
         avals = [get_aval(x) for x in leaves]
         closed, out_tree, hoisted = self._program(avals, tree, static)
+        if self._inline:
+            return tree_unflatten(out_tree, jaxpr_as_fun(closed)(*hoisted, *leaves))
         donated = (False,) * len(hoisted) + self._parameters.donations(tree, static)
         outs = bind_jit(
             closed, [*hoisted, *leaves], name=self._name, donated_invars=donated,
@@ -421,6 +429,23 @@ def _chosen_device(device: Any, backend: str | None) -> Device | None:
     if device is not None and backend is not None:
         raise ValueError("jit: give either device or backend, not both")
     return devices(backend)[0] if device is None else checked_device(device, "jit")
+
+
+def _warn_of_useless_donations(
+    name: str, avals: Sequence[Any], donated: Sequence[bool], outs: Sequence[Any]
+) -> None:
+    """Warn of donated arrays for whose memory there is no result of the same type."""
+    wanted = collections.Counter((a.shape, a.dtype) for a in outs)
+    useless = []
+    for aval in (a for a, d in zip(avals, donated) if d):
+        wanted[aval.shape, aval.dtype] -= 1
+        if wanted[aval.shape, aval.dtype] < 0:
+            useless.append(aval.str_short())
+    if useless:
+        warn(
+            f"Some donated buffers were not usable: {', '.join(useless)}. No result of {name} has "
+            "their shape and dtype."
+        )
 
 
 def clear_caches() -> None:

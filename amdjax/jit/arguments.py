@@ -46,10 +46,11 @@ class Parameters:
         self._donated, self._donated_names = _resolve(
             fun, donate_argnums, donate_argnames, "donate"
         )
-        for what, both in (
+        pairs = [
             ("argnums", {*self._static} & {*self._donated}),
             ("argnames", self._static_names & self._donated_names),
-        ):
+        ]
+        for what, both in reversed(pairs) if donate_argnums is None else pairs:
             if both:
                 raise ValueError(
                     f"static_{what} and donate_{what} cannot intersect: {sorted(both)} are in both"
@@ -175,7 +176,8 @@ class Parameters:
 
 
 def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...], frozenset[str]]:
-    """Positions and names that both speak of the same parameters, as far as they are known."""
+    """Positions and names, each found from the other where one of them is not given."""
+    infer_nums, infer_names = nums is None, names is None
     if nums is None:
         nums = ()
     elif isinstance(nums, (int, np.integer)):
@@ -215,16 +217,16 @@ def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...
                 f"{len(positional)} "
                 f"positional arguments."
             )
+    by_name = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     for s in given_names:
-        if s not in sig.parameters and not keywords:
+        if s not in by_name and (s in sig.parameters or not keywords):
             raise ValueError(
-                f"jit: {what}_argnames names {s!r}, but {fun_name(fun)} has the parameters "
-                f"{list(sig.parameters)}."
+                f"jit: {what}_argnames names {s!r}, but {fun_name(fun)} takes by keyword "
+                f"{sorted(by_name)}."
             )
-    # A default that the caller leaves out is a constant anyway, so both ways may be merged.
-    nums_all = {*given_nums, *(positional.index(s) for s in given_names if s in positional)}
-    names_all = {
-        *given_names,
-        *(positional[n] for n in given_nums if -len(positional) <= n < len(positional)),
-    }
-    return tuple(sorted(nums_all)), frozenset(names_all)
+    if infer_nums:
+        given_nums = tuple(positional.index(s) for s in given_names if s in positional)
+    elif infer_names:
+        at = {positional[n] for n in given_nums if -len(positional) <= n < len(positional)}
+        given_names = tuple(at & by_name)
+    return tuple(sorted(given_nums)), frozenset(given_names)

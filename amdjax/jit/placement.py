@@ -126,8 +126,10 @@ def checked_device(device: Any, what: str) -> Device:
     """`device`, if it is one.
 
     Raises:
-      TypeError: it is not.
+      ValueError: it is not.
     """
     if not isinstance(device, Device):
-        raise TypeError(f"{what}: device must be one of amdjax.devices(), got {device!r}")
+        raise ValueError(
+            f"{what}: device must be one of amdjax.devices(). Received invalid value: {device!r}"
+        )
     return device

@@ -73,13 +73,14 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
             f"{type(primals).__name__} and {type(tangents).__name__}. They have an entry for each "
             f"argument of {fun_name(fun)}."
         )
-    leaves, flat = flatten_fun(fun, primals, {}, has_aux=has_aux)
-    given, tree = tree_flatten((tuple(tangents), {}))
-    if tree != flat.in_tree:
+    in_tree = tree_structure(primals)
+    given, tree = tree_flatten(tangents)
+    if tree != in_tree:
         raise TypeError(
             "primal and tangent arguments to jax.jvp must have the same tree structure: primals "
-            f"have {flat.in_tree}, tangents {tree}."
+            f"have {in_tree}, tangents {tree}."
         )
+    leaves, flat = flatten_fun(fun, primals, {}, has_aux=has_aux)
     _check_values("jvp", leaves)
     given = [_check_tangent(*pair) for pair in zip(leaves, given)]
     outs, out_tangents = jvp_flat(transformed("jvp", flat), leaves, given)
@@ -413,8 +414,9 @@ def differentiated(
         if not -count <= n < count:
             raise TypeError(
                 f"differentiating with respect to argnums={argnums} requires at least "
-                f"{n + 1 if n >= 0 else -n} positional arguments to be passed to "
-                f"{fun_name(fun)}, but got only {count}."
+                f"{n + 1 if n >= 0 else -n} positional arguments to be passed by the "
+                f"caller, but got only {count} positional arguments. The function is "
+                f"{fun_name(fun)}."
             )
     positions = [n % count for n in numbers]
     chosen, others = split_args(args, positions)

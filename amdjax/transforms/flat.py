@@ -92,7 +92,7 @@ def split_aux(out: Any, what: str) -> tuple[Any, Any]:
     if not isinstance(out, (tuple, list)) or len(out) != 2:
         size = f" of length {len(out)}" if isinstance(out, (tuple, list)) else ""
         raise TypeError(
-            f"with has_aux=True the function {what} must return a pair (output, aux), "
+            f"with has_aux=True the function {what} must return a two-element tuple (output, aux), "
             f"got {type(out).__name__}{size}"
         )
     return out[0], out[1]

@@ -197,6 +197,8 @@ def make_jaxpr(
             return closed
         return closed, _structs(closed.out_avals, out_tree)
 
+    traced.__name__ = f"make_jaxpr({fun_name(fun)})"
+    traced.__qualname__ = f"make_jaxpr({getattr(fun, '__qualname__', fun_name(fun))})"
     return traced
 
 

@@ -168,10 +168,11 @@ def _mapped_size(
             continue
         shape = get_aval(x).shape
         if not -len(shape) <= axis < len(shape):
-            rank = f"rank at least {axis + 1 if axis >= 0 else -axis}"
+            least = axis + 1 if axis >= 0 else -axis
             raise ValueError(
-                f"vmap was requested to map its argument {_name(names(), i)} along axis {axis}, "
-                f"which implies that it has {rank}, but it has rank {len(shape)} and shape {shape}."
+                f"vmap was requested to map its argument along axis {axis}, which implies that its "
+                f"rank should be at least {least}, but is only {len(shape)} (its shape is {shape}):"
+                f" argument {_name(names(), i)}."
             )
         sizes[shape[axis]].append(i)
     if axis_size is not None:

@@ -119,12 +119,12 @@ def test_device_put_without_a_device_goes_to_the_default(gpu, cpu):
 
 def test_device_put_of_traced_values(gpu):
     assert amdjax.jit(lambda x: amdjax.device_put(x, gpu) + 1)(1.0).item() == 2
-    with pytest.raises(TypeError, match=r"one of amdjax\.devices\(\), got 'gpu'"):
+    with pytest.raises(ValueError, match=r"one of amdjax\.devices\(\)\..* 'gpu'"):
         amdjax.jit(lambda x: amdjax.device_put(x, "gpu"))(1.0)
 
 
 def test_device_put_refuses_other_things(gpu):
-    with pytest.raises(TypeError, match=r"device must be one of amdjax.devices\(\), got 'gpu'"):
+    with pytest.raises(ValueError, match=r"device must be one of amdjax.devices\(\)\..* 'gpu'"):
         amdjax.device_put(1.0, "gpu")
     with pytest.raises(TypeError, match=r"x\['a'\] of type str"):
         amdjax.device_put({"a": "text"}, gpu)
@@ -264,7 +264,7 @@ def test_jit_may_name_its_device(gpu, gpus, cpu):
     assert amdjax.jit(lambda x: x + 1, backend="cpu")(ones(gpu, 3)).device is cpu
     with pytest.raises(ValueError, match="either device or backend"):
         amdjax.jit(lambda x: x, device=gpu, backend="cpu")
-    with pytest.raises(TypeError, match="device must be one of"):
+    with pytest.raises(ValueError, match="device must be one of"):
         amdjax.jit(lambda x: x, device="gpu")
     with pytest.raises(RuntimeError, match="Unknown backend: 'tpu'"):
         amdjax.jit(lambda x: x, backend="tpu")

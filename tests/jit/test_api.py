@@ -4,6 +4,7 @@ import functools
 import gc
 import pickle
 import traceback
+import warnings
 import weakref
 from typing import NamedTuple
 
@@ -384,3 +385,35 @@ def test_pickles_of_64_bits_are_read_as_32_where_those_are_not_enabled(dtype):
     found = pickle.loads(data)
     assert found.dtype == amdjax.dtypes.canonicalize_dtype(dtype)
     np.testing.assert_array_equal(found, np.arange(5))
+
+
+def test_donations_of_no_use_bring_a_warning():
+    f = amdjax.jit(lambda x, y: (x.sum(), y + 1), donate_argnums=(0, 1))
+    with pytest.warns(UserWarning, match=r"donated buffers were not usable: f32\[3\]\."):
+        f(jnp.ones(3), jnp.ones(4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f(jnp.ones(3), jnp.ones(4))  # once, when it is compiled
+        amdjax.jit(lambda x: x + 1, donate_argnums=0)(jnp.ones(5))
+
+
+def test_inlined_calls_leave_no_trace():
+    f = amdjax.jit(lambda x: x * 2 + 1, inline=True)
+    assert "jit" not in str(amdjax.make_jaxpr(f)(3))
+    assert amdjax.grad(lambda x: f(x) * x)(3.0) == 13
+    assert [float(y) for y in amdjax.vmap(f)(jnp.arange(2.0))] == [1, 3]
+
+
+def test_positions_and_names_given_both_are_taken_as_they_are():
+    def traced(x, y):
+        seen.append([isinstance(v, amdjax.core.Tracer) for v in (x, y)])
+        return 1
+
+    f = amdjax.jit(traced, static_argnums=1, static_argnames="x")
+    seen = []
+    f(2, "foo"), f(1, y=3), f(x="foo", y=3)
+    assert seen == [[True, False], [True, True], [False, True]]
+    for names in ("args", "a", "missing"):
+        with pytest.raises(ValueError, match="by keyword"):
+            amdjax.jit(lambda a, /, b, *args: b, static_argnames=names)
+    amdjax.jit(lambda a, /, b, **kw: b, static_argnames="missing")

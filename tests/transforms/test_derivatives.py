@@ -234,7 +234,7 @@ ERRORS = {
     "argnums type": (lambda: amdjax.grad(f, argnums="x"), TypeError, "argnums"),
     "argnums range": (lambda: amdjax.grad(f, argnums=1)(1.0), TypeError, "at least 2 positional"),
     "string argument": (lambda: amdjax.grad(lambda x: 1.0)("a"), TypeError, "'a'"),
-    "aux missing": (lambda: amdjax.grad(lambda x: x, has_aux=True)(1.0), TypeError, "pair"),
+    "aux missing": (lambda: amdjax.grad(lambda x: x, has_aux=True)(1.0), TypeError, "two-element"),
     "jvp not tuples": (lambda: amdjax.jvp(f, X, X), TypeError, "tuples or lists"),
     "jvp structure": (lambda: amdjax.jvp(f, (X,), (X, X)), TypeError, "tree structure"),
     "jvp shape": (lambda: amdjax.jvp(f, (X,), (X[:2],)), ValueError, r"\(3,\) and \(2,\)"),
