@@ -46,7 +46,7 @@ class Parameters:
         self._donated, self._donated_names = _resolve(
             fun, donate_argnums, donate_argnames, "donate"
         )
-        pairs = [
+        pairs: list[tuple[str, Any]] = [
             ("argnums", {*self._static} & {*self._donated}),
             ("argnames", self._static_names & self._donated_names),
         ]

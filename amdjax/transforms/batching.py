@@ -13,7 +13,7 @@ from amdjax.core.effects import NamedAxisEffect
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr, subjaxprs_of_value
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import BATCHED_REFS
-from amdjax.core.trace import FlatFun, Trace, Tracer, set_trace, trace_to_jaxpr
+from amdjax.core.trace import FlatFun, JaxprTrace, Trace, Tracer, set_trace, trace_to_jaxpr
 from amdjax.transforms import ops
 from amdjax.transforms.axes import (
     AxisData,
@@ -140,6 +140,13 @@ class BatchTrace(Trace):
         return [self.pair(x, d) for x, d in zip(outs, call.out_dims)]
 
 
+def _is_recording() -> bool:
+    trace: Any = context.trace
+    while trace is not None and not isinstance(trace, JaxprTrace):
+        trace = trace.parent
+    return trace is not None
+
+
 class _CustomCall:
     """The functions of one call with custom derivatives, made functions on batches.
 
@@ -179,7 +186,9 @@ class _CustomCall:
     def fun(self, fun: FlatFun) -> FlatFun:
         def batched(*args: Any) -> list[Any]:
             outs, dims = self.batch(fun, args, self.dims)
-            self.settle(dims)
+            # The rule of a recorded call comes later; what it says of tangents is not known yet.
+            mapped = any(d is not None for d in self.dims)
+            self.settle([0] * len(outs) if mapped and _is_recording() else dims)
             return self.place(outs, dims)
 
         return batched

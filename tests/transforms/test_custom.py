@@ -550,3 +550,18 @@ def test_integers_have_jacobians_of_zeros():
     by_x, by_i = jac(jnp.ones(2), np.array([7, 8], np.int32))
     np.testing.assert_array_equal(by_x, np.diag([7, 8]))
     assert (by_i.shape, by_i.dtype, by_i.any()) == ((2, 2), np.int32, False)
+
+
+def test_results_that_depend_on_the_batch_in_their_tangents_alone():
+    @amdjax.custom_jvp
+    def constant(x):
+        return lax.cos(0.0)
+
+    constant.defjvp(lambda primals, tangents: (constant(*primals), primals[0] * tangents[0]))
+
+    def f(scale):
+        inner = lambda row: lax.map(lambda x: constant(scale * x), row)
+        return amdjax.vmap(inner)(jnp.arange(6.0).reshape(2, 3)).sum()
+
+    for g in (amdjax.grad(f), amdjax.jit(amdjax.grad(f))):
+        assert float(g(2.0)) == 2 * sum(i * i for i in range(6))
