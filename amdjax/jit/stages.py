@@ -90,69 +90,8 @@ class Wrapped(Protocol):
         """The program for arguments like these, ready to compile."""
 
 
-class _Stage:
-    """What all stages tell of the signature."""
-
-    @property
-    def _signature(self) -> Traced:
-        raise NotImplementedError
-
-    @property
-    def args_info(self) -> Any:
-        """The arguments, `(args, kwargs)`, as a pytree of `ArgInfo`."""
-        t = self._signature
-        leaves = [
-            ArgInfo(a, donated) for a, donated in zip(t.jaxpr.in_avals, t.donated, strict=True)
-        ]
-        return tree_unflatten(t.in_tree, leaves)
-
-    @property
-    def in_avals(self) -> Any:
-        """The types of the arguments, `(args, kwargs)`."""
-        return tree_unflatten(self._signature.in_tree, self._signature.jaxpr.in_avals)
-
-    @property
-    def out_avals(self) -> Any:
-        """The types of the results."""
-        return tree_unflatten(self._signature.out_tree, self._signature.jaxpr.out_avals)
-
-    @property
-    def donate_argnums(self) -> tuple[int, ...]:
-        """Positions of the donated ones among the leaves of the arguments."""
-        return tuple(i for i, donated in enumerate(self._signature.donated) if donated)
-
-    @property
-    def out_info(self) -> Any:
-        """Shapes and dtypes of the result, as a pytree of `ShapeDtypeStruct`."""
-        t = self._signature
-        leaves = [
-            ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in t.jaxpr.out_avals
-        ]
-        return tree_unflatten(t.out_tree, leaves)
-
-
-class _AfterTracing(_Stage):
-    """What later stages tell of the traced program they come from."""
-
-    traced: Traced
-
-    @property
-    def _signature(self) -> Traced:
-        return self.traced
-
-    @property
-    def in_tree(self) -> PyTreeDef:
-        """The structure of the arguments, `(args, kwargs)`."""
-        return self.traced.in_tree
-
-    @property
-    def out_tree(self) -> PyTreeDef:
-        """The structure of the results."""
-        return self.traced.out_tree
-
-
 @dataclass(frozen=True)
-class Traced(_Stage):
+class Traced:
     """A traced program.
 
     Args:
@@ -170,8 +109,33 @@ class Traced(_Stage):
     donated: tuple[bool, ...]
 
     @property
-    def _signature(self) -> Traced:
-        return self
+    def args_info(self) -> Any:
+        """The arguments, `(args, kwargs)`, as a pytree of `ArgInfo`."""
+        leaves = [ArgInfo(a, d) for a, d in zip(self.jaxpr.in_avals, self.donated, strict=True)]
+        return tree_unflatten(self.in_tree, leaves)
+
+    @property
+    def in_avals(self) -> Any:
+        """The types of the arguments, `(args, kwargs)`."""
+        return tree_unflatten(self.in_tree, self.jaxpr.in_avals)
+
+    @property
+    def out_avals(self) -> Any:
+        """The types of the results."""
+        return tree_unflatten(self.out_tree, self.jaxpr.out_avals)
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """Positions of the donated ones among the leaves of the arguments."""
+        return tuple(i for i, donated in enumerate(self.donated) if donated)
+
+    @property
+    def out_info(self) -> Any:
+        """Shapes and dtypes of the result, as a pytree of `ShapeDtypeStruct`."""
+        leaves = [
+            ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in self.jaxpr.out_avals
+        ]
+        return tree_unflatten(self.out_tree, leaves)
 
     @property
     def effects(self) -> Any:
@@ -181,6 +145,23 @@ class Traced(_Stage):
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
         """The program ready to compile; `lowering_platforms` is accepted, `compile` chooses."""
         return Lowered(self)
+
+
+def _of_traced(name: str, doc: str | None = None) -> Any:
+    """An attribute that a later stage has from the traced program it comes from."""
+    doc = doc or getattr(Traced, name).__doc__
+    return property(lambda stage: getattr(stage.traced, name), doc=doc)
+
+
+class _AfterTracing:
+    """What later stages tell of the traced program they come from."""
+
+    traced: Traced
+    in_tree = _of_traced("in_tree", "The structure of the arguments, `(args, kwargs)`.")
+    out_tree = _of_traced("out_tree", "The structure of the results.")
+    args_info, out_info = _of_traced("args_info"), _of_traced("out_info")
+    in_avals, out_avals = _of_traced("in_avals"), _of_traced("out_avals")
+    donate_argnums = _of_traced("donate_argnums")
 
 
 @dataclass(frozen=True)

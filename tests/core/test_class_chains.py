@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "amdjax"
-#: Classes of a chain at most. Those of tile operations are what their lowerings are found by.
-DEEPEST = {"codegen": 2, "kernels": 2, "passes": 2, "schedule": 2, "targets": 2, "tile": 3}
+#: Classes of a chain at most. Those of tile operations are what their lowerings are found by, and a
+#: HIP device is a GPU, which is a device.
+DEEPEST = {
+    "codegen": 2, "emulator": 2, "jit": 2, "kernels": 2, "passes": 2, "runtime": 3, "schedule": 2,
+    "targets": 2, "tile": 3,
+}  # fmt: skip
 
 
 def bases(trees):
@@ -37,8 +41,9 @@ def chain(name, known):
 def test_classes_stand_on_few_others(room):
     trees = [ast.parse(path.read_text()) for path in sorted((PACKAGE / room).rglob("*.py"))]
     known = bases(trees)
-    chains = [chain(name, known) for name in known if not name.endswith("Error")]
-    assert [" -> ".join(x) for x in chains if len(x) > DEEPEST[room]] == []
+    chains = [chain(name, known) for name in known]
+    deep = [x for x in chains if len(x) > DEEPEST[room] and not x[-1].endswith("Error")]
+    assert [" -> ".join(x) for x in deep] == []
 
 
 def test_chains_are_found():
