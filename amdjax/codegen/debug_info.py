@@ -38,14 +38,14 @@ class SourceLines:
         add = self._module.add_metadata
         self._file = add(f'!DIFile(filename: "{file}", directory: "", source: "{_escaped(text)}")')
         # Line tables only: there are no types or variables to describe.
-        self._unit = add(
+        self._compile_unit = add(
             f"distinct !DICompileUnit(language: DW_LANG_C, file: {self._file}, "
             "emissionKind: LineTablesOnly, nameTableKind: None)"
         )
         self._kind = add("!DISubroutineType(types: !{})")
         self._scope = self._function(f.name, self._file, 1)
         f.attributes += f" !dbg {self._scope}"
-        self._module.footer.append(f"!llvm.dbg.cu = !{{{self._unit}}}")
+        self._module.footer.append(f"!llvm.dbg.cu = !{{{self._compile_unit}}}")
 
     def at(self, line: int, origin: Origin | None = None) -> None:
         """What is written from here on comes from a line.
@@ -97,7 +97,7 @@ class SourceLines:
     def _function(self, name: str, file: str, line: int) -> str:
         return self._module.add_metadata(
             f'distinct !DISubprogram(name: "{_escaped(name)}", file: {file}, line: {line}, '
-            f"type: {self._kind}, unit: {self._unit}, spFlags: DISPFlagDefinition)"
+            f"type: {self._kind}, unit: {self._compile_unit}, spFlags: DISPFlagDefinition)"
         )
 
     def _call(self, line: int, inside: str) -> str:

@@ -75,7 +75,7 @@ def tile_of(
 
 
 def lanes_inside(
-    k: Builder, shape: tuple[int, int], across: int, first: Value, move: int, extent: int
+    k: Builder, shape: tuple[int, int], across: int, first: Value, shift: int, extent: int
 ) -> Value:
     """Which elements of a tile have a coordinate in `range(extent)`.
 
@@ -84,10 +84,10 @@ def lanes_inside(
       shape: of the tile.
       across: the axis along which the coordinate moves.
       first: the coordinate of the first element.
-      move: by how much it moves from one to the next.
+      shift: by how much it moves from one to the next.
       extent: the first coordinate that is not inside.
     """
-    steps = k.iota(shape[across], "i32") * k.const("i32", move)
+    steps = k.iota(shape[across], "i32") * k.const("i32", shift)
     place = steps + k.convert(first, "i32")
     # Negative numbers are large unsigned ones: one comparison for both ends.
     inside = k.convert(place, "u32") < k.const("u32", extent)

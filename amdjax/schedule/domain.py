@@ -172,16 +172,16 @@ class Domain:
                 atoms.append((var, reduced))
                 continue
             index, step = Index(0), 1
-            pieces: list[tuple[LoopVar, bool]] = []
+            split: list[tuple[LoopVar, bool]] = []
             for by in [*sorted(factors[var]), var.extent]:
                 if by % step or by == step:
                     continue
-                piece = LoopVar(f"{var.name}_{step}", by // step)
-                index = index + Index.of(piece) * step
-                pieces.insert(0, (piece, reduced))
+                factor = LoopVar(f"{var.name}_{step}", by // step)
+                index = index + Index.of(factor) * step
+                split.insert(0, (factor, reduced))
                 step = by
             table[var] = index
-            atoms += pieces
+            atoms += split
         self.index = [i.substitute(table) for i in self.index]
         self.atoms = atoms
         return bool(table)

@@ -183,11 +183,11 @@ class ElementBuilder:
     @contextmanager
     def binding(self, values: dict[Var, El | None]) -> Iterator[None]:
         """Variables with values; no others are seen."""
-        around, self.bound = self.bound, values
+        enclosing, self.bound = self.bound, values
         try:
             yield
         finally:
-            self.bound = around
+            self.bound = enclosing
 
     def _compute(self, var: Var, index: tuple[Index, ...]) -> El:
         if (bound := self.bound.get(var)) is not None:
@@ -244,7 +244,7 @@ class ElementBuilder:
 
     def _apply(self, eqn: JaxprEqn, index: tuple[Index, ...]) -> Sequence[El | None]:
         rule, k = eqn.primitive.lowering, self.k
-        around, k.origin = k.origin, _origin(eqn, k.origin)  # quicker than `made_from`
+        enclosing, k.origin = k.origin, _origin(eqn, k.origin)  # quicker than `made_from`
         result: Any
         if isinstance(rule, Pointwise):
             values = [self.value(x, index if x.aval.shape else ()) for x in eqn.invars]
@@ -261,7 +261,7 @@ class ElementBuilder:
         results = list(result) if isinstance(result, (list, tuple)) else [result]
         pairs = zip(results, eqn.outvars, strict=True)
         typed = [r if r is None else self._typed(r, v) for r, v in pairs]
-        k.origin = around
+        k.origin = enclosing
         return typed
 
     def _typed(self, x: El, var: Var) -> El:
@@ -301,24 +301,24 @@ class ElementBuilder:
             self.guards.pop()
         return self.select(El("bool", self.guard_value(guard)), value, otherwise())
 
-    def piecewise(self, i: Index, pieces: Sequence[tuple[int, int, Callable[[], El]]]) -> El:
+    def piecewise(self, i: Index, ranges: Sequence[tuple[int, int, Callable[[], El]]]) -> El:
         """The value of the piece `(start, stop, fn)` whose range contains `i`, found by halving."""
-        if len(pieces) == 1:
-            return pieces[0][2]()
-        half = len(pieces) // 2
-        start = pieces[half][0]
-        first = lambda: self.piecewise(i, pieces[:half])
-        return self.when(i.lt(start), first, lambda: self._rest(i, start, pieces[half:]))
+        if len(ranges) == 1:
+            return ranges[0][2]()
+        half = len(ranges) // 2
+        start = ranges[half][0]
+        first = lambda: self.piecewise(i, ranges[:half])
+        return self.when(i.lt(start), first, lambda: self._rest(i, start, ranges[half:]))
 
     def _rest(
-        self, i: Index, start: int, pieces: Sequence[tuple[int, int, Callable[[], El]]]
+        self, i: Index, start: int, ranges: Sequence[tuple[int, int, Callable[[], El]]]
     ) -> El:
         guard = i.ge(start).simplify()
         if guard is True or guard is False:
-            return self.piecewise(i, pieces)
+            return self.piecewise(i, ranges)
         self.guards.append(guard)
         try:
-            return self.piecewise(i, pieces)
+            return self.piecewise(i, ranges)
         finally:
             self.guards.pop()
 
@@ -754,11 +754,11 @@ class ElementBuilder:
         return value
 
 
-def _origin(eqn: JaxprEqn, around: Origin | None) -> Origin:
+def _origin(eqn: JaxprEqn, enclosing: Origin | None) -> Origin:
     """What code for an equation is made from; an unknown line is that around it."""
-    if around is None or eqn.source.code is not None:
+    if enclosing is None or eqn.source.code is not None:
         return eqn.origin
-    return Origin(eqn.primitive.name, around.source)
+    return Origin(eqn.primitive.name, enclosing.source)
 
 
 def flat_parts(els: Iterable[El]) -> list[tile.Value]:

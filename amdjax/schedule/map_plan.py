@@ -25,13 +25,13 @@ class Transposition:
       across: the other loop.
       side: elements along an edge of a tile.
       block: elements along an edge of what a program computes.
-      far: operands beyond the caches that lie the other way.
+      transposed: operands beyond the caches that lie the other way.
     """
 
     across: LoopVar
     side: int
     block: int
-    far: tuple[Var, ...]
+    transposed: tuple[Var, ...]
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _transposition(
     domain: Domain, target: Any, lane_var: LoopVar, across: LoopVar
 ) -> Transposition:
     side = 16 if domain.widest <= 32 and target.vectors.vector_bits >= 512 else 8
-    far = tuple(
+    transposed = tuple(
         v
         for v, o in domain.loads
         if v.aval.nbytes >= STREAM_FROM
@@ -175,4 +175,4 @@ def _transposition(
         and len(o.terms) == 2
         and o.const == 0
     )
-    return Transposition(across, side, (8 if far else 4) * side, far)
+    return Transposition(across, side, (8 if transposed else 4) * side, transposed)

@@ -144,8 +144,8 @@ class CpuMapEmitter(MapEmitter):
             k.for_(places[1], stops[1], side, self.b.nested(lambda j: tile_at(i, j)))
 
         # Squares take a cache line a row at a time, which memory is slow to serve.
-        far = [w.memory(v) for v in square.far]
-        k.for_(places[0], stops[0], side, self.b.nested(rows), prefetch=far)
+        transposed = [w.memory(v) for v in square.transposed]
+        k.for_(places[0], stops[0], side, self.b.nested(rows), prefetch=transposed)
 
     def _square(
         self,

@@ -161,14 +161,14 @@ class CpuRowPlan(RowPlan):
         return self.inner[0]
 
     @property
-    def unit(self) -> int:
+    def granularity(self) -> int:
         """Steps of it that stay together."""
         return self.count if self.split is self.lane_var else 1
 
     @property
     def split_length(self) -> int:
         """Steps of it in a program."""
-        return ceil_div(self.split.extent, self.splits * self.unit) * self.unit
+        return ceil_div(self.split.extent, self.splits * self.granularity) * self.granularity
 
     @property
     def stash_size(self) -> int:
@@ -227,7 +227,7 @@ def _split(plan: CpuRowPlan, target: Machine) -> CpuRowPlan:
     wanted = 4 * target.vectors.threads
     if plan.levels or not plan.inner or plan.domain.size < SPLIT_WORK or plan.grid >= wanted:
         return plan
-    most = max(1, plan.split.extent // (plan.unit * (8 if plan.unit > 1 else 1)))
+    most = max(1, plan.split.extent // (plan.granularity * (8 if plan.granularity > 1 else 1)))
     splits = min(ceil_div(wanted, plan.grid), most, plan.domain.size // (SPLIT_WORK // 4))
     plan = replace(plan, splits=max(1, splits))
     return replace(

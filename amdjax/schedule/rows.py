@@ -235,8 +235,8 @@ class CpuRowEmitter(RowEmitter):
             body()
             return
         base = (pid % plan.bundles) * count
-        around = [v for v in plan.outer if v is not lane_var]
-        w.bind_outer(around, pid // plan.bundles)
+        outer = [v for v in plan.outer if v is not lane_var]
+        w.bind_outer(outer, pid // plan.bundles)
 
         def with_mask(mask: tile.Value | None) -> None:
             w.with_lanes([Lanes(lane_var, count, 0, base, mask)], body)

@@ -164,7 +164,7 @@ class Side:
       run: elements from one step in depth to the next, if tiles of the product's depth are such
         runs; the place of a tile is then that of its first step.
       limits: extents of the coordinates that lines and depth move; zero is read outside.
-      moves: by how much a step of a run moves each of them.
+      shifts: by how much a step of a run moves each of them.
     """
 
     buffer: Buffer
@@ -172,12 +172,12 @@ class Side:
     vector: int = 1
     run: int | None = None
     limits: tuple[int, ...] = ()
-    moves: tuple[int, ...] = ()
+    shifts: tuple[int, ...] = ()
 
 
 _SIDE = re.compile(
     r"\((?P<buffer>[^ ]+) (?P<along>depth|lines)×(?P<vector>\d+)(?: run=(?P<run>-?\d+))?"
-    r"(?: limits=(?P<limits>\([^)]*\)))?(?: moves=(?P<moves>\([^)]*\)))?\)"
+    r"(?: limits=(?P<limits>\([^)]*\)))?(?: shifts=(?P<shifts>\([^)]*\)))?\)"
 )
 
 
@@ -193,7 +193,7 @@ class Sides(Attribute[tuple[Side, Side]]):
     def _shown(x: Side, buffers: Buffers) -> str:
         run = "" if x.run is None else f" run={x.run}"
         limits = f" limits={x.limits}" if x.limits else ""
-        limits += f" moves={x.moves}" if any(x.moves) else ""
+        limits += f" shifts={x.shifts}" if any(x.shifts) else ""
         return f"({_shown(x.buffer, buffers)} {x.along}×{x.vector}{run}{limits})"
 
     def read(self, text: str, buffers: Buffers) -> tuple[Side, Side]:
@@ -205,8 +205,8 @@ class Sides(Attribute[tuple[Side, Side]]):
         limits = ast.literal_eval(m["limits"] or "()")
         run = None if m["run"] is None else int(m["run"])
         still = () if run is None else (0,) * len(limits)
-        moves = ast.literal_eval(m["moves"]) if m["moves"] else still
-        return Side(_seen(m["buffer"], buffers), m["along"], int(m["vector"]), run, limits, moves)
+        shifts = ast.literal_eval(m["shifts"]) if m["shifts"] else still
+        return Side(_seen(m["buffer"], buffers), m["along"], int(m["vector"]), run, limits, shifts)
 
 
 def _shown(buffer: Buffer, buffers: Buffers) -> str:

@@ -477,13 +477,17 @@ class Builder:
         init: Iterable[Value] = (),
         users: bool = False,
         prefetch: Sequence[Buffer] = (),
-        ahead: int = 0,
+        prefetch_distance: int = 0,
     ) -> tuple[Value, ...]:
         """`for i in range(start, stop, step): carried = fn(i, *carried)`; see `ops.For`."""
         init = tuple(init)
         block = self._body([INDEX, *(v.type for v in init)], fn)
         operands = (self.index(start), self.index(stop), self.index(step), *init)
-        attrs = {"users": users, "prefetch": tuple(prefetch), "ahead": ahead}
+        attrs = {
+            "users": users,
+            "prefetch": tuple(prefetch),
+            "prefetch_distance": prefetch_distance,
+        }
         return self.emit(ops.For, operands, None, attrs, (block,))
 
     def while_(

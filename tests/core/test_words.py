@@ -17,12 +17,14 @@ NOT_SAID = {
     "walk": "traverse, pass", "walks": "passes", "walked": "traversed", "walking": "traversal",
     "dear": "expensive", "nobody": "none", "whoever": "the owner", "somebody": "any",
     "neighbour": "adjacent", "neighbours": "contiguity", "thin": "few columns",
-    "sideways": "transposed", "sofar": "prefix",
+    "sideways": "transposed", "sofar": "prefix", "piece": "split", "pieces": "splits",
+    "moves": "shifts, transfers, layout conversion", "members": "batch, elements",
+    "around": "outer", "ahead": "prefetch distance",
 }  # fmt: skip
 #: As the whole name of a field: adverbs say how something is, fields are nouns.
 ADVERBS = {
-    "ahead", "alone", "apart", "around", "aside", "beside", "elsewhere", "everywhere", "near",
-    "there", "together",
+    "alone", "apart", "aside", "beside", "elsewhere", "everywhere", "far", "near", "there",
+    "together",
 }  # fmt: skip
 
 
@@ -55,6 +57,8 @@ def wrong(tree):
             yield f"line {line}: {name}; say {NOT_SAID[word]}"
         if is_field and name.strip("_") in ADVERBS:
             yield f"line {line}: the field {name} is no noun"
+        if is_field and name.strip("_") == "unit":
+            yield f"line {line}: the field {name}; say granularity, tile, batch, compile unit"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -68,6 +72,7 @@ def test_names_are_terms_of_the_field(path):
     [
         "def row_walks(): pass", "class RowWalk: pass", "def f(neighbours): pass", "x.apart = 1",
         "class A:\n    ahead: int", "self._together = 2", "for nobody in (): pass",
+        "def f(pieces): pass", "x.unit = 1", "class A:\n    far: tuple",
     ],
 )  # fmt: skip
 def test_words_are_found(text):

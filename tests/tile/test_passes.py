@@ -176,7 +176,7 @@ AHEAD = """\
   %1: index = size n
   %2: index = const 2
   %3: f32[8] = const 0.0
-  %4: f32[8] = for prefetch=(x) ahead=4 %0, %1, %2, %3 (%5: index, %6: f32[8]) {{
+  %4: f32[8] = for prefetch=(x) prefetch_distance=4 %0, %1, %2, %3 (%5: index, %6: f32[8]) {{
     %7: index = add %5, %1
     %8: index = const {distance}
     %9: index = mul %7, %8

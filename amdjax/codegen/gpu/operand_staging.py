@@ -66,23 +66,23 @@ class Operand:
         plain = side.run is not None and side.run >= 0 and not side.limits
 
         def address(offset: Value, coords: list[Value], step: Value) -> tuple[Value, Value | None]:
-            moves = moved
+            shifts = moved
             if side.run is not None:
                 offset = f.add(offset, f.mul(step, llvm.const(k.type, side.run)))
-                moves = [
+                shifts = [
                     f.add(x, f.mul(step, llvm.const(k.type, by))) if by else x
-                    for x, by in zip(moved, side.moves, strict=True)
+                    for x, by in zip(moved, side.shifts, strict=True)
                 ]
             else:
-                first, *moves = self.depth(f.add(k, step))
+                first, *shifts = self.depth(f.add(k, step))
                 offset = f.add(offset, first)
             if plain:  # not negative: a register besides an address that all threads share
                 offset = f.int_resize(offset, "i64", False)
             found = f.gep(origin, offset, element)
             valid = f.icmp("slt", f.add(k, step), limit) if limit is not None else None
-            for coordinate, move, extent in zip(coords, moves, side.limits, strict=True):
+            for coordinate, shift, extent in zip(coords, shifts, side.limits, strict=True):
                 # Negative numbers are large unsigned ones: one comparison for both ends.
-                place = f.add(coordinate, move)
+                place = f.add(coordinate, shift)
                 inside = f.icmp("ult", place, llvm.const(place.type, extent))
                 valid = inside if valid is None else f.and_(valid, inside)
             if valid is not None:

@@ -67,9 +67,9 @@ def scope_table(sections: Mapping[str, bytes]) -> list[tuple[int, Chain]]:
     data, at = sections.get(".debug_info", b""), 0
     found: list[tuple[Range, Chain]] = []
     while at + 4 <= len(data):
-        unit = _Unit(sections, at)
-        found += _chains(unit.root, "", ())
-        at = unit.end
+        compile_unit = _Unit(sections, at)
+        found += _chains(compile_unit.root, "", ())
+        at = compile_unit.end
     return _painted(found)
 
 
@@ -100,7 +100,7 @@ def _chains(entry: _Entry, function: str, outer: Chain) -> Iterator[tuple[Range,
 class _Entry:
     """A debugging information entry: a tag, attributes as (form, value), entries below it."""
 
-    unit: _Unit
+    compile_unit: _Unit
     tag: int = 0
     attributes: dict[int, tuple[int, Value]] = field(default_factory=dict)
     children: list[_Entry] = field(default_factory=list)
@@ -114,24 +114,24 @@ class _Entry:
         """Its own, or that of what it is a copy of."""
         form, value = self.attributes.get(_NAME, (0, ""))
         if not value and _ABSTRACT_ORIGIN in self.attributes:
-            return self.unit.entries[self.number(_ABSTRACT_ORIGIN)].name
-        return self.unit.text(form, value)
+            return self.compile_unit.entries[self.number(_ABSTRACT_ORIGIN)].name
+        return self.compile_unit.text(form, value)
 
     @property
     def call_file(self) -> str:
-        names = self.unit.files
+        names = self.compile_unit.files
         return names[min(self.number(_CALL_FILE), len(names) - 1)]
 
     @property
     def ranges(self) -> list[Range]:
         """The code it stands for."""
-        unit = self.unit
+        compile_unit = self.compile_unit
         if _RANGES in self.attributes:
-            return unit.ranges(*self.attributes[_RANGES])
+            return compile_unit.ranges(*self.attributes[_RANGES])
         if _LOW not in self.attributes:
             return []
-        low, (form, high) = unit.address(*self.attributes[_LOW]), self.attributes[_HIGH]
-        return [(low, unit.address(form, high) if form == _ADDR else low + int(high))]
+        low, (form, high) = compile_unit.address(*self.attributes[_LOW]), self.attributes[_HIGH]
+        return [(low, compile_unit.address(form, high) if form == _ADDR else low + int(high))]
 
 
 class _Unit:
@@ -174,19 +174,19 @@ class _Unit:
     def _read(
         self, r: Reader, abbreviations: dict[int, tuple[int, bool, list[tuple[int, int, int]]]]
     ) -> None:
-        around = [self.root]
+        outer = [self.root]
         while r.at < self.end:
             place = r.at - self.start
             code = r.uleb()
             if not code:
-                around.pop()
+                outer.pop()
                 continue
             tag, has_children, attributes = abbreviations[code]
             values = {a: (form, self._value(r, form, constant)) for a, form, constant in attributes}
             entry = self.entries[place] = _Entry(self, tag, values)
-            around[-1].children.append(entry)
+            outer[-1].children.append(entry)
             if has_children:
-                around.append(entry)
+                outer.append(entry)
 
     def _value(self, r: Reader, form: int, constant: int) -> Value:
         """A value as it stands; strings and addresses by number are looked up when asked for."""

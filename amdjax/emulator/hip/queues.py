@@ -197,7 +197,7 @@ class Capture:
         self.origin = origin
         self.graph = Graph()
         self.is_valid = True
-        self._members: list[Stream] = [origin]
+        self._streams: list[Stream] = [origin]
         self._unjoined: set[Stream] = set()
         origin.capture = self
 
@@ -213,10 +213,10 @@ class Capture:
             self._unjoined.add(stream)
         if stream.capture is None:
             stream.capture = self
-            self._members.append(stream)
+            self._streams.append(stream)
 
     def end(self) -> Graph:
-        for stream in self._members:
+        for stream in self._streams:
             stream.capture = None
         if not self.is_valid:
             raise HipFailure(Status.StreamCaptureInvalidated)

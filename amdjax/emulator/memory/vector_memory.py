@@ -18,7 +18,7 @@ from amdjax.emulator.builder import Lanes
 from amdjax.emulator.isa import ISAS
 from amdjax.emulator.isa.access import Access
 from amdjax.emulator.memory import shadow
-from amdjax.emulator.memory.moves import (
+from amdjax.emulator.memory.transfers import (
     atomic_lane,
     load_block,
     load_lane,

@@ -26,12 +26,12 @@ class Axis:
     Args:
       extent: number of steps.
       stride: elements from one step to the next.
-      moves: by how much a step changes each limited coordinate of the array.
+      shifts: by how much a step changes each limited coordinate of the array.
     """
 
     extent: int
     stride: int
-    moves: tuple[int, ...] = ()
+    shifts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Source:
                         limits[j].start * inner.extent, limits[j].extent * inner.extent
                     )
                     groups = {g: _scale(axes, j, inner.extent) for g, axes in groups.items()}
-                moves = tuple(1 if j in scaled else move for j, move in enumerate(inner.moves))
-                joined = Axis(outer.extent * inner.extent, inner.stride, moves)
+                shifts = tuple(1 if j in scaled else shift for j, shift in enumerate(inner.shifts))
+                joined = Axis(outer.extent * inner.extent, inner.stride, shifts)
                 groups[name] = (*groups[name][:i], joined, *groups[name][i + 2 :])
         batch, lines, depth = groups["batch"], groups["lines"], groups["depth"]
         return replace(self, batch=batch, lines=lines, depth=depth, limits=tuple(limits))
@@ -107,10 +107,10 @@ def _without_ones(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 
 def _scale(axes: tuple[Axis, ...], j: int, by: int) -> tuple[Axis, ...]:
-    def moves(axis: Axis) -> tuple[int, ...]:
-        return tuple(m * by if i == j else m for i, m in enumerate(axis.moves))
+    def shifts(axis: Axis) -> tuple[int, ...]:
+        return tuple(m * by if i == j else m for i, m in enumerate(axis.shifts))
 
-    return tuple(replace(axis, moves=moves(axis)) for axis in axes)
+    return tuple(replace(axis, shifts=shifts(axis)) for axis in axes)
 
 
 def _joins(outer: Axis, inner: Axis) -> list[int] | None:
@@ -122,7 +122,7 @@ def _joins(outer: Axis, inner: Axis) -> list[int] | None:
     if outer.stride != inner.stride * inner.extent:
         return None
     scaled = []
-    for j, (far, near) in enumerate(zip(outer.moves, inner.moves)):
+    for j, (far, near) in enumerate(zip(outer.shifts, inner.shifts)):
         if near == 0 and far == 1:
             scaled.append(j)
         elif far != near * inner.extent:
@@ -240,8 +240,8 @@ class Contraction:
                 source,
                 offset=source.offset * 2,
                 batch=double(source.batch),
-                lines=double(source.lines) + tuple(replace(x, moves=still) for x in lines),
-                depth=double(source.depth) + tuple(replace(x, moves=still) for x in depth),
+                lines=double(source.lines) + tuple(replace(x, shifts=still) for x in lines),
+                depth=double(source.depth) + tuple(replace(x, shifts=still) for x in depth),
             )
 
         out = replace(

@@ -36,8 +36,8 @@ class Phase:
       first, step, count: the positions.
       tap, tap_step, taps: the taps of the kernel they see.
       start: input coordinate of the first position's first tap.
-      move: by how much the next position moves it.
-      tap_move: by how much the next tap moves it.
+      shift: by how much the next position moves it.
+      tap_shift: by how much the next tap moves it.
     """
 
     first: int
@@ -47,14 +47,14 @@ class Phase:
     tap_step: int
     taps: int
     start: int
-    move: int
-    tap_move: int
+    shift: int
+    tap_shift: int
 
     def leaves(self, extent: int) -> bool:
         """Whether some tap of some position lies outside `range(extent)`."""
         if not self.taps:
             return False
-        last = self.start + (self.count - 1) * self.move + (self.taps - 1) * self.tap_move
+        last = self.start + (self.count - 1) * self.shift + (self.taps - 1) * self.tap_shift
         return self.start < 0 or last >= extent
 
 
@@ -179,8 +179,8 @@ class Convolution:
         ]
         limits = tuple(Limit(phases[d].start, self.lhs[2 + d]) for d in limited)
 
-        def axis(extent: int, stride: int, along: int = -1, move: int = 0) -> Axis:
-            return Axis(extent, stride, tuple(move if d == along else 0 for d in limited))
+        def axis(extent: int, stride: int, along: int = -1, shift: int = 0) -> Axis:
+            return Axis(extent, stride, tuple(shift if d == along else 0 for d in limited))
 
         rows = [(axis(images, self.lhs_strides[0]), Axis(images, self.out_strides[0]))]
         taps = []
@@ -190,13 +190,13 @@ class Convolution:
             )
             rows.append(
                 (
-                    axis(phase.count, lhs * phase.move, d, phase.move),
+                    axis(phase.count, lhs * phase.shift, d, phase.shift),
                     Axis(phase.count, out * phase.step),
                 )
             )
             taps.append(
                 (
-                    axis(phase.taps, lhs * phase.tap_move, d, phase.tap_move),
+                    axis(phase.taps, lhs * phase.tap_shift, d, phase.tap_shift),
                     Axis(phase.taps, rhs * phase.tap_step),
                 )
             )

@@ -346,8 +346,8 @@ class Along(Scan):
                 values = vector(i + u * count, None, *values)
             return values
 
-        unit = k.const("index", count * self.unroll)
-        wide = length - (length % unit)
+        step = k.const("index", count * self.unroll)
+        wide = length - (length % step)
         carried = k.for_(0, wide, count * self.unroll, block, carry.parts)
         lane_loop(k, wide, length, count, vector, carried)
         return self.kernel.launch(self.rows * self.splits, self.cost)

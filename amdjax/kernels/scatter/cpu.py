@@ -249,8 +249,8 @@ def _by_window(layout: Layout, programs: int, size: int) -> ScatterPlan | None:
     chosen = max(free, key=lambda i: window[i].extent)
     axis = window[chosen]
     # Programs should not share cache lines.
-    unit = max(1, 64 // size) if axis.target == 1 else 1
-    length = ceil_div(axis.extent, programs * unit) * unit
+    grain = max(1, 64 // size) if axis.target == 1 else 1
+    length = ceil_div(axis.extent, programs * grain) * grain
     grid = ceil_div(axis.extent, length)
     return None if grid == 1 else ScatterPlan(layout, "window positions", grid, length, chosen)
 
@@ -259,15 +259,15 @@ def _by_update(layout: Layout, programs: int, unique: bool) -> ScatterPlan | Non
     """Programs own updates, where these cannot meet."""
     rows = layout.rows
     if unique:
-        unit = 1
+        grain = 1
     elif rows and rows[0].target:
-        unit = math.prod(a.extent for a in rows[1:])
+        grain = math.prod(a.extent for a in rows[1:])
     else:
         return None
-    units = layout.row_count // unit
-    if units < programs:
+    grains = layout.row_count // grain
+    if grains < programs:
         return None
-    each = ceil_div(units, 4 * programs) * unit
+    each = ceil_div(grains, 4 * programs) * grain
     return ScatterPlan(layout, "updates", ceil_div(layout.row_count, each), each)
 
 

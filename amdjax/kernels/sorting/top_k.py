@@ -159,8 +159,8 @@ class _Selection:
     def _select(self, temps: tuple[Temp, Temp] | None) -> Call:
         g, kernel = self.geometry, self.ctx.kernel("top_k")
         k = kernel.k
-        row, piece = split_position(k, k.program_id(), (g.rows, self.splits))
-        low = piece * self.length
+        row, split = split_position(k, k.program_id(), (g.rows, self.splits))
+        low = split * self.length
         high = k.min(low + self.length, g.n)
         best = _List(k, self.key, self.size)
         operand, start = kernel.input(self.ctx.inputs[0]), g.start(k, row)
@@ -222,8 +222,8 @@ class _Selection:
             (worst,) = k.if_(hit, look, lambda: worst)
             return worst
 
-        unit = k.const("index", count * UNROLL)
-        wide = high - ((high - low) % unit)
+        step = k.const("index", count * UNROLL)
+        wide = high - ((high - low) % step)
         (worst,) = k.for_(low, wide, count * UNROLL, vectors, [best.last()])
         lane_loop(
             k,
@@ -253,7 +253,7 @@ class _Selection:
         k.for_(0, self.size, 1, one)
 
     def _keep(self, kernel: ShapedKernel, best: _List, temps: Sequence[Temp]) -> None:
-        """Store the list of a piece."""
+        """Store the list of a split."""
         k = kernel.k
         base = k.program_id() * self.size
         for temp, scratch in zip(temps, (best.keys, best.positions), strict=True):
@@ -266,7 +266,7 @@ class _Selection:
             )
 
     def _merge(self, temps: tuple[Temp, Temp]) -> Call:
-        """One list out of those of the pieces; earlier pieces come first among equals."""
+        """One list out of those of the splits; earlier splits come first among equals."""
         g, kernel = self.geometry, self.ctx.kernel("top_k_merge")
         k, total = kernel.k, self.splits * self.size
         best = _List(k, self.key, self.size)

@@ -108,13 +108,13 @@ class _Window:
         high = min(power_of_two(slow.extent), count // wide)
         axes = [TileAxis(LoopVar("r", slow.extent), high), TileAxis(LoopVar("c", self.row), wide)]
         bases, number = first_lanes(k, axes, k.program_id(), len(outer))
-        around = split_position(k, number, [a.extent for a in outer])
+        outer_place = split_position(k, number, [a.extent for a in outer])
         mask = None
         for lanes in tile_lanes(k, axes, bases):
             if lanes.mask is not None:
                 edge = k.broadcast(lanes.mask, (high, wide))
                 mask = edge if mask is None else mask & edge
-        loops, places = [*outer, slow, Axis(self.row, 1, 1)], [*around, *bases]
+        loops, places = [*outer, slow, Axis(self.row, 1, 1)], [*outer_place, *bases]
         first = offset_of(k, places, [a.source for a in loops])
         x = k.load(source, first, (high, wide), (slow.source, 1), mask)
         first = base + offset_of(k, places, [a.target for a in loops])

@@ -1,4 +1,4 @@
-"""Combining on a GPU: the lanes of a tile, and the partial results of reductions in pieces."""
+"""Combining on a GPU: the lanes of a tile, and the partial results of split reductions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GpuCombineKernel(CombineKernel):
         self.totals: dict[Root, list[El]] = {}
         self.row = TileAxis(LoopVar("row", n), min(power_of_two(n), COLUMNS))
         count = min(power_of_two(self.splits), TILE // self.row.count)
-        self.piece = TileAxis(LoopVar("piece", self.splits), count)
+        self.split = TileAxis(LoopVar("split", self.splits), count)
         elements = count * self.row.count
         most = self.target.usual_workgroup
         k.schedule.workgroup = max(self.target.wave_size, min(power_of_two(elements // 4), most))
@@ -87,13 +87,13 @@ class GpuCombineKernel(CombineKernel):
         """The results of a reduction, a lane for each row."""
         rule = self.reductions[root]
         buffers = [self.w.param(t, t.dtype, "in") for t in self.partials[root]]
-        axes = [self.piece] if self.rows == 1 else [self.piece, self.row]
+        axes = [self.split] if self.rows == 1 else [self.split, self.row]
         edge = self.row.edge(self.k, self.base, self.rows)
-        accs = combine_pieces(self.b, rule, buffers, axes, self.base, self.rows, edge)
+        accs = combine_splits(self.b, rule, buffers, axes, self.base, self.rows, edge)
         return rule.finish(self.b, accs)
 
 
-def combine_pieces(
+def combine_splits(
     b: ElementBuilder,
     rule: Reduction,
     buffers: Sequence[tile.Buffer],
@@ -108,20 +108,20 @@ def combine_pieces(
       b: writes them.
       rule: the reduction.
       buffers: partial results, one for each part of each accumulator.
-      axes: the pieces, and the rows side by side if there are several.
-      first: where the first piece is.
-      stride: elements from one piece to the next.
+      axes: the splits, and the rows side by side if there are several.
+      first: where the first split is.
+      stride: elements from one split to the next.
       edge: which of the rows exist; None if all do.
     """
     k, start = b.k, rule.identity(b)
-    shape, pieces = tuple(a.count for a in axes), axes[0]
+    shape, splits = tuple(a.count for a in axes), axes[0]
     strides = (stride, 1)[: len(axes)]
 
     def wide(mask: tile.Value, axis: int) -> tile.Value:
         return k.broadcast(k.expand(mask, 1 - axis) if len(axes) > 1 else mask, shape)
 
     def tile_at(base: tile.Value, *carried: tile.Value) -> list[tile.Value]:
-        exists = pieces.edge(k, base, pieces.var.extent)
+        exists = splits.edge(k, base, splits.var.extent)
         masks = [wide(m, axis) for axis, m in enumerate((exists, edge)) if m is not None]
         mask = None
         for m in masks:
@@ -136,9 +136,9 @@ def combine_pieces(
             xs = rule.merge(b, regroup(start, carried), xs)
         return [k.broadcast(p, shape) for x in xs for p in x.parts]
 
-    if pieces.is_whole:
+    if splits.is_whole:
         flat: Sequence[tile.Value] = tile_at(k.const("index", 0))
     else:
         init = [k.broadcast(p, shape) for e in start for p in e.parts]
-        flat = k.for_(0, pieces.var.extent, pieces.count, b.nested(tile_at), init)
+        flat = k.for_(0, splits.var.extent, splits.count, b.nested(tile_at), init)
     return combine_axes(b, rule, regroup(start, flat), [0])

@@ -134,7 +134,7 @@ class GpuRowPlan(RowPlan):
         return [v for v in self.inner if all(a.var is not v for a in self.tiling.axes)]
 
     @cached_property
-    def around(self) -> list[LoopVar]:
+    def row_loops(self) -> list[LoopVar]:
         """Loops over rows that are no axis of the tile."""
         return [v for v in self.outer if all(a.var is not v for a in self.tiling.axes)]
 
@@ -163,7 +163,7 @@ class GpuRowPlan(RowPlan):
     @property
     def grid(self) -> int:
         """Programs, if reductions are not split."""
-        return extent(self.around) * (self.row_axis.blocks if self.row_axis else 1)
+        return extent(self.row_loops) * (self.row_axis.blocks if self.row_axis else 1)
 
     @property
     def split(self) -> LoopVar:
@@ -171,7 +171,7 @@ class GpuRowPlan(RowPlan):
         return max(self.inner, key=lambda v: ceil_div(v.extent, self._step(v)))
 
     @property
-    def unit(self) -> int:
+    def granularity(self) -> int:
         """Steps of it that stay together."""
         return self._step(self.split)
 
@@ -387,11 +387,11 @@ def with_splits(plan: GpuRowPlan, target: GpuTarget) -> GpuRowPlan:
         return plan
     wanted = target.busy_threads // (plan.tiling.threads * plan.grid)
     most = math.isqrt(domain.size // (plan.grid * SHARE))
-    splits = max(1, min(wanted, most, ceil_div(plan.split.extent, plan.unit)))
+    splits = max(1, min(wanted, most, ceil_div(plan.split.extent, plan.granularity)))
     if splits == 1:
         return plan
     few = max(COMBINED // (plan.row_axis.count if plan.row_axis else 1), 1)
     if splits <= 2 * few:
         return replace(plan, splits=min(splits, few), combined_by_last=True)
-    length = ceil_div(plan.split.extent, splits * plan.unit) * plan.unit
+    length = ceil_div(plan.split.extent, splits * plan.granularity) * plan.granularity
     return replace(plan, splits=ceil_div(plan.split.extent, length))  # that are not empty

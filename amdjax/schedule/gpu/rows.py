@@ -11,7 +11,7 @@ from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.element import El, compute_dtype, flat_parts, short_dtype
 from amdjax.schedule.fusion import Fusion, Root
-from amdjax.schedule.gpu.combine import TILE, GpuCombineKernel, combine_axes, combine_pieces
+from amdjax.schedule.gpu.combine import TILE, GpuCombineKernel, combine_axes, combine_splits
 from amdjax.schedule.gpu.element import EdgeLanes, TileElements, edge_lanes
 from amdjax.schedule.gpu.online_sums import OnlineSums
 from amdjax.schedule.gpu.row_plan import GpuRowPlan, LoopPeel
@@ -70,8 +70,8 @@ class GpuRowEmitter(RowEmitter):
         k.schedule.workgroup, k.schedule.vector = plan.tiling.threads, plan.tiling.vector
         self.row_base = k.const("index", 0)
         if axis:
-            (self.row_base,), pid = first_lanes(k, [axis], pid, len(plan.around))
-        self.w.bind_outer(plan.around, pid)
+            (self.row_base,), pid = first_lanes(k, [axis], pid, len(plan.row_loops))
+        self.w.bind_outer(plan.row_loops, pid)
         if plan.start is not None:
             self._begin_aligned(plan.start)
         if axis:
@@ -331,7 +331,7 @@ class GpuRowEmitter(RowEmitter):
 
     def bounds(self, number: tile.Value) -> Bounds:
         """Every so many tiles: programs at work together read memory that lies together."""
-        return number * self.plan.unit, self.plan.split.extent
+        return number * self.plan.granularity, self.plan.split.extent
 
     def _one_launch(self) -> Call:
         """The last program of a row combines its splits."""
@@ -363,7 +363,7 @@ class GpuRowEmitter(RowEmitter):
             for root, buffers in partials:
                 with k.made_from(root.eqn.origin):
                     rule = self.reductions[root]
-                    accs = combine_pieces(self.per_row, rule, buffers, axes, first, lanes)
+                    accs = combine_splits(self.per_row, rule, buffers, axes, first, lanes)
                     self.finish_reduction(root, accs)
             self.row_roots(0)
 

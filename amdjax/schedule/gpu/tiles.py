@@ -87,7 +87,7 @@ def tile_lanes(
 
 
 def first_lanes(
-    k: tile.Builder, axes: Sequence[TileAxis], number: tile.Value, around: int
+    k: tile.Builder, axes: Sequence[TileAxis], number: tile.Value, outer: int
 ) -> tuple[list[tile.Value], tile.Value]:
     """Where the tile of a number begins; numbers count tiles, then the loops around.
 
@@ -95,7 +95,7 @@ def first_lanes(
       k: the kernel.
       axes: of the tile.
       number: of the tile.
-      around: how many loops there are around the tiles.
+      outer: how many loops there are around the tiles.
 
     Returns:
       The first lane along each axis, and what is left of the number for the loops around.
@@ -106,7 +106,7 @@ def first_lanes(
         if axis.blocks == 1:
             bases.insert(0, k.const("index", 0))
             continue
-        if axis is cut[0] and not around:
+        if axis is cut[0] and not outer:
             bases.insert(0, number * axis.count)
             continue
         blocks = k.const("index", axis.blocks)

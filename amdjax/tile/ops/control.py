@@ -21,13 +21,14 @@ class For(Op, name="for"):
     Attributes:
       users: a loop of the user's program, which may run for long.
       prefetch: memory whose reads in the loop caches are asked for ahead of time, on CPUs.
-      ahead: rounds between asking and reading; 0 to ask for all of it before the loop begins.
+      prefetch_distance: rounds between asking and reading; 0 to ask for all of it before the
+        loop begins.
     """
 
     __slots__ = ()
     users = Flag()
     prefetch = Memories()
-    ahead = Attribute(0)
+    prefetch_distance = Attribute(0)
     start, stop, step = Operand(0), Operand(1), Operand(2)
     init = Operands(3)
 

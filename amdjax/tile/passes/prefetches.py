@@ -19,9 +19,9 @@ _FAR = 1024  # bytes between reads of two rounds that no hardware foresees
 def place_prefetches(kernel: Kernel) -> Kernel:
     """Ask for what loops read, where they name memory to prefetch.
 
-    A loop that says how many rounds `ahead` asks beside each read for that of so many rounds later,
-    if rounds are far apart. Before a loop that does not, all is asked for that a loop inside it
-    reads a line at a time, along the lines: the rows of a matrix that it takes by columns.
+    A loop with a `prefetch_distance` asks beside each read for that of so many rounds later, if
+    rounds are far apart. Before a loop without, all is asked for that a loop inside it reads a line
+    at a time, along the lines: the rows of a matrix that it takes by columns.
     """
     loops = [op for op in nested_ops(kernel.body) if isinstance(op, ops.For) and op.prefetch]
     return rewritten(kernel, _Placement(kernel, loops).change) if loops else kernel
@@ -37,7 +37,7 @@ class _Placement:
             self._measure(loop)
 
     def change(self, op: Op) -> Op | list[Op]:
-        if isinstance(op, ops.For) and op.prefetch and not op.ahead:
+        if isinstance(op, ops.For) and op.prefetch and not op.prefetch_distance:
             return [*self.k.written(lambda: self._whole(op)), op]
         if isinstance(op, ops.Load) and op.result.number in self.distances:
             return [*self.k.written(lambda: self._later(op)), op]
@@ -46,13 +46,13 @@ class _Placement:
     # Rounds ahead
 
     def _measure(self, loop: ops.For) -> None:
-        step = self._constant(loop.step) if loop.ahead else None
+        step = self._constant(loop.step) if loop.prefetch_distance else None
         for op in loop.body.ops:
             if step and isinstance(op, ops.Load) and _names(loop, op):
                 (multiple,) = self._multiples(op.offset, loop)
                 elements = multiple * step
                 if abs(elements) * itemsize(op.buffer.dtype) >= _FAR:
-                    self.distances[op.result.number] = elements * loop.ahead
+                    self.distances[op.result.number] = elements * loop.prefetch_distance
 
     def _later(self, op: ops.Load) -> None:
         k, distance = self.k, self.distances[op.result.number]

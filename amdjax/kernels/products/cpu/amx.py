@@ -267,7 +267,7 @@ def _pack_turned(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
     k, dtype = part.reader.k, part.reader.source.dtype
     per = 4 // itemsize(dtype)
     grain = WORDS * per
-    strip = k.scratch("piece", dtype, lines * grain)
+    strip = k.scratch("strip", dtype, lines * grain)
     count = k.const("index", lines)
 
     def step(low: Value) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, TileShape, private_cache
-from amdjax.kernels.products.cpu.packing import depth_unit
+from amdjax.kernels.products.cpu.packing import depth_granularity
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 
@@ -62,8 +62,8 @@ def choose_blocking(
     # A panel is as fast from the second level, as long as all of `b` stays there.
     whole = depth <= 3 * panel and depth * problem.columns * size <= private_cache(target) // 4
     if depth > panel * 5 // 4 and not whole:
-        unit = math.lcm(*(depth_unit(source) for source in (problem.a, problem.b)))
-        depth = _equal_parts(depth, panel, grain or (16 if unit == 1 else unit))
+        granularity = math.lcm(*(depth_granularity(source) for source in (problem.a, problem.b)))
+        depth = _equal_parts(depth, panel, grain or (16 if granularity == 1 else granularity))
     split = _choose_splits(problem, target, shape, depth, size)
     if split is not None:
         return split
@@ -143,10 +143,10 @@ def _choose_splits(
     return Blocking(shape, high, wide, depth, splits, shared=False)
 
 
-def _equal_parts(total: int, most: int, unit: int) -> int:
-    """The size of equal parts of `total`, about `most` or less, a multiple of `unit`."""
+def _equal_parts(total: int, most: int, granularity: int) -> int:
+    """The size of equal parts of `total`, about `most` or less, a multiple of `granularity`."""
     part = ceil_div(total, ceil_div(total, most))
-    return round_up(part, unit)
+    return round_up(part, granularity)
 
 
 def _extents(total: int, most: int) -> list[int]:

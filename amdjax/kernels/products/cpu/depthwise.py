@@ -102,8 +102,8 @@ class LaneConvolution:
     def taps_in_bounds(self, d: int, position: Value) -> tuple[Value, Value]:
         """The taps along axis `d` that see the input from a position."""
         k, phase, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
-        at = position * phase.move + phase.start
-        step, zero = phase.tap_move, k.const("index", 0)
+        at = position * phase.shift + phase.start
+        step, zero = phase.tap_shift, k.const("index", 0)
         low = (k.max(-at, zero) + (step - 1)) // step
         reach = k.max(-at + (extent - 1 + step), zero)
         high = k.min(reach // step, phase.taps)
@@ -129,11 +129,11 @@ class LaneConvolution:
                 conv.lhs_strides[2 + d],
                 conv.rhs_strides[2 + d],
             )
-            x_here = x_at + positions[d] * (phase.move * x_stride)
+            x_here = x_at + positions[d] * (phase.shift * x_stride)
             low, high = self.taps_in_bounds(d, positions[d])
 
             def tap(t: Value, *accumulators: Value) -> list[Value]:
-                inner = x_here + t * (phase.tap_move * x_stride)
+                inner = x_here + t * (phase.tap_shift * x_stride)
                 return nest(
                     d + 1, inner, w_at + t * (phase.tap_step * w_stride), list(accumulators)
                 )
@@ -204,8 +204,8 @@ class FeatureLanes(LaneConvolution):
         p, extent = self.across, self.conv.lhs[-1]
         if not p.leaves(extent):
             return None
-        at = first * p.move + p.start
-        last = at + (self.width - 1) * p.move + (p.taps - 1) * p.tap_move
+        at = first * p.shift + p.start
+        last = at + (self.width - 1) * p.shift + (p.taps - 1) * p.tap_shift
         return (at >= 0) & (last < extent)
 
     def _tile(
@@ -221,7 +221,7 @@ class FeatureLanes(LaneConvolution):
         k, conv, p, shape = self.k, self.conv, self.across, (self.lanes,)
         multiplier = conv.out[1] // conv.lhs[1]
         x_stride, w_stride = conv.lhs_strides[-1], conv.rhs_strides[-1]
-        coordinate = first * p.move + p.start
+        coordinate = first * p.shift + p.start
 
         def read(at: Value, j: int) -> Value:
             """The input `j` steps after the tile's first tap."""
@@ -238,13 +238,13 @@ class FeatureLanes(LaneConvolution):
             return k.convert(k.load_at(self.x, lanes, where), self.accumulate)
 
         def taps(x_at: Value, w_at: Value, accumulators: list[Value]) -> list[Value]:
-            x_at = x_at + first * (p.move * x_stride)
+            x_at = x_at + first * (p.shift * x_stride)
 
             def tap(t: int, accumulators: list[Value], cache: dict[int, Value]) -> list[Value]:
                 w = self.load(self.w, w_at + c + t * (p.tap_step * w_stride), shape, 1, mask)
                 out = []
                 for i, total in enumerate(accumulators):
-                    j = i * p.move + t * p.tap_move
+                    j = i * p.shift + t * p.tap_shift
                     if j not in cache:
                         cache[j] = read(x_at, j)
                     out.append(multiply_add(k, cache[j], w, total))
@@ -258,11 +258,11 @@ class FeatureLanes(LaneConvolution):
 
             def rolled(t: Value, *accumulators: Value) -> list[Value]:
                 nonlocal coordinate
-                before, coordinate = coordinate, coordinate + t * p.tap_move
+                before, coordinate = coordinate, coordinate + t * p.tap_shift
                 w = self.load(self.w, w_at + c + t * (p.tap_step * w_stride), shape, 1, mask)
-                at = x_at + t * (p.tap_move * x_stride)
+                at = x_at + t * (p.tap_shift * x_stride)
                 out = [
-                    multiply_add(k, read(at, i * p.move), w, total)
+                    multiply_add(k, read(at, i * p.shift), w, total)
                     for i, total in enumerate(accumulators)
                 ]
                 coordinate = before
@@ -332,7 +332,7 @@ class SpatialLanes(LaneConvolution):
                 exists = lanes < across.count
 
                 def taps(x_at: Value, w_at: Value, accumulators: list[Value]) -> list[Value]:
-                    x_at = x_at + x_plane + q * across.move
+                    x_at = x_at + x_plane + q * across.shift
                     for t in range(across.taps) if across.taps <= UNROLLED_TAPS else ():
                         accumulators = [
                             self._tap(x_at, w_at + w_plane, lanes, exists, t, accumulators[0])
@@ -359,10 +359,10 @@ class SpatialLanes(LaneConvolution):
         t = k.index(t)
         mask = exists
         if p.leaves(conv.lhs[-1]):
-            place = (lanes * p.move) + (t * p.tap_move + p.start)
+            place = (lanes * p.shift) + (t * p.tap_shift + p.start)
             inside = k.convert(place, "u64") < k.const("u64", conv.lhs[-1], (self.lanes,))
             mask = exists & inside
-        x = self.load(self.x, x_at + t * p.tap_move, (self.lanes,), p.move, mask)
+        x = self.load(self.x, x_at + t * p.tap_shift, (self.lanes,), p.shift, mask)
         w = k.convert(
             k.load(self.w, w_at + t * (p.tap_step * conv.rhs_strides[-1])), self.accumulate
         )
@@ -436,7 +436,7 @@ class KernelGradient(LaneConvolution):
         """Loop over the taps of axis `d` and those inside it; `guards` are per position so far."""
         k, p, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
         x_stride, w_stride = (
-            self.conv.lhs_strides[2 + d] * p.tap_move,
+            self.conv.lhs_strides[2 + d] * p.tap_shift,
             self.conv.rhs_strides[2 + d] * p.tap_step,
         )
         last = d == len(self.phases) - 1
@@ -450,7 +450,7 @@ class KernelGradient(LaneConvolution):
                     for q in range(p.count):
                         more = []
                         if guarded:
-                            place = k.convert(t * p.tap_move + (p.start + q * p.move), "u64")
+                            place = k.convert(t * p.tap_shift + (p.start + q * p.shift), "u64")
                             more = [place < k.const("u64", extent)]
                         inner.append([*before, *more])
                 here = x_at + t * x_stride, w_at + t * w_stride
@@ -467,8 +467,8 @@ class KernelGradient(LaneConvolution):
         if not last:
             return traversed(*span, True, accumulators)
         # Taps that all positions have inside the input need no guards.
-        whole = ceil_div(max(0, -p.start), p.tap_move)
-        stop = (extent - 1 - p.start - (p.count - 1) * p.move) // p.tap_move + 1
+        whole = ceil_div(max(0, -p.start), p.tap_shift)
+        stop = (extent - 1 - p.start - (p.count - 1) * p.shift) // p.tap_shift + 1
         stop = min(max(stop, whole), p.taps)
         whole = min(whole, stop)
         for low, high, guarded in ((0, whole, True), (whole, stop, False), (stop, p.taps, True)):
@@ -507,7 +507,7 @@ class KernelGradient(LaneConvolution):
             step, rest = 0, i
             for d in range(len(self.phases) - 1, -1, -1):
                 step += (
-                    rest % self.positions[d] * self.phases[d].move * self.conv.lhs_strides[2 + d]
+                    rest % self.positions[d] * self.phases[d].shift * self.conv.lhs_strides[2 + d]
                 )
                 rest //= self.positions[d]
             out.append(multiply_add(k, self.load(self.x, x_at + step, shape, 1, where), w, total))

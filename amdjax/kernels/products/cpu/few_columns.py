@@ -53,7 +53,7 @@ def plan_few_columns(target: CpuTarget, problem: Contraction) -> FewColumnsPlan 
         return None
     near, kernel = problem.a.depth[-1], problem.b.depth[-1]
     lanes = lane_count(target, problem.accumulate)
-    if near.stride != 1 or kernel.stride != 1 or any(near.moves) or near.extent < lanes:
+    if near.stride != 1 or kernel.stride != 1 or any(near.shifts) or near.extent < lanes:
         return None
     groups = ceil_div(problem.rows, POSITIONS) * problem.batches
     return FewColumnsPlan(problem, max(1, min(64, groups // (8 * target.threads))))
@@ -119,11 +119,11 @@ class FewColumnsProduct:
             if d < len(p.a.depth) - 1:
                 step = lambda i, *t: nest(d + 1, [*digits, i], list(t))
                 return list(k.for_(0, p.a.depth[d].extent, 1, step, totals))
-            offset, moves = self.a.place("depth", digits, zero, still)
+            offset, shifts = self.a.place("depth", digits, zero, still)
             kernel, _ = self.b.place("depth", digits, zero, [])
             inside = []
             for _, line in rows:
-                test = self.a.inside([c + m for c, m in zip(line, moves)])
+                test = self.a.inside([c + m for c, m in zip(line, shifts)])
                 assert test is not None
                 inside.append(k.broadcast(test, (lanes,)))
 

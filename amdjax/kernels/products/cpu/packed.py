@@ -19,7 +19,12 @@ from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, Sink, TileShape, choose_tile
 from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking, line_stride
-from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines, depth_unit, pack_lanes
+from amdjax.kernels.products.cpu.packing import (
+    PanelPacker,
+    copy_lines,
+    depth_granularity,
+    pack_lanes,
+)
 from amdjax.kernels.products.cpu.reading import Part, Reader
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import combine_parts, split_sink
@@ -36,8 +41,8 @@ Add = Callable[[tile.Builder, Value, Value, Value], Value]
 
 def _class_of(size: int) -> int:
     """A size at least as large, one of few, so that kernels of similar products are the same."""
-    unit = max(16, 1 << max(size - 1, 1).bit_length() >> 2)
-    return round_up(size, unit)
+    granularity = max(16, 1 << max(size - 1, 1).bit_length() >> 2)
+    return round_up(size, granularity)
 
 
 def room_for(program: Program, depth: int) -> tuple[Callable[[int], int], int]:
@@ -85,8 +90,8 @@ def multiply(
             out += [add(k, a, b[v], accumulators[r * vectors + v]) for v in range(vectors)]
         return out
 
-    ahead = PREFETCH if prefetch else 0
-    accumulators = k.for_(0, steps, 1, step, flat, prefetch=prefetch, ahead=ahead)
+    distance = PREFETCH if prefetch else 0
+    accumulators = k.for_(0, steps, 1, step, flat, prefetch=prefetch, prefetch_distance=distance)
     return [list(accumulators[r * vectors : (r + 1) * vectors]) for r in range(rows)]
 
 
@@ -294,11 +299,11 @@ class PackedProduct:
             whole = self.blocking.depth >= self.problem.depth
             copy_lines(part, high * shape.rows, self.a, self.stride, shape.lanes, whole)
             return
-        unit = depth_unit(self.problem.a)
+        granularity = depth_granularity(self.problem.a)
 
         def panel(i: Value) -> None:
             at = i * shape.rows * (part.stop - part.start)
-            pack_lanes(part.after(i * shape.rows), shape.rows, self.a, at, shape.lanes, unit)
+            pack_lanes(part.after(i * shape.rows), shape.rows, self.a, at, shape.lanes, granularity)
 
         k.for_(0, high, 1, panel)
 
@@ -317,7 +322,7 @@ class PackedProduct:
         """Multiply panel `i` of rows and `j` of columns, counted from the first of the block."""
         program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
         steps = block.stop - block.start
-        ahead_step = program.num("ahead", max(2, ceil_div(shape.columns, blocking.rows)))
+        prefetch_step = program.num("ahead", max(2, ceil_div(shape.columns, blocking.rows)))
         if self.shared:
             b_base = self._panel(block.panel + j) + block.start * shape.columns
         else:
@@ -327,17 +332,17 @@ class PackedProduct:
         else:
             a_base, row_stride, step_stride = i * shape.rows * steps, 1, shape.rows
         # The next panel arrives in the second-level cache while this one is used.
-        ahead = (
+        distance = (
             b_base
             + program.num("padded", self.packer.depth) * shape.columns
-            + i * steps * ahead_step
+            + i * steps * prefetch_step
         )
         row, column = block.row + i * shape.rows, (block.panel + j) * shape.columns
         self._prefetch_result(row, column, block.last)
 
         def load_a(s: Value, r: int) -> Value:
             if r == 0 and self.shared:
-                k.prefetch(self.panels, ahead + s * ahead_step, level=2)
+                k.prefetch(self.panels, distance + s * prefetch_step, level=2)
             return k.load(self.a, a_base + s * step_stride + r * row_stride)
 
         def load_b(s: Value, v: int) -> Value:

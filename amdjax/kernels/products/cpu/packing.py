@@ -35,10 +35,10 @@ def copy_lines(
     reader, k = part.reader, part.reader.k
 
     def load(
-        at: Value, e: Value | int, line: list[Value], moves: list[Value], mask: Value | None
+        at: Value, e: Value | int, line: list[Value], shifts: list[Value], mask: Value | None
     ) -> Value:
-        place = k.iota(lanes) + k.index(e) if any(reader.inner().moves) else k.index(e)
-        within = reader.inside(reader.moved(line, moves, place), (lanes,))
+        place = k.iota(lanes) + k.index(e) if any(reader.inner().shifts) else k.index(e)
+        within = reader.inside(reader.moved(line, shifts, place), (lanes,))
         if mask is None or within is None:
             mask = within if mask is None else mask
         else:
@@ -50,11 +50,11 @@ def copy_lines(
         row = i * stride
 
         def run(
-            offset: Value, moves: list[Value], low: Value, high: Value, position: Value
+            offset: Value, shifts: list[Value], low: Value, high: Value, position: Value
         ) -> None:
             def strip(e: Value) -> None:
                 mask = k.iota(lanes, "i32") < k.convert(high - e, "i32")
-                x = load(line_base + offset + e, e, line, moves, mask)
+                x = load(line_base + offset + e, e, line, shifts, mask)
                 k.store(target, row + position + (e - low), x, (1,))
 
             k.for_(low, high, lanes, strip)
@@ -62,8 +62,8 @@ def copy_lines(
         def straight() -> None:
             *outer, inner = reader.source.depth
             position = 0
-            for offset, moves in steps(outer, len(part.coords)):
-                moved = [k.const("index", m) for m in moves]
+            for offset, shifts in steps(outer, len(part.coords)):
+                moved = [k.const("index", m) for m in shifts]
                 for e in range(0, inner.extent, lanes):
                     left = inner.extent - e
                     mask = k.iota(lanes, "i32") < k.const("i32", left) if left < lanes else None
@@ -79,7 +79,7 @@ def copy_lines(
     k.for_(0, count, 1, one)
 
 
-def depth_unit(source: Source) -> int:
+def depth_granularity(source: Source) -> int:
     """What blocks of depth should be multiples of: the steps of the loops that are unrolled."""
     inner = product(source.depth[1:])
     return inner if len(source.depth) > 1 and inner <= UNROLLED else 1
@@ -94,12 +94,12 @@ def _vectors(reader: Reader, lanes: int) -> int:
 
 
 def pack_lanes(
-    part: Part, lines: int, target: tile.Buffer, at: Value, lanes: int, unit: int = 1
+    part: Part, lines: int, target: tile.Buffer, at: Value, lanes: int, granularity: int = 1
 ) -> None:
     """One panel of `lines` lines by depth, from `at` in `target`.
 
     The part's first line is a multiple of `lines`. Up to `lanes` elements after the panel are
-    overwritten. `unit` divides the depth where the part starts and stops.
+    overwritten. `granularity` divides the depth where the part starts and stops.
     """
     reader, k = part.reader, part.reader.k
     vectors = [(v, part.lanes(v, lanes, lines)) for v in range(0, lines, lanes)]
@@ -122,22 +122,22 @@ def pack_lanes(
         assert x is not None
         return reader.packed(x, target.dtype)
 
-    def run(offset: Value, moves: list[Value], low: Value, high: Value, position: Value) -> None:
+    def run(offset: Value, shifts: list[Value], low: Value, high: Value, position: Value) -> None:
         def step(i: Value) -> None:
             there = offset + reader.inner_step(i)
             row = at + (position + (i - low)) * lines
             for v, place in vectors:
-                mask = reader.inside(reader.moved(place.coords, moves, i), (lanes,))
+                mask = reader.inside(reader.moved(place.coords, shifts, i), (lanes,))
                 k.store(target, row + v, load(place, v, there, mask), (1,))
 
         k.for_(low, high, 1, step)
 
     taps = reader.taps(UNROLLED)
-    if taps is None or unit % len(taps):
+    if taps is None or granularity % len(taps):
         part.runs(run)
         return
     # What each tap sees of the limits does not depend on the outermost loop of the depth.
-    fixed = not any(reader.source.depth[0].moves)
+    fixed = not any(reader.source.depth[0].shifts)
     masks: dict[tuple[int, int], Value | None] = {}
 
     def mask_of(t: int, v: int, place: LanesPlace, outer: Sequence[Value]) -> Value | None:
@@ -185,7 +185,7 @@ class PanelPacker:
         self.panels = ceil_div(problem.b.line_count, columns)
         #: which batch loops `b` depends on
         self.batch = [i for i, axis in enumerate(problem.b.batch) if axis.stride]
-        self.unit = depth_unit(problem.b)
+        self.granularity = depth_granularity(problem.b)
         self.source = replace(problem.b, batch=tuple(problem.b.batch[i] for i in self.batch))
         self.batches = product(self.source.batch)
         self.result = Temp(
@@ -221,8 +221,8 @@ class PanelPacker:
         depth = self.steps
         programs = self.batches * self.panels
         wanted = max(1, ceil_div(4 * self.target.threads, programs))
-        unit = math.lcm(self.lanes, self.unit)
-        return round_up(max(depth // wanted, 4 * self.lanes), unit)
+        granularity = math.lcm(self.lanes, self.granularity)
+        return round_up(max(depth // wanted, 4 * self.lanes), granularity)
 
     def pack(self, part: Part, target: tile.Buffer, at: Value) -> None:
         """The panel of a part to `at` in `target`."""
@@ -231,13 +231,13 @@ class PanelPacker:
         elif part.reader.depth_contiguous and not part.reader.lines_contiguous:
             self._transposing(part, target, at)
         else:
-            pack_lanes(part, self.columns, target, at, self.lanes, self.unit)
+            pack_lanes(part, self.columns, target, at, self.lanes, self.granularity)
 
     def _transposing(self, part: Part, target: tile.Buffer, at: Value) -> None:
         """Lines are contiguous: copy strips of them, then turn squares in registers."""
         k, lanes, columns = part.reader.k, self.lanes, self.columns
         stride = CHUNK + lanes
-        strip = k.scratch("piece", self.dtype, columns * stride + lanes)
+        strip = k.scratch("strip", self.dtype, columns * stride + lanes)
 
         def chunk(low: Value) -> None:
             high = k.min(low + CHUNK, part.stop)
@@ -269,14 +269,14 @@ class PanelPacker:
             minus = k.eq(odd, 0)
 
             def run(
-                offset: Value, moves: list[Value], low: Value, high: Value, position: Value
+                offset: Value, shifts: list[Value], low: Value, high: Value, position: Value
             ) -> None:
                 def step(i: Value) -> None:
                     phase = i & one
                     there = origin + (offset + reader.inner_step(i) - phase)
                     turned = odd ^ k.broadcast(phase, (lanes,))
                     there = (there - odd) + turned
-                    mask = reader.inside(reader.moved(line_coords, moves, i), (lanes,))
+                    mask = reader.inside(reader.moved(line_coords, shifts, i), (lanes,))
                     x = k.load_at(reader.buffer, there, mask)
                     flip = minus & k.broadcast(k.ne(phase, 0), (lanes,))
                     x = k.select(flip, -x, x)

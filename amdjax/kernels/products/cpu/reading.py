@@ -32,10 +32,10 @@ def steps(axes: Sequence[Axis], limits: int) -> list[tuple[int, tuple[int, ...]]
     out = []
     for digits in itertools.product(*(range(axis.extent) for axis in axes)):
         offset = sum(d * axis.stride for d, axis in zip(digits, axes))
-        moves = tuple(
-            sum(d * axis.moves[j] for d, axis in zip(digits, axes)) for j in range(limits)
+        shifts = tuple(
+            sum(d * axis.shifts[j] for d, axis in zip(digits, axes)) for j in range(limits)
         )
-        out.append((offset, moves))
+        out.append((offset, shifts))
     return out
 
 
@@ -91,7 +91,7 @@ class Reader:
             if step is not None:
                 base = base + step
             coords = [
-                c + (digit * axes[i].moves[j]) if axes[i].moves and axes[i].moves[j] else c
+                c + (digit * axes[i].shifts[j]) if axes[i].shifts and axes[i].shifts[j] else c
                 for j, c in enumerate(coords)
             ]
         return base, coords
@@ -110,7 +110,7 @@ class Reader:
     def lanes_contiguous(self, count: int) -> bool:
         """Whether tiles of `count` lines from multiples of `count` on lie side by side."""
         lines = self.source.lines
-        if not lines or lines[-1].stride != 1 or any(lines[-1].moves):
+        if not lines or lines[-1].stride != 1 or any(lines[-1].shifts):
             return False
         return len(lines) == 1 or (not self.program.runtime and lines[-1].extent % count == 0)
 
@@ -178,7 +178,7 @@ class Reader:
     def runs(self, start: Value, stop: Value, body: Callable[..., None]) -> None:
         """Loop over depth `start..stop` in runs of the innermost loop.
 
-        `body(offset, moves, low, high, position)` gets the offset and the coordinates' moves of a
+        `body(offset, shifts, low, high, position)` gets the offset and the coordinates' moves of a
         run's beginning, the part `low..high` of it to visit, and the depth of `low` past `start`.
         """
         k, source = self.k, self.source
@@ -192,11 +192,11 @@ class Reader:
 
         def run(r: Value) -> None:
             digits = self.program.split(r, f"{self.name}.depth", outer)
-            base, moves = self.place("depth", digits, zero, still)
+            base, shifts = self.place("depth", digits, zero, still)
             first = r * extent
             low = k.max(start - first, zero)
             high = k.min(stop - first, extent)
-            body(base, moves, low, high, k.max(first - start, zero))
+            body(base, shifts, low, high, k.max(first - start, zero))
 
         k.for_(start // extent, (stop + (extent - 1)) // extent, 1, run)
 
@@ -216,11 +216,11 @@ class Reader:
             f"{self.name}.depth{len(self.source.depth) - 1}.stride", axis.stride
         )
 
-    def moved(self, coords: Sequence[Value], moves: Sequence[Value], i: Value) -> list[Value]:
+    def moved(self, coords: Sequence[Value], shifts: Sequence[Value], i: Value) -> list[Value]:
         """Coordinates at step `i` of a run."""
         k, out = self.k, []
-        for j, (c, m) in enumerate(zip(coords, moves)):
-            near = self.inner().moves[j]
+        for j, (c, m) in enumerate(zip(coords, shifts)):
+            near = self.inner().shifts[j]
             step = m + (i * near) if near else m
             out.append(c + k.convert(step, c.dtype))
         return out

@@ -159,7 +159,7 @@ class VnniPacker(PanelPacker):
 
     def __init__(self, *arguments: object, source: Source):
         super().__init__(*arguments)  # type: ignore[arg-type]
-        self.unit = 1
+        self.granularity = 1
         self.source = replace(source, batch=tuple(source.batch[i] for i in self.batch))
 
     def pack(self, part: Part, target: tile.Buffer, at: Value) -> None:

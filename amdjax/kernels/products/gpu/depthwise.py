@@ -135,7 +135,7 @@ def _plan_phases(
         Loop(each, 0, w0, o1),
     ]
     for d, phase in enumerate(phases):
-        loops.append(Loop(phase.count, xs[d] * phase.move, 0, os[d] * phase.step, d))
+        loops.append(Loop(phase.count, xs[d] * phase.shift, 0, os[d] * phase.step, d))
     long = [loop for loop in loops if loop.extent >= 8] or loops
     fast = min(long, key=lambda loop: loop.out)
     rest = [loop for loop in loops if loop is not fast]
@@ -150,9 +150,11 @@ def _plan_phases(
     vector = _vector(fast, 16 // min(sizes))
     each = vector if vector > 1 else EACH
     (rows, columns), threads = tile_of(ctx.gpu, slow.extent, fast.extent, each, narrow=True)
-    around = math.prod(loop.extent for loop in outer) * rows.blocks * columns.blocks
+    outer_count = math.prod(loop.extent for loop in outer) * rows.blocks * columns.blocks
     most = min(
-        MOST_RUN, MOST_SUMS // each, max(1, run.extent * around * threads // ctx.gpu.busy_threads)
+        MOST_RUN,
+        MOST_SUMS // each,
+        max(1, run.extent * outer_count * threads // ctx.gpu.busy_threads),
     )
     length = _run_length(phases, run, most)
     return DepthwisePlan(
@@ -177,7 +179,7 @@ def _run_length(phases: Sequence[Phase], run: Loop, most: int) -> int:
 
     def reads(count: int) -> float:
         places, taps = range(count), range(phase.taps)
-        seen = {u * phase.move + t * phase.tap_move for u in places for t in taps}
+        seen = {u * phase.shift + t * phase.tap_shift for u in places for t in taps}
         if count > 1 and len(seen) * math.prod(rows) > MOST_SEEN:
             return math.inf
         return uneven(run.extent, count) * (len(seen) + phase.taps) / count
@@ -206,7 +208,9 @@ class DirectConvolution:
         out_dtype = short_dtype(self.out_var.aval.dtype)
         axes, count = self.plan.axes, self.plan.length
         k.schedule.vector, k.schedule.workgroup = self.plan.vector, self.plan.threads
-        around = math.prod(loop.extent for loop in self.outer) * axes[0].blocks * axes[1].blocks
+        outer_count = (
+            math.prod(loop.extent for loop in self.outer) * axes[0].blocks * axes[1].blocks
+        )
         blocks = ceil_div(self.run.extent, count)
         which, number = self._phase_of(k.program_id())
         self.bases: list[Value] = []
@@ -225,7 +229,7 @@ class DirectConvolution:
         ]
         taps = sum(math.prod(phase.taps for phase in axes) + 1 for axes in self.phase_groups)
         self._compute_phase(0, which, digits, out_dtype, count)
-        grid = len(self.phase_groups) * around * blocks
+        grid = len(self.phase_groups) * outer_count * blocks
         return program.launch(grid, 2.0 * count * math.prod(self.shape) * taps)
 
     def _phase_of(self, number: Value) -> tuple[Value, Value]:
@@ -242,8 +246,8 @@ class DirectConvolution:
             self.phases = self.phase_groups[i]
             self.leaves_run = self._leaves_run(round_up(self.run.extent, count))
             zero = self.k.const(self.accumulate, 0, self.shape)
-            around_run = [d for d in range(len(self.phases)) if d != self.run.axis]
-            accumulators = self._over_taps(around_run, *self._origins(digits), [], [zero] * count)
+            other_axes = [d for d in range(len(self.phases)) if d != self.run.axis]
+            accumulators = self._over_taps(other_axes, *self._origins(digits), [], [zero] * count)
             self._store(accumulators, digits, dtype)
 
         if i == len(self.phase_groups) - 1:
@@ -284,7 +288,7 @@ class DirectConvolution:
             return self._over_run(x, w, masks, accumulators)
         k, (d, *rest) = self.k, axes
         phase = self.phases[d]
-        x_step = self.conv.lhs_strides[2 + d] * phase.tap_move
+        x_step = self.conv.lhs_strides[2 + d] * phase.tap_shift
         w_step = self.conv.rhs_strides[2 + d] * phase.tap_step
         across = next((i for i, loop in enumerate((self.slow, self.fast)) if loop.axis == d), None)
 
@@ -306,8 +310,8 @@ class DirectConvolution:
         """The taps along an axis around the tiles that see the input."""
         k, phase, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
         place = self.places.get(d, k.const("index", 0))
-        at = place * phase.move + phase.start
-        step, zero = phase.tap_move, k.const("index", 0)
+        at = place * phase.shift + phase.start
+        step, zero = phase.tap_shift, k.const("index", 0)
         low = (k.max(-at, zero) + (step - 1)) // step
         reach = k.max(-at + (extent - 1 + step), zero)
         high = reach // step
@@ -318,8 +322,8 @@ class DirectConvolution:
         phase, extent = self.phases[d], self.conv.lhs[2 + d]
         if not phase.leaves(extent):
             return []
-        first = self.bases[across] * phase.move + phase.start + t * phase.tap_move
-        return [lanes_inside(self.k, self.shape, across, first, phase.move, extent)]
+        first = self.bases[across] * phase.shift + phase.start + t * phase.tap_shift
+        return [lanes_inside(self.k, self.shape, across, first, phase.shift, extent)]
 
     def _over_run(
         self, x: Value, w: Value, masks: list[Value], accumulators: list[Value]
@@ -336,7 +340,7 @@ class DirectConvolution:
         if phase.taps > UNROLLED_RUN:
 
             def tap(t: Value, total: Value) -> Value:
-                seen = self._seen_along(d, x, t * phase.tap_move, masks)
+                seen = self._seen_along(d, x, t * phase.tap_shift, masks)
                 return multiply_add(k, seen, self._weight(w + t * w_step), total)
 
             return list(k.for_(0, phase.taps, 1, tap, accumulators))
@@ -344,7 +348,7 @@ class DirectConvolution:
         for t in range(phase.taps):
             weight = self._weight(w + t * w_step)
             for u in range(len(accumulators)):
-                j = u * phase.move + t * phase.tap_move
+                j = u * phase.shift + t * phase.tap_shift
                 if j not in known:
                     known[j] = self._seen_along(d, x, k.const("index", j), masks)
                 accumulators[u] = multiply_add(k, known[j], weight, accumulators[u])
@@ -354,7 +358,7 @@ class DirectConvolution:
         """The input `j` steps along the run."""
         k, phase = self.k, self.phases[d]
         if self.leaves_run:
-            place = k.convert(self.start * phase.move + phase.start + j, "u32")
+            place = k.convert(self.start * phase.shift + phase.start + j, "u32")
             inside = place < k.const("u32", self.conv.lhs[2 + d])
             masks = [*masks, k.broadcast(inside, self.shape)]
         return self._seen(x + j * self.conv.lhs_strides[2 + d], masks)

@@ -75,20 +75,20 @@ class GradientPlan:
         return [p.count for p in self.phases]
 
     @property
-    def around_run(self) -> list[int]:
+    def other_axes(self) -> list[int]:
         """The spatial axes but that of runs."""
         return [d for d in range(len(self.phases)) if d != self.loops.run.axis]
 
     @property
     def chunks(self) -> int:
         """Programs that share the positions."""
-        rows = self.counts[self.around_run[0]] if self.around_run else 1
+        rows = self.counts[self.other_axes[0]] if self.other_axes else 1
         return ceil_div(rows, self.block_rows)
 
     @property
     def held(self) -> int:
         """Positions whose sums a thread keeps."""
-        rows = self.counts[self.around_run[0]] if self.around_run else 1
+        rows = self.counts[self.other_axes[0]] if self.other_axes else 1
         return math.prod(self.counts) // rows * self.block_rows
 
     @property
@@ -162,7 +162,7 @@ def _assign_loops(conv: Convolution, phases: Sequence[Phase]) -> GradientLoops:
     (x0, x1, *xs), (w0, w1, *ws) = conv.lhs_strides, conv.rhs_strides
     groups = Loop(conv.lhs[0], x0, w0, conv.out_strides[1])
     pixels = [
-        Loop(p.taps, x * p.tap_move, w * p.tap_step, 0, d)
+        Loop(p.taps, x * p.tap_shift, w * p.tap_step, 0, d)
         for d, (p, x, w) in enumerate(zip(phases, xs, ws, strict=True))
     ]
     nearest = sorted((p for p in pixels if p.extent > 1), key=lambda loop: loop.w)
@@ -189,7 +189,7 @@ def _vector(loops: GradientLoops, positions: int, size: int) -> int:
 
 def _block_rows(plan: GradientPlan) -> int:
     """How many rows of positions a program takes."""
-    rows = plan.counts[plan.around_run[0]] if plan.around_run else 1
+    rows = plan.counts[plan.other_axes[0]] if plan.other_axes else 1
     across = math.prod(plan.counts) // rows
     if rows * across * plan.vector > MOST_SUMS:
         return max(1, CUT_SUMS // (across * plan.vector))
@@ -211,7 +211,7 @@ def _run_length(plan: GradientPlan, size: int) -> int:
 def _steps(phase: Phase, length: int) -> list[int]:
     """What a run of tiles sees along it, in steps of the input."""
     places = itertools.product(range(phase.count), range(length))
-    return sorted({q * phase.move + u * phase.tap_move for q, u in places})
+    return sorted({q * phase.shift + u * phase.tap_shift for q, u in places})
 
 
 class KernelGradient:
@@ -239,7 +239,7 @@ class KernelGradient:
         if self.fast is self.groups:
             self.pixel_axis, self.group_axis = plan.axes
         self.counts, self.block_rows, self.held = plan.counts, plan.block_rows, plan.held
-        self.around_run, self.length = plan.around_run, plan.length
+        self.other_axes, self.length = plan.other_axes, plan.length
 
     def calls(self) -> list[Call]:
         """The launches in order."""
@@ -291,7 +291,7 @@ class KernelGradient:
             x, w = x + at * loop.x, w + at * loop.w
         tops = [self._load(self.w, w + u * self.run.w, (self.slow.w, self.fast.w), ())
                 for u in range(self.length)]  # fmt: skip
-        held = [range(self.block_rows), *(range(self.counts[d]) for d in self.around_run[1:])]
+        held = [range(self.block_rows), *(range(self.counts[d]) for d in self.other_axes[1:])]
         for row, place in enumerate(itertools.product(*held)):
             self._add_row(out, row, x, place, tops)
         return out
@@ -318,9 +318,9 @@ class KernelGradient:
           tops: the cotangent's tiles.
         """
         k, masks = self.k, []
-        for i, (d, q) in enumerate(zip(self.around_run, place)):
+        for i, (d, q) in enumerate(zip(self.other_axes, place)):
             position = k.const("index", q) if i else self.first_row + q
-            x = x + position * (self.conv.lhs_strides[2 + d] * self.phases[d].move)
+            x = x + position * (self.conv.lhs_strides[2 + d] * self.phases[d].shift)
             masks += self._inside(d, position)
         if self.run is ONCE:
             accumulators[row] = multiply_add(k, self._seen(x, masks), tops[0], accumulators[row])
@@ -329,13 +329,13 @@ class KernelGradient:
         seen = {}
         for j in _steps(self.phases[self.run.axis], self.length):
             at = x + j * self.conv.lhs_strides[2 + d]
-            first = self.places[d] * p.tap_move + (p.start + j)
+            first = self.places[d] * p.tap_shift + (p.start + j)
             inside = [self._scalar_inside(first, d)] if p.leaves(self.conv.lhs[2 + d]) else []
             seen[j] = self._seen(at, masks + inside)
         for u, q in itertools.product(range(self.length), range(p.count)):
             i = row * p.count + q
             accumulators[i] = multiply_add(
-                k, seen[q * p.move + u * p.tap_move], tops[u], accumulators[i]
+                k, seen[q * p.shift + u * p.tap_shift], tops[u], accumulators[i]
             )
 
     def _inside(self, d: int, position: Value) -> list[Value]:
@@ -344,11 +344,11 @@ class KernelGradient:
         if not p.leaves(extent):
             return []
         place = self.places.get(d, self.k.const("index", 0))
-        first = position * p.move + place * p.tap_move + p.start
+        first = position * p.shift + place * p.tap_shift + p.start
         across = next((i for i, loop in enumerate((self.slow, self.fast)) if loop.axis == d), None)
         if across is None:
             return [self._scalar_inside(first, d)]
-        return [lanes_inside(self.k, self.shape, across, first, p.tap_move, extent)]
+        return [lanes_inside(self.k, self.shape, across, first, p.tap_shift, extent)]
 
     def _scalar_inside(self, at: Value, d: int) -> Value:
         """Whether a coordinate is inside the input, for all elements of a tile."""
@@ -385,15 +385,15 @@ class KernelGradient:
     def _positions(self) -> Iterator[tuple[Value, int, Value | None]]:
         """For each of the sums: the number of its position, its own, whether there is such."""
         k, steps = self.k, [math.prod(self.counts[d + 1 :]) for d in range(len(self.counts))]
-        order = [*self.around_run, *([self.run.axis] if self.run is not ONCE else [])]
+        order = [*self.other_axes, *([self.run.axis] if self.run is not ONCE else [])]
         extents = [range(self.counts[d]) for d in order]
-        if self.around_run:
+        if self.other_axes:
             extents[0] = range(self.block_rows)
         for i, place in enumerate(itertools.product(*extents)):
             number, exists = k.const("index", 0), None
             for d, q in zip(order, place, strict=True):
                 at = k.const("index", q)
-                if self.around_run and d == order[0]:
+                if self.other_axes and d == order[0]:
                     at = self.first_row + q
                     if self.counts[d] % self.block_rows:
                         exists = at < self.counts[d]

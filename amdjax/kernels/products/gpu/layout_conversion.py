@@ -107,13 +107,13 @@ class LayoutConversion:
         var = self.ctx.outputs[0]
         dtype = short_dtype(var.aval.dtype)
         x, number = self._begin("extract", 16 // max(itemsize(self.dtype), itemsize(dtype)))
-        around = len(self.outer)
+        outer = len(self.outer)
         loops = [*self.outer, self.row, *self.columns]
         strides = [strides[i] for i in self.kept]
         strides = [*[0] * (len(loops) - len(strides)), *strides]  # rows may be no loop of ours
         placed = [Axis(a.extent, s) for a, s in zip(loops, strides, strict=True)]
         sink = Sink(
-            var, dtype, 0, tuple(placed[:around]), (placed[around],), tuple(placed[around + 1 :])
+            var, dtype, 0, tuple(placed[:outer]), (placed[outer],), tuple(placed[outer + 1 :])
         )
         writer = TileWriter(self.program, sink, number)
         writer.store([x], self.bases, (self.row.extent, self.wide))
@@ -140,15 +140,15 @@ class LayoutConversion:
 
         def total(steps: Sequence[int], start: int) -> Value:
             """`start + Σ place * step`: of scalars, of rows and of columns."""
-            *around, row = steps[: len(self.outer) + 1]
-            first = offset_of(k, digits, around) + start + self.bases[0] * row
+            *outer, row = steps[: len(self.outer) + 1]
+            first = offset_of(k, digits, outer) + start + self.bases[0] * row
             along = (rows * row) + first
             across = offset_of(k, columns, steps[len(self.outer) + 1 :])
             return k.broadcast(along, self.shape) + k.broadcast(across, self.shape)
 
         masks = list(self.edges)
         for j, limit in enumerate(self.limits):
-            place = total([a.moves[j] for a in loops], limit.start)
+            place = total([a.shifts[j] for a in loops], limit.start)
             # Negative numbers are large unsigned ones: one comparison for both ends.
             masks.append(k.convert(place, "u32") < k.const("u32", limit.extent))
         source = self.program.buffer(self.owner, self.dtype)
@@ -163,6 +163,6 @@ class LayoutConversion:
         return k.expand(k.iota(high), 1), [k.expand(k.convert(d, "index"), 0) for d in digits]
 
     def _launch(self) -> Call:
-        around = math.prod(a.extent for a in self.outer)
-        grid = around * self.axes[0].blocks * self.axes[1].blocks
+        outer = math.prod(a.extent for a in self.outer)
+        grid = outer * self.axes[0].blocks * self.axes[1].blocks
         return self.program.launch(grid, 1.0 * math.prod(self.shape))

@@ -37,8 +37,8 @@ class SourcePlaces:
         limits = tuple(limit.extent for limit in source.limits)
         along, vector = contiguity(source, atom)
         run = _run(source, depth)
-        moves = source.depth[-1].moves if source.depth else (0,) * len(limits)
-        self.side = Side(buffer, along, vector, run, limits, moves if run is not None else ())
+        shifts = source.depth[-1].shifts if source.depth else (0,) * len(limits)
+        self.side = Side(buffer, along, vector, run, limits, shifts if run is not None else ())
         base = k.const("index", source.offset)
         self.starts = [k.const("index", limit.start) for limit in source.limits]
         base, self.starts = self._moved(source.batch, batch, base, self.starts)
@@ -61,8 +61,8 @@ class SourcePlaces:
         axes = self.source.depth
         zero = self.k.const("index", 0)
         still = [zero] * len(self.source.limits)
-        offset, moves = self._moved(axes, self._digits(number, axes), zero, still)
-        return [offset, *moves]
+        offset, shifts = self._moved(axes, self._digits(number, axes), zero, still)
+        return [offset, *shifts]
 
     def _digits(self, number: Value, axes: Sequence[Axis]) -> list[Value]:
         """The place along each of several loops; positions divide as unsigned 32-bit numbers."""
@@ -83,9 +83,9 @@ class SourcePlaces:
         for axis, digit in zip(axes, digits, strict=True):
             if axis.stride:
                 base = base + _times(k, digit, axis.stride)
-            for j, move in enumerate(axis.moves):
-                if move:
-                    coords[j] = coords[j] + _times(k, digit, move)
+            for j, shift in enumerate(axis.shifts):
+                if shift:
+                    coords[j] = coords[j] + _times(k, digit, shift)
         return base, coords
 
 
@@ -112,11 +112,11 @@ def _groups_inside(source: Source, axis: Axis, most: int) -> int:
     """Neighbors along an axis, in groups that lie inside or outside of every limit as a whole."""
     others = [x for x in (*source.batch, *source.lines, *source.depth) if x is not axis]
     distances = [source.offset, *(x.stride for x in others)]
-    for j, (limit, move) in enumerate(zip(source.limits, axis.moves, strict=True)):
-        if move not in (0, 1):
+    for j, (limit, shift) in enumerate(zip(source.limits, axis.shifts, strict=True)):
+        if shift not in (0, 1):
             return 1
-        if move:  # the coordinate counts neighbors
-            distances += [limit.start, limit.extent, *(x.moves[j] for x in others)]
+        if shift:  # the coordinate counts neighbors
+            distances += [limit.start, limit.extent, *(x.shifts[j] for x in others)]
     return min(aligned(distance, most) for distance in distances)
 
 

@@ -161,13 +161,13 @@ def _packed_input(
         for d in spatial
     ]
 
-    def moves(coordinate: int) -> tuple[int, ...]:
+    def shifts(coordinate: int) -> tuple[int, ...]:
         return tuple(int(coordinate == j) for j in range(conv.spatial + 1))
 
     strides, images = conv.lhs_strides, conv.lhs[image]
-    axes = [Axis(images, strides[image], moves(-1))]
-    axes += [Axis(extents[d], strides[2 + d], moves(d)) for d in spatial]
-    axes.append(Axis(more, strides[feature], moves(conv.spatial)))
+    axes = [Axis(images, strides[image], shifts(-1))]
+    axes += [Axis(extents[d], strides[2 + d], shifts(d)) for d in spatial]
+    axes.append(Axis(more, strides[feature], shifts(conv.spatial)))
     limits = [Limit(-conv.padding[d], conv.lhs[2 + d]) for d in spatial]
     limits.append(Limit(0, conv.lhs[feature]))
     offset = -sum(conv.padding[d] * strides[2 + d] for d in spatial)

@@ -178,7 +178,7 @@ class Radix(SortedRows):
         return 1.5 * self.geometry.rows * self.geometry.n
 
     def _begin(self, name: str) -> tuple[Value, Value, Value, Value]:
-        """A kernel over pieces: row, piece, and its bounds."""
+        """A kernel over splits: row, split, and its bounds."""
         self.kernel = self.ctx.kernel(name)
         k = self.k = self.kernel.k
         row, split = split_position(k, k.program_id(), (self.geometry.rows, self.splits))
@@ -314,7 +314,7 @@ class Radix(SortedRows):
         base: Value,
         previous: tuple[Records, Value] | None,
     ) -> Value | None:
-        """Make records of a piece of a row; returns whether it has a negative zero that matters."""
+        """Make records of a split of a row; returns whether it has a negative zero that matters."""
         k, g, key = self.k, self.geometry, step.key
         count = lanes_for(self.ctx.target, records.keys.dtype, g.n, 1)
         start, operand = g.start(k, row), self.kernel.input(step.source)
@@ -381,7 +381,7 @@ class Radix(SortedRows):
         k.for_(low, high, 1, one)
 
     def _places(self, counts: Buffer, base: Value, splits: int) -> Value:
-        """Turn the counts of a row's pieces into places; returns the greatest total of a digit."""
+        """Turn the counts of a row's splits into places; returns the greatest total of a digit."""
         k = self.k
         wide = min(self.bins, 16)
 
