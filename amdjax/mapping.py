@@ -101,7 +101,7 @@ def shard_map(
             specs = flatten_axes("shard_map in_specs", tree_flatten(args)[1], in_specs)
             _check_ranks("in_specs", specs, leaves)
         flat = FlatFunction(f, tree)
-        outs = _run(flat, leaves, [AxisData(n, s) for n, s in zip(names, sizes)])
+        outs = _run(flat, leaves, [AxisData(n, s, True) for n, s in zip(names, sizes)])
         _check_specs("out_specs", out_specs, names)
         _check_ranks(
             "out_specs", flatten_axes("shard_map out_specs", flat.out_tree, out_specs), outs
@@ -317,7 +317,7 @@ def pmap(
 
         flat = FlatFunction(with_static, tree)
         parts = [x if d is None else _without_axis(x, d) for x, d in zip(leaves, dims)]
-        outs = _run(flat, parts, [AxisData(axis_name, 1)])
+        outs = _run(flat, parts, [AxisData(axis_name, 1, True)])
         places = flatten_axes("pmap out_axes", flat.out_tree, out_axes)
         return flat.unflatten([x if d is None else _with_axis(x, d) for x, d in zip(outs, places)])
 

@@ -267,7 +267,11 @@ class _Printer:
         """A reference, and where in it; operands of the index begin at `first`."""
         arrays = iter(eqn.invars[first:])
         indices = eqn.params["indices"]
-        text = "".join(f"[{','.join(self.index(i, arrays) for i in index)}]" for index in indices)
+        text = "".join(
+            f"{{reshape{index[1]}}}" if index[:1] == ("reshape",)
+            else f"[{','.join(self.index(i, arrays) for i in index)}]"
+            for index in indices
+        )  # fmt: skip
         return self.atom(eqn.invars[0]) + (text or "[...]")
 
     def index(self, part: Any, arrays: Iterator[Any]) -> str:

@@ -60,6 +60,10 @@ class AbstractRef(AbstractValue):
         return self.inner_aval.size
 
     @property
+    def sharding(self) -> Any:
+        return self.inner_aval.sharding
+
+    @property
     def weak_type(self) -> bool:
         return self.inner_aval.weak_type
 
@@ -107,6 +111,11 @@ class Ref(Typed, metaclass=_References):
         self.value = value
 
     @property
+    def sharding(self) -> Any:
+        """Where the array that it holds is."""
+        return self.value.sharding
+
+    @property
     def committed(self) -> bool:
         """Whether operations must run where the memory is."""
         return self.value.committed
@@ -126,6 +135,12 @@ class Ref(Typed, metaclass=_References):
 
 
 register_aval(Ref, lambda ref: ref.aval)
+
+
+class RefPart:
+    """The base of what speaks of a part of a reference, or sees it otherwise."""
+
+    __slots__ = ()
 
 
 @allow_everywhere

@@ -241,8 +241,10 @@ def _contains(self: Array, value: Any) -> bool:
 
 
 def _reshape(self: Array, *args: Any, order: str = "C", copy: bool | None = None,
-             out_sharding: Any = None) -> Array:  # fmt: skip
+             out_sharding: Any = None) -> Any:  # fmt: skip
     """The elements in another shape, given as one tuple or as several ints."""
+    if is_ref(self):
+        return refs.View(self).reshape(*args)
     shape = args[0] if len(args) == 1 else args
     return manipulation.reshape(self, shape, order)
 

@@ -89,7 +89,7 @@ def reshape(
                [3, 4, 5]], dtype=int32)
     """
     a = as_array("reshape", a)
-    new = _computed_shape(a, canonical_shape(shape))
+    new = computed_shape(a, canonical_shape(shape))
     if order == "C":
         return a if new == a.shape else lax.reshape(a, new)
     if order == "F":
@@ -101,7 +101,8 @@ def reshape(
     raise ValueError(f"Unexpected value for 'order' argument: {order}.")
 
 
-def _computed_shape(a: Array, new: tuple[int, ...]) -> tuple[int, ...]:
+def computed_shape(a: Any, new: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that `a` is given, of which one extent may be -1."""
     free = [i for i, n in enumerate(new) if n == -1]
     if len(free) > 1:
         raise ValueError(f"can only specify one unknown axis size with a `-1` value, got {new}")

@@ -24,6 +24,7 @@ from amdjax.core.pytree import register_pytree_node
 from amdjax.core.ref import (
     AbstractRef,
     Ref,
+    RefPart,
     accum_effect,
     evaluate_with_refs,
     is_ref,
@@ -35,10 +36,11 @@ from amdjax.core.ref import (
 from amdjax.core.slices import Slice
 from amdjax.core.trace import is_concrete, trace_to_jaxpr
 from amdjax.lax._rules import batch_to, map_examples, zero_tangent
-from amdjax.numpy._util import convert, scalar_of
+from amdjax.numpy._util import canonical_shape, convert, scalar_of
 from amdjax.numpy.index_syntax import parse, without_scalar_masks
 from amdjax.numpy.index_updates import update_index
 from amdjax.numpy.indexing import contiguous, take_index
+from amdjax.numpy.manipulation import computed_shape
 from amdjax.transforms.discharge import Cell, RefCell, is_control, ref_rules, run_on_refs
 from amdjax.transforms.forward import jvp_flat
 from amdjax.transforms.linear import TangentCell
@@ -161,9 +163,17 @@ def _joined(index: Index, arrays: Any) -> tuple[Any, ...]:
     return tuple(out)
 
 
+def _is_reshape(index: Index) -> bool:
+    """Whether in place of an index there is `("reshape", shape)`: all elements in another shape."""
+    return index[:1] == ("reshape",)
+
+
 def _read(value: Any, indices: Sequence[Index], arrays: Any) -> Any:
     for index in indices:
-        value = take_index(value, _joined(index, arrays))
+        if _is_reshape(index):
+            value = lax.reshape(value, index[1])
+        else:
+            value = take_index(value, _joined(index, arrays))
     return value
 
 
@@ -171,6 +181,9 @@ def _write(value: Any, indices: Sequence[Index], arrays: Any, new: Any, add: boo
     """`value` with what the last index speaks of replaced, or added to."""
     if not indices:
         return lax.add(value, new) if add else new
+    if _is_reshape(indices[0]):
+        part = lax.reshape(value, indices[0][1])
+        return lax.reshape(_write(part, indices[1:], arrays, new, add), value.shape)
     index = _joined(indices[0], arrays)
     if len(indices) > 1:
         part = _write(take_index(value, index), indices[1:], arrays, new, add)
@@ -215,12 +228,12 @@ def _indexed(inner: ShapedArray, indices: tuple[Index, ...], arrays: tuple[Any, 
     return closed.out_avals[0]
 
 
-class View:
-    """Part of a reference: what `ref.at[index]` is.
+class View(RefPart):
+    """Part of a reference, or all of it in another shape: what `ref.at[index]` is.
 
     Args:
       ref: the reference.
-      indices: indices, each into what the one before speaks of.
+      indices: indices and shapes, each of what the one before speaks of.
       arrays: the operands in them.
     """
 
@@ -252,6 +265,11 @@ class View:
             return self
         arrays = [_wide_enough(a) for a in arrays]
         return View(self.ref, (*self.indices, form), (*self.arrays, *arrays))
+
+    def reshape(self, *shape: Any) -> View:
+        """The same elements in another shape, given as one tuple or as several ints."""
+        new = computed_shape(self, canonical_shape(shape[0] if len(shape) == 1 else shape))
+        return View(self.ref, (*self.indices, ("reshape", new)), self.arrays)
 
     def __getitem__(self, index: Any) -> Any:
         return get(self, index)
@@ -473,6 +491,10 @@ def _update_batch(primitive: Primitive, add: bool) -> Any:
 
     def batch(axis: Any, args: Any, dims: Any, *, indices: Any) -> Any:
         ref, value, *arrays = args
+        if dims[0] is None and axis.of_mesh:
+            values = [x if d is None else lax.squeeze(x, (d,)) for x, d in zip(args, dims)]
+            out = primitive.bind(*values, indices=indices)
+            return out, [] if primitive.multiple_results else None
         if dims[0] is None:
             what = "an addupdate" if add else "a set/swap"
             raise ValueError(
@@ -886,6 +908,7 @@ install_methods(
         "set": lambda self, value, idx=(): set(self, idx, value),
         "swap": lambda self, value, idx=(): swap(self, idx, value),
         "addupdate": lambda self, value, idx=(): addupdate(self, idx, value),
+        "reshape": lambda self, *shape: View(self).reshape(*shape),
         "at": property(lambda self: At(View(self)), doc="Parts: `ref.at[index]`."),
     },
     on=Ref,

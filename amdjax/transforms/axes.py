@@ -16,10 +16,14 @@ not_mapped = None
 
 
 class AxisData(NamedTuple):
-    """The axis being mapped: its name for collectives, None if it has none, and its size."""
+    """The axis being mapped: its name for collectives, None if it has none, and its size.
+
+    An axis of a mesh has one example on each device, which may write references made outside.
+    """
 
     name: Hashable
     size: int
+    of_mesh: bool = False
 
 
 def unbatched_aval(aval: Any, dim: int | None) -> Any:

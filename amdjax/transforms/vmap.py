@@ -19,7 +19,7 @@ from amdjax.core.pytree import (
     tree_unflatten,
 )
 from amdjax.core.pytree_errors import flatten_axes
-from amdjax.core.ref import is_ref, refuse_aliases
+from amdjax.core.ref import RefPart, is_ref, refuse_aliases
 from amdjax.core.source_info import transformed
 from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData, batch_at
@@ -87,6 +87,8 @@ def vmap(
         if any(map(is_ref, leaves)):
             refuse_aliases("vmap", names(), leaves)
         axes = flatten_axes("vmap in_axes", in_tree, (in_axes, 0), kws=True)
+        if any(is_ref(x) and a is not None for x, a in zip(leaves, axes)):
+            _refuse_parts(args, kwargs)
         _check_arguments(leaves, axes, names)
         size = _mapped_size(leaves, axes, axis_size, names, args, kwargs)
         dims = [a if a is None or a >= 0 else a + get_aval(x).ndim for a, x in zip(axes, leaves)]
@@ -99,6 +101,19 @@ def vmap(
 
     _describe(vmapped, fun)
     return vmapped  # type: ignore[return-value]
+
+
+def _refuse_parts(args: Any, kwargs: Any) -> None:
+    """What is mapped is an axis of the whole reference."""
+    if any(map(_is_part, tree_leaves((args, kwargs), _is_part))):
+        raise TypeError(
+            "TransformedRefs are not allowed as mapped arguments of vmap. Pass the reference, and "
+            "take the part of it inside."
+        )
+
+
+def _is_part(x: Any) -> bool:
+    return isinstance(x, RefPart)
 
 
 def _describe(vmapped: Any, fun: Any) -> None:

@@ -6,6 +6,7 @@ import pytest
 import amdjax
 from amdjax import lax, numpy as jnp, random
 from amdjax.core.ref import AccumEffect, ReadEffect, WriteEffect
+from amdjax.sharding import PartitionSpec as P
 
 X = np.linspace(0.5, 2.0, 6, dtype=np.float32).reshape(2, 3)
 
@@ -397,6 +398,60 @@ def test_a_batch_does_not_write_what_it_shares():
     for write in (lambda: shared.__setitem__(0, 1.0), lambda: amdjax.ref.addupdate(shared, 0, 1.0)):
         with pytest.raises(ValueError, match="unbatched array reference"):
             amdjax.vmap(lambda x, write=write: (write(), x)[1])(np.ones(3, np.float32))
+
+
+def test_references_in_another_shape():
+    start = np.arange(12, dtype=np.float32).reshape(4, 3)
+    expected = start.copy()
+    expected.reshape(-1)[5] = 7
+    expected.reshape(2, 6)[1].reshape(3, 2)[0, 1] += 2
+
+    def write(ref):
+        ref.reshape(-1)[5] = 7.0
+        ref.reshape(2, 6).at[1].reshape((3, 2))[0, 1] += 2
+        return ref.reshape(6, -1)[...]
+
+    for call in (write, amdjax.jit(write)):
+        ref = amdjax.new_ref(start)
+        np.testing.assert_array_equal(call(ref), expected.reshape(6, 2))
+        np.testing.assert_array_equal(ref[...], expected)
+    many = amdjax.new_ref(np.stack([start, start]))
+    amdjax.vmap(write)(many)
+    np.testing.assert_array_equal(many[1], expected)
+
+    def loss(x):
+        ref = amdjax.new_ref(x)
+        ref.reshape(-1)[1:3] = 2 * ref.reshape(-1)[2:4]
+        return (ref[...] ** 2).sum()
+
+    slope = amdjax.grad(loss)(jnp.arange(4.0).reshape(2, 2))
+    np.testing.assert_array_equal(slope, [[0, 0], [16, 30]])
+    with pytest.raises(TypeError, match="cannot reshape"):
+        ref.reshape(5)
+
+
+def test_parts_are_not_mapped():
+    """An axis of the reference is none of its part."""
+    ref = amdjax.new_ref(jnp.zeros((3, 3)))
+    with pytest.raises(TypeError, match="TransformedRefs are not allowed"):
+        amdjax.vmap(lambda part: part[...])(ref.at[1:3])
+    x = amdjax.vmap(lambda part, x: part[...] + x, in_axes=(None, 0))(ref.at[1], jnp.arange(2.0))
+    np.testing.assert_array_equal(x, [[0, 0, 0], [1, 1, 1]])
+
+
+def test_the_places_of_a_mesh_write_references_made_outside():
+    ref = amdjax.new_ref(jnp.zeros(3))
+    mesh = amdjax.make_mesh((1,), ("i",))
+
+    def write(x):
+        ref[1:] += x
+        ref[0] = 1.0 + lax.axis_index("i")
+
+    mapped = amdjax.shard_map(write, mesh=mesh, in_specs=P("i"), out_specs=None)
+    for call in (mapped, amdjax.jit(mapped)):
+        call(jnp.ones(2))
+    np.testing.assert_array_equal(ref[...], [1, 2, 2])
+    assert ref.sharding == ref[...].sharding
 
 
 def _twice(view):

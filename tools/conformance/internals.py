@@ -16,7 +16,7 @@ from missing import Missing
 
 import amdjax
 from amdjax.as_jax import JAX_VERSION
-from amdjax.core import dtypes, promotion
+from amdjax.core import dtypes, promotion, ref as ref_types
 
 VERSION = tuple(map(int, JAX_VERSION.split(".")))
 
@@ -135,6 +135,10 @@ def _dtypes(name: str) -> Lenient:
     return Lenient(name, modules, extra)
 
 
+def _shaped_array_ref(shape: Any, dtype: Any, weak_type: bool = False) -> ref_types.AbstractRef:
+    return ref_types.AbstractRef(amdjax.core.ShapedArray(shape, dtype, weak_type))
+
+
 _DTYPE_HOMES: Sequence[str] = ("dtypes", "core.dtypes", "core.promotion")
 _backend = types.SimpleNamespace(
     platform="cpu",
@@ -159,6 +163,8 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
         *("core", "extend.core", "extend.core.programs", "core.mesh"),
         reset_trace_state=lambda: True,
         typeof=amdjax.typeof,
+        new_ref=amdjax.new_ref,
+        freeze=amdjax.freeze,
         no_effects=frozenset(),
     ),
     "jax._src.dtypes": _dtypes,
@@ -167,6 +173,23 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     "jax._src.sharding_impls": _front("sharding", "core.sharding"),
     "jax._src.partition_spec": _front("core.sharding"),
     "jax._src.errors": _front("errors"),
+    "jax._src.state.primitives": _front(
+        *("ref", "numpy.refs"),
+        ref_get=amdjax.ref.get,
+        ref_set=amdjax.ref.set,
+        ref_swap=amdjax.ref.swap,
+        ref_addupdate=amdjax.ref.addupdate,
+    ),
+    "jax._src.state.types": _front(
+        "core.ref",
+        # Here effects do not say of which reference they are.
+        ReadEffect=lambda ref: ref_types.read_effect,
+        WriteEffect=lambda ref: ref_types.write_effect,
+        AccumEffect=lambda ref: ref_types.accum_effect,
+        shaped_array_ref=_shaped_array_ref,
+        TransformedRef=ref_types.RefPart,
+    ),
+    "jax._src.shard_map": _front("", "mapping"),
     "jax._src.effects": _front("core.effects"),
     "jax._src.lax": _front("lax"),
     "jax._src.lax.lax": _front(
