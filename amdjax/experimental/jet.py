@@ -23,6 +23,7 @@ from amdjax.api_util import (
     weakref_lru_cache as weakref_lru_cache,
 )
 from amdjax.core.aval import get_aval
+from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal
 from amdjax.core.primitive import Primitive
@@ -32,6 +33,8 @@ from amdjax.core.trace import trace_to_jaxpr
 from amdjax.numpy._util import is_kind
 from amdjax.transforms import jvp, stop_gradient_p
 from amdjax.transforms.zero import add_any_p, copy_p
+
+__all__ = ["jet"]
 
 Series = list[Any]
 Rule = Callable[..., tuple[Any, Any]]
@@ -554,4 +557,5 @@ for _prim, _combine in (
 ):  # fmt: skip
     jet_rules[_prim] = functools.partial(_running, _combine)
 
+_complete(globals(), (), _Phrases())
 _public_surface(globals())

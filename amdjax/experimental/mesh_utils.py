@@ -25,6 +25,9 @@ def create_device_mesh(
       devices: the devices; all of the default backend if omitted.
       **options: accepted.
 
+    Returns:
+      A NumPy array of devices, of shape `mesh_shape`.
+
     Raises:
       ValueError: there are more or fewer devices.
 

@@ -23,6 +23,13 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     Args:
       in_tree: a pytree of arrays.
       is_source: accepted.
+
+    Returns:
+      A pytree of NumPy arrays.
+
+    Example:
+      >>> broadcast_one_to_all([jnp.ones(1)])
+      [array([1.], dtype=float32)]
     """
     return tree_map(np.asarray, in_tree)
 
@@ -33,6 +40,9 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     Args:
       in_tree: a pytree of arrays.
       tiled: whether arrays are joined along their first axis, not stacked along a new one.
+
+    Returns:
+      A pytree of NumPy arrays, with an axis of processes in front unless `tiled`.
 
     Example:
       >>> process_allgather(np.arange(2)).shape, process_allgather(np.arange(2), tiled=True).shape
@@ -46,6 +56,9 @@ def sync_global_devices(name: str) -> None:
 
     Args:
       name: of the place where they meet.
+
+    Example:
+      >>> sync_global_devices("start")
     """
 
 
@@ -55,6 +68,9 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     Args:
       in_tree: a pytree of arrays.
       fail_message: what the error says.
+
+    Example:
+      >>> assert_equal(jnp.ones(1))
     """
 
 
@@ -65,6 +81,14 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs
       local_inputs: a pytree of arrays.
       global_mesh: the mesh.
       pspecs: how they are divided, a prefix of specifications.
+
+    Returns:
+      A pytree of arrays.
+
+    Example:
+      >>> mesh = amdjax.make_mesh((1,), ("x",))
+      >>> host_local_array_to_global_array(jnp.ones(2), mesh, amdjax.P("x")).shape
+      (2,)
     """
     specs = tree_broadcast(pspecs, local_inputs)
     return tree_map(
@@ -79,6 +103,14 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspec
       global_inputs: a pytree of arrays.
       global_mesh: accepted.
       pspecs: accepted.
+
+    Returns:
+      `global_inputs`.
+
+    Example:
+      >>> mesh = amdjax.make_mesh((1,), ("x",))
+      >>> global_array_to_host_local_array(jnp.ones(2), mesh, amdjax.P("x")).shape
+      (2,)
     """
     return global_inputs
 

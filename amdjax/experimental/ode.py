@@ -16,12 +16,15 @@ from amdjax.core.array import Array
 from amdjax.core.aval import is_valid_value
 from amdjax.core.composite import composite
 from amdjax.core.config import default_matmul_precision
+from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_leaves, tree_map
 from amdjax.flatten_util import ravel_pytree
 from amdjax.numpy._util import is_kind, promote_dtypes_inexact
 from amdjax.transforms import custom_vjp, vjp, vmap
 from amdjax.transforms.closures import closure_convert
+
+__all__ = ["odeint"]
 
 map, zip = safe_map, safe_zip  # for those who import everything from here
 
@@ -314,4 +317,5 @@ def _odeint_rev(
 
 
 _odeint.defvjp(_odeint_fwd, _odeint_rev)
+_complete(globals(), (), _Phrases())
 _public_surface(globals())

@@ -23,6 +23,11 @@ from amdjax.core.primitive import Primitive
 from amdjax.nn.functions import sigmoid as sigmoid, tanh as tanh
 from amdjax.transforms import custom_vjp as custom_vjp, vjp
 
+__all__ = [
+    "get_num_params_in_lstm", "init_lstm_weight", "lstm", "lstm_bwd", "lstm_fwd", "lstm_ref",
+    "swap_lstm_gates", "unpack_lstm_weights",
+]  # fmt: skip
+
 Shape = tuple[int, ...]
 Weights = dict[int, Array]
 
@@ -89,6 +94,13 @@ def unpack_lstm_weights(
     Returns:
       For inputs and state the matrices, of shape `(4 · hidden, features)`, then the biases; by the
       number of the layer, of which each direction is one. Gates: input, forget, cell, output.
+
+    Example:
+      >>> from amdjax.experimental import rnn
+      >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
+      >>> matrices, *_ = rnn.unpack_lstm_weights(weights, 3, 4, 1, False)
+      >>> matrices[0].shape
+      (16, 3)
     """
     parts = _split(weights, _shapes(input_size, hidden_size, num_layers, bidirectional))
     half = len(parts) // 2
@@ -106,6 +118,12 @@ def swap_lstm_gates(
 
     Returns:
       The vector, rearranged.
+
+    Example:
+      >>> from amdjax.experimental import rnn
+      >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
+      >>> rnn.swap_lstm_gates(weights, 3, 4, 1, False).shape == weights.shape
+      True
     """
     shapes = _shapes(input_size, hidden_size, num_layers, bidirectional)
     swapped = []
@@ -157,6 +175,14 @@ def lstm_ref(
       W_hh: those of the state.
       b_ih: the biases of the inputs.
       b_hh: those of the state.
+
+    Example:
+      >>> from amdjax.experimental import rnn
+      >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
+      >>> x, state, lengths = jnp.ones((2, 5, 3)), jnp.zeros((1, 2, 4)), jnp.array([5, 3])
+      >>> parts = rnn.unpack_lstm_weights(weights, 3, 4, 1, False)
+      >>> rnn.lstm_ref(x, state, state, *parts, lengths, 3, 4, 1, 0.0, False)[0].shape
+      (2, 5, 4)
     """
     if seq_lengths.dtype != np.int32:
         raise NotImplementedError(f"`seq_lengths` can only be int32, got {seq_lengths.dtype}.")
@@ -272,6 +298,14 @@ def lstm_fwd(
 
     Returns:
       What `lstm` returns, and what `lstm_bwd` needs.
+
+    Example:
+      >>> from amdjax.experimental import rnn
+      >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
+      >>> x, state, lengths = jnp.ones((2, 5, 3)), jnp.zeros((1, 2, 4)), jnp.array([5, 3])
+      >>> (y, h, c), kept = rnn.lstm_fwd(x, state, state, weights, lengths, 3, 4, 1, 0.0, False)
+      >>> y.shape
+      (2, 5, 4)
     """
     options = dict(zip(_OPTIONS, (input_size, hidden_size, num_layers, dropout, bidirectional)))
     *results, space = rnn_fwd_p.bind(x, h_0, c_0, w, seq_lengths, cudnn_allow_tf32=True, **options)
@@ -290,6 +324,14 @@ def lstm_bwd(
 
     Returns:
       The gradients of inputs, first states, first cells and weights, and zeros for the lengths.
+
+    Example:
+      >>> from amdjax.experimental import rnn
+      >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
+      >>> x, state, lengths = jnp.ones((2, 5, 3)), jnp.zeros((1, 2, 4)), jnp.array([5, 3])
+      >>> results, kept = rnn.lstm_fwd(x, state, state, weights, lengths, 3, 4, 1, 0.0, False)
+      >>> rnn.lstm_bwd(3, 4, 1, 0.0, False, None, kept, results)[0].shape
+      (2, 5, 3)
     """
     x, h_0, c_0, w, seq_lengths, y, space = residuals
     options = dict(zip(_OPTIONS, (input_size, hidden_size, num_layers, dropout, bidirectional)))

@@ -100,6 +100,7 @@ def jit(
       TypeError: `fun` is not callable, or an argument is neither array nor static.
       ValueError: a static argument cannot be hashed, a position is out of range, or arguments are
         committed to different devices.
+      NotImplementedError: `abstracted_axes` is given.
 
     Example:
       >>> import amdjax

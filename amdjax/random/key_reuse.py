@@ -77,19 +77,34 @@ class _Marked:
 
 
 class Sink(_Marked):
-    """An operand whose keys are used up."""
+    """An operand whose keys are used up.
+
+    Args:
+      idx: which operand.
+      mask: which of its keys, if not all.
+    """
 
     __slots__ = ()
 
 
 class Source(_Marked):
-    """A result whose keys are fresh."""
+    """A result whose keys are fresh.
+
+    Args:
+      idx: which result.
+      mask: which of its keys, if not all.
+    """
 
     __slots__ = ()
 
 
 class Forward(NamedTuple):
-    """A result that is one of the operands."""
+    """A result that is one of the operands.
+
+    Args:
+      in_idx: the operand.
+      out_idx: the result.
+    """
 
     in_idx: int
     out_idx: int
@@ -99,7 +114,11 @@ class Forward(NamedTuple):
 
 
 class KeyReuseSignature:
-    """What an operation or a program does to keys: a set of sinks, sources and forwards."""
+    """What an operation or a program does to keys: a set of sinks, sources and forwards.
+
+    Args:
+      parts: `Sink`s, `Source`s and `Forward`s.
+    """
 
     __slots__ = ("_parts",)
 
@@ -127,7 +146,19 @@ of_each(consume_p)
 
 
 def consume(key: Any) -> Any:
-    """The key, used up."""
+    """The key, used up.
+
+    Args:
+      key: a typed key.
+
+    Returns:
+      The same key.
+
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> key_reuse.consume(amdjax.random.key(0)).shape
+      ()
+    """
     return consume_p.bind(key)
 
 
@@ -144,12 +175,29 @@ class _Expected(_Marked):
 
 
 def assert_consumed(key: Any, value: Mask = True) -> None:
-    """Where keys are checked: raise AssertionError unless those of the mask are used up."""
+    """Where keys are checked: raise AssertionError unless those of the mask are used up.
+
+    Args:
+      key: a typed key.
+      value: whether, or which of an array of keys.
+
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> key_reuse.assert_consumed(amdjax.random.key(0), value=False)
+    """
     assert_consumed_value_p.bind(key, value=_Expected(0, value))
 
 
 def assert_unconsumed(key: Any) -> None:
-    """Where keys are checked: raise AssertionError if the key is used up."""
+    """Where keys are checked: raise AssertionError if the key is used up.
+
+    Args:
+      key: a typed key.
+
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> key_reuse.assert_unconsumed(amdjax.random.key(0))
+    """
     assert_consumed(key, False)
 
 
@@ -346,8 +394,20 @@ def _check_assertion(eqn: JaxprEqn, used: Mask) -> None:
 def jaxpr_type_signature(jaxpr: Jaxpr) -> KeyReuseSignature:
     """What a program does to keys; constants count as arguments after the others.
 
+    Args:
+      jaxpr: the program.
+
+    Returns:
+      A signature.
+
     Raises:
       KeyReuseError: it uses a key twice.
+
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
+      >>> key_reuse.jaxpr_type_signature(closed.jaxpr)
+      KeyReuseSignature(Sink(0), Source(0))
     """
     usage = _Usage()
     for eqn in jaxpr.eqns:
@@ -362,15 +422,36 @@ def jaxpr_type_signature(jaxpr: Jaxpr) -> KeyReuseSignature:
 
 
 def check_key_reuse_jaxpr(jaxpr: Jaxpr) -> None:
-    """Raise KeyReuseError if a program uses a key twice."""
+    """Raise KeyReuseError if a program uses a key twice.
+
+    Args:
+      jaxpr: the program.
+
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
+      >>> key_reuse.check_key_reuse_jaxpr(closed.jaxpr)
+    """
     jaxpr_type_signature(jaxpr)
 
 
 def function_type_signature(fun: Callable[..., Any], *args: Any) -> KeyReuseSignature:
     """What a function does to the keys among its arguments.
 
+    Args:
+      fun: a traceable function.
+      args: its arguments.
+
+    Returns:
+      A signature.
+
     Raises:
       KeyReuseError: it uses a key twice.
+
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> key_reuse.function_type_signature(amdjax.random.split, amdjax.random.key(0))
+      KeyReuseSignature(Sink(0), Source(0))
     """
     leaves, flat = flatten_fun(fun, args, {})
     return jaxpr_type_signature(make_jaxpr(flat)(*leaves).jaxpr)

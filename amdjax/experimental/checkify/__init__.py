@@ -12,6 +12,7 @@ whether written with `check` or added to operations (`nan_checks`, `div_checks`,
     -1.0 has no root (`check` failed)
 """
 
+from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.experimental.checkify.checks import (
     check as check,
@@ -41,4 +42,5 @@ from amdjax.experimental.checkify.transform import (
     user_checks as user_checks,
 )
 
+_complete(globals(), (), _Phrases())
 _public_surface(globals())

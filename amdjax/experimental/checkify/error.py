@@ -49,7 +49,12 @@ _codes = itertools.count()
 @functools.total_ordering
 @allow_everywhere
 class ErrorEffect(Effect):
-    """That a program may fail with a class of errors, whose message reads arrays of some types."""
+    """That a program may fail with a class of errors, whose message reads arrays of some types.
+
+    Args:
+      error_type: the class, of those that derive from `JaxException`.
+      shape_dtypes: the types of its message's arrays.
+    """
 
     __slots__ = ("error_type", "shape_dtypes")
     not_masked = (
@@ -90,6 +95,12 @@ class Error:
     A pytree. Under `vmap` it holds an outcome for each element of the batch. For each effect there
     is a flag, the number of the check that failed and the arrays of its message; at most one flag
     of an element is set, that of the check that failed first.
+
+    Args:
+      pred: for each effect whether a check failed, a boolean array.
+      code: for each effect the number of the check.
+      metadata: messages by number.
+      payload: for each effect the arrays of its message.
     """
 
     __slots__ = ("_code", "_metadata", "_payload", "_pred")

@@ -303,10 +303,14 @@ def checkify(
       transformed and compiled; checks that are added to operations are those of `f` as it was
       transformed before.
 
-        >>> from amdjax.experimental import checkify
-        >>> error, _ = checkify.checkify(lambda x: 1 / x, errors=checkify.div_checks)(jnp.zeros(()))
-        >>> error.get().startswith("division by zero")
-        True
+    Raises:
+      TypeError: `f` is no function.
+
+    Example:
+      >>> from amdjax.experimental import checkify
+      >>> error, _ = checkify.checkify(lambda x: 1 / x, errors=checkify.div_checks)(jnp.zeros(()))
+      >>> error.get().startswith("division by zero")
+      True
     """
     if not callable(f):
         raise TypeError(f"checkify takes a function, got {f!r}")

@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 class SparseInfo(NamedTuple):
     """What is known of a sparse array besides its parts.
 
-    Attributes:
+    Args:
       shape: that of the array.
       indices_sorted: whether its entries are in order.
       unique_indices: whether no place comes twice.
@@ -113,7 +113,19 @@ def fitted_shape(mat: Any, shape: Shape) -> Shape:
 
 
 def over_batch(f: Callable[..., Any], n_batch: int) -> Callable[..., Any]:
-    """`f` for each element of `n_batch` leading axes."""
+    """`f` for each element of `n_batch` leading axes.
+
+    Args:
+      f: the function.
+      n_batch: how many axes.
+
+    Returns:
+      A function of batches.
+
+    Example:
+      >>> over_batch(jnp.sum, 1)(jnp.ones((2, 3))).shape
+      (2,)
+    """
     for _ in range(n_batch):
         f = vmap(f)
     return f

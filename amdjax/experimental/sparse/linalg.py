@@ -10,6 +10,7 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.experimental.sparse.csr import rows_of
 from amdjax.transforms.callbacks import pure_callback
@@ -201,4 +202,5 @@ def _largest(small: Array, k: int) -> tuple[Array, Array]:
     return values[::-1][:k], vectors[:, ::-1][:, :k]
 
 
+_complete(globals(), (), _Phrases())
 _public_surface(globals())

@@ -28,6 +28,14 @@ def nfold_vmap(fun: Callable[..., Any], N: int, *, broadcasted: bool = True) -> 
       fun: the function.
       N: how many axes.
       broadcasted: accepted; all arguments have the axes in full.
+
+    Returns:
+      A function of arrays with these axes.
+
+    Example:
+      >>> from amdjax.experimental.sparse import util
+      >>> util.nfold_vmap(jnp.sum, 2)(jnp.ones((2, 3, 4))).shape
+      (2, 3)
     """
     return over_batch(fun, N)
 
@@ -42,6 +50,11 @@ def count_stored_elements_per_batch(mat: Any, n_batch: int = 0, n_dense: int = 0
 
     Returns:
       Integers of the shape of the batch.
+
+    Example:
+      >>> from amdjax.experimental.sparse import util
+      >>> util.count_stored_elements_per_batch(jnp.eye(3), n_batch=1)
+      Array([1, 1, 1], dtype=int32)
     """
     mat = jnp.asarray(mat)
     mask = (mat != 0).any(tuple(range(mat.ndim - n_dense, mat.ndim)))
@@ -51,9 +64,18 @@ def count_stored_elements_per_batch(mat: Any, n_batch: int = 0, n_dense: int = 0
 def count_stored_elements(mat: Any, n_batch: int = 0, n_dense: int = 0) -> Array:
     """How many entries an element of a batch needs at most; see `count_stored_elements_per_batch`.
 
-    >>> from amdjax.experimental.sparse import util
-    >>> util.count_stored_elements(jnp.eye(3), n_batch=1)
-    Array(1, dtype=int32)
+    Args:
+      mat: an array.
+      n_batch: its leading axes that are batches.
+      n_dense: its trailing axes that are dense.
+
+    Returns:
+      An integer.
+
+    Example:
+      >>> from amdjax.experimental.sparse import util
+      >>> util.count_stored_elements(jnp.eye(3), n_batch=1)
+      Array(1, dtype=int32)
     """
     return count_stored_elements_per_batch(mat, n_batch, n_dense).max(initial=0)
 
