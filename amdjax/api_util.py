@@ -33,6 +33,13 @@ __all__ = [
 def safe_map(f: Callable[..., Any], *args: Any) -> list[Any]:
     """`map` over sequences of one length, as a list.
 
+    Args:
+      f: the function.
+      args: the sequences.
+
+    Returns:
+      A list.
+
     Raises:
       ValueError: lengths differ.
 
@@ -50,6 +57,12 @@ def safe_map(f: Callable[..., Any], *args: Any) -> list[Any]:
 def safe_zip(*args: Any) -> list[tuple[Any, ...]]:
     """`zip` of sequences of one length, as a list.
 
+    Args:
+      args: the sequences.
+
+    Returns:
+      A list of tuples.
+
     Raises:
       ValueError: lengths differ.
 
@@ -62,6 +75,12 @@ def safe_zip(*args: Any) -> list[tuple[Any, ...]]:
 
 def unzip2(pairs: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The first and the second parts of pairs, of which there may be none.
+
+    Args:
+      pairs: the pairs.
+
+    Returns:
+      Two tuples.
 
     Example:
       >>> unzip2([(1, "a"), (2, "b")])

@@ -198,7 +198,19 @@ _tangent_dtypes: dict[Any, Any] = {}
 
 
 def tangent_dtype(dtype: Any) -> Any:
-    """The dtype of tangents of values of `dtype`: itself if inexact, else float0."""
+    """The dtype of tangents of values of `dtype`: itself if inexact, else float0.
+
+    Args:
+      dtype: a dtype.
+
+    Returns:
+      A dtype.
+
+    Example:
+      >>> import numpy as np
+      >>> tangent_dtype(np.dtype("float32"))
+      dtype('float32')
+    """
     found = _tangent_dtypes.get(dtype)
     if found is None:
         inexact = not isinstance(dtype, ExtendedDType) and dtypes.issubdtype(dtype, np.inexact)
@@ -275,7 +287,18 @@ class Typed:
 
 
 def is_valid_value(x: Any) -> bool:
-    """Whether operations take `x`: arrays, tracers, NumPy arrays and Python scalars."""
+    """Whether operations take `x`: arrays, tracers, NumPy arrays and Python scalars.
+
+    Args:
+      x: anything.
+
+    Returns:
+      Whether they do.
+
+    Example:
+      >>> is_valid_value(1.0), is_valid_value("text")
+      (True, False)
+    """
     return type(x) in _aval_of or any(base in _aval_of for base in type(x).__mro__)
 
 

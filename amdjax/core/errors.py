@@ -54,7 +54,10 @@ def register_exclusion(path: str) -> None:
     """Leave a library's frames out of tracebacks, as amdjax's own are.
 
     Args:
-        path: a file of the library, or the folder of its files.
+      path: a file of the library, or the folder of its files.
+
+    Example:
+      >>> register_exclusion("/opt/library/")
     """
     if path not in exclude_paths:
         exclude_paths.append(path)
@@ -163,10 +166,17 @@ def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function so that tracebacks through it show the user's frames only.
 
     Args:
-        fun: a function which users call. Costs one Python call while nothing is raised.
+      fun: a function which users call. Costs one Python call while nothing is raised.
 
     Returns:
-        The function with the same signature.
+      The function with the same signature.
+
+    Example:
+      >>> @api_boundary
+      ... def twice(x):
+      ...     return 2 * x
+      >>> twice(2)
+      4
     """
 
     @functools.wraps(fun)

@@ -120,6 +120,7 @@ def tree_flatten_with_path(
       ``([(path, leaf), ...], treedef)``.
 
     Example:
+      >>> from amdjax.core.pytree import keystr
       >>> [(keystr(p), x) for p, x in tree_flatten_with_path({"a": [5, 6]})[0]]
       [("['a'][0]", 5), ("['a'][1]", 6)]
     """

@@ -19,7 +19,11 @@ from amdjax.core.source_info import Origin, SourceInfo
 
 
 class Var:
-    """A variable; it has a type and an identity, and is named only when printed."""
+    """A variable; it has a type and an identity, and is named only when printed.
+
+    Args:
+      aval: the type.
+    """
 
     __slots__ = ("__weakref__", "aval")
 
@@ -31,7 +35,11 @@ class Var:
 
 
 class DropVar(Var):
-    """A result nobody reads; printed as `_`."""
+    """A result nobody reads; printed as `_`.
+
+    Args:
+      aval: the type.
+    """
 
     __slots__ = ()
 
@@ -66,7 +74,16 @@ def set_printer(**texts: Callable[..., str]) -> None:
 
 
 class JaxprEqn:
-    """One operation: `outvars = primitive[params] invars`."""
+    """One operation: `outvars = primitive[params] invars`.
+
+    Args:
+      primitive: the operation.
+      invars: variables and literals.
+      outvars: variables.
+      params: the operation's parameters.
+      effects: what it does besides computing.
+      source: where it was written.
+    """
 
     __slots__ = ("_origin", "effects", "invars", "outvars", "params", "primitive", "source")
 
@@ -111,7 +128,15 @@ _EQN_FIELDS = ("primitive", "invars", "outvars", "params", "effects", "source")
 
 
 class DebugInfo(NamedTuple):
-    """What error messages say about the function a jaxpr comes from."""
+    """What error messages say about the function a jaxpr comes from.
+
+    Args:
+      kind: what traces it, as "jit".
+      name: of the function.
+      location: where it is written.
+      arg_names: of its arguments, if they are known.
+      result_paths: to the leaves of its result, if they are known.
+    """
 
     kind: str = "tracing"
     name: str = "<function>"
@@ -197,7 +222,12 @@ _JAXPR_FIELDS = ("constvars", "invars", "outvars", "eqns", "effects", "debug_inf
 
 
 class ClosedJaxpr:
-    """A program together with its constants."""
+    """A program together with its constants.
+
+    Args:
+      jaxpr: the program.
+      consts: the values of its constvars.
+    """
 
     __slots__ = ("__weakref__", "consts", "jaxpr", "memo")
 
@@ -337,7 +367,20 @@ def _last_uses(jaxpr: Jaxpr) -> list[list[Var]]:
 
 
 def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:
-    """The program as a function of its flat arguments that returns a list."""
+    """The program as a function of its flat arguments that returns a list.
+
+    Args:
+      closed_jaxpr: the program.
+
+    Returns:
+      A function.
+
+    Example:
+      >>> import amdjax
+      >>> closed = amdjax.make_jaxpr(lambda x: x * 2)(1.0)
+      >>> print(*amdjax.extend.core.jaxpr_as_fun(closed)(3.0))
+      6.0
+    """
     return functools.partial(eval_jaxpr, closed_jaxpr.jaxpr, closed_jaxpr.consts)
 
 
@@ -351,7 +394,20 @@ def subjaxprs_of_value(value: Any) -> Iterator[Jaxpr | ClosedJaxpr]:
 
 
 def subjaxprs(jaxpr: Jaxpr | ClosedJaxpr) -> Iterator[Jaxpr | ClosedJaxpr]:
-    """The programs in the parameters of a program's equations, not recursively."""
+    """The programs in the parameters of a program's equations, not recursively.
+
+    Args:
+      jaxpr: the program.
+
+    Returns:
+      An iterator over them.
+
+    Example:
+      >>> import amdjax
+      >>> closed = amdjax.make_jaxpr(amdjax.jit(lambda x: x * 2))(1.0)
+      >>> len(list(subjaxprs(closed)))
+      1
+    """
     for eqn in jaxpr.eqns:
         for value in eqn.params.values():
             yield from subjaxprs_of_value(value)
@@ -376,7 +432,20 @@ def with_leading(info: DebugInfo | None, count: int) -> DebugInfo | None:
 
 
 def convert_constvars_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program taking its constants as leading arguments."""
+    """The same program taking its constants as leading arguments.
+
+    Args:
+      jaxpr: the program.
+
+    Returns:
+      The program.
+
+    Example:
+      >>> import amdjax
+      >>> jaxpr = amdjax.make_jaxpr(lambda x, y: (x, y + 1))(1.0, 2.0).jaxpr
+      >>> convert_constvars_jaxpr(jaxpr).constvars
+      []
+    """
     info = with_leading(jaxpr.debug_info, len(jaxpr.constvars))
     return jaxpr.replace(constvars=(), invars=[*jaxpr.constvars, *jaxpr.invars], debug_info=info)
 
@@ -408,6 +477,12 @@ def dce_jaxpr(
     Returns:
       The program with unused arguments removed, and which arguments it kept. Equations with side
       effects stay.
+
+    Example:
+      >>> import amdjax
+      >>> jaxpr = amdjax.make_jaxpr(lambda x, y: (x, y + 1))(1.0, 2.0).jaxpr
+      >>> dce_jaxpr(jaxpr, [True, False])[1]
+      [True, False]
     """
     if isinstance(instantiate, bool):
         instantiate = (instantiate,) * len(jaxpr.invars)

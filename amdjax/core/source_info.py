@@ -56,7 +56,13 @@ class NameStack(tuple[str, ...]):
 
 
 class SourceInfo(NamedTuple):
-    """The user's line that made an operation."""
+    """The user's line that made an operation.
+
+    Args:
+      code: the code object, if it is known.
+      line: its line.
+      scope: names of the enclosing `named_scope`s.
+    """
 
     code: CodeType | None
     line: int
@@ -129,13 +135,28 @@ def is_internal(code: CodeType) -> bool:
 
 
 def register_exclusion(path: str) -> None:
-    """Let no operation count as written in a library's files; see `errors.register_exclusion`."""
+    """Let no operation count as written in a library's files; see `errors.register_exclusion`.
+
+    Args:
+      path: a file of the library, or the folder of its files.
+
+    Example:
+      >>> register_exclusion("/opt/library/")
+    """
     errors.register_exclusion(path)
     _internal.clear()
 
 
 def current() -> SourceInfo:
-    """The nearest line on the stack outside amdjax."""
+    """The nearest line on the stack outside amdjax.
+
+    Returns:
+      The line.
+
+    Example:
+      >>> current().line > 0
+      True
+    """
     state = _state
     info = state.replayed
     if info is not None:

@@ -126,7 +126,11 @@ class Trace:
 
 
 class set_trace:
-    """Context manager: make a trace the current one."""
+    """Context manager: make a trace the current one.
+
+    Args:
+      trace: the trace.
+    """
 
     __slots__ = ("old", "trace")
 
@@ -262,6 +266,16 @@ def concrete_or_error(force: Callable[[Any], Any] | None, value: Any, context: s
       force: what to convert with, such as `int`; None for a NumPy array.
       value: a value known while tracing.
       context: what needs it, for the message.
+
+    Returns:
+      The value.
+
+    Raises:
+      ConcretizationTypeError: the value is traced.
+
+    Example:
+      >>> concrete_or_error(int, 3.0)
+      3
     """
     if isinstance(value, Tracer):
         known = value.concrete_value()
@@ -332,7 +346,13 @@ def find_current_trace() -> Trace:
 
 
 class JaxprTracer(Tracer):
-    """A variable of the program being recorded."""
+    """A variable of the program being recorded.
+
+    Args:
+      trace: the trace that records.
+      var: the variable.
+      source: the line that made it.
+    """
 
     __slots__ = ("aval", "source", "variable")
 

@@ -20,6 +20,9 @@ def get_backend(platform: str | None = None) -> Backend:
     Args:
       platform: its name; the default one if omitted.
 
+    Returns:
+      The platform.
+
     Raises:
       RuntimeError: there is no such platform, or it has no devices here.
 
@@ -32,10 +35,22 @@ def get_backend(platform: str | None = None) -> Backend:
 
 
 def backends() -> dict[str, Backend]:
-    """All platforms that have devices."""
+    """All platforms that have devices.
+
+    Returns:
+      The platforms by name.
+
+    Example:
+      >>> "cpu" in backends()
+      True
+    """
     return {name: Backend(name) for name in platforms()}
 
 
 def clear_backends() -> None:
-    """Forget all compiled programs."""
+    """Forget all compiled programs.
+
+    Example:
+      >>> clear_backends()
+    """
     clear_caches()

@@ -98,6 +98,13 @@ def wrap_init(f: Callable[..., Any], params: Any = None, *, debug_info: Any = No
       f: the function.
       params: keyword arguments of every call, a dict.
       debug_info: for error messages; found from `f` if omitted.
+
+    Returns:
+      The function, wrapped.
+
+    Example:
+      >>> wrap_init(lambda x: x + 1).call_wrapped(3)
+      4
     """
     pairs = () if params is None else tuple(sorted(params.items()))
     return WrappedFun(f, f, (), pairs, debug_info or _debug_info("linear_util", f))
@@ -113,7 +120,21 @@ TransformationWithAux = Callable[..., tuple[WrappedFun, Callable[[], Any]]]
 
 
 def transformation2(gen: Callable[..., Any]) -> Transformation:
-    """A transformation `(fun, *static) -> fun` that calls `gen(fun, *static, *args, **kwargs)`."""
+    """A transformation `(fun, *static) -> fun` that calls `gen(fun, *static, *args, **kwargs)`.
+
+    Args:
+      gen: the function that wraps.
+
+    Returns:
+      The transformation.
+
+    Example:
+      >>> @transformation2
+      ... def doubled(fun, *args):
+      ...     return 2 * fun(*args)
+      >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
+      8
+    """
 
     @functools.wraps(gen)
     def transform(fun: WrappedFun, *static: Any) -> WrappedFun:
@@ -126,6 +147,21 @@ def transformation_with_aux2(gen: Callable[..., Any]) -> TransformationWithAux:
     """As `transformation2` for `gen(fun, store, *static, *args)`, which may store something.
 
     What it stored is returned by a function that comes with the transformed one.
+
+    Args:
+      gen: the function that wraps.
+
+    Returns:
+      The transformation.
+
+    Example:
+      >>> @transformation_with_aux2
+      ... def counted(fun, store, *args):
+      ...     store.store(len(args))
+      ...     return fun(*args)
+      >>> fun, count = counted(wrap_init(max))
+      >>> fun.call_wrapped(3, 5), count()
+      (5, 2)
     """
 
     @functools.wraps(gen)
@@ -148,6 +184,20 @@ def transformation(gen: Callable[..., Any]) -> Transformation:
     """As `transformation2` for a generator of `(*static, *args, **kwargs)`.
 
     It yields `(args, kwargs)`, is sent the result and yields its own.
+
+    Args:
+      gen: the generator.
+
+    Returns:
+      The transformation.
+
+    Example:
+      >>> @transformation
+      ... def doubled(*args):
+      ...     result = yield args, {}
+      ...     yield 2 * result
+      >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
+      8
     """
 
     @functools.wraps(gen)
@@ -158,7 +208,23 @@ def transformation(gen: Callable[..., Any]) -> Transformation:
 
 
 def transformation_with_aux(gen: Callable[..., Any]) -> TransformationWithAux:
-    """As `transformation`; the generator yields its result together with something further."""
+    """As `transformation`; the generator yields its result together with something further.
+
+    Args:
+      gen: the generator.
+
+    Returns:
+      The transformation.
+
+    Example:
+      >>> @transformation_with_aux
+      ... def counted(*args):
+      ...     result = yield args, {}
+      ...     yield result, len(args)
+      >>> fun, count = counted(wrap_init(max))
+      >>> fun.call_wrapped(3, 5), count()
+      (5, 2)
+    """
 
     @functools.wraps(gen)
     def run(inner: Callable[..., Any], store: Store, *args: Any, **kwargs: Any) -> Any:
@@ -170,7 +236,19 @@ def transformation_with_aux(gen: Callable[..., Any]) -> TransformationWithAux:
 
 
 def merge_linear_aux(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[bool, Any]:
-    """What one of two transformations stored, and whether it was the first."""
+    """What one of two transformations stored, and whether it was the first.
+
+    Args:
+      first: returns what the first stored.
+      second: returns what the second stored.
+
+    Returns:
+      Whether the first stored something, and what was stored.
+
+    Example:
+      >>> merge_linear_aux(lambda: 1, lambda: 2)
+      (True, 1)
+    """
     try:
         return True, first()
     except StoreException:
@@ -183,6 +261,15 @@ def cache(call: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     Args:
       call: `call(fun, *args)`.
       **options: accepted.
+
+    Returns:
+      A function that computes the same, with `cache_clear`.
+
+    Example:
+      >>> called = cache(lambda fun, x: fun.call_wrapped(x))
+      >>> fun = wrap_init(lambda x: x + 1)
+      >>> called(fun, 3), called(fun, 3)
+      (4, 4)
     """
     results: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 

@@ -22,28 +22,80 @@ __all__ = [
 
 
 def new_name_stack(name: str = "") -> NameStack:
-    """A stack of one name, or of none."""
+    """A stack of one name, or of none.
+
+    Args:
+      name: the name, if there is one.
+
+    Returns:
+      The stack.
+
+    Example:
+      >>> tuple(new_name_stack("model"))
+      ('model',)
+    """
     return NameStack((name,) if name else ())
 
 
 def new_source_info() -> SourceInfo:
-    """A place that nobody knows."""
+    """A place that nobody knows.
+
+    Returns:
+      The place.
+
+    Example:
+      >>> new_source_info().line
+      0
+    """
     return _source_info.unknown
 
 
 def current_name_stack() -> NameStack:
-    """The enclosing scopes."""
+    """The enclosing scopes.
+
+    Returns:
+      The stack.
+
+    Example:
+      >>> with extend_name_stack("model"):
+      ...     tuple(current_name_stack())
+      ('model',)
+    """
     return NameStack(_source_info.current().scope)
 
 
 def extend_name_stack(name: str) -> Any:
-    """Context manager: a scope inside the present one."""
+    """Context manager: a scope inside the present one.
+
+    Args:
+      name: the scope's.
+
+    Returns:
+      The context manager.
+
+    Example:
+      >>> with extend_name_stack("model"):
+      ...     tuple(current_name_stack())
+      ('model',)
+    """
     return _source_info.scope(name)
 
 
 @contextmanager
 def set_name_stack(stack: Any) -> Iterator[None]:
-    """Inside, operations carry the scopes of `stack` and no others."""
+    """Inside, operations carry the scopes of `stack` and no others.
+
+    Args:
+      stack: names of scopes.
+
+    Returns:
+      A context manager.
+
+    Example:
+      >>> with set_name_stack(["model"]):
+      ...     tuple(current_name_stack())
+      ('model',)
+    """
     state = _source_info._state
     old, state.scope = state.scope, tuple(stack)
     try:
@@ -53,7 +105,16 @@ def set_name_stack(stack: Any) -> Iterator[None]:
 
 
 def reset_name_stack() -> Any:
-    """Context manager: inside, there are no scopes."""
+    """Context manager: inside, there are no scopes.
+
+    Returns:
+      The context manager.
+
+    Example:
+      >>> with reset_name_stack():
+      ...     tuple(current_name_stack())
+      ()
+    """
     return set_name_stack(())
 
 
@@ -63,6 +124,13 @@ def summarize(source: SourceInfo, num_frames: int = 1) -> str:
     Args:
       source: where an operation was written.
       num_frames: accepted; one line is known.
+
+    Returns:
+      A string.
+
+    Example:
+      >>> summarize(new_source_info())
+      'unknown location'
     """
     return str(source)
 
@@ -74,6 +142,14 @@ def user_context(traceback: Any = None, *, name_stack: Any = None) -> Iterator[N
     Args:
       traceback: accepted.
       name_stack: scopes, or None for the present ones.
+
+    Returns:
+      A context manager.
+
+    Example:
+      >>> with user_context(name_stack=["model"]):
+      ...     tuple(current_name_stack())
+      ('model',)
     """
     if name_stack is None:
         yield

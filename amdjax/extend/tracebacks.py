@@ -15,6 +15,18 @@ __all__ = ["_exclude_paths", "api_boundary", "include_frame", "register_exclusio
 
 
 def include_frame(frame: types.FrameType | traceback.FrameSummary) -> bool:
-    """Whether tracebacks show a frame."""
+    """Whether tracebacks show a frame.
+
+    Args:
+      frame: the frame.
+
+    Returns:
+      Whether they do.
+
+    Example:
+      >>> import sys
+      >>> include_frame(sys._getframe())
+      True
+    """
     name = frame.filename if isinstance(frame, traceback.FrameSummary) else frame.f_code.co_filename
     return not name.startswith(tuple(_exclude_paths))

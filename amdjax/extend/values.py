@@ -54,31 +54,53 @@ class HiPrimitive(Primitive):
 
 
 class VJPHiPrimitive(HiPrimitive):
-    """An operation on a library's own values that has a reverse derivative."""
+    """An operation on a library's own values that has a reverse derivative.
+
+    Args:
+      name: its name.
+    """
 
 
 class AvalQDD(NamedTuple):
-    """A type and what is known of a changing value."""
+    """A type and what is known of a changing value.
+
+    Args:
+      aval: the type.
+      qdd: what is known.
+    """
 
     aval: Any
     qdd: Any
 
 
 class AvalMutableQDD(NamedTuple):
-    """A type and a cell for what is known of a changing value."""
+    """A type and a cell for what is known of a changing value.
+
+    Args:
+      aval: the type.
+      mutable_qdd: the cell.
+    """
 
     aval: Any
     mutable_qdd: Any
 
 
 class aval_property(NamedTuple):
-    """A property of traced values."""
+    """A property of traced values.
+
+    Args:
+      fget: a function of the tracer.
+    """
 
     fget: Any
 
 
 class aval_method(NamedTuple):
-    """A method of traced values."""
+    """A method of traced values.
+
+    Args:
+      fun: a function of the tracer and arguments.
+    """
 
     fun: Any
 
@@ -89,4 +111,7 @@ def register_hitype(value_type: type, type_of: Any) -> None:
     Args:
       value_type: the class of the values.
       type_of: a function from a value to its type.
+
+    Example:
+      >>> register_hitype(int, type)
     """

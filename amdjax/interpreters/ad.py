@@ -47,8 +47,19 @@ primitive_transposes = RuleTable("transpose")
 def get_primitive_transpose(primitive: Primitive) -> Callable[..., Any]:
     """The transpose rule of a primitive.
 
+    Args:
+      primitive: the primitive.
+
+    Returns:
+      The rule.
+
     Raises:
       NotImplementedError: it has none.
+
+    Example:
+      >>> from amdjax.extend.core.primitives import neg_p
+      >>> callable(get_primitive_transpose(neg_p))
+      True
     """
     if primitive.transpose is None:
         raise NotImplementedError(
@@ -58,7 +69,19 @@ def get_primitive_transpose(primitive: Primitive) -> Callable[..., Any]:
 
 
 def add_jaxvals(x: Any, y: Any) -> Any:
-    """The sum of two tangents or cotangents."""
+    """The sum of two tangents or cotangents.
+
+    Args:
+      x: an array.
+      y: another one of its type.
+
+    Returns:
+      An array.
+
+    Example:
+      >>> add_jaxvals(jnp.ones(2), jnp.ones(2))
+      Array([2., 2.], dtype=float32)
+    """
     return add_jaxvals_p.bind(x, y)
 
 
@@ -72,6 +95,15 @@ def deflinear2(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None
     Args:
       primitive: the primitive.
       transpose_rule: `rule(cotangent, *operands, **params) -> [cotangent of each operand]`.
+
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> twice_p = Primitive("twice")
+      >>> _ = twice_p.def_impl(lambda x: 2 * x)
+      >>> _ = twice_p.def_abstract_eval(lambda x: x)
+      >>> deflinear2(twice_p, lambda ct, x: [twice_p.bind(ct)])
+      >>> print(amdjax.grad(twice_p.bind)(3.0))
+      2.0
     """
 
     def jvp_rule(primals: Any, tangents: Any, **params: Any) -> Any:
@@ -85,7 +117,21 @@ def deflinear2(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None
 
 
 def deflinear(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
-    """As `deflinear2`, with a transpose rule that does not look at the operands."""
+    """As `deflinear2`, with a transpose rule that does not look at the operands.
+
+    Args:
+      primitive: the primitive.
+      transpose_rule: `rule(cotangent, **params) -> [cotangent of each operand]`.
+
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> twice_p = Primitive("twice")
+      >>> _ = twice_p.def_impl(lambda x: 2 * x)
+      >>> _ = twice_p.def_abstract_eval(lambda x: x)
+      >>> deflinear(twice_p, lambda ct: [twice_p.bind(ct)])
+      >>> print(amdjax.grad(twice_p.bind)(3.0))
+      2.0
+    """
 
     def transpose(ct: Any, *operands: Any, **params: Any) -> Any:
         cts = ct if primitive.multiple_results else [ct]
@@ -114,6 +160,15 @@ def defjvp(primitive: Primitive, *jvps: Callable[..., Any] | None) -> None:
       primitive: the primitive.
       *jvps: `rule(tangent, *operands, **params)`, the part of the result's tangent that comes from
         one operand; None where the result does not depend on it.
+
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> twice_p = Primitive("twice")
+      >>> _ = twice_p.def_impl(lambda x: 2 * x)
+      >>> _ = twice_p.def_abstract_eval(lambda x: x)
+      >>> defjvp(twice_p, lambda t, x: 2 * t)
+      >>> print(amdjax.grad(twice_p.bind)(3.0))
+      2.0
     """
 
     def jvp_rule(primals: Any, tangents: Any, **params: Any) -> Any:
@@ -128,7 +183,21 @@ def defjvp(primitive: Primitive, *jvps: Callable[..., Any] | None) -> None:
 
 
 def defjvp2(primitive: Primitive, *jvps: Callable[..., Any] | None) -> None:
-    """As `defjvp`; the rules take the result, too: `rule(tangent, result, *operands, **params)`."""
+    """As `defjvp`; the rules take the result, too: `rule(tangent, result, *operands, **params)`.
+
+    Args:
+      primitive: the primitive.
+      jvps: as for `defjvp`.
+
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> twice_p = Primitive("twice")
+      >>> _ = twice_p.def_impl(lambda x: 2 * x)
+      >>> _ = twice_p.def_abstract_eval(lambda x: x)
+      >>> defjvp2(twice_p, lambda t, out, x: t * out / x)
+      >>> print(amdjax.grad(twice_p.bind)(3.0))
+      2.0
+    """
 
     def jvp_rule(primals: Any, tangents: Any, **params: Any) -> Any:
         out = primitive.bind(*primals, **params)
@@ -150,6 +219,16 @@ def defbilinear(
       primitive: the primitive.
       lhs_rule: `rule(cotangent, x, y, **params) -> cotangent of x`.
       rhs_rule: `rule(cotangent, x, y, **params) -> cotangent of y`.
+
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> times_p = Primitive("times")
+      >>> _ = times_p.def_impl(lambda x, y: x * y)
+      >>> _ = times_p.def_abstract_eval(lambda x, y: x)
+      >>> product = times_p.bind
+      >>> defbilinear(times_p, lambda ct, x, y: product(ct, y), lambda ct, x, y: product(x, ct))
+      >>> print(amdjax.grad(product)(3.0, 4.0))
+      4.0
     """
     defjvp(
         primitive,
@@ -176,6 +255,18 @@ def jvp(fun: lu.WrappedFun, has_aux: bool = False, instantiate: bool = True, **o
       has_aux: not supported, must be False.
       instantiate: whether tangents that are zero are returned as arrays.
       **options: accepted.
+
+    Returns:
+      A wrapped function of two lists, that returns two.
+
+    Raises:
+      NotImplementedError: `has_aux` is not False.
+
+    Example:
+      >>> from amdjax.extend import linear_util as lu
+      >>> fun = lu.wrap_init(lambda x: [x * x])
+      >>> print(*jvp(fun).call_wrapped([3.0], [1.0]))
+      [Array(9., dtype=float32, weak_type=True)] [Array(6., dtype=float32, weak_type=True)]
     """
     if has_aux:
         raise NotImplementedError("interpreters.ad.jvp: has_aux is not supported; use amdjax.jvp")
@@ -192,8 +283,20 @@ def jvp(fun: lu.WrappedFun, has_aux: bool = False, instantiate: bool = True, **o
 def linearize(fun: lu.WrappedFun, *primals: Any, **options: Any) -> Any:
     """Results of `fun`, and the linear program of its tangents.
 
+    Args:
+      fun: takes flat arguments, returns a list.
+      primals: the point.
+      options: accepted.
+
     Returns:
       The results; the linear program and its constants; which results have a tangent.
+
+    Example:
+      >>> from amdjax.extend import linear_util as lu
+      >>> fun = lu.wrap_init(lambda x: [x * x])
+      >>> results, program, consts, nonzeros = linearize(fun, 3.0)
+      >>> results, nonzeros
+      ([Array(9., dtype=float32, weak_type=True)], [True])
     """
     outs, nonzeros, closed = linearize_flat(fun.call_wrapped, primals)
     return outs, closed.jaxpr, closed.consts, nonzeros

@@ -57,7 +57,20 @@ fancy_primitive_batchers = RuleTable("batch")
 
 
 def defvectorized(primitive: Primitive) -> None:
-    """Let a primitive that treats all elements alike be mapped by applying it to whole batches."""
+    """Let a primitive that treats all elements alike be mapped by applying it to whole batches.
+
+    Args:
+      primitive: the primitive.
+
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> twice_p = Primitive("twice")
+      >>> _ = twice_p.def_impl(lambda x: 2 * x)
+      >>> _ = twice_p.def_abstract_eval(lambda x: x)
+      >>> defvectorized(twice_p)
+      >>> amdjax.vmap(twice_p.bind)(jnp.ones(2))
+      Array([2., 2.], dtype=float32)
+    """
 
     def rule(args: Any, dims: Any, **params: Any) -> Any:
         first, *others = dims
@@ -71,7 +84,20 @@ def defvectorized(primitive: Primitive) -> None:
 
 
 def defbroadcasting(primitive: Primitive) -> None:
-    """Let a primitive of several operands of one shape be mapped by repeating what has no batch."""
+    """Let a primitive of several operands of one shape be mapped by repeating what has no batch.
+
+    Args:
+      primitive: the primitive.
+
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> times_p = Primitive("times")
+      >>> _ = times_p.def_impl(lambda x, y: x * y)
+      >>> _ = times_p.def_abstract_eval(lambda x, y: x)
+      >>> defbroadcasting(times_p)
+      >>> amdjax.vmap(times_p.bind)(jnp.ones(2), jnp.ones(2))
+      Array([1., 1.], dtype=float32)
+    """
 
     def rule(args: Any, dims: Any, **params: Any) -> Any:
         size = _size(args, dims)
@@ -83,7 +109,19 @@ def defbroadcasting(primitive: Primitive) -> None:
 
 
 def defreducer(primitive: Primitive) -> None:
-    """Let a primitive of one operand that reduces `axes` be mapped by reducing the others."""
+    """Let a primitive of one operand that reduces `axes` be mapped by reducing the others.
+
+    Args:
+      primitive: the primitive.
+
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> total_p = Primitive("total")
+      >>> _ = total_p.def_impl(lambda x, axes: x.sum(axes))
+      >>> defreducer(total_p)
+      >>> amdjax.vmap(lambda x: total_p.bind(x, axes=(0,)))(jnp.ones((2, 3)))
+      Array([3., 3.], dtype=float32)
+    """
 
     def rule(args: Any, dims: Any, *, axes: Any, **params: Any) -> Any:
         (operand,), (dim,) = args, dims
@@ -95,7 +133,20 @@ def defreducer(primitive: Primitive) -> None:
 
 
 def moveaxis(x: Any, src: int, dst: int) -> Any:
-    """`x` with its axis `src` at `dst`."""
+    """`x` with its axis `src` at `dst`.
+
+    Args:
+      x: an array.
+      src: the axis.
+      dst: where it comes to lie.
+
+    Returns:
+      An array.
+
+    Example:
+      >>> moveaxis(jnp.ones((2, 3)), 0, 1).shape
+      (3, 2)
+    """
     return move_axis(x, src, dst)
 
 
@@ -107,6 +158,13 @@ def broadcast(x: Any, size: int, axis: int, *rest: Any) -> Any:
       size: how often.
       axis: where the new axis is.
       *rest: accepted.
+
+    Returns:
+      An array.
+
+    Example:
+      >>> broadcast(jnp.ones(2), 3, 0).shape
+      (3, 2)
     """
     return batch_at(AxisData(None, size), x, None, axis)
 
@@ -119,17 +177,38 @@ def bdim_at_front(x: Any, bdim: int | None, size: int, *rest: Any) -> Any:
       bdim: where its mapped axis is, None if it has none.
       size: the number of elements of the batch.
       *rest: accepted.
+
+    Returns:
+      An array.
+
+    Example:
+      >>> bdim_at_front(jnp.ones((2, 3)), 1, 3).shape
+      (3, 2)
     """
     return batch_at(AxisData(None, size), x, bdim, 0)
 
 
 def is_vmappable(x: Any) -> bool:
-    """Whether `x` is of a type that `vmap` maps over in a way of its own; none is."""
+    """Whether `x` is of a type that `vmap` maps over in a way of its own; none is.
+
+    Args:
+      x: anything.
+
+    Returns:
+      False.
+
+    Example:
+      >>> is_vmappable(1.0)
+      False
+    """
     return False
 
 
 def register_vmappable(*args: Any) -> None:
     """Not supported: `vmap` maps over axes of arrays.
+
+    Args:
+      args: ignored.
 
     Raises:
       NotImplementedError: always.
@@ -140,4 +219,11 @@ def register_vmappable(*args: Any) -> None:
 
 
 def unregister_vmappable(data_type: type) -> None:
-    """Nothing is registered."""
+    """Nothing is registered.
+
+    Args:
+      data_type: a type.
+
+    Example:
+      >>> unregister_vmappable(int)
+    """

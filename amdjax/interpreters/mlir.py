@@ -81,6 +81,14 @@ def register_lowering(
 
     Returns:
       `rule`.
+
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> twice_p = Primitive("twice")
+      >>> _ = twice_p.def_abstract_eval(lambda x: x)
+      >>> _ = register_lowering(twice_p, lower_fun(lambda x: 2 * x, multiple_results=False))
+      >>> print(amdjax.jit(twice_p.bind)(3.0))
+      6.0
     """
     if platform is not None and isinstance(prim.lowering, Decompose):
         return rule

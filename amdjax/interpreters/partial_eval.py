@@ -85,6 +85,14 @@ def trace_to_jaxpr_dynamic(
 
     Returns:
       The program, the types of its results, and the values of its constvars.
+
+    Example:
+      >>> from amdjax.core.aval import get_aval
+      >>> from amdjax.extend import linear_util as lu
+      >>> fun = lu.wrap_init(lambda x: [x * 2])
+      >>> jaxpr, types, consts = trace_to_jaxpr_dynamic(fun, [get_aval(1.0)])
+      >>> types
+      [ShapedArray(float32[], weak_type=True)]
     """
     closed = trace_to_jaxpr(lambda *xs: list(fun.call_wrapped(*xs)), list(in_avals))
     return closed.jaxpr, closed.out_avals, closed.consts
@@ -103,6 +111,14 @@ def trace_to_jaxpr_nounits(
     Returns:
       The program of the unknown arguments, whose results are the unknown ones; for each result
       its value or type; and the values of the program's constvars.
+
+    Example:
+      >>> from amdjax.core.aval import get_aval
+      >>> from amdjax.extend import linear_util as lu
+      >>> fun = lu.wrap_init(lambda x: [x * 2])
+      >>> jaxpr, values, consts = trace_to_jaxpr_nounits(fun, [PartialVal.unknown(get_aval(1.0))])
+      >>> values[0].is_known()
+      False
     """
     program = DynamicJaxprTrace(context.trace)
     splitter = SplitTrace(context.trace, program)  # what depends on nothing unknown is computed
@@ -119,7 +135,19 @@ def trace_to_jaxpr_nounits(
 
 
 def close_jaxpr(jaxpr: Jaxpr) -> ClosedJaxpr:
-    """A program without constvars, closed."""
+    """A program without constvars, closed.
+
+    Args:
+      jaxpr: the program.
+
+    Returns:
+      A `ClosedJaxpr`.
+
+    Example:
+      >>> closed = amdjax.make_jaxpr(jnp.sin)(1.0)
+      >>> close_jaxpr(closed.jaxpr).consts
+      []
+    """
     return ClosedJaxpr(jaxpr, ())
 
 
@@ -128,8 +156,18 @@ def dce_jaxpr_consts(
 ) -> tuple[Jaxpr, list[bool], list[bool]]:
     """As `dce_jaxpr`, and says which constvars are left.
 
+    Args:
+      jaxpr: the program.
+      used_outputs: which results are wanted.
+      instantiate: which arguments are kept in any case.
+
     Returns:
       The program; which constvars, and which arguments, it kept.
+
+    Example:
+      >>> closed = amdjax.make_jaxpr(lambda x, y: (x, y + 1))(1.0, 2.0)
+      >>> dce_jaxpr_consts(closed.jaxpr, [True, False])[1:]
+      ([], [True, False])
     """
     flags = [instantiate] * len(jaxpr.invars) if isinstance(instantiate, bool) else instantiate
     count = len(jaxpr.constvars)
@@ -142,7 +180,20 @@ def dce_jaxpr_consts(
 
 
 def dce_jaxpr_closed_call_rule(used: Sequence[bool], eqn: JaxprEqn) -> Any:
-    """Dead code of an equation that calls the closed program in `params["jaxpr"]`."""
+    """Dead code of an equation that calls the closed program in `params["jaxpr"]`.
+
+    Args:
+      used: which results are wanted.
+      eqn: the equation.
+
+    Returns:
+      Which operands are, and the equation without the rest.
+
+    Example:
+      >>> closed = amdjax.make_jaxpr(amdjax.jit(lambda x, y: (x, y + 1)))(1.0, 2.0)
+      >>> dce_jaxpr_closed_call_rule([False, True], closed.jaxpr.eqns[0])[0]
+      [False, True]
+    """
     return dce_closed_call("jaxpr" if "jaxpr" in eqn.params else "call_jaxpr")(used, eqn)
 
 

@@ -27,6 +27,9 @@ def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
       *args: its operands.
       **params: its parameters.
 
+    Returns:
+      Its result, or a list of them.
+
     Example:
       >>> from amdjax.extend.core.primitives import add_p
       >>> print(apply_primitive(add_p, 1.0, 2.0))

@@ -315,7 +315,15 @@ def default_backend() -> str:
 
 
 def default_device() -> Any:
-    """Where new arrays go: `config.default_device`, else the default backend's first device."""
+    """Where new arrays go: `config.default_device`, else the default backend's first device.
+
+    Returns:
+      A `Device`, or what the setting holds.
+
+    Example:
+      >>> default_device().platform
+      'cpu'
+    """
     chosen = config.default_device
     if isinstance(chosen, Device):
         return chosen

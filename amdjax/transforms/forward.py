@@ -45,7 +45,13 @@ register_aval(TangentTracer, lambda x: get_aval(x.primal))
 
 
 class JVPTracer(TangentTracer):
-    """A value and its tangent."""
+    """A value and its tangent.
+
+    Args:
+      trace: the trace it belongs to.
+      primal: the value.
+      tangent: its tangent.
+    """
 
     __slots__ = ()
 
@@ -86,7 +92,12 @@ class TangentTrace(Trace):
 
 
 class JVPTrace(TangentTrace):
-    """Applies jvp rules in its parent."""
+    """Applies jvp rules in its parent.
+
+    Args:
+      parent: the trace that computes primals.
+      tag: identifies the differentiation.
+    """
 
     __slots__ = ()
     tracer = JVPTracer

@@ -82,12 +82,39 @@ register_aval(SymbolicZero, lambda x: x.aval)
 
 
 def is_undefined_primal(x: Any) -> bool:
-    """Whether `x` is the unknown operand of a transpose rule."""
+    """Whether `x` is the unknown operand of a transpose rule.
+
+    Args:
+      x: an operand.
+
+    Returns:
+      Whether it is.
+
+    Example:
+      >>> is_undefined_primal(1.0)
+      False
+    """
     return type(x) is UndefinedPrimal
 
 
 def zeros_like_aval(aval: Any) -> Any:
-    """Zeros of a type: a scalar, a recorded fill, or an array."""
+    """Zeros of a type: a scalar, a recorded fill, or an array.
+
+    Args:
+      aval: the type.
+
+    Returns:
+      An array.
+
+    Raises:
+      TypeError: it is not that of an array.
+
+    Example:
+      >>> from amdjax.core.aval import get_aval
+      >>> import numpy as np
+      >>> zeros_like_aval(get_aval(np.ones(2, np.float32))).shape
+      (2,)
+    """
     if isinstance(aval, ShapedArray):
         if aval.dtype == dtypes.float0:
             return np.zeros(aval.shape, dtypes.float0)
@@ -103,7 +130,19 @@ def ones_like_aval(aval: Any) -> Any:
 
 
 def instantiate_zeros(x: Any) -> Any:
-    """`x`, or an array of zeros if it is symbolically zero."""
+    """`x`, or an array of zeros if it is symbolically zero.
+
+    Args:
+      x: an array or a `Zero`.
+
+    Returns:
+      An array.
+
+    Example:
+      >>> import amdjax.numpy as jnp
+      >>> instantiate_zeros(jnp.ones(1))
+      Array([1.], dtype=float32)
+    """
     return zeros_like_aval(x.aval) if type(x) is Zero else x
 
 
@@ -145,7 +184,20 @@ def replace_float0s(primal: Any, tangent: Any) -> Any:
 
 
 def add_tangents(x: Any, y: Any) -> Any:
-    """The sum of two tangents or cotangents, either of which may be `Zero`."""
+    """The sum of two tangents or cotangents, either of which may be `Zero`.
+
+    Args:
+      x: an array or a `Zero`.
+      y: another one of its type.
+
+    Returns:
+      Their sum.
+
+    Example:
+      >>> import amdjax.numpy as jnp
+      >>> add_tangents(jnp.ones(1), jnp.ones(1))
+      Array([2.], dtype=float32)
+    """
     if type(x) is Zero:
         return y
     if type(y) is Zero:

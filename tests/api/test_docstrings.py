@@ -33,7 +33,13 @@ MODULES = (
     *("", "lax", "lax.linalg", "random", "image", "tree", "tree_util", "flatten_util", "ops"),
     *("ad_checkpoint", "checkpoint_policies", "custom_batching", "custom_derivatives", "ref"),
     *("sharding", "dlpack", "debug", "profiler", "monitoring", "distributed", "stages"),
-    *("test_util",),
+    *("test_util", "experimental", "example_libraries.optimizers", "example_libraries.stax"),
+    *(f"experimental.{name}" for name in ("checkify", "jet", "key_reuse", "layout", "mesh_utils")),
+    *(f"experimental.{name}" for name in ("multihost_utils", "ode", "pjit", "random", "rnn")),
+    *(f"experimental.{name}" for name in ("shard_map", "sparse", "sparse.linalg", "sparse.util")),
+    *(f"extend.{name}" for name in ("backend", "core", "core.primitives", "linear_util", "random")),
+    *(f"extend.{name}" for name in ("source_info_util", "tracebacks", "values")),
+    *(f"interpreters.{name}" for name in ("ad", "batching", "mlir", "partial_eval", "xla")),
 )
 
 SECTIONS = ("Args", "Returns", "Raises", "Example")

@@ -42,7 +42,11 @@ class TraceTag:
 
 
 class OpaqueTraceState:
-    """Which trace is the current one, for comparison only."""
+    """Which trace is the current one, for comparison only.
+
+    Args:
+      trace: the trace.
+    """
 
     def __init__(self, trace: Trace):
         self._trace = weakref.ref(trace)
@@ -59,6 +63,13 @@ def get_opaque_trace_state(convention: Any = None) -> OpaqueTraceState:
 
     Args:
       convention: accepted.
+
+    Returns:
+      The state.
+
+    Example:
+      >>> get_opaque_trace_state() == get_opaque_trace_state()
+      True
     """
     return OpaqueTraceState(context.trace)
 
@@ -68,6 +79,13 @@ def find_top_trace(values: Any) -> Trace:
 
     Args:
       values: accepted; the trace does not depend on the operands.
+
+    Returns:
+      The trace.
+
+    Example:
+      >>> find_top_trace([]) is eval_trace
+      True
     """
     return context.trace
 
@@ -85,7 +103,15 @@ class take_current_trace:
 
 
 def trace_state_clean() -> bool:
-    """Whether nothing is being traced."""
+    """Whether nothing is being traced.
+
+    Returns:
+      Whether it is so.
+
+    Example:
+      >>> trace_state_clean()
+      True
+    """
     return context.trace is eval_trace and not config.axis_env
 
 
@@ -99,27 +125,73 @@ def _enclosing(kind: type) -> bool:
 
 
 def unsafe_am_i_under_a_jit_DO_NOT_USE() -> bool:
-    """Whether a program is being recorded."""
+    """Whether a program is being recorded.
+
+    Returns:
+      Whether it is so.
+
+    Example:
+      >>> unsafe_am_i_under_a_jit_DO_NOT_USE()
+      False
+    """
     return _enclosing(JaxprTrace)
 
 
 def unsafe_am_i_under_a_vmap_DO_NOT_USE() -> bool:
-    """Whether operations are being batched."""
+    """Whether operations are being batched.
+
+    Returns:
+      Whether it is so.
+
+    Example:
+      >>> unsafe_am_i_under_a_vmap_DO_NOT_USE()
+      False
+    """
     return _enclosing(BatchTrace)
 
 
 def unsafe_get_axis_names_DO_NOT_USE() -> list[Any]:
-    """The names of the mapped axes."""
+    """The names of the mapped axes.
+
+    Returns:
+      A list.
+
+    Example:
+      >>> unsafe_get_axis_names_DO_NOT_USE()
+      []
+    """
     return list(config.axis_env)
 
 
 def nonempty_axis_env_DO_NOT_USE() -> bool:
-    """Whether there are named mapped axes."""
+    """Whether there are named mapped axes.
+
+    Returns:
+      Whether it is so.
+
+    Example:
+      >>> nonempty_axis_env_DO_NOT_USE()
+      False
+    """
     return bool(config.axis_env)
 
 
 def call_impl(fun: Any, *args: Any, **params: Any) -> Any:
-    """Call a `linear_util.WrappedFun`; `params` are the primitive's, not the function's."""
+    """Call a `linear_util.WrappedFun`; `params` are the primitive's, not the function's.
+
+    Args:
+      fun: the function.
+      args: its arguments.
+      params: ignored.
+
+    Returns:
+      What the function returns.
+
+    Example:
+      >>> from amdjax.extend.linear_util import wrap_init
+      >>> call_impl(wrap_init(lambda x: x + 1), 2, name="f")
+      3
+    """
     return fun.call_wrapped(*args)
 
 
@@ -128,12 +200,32 @@ def gensym(suffix: str = "") -> Callable[[AbstractValue], Var]:
 
     Args:
       suffix: accepted; variables are named when they are printed.
+
+    Returns:
+      The function.
+
+    Example:
+      >>> gensym()(ShapedArray((2,), "float32"))
+      Var(f32[2])
     """
     return Var
 
 
 def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Jaxpr]:
-    """The programs among an equation's parameters, without their constants."""
+    """The programs among an equation's parameters, without their constants.
+
+    Args:
+      params: the parameters.
+
+    Returns:
+      An iterator over them.
+
+    Example:
+      >>> import amdjax
+      >>> closed = amdjax.make_jaxpr(amdjax.jit(lambda x: x * 2))(1.0)
+      >>> len(list(jaxprs_in_params(closed.jaxpr.eqns[0].params)))
+      1
+    """
     for value in params.values():
         yield from map(open_jaxpr, subjaxprs_of_value(value))
 
@@ -145,6 +237,12 @@ def mapped_aval(size: int, axis: int | None, aval: Any) -> Any:
       size: how many elements there are.
       axis: the axis along which they are stacked, None if the value is the same for all.
       aval: the batch's type.
+
+    Returns:
+      A type.
+
+    Raises:
+      ValueError: the axis is not of that size.
 
     Example:
       >>> mapped_aval(3, 0, ShapedArray((3, 2), "float32"))
@@ -166,6 +264,9 @@ def unmapped_aval(size: int, axis: int | None, aval: Any, *rest: Any) -> Any:
       axis: the axis along which they are stacked, None if the value is the same for all.
       aval: one element's type.
       *rest: accepted.
+
+    Returns:
+      A type.
 
     Example:
       >>> unmapped_aval(3, 1, ShapedArray((2,), "float32"))
@@ -198,6 +299,15 @@ def new_jaxpr_eqn(
       effects: what it does besides computing.
       source_info: where it was written; here if omitted.
       ctx: accepted.
+
+    Returns:
+      The equation.
+
+    Example:
+      >>> from amdjax.extend.core.primitives import neg_p
+      >>> x, y = Var(ShapedArray((), "float32")), Var(ShapedArray((), "float32"))
+      >>> new_jaxpr_eqn([x], [y], neg_p, {}, frozenset()).primitive is neg_p
+      True
     """
     source = _sources.current() if source_info is None else source_info
     return JaxprEqn(primitive, list(invars), list(outvars), params, effects, source)
