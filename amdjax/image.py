@@ -270,10 +270,10 @@ def _resize(
     axes = [axis for axis, n in enumerate(shape) if n != x.shape[axis]]
     if kind is ResizeMethod.NEAREST:
         for axis in axes:
-            centres = (np.arange(shape[axis], dtype=np.float32) + np.float32(0.5)) * np.float32(
+            centers = (np.arange(shape[axis], dtype=np.float32) + np.float32(0.5)) * np.float32(
                 x.shape[axis]
             )
-            nearest = np.floor(centres / np.float32(max(shape[axis], 1))).astype(np.int32)
+            nearest = np.floor(centers / np.float32(max(shape[axis], 1))).astype(np.int32)
             x = jnp.take(x, nearest, axis=axis)
         return x
     (x,) = promote_dtypes_inexact(x)

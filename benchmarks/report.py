@@ -169,9 +169,9 @@ def draw(rows: list[Row], path: Path) -> bool:
 
     figure, axes = plt.subplots(figsize=(8, 0.24 * len(drawn) + 1.2))
     places = range(len(drawn))
-    for other, offset, colour in (("jax", -0.2, "tab:blue"), ("torch", 0.2, "tab:orange")):
+    for other, offset, color in (("jax", -0.2, "tab:blue"), ("torch", 0.2, "tab:orange")):
         values = [speedup(row, other) or float("nan") for row in drawn]
-        axes.barh([p + offset for p in places], values, 0.4, label=LABELS[other], color=colour)
+        axes.barh([p + offset for p in places], values, 0.4, label=LABELS[other], color=color)
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set(xscale="log", xlabel="amdjax's speed-up over", ylim=(len(drawn) - 0.4, -0.6))
     axes.set_yticks(list(places), [row["name"] for row in drawn], fontsize=7)

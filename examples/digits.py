@@ -209,7 +209,7 @@ def main(argv: list[str] | None = None) -> None:
         data, epochs=args.epochs, steps=args.steps, batch=args.batch, seed=args.seed
     )
     seconds = time.perf_counter() - started
-    print(f"{correct:.2%} of the test images recognised, {seconds:.1f} s in all")
+    print(f"{correct:.2%} of the test images recognized, {seconds:.1f} s in all")
     if args.no_plot:
         return
     counts = confusion_matrix(data[3], np.asarray(predict(model, data[2])))

@@ -103,7 +103,7 @@ def main() -> None:
         seconds = time.perf_counter() - start
         print(f"epoch {epoch:2}  loss {np.mean(losses):.4f}  {seconds:.1f} s")
     right = (predict(state, x_test) == y_test).mean()
-    print(f"{100 * float(right):.1f}% of the test images recognised, on {jax.devices()[0]}")
+    print(f"{100 * float(right):.1f}% of the test images recognized, on {jax.devices()[0]}")
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from sklearn.datasets import load_digits
 def make_params(key: Any, sizes: tuple[int, ...] = (64, 64, 10)) -> Any:
     """Weights and biases of dense layers."""
     keys = jax.random.split(key, len(sizes) - 1)
-    initialise = jax.nn.initializers.he_normal()
+    initialize = jax.nn.initializers.he_normal()
     return [
-        {"w": initialise(k, (m, n)), "b": jnp.zeros(n)} for k, m, n in zip(keys, sizes, sizes[1:])
+        {"w": initialize(k, (m, n)), "b": jnp.zeros(n)} for k, m, n in zip(keys, sizes, sizes[1:])
     ]
 
 
@@ -83,7 +83,7 @@ def main() -> None:
         right = (scores(params, x_test).argmax(-1) == y_test).mean()
         print(
             f"{name:18} loss {losses[0]:.3f} -> {losses[-10:].mean():.3f}, "
-            f"{100 * float(right):.1f}% of the test images recognised"
+            f"{100 * float(right):.1f}% of the test images recognized"
         )
 
 

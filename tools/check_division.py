@@ -50,10 +50,10 @@ def rounded(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     rest = (a - (total - virtual)) + (b - virtual)
     nearest = total.astype(np.float32)
     gap = total - nearest  # exact; half of a unit where the first rounding met a middle
-    towards = np.where(rest > 0, np.inf, -np.inf).astype(np.float32)
-    neighbour = np.nextafter(nearest, towards)
-    tie = (gap != 0) & (np.abs(gap) == np.abs(neighbour - total)) & (rest != 0)
-    return np.where(tie, neighbour, nearest)
+    toward = np.where(rest > 0, np.inf, -np.inf).astype(np.float32)
+    neighbor = np.nextafter(nearest, toward)
+    tie = (gap != 0) & (np.abs(gap) == np.abs(neighbor - total)) & (rest != 0)
+    return np.where(tie, neighbor, nearest)
 
 
 def quotients(x: np.ndarray, d: np.ndarray) -> np.ndarray:

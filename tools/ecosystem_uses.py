@@ -47,7 +47,7 @@ def optax_training() -> dict[str, Any]:
     return {"losses": jnp.stack(losses), **params}
 
 
-def optax_optimisers() -> dict[str, Any]:
+def optax_optimizers() -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
     import optax
@@ -449,7 +449,7 @@ def optimistix_solves() -> dict[str, Any]:
     least = optx.least_squares(
         residuals, optx.LevenbergMarquardt(1e-6, 1e-6), jnp.array([-1.0, 1.0]), jnp.array(1.0)
     )
-    least_bfgs = optx.minimise(
+    least_bfgs = optx.minimize(
         lambda y, args: jnp.sum(residuals(y, args) ** 2), optx.BFGS(1e-6, 1e-6),
         jnp.array([0.5, 0.5]), jnp.array(1.0),
     )  # fmt: skip
@@ -632,7 +632,7 @@ def orbax_checkpoints() -> dict[str, Any]:
 
 
 USES: dict[str, list[Any]] = {
-    "optax": [optax_training, optax_optimisers, optax_line_search],
+    "optax": [optax_training, optax_optimizers, optax_line_search],
     "equinox": [equinox_mlp, equinox_layers],
     "flax": [flax_linen, flax_linen_recurrent, flax_nnx],
     "dm-haiku": [haiku_training, haiku_recurrent],

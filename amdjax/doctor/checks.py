@@ -83,8 +83,8 @@ def _integers(x: Any) -> Any:
 
 def _layer_norm_gradient(x: Any) -> Any:
     def loss(x: Any) -> Any:
-        centred = x - x.mean(-1, keepdims=True)
-        return (jnp.tanh(centred * lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)) ** 2).sum()
+        centered = x - x.mean(-1, keepdims=True)
+        return (jnp.tanh(centered * lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)) ** 2).sum()
 
     return amdjax.grad(loss)(x)
 

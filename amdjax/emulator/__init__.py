@@ -42,7 +42,7 @@ from amdjax.emulator.errors import (
     MemoryFault,
     MissingWait,
     Place,
-    UninitialisedRead,
+    UninitializedRead,
     UnknownInstruction,
 )
 from amdjax.emulator.machine import launch
@@ -50,6 +50,6 @@ from amdjax.emulator.memory.allocations import Memory
 
 __all__ = [
     "Checks", "CodeObject", "Counters", "DataRace", "DivergentBarrier", "EmulatorError", "Kernel",
-    "KernelFault", "Memory", "MemoryFault", "MissingWait", "Place", "UninitialisedRead",
+    "KernelFault", "Memory", "MemoryFault", "MissingWait", "Place", "UninitializedRead",
     "UnknownInstruction", "launch", "operations_table", "recording", "table",
 ]  # fmt: skip

@@ -76,7 +76,7 @@ class MemoryFault(KernelFault):
         self.address = address
 
 
-class UninitialisedRead(MemoryFault):
+class UninitializedRead(MemoryFault):
     """A read of memory that nobody wrote."""
 
 

@@ -25,7 +25,7 @@ from amdjax.emulator.errors import (
     MemoryFault,
     MissingWait,
     Place,
-    UninitialisedRead,
+    UninitializedRead,
     UnknownInstruction,
 )
 from amdjax.emulator.isa import ISAS
@@ -41,8 +41,8 @@ _MEMORY_FAULTS = {
     state.Status.MISALIGNED: (MemoryFault, "misaligned access at"),
     state.Status.LDS_OUT_OF_BOUNDS: (MemoryFault, "LDS access out of bounds, at"),
     state.Status.SCRATCH_OUT_OF_BOUNDS: (MemoryFault, "scratch access out of bounds, at"),
-    state.Status.UNINITIALISED: (UninitialisedRead, "read of memory that nobody wrote, at"),
-    state.Status.LDS_UNINITIALISED: (UninitialisedRead, "read of LDS that nobody wrote, at"),
+    state.Status.UNINITIALIZED: (UninitializedRead, "read of memory that nobody wrote, at"),
+    state.Status.LDS_UNINITIALIZED: (UninitializedRead, "read of LDS that nobody wrote, at"),
     state.Status.LDS_RACE: (DataRace, "race in LDS with {other}, at"),
     state.Status.RACE: (DataRace, "race in global memory with {other}, at"),
 }
@@ -334,7 +334,7 @@ def launch(
         What the kernel did.
 
     Raises:
-        KernelFault: the kernel did something wrong; `MemoryFault`, `UninitialisedRead`, `DataRace`,
+        KernelFault: the kernel did something wrong; `MemoryFault`, `UninitializedRead`, `DataRace`,
             `MissingWait` and `DivergentBarrier` say what.
         UnknownInstruction: execution reached code that cannot be emulated.
         EmulatorError: the kernel wants what is not emulated, or the shapes are impossible.

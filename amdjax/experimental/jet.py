@@ -464,7 +464,7 @@ def _integer_pow(values: Any, series: Any, *, y: int, **params: Any) -> Any:
 
 def_comp(lax.square_p, lambda x: x * x)
 def_comp(lax.exp2_p, lambda x: lax.exp(x * math.log(2)))
-def_comp(lax.rem_p, lambda x, y: x - y * _towards_zero(x / y))
+def_comp(lax.rem_p, lambda x, y: x - y * _toward_zero(x / y))
 def_comp(lax.clamp_p, lambda a, x, b: lax.min(lax.max(a, x), b))
 def_deriv(lax.erf_p, lambda x: 2 / math.sqrt(math.pi) * lax.exp(-(x * x)))
 def_deriv(lax.erfc_p, lambda x: -2 / math.sqrt(math.pi) * lax.exp(-(x * x)))
@@ -479,7 +479,7 @@ def_deriv(lax.atanh_p, lambda x: 1 / (1 - x * x))
 def_deriv(lax.lgamma_p, lax.digamma)
 
 
-def _towards_zero(x: Any) -> Any:
+def _toward_zero(x: Any) -> Any:
     return lax.sign(x) * lax.floor(lax.abs(x))
 
 

@@ -36,7 +36,7 @@ __all__ = [
 
 custom_partial_eval_rules: dict[Any, Any] = {}
 partial_eval_jaxpr_custom_rules: dict[Any, Any] = {}
-"""Kept and never asked: linearisation splits every primitive by its derivative."""
+"""Kept and never asked: linearization splits every primitive by its derivative."""
 
 
 class PartialVal(NamedTuple):

@@ -231,7 +231,7 @@ def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 
 @composite
 def selu(x: ArrayLike) -> Array:
-    """The self-normalising `elu` of Klambauer et al. (2017).
+    """The self-normalizing `elu` of Klambauer et al. (2017).
 
     >>> nn.selu(jnp.array([1.0]))
     Array([1.050701], dtype=float32)

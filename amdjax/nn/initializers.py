@@ -355,8 +355,8 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
         if shape[-1] < shape[-2]:
             raise ValueError("`fan_in` must be less or equal than `fan_out`.")
         square = orthogonal(scale, column_axis, kind)(key, shape[-2:])
-        centre = tuple((n - 1) // 2 for n in shape[:-2])
-        return jnp.zeros(shape, kind).at[centre].set(square)
+        center = tuple((n - 1) // 2 for n in shape[:-2])
+        return jnp.zeros(shape, kind).at[center].set(square)
 
     return init
 

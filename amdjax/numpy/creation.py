@@ -318,7 +318,7 @@ def ones(
 def empty(
     shape: Shape, dtype: DTypeLike = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """An array of zeros: uninitialised memory is never handed out.
+    """An array of zeros: uninitialized memory is never handed out.
 
     >>> jnp.empty(2)
     Array([0., 0.], dtype=float32)

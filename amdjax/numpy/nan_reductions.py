@@ -220,14 +220,14 @@ def _nanvar(
     present = _present(a, where)
     a = convert(a, compute)
     mean = _nanmean(a, where, axes, None, True) if mean is None else convert(mean, compute)
-    centred = lax.sub(a, broadcast_to(mean, a.shape))
+    centered = lax.sub(a, broadcast_to(mean, a.shape))
     # Before the square, whose derivative at NaN is NaN, and NaN it stays when multiplied by zero.
-    centred = select(present, centred, constant(centred, 0))
+    centered = select(present, centered, constant(centered, 0))
     if is_kind(compute, np.complexfloating):
-        squares = lax.add(lax.square(lax.real(centred)), lax.square(lax.imag(centred)))
+        squares = lax.add(lax.square(lax.real(centered)), lax.square(lax.imag(centered)))
         result = dtypes.finfo(result).dtype if dtype is None else result
     else:
-        squares = lax.square(centred)
+        squares = lax.square(centered)
     total = reductions.sum(squares, axes, keepdims=keepdims)
     count = reductions.sum(present, axes, dtype=squares.dtype, keepdims=keepdims)
     free = lax.sub(count, constant(count, ddof))

@@ -440,7 +440,7 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
     if M <= 1:
         return lax.full((M,), 1, n.dtype)
     beta = convert(beta, n.dtype)
-    centred = lax.div(lax.sub(n, constant(n, (M - 1) / 2)), constant(n, (M - 1) / 2))
-    inside = lax.sub(constant(n, 1), lax.square(centred))
+    centered = lax.div(lax.sub(n, constant(n, (M - 1) / 2)), constant(n, (M - 1) / 2))
+    inside = lax.sub(constant(n, 1), lax.square(centered))
     inside = select(lax.lt(inside, constant(n, 0)), constant(n, 0), inside)
     return lax.div(i0(lax.mul(beta, lax.sqrt(inside))), i0(beta))

@@ -395,13 +395,13 @@ def _var(
     a = convert(a, compute)
     if mean is None:
         mean = _mean(a, axes, compute, True, where)
-    centred = lax.sub(a, broadcast_to(convert(mean, compute), a.shape))
+    centered = lax.sub(a, broadcast_to(convert(mean, compute), a.shape))
     if is_kind(compute, np.complexfloating):
-        squares = lax.add(lax.square(lax.real(centred)), lax.square(lax.imag(centred)))
+        squares = lax.add(lax.square(lax.real(centered)), lax.square(lax.imag(centered)))
         compute = squares.dtype
         result = dtypes.finfo(result).dtype if dtype is None else result
     else:
-        squares = lax.square(centred)
+        squares = lax.square(centered)
     total = sum(squares, axes, keepdims=keepdims, where=where)
     count = _count(a.shape, axes, where, keepdims, compute)
     if where is None:

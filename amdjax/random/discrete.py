@@ -165,7 +165,7 @@ def categorical(
     """Indices of categories, drawn with probabilities `softmax(logits)`.
 
     Args:
-      logits: unnormalised logarithms of probabilities.
+      logits: unnormalized logarithms of probabilities.
       axis: the axis of `logits` that runs over categories.
       shape: the shape of the result; it ends with the shape of `logits` without `axis`, and is
         that by default.

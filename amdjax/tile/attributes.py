@@ -157,7 +157,7 @@ class Side:
 
     Args:
       buffer: where it is.
-      along: whether neighbours in memory are steps in `depth` or `lines` (rows of the left operand,
+      along: whether neighbors in memory are steps in `depth` or `lines` (rows of the left operand,
         columns of the right one).
       vector: how many, in aligned groups, lie side by side; a group lies inside or outside of all
         limits as a whole.

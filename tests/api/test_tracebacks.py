@@ -47,7 +47,7 @@ CASES = {
     "custom_jvp": lambda: nn.relu("a"),
     "layer": lambda: nn.Dense(3, 4, key=random.key(0))(V),
     "initializer": lambda: nn.initializers.he_normal()(random.key(0), (3,)),
-    "optimiser": lambda: optim.adam(1e-3).update({"a": V}, 3, None),
+    "optimizer": lambda: optim.adam(1e-3).update({"a": V}, 3, None),
     "device": lambda: amdjax.device.device_put(object()),
     "special": lambda: special.gamma("a"),
     "random": lambda: random.normal(3.5),

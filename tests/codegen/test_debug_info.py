@@ -13,7 +13,7 @@ from amdjax.codegen.elf.linker import link
 from amdjax.codegen.gpu.amdgpu_object import compile_object
 from amdjax.codegen.gpu.kernel import compile_kernel
 from amdjax.codegen.gpu.writer import kernel_ir
-from amdjax.emulator import CodeObject, MemoryFault, UninitialisedRead
+from amdjax.emulator import CodeObject, MemoryFault, UninitializedRead
 from amdjax.emulator.program import Program
 from tests.support import gpu_zoo
 from tests.support.llvm_tools import tool
@@ -102,7 +102,7 @@ def test_a_fault_in_lds_names_the_op():
         k.store(y, 0, k.load(s, 0, (256,)))
 
     run = compile_gpu(kernel(write, {"y": ("f32", "out")}), GFX942)
-    with pytest.raises(UninitialisedRead, match=r"load s"):
+    with pytest.raises(UninitializedRead, match=r"load s"):
         run(np.empty(256, np.float32))
 
 

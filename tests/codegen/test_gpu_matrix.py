@@ -50,7 +50,7 @@ def test_every_target_multiplies(name, operand, sums):
     assert [u.m * u.n for u in found] == sorted((u.m * u.n for u in found), reverse=True)
 
 
-def test_float8_has_the_flavour_of_the_target():
+def test_float8_has_the_flavor_of_the_target():
     assert mma_atoms(targets.get("gfx942"), "f8_e4m3fnuz", "f32")[0].name.endswith("fp8.fp8")
     assert mma_atoms(targets.get("gfx950"), "f8_e4m3fn", "f32")[0].name.endswith("fp8.fp8")
     assert not mma_atoms(targets.get("gfx942"), "f8_e4m3fn", "f32")

@@ -430,7 +430,7 @@ def assembly(target, emit, ins, out):
     triple, cpu, options, lanes = TARGETS[target]
     machine = ll.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=2)
     ir = harness.build(emit, ins, out, lanes, triple=triple, **options)
-    return machine.emit_assembly(harness.optimise(ir, machine))
+    return machine.emit_assembly(harness.optimize(ir, machine))
 
 
 @pytest.mark.parametrize("target", TARGETS)

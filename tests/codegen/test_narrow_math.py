@@ -50,7 +50,7 @@ def flushed(f, x):
 
 
 @functools.cache
-def modelled(name, dtype, elem, ulps):
+def modeled(name, dtype, elem, ulps):
     def emit(f, x):
         names = ("exp2", "log2", "rcp", "rsqrt")
         f.module.estimates = {n: estimate(f.module, n, ulps) for n in names}
@@ -63,7 +63,7 @@ def modelled(name, dtype, elem, ulps):
 @pytest.mark.parametrize("dtype", oracle.DTYPES)
 @pytest.mark.parametrize("name", NARROW)
 def test_every_argument_with_rough_estimates(name, dtype, ulps):
-    kernel = modelled(name, dtype, ELEMS[dtype], ulps)
+    kernel = modeled(name, dtype, ELEMS[dtype], ulps)
     oracle.check(name, dtype, kernel(oracle.arguments(dtype), dtype=oracle.DTYPES[dtype]))
 
 
@@ -77,7 +77,7 @@ def test_floats_between_them(name, dtype, ulps):
     near = (name == "log") + rng.normal(0, 0.05, 30_000)
     x = np.concatenate([rng.uniform(low, high, 30_000), near, 10.0 ** rng.uniform(-37, 37, 30_000)])
     x = x.astype(np.float32)
-    got = modelled(name, dtype, "float", ulps)(x, dtype=np.float32).astype(np.float64)
+    got = modeled(name, dtype, "float", ulps)(x, dtype=np.float32).astype(np.float64)
     want = oracle.exact(name, x.astype(np.float64))
     # Of half's range, where subnormal floats are zeros.
     inside = np.abs(want) < (65504 if dtype == "f16" else 3.3e38)

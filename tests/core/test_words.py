@@ -1,4 +1,4 @@
-"""Names of the compiler are terms of the field, which an engineer would search for."""
+"""Names of the compiler are terms of the field, spelled as in America."""
 
 import ast
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "amdjax"
+TREES = ("amdjax", "benchmarks", "docs", "examples", "notebooks", "tests", "tools")
 ROOMS = (
     "codegen", "emulator", "jit", "kernels", "passes", "runtime", "schedule", "targets", "tile",
 )  # fmt: skip
@@ -26,6 +27,15 @@ ADVERBS = {
     "alone", "apart", "aside", "beside", "elsewhere", "everywhere", "far", "near", "there",
     "together",
 }  # fmt: skip
+
+#: Stems and endings that are spelled otherwise in America.
+BRITISH = re.compile(
+    r"(?:[a-z]al|mmar|ular|ear|eter|ogn|[kt]en|chron|ector|[tnx]im|[mt]or|metr|cret|quant|dom)"
+    r"is(?:e[drs]?|ing|ations?)\b"
+    r"|behaviour|neighbour|colour|flavour|favour|honour|centre|labelled|modelled|cancelled|artefact"
+    r"|misspelt|towards",
+    re.IGNORECASE,
+)
 
 
 def words(name):
@@ -84,3 +94,21 @@ def test_words_are_found(text):
 )
 def test_other_words_may_be_said(text):
     assert not list(wrong(ast.parse(text)))
+
+
+def test_british_words_are_found():
+    assert len(BRITISH.findall("optimised factorisation of neighbours")) == 3
+    assert not BRITISH.search("arise, precise, promise, otherwise, initialized, toward the center")
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_spelling_is_american(tree):
+    files = [
+        p for kind in ("py", "md", "ipynb") for p in (PACKAGE.parent / tree).rglob(f"*.{kind}")
+    ]
+    found = {
+        str(path): sorted({m[0] for m in BRITISH.finditer(path.read_text())})
+        for path in files
+        if path != Path(__file__) and "_build" not in path.parts
+    }
+    assert {path: words for path, words in found.items() if words} == {}

@@ -18,7 +18,7 @@ def rounded(form: Format, x: Fraction, mode: int, negative: bool) -> int:
     """The pattern that x becomes; an exact zero is `negative` or not."""
     if x == 0 or mode == NEAREST:
         return form.round(x, zero_sign=negative)
-    down = form.round(x, towards_zero=True)
+    down = form.round(x, toward_zero=True)
     if form.value(down) == x or mode == ZERO or (mode == UP) == (x < 0):
         return down | form.sign * (x < 0)
     return down + 1 | form.sign * (x < 0)

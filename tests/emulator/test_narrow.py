@@ -58,18 +58,18 @@ def test_dot_of_float8(first, second):
     declare = f"declare float @{name}(i32, i32, float)"
     a, b = np.random.default_rng(0).integers(-8, 8, (2, 64, 4))
     c, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
-    words = [x.astype(FLAVOURS["ocp"][n]) for x, n in ((a, first), (b, second))]
+    words = [x.astype(FLAVORS["ocp"][n]) for x, n in ((a, first), (b, second))]
     code = compiled(elementwise(body, "i32 i32 float") + declare, "gfx1201")
     run(code, 1, 64, out, *words, c)
     np.testing.assert_array_equal(out, (a * b).sum(1) + c)
 
 
-FLAVOURS = {
+FLAVORS = {
     "fnuz": {"fp8": ml_dtypes.float8_e4m3fnuz, "bf8": ml_dtypes.float8_e5m2fnuz},
     "ocp": {"fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2},
 }
 FLOAT8 = [(gfx, name, dtype) for gfx in TARGETS
-          for name, dtype in FLAVOURS.get(targets.get(gfx).fp8, {}).items()]  # fmt: skip
+          for name, dtype in FLAVORS.get(targets.get(gfx).fp8, {}).items()]  # fmt: skip
 FLOAT8_IDS = [f"{gfx}-{name}" for gfx, name, _ in FLOAT8]
 
 

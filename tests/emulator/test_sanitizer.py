@@ -11,7 +11,7 @@ from amdjax.emulator import (
     Memory,
     MemoryFault,
     MissingWait,
-    UninitialisedRead,
+    UninitializedRead,
     launch,
 )
 from tests.support.emulation import IDS, LANES, TARGETS, compiled, elementwise, pack, run
@@ -95,11 +95,11 @@ def test_read_of_memory_nobody_wrote(gfx):
     out = np.zeros(64, np.float32)
     memory.add(out)
     kernel = compiled(COPY, gfx).kernels["kernel"]
-    with pytest.raises(UninitialisedRead, match="nobody wrote") as caught:
+    with pytest.raises(UninitializedRead, match="nobody wrote") as caught:
         launch(kernel, 1, 64, pack(out, a), memory)
     assert caught.value.address == a.ctypes.data and caught.value.lane == 0
     memory.written(a.ctypes.data, 100)
-    with pytest.raises(UninitialisedRead) as caught:
+    with pytest.raises(UninitializedRead) as caught:
         launch(kernel, 1, 64, pack(out, a), memory)
     assert caught.value.address == a.ctypes.data + 100
     assert caught.value.lane == 25 and caught.value.wave == 0
@@ -142,7 +142,7 @@ def test_unwritten_is_no_matter_if_not_asked(gfx):
 def test_read_of_lds_nobody_wrote(gfx):
     half = "  %lower = icmp ult i32 %t, 200\n  br i1 %lower, label %do, label %rest\ndo:\n"
     text = exchange(half + STORE + "\n  br label %rest\nrest:", BARRIER, LOAD)
-    with pytest.raises(UninitialisedRead, match="LDS") as caught:
+    with pytest.raises(UninitializedRead, match="LDS") as caught:
         call(text, gfx, 0)
     fault = caught.value
     assert fault.instruction.startswith("ds_") and fault.address == 800

@@ -28,7 +28,7 @@ def run(script, *args, cwd=None, fails=False, **environment):
 def test_digits(tmp_path):
     pytest.importorskip("sklearn")
     output = run("digits.py", "--epochs", 2, "--output", "matrix.png", cwd=tmp_path)
-    found = re.search(r"([\d.]+)% of the test images recognised", output)
+    found = re.search(r"([\d.]+)% of the test images recognized", output)
     assert found and float(found[1]) > 90, output
     assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
 
@@ -37,7 +37,7 @@ def test_flax_on_digits():
     pytest.importorskip("sklearn")
     pytest.importorskip("flax")
     output = run("flax_mnist_like.py", "--epochs", 4)
-    found = re.search(r"([\d.]+)% of the test images recognised", output)
+    found = re.search(r"([\d.]+)% of the test images recognized", output)
     assert found and float(found[1]) > 85, output
 
 
@@ -45,7 +45,7 @@ def test_optax_on_digits():
     pytest.importorskip("sklearn")
     pytest.importorskip("optax")
     output = run("optax_digits.py", "--steps", 120)
-    found = re.findall(r"([\d.]+)% of the test images recognised", output)
+    found = re.findall(r"([\d.]+)% of the test images recognized", output)
     assert len(found) == 3 and min(map(float, found)) > 70, output
 
 

@@ -131,7 +131,7 @@ def kernels(fun, *args):
     return stage(fun, *args, name="fusion").splitlines()
 
 
-def test_a_loop_joins_its_neighbours():
+def test_a_loop_joins_its_neighbors():
     def newton(x):
         step = lambda _, y: y - (y * y * y - x) / (3 * y * y + 1)
         return 2 * lax.fori_loop(0, 30, step, jnp.sinh(x)) + 1

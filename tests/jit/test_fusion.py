@@ -167,7 +167,7 @@ def test_few_long_rows_do_not_wait_for_one_thread():
     assert len(steps) > 1  # passes that all threads share
 
 
-def test_optimiser_steps_of_one_shape_share_kernels():
+def test_optimizer_steps_of_one_shape_share_kernels():
     def adam(p, m, v, g):
         m = 0.9 * m + 0.1 * g
         v = 0.999 * v + 0.001 * g * g
@@ -195,7 +195,7 @@ def test_memory_traffic_of_a_fused_chain_is_one_read_and_one_write():
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_normalised_rows_and_columns_are_right(axis):
+def test_normalized_rows_and_columns_are_right(axis):
     f = lambda x: (x - x.mean(axis, keepdims=True)) / (x.std(axis, keepdims=True) + 1e-6)
     x = X.astype(np.float64)
     want = (x - x.mean(axis, keepdims=True)) / (x.std(axis, keepdims=True) + 1e-6)

@@ -66,7 +66,7 @@ def test_fused_as_op_by_op(seed):
     combine in another order, so programs of this test have none but exact ones.
     """
     program = draw_program(seed, np.float32)
-    inexact = {"sum", "centre", "softmax", "cumsum", "dot"}
+    inexact = {"sum", "center", "softmax", "cumsum", "dot"}
     if any(name in inexact for name, _, _ in program.steps):
         program = draw_program(seed, np.int32)
 

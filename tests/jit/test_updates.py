@@ -104,7 +104,7 @@ def test_random_bodies(program, first, second, number, form):
 BIG = 1000
 UPDATES = {
     "set from itself": lambda i, b: b.at[i].set(b[i] + 1),
-    "set from a neighbour": lambda i, b: b.at[i + 1].set(b[i] + 1),
+    "set from a neighbor": lambda i, b: b.at[i + 1].set(b[i] + 1),
     "add": lambda i, b: b.at[i].add(b[i]),
     "slice": lambda i, b: lax.dynamic_update_slice(b, lax.dynamic_slice(b, (i,), (4,)) * 2, (i,)),
     "exchange": lambda i, b: b.at[i].set(b[i + 1]).at[i + 1].set(b[i]),

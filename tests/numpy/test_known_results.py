@@ -79,11 +79,11 @@ def test_indices_of_lists_and_boolean_scalars(index):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("towards", [INF, -INF, 0.0])
-def test_neighbours(dtype, towards):
+@pytest.mark.parametrize("toward", [INF, -INF, 0.0])
+def test_neighbors(dtype, toward):
     x = jnp.asarray([1.0, 0.0, -0.0, -2.0, 1e-7, INF, -INF, NAN], dtype)
-    expected = np.nextafter(np.asarray(x), np.asarray(towards, x.dtype))
-    got = np.asarray(lax.nextafter(x, jnp.full_like(x, towards)))
+    expected = np.nextafter(np.asarray(x), np.asarray(toward, x.dtype))
+    got = np.asarray(lax.nextafter(x, jnp.full_like(x, toward)))
     np.testing.assert_array_equal(got.astype(np.float32), expected.astype(np.float32))
     assert not np.signbit(got[0]) and np.signbit(got[3])
 

@@ -139,7 +139,7 @@ def test_platforms_flag(registry):
         ("quantum", "no platform 'quantum'. Platforms known: cpu, cuda, emulated, hip."),
     ],
 )
-def test_misspelt_platforms(text, hint):
+def test_misspelled_platforms(text, hint):
     """Not the CPU instead, silently."""
     before = config.platforms
     try:

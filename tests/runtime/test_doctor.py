@@ -186,7 +186,7 @@ def test_settings_that_do_not_exist():
     assert "There is no setting AMDJAX_PLATFORM.\n     Did you mean AMDJAX_PLATFORMS?" in advice
 
 
-def test_a_misspelt_platform_is_told_and_the_rest_goes_on():
+def test_a_misspelled_platform_is_told_and_the_rest_goes_on():
     code, text = run(AMDJAX_EMULATE="gfx942", AMDJAX_PLATFORMS="emulate")
     assert code == 1 and "matrix product, f16" in text and "FAILED" not in text
     assert "there is no platform 'emulate'.\n     Did you mean 'emulated'?" in text

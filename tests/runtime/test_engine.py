@@ -230,7 +230,7 @@ def test_a_helper_serves_one_thread_at_a_time(monkeypatch):
     assert len({id(w) for w in workers._idle}) == len(workers._idle)
 
 
-def test_a_cancelled_compilation_lets_its_helpers_go(helpers, monkeypatch):
+def test_a_canceled_compilation_lets_its_helpers_go(helpers, monkeypatch):
     monkeypatch.setattr(E, "_workers_for", lambda seconds: 2)
     compilation = E.Compilation()
     compilation.add(square())

@@ -47,7 +47,7 @@ class Format:
         scaled = fraction * Fraction(2) ** (max(exponent, 1) - self.bias - self.mantissa)
         return -scaled if self.is_negative(x) else scaled
 
-    def round(self, x: Fraction, zero_sign: bool = False, towards_zero: bool = False) -> int:
+    def round(self, x: Fraction, zero_sign: bool = False, toward_zero: bool = False) -> int:
         """The nearest pattern, ties to even; an exact zero has the sign given."""
         if x == 0:
             return self.sign if zero_sign else 0
@@ -56,9 +56,9 @@ class Format:
         exponent -= size < Fraction(2) ** exponent
         exponent = max(exponent, 1 - self.bias)
         units = size / Fraction(2) ** (exponent - self.mantissa)
-        count = int(units) if towards_zero else round(units)
+        count = int(units) if toward_zero else round(units)
         pattern = (exponent + self.bias - 1 << self.mantissa) + count
-        largest = self.infinity - towards_zero
+        largest = self.infinity - toward_zero
         return min(pattern, largest) | sign
 
 
@@ -120,13 +120,13 @@ def frexp(form: Format, x: int) -> tuple[int, int]:
     return form.round(form.value(x) / Fraction(2) ** exponent), exponent
 
 
-def convert(source: Format, to: Format, x: int, towards_zero: bool = False) -> int:
+def convert(source: Format, to: Format, x: int, toward_zero: bool = False) -> int:
     if source.is_nan(x):
         return to.nan
     negative = source.is_negative(x)
     if source.is_infinite(x):
         return to.infinity | negative * to.sign
-    return to.round(source.value(x), negative, towards_zero)
+    return to.round(source.value(x), negative, toward_zero)
 
 
 def to_integer(form: Format, x: int, low: int, high: int) -> int:

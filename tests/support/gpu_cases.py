@@ -19,8 +19,8 @@ def softmax(x, axis=-1):
 
 
 def layer_norm(x, scale, shift):
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + shift
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / jnp.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5) * scale + shift
 
 
 layer_norm_gradient = amdjax.grad(lambda *args: (layer_norm(*args) ** 2).sum(), (0, 1, 2))

@@ -49,7 +49,7 @@ def build(emit, ins, out, lanes, *, triple, native=frozenset(), pointer=PTR, con
     return str(module)
 
 
-def optimise(ir: str, machine):
+def optimize(ir: str, machine):
     module = ll.parse_assembly(ir)
     module.verify()
     builder = ll.create_pass_builder(machine, ll.create_pipeline_tuning_options(speed_level=2))
@@ -64,7 +64,7 @@ class Kernel:
         machine, native_here = host_machine()
         native = native_here if native is None else native
         ir = build(emit, ins, out, lanes, triple=ll.get_process_triple(), native=native)
-        module = optimise(ir, machine)
+        module = optimize(ir, machine)
         self.lanes = max(lanes, 1)
         self.assembly = machine.emit_assembly(module)
         self._jit = ll.create_lljit_compiler(machine)

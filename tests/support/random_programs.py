@@ -187,7 +187,7 @@ def _(xp, values, x, detail):
     return xp.max(x, axis=axes, keepdims=keep)
 
 
-@operation("centre", _draw_nonempty_reduction, "f")
+@operation("center", _draw_nonempty_reduction, "f")
 def _(xp, values, x, detail):
     axes, _ = detail
     return x - xp.mean(x, axis=axes, keepdims=True)

@@ -151,5 +151,5 @@ def test_arms_meet():
     assert found["%3"].divisor == 4
 
 
-def test_neighbours_lie_along_the_last_long_axis():
+def test_neighbors_lie_along_the_last_long_axis():
     assert [minor_axis(shape) for shape in ((8,), (4, 8), (4, 1), (1, 1))] == [0, 1, 0, 0]

@@ -98,7 +98,7 @@ def _entries(log: pathlib.Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in f]
 
 
-def normalise(reason: str) -> str:
+def normalize(reason: str) -> str:
     """The part of a message that tests of one cause share."""
     if "Not equal to tolerance" in reason or "Arrays are not equal" in reason:
         return "WRONG RESULT: values differ from the reference"
@@ -148,8 +148,8 @@ def report(names: list[str]) -> None:
                 kind = "scope"
             n[kind] += 1
             if kind in ("failed", "error", "crash", "collection"):
-                groups[normalise(e["reason"])].append(e)
-                if "text differs" in normalise(e["reason"]):
+                groups[normalize(e["reason"])].append(e)
+                if "text differs" in normalize(e["reason"]):
                     n["text"] += 1
         collected = max((e["collected"] for e in entries if "collected" in e), default=0)
         n["left"] = max(0, collected - len(last))

@@ -78,7 +78,7 @@ def nextafter(x: Expr, y: Expr) -> Expr:
     return select(x.is_nan() | y.is_nan(), x.like(math.nan), select(x == y, y, moved))
 
 
-def _normalised(x: Expr) -> tuple[Expr, Expr]:
+def _normalized(x: Expr) -> tuple[Expr, Expr]:
     """`(m, e)` with `x = m * 2**e` and `m` in [1, 2), for positive finite `x`, subnormal or not."""
     fmt = x.format
     bits = x.bits()
@@ -124,7 +124,7 @@ def rem(x: Expr, y: Expr) -> Expr:
     b = select(valid, absolute(y), y.like(1.0))
     r = select(valid & (b < math.inf), absolute(x), x.like(0.0))
     b_finite = select(b < math.inf, b, y.like(1.0))
-    mantissa, exponent = _normalised(b_finite)
+    mantissa, exponent = _normalized(b_finite)
 
     def more(carried: list[Value]) -> Value:
         return any_lane(Expr(f, carried[0]) >= b_finite)

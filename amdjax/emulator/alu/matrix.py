@@ -259,9 +259,9 @@ def _round_to_xf32(h: Lanes, x: Value) -> Value:
 
 
 @cache
-def _float8_table(name: str, flavour: str) -> str:
+def _float8_table(name: str, flavor: str) -> str:
     """All values of an 8-bit float as bits of f32."""
-    if flavour == "fnuz":
+    if flavor == "fnuz":
         dtype = ml_dtypes.float8_e4m3fnuz if name == "fp8" else ml_dtypes.float8_e5m2fnuz
     else:
         dtype = ml_dtypes.float8_e4m3fn if name == "fp8" else ml_dtypes.float8_e5m2

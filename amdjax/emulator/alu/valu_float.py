@@ -133,7 +133,7 @@ def exponent_bits(h: Lanes, x: Value) -> Value:
     return h.f.int_resize(field_value, "i32", False)
 
 
-def _normalised(h: Lanes, x: Value) -> tuple[Value, Value]:
+def _normalized(h: Lanes, x: Value) -> tuple[Value, Value]:
     """X in double without denormals, and what its exponent must be corrected by."""
     if x.type.elem != "double":
         return h.f.cast("fpext", x, "double"), h.const("i32", 0)
@@ -151,14 +151,14 @@ def _special(h: Lanes, x: Value) -> Value:
 
 
 def frexp_exponent(h: Lanes, x: Value) -> Value:
-    wide, correction = _normalised(h, x)
+    wide, correction = _normalized(h, x)
     exponent = h.f.sub(exponent_bits(h, wide), h.const("i32", 1022))
     exponent = h.f.select(_special(h, x), h.const("i32", 0), h.f.add(exponent, correction))
     return h.f.cast("trunc", exponent, "i16") if x.type.elem == "half" else exponent
 
 
 def frexp_mantissa(h: Lanes, x: Value) -> Value:
-    wide, _ = _normalised(h, x)
+    wide, _ = _normalized(h, x)
     bits = h.f.bitcast(wide, wide.type.with_elem("i64"))
     kept = h.f.and_(bits, h.like(bits, ~(0x7FF << 52)))
     mantissa = h.f.bitcast(h.f.or_(kept, h.like(bits, 1022 << 52)), wide.type)

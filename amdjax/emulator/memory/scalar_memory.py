@@ -53,7 +53,7 @@ def _check_written(h: Lanes, access: Access, address: Value) -> None:
 
     has_shadow = f.icmp("ne", delta, const(I64, 0))
     written = f.if_(has_shadow, check, lambda: [const(I1, True)])[0]
-    fail_unless(h, written, state.Status.UNINITIALISED, _NO_LANE, address)
+    fail_unless(h, written, state.Status.UNINITIALIZED, _NO_LANE, address)
 
 
 def find_function(module: Module) -> Function:

@@ -382,7 +382,7 @@ class WaveAccess:
 
         def check() -> list[Value]:
             found = self._global_shadow(address, last, size)
-            fail_unless(h, found.written, state.Status.UNINITIALISED, lane, address)
+            fail_unless(h, found.written, state.Status.UNINITIALIZED, lane, address)
             fail_unless(h, found.exclusive, state.Status.RACE, lane, address, found.blame)
             found.mark()
             return []
@@ -409,7 +409,7 @@ class WaveAccess:
         fail_unless(h, inside, state.Status.LDS_OUT_OF_BOUNDS, lane, offset)
         _check_alignment(h, offset, lane, self.aligned)
         written = self._lds_written(offset, size)
-        fail_unless(h, written, state.Status.LDS_UNINITIALISED, lane, offset)
+        fail_unless(h, written, state.Status.LDS_UNINITIALIZED, lane, offset)
 
         def check() -> list[Value]:
             races = shadow.Races(h, offset, size, self.access.kind)

@@ -455,8 +455,8 @@ def _triangularize(t: Array, z: Array) -> tuple[Array, Array]:
     def step(i: Any, factors: tuple[Array, Array]) -> tuple[Array, Array]:
         m = n - i
         t, z = factors
-        neighbours = abs(t[m - 1, m - 1]) + abs(t[m, m])
-        coupled = abs(t[m, m - 1]) > eps * neighbours
+        neighbors = abs(t[m - 1, m - 1]) + abs(t[m, m])
+        coupled = abs(t[m, m - 1]) > eps * neighbors
         t, z = lax.cond(coupled, rotate, lambda _, t, z: (t, z), m, t, z)
         return t.at[m, m - 1].set(0), z
 

@@ -34,9 +34,9 @@ def _detrend(data: ArrayLike, axis: int, type: str, breaks: tuple[int, ...]) -> 
 def _without_line(x: Array) -> Array:
     """What the line of least squares leaves, along the last axis."""
     n = x.shape[-1]
-    centred = np.arange(n) - (n - 1) / 2
+    centered = np.arange(n) - (n - 1) / 2
     # Of unit length, so that the slope is one product.
-    unit = centred / max(float(np.linalg.norm(centred)), 1e-30)
+    unit = centered / max(float(np.linalg.norm(centered)), 1e-30)
     direction = jnp.broadcast_to(jnp.asarray(unit, x.dtype), x.shape)
     x = x - x.mean(-1, keepdims=True)
     return x - (x * direction).sum(-1, keepdims=True) * direction

@@ -234,7 +234,7 @@ def _unit(x: Any, least: Any) -> tuple[Any, Any]:
     return tree_map(lambda leaf: leaf * scale.astype(leaf.dtype), x), jnp.where(enough, size, 0)
 
 
-def _orthogonalised(basis: Any, v: Any) -> tuple[Any, Array]:
+def _orthogonalized(basis: Any, v: Any) -> tuple[Any, Array]:
     """`v` without its parts along a basis, and the coefficients of these.
 
     Classical Gram-Schmidt, twice: that is enough (Giraud and others, 2005).
@@ -283,7 +283,7 @@ def _gmres_cycle(
         k, _, basis, triangle, turns, rhs = state
         v = M(A(tree_map(lambda q: q[k], basis)))
         before = _norm(v)
-        v, column = _orthogonalised(basis, v)
+        v, column = _orthogonalized(basis, v)
         v, rest = _unit(v, eps * before)
         basis = tree_map(lambda q, x: q.at[k + 1].set(x), basis, v)
         column = column.at[k + 1].set(rest.astype(dtype))

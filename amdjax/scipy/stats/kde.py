@@ -143,15 +143,15 @@ class gaussian_kde:
           mean: its mean, of shape `(d,)`.
           cov: its covariance, of shape `(d, d)`.
         """
-        centre = jnp.atleast_1d(jnp.squeeze(jnp.asarray(mean)))
+        center = jnp.atleast_1d(jnp.squeeze(jnp.asarray(mean)))
         spread = jnp.atleast_2d(jnp.asarray(cov))
-        if centre.shape != (self.d,):
-            raise ValueError(f"mean does not have dimension {self.d}, got shape {centre.shape}")
+        if center.shape != (self.d,):
+            raise ValueError(f"mean does not have dimension {self.d}, got shape {center.shape}")
         if spread.shape != (self.d, self.d):
             raise ValueError(
                 f"covariance does not have dimension {self.d}, got shape {spread.shape}"
             )
-        return _overlap(self.covariance + spread, self.dataset, self.weights, centre[:, None])[0]
+        return _overlap(self.covariance + spread, self.dataset, self.weights, center[:, None])[0]
 
     def integrate_box_1d(self, low: ArrayLike, high: ArrayLike) -> Array:
         """The integral between two numbers, where `d` is one."""

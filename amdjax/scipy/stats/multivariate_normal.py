@@ -39,9 +39,9 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
     x, mean, cov = promote_dtypes_inexact(x, mean, cov)
     if not mean.ndim:
         return -0.5 * (jnp.square(x - mean) / cov + LOG_TWO_PI + jnp.log(cov))
-    n, centred = mean.shape[-1], x - mean
+    n, centered = mean.shape[-1], x - mean
     if not cov.ndim:
-        squares = jnp.sum(centred * centred, axis=-1)
+        squares = jnp.sum(centered * centered, axis=-1)
         return -0.5 * (squares / cov + n * (LOG_TWO_PI + jnp.log(cov)))
     if cov.ndim < 2 or cov.shape[-2:] != (n, n):
         raise ValueError(
@@ -49,7 +49,7 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
             f" {cov.shape}, mean {mean.shape}"
         )
     factor = lax.linalg.cholesky(cov)
-    whitened = jnp.vectorize(_solve_lower, signature="(n,n),(n)->(n)")(factor, centred)
+    whitened = jnp.vectorize(_solve_lower, signature="(n,n),(n)->(n)")(factor, centered)
     scales = jnp.diagonal(factor, axis1=-2, axis2=-1)
     squares = jnp.sum(whitened * whitened, axis=-1)
     return -0.5 * squares - 0.5 * n * LOG_TWO_PI - jnp.sum(jnp.log(scales), axis=-1)
