@@ -426,3 +426,17 @@ def test_threads_share_programs_and_graphs(gpu, monkeypatch):
     for t in threads:
         t.join()
     assert not failures
+
+
+def test_constants_of_programs_that_are_gone_are_not_those_of_others(gpu):
+    # The device keeps contents of a few bytes for longer than the array that they came from.
+    x = amdjax.device_put(np.float32(1), gpu)
+
+    def check_sum(length, value):
+        known = jnp.asarray(np.full(length, value, np.float32))
+        found = amdjax.jit(lambda x: x + known)(x)
+        np.testing.assert_array_equal(found, np.full(length, value + 1, np.float32))
+
+    for i in range(40):
+        check_sum(2, i)
+        check_sum(64, 100 + i)

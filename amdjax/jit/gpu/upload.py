@@ -30,6 +30,8 @@ _uploads: WeakValueDictionary[tuple[int, int], DeviceBuffer] = WeakValueDictiona
 
 def shared_upload(x: ConcreteArray, device: GpuDevice) -> DeviceBuffer:
     """The contents of a constant on a device, one copy for all programs there."""
+    if x.nbytes <= SMALL:
+        return buffer_on(x, device)  # shared already, and kept when the host's buffer has gone
     key = id(device), id(x.buffer)
     found = _uploads.get(key)
     if found is None:
