@@ -361,6 +361,11 @@ class _Call:
             names = argument_names(custom.fun, custom._join(static, args))
             refuse_aliases(type(custom).__name__, names[-len(self.leaves) :], self.leaves)
 
+    def take_leaves(self) -> list[Any]:
+        """The arguments' leaves, which a call that lives on in a program must not keep alive."""
+        leaves, self.leaves = self.leaves, []
+        return leaves
+
     def fun(self, *leaves: Any) -> list[Any]:
         args = tree_unflatten(self.in_tree, _as_arrays(leaves))
         return self.result(self.custom.fun(*self.custom._join(self.static, list(args))))
@@ -482,7 +487,7 @@ class custom_jvp(_CustomFunction):
         try:
             call = _JVPCall(self, *self._split(args, kwargs))
             params = {"name": call.name, "symbolic_zeros": self.symbolic_zeros}
-            outs = custom_jvp_call_p.bind_functions(call.fun, call.jvp, call.leaves, params)
+            outs = custom_jvp_call_p.bind_functions(call.fun, call.jvp, call.take_leaves(), params)
             return tree_unflatten(call.out_tree, outs)
         except Exception as e:
             hide_internal_frames(e)
@@ -643,7 +648,7 @@ class custom_vjp(_CustomFunction):
                 )
         call = _VJPCall(self, static, others)
         params = {"name": call.name, "symbolic_zeros": self.symbolic_zeros}
-        outs = custom_vjp_call_p.bind_functions(call.fun, call.fwd, call.bwd, call.leaves, params)
+        outs = custom_vjp_call_p.bind_functions(call.fun, call.fwd, call.bwd, call.take_leaves(), params)
         return tree_unflatten(call.out_tree, outs)
 
     def primal_rule(self) -> tuple[str, Any, str]:

@@ -565,3 +565,12 @@ def test_results_that_depend_on_the_batch_in_their_tangents_alone():
 
     for g in (amdjax.grad(f), amdjax.jit(amdjax.grad(f))):
         assert float(g(2.0)) == 2 * sum(i * i for i in range(6))
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("f", [sin7, sin9])
+def test_recorded_calls_keep_no_tracers_alive(f, context):
+    g = CONTEXTS[context](f)
+    with amdjax.checking_leaks():
+        amdjax.jit(lambda x: g(2 * x))(X)
+        amdjax.jit(lambda x: amdjax.vjp(g, 2 * x)[0])(X)
