@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -44,15 +46,17 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     nonzeros = [a.to_tangent() is a for a in closed.in_avals]
     lin = linearize_jaxpr(closed, nonzeros)
     arguments, computed = [], []
+    made_at = {v: i for i, eqn in enumerate(lin.primal.eqns) for v in eqn.outvars}
     for kind, i in lin.sources:
         if kind == "in":
             name = names[i] if i < len(names) else f"number {i}"
             arguments.append((i, (closed.in_avals[i], f"from the argument {name}")))
             continue
         var: Any = lin.primal.jaxpr.outvars[i + (len(closed.out_avals) if kind == "res" else 0)]
-        computed.append((var.aval, _origin(lin.primal.jaxpr, var)))
+        computed.append((made_at.get(var, -1), (var.aval, _origin(lin.primal.jaxpr, var))))
     constants = [(v.aval, "from a constant") for v in lin.tangent.jaxpr.constvars]
-    return [*constants, *(found for _, found in sorted(arguments)), *computed]
+    ordered = (sorted(found, key=operator.itemgetter(0)) for found in (arguments, computed))
+    return [*constants, *(found for _, found in itertools.chain(*ordered))]
 
 
 def _origin(jaxpr: Jaxpr, var: Any) -> str:

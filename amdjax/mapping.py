@@ -291,6 +291,12 @@ def pmap(
     device = one_device_of(devices, "pmap") if devices is not None else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if static and max(static) >= len(args):
+            raise ValueError(
+                f"pmapped function has static_broadcasted_argnums={static} but was called with "
+                f"only {len(args)} positional argument{'s' * (len(args) != 1)}. All static "
+                "broadcasted arguments must be passed positionally."
+            )
         leaves, _, dims = _mapped_leaves(fun, args, kwargs, in_axes, static)
         count = _elements(leaves, dims, axis_size)
         available = 1 if device is not None else local_device_count(backend)

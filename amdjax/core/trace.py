@@ -304,6 +304,10 @@ class EvalTrace(Trace):
     def process_primitive(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
         if primitive.impl is not None:
             return primitive.impl(*args, **params)
+        return self.compute(primitive, args, params)
+
+    def compute(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
+        """What the compiled operation gives."""
         backend = array_module._backend or get_backend()
         if not _all_plain(map(type, args)):
             if Ref in map(type, args):

@@ -326,9 +326,9 @@ class JitFunction:
             place = get_backend().default_placement()
         with _phase(self._name, "compile", "backend_compile"):
             donated = self._parameters.donations(tree, static)
-            if any(donated):
-                _warn_of_useless_donations(self._name, avals, donated, closed.out_avals)
             run = get_backend().compile(closed, donated, refs, place)
+            if any(donated):
+                run = _deleting(run, _used_donations(self._name, avals, donated, closed.out_avals))
         if self._shardings is not None:
             run = self._shardings.laid_out(run, out_tree)
         return _Signature(run, out_tree)
@@ -432,21 +432,37 @@ def _chosen_device(device: Any, backend: str | None) -> Device | None:
     return devices(backend)[0] if device is None else checked_device(device, "jit")
 
 
-def _warn_of_useless_donations(
+def _used_donations(
     name: str, avals: Sequence[Any], donated: Sequence[bool], outs: Sequence[Any]
-) -> None:
-    """Warn of donated arrays for whose memory there is no result of the same type."""
+) -> list[bool]:
+    """Which arguments are donated and of the type of a result; a warning of those of another."""
     wanted = collections.Counter((a.shape, a.dtype) for a in outs)
-    useless = []
-    for aval in (a for a, d in zip(avals, donated) if d):
-        wanted[aval.shape, aval.dtype] -= 1
-        if wanted[aval.shape, aval.dtype] < 0:
+    used, useless = [], []
+    for aval, given in zip(avals, donated):
+        kind = aval.shape, aval.dtype
+        used.append(given and wanted[kind] > 0)
+        wanted[kind] -= given
+        if given and not used[-1]:
             useless.append(aval.str_short())
     if useless:
         warn(
             f"Some donated buffers were not usable: {', '.join(useless)}. No result of {name} has "
             "their shape and dtype."
         )
+    return used
+
+
+def _deleting(run: Runner, used: Sequence[bool]) -> Runner:
+    """`run`, after which donated arguments are deleted, whether or not it needed their memory."""
+
+    def deleting(args: Any) -> Any:
+        outs = run(args)
+        for x, gone in zip(args, used):
+            if gone and isinstance(x, ConcreteArray) and not any(x is out for out in outs):
+                x.delete()
+        return outs
+
+    return deleting
 
 
 def clear_caches() -> None:

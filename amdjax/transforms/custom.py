@@ -648,7 +648,9 @@ class custom_vjp(_CustomFunction):
                 )
         call = _VJPCall(self, static, others)
         params = {"name": call.name, "symbolic_zeros": self.symbolic_zeros}
-        outs = custom_vjp_call_p.bind_functions(call.fun, call.fwd, call.bwd, call.take_leaves(), params)
+        outs = custom_vjp_call_p.bind_functions(
+            call.fun, call.fwd, call.bwd, call.take_leaves(), params
+        )
         return tree_unflatten(call.out_tree, outs)
 
     def primal_rule(self) -> tuple[str, Any, str]:

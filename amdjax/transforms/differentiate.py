@@ -102,7 +102,7 @@ def _check_tangent(primal: Any, tangent: Any) -> Any:
     wanted, got = aval.to_tangent(), get_aval(tangent)
     if got.dtype != wanted.dtype:
         raise TypeError(
-            "primal and tangent arguments to jvp do not match; the tangent of a value of dtype "
+            "primal and tangent arguments to jax.jvp do not match. The tangent of a value of dtype "
             f"{aval.dtype} must have dtype {_dtype_name(wanted.dtype)}, but got "
             f"{_dtype_name(got.dtype)}."
         )

@@ -21,11 +21,12 @@ from amdjax.core.jaxpr import (
     dce_jaxpr,
     jaxpr_as_fun,
     memoize_on_jaxpr,
+    open_jaxpr,
 )
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
-from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
+from amdjax.core.trace import eval_trace, hoist_tracers, trace_to_jaxpr
 from amdjax.transforms.calls import give_call_rules, spread_tangents
 from amdjax.transforms.discharge import without_own_refs
 from amdjax.transforms.flat import FlatFunction, argnums_of_names, debug_info, join_args, split_args
@@ -37,6 +38,23 @@ from amdjax.transforms.zero import Zero, zeros_like_aval
 remat_p = Primitive("remat2", multiple_results=True)
 remat_p.lowering = Control("call")
 give_call_rules(remat_p)
+
+
+@remat_p.def_impl
+def _evaluate(*args: Any, **params: Any) -> list[Any]:
+    closed = params["jaxpr"]
+    if _runs_in_python(closed):
+        return jaxpr_as_fun(closed)(*args)
+    return eval_trace.compute(remat_p, args, params)
+
+
+@memoize_on_jaxpr
+def _runs_in_python(closed: ClosedJaxpr) -> bool:
+    """Whether an operation is none that is compiled, so that the program runs as it was written."""
+    eqns = open_jaxpr(closed).eqns
+    if any(e.primitive.lowering is None and e.primitive.impl is not None for e in eqns):
+        return True
+    return any(_runs_in_python(e.params["jaxpr"]) for e in eqns if e.primitive is remat_p)
 
 
 @remat_p.def_linearize

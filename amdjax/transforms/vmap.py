@@ -233,9 +233,10 @@ def _place_outputs(
             if dim is not None and not sum_match:
                 dummy = tree_unflatten(tree, range(tree.num_leaves))
                 path = keystr(tree_flatten_with_path(dummy)[0][i][0])
+                named = f" (axis_name={axis.name})" if isinstance(axis.name, str) else ""
                 raise ValueError(
-                    f"vmap has mapped output but out_axes is None at vmap out_axes{path}: this "
-                    "result differs between the examples."
+                    f"vmap has mapped output{named} but out_axes is None at vmap out_axes{path}: "
+                    "this result differs between the examples."
                 )
             placed.append(x if dim is None else ops.reduce_sum(x, (dim,)))
             continue

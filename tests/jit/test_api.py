@@ -397,6 +397,19 @@ def test_donations_of_no_use_bring_a_warning():
         amdjax.jit(lambda x: x + 1, donate_argnums=0)(jnp.ones(5))
 
 
+@pytest.mark.parametrize(
+    "f", [lambda x: x, lambda x: x + 1, lambda x: x.astype(float), jnp.zeros_like]
+)
+def test_donated_arrays_are_deleted(f):
+    move = amdjax.jit(lambda x, y: (f(x), y), donate_argnums=0)
+    for x in (jnp.arange(3.0), jnp.broadcast_to(2.0, (3,)), jnp.arange(6.0)[::2]):
+        expected, y = np.asarray(f(x)), jnp.ones(3)
+        got, _ = move(x, y)
+        assert x.is_deleted()
+        assert not y.is_deleted()
+        np.testing.assert_array_equal(got, expected)
+
+
 def test_inlined_calls_leave_no_trace():
     f = amdjax.jit(lambda x: x * 2 + 1, inline=True)
     assert "jit" not in str(amdjax.make_jaxpr(f)(3))

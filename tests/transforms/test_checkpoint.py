@@ -252,3 +252,14 @@ def test_policies_look_into_loops(policy, nested):
     for got, expected in zip(amdjax.grad(f, argnums=(0, 1))(X, W), plain(X, W)):
         close(got, expected)
     close(amdjax.hessian(f)(X, W), amdjax.hessian(lambda x, w: loop(x, w, nested))(X, W))
+
+
+def test_operations_in_python_run_inside():
+    double_p = amdjax.extend.core.Primitive("double")
+    double_p.def_impl(lambda x: x + x)
+    double_p.def_abstract_eval(lambda x: x)
+    double_p.def_jvp(lambda primals, tangents: (double_p.bind(*primals), 2 * tangents[0]))
+    inner = amdjax.checkpoint(lambda x: double_p.bind(x) * x)
+    outer = amdjax.checkpoint(lambda x: double_p.bind(inner(x)))
+    close(outer(X), 4 * X * X)
+    close(amdjax.grad(lambda x: total(outer(x)))(X), 8 * X)
