@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.index import LoopVar, Quotient
 from amdjax.schedule.row_plan import counted, extent
-from amdjax.schedule.writer import STREAM_FROM, lane_count
+from amdjax.schedule.search import SearchSpace
+from amdjax.schedule.writer import STREAM_FROM, Machine, lane_count
 
 CHUNK = 4096  # elements that a program handles ...
 CHUNK_COST = 4 << 20  # ... unless they cost more than this together
+PROGRAM = 100  # elements that take as long as beginning a program
+APART = 4  # elements in a row that take as long as one that lies apart from its neighbors
 
 
 @dataclass(frozen=True)
@@ -92,25 +94,39 @@ class CpuMapPlan:
         return out + (", any length" if self.flat else "")
 
 
-def plan_map(domain: Domain, target: Any) -> CpuMapPlan:
-    """The schedule of a region without reductions on a CPU."""
+def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
+    """Schedules of a region without reductions on a CPU: in squares, or with one loop in lanes."""
     if not domain.vars:
-        return CpuMapPlan(domain)
-    lane_var = lane_loop(domain)
-    across = crossing_loop(domain, lane_var)
-    if across is not None:
-        outer = tuple(v for v in domain.vars if v is not lane_var and v is not across)
-        square = _transposition(domain, target, lane_var, across)
-        return CpuMapPlan(domain, lane_var, outer=outer, transposition=square)
-    if is_flat(domain):
-        count = lane_count(domain, target, 1 << 20)
-        return CpuMapPlan(domain, lane_var, count, _chunk(domain, count), flat=True)
-    count = lane_count(domain, target, lane_var.extent)
-    most = _chunk(domain, count)
+        return [CpuMapPlan(domain)]
+    lane_var, plans = lane_loop(domain), []
     outer = tuple(v for v in domain.vars if v is not lane_var)
-    inner = _inner_loops(outer, lane_var.extent, most)
-    outer = outer[: len(outer) - len(inner)]
-    return CpuMapPlan(domain, lane_var, count, min(lane_var.extent, most), inner, outer)
+    if (across := crossing_loop(domain, lane_var)) is not None:
+        around = tuple(v for v in outer if v is not across)
+        square = _transposition(domain, target, lane_var, across)
+        plans.append(CpuMapPlan(domain, lane_var, outer=around, transposition=square))
+    flat = is_flat(domain)
+    count = lane_count(domain, target, 1 << 20 if flat else lane_var.extent)
+    most = min(CHUNK, int(CHUNK_COST / max(domain.cost, 1.0)))
+    for part in (1, 2, 4):
+        chunk = round_up(max(most // part, 1), count)
+        if flat:
+            plans.append(CpuMapPlan(domain, lane_var, count, chunk, flat=True))
+            continue
+        inner = _inner_loops(outer, lane_var.extent, chunk)
+        rest, chunk = outer[: len(outer) - len(inner)], min(lane_var.extent, chunk)
+        plans.append(CpuMapPlan(domain, lane_var, count, chunk, inner, rest))
+    return plans
+
+
+def cpu_map_cost(domain: Domain, plan: CpuMapPlan, target: Machine) -> float:
+    """Elements, and what programs and elements that lie apart take, in elements."""
+    if plan.transposition is not None or plan.lane_var is None:
+        return domain.size
+    across = crossing_loop(domain, plan.lane_var)
+    return plan.grid * PROGRAM + domain.size * (1 if across is None else APART)
+
+
+CPU_MAPS = SearchSpace("map on a CPU", cpu_map_plans, cpu_map_cost)
 
 
 def lane_loop(domain: Domain) -> LoopVar:
@@ -147,12 +163,6 @@ def is_flat(domain: Domain) -> bool:
     return len(domain.vars) == 1 and not domain.irregular and plain
 
 
-def _chunk(domain: Domain, count: int) -> int:
-    """Elements that a program handles, whole tiles."""
-    most = min(CHUNK, int(CHUNK_COST / max(domain.cost, 1.0)))
-    return round_up(max(most, 1), count)
-
-
 def _inner_loops(outer: Sequence[LoopVar], row: int, most: int) -> tuple[LoopVar, ...]:
     """The last of the outer loops that go into the program, until it has work enough."""
     first = len(outer)
@@ -163,7 +173,7 @@ def _inner_loops(outer: Sequence[LoopVar], row: int, most: int) -> tuple[LoopVar
 
 
 def _transposition(
-    domain: Domain, target: Any, lane_var: LoopVar, across: LoopVar
+    domain: Domain, target: Machine, lane_var: LoopVar, across: LoopVar
 ) -> Transposition:
     side = 16 if domain.widest <= 32 and target.vectors.vector_bits >= 512 else 8
     transposed = tuple(

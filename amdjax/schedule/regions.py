@@ -16,14 +16,14 @@ from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.combine import CombineKernel
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Fusion, Region, Root
-from amdjax.schedule.gpu.map_plan import GpuMapPlan, plan_gpu_map
+from amdjax.schedule.gpu.map_plan import GPU_MAPS, GpuMapPlan
 from amdjax.schedule.gpu.maps import GpuMapEmitter
-from amdjax.schedule.gpu.multi_pass import plan_gpu_rows
+from amdjax.schedule.gpu.multi_pass import GPU_ROWS
 from amdjax.schedule.gpu.row_plan import GpuRowPlan
 from amdjax.schedule.gpu.rows import GpuRowEmitter
-from amdjax.schedule.map_plan import CpuMapPlan, plan_map
+from amdjax.schedule.map_plan import CPU_MAPS, CpuMapPlan
 from amdjax.schedule.maps import CpuMapEmitter
-from amdjax.schedule.row_plan import CpuRowPlan, plan_rows, reductions_of
+from amdjax.schedule.row_plan import CPU_ROWS, CpuRowPlan, reductions_of
 from amdjax.schedule.rows import CpuRowEmitter
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
@@ -38,11 +38,9 @@ def plan_region(region: Region, fusion: Fusion, target: Machine) -> RegionPlan |
     domain = Domain(region, fusion)
     if isinstance(target, GpuTarget):
         if region.axes is None:
-            return plan_gpu_map(domain, target)
-        return plan_gpu_rows(region, fusion, target, domain)
-    if region.axes is None:
-        return plan_map(domain, target)
-    return plan_rows(region, fusion, target, domain)
+            return GPU_MAPS.best(domain, target)
+        return GPU_ROWS.best(domain, target)
+    return (CPU_MAPS if region.axes is None else CPU_ROWS).best(domain, target)
 
 
 def lower_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]:

@@ -1,7 +1,7 @@
 """How a region with reductions is computed: what kernels of rows have in common, and CPUs' plans.
 
-A plan is chosen by `plan_rows` from what the domain and the machine are; nothing is written for it,
-and it can be printed. `rows.py` writes the kernels that it describes.
+Plans follow from what the domain and the machine are; nothing is written for them, and they can be
+printed. `rows.py` writes the kernels that it describes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from functools import cached_property
 from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
-from amdjax.schedule.fusion import Fusion, Region, Root
+from amdjax.schedule.fusion import Region, Root
 from amdjax.schedule.index import LoopVar
 from amdjax.schedule.reduction import Reduction
+from amdjax.schedule.search import SearchSpace, busy_time, shares
 from amdjax.schedule.writer import Machine, lane_count
 
 STASH_LIMIT = 8192  # elements of a row kept in scratch between passes
@@ -198,15 +199,29 @@ def names_of(roots: Sequence[Root]) -> str:
     return " ".join(r.eqn.primitive.name for r in roots)
 
 
-def plan_rows(region: Region, fusion: Fusion, target: Machine, domain: Domain) -> CpuRowPlan:
-    """The schedule of a region with reductions on a CPU."""
+def cpu_row_plans(domain: Domain, target: Machine) -> list[CpuRowPlan]:
+    """Schedules of a region with reductions on a CPU, which split rows in different numbers."""
+    region, fusion = domain.region, domain.fusion
     lane_var = _lane_loop(domain)
     count = 0 if lane_var is None else lane_count(domain, target, lane_var.extent)
     plan = CpuRowPlan(region, frozenset(fusion.stored), domain, 1, (), lane_var, count)
     if plan.lanes_reduce:
         stashed = worth_stashing(region, plan.row_elements, STASH_LIMIT)
         plan = replace(plan, stashed=stashed)
-    return _split(plan, target)
+    return [_split(plan, n) for n in shares(_most_splits(plan, target))]
+
+
+def cpu_row_cost(domain: Domain, plan: CpuRowPlan, target: Machine) -> float:
+    """Elements that a thread takes one after the other."""
+    return busy_time(domain.size, plan.grid * plan.splits, _programs(target))
+
+
+CPU_ROWS = SearchSpace("rows on a CPU", cpu_row_plans, cpu_row_cost)
+
+
+def _programs(target: Machine) -> int:
+    """As many keep the threads busy to the end."""
+    return 4 * target.vectors.threads
 
 
 def _lane_loop(domain: Domain) -> LoopVar | None:
@@ -222,14 +237,18 @@ def _lane_loop(domain: Domain) -> LoopVar | None:
     return inner[-1] if narrow else last
 
 
-def _split(plan: CpuRowPlan, target: Machine) -> CpuRowPlan:
-    """Let programs share reductions, where rows are too few to keep the threads busy."""
-    wanted = 4 * target.vectors.threads
+def _most_splits(plan: CpuRowPlan, target: Machine) -> int:
+    """Programs that share the reductions of a row, where rows are too few for the threads."""
+    wanted = _programs(target)
     if plan.levels or not plan.inner or plan.domain.size < SPLIT_WORK or plan.grid >= wanted:
-        return plan
+        return 1
     most = max(1, plan.split.extent // (plan.granularity * (8 if plan.granularity > 1 else 1)))
-    splits = min(ceil_div(wanted, plan.grid), most, plan.domain.size // (SPLIT_WORK // 4))
-    plan = replace(plan, splits=max(1, splits))
-    return replace(
-        plan, splits=ceil_div(plan.split.extent, plan.split_length)
-    )  # that are not empty
+    return max(1, min(ceil_div(wanted, plan.grid), most, plan.domain.size // (SPLIT_WORK // 4)))
+
+
+def _split(plan: CpuRowPlan, splits: int) -> CpuRowPlan:
+    """The plan with about so many programs for a row, none of which is without elements."""
+    if splits == 1:
+        return plan
+    length = replace(plan, splits=splits).split_length
+    return replace(plan, splits=ceil_div(plan.split.extent, length))

@@ -8,6 +8,7 @@ cost of dividing positions. Where operands lie across each other, tiles are squa
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from amdjax.schedule.domain import Domain
@@ -22,9 +23,11 @@ from amdjax.schedule.gpu.tiles import (
 from amdjax.schedule.index import LoopVar
 from amdjax.schedule.map_plan import crossing_loop, is_flat, lane_loop
 from amdjax.schedule.row_plan import counted, extent
+from amdjax.schedule.search import SearchSpace
 from amdjax.targets import GpuTarget
 
-WASTE = 1.25  # elements of tiles for each element computed, from which all loops run as one
+DIVIDING = 1.25  # what all loops as one cost, which takes positions apart, for each element
+APART = 4.0  # what an element costs that lies apart from its neighbors in a wave
 SHORT = 32  # loops shorter than this do not fill a memory access of a wave
 UNDIVIDED = 1 << 31  # positions from here on take 64 bits to divide
 
@@ -65,37 +68,57 @@ class GpuMapPlan:
         return out + (", any length" if self.any_length else "")
 
 
-def plan_gpu_map(domain: Domain, target: GpuTarget) -> GpuMapPlan:
-    """The schedule of a region without reductions on a GPU."""
+def gpu_map_plans(domain: Domain, target: GpuTarget) -> list[GpuMapPlan]:
+    """Schedules of a region without reductions on a GPU."""
     if not domain.vars:
-        return GpuMapPlan(domain)
-    lane_var = lane_loop(domain)
+        return [GpuMapPlan(domain)]
+    lane_var, plans = lane_loop(domain), []
     across = crossing_loop(domain, lane_var)
     if across is not None:
-        return _squares(domain, target, lane_var, across)
-    if is_flat(domain):
+        plans.append(_squares(domain, target, lane_var, across))
+    elif is_flat(domain):
         count, threads, vector = _tile_size(domain, target, lane_var.extent)
         axes, any_length = (TileAxis(lane_var, count),), lane_var.extent % count != 0
-        return _busy(GpuMapPlan(domain, axes, (), threads, vector, any_length=any_length), target)
-    return _blocks(domain, target, lane_var)
+        flat = GpuMapPlan(domain, axes, (), threads, vector, any_length=any_length)
+        return [_busy(flat, target)]
+    return [*plans, *_blocks(domain, target, lane_var)]
 
 
-def _blocks(domain: Domain, target: GpuTarget, lane_var: LoopVar) -> GpuMapPlan:
-    total, n = domain.size, lane_var.extent
+def _blocks(domain: Domain, target: GpuTarget, lane_var: LoopVar) -> Iterator[GpuMapPlan]:
+    """Tiles along one or two loops, or through all loops as one."""
+    total = domain.size
     count, threads, vector = _tile_size(domain, target, total, lane_var)
     outer = [v for v in domain.vars if v is not lane_var]
-    fast = block_extent(n, count)
-    slow = block_extent(outer[-1].extent, count // fast) if outer else 1
-    waste = uneven(n, fast) * (uneven(outer[-1].extent, slow) if outer else 1.0)
-    filled = min(fast * slow / count, 1.0)
-    if (waste > WASTE * filled or n < SHORT) and len(outer) and total < UNDIVIDED:
+    axes: tuple[TileAxis, ...] = (TileAxis(lane_var, block_extent(lane_var.extent, count)),)
+    slow = block_extent(outer[-1].extent, count // axes[0].count) if outer else 1
+    around = outer[:-1] if slow > 1 else outer
+    if slow > 1:
+        axes = (TileAxis(outer[-1], slow), *axes)
+    yield _busy(GpuMapPlan(domain, axes, tuple(around), threads, vector), target)
+    if outer and total < UNDIVIDED:
         one = (TileAxis(LoopVar("p", total), count),)
         plan = GpuMapPlan(domain, one, (), threads, vector, flattened=tuple(domain.vars))
-        return _busy(plan, target)
-    axes: tuple[TileAxis, ...] = (TileAxis(lane_var, fast),)
-    if slow > 1:
-        axes = (TileAxis(outer.pop(), slow), *axes)
-    return _busy(GpuMapPlan(domain, axes, tuple(outer), threads, vector), target)
+        yield _busy(plan, target)
+
+
+def gpu_map_cost(domain: Domain, plan: GpuMapPlan, target: GpuTarget) -> float:
+    """Elements of full tiles that take as long as one element that is computed."""
+    if not plan.axes:
+        return 1.0
+    lane_var = lane_loop(domain)
+    across = crossing_loop(domain, lane_var)
+    if across is not None and {a.var for a in plan.axes} == {lane_var, across}:
+        return 1.0 if plan.axes[0].count == plan.axes[1].count else APART
+    if plan.flattened:
+        return DIVIDING if across is None else DIVIDING * APART
+    count, _, _ = _tile_size(domain, target, domain.size, lane_var)
+    filled = min(math.prod(a.count for a in plan.axes) / count, 1.0)
+    waste = math.prod(uneven(a.var.extent, a.count) for a in plan.axes) / filled
+    short = max(SHORT / lane_var.extent * DIVIDING, 1.0) if lane_var.extent < SHORT else 1.0
+    return waste * short * (1.0 if across is None else APART)
+
+
+GPU_MAPS = SearchSpace("map on a GPU", gpu_map_plans, gpu_map_cost)
 
 
 def _squares(domain: Domain, target: GpuTarget, lane_var: LoopVar, across: LoopVar) -> GpuMapPlan:

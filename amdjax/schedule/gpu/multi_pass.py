@@ -22,16 +22,18 @@ from amdjax.schedule.gpu.row_plan import (
     Resources,
     Tiling,
     fitted,
+    gpu_row_cost,
+    splits_of,
     tiling_of_rows,
-    with_splits,
     with_stash,
 )
 from amdjax.schedule.gpu.tiles import narrowest
 from amdjax.schedule.index import Index, LoopVar, placed
 from amdjax.schedule.row_plan import STASH_COST, is_read_later
+from amdjax.schedule.search import SearchSpace
 from amdjax.targets import GpuTarget
 
-__all__ = ["plan_gpu_rows"]
+__all__ = ["GPU_ROWS"]
 
 #: Bytes of LDS through which reductions combine waves.
 RESERVED = 4096
@@ -39,16 +41,20 @@ PART = 4  # of a row one such part at least is kept in LDS, or none
 DEEP = 32  # elements of a tile that a thread holds at most, where it has the registers
 
 
-def plan_gpu_rows(region: Region, fusion: Fusion, target: GpuTarget, domain: Domain) -> GpuRowPlan:
-    """The schedule of a region with reductions on a GPU."""
+def gpu_row_plans(domain: Domain, target: GpuTarget) -> list[GpuRowPlan]:
+    """Schedules of a region with reductions on a GPU, which split rows in different numbers."""
+    region, fusion = domain.region, domain.fusion
     resources = Resources(region, domain, target)
     tiling = tiling_of_rows(resources, lambda: _deep(resources, fusion))
     plan = GpuRowPlan(region, frozenset(fusion.stored), domain, 1, (), tiling)
     if plan.levels and plan.is_long_row:
-        return with_splits(_kept_between_passes(plan, resources, fusion), target)
-    if not plan.is_long_row:
+        plan = _kept_between_passes(plan, resources, fusion)
+    elif not plan.is_long_row:
         plan = with_stash(plan, target)
-    return with_splits(plan, target)
+    return splits_of(plan, target)
+
+
+GPU_ROWS = SearchSpace("rows on a GPU", gpu_row_plans, gpu_row_cost)
 
 
 def _deep(resources: Resources, fusion: Fusion) -> int:

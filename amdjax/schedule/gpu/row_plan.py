@@ -39,6 +39,7 @@ from amdjax.schedule.row_plan import (
     reductions_of,
     worth_stashing,
 )
+from amdjax.schedule.search import busy_time, shares
 from amdjax.targets import GpuTarget
 
 #: 32-bit registers of a thread for values of a tile that are alive together.
@@ -380,14 +381,18 @@ def with_stash(plan: GpuRowPlan, target: GpuTarget) -> GpuRowPlan:
     return replace(plan, stashed=worth_stashing(plan.region, plan.row_elements, limit))
 
 
-def with_splits(plan: GpuRowPlan, target: GpuTarget) -> GpuRowPlan:
-    """The plan with reductions split among programs, where there are too few of them."""
+def splits_of(plan: GpuRowPlan, target: GpuTarget) -> list[GpuRowPlan]:
+    """The plan, and those with reductions split among programs, where there are too few of them."""
     domain = plan.domain
     if plan.levels > 0 or not plan.inner or domain.size < CUT or plan.rescaled:
-        return plan
+        return [plan]
     wanted = target.busy_threads // (plan.tiling.threads * plan.grid)
     most = math.isqrt(domain.size // (plan.grid * SHARE))
-    splits = max(1, min(wanted, most, ceil_div(plan.split.extent, plan.granularity)))
+    most = max(1, min(wanted, most, ceil_div(plan.split.extent, plan.granularity)))
+    return [_split(plan, n) for n in shares(most)]
+
+
+def _split(plan: GpuRowPlan, splits: int) -> GpuRowPlan:
     if splits == 1:
         return plan
     few = max(COMBINED // (plan.row_axis.count if plan.row_axis else 1), 1)
@@ -395,3 +400,9 @@ def with_splits(plan: GpuRowPlan, target: GpuTarget) -> GpuRowPlan:
         return replace(plan, splits=min(splits, few), combined_by_last=True)
     length = ceil_div(plan.split.extent, splits * plan.granularity) * plan.granularity
     return replace(plan, splits=ceil_div(plan.split.extent, length))  # that are not empty
+
+
+def gpu_row_cost(domain: Domain, plan: GpuRowPlan, target: GpuTarget) -> float:
+    """Elements that a thread takes, of as many as keep the machine busy."""
+    threads = plan.grid * plan.splits * plan.tiling.threads
+    return busy_time(domain.size, threads, max(target.busy_threads, plan.tiling.threads))
