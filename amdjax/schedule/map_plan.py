@@ -101,19 +101,21 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
     lane_var, plans = lane_loop(domain), []
     outer = tuple(v for v in domain.vars if v is not lane_var)
     if (across := crossing_loop(domain, lane_var)) is not None:
-        around = tuple(v for v in outer if v is not across)
+        others = tuple(v for v in outer if v is not across)
         square = _transposition(domain, target, lane_var, across)
-        plans.append(CpuMapPlan(domain, lane_var, outer=around, transposition=square))
+        plans.append(CpuMapPlan(domain, lane_var, outer=others, transposition=square))
     flat = is_flat(domain)
     count = lane_count(domain, target, 1 << 20 if flat else lane_var.extent)
     most = min(CHUNK, int(CHUNK_COST / max(domain.cost, 1.0)))
-    for part in (1, 2, 4):
-        chunk = round_up(max(most // part, 1), count)
-        if flat:
-            plans.append(CpuMapPlan(domain, lane_var, count, chunk, flat=True))
-            continue
-        inner = _inner_loops(outer, lane_var.extent, chunk)
-        rest, chunk = outer[: len(outer) - len(inner)], min(lane_var.extent, chunk)
+    chunks = dict.fromkeys(round_up(max(most // part, 1), count) for part in (1, 2, 4))
+    if flat:
+        return [CpuMapPlan(domain, lane_var, count, chunk, flat=True) for chunk in chunks]
+    ways = dict.fromkeys(
+        (min(lane_var.extent, chunk), _inner_loops(outer, lane_var.extent, chunk))
+        for chunk in chunks
+    )
+    for chunk, inner in ways:
+        rest = outer[: len(outer) - len(inner)]
         plans.append(CpuMapPlan(domain, lane_var, count, chunk, inner, rest))
     return plans
 

@@ -208,7 +208,8 @@ def cpu_row_plans(domain: Domain, target: Machine) -> list[CpuRowPlan]:
     if plan.lanes_reduce:
         stashed = worth_stashing(region, plan.row_elements, STASH_LIMIT)
         plan = replace(plan, stashed=stashed)
-    return [_split(plan, n) for n in shares(_most_splits(plan, target))]
+    plans = (_split(plan, n) for n in shares(_most_splits(plan, target)))
+    return list({p.splits: p for p in plans}.values())
 
 
 def cpu_row_cost(domain: Domain, plan: CpuRowPlan, target: Machine) -> float:

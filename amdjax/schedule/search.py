@@ -38,16 +38,18 @@ class SearchSpace(Generic[Problem, Machine, Plan]):
     def __post_init__(self) -> None:
         SPACES[self.name] = self
 
-    def best(self, problem: Problem, machine: Machine) -> Plan:
-        """The plan that costs least, of several the first.
-
-        Raises:
-          ValueError: there are no candidates.
-        """
+    def find(self, problem: Problem, machine: Machine) -> Plan | None:
+        """The plan that costs least, of several the first; None if there is none."""
         plans = self.candidates(problem, machine)
-        if len(plans) == 1:
-            return plans[0]
+        if len(plans) < 2:
+            return plans[0] if plans else None
         return min(plans, key=lambda plan: self.cost(problem, plan, machine))
+
+    def best(self, problem: Problem, machine: Machine) -> Plan:
+        """What `find` finds, of a kind that always has candidates."""
+        plan = self.find(problem, machine)
+        assert plan is not None
+        return plan
 
 
 def shares(most: int) -> list[int]:

@@ -6,6 +6,7 @@ Rows are split where they alone do not keep the machine busy.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.gpu_loops import threads_for
@@ -15,6 +16,7 @@ from amdjax.kernels.scan.emit import UNROLL, AcrossPlan, AlongPlan, RowShape, Sh
 from amdjax.kernels.shaped import CopyPlan, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.element import compute_dtype, part_dtype
 from amdjax.schedule.gpu.tiles import fastest_vector
+from amdjax.schedule.search import SearchSpace, busy_time, shares
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
@@ -26,89 +28,130 @@ ROWS_EACH = 16  # of short rows
 MOST_SPLITS = 2048  # of a row, whose totals are combined as one tile
 
 
+@dataclass(frozen=True)
+class ScanProblem:
+    """Rows to scan: along an axis of length `n`, with `inner` elements between neighbors."""
+
+    combine: Combiner
+    reverse: bool
+    outer: int
+    n: int
+    inner: int
+
+    @staticmethod
+    def of(ctx: ShapedContext) -> ScanProblem:
+        shape, axis = ctx.inputs[0].aval.shape, ctx.params["axis"]
+        outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+        return ScanProblem(Combiner.of(ctx), ctx.params["reverse"], outer, shape[axis], inner)
+
+    @property
+    def computed(self) -> str:
+        """The dtype in which (parts of) elements are combined."""
+        return compute_dtype(part_dtype(self.combine.dtype))
+
+
 @shaped("cumulative")
 def plan_scan(ctx: ShapedContext) -> KernelPlan:
-    """How a CPU scans: the direction of lanes, and splits."""
-    shape, axis = ctx.inputs[0].aval.shape, ctx.params["axis"]
-    if not math.prod(shape):
+    """How a CPU scans."""
+    if not ctx.inputs[0].aval.size:
         return CopyPlan([(ctx.inputs[0], ctx.outputs[0])])
-    outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-    combine, reverse = Combiner.of(ctx), ctx.params["reverse"]
-    if inner == 1 and (n >= 16 or outer < 16):
-        return _along(ctx.target, combine, reverse, outer, n)
-    rows = RowShape(outer, n, inner, step=inner, row_stride=1)
-    if inner == 1:  # short rows side by side: neighboring rows lie n elements apart
-        rows = RowShape(1, n, outer, step=1, row_stride=n)
-    lanes = _row_lanes(ctx.target, combine, rows)
-    bundles = rows.outer * ceil_div(rows.inner, lanes)
-    length = _length(bundles, n, _wanted(ctx.target, bundles), max(64, SPLIT_FROM // lanes), rows)
-    return AcrossPlan(combine, reverse, bundles, n, length, lanes, shape=rows)
+    return CPU_SCANS.best(ScanProblem.of(ctx), ctx.target)
 
 
 @shaped("cumulative", on="gpu")
 def plan_gpu_scan(ctx: ShapedContext) -> KernelPlan | None:
-    """How a GPU scans; None for what is combined step by step.
+    """How a GPU scans; None for what is combined step by step."""
+    return GPU_SCANS.find(ScanProblem.of(ctx), ctx.gpu) if ctx.inputs[0].aval.size else None
 
-    Along the last axis a tile is spread over a workgroup; across rows a thread has rows of its own.
-    """
-    shape, axis, gpu = ctx.inputs[0].aval.shape, ctx.params["axis"], ctx.gpu
-    if not math.prod(shape):
-        return None
-    outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-    combine, reverse = Combiner.of(ctx), ctx.params["reverse"]
-    if inner > 1:
-        rows = RowShape(outer, n, inner, step=inner, row_stride=1)
-        lanes = _row_lanes(ctx.target, combine, rows)
-        bundles = outer * ceil_div(inner, lanes)
+
+def cpu_scans(p: ScanProblem, target: CpuTarget) -> list[AlongPlan] | list[AcrossPlan]:
+    """The direction of lanes, and rows split in different numbers where they are few."""
+    if p.inner == 1 and (p.n >= 16 or p.outer < 16):
+        lanes = lanes_for(target, p.computed, p.n, 1)
+        most = _most_splits(p.outer, p, _wanted(target, p.outer), SPLIT_FROM)
+        return _along(p, most, lanes, UNROLL)
+    rows = RowShape(p.outer, p.n, p.inner, step=p.inner, row_stride=1)
+    if p.inner == 1:  # short rows side by side: neighboring rows lie n elements apart
+        rows = RowShape(1, p.n, p.outer, step=1, row_stride=p.n)
+    lanes, bundles = _bundles(p, rows, target)
+    most = _most_splits(bundles, p, _wanted(target, bundles), max(64, SPLIT_FROM // lanes))
+    return _across(p, most, lanes, bundles, rows)
+
+
+def gpu_scans(
+    p: ScanProblem, target: GpuTarget
+) -> list[AlongPlan] | list[AcrossPlan] | list[ShortRowsPlan]:
+    """Along the last axis tiles of a workgroup; across rows a thread has rows of its own."""
+    if p.inner > 1:
+        rows = RowShape(p.outer, p.n, p.inner, step=p.inner, row_stride=1)
+        lanes, bundles = _bundles(p, rows, target.vectors)
+        wanted = target.busy_threads // target.wave_size
         # Splits go through the totals of all before them.
-        length = _length(
-            bundles, n, gpu.busy_threads // gpu.wave_size, max(64, math.isqrt(n)), rows
-        )
-        return AcrossPlan(combine, reverse, bundles, n, length, lanes, shape=rows)
-    if combine.tile_op is None:
-        return None
-    if n < SHORT:
-        return _short_rows(gpu, combine, reverse, outer, n)
-    return _along_gpu(gpu, combine, reverse, outer, n)
+        most = _most_splits(bundles, p, wanted, max(64, math.isqrt(p.n)))
+        return _across(p, most, lanes, bundles, rows)
+    if p.combine.tile_op is None:
+        return []
+    if p.n < SHORT:
+        return [_short_rows(target, p)]
+    threads = threads_for(target, p.n, EACH)
+    lanes = min(threads * EACH, power_of_two(p.n))
+    vector = fastest_vector(target, 8 * itemsize(part_dtype(p.combine.dtype)), p.n)
+    wanted = min(target.busy_threads // threads, MOST_SPLITS * p.outer)
+    most = _most_splits(p.outer, p, wanted, 2 * lanes)
+    return _along(p, most, lanes, 1, threads, vector)
 
 
-def _along(target: CpuTarget, combine: Combiner, reverse: bool, rows: int, n: int) -> AlongPlan:
-    lanes = lanes_for(target, _computed(combine), n, 1)
-    shape = RowShape(rows, n, 1, 1, n)
-    length = _length(rows, n, _wanted(target, rows), SPLIT_FROM, shape)
-    length = min(n, round_up(length, lanes * UNROLL))
-    return AlongPlan(combine, reverse, rows, n, length, lanes)
+def cpu_scan_cost(p: ScanProblem, plan: AlongPlan | AcrossPlan, target: CpuTarget) -> float:
+    """Elements that a thread takes."""
+    return busy_time(plan.total, plan.rows * plan.splits, 4 * target.threads)
 
 
-def _along_gpu(target: GpuTarget, combine: Combiner, reverse: bool, rows: int, n: int) -> AlongPlan:
-    threads = threads_for(target, n, EACH)
-    lanes = min(threads * EACH, power_of_two(n))
-    vector = fastest_vector(target, 8 * itemsize(part_dtype(combine.dtype)), n)
-    wanted = target.busy_threads // threads
-    wanted = min(wanted, MOST_SPLITS * rows) if rows < wanted else 1
-    length = _length(rows, n, wanted, 2 * lanes, RowShape(rows, n, 1, 1, n))
-    length = min(n, round_up(length, lanes))
-    return AlongPlan(combine, reverse, rows, n, length, lanes, 1, threads, vector)
+def gpu_scan_cost(
+    p: ScanProblem, plan: AlongPlan | AcrossPlan | ShortRowsPlan, target: GpuTarget
+) -> float:
+    """Elements that a program takes, of as many as keep the machine busy."""
+    if isinstance(plan, ShortRowsPlan):
+        return plan.n * plan.high
+    busy = target.busy_threads // (plan.threads or target.wave_size)
+    return busy_time(plan.total, plan.rows * plan.splits, busy)
 
 
-def _short_rows(
-    target: GpuTarget, combine: Combiner, reverse: bool, rows: int, n: int
-) -> ShortRowsPlan:
-    wide = power_of_two(n)
-    threads = threads_for(target, rows * wide, ROWS_EACH)
-    high = min(threads * ROWS_EACH // wide, power_of_two(rows))
-    vector = fastest_vector(target, 8 * itemsize(combine.dtype), n)
-    return ShortRowsPlan(combine, reverse, rows, n, high, threads, vector)
+CPU_SCANS: SearchSpace[ScanProblem, CpuTarget, AlongPlan | AcrossPlan] = SearchSpace(
+    "scan on a CPU", cpu_scans, cpu_scan_cost
+)
+GPU_SCANS: SearchSpace[ScanProblem, GpuTarget, AlongPlan | AcrossPlan | ShortRowsPlan] = (
+    SearchSpace("scan on a GPU", gpu_scans, gpu_scan_cost)
+)
 
 
-def _computed(combine: Combiner) -> str:
-    """The dtype in which (parts of) elements are combined."""
-    return compute_dtype(part_dtype(combine.dtype))
+def _along(p: ScanProblem, most: int, lanes: int, unroll: int, *gpu: int) -> list[AlongPlan]:
+    """Plans with up to so many programs for a row, each of which takes whole steps."""
+    parts = (ceil_div(p.n, n) for n in shares(most))
+    lengths = dict.fromkeys(min(p.n, round_up(part, lanes * unroll)) for part in parts)
+    own = p.combine, p.reverse, p.outer, p.n
+    return [AlongPlan(*own, length, lanes, unroll, *gpu) for length in lengths]
 
 
-def _row_lanes(target: CpuTarget, combine: Combiner, rows: RowShape) -> int:
-    """Neighboring rows that are scanned at once."""
-    return lanes_for(target, _computed(combine), rows.inner, 4 if rows.row_stride == 1 else 1)
+def _across(
+    p: ScanProblem, most: int, lanes: int, bundles: int, rows: RowShape
+) -> list[AcrossPlan]:
+    lengths = dict.fromkeys(ceil_div(p.n, n) for n in shares(most))
+    own = p.combine, p.reverse, bundles, p.n
+    return [AcrossPlan(*own, length, lanes, shape=rows) for length in lengths]
+
+
+def _short_rows(target: GpuTarget, p: ScanProblem) -> ShortRowsPlan:
+    wide = power_of_two(p.n)
+    threads = threads_for(target, p.outer * wide, ROWS_EACH)
+    high = min(threads * ROWS_EACH // wide, power_of_two(p.outer))
+    vector = fastest_vector(target, 8 * itemsize(p.combine.dtype), p.n)
+    return ShortRowsPlan(p.combine, p.reverse, p.outer, p.n, high, threads, vector)
+
+
+def _bundles(p: ScanProblem, rows: RowShape, target: CpuTarget) -> tuple[int, int]:
+    """Neighboring rows that are scanned at once, and how many times so many there are."""
+    lanes = lanes_for(target, p.computed, rows.inner, 4 if rows.row_stride == 1 else 1)
+    return lanes, rows.outer * ceil_div(rows.inner, lanes)
 
 
 def _wanted(target: CpuTarget, rows: int) -> int:
@@ -116,7 +159,6 @@ def _wanted(target: CpuTarget, rows: int) -> int:
     return 4 * target.threads if target.threads > 1 and rows < 2 * target.threads else 1
 
 
-def _length(rows: int, n: int, wanted: int, least: int, shape: RowShape) -> int:
-    """Elements of a row that a program takes, where as many are wanted and `least` worth one."""
-    most = shape.total // (rows * least)
-    return ceil_div(n, max(1, min(ceil_div(wanted, rows), most)))
+def _most_splits(rows: int, p: ScanProblem, wanted: int, least: int) -> int:
+    """Programs for a row, where as many are wanted and `least` elements are worth one."""
+    return max(1, min(ceil_div(wanted, rows), p.outer * p.n * p.inner // (rows * least)))

@@ -36,6 +36,8 @@ from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
 from amdjax.passes import prepare
 from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.schedule.row_plan import counted
+from amdjax.schedule.search import SearchSpace, busy_time
+from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Builder, Value, itemsize
 
 PARALLEL_ELEMENTS = 1 << 14
@@ -210,29 +212,66 @@ def initial(ctx: ShapedContext, separate: bool) -> Call | Copy:
     return copy_call(ctx, operand, result) if separate else Copy(operand, result)
 
 
+@dataclass(frozen=True)
+class ScatterProblem:
+    """A scatter, as far as it decides about programs.
+
+    Args:
+      layout: how operand, indices and updates fit together.
+      itemsize: bytes of an element.
+      unique: whether no two updates meet.
+      in_lanes: whether updates are single elements that run in vector lanes.
+      separate: whether the operand is read again.
+    """
+
+    layout: Layout
+    itemsize: int
+    unique: bool
+    in_lanes: bool
+    separate: bool
+
+    @property
+    def elements(self) -> int:
+        return self.layout.row_count * self.layout.window_size
+
+
 @shaped("scatter")
 def plan_scatter(ctx: ShapedContext) -> ScatterPlan:
     """What each program owns."""
     operand, _, updates = ctx.inputs
-    layout, again = Layout.of(ctx), is_read_again(ctx)
-    if not math.prod(ctx.outputs[0].aval.shape) or not math.prod(updates.aval.shape):
-        return ScatterPlan(layout, "all", 0, separate=again)
-    size = itemsize(short_dtype(operand.aval.dtype))
+    layout, dtype = Layout.of(ctx), short_dtype(operand.aval.dtype)
+    if not operand.aval.size or not updates.aval.size:
+        return ScatterPlan(layout, "all", 0, separate=is_read_again(ctx))
     unique = ctx.params["unique_indices"]
-    total = layout.row_count * layout.window_size
-    programs = ctx.target.threads if total >= PARALLEL_ELEMENTS else 1
-    single = layout.window_size == 1 and (replaces(ctx) or unique)
-    if single and short_dtype(operand.aval.dtype) != "c128":
-        plan = _by_element(layout, programs, unique) if programs > 1 else None
-        return replace(plan or ScatterPlan(layout, "all", 1), in_lanes=True, separate=again)
-    plan = None
-    if programs > 1:
-        plan = (
-            _by_window(layout, programs, size)
-            or _by_update(layout, programs, unique)
-            or _by_range(layout, programs, size)
-        )
-    return replace(plan or ScatterPlan(layout, "all", 1), separate=again)
+    in_lanes = layout.window_size == 1 and (replaces(ctx) or unique) and dtype != "c128"
+    problem = ScatterProblem(layout, itemsize(dtype), unique, in_lanes, is_read_again(ctx))
+    return SCATTERS.best(problem, ctx.target)
+
+
+def scatter_plans(problem: ScatterProblem, target: CpuTarget) -> list[ScatterPlan]:
+    """One program, and where there is work for several, what each of them can own."""
+    layout, programs = problem.layout, target.threads
+    plans = [ScatterPlan(layout, "all", 1)]
+    if programs > 1 and problem.elements >= PARALLEL_ELEMENTS:
+        if problem.in_lanes:
+            parallel = _by_element(layout, programs, problem.unique)
+        else:
+            parallel = (
+                _by_window(layout, programs, problem.itemsize)
+                or _by_update(layout, programs, problem.unique)
+                or _by_range(layout, programs, problem.itemsize)
+            )
+        plans += [parallel] if parallel else []
+    in_lanes, separate = problem.in_lanes, problem.separate
+    return [replace(plan, in_lanes=in_lanes, separate=separate) for plan in plans]
+
+
+def scatter_cost(problem: ScatterProblem, plan: ScatterPlan, target: CpuTarget) -> float:
+    """Elements that a thread writes."""
+    return busy_time(problem.elements, plan.grid, target.threads)
+
+
+SCATTERS = SearchSpace("scatter on a CPU", scatter_plans, scatter_cost)
 
 
 def replaces(ctx: ShapedContext) -> bool:

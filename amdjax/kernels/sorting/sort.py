@@ -13,12 +13,13 @@ from typing import Any
 
 from amdjax.kernels.shaped import CopyPlan, KernelPlan, ShapedContext, shaped
 from amdjax.kernels.sorting.cpu.network import NetworkPlan
-from amdjax.kernels.sorting.cpu.radix import plan_radix
-from amdjax.kernels.sorting.gpu.bitonic import plan_bitonic
-from amdjax.kernels.sorting.gpu.radix import plan_gpu_radix
+from amdjax.kernels.sorting.cpu.radix import RadixPlan, radix_cost, radix_plans
+from amdjax.kernels.sorting.gpu.bitonic import BitonicPlan, plan_bitonic
+from amdjax.kernels.sorting.gpu.radix import GpuRadixPlan, plan_gpu_radix
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry, SortProblem
 from amdjax.schedule.element import short_dtype
+from amdjax.schedule.search import SearchSpace
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
@@ -44,9 +45,36 @@ def plan_sort(ctx: ShapedContext) -> KernelPlan:
 
 def plan_rows(machine: CpuTarget | GpuTarget, problem: SortProblem) -> KernelPlan:
     """How rows are sorted."""
-    g = problem.geometry
     if isinstance(machine, GpuTarget):
-        network, digits = plan_bitonic(machine, problem), plan_gpu_radix(machine, problem)
-        return digits if digits.passes <= network.passes else network
-    limit = NETWORK_ALONE if g.rows < 8 else NETWORK_FEW if g.rows < 16 else NETWORK
-    return NetworkPlan(problem) if g.n <= limit else plan_radix(machine, problem)
+        return GPU_SORTS.best(problem, machine)
+    return CPU_SORTS.best(problem, machine)
+
+
+def cpu_sorts(problem: SortProblem, target: CpuTarget) -> list[NetworkPlan | RadixPlan]:
+    """A network, if rows are short enough to write one, and digits of two sizes."""
+    network = [NetworkPlan(problem)] if problem.geometry.n <= NETWORK else []
+    return [*network, *radix_plans(target, problem)]
+
+
+def cpu_sort_cost(problem: SortProblem, plan: NetworkPlan | RadixPlan, target: CpuTarget) -> float:
+    """Moves of a record that a thread makes one after the other.
+
+    The steps of a network, whose number grows with the square of the logarithm, are reckoned by the
+    length of rows from which they take as long as digits.
+    """
+    if isinstance(plan, RadixPlan):
+        return radix_cost(target, plan)
+    g, by_digits = problem.geometry, radix_plans(target, problem)
+    even = NETWORK_ALONE if g.rows < 8 else NETWORK_FEW if g.rows < 16 else NETWORK
+    digits = min(radix_cost(target, other) for other in by_digits)
+    return digits * (math.log2(g.n) / math.log2(even)) ** 2
+
+
+def gpu_sorts(problem: SortProblem, target: GpuTarget) -> list[GpuRadixPlan | BitonicPlan]:
+    """Digits, if their records fit LDS, and a network."""
+    digits = plan_gpu_radix(target, problem)
+    return [*([digits] if digits.block else []), plan_bitonic(target, problem)]
+
+
+CPU_SORTS = SearchSpace("sort on a CPU", cpu_sorts, cpu_sort_cost)
+GPU_SORTS = SearchSpace("sort on a GPU", gpu_sorts, lambda problem, plan, target: plan.passes)

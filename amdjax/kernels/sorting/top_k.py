@@ -20,6 +20,7 @@ from amdjax.kernels.sorting.rows import Geometry, SortProblem
 from amdjax.kernels.sorting.sort import plan_rows
 from amdjax.schedule.element import short_dtype
 from amdjax.schedule.row_plan import counted
+from amdjax.schedule.search import SearchSpace, busy_time, shares
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Builder, Value
 
@@ -38,10 +39,11 @@ def plan_top_k(ctx: ShapedContext) -> KernelPlan:
     geometry = Geometry.of(x.aval.shape, ctx.params["axis"])
     key = Key(short_dtype(x.aval.dtype), equal_zeros=False, descending=True)
     few = geometry.rows < 8
-    if not ctx.on_gpu and k <= LIST and geometry.n >= (64 if few else 256) and geometry.n >= 4 * k:
-        return plan_selection(ctx.target, geometry, key, k)
     outputs = (x, values), (None, indices)
-    return plan_rows(ctx.machine, SortProblem(geometry, ((x, key),), outputs, k))
+    problem = SortProblem(geometry, ((x, key),), outputs, k)
+    if not ctx.on_gpu and k <= LIST and geometry.n >= (64 if few else 256) and geometry.n >= 4 * k:
+        return SELECTIONS.best(problem, ctx.target)
+    return plan_rows(ctx.machine, problem)
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,25 @@ class SelectionPlan:
         return out + (f", {self.length} of a row in a program" if self.length < g.n else "")
 
 
-def plan_selection(target: CpuTarget, g: Geometry, key: Key, size: int) -> SelectionPlan:
-    """How rows that keep too few threads busy are split."""
+def selections(problem: SortProblem, target: CpuTarget) -> list[SelectionPlan]:
+    """Rows split in different numbers, where they keep too few threads busy."""
+    g, (_, key), size = problem.geometry, problem.keys[0], problem.taken
     rows, n, threads = g.rows, g.n, target.threads
     wanted = ceil_div(4 * threads, rows) if threads > 1 and rows < 2 * threads else 1
-    length = ceil_div(n, min(wanted, max(1, n // max(SPLIT_FROM, 16 * size))))
-    if n - (ceil_div(n, length) - 1) * length < size:  # the last split must fill a list
-        length = n
-    return SelectionPlan(g, key, size, length, lanes_for(target, key.unsigned, n, 1))
+    most = min(wanted, max(1, n // max(SPLIT_FROM, 16 * size)))
+    lengths = dict.fromkeys(ceil_div(n, splits) for splits in shares(most))
+    # The last split must fill a list.
+    filling = [m for m in lengths if n - (ceil_div(n, m) - 1) * m >= size]
+    return [SelectionPlan(g, key, size, m, lanes_for(target, key.unsigned, n, 1)) for m in filling]
+
+
+def selection_cost(problem: SortProblem, plan: SelectionPlan, target: CpuTarget) -> float:
+    """Elements that a thread looks at."""
+    g = problem.geometry
+    return busy_time(g.rows * g.n, g.rows * ceil_div(g.n, plan.length), 4 * target.threads)
+
+
+SELECTIONS = SearchSpace("selection on a CPU", selections, selection_cost)
 
 
 class _List:

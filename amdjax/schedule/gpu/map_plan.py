@@ -91,10 +91,10 @@ def _blocks(domain: Domain, target: GpuTarget, lane_var: LoopVar) -> Iterator[Gp
     outer = [v for v in domain.vars if v is not lane_var]
     axes: tuple[TileAxis, ...] = (TileAxis(lane_var, block_extent(lane_var.extent, count)),)
     slow = block_extent(outer[-1].extent, count // axes[0].count) if outer else 1
-    around = outer[:-1] if slow > 1 else outer
+    others = outer[:-1] if slow > 1 else outer
     if slow > 1:
         axes = (TileAxis(outer[-1], slow), *axes)
-    yield _busy(GpuMapPlan(domain, axes, tuple(around), threads, vector), target)
+    yield _busy(GpuMapPlan(domain, axes, tuple(others), threads, vector), target)
     if outer and total < UNDIVIDED:
         one = (TileAxis(LoopVar("p", total), count),)
         plan = GpuMapPlan(domain, one, (), threads, vector, flattened=tuple(domain.vars))

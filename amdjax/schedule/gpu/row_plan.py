@@ -389,7 +389,7 @@ def splits_of(plan: GpuRowPlan, target: GpuTarget) -> list[GpuRowPlan]:
     wanted = target.busy_threads // (plan.tiling.threads * plan.grid)
     most = math.isqrt(domain.size // (plan.grid * SHARE))
     most = max(1, min(wanted, most, ceil_div(plan.split.extent, plan.granularity)))
-    return [_split(plan, n) for n in shares(most)]
+    return list({p.splits: p for p in (_split(plan, n) for n in shares(most))}.values())
 
 
 def _split(plan: GpuRowPlan, splits: int) -> GpuRowPlan:

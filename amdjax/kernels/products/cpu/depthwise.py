@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
@@ -28,6 +28,8 @@ from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer
 from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext, Temp
 from amdjax.schedule.element import short_dtype
+from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.targets.cpu import CpuTarget
 
 if TYPE_CHECKING:
     from amdjax.kernels.products.convolution import Convolution, Phase
@@ -584,10 +586,34 @@ def plan_depthwise(ctx: ShapedContext, conv: Convolution) -> KernelPlan | None:
     single = conv.batch_groups == conv.lhs[0] == conv.rhs[0] > 1 and conv.feature_groups == 1
     unit = conv.lhs_strides[0] == conv.rhs_strides[0] == conv.out_strides[1] == 1
     if single and unit and len(every) == 1 and math.prod(p.count for p in every[0]) <= MOST_SUMS:
-        rows = every[0][0].taps
-        wanted = max(1, 4 * ctx.target.threads // conv.rhs[1])
-        return LanePlan(conv, every[0], "groups", ceil_div(rows, min(rows, wanted)))
+        return KERNEL_GRADIENTS.best(GradientProblem(conv, every[0]), ctx.target)
     return None
+
+
+class GradientProblem(NamedTuple):
+    """The gradient of a depthwise kernel: the convolution that it is, and its positions."""
+
+    conv: Convolution
+    phases: tuple[Phase, ...]
+
+
+def gradient_plans(problem: GradientProblem, target: CpuTarget) -> list[LanePlan]:
+    """Rows of taps, cut for different numbers of programs."""
+    rows = problem.phases[0].taps
+    wanted = max(1, 4 * target.threads // problem.conv.rhs[1])
+    chunks = dict.fromkeys(ceil_div(rows, n) for n in shares(min(rows, wanted)))
+    return [LanePlan(*problem, "groups", chunk) for chunk in chunks]
+
+
+def gradient_cost(problem: GradientProblem, plan: LanePlan, target: CpuTarget) -> float:
+    """Rows of taps that a thread sums."""
+    rows, others = problem.phases[0].taps, problem.conv.rhs[1]
+    return busy_time(rows * others, ceil_div(rows, plan.chunk) * others, 4 * target.threads)
+
+
+KERNEL_GRADIENTS = SearchSpace(
+    "gradient of a depthwise kernel on a CPU", gradient_plans, gradient_cost
+)
 
 
 __all__ = ["FeatureLanes", "KernelGradient", "LanePlan", "SpatialLanes", "plan_depthwise"]

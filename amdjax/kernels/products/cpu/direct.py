@@ -8,6 +8,7 @@ Their code is made for one shape: all distances are constants in the instruction
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from amdjax import tile
@@ -28,6 +29,7 @@ from amdjax.kernels.products.split_k import combine_parts, split_sink
 from amdjax.kernels.products.writing import Writer, store_lanes, store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.row_plan import counted
+from amdjax.schedule.search import SearchSpace, busy_time, shares
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 
@@ -98,22 +100,22 @@ class DotPlan:
         return out + (f", split {self.splits} ways along depth" if self.splits > 1 else "")
 
 
-def plan_unpacked(target: CpuTarget, problem: Contraction) -> DirectPlan | DotPlan | None:
-    """The plan without packing, None where packing pays or the layout needs it."""
+def unpacked_plans(problem: Contraction, target: CpuTarget) -> Sequence[DirectPlan | DotPlan]:
+    """Plans without packing, none where packing pays or the layout needs it."""
     if problem.is_complex or not problem.depth or not _is_plain(problem):
-        return None
+        return []
     if problem.columns == 1 and problem.rows > 1:
         problem = problem.swapped()
     size = itemsize(problem.accumulate)
     same = problem.a.dtype == problem.b.dtype == problem.accumulate
     few = problem.rows <= 4
     if not same and not few:
-        return None
+        return []
     by_line = _stride(problem.b.depth) == 1 and _stride(problem.b.lines) != 1
     if few and by_line and _stride(problem.a.depth) == 1 and problem.depth >= 16:
-        return _plan_dots(target, problem)
+        return _dot_plans(target, problem)
     if _stride(problem.b.lines) != 1 and problem.columns > 1:
-        return None
+        return []
     footprint = problem.depth * problem.columns * size
     near = _stride(problem.b.depth) * itemsize(problem.b.dtype) < PAGE
     once = problem.rows <= max_rows(target, 2)
@@ -123,24 +125,45 @@ def plan_unpacked(target: CpuTarget, problem: Contraction) -> DirectPlan | DotPl
         or footprint <= target.l1_bytes * 3 // 2
         or (once and footprint <= target.l2_bytes // 2)
     ):
-        return _plan_direct(target, problem)
-    return None
+        return _direct_plans(target, problem)
+    return []
 
 
-def _plan_direct(target: CpuTarget, p: Contraction) -> DirectPlan:
+def unpacked_cost(problem: Contraction, plan: DirectPlan | DotPlan, target: CpuTarget) -> float:
+    """The time of a program, if there is work for so many."""
+    if isinstance(plan, DotPlan):
+        return busy_time(plan.work, plan.blocks * plan.splits, _wanted_dots(target, plan.problem))
+    work, programs = _direct_cycles(plan.problem, plan.tile), plan.across * plan.down * plan.splits
+    return busy_time(work, programs, _wanted(target, plan.problem, work))
+
+
+UNPACKED: SearchSpace[Contraction, CpuTarget, DirectPlan | DotPlan] = SearchSpace(
+    "product without packing", unpacked_plans, unpacked_cost
+)
+
+
+def _direct_plans(target: CpuTarget, p: Contraction) -> list[DirectPlan]:
     shape = _direct_tile(target, p)
+    high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
+    wanted = _wanted(target, p, _direct_cycles(p, shape))
+    columns = ((n, min(wide, n)) for n in shares(wanted))
+    ways = dict.fromkeys((min(high, ceil_div(n, across)), across) for n, across in columns)
+    plans = [DirectPlan(p, shape, down, across, 1) for down, across in ways]
+    most = plans[-1].across * plans[-1].down
+    # Where the result alone does not make enough programs.
+    if most * 2 <= min(wanted, target.threads) and p.depth >= 2048:
+        splits = max(1, min(wanted // most, p.depth // 1024))
+        plans += [replace(plans[-1], splits=n) for n in shares(splits)[1:]]
+    return plans
+
+
+def _direct_cycles(p: Contraction, shape: TileShape) -> float:
+    """Cycles of all programs, or the time that memory takes for what they read and write."""
     high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
     cycles = p.batches * high * wide * shape.cycles * p.depth
     reads = p.depth * (p.rows + p.columns) * itemsize(p.b.dtype)
     traffic = p.batches * (reads + p.rows * p.columns * itemsize(p.out.dtype)) / 5
-    wanted = ceil_div(_wanted_programs(target, max(cycles, traffic)), p.batches)
-    across = min(wide, wanted)
-    down = min(high, ceil_div(wanted, across))
-    splits = 1
-    # Where the result alone does not make enough programs.
-    if across * down * 2 <= min(wanted, target.threads) and p.depth >= 2048:
-        splits = max(1, min(wanted // (across * down), p.depth // 1024))
-    return DirectPlan(p, shape, down, across, splits)
+    return max(cycles, traffic)
 
 
 def _direct_tile(target: CpuTarget, p: Contraction) -> TileShape:
@@ -151,23 +174,27 @@ def _direct_tile(target: CpuTarget, p: Contraction) -> TileShape:
     return TileShape(p.rows, vectors, lanes)
 
 
-def _plan_dots(target: CpuTarget, p: Contraction) -> DotPlan:
+def _dot_plans(target: CpuTarget, p: Contraction) -> list[DotPlan]:
     group = 1
     while group * 2 * p.rows <= 8 and group * 2 <= p.columns:
         group *= 2
-    work = DotPlan(p, group, 1, 1, p.depth).work
-    wanted = ceil_div(_wanted_programs(target, work), p.batches)
-    blocks = min(ceil_div(p.columns, LINES), max(1, wanted))
-    splits = 1
-    if blocks * p.batches * 2 <= target.threads and p.depth >= 1 << 15:
-        splits = min(2 * target.threads // (blocks * p.batches), p.depth >> 13)
+    most = min(ceil_div(p.columns, LINES), _wanted_dots(target, p))
+    ways = [(blocks, 1) for blocks in shares(most)]
+    if most * p.batches * 2 <= target.threads and p.depth >= 1 << 15:
+        splits = min(2 * target.threads // (most * p.batches), p.depth >> 13)
+        ways += [(most, n) for n in shares(splits)[1:]]
     unit = 4 * lane_count(target, p.accumulate)
-    return DotPlan(p, group, blocks, splits, ceil_div(p.depth, unit * splits) * unit)
+    return [DotPlan(p, group, *way, ceil_div(p.depth, unit * way[1]) * unit) for way in ways]
 
 
-def _wanted_programs(target: CpuTarget, cycles: float) -> int:
-    """Programs worth having for work of that many cycles."""
-    return max(1, min(int(cycles / PROGRAM_CYCLES), 4 * target.threads))
+def _wanted_dots(target: CpuTarget, p: Contraction) -> int:
+    return _wanted(target, p, DotPlan(p, 1, 1, 1, p.depth).work)
+
+
+def _wanted(target: CpuTarget, p: Contraction, cycles: float) -> int:
+    """Programs of an entry of the batch that are worth having for work of that many cycles."""
+    programs = max(1, min(int(cycles / PROGRAM_CYCLES), 4 * target.threads))
+    return ceil_div(programs, p.batches)
 
 
 def _is_plain(problem: Contraction) -> bool:

@@ -8,8 +8,8 @@ from amdjax.kernels.products.contraction import Contraction
 from amdjax.kernels.products.convolution import Convolution
 from amdjax.kernels.products.cpu.amx import plan_amx
 from amdjax.kernels.products.cpu.depthwise import plan_depthwise
-from amdjax.kernels.products.cpu.direct import plan_unpacked
-from amdjax.kernels.products.cpu.few_columns import plan_few_columns
+from amdjax.kernels.products.cpu.direct import UNPACKED
+from amdjax.kernels.products.cpu.few_columns import FEW_COLUMNS
 from amdjax.kernels.products.cpu.packed import plan_packed
 from amdjax.kernels.products.cpu.vnni import plan_vnni
 from amdjax.kernels.products.dot import dot_contraction
@@ -39,12 +39,9 @@ def plan_contraction(target: CpuTarget, problem: Contraction) -> KernelPlan:
     """The kernels that suit a contraction's sizes and layout."""
     if problem.is_complex:
         problem = problem.as_real()
-    plan: KernelPlan | None = plan_few_columns(target, problem)
+    plan: KernelPlan | None = FEW_COLUMNS.find(problem, target)
     if plan is not None:
         return plan
     problem = problem.merged()
-    for special in (plan_unpacked, plan_amx, plan_vnni):
-        plan = special(target, problem)
-        if plan is not None:
-            return plan
-    return plan_packed(target, problem)
+    plan = UNPACKED.find(problem, target) or plan_amx(target, problem)
+    return plan or plan_vnni(target, problem) or plan_packed(target, problem)

@@ -17,6 +17,7 @@ from amdjax.kernels.products.cpu.reading import Reader
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer, store_lanes
 from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.schedule.search import SearchSpace, shares
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
@@ -45,18 +46,27 @@ class FewColumnsPlan:
         return f"few columns, product of {self.problem}, {rows}"
 
 
-def plan_few_columns(target: CpuTarget, problem: Contraction) -> FewColumnsPlan | None:
-    """The plan for a contraction whose loops are not merged; None where it does not fit."""
+def few_columns_plans(problem: Contraction, target: CpuTarget) -> list[FewColumnsPlan]:
+    """Plans for a contraction whose loops are not merged; none where they do not fit."""
     if problem.is_complex or not problem.a.limits or problem.columns > MOST_COLUMNS:
-        return None
+        return []
     if not problem.depth or problem.b.limits or len(problem.a.depth) < 2:
-        return None
+        return []
     near, kernel = problem.a.depth[-1], problem.b.depth[-1]
     lanes = lane_count(target, problem.accumulate)
     if near.stride != 1 or kernel.stride != 1 or any(near.shifts) or near.extent < lanes:
-        return None
+        return []
     groups = ceil_div(problem.rows, POSITIONS) * problem.batches
-    return FewColumnsPlan(problem, max(1, min(64, groups // (8 * target.threads))))
+    most = max(1, min(64, groups // (8 * target.threads)))
+    return [FewColumnsPlan(problem, chunk) for chunk in shares(most)]
+
+
+def few_columns_cost(problem: Contraction, plan: FewColumnsPlan, target: CpuTarget) -> float:
+    """Programs to begin; all plans have enough to keep the threads busy."""
+    return problem.batches * ceil_div(ceil_div(problem.rows, POSITIONS), plan.chunk)
+
+
+FEW_COLUMNS = SearchSpace("product of few columns", few_columns_plans, few_columns_cost)
 
 
 class FewColumnsProduct:

@@ -14,13 +14,13 @@ from amdjax import tile
 from amdjax.core.integers import round_up
 from amdjax.kernels.products.contraction import Axis, Contraction, Source
 from amdjax.kernels.products.gpu.contraction import GpuContraction
-from amdjax.kernels.products.gpu.tiling import Plan, choose_plan, operand_atoms
+from amdjax.kernels.products.gpu.tiling import PRODUCTS, Plan, ProductProblem, operand_atoms
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.targets import GpuTarget
 
 Value = tile.Value
 
-PRODUCTS = 3  # of real numbers that a program computes
+REAL_PRODUCTS = 3  # of real numbers that a program computes
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def plan_complex_product(target: GpuTarget, problem: Contraction) -> ComplexPlan
     choice = operand_atoms(target, problem.a.dtype, problem.b.dtype, problem.accumulate)
     if not choice:
         return None
-    tiling = choose_plan(target, both, choice, PRODUCTS).tiling
+    tiling = PRODUCTS.best(ProductProblem(both, choice, REAL_PRODUCTS), target).tiling
     cut = Plan(tiling, 1, round_up(max(problem.depth, 1), tiling.depth))
     return ComplexPlan(problem, both, cut)
 

@@ -19,9 +19,10 @@ from amdjax.kernels.products.contraction import Contraction, Sink
 from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, contiguity
 from amdjax.kernels.products.gpu.tiling import (
     PARTS_TOGETHER,
+    PRODUCTS,
     Plan,
+    ProductProblem,
     adds_parts,
-    choose_plan,
     matrix_tiling,
     operand_atoms,
 )
@@ -71,7 +72,9 @@ def plan_product(target: GpuTarget, problem: Contraction) -> MatrixPlan | None:
     choice = _warpgroup_atoms(target, problem) or operand_atoms(
         target, problem.a.dtype, problem.b.dtype, problem.accumulate
     )
-    return MatrixPlan(problem, choose_plan(target, problem, choice)) if choice else None
+    if not choice:
+        return None
+    return MatrixPlan(problem, PRODUCTS.best(ProductProblem(problem, choice), target))
 
 
 def _warpgroup_atoms(target: GpuTarget, problem: Contraction) -> list[MmaAtom]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
@@ -26,6 +26,8 @@ from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext
 from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes, uneven
 from amdjax.schedule.row_plan import counted
+from amdjax.schedule.search import SearchSpace
+from amdjax.targets import GpuTarget
 from amdjax.tile import itemsize
 
 if TYPE_CHECKING:
@@ -113,7 +115,18 @@ def plan_depthwise(ctx: ShapedContext, conv: Convolution) -> KernelPlan | None:
     phases = [tuple(axes) for axes in conv.phases()]
     alike = len({tuple(p.count for p in axes) for axes in phases}) == 1
     launches = [tuple(phases)] if alike else [(axes,) for axes in phases]
-    return InOrder([_plan_phases(ctx, conv, phase_groups) for phase_groups in launches])
+    sizes = itemsize(dtypes[0]), itemsize(dtypes[-1])
+    problems = (DepthwiseProblem(conv, phase_groups, *sizes) for phase_groups in launches)
+    return InOrder([DEPTHWISE.best(problem, ctx.gpu) for problem in problems])
+
+
+class DepthwiseProblem(NamedTuple):
+    """Phases of a convolution with equal numbers of positions, and bytes of elements."""
+
+    conv: Convolution
+    phase_groups: tuple[tuple[Phase, ...], ...]
+    in_bytes: int
+    out_bytes: int
 
 
 def _longest(phase_groups: Sequence[Sequence[Phase]]) -> Sequence[Phase]:
@@ -121,10 +134,9 @@ def _longest(phase_groups: Sequence[Sequence[Phase]]) -> Sequence[Phase]:
     return max(phase_groups, key=lambda axes: math.prod(p.taps for p in axes))
 
 
-def _plan_phases(
-    ctx: ShapedContext, conv: Convolution, phase_groups: tuple[tuple[Phase, ...], ...]
-) -> DepthwisePlan:
-    """Which loops run along rows, columns and runs of tiles, and which around them."""
+def depthwise_plans(problem: DepthwiseProblem, target: GpuTarget) -> list[DepthwisePlan]:
+    """Which loops run along rows, columns and runs of tiles, for runs of different lengths."""
+    conv, phase_groups, *sizes = problem
     phases, each = _longest(phase_groups), conv.rhs[0] // conv.feature_groups
     (x0, x1, *xs), (w0, _, *_), (o0, o1, *os) = (
         conv.lhs_strides, conv.rhs_strides, conv.out_strides,
@@ -146,20 +158,19 @@ def _plan_phases(
     order = lambda loop: (loop.axis < 0, loop.extent < 4, loop.out)
     slow = min(rest, key=order, default=ONCE)
     outer = tuple(loop for loop in rest if loop is not slow)
-    sizes = (itemsize(short_dtype(v.aval.dtype)) for v in (ctx.inputs[0], ctx.outputs[0]))
     vector = _vector(fast, 16 // min(sizes))
     each = vector if vector > 1 else EACH
-    (rows, columns), threads = tile_of(ctx.gpu, slow.extent, fast.extent, each, narrow=True)
+    (rows, columns), threads = tile_of(target, slow.extent, fast.extent, each, narrow=True)
     outer_count = math.prod(loop.extent for loop in outer) * rows.blocks * columns.blocks
     most = min(
         MOST_RUN,
         MOST_SUMS // each,
-        max(1, run.extent * outer_count * threads // ctx.gpu.busy_threads),
+        max(1, run.extent * outer_count * threads // target.busy_threads),
     )
-    length = _run_length(phases, run, most)
-    return DepthwisePlan(
-        conv, phase_groups, fast, slow, run, outer, vector, (rows, columns), threads, length
+    plan = DepthwisePlan(
+        conv, phase_groups, fast, slow, run, outer, vector, (rows, columns), threads, 1
     )
+    return [replace(plan, length=length) for length in range(1, most + 1)]
 
 
 def _vector(fast: Loop, most: int) -> int:
@@ -170,21 +181,21 @@ def _vector(fast: Loop, most: int) -> int:
     return vector
 
 
-def _run_length(phases: Sequence[Phase], run: Loop, most: int) -> int:
-    """Tiles that a program computes, so that what they read of the input is least for each."""
+def depthwise_cost(problem: DepthwiseProblem, plan: DepthwisePlan, target: GpuTarget) -> float:
+    """What a tile reads, of the input and of the kernel."""
+    phases, run, length = _longest(plan.phase_groups), plan.run, plan.length
     phase = phases[run.axis] if run.extent > 1 else None
     if phase is None or phase.taps > UNROLLED_RUN:
-        return 1
+        return length  # neighbors have nothing in common, or read it again
     rows = [p.taps for p in phases if p.taps <= UNROLLED and p is not phase]
+    places, taps = range(length), range(phase.taps)
+    seen = {u * phase.shift + t * phase.tap_shift for u in places for t in taps}
+    if length > 1 and len(seen) * math.prod(rows) > MOST_SEEN:
+        return math.inf
+    return uneven(run.extent, length) * (len(seen) + phase.taps) / length
 
-    def reads(count: int) -> float:
-        places, taps = range(count), range(phase.taps)
-        seen = {u * phase.shift + t * phase.tap_shift for u in places for t in taps}
-        if count > 1 and len(seen) * math.prod(rows) > MOST_SEEN:
-            return math.inf
-        return uneven(run.extent, count) * (len(seen) + phase.taps) / count
 
-    return min(range(1, most + 1), key=reads)
+DEPTHWISE = SearchSpace("depthwise convolution on a GPU", depthwise_plans, depthwise_cost)
 
 
 class DirectConvolution:

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, power_of_two
@@ -28,6 +28,8 @@ from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
 from amdjax.schedule.index import LoopVar
+from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.targets import GpuTarget
 from amdjax.tile import itemsize
 
 if TYPE_CHECKING:
@@ -102,6 +104,11 @@ class GradientPlan:
         return math.prod(axis.extent for axis in self.blocks)
 
     @property
+    def group_blocks(self) -> int:
+        """Tiles along the groups."""
+        return self.axes[1 if self.loops.fast is self.loops.groups else 0].blocks
+
+    @property
     def splits(self) -> int:
         """Programs that share the runs."""
         return ceil_div(self.total, self.part)
@@ -145,16 +152,40 @@ def plan_gradient(ctx: ShapedContext, conv: Convolution) -> GradientPlan | None:
     positions, taps = (math.prod(getattr(p, n) for p in first) for n in ("count", "taps"))
     if more or positions > MOST_POSITIONS or not conv.rhs[1] * taps:
         return None
-    sizes = [itemsize(d) for d in dtypes[:2]]
-    loops = _assign_loops(conv, first)
+    return GRADIENTS.best(GradientProblem(conv, first, *map(itemsize, dtypes[:2])), ctx.gpu)
+
+
+class GradientProblem(NamedTuple):
+    """The convolution that a gradient is, its positions, and bytes of elements of both operands."""
+
+    conv: Convolution
+    phases: tuple[Phase, ...]
+    in_bytes: int
+    kernel_bytes: int
+
+
+def gradient_plans(problem: GradientProblem, target: GpuTarget) -> list[GradientPlan]:
+    """Runs of tiles, shared by different numbers of programs."""
+    conv, phases, *sizes = problem
+    loops, positions = _assign_loops(conv, phases), math.prod(p.count for p in phases)
     vector = _vector(loops, positions, min(sizes))
-    (rows, columns), threads = tile_of(ctx.gpu, loops.slow.extent, loops.fast.extent, vector)
-    plan = GradientPlan(conv, first, loops, vector, (rows, columns), threads, 1, 1, 1)
+    axes, threads = tile_of(target, loops.slow.extent, loops.fast.extent, vector)
+    plan = GradientPlan(conv, phases, loops, vector, axes, threads, 1, 1, 1)
     plan = replace(plan, block_rows=_block_rows(plan))
     plan = replace(plan, length=_run_length(plan, sizes[0]))
-    group_blocks = (columns if loops.fast is loops.groups else rows).blocks
-    wanted = max(1, ctx.gpu.busy_threads // (threads * plan.chunks * group_blocks))
-    return replace(plan, part=ceil_div(plan.total, min(plan.total, wanted)))
+    wanted = max(1, target.busy_threads // (threads * plan.chunks * plan.group_blocks))
+    parts = dict.fromkeys(ceil_div(plan.total, n) for n in shares(min(plan.total, wanted)))
+    return [replace(plan, part=part) for part in parts]
+
+
+def gradient_cost(problem: GradientProblem, plan: GradientPlan, target: GpuTarget) -> float:
+    """Runs that a program takes, of as many as keep the machine busy."""
+    others = plan.chunks * plan.group_blocks
+    busy = target.busy_threads // plan.threads
+    return busy_time(plan.total * others, plan.splits * others, busy)
+
+
+GRADIENTS = SearchSpace("gradient of a depthwise kernel on a GPU", gradient_plans, gradient_cost)
 
 
 def _assign_loops(conv: Convolution, phases: Sequence[Phase]) -> GradientLoops:

@@ -6,10 +6,12 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.products.contraction import Contraction
 from amdjax.kernels.products.gpu.operands import contiguity
+from amdjax.schedule.search import SearchSpace
 from amdjax.targets import GpuTarget
 from amdjax.targets.mma import (
     CELL_BYTES,
@@ -95,28 +97,28 @@ _WITHIN = {
 }  # fmt: skip
 
 
-def choose_plan(
-    target: GpuTarget, problem: Contraction, choice: Sequence[MmaAtom], products: int = 1
-) -> Plan:
-    """The plan that should take the fewest cycles.
+class ProductProblem(NamedTuple):
+    """A contraction to cut.
 
     Args:
-      target: the GPU.
-      problem: the contraction, merged.
-      choice: what can multiply.
+      contraction: merged.
+      atoms: what can multiply.
       products: that a program computes one after the other, before it uses their sums.
     """
-    plans = candidates(target, problem, choice, products)
-    return min(plans, key=lambda plan: plan_cost(target, problem, plan))
+
+    contraction: Contraction
+    atoms: Sequence[MmaAtom]
+    products: int = 1
 
 
-def candidates(
-    target: GpuTarget, problem: Contraction, choice: Sequence[MmaAtom], products: int = 1
-) -> Iterator[Plan]:
-    """All plans worth a look; the arguments are those of `choose_plan`."""
-    for atom in choice:
-        for tiling in _tilings(target, problem, atom, products):
-            yield from _split_plans(target, problem, tiling)
+def candidates(problem: ProductProblem, target: GpuTarget) -> list[Plan]:
+    """All plans worth a look."""
+    return [
+        plan
+        for atom in problem.atoms
+        for tiling in _tilings(target, problem.contraction, atom, problem.products)
+        for plan in _split_plans(target, problem.contraction, tiling)
+    ]
 
 
 def _tilings(
@@ -215,11 +217,12 @@ def _wave_grid(atom: MmaAtom, rows: int, columns: int, most: int) -> tuple[int, 
     return high, wide
 
 
-def plan_cost(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
+def plan_cost(product: ProductProblem, plan: Plan, target: GpuTarget) -> float:
     """Clocks until the last compute unit is done.
 
     The programs on a compute unit share what it can do, and together hide how long memory takes.
     """
+    problem = product.contraction
     tiling, atom, costs = plan.tiling, plan.tiling.atom, target.costs
     rows, columns = tiling.rows, tiling.columns
     steps = ceil_div(plan.part, tiling.depth)
@@ -254,6 +257,9 @@ def plan_cost(target: GpuTarget, problem: Contraction, plan: Plan) -> float:
         cycles += ceil_div(plan.splits, PARTS_TOGETHER) * costs.load_latency
         cycles += 2 * plan.splits * moved / everywhere
     return cycles
+
+
+PRODUCTS = SearchSpace("product on a GPU", candidates, plan_cost)
 
 
 def _operand_bytes(problem: Contraction, tiling: Tiling) -> int:

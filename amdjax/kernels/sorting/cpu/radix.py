@@ -23,10 +23,12 @@ from amdjax.kernels.loops import (
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import SortedRows, SortProblem
+from amdjax.schedule.search import busy_time
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Buffer, Value
 
 PARALLEL = 1 << 14  # elements from which threads share the work
+BIN = 7.2452  # moves of a record that take as long as clearing a count and adding it to others
 
 
 @dataclass
@@ -74,13 +76,20 @@ class RadixPlan:
         return f"radix sort of {self.problem}, digits of {self.bits} bits, {shared}"
 
 
-def plan_radix(target: CpuTarget, problem: SortProblem) -> RadixPlan:
-    """How rows are shared among threads."""
-    threads, rows, n = target.threads, problem.geometry.rows, problem.geometry.n
-    split_rows = rows < 2 * threads and rows * n >= PARALLEL and threads > 1
-    length = ceil_div(n, ceil_div(2 * threads, rows) if split_rows else 1)
-    owners = rows if split_rows else min(rows, 4 * threads)
-    return RadixPlan(problem, split_rows, length, owners, 11 if n >= 1 << 15 else 8)
+def radix_plans(target: CpuTarget, problem: SortProblem) -> list[RadixPlan]:
+    """Digits of both sizes, by programs that take whole rows or share them."""
+    rows, n, busy = problem.geometry.rows, problem.geometry.n, 2 * target.threads
+    ways = [(False, n, min(rows, 4 * target.threads))]
+    if rows * n >= PARALLEL and target.threads > 1:
+        ways.append((True, ceil_div(n, ceil_div(busy, rows)), rows))
+    return [RadixPlan(problem, *way, bits) for way in ways for bits in (8, 11)]
+
+
+def radix_cost(target: CpuTarget, plan: RadixPlan) -> float:
+    """Moves of a record that a thread makes one after the other, for keys of 32 bits."""
+    rows, n, busy = plan.problem.geometry.rows, plan.problem.geometry.n, 2 * target.threads
+    work = 32 / plan.bits * rows * (n + BIN * (1 << plan.bits))
+    return busy_time(work, busy if plan.split_rows else rows, busy)
 
 
 class Radix(SortedRows):

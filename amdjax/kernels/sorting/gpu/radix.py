@@ -15,7 +15,6 @@ Source: N. Satish, M. Harris, M. Garland, "Designing efficient sorting algorithm
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,7 +66,7 @@ class GpuRadixPlan:
     @property
     def passes(self) -> float:
         """As many passes of a bitonic network through memory take as long."""
-        return DIGIT_PASSES * len(self.digits) if self.block else math.inf
+        return DIGIT_PASSES * len(self.digits)
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return GpuRadix(ctx, self).build()
