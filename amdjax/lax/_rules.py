@@ -119,6 +119,13 @@ def as_ints(values: int | Iterable[Any], name: str) -> Shape:
         ) from None
 
 
+def as_axes(axes: Any, name: str) -> Shape:
+    """`as_ints` of a sequence; a number alone is refused."""
+    if not isinstance(axes, Iterable):
+        raise TypeError(f"{name} must be a sequence of integers, got {axes!r}.")
+    return as_ints(axes, name)
+
+
 def check_dtype(name: str, dtype: Any, kinds: Kinds, position: int | None = None) -> None:
     """Raise a TypeError that names primitive and operand unless `dtype` is among `kinds`."""
     if builtins.any(dtypes.issubdtype(dtype, kind) for kind in kinds):
@@ -476,7 +483,7 @@ def canonical_axes(axes: Any, ndim: int, name: str) -> Shape:
     Raises:
       ValueError: if one is out of bounds or named twice; the message mentions `name`.
     """
-    found = sorted(canonical_axis(axis, ndim) for axis in as_ints(axes, name))
+    found = sorted(canonical_axis(axis, ndim) for axis in as_axes(axes, name))
     if len(set(found)) < len(found):
         raise ValueError(f"{name} are not unique, got {tuple(axes)}.")
     return tuple(found)

@@ -401,7 +401,7 @@ def dot(
       11.0
     """
     if dimension_numbers is None:
-        left, right = shape_of(lhs), shape_of(rhs)
+        left, right = np.shape(lhs), np.shape(rhs)
         if not 1 <= len(left) <= 2 or not 1 <= len(right) <= 2 or left[-1] != right[0]:
             raise ValueError(
                 "dot without dimension_numbers multiplies vectors and matrices whose inner sizes "

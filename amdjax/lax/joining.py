@@ -15,6 +15,7 @@ from amdjax.lax._rules import (
     Shape,
     Zero,
     after_batch,
+    as_axes,
     as_ints,
     aval_of,
     batch_to,
@@ -392,4 +393,4 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
       >>> rev(np.array([1, 2, 3]), (0,)).tolist()
       [3, 2, 1]
     """
-    return rev_p.bind(operand, dimensions=as_ints(dimensions, "rev dimensions"))
+    return rev_p.bind(operand, dimensions=as_axes(dimensions, "rev dimensions"))

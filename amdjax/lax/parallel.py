@@ -45,17 +45,28 @@ def stop_gradient(x: Any) -> Any:
     """The same value, of which derivatives do not know.
 
     Args:
-      x: an array or pytree of arrays; leaves that are not arrays pass through.
+      x: an array or pytree of arrays.
 
     Returns:
       A pytree like `x`.
+
+    Raises:
+      TypeError: if a leaf is no array.
 
     Example:
       >>> import amdjax
       >>> print(amdjax.grad(lambda x: x * amdjax.lax.stop_gradient(x))(3.0))
       3.0
     """
-    return tree_map(lambda leaf: stop_gradient_p.bind(leaf) if _is_array(leaf) else leaf, x)
+
+    def stop(leaf: Any) -> Any:
+        if not _is_array(leaf):
+            raise TypeError(
+                f"stop_gradient: argument {leaf!r} of type {type(leaf)} is not a valid JAX type"
+            )
+        return stop_gradient_p.bind(leaf)
+
+    return tree_map(stop, x)
 
 
 def _is_array(x: Any) -> bool:

@@ -25,6 +25,7 @@ from amdjax.lax._rules import (
     Kinds,
     Shape,
     after_batch,
+    as_axes,
     as_ints,
     canonical_axes,
     check_dtype,
@@ -196,7 +197,7 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int], *, out_sharding: Any = N
       >>> int(reduce_sum(np.array([1, 2, 3]), (0,)))
       6
     """
-    axes = as_ints(axes, "reduce_sum axes")
+    axes = as_axes(axes, "reduce_sum axes")
     if not config.allow_f16_reductions:
         _refuse_narrow_sum(operand, axes)
     return reduce_sum_p.bind(operand, axes=axes, out_sharding=out_sharding)
@@ -229,7 +230,7 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
       >>> int(reduce_prod(np.array([2, 3, 4]), (0,)))
       24
     """
-    return reduce_prod_p.bind(operand, axes=as_ints(axes, "reduce_prod axes"))
+    return reduce_prod_p.bind(operand, axes=as_axes(axes, "reduce_prod axes"))
 
 
 def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
@@ -249,7 +250,7 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
       >>> int(reduce_max(np.array([2, 4, 3]), (0,)))
       4
     """
-    return _extremum(reduce_max_p, operand, as_ints(axes, "reduce_max axes"), -np.inf)
+    return _extremum(reduce_max_p, operand, as_axes(axes, "reduce_max axes"), -np.inf)
 
 
 def _extremum(primitive: Primitive, operand: ArrayLike, axes: Shape, worst: float) -> Array:
@@ -282,7 +283,7 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
       >>> int(reduce_min(np.array([2, 4, 3]), (0,)))
       2
     """
-    return _extremum(reduce_min_p, operand, as_ints(axes, "reduce_min axes"), np.inf)
+    return _extremum(reduce_min_p, operand, as_axes(axes, "reduce_min axes"), np.inf)
 
 
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
@@ -302,7 +303,7 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
       >>> bool(reduce_and(np.array([True, False]), (0,)))
       False
     """
-    return reduce_and_p.bind(operand, axes=as_ints(axes, "reduce_and axes"))
+    return reduce_and_p.bind(operand, axes=as_axes(axes, "reduce_and axes"))
 
 
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
@@ -312,7 +313,7 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
       >>> bool(reduce_or(np.array([True, False]), (0,)))
       True
     """
-    return reduce_or_p.bind(operand, axes=as_ints(axes, "reduce_or axes"))
+    return reduce_or_p.bind(operand, axes=as_axes(axes, "reduce_or axes"))
 
 
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
@@ -322,7 +323,7 @@ def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
       >>> int(reduce_xor(np.array([6, 3]), (0,)))
       5
     """
-    return reduce_xor_p.bind(operand, axes=as_ints(axes, "reduce_xor axes"))
+    return reduce_xor_p.bind(operand, axes=as_axes(axes, "reduce_xor axes"))
 
 
 def _arg_reducer(name: str, no_better: str, worst: Callable[[np.dtype], Any]) -> Primitive:

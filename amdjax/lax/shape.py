@@ -15,6 +15,7 @@ from amdjax.core.trace import is_float0
 from amdjax.lax._rules import (
     Shape,
     after_batch,
+    as_axes,
     as_ints,
     batch_to,
     canonical_axes,
@@ -449,7 +450,7 @@ def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
       >>> expand_dims(broadcast(1.5, (3,)), (0, 2)).shape
       (1, 3, 1)
     """
-    wanted = as_ints(dimensions, "expand_dims dimensions")
+    wanted = as_axes(dimensions, "expand_dims dimensions")
     shape = shape_of(array)
     rank = len(shape) + len(wanted)
     dims = canonical_axes(wanted, rank, "expand_dims dimensions")

@@ -218,7 +218,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Any]:
       >>> values.tolist(), indices.tolist()
       ([10.0, 9.0, 6.0], [4, 0, 2])
     """
-    shape = shape_of(operand)
+    shape = np.shape(operand)  # of what is no array, too: a scalar is refused first
     if not shape:
         raise ValueError("top_k operand must have at least one dimension, got a scalar.")
     values, indices = top_k_p.bind(

@@ -40,7 +40,7 @@ def _dtype(given: Any, default: Any) -> np.dtype:
     chosen = default if given is None else given
     if chosen is None:
         return dtypes.default_float_dtype()
-    return dtypes.canonicalize_dtype(chosen)
+    return dtypes.check_and_canonicalize_user_dtype(chosen)
 
 
 def zeros(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Array:

@@ -94,8 +94,9 @@ def interp(
         raise ValueError("jnp.interp: complex x values not supported.")
     if xp.shape != fp.shape or xp.ndim != 1:
         raise ValueError("xp and fp must be one-dimensional arrays of equal size")
-    if period is not None and isinstance(period, (int, float)) and period == 0:
-        raise ValueError(f"period must be a non-zero value; got {period}")
+    zero = isinstance(period, (int, float)) and not period
+    if period is not None and (np.ndim(period) or zero):
+        raise ValueError(f"interp: period must be a non-zero number, got {period}.")
     if is_kind(fp.dtype, np.complexfloating):
         x, xp, _ = promote_dtypes_inexact(x, xp, lax.real(fp))
     else:

@@ -173,7 +173,9 @@ def eig(a: ArrayLike) -> Any:
     >>> jnp.linalg.eig(jnp.array([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.dtype
     dtype('complex64')
     """
-    w, v = lax.linalg.eig(as_square("eig", a), compute_left_eigenvectors=False)
+    w, v = lax.linalg.eig(
+        as_square("eig", as_matrix("eig", a, TypeError)), compute_left_eigenvectors=False
+    )
     return EigResult(w, v)
 
 
@@ -183,7 +185,7 @@ def eigvals(a: ArrayLike) -> Array:
     >>> jnp.linalg.eigvals(jnp.array([[2.0, 0.0], [0.0, 1.0]])).shape
     (2,)
     """
-    a = as_square("eigvals", a)
+    a = as_square("eigvals", as_matrix("eigvals", a, TypeError))
     (w,) = lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
     return w
 
@@ -198,7 +200,7 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
         >>> jnp.linalg.qr(jnp.eye(2), mode="r").shape
         (2, 2)
     """
-    a = as_matrix("qr", a)
+    a = as_matrix("qr", a, TypeError)
     if mode == "raw":
         packed, taus = lax.linalg.geqrf(a)
         return QRResult(manipulation.matrix_transpose(packed), taus)

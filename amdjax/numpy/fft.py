@@ -88,8 +88,7 @@ def _transform(name: str, kind: str, a: ArrayLike, s: Any, axes: Any, norm: str 
     moved = moveaxis(x, axes, tuple(range(x.ndim - len(axes), x.ndim)))
     lengths = [moved.shape[moved.ndim - len(axes) + i] for i in range(len(axes))]
     if s is not None:
-        lengths = [n if k is None or k == -1 else concrete_int(k, f"length of {name}")
-                   for k, n in zip(s, lengths)]  # fmt: skip
+        lengths = [concrete_int(k, f"length of {name}") for k in s]
     elif real_out:
         lengths[-1] = max(0, 2 * (lengths[-1] - 1))
     if s is None and 0 in lengths:

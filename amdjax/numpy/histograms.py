@@ -15,6 +15,7 @@ from amdjax.numpy._util import (
     ArrayLike,
     as_array,
     as_arrays,
+    check_arraylike,
     concrete_int,
     constant,
     convert,
@@ -46,6 +47,7 @@ def histogram_bin_edges(
     """
     if isinstance(bins, str):
         raise NotImplementedError("string values for `bins` not implemented.")
+    check_arraylike("histogram_bin_edges", a, bins)
     a = as_array("histogram_bin_edges", a)
     if np.ndim(bins) == 1:
         return convert(_array(bins), promote_dtypes_inexact(a)[0].dtype)

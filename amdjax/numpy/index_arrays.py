@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.errors import ConcretizationTypeError
 from amdjax.core.trace import is_concrete
@@ -146,25 +146,26 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
     """Flat positions as one array for each axis of `shape`.
 
     >>> jnp.unravel_index(5, (2, 3))
-    (Array(1, dtype=int32), Array(2, dtype=int32))
+    (Array(1, dtype=int32, weak_type=True), Array(2, dtype=int32, weak_type=True))
     """
     flat = as_array("unravel_index", indices)
-    if not is_kind(flat.dtype, np.integer):
-        raise TypeError(f"unravel_index requires integer indices, got {flat.dtype}")
-    dtype = flat.dtype
+    if is_kind(flat.dtype, np.complexfloating):
+        raise TypeError(f"unravel_index requires real indices, got {flat.dtype}")
+    dtype, weak = flat.dtype, False
     total: Any
     if isinstance(shape, (tuple, list)) and any(isinstance(n, Array) for n in shape):
         flat, *shape = as_arrays("unravel_index", convert(flat, np.dtype("int32")), *shape)
         total = functools.reduce(lax.mul, [convert(n, flat.dtype) for n in shape])
         flat = clip(where(flat < 0, flat + total, flat), 0, total - 1)
     else:
-        shape = canonical_shape(shape)
+        given, shape = shape, canonical_shape(shape)
+        dtype, weak = promotion.lattice_result_type(flat, *(given if np.ndim(given) else (given,)))
         total = math.prod(shape)
         flat = clip(_wrapped(flat, total), 0, max(total - 1, 0))
     results = []
     for n in reversed(shape):
         flat, position = divmod(flat, n)
-        results.append(convert(position, dtype))
+        results.append(convert(position, dtype, weak))
     return tuple(reversed(results))
 
 

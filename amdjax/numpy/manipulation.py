@@ -168,7 +168,7 @@ def permute_dims(a: ArrayLike, /, axes: Sequence[int]) -> Array:
     >>> jnp.permute_dims(jnp.ones((2, 3)), (1, 0)).shape
     (3, 2)
     """
-    return transpose(a, axes)
+    return lax.transpose(as_array("permute_dims", a), axes)
 
 
 def matrix_transpose(x: ArrayLike, /) -> Array:

@@ -208,7 +208,7 @@ def meshgrid(
     if indexing not in ("xy", "ij"):
         raise ValueError(f"Valid values for indexing are 'xy' and 'ij', got {indexing}")
     args = as_arrays("meshgrid", *xi)
-    if any(isinstance(x, (Array, np.ndarray)) and x.ndim != 1 for x in xi):
+    if any(x.ndim != 1 for x in args):
         raise ValueError("Arguments to jax.numpy.meshgrid must be 1D, got shapes "
                          f"{[x.shape for x in args]}")  # fmt: skip
     args = [lax.reshape(x, (x.size,)) for x in args]

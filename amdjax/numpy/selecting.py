@@ -165,6 +165,10 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
         )
     require_known(x, size, "nonzero")
     index = dtypes.default_int_dtype()
+    if not isinstance(fill_value, tuple) and np.ndim(fill_value):
+        raise ValueError(
+            f"nonzero: fill_value must be a number or a tuple of {x.ndim}, got {fill_value}."
+        )
     if size is None:
         return tuple(asarray(i.astype(index)) for i in np.nonzero(np.asarray(x)))
     mask = ravel(x if x.dtype == bool else lax.ne(x, np.zeros((), x.dtype)))
@@ -237,7 +241,7 @@ def compress(
     Array([0, 2], dtype=int32)
     """
     refuse_out("compress", out)
-    mask, a = as_array("compress", asarray(condition)), as_array("compress", a)
+    mask, a, _ = as_arrays("compress", asarray(condition), a, fill_value)
     if mask.ndim != 1:
         raise ValueError("condition must be a 1D array")
     if size is not None and size > mask.size:

@@ -34,7 +34,9 @@ def _flat_axis(a: Array, axis: int | None, name: str) -> tuple[Array, int]:
     return a, canonical_axis(axis, a.ndim)
 
 
-def _refuse(name: str, kind: Any, order: Any) -> None:
+def _refuse(name: str, kind: Any, order: Any, stable: Any) -> None:
+    if not isinstance(stable, (bool, np.bool_)):
+        raise TypeError(f"'stable' argument to {name} must be True or False, got {stable!r}.")
     if kind is not None:
         raise TypeError(
             f"'kind' argument to {name} is not supported. Use stable=True or stable=False."
@@ -64,7 +66,7 @@ def sort(
         >>> jnp.sort(jnp.array([3, 1, 2]))
         Array([1, 2, 3], dtype=int32)
     """
-    _refuse("sort", kind, order)
+    _refuse("sort", kind, order, stable)
     a, axis = _flat_axis(as_array("sort", a), axis, "sort")
     result = lax.sort(a, dimension=axis, is_stable=stable)
     return lax.rev(result, (axis,)) if descending else result
@@ -85,7 +87,7 @@ def argsort(
     >>> jnp.argsort(jnp.array([3, 1, 2]))
     Array([1, 2, 0], dtype=int32)
     """
-    _refuse("argsort", kind, order)
+    _refuse("argsort", kind, order, stable)
     a, axis = _flat_axis(as_array("argsort", a), axis, "argsort")
     index = dtypes.default_int_dtype() if dtype is None else user_dtype(dtype, "argsort")
     return _argsort(a, axis, bool(stable), bool(descending), index)

@@ -12,6 +12,7 @@ from amdjax.core.array import Array
 from amdjax.core.config import config
 from amdjax.core.errors import warn
 from amdjax.lax._rules import as_ints
+from amdjax.numpy._util import as_array
 from amdjax.random import _generators as _generators  # registers them
 from amdjax.random._prng import (
     KeyTy,
@@ -339,18 +340,17 @@ def clone(key: Any) -> Any:
     """The same key, which may be used again though it was used; see `debug_key_reuse`.
 
     Args:
-      key: a key, typed or raw.
+      key: a key, typed or raw; any other array is returned too.
 
     Returns:
       `key`.
 
     Raises:
-      TypeError: if it is no key.
+      TypeError: if it is no array.
 
     Example:
       >>> from amdjax import random
       >>> random.clone(random.PRNGKey(1)).tolist()
       [0, 1]
     """
-    typed, raw = as_key("clone", key, batched=True)
-    return _returned(random_clone_p.bind(typed), raw)
+    return random_clone_p.bind(key) if is_key(key) else as_array("clone", key)

@@ -12,6 +12,7 @@ import numpy as np
 from amdjax import lax, numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.trace import concrete_or_error
+from amdjax.numpy._util import check_arraylike
 from amdjax.random._arguments import (
     Shape,
     as_shape,
@@ -328,6 +329,7 @@ def choice(
     if not isinstance(shape, Sequence):
         raise TypeError(f"shape argument of random.choice must be a sequence, got {shape}")
     shape = as_shape("choice", shape)
+    check_arraylike("choice", a)
     scalar = not np.ndim(a)
     if scalar:
         count = concrete_or_error(int, a, "It is argument a of random.choice.")

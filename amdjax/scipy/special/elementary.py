@@ -214,8 +214,8 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
     Array([0.], dtype=float32)
     """
     (a,) = promote_args_inexact("multigammaln", a)
-    d = d.__index__()
-    steps = [lax.lgamma(a - i / 2) for i in range(d)]
+    d = int(d)
+    steps = [lax.lgamma(a - i / 2) for i in range(d)] or [a * 0]
     return sum(steps[1:], steps[0]) + d * (d - 1) / 4 * math.log(math.pi)
 
 
@@ -430,11 +430,15 @@ _log_ndtr.defjvps(lambda g, ans, x: g * jnp.exp(-(x * x) / 2 - _HALF_LOG_2PI - a
 
 
 def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
-    """The logarithm of `ndtr`, accurate far into the tail.
+    """The logarithm of `ndtr`, accurate far into the tail whatever the order.
 
     >>> special.log_ndtr(jnp.array([0.0]))
     Array([-0.6931472], dtype=float32)
     """
+    if not isinstance(series_order, int):
+        raise TypeError(f"log_ndtr: series_order must be a Python integer, got {series_order!r}.")
+    if not 0 <= series_order <= 30:
+        raise ValueError(f"log_ndtr: series_order must lie in [0, 30], got {series_order}.")
     return _log_ndtr(single_or_double("log_ndtr", x))
 
 

@@ -17,7 +17,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.numpy._util import ArrayLike
+from amdjax.numpy._util import ArrayLike, check_arraylike
 from amdjax.scipy.special._arguments import reals
 from amdjax.transforms import custom_jvp
 
@@ -282,5 +282,8 @@ def spence(x: ArrayLike) -> Array:
         >>> print(special.spence(jnp.array([0.0, 2.0])).round(4))
         [ 1.6449 -0.8225]
     """
+    check_arraylike("spence", x)
+    if not dtypes.issubdtype(dtypes.dtype(x), np.floating):
+        raise TypeError(f"spence: x must be real floats, got {dtypes.dtype(x)}.")
     (x,), narrow = reals("spence", x)
     return narrow(_spence(x))

@@ -8,7 +8,10 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
+
 import amdjax.numpy as jnp
+from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.docs import Family, Phrases, rendered
@@ -33,10 +36,13 @@ _PHRASES = Phrases(
 )
 
 
-def distribution_function(**parameters: str) -> Callable[[Function], Function]:
+def distribution_function(
+    real: bool = False, /, **parameters: str
+) -> Callable[[Function], Function]:
     """Mark a function of a distribution: its arguments are promoted, broadcast and documented.
 
     Args:
+      real: whether complex arguments are refused, as where numbers are compared.
       parameters: what the distribution's own parameters are.
 
     Returns:
@@ -56,7 +62,10 @@ def distribution_function(**parameters: str) -> Callable[[Function], Function]:
         def call(*args: Any, **kwargs: Any) -> Array:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            return fn(*promote_args_inexact(name, *bound.arguments.values()))
+            promoted = promote_args_inexact(name, *bound.arguments.values())
+            if real and dtypes.issubdtype(promoted[0].dtype, np.complexfloating):
+                raise TypeError(f"{name} takes real numbers, got dtype {promoted[0].dtype}.")
+            return fn(*promoted)
 
         if fn.__doc__:
             call.__doc__ = rendered(fn, code, family, _PHRASES)

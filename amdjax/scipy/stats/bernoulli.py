@@ -12,7 +12,7 @@ from amdjax.scipy.stats._distribution import Number, distribution_function, insi
 
 __all__ = ["cdf", "logpmf", "pmf", "ppf"]
 
-_function = distribution_function(p="the probability of one.")
+_function = distribution_function(True, p="the probability of one.")
 
 
 @_function

@@ -12,7 +12,7 @@ from amdjax.scipy.stats._distribution import Number, derived, distribution_funct
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
-_function = distribution_function(df="degrees of freedom.")
+_function = distribution_function(True, df="degrees of freedom.")
 
 
 def _half(x: Number, loc: Number, scale: Number) -> Array:

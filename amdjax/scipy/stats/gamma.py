@@ -12,7 +12,7 @@ from amdjax.scipy.stats._distribution import Number, derived, distribution_funct
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
-_function = distribution_function(a="the exponent of `x`, and one.")
+_function = distribution_function(True, a="the exponent of `x`, and one.")
 
 
 @_function

@@ -12,7 +12,7 @@ from amdjax.scipy.stats._distribution import Number, distribution_function, insi
 
 __all__ = ["logpmf", "pmf"]
 
-_function = distribution_function(p="the probability of a success.")
+_function = distribution_function(True, p="the probability of a success.")
 
 
 @_function

@@ -11,7 +11,7 @@ from amdjax.scipy.stats._distribution import Number, derived, distribution_funct
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
-_function = distribution_function(p="probabilities.")
+_function = distribution_function(True, p="probabilities.")
 
 
 @_function

@@ -9,7 +9,7 @@ from amdjax.scipy.stats._distribution import Number, derived, distribution_funct
 
 __all__ = ["cdf", "logpdf", "pdf"]
 
-_function = distribution_function()
+_function = distribution_function(True)
 
 
 @_function

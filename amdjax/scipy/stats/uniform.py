@@ -17,7 +17,7 @@ from amdjax.scipy.stats._distribution import (
 
 __all__ = ["cdf", "logpdf", "pdf", "ppf"]
 
-_function = distribution_function()
+_function = distribution_function(True)
 
 
 @_function

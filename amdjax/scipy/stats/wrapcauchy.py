@@ -17,7 +17,7 @@ from amdjax.scipy.stats._distribution import (
 
 __all__ = ["logpdf", "pdf"]
 
-_function = distribution_function(c="how narrow it is, between zero and one.")
+_function = distribution_function(True, c="how narrow it is, between zero and one.")
 
 
 @_function
