@@ -229,3 +229,38 @@ def test_refusals():
         m[5]
     with pytest.raises(ValueError, match="not recognized"):
         sparse.eye(3, sparse_format="ell")
+
+
+@pytest.mark.parametrize("n_batch, n_dense", [(1, 0), (2, 0), (1, 1), (3, 0)])
+def test_joined_along_a_batch_axis_entries_stay_as_many(n_batch, n_dense):
+    """So that each place has one entry still, which is what `bcoo_extract` goes by."""
+    rng = np.random.default_rng(0)
+    xs = [np.where(rng.random((n, 3, 4)) < 0.4, rng.random((n, 3, 4)), 0) for n in (2, 1)]
+    whole = np.concatenate(xs).astype(np.float32)
+    parts = [sparse.BCOO.fromdense(x, n_batch=n_batch, n_dense=n_dense) for x in xs]
+    joined = sparse.bcoo_concatenate(parts, dimension=0)
+    assert joined.nse == max(p.nse for p in parts)
+    np.testing.assert_allclose(joined.todense(), whole, rtol=1e-6)
+    if joined.unique_indices:
+        found = sparse.bcoo_extract(joined, whole)
+        np.testing.assert_allclose(found.todense(), whole, rtol=1e-6)
+
+
+def test_identities_have_no_more_entries_than_rows_need():
+    for n_batch, n_dense in ((0, 0), (1, 0), (0, 1), (2, 0)):
+        eye = sparse.eye(3, 5, 1, n_batch=n_batch, n_dense=n_dense)
+        np.testing.assert_array_equal(eye.todense(), np.eye(3, 5, 1))
+        assert eye.nse == (1 if n_batch else 3)
+
+
+def test_sorting_leaves_shared_indices_shared():
+    rng = np.random.default_rng(0)
+    indices = jnp.asarray(rng.integers(0, 4, (1, 3, 6, 2)), np.int32)
+    data = jnp.asarray(rng.random((2, 1, 6, 3)), np.float32)
+    mat = sparse.BCOO((data, indices), shape=(2, 3, 4, 4, 3))
+    found = mat.sort_indices()
+    assert found.indices.shape == indices.shape and found.data.shape == (2, 3, 6, 3)
+    np.testing.assert_allclose(found.todense(), mat.todense(), rtol=1e-6)
+    flat = np.asarray(found.indices[0] @ np.array([4, 1]))
+    assert (np.diff(flat) >= 0).all() and found.indices_sorted
+    assert sparse.BCOO.fromdense(np.ones(3), n_batch=1).sort_indices().indices_sorted

@@ -60,9 +60,13 @@ class JAXSparse:
 
     def _described(self, **more: int) -> str:
         """Type, shape, entries and those of `more` that are not 0."""
-        shape = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
-        counts = [f"{k}={v}" for k, v in more.items() if v]
-        return f"{type(self).__name__}({', '.join([shape, f'nse={self.nse}', *counts])})"
+        kind = type(self).__name__
+        try:
+            shape = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+            counts = [f"{k}={v}" for k, v in more.items() if v]
+            return f"{kind}({', '.join([shape, f'nse={self.nse}', *counts])})"
+        except (AttributeError, IndexError):  # its parts were replaced by others that do not fit
+            return f"{kind}(<invalid>)"
 
     def __repr__(self) -> str:
         return self._described()

@@ -19,7 +19,7 @@ from amdjax.experimental.sparse.bcoo import BCOO
 from amdjax.experimental.sparse.bcsr import BCSR
 from amdjax.experimental.sparse.coo import COO
 from amdjax.experimental.sparse.csr import CSC, CSR
-from amdjax.experimental.sparse.layout import bcoo_sort_indices, bcoo_update_layout
+from amdjax.experimental.sparse.layout import bcoo_fromdense, bcoo_sort_indices
 from amdjax.experimental.sparse.primitives import primitive_of
 
 
@@ -110,7 +110,9 @@ def eye(
     data = jnp.ones(rows.size, canonicalize_dtype(dtype))
     indices = jnp.asarray(np.stack([rows, rows + k], -1), index_dtype)
     mat = BCOO((data, indices), shape=(N, columns), indices_sorted=True, unique_indices=True)
-    mat = bcoo_update_layout(mat, **kwds, on_inefficient=None) if kwds else mat
+    if any(kwds.values()):  # of which each part needs no more entries than its own
+        whole = jnp.eye(N, M, k, canonicalize_dtype(dtype))
+        mat = bcoo_fromdense(whole, index_dtype=index_dtype, **kwds)
     return mat if kind is BCOO else BCSR.from_bcoo(mat)
 
 

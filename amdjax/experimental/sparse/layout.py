@@ -240,15 +240,16 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
       >>> sparse.bcoo_sort_indices(m).data
       Array([2., 1.], dtype=float32)
     """
-    if mat.indices_sorted or not mat.n_sparse:
+    if mat.indices_sorted:
         return mat
-    data, indices = full_batch(mat)
-
-    def one(data: Array, indices: Array) -> tuple[Array, Array]:
-        order = jnp.lexsort(columns(indices)[::-1])
-        return data[order], indices[order]
-
-    data, indices = over_batch(one, mat.n_batch)(data, indices)
+    data, indices, b = mat.data, mat.indices, mat.n_batch
+    if mat.n_sparse:
+        order = over_batch(lambda x: jnp.lexsort(columns(x)[::-1]), b)(indices)
+        indices = jnp.take_along_axis(indices, order[..., None], b)
+        batch = jnp.broadcast_shapes(data.shape[:b], order.shape[:b])
+        order = jnp.broadcast_to(order, (*batch, mat.nse))
+        data = jnp.broadcast_to(data, (*batch, *data.shape[b:]))
+        data = jnp.take_along_axis(data, order.reshape(*order.shape, *[1] * mat.n_dense), b)
     return make(data, indices, mat.shape, indices_sorted=True, unique_indices=mat.unique_indices)
 
 
@@ -488,6 +489,16 @@ def _tiled(x: Array, count: int, axis: int) -> Array:
     return x if count == 1 else jnp.concatenate([x] * count, axis)
 
 
+def _with_room(mat: BCOO, nse: int) -> tuple[Array, Array]:
+    """Data and indices for `nse` entries, of which the last hold nothing."""
+    data, indices = full_batch(mat)
+    b, more = mat.n_batch, nse - mat.nse
+    data = jnp.pad(data, [(0, more if d == b else 0) for d in range(data.ndim)])
+    end = ends(indices, sparse_shape(mat))
+    rest = jnp.broadcast_to(end, (*indices.shape[:b], more, mat.n_sparse))
+    return data, jnp.concatenate([indices, rest], b)
+
+
 def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     """Sparse arrays, joined along an axis.
 
@@ -519,9 +530,15 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     b, s = first.n_batch, first.n_sparse
     length = sum(m.shape[axis] for m in operands)
     shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
-    if not b <= axis < b + s:
-        n_dense = first.n_dense if axis < b else 0
-        flat = [bcoo_update_layout(m, n_batch=min(b, axis), n_dense=n_dense) for m in operands]
+    if axis < b:
+        nse = max(m.nse for m in operands)
+        data, indices = (
+            jnp.concatenate(x, axis) for x in zip(*(_with_room(m, nse) for m in operands))
+        )
+        unique = all(m.unique_indices and (s or m.nse == nse) for m in operands)
+        return make(data, indices, shape, unique_indices=unique)
+    if axis >= b + s:
+        flat = [bcoo_update_layout(m, n_dense=0) for m in operands]
         joined = bcoo_concatenate(flat, dimension=axis)
         return bcoo_update_layout(joined, n_batch=b, n_dense=first.n_dense, on_inefficient=None)
     parts, start = [], 0
