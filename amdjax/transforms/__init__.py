@@ -26,7 +26,8 @@ from amdjax.transforms.batching import (
     batch_jaxpr_axes,
 )
 from amdjax.transforms.calls import bind_jit, closed_call_p, give_call_rules, jit_p
-from amdjax.transforms.custom import custom_jvp, custom_jvp_call_p, custom_vjp, custom_vjp_call_p
+from amdjax.transforms.custom_calls import custom_jvp_call_p, custom_vjp_call_p
+from amdjax.transforms.custom import custom_jvp, custom_vjp
 from amdjax.transforms.vmap import vmap
 from amdjax.transforms.differentiate import (
     grad,

@@ -14,7 +14,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import MAKE_REFS
 from amdjax.core.trace import FlatFun, Trace, Tracer, is_float0, set_trace, trace_to_jaxpr
-from amdjax.transforms.custom import CustomJVPException, check_vjp_arguments, custom_lin
+from amdjax.transforms.custom_calls import CustomJVPException, check_vjp_arguments, custom_lin
 from amdjax.transforms.discharge import must_discharge, run_on_refs
 from amdjax.transforms.zero import Zero, instantiate_zeros
 

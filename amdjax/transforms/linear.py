@@ -31,7 +31,7 @@ from amdjax.core.trace import (
     set_trace,
     trace_to_jaxpr,
 )
-from amdjax.transforms.custom import check_vjp_arguments, custom_lin
+from amdjax.transforms.custom_calls import check_vjp_arguments, custom_lin
 from amdjax.transforms.discharge import must_discharge, run_on_refs
 from amdjax.transforms.forward import TangentTrace, TangentTracer, run_custom_jvp, settled
 from amdjax.transforms.zero import Zero, copy_p, instantiate_zeros

@@ -33,7 +33,7 @@ from amdjax.lax.control_flow.scans import scan_p
 from amdjax.lax.control_flow.while_loops import while_p
 from amdjax.numpy._util import stop_gradient
 from amdjax.transforms.calls import closed_call_p, jit_p
-from amdjax.transforms.custom import custom_jvp_call_p, custom_vjp_call_p
+from amdjax.transforms.custom_calls import custom_jvp_call_p, custom_vjp_call_p
 from amdjax.transforms.remat import remat_p
 
 user_checks = frozenset({FailedCheckError})
