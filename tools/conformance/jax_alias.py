@@ -23,6 +23,7 @@ from missing import OutOfScope
 
 JAX_FOLDER = importlib.machinery.PathFinder.find_spec("jax").submodule_search_locations[0]
 
+import lenient  # noqa: E402
 from internals import FRONTS  # noqa: E402
 from lenient import Lenient  # noqa: E402
 
@@ -81,6 +82,16 @@ def exists_in_jax(name: str) -> bool:
     """Whether JAX has a module of this name."""
     place = os.path.join(JAX_FOLDER, *name.split(".")[1:])
     return os.path.isfile(f"{place}.py") or os.path.isdir(place)
+
+
+def _known(name: str) -> bool:
+    """Whether there is more of a module than its name."""
+    if name in EXECUTED or own_module(name) is not None:
+        return True
+    return name.count(".") == 2 and name.startswith("jax._src.") and exists_in_jax(name)
+
+
+lenient.known = _known
 
 
 def _allow_equal_names() -> None:
