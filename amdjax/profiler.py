@@ -323,7 +323,14 @@ class ProfileData:
         return cls((ProfilePlane("/host:CPU", lines),))
 
     def find_plane_with_name(self, name: str) -> ProfilePlane | None:
-        """The process of a name; None if there is none."""
+        """The process of a name; None if there is none.
+
+        Args:
+          name: the name.
+
+        Returns:
+          The process, or None.
+        """
         return next((p for p in self.planes if p.name == name), None)
 
 

@@ -190,7 +190,14 @@ class Array(Typed):
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray: ...
 
     def item(self, *index: int) -> Any:
-        """The element at `index` as a Python scalar; the only one if no index is given."""
+        """The element at `index` as a Python scalar; the only one if no index is given.
+
+        Args:
+          index: one position for each axis, or none.
+
+        Returns:
+          A Python scalar.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def tolist(self) -> Any:
@@ -348,7 +355,14 @@ class ConcreteArray(Array):
         return ConcreteArray(self.aval, get_backend().put(self._view()))
 
     def item(self, *index: int) -> Any:
-        """The element at `index` as a Python scalar; the only one if no index is given."""
+        """The element at `index` as a Python scalar; the only one if no index is given.
+
+        Args:
+          index: one position for each axis, or none.
+
+        Returns:
+          A Python scalar.
+        """
         return self._numbers().item(*index)
 
     def tobytes(self, order: str = "C") -> bytes:

@@ -197,11 +197,22 @@ class Tracer(Array):
         raise TracerArrayConversionError(self)
 
     def item(self, *index: int) -> Any:
-        """The element as a Python scalar, where the value is known."""
+        """The element as a Python scalar, where the value is known.
+
+        Args:
+          index: one position for each axis, or none.
+
+        Returns:
+          A Python scalar.
+        """
         return self._known(_used_as("item")).item(*index)
 
     def tobytes(self, order: str = "C") -> bytes:
-        """Refused: the contents are not known while tracing."""
+        """Refused: the contents are not known while tracing.
+
+        Args:
+          order: ignored.
+        """
         return self._known(_called("tobytes")).tobytes(order)
 
     def tolist(self) -> Any:

@@ -86,6 +86,9 @@ class StatefulPRNG:
         Args:
           size: the shape of the result.
           dtype: a float dtype.
+
+        Returns:
+          An array of shape `size`.
         """
         return random.uniform(self.key(), _shape(size), dtype)
 
@@ -97,6 +100,9 @@ class StatefulPRNG:
           high: the bound above.
           size: the shape of the result; that of the bounds by default.
           dtype: a float dtype.
+
+        Returns:
+          An array of shape `size`.
         """
         shape = _shape(size, low, high)
         return random.uniform(self.key(), shape, minval=low, maxval=high, dtype=dtype)
@@ -109,6 +115,9 @@ class StatefulPRNG:
           scale: the standard deviation.
           size: the shape of the result; that of the parameters by default.
           dtype: a float dtype.
+
+        Returns:
+          An array of shape `size`.
         """
         drawn = random.normal(self.key(), _shape(size, loc, scale), dtype)
         return (jnp.asarray(loc) + jnp.asarray(scale) * drawn).astype(dtype)
@@ -121,6 +130,9 @@ class StatefulPRNG:
           high: the bound above.
           size: the shape of the result; that of the bounds by default.
           dtype: an integer dtype.
+
+        Returns:
+          An integer array of shape `size`.
         """
         if high is None:
             low, high = 0, low
@@ -132,6 +144,9 @@ class StatefulPRNG:
 
         Args:
           num: how many, or the shape of the array of them.
+
+        Returns:
+          Generators in one, with those axes.
 
         Example:
           >>> import amdjax, numpy as np
@@ -147,6 +162,9 @@ class StatefulPRNG:
 
         Args:
           n_children: how many.
+
+        Returns:
+          A list of them.
         """
         return [StatefulPRNG(key, refs.new_ref(0)) for key in self.key(n_children)]
 

@@ -84,10 +84,26 @@ class Wrapped(Protocol):
         """Run the program of these arguments, which is made first if need be."""
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        """The program for arguments like these."""
+        """The program for arguments like these.
+
+        Args:
+          args: the arguments.
+          kwargs: those by name.
+
+        Returns:
+          The program, traced.
+        """
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """The program for arguments like these, ready to compile."""
+        """The program for arguments like these, ready to compile.
+
+        Args:
+          args: the arguments.
+          kwargs: those by name.
+
+        Returns:
+          The program, lowered.
+        """
 
 
 @dataclass(frozen=True)
@@ -143,7 +159,14 @@ class Traced:
         return self.jaxpr.effects
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
-        """The program ready to compile; `lowering_platforms` is accepted, `compile` chooses."""
+        """The program ready to compile.
+
+        Args:
+          lowering_platforms: accepted; `compile` chooses.
+
+        Returns:
+          The program, lowered.
+        """
         return Lowered(self)
 
 

@@ -116,12 +116,16 @@ class Module:
         Args:
           changes: the new value of each field.
 
+        Returns:
+          A module of the same class.
+
         Raises:
           TypeError: there is no such field.
 
-            >>> layer = nn.Dense(2, 3, key=amdjax.random.key(0))
-            >>> layer.replace(bias=None)
-            Dense(kernel=float32[2,3], bias=None)
+        Example:
+          >>> layer = nn.Dense(2, 3, key=amdjax.random.key(0))
+          >>> layer.replace(bias=None)
+          Dense(kernel=float32[2,3], bias=None)
         """
         if unknown := changes.keys() - self.__dataclass_fields__:  # type: ignore[attr-defined]
             raise TypeError(f"{type(self).__name__} has no field {min(unknown)!r}.")

@@ -132,8 +132,6 @@ from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy import _docs
 
-_array_methods.install(_sys.modules[__name__])
-
 __all__ = [
     "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any",
     "append", "apply_along_axis", "apply_over_axes", "arange", "arccos", "arccosh", "arcsin",
@@ -191,4 +189,5 @@ __all__ = [
 ]  # fmt: skip
 
 _complete(globals(), _docs.FAMILIES, _docs.PHRASES)
+_array_methods.install(_sys.modules[__name__])
 _public_surface(globals())

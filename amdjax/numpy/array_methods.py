@@ -246,7 +246,7 @@ def _contains(self: Array, value: Any) -> bool:
 
 def _reshape(self: Array, *args: Any, order: str = "C", copy: bool | None = None,
              out_sharding: Any = None) -> Any:  # fmt: skip
-    """The elements in another shape, given as one tuple or as several ints."""
+    """The elements in another shape, given as one tuple or as several ints; see `numpy.reshape`."""
     if is_ref(self):
         return refs.View(self).reshape(*args)
     shape = args[0] if len(args) == 1 else args
@@ -254,7 +254,7 @@ def _reshape(self: Array, *args: Any, order: str = "C", copy: bool | None = None
 
 
 def _transpose(self: Array, *args: Any) -> Array:
-    """The array with its axes permuted, by default reversed."""
+    """The array with its axes permuted, by default reversed; see `numpy.transpose`."""
     if not args or args == (None,):
         return manipulation.transpose(self)
     axes = args[0] if len(args) == 1 and np.ndim(args[0]) else args
@@ -262,12 +262,12 @@ def _transpose(self: Array, *args: Any) -> Array:
 
 
 def _astype(self: Array, dtype: Any, copy: bool = False, device: Any = None) -> Array:
-    """The array with another dtype."""
+    """The array with another dtype; see `numpy.astype`."""
     return creation.astype(self, dtype, copy=copy, device=device)
 
 
 def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
-    """The memory of the array read as another dtype."""
+    """The memory of the array read as another dtype; see `lax.bitcast_convert_type`."""
     if type is not None:
         raise NotImplementedError("`type` argument of array.view() is not supported.")
     dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "view")
@@ -307,7 +307,14 @@ def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
 
 
 def _byteswap(self: Array, inplace: bool = False) -> Array:
-    """The array with the bytes of each element, or of each part of complex ones, reversed."""
+    """The array with the bytes of each element, or of each part of complex ones, reversed.
+
+    Args:
+      inplace: must be false.
+
+    Returns:
+      An array.
+    """
     if inplace:
         raise ValueError("byteswap: arrays are immutable; inplace must be False")
     if self.dtype.itemsize == 1:
@@ -319,7 +326,7 @@ def _byteswap(self: Array, inplace: bool = False) -> Array:
 
 
 def _flatten(self: Array, order: str = "C") -> Array:
-    """The elements in one axis."""
+    """The elements in one axis; see `numpy.ravel`."""
     return manipulation.ravel(self, order)
 
 
@@ -329,12 +336,12 @@ def _copy(self: Array) -> Array:
 
 
 def _clip(self: Array, min: Any = None, max: Any = None) -> Array:
-    """Each element moved into the interval from `min` to `max`."""
+    """Each element moved into the interval from `min` to `max`; see `numpy.clip`."""
     return arithmetic.clip(self, min, max)
 
 
 def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
-    """The array on another device."""
+    """The array on another device; see `device_put`."""
     return get_backend().device_put(self, device)
 
 
@@ -365,6 +372,11 @@ def _method(fn: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+def _compress(self: Array, condition: Any, axis: int | None = None, **options: Any) -> Array:
+    """As `numpy.compress` of this array."""
+    return selecting.compress(condition, self, axis, **options)
+
+
 _METHODS: dict[str, Any] = {
     "__neg__": _neg,
     "__pos__": _pos,
@@ -391,9 +403,7 @@ _METHODS: dict[str, Any] = {
     "argpartition": _method(sorting.argpartition),
     "argsort": _method(sorting.argsort),
     "choose": _method(selecting.choose),
-    "compress": lambda self, condition, axis=None, **options: selecting.compress(
-        condition, self, axis, **options
-    ),
+    "compress": _compress,
     "conj": _method(elementary.conjugate),
     "conjugate": _method(elementary.conjugate),
     "cumprod": _method(cumulative.cumprod),
@@ -447,6 +457,9 @@ def install(namespace: ModuleType) -> None:
       namespace: the module that implements the array API.
     """
     _METHODS["__array_namespace__"] = _namespace_of(namespace)
+    for method in _METHODS.values():  # functions have been documented in the meantime
+        if hasattr(method, "__wrapped__"):
+            method.__doc__ = method.__wrapped__.__doc__
     install_methods(_operators())
     install_methods(_METHODS)
     guard_methods(Array, (*_GUARDED, *(name for name in _METHODS if name not in _FAST)))

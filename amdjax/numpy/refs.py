@@ -900,15 +900,28 @@ def _operands(name: str, ref: Any, idx: Any, value: Any) -> tuple[View, Any]:
     return view, value
 
 
+def _as_method(update: Any) -> Any:
+    def method(self: Ref, value: Any, idx: Any = ()) -> Any:
+        return update(self, idx, value)
+
+    method.__doc__ = f"As `amdjax.ref.{update.__name__}`, the index behind the value."
+    return method
+
+
+def _reshape(self: Ref, *shape: Any) -> View:
+    """The reference seen in another shape; see `numpy.reshape`."""
+    return View(self).reshape(*shape)
+
+
 install_methods(
     {
         "__getitem__": get,
         "__setitem__": set,
         "get": get,
-        "set": lambda self, value, idx=(): set(self, idx, value),
-        "swap": lambda self, value, idx=(): swap(self, idx, value),
-        "addupdate": lambda self, value, idx=(): addupdate(self, idx, value),
-        "reshape": lambda self, *shape: View(self).reshape(*shape),
+        "set": _as_method(set),
+        "swap": _as_method(swap),
+        "addupdate": _as_method(addupdate),
+        "reshape": _reshape,
         "at": property(lambda self: At(View(self)), doc="Parts: `ref.at[index]`."),
     },
     on=Ref,

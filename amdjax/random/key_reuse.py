@@ -135,7 +135,14 @@ class KeyReuseSignature:
         return f"KeyReuseSignature({', '.join(map(repr, sorted(self._parts)))})"
 
     def of(self, kind: type) -> Iterator[Any]:
-        """The parts of a kind."""
+        """The parts of a kind.
+
+        Args:
+          kind: `Sink`, `Source` or `Forward`.
+
+        Returns:
+          An iterator over them.
+        """
         return (p for p in self._parts if isinstance(p, kind))
 
 

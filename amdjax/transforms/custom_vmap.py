@@ -198,6 +198,9 @@ class custom_vmap:
           rule: `rule(axis_size, in_batched, *args) -> (out, out_batched)`; `in_batched` and
             `out_batched` are pytrees of bools like the arguments and the result, and what is
             batched has its mapped axis first.
+
+        Returns:
+          `rule`.
         """
         self.rule = rule
         return rule

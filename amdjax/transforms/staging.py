@@ -67,6 +67,9 @@ class ShapeDtypeStruct:
         Args:
           x: the array.
 
+        Returns:
+          The description.
+
         Example:
           >>> import amdjax, numpy as np
           >>> amdjax.ShapeDtypeStruct.like(np.zeros(3, np.int8))
@@ -95,7 +98,14 @@ class ShapeDtypeStruct:
         return ShapedArray(self.shape, self.dtype).size
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
-        """The same with some of `shape`, `dtype`, `sharding`, `weak_type` changed."""
+        """The same with some of `shape`, `dtype`, `sharding`, `weak_type` changed.
+
+        Args:
+          changes: new values by name.
+
+        Returns:
+          A description.
+        """
         fields = {name: changes.get(name, getattr(self, name)) for name in self.__slots__}
         return ShapeDtypeStruct(fields.pop("shape"), fields.pop("dtype"), **fields)
 

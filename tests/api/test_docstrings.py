@@ -142,6 +142,40 @@ def test_documented(name, value):
         assert any(">>>" in line for line in sections.get("Example", ())), "an example"
 
 
+#: Where the classes are defined whose methods are documented as functions are, but for examples.
+ROOMS = (
+    *("core.array", "nn", "rnn", "optim", "jit.stages", "profiler", "transforms.staging"),
+    *("transforms.custom_vmap", "experimental.random", "experimental.sparse", "random.key_reuse"),
+)
+
+
+def methods():
+    """The public methods and properties of the classes in `ROOMS`, each once."""
+    classes = [case.values[1] for case in CALLABLES if isinstance(case.values[1], type)]
+    rooms = tuple(f"amdjax.{room}" for room in ROOMS)
+    bases = {base: None for cls in (*classes, amdjax.ref.Ref) for base in cls.__mro__}
+    for cls in bases:
+        if cls.__module__.startswith(rooms) or cls is amdjax.ref.Ref:
+            for name, value in vars(cls).items():
+                value = getattr(value, "__func__", value)
+                if name[0] != "_" and (inspect.isfunction(value) or isinstance(value, property)):
+                    yield pytest.param(value, id=f"{cls.__module__[7:]}.{cls.__name__}.{name}")
+
+
+@pytest.mark.parametrize("method", list(methods()))
+def test_methods_documented(method):
+    doc = inspect.getdoc(method) or ""
+    text, sections = parsed(doc)
+    assert text.partition("\n\n")[0].strip().endswith("."), "a sentence stands first"
+    if isinstance(method, property) or re.search(r"\b([Aa]s|[Ss]ee) `", doc):
+        return  # what it refers to says the rest
+    inner = inspect.unwrap(method)
+    names = set(inspect.signature(inner).parameters) - {"self", "cls"}
+    takes = set(described(sections.get("Args", ())))
+    assert takes in (names, names | {"a"}, names - {"a"}), "what `Args:` describes"
+    assert not names - {"a"} or returns_nothing(inner) or "Returns" in sections, "what is returned"
+
+
 NO_ARRAY = "TypeError: for what is neither an array nor a number."
 
 

@@ -39,7 +39,7 @@ class JAXSparse:
         raise NotImplementedError(type(self).__name__)
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
-        """The array with its axes in another order, in reverse by default."""
+        """The array with its axes in another order, in reverse by default; see `bcoo_transpose`."""
         raise NotImplementedError(type(self).__name__)
 
     @property

@@ -84,7 +84,7 @@ class BCOO(JAXSparse):
     def from_scipy_sparse(
         cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0
     ) -> BCOO:
-        """The entries of a matrix of `scipy.sparse`."""
+        """The entries of a matrix of `scipy.sparse`; see `bcoo_fromdense`."""
         if n_dense or n_batch:
             raise NotImplementedError("BCOO.from_scipy_sparse: n_dense and n_batch must be 0")
         found = mat.tocoo()

@@ -47,7 +47,7 @@ class _Methods(BCOO):
         return layout.bcoo_sort_indices(self)
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
-        """The same array with one entry at each place.
+        """The same array with one entry at each place; see `bcoo_sum_duplicates`.
 
         Args:
           nse: how many entries there can be; as many as needed by default.
@@ -62,7 +62,7 @@ class _Methods(BCOO):
         return layout.bcoo_sum_duplicates(self, nse)
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCOO:
-        """The array with its axes in another order, in reverse by default."""
+        """The array with its axes in another order, in reverse by default; see `bcoo_transpose`."""
         order = list(axes) if axes is not None else list(range(self.ndim))[::-1]
         order = [d % self.ndim for d in order]
         moved = [sorted(order[a:b]) != list(range(a, b)) for a, b in self._kinds()]
@@ -79,7 +79,7 @@ class _Methods(BCOO):
         return [(0, b), (b, b + s), (b + s, self.ndim)]
 
     def sum(self, axis: Any = None) -> Any:
-        """The sum over some axes, sparse unless it is over all."""
+        """The sum over some axes, sparse unless it is over all; see `bcoo_reduce_sum`."""
         axes = canonical_axes(axis, self.ndim)
         out = products.bcoo_reduce_sum(self, axes=axes)
         return out.todense() if len(axes) == self.ndim else out
@@ -90,7 +90,7 @@ class _Methods(BCOO):
         return layout.bcoo_reshape(self, new_sizes=sizes)
 
     def astype(self, dtype: Any) -> BCOO:
-        """The array with another dtype."""
+        """The array with another dtype; see `numpy.astype`."""
         return self._with(self.data.astype(dtype))
 
     def __neg__(self) -> BCOO:

@@ -98,7 +98,14 @@ class BCSR(JAXSparse):
 
     @classmethod
     def from_bcoo(cls, arr: BCOO) -> BCSR:
-        """The same array from coordinates, which are sorted for it."""
+        """The same array from coordinates, which are sorted for it.
+
+        Args:
+          arr: the `BCOO`.
+
+        Returns:
+          A `BCSR`.
+        """
         if arr.n_sparse != 2:
             raise NotImplementedError(f"BCSR.from_bcoo requires n_sparse=2; got {arr.n_sparse=}")
         arr = layout.bcoo_sort_indices(arr)
@@ -117,7 +124,7 @@ class BCSR(JAXSparse):
     def from_scipy_sparse(
         cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0
     ) -> BCSR:
-        """The entries of a matrix of `scipy.sparse`."""
+        """The entries of a matrix of `scipy.sparse`; see `bcsr_fromdense`."""
         if n_dense or n_batch:
             raise NotImplementedError("BCSR.from_scipy_sparse: n_dense and n_batch must be 0")
         found = mat.tocsr()
@@ -154,15 +161,15 @@ class BCSR(JAXSparse):
         return BCSR.from_bcoo(self.to_bcoo().sum_duplicates(nse, remove_zeros))
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCSR:
-        """The array with its axes in another order, in reverse by default."""
+        """The array with its axes in another order, in reverse by default; see `bcoo_transpose`."""
         return BCSR.from_bcoo(self.to_bcoo().transpose(axes))
 
     def sum(self, axis: Any = None) -> Any:
-        """The sum over some axes."""
+        """The sum over some axes; see `bcoo_reduce_sum`."""
         return self.to_bcoo().sum(axis)
 
     def astype(self, dtype: Any) -> BCSR:
-        """The array with another dtype."""
+        """The array with another dtype; see `numpy.astype`."""
         return self._with(self.data.astype(dtype))
 
     def _with(self, data: Any) -> BCSR:

@@ -86,7 +86,14 @@ class COO(JAXSparse):
         return coo_todense(self)
 
     def transpose(self, axes: Sequence[int] | None = None) -> COO:
-        """The transpose; `axes` must be None."""
+        """The transpose; `axes` must be None.
+
+        Args:
+          axes: must be None.
+
+        Returns:
+          A `COO`.
+        """
         if axes is not None:
             raise NotImplementedError("axes argument to transpose()")
         return COO((self.data, self.col, self.row), shape=self.shape[::-1],

@@ -71,7 +71,14 @@ class _Compressed(JAXSparse):
         return rows if self._rows_first else rows.T
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
-        """The transpose, in the other form; `axes` must be None."""
+        """The transpose, in the other form; `axes` must be None.
+
+        Args:
+          axes: must be None.
+
+        Returns:
+          A `CSC` or a `CSR`.
+        """
         if axes is not None:
             raise NotImplementedError("axes argument to transpose()")
         other = CSC if self._rows_first else CSR
