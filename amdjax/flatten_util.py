@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +14,7 @@ import amdjax.numpy as jnp
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.core.pytree import tree_flatten, tree_unflatten
+from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 
 __all__ = [
     "ravel_pytree",
@@ -26,7 +28,8 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
       pytree: a tree of arrays and numbers.
 
     Returns:
-      A vector of the promoted dtype, and a function from such vectors to trees.
+      A vector of the promoted dtype, and a function from such vectors to trees; if all leaves have
+      one dtype, from vectors of any dtype. The functions of equal structures are equal.
 
     Raises:
       TypeError: a leaf is no array and no number, or the function is given another dtype.
@@ -45,28 +48,46 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
     arrays = [jnp.asarray(leaf) for leaf in leaves]
     target = promotion.result_type(*leaves)
     flat = jnp.concatenate([jnp.ravel(x).astype(target) for x in arrays])
-    cuts = np.cumsum([x.size for x in arrays])[:-1].tolist()
-    kinds = [(x.shape, x.dtype) for x in arrays]
+    return flat, _Unravel(treedef, tuple((x.shape, x.dtype) for x in arrays), target)
 
-    def unravel(vector: Any) -> Any:
-        if jnp.shape(vector) != flat.shape:
+
+@dataclasses.dataclass(frozen=True)
+class _Unravel:
+    """Makes trees of vectors; equal for trees of equal structure, so that it can be static.
+
+    Args:
+      treedef: the structure.
+      kinds: shape and dtype of each leaf.
+      target: the dtype that vectors have. If it is that of all leaves, vectors of any dtype are
+        taken, and leaves get theirs.
+    """
+
+    treedef: PyTreeDef
+    kinds: tuple[tuple[tuple[int, ...], Any], ...]
+    target: Any
+
+    def __call__(self, vector: Any) -> Any:
+        sizes = [math.prod(shape) for shape, _ in self.kinds]
+        if jnp.shape(vector) != (sum(sizes),):
             raise ValueError(
                 f"unravel function given array of shape {jnp.shape(vector)}, but expected array of"
-                f" shape {flat.shape}"
+                f" shape {(sum(sizes),)}"
             )
-        if dtypes.dtype(vector) != target:
+        got = dtypes.dtype(vector)
+        alike = all(dtype == self.target for _, dtype in self.kinds)
+        if got != self.target and not alike:
             raise TypeError(
-                f"unravel function given array of dtype {dtypes.dtype(vector)}, but expected dtype"
-                f" {target}"
+                f"unravel function given array of dtype {got}, but expected dtype {self.target}"
             )
-        parts = jnp.split(vector, cuts)
+        parts = jnp.split(vector, np.cumsum(sizes)[:-1].tolist())
         with warnings.catch_warnings():
             # Back from a complex vector to real leaves the imaginary parts are dropped knowingly.
             warnings.simplefilter("ignore")
-            back = [p.reshape(shape).astype(dtype) for p, (shape, dtype) in zip(parts, kinds)]
-        return tree_unflatten(treedef, back)
-
-    return flat, unravel
+            back = [
+                part.reshape(shape).astype(got if alike else dtype)
+                for part, (shape, dtype) in zip(parts, self.kinds)
+            ]
+        return tree_unflatten(self.treedef, back)
 
 
 _public_surface(globals())

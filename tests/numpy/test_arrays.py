@@ -197,6 +197,19 @@ def test_ravel_pytree_round_trip():
     assert unravel(flat)["a"].tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="shape"):
         unravel(flat[:3])
+    with pytest.raises(TypeError, match="expected dtype float16"):
+        unravel(flat > 0)
+
+
+def test_unravel_of_one_dtype():
+    flat, unravel = amdjax.flatten_util.ravel_pytree([jnp.ones(2), jnp.zeros((1, 3))])
+    assert [x.dtype for x in unravel(flat > 0)] == [np.bool_, np.bool_]
+    traces = []
+    run = amdjax.jit(lambda x, f: traces.append(f) or f(x), static_argnums=1)
+    for tree in ([jnp.ones(2), jnp.ones((1, 3))], [jnp.zeros(2), jnp.ones((1, 3))]):
+        back = run(*amdjax.flatten_util.ravel_pytree(tree))
+        np.testing.assert_array_equal(back[0], tree[0])
+    assert len(traces) == 1
 
 
 @pytest.mark.parametrize("name, expected", [("sum", [3, 3]), ("prod", [2, 3]), ("max", [2, 3]),

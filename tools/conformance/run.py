@@ -48,6 +48,7 @@ INTERNALS = re.compile(
     r"stablehlo|mhlo|HloModule|xla_client|MLIR|stage must be one of|argument 'dialect'|_executable'"
     r"|attribute '(compiler_ir|client|get_global|_params)'|<missing jax\._src|maximal device"
     r"|attribute '_(invars|eqns|check_if_deleted|flat_devices_tuple|to_xla_hlo_sharding)'"
+    r"|optimization_barrier %"
 )
 
 
@@ -61,6 +62,7 @@ def run_part(tests: pathlib.Path, name: str, part: str) -> None:
     log.touch()
     env = {
         "JAX_NUM_GENERATED_CASES": "5", **os.environ,
+        "AMDJAX_ENABLE_X64": os.environ.get("JAX_ENABLE_X64", "0"),
         "JAXTESTS_LOG": str(log), "JAXTESTS_PART": part, "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent.parent)]),
     }  # fmt: skip
