@@ -44,7 +44,7 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
     """
     leaves, treedef = tree_flatten(pytree)
     if not leaves:
-        return jnp.zeros((0,)), lambda flat: tree_unflatten(treedef, [])
+        return jnp.zeros((0,), jnp.float32), lambda flat: tree_unflatten(treedef, [])
     arrays = [jnp.asarray(leaf) for leaf in leaves]
     target = promotion.result_type(*leaves)
     flat = jnp.concatenate([jnp.ravel(x).astype(target) for x in arrays])

@@ -202,6 +202,8 @@ def test_ravel_pytree_round_trip():
 
 
 def test_unravel_of_one_dtype():
+    with amdjax.enable_x64(True):
+        assert amdjax.flatten_util.ravel_pytree(())[0].dtype == np.float32
     flat, unravel = amdjax.flatten_util.ravel_pytree([jnp.ones(2), jnp.zeros((1, 3))])
     assert [x.dtype for x in unravel(flat > 0)] == [np.bool_, np.bool_]
     traces = []
