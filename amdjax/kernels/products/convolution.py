@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import row_major
@@ -170,99 +170,33 @@ class Convolution:
         `owners` of input, kernel and result may be workspace in their stead. `more` are phases of
         each axis that are computed too, each a constant step behind the last.
         """
-        groups = self.feature_groups * self.batch_groups
-        features = self.rhs[0] // groups
-        images = self.lhs[0] // self.batch_groups
         every = [(phase, *rest) for phase, rest in zip(phases, more or [()] * self.spatial)]
-        limited = [
-            d for d in range(self.spatial) if any(p.leaves(self.lhs[2 + d]) for p in every[d])
-        ]
-        limits = tuple(Limit(phases[d].start, self.lhs[2 + d]) for d in limited)
-
-        def axis(extent: int, stride: int, along: int = -1, shift: int = 0) -> Axis:
-            return Axis(extent, stride, tuple(shift if d == along else 0 for d in limited))
-
-        rows = [(axis(images, self.lhs_strides[0]), Axis(images, self.out_strides[0]))]
-        taps = []
-        for d, phase in enumerate(phases):
-            lhs, rhs, out = (
-                s[2 + d] for s in (self.lhs_strides, self.rhs_strides, self.out_strides)
-            )
-            rows.append(
-                (
-                    axis(phase.count, lhs * phase.shift, d, phase.shift),
-                    Axis(phase.count, out * phase.step),
-                )
-            )
-            taps.append(
-                (
-                    axis(phase.taps, lhs * phase.tap_shift, d, phase.tap_shift),
-                    Axis(phase.taps, rhs * phase.tap_step),
-                )
-            )
-        channels = (axis(self.rhs[1], self.lhs_strides[1]), Axis(self.rhs[1], self.rhs_strides[1]))
-        depth = self._depth_order(taps, channels)
-        split = (
-            images * self.lhs_strides[0]
-            if self.batch_groups > 1
-            else self.rhs[1] * self.lhs_strides[1]
-        )
-        group = (
-            axis(groups, split),
-            Axis(groups, features * self.rhs_strides[0]),
-            Axis(groups, features * self.out_strides[1]),
-        )
-        batch = [group]
-        for d, (first, *rest) in enumerate(every):
-            if rest:
-                start, tap, place = (
-                    getattr(rest[0], name) - getattr(first, name)
-                    for name in ("start", "tap", "first")
-                )
-                n = 1 + len(rest)
-                batch.append(
-                    (
-                        axis(n, self.lhs_strides[2 + d] * start, d, start),
-                        Axis(n, self.rhs_strides[2 + d] * tap),
-                        Axis(n, self.out_strides[2 + d] * place),
-                    )
-                )
-        columns = Axis(features, self.rhs_strides[0]), Axis(features, self.out_strides[1])
+        extents = self.lhs[2:]
+        limited = [d for d, n in enumerate(extents) if any(p.leaves(n) for p in every[d])]
+        loops = _Loops(self, phases, limited)
+        batch = [loops.groups(), *loops.later_phases(every)]
+        rows, columns = loops.rows(), loops.columns()
         transposed = self._is_transposed()
-        if transposed and images > 1:
-            batch.append((rows[0][0], Axis(images, 0), rows[0][1]))
-            rows = rows[1:]
-        rows.sort(key=lambda r: -r[1].stride)
+        if transposed and rows[0].read.extent > 1:
+            images = rows.pop(0)
+            batch.append(images._replace(weights=Axis(images.read.extent, 0)))
+        rows.sort(key=lambda loop: -loop.written.stride)
+        # In the order in which they lie in the operand that is read along them.
+        depth = sorted(loops.depth(), key=lambda loop: -loop[1 if transposed else 0].stride)
+        limits = tuple(Limit(phases[d].start, extents[d]) for d in limited)
         read, weights, written = owners or (*ctx.inputs, *ctx.outputs)
-        offsets = [
-            sum(getattr(f, name) * s[2 + d] for d, f in enumerate(phases))
-            for name, s in (
-                ("start", self.lhs_strides),
-                ("tap", self.rhs_strides),
-                ("first", self.out_strides),
-            )
-        ]
-        a_dtype, b_dtype, out_dtype = (_dtype(owner) for owner in (read, weights, written))
+        out_dtype = _dtype(written)
         a = Source(
-            read,
-            part_dtype(a_dtype),
-            offsets[0],
-            tuple(g[0] for g in batch),
-            tuple(r[0] for r in rows),
-            tuple(x[0] for x in depth),
-            limits,
-        )
+            read, part_dtype(_dtype(read)), loops.offset("start", self.lhs_strides),
+            _axes(batch, 0), _axes(rows, 0), _axes(depth, 0), limits,
+        )  # fmt: skip
         b = Source(
-            weights,
-            part_dtype(b_dtype),
-            offsets[1],
-            tuple(g[1] for g in batch),
-            (columns[0],),
-            tuple(x[1] for x in depth),
-        )
+            weights, part_dtype(_dtype(weights)), loops.offset("tap", self.rhs_strides),
+            _axes(batch, 1), (columns.weights,), _axes(depth, 1),
+        )  # fmt: skip
         sink = Sink(
-            written, part_dtype(out_dtype), offsets[2], tuple(g[2] for g in batch),
-            tuple(r[1] for r in rows), (columns[1],),
+            written, part_dtype(out_dtype), loops.offset("first", self.out_strides),
+            _axes(batch, 2), _axes(rows, 2), (columns.written,),
         )  # fmt: skip
         accumulate = accumulate_dtype(*(v.aval.dtype for v in (*ctx.outputs, *ctx.inputs)))
         problem = Contraction(a, b, sink, accumulate, out_dtype in ("c64", "c128"))
@@ -277,12 +211,95 @@ class Convolution:
             and self.out[2 + self.out_strides[2:].index(1)] > 1
         )
 
-    def _depth_order(
-        self, taps: list[tuple[Axis, Axis]], channels: tuple[Axis, Axis]
-    ) -> list[tuple[Axis, Axis]]:
-        """Loops in the order in which they lie in the operand that is read along them."""
-        along = 1 if self._is_transposed() else 0
-        return sorted([*taps, channels], key=lambda pair: -pair[along].stride)
+
+class _Loop(NamedTuple):
+    """A loop as it lies in the input, in the kernel, and in the result."""
+
+    read: Axis
+    weights: Axis
+    written: Axis
+
+
+NOWHERE = Axis(1, 0)  # of operands that a loop does not move in
+
+
+def _axes(loops: Sequence[_Loop], operand: int) -> tuple[Axis, ...]:
+    return tuple(loop[operand] for loop in loops)
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """The loops of one phase.
+
+    Args:
+      conv: sizes and layout.
+      phases: one of each spatial axis.
+      limited: the spatial axes along which taps may lie outside the input.
+    """
+
+    conv: Convolution
+    phases: Sequence[Phase]
+    limited: Sequence[int]
+
+    def _read(self, extent: int, stride: int, along: int = -1, shift: int = 0) -> Axis:
+        """A loop of the input, which moves a coordinate along one spatial axis at most."""
+        return Axis(extent, stride, tuple(shift if d == along else 0 for d in self.limited))
+
+    def groups(self) -> _Loop:
+        conv = self.conv
+        count = conv.feature_groups * conv.batch_groups
+        images, features = conv.lhs[0] // conv.batch_groups, conv.rhs[0] // count
+        by_batch = conv.batch_groups > 1
+        stride = images * conv.lhs_strides[0] if by_batch else conv.rhs[1] * conv.lhs_strides[1]
+        return _Loop(
+            self._read(count, stride),
+            Axis(count, features * conv.rhs_strides[0]),
+            Axis(count, features * conv.out_strides[1]),
+        )
+
+    def later_phases(self, every: Sequence[Sequence[Phase]]) -> Iterator[_Loop]:
+        """Along the axes that have several phases, each a constant step behind the last."""
+        conv = self.conv
+        for d, (first, *rest) in enumerate(every):
+            if rest:
+                n, second = len(rest) + 1, rest[0]
+                start = second.start - first.start
+                yield _Loop(
+                    self._read(n, conv.lhs_strides[2 + d] * start, d, start),
+                    Axis(n, conv.rhs_strides[2 + d] * (second.tap - first.tap)),
+                    Axis(n, conv.out_strides[2 + d] * (second.first - first.first)),
+                )
+
+    def rows(self) -> list[_Loop]:
+        """Over images and positions."""
+        conv = self.conv
+        images = conv.lhs[0] // conv.batch_groups
+        read, written = self._read(images, conv.lhs_strides[0]), Axis(images, conv.out_strides[0])
+        loops = [_Loop(read, NOWHERE, written)]
+        for d, p in enumerate(self.phases):
+            read = self._read(p.count, conv.lhs_strides[2 + d] * p.shift, d, p.shift)
+            written = Axis(p.count, conv.out_strides[2 + d] * p.step)
+            loops.append(_Loop(read, NOWHERE, written))
+        return loops
+
+    def columns(self) -> _Loop:
+        """Over the features of a group."""
+        conv = self.conv
+        n = conv.rhs[0] // (conv.feature_groups * conv.batch_groups)
+        return _Loop(NOWHERE, Axis(n, conv.rhs_strides[0]), Axis(n, conv.out_strides[1]))
+
+    def depth(self) -> Iterator[_Loop]:
+        """Over taps and input features."""
+        conv = self.conv
+        for d, p in enumerate(self.phases):
+            read = self._read(p.taps, conv.lhs_strides[2 + d] * p.tap_shift, d, p.tap_shift)
+            yield _Loop(read, Axis(p.taps, conv.rhs_strides[2 + d] * p.tap_step), NOWHERE)
+        n = conv.rhs[1]
+        yield _Loop(self._read(n, conv.lhs_strides[1]), Axis(n, conv.rhs_strides[1]), NOWHERE)
+
+    def offset(self, name: str, strides: Sequence[int]) -> int:
+        """Of the first element, where `name` says at which coordinates a phase begins."""
+        return sum(getattr(p, name) * s for p, s in zip(self.phases, strides[2:], strict=True))
 
 
 def _in_step(phases: Sequence[Phase]) -> bool:
