@@ -92,12 +92,11 @@ class RecordLayout:
     packed: bool
 
     @staticmethod
-    def of(problem: SortProblem, positioned: bool) -> RecordLayout:
-        key = problem.single
-        packed = positioned and key is not None and key.width <= 32
-        if packed:
+    def of(keys: Sequence[tuple[Any, Key]], positioned: bool) -> RecordLayout:
+        """Of operands and their keys."""
+        if positioned and len(keys) == 1 and keys[0][1].width <= 32:
             return RecordLayout(("u64",), True, True)
-        kinds = [key.unsigned for _, key in problem.keys]
+        kinds = [key.unsigned for _, key in keys]
         return RecordLayout((*kinds, "u32") if positioned else tuple(kinds), positioned, False)
 
     @property

@@ -21,7 +21,7 @@ from amdjax.kernels.loops import (
 )
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.kernels.sorting.keys import Key
-from amdjax.kernels.sorting.rows import SortedRows, SortProblem
+from amdjax.kernels.sorting.rows import RecordLayout, SortedRows, SortProblem
 from amdjax.tile import Buffer, Builder, Value
 
 
@@ -61,8 +61,8 @@ class Network(SortedRows):
         g = self.geometry
         self.kernel = self.ctx.kernel("sort_network")
         k = self.k = self.kernel.k
-        self.packed = self.single is not None and self.single.width <= 32 and self.needs_position
-        widest = "u64" if self.packed or self.single is None else self.single.unsigned
+        packed = RecordLayout.of(self.keys, self.needs_position).packed
+        widest = "u64" if packed or self.single is None else self.single.unsigned
         side = g.inner if g.inner > 1 else g.rows
         self.count = lanes_for(self.ctx.target, widest, side, 1)
         self.lane_stride = 1 if g.inner > 1 else g.n
@@ -109,14 +109,10 @@ class Network(SortedRows):
         k.if_(mixed, with_positions, lambda: self._sort(records))
 
     def _records(self, with_position: bool) -> _Scratch:
-        packed = with_position and self.single is not None and self.single.width <= 32
-        if packed:
-            kinds = ["u64"]
-        else:
-            kinds = [key.unsigned for _, key in self.keys] + (["u32"] if with_position else [])
+        layout = RecordLayout.of(self.keys, with_position)
         tag, size = "pairs" if with_position else "keys", self.geometry.n * self.count
-        buffers = [self.k.scratch(f"{tag}{j}", t, size) for j, t in enumerate(kinds)]
-        return _Scratch(buffers, with_position, packed)
+        buffers = [self.k.scratch(f"{tag}{j}", t, size) for j, t in enumerate(layout.kinds)]
+        return _Scratch(buffers, layout)
 
     def _each(self, start: int, stop: int, fn: Callable[[Value], Any]) -> None:
         """A loop, written out where rows fit into registers."""
@@ -129,12 +125,12 @@ class Network(SortedRows):
     def _fill(self, records: _Scratch) -> Value:
         """Make records; returns, in lanes, whether there is a negative zero."""
         k, n, count = self.k, self.geometry.n, self.count
-        flags = k.scratch("pair_flags" if records.with_position else "flags", "i32", count)
+        flags = k.scratch("pair_flags" if records.layout.positioned else "flags", "i32", count)
         k.store(flags, 0, k.const("i32", 0, (count,)))
 
         def note(bits: Value) -> None:
             key = self.single
-            if key is None or not key.loses_zeros or records.with_position:
+            if key is None or not key.loses_zeros or records.layout.positioned:
                 return
             zero = k.convert(key.negative_zero(k, bits), "i32")
             zero = k.reduce("or", zero, 0) if len(zero.shape) == 2 else zero
@@ -155,7 +151,7 @@ class Network(SortedRows):
             position = k.broadcast(k.expand(position, 1), square)
             self._put(records, i, [bits], position, (count, 1))
 
-        usual = records.with_position == self.needs_position
+        usual = records.layout.positioned == self.needs_position
         whole = n // count * count if self._by_blocks and usual else 0
         if whole:
             k.for_(0, whole, count, block)
@@ -180,12 +176,8 @@ class Network(SortedRows):
         """Write records number `i` (and those after it in a block)."""
         k = self.k
         parts = [key.encode(k, x) for x, (_, key) in zip(bits, self.keys, strict=True)]
-        if records.packed:
-            high = k.convert(parts[0], "u64") << k.const("u64", 32, position.shape)
-            parts = [high | position]
-        elif records.with_position:
-            parts.append(k.convert(position, "u32"))
-        for buffer, x in zip(records.buffers, parts, strict=True):
+        record = records.layout.join(k, parts, position)
+        for buffer, x in zip(records.buffers, record, strict=True):
             k.store(buffer, i * self.count, x, strides)
 
     def _load_bits(self, source: Any, key: Key, i: Value | int) -> Value:
@@ -196,7 +188,7 @@ class Network(SortedRows):
     def _sort(self, records: _Scratch) -> None:
         self._network(records.buffers)
         whole = 0
-        if self._by_blocks and not records.with_position:
+        if self._by_blocks and not records.layout.positioned:
             whole = self.taken // self.count * self.count
             self.k.for_(0, whole, self.count, lambda i: self._emit_block(i, records.buffers[0]))
         self._each(whole, self.taken, lambda i: self._emit(i, records))
@@ -264,19 +256,17 @@ class Network(SortedRows):
     def _emit(self, i: Value, records: _Scratch) -> None:
         """Write the elements that became number `i` of their rows."""
         k, g, count, key = self.k, self.geometry, self.count, self.single
+        layout = records.layout
         parts = [k.load(s, i * count, (count,)) for s in records.buffers]
-        position = k.convert(parts[-1], "u32") if records.packed else parts[-1]
+        position = k.convert(parts[-1], "u32") if layout.packed else parts[-1]
         where = self._start(self.taken) + i * g.inner
         lane_stride = 1 if g.inner > 1 else self.taken
         lanes = k.iota(count) * k.const("index", self.lane_stride, (count,))
         start = lanes + k.broadcast(self.start, (count,))
         for source, target in self.outputs:
-            exact = None if records.with_position and key and key.loses_zeros else key
+            exact = None if records.layout.positioned and key and key.loses_zeros else key
             if exact and exact.reversible and source is self.keys[0][0]:
-                bits = parts[0]
-                if records.packed:
-                    bits = bits >> k.const("u64", 32, (count,))
-                bits = exact.decode(k, k.convert(bits, exact.unsigned))
+                bits = exact.decode(k, layout.part(k, parts[0], exact.unsigned))
                 out = view(self.kernel.output(target), exact.unsigned)
                 k.store(out, where, bits, [lane_stride], self.mask)
             else:
@@ -298,14 +288,12 @@ class _Scratch:
     """Records of a bundle of rows: for each element of the rows a vector.
 
     Args:
-      buffers: keys, and positions unless packed.
-      with_position: whether records say where they come from.
-      packed: whether positions are in the lower 32 bits of the keys.
+      buffers: one for each part of a record.
+      layout: of records.
     """
 
     buffers: list[Buffer]
-    with_position: bool
-    packed: bool
+    layout: RecordLayout
 
 
 def _less(k: Builder, a: Sequence[Value], b: Sequence[Value]) -> Value:

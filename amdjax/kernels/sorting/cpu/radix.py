@@ -22,7 +22,7 @@ from amdjax.kernels.loops import (
 )
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.sorting.keys import Key
-from amdjax.kernels.sorting.rows import SortedRows, SortProblem
+from amdjax.kernels.sorting.rows import RecordLayout, SortedRows, SortProblem
 from amdjax.schedule.search import busy_time
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Buffer, Value
@@ -36,18 +36,17 @@ class Records:
     """Arrays of records: two halves for each row, between which passes move them.
 
     Args:
-      keys: the keys; with `packed` the positions are in their lower 32 bits.
-      positions: positions beside the keys; None if there are none or they are packed.
-      packed: whether keys have positions in them.
+      buffers: one for each part of a record.
+      layout: of records.
     """
 
-    keys: Buffer
-    positions: Buffer | None
-    packed: bool
+    buffers: list[Buffer]
+    layout: RecordLayout
 
     @property
-    def buffers(self) -> list[Buffer]:
-        return [self.keys] + ([self.positions] if self.positions is not None else [])
+    def keys(self) -> Buffer:
+        """What has the keys, and positions if they are packed."""
+        return self.buffers[0]
 
 
 @dataclass(frozen=True)
@@ -108,12 +107,10 @@ class Radix(SortedRows):
     def _step(self, source: Any, key: Key) -> _Step:
         """Workspace for sorting by one key."""
         size = self.owners * 2 * self.geometry.n
-        packed = key.width <= 32 and self.needs_position
-        dtype = "u64" if packed else key.unsigned
-        positions = Temp("u32", size) if self.needs_position and not packed else None
-        low = 32 if packed else 0
+        layout = RecordLayout.of([(source, key)], self.needs_position)
+        low = 32 if layout.packed else 0
         shifts = list(range(low, low + key.width, self.bits))
-        return _Step(source, key, Temp(dtype, size), positions, packed, shifts)
+        return _Step(source, key, [Temp(kind, size) for kind in layout.kinds], layout, shifts)
 
     # One kernel that does whole rows
 
@@ -338,14 +335,9 @@ class Radix(SortedRows):
                 position = self._positions(*previous, i, count, mask)
                 offsets = position * g.inner + start
                 bits = key.load_at(k, operand, offsets, mask)
-            x = key.encode(k, bits)
-            if records.packed:
-                high_bits = k.convert(x, "u64") << k.const("u64", 32, (count,))
-                x = high_bits | k.convert(position, "u64")
-            to = base + i
-            k.store(records.keys, to, x, None, mask)
-            if records.positions is not None:
-                k.store(records.positions, to, k.convert(position, "u32"), None, mask)
+            record = records.layout.join(k, [key.encode(k, bits)], position)
+            for buffer, x in zip(records.buffers, record, strict=True):
+                k.store(buffer, base + i, x, None, mask)
             if not watch:
                 return []
             zero = key.negative_zero(k, bits)
@@ -361,10 +353,8 @@ class Radix(SortedRows):
     ) -> Value:
         """Where records come from."""
         k = self.k
-        at = base + i
-        if records.positions is not None:
-            return k.convert(k.load(records.positions, at, (count,), None, mask), "index")
-        return k.convert(k.convert(k.load(records.keys, at, (count,), None, mask), "u32"), "index")
+        last = k.load(records.buffers[-1], base + i, (count,), None, mask)
+        return k.convert(k.convert(last, "u32"), "index")
 
     def _digit(self, x: Value, shift: int) -> Value:
         k = self.k
@@ -453,8 +443,7 @@ class Radix(SortedRows):
             for operand, target in self.outputs:
                 if key is not None and operand is self.keys[0][0] and key.reversible:
                     x = k.load(records.keys, source + i, (count,), None, mask)
-                    if records.packed:
-                        x = k.convert(x >> k.const("u64", 32, (count,)), key.unsigned)
+                    x = records.layout.part(k, x, key.unsigned)
                     k.store(
                         view(self.kernel.output(target), key.unsigned),
                         where,
@@ -512,13 +501,10 @@ class _Step:
 
     source: Any
     key: Key
-    keys: Temp
-    positions: Temp | None
-    packed: bool
+    temps: list[Temp]
+    layout: RecordLayout
     shifts: list[int]
 
     def records(self, kernel: ShapedKernel, read: bool = False) -> Records:
         param: Callable[[Any], Buffer] = kernel.input if read else kernel.inout
-        return Records(
-            param(self.keys), None if self.positions is None else param(self.positions), self.packed
-        )
+        return Records([param(temp) for temp in self.temps], self.layout)

@@ -63,7 +63,7 @@ def plan_bitonic(target: GpuTarget, problem: SortProblem) -> BitonicPlan:
     g, key = problem.geometry, problem.single
     # Zeros of both signs have one key; only their positions keep them in order.
     positioned = problem.needs_position or key is None or key.loses_zeros
-    layout, padded = RecordLayout.of(problem, positioned), power_of_two(g.n)
+    layout, padded = RecordLayout.of(problem.keys, positioned), power_of_two(g.n)
     most = min(target.usual_workgroup * EACH, scratch_limit(target) // (2 * layout.nbytes))
     rows = power_of_two(ceil_div(g.rows, target.compute_units))
     block = min(floor_power_of_two(most), max(padded * rows, target.wave_size * 2))

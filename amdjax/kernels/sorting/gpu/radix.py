@@ -78,7 +78,7 @@ class GpuRadixPlan:
 
 def plan_gpu_radix(target: GpuTarget, problem: SortProblem) -> GpuRadixPlan:
     """As many records in a block as LDS has room for, with their digits."""
-    layout = RecordLayout.of(problem, problem.needs_position)
+    layout = RecordLayout.of(problem.keys, problem.needs_position)
     threads = target.usual_workgroup
     left = scratch_limit(target) - BINS * itemsize("u32")
     each = EACH
