@@ -297,7 +297,8 @@ def test_phases_cover_positions_and_taps(
     for p in phases_of_axis(extent, window, stride, padding, dilation, window_dilation):
         for i in range(p.count):
             places = {
-                p.tap + j * p.tap_step: p.start + i * p.move + j * p.tap_move for j in range(p.taps)
+                p.tap + j * p.tap_step: p.start + i * p.shift + j * p.tap_shift
+                for j in range(p.taps)
             }
             assert seen.setdefault(p.first + i * p.step, places) is places
     for position in range(extent):
