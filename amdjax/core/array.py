@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -136,6 +137,13 @@ class Array(Typed):
     def nbytes(self) -> int:
         """Bytes of all elements."""
         return self.aval.nbytes
+
+    @property
+    def __numpy_dtype__(self) -> Any:
+        # What `numpy.dtype(x)` asks for, which is rarely meant.
+        text = "Implicit conversion of an array to a dtype is deprecated; use x.dtype instead."
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return self.aval.dtype
 
     if TYPE_CHECKING:  # what the NumPy-shaped floor installs
 

@@ -56,20 +56,26 @@ fft_p = Primitive("fft")
 
 @fft_p.def_abstract_eval
 def _fft_type(x, *, fft_type, fft_lengths):
-    rank = len(fft_lengths)
+    rank, what = len(fft_lengths), f"{fft_type.name} input"
     if rank > len(x.shape):
         raise ValueError(
-            f"fft has {rank} fft_lengths, {fft_lengths}, but an operand of shape {x.shape}."
+            f"{what} shape {x.shape} must have at least as many input dimensions as fft_lengths "
+            f"{fft_lengths}."
         )
     if x.dtype not in (np.float32, np.float64, np.complex64, np.complex128):
-        raise ValueError(f"fft takes single or double precision, got dtype {x.dtype}.")
+        real = fft_type is FftType.RFFT
+        kinds = "float32 or float64" if real else "in single or double precision"
+        raise ValueError(f"{what} must be {kinds}, got {x.dtype}.")
     batch, transformed = x.shape[: len(x.shape) - rank], x.shape[len(x.shape) - rank :]
     halved = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1)
     wanted = halved if fft_type is FftType.IRFFT else fft_lengths
     if transformed != wanted:
+        lengths = f"fft_lengths {fft_lengths}"
+        if fft_type is FftType.IRFFT:
+            lengths = f"all except the last fft_length, got fft_lengths={fft_lengths}"
         raise ValueError(
-            f"{fft_type.name} with fft_lengths={fft_lengths} takes an operand of trailing shape "
-            f"{wanted}, got shape {x.shape}."
+            f"{what} shape {x.shape} minor dimensions must be equal to {lengths}: they must be "
+            f"{wanted}."
         )
     if fft_type is FftType.RFFT:
         return ShapedArray(batch + halved, dtypes.to_complex_dtype(x.dtype))

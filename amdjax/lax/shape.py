@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.array import Array, asarray_concrete
-from amdjax.core.aval import ShapedArray
+from amdjax.core.aval import ShapedArray, canonical_dim
 from amdjax.core.lowering import Element
 from amdjax.core.trace import is_float0
 from amdjax.lax._rules import (
@@ -176,13 +176,16 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
 
     Raises:
       ValueError: if two sizes differ and neither is 1.
+      TypeError: if a size is no integer, or negative.
 
     Example:
       >>> broadcast_shapes((2, 1), (3,))
       (2, 3)
     """
     rank = max((len(shape) for shape in shapes), default=0)
-    padded = [(1,) * (rank - len(shape)) + as_ints(shape, "shape") for shape in shapes]
+    padded = [(1,) * (rank - len(shape)) + tuple(map(canonical_dim, shape)) for shape in shapes]
+    if any(n < 0 for sizes in padded for n in sizes):
+        raise TypeError(f"Only non-negative indices are allowed in shapes, got {list(shapes)}.")
     result = []
     for sizes in zip(*padded):
         wide = {size for size in sizes if size != 1}

@@ -70,8 +70,8 @@ def test_conversions():
     "x, kind, lengths, message",
     [
         (np.zeros(4, np.complex64), "rfft", (4,), "real numbers"),
-        (np.zeros(4, np.float32), "rfft", (3,), "trailing shape"),
-        (np.zeros(4, np.complex64), "irfft", (4,), "trailing shape"),
+        (np.zeros(4, np.float32), "rfft", (3,), "minor dimensions must be equal"),
+        (np.zeros(4, np.complex64), "irfft", (4,), "minor dimensions must be equal"),
         (np.zeros(4, np.complex64), "fft", (1, 4), "fft_lengths"),
         (np.zeros(4, np.complex64), "dft", (4,), "unknown fft_type"),
     ],

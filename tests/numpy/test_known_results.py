@@ -147,6 +147,8 @@ def test_dtypes_with_64_bits(call, dtype):
         (lambda x: jnp.add(np.ma.array([1, 2], mask=[0, 1]), 1), ValueError),
         (lambda x: amdjax.jit(jnp.array)(np.ma.array([1, 2], mask=[0, 1])), ValueError),
         (lambda x: jnp.round(x > 0), ValueError),
+        (lambda x: lax.broadcast_shapes((-1,)), TypeError),
+        (lambda x: lax.broadcast_shapes("ab"), TypeError),
         (
             lambda x: lax.reduce_window(x, 0.0, lambda a, b: [a + b], (1,), (1,), "VALID"),
             ValueError,

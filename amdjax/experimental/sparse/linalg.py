@@ -118,14 +118,13 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: Any = None) -> tuple[Arra
     if product is None:
         A = jnp.asarray(A)
         if A.shape != (n, n):
-            raise ValueError(f"A must have shape {(n, n)} to go with X, got {A.shape}")
+            raise ValueError(f"A must be {(n, n)} to go with X, got {A.shape}")
         product = lambda S: jnp.matmul(A, S, precision=lax.Precision.HIGHEST)
     out = product(X)
-    if out.shape != X.shape or out.dtype != X.dtype:
-        raise ValueError(
-            f"A must return vectors like X, of {X.shape} and {X.dtype}, got {out.shape} and "
-            f"{out.dtype}"
-        )
+    if out.dtype != X.dtype:
+        raise ValueError(f"A, X must have same dtypes, but A of {X.dtype} gives {out.dtype}")
+    if out.shape != X.shape:
+        raise ValueError(f"A must return vectors like X, of {X.shape}, got {out.shape}")
     tol = 10 * jnp.finfo(X.dtype).eps if tol is None else tol
     return _iterate(product, X, m, tol)
 
