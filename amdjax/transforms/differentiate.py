@@ -242,7 +242,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
       reduce_axes: accepted for compatibility; must be empty.
 
     Returns:
-      A function from cotangents of the result to a tuple of cotangents of the arguments.
+      A function from cotangents of the result to a tuple of cotangents of the arguments, a pytree.
 
     Raises:
       TypeError: of arguments and results some are integers and others not, or some are neither
@@ -266,17 +266,17 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
             "linear_transpose only supports [float or complex] -> [float or complex], and "
             f"integer -> integer functions, but got {dtypes_in} -> {dtypes_out}."
         )
-    in_tree = tree_structure(primals)
+    jaxpr, in_tree, out_tree = closed.jaxpr, tree_structure(primals), flat.out_tree
+    out_avals = closed.out_avals
 
     @api_boundary
-    def transposed(cotangent: Any) -> Any:
+    def transposed(consts: Any, cotangent: Any) -> Any:
         cts, tree = tree_flatten(cotangent)
-        if tree != flat.out_tree:
+        if tree != out_tree:
             raise TypeError(
-                f"cotangent tree does not match function output, expected {flat.out_tree} but "
-                f"got {tree}"
+                f"cotangent tree does not match function output, expected {out_tree} but got {tree}"
             )
-        for ct, a in zip(cts, closed.out_avals):
+        for ct, a in zip(cts, out_avals):
             got: Any = get_aval(ct)
             if (got.shape, got.dtype) != (a.shape, a.dtype):
                 raise TypeError(
@@ -285,10 +285,10 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
                 )
         args = [UndefinedPrimal(a) for a in avals]
         backward = transformed("transpose", backward_pass)
-        found = backward(closed.jaxpr, closed.consts, args, cts)
+        found = backward(jaxpr, consts, args, cts)
         return tree_unflatten(in_tree, [as_result(ct) for ct in found])
 
-    return transposed
+    return Partial(transposed, closed.consts)
 
 
 # Gradients

@@ -179,6 +179,12 @@ def test_linear_transpose():
     close(ct, 3 * X + 1)
 
 
+def test_linear_transposes_leave_compiled_functions():
+    scaled = amdjax.jit(lambda a: amdjax.linear_transpose(lambda x: a * x, X))(2 * X)
+    (ct,) = amdjax.jit(lambda f, x: f(x))(scaled, X)
+    close(ct, 2 * X * X)
+
+
 def test_linear_transpose_of_integers():
     matrix = np.arange(12).reshape(3, 4)
     (ct,) = amdjax.linear_transpose(lambda x: (lax.dot(matrix, x), -x[:2]), np.arange(4))(
