@@ -339,10 +339,41 @@ def launch(
         UnknownInstruction: execution reached code that cannot be emulated.
         EmulatorError: the kernel wants what is not emulated, or the shapes are impossible.
     """
+    profile = profile or counting.is_recording()
+    run = _run(kernel, grid, workgroup, kernarg, memory, shared_bytes, sanitize, profile)
+    result = _counted(*run)
+    counting.record(result)
+    return result
+
+
+def execute(
+    kernel: Kernel,
+    grid: int | Sequence[int],
+    workgroup: int | Sequence[int],
+    kernarg: bytes,
+    memory: Memory,
+    shared_bytes: int = 0,
+) -> None:
+    """`launch` where what the kernel did is counted only if somebody records it."""
+    if counting.is_recording():
+        launch(kernel, grid, workgroup, kernarg, memory, shared_bytes)
+    else:
+        _run(kernel, grid, workgroup, kernarg, memory, shared_bytes, True, False)
+
+
+def _run(
+    kernel: Kernel,
+    grid: int | Sequence[int],
+    workgroup: int | Sequence[int],
+    kernarg: bytes,
+    memory: Memory,
+    shared_bytes: int,
+    sanitize: Checks | bool,
+    profile: bool,
+) -> tuple[Launch, list[_Worker]]:
     shape, items = _three(grid), _three(workgroup)
     _check(kernel, shape, items)
     program = program_of(kernel)
-    profile = profile or counting.is_recording()
     prepared = Launch(
         program, shape, items, kernarg, memory, shared_bytes, Checks.of(sanitize), profile
     )
@@ -360,10 +391,9 @@ def launch(
         thread.join()
     for worker in workers:
         worker.raise_fault()
-    result = _counted(prepared, workers)
-    program.wave_cost = result.instructions // max(result.waves, 1)
-    counting.record(result)
-    return result
+    instructions = sum(int(w.records[:, state.COUNT // 8].sum()) for w in workers)
+    program.wave_cost = instructions // max(groups * prepared.waves, 1)
+    return prepared, workers
 
 
 def _check(kernel: Kernel, grid: tuple[int, int, int], workgroup: tuple[int, int, int]) -> None:

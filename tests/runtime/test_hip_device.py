@@ -307,7 +307,7 @@ def test_an_interruption_amid_a_kernel_reaches_the_program(device, rng, monkeypa
     x = device.upload(vector(rng))
     device.synchronize()
     with monkeypatch.context() as patched:
-        patched.setattr(modules, "launch", interrupted)
+        patched.setattr(modules, "execute", interrupted)
         launch(device, x, x, 1000)
         with pytest.raises(KeyboardInterrupt):
             device.synchronize()
@@ -317,9 +317,9 @@ def test_an_interruption_amid_a_kernel_reaches_the_program(device, rng, monkeypa
 
 def test_the_garbage_collector_keeps_away_from_calls(device, rng, monkeypatch):
     enabled = []
-    real = modules.launch
+    real = modules.execute
     monkeypatch.setattr(
-        modules, "launch", lambda *args: (enabled.append(gc.isenabled()), real(*args))
+        modules, "execute", lambda *args: (enabled.append(gc.isenabled()), real(*args))
     )
     x = device.upload(vector(rng))
     launch(device, x, x, 1000)

@@ -24,6 +24,7 @@ class Memory:
         self._sizes: dict[int, int] = {}
         self._keep: dict[int, Any] = {}
         self._shadows: dict[int, np.ndarray] = {}
+        self._shadow_addresses: dict[int, int] = {}  # NumPy takes a while to tell an address
         self._table: np.ndarray | None = None
         # To tell an access to what is gone from one to what never was.
         self._released: deque[tuple[int, int]] = deque(maxlen=1024)
@@ -41,9 +42,10 @@ class Memory:
             bisect.insort(self._starts, address)
         self._sizes[address] = size
         self._keep[address] = owner
-        self._shadows.pop(address, None)
+        self._drop_shadow(address)
         if not initialized:
-            self._shadows[address] = np.zeros(size + 64, np.uint8)
+            shadow = self._shadows[address] = np.zeros(size + 64, np.uint8)
+            self._shadow_addresses[address] = shadow.ctypes.data
         self._table = None
         return address
 
@@ -55,9 +57,13 @@ class Memory:
         """
         self._released.append((address, address + self._sizes.pop(address)))
         self._keep.pop(address)
-        self._shadows.pop(address, None)
+        self._drop_shadow(address)
         self._starts.remove(address)
         self._table = None
+
+    def _drop_shadow(self, address: int) -> None:
+        self._shadows.pop(address, None)
+        self._shadow_addresses.pop(address, None)
 
     def add(self, array: np.ndarray) -> int:
         """Register an array's memory; returns its address."""
@@ -105,11 +111,7 @@ class Memory:
     def table(self) -> np.ndarray:
         """Sorted rows of (start, end, shadow or 0)."""
         if self._table is None:
-            rows = [
-                (start, start + self._sizes[start], self._shadows[start].ctypes.data)
-                if start in self._shadows
-                else (start, start + self._sizes[start], 0)
-                for start in self._starts
-            ]
+            sizes, shadows = self._sizes, self._shadow_addresses
+            rows = [(start, start + sizes[start], shadows.get(start, 0)) for start in self._starts]
             self._table = np.array(rows, np.uint64).reshape(-1, 3)
         return self._table
