@@ -97,3 +97,13 @@ def check_castable(name: str, dtype: np.dtype, *parameters: Any) -> None:
                 f"{name} parameters must be safe to cast to its dtype {dtype}, "
                 f"got one of dtype {dtypes.dtype(p)}."
             )
+
+
+def float_arguments(name: str, key: Any, shape: Any, dtype: Any, *parameters: Any) -> Any:
+    """Key, shape and floating dtype of the sampler `name`, whose parameters fit both."""
+    typed, dtype = single_key(name, key), float_dtype(name, dtype)
+    if not parameters:
+        return typed, as_shape(name, shape), dtype
+    shape = parameter_shape(name, shape, *parameters)
+    check_castable(name, dtype, *parameters)
+    return typed, shape, dtype

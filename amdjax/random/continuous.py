@@ -12,6 +12,7 @@ from amdjax.random._arguments import (
     Shape,
     as_shape,
     check_castable,
+    float_arguments,
     float_dtype,
     inexact_dtype,
     parameter_shape,
@@ -36,9 +37,8 @@ def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: A
       >>> print(random.exponential(random.key(0), (2,)).round(3))
       [2.95  3.843]
     """
-    typed = single_key("exponential", key)
-    dtype = float_dtype("exponential", dtype)
-    return _exponential(typed, shape=as_shape("exponential", shape), dtype=dtype)
+    typed, shape, dtype = float_arguments("exponential", key, shape, dtype)
+    return _exponential(typed, shape=shape, dtype=dtype)
 
 
 @compiled
@@ -59,9 +59,8 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
       >>> print(random.cauchy(random.key(0), (2,)).round(2))
       [ 6.03 14.84]
     """
-    typed = single_key("cauchy", key)
-    dtype = float_dtype("cauchy", dtype)
-    return _cauchy(typed, shape=as_shape("cauchy", shape), dtype=dtype)
+    typed, shape, dtype = float_arguments("cauchy", key, shape, dtype)
+    return _cauchy(typed, shape=shape, dtype=dtype)
 
 
 @compiled
@@ -78,9 +77,8 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
       >>> print(random.laplace(random.key(0), (2,)).round(2))
       [-2.26 -3.15]
     """
-    typed = single_key("laplace", key)
-    dtype = float_dtype("laplace", dtype)
-    return _laplace(typed, shape=as_shape("laplace", shape), dtype=dtype)
+    typed, shape, dtype = float_arguments("laplace", key, shape, dtype)
+    return _laplace(typed, shape=shape, dtype=dtype)
 
 
 @compiled
@@ -97,9 +95,8 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
       >>> print(random.logistic(random.key(0), (2,)).round(2))
       [2.9  3.82]
     """
-    typed = single_key("logistic", key)
-    dtype = float_dtype("logistic", dtype)
-    return _logistic(typed, shape=as_shape("logistic", shape), dtype=dtype)
+    typed, shape, dtype = float_arguments("logistic", key, shape, dtype)
+    return _logistic(typed, shape=shape, dtype=dtype)
 
 
 @compiled
@@ -125,10 +122,7 @@ def pareto(
       >>> print(random.pareto(random.key(0), 2.0, (2,)).round(2))
       [4.37 6.83]
     """
-    typed = single_key("pareto", key)
-    dtype = float_dtype("pareto", dtype)
-    shape = parameter_shape("pareto", shape, b)
-    check_castable("pareto", dtype, b)
+    typed, shape, dtype = float_arguments("pareto", key, shape, dtype, b)
     return _pareto(typed, b, shape=shape, dtype=dtype)
 
 
@@ -145,9 +139,8 @@ def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
       >>> random.maxwell(random.key(0)).shape
       ()
     """
-    typed = single_key("maxwell", key)
-    dtype = float_dtype("maxwell", dtype)
-    return _maxwell(typed, shape=as_shape("maxwell", shape), dtype=dtype)
+    typed, shape, dtype = float_arguments("maxwell", key, shape, dtype)
+    return _maxwell(typed, shape=shape, dtype=dtype)
 
 
 @compiled
@@ -207,9 +200,7 @@ def weibull_min(
       >>> print(random.weibull_min(random.key(0), 1.0, 2.0, (2,)).round(2))
       [1.72 1.96]
     """
-    typed = single_key("weibull_min", key)
-    dtype = float_dtype("weibull_min", dtype)
-    shape = as_shape("weibull_min", shape)
+    typed, shape, dtype = float_arguments("weibull_min", key, shape, dtype)
     return _weibull_min(typed, scale, concentration, shape=shape, dtype=dtype)
 
 
@@ -235,10 +226,7 @@ def rayleigh(
       >>> print(random.rayleigh(random.key(0), 1.0, (2,)).round(2))
       [0.33 0.21]
     """
-    typed = single_key("rayleigh", key)
-    dtype = float_dtype("rayleigh", dtype)
-    shape = parameter_shape("rayleigh", shape, scale)
-    check_castable("rayleigh", dtype, scale)
+    typed, shape, dtype = float_arguments("rayleigh", key, shape, dtype, scale)
     return _rayleigh(typed, scale, shape=shape, dtype=dtype)
 
 
@@ -269,10 +257,7 @@ def wald(
       >>> random.wald(random.key(0), 1.0, (3,)).shape
       (3,)
     """
-    typed = single_key("wald", key)
-    dtype = float_dtype("wald", dtype)
-    shape = parameter_shape("wald", shape, mean)
-    check_castable("wald", dtype, mean)
+    typed, shape, dtype = float_arguments("wald", key, shape, dtype, mean)
     return _wald(typed, mean, shape=shape, dtype=dtype)
 
 
@@ -311,10 +296,7 @@ def triangular(
       >>> print(random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).round(2))
       [1.68 1.79]
     """
-    typed = single_key("triangular", key)
-    dtype = float_dtype("triangular", dtype)
-    shape = parameter_shape("triangular", shape, left, mode, right)
-    check_castable("triangular", dtype, left, mode, right)
+    typed, shape, dtype = float_arguments("triangular", key, shape, dtype, left, mode, right)
     return _triangular(typed, left, mode, right, shape=shape, dtype=dtype)
 
 

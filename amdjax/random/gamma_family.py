@@ -16,6 +16,7 @@ from amdjax.lax._rules import batch_to, is_zero, zero_tangent
 from amdjax.random._arguments import (
     Shape,
     check_castable,
+    float_arguments,
     float_dtype,
     parameter_shape,
     single_key,
@@ -272,10 +273,7 @@ def chisquare(
       >>> random.chisquare(random.key(0), 3.0, (2,)).shape
       (2,)
     """
-    typed = single_key("chisquare", key)
-    dtype = float_dtype("chisquare", dtype)
-    shape = parameter_shape("chisquare", shape, df)
-    check_castable("chisquare", dtype, df)
+    typed, shape, dtype = float_arguments("chisquare", key, shape, dtype, df)
     return _chisquare(typed, df, shape=shape, dtype=dtype)
 
 
@@ -301,10 +299,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: 
       >>> random.t(random.key(0), 3.0, (2,)).shape
       (2,)
     """
-    typed = single_key("t", key)
-    dtype = float_dtype("t", dtype)
-    shape = parameter_shape("t", shape, df)
-    check_castable("t", dtype, df)
+    typed, shape, dtype = float_arguments("t", key, shape, dtype, df)
     return _t(typed, df, shape=shape, dtype=dtype)
 
 
@@ -337,10 +332,7 @@ def f(
       >>> random.f(random.key(0), 3.0, 4.0, (2,)).shape
       (2,)
     """
-    typed = single_key("f", key)
-    dtype = float_dtype("f", dtype)
-    shape = parameter_shape("f", shape, dfnum, dfden)
-    check_castable("f", dtype, dfnum, dfden)
+    typed, shape, dtype = float_arguments("f", key, shape, dtype, dfnum, dfden)
     return _f(typed, dfnum, dfden, shape=shape, dtype=dtype)
 
 

@@ -11,10 +11,8 @@ from amdjax.core import dtypes
 from amdjax.core.config import config
 from amdjax.random._arguments import (
     Shape,
-    as_shape,
     bits_of,
-    float_dtype,
-    single_key,
+    float_arguments,
 )
 from amdjax.random._compile import compiled
 from amdjax.random.basic import uniform_in
@@ -42,9 +40,7 @@ def gumbel(
       >>> print(random.gumbel(random.key(0), (2,)).round(2))
       [2.92 3.83]
     """
-    typed = single_key("gumbel", key)
-    dtype = float_dtype("gumbel", dtype)
-    shape = as_shape("gumbel", shape)
+    typed, shape, dtype = float_arguments("gumbel", key, shape, dtype)
     return _gumbel(typed, shape=shape, dtype=dtype, mode=gumbel_mode(mode))
 
 

@@ -13,6 +13,7 @@ from amdjax.core.trace import concrete_or_error
 from amdjax.random._arguments import (
     Shape,
     as_shape,
+    float_arguments,
     float_dtype,
     inexact_dtype,
     parameter_shape,
@@ -163,9 +164,7 @@ def generalized_normal(
       >>> random.generalized_normal(random.key(0), 3.0, (2,)).shape
       (2,)
     """
-    typed = single_key("generalized_normal", key)
-    dtype = float_dtype("generalized_normal", dtype)
-    shape = as_shape("generalized_normal", shape)
+    typed, shape, dtype = float_arguments("generalized_normal", key, shape, dtype)
     return _generalized_normal(typed, p, shape=shape, dtype=dtype)
 
 
