@@ -264,3 +264,18 @@ def test_sorting_leaves_shared_indices_shared():
     flat = np.asarray(found.indices[0] @ np.array([4, 1]))
     assert (np.diff(flat) >= 0).all() and found.indices_sorted
     assert sparse.BCOO.fromdense(np.ones(3), n_batch=1).sort_indices().indices_sorted
+
+
+def test_random_bcoo_draws_what_jax_draws():
+    m = sparse.random_bcoo(amdjax.random.key(1), (2, 4, 5), nse=2, n_batch=1, dtype=np.float32)
+    assert m.indices.tolist() == [[[2, 1], [0, 3]], [[2, 4], [2, 3]]]
+    np.testing.assert_array_equal(
+        m.data,
+        np.array(
+            [[0.7026152610778809, 0.2348346710205078], [0.8178645372390747, 0.17094111442565918]],
+            np.float32,
+        ),
+    )
+    assert not m.unique_indices
+    with pytest.raises(ValueError, match="nse"):
+        sparse.random_bcoo(amdjax.random.key(1), (2, 2), nse=4)

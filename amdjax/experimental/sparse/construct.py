@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
-from amdjax.core.dtypes import canonicalize_dtype
+from amdjax.core.dtypes import canonicalize_dtype, default_int_dtype
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.core.trace import Tracer
 from amdjax.experimental.sparse.base import JAXSparse, over_batch
@@ -149,7 +150,7 @@ def random_bcoo(
       The array.
 
     Raises:
-      ValueError: `nse` is negative or no number.
+      ValueError: `nse` is negative, or not below the number of places.
 
     Example:
       >>> from amdjax.experimental import sparse
@@ -161,20 +162,21 @@ def random_bcoo(
         raise ValueError(f"Invalid {n_batch=}, {n_dense=} for {shape=}")
     batch, middle = shape[:n_batch], shape[n_batch : len(shape) - n_dense]
     places = math.prod(middle)
-    count = math.ceil(nse * places) if 0 < nse < 1 else int(nse)
-    count = min(count, places) if unique_indices else count
-    index_key, data_key = random.split(key)
+    if not 0 <= nse < places:
+        raise ValueError(f"random_bcoo: nse must lie in [0, {places}), got {nse}.")
+    count = math.ceil(nse * places) if nse < 1 else operator.index(nse)  # type: ignore[arg-type]
+    kind = default_int_dtype() if indices_dtype is None else np.dtype(indices_dtype)
 
     def draw(key: Array) -> Array:
-        flat = random.choice(key, places, shape=(count,), replace=not unique_indices)
         if not middle:
-            return jnp.zeros((count, 0), np.int32)
-        return jnp.stack(jnp.unravel_index(flat, middle), -1)
+            return jnp.zeros((count, 0), kind)
+        flat = random.choice(key, places, shape=(count,), replace=not unique_indices)
+        return jnp.stack(jnp.unravel_index(flat.astype(kind), middle), -1)
 
-    keys = random.split(index_key, batch) if batch else index_key
-    indices = over_batch(draw, n_batch)(keys).astype(indices_dtype or np.int32)
-    dtype = canonicalize_dtype(dtype)
+    keys = random.split(key, math.prod(batch) + 1)
+    indices = over_batch(draw, 1)(keys[1:]).reshape((*batch, count, len(middle)))
     dense = shape[len(shape) - n_dense :]
-    data = generator(data_key, shape=(*batch, count, *dense), dtype=dtype, **kwds)
-    mat = BCOO((data, indices), shape=shape, unique_indices=unique_indices)
+    dtype = canonicalize_dtype(dtype)
+    data = generator(keys[0], shape=(*batch, count, *dense), dtype=dtype, **kwds)
+    mat = BCOO((data, indices), shape=shape)
     return bcoo_sort_indices(mat) if sorted_indices else mat
