@@ -79,9 +79,9 @@ def test_a_kernel(device, rng):
     np.testing.assert_array_equal(contents(on_y, 1000), np.float32(2) * x + y)
 
 
-@pytest.mark.parametrize("extra", [-1, 0, 1, 2 * staging.PIECE + 13])
+@pytest.mark.parametrize("extra", [-1, 0, 1, 2 * staging.CHUNK + 13])
 def test_copies_of_any_size(device, rng, extra):
-    data = rng.integers(0, 256, staging.PIECE + extra, np.uint8)
+    data = rng.integers(0, 256, staging.CHUNK + extra, np.uint8)
     buffer = device.upload(data)
     np.testing.assert_array_equal(contents(buffer, data.size, np.uint8), data)
     other = device.alloc(data.nbytes)
