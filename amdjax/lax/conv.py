@@ -393,6 +393,11 @@ def conv_general_dilated(
     window_strides = as_ints(window_strides, f"{name} window_strides")
     lhs_dilation = ones if lhs_dilation is None else as_ints(lhs_dilation, f"{name} lhs_dilation")
     rhs_dilation = ones if rhs_dilation is None else as_ints(rhs_dilation, f"{name} rhs_dilation")
+    if isinstance(padding, str) and lhs_dilation != ones:
+        raise ValueError(
+            f"{name}: String padding is not implemented for a dilated input, got {padding!r} and "
+            f"lhs_dilation {lhs_dilation}. Specify the padding in numbers, or use conv_transpose."
+        )
     if preferred_element_type is not None:
         preferred_element_type = dtypes.check_and_canonicalize_user_dtype(
             preferred_element_type, name

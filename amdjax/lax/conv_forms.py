@@ -219,6 +219,8 @@ def conv_general_dilated_patches(
       [[[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]]
     """
     shape = shape_of(lhs)
+    if isinstance(filter_shape, int):
+        raise TypeError(f"filter_shape must be a sequence of integers, got {filter_shape!r}.")
     window = as_ints(filter_shape, "filter_shape")
     kernel_shape = (1, 1, *window)
     numbers = conv_dimension_numbers(shape, kernel_shape, dimension_numbers)

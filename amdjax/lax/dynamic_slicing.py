@@ -53,6 +53,8 @@ def _start_indices(name, operand, indices, allow_negative) -> list[Any]:
     """`indices` as scalars of one dtype, with negative ones counted from the end."""
     shape = shape_of(operand)
     if not isinstance(indices, (list, tuple)):
+        if isinstance(indices, (int, float, complex)):
+            raise TypeError(f"{name} start_indices must be a sequence, got {indices!r}.")
         if np.ndim(indices) != 1:
             raise ValueError(
                 f"{name} start_indices must be a sequence of scalars or an array of shape "

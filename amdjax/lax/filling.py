@@ -240,5 +240,6 @@ def shape_as_value(shape: Sequence[int]) -> Array:
       >>> shape_as_value((2, 3)).tolist()
       [2, 3]
     """
-    sizes = np.asarray(as_ints(shape, "shape"), dtypes.canonicalize_dtype(np.int64))
-    return convert(sizes, sizes.dtype)
+    sizes = np.asarray(as_ints(shape, "shape"), np.int64)
+    narrow = (sizes < 2**31).all()
+    return convert(sizes, np.int32 if narrow else dtypes.canonicalize_dtype(np.int64))

@@ -137,10 +137,10 @@ stack_p = Primitive("stack")
 
 @stack_p.def_abstract_eval
 def _stack_type(*operands: Any, axis: int) -> ShapedArray:
-    check_same_dtype("stack", *operands)
     if any(x.shape != operands[0].shape for x in operands):
         shapes = ", ".join(str(x.shape) for x in operands)
-        raise TypeError(f"stack: arrays must have the same shape, got {shapes}.")
+        raise ValueError(f"stack: arrays must have the same shape, got {shapes}.")
+    check_same_dtype("stack", *operands)
     shape = insert(operands[0].shape, axis, len(operands))
     return ShapedArray(shape, operands[0].dtype, all(x.weak_type for x in operands))
 

@@ -15,6 +15,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.trace import trace_to_jaxpr
 from amdjax.lax._rules import (
     INT,
+    NUMBER,
     batch_to,
     check_dtype,
     check_same_dtype,
@@ -51,6 +52,7 @@ __all__ = [
 
 
 def _scatter_type(
+    op,
     operand,
     indices,
     updates,
@@ -65,6 +67,8 @@ def _scatter_type(
     dn = dimension_numbers
     check_dtype("scatter scatter_indices", indices.dtype, INT)
     check_same_dtype("scatter", operand, updates)
+    if op in ("add", "sub", "mul"):
+        check_dtype(f"scatter_{op}", operand.dtype, NUMBER)
     rank = len(operand.shape)
     wanted = len(indices.shape) - 1 + len(dn.update_window_dims)
     if len(updates.shape) != wanted:
@@ -148,7 +152,7 @@ def _scatter_batch(prim, axis, args, dims, *, dimension_numbers, **rest):
 def _scatter_primitive(op: str = "") -> Primitive:
     """A scatter that combines by a tile op; by a function, or not at all, where that is empty."""
     prim = Primitive(f"scatter-{op}" if op else "scatter")
-    prim.def_abstract_eval(_scatter_type)
+    prim.def_abstract_eval(partial(_scatter_type, op))
     prim.def_batch(partial(_scatter_batch, prim))
     prim.lowering = Shaped("scatter", op, in_place=True)
     return prim

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Decompose, Shaped
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     ANY,
-    FLOAT,
     ORDERED,
     as_ints,
     batch_to,
@@ -232,7 +232,8 @@ approx_top_k_p = Primitive("approx_top_k", multiple_results=True)
 
 @approx_top_k_p.def_abstract_eval
 def _approx_top_k_type(operand, *, k, reduction_dimension, **_):
-    check_dtype("approx_top_k", operand.dtype, FLOAT)
+    if not dtypes.issubdtype(operand.dtype, np.floating):
+        raise ValueError(f"approx_top_k operand must be of a floating dtype, got {operand.dtype}.")
     return _k_along("approx_top_k", operand, k, reduction_dimension)
 
 

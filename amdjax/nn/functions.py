@@ -18,6 +18,7 @@ from amdjax.numpy._util import (
     ArrayLike,
     Axis,
     as_array,
+    broadcast_arrays,
     broadcast_to,
     canonical_axes,
     constant,
@@ -314,12 +315,21 @@ def log1mexp(x: ArrayLike) -> Array:
     return select(near, small, large)
 
 
+def _with_mask(name: str, x: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array | None]:
+    """An inexact argument and a mask of its shape."""
+    (x,) = promote_args_inexact(name, x)
+    if where is None:
+        return x, None
+    x, where = broadcast_arrays(x, as_array(name, where))
+    return x, where
+
+
 def _masked(x: Array, axis: Axis, where: Array | None) -> tuple[Array, tuple[int, ...], Array]:
     """What softmax starts from: the exponents less the largest one."""
     axes = canonical_axes(axis, x.ndim)
     largest = jnp.max(x, axes, keepdims=True, where=where, initial=-jnp.inf)
     if where is not None:
-        x = select(broadcast_to(where, x.shape), x, constant(x, -np.inf))
+        x = select(where, x, constant(x, -np.inf))
         # A row of which nothing is kept has no largest element.
         largest = select(lax.eq(largest, constant(largest, -np.inf)), constant(largest, 0), largest)
     return lax.sub(x, stop_gradient(broadcast_to(largest, x.shape))), axes, largest
@@ -369,9 +379,8 @@ def softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Ar
         >>> nn.softmax(jnp.array([1.0, 1.0]))
         Array([0.5, 0.5], dtype=float32)
     """
-    (x,) = promote_args_inexact("softmax", x)
-    mask = None if where is None else as_array("softmax", where)
-    return _softmax(x, mask, _static(axis))
+    x, where = _with_mask("softmax", x, where)
+    return _softmax(x, where, _static(axis))
 
 
 @composite(static_argnames="axis")
@@ -380,7 +389,7 @@ def _log_softmax(x: Array, where: Array | None, axis: Axis) -> Array:
     total = lax.log(jnp.sum(lax.exp(shifted), axes, keepdims=True))
     result = lax.sub(shifted, broadcast_to(total, shifted.shape))
     if where is not None:
-        result = select(broadcast_to(where, x.shape), result, constant(result, -np.inf))
+        result = select(where, result, constant(result, -np.inf))
     return result
 
 
@@ -390,9 +399,8 @@ def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -
     >>> nn.log_softmax(jnp.array([0.0, 0.0]))
     Array([-0.6931472, -0.6931472], dtype=float32)
     """
-    (x,) = promote_args_inexact("log_softmax", x)
-    mask = None if where is None else as_array("log_softmax", where)
-    return _log_softmax(x, mask, _static(axis))
+    x, where = _with_mask("log_softmax", x, where)
+    return _log_softmax(x, where, _static(axis))
 
 
 @composite(static_argnames=("axis", "algorithm"))

@@ -214,10 +214,10 @@ def variance_scaling(
 
 
 def _complex_uniform(key: Any, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Uniform in the unit disc."""
+    """Uniform in the disc in which magnitudes have unit variance."""
     key_r, key_theta = random.split(key)
     real = dtypes.finfo(dtype).dtype
-    radius = jnp.sqrt(random.uniform(key_r, shape, real)).astype(dtype)
+    radius = jnp.sqrt(2 * random.uniform(key_r, shape, real)).astype(dtype)
     theta = 2 * jnp.pi * random.uniform(key_theta, shape, real).astype(dtype)
     return radius * jnp.exp(1j * theta)
 

@@ -120,9 +120,14 @@ def _draw_gammas(key: Any, a: Any, *, log_space: bool) -> Any:
     """Each element draws from a key of its own, so that rejections do not depend on neighbors."""
     count = math.prod(a.shape[key.ndim :])
     each = lax.reshape(random_split(key, (count,)), (a.size,))
+    alphas = lax.reshape(a, (a.size,))
     # The rule says what the compiler is to build: its loops are no Python loops, whatever the flag.
     with disable_jit(False):
-        drawn = _marsaglia_tsang(each, lax.reshape(a, (a.size,)), log_space)
+        if key.dtype._impl.name == "threefry2x32":
+            drawn = _marsaglia_tsang(each, alphas, log_space)
+        else:  # Generators of many keys at once need not give what each key alone gives.
+            alone = lambda pair: _marsaglia_tsang(pair[0], pair[1], log_space)
+            drawn = lax.map(alone, (each, alphas))
     return lax.reshape(drawn, a.shape)
 
 

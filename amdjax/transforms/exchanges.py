@@ -345,6 +345,9 @@ def all_to_all(
 
     def exchange(leaf: Any) -> Any:
         ndim = get_aval(leaf).ndim
+        for name, axis in (("split_axis", split_axis), ("concat_axis", concat_axis)):
+            if not -ndim <= axis < ndim:
+                raise IndexError(f"all_to_all {name} {axis} is out of bounds for rank {ndim}.")
         split, concat = split_axis % ndim, concat_axis % ndim
         if len(names) > 1:
             return _exchange_several(leaf, names, split, concat, tiled)

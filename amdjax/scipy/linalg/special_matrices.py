@@ -356,7 +356,7 @@ def hilbert(n: int) -> Array:
       Array([[1.        , 0.5       ],
              [0.5       , 0.33333334]], dtype=float32)
     """
-    i = np.arange(n)
+    i = np.arange(operator.index(n))
     return _exact(1 / (i[:, None] + i + 1), _default_float())
 
 
@@ -364,7 +364,7 @@ def _integers(n: int, entry: object) -> np.ndarray:
     """The matrix of `entry(i, j)`, whole numbers of any size."""
     assert callable(entry)
     rows = [[entry(i, j) for j in range(n)] for i in range(n)]
-    return np.array(rows, dtype=object).reshape(n, n)
+    return np.array(rows, dtype=object).reshape(len(rows), len(rows))
 
 
 def invhilbert(n: int) -> Array:
@@ -522,5 +522,5 @@ def dft(n: int, scale: str | None = None, *, dtype: DTypeLike = None) -> Array:
     i = np.arange(n)
     # Whole turns are taken off before rounding.
     roots = np.exp(-2j * np.pi * ((i[:, None] * i) % max(n, 1)) / max(n, 1))
-    divisor = {None: 1.0, "sqrtn": math.sqrt(n), "n": n}[scale]
+    divisor = {None: 1.0, "sqrtn": math.sqrt(max(n, 0)), "n": n}[scale]
     return _exact(roots / divisor, dtype)

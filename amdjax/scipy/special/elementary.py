@@ -359,14 +359,17 @@ def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     return rel_entr(p, q) - p + q
 
 
-@composite
 def ndtr(x: ArrayLike) -> Array:
     """The distribution function of the standard normal distribution.
 
     >>> special.ndtr(jnp.array([0.0]))
     Array([0.5], dtype=float32)
     """
-    x = single_or_double("ndtr", x)
+    return _ndtr(single_or_double("ndtr", jnp.asarray(x)))
+
+
+@composite
+def _ndtr(x: Array) -> Array:
     half = constant(x, 0.5)
     scaled = x * constant(x, np.sqrt(0.5))
     size = lax.abs(scaled)

@@ -18,7 +18,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.numpy._util import ArrayLike, check_arraylike
-from amdjax.scipy.special._arguments import reals
+from amdjax.scipy.special._arguments import reals, single_or_double
 from amdjax.transforms import custom_jvp
 
 __all__ = ["bernoulli", "exp1", "expi", "expn", "sici", "spence"]
@@ -283,7 +283,4 @@ def spence(x: ArrayLike) -> Array:
         [ 1.6449 -0.8225]
     """
     check_arraylike("spence", x)
-    if not dtypes.issubdtype(dtypes.dtype(x), np.floating):
-        raise TypeError(f"spence: x must be real floats, got {dtypes.dtype(x)}.")
-    (x,), narrow = reals("spence", x)
-    return narrow(_spence(x))
+    return _spence(single_or_double("spence", x))

@@ -58,9 +58,13 @@ def logcdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) 
     """
     z = (x - loc) / scale
     whole = _log_mass(a, b)
-    below, above = _log_mass(a, z) - whole, _log_mass(z, b) - whole
+    # Neither what is outside nor the form that is not taken may count in the derivative.
+    some = jnp.where(a > -math.inf, jnp.where(b < math.inf, (a + b) / 2, a + 1), b - 1)
+    within = jnp.where((a < z) & (z < b), z, some)
+    below, above = _log_mass(a, within) - whole, _log_mass(within, b) - whole
     # Near the upper bound the mass above is known better.
-    value = jnp.where(below > -0.1, jnp.log1p(-jnp.exp(above)), below)
+    near = below > -0.1
+    value = jnp.where(near, jnp.log1p(-jnp.exp(jnp.where(near, above, -1))), below)
     value = jnp.where(z >= b, 0, jnp.where(z <= a, -math.inf, value))
     return inside(a < b, value, math.nan)
 
