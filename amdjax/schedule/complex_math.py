@@ -167,8 +167,10 @@ def mul(x: Pair, y: Pair) -> Pair:
 def div(x: Pair, y: Pair) -> Pair:
     """Smith's division; by zero the parts are divided as real numbers."""
     (a, b), (c, d) = x, y
-    real_larger = abs(c) >= abs(d)
+    real_larger = (abs(c) >= abs(d)) | d.ne(d)
     p, q = where(real_larger, c, d), where(real_larger, d, c)
+    # One infinite part makes a number infinite, whatever the other is.
+    q = where(p.is_infinite & q.ne(q), 1.0, q)
     u, v = where(real_larger, a, b), where(real_larger, b, a)
     zero = p.equals(0.0)
     r = where(zero, 0.0, q / p)
