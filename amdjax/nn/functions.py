@@ -320,8 +320,10 @@ def _with_mask(name: str, x: ArrayLike, where: ArrayLike | None) -> tuple[Array,
     (x,) = promote_args_inexact(name, x)
     if where is None:
         return x, None
-    x, where = broadcast_arrays(x, as_array(name, where))
-    return x, where
+    mask = as_array(name, where)
+    if x.ndim:
+        x, mask = broadcast_arrays(x, mask)
+    return x, mask
 
 
 def _masked(x: Array, axis: Axis, where: Array | None) -> tuple[Array, tuple[int, ...], Array]:

@@ -158,7 +158,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
 
     Raises:
       NotImplementedError: `blocksize` is more than 1.
-      ValueError: `A` is not of rank 2.
+      ValueError: `A` is more than one matrix.
 
     Source: Björck and Hammarling, "A Schur method for the square root of a matrix", 1983.
 
@@ -169,7 +169,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     """
     if blocksize > 1:
         raise NotImplementedError(f"sqrtm: blocksize must be 1, got {blocksize}")
-    if jnp.ndim(A) != 2:
+    if jnp.ndim(A) > 2:
         raise ValueError(f"sqrtm takes one matrix, got an array of shape {jnp.shape(A)}.")
     t, z = schur(A, output="complex")
     return z @ _triangular_root(t) @ adjoint(z)
