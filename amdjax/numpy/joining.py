@@ -54,7 +54,14 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: DTypeLike = None) -> A
         raise ValueError("Zero-dimensional arrays cannot be concatenated.")
     axis = canonical_axis(axis, parts[0].ndim)
     parts = _joined_dtype(parts, dtype, "concatenate")
-    return parts[0] if len(parts) == 1 else lax.concatenate(parts, axis)
+    while len(parts) > 1:
+        groups = (parts[i : i + _AT_ONCE] for i in range(0, len(parts), _AT_ONCE))
+        parts = [lax.concatenate(group, axis) for group in groups]
+    return parts[0]
+
+
+_AT_ONCE = 16
+"""Operands of one operation: the time that it takes to compile grows with their square."""
 
 
 def _joined_dtype(parts: list[Array], dtype: DTypeLike, name: str) -> list[Array]:

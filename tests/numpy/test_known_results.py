@@ -172,3 +172,12 @@ def test_integers_beyond_the_default_dtype_fill_arrays_of_wider_ones():
     for x in (jnp.full(2, big, jnp.uint32), jnp.full_like(jnp.zeros(2, jnp.uint32), big),
               lax.full((2,), big, jnp.uint32)):  # fmt: skip
         assert x.dtype == np.uint32 and x.tolist() == [big, big]
+
+
+def test_many_arrays_are_joined_a_few_at_a_time():
+    """An operation of hundreds of operands takes seconds to compile."""
+    parts = [np.full((2, 1 + i % 3), i, np.float32) for i in range(300)]
+    np.testing.assert_array_equal(jnp.concatenate(parts, 1), np.concatenate(parts, 1))
+    jaxpr = amdjax.make_jaxpr(lambda *xs: jnp.concatenate(xs, 1))(*parts).jaxpr
+    joins = [len(e.invars) for e in jaxpr.eqns if e.primitive.name == "concatenate"]
+    assert max(joins) <= 16 and sum(joins) == 300 + 19 + 2
