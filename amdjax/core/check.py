@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.config import config, enable_x64
 from amdjax.core.effects import NamedAxisEffect, join_effects
 from amdjax.core.errors import JaxprTypeError
 from amdjax.core.jaxpr import (
@@ -116,7 +117,8 @@ def _check_eqn(bound: set[Var], eqn: JaxprEqn) -> None:
     if rule is None:
         raise JaxprTypeError(f"primitive {eqn.primitive.name} has no abstract_eval rule")
     try:
-        out = rule(*avals, **eqn.params)
+        with enable_x64(eqn.is_wide or config.enable_x64):
+            out = rule(*avals, **eqn.params)
     except Exception as e:
         raise JaxprTypeError(f"the type rule fails: {e}") from e
     outs = list(out) if eqn.primitive.multiple_results else [out]

@@ -11,6 +11,7 @@ import numpy as np
 from amdjax.core import source_info
 from amdjax.core.aval import AbstractValue, get_aval
 from amdjax.core.config import config
+from amdjax.core.dtypes import NARROWED
 from amdjax.core.effects import Effects, has_side_effects, join_effects, no_effects
 from amdjax.core.primitive import Primitive
 from amdjax.core.recursion import Room
@@ -102,6 +103,12 @@ class JaxprEqn:
         self.params = params
         self.effects = effects
         self.source = source
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it was traced with 64-bit types, under a setting which may not be that of now."""
+        atoms = (*self.invars, *self.outvars)
+        return any(getattr(x.aval, "dtype", None) in NARROWED for x in atoms)
 
     def replace(self, **changes: Any) -> JaxprEqn:
         """The same equation with some fields changed."""

@@ -211,6 +211,7 @@ def conv_general_dilated_patches(
       window in row-major order.
 
     Raises:
+      TypeError: if `filter_shape` is a number.
       ValueError: if sizes do not fit.
 
     Example:

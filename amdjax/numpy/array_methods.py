@@ -113,10 +113,9 @@ def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Call
 
     def general(self: Array, other: Any) -> Any:
         if not isinstance(other, _OTHERS):
-            if isinstance(other, (list, tuple, set, dict)):  # for == and != Python would answer
-                raise TypeError(
-                    f"{name.strip('_')} of an array takes arrays and numbers, got {type(other)}."
-                )
+            # Python would answer == and != itself.
+            if name in ("eq", "ne") and isinstance(other, (list, tuple, set, dict)):
+                raise TypeError(f"{name} of an array takes arrays and numbers, got {type(other)}.")
             if not hasattr(other, "__jax_array__"):
                 return NotImplemented
             other = other.__jax_array__()

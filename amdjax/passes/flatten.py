@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from amdjax.core.config import config, disable_jit, enable_x64
-from amdjax.core.dtypes import NARROWED
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
@@ -116,9 +115,6 @@ def _decomposed(eqn: JaxprEqn) -> ClosedJaxpr:
         out = rule.fn(*args, **eqn.params)
         return list(out) if isinstance(out, (list, tuple)) else [out]
 
-    # What has 64-bit types was traced with them, under a setting which may not be that of now.
-    atoms = (*eqn.invars, *eqn.outvars)
-    wide = any(getattr(x.aval, "dtype", None) in NARROWED for x in atoms)
     # Loops in the rule are to be compiled, whoever calls.
-    with disable_jit(False), written_at(eqn.source), enable_x64(wide or config.enable_x64):
+    with disable_jit(False), written_at(eqn.source), enable_x64(eqn.is_wide or config.enable_x64):
         return trace_to_jaxpr(fn, [x.aval for x in eqn.invars])

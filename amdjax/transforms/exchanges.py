@@ -333,6 +333,10 @@ def all_to_all(
     Returns:
       A pytree of arrays.
 
+    Raises:
+      IndexError: an axis is out of bounds.
+      ValueError: the divided axis does not fit the mapped one.
+
     Example:
       >>> import amdjax, numpy as np
       >>> f = amdjax.vmap(lambda x: amdjax.lax.all_to_all(x, "i", 0, 0), axis_name="i")
