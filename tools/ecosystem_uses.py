@@ -449,7 +449,7 @@ def optimistix_solves() -> dict[str, Any]:
     least = optx.least_squares(
         residuals, optx.LevenbergMarquardt(1e-6, 1e-6), jnp.array([-1.0, 1.0]), jnp.array(1.0)
     )
-    least_bfgs = optx.minimize(
+    least_bfgs = optx.minimise(
         lambda y, args: jnp.sum(residuals(y, args) ** 2), optx.BFGS(1e-6, 1e-6),
         jnp.array([0.5, 0.5]), jnp.array(1.0),
     )  # fmt: skip

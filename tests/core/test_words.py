@@ -36,6 +36,8 @@ BRITISH = re.compile(
     r"|misspelt|towards",
     re.IGNORECASE,
 )
+OF_OTHERS = "optx.minimise"
+"""A name of another library, which spells it so."""
 
 
 def words(name):
@@ -107,7 +109,7 @@ def test_spelling_is_american(tree):
         p for kind in ("py", "md", "ipynb") for p in (PACKAGE.parent / tree).rglob(f"*.{kind}")
     ]
     found = {
-        str(path): sorted({m[0] for m in BRITISH.finditer(path.read_text())})
+        str(path): sorted({m[0] for m in BRITISH.finditer(path.read_text().replace(OF_OTHERS, ""))})
         for path in files
         if path != Path(__file__) and "_build" not in path.parts
     }
