@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from amdjax.core.key_paths import (
-    KeyPath,
-)
+from amdjax.core.key_paths import KeyPath
 from amdjax.core.recursion import Room, deep
 from amdjax.core.treedef import (
     _TUPLE,

@@ -1,14 +1,4 @@
-"""Derivatives of primitives, and what their rules speak of.
-
->>> from amdjax.extend.core import Primitive
->>> import amdjax
->>> twice_p = Primitive("twice")
->>> _ = twice_p.def_impl(lambda x: 2 * x)
->>> _ = twice_p.def_abstract_eval(lambda x: x)
->>> deflinear(twice_p, lambda ct: [twice_p.bind(ct)])
->>> print(amdjax.grad(twice_p.bind)(3.0))
-2.0
-"""
+"""Derivatives of primitives, and what their rules speak of."""
 
 from __future__ import annotations
 

@@ -346,7 +346,7 @@ class JitFunction:
         donated = (False,) * len(hoisted) + self._parameters.donations(tree, static)
         outs = bind_jit(
             closed, [*hoisted, *leaves], name=self._name, donated_invars=donated,
-            inline=self._inline, keep_unused=self._keep_unused,
+            keep_unused=self._keep_unused,
         )  # fmt: skip
         return tree_unflatten(out_tree, outs)
 

@@ -113,7 +113,6 @@ def bind_jit(
     *,
     name: str = "fn",
     donated_invars: tuple[bool, ...] | None = None,
-    inline: bool = False,
     keep_unused: bool = False,
 ) -> list[Any]:
     """Call a program through the `jit` primitive.
@@ -123,7 +122,6 @@ def bind_jit(
       args: its arguments.
       name: what it is called in printed programs.
       donated_invars: which arguments it may overwrite.
-      inline: whether the compiler may treat the call as transparent.
       keep_unused: whether arguments it does not read are kept.
     """
     if donated_invars is None:
@@ -133,7 +131,7 @@ def bind_jit(
         jaxpr=closed,
         name=name,
         donated_invars=donated_invars,
-        inline=inline,
+        inline=False,  # a call that is inlined is none
         keep_unused=keep_unused,
     )
 
