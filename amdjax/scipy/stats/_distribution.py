@@ -21,6 +21,7 @@ from amdjax.numpy._util import promote_args_inexact
 Number: TypeAlias = Any
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Decorator: TypeAlias = Callable[[Function], Function]
 
 LOG_TWO_PI = math.log(2 * math.pi)
 
@@ -36,65 +37,76 @@ _PHRASES = Phrases(
 )
 
 
+_SENTENCES = {
+    "pmf": "The probability.",
+    "logpmf": "The logarithm of the probability.",
+    "pdf": "The density.",
+    "logpdf": "The logarithm of the density.",
+    "cdf": "The distribution function.",
+    "logcdf": "The logarithm of the distribution function.",
+    "sf": "One less the distribution function, accurate in the upper tail.",
+    "logsf": "The logarithm of `sf`.",
+    "ppf": "The inverse of the distribution function.",
+    "isf": "The inverse of `sf`.",
+}
+_WEAK = "Array({}, dtype=float32, weak_type=True)"
+
+
 def distribution_function(
     real: bool = False, /, **parameters: str
-) -> Callable[[Function], Function]:
-    """Mark a function of a distribution: its arguments are promoted, broadcast and documented.
+) -> Callable[[str, str], Decorator]:
+    """What marks the functions of a distribution.
 
     Args:
       real: whether complex arguments are refused, as where numbers are compared.
       parameters: what the distribution's own parameters are.
 
     Returns:
-      A decorator. The function it makes is one program when called eagerly, and its docstring
-      lists the arguments.
+      A function of an example's arguments and its result, either as NumPy prints a weak float32 or
+      whole, that makes a decorator. What this makes promotes and broadcasts its arguments, is one
+      program when called eagerly, and has a docstring: a sentence, by its name unless it has its
+      own, the arguments, and the example.
     """
     returns = "Numbers of the arguments' common shape and inexact dtype."
     family = Family("", returns, **parameters)
 
-    def decorate(fn: Function) -> Function:
-        # A function made of another has its parameters.
-        code = inspect.unwrap(fn).__code__
-        signature = inspect.signature(fn)
-        name = f"{fn.__module__.rsplit('.', 1)[-1]}.{fn.__name__}"
+    def example(arguments: str, result: str) -> Decorator:
+        return lambda fn: _function(fn, real, family, arguments, result)
 
-        @functools.wraps(fn)
-        def call(*args: Any, **kwargs: Any) -> Array:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            promoted = promote_args_inexact(name, *bound.arguments.values())
-            if real and dtypes.issubdtype(promoted[0].dtype, np.complexfloating):
-                raise TypeError(f"{name} takes real numbers, got dtype {promoted[0].dtype}.")
-            return fn(*promoted)
-
-        if fn.__doc__:
-            call.__doc__ = rendered(fn, code, family, _PHRASES)
-        return composite(call)  # type: ignore[return-value]
-
-    return decorate
+    return example
 
 
-_SENTENCES = {
-    "pmf": "The probability.",
-    "pdf": "The density.",
-    "cdf": "The distribution function.",
-    "logcdf": "The logarithm of the distribution function.",
-    "sf": "One less the distribution function, accurate in the upper tail.",
-    "logsf": "The logarithm of `sf`.",
-}
+def _function(
+    fn: Callable[..., Any], real: bool, family: Family, arguments: str, result: str
+) -> Any:
+    # A function made of another has its parameters.
+    code = inspect.unwrap(fn).__code__
+    signature = inspect.signature(fn)
+    name = f"{fn.__module__.rsplit('.', 1)[-1]}.{fn.__name__}"
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Array:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        promoted = promote_args_inexact(name, *bound.arguments.values())
+        if real and dtypes.issubdtype(promoted[0].dtype, np.complexfloating):
+            raise TypeError(f"{name} takes real numbers, got dtype {promoted[0].dtype}.")
+        return fn(*promoted)
+
+    sentence = fn.__doc__ or _SENTENCES[fn.__name__]
+    result = result if result.startswith("Array(") else _WEAK.format(result)
+    fn.__doc__ = f"{sentence}\n\n>>> amdjax.scipy.stats.{name}({arguments})\n{result}"
+    call.__doc__ = rendered(fn, code, family, _PHRASES)
+    return composite(call)
 
 
-def derived(
-    decorate: Callable[[Function], Function], name: str, of: Function, arguments: str, result: str
-) -> Function:
+def derived(decorate: Decorator, name: str, of: Function) -> Function:
     """The exponential or the logarithm of a distribution's function.
 
     Args:
-      decorate: what `distribution_function` gave for the distribution.
+      decorate: what makes it a function of the distribution.
       name: that of the function.
       of: the function whose exponential it is; whose logarithm, if its name begins so.
-      arguments: those of the example.
-      result: what it gives, as NumPy prints it; a weak float32.
     """
     outer = jnp.log if name.startswith("log") else jnp.exp
 
@@ -102,14 +114,9 @@ def derived(
     def fn(*args: Any) -> Array:
         return outer(of(*args))
 
-    distribution = fn.__module__.rsplit(".", 1)[-1]
     fn.__name__ = fn.__qualname__ = name
-    fn.__doc__ = f"""{_SENTENCES[name]}
-
-    >>> amdjax.scipy.stats.{distribution}.{name}({arguments})
-    Array({result}, dtype=float32, weak_type=True)
-    """
-    return decorate(fn)  # type: ignore[arg-type]
+    fn.__doc__ = None
+    return decorate(fn)
 
 
 def inside(condition: Any, value: Any, otherwise: float) -> Array:

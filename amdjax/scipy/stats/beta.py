@@ -21,46 +21,31 @@ def _clamped(x: Number, loc: Number, scale: Number) -> Array:
     return jnp.clip((x - loc) / scale, 0, 1)
 
 
-@_function
+@_function("0.5, 1.0, 1.0", "0.")
 def logpdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of the density.
-
-    >>> amdjax.scipy.stats.beta.logpdf(0.5, 1.0, 1.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
     z = (x - loc) / scale
     value = xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - jnp.log(scale)
     value = inside((x >= loc) & (x <= loc + scale), value, -math.inf)
     return inside((a > 0) & (b > 0) & (scale > 0), value, math.nan)
 
 
-pdf = derived(_function, "pdf", logpdf, "0.5, 1.0, 1.0", "1.")
+pdf = derived(_function("0.5, 1.0, 1.0", "1."), "pdf", logpdf)
 
 
-@_function
+@_function("0.25, 1.0, 1.0", "0.25")
 def cdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The distribution function.
-
-    >>> amdjax.scipy.stats.beta.cdf(0.25, 1.0, 1.0)
-    Array(0.25, dtype=float32, weak_type=True)
-    """
     return betainc(a, b, _clamped(x, loc, scale))
 
 
-logcdf = derived(_function, "logcdf", cdf, "1.0, 1.0, 1.0", "0.")
+logcdf = derived(_function("1.0, 1.0, 1.0", "0."), "logcdf", cdf)
 
 
-@_function
+@_function("0.25, 1.0, 1.0", "0.75")
 def sf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """One less the distribution function, accurate in the upper tail.
-
-    >>> amdjax.scipy.stats.beta.sf(0.25, 1.0, 1.0)
-    Array(0.75, dtype=float32, weak_type=True)
-    """
     return betainc(b, a, 1 - _clamped(x, loc, scale))
 
 
-logsf = derived(_function, "logsf", sf, "0.0, 1.0, 1.0", "0.")
+logsf = derived(_function("0.0, 1.0, 1.0", "0."), "logsf", sf)
 
 
 _public_surface(globals())

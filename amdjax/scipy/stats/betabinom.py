@@ -19,13 +19,8 @@ _function = distribution_function(
 )
 
 
-@_function
+@_function("0.0, 0.0, 1.0, 1.0", "0.")
 def logpmf(k: Number, n: Number, a: Number, b: Number, loc: Number = 0) -> Array:
-    """The logarithm of the probability.
-
-    >>> amdjax.scipy.stats.betabinom.logpmf(0.0, 0.0, 1.0, 1.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
     y = jnp.floor(k) - loc
     count = -jnp.log1p(n) - betaln(n - y + 1, y + 1)
     value = count + betaln(y + a, n - y + b) - betaln(a, b)
@@ -34,7 +29,7 @@ def logpmf(k: Number, n: Number, a: Number, b: Number, loc: Number = 0) -> Array
     return inside((n >= 0) & (a > 0) & (b > 0), value, math.nan)
 
 
-pmf = derived(_function, "pmf", logpmf, "0.0, 0.0, 1.0, 1.0", "1.")
+pmf = derived(_function("0.0, 0.0, 1.0, 1.0", "1."), "pmf", logpmf)
 
 
 _public_surface(globals())

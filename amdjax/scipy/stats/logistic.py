@@ -13,57 +13,32 @@ __all__ = ["cdf", "isf", "logpdf", "pdf", "ppf", "sf"]
 _function = distribution_function()
 
 
-@_function
+@_function("0.0", "-1.3862944")
 def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of the density.
-
-    >>> amdjax.scipy.stats.logistic.logpdf(0.0)
-    Array(-1.3862944, dtype=float32, weak_type=True)
-    """
     half = (x - loc) / scale / 2
     return -2 * jnp.logaddexp(half, -half) - jnp.log(scale)
 
 
-pdf = derived(_function, "pdf", logpdf, "0.0", "0.25")
+pdf = derived(_function("0.0", "0.25"), "pdf", logpdf)
 
 
-@_function
+@_function("0.5", "0.")
 def ppf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The inverse of the distribution function.
-
-    >>> amdjax.scipy.stats.logistic.ppf(0.5)
-    Array(0., dtype=float32, weak_type=True)
-    """
     return logit(x) * scale + loc
 
 
-@_function
+@_function("0.0", "0.5")
 def sf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """One less the distribution function, accurate in the upper tail.
-
-    >>> amdjax.scipy.stats.logistic.sf(0.0)
-    Array(0.5, dtype=float32, weak_type=True)
-    """
     return expit(-((x - loc) / scale))
 
 
-@_function
+@_function("0.5, loc=1.0", "1.")
 def isf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The inverse of `sf`.
-
-    >>> amdjax.scipy.stats.logistic.isf(0.5, loc=1.0)
-    Array(1., dtype=float32, weak_type=True)
-    """
     return -logit(x) * scale + loc
 
 
-@_function
+@_function("0.0", "0.5")
 def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The distribution function.
-
-    >>> amdjax.scipy.stats.logistic.cdf(0.0)
-    Array(0.5, dtype=float32, weak_type=True)
-    """
     return expit((x - loc) / scale)
 
 

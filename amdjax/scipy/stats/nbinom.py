@@ -14,19 +14,14 @@ __all__ = ["logpmf", "pmf"]
 _function = distribution_function(n="the number of successes.", p="the probability of a success.")
 
 
-@_function
+@_function("0, 1, 0.5", "-0.6931472")
 def logpmf(k: Number, n: Number, p: Number, loc: Number = 0) -> Array:
-    """The logarithm of the probability.
-
-    >>> amdjax.scipy.stats.nbinom.logpmf(0, 1, 0.5)
-    Array(-0.6931472, dtype=float32, weak_type=True)
-    """
     y = k - loc
     ways = gammaln(y + n) - gammaln(n) - gammaln(y + 1)
     return inside(k >= loc, ways + xlogy(n, p) + xlogy(y, 1 - p), -math.inf)
 
 
-pmf = derived(_function, "pmf", logpmf, "0, 1, 0.5", "0.5")
+pmf = derived(_function("0, 1, 0.5", "0.5"), "pmf", logpmf)
 
 
 _public_surface(globals())

@@ -15,20 +15,15 @@ __all__ = ["logpdf", "pdf"]
 _function = distribution_function(df="degrees of freedom.")
 
 
-@_function
+@_function("0.0, 1.0", "-1.1447299")
 def logpdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of the density.
-
-    >>> amdjax.scipy.stats.t.logpdf(0.0, 1.0)
-    Array(-1.1447299, dtype=float32, weak_type=True)
-    """
     z = (x - loc) / scale
     more = df / 2 + 0.5
     constant = gammaln(df / 2) + jnp.log(scale * scale * math.pi * df) / 2 - gammaln(more)
     return -(constant + more * jnp.log1p(z * z / df))
 
 
-pdf = derived(_function, "pdf", logpdf, "0.0, 1.0", "0.3183099")
+pdf = derived(_function("0.0, 1.0", "0.3183099"), "pdf", logpdf)
 
 
 _public_surface(globals())

@@ -9,7 +9,7 @@ from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy.special import log_ndtr, ndtr
 from amdjax.scipy.stats import norm
-from amdjax.scipy.stats._distribution import Number, distribution_function, inside
+from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
@@ -26,36 +26,19 @@ def _log_mass(a: Number, b: Number) -> Array:
     return jnp.where(central, jnp.log1p(-ndtr(a) - ndtr(-b)), tail)
 
 
-@_function
+@_function("2.0, -1.0, 1.0", "Array(-inf, dtype=float32)")
 def logpdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of the density.
-
-    >>> amdjax.scipy.stats.truncnorm.logpdf(2.0, -1.0, 1.0)
-    Array(-inf, dtype=float32)
-    """
     z = (x - loc) / scale
     value = norm.logpdf(x, loc, scale) - _log_mass(a, b)
     value = inside((z >= a) & (z <= b), value, -math.inf)
     return inside(a < b, value, math.nan)
 
 
-@_function
-def pdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The density.
-
-    >>> amdjax.scipy.stats.truncnorm.pdf(2.0, -1.0, 1.0)
-    Array(0., dtype=float32)
-    """
-    return jnp.exp(logpdf(x, a, b, loc, scale))
+pdf = derived(_function("2.0, -1.0, 1.0", "Array(0., dtype=float32)"), "pdf", logpdf)
 
 
-@_function
+@_function("2.0, -1.0, 1.0", "Array(0., dtype=float32)")
 def logcdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of the distribution function.
-
-    >>> amdjax.scipy.stats.truncnorm.logcdf(2.0, -1.0, 1.0)
-    Array(0., dtype=float32)
-    """
     z = (x - loc) / scale
     whole = _log_mass(a, b)
     # Neither what is outside nor the form that is not taken may count in the derivative.
@@ -69,34 +52,15 @@ def logcdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) 
     return inside(a < b, value, math.nan)
 
 
-@_function
-def cdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The distribution function.
-
-    >>> amdjax.scipy.stats.truncnorm.cdf(2.0, -1.0, 1.0)
-    Array(1., dtype=float32)
-    """
-    return jnp.exp(logcdf(x, a, b, loc, scale))
+cdf = derived(_function("2.0, -1.0, 1.0", "Array(1., dtype=float32)"), "cdf", logcdf)
 
 
-@_function
+@_function("-2.0, -1.0, 1.0", "Array(0., dtype=float32)")
 def logsf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of `sf`.
-
-    >>> amdjax.scipy.stats.truncnorm.logsf(-2.0, -1.0, 1.0)
-    Array(0., dtype=float32)
-    """
     return logcdf(-x, -b, -a, -loc, scale)
 
 
-@_function
-def sf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """One less the distribution function, accurate in the upper tail.
-
-    >>> amdjax.scipy.stats.truncnorm.sf(-2.0, -1.0, 1.0)
-    Array(1., dtype=float32)
-    """
-    return jnp.exp(logsf(x, a, b, loc, scale))
+sf = derived(_function("-2.0, -1.0, 1.0", "Array(1., dtype=float32)"), "sf", logsf)
 
 
 _public_surface(globals())

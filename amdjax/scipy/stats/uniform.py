@@ -20,36 +20,21 @@ __all__ = ["cdf", "logpdf", "pdf", "ppf"]
 _function = distribution_function(True)
 
 
-@_function
+@_function("0.5", "-0.")
 def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The logarithm of the density.
-
-    >>> amdjax.scipy.stats.uniform.logpdf(0.5)
-    Array(-0., dtype=float32, weak_type=True)
-    """
     return inside((x >= loc) & (x <= loc + scale), -jnp.log(scale), -math.inf)
 
 
-pdf = derived(_function, "pdf", logpdf, "0.5", "1.")
+pdf = derived(_function("0.5", "1."), "pdf", logpdf)
 
 
-@_function
+@_function("0.5", "0.5")
 def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The distribution function.
-
-    >>> amdjax.scipy.stats.uniform.cdf(0.5)
-    Array(0.5, dtype=float32, weak_type=True)
-    """
     return jnp.where(x < loc, 0, jnp.where(x > loc + scale, 1, (x - loc) / scale))
 
 
-@_function
+@_function("0.5", "0.5")
 def ppf(q: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    """The inverse of the distribution function.
-
-    >>> amdjax.scipy.stats.uniform.ppf(0.5)
-    Array(0.5, dtype=float32, weak_type=True)
-    """
     return probability(q, loc + scale * q)
 
 

@@ -15,18 +15,13 @@ __all__ = ["logpdf", "pdf"]
 _function = distribution_function(kappa="how narrow it is.")
 
 
-@_function
+@_function("0.0, 1.0", "-1.0737915")
 def logpdf(x: Number, kappa: Number) -> Array:
-    """The logarithm of the density.
-
-    >>> amdjax.scipy.stats.vonmises.logpdf(0.0, 1.0)
-    Array(-1.0737915, dtype=float32, weak_type=True)
-    """
     value = kappa * (jnp.cos(x) - 1) - jnp.log(2 * math.pi * i0e(kappa))
     return inside(kappa > 0, value, math.nan)
 
 
-pdf = derived(_function, "pdf", logpdf, "0.0, 1.0", "0.34171048")
+pdf = derived(_function("0.0, 1.0", "0.34171048"), "pdf", logpdf)
 
 
 _public_surface(globals())

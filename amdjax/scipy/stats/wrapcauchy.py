@@ -20,19 +20,14 @@ __all__ = ["logpdf", "pdf"]
 _function = distribution_function(True, c="how narrow it is, between zero and one.")
 
 
-@_function
+@_function("0.0, 0.5", "-0.7392647")
 def logpdf(x: Number, c: Number) -> Array:
-    """The logarithm of the density.
-
-    >>> amdjax.scipy.stats.wrapcauchy.logpdf(0.0, 0.5)
-    Array(-0.7392647, dtype=float32, weak_type=True)
-    """
     value = jnp.log(1 - c * c) - LOG_TWO_PI - jnp.log(1 + c * c - 2 * c * jnp.cos(x))
     value = inside((x >= 0) & (x <= 2 * math.pi), value, -math.inf)
     return inside((c > 0) & (c < 1), value, math.nan)
 
 
-pdf = derived(_function, "pdf", logpdf, "0.0, 0.5", "0.47746485")
+pdf = derived(_function("0.0, 0.5", "0.47746485"), "pdf", logpdf)
 
 
 _public_surface(globals())
