@@ -124,7 +124,7 @@ _LAZY = (
     "ops", "optim", "custom_batching", "checkpoint_policies", "flatten_util", "custom_derivatives",
     "ad_checkpoint", "test_util", "image", "dlpack", "doctor", "api_util", "extend", "interpreters",
     "sharding", "experimental", "example_libraries", "monitoring", "profiler", "distributed",
-    "memory",
+    "ad", "memory",
 )  # fmt: skip
 _ELSEWHERE = {
     **dict.fromkeys(

@@ -14,7 +14,7 @@ from pathlib import Path
 from sphinx.util.inspect import stringify_signature
 
 MODULES = {
-    "Transformations": ("amdjax", "amdjax.ad_checkpoint", "amdjax.checkpoint_policies",
+    "Transformations": ("amdjax", "amdjax.ad", "amdjax.ad_checkpoint", "amdjax.checkpoint_policies",
                         "amdjax.custom_batching", "amdjax.custom_derivatives"),
     "Arrays": ("amdjax.numpy", "amdjax.numpy.fft", "amdjax.numpy.linalg", "amdjax.lax",
                "amdjax.lax.linalg", "amdjax.ops", "amdjax.random", "amdjax.image",

@@ -16,6 +16,7 @@ from amdjax.core.aval import (
     get_aval,
     is_extended,
     physical_aval,
+    refuse_abstract,
     register_aval,
 )
 from amdjax.core.config import config
@@ -425,8 +426,6 @@ class ConcreteArray(Array):
         return repr(self) if is_extended(self.aval) else str(self._view())
 
     def __repr__(self) -> str:
-        if self.buffer is None:
-            return f"Array({self.aval.str_short()}, deleted)"
         if is_extended(self.aval):
             return f"Array({self.shape}, dtype={self.dtype}) overlaying:\n{self._view()}"
         return format_array(self._view(), self.aval.weak_type)
@@ -667,6 +666,7 @@ def asarray_concrete(x: Any) -> ConcreteArray:
         return asarray_concrete(x.__jax_array__())
     if isinstance(x, ConcreteArray):
         return x
+    refuse_abstract(x)
     aval = get_aval(x)
     assert isinstance(aval, ShapedArray), aval
     if config.transfer_guard_host_to_device not in _UNGUARDED:

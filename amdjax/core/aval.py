@@ -222,9 +222,32 @@ _aval_of: dict[type, Callable[[Any], AbstractValue]] = {}
 pytype_aval_mappings = _aval_of  # by the name under which libraries add types
 
 
-def register_aval(typ: type, rule: Callable[[Any], AbstractValue]) -> None:
-    """Let values of `typ` (and of its subclasses) take part in operations."""
+abstract_types: set[type] = set()
+"""Types of what stands for a value while programs are made, and has none."""
+
+
+def register_aval(
+    typ: type, rule: Callable[[Any], AbstractValue], *, abstract: bool = False
+) -> None:
+    """Let values of `typ` (and of its subclasses) take part in operations.
+
+    Args:
+      typ: a class.
+      rule: from one of its values to the type.
+      abstract: whether there is nothing but the type, so that no program can run on it.
+    """
     _aval_of[typ] = rule
+    if abstract:
+        abstract_types.add(typ)
+
+
+def refuse_abstract(x: Any) -> None:
+    """Raise TypeError for what stands for a value and has none."""
+    if type(x) in abstract_types:
+        raise TypeError(
+            f"A {type(x).__name__} does not have a value: it can be traced with, and neither be "
+            f"an argument nor a constant of a function that runs, got {x!r}."
+        )
 
 
 def get_aval(x: Any) -> Any:

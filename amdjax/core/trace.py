@@ -22,7 +22,7 @@ from amdjax.core.array import (
     get_backend,
     require_scalar,
 )
-from amdjax.core.aval import AbstractValue, ShapedArray, get_aval, register_aval
+from amdjax.core.aval import AbstractValue, ShapedArray, abstract_types, get_aval, register_aval
 from amdjax.core.check import check_jaxpr
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
@@ -437,6 +437,7 @@ class JaxprTrace(Trace):
 
     def _new_const(self, x: Any) -> Var:
         kept = isinstance(x, (Tracer, ConcreteArray)) or type(x) is Ref or is_float0(x)
+        kept = kept or type(x) in abstract_types
         value = x if kept else asarray_concrete(x)
         var = Var(get_aval(value))
         self.constvars[id(x)] = var
@@ -454,8 +455,14 @@ class JaxprTrace(Trace):
             refuse_refs(primitive, avals)
         rule = primitive.abstract_eval
         if rule is None:
-            raise NotImplementedError(f"primitive {primitive.name} has no abstract_eval rule")
+            raise NotImplementedError(f"Abstract evaluation for '{primitive.name}' not implemented")
         out = rule(*avals, **params)
+        if isinstance(out, (tuple, list)) is not primitive.multiple_results:
+            wanted = "of types" if primitive.multiple_results else "for several results only"
+            raise ValueError(
+                f"{primitive.name}.abstract_eval() method should return a tuple or list {wanted}, "
+                f"as multiple_results={primitive.multiple_results} says, got {out!r}."
+            )
         effects = primitive.effects(*avals, **params) if primitive.effects else no_effects
         outs = self.record(
             primitive, atoms, out if primitive.multiple_results else (out,), params, effects

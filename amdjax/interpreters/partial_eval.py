@@ -73,6 +73,19 @@ class PartialVal(NamedTuple):
         return get_aval(self.const) if self.is_known() else self.aval
 
 
+class _KnownTrace(SplitTrace):
+    """Computes what depends on nothing unknown. A loop or call of an unknown value is recorded
+    whole, since it need not be linear in it.
+    """
+
+    __slots__ = ()
+
+    def _process_program(
+        self, primitive: Any, linearize: Any, args: Sequence[Any], params: dict[str, Any]
+    ) -> Any:
+        return self.linear.process_primitive(primitive, args, params)
+
+
 def trace_to_jaxpr_dynamic(
     fun: WrappedFun, in_avals: Sequence[Any], **options: Any
 ) -> tuple[Jaxpr, list[Any], list[Any]]:
@@ -121,7 +134,7 @@ def trace_to_jaxpr_nounits(
       False
     """
     program = DynamicJaxprTrace(context.trace)
-    splitter = SplitTrace(context.trace, program)  # what depends on nothing unknown is computed
+    splitter = _KnownTrace(context.trace, program)
     args = [p.const if p.is_known() else program.new_arg(p.aval) for p in pvals]
     with set_trace(splitter):
         outs = list(fun.call_wrapped(*args))

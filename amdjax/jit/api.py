@@ -456,6 +456,7 @@ def _deleting(run: Runner, used: Sequence[bool]) -> Runner:
     """`run`, after which donated arguments are deleted, whether or not it needed their memory."""
 
     def deleting(args: Any) -> Any:
+        _refuse_double_donation(args, used)
         outs = run(args)
         for x, gone in zip(args, used):
             if gone and isinstance(x, ConcreteArray) and not any(x is out for out in outs):
@@ -463,6 +464,17 @@ def _deleting(run: Runner, used: Sequence[bool]) -> Runner:
         return outs
 
     return deleting
+
+
+def _refuse_double_donation(args: Sequence[Any], used: Sequence[bool]) -> None:
+    """Raise RuntimeError if a donated array is another argument too."""
+    given = list(map(id, args))
+    for i, gone in enumerate(used):
+        if gone and given.count(given[i]) > 1:
+            raise RuntimeError(
+                f"Attempt to donate the same array twice, or to donate and read it: leaf {i} of "
+                f"the arguments, {args[i].aval.str_short()}, is another leaf as well."
+            )
 
 
 def clear_caches() -> None:

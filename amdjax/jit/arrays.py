@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from amdjax.core.array import ConcreteArray
-from amdjax.core.aval import ShapedArray
+from amdjax.core.aval import ShapedArray, refuse_abstract
 from amdjax.runtime.memory import Buffer, buffer_pool
 
 #: A compiled program as a function of arrays.
@@ -17,6 +17,7 @@ Runner = Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]
 
 def host_buffer(value: np.ndarray) -> Buffer:
     """A buffer of our own with the contents of `value`."""
+    refuse_abstract(value)
     value = np.asarray(value)
     buffer = buffer_pool().alloc(value.nbytes)
     if value.nbytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from amdjax.core.aval import get_aval
@@ -15,6 +16,7 @@ from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
 from amdjax.core.trace import eval_trace, find_current_trace, hoist_tracers, trace_to_jaxpr
 from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData, batch_at, batched_aval
+from amdjax.transforms.batching import batch_flat
 from amdjax.transforms.calls import give_call_rules, spread_tangents
 from amdjax.transforms.custom import rule_setter
 from amdjax.transforms.flat import FlatFunction, fun_name, resolve_kwargs
@@ -92,28 +94,67 @@ def _jvp_rule(
     batched: Sequence[bool],
     values: Sequence[Any],
 ) -> tuple[list[Any], list[bool]]:
-    """The rule of the jvp of a function: the jvp of its rule."""
+    """The rule of the jvp of a function: the jvp of its rule.
+
+    Arguments of which only the primal or only the tangent is a batch are taken apart by `vmap` of
+    the jvp of the rule. The rule is told of none then; where it is, or makes a batch by itself, it
+    gets all of them as batches, since example and example belong together.
+    """
     count = len(nonzeros)
-    given = iter(zip(values[count:], batched[count:]))
-    primals, tangents, flags = [], [], []
-    for x, b, nonzero in zip(values, batched, nonzeros):
-        t, tangent_batched = next(given) if nonzero else (None, False)
-        both = b or tangent_batched
-        x = _match(axis, x, b, both)
-        primals.append(x)
-        tangents.append(_match(axis, t, tangent_batched, both) if nonzero else Zero.of(x))
-        flags.append(both)
+    tangent_batched = _spread(nonzeros, batched[count:], [False] * count)
+    if not any(p and t for p, t in zip(batched, tangent_batched)):
+        outs, out_dims, told = _jvp_of_rule(
+            rule, nonzeros, nonzeros_out, axis, [False] * count, values, batched
+        )
+        if not any(told):
+            outs = [x if d is None else ops.moveaxis(x, d, 0) for x, d in zip(outs, out_dims)]
+            return outs, [d is not None for d in out_dims]
+    flags = [p or t for p, t in zip(batched, tangent_batched)]
+    wanted = [*flags, *itertools.compress(flags, nonzeros)]
+    values = [_match(axis, *x) for x in zip(values, batched, wanted)]
+    none = [False] * len(values)
+    outs, _, told = _jvp_of_rule(rule, nonzeros, nonzeros_out, axis, flags, values, none)
+    return outs, told
+
+
+def _jvp_of_rule(
+    rule: Rule,
+    nonzeros: Sequence[bool],
+    nonzeros_out: Sequence[bool],
+    axis: AxisData,
+    flags: Sequence[bool],
+    values: Sequence[Any],
+    batched: Sequence[bool],
+) -> tuple[list[Any], list[Any], list[bool]]:
+    """What the jvp of the rule, given `flags`, makes of values of which some are `batched` besides.
+
+    Returns:
+      Results; where `vmap` has its axis in each; which of them are batches to the rule.
+    """
+    count = len(nonzeros)
     out_batched: list[bool] = []
 
     def fun(*primals: Any) -> list[Any]:
         outs, found = rule(axis, flags, primals)
-        out_batched.extend(found)
+        out_batched[:] = found
         return outs
 
-    outs, out_tangents = jvp_flat(fun, primals, tangents)
-    kept = [instantiate_zeros(t) for t, nz in zip(out_tangents, nonzeros_out) if nz]
-    kept_batched = [b for b, nz in zip(out_batched, nonzeros_out) if nz]
-    return [*outs, *kept], [*out_batched, *kept_batched]
+    def jvp(*values: Any) -> list[Any]:
+        primals = values[:count]
+        tangents = _spread(nonzeros, values[count:], map(Zero.of, primals))
+        outs, out_tangents = jvp_flat(fun, primals, tangents)
+        kept = itertools.compress(out_tangents, nonzeros_out)
+        return [*outs, *map(instantiate_zeros, kept)]
+
+    dims = [0 if b else None for b in batched]
+    outs, out_dims = batch_flat(jvp, AxisData(None, axis.size), values, dims)
+    return outs, out_dims, [*out_batched, *itertools.compress(out_batched, nonzeros_out)]
+
+
+def _spread(nonzeros: Sequence[bool], given: Sequence[Any], others: Iterable[Any]) -> list[Any]:
+    """What is given for tangents that are not zero, with `others` in place of those that are."""
+    rest = iter(given)
+    return [next(rest) if nz else other for nz, other in zip(nonzeros, others)]
 
 
 def _match(axis: AxisData, x: Any, batched: bool, wanted: bool) -> Any:
@@ -230,7 +271,7 @@ class custom_vmap:
         self, flat: FlatFunction, axis: AxisData, batched: Sequence[bool], values: Sequence[Any]
     ) -> tuple[list[Any], list[bool]]:
         assert self.rule is not None
-        args, _ = tree_unflatten(flat.in_tree, values)
+        args, _ = tree_unflatten(flat.in_tree, map(as_result, values))
         in_batched, _ = tree_unflatten(flat.in_tree, batched)
         rule = fun_name(self.rule)
         pair = self.rule(axis.size, list(in_batched), *args)

@@ -239,10 +239,12 @@ def shaped(x: Any) -> Any:
     """The type of a value or of something that has a shape and a dtype."""
     if isinstance(x, (ShapedArray, AbstractRef)):
         return x
-    if is_valid_value(x):
-        return get_aval(x)
-    if hasattr(x, "shape") and hasattr(x, "dtype"):
-        dtype = canonicalize_dtype(x.dtype, allow_extended_dtype=True)
-        aval = ShapedArray(x.shape, dtype, getattr(x, "weak_type", False) or False)
-        return AbstractRef(aval) if getattr(x, "is_ref", False) else aval
-    return get_aval(x)
+    described = not is_valid_value(x) and hasattr(x, "shape") and hasattr(x, "dtype")
+    return described_aval(x) if described else get_aval(x)
+
+
+def described_aval(x: Any) -> Any:
+    """The type that the attributes of `x` tell: `shape`, `dtype`, perhaps `weak_type`, `is_ref`."""
+    dtype = canonicalize_dtype(x.dtype, allow_extended_dtype=True)
+    aval = ShapedArray(x.shape, dtype, getattr(x, "weak_type", False) or False)
+    return AbstractRef(aval) if getattr(x, "is_ref", False) else aval

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,14 +20,54 @@ from amdjax.transforms.reverse import backward_pass
 from amdjax.transforms.zero import UndefinedPrimal, Zero, as_result
 
 
-class NotNeeded:
-    """Stands for an argument whose value the pull-back does not read; a pytree without leaves."""
+class _Mark:
+    """Stands for a value that is not there; a pytree without leaves, equal to all of its class."""
+
+    def __init_subclass__(cls) -> None:
+        register_pytree_node(cls, lambda mark: ((), None), lambda *_: cls())
 
     def __repr__(self) -> str:
-        return "NotNeeded()"
+        return f"{type(self).__name__}()"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
 
 
-register_pytree_node(NotNeeded, lambda x: ((), None), lambda *_: NotNeeded())
+class GradValue:
+    """Asks `with_refs` for a cotangent, to be returned.
+
+    Example:
+      >>> import amdjax
+      >>> _, f_vjp = amdjax.vjp(lambda x, y: x * y, 2.0, 3.0)
+      >>> f_vjp.with_refs(GradValue(), DontWant())(1.0)
+      (Array(3., dtype=float32, weak_type=True), DidntWant())
+    """
+
+
+class DontWant:
+    """Tells `with_refs` that a cotangent is not wanted, and need not be computed.
+
+    Example:
+      >>> import amdjax
+      >>> _, f_vjp = amdjax.vjp(lambda x, y: x * y, 2.0, 3.0)
+      >>> f_vjp.with_refs(DontWant(), DontWant())(1.0)
+      (DidntWant(), DidntWant())
+    """
+
+
+class NotNeeded(_Mark):
+    """Stands for an argument whose value the pull-back does not read."""
+
+
+class GradRef(_Mark):
+    """Stands for a cotangent that was added to a reference."""
+
+
+class DidntWant(_Mark):
+    """Stands for a cotangent that was not wanted."""
 
 
 class VJP:
@@ -65,14 +106,17 @@ class VJP:
                 "called with a single argument corresponding to the single value returned by "
                 f"{self.fun.name} (even if that returned value is a tuple or other container)."
             )
+        found = self._cotangents(out_ct)
+        return tree_unflatten(self.in_tree, [as_result(ct) for ct in found])
+
+    def _cotangents(self, out_ct: Any, wanted: Sequence[bool] | None = None) -> Iterator[Any]:
         cts, tree = tree_flatten(out_ct)
         if tree != self.out_tree:
             raise ValueError(
                 "unexpected tree structure of argument to vjp function: got "
                 f"{tree}, but expected to match {self.out_tree}."
             )
-        found = self.fun(self._residuals(), cts)
-        return tree_unflatten(self.in_tree, [as_result(ct) for ct in found])
+        return self.fun(self._residuals(), cts, wanted)
 
     def _residuals(self) -> list[Any]:
         leaves: dict[int, Any] = {}
@@ -91,30 +135,29 @@ class VJP:
         """The pull-back that adds cotangents to references.
 
         Args:
-          *refs: for each argument of the function a pytree like it. Cotangents of leaves for which
-            there is a reference are added to what that holds.
+          *refs: for each argument of the function a pytree like it. The cotangent of a leaf is
+            added to what a reference in its place holds, is not computed for a `DontWant`, and
+            else returned.
 
         Returns:
-          A function of a cotangent, like the pull-back; it returns None in place of what was added.
+          A function of a cotangent, like the pull-back; it returns `GradRef()` in place of what was
+          added, `DidntWant()` of what was not wanted.
 
         Example:
           >>> import amdjax, amdjax.numpy as jnp
           >>> total = amdjax.new_ref(jnp.zeros(2))
           >>> _, f_vjp = amdjax.vjp(lambda x: (x * x).sum(), jnp.arange(2.0))
           >>> f_vjp.with_refs(total)(1.0)
-          (None,)
+          (GradRef(),)
           >>> total
           Ref([0., 2.], dtype=float32)
         """
         targets = self.in_tree.flatten_up_to(refs)
 
         def accumulate(cotangent: Any) -> Any:
-            cts = tree_flatten(self(cotangent))[0]
-            for target, ct in zip(targets, cts):
-                if is_ref(target):
-                    Primitive.by_name["addupdate"].bind(target, ct, indices=())
-            rest = [None if is_ref(target) else ct for target, ct in zip(targets, cts)]
-            return tree_unflatten(self.in_tree, rest)
+            wanted = [type(target) is not DontWant for target in targets]
+            cts = list(self._cotangents(cotangent, wanted))
+            return tree_unflatten(self.in_tree, map(_deliver, targets, cts))
 
         return accumulate
 
@@ -124,6 +167,17 @@ register_pytree_node(
     lambda f: ((f.args_res, f.opaque_residuals), (f.fun, f.in_tree, f.out_tree)),
     lambda known, residuals: VJP(*known, *residuals),
 )
+
+
+def _deliver(target: Any, ct: Any) -> Any:
+    """What `with_refs` returns of a cotangent."""
+    if type(target) is DontWant:
+        return DidntWant()
+    if not is_ref(target):
+        return as_result(ct)
+    if type(ct) is not Zero:
+        Primitive.by_name["addupdate"].bind(target, ct, indices=())
+    return GradRef()
 
 
 def _leaves_of(i: int, arg: Any, tree: PyTreeDef) -> list[Any]:
@@ -163,14 +217,18 @@ class Pullback:
         self.nonzeros, self.nonzeros_out = nonzeros, nonzeros_out
         self.in_avals, self.out_avals = in_avals, out_avals
 
-    def __call__(self, residuals: list[Any], cts: list[Any]) -> Iterator[Any]:
-        """A cotangent, which may be `Zero`, for each argument."""
+    def __call__(
+        self, residuals: list[Any], cts: list[Any], wanted: Sequence[bool] | None
+    ) -> Iterator[Any]:
+        """A cotangent, which may be `Zero`, for each argument; of some it need not be right."""
+        if wanted is not None:
+            wanted = list(itertools.compress(wanted, self.nonzeros))
         for ct, aval in zip(cts, self.out_avals):
             _check_cotangent(ct, aval)
         given = [ct for ct, nz in zip(cts, self.nonzeros_out) if nz]
         linear_in = [UndefinedPrimal(v.aval) for v in self.jaxpr.invars]
         backward = transformed("transpose", backward_pass)
-        found = iter(backward(self.jaxpr, residuals, linear_in, given))
+        found = iter(backward(self.jaxpr, residuals, linear_in, given, wanted))
         for nz, aval in zip(self.nonzeros, self.in_avals):
             yield next(found) if nz else Zero(aval.to_tangent())
 

@@ -28,7 +28,11 @@ from amdjax.transforms.zero import (
 
 
 def backward_pass(
-    jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], cts: Sequence[Any]
+    jaxpr: Jaxpr,
+    consts: Sequence[Any],
+    args: Sequence[Any],
+    cts: Sequence[Any],
+    wanted: Sequence[bool] | None = None,
 ) -> list[Any]:
     """Cotangents of the linear inputs of a program.
 
@@ -37,11 +41,14 @@ def backward_pass(
       consts: values of its constvars.
       args: a value for each known argument, `UndefinedPrimal` for each linear one.
       cts: cotangents of the results; `Zero` is allowed.
+      wanted: of which arguments; by default of all. What only others need is not computed.
 
     Returns:
       For each argument its cotangent, which may be `Zero`; None for the known ones.
     """
     backward = _Backward(jaxpr, consts, args)
+    if wanted is not None:
+        backward.ignored.update(v for v, w in zip(jaxpr.invars, wanted) if not w)
     if config.enable_x64 or not _has_wide_values(jaxpr):
         return backward.run(cts)
     with enable_x64(True):  # traced under such a setting, which its constants need again
@@ -62,11 +69,14 @@ class _Backward:
         self.known: dict[Var, Any] = dict(zip(jaxpr.constvars, consts))
         self.known.update((v, x) for v, x in zip(jaxpr.invars, args) if not is_undefined_primal(x))
         self.cts: dict[Var, Any] = {}
+        self.ignored: set[Var] = set()  # linear ones of which no cotangent is wanted
         self.outer = source_info.position()
 
     def run(self, cts: Sequence[Any]) -> list[Any]:
         try:
-            linear = [eqn for eqn in self.jaxpr.eqns if not self.evaluate(eqn)]
+            linear = [
+                eqn for eqn in self.jaxpr.eqns if not (self.evaluate(eqn) or self.ignore(eqn))
+            ]
             for v, ct in zip(self.jaxpr.outvars, cts):
                 self.accumulate(v, ct)
             for eqn in reversed(linear):
@@ -93,8 +103,20 @@ class _Backward:
         known.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else (out,)))
         return True
 
+    def ignore(self, eqn: JaxprEqn) -> bool:
+        """Whether an operation leads to nothing but ignored inputs."""
+        if not self.ignored:
+            return False
+        linear = [v for v in eqn.invars if type(v) is not Literal and v not in self.known]
+        if not self.ignored.issuperset(linear):
+            return False
+        self.ignored.update(eqn.outvars)
+        return True
+
     def accumulate(self, v: Any, ct: Any) -> None:
         if ct is None or ct is Zero or type(ct) is Zero or type(v) is Literal or v in self.known:
+            return
+        if v in self.ignored:
             return
         if config.check and not config.disable_bwd_checks:
             _check_cotangent(v, ct)

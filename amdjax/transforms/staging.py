@@ -9,7 +9,7 @@ from typing import Any
 
 from amdjax.core import source_info
 from amdjax.core.array import ConcreteArray
-from amdjax.core.aval import ShapedArray
+from amdjax.core.aval import ShapedArray, register_aval
 from amdjax.core.context import context
 from amdjax.core.dtypes import canonicalize_dtype, short_dtype_name
 from amdjax.core.errors import api_boundary
@@ -20,7 +20,15 @@ from amdjax.core.ref import AbstractRef
 from amdjax.core.trace import Trace, Tracer, eval_trace, set_trace, trace_to_jaxpr
 from amdjax.transforms.axes import AxisData
 from amdjax.transforms.batching import axis_env
-from amdjax.transforms.flat import FlatFunction, debug_info, fun_name, join_args, shaped, split_args
+from amdjax.transforms.flat import (
+    FlatFunction,
+    debug_info,
+    described_aval,
+    fun_name,
+    join_args,
+    shaped,
+    split_args,
+)
 
 
 class ShapeDtypeStruct:
@@ -130,6 +138,9 @@ class ShapeDtypeStruct:
         weak = ", weak_type=True" if self.weak_type else ""
         ref = ", is_ref=True" if self.is_ref else ""
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={name}{weak}{ref})"
+
+
+register_aval(ShapeDtypeStruct, described_aval, abstract=True)
 
 
 def typeof(x: Any) -> Any:

@@ -1,10 +1,11 @@
 """Interpreters of programs that users write, and the helpers that libraries take for them."""
 
 import numpy as np
+import pytest
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import api_util, core
+from amdjax import api_util, core, lax
 from amdjax.extend import core as extend_core, linear_util as lu
 from amdjax.interpreters import ad, partial_eval as pe
 
@@ -128,3 +129,19 @@ def test_what_is_being_traced():
     states = []
     amdjax.jit(lambda x: states.append(extend_core.get_opaque_trace_state()) or x)(1.0)
     assert states[0] != state
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_loops_of_unknown_values_are_whole_in_the_program(dtype):
+    def f(x, y):
+        total, _ = lax.scan(lambda c, _: (c * c + y, ()), x, length=2)
+        return [amdjax.jit(lambda v: v * v)(total), jnp.cos(y)]
+
+    unknown = pe.PartialVal.unknown(core.ShapedArray((), dtype))
+    y = jnp.asarray(3, dtype)
+    jaxpr, outs, consts = pe.trace_to_jaxpr_nounits(
+        lu.wrap_init(f), [unknown, pe.PartialVal.known(y)]
+    )
+    assert [out.is_known() for out in outs] == [False, True]
+    x = jnp.asarray(2, dtype)
+    assert core.eval_jaxpr(jaxpr, consts, x) == f(x, y)[:1]

@@ -81,7 +81,9 @@ def test_copies_stay_and_pickles_do_not(gpu, cpu):
 def test_deleted_arrays(gpu):
     x = ones(gpu, 3)
     x.delete()
-    assert x.is_deleted() and x.device is gpu and repr(x) == "Array(f32[3], deleted)"
+    assert x.is_deleted() and x.device is gpu
+    with pytest.raises(RuntimeError, match=r"Array has been deleted with shape=float32\[3\]"):
+        repr(x)
     for use in (lambda: x + 1, lambda: np.asarray(x), lambda: amdjax.device_put(x, gpu)):
         with pytest.raises(RuntimeError, match="deleted"):
             use()

@@ -180,3 +180,11 @@ def test_tables_of_rules_are_views_of_the_primitives():
 def test_a_primitive_of_the_same_name_leaves_ours_alone():
     Primitive("sin")
     assert Primitive.by_name["sin"] is amdjax.lax.sin_p
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_types_of_results_are_as_many_as_announced(several):
+    p = Primitive("announced", multiple_results=several)
+    p.def_abstract_eval(lambda x: x if several else [x])
+    with pytest.raises(ValueError, match=r"announced.abstract_eval\(\) method should return"):
+        amdjax.make_jaxpr(lambda x: p.bind(x))(1.0)

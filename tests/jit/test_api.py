@@ -410,6 +410,26 @@ def test_donated_arrays_are_deleted(f):
         np.testing.assert_array_equal(got, expected)
 
 
+def test_an_array_is_not_donated_and_read():
+    move = amdjax.jit(lambda x, y: x + y, donate_argnums=0)
+    x = jnp.ones(3)
+    with pytest.raises(RuntimeError, match="leaf 0 of the arguments, f32\\[3\\], is another leaf"):
+        move(x, x)
+    assert not x.is_deleted()
+
+
+def test_what_has_no_value_is_traced_and_not_run():
+    struct = amdjax.ShapeDtypeStruct((3,), "float32")
+    double = amdjax.jit(lambda x: x * 2)
+    loop = lambda x: amdjax.lax.fori_loop(0, 3, lambda _, c: c * 2, x)
+    for f in (double, amdjax.vmap(double), amdjax.checkpoint(double), loop):
+        assert amdjax.eval_shape(lambda f=f: f(struct)) == struct
+        with pytest.raises(TypeError, match="ShapeDtypeStruct does not have a value"):
+            f(struct)
+        with pytest.raises(TypeError, match="ShapeDtypeStruct does not have a value"):
+            amdjax.jit(lambda f=f: f(struct))()
+
+
 def test_inlined_calls_leave_no_trace():
     f = amdjax.jit(lambda x: x * 2 + 1, inline=True)
     assert "jit" not in str(amdjax.make_jaxpr(f)(3))

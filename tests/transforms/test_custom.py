@@ -441,6 +441,28 @@ def test_derivatives_of_custom_vmap_are_those_of_the_rule(what, in_axes, order):
     amdjax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, wanted)
 
 
+@pytest.mark.parametrize("in_axes", [(0, None), (None, 0), (0, 0)])
+def test_custom_vmap_rules_are_told_what_primal_and_tangent_batch(in_axes):
+    told = []
+
+    @amdjax.custom_batching.custom_vmap
+    def f(x):
+        return 7 * x
+
+    @f.def_vmap
+    def rule(size, batched, x):
+        told.append((size, batched, x.shape))
+        return 11 * x, batched[0]
+
+    both = in_axes == (0, 0)
+    args = [BATCH if a == 0 else 2.0 for a in in_axes]
+    push = lambda x, t: amdjax.jvp(f, (x,), (t,))
+    outs = amdjax.vmap(push, in_axes, out_axes=in_axes)(*args)  # a shared tangent stays shared
+    assert told == [(3, [both], (3,) if both else ())]
+    for out, arg in zip(outs, args):
+        np.testing.assert_allclose(out, 11 * arg)
+
+
 def test_custom_vmap_without_a_batch_is_the_function():
     f = _squares_when_batched()
     a, b = amdjax.grad(lambda x, y: sum(f(x, y)), (0, 1))(0.5, 2.0)

@@ -296,6 +296,24 @@ def test_gradients_accumulate():
     np.testing.assert_allclose(total[...], sum(2 * r.sum() * r for r in rows))
 
 
+def test_cotangents_that_are_not_wanted_are_not_computed():
+    want, leave = amdjax.ad.GradValue(), amdjax.ad.DontWant()
+    x, y, total = jnp.arange(3.0), jnp.arange(3.0) + 1, amdjax.new_ref(jnp.zeros(3))
+    _, f_vjp = amdjax.vjp(lambda x, y: lax.sin(x) * y, x, y)
+    ct = jnp.ones(3)
+    for refs, count in (((want, want), 3), ((leave, want), 1), ((leave, leave), 0)):
+        pull = f_vjp.with_refs(*refs)
+        assert len(amdjax.make_jaxpr(pull)(ct).eqns) == count
+        found, expected = amdjax.jit(pull)(ct), f_vjp(ct)
+        for ref, a, b in zip(refs, found, expected):
+            if ref is leave:
+                assert a == amdjax.ad.DidntWant()
+            else:
+                np.testing.assert_array_equal(a, b)
+    assert f_vjp.with_refs(leave, total)(ct) == (amdjax.ad.DidntWant(), amdjax.ad.GradRef())
+    np.testing.assert_array_equal(total[...], f_vjp(ct)[1])
+
+
 @pytest.mark.parametrize("wrap", [lambda f: f, amdjax.jit, amdjax.checkpoint])
 @pytest.mark.parametrize("loop", [False, True])
 def test_custom_rules_write_when_they_run(wrap, loop):

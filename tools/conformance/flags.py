@@ -13,7 +13,7 @@ from missing import Missing
 
 from amdjax.core import config as own
 
-ExplicitX64Mode = enum.Enum("ExplicitX64Mode", "WARN ERROR ALLOW")
+ExplicitX64Mode = enum.StrEnum("ExplicitX64Mode", "WARN ERROR ALLOW")
 
 
 class Remembered:

@@ -6,8 +6,10 @@
 (True, ['mul', 'add'])
 """
 
+from typing import Any as _Any
+
 from amdjax.core.array import ConcreteArray as _ConcreteArray
-from amdjax.core.aval import AbstractToken as AbstractToken, is_valid_value as _is_valid_value
+from amdjax.core.aval import AbstractToken as AbstractToken, get_aval as _get_aval
 from amdjax.core.check import check_jaxpr as check_jaxpr
 from amdjax.core.effects import Effect as Effect, Effects as Effects, no_effects as no_effects
 from amdjax.core.errors import (
@@ -47,6 +49,27 @@ from amdjax.extend.core.programs import (
     unsafe_get_axis_names_DO_NOT_USE as unsafe_get_axis_names_DO_NOT_USE,
 )
 
-valid_jaxtype = _is_valid_value
+
+def valid_jaxtype(x: _Any) -> bool:
+    """Whether operations take `x`.
+
+    Args:
+      x: anything.
+
+    Returns:
+      Whether it is an array, of a dtype that arrays have, or a scalar.
+
+    Example:
+      >>> import numpy as np
+      >>> valid_jaxtype(np.zeros(2)), valid_jaxtype(np.zeros(2, object))
+      (True, False)
+    """
+    try:
+        _get_aval(x)
+    except TypeError:
+        return False
+    return True
+
+
 set_current_trace = _set_trace
 array_types = {_ConcreteArray}

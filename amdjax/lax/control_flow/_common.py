@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from amdjax.core.array import Array, asarray_concrete
-from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
+from amdjax.core.aval import ShapedArray, abstract_types, get_aval, is_valid_value
 from amdjax.core.config import config
 from amdjax.core.effects import Effects, has_side_effects
 from amdjax.core.jaxpr import (
@@ -94,7 +94,8 @@ def fixpoint(grow: Callable[[list[bool]], list[bool]], start: Iterable[bool]) ->
 
 def as_array(x: Any) -> Any:
     """`x` as an array; a traced value stays as it is."""
-    return x if isinstance(x, (Array, Ref)) else asarray_concrete(x)
+    traced = isinstance(x, (Array, Ref)) or type(x) in abstract_types
+    return x if traced else asarray_concrete(x)
 
 
 def immutable(tree: Any) -> Any:
