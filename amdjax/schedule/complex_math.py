@@ -303,18 +303,14 @@ def _unknown(b: Real) -> Real:
     return (b - b).ne(0.0)
 
 
-def _polar(a: Real, scaled: Scaled, b: Real, cos: Real, sin: Real) -> Pair:
-    """`exp(a) (cos + i sin)`: of an unknown angle, zero or infinite if the exponential is."""
-    unknown = _unknown(b)
-    nothing, endless = unknown & a.equals(-math.inf), unknown & a.equals(math.inf)
-    re = where(nothing, 0.0, where(endless, math.inf, _times(cos, scaled)))
-    im = where(nothing, b.lift(0.0).copysign(b), _times(sin, scaled))
-    return re, where(b.equals(0.0), b, im)
+def _polar(scaled: Scaled, b: Real, cos: Real, sin: Real) -> Pair:
+    """`exp(a) (cos + i sin)`: of an unknown angle NaN in both parts, whatever `a` is."""
+    return _times(cos, scaled), where(b.equals(0.0), b, _times(sin, scaled))
 
 
 def exp(x: Pair) -> Pair:
     a, b = x
-    return _polar(a, _scaled(a, lambda v: v.exp(), math.e), b, b.cos(), b.sin())
+    return _polar(_scaled(a, lambda v: v.exp(), math.e), b, b.cos(), b.sin())
 
 
 def exp2(x: Pair) -> Pair:
@@ -325,7 +321,7 @@ def exp2(x: Pair) -> Pair:
     lost = b * _LN2_REST[str(b.el.dtype)] + b.fma(ln2, -high)
     lost = where(abs(lost) < 1.0, lost, 0.0)
     cos, sin = mul((high.cos(), high.sin()), (lost.cos(), lost.sin()))
-    return _polar(a, _scaled(a, lambda v: v.exp2(), 2.0), b, cos, sin)
+    return _polar(_scaled(a, lambda v: v.exp2(), 2.0), b, cos, sin)
 
 
 def expm1(x: Pair) -> Pair:
@@ -370,12 +366,16 @@ def _log_base(base: float) -> Callable[[Pair], Pair]:
 
 
 def power(x: Pair, y: Pair) -> Pair:
-    """`exp(y log x)`; 1 for exponent zero, else 0 for base zero if `y` has a positive real part."""
-    general = exp(mul(y, log(x)))
-    at_origin = (where(y[0] > 0.0, y[0].lift(0.0), y[0].lift(math.nan)),) * 2
-    result = both(absolute(x).equals(0.0), at_origin, general)
-    unity = (x[0].lift(1.0), x[0].lift(0.0))
-    return both(y[0].equals(0.0) & y[1].equals(0.0), unity, result)
+    """`exp(y log x)`; real powers of 0 and infinity are those of real numbers, others of them NaN."""
+    (a, b), (c, d) = x, y
+    zero, one = a.lift(0.0), a.lift(1.0)
+    real, positive = d.equals(0.0), c > 0.0
+    at_origin = (where(real & positive, 0.0, zero.lift(math.nan)),) * 2
+    endless = a.equals(math.inf) & b.equals(0.0) & real & (positive | (c < 0.0))
+    result = both(absolute(x).equals(0.0), at_origin, exp(mul(y, log(x))))
+    result = both(endless, (where(positive, a, zero), zero), result)
+    unity = (real & c.equals(0.0)) | (a.equals(1.0) & b.equals(0.0))
+    return both(unity, (one, zero), result)
 
 
 def logistic(x: Pair) -> Pair:
@@ -402,21 +402,15 @@ def _scaled_cosh_sinh(a: Real) -> tuple[Scaled, Scaled]:
 def sinh(x: Pair) -> Pair:
     a, b = x
     cosh_a, sinh_a = _scaled_cosh_sinh(a)
-    # At zero and at infinity the real part does not need to know the angle.
-    kept = _unknown(b) & (a.equals(0.0) | a.is_infinite)
-    im = where(b.equals(0.0), b, _times(_sine(b), cosh_a))
-    return where(kept, a, _times(b.cos(), sinh_a)), im
+    return _times(b.cos(), sinh_a), where(b.equals(0.0), b, _times(_sine(b), cosh_a))
 
 
 def cosh(x: Pair) -> Pair:
     a, b = x
     cosh_a, sinh_a = _scaled_cosh_sinh(a)
-    unknown = _unknown(b)
-    zero = b.equals(0.0) | (unknown & a.equals(0.0))
     one = a.lift(1.0)
     product = one.copysign(a) * one.copysign(b) * 0.0
-    re = where(unknown & a.is_infinite, abs(a), _times(b.cos(), cosh_a))
-    return re, where(zero, product, _times(_sine(b), sinh_a))
+    return _times(b.cos(), cosh_a), where(b.equals(0.0), product, _times(_sine(b), sinh_a))
 
 
 def tanh(x: Pair) -> Pair:
@@ -425,7 +419,7 @@ def tanh(x: Pair) -> Pair:
     t, s = b.tan(), where(abs(a) > 30.0, 0.0, a).sinh()
     beta = t * t + 1.0
     scale = beta * s * s + 1.0
-    near = where(a.equals(0.0), a, beta * (s * s + 1.0).sqrt() * s / scale), t / scale
+    near = beta * (s * s + 1.0).sqrt() * s / scale, t / scale
     wave = b.sin() * b.cos() * 4.0 * (abs(a) * -2.0).exp()
     unknown = _unknown(b)
     limit = a.lift(1.0).copysign(a)
