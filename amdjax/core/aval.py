@@ -198,7 +198,7 @@ _tangent_dtypes: dict[Any, Any] = {}
 
 
 def tangent_dtype(dtype: Any) -> Any:
-    """The dtype of tangents of values of `dtype`: itself if inexact, else float0.
+    """The dtype of tangents of values of `dtype`: itself if inexact, what its rules say, or float0.
 
     Args:
       dtype: a dtype.
@@ -213,8 +213,12 @@ def tangent_dtype(dtype: Any) -> Any:
     """
     found = _tangent_dtypes.get(dtype)
     if found is None:
-        inexact = not isinstance(dtype, ExtendedDType) and dtypes.issubdtype(dtype, np.inexact)
-        found = _tangent_dtypes[dtype] = dtype if inexact else dtypes.float0
+        if isinstance(dtype, ExtendedDType):
+            rule = getattr(dtype._rules, "tangent_dtype", None)
+            found = rule(dtype) if rule else dtypes.float0
+        else:
+            found = dtype if dtypes.issubdtype(dtype, np.inexact) else dtypes.float0
+        _tangent_dtypes[dtype] = found
     return found
 
 

@@ -38,8 +38,11 @@ class ExtendedDType(abc.ABC):
 
     Each element is stored as a small array of numbers. Programs speak of the dtype; the compiler
     replaces it by what it is stored as, in one pass. A subclass is hashable, compares by value,
-    and prints as its short name. Subclasses written for JAX say what an element is stored as by
-    `_rules.physical_element_aval(dtype)`, a type.
+    and prints as its short name. Subclasses written for JAX have `_rules`, of which these are used:
+    `physical_element_aval(dtype)`, the type of what an element is stored as; `allow_conversion`, or
+    `convert_to(numbers, dtype)` and `convert_from(dtype, numbers)`, whether arrays of such numbers
+    may be read as elements and back; `tangent_dtype(dtype)`; `zero(dtype)` and `add(dtype, x, y)`
+    for tangents that are of the dtype themselves.
     """
 
     @property
@@ -50,12 +53,12 @@ class ExtendedDType(abc.ABC):
     @property
     def element_shape(self) -> tuple[int, ...]:
         """The shape of the array that one element is stored as."""
-        return self._rules.physical_element_aval(self).shape
+        return tuple(self._rules.physical_element_aval(self).shape)
 
     @property
     def element_dtype(self) -> np.dtype:
         """The dtype of the numbers that an element is stored as."""
-        return self._rules.physical_element_aval(self).dtype
+        return np.dtype(self._rules.physical_element_aval(self).dtype)
 
     @property
     def itemsize(self) -> int:
@@ -65,6 +68,13 @@ class ExtendedDType(abc.ABC):
     def full(self, shape: tuple[int, ...], fill_value: Any) -> Any:
         """An array of this dtype, each element stored as copies of a number."""
         raise TypeError(f"there are no arrays of dtype {self} filled with {fill_value!r}.")
+
+    def converts(self, to: bool, numbers: Any) -> bool:
+        """Whether arrays of `numbers` convert to this dtype, or it to them."""
+        rule = getattr(self._rules, "convert_to" if to else "convert_from", None)
+        if rule is not None:
+            return bool(rule(numbers, self) if to else rule(self, numbers))
+        return bool(getattr(self._rules, "allow_conversion", False))
 
     _rules: Any = None
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array, asarray_concrete
-from amdjax.core.aval import ShapedArray
+from amdjax.core.aval import ShapedArray, is_extended, physical_aval, tangent_dtype
 from amdjax.core.errors import warn
-from amdjax.core.lowering import Element, Pointwise
+from amdjax.core.lowering import Element, Pointwise, Relabel
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     FLOAT,
@@ -27,7 +27,8 @@ from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
     "bitcast_convert_type", "bitcast_convert_type_p", "convert_element_type",
-    "convert_element_type_p", "reduce_precision", "reduce_precision_p",
+    "convert_element_type_p", "from_edtype_p", "reduce_precision", "reduce_precision_p",
+    "to_edtype_p",
 ]  # fmt: skip
 
 convert_element_type_p = Primitive("convert_element_type")
@@ -35,9 +36,6 @@ convert_element_type_p = Primitive("convert_element_type")
 
 @convert_element_type_p.def_abstract_eval
 def _convert_type(x: Any, *, new_dtype: Any, weak_type: bool, sharding: Any) -> ShapedArray:
-    extended = any(isinstance(d, dtypes.ExtendedDType) for d in (x.dtype, new_dtype))
-    if extended and x.dtype != new_dtype:
-        raise ValueError(f"Cannot convert_element_type from {x.dtype} to {new_dtype}.")
     return ShapedArray(x.shape, new_dtype, weak_type)
 
 
@@ -69,12 +67,76 @@ convert_element_type_p.transpose = transpose_from(_convert_back)
 convert_element_type_p.lowering = Pointwise(_convert)
 
 
+def _check_conversion(edtype: Any, numbers: Any, old: Any, new: Any, to: bool) -> None:
+    if not edtype.converts(to, numbers):
+        raise ValueError(f"Cannot convert_element_type from {old} to {new}.")
+    if numbers != edtype.element_dtype:
+        raise ValueError(
+            f"extended dtypes can only convert to and from what they are stored as: {edtype} is "
+            f"stored as {edtype.element_dtype}, got convert_element_type from {old} to {new}."
+        )
+
+
+def _reads_elements(name: str) -> Primitive:
+    """A primitive between an array of an extended dtype and what it is stored as."""
+    primitive = Primitive(name)
+    primitive.lowering = Relabel()
+
+    @primitive.def_jvp
+    def jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+        y = primitive.bind(*primals, **params)
+        (g,) = tangents
+        dtype = tangent_dtype(y.dtype)
+        if is_zero(g) or dtype == dtypes.float0:
+            return y, zero_tangent(y)
+        return y, convert(g, dtype)
+
+    @primitive.def_batch
+    def batch(axis: Any, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
+        return primitive.bind(batch_to(args[0], dims[0], axis.size), **params), 0
+
+    return primitive
+
+
+to_edtype_p = _reads_elements("to_edtype")
+from_edtype_p = _reads_elements("from_edtype")
+
+
+@to_edtype_p.def_abstract_eval
+def _to_edtype_type(x: Any, *, edtype: Any) -> ShapedArray:
+    _check_conversion(edtype, x.dtype, x.dtype, edtype, to=True)
+    suffix = edtype.element_shape
+    rank = x.ndim - len(suffix)
+    if rank < 0 or x.shape[rank:] != suffix:
+        raise ValueError(
+            f"can only convert to {edtype} what its elements are stored as, arrays whose last axes "
+            f"are {suffix}, got an array of shape {x.shape}."
+        )
+    return ShapedArray(x.shape[:rank], edtype)
+
+
+@from_edtype_p.def_abstract_eval
+def _from_edtype_type(x: Any, *, dtype: Any) -> ShapedArray:
+    _check_conversion(x.dtype, dtype, x.dtype, dtype, to=False)
+    return physical_aval(x)
+
+
+to_edtype_p.transpose = transpose_from(
+    lambda ct, x, edtype: from_edtype_p.bind(ct, dtype=x.aval.dtype)
+)
+from_edtype_p.transpose = transpose_from(
+    lambda ct, x, dtype: to_edtype_p.bind(ct, edtype=x.aval.dtype)
+)
+
+
 def convert(x: Any, new_dtype: Any, weak_type: bool = False) -> Any:
     """`x` with exactly this dtype and weakness; itself if it has them already."""
     aval = aval_of(x)
     new_dtype = np.dtype(new_dtype) if isinstance(new_dtype, (type, str)) else new_dtype
     if isinstance(x, Array) and aval.dtype == new_dtype and aval.weak_type == weak_type:
         return x
+    if is_extended(aval) or isinstance(new_dtype, dtypes.ExtendedDType):
+        return _convert_extended(x, aval.dtype, new_dtype)
     plain = isinstance(x, (np.ndarray, np.generic)) and new_dtype != dtypes.float0
     if plain and not weak_type and x.dtype == new_dtype:
         return asarray_concrete(x)  # which needs no operation
@@ -86,6 +148,18 @@ def convert(x: Any, new_dtype: Any, weak_type: bool = False) -> Any:
             np.exceptions.ComplexWarning,
         )
     return convert_element_type_p.bind(x, new_dtype=new_dtype, weak_type=weak_type, sharding=None)
+
+
+def _convert_extended(x: Any, old: Any, new: Any) -> Any:
+    """`x` read as elements of an extended dtype, or what such elements are stored as."""
+    if not isinstance(old, dtypes.ExtendedDType):
+        return to_edtype_p.bind(x, edtype=new)
+    if isinstance(new, dtypes.ExtendedDType):
+        raise ValueError(
+            f"convert_element_type cannot directly convert between extended dtypes, from {old} to "
+            f"{new}: convert by way of what their elements are stored as."
+        )
+    return from_edtype_p.bind(x, dtype=new)
 
 
 def convert_like(x: Any, like: Any) -> Any:
@@ -102,14 +176,16 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike | None) -> Arr
 
     Args:
       operand: array of any shape and dtype.
-      new_dtype: the dtype to convert to; 64-bit types become 32-bit ones unless x64 is enabled.
+      new_dtype: the dtype to convert to; 64-bit types become 32-bit ones unless x64 is enabled. An
+        extended dtype takes arrays of what its elements are stored as, if its rules allow that, and
+        is converted to nothing else.
 
     Returns:
       Array of the shape of the operand and of the new dtype, not weakly typed.
 
     Raises:
       TypeError: if `new_dtype` is not a dtype.
-      ValueError: if it is None.
+      ValueError: if it is None, or an extended dtype that does not convert so.
 
     Example:
       >>> int(convert_element_type(2.7, np.int32))

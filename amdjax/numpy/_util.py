@@ -213,8 +213,9 @@ def promote_args(name: str, *args: Any) -> list[Array]:
     """Checked arguments with one dtype and compatible ranks."""
     if len(args) == 2:
         x, y = args
-        # Nearly every call has operands of one type.
-        if isinstance(x, Array) and isinstance(y, Array) and x.aval is y.aval:
+        # Nearly every call has operands of one type. Strict promotion of weak ones makes defaults.
+        same = isinstance(x, Array) and isinstance(y, Array) and x.aval is y.aval
+        if same and not x.aval.weak_type:
             return [x, y]
     return _promote(name, "any", args)
 

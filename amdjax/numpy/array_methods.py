@@ -89,7 +89,8 @@ def _pair_plan(direct: dict[str, Primitive], x: Any, y: Any) -> Primitive | None
     """The primitive for operands of avals `x` and `y`, None if anything has to be converted."""
     if isinstance(x.dtype, dtypes.ExtendedDType) or x.dtype != y.dtype:
         return None
-    if x.weak_type != y.weak_type or (x.shape != y.shape and x.shape and y.shape):
+    # What two weak ones become depends on how dtypes promote at the time.
+    if x.weak_type or y.weak_type or (x.shape != y.shape and x.shape and y.shape):
         return None
     return direct.get(_kind(x.dtype))
 
@@ -101,7 +102,8 @@ def _number_plan(direct: dict[str, Primitive], x: Any, number: type, _: bool) ->
     kind = _kind(x.dtype)
     rank = {"b": 0, "i": 1, "f": 2, "c": 3}
     of_number = {bool: 0, int: 1, float: 2, complex: 3}[number]
-    if x.weak_type and of_number == rank[kind] and x.dtype != dtypes.scalar_type_to_dtype(number):
+    default = {"b": bool, "i": int, "f": float, "c": complex}[kind]
+    if x.weak_type and x.dtype != dtypes.scalar_type_to_dtype(default):
         return None  # both weak, of which the wider one counts
     return direct.get(kind) if of_number <= rank[kind] else None
 

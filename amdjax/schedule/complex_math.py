@@ -366,7 +366,7 @@ def _log_base(base: float) -> Callable[[Pair], Pair]:
 
 
 def power(x: Pair, y: Pair) -> Pair:
-    """`exp(y log x)`; real powers of 0 and infinity are those of real numbers, others of them NaN."""
+    """`exp(y log x)`; real powers of 0 and infinity as of real numbers, others of them NaN."""
     (a, b), (c, d) = x, y
     zero, one = a.lift(0.0), a.lift(1.0)
     real, positive = d.equals(0.0), c > 0.0

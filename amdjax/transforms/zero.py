@@ -118,6 +118,9 @@ def zeros_like_aval(aval: Any) -> Any:
     if isinstance(aval, ShapedArray):
         if aval.dtype == dtypes.float0:
             return np.zeros(aval.shape, dtypes.float0)
+        zero = getattr(getattr(aval.dtype, "_rules", None), "zero", None)
+        if zero is not None:
+            return ops.broadcast_in_dim(zero(aval.dtype), aval.shape, ())
         return ops.full(aval.shape, 0, aval.dtype, aval.weak_type)
     if type(aval) is AbstractRef:  # reverse mode gives no cotangents of references
         return np.zeros(aval.shape, dtypes.float0)
@@ -202,8 +205,11 @@ def add_tangents(x: Any, y: Any) -> Any:
         return y
     if type(y) is Zero:
         return x
-    if get_aval(x).dtype == dtypes.float0:
+    dtype = get_aval(x).dtype
+    if dtype == dtypes.float0:
         return x
+    if isinstance(dtype, dtypes.ExtendedDType):
+        return dtype._rules.add(dtype, x, y)
     return add_any_p.bind(x, y)
 
 

@@ -3,6 +3,7 @@ import pytest
 
 import amdjax
 import amdjax.numpy as jnp
+from amdjax import lax
 
 
 @pytest.mark.parametrize(
@@ -135,3 +136,19 @@ def test_weak_arrays_made_without_64_bits_widen_with_python_numbers():
         assert (whole + 2).dtype == (2 + whole).dtype == np.int64
         assert (real * 2.0).dtype == np.float64 and (real * 2).dtype == np.float32
         assert (whole + whole).dtype == np.int32
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "float16", "bfloat16", "float32", "complex64"])
+@pytest.mark.parametrize("promotion", ["standard", "strict"])
+def test_two_weak_operands(dtype, promotion, x64):
+    """Operators promote as functions do: strictly, weak operands make the default dtype."""
+    with amdjax.enable_x64(x64), amdjax.numpy_dtype_promotion(promotion):
+        weak = dict(new_dtype=np.dtype(dtype), weak_type=True, sharding=None)
+        x = lax.convert_element_type_p.bind(np.zeros(2, dtype), **weak)
+        kind = {"i": int, "u": int, "f": float, "V": float, "c": complex}[np.dtype(dtype).kind]
+        wanted = jnp.asarray(kind(0)).dtype if promotion == "strict" else x.dtype
+        results = [x + x, x * x, jnp.add(x, x), jnp.maximum(x, x), jnp.where(True, x, x)]
+        results += [amdjax.jit(lambda a: a - a)(x), x + kind(1) if promotion == "strict" else x + x]
+        for y in results:
+            assert (y.dtype, y.weak_type) == (wanted, True)
