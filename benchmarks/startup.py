@@ -53,7 +53,7 @@ def _import(lib: Lib) -> Prepared:
     if lib.name not in IMPORTS:
         raise SkipWorkload
     code = IMPORT.format(IMPORTS[lib.name])
-    # The first import writes byte code; nobody waits for that twice.
+    # The first import writes byte code; that is not waited for twice.
     _child([sys.executable, "-c", code])
     return _sampled(lambda: _child([sys.executable, "-c", code]))
 

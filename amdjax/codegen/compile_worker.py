@@ -158,8 +158,8 @@ def _with_lines(message: str, text: str) -> str:
     return f"{message}\n{shown}"
 
 
-def _shortened(text: str, limit: int = 4000) -> str:
-    return text if len(text) <= limit else text[:limit] + f"\n... {len(text)} characters in all"
+def _shortened(text: str) -> str:
+    return text if len(text) <= 4000 else text[:4000] + f"\n... {len(text)} characters in all"
 
 
 class Readable(Protocol):

@@ -511,11 +511,11 @@ class Function:
 
     # Memory
 
-    def alloca(self, type: Type, count: int = 1, align: int = 64) -> Value:
+    def alloca(self, type: Type, count: int = 1) -> Value:
         """Stack storage; placed in the entry block so that loops do not grow the stack."""
         self._counter += 1
         ref = f"%a{self._counter}"
-        self._allocas.append(f"{ref} = alloca {type}, i64 {count}, align {align}")
+        self._allocas.append(f"{ref} = alloca {type}, i64 {count}, align 64")
         return Value(PTR, ref)
 
     def gep(self, base: Value, offset: Value | int, elem: Type) -> Value:

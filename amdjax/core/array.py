@@ -293,7 +293,7 @@ def _placeholder(name: str) -> Callable[..., Any]:
 class ConcreteArray(Array):
     """An array that has been computed.
 
-    Those of exactly this type lie in host memory, and nobody has said where they belong: operations
+    Those of exactly this type lie in host memory, and it is not said where they belong: operations
     on them look no further. Others are `PlacedArray`s.
 
     Args:

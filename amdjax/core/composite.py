@@ -78,7 +78,7 @@ def _composite(fn: Function, static_argnames: str | Iterable[str]) -> Function:
 
 
 def _for_all_callers(fn: Function) -> Function:
-    """`fn` whose operations count as nobody's: who happens to call first is not their author."""
+    """`fn` whose operations count as no caller's: who happens to call first is not their author."""
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:

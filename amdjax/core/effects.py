@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 
 class Effect:
-    """Base of effects. Operations that have one are kept even if nobody reads their results.
+    """Base of effects. Operations that have one are kept even if their results are not read.
 
     Attributes:
       ordered: whether operations that have it run in program order.
@@ -140,5 +140,5 @@ def join_effects(*sets: Any) -> Effects:
 
 
 def has_side_effects(effects: Effects) -> bool:
-    """Whether an operation must run though nobody reads its results."""
+    """Whether an operation must run though its results are not read."""
     return any(not isinstance(e, NamedAxisEffect) for e in effects) if effects else False

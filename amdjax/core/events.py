@@ -1,6 +1,6 @@
-"""What happens while programs run, told to whoever listens: a trace being recorded, listeners.
+"""What happens while programs run, told to listeners: a trace being recorded, listeners.
 
-Nobody listens as a rule; then each place that tells something asks one question and goes on.
+Mostly there is no listener; then each place that tells something asks one question and goes on.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Var:
 
 
 class DropVar(Var):
-    """A result nobody reads; printed as `_`.
+    """A result that is not read; printed as `_`.
 
     Args:
       aval: the type.
@@ -301,7 +301,7 @@ def register_param_type(cls: ParamType) -> ParamType:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: Between a walk over a program and that over one in it.
+#: Between a pass over a program and that over one in it.
 FRAMES_OF_A_PROGRAM = 24
 
 
@@ -564,7 +564,7 @@ def jaxprs_equal(a: Jaxpr | ClosedJaxpr, b: Jaxpr | ClosedJaxpr) -> bool:
 
 
 class _Same:
-    """Walks two programs at once and remembers which variables correspond."""
+    """Traverses two programs at once and remembers which variables correspond."""
 
     def __init__(self) -> None:
         self.to: dict[Var, Var] = {}

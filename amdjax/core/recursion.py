@@ -1,7 +1,7 @@
 """Room on Python's stack for what nests deeply: pytrees, programs within programs.
 
 Python ends recursion after 1000 frames. Frames of ours do not belong to what a user may spend, and
-walks over finite data need as many as the data is deep; since Python 3.11 calls from Python to
+traversals of finite data need as many as the data is deep; since Python 3.11 calls from Python to
 Python take no room on the machine's stack.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["Room", "deep"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Enough for whatever fits in memory and is walked by a few frames a level.
+#: Enough for whatever fits in memory and is traversed by a few frames a level.
 PLENTY = 50_000
 
 _lock = threading.Lock()
@@ -40,7 +40,7 @@ class Room:
 
 
 def deep(fn: Callable[P, R]) -> Callable[P, R]:
-    """A function without effects that walks over data: it is called again if that is deep."""
+    """A function without effects that traverses data: it is called again if that is deep."""
 
     @functools.wraps(fn)
     def walk(*args: P.args, **kwargs: P.kwargs) -> R:

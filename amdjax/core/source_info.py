@@ -221,7 +221,7 @@ def depth() -> int:
 
 @contextmanager
 def written_at(info: SourceInfo) -> Iterator[None]:
-    """Inside, operations count as written at `info`, whoever calls; programs traced there too.
+    """Inside, operations count as written at `info`, as do programs traced there.
 
     For what the library writes itself, which is none of the user's lines on the stack.
     """

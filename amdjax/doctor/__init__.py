@@ -149,7 +149,7 @@ def _environment(report: Report) -> None:
 
 
 def _check_name(report: Report, name: str) -> None:
-    """Tell of a variable that nobody reads."""
+    """Tell of a variable that is not read."""
     known = {flag.env for flag in FLAGS.values()} | _OTHERS
     if not name.startswith("AMDJAX_") or name.startswith("AMDJAX_TEST_") or name in known:
         return

@@ -9,7 +9,7 @@ class Checks(enum.Flag):
     """Kinds of faults to look for, besides accesses out of bounds, which are always found.
 
     `ALIGNMENT`: global and LDS accesses at addresses that are no multiple of a dword or of the
-    element. `UNWRITTEN`: reads of LDS, or of global memory, that nobody wrote. `RACES`: two waves
+    element. `UNWRITTEN`: reads of LDS, or of global memory, not written before. `RACES`: two waves
     of a workgroup at the same bytes without a barrier between, one of them writing. In global
     memory these are found where the writer ran first; waves take turns at that. `WAITS`: registers
     used before their load was waited for, stores to LDS not waited for at a barrier; with `RACES`,

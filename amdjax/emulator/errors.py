@@ -77,7 +77,7 @@ class MemoryFault(KernelFault):
 
 
 class UninitializedRead(MemoryFault):
-    """A read of memory that nobody wrote."""
+    """A read of memory that was not written."""
 
 
 class DataRace(MemoryFault):

@@ -41,8 +41,8 @@ _MEMORY_FAULTS = {
     state.Status.MISALIGNED: (MemoryFault, "misaligned access at"),
     state.Status.LDS_OUT_OF_BOUNDS: (MemoryFault, "LDS access out of bounds, at"),
     state.Status.SCRATCH_OUT_OF_BOUNDS: (MemoryFault, "scratch access out of bounds, at"),
-    state.Status.UNINITIALIZED: (UninitializedRead, "read of memory that nobody wrote, at"),
-    state.Status.LDS_UNINITIALIZED: (UninitializedRead, "read of LDS that nobody wrote, at"),
+    state.Status.UNINITIALIZED: (UninitializedRead, "read of memory that was not written, at"),
+    state.Status.LDS_UNINITIALIZED: (UninitializedRead, "read of LDS that was not written, at"),
     state.Status.LDS_RACE: (DataRace, "race in LDS with {other}, at"),
     state.Status.RACE: (DataRace, "race in global memory with {other}, at"),
 }
@@ -253,26 +253,27 @@ class Launch:
 
     def __init__(
         self,
-        program: Program,
-        grid: tuple[int, int, int],
-        workgroup: tuple[int, int, int],
+        kernel: Kernel,
+        grid: int | Sequence[int],
+        workgroup: int | Sequence[int],
         kernarg: bytes,
         memory: Memory,
-        shared_bytes: int,
-        checks: Checks,
-        profile: bool,
+        shared_bytes: int = 0,
+        sanitize: Checks | bool = True,
+        profile: bool = False,
     ) -> None:
-        kernel = program.kernel
-        self.program, self.grid, self.workgroup = program, grid, workgroup
-        self.checks, self.profile, self.memory = checks, profile, memory
+        self.grid, self.workgroup = _three(grid), _three(workgroup)
+        _check(kernel, self.grid, self.workgroup)
+        self.program, self.memory, self.checks = program_of(kernel), memory, Checks.of(sanitize)
+        self.profile = profile or counting.is_recording()
         self.target = get_target(kernel.gfx)
-        self.waves = ceil_div(math.prod(workgroup), kernel.lanes)
+        self.waves = ceil_div(math.prod(self.workgroup), kernel.lanes)
         self.state_bytes = state.VGPRS + 4 * kernel.lanes * kernel.registers
         self.lds_bytes = kernel.group_segment + shared_bytes
-        self.has_races = Checks.RACES in checks and self.waves > 1
+        self.has_races = Checks.RACES in self.checks and self.waves > 1
         self.kernarg = np.zeros(max(len(kernarg), kernel.kernarg_size, 8) + 64, np.uint8)
         self.kernarg[: len(kernarg)] = np.frombuffer(kernarg, np.uint8)
-        self.packet = _dispatch_packet(grid, workgroup, kernel, self.lds_bytes)
+        self.packet = _dispatch_packet(self.grid, self.workgroup, kernel, self.lds_bytes)
         self.user_values = {
             "kernarg_segment_ptr": self.kernarg.ctypes.data,
             "dispatch_ptr": self.packet.ctypes.data,
@@ -289,6 +290,26 @@ class Launch:
         if Checks.UNWRITTEN not in self.checks and not self.has_races:
             rows[:, 2] = 0
         return np.ascontiguousarray(rows[np.argsort(rows[:, 0])])
+
+    def run(self) -> list[_Worker]:
+        """Run the kernel and wait for its end; raises what `launch` does."""
+        program, groups = self.program, math.prod(self.grid)
+        useful = min(groups, groups * self.waves * program.wave_cost // _INSTRUCTIONS_PER_THREAD)
+        # Asking how many threads there may be reads files.
+        threads = min(requested_threads(), useful) if useful > 1 else 1
+        bounds = [groups * i // threads for i in range(threads + 1)]
+        workers = [_Worker(self, i, a, b) for i, (a, b) in enumerate(pairwise(bounds))]
+        others = [threading.Thread(target=w.run) for w in workers[1:]]
+        for thread in others:
+            thread.start()
+        workers[0].run()
+        for thread in others:
+            thread.join()
+        for worker in workers:
+            worker.raise_fault()
+        instructions = sum(int(w.records[:, state.COUNT // 8].sum()) for w in workers)
+        program.wave_cost = instructions // max(groups * self.waves, 1)
+        return workers
 
 
 def _dispatch_packet(
@@ -339,61 +360,17 @@ def launch(
         UnknownInstruction: execution reached code that cannot be emulated.
         EmulatorError: the kernel wants what is not emulated, or the shapes are impossible.
     """
-    profile = profile or counting.is_recording()
-    run = _run(kernel, grid, workgroup, kernarg, memory, shared_bytes, sanitize, profile)
-    result = _counted(*run)
+    own = Launch(kernel, grid, workgroup, kernarg, memory, shared_bytes, sanitize, profile)
+    result = _counted(own, own.run())
     counting.record(result)
     return result
 
 
-def execute(
-    kernel: Kernel,
-    grid: int | Sequence[int],
-    workgroup: int | Sequence[int],
-    kernarg: bytes,
-    memory: Memory,
-    shared_bytes: int = 0,
-) -> None:
-    """`launch` where what the kernel did is counted only if somebody records it."""
+def execute(own: Launch) -> None:
+    """Run a launch; what its kernel did is counted only while `recording`."""
+    workers = own.run()
     if counting.is_recording():
-        launch(kernel, grid, workgroup, kernarg, memory, shared_bytes)
-    else:
-        _run(kernel, grid, workgroup, kernarg, memory, shared_bytes, True, False)
-
-
-def _run(
-    kernel: Kernel,
-    grid: int | Sequence[int],
-    workgroup: int | Sequence[int],
-    kernarg: bytes,
-    memory: Memory,
-    shared_bytes: int,
-    sanitize: Checks | bool,
-    profile: bool,
-) -> tuple[Launch, list[_Worker]]:
-    shape, items = _three(grid), _three(workgroup)
-    _check(kernel, shape, items)
-    program = program_of(kernel)
-    prepared = Launch(
-        program, shape, items, kernarg, memory, shared_bytes, Checks.of(sanitize), profile
-    )
-    groups = math.prod(shape)
-    useful = min(groups, groups * prepared.waves * program.wave_cost // _INSTRUCTIONS_PER_THREAD)
-    # Asking how many threads there may be reads files.
-    threads = min(requested_threads(), useful) if useful > 1 else 1
-    bounds = [groups * i // threads for i in range(threads + 1)]
-    workers = [_Worker(prepared, i, a, b) for i, (a, b) in enumerate(pairwise(bounds))]
-    others = [threading.Thread(target=w.run) for w in workers[1:]]
-    for thread in others:
-        thread.start()
-    workers[0].run()
-    for thread in others:
-        thread.join()
-    for worker in workers:
-        worker.raise_fault()
-    instructions = sum(int(w.records[:, state.COUNT // 8].sum()) for w in workers)
-    program.wave_cost = instructions // max(groups * prepared.waves, 1)
-    return prepared, workers
+        counting.record(_counted(own, workers))
 
 
 def _check(kernel: Kernel, grid: tuple[int, int, int], workgroup: tuple[int, int, int]) -> None:

@@ -22,7 +22,7 @@ END, CODE, CODE_START, CODE_SIZE = 96, 104, 112, 120
 TAG, READS_ANY, READS_ATOMICS = 128, 132, 136
 # Whether the barrier at which the wave waits leaves its stores to global memory outstanding.
 UNSETTLED = 140
-# What nobody reads is written here.
+# What is never read is written here.
 SINK = 240
 SGPRS, VGPRS = 256, 1024
 

@@ -38,7 +38,7 @@ def new_name_stack(name: str = "") -> NameStack:
 
 
 def new_source_info() -> SourceInfo:
-    """A place that nobody knows.
+    """An unknown place.
 
     Returns:
       The place.

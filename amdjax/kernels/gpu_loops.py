@@ -23,23 +23,20 @@ def threads_for(target: GpuTarget, total: int, each: int = EACH) -> int:
     return threads
 
 
-def element_tile(
-    k: Builder, target: GpuTarget, total: int, each: int = EACH
-) -> tuple[Value, Value | None, int]:
+def element_tile(k: Builder, target: GpuTarget, total: int) -> tuple[Value, Value | None, int]:
     """Deal elements to programs, a tile for each.
 
     Args:
       k: the kernel, which gets its number of threads.
       target: the GPU.
       total: number of elements.
-      each: elements of a thread.
 
     Returns:
       The numbers of a program's elements as a tile, which of them exist (None if all do), and the
       number of programs.
     """
-    k.schedule.workgroup = threads_for(target, total, each)
-    count = k.schedule.workgroup * each
+    k.schedule.workgroup = threads_for(target, total, EACH)
+    count = k.schedule.workgroup * EACH
     base = k.program_id() * count
     numbers = k.iota(count) + k.broadcast(base, (count,))
     if total % count == 0:

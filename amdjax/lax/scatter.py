@@ -166,7 +166,7 @@ scatter_min_p = _scatter_primitive("min")
 scatter_max_p = _scatter_primitive("max")
 
 
-def _read_back(x, indices, updates_shape, dn, mode, fill_value=0) -> Any:
+def _read_back(x, indices, updates_shape, dn, mode) -> Any:
     """What a scatter of these dimension numbers would write to, gathered in the updates' shape."""
     numbers = GatherDimensionNumbers(
         offset_dims=tuple(dn.update_window_dims),
@@ -176,11 +176,11 @@ def _read_back(x, indices, updates_shape, dn, mode, fill_value=0) -> Any:
         start_indices_batching_dims=tuple(dn.scatter_indices_batching_dims),
     )
     if 0 in x.shape:  # no place to write to, nor one of the size of a window to read
-        return full(updates_shape, fill_value, x.dtype)
+        return full(updates_shape, 0, x.dtype)
     window = iter(dn.update_window_dims)
     left_out = _left_out(dn)
     sizes = [1 if d in left_out else updates_shape[next(window)] for d in range(len(x.shape))]
-    return gather(x, indices, numbers, sizes, mode=mode, fill_value=fill_value)
+    return gather(x, indices, numbers, sizes, mode=mode, fill_value=0)
 
 
 def _shape(x: Any) -> tuple[int, ...]:
@@ -339,32 +339,58 @@ scatter_min_p.def_jvp(partial(_extremal_jvp, scatter_min_p))
 scatter_max_p.def_jvp(partial(_extremal_jvp, scatter_max_p))
 
 
-def _bind(prim, operand, indices, updates, dimension_numbers, is_sorted, unique, mode) -> Any:
-    # `update_jaxpr` is there because JAX has it. The primitive's name already says how to combine;
-    # only `scatter_apply` needs a program.
-    return prim.bind(
-        operand,
-        indices,
-        updates,
-        update_jaxpr=None,
-        update_consts=(),
-        dimension_numbers=with_tuples(dimension_numbers),
-        indices_are_sorted=bool(is_sorted),
-        unique_indices=bool(unique),
-        mode=GatherScatterMode.from_any(mode),
-    )
+def _scattering(
+    prim: Primitive, text: str, indices: str, updates: str, result: str
+) -> Callable[..., Any]:
+    """The public function of a primitive that writes updates or combines what is there with them.
+
+    Args:
+      text: what its docstring says before the example.
+      indices: those of the example.
+      updates: those of the example, in which the operand is `[1, 1, 1]`.
+      result: what it gives.
+    """
+
+    def combine(
+        operand: Any,
+        scatter_indices: Any,
+        updates: Any,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+    ) -> Any:
+        # `update_jaxpr` is there because JAX has it. The primitive's name already says how to
+        # combine; only `scatter_apply` needs a program.
+        return prim.bind(
+            operand,
+            scatter_indices,
+            updates,
+            update_jaxpr=None,
+            update_consts=(),
+            dimension_numbers=with_tuples(dimension_numbers),
+            indices_are_sorted=bool(indices_are_sorted),
+            unique_indices=bool(unique_indices),
+            mode=GatherScatterMode.from_any(mode),
+        )
+
+    combine.__name__ = combine.__qualname__ = name = prim.name.replace("-", "_")
+    combine.__doc__ = f"""{text}
+
+    Example:
+      >>> from amdjax import lax
+      >>> import numpy as np
+      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
+      >>> i, u = np.array({indices}, np.int32), np.array({updates}, np.float32)
+      >>> lax.{name}(np.ones(3, np.float32), i, u, dnums).tolist()
+      {result}
+    """
+    return combine
 
 
-def scatter(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
+scatter = _scattering(
+    scatter_p,
     """`operand` with slices replaced by `updates`.
 
     Where slices overlap, one of the updates remains; which one is not specified.
@@ -385,81 +411,31 @@ def scatter(
     Raises:
       TypeError: if dtypes differ or the dimension numbers do not fit the shapes.
 
-    Source: the Scatter operation of StableHLO.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> i, u = np.array([[2], [0]], np.int32), np.array([5.0, 7.0], np.float32)
-      >>> lax.scatter(np.zeros(3, np.float32), i, u, dnums).tolist()
-      [7.0, 0.0, 5.0]
-    """
-    flags = (indices_are_sorted, unique_indices, mode)
-    return _bind(scatter_p, operand, scatter_indices, updates, dimension_numbers, *flags)
-
-
-def _combining(
-    prim: Primitive, text: str, indices: str, updates: str, result: str
-) -> Callable[..., Any]:
-    """The public function of a primitive that combines what is there with updates.
-
-    Args:
-      text: what its docstring says before the example.
-      indices: those of the example.
-      updates: those of the example, in which the operand is `[1, 1, 1]`.
-      result: what it gives.
-    """
-
-    def combine(
-        operand: Any,
-        scatter_indices: Any,
-        updates: Any,
-        dimension_numbers: ScatterDimensionNumbers,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | GatherScatterMode | None = None,
-    ) -> Any:
-        flags = (indices_are_sorted, unique_indices, mode)
-        return _bind(prim, operand, scatter_indices, updates, dimension_numbers, *flags)
-
-    combine.__name__ = combine.__qualname__ = name = prim.name.replace("-", "_")
-    combine.__doc__ = f"""{text}
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> i, u = np.array({indices}, np.int32), np.array({updates}, np.float32)
-      >>> lax.{name}(np.ones(3, np.float32), i, u, dnums).tolist()
-      {result}
-    """
-    return combine
-
-
-scatter_add = _combining(
+    Source: the Scatter operation of StableHLO.""",
+    *("[[2], [0]]", "[5.0, 7.0]", "[7.0, 1.0, 5.0]"),
+)
+scatter_add = _scattering(
     scatter_add_p,
     "`operand` with `updates` added to slices; several updates of an element all count.",
     *("[[2], [2]]", "[5.0, 7.0]", "[1.0, 1.0, 13.0]"),
 )
-scatter_sub = _combining(
+scatter_sub = _scattering(
     scatter_sub_p,
     "`operand` with `updates` subtracted from slices.",
     *("[[2], [2]]", "[5.0, 7.0]", "[1.0, 1.0, -11.0]"),
 )
-scatter_mul = _combining(
+scatter_mul = _scattering(
     scatter_mul_p,
     "`operand` with slices multiplied by `updates`.\n\n"
     "    The derivative in `updates` needs `unique_indices=True`.",
     *("[[2], [2]]", "[5.0, 7.0]", "[1.0, 1.0, 35.0]"),
 )
-scatter_min = _combining(
+scatter_min = _scattering(
     scatter_min_p,
     "The lesser of `operand` and `updates` where slices are, `operand` elsewhere.",
     *("[[2], [1]]", "[-5.0, 7.0]", "[1.0, 1.0, -5.0]"),
 )
-scatter_max = _combining(
+scatter_max = _scattering(
     scatter_max_p,
     "The greater of `operand` and `updates` where slices are, `operand` elsewhere.",
     *("[[2], [1]]", "[-5.0, 7.0]", "[1.0, 7.0, 1.0]"),

@@ -99,7 +99,7 @@ def stage(x: Any, /) -> Array:
 
 @allow_everywhere
 class NoDCEEffect(Effect):
-    """Keeps an operation alive though nobody reads its results."""
+    """Keeps an operation alive though its results are not read."""
 
     __slots__ = ()
 

@@ -20,7 +20,7 @@ class ArrayNamespaceInfo:
         return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
 
     def default_device(self) -> None:
-        """None: arrays that nobody placed go where they are needed."""
+        """None: arrays not placed by the user go where they are needed."""
         return None
 
     def devices(self) -> list[Any]:

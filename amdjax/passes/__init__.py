@@ -10,8 +10,7 @@ from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.extended import store_extended
-from amdjax.passes.flatten import flatten_calls, remove_barriers
-from amdjax.passes.references import discharge_refs
+from amdjax.passes.flatten import discharge_refs, flatten_calls, remove_barriers
 from amdjax.passes.rules import simplify
 
 #: In order; each runs on the whole program and on every loop body and branch. What is written twice
@@ -48,7 +47,7 @@ def prepare_body(
 ) -> ClosedJaxpr:
     """Run all passes on a loop body or branch of `eqn`.
 
-    Equations whose line nobody knows, as in the library's own programs, are of the line of `eqn`.
+    Equations of unknown line, as in the library's own programs, are of the line of `eqn`.
     """
     eqns = closed.eqns
     if any(e.source.code is None for e in eqns):

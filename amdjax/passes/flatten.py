@@ -8,8 +8,10 @@ from amdjax.core.config import config, disable_jit, enable_x64
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
+from amdjax.core.ref import AbstractRef
 from amdjax.core.source_info import SourceInfo, unknown, written_at
 from amdjax.core.trace import trace_to_jaxpr
+from amdjax.transforms.discharge import discharged
 
 BARRIER = "optimization_barrier"
 
@@ -30,6 +32,15 @@ def flatten_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
         closed.jaxpr.debug_info,
     )
     return ClosedJaxpr(jaxpr, list(closed.consts) + flat.consts)
+
+
+def discharge_refs(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """References become the values they hold, which loops carry and operations update in place.
+
+    Those that the program makes; calls must be inlined.
+    """
+    own = any(type(v.aval) is AbstractRef for eqn in closed.eqns for v in eqn.outvars)
+    return flatten_calls(discharged(closed)) if own else closed
 
 
 def remove_barriers(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -65,7 +76,7 @@ class _Flattener:
     def inline(self, jaxpr: Jaxpr, env: dict[Var, Any], caller: SourceInfo = unknown) -> None:
         """Copy the equations of `jaxpr`, whose free variables `env` maps, into the result.
 
-        Those that nobody knows the line of, as in the library's own programs, are the caller's.
+        Those of unknown line, as in the library's own programs, are the caller's.
         """
         for eqn in jaxpr.eqns:
             invars = [self.read(env, x) for x in eqn.invars]
@@ -115,6 +126,6 @@ def _decomposed(eqn: JaxprEqn) -> ClosedJaxpr:
         out = rule.fn(*args, **eqn.params)
         return list(out) if isinstance(out, (list, tuple)) else [out]
 
-    # Loops in the rule are to be compiled, whoever calls.
+    # Loops in the rule are to be compiled, whatever the flag.
     with disable_jit(False), written_at(eqn.source), enable_x64(eqn.is_wide or config.enable_x64):
         return trace_to_jaxpr(fn, [x.aval for x in eqn.invars])

@@ -7,7 +7,7 @@ file of this size, a writer locks the others out, and its locks do not work on e
 folder.) Each entry carries a checksum; one that fails it is removed and compiled again. Anything
 that goes wrong with the disk makes the cache smaller or useless, never an error.
 
-Entries are machine code, so a folder is used only if nobody but its owner, who is the user or root,
+Entries are machine code, so a folder is used only if none but its owner, who is the user or root,
 may write to it, and the same holds of its subfolders and of all folders above it: who may write to
 one of those can put another folder in its place. Folders above may be open to all if they are
 sticky, as `/tmp` is, where names are their owners' to change.
@@ -243,7 +243,7 @@ class ObjectCache:
             try:
                 safe = not _open_to_others(os.stat(folder))
             except OSError:
-                return True  # whoever writes makes it
+                return True  # made when an entry is written
             self._safe[folder] = safe
         return safe
 

@@ -331,7 +331,7 @@ def default_device() -> Any:
 
 
 def _preferred(everything: bool = False) -> list[str]:
-    """Platforms in order of preference; those that nobody asked for only with `everything`."""
+    """Platforms in order of preference; those not asked for only with `everything`."""
     names = sorted(_registry, key=lambda name: -_registry[name].priority)
     if wanted := requested_platforms():
         chosen = [n for word in wanted for n in names if _is_meant(_registry[n], word)]

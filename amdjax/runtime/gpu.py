@@ -74,7 +74,7 @@ class DeviceBuffer:
       address: of the first byte, on the device.
       nbytes: as asked for.
       device: whose memory it is.
-      is_own: whether a program may write a result over it once nobody else sees it.
+      is_own: whether a program may write a result over it once no one else sees it.
     """
 
     __slots__ = ("__weakref__", "_host", "_size", "address", "device", "is_own", "nbytes")
@@ -356,7 +356,7 @@ class GpuDevice(Device, ABC):
     def _give_back(self, how: Callable[[int], None], handle: int) -> None:
         """Free something of the driver's; at exit the driver does it itself.
 
-        Nobody catches what a finalizer raises, so an error is kept for the next call that waits.
+        What a finalizer raises is not caught, so an error is kept for the next call that waits.
         """
         if sys is None or sys.is_finalizing():  # at exit even modules are gone
             return
@@ -419,7 +419,7 @@ _devices: WeakSet[GpuDevice] = WeakSet()
 
 
 def _unlock_all() -> None:
-    """Whoever held a lock when the process was forked is not in the child."""
+    """The thread that held a lock when the process was forked is not in the child."""
     for device in _devices:
         device.lock = threading.RLock()
 

@@ -112,7 +112,7 @@ def _read(jaxpr: Jaxpr) -> set[Any]:
 
 
 def _numbers(loop: ElementLoop, read: set[Any]) -> list[bool]:
-    """Which results are numbers, at the end or one a step, that somebody reads."""
+    """Which results are numbers, at the end or one a step, that are read."""
     ranks = [0] * len(loop.finals) + [1] * len(loop.stacked)
     return [v in read and v.aval.ndim == n for v, n in zip(loop.eqn.outvars, ranks, strict=True)]
 

@@ -172,7 +172,7 @@ class GpuCosts:
 
     `lds_rate` is published ("AMD CDNA 3 Architecture"; "NVIDIA H100 Tensor Core GPU Architecture").
     The others were fitted on an H100, so that plans of products rank as they were timed; on AMD's
-    hardware nobody has timed them yet, and a machine that differs states its own.
+    hardware they have not been timed yet, and a machine that differs states its own.
 
     Args:
       cache_rate: bytes that a CU gets from the second-level cache in a clock.
@@ -363,12 +363,11 @@ def mfma(
     *,
     accumulator: str = "f32",
     blocks: int = 1,
-    wave_size: int = 64,
 ) -> MatrixInstruction:
     """An MFMA instruction of a wave of 64; `suffix` follows `llvm.amdgcn.mfma.`."""
     m, n, k = shape
     element = {"f32": "float", "i32": "i32", "f64": "double"}[accumulator]
-    held = m * n * blocks // wave_size
+    held = m * n * blocks // 64
     return MatrixInstruction(
         f"llvm.amdgcn.mfma.{suffix}",
         m,
@@ -378,7 +377,7 @@ def mfma(
         accumulator,
         operand_type,
         f"<{held} x {element}>" if held > 1 else element,
-        m * k * blocks // wave_size,
+        m * k * blocks // 64,
         held,
         ("a", "b", "c", "i32 0", "i32 0", "i32 0"),
         "mfma_f64" if accumulator == "f64" else "mfma",

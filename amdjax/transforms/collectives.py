@@ -73,7 +73,7 @@ def collective(name: str, axis_param: str, multiple_results: bool = False) -> Co
 
 
 def linear_collective(name: str) -> CollectivePrimitive:
-    """A collective over `axis_name` that is linear in its operand."""
+    """A collective over `axis_name` that is linear in its one operand."""
     primitive = collective(name, "axis_name")
     primitive.def_jvp(
         lambda primals, tangents, **params: (
@@ -89,10 +89,22 @@ def refuse_groups(groups: Any) -> None:
         raise NotImplementedError("axis_index_groups is not supported over axes mapped by vmap")
 
 
-def over_other_axis(axis: AxisData, args: Any, dims: Any, call: Callable[..., Any]) -> Any:
-    """Another axis is mapped than the one the collective joins: it rides along in front."""
-    moved = [x if d is None else ops.moveaxis(x, d, 0) for x, d in zip(args, dims)]
-    return call(moved), [None if d is None else 0 for d in dims]
+def batch_rule(primitive: CollectivePrimitive, *positions: str) -> Callable[[Any], None]:
+    """Register what a linear collective does where the axis that it joins is mapped.
+
+    Another axis rides along in front, and `positions`, the parameters that number axes, count it.
+    """
+
+    def register(of_own_axis: Callable[..., Any]) -> None:
+        def batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
+            if axis.name in axis_names(params["axis_name"]):
+                return of_own_axis(axis, args[0], dims[0], **params)
+            params.update({name: params[name] + 1 for name in positions})
+            return primitive.bind(batch_at(axis, args[0], dims[0], 0), **params), 0
+
+        primitive.def_batch(batch)
+
+    return register
 
 
 # Reductions over the axis
@@ -110,7 +122,8 @@ def _reduction(name: str, reduce: str, of_equal: Callable[[Any, int], Any]) -> C
     def batch(axis: AxisData, args: Any, dims: Any, *, axes: Any, axis_index_groups: Any) -> Any:
         params = {"axes": axes, "axis_index_groups": axis_index_groups}
         if axis.name not in axes:
-            return over_other_axis(axis, args, dims, lambda xs: primitive.bind(*xs, **params))
+            moved = [x if d is None else ops.moveaxis(x, d, 0) for x, d in zip(args, dims)]
+            return primitive.bind(*moved, **params), [None if d is None else 0 for d in dims]
         refuse_groups(axis_index_groups)
         fold = getattr(ops, reduce)
         outs = [of_equal(x, axis.size) if d is None else fold(x, (d,)) for x, d in zip(args, dims)]
@@ -249,14 +262,9 @@ def _ppermute_transpose(ct: Any, x: Any, *, axis_name: Any, perm: Any) -> list[A
     return [ppermute_p.bind(ct, axis_name=axis_name, perm=tuple((d, s) for s, d in perm))]
 
 
-@ppermute_p.def_batch
-def _ppermute_batch(axis: AxisData, args: Any, dims: Any, *, axis_name: Any, perm: Any) -> Any:
-    if axis.name not in axis_names(axis_name):
-        outs, out_dims = over_other_axis(
-            axis, args, dims, lambda xs: ppermute_p.bind(*xs, axis_name=axis_name, perm=perm)
-        )
-        return outs, out_dims[0]
-    x = batch_at(axis, args[0], dims[0], 0)
+@batch_rule(ppermute_p)
+def _ppermute_batch(axis: AxisData, x: Any, dim: Any, *, perm: Any, **_: Any) -> Any:
+    x = batch_at(axis, x, dim, 0)
     sources = np.zeros(axis.size, np.int32)
     reached = np.zeros(axis.size, bool)
     for source, destination in perm:

@@ -11,10 +11,11 @@ from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData, batch_at
 from amdjax.transforms.collectives import (
     AxisName,
+    CollectivePrimitive,
     axis_names,
     axis_size,
+    batch_rule,
     linear_collective,
-    over_other_axis,
     refuse_groups,
 )
 
@@ -33,36 +34,12 @@ def _all_gather_abstract(
     return ShapedArray(shape, x.dtype)
 
 
-@all_gather_p.def_transpose
-def _all_gather_transpose(
-    ct: Any,
-    x: Any,
-    *,
-    all_gather_dimension: int,
-    axis_name: Any,
-    axis_size: int,
-    tiled: bool,
-    **_: Any,
-) -> list[Any]:
-    params = {"axis_name": axis_name, "axis_size": axis_size, "tiled": tiled}
-    return [
-        reduce_scatter_p.bind(
-            ct, scatter_dimension=all_gather_dimension, axis_index_groups=None, **params
-        )
-    ]
-
-
-@all_gather_p.def_batch
-def _all_gather_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
-    at = params["all_gather_dimension"]
-    if axis.name not in axis_names(params["axis_name"]):
-        params["all_gather_dimension"] = at + 1
-        outs, out_dims = over_other_axis(
-            axis, args, dims, lambda xs: all_gather_p.bind(*xs, **params)
-        )
-        return outs, out_dims[0]
-    out = batch_at(axis, args[0], dims[0], at)
-    return (_merge(out, at) if params["tiled"] else out), None
+@batch_rule(all_gather_p, "all_gather_dimension")
+def _all_gather_batch(
+    axis: AxisData, x: Any, dim: Any, *, all_gather_dimension: int, tiled: bool, **_: Any
+) -> Any:
+    out = batch_at(axis, x, dim, all_gather_dimension)
+    return (_merge(out, all_gather_dimension) if tiled else out), None
 
 
 def _merge(x: Any, at: int) -> Any:
@@ -147,36 +124,28 @@ def _reduce_scatter_abstract(
     return ShapedArray(shape, x.dtype)
 
 
-@reduce_scatter_p.def_transpose
-def _reduce_scatter_transpose(
-    ct: Any,
-    x: Any,
-    *,
-    scatter_dimension: int,
-    axis_name: Any,
-    axis_size: int,
-    tiled: bool,
-    **_: Any,
-) -> list[Any]:
-    params = {"axis_name": axis_name, "axis_size": axis_size, "tiled": tiled}
-    return [
-        all_gather_p.bind(
-            ct, all_gather_dimension=scatter_dimension, axis_index_groups=None, **params
-        )
-    ]
+@batch_rule(reduce_scatter_p, "scatter_dimension")
+def _reduce_scatter_batch(
+    axis: AxisData, x: Any, dim: Any, *, scatter_dimension: int, tiled: bool, **_: Any
+) -> Any:
+    total = ops.reduce_sum(batch_at(axis, x, dim, 0), (0,))
+    out = _part(total, scatter_dimension, axis.size) if tiled else total
+    return out, scatter_dimension
 
 
-@reduce_scatter_p.def_batch
-def _reduce_scatter_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
-    at = params["scatter_dimension"]
-    if axis.name not in axis_names(params["axis_name"]):
-        params["scatter_dimension"] = at + 1
-        outs, out_dims = over_other_axis(
-            axis, args, dims, lambda xs: reduce_scatter_p.bind(*xs, **params)
-        )
-        return outs, out_dims[0]
-    total = ops.reduce_sum(batch_at(axis, args[0], dims[0], 0), (0,))
-    return (_part(total, at, axis.size) if params["tiled"] else total), at
+def _transpose_as(
+    primitive: CollectivePrimitive, at: str, other: CollectivePrimitive, to: str
+) -> None:
+    """The transpose is `other`, along the axis that the parameter `at` names, there `to`."""
+
+    @primitive.def_transpose
+    def transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
+        position = params.pop(at)
+        return [other.bind(ct, **params, **{to: position})]
+
+
+_transpose_as(all_gather_p, "all_gather_dimension", reduce_scatter_p, "scatter_dimension")
+_transpose_as(reduce_scatter_p, "scatter_dimension", all_gather_p, "all_gather_dimension")
 
 
 def psum_scatter(
@@ -268,24 +237,17 @@ def _all_to_all_transpose(
     return [all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params)]
 
 
-@all_to_all_p.def_batch
-def _all_to_all_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
-    split, concat = params["split_axis"], params["concat_axis"]
-    if axis.name not in axis_names(params["axis_name"]):
-        params.update(split_axis=split + 1, concat_axis=concat + 1)
-        outs, out_dims = over_other_axis(
-            axis, args, dims, lambda xs: all_to_all_p.bind(*xs, **params)
-        )
-        return outs, out_dims[0]
-    x = batch_at(axis, args[0], dims[0], 0)
-    if params["tiled"]:
-        x = _part(x, split + 1, axis.size)
-        # (from, …, to, …): what was the mapped axis is concatenated, `to` becomes the mapped one.
-        x = ops.moveaxis(x, split + 1, 0)
-        x = ops.moveaxis(x, 1, concat + 1)
-        return _merge(x, concat + 1), 0
-    x = ops.moveaxis(x, split + 1, 0)
-    return ops.moveaxis(x, 1, concat + 1), 0
+@batch_rule(all_to_all_p, "split_axis", "concat_axis")
+def _all_to_all_batch(
+    axis: AxisData, x: Any, dim: Any, *, split_axis: int, concat_axis: int, tiled: bool, **_: Any
+) -> Any:
+    x = batch_at(axis, x, dim, 0)
+    if tiled:
+        x = _part(x, split_axis + 1, axis.size)
+    # (from, …, to, …): what was the mapped axis is concatenated, `to` becomes the mapped one.
+    x = ops.moveaxis(x, split_axis + 1, 0)
+    x = ops.moveaxis(x, 1, concat_axis + 1)
+    return (_merge(x, concat_axis + 1) if tiled else x), 0
 
 
 def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any = None) -> Any:

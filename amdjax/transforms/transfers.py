@@ -55,7 +55,7 @@ def _put_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
 
 @device_put_p.def_transpose
 def _put_transpose(cts: Any, *xs: Any, **params: Any) -> list[Any]:
-    # Back to where they came from, which nobody said.
+    # Back to where they came from, which was not said.
     params = {**params, "devices": (None,) * len(cts), "srcs": params["devices"]}
     return device_put_p.bind(*map(instantiate_zeros, cts), **params)
 

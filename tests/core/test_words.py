@@ -36,6 +36,8 @@ BRITISH = re.compile(
     r"|misspelt|towards",
     re.IGNORECASE,
 )
+#: Not said in prose either.
+PERSONAL = re.compile(r"\b(?:nobody|whoever|somebody|dear)\b", re.IGNORECASE)
 OF_OTHERS = "optx.minimise"
 """A name of another library, which spells it so."""
 
@@ -101,6 +103,12 @@ def test_other_words_may_be_said(text):
 def test_british_words_are_found():
     assert len(BRITISH.findall("optimised factorisation of neighbours")) == 3
     assert not BRITISH.search("arise, precise, promise, otherwise, initialized, toward the center")
+
+
+@pytest.mark.parametrize("tree", ["amdjax", "docs"])
+def test_prose_is_impersonal(tree):
+    files = [p for kind in ("py", "md") for p in (PACKAGE.parent / tree).rglob(f"*.{kind}")]
+    assert [str(p) for p in files if PERSONAL.search(p.read_text())] == []
 
 
 @pytest.mark.parametrize("tree", TREES)

@@ -125,7 +125,7 @@ def test_compare_and_exchange(gfx, kind, body):
     lines.insert(at, swap)
     dtype = np.dtype(f"int{kind[1:]}").type
     given = np.arange(128, dtype=dtype)
-    acc = np.array([8, 500, 126, 3], dtype)  # 500 is nobody's
+    acc = np.array([8, 500, 126, 3], dtype)  # 500 is of no bin
     out = np.zeros_like(given)
     run(
         compiled(TEXT.format(type=kind, body="\n".join(lines).replace("{type}", kind)), gfx),

@@ -95,7 +95,7 @@ def test_unknown_instruction(gfx):
     kernel = good.kernels["kernel"]
     data = good._data
     at = data.index(kernel.code[:16])
-    # SOPP with an opcode that nobody has.
+    # SOPP with an opcode that does not exist.
     broken = CodeObject(data[:at] + (0xBFFF0000).to_bytes(4, "little") + data[at + 4 :])
     out, a = np.zeros((2, 64), np.float32)
     with pytest.raises(UnknownInstruction, match=r"kernel kernel: .*0xbfff0000.*SOPP opcode 127"):

@@ -80,7 +80,7 @@ def waits(gfx: str) -> tuple[int, ...]:
     return (0xBF89,) if gfx.startswith("gfx11") else (0xBF8C,)
 
 
-# Memory that nobody wrote
+# Memory that was not written
 
 
 def fresh(nbytes):
@@ -90,12 +90,12 @@ def fresh(nbytes):
     return memory, array
 
 
-def test_read_of_memory_nobody_wrote(gfx):
+def test_read_of_memory_that_was_not_written(gfx):
     memory, a = fresh(256)
     out = np.zeros(64, np.float32)
     memory.add(out)
     kernel = compiled(COPY, gfx).kernels["kernel"]
-    with pytest.raises(UninitializedRead, match="nobody wrote") as caught:
+    with pytest.raises(UninitializedRead, match="not written") as caught:
         launch(kernel, 1, 64, pack(out, a), memory)
     assert caught.value.address == a.ctypes.data and caught.value.lane == 0
     memory.written(a.ctypes.data, 100)
@@ -139,7 +139,7 @@ def test_unwritten_is_no_matter_if_not_asked(gfx):
     launch(kernel, 1, 64, pack(out, a), memory, sanitize=False)
 
 
-def test_read_of_lds_nobody_wrote(gfx):
+def test_read_of_lds_that_was_not_written(gfx):
     half = "  %lower = icmp ult i32 %t, 200\n  br i1 %lower, label %do, label %rest\ndo:\n"
     text = exchange(half + STORE + "\n  br label %rest\nrest:", BARRIER, LOAD)
     with pytest.raises(UninitializedRead, match="LDS") as caught:
@@ -347,7 +347,7 @@ def test_store_to_lds_not_waited_for_at_a_barrier(gfx):
 def test_loops_and_branches_have_no_false_alarm(gfx):
     text = (
         """
-define amdgpu_kernel void @walk(ptr addrspace(1) %out, ptr addrspace(1) %in, i32 %n) {
+define amdgpu_kernel void @steps(ptr addrspace(1) %out, ptr addrspace(1) %in, i32 %n) {
 entry:
   %t = call i32 @llvm.amdgcn.workitem.id.x()
   %j = zext i32 %t to i64

@@ -89,7 +89,7 @@ def test_eager_operations_name_the_line_of_the_launch(device, unmasked):
 
 @pytest.fixture
 def careless_waves(monkeypatch, tmp_path):
-    """Waves that do not wait for each other; nobody else is to find such kernels in the cache."""
+    """Waves that do not wait for each other; no other test is to find such kernels in the cache."""
     monkeypatch.setattr(Amdgcn, "barrier", lambda *args: None)
     monkeypatch.setattr(kernels, "object_cache", lambda: ObjectCache(tmp_path))
     clear_caches()
@@ -103,7 +103,7 @@ def test_missing_barriers_are_found(device, careless_waves):
         pytest.skip("for emulated GPUs")
     x = amdjax.device_put(np.ones((3, 4000), np.float32), device)
     place = re.escape(f"from `reduce_max` at {__file__}:{line_of(softmax)} (softmax)")
-    what = "race in LDS|read of LDS that nobody wrote"
+    what = "race in LDS|read of LDS that was not written"
     with pytest.raises(DeviceError, match=rf"({what}).* reduce combine=max .*, {place}"):
         np.asarray(amdjax.jit(softmax)(x))
 

@@ -1,4 +1,4 @@
-"""Rows beyond the registers of a GPU: what stays in LDS, sums in the walk that finds a maximum."""
+"""Rows beyond the registers of a GPU: what stays in LDS, sums in the pass that finds a maximum."""
 
 import dataclasses
 
@@ -52,7 +52,7 @@ def standardized(x):
 
 
 ONLINE = {f.__name__: f for f in (softmax, logsumexp, relative_to_maximum, weighted, from_minimum)}
-WALKED = {**ONLINE, "entropy": entropy, "standardized": standardized}
+MULTI_PASS = {**ONLINE, "entropy": entropy, "standardized": standardized}
 
 
 def rows(n, dtype=np.float32):
@@ -77,10 +77,10 @@ def hostile(n):
 
 @pytest.mark.parametrize("n", [777, 1500, 4000])
 @pytest.mark.parametrize("target", [TINY, NO_LDS], ids=["lds", "no lds"])
-@pytest.mark.parametrize("name", WALKED)
+@pytest.mark.parametrize("name", MULTI_PASS)
 def test_long_rows(name, target, n):
-    assert_same(WALKED[name], rows(n), target=target)
-    assert_same(WALKED[name], rows(n, ml_dtypes.bfloat16), target=target, rtol=2e-2)
+    assert_same(MULTI_PASS[name], rows(n), target=target)
+    assert_same(MULTI_PASS[name], rows(n, ml_dtypes.bfloat16), target=target, rtol=2e-2)
 
 
 @pytest.mark.parametrize("name", ONLINE)
@@ -91,7 +91,7 @@ def test_sums_relative_to_an_extremum_that_is_not_finite(name):
         np.testing.assert_allclose(np.asarray(g), np.asarray(w), 1e-5, atol=1e-30)
 
 
-def test_the_sum_is_as_exact_as_in_two_walks():
+def test_the_sum_is_as_exact_as_in_two_passes():
     x = np.sort(rows(6001))  # the maximum grows all the time
     wanted = np.log(np.exp(x.astype(np.float64)).sum(-1))
     got = run_schedules(logsumexp, x, target=NO_LDS)
@@ -99,11 +99,11 @@ def test_the_sum_is_as_exact_as_in_two_walks():
 
 
 @pytest.mark.parametrize("name", ONLINE)
-def test_an_extremum_and_the_sums_relative_to_it_take_one_walk(name):
+def test_an_extremum_and_the_sums_relative_to_it_take_one_pass(name):
     x = jnp.zeros((64, 98_304))
     (kernel,) = kernels_for(ONLINE[name], x, target=get("gfx942"))
-    walks = 1 if name in ("logsumexp", "relative_to_maximum", "weighted") else 2
-    assert str(kernel).count("for %") == str(kernel).count("load x0") == walks
+    passes = 1 if name in ("logsumexp", "relative_to_maximum", "weighted") else 2
+    assert str(kernel).count("for %") == str(kernel).count("load x0") == passes
     assert not kernel.scratch
 
 
@@ -150,7 +150,7 @@ def test_part_of_a_row_stays_in_lds():
 
 @pytest.mark.parametrize("f", [softmax, standardized, entropy])
 @pytest.mark.parametrize("columns", [1536, 1600, 1601, 2000, 2047])
-def test_parts_of_walks(f, columns):
+def test_parts_of_passes(f, columns):
     """Whole tiles, smaller ones at the ends; half of the row, or all of it, in LDS."""
     for size in (2 << 10, 3 << 10, 4 << 10, 9 << 10):
         target = dataclasses.replace(
@@ -182,13 +182,13 @@ def test_rows_that_are_not_aligned_move_in_vectors(columns):
             assert kernel.schedule.vector == vector
 
 
-@pytest.mark.parametrize("name", WALKED)
+@pytest.mark.parametrize("name", MULTI_PASS)
 @pytest.mark.parametrize("columns", [1501, 1502])
 def test_tiles_that_begin_before_their_row(name, columns):
     for target in (TINY, NO_LDS):
-        (kernel,) = kernels_for(WALKED[name], rows(columns), target=target)
+        (kernel,) = kernels_for(MULTI_PASS[name], rows(columns), target=target)
         assert kernel.schedule.vector == 4 > columns % 4
-        assert_same(WALKED[name], rows(columns), target=target)
+        assert_same(MULTI_PASS[name], rows(columns), target=target)
 
 
 def test_positions_in_rows_that_are_not_aligned():

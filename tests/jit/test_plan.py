@@ -208,7 +208,7 @@ def test_results_own_their_memory():
 
 
 def test_elementwise_chains_between_kernels_work_in_place():
-    """The product's memory holds what follows from it when nobody else reads the product."""
+    """The product's memory holds what follows from it when nothing else reads the product."""
 
     def f(x):
         return jnp.cumsum(jnp.tanh(jnp.cumsum(x, 0)) * 2, 0)

@@ -2,7 +2,7 @@
 
 They may run for hours, and Ctrl-C is to end them (`runtime/interrupts.py`). A loop is cut into
 stretches of many rounds, so that the rounds themselves are not burdened. What a loop leaves that
-ends early is of no meaning, and whoever called the kernel knows it.
+ends early is of no meaning, and the kernel's caller knows it.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def backward_permute(h: Lanes) -> None:
 
 @handler("ds_permute_b32")
 def forward_permute(h: Lanes) -> None:
-    """Each lane sends to another; the highest sender wins, lanes nobody sends to get 0."""
+    """Each lane sends to another; the highest sender wins, lanes not sent to get 0."""
     f = h.f
     type = Type("i32", h.lanes)
     copy = f.alloca(type)

@@ -45,7 +45,7 @@ def intrinsic(name: str) -> Callable[..., Value]:
     return lambda h, *xs: h.f.intrinsic(name, xs[0].type, *xs)
 
 
-def count_bits(name: str, x_type: str = "i32") -> Callable[..., Value]:
+def count_bits(name: str) -> Callable[..., Value]:
     """Leading or trailing zeros; -1 where there is no one at all."""
 
     def compute(h: Lanes, x: Value) -> Value:

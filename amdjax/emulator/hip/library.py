@@ -1,4 +1,4 @@
-"""The emulator as `libamdhip64.so`: whoever opens that library in this process gets this one.
+"""The emulator as `libamdhip64.so`: what opens that library in this process gets this one.
 
     hip-python → libamdhip64.so → functions of the modules here → `machine.launch`
 

@@ -15,7 +15,7 @@ from amdjax.emulator.errors import EmulatorError
 from amdjax.emulator.hip.abi import HipFailure, Status, export, poke, text_at
 from amdjax.emulator.hip.runtime import EmulatedDevice, Runtime
 from amdjax.emulator.hip.streams import Stream, stream_of
-from amdjax.emulator.machine import execute
+from amdjax.emulator.machine import Launch, execute
 from amdjax.targets import occupancy
 
 # Entries of the `extra` argument of a launch.
@@ -324,6 +324,6 @@ def _submit(
         if not function.module.is_loaded:
             message = f"kernel {kernel.name} is launched after its module was unloaded"
             raise HipFailure(Status.LaunchFailure, message)
-        execute(kernel, grid, workgroup, kernarg, memory, shared_bytes)
+        execute(Launch(kernel, grid, workgroup, kernarg, memory, shared_bytes))
 
     stream.submit(run, "kernel", kernel)

@@ -15,7 +15,7 @@ class Memory:
     """A registry of allocations; accesses outside them are faults.
 
     Device addresses are addresses of this process, so buffers need no copies. An allocation whose
-    contents nobody has written yet has a shadow, a byte for each of its own: stores of kernels set
+    contents not written yet has a shadow, a byte for each of its own: stores of kernels set
     it, the host says what it wrote by `written`, and reading the rest is a fault.
     """
 
@@ -36,7 +36,7 @@ class Memory:
             address: the first byte.
             size: in bytes.
             owner: what keeps the memory.
-            initialized: False where nobody has written to it yet.
+            initialized: False where it is not written yet.
         """
         if address not in self._sizes:
             bisect.insort(self._starts, address)
@@ -76,13 +76,13 @@ class Memory:
             shadow[:] = 1
 
     def copied(self, to: int, source: int, size: int) -> None:
-        """Bytes were copied on the device: what nobody wrote stays so."""
+        """Bytes were copied on the device: what was not written stays so."""
         target, origin = self._shadow(to, size), self._shadow(source, size)
         if target is not None:
             target[:] = 1 if origin is None else origin
 
     def is_written(self, address: int, size: int) -> bool:
-        """Whether somebody has written all these bytes."""
+        """Whether all these bytes have been written."""
         shadow = self._shadow(address, size)
         return shadow is None or bool(shadow.all())
 

@@ -316,10 +316,10 @@ def max_rows(target: CpuTarget, vectors: int) -> int:
     )
 
 
-def choose_tile(target: CpuTarget, rows: int, columns: int, dtype: str, most: int = 4) -> TileShape:
+def choose_tile(target: CpuTarget, rows: int, columns: int, dtype: str) -> TileShape:
     """The tile that covers a matrix in the fewest cycles."""
     best, least = None, math.inf
-    for tile in tile_candidates(target, rows, columns, dtype, most):
+    for tile in tile_candidates(target, rows, columns, dtype):
         cost = tile_cost(tile, rows, columns)
         if cost < least - 1e-9:
             best, least = tile, cost
@@ -327,12 +327,10 @@ def choose_tile(target: CpuTarget, rows: int, columns: int, dtype: str, most: in
     return best
 
 
-def tile_candidates(
-    target: CpuTarget, rows: int, columns: int, dtype: str, most: int = 4
-) -> Iterator[TileShape]:
-    """Tiles of at most so many vectors that the registers hold."""
+def tile_candidates(target: CpuTarget, rows: int, columns: int, dtype: str) -> Iterator[TileShape]:
+    """Tiles of at most four vectors that the registers hold."""
     lanes = lane_count(target, dtype)
-    for vectors in range(1, min(most, 4, ceil_div(columns, lanes)) + 1):
+    for vectors in range(1, min(4, ceil_div(columns, lanes)) + 1):
         full = max_rows(target, vectors)
         # Large matrices share machine code: little is lost at their edge.
         least = full - 2 if rows >= 16 * full else 1
