@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -30,7 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def safe_map(f: Callable[..., Any], *args: Any) -> list[Any]:
+def safe_map(f: Callable[..., Any] | None = None, *args: Any) -> list[Any]:
     """`map` over sequences of one length, as a list.
 
     Args:
@@ -41,17 +42,20 @@ def safe_map(f: Callable[..., Any], *args: Any) -> list[Any]:
       A list.
 
     Raises:
+      TypeError: there is no sequence.
       ValueError: lengths differ.
 
     Example:
       >>> safe_map(max, [1, 5], [2, 3])
       [2, 5]
     """
-    sequences = [list(a) for a in args]
-    lengths = [len(a) for a in sequences]
-    if len(set(lengths)) > 1:
-        raise ValueError(f"safe_map: length mismatch: {lengths}")
-    return [f(*xs) for xs in zip(*sequences)]
+    if f is None or not args:
+        raise TypeError("safe_map requires at least 2 arguments, a function and a sequence")
+    try:
+        rows = list(zip(*args, strict=True))
+    except ValueError as e:
+        raise ValueError(str(e).replace("zip()", "safe_map()")) from None
+    return [f(*row) for row in rows]
 
 
 def safe_zip(*args: Any) -> list[tuple[Any, ...]]:
@@ -64,13 +68,30 @@ def safe_zip(*args: Any) -> list[tuple[Any, ...]]:
       A list of tuples.
 
     Raises:
+      TypeError: there is no sequence.
       ValueError: lengths differ.
 
     Example:
       >>> safe_zip([1, 2], "ab")
       [(1, 'a'), (2, 'b')]
     """
-    return safe_map(lambda *xs: xs, *args)
+    if not args:
+        raise TypeError("safe_zip requires at least 1 argument")
+    # One without an end is read as far as it takes to say that it is longer.
+    sized = [len(a) for a in args if hasattr(a, "__len__")]
+    limit = min(sized) + 11 if sized else None
+    sequences = [list(itertools.islice(a, limit)) for a in args]
+    lengths = [len(a) for a in sequences]
+    if len(set(lengths)) == 1:
+        return list(zip(*sequences))
+    i = next(i for i, n in enumerate(lengths) if n != lengths[0])
+    texts = [f"{n}{'+' * (n == limit)}" for n in lengths]
+    capped = ", ".join(str(k) for k, n in enumerate(lengths) if n == limit)
+    raise ValueError(
+        f"safe_zip() argument {i} has length {texts[i]} but argument 0 has length {texts[0]}. "
+        f"All lengths: ({', '.join(texts)})"
+        + (f". Note: length capped for argument(s) {capped}" if capped else "")
+    )
 
 
 def unzip2(pairs: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -51,14 +52,16 @@ def device_put(
         omitted.
       src: accepted.
       donate: accepted; memory is shared where it can be.
-      may_alias: accepted.
+      may_alias: whether the result may be `x` itself or share its memory, as it does by default
+        where it can; False for a copy.
 
     Returns:
       A pytree of arrays like `x`.
 
     Raises:
       TypeError: a leaf is not an array.
-      ValueError: `device` is not a device, or a sharding does not fit a leaf's shape.
+      ValueError: `device` is not a device, a sharding does not fit a leaf's shape, or both
+        `may_alias` and `donate` are true.
       NotImplementedError: a sharding spans several devices.
       MemoryError: the device has no memory left.
 
@@ -67,6 +70,8 @@ def device_put(
       >>> amdjax.device_put({"a": np.zeros(2, np.float32)})
       {'a': Array([0., 0.], dtype=float32)}
     """
+    if may_alias is True and donate is True:
+        raise ValueError("device_put: may_alias and donate cannot be True at the same time.")
     backend = get_backend()
 
     def put(path: Any, leaf: Any, device: Any) -> Any:
@@ -81,7 +86,9 @@ def device_put(
         with transfers.explicit():
             if not isinstance(leaf, ConcreteArray):
                 transfers.check("host_to_device", f"device_put of {type(leaf).__name__}")
-            return backend.device_put(asarray_concrete(leaf), device)
+            found = backend.device_put(asarray_concrete(leaf), device)
+            apart = may_alias is False and isinstance(leaf, ConcreteArray)
+            return copy.copy(found) if apart else found
 
     if device is None or treedef_is_leaf(tree_structure(device)):
         return tree_map_with_path(lambda path, leaf: put(path, leaf, device), x)

@@ -354,8 +354,12 @@ def start_server(port: int, requires_backend: bool = True) -> Any:
 
 
 def stop_server() -> None:
-    """Refused: there is no server."""
-    raise _refuse("stop_server", "there is no server")
+    """Refused: there is no server.
+
+    Raises:
+      ValueError: always.
+    """
+    raise ValueError("No active profiler server.")
 
 
 def register_subprocess(pid: int, port: int) -> None:

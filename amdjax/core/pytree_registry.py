@@ -292,13 +292,13 @@ def _dataclass_fields(
     if data_fields is None or meta_fields is None:
         if data_fields is not meta_fields:
             raise TypeError(
-                "register_dataclass: data_fields and meta_fields must be given both or not at "
-                f"all; got {data_fields=} {meta_fields=}."
+                "register_dataclass: data_fields and meta_fields must both be specified when "
+                f"either is specified. Got {data_fields=} {meta_fields=}."
             )
         if not is_dataclass:
             raise TypeError(
-                "register_dataclass: data_fields and meta_fields are required, since "
-                f"nodetype={nodetype} is not a dataclass."
+                "register_dataclass: data_fields and meta_fields are required when nodetype is "
+                f"not a dataclass. Got {nodetype=}."
             )
         fields = [f for f in dataclasses.fields(nodetype) if f.name not in drop_fields]
         data_fields = [f.name for f in fields if not f.metadata.get("static", False)]
@@ -307,16 +307,19 @@ def _dataclass_fields(
     if is_dataclass:
         required = {f.name for f in dataclasses.fields(nodetype) if f.init} - {*drop_fields}
         if given != required:
-            missing, unexpected = sorted(required - given), sorted(given - required)
+            missing, unexpected = required - given, given - required
             raise ValueError(
-                "data_fields and meta_fields must name the fields with init=True and no others."
+                "data_fields and meta_fields must include all dataclass fields with init=True and "
+                "no others."
                 + (f" Missing fields: {missing}; drop_fields may list them." if missing else "")
                 + (f" Unexpected fields: {unexpected}." if unexpected else "")
             )
     else:
         _check_keywords(nodetype, given)
-    if overlap := sorted({*data_fields} & {*meta_fields}):
-        raise ValueError(f"data_fields and meta_fields must not overlap; both have {overlap}.")
+    if overlap := {*data_fields} & {*meta_fields}:
+        raise ValueError(
+            f"data_fields and meta_fields must not overlap. Overlapping fields: {overlap}."
+        )
     return tuple(data_fields), tuple(meta_fields)
 
 

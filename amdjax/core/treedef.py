@@ -23,6 +23,7 @@ from amdjax.core.key_paths import DictKey, FlattenedIndexKey, GetAttrKey, KeyPat
 from amdjax.core.recursion import deep
 
 IsLeaf = Callable[..., Any]
+_SEQUENCES = frozenset((tuple, list))
 
 
 class Kind:
@@ -47,11 +48,27 @@ class Kind:
     def __repr__(self) -> str:
         return f"Kind({self.type.__name__})"
 
+    def split(self, tree: Any) -> tuple[Iterable[Any], Any]:
+        """Children and auxiliary data, of a function that may be a user's."""
+        parts = self.children(tree)
+        if type(parts) is tuple and len(parts) == 2 and type(parts[0]) in _SEQUENCES:
+            return parts
+        if isinstance(parts, (tuple, list)) and len(parts) == 2:
+            if isinstance(parts[0], Iterable):
+                return parts[0], parts[1]
+            what = "tuple where 'children' is iterable"
+        else:
+            what = "tuple"
+        raise ValueError(
+            "The to_iterable function for a custom PyTree node should return a "
+            f"(children, aux_data) {what}, got {parts!r} for {self.type.__name__}."
+        )
+
     def children_with_keys(self, tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
         if self.keys is not None:
             pairs, data = self.keys(tree)
             return [(k, c) for k, c in pairs], data
-        children, data = self.children(tree)
+        children, data = self.split(tree)
         return [(FlattenedIndexKey(i), c) for i, c in enumerate(children)], data
 
 
@@ -225,8 +242,18 @@ class _UnhashableDataDef(PyTreeDef):
         return (
             self._kind is other._kind
             and self._children == other._children
-            and bool(self._data == other._data)
+            and self._equal_data(other)
         )
+
+    def _equal_data(self, other: PyTreeDef) -> bool:
+        try:
+            return bool(self._data == other._data)
+        except Exception as e:
+            raise ValueError(
+                "Exception raised while checking equality of metadata fields of pytree. They are "
+                "part of the structure and must compare with ==: arrays belong to the leaves. Got "
+                f"{self._data!r} of {self._kind}. {type(e).__name__}: {e}"
+            ) from e
 
     def __hash__(self) -> int:
         return hash((self._kind, self._children))
@@ -431,7 +458,7 @@ def sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _walk_custom(kind: Kind) -> Callable[[Any, list[Any]], PyTreeDef]:
-    take_apart = kind.children
+    take_apart = kind.split
 
     def walk(tree: Any, leaves: list[Any]) -> PyTreeDef:
         children, data = take_apart(tree)
@@ -590,7 +617,13 @@ def _split_like(treedef: PyTreeDef, kind: Kind, tree: Any) -> tuple[Sequence[Any
             )
         if kind in (_TUPLE, _LIST, _DICT):
             raise ValueError(f"Expected {kind.type.__name__}, got {tree!r}.")
-        raise ValueError(f"Custom node type mismatch: expected type: {kind.type}, value: {tree!r}.")
+        if not kind.label:
+            what = "Custom node type mismatch: expected type"
+        elif not (isinstance(tree, tuple) and hasattr(tree, "_fields")):
+            raise ValueError(f"Expected named tuple, got {tree!r}.")
+        else:
+            what = "Named tuple type mismatch: expected type"
+        raise ValueError(f"{what}: {kind.type}, value: {tree!r}.")
     if kind is _DICT:
         keys = treedef._data
         try:
@@ -601,7 +634,7 @@ def _split_like(treedef: PyTreeDef, kind: Kind, tree: Any) -> tuple[Sequence[Any
         raise ValueError(
             f"Dict key mismatch; expected keys: {list(keys)}; present keys: {list(tree)}."
         )
-    children, data = kind.children(tree)
+    children, data = kind.split(tree)
     return children if isinstance(children, (tuple, list)) else tuple(children), data
 
 
@@ -611,7 +644,7 @@ def _flatten_until(tree: Any, leaves: list[Any], is_leaf: IsLeaf) -> PyTreeDef:
     if kind is None:
         leaves.append(tree)
         return LEAF
-    children, data = kind.children(tree)
+    children, data = kind.split(tree)
     return _intern(kind, data, tuple([_flatten_until(c, leaves, is_leaf) for c in children]))
 
 

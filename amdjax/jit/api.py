@@ -247,7 +247,12 @@ class JitFunction:
             place = self._placement(leaves)
         avals = [x.aval for x in leaves]
         key = (tree, static, config._trace_key, place, *avals)
-        found = self._compiled.get(key)
+        try:
+            found = self._compiled.get(key)
+        except ValueError:
+            raise
+        except Exception as e:
+            raise _incomparable(self._name, e) from e
         if found is None:
             found = self._compiled[key] = self._compile(leaves, tree, static, place)
         flat = place is None and static is None and len(args) == len(leaves)
@@ -286,7 +291,12 @@ class JitFunction:
     ) -> tuple[ClosedJaxpr, PyTreeDef, list[Any]]:
         """The program of a signature, and the values of enclosing traces it takes first."""
         key = (tree, static, config.trace_key(), *avals)
-        found = self._traced.get(key)
+        try:
+            found = self._traced.get(key)
+        except ValueError:
+            raise
+        except Exception as e:
+            raise _incomparable(self._name, e) from e
         if found is not None:
             return *found, []
         self._before_tracing(key)
@@ -464,6 +474,14 @@ def _deleting(run: Runner, used: Sequence[bool]) -> Runner:
         return outs
 
     return deleting
+
+
+def _incomparable(name: str, error: Exception) -> ValueError:
+    """The error of a call whose key cannot be compared with those of former calls."""
+    return ValueError(
+        f"static arguments should be comparable using __eq__: those of {name} raise "
+        f"{type(error).__name__}: {error}"
+    )
 
 
 def _refuse_double_donation(args: Sequence[Any], used: Sequence[bool]) -> None:

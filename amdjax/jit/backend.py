@@ -227,7 +227,7 @@ def one_equation(
     """The program that applies one primitive to its arguments."""
     rule = primitive.abstract_eval
     if rule is None:
-        raise NotImplementedError(f"primitive {primitive.name} has no abstract_eval rule")
+        raise NotImplementedError(f"Evaluation rule for '{primitive.name}' not implemented")
     out = rule(*avals, **params)
     invars = [Var(a) for a in avals]
     outvars = [Var(a) for a in (out if primitive.multiple_results else [out])]

@@ -235,7 +235,7 @@ def devices(backend: str | None = None) -> list[Any]:
             return list(found)
     known = ", ".join(sorted(_registry))
     raise RuntimeError(
-        f"Unknown backend: {backend!r} requested, but no devices of it are present."
+        f"Unknown backend {backend} requested, but no devices of it are present."
         f"{_meant(backend)} Platforms known: {known}; with devices: {', '.join(platforms())}."
         f"{_hints([backend])}"
     )

@@ -243,8 +243,8 @@ def _place_outputs(
         ndim = get_aval(x).ndim + (dim is None)
         if not -ndim <= to < ndim:
             raise ValueError(
-                f"vmap out_axes places the mapped axis at {to}, but result leaf {i} has only "
-                f"{ndim} axes with it."
+                f"vmap out_axes: axis {to} is out of bounds for result leaf {i}, which has "
+                f"{ndim} axes, the mapped one among them."
             )
         placed.append(batch_at(axis, x, dim, to % ndim))
     return placed

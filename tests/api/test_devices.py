@@ -268,7 +268,7 @@ def test_jit_may_name_its_device(gpu, gpus, cpu):
         amdjax.jit(lambda x: x, device=gpu, backend="cpu")
     with pytest.raises(ValueError, match="device must be one of"):
         amdjax.jit(lambda x: x, device="gpu")
-    with pytest.raises(RuntimeError, match="Unknown backend: 'tpu'"):
+    with pytest.raises(RuntimeError, match="Unknown backend tpu"):
         amdjax.jit(lambda x: x, backend="tpu")
 
 
@@ -299,7 +299,7 @@ def run(code, **environment):
 
 def test_platforms_that_are_not_there():
     found = run("import amdjax; amdjax.devices('nonesuch')")
-    assert "Unknown backend: 'nonesuch' requested" in found
+    assert "Unknown backend nonesuch requested" in found
     found = run("import amdjax.numpy as jnp; jnp.ones(2)", AMDJAX_PLATFORMS="nonesuch")
     assert "AMDJAX_PLATFORMS='nonesuch': there is no platform 'nonesuch'" in found
 

@@ -25,6 +25,18 @@ def test_device_put_in_programs():
     np.testing.assert_array_equal(amdjax.random.key_data(again), amdjax.random.key_data(key))
 
 
+def test_copies_that_must_not_alias():
+    device = amdjax.devices()[0]
+    for x in (jnp.ones(3), amdjax.device_put(jnp.ones(3), device)):
+        for to in (None, device):
+            y = amdjax.device_put(x, to, may_alias=False)
+            assert y.unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
+            assert y.committed == amdjax.device_put(x, to).committed
+            np.testing.assert_array_equal(x, y)
+    with pytest.raises(ValueError, match="may_alias and donate cannot be True"):
+        amdjax.device_put(x, may_alias=True, donate=True)
+
+
 def test_constraints_in_programs():
     rows = NamedSharding(amdjax.make_mesh((1,), ("i",)), amdjax.P("i"))
     f = lambda x: amdjax.lax.with_sharding_constraint(2 * x, rows)

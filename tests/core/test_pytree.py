@@ -5,6 +5,7 @@ import gc
 import pickle
 import threading
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -312,9 +313,9 @@ def test_registration_errors():
     plain = dataclasses.make_dataclass("Plain", ["x", "y"])
     with pytest.raises(TypeError, match="both"):
         tree_util.register_dataclass(plain, ["x"])
-    with pytest.raises(ValueError, match=r"Missing fields: \['y'\]"):
+    with pytest.raises(ValueError, match=r"Missing fields: \{'y'\}"):
         tree_util.register_dataclass(plain, ["x"], [])
-    with pytest.raises(ValueError, match=r"Unexpected fields: \['z'\]"):
+    with pytest.raises(ValueError, match=r"Unexpected fields: \{'z'\}"):
         tree_util.register_dataclass(plain, ["x", "z"], ["y"])
     with pytest.raises(ValueError, match="overlap"):
         tree_util.register_dataclass(plain, ["x", "y"], ["y"])
@@ -517,3 +518,29 @@ def test_equality_errors():
     assert len(list(by_structure)) == 2
     text = describe_differences({"x": 1}, {"z": 1}, "the input", "the output")
     assert "the root" in text and "the output" in text
+
+
+@pytest.mark.parametrize(
+    "parts, what",
+    [((2, 3, 4), r"tuple, got \(2, 3, 4\)"), ("hello", "tuple, got 'hello'"),
+     ((7, 7), r"tuple where 'children' is iterable, got")],
+)  # fmt: skip
+def test_what_a_container_is_taken_apart_into(parts, what):
+    class Box:
+        pass
+
+    tree_util.register_pytree_node(Box, lambda box: parts, lambda data, children: Box())
+    for use in (tree_flatten, tree_flatten_with_path, lambda t: tree_flatten([t], lambda x: False)):
+        with pytest.raises(ValueError, match=rf"\(children, aux_data\) {what}"):
+            use(Box())
+
+
+def test_structures_with_arrays_as_metadata_cannot_be_compared():
+    @tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Table:
+        rows: object = dataclasses.field(metadata={"static": True})
+
+    first, second = (tree_structure(Table(np.arange(4))) for _ in range(2))
+    with pytest.raises(ValueError, match="while checking equality of metadata fields of pytree"):
+        first == second  # noqa: B015

@@ -418,6 +418,20 @@ def test_an_array_is_not_donated_and_read():
     assert not x.is_deleted()
 
 
+def test_static_arguments_that_cannot_be_compared():
+    class Odd:
+        __hash__ = lambda self: 1
+
+        def __eq__(self, other):
+            raise NotImplementedError("not I")
+
+    f = amdjax.jit(lambda x, mode: x + 1, static_argnums=1)
+    assert f(1, Odd()) == 2
+    for call in (f, lambda x, mode: amdjax.make_jaxpr(lambda x: f(x, mode))(x)):
+        with pytest.raises(ValueError, match=r"comparable using __eq__.*Error: not I"):
+            call(1, Odd())
+
+
 def test_what_has_no_value_is_traced_and_not_run():
     struct = amdjax.ShapeDtypeStruct((3,), "float32")
     double = amdjax.jit(lambda x: x * 2)

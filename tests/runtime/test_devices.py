@@ -30,7 +30,7 @@ def test_cpu():
 
 
 def test_unknown_backend():
-    with pytest.raises(RuntimeError, match="Unknown backend: 'tpu' requested"):
+    with pytest.raises(RuntimeError, match="Unknown backend tpu requested"):
         D.devices("tpu")
     with pytest.raises(ValueError, match="process_index 3"):
         D.local_devices(3)
@@ -51,7 +51,7 @@ def test_registered_platform(registry):
 def test_platform_without_devices(registry):
     D.register_platform("fake", list, priority=5, aliases=("gpu",))
     assert D.default_backend() == "cpu"
-    with pytest.raises(RuntimeError, match="Unknown backend: 'gpu'"):
+    with pytest.raises(RuntimeError, match="Unknown backend gpu"):
         D.devices("gpu")
 
 
@@ -92,7 +92,7 @@ def test_emulated_gpus_are_gpus_where_asked_for(registry, monkeypatch):
         for platforms in (None, "gpu,cpu"):
             config.update("platforms", platforms)
             assert D.default_backend() == "cpu"
-            with pytest.raises(RuntimeError, match="Unknown backend: 'gpu'"):
+            with pytest.raises(RuntimeError, match="Unknown backend gpu"):
                 D.devices("gpu")
         config.update("emulate", "gfx942")
         for platforms in (None, "gpu,cpu", "cpu"):

@@ -15,6 +15,7 @@ from lenient import Lenient
 from missing import Missing
 
 import amdjax
+from amdjax import api_util
 from amdjax.as_jax import JAX_VERSION
 from amdjax.core import dtypes, promotion, ref as ref_types
 
@@ -62,12 +63,6 @@ class _SignaturesOfKeys:
         from amdjax.random.key_reuse import signatures
 
         return signatures[primitive.name]
-
-
-def _safe_map(f: Callable[..., Any], *args: Any) -> list[Any]:
-    sequences = [list(a) for a in args]
-    assert len({len(a) for a in sequences}) == 1, f"length mismatch: {[len(a) for a in sequences]}"
-    return [f(*xs) for xs in zip(*sequences)]
 
 
 def _promote(*args: Any, inexact: bool = False) -> list[Any]:
@@ -253,10 +248,10 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
         is_optimized_build=lambda: True,
     ),
     "jax._src.lib.utils": _front(
-        safe_map=_safe_map,
-        safe_zip=lambda *a: list(zip(*a, strict=True)),
+        safe_map=api_util.safe_map,
+        safe_zip=api_util.safe_zip,
         Mutex=threading.Lock,
-        foreach=lambda f, *a: _safe_map(f, *a) and None,
+        foreach=lambda f, *a: api_util.safe_map(f, *a) and None,
         install_failure_signal_handler=lambda: None,
         topological_sort=Missing("jax._src.lib.utils.topological_sort"),
     ),
