@@ -16,6 +16,7 @@ from amdjax.core.composite import composite
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import (
     ArrayLike,
+    as_arrays,
     canonical_axis,
     canonical_shape,
     promote_dtypes_inexact,
@@ -204,9 +205,10 @@ def scale_and_translate(
       >>> amdjax.image.scale_and_translate(x, (3,), (0,), jnp.ones(1), jnp.ones(1), "linear")
       Array([0., 1., 2.], dtype=float32)
     """
+    scale, translation = as_arrays("scale_and_translate", scale, translation)
     return _scale_and_translate(
         image, canonical_shape(shape), tuple(spatial_dims), scale, translation,
-        method, antialias, precision,
+        method, bool(antialias), precision,
     )  # fmt: skip
 
 
@@ -223,7 +225,7 @@ def _scale_and_translate(
             "Nearest neighbor resampling is not currently supported for scale_and_translate."
         )
     (x,) = promote_dtypes_inexact(x)
-    scale, translation = promote_dtypes_inexact(jnp.asarray(scale), jnp.asarray(translation))
+    scale, translation = promote_dtypes_inexact(scale, translation)
     return _resample(x, shape, spatial_dims, scale, translation, kind, antialias, precision)
 
 

@@ -15,6 +15,7 @@ from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.integers import ceil_div
 from amdjax.core.trace import concrete_or_error
+from amdjax.numpy._util import as_arrays
 from amdjax.numpy.index_updates import update_index
 
 __all__ = [
@@ -37,7 +38,13 @@ def _segment(
     name: str, scatter: Callable[..., Array], data: Any, segment_ids: Any, num_segments: int | None,
     is_sorted: bool, unique: bool, bucket_size: int | None, mode: Any,
 ) -> Array:  # fmt: skip
-    data, ids = jnp.asarray(data), jnp.asarray(segment_ids)
+    data, ids = as_arrays(name, data, segment_ids)
+    if not ids.ndim:
+        raise ValueError(f"{name}: segment_ids must have an axis, got a scalar")
+    if not data.ndim:  # one row for all
+        data = jnp.broadcast_to(data, ids.shape)
+    if bucket_size is not None and bucket_size < 1:
+        raise ValueError(f"{name}: bucket_size must be positive, got {bucket_size}")
     if num_segments is None:
         known = concrete_or_error(
             None, ids, f"{name}: without `num_segments` the result's shape depends on segment_ids."

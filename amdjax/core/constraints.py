@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from amdjax.core.array import ConcreteArray, get_backend
+from amdjax.core.array import Array, ConcreteArray, asarray_concrete, get_backend
 from amdjax.core.mesh import AbstractMesh, current_mesh
 from amdjax.core.pytree import tree_broadcast, tree_leaves, tree_map
-from amdjax.core.sharding import NamedSharding, PartitionSpec, Sharding
+from amdjax.core.sharding import Format, NamedSharding, PartitionSpec, Sharding
 
 
 def one_device_of(devices: Any, what: str) -> Any:
@@ -31,7 +31,8 @@ def as_sharding(sharding: Any, what: str) -> Sharding:
       TypeError: it is neither.
       ValueError: there is no current mesh.
     """
-    sharding = getattr(sharding, "sharding", sharding)  # of a layout
+    if isinstance(sharding, Format):
+        sharding = sharding.sharding
     if isinstance(sharding, PartitionSpec):
         mesh = current_mesh()
         if mesh.empty:
@@ -68,6 +69,7 @@ def constrain(x: Any, shardings: Any, what: str) -> Any:
 
     def one(leaf: Any, sharding: Any) -> Any:
         sharding = as_sharding(sharding, what)
+        leaf = leaf if isinstance(leaf, Array) else asarray_concrete(leaf)
         sharding.shard_shape(leaf.shape)
         if isinstance(leaf, ConcreteArray):
             return get_backend().device_put(leaf, sharding)

@@ -313,7 +313,7 @@ def itemsize_bits(dtype: Any) -> int:
         raise ValueError("dtype cannot be None.")
     if isinstance(dtype, ExtendedDType):
         raise ValueError(f"dtype: the extended dtype {dtype} has no fixed size of element.")
-    dt = np.dtype(dtype)
+    dt = as_dtype(dtype)
     if dt == np.dtype("bool"):
         return 8
     if dt in int_dtypes:
@@ -346,8 +346,8 @@ def issubdtype(a: Any, b: Any) -> bool:
       (True, True)
     """
     return _issubdtype(
-        a if isinstance(a, (type, np.dtype, ExtendedDType)) else np.dtype(a),
-        b if isinstance(b, (type, np.dtype, ExtendedDType)) else np.dtype(b),
+        a if isinstance(a, (type, np.dtype, ExtendedDType)) else as_dtype(a, "a"),
+        b if isinstance(b, (type, np.dtype, ExtendedDType)) else as_dtype(b, "b"),
     )
 
 

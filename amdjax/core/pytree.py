@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from amdjax.core.errors import api_boundary
 from amdjax.core.flattening import (
     _treedef,
     all_leaves,
@@ -289,11 +290,14 @@ class Partial(functools.partial):
       [3]
     """
 
+    @api_boundary
     def __new__(cls, func: Callable[..., Any], *args: Any, **kw: Any) -> Partial:
         # functools.partial would merge a partial `func` into this one; which arguments are
         # whose decides the structure, so hide it.
         if isinstance(func, functools.partial):
             func = _Opaque(func)
+        if not callable(func):
+            raise TypeError(f"Partial: func must be callable, got {func!r}")
         return super().__new__(cls, func, *args, **kw)
 
 

@@ -17,15 +17,13 @@ Typ = TypeVar("Typ", bound=type)
 
 
 def is_tree_node(typ: type) -> bool:
-    """Whether instances of `typ` are containers.
+    """Whether `typ` is a type whose instances are containers.
 
     Example:
       >>> is_tree_node(dict), is_tree_node(int)
       (True, False)
     """
-    if not isinstance(typ, type):
-        raise TypeError(f"is_tree_node: typ must be a type, got {typ!r}")
-    return _kind_of(typ) is not None
+    return isinstance(typ, type) and _kind_of(typ) is not None
 
 
 def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any]:

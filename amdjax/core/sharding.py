@@ -30,6 +30,11 @@ UNCONSTRAINED = _Unconstrained()
 _MEMORY_KINDS = (None, "device", "pinned_host", "unpinned_host")
 
 
+def _check_memory_kind(kind: Any) -> None:
+    if not (kind is None or isinstance(kind, str)) or kind not in _MEMORY_KINDS:
+        raise ValueError(f"Got invalid memory kind: {kind!r}. It is one of {_MEMORY_KINDS}.")
+
+
 def _canonical(entry: Any) -> Any:
     if isinstance(entry, (list, tuple)):
         if any(isinstance(axis, (list, tuple)) for axis in entry):
@@ -305,6 +310,7 @@ class SingleDeviceSharding(Sharding):
     """
 
     def __init__(self, device: Any, *, memory_kind: str | None = None):
+        _check_memory_kind(memory_kind)
         self._device, self._memory_kind = device, memory_kind
 
     def _devices(self) -> tuple[Any, ...]:
@@ -370,10 +376,7 @@ class NamedSharding(Sharding):
                 f"Unreduced axes can only refer to mesh axes of type Explicit, got {spec} for a "
                 f"mesh of {types}."
             )
-        if memory_kind not in _MEMORY_KINDS:
-            raise ValueError(
-                f"Got invalid memory kind: {memory_kind!r}. It is one of {_MEMORY_KINDS}."
-            )
+        _check_memory_kind(memory_kind)
         if len(set(named)) != len(named):
             raise ValueError(f"NamedSharding: {spec} names an axis of the mesh twice")
 

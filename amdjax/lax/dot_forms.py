@@ -10,7 +10,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
-from amdjax.lax._rules import Shape, filled_like, move_axis, shape_of
+from amdjax.lax._rules import Shape, dtype_of, filled_like, move_axis, shape_of
 from amdjax.lax.bitwise import bitwise_and
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import ge, lt
@@ -166,6 +166,10 @@ def ragged_dot_general(
         raise NotImplementedError("ragged_dot_general: group_offset is not supported.")
     shape, numbers = shape_of(lhs), ragged_dot_dimension_numbers
     _check_ragged(shape, shape_of(rhs), shape_of(group_sizes), numbers)
+    if not dtypes.issubdtype(dtype_of(group_sizes), np.integer):
+        raise TypeError(
+            f"ragged_dot_general: group_sizes must be integers, got {dtype_of(group_sizes)}"
+        )
     contract, batch = numbers.dot_dimension_numbers
     (ragged,) = numbers.lhs_ragged_dimensions
     options: Any = {"precision": precision, "preferred_element_type": preferred_element_type}

@@ -13,7 +13,7 @@ from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Element
 from amdjax.core.primitive import Primitive
-from amdjax.lax._rules import NUMBER, Shape, as_ints, aval_of, check_dtype, shape_of
+from amdjax.lax._rules import NUMBER, Shape, as_axes, as_ints, aval_of, check_dtype, shape_of
 from amdjax.lax.casting import convert
 from amdjax.lax.shape import broadcast, check_sizes
 from amdjax.typing import ArrayLike, DTypeLike
@@ -240,6 +240,6 @@ def shape_as_value(shape: Sequence[int]) -> Array:
       >>> shape_as_value((2, 3)).tolist()
       [2, 3]
     """
-    sizes = np.asarray(as_ints(shape, "shape"), np.int64)
+    sizes = np.asarray(as_axes(shape, "shape"), np.int64)
     narrow = (sizes < 2**31).all()
     return convert(sizes, np.int32 if narrow else dtypes.canonicalize_dtype(np.int64))

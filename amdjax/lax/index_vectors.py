@@ -84,7 +84,7 @@ class GatherScatterMode(enum.Enum):
         """
         if isinstance(mode, GatherScatterMode):
             return mode
-        if mode not in _MODES:
+        if not (mode is None or isinstance(mode, str)) or mode not in _MODES:
             names = ", ".join(repr(name) for name in _MODES if name)
             raise ValueError(f"unknown gather/scatter mode {mode!r}; choose one of {names}.")
         return _MODES[mode]

@@ -348,7 +348,7 @@ def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
       >>> tile(np.array([1, 2]), (2,)).tolist()
       [1, 2, 1, 2]
     """
-    return tile_p.bind(operand, reps=as_ints(reps, "tile reps"))
+    return tile_p.bind(operand, reps=as_axes(reps, "tile reps"))
 
 
 def _rev_type(x: Any, *, dimensions: Shape) -> ShapedArray:

@@ -16,7 +16,7 @@ from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Decompose, Host
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
-    as_ints,
+    as_axes,
     check_same_dtype,
     dtype_of,
     move_axis,
@@ -204,7 +204,7 @@ def rng_bit_generator(
         raise TypeError(f"rng_bit_generator dtype must be an unsigned integer, got {dtype}.")
     state, bits = rng_bit_generator_p.bind(
         key,
-        shape=as_ints(shape, "rng_bit_generator shape"),
+        shape=as_axes(shape, "rng_bit_generator shape"),
         dtype=dtype,
         algorithm=RandomAlgorithm(algorithm),
         out_sharding=out_sharding,
@@ -264,4 +264,4 @@ def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Any:
       >>> bool((np.asarray(x) >= 2).all())
       True
     """
-    return rng_uniform_p.bind(a, b, shape=as_ints(shape, "rng_uniform shape"))
+    return rng_uniform_p.bind(a, b, shape=as_axes(shape, "rng_uniform shape"))

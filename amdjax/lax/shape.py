@@ -159,7 +159,7 @@ def broadcast(operand: ArrayLike, sizes: Sequence[int], *, out_sharding: Any = N
       >>> broadcast(1.5, (2,)).tolist()
       [1.5, 1.5]
     """
-    sizes = as_ints(sizes, "broadcast sizes")
+    sizes = as_axes(sizes, "broadcast sizes")
     shape = shape_of(operand)
     dims = range(len(sizes), len(sizes) + len(shape))
     return broadcast_in_dim(operand, (*sizes, *shape), dims)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 
 import numpy as np
 
@@ -142,7 +143,7 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     x = as_array("vander", x)
     if x.ndim != 1:
         raise ValueError("x must be a one-dimensional array")
-    N = x.size if N is None else int(N)
+    N = x.size if N is None else operator.index(N)
     if N < 0:
         raise ValueError("N must be nonnegative")
     powers = [lax.full_like(x, 1)]

@@ -26,6 +26,7 @@ from amdjax.numpy.contractions import convolve, dot, outer
 from amdjax.numpy.creation import asarray
 from amdjax.numpy.diagonals import vander
 from amdjax.numpy.joining import concatenate, trim_zeros
+from amdjax.numpy.manipulation import atleast_1d
 
 
 @composite(static_argnames="unroll")
@@ -173,7 +174,7 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
     >>> jnp.poly(jnp.array([1.0, 2.0]))
     Array([ 1., -3.,  2.], dtype=float32)
     """
-    (zeros,) = promote_dtypes_inexact(as_array("poly", _array(seq_of_zeros)))
+    (zeros,) = promote_dtypes_inexact(atleast_1d(as_array("poly", seq_of_zeros)))
     if zeros.ndim == 2:
         zeros = linalg.eigvals(zeros)
     if zeros.ndim != 1:
@@ -197,7 +198,7 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
         >>> jnp.roots(jnp.array([1.0, -3.0, 2.0])).shape
         (2,)
     """
-    (p,) = promote_dtypes_inexact(as_array("roots", p))
+    (p,) = promote_dtypes_inexact(atleast_1d(as_array("roots", p)))
     if p.ndim != 1:
         raise ValueError("Input must be a rank-1 array.")
     target = dtypes.to_complex_dtype(p.dtype)

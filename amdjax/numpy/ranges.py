@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,7 @@ def _linspace(
 ) -> tuple[Array, Array]:
     natural = dtypes.to_inexact_dtype(promotion.result_type(start, stop))
     dtype = natural if dtype is None else dtype
+    natural = promotion.promote_types(natural, dtypes.to_inexact_dtype(dtype))
     shape = lax.broadcast_shapes(start.shape, stop.shape)
     start, stop = (broadcast_to(convert(v, natural), shape) for v in (start, stop))
     intervals = num - 1 if endpoint else num
@@ -116,11 +117,13 @@ def logspace(
     >>> jnp.logspace(0, 2, 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
-    exponents = linspace(start, stop, num, endpoint, False, None, axis)
+    dtype = None if dtype is None else user_dtype(dtype, "logspace")
+    inner = None if dtype is None else dtypes.to_inexact_dtype(dtype)
+    exponents = linspace(start, stop, num, endpoint, False, inner, axis)
     (base,) = promote_dtypes_inexact(as_array("logspace", base))
     base, exponents = promote_dtypes(base, exponents)
     result = lax.pow(broadcast_to(base, exponents.shape), exponents)
-    return result if dtype is None else convert(result, user_dtype(dtype, "logspace"))
+    return result if dtype is None else convert(result, dtype)
 
 
 def geomspace(
@@ -137,6 +140,10 @@ def geomspace(
     Array([  1.,  10., 100.], dtype=float32)
     """
     a, b = promote_dtypes_inexact(*as_arrays("geomspace", start, stop))
+    if dtype is not None:
+        dtype = user_dtype(dtype, "geomspace")
+        inner = promotion.promote_types(a.dtype, dtypes.to_inexact_dtype(dtype))
+        a, b = convert(a, inner), convert(b, inner)
     a, b = (broadcast_to(v, lax.broadcast_shapes(a.shape, b.shape)) for v in (a, b))
     sign = lax.sign(a)
     turn = lax.conj(sign) if is_kind(a.dtype, np.complexfloating) else sign
@@ -154,9 +161,7 @@ def geomspace(
     order = list(range(1, result.ndim))
     order.insert(axis, 0)
     result = lax.transpose(result, order)
-    if dtype is None:
-        return result
-    return convert(result, user_dtype(dtype, "geomspace"))
+    return result if dtype is None else convert(result, dtype)
 
 
 def indices(dimensions: Sequence[int], dtype: DTypeLike = None, sparse: bool = False) -> Any:
@@ -172,6 +177,8 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike = None, sparse: bool = F
                [1, 1]], dtype=int32)
     """
     dtype = dtypes.default_int_dtype() if dtype is None else user_dtype(dtype, "indices")
+    if not isinstance(dimensions, Iterable) or not np.ndim(dimensions):
+        raise TypeError(f"indices: dimensions must be a sequence of integers, got {dimensions!r}")
     shape = canonical_shape(dimensions)
     grids = []
     for axis, n in enumerate(shape):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes, promotion
-from amdjax.core.array import Array
+from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.composite import composite
 from amdjax.numpy._util import (
     ArrayLike,
@@ -326,6 +327,8 @@ def mean(
 
 def _static(axis: Axis) -> Axis:
     """An axis argument that can be hashed."""
+    if isinstance(axis, ConcreteArray) and not axis.ndim:
+        return operator.index(axis)
     return tuple(axis) if isinstance(axis, list) else axis
 
 

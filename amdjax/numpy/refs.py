@@ -760,6 +760,9 @@ def freeze(ref: Any) -> Any:
     Returns:
       An array.
 
+    Raises:
+      TypeError: `ref` is neither a reference nor an array, which is returned.
+
     Example:
       >>> import amdjax
       >>> ref = amdjax.new_ref(1.0)
@@ -767,7 +770,11 @@ def freeze(ref: Any) -> Any:
       >>> print(amdjax.freeze(ref))
       2.0
     """
-    return freeze_p.bind(ref) if is_ref(ref) else ref
+    if is_ref(ref):
+        return freeze_p.bind(ref)
+    if not isinstance(ref, (Array, np.ndarray, np.generic)):
+        raise TypeError(f"freeze: ref must be a reference, got {ref!r}")
+    return ref
 
 
 @api_boundary

@@ -24,6 +24,7 @@ from amdjax.numpy._util import (
     select,
     strong,
 )
+from amdjax.numpy.creation import asarray
 from amdjax.numpy.logic import isneginf, isposinf, signbit
 
 _EVEN = lax.RoundingMethod.TO_NEAREST_EVEN
@@ -293,7 +294,7 @@ def nan_to_num(
         parts = (nan_to_num(part(x), copy, nan, posinf, neginf) for part in (lax.real, lax.imag))
         return lax.complex(*parts)
     info = dtypes.finfo(x.dtype)
-    replace = lambda value, limit: convert(limit if value is None else value, x.dtype)
-    result = select(lax.ne(x, x), convert(nan, x.dtype), x)
+    replace = lambda value, limit: asarray(limit if value is None else value, x.dtype)
+    result = select(lax.ne(x, x), asarray(nan, x.dtype), x)
     result = select(isposinf(result), replace(posinf, float(info.max)), result)
     return select(isneginf(result), replace(neginf, float(info.min)), result)

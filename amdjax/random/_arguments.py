@@ -10,7 +10,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes, promotion
 from amdjax.core.errors import TypePromotionError
-from amdjax.lax._rules import as_ints
+from amdjax.lax._rules import as_axes, as_ints
 from amdjax.random._keys import as_key
 from amdjax.random._prng import random_bits as bits_of
 
@@ -27,7 +27,8 @@ def single_key(name: str, key: Any) -> Any:
 def as_shape(name: str, shape: Any) -> Shape:
     """A shape given as a sequence of integers."""
     try:
-        return as_ints(shape, f"{name} shape")
+        wanted = as_axes if isinstance(shape, np.generic) else as_ints
+        return wanted(shape, f"{name} shape")
     except TypeError as e:
         raise TypeError(
             f"Shapes must be 1D sequences of concrete values of integer type: {e}"

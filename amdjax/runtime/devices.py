@@ -263,7 +263,9 @@ def local_devices(
 ) -> list[Any]:
     """Devices that a process drives; there is one process, number 0."""
     wanted = process_index if process_index is not None else host_id
-    if wanted not in (None, 0):
+    if not (wanted is None or hasattr(wanted, "__index__")):
+        raise TypeError(f"local_devices: process_index must be an integer, got {wanted!r}")
+    if wanted is not None and wanted != 0:
         raise ValueError(f"Unknown process_index {wanted}: there is only process 0.")
     return devices(backend)
 

@@ -320,6 +320,9 @@ def checkpoint(
             "concrete=True is not supported: use static_argnums for arguments that decide control "
             "flow."
         )
+    flags = prevent_cse if isinstance(prevent_cse, tuple) else (prevent_cse,)
+    if not all(isinstance(flag, bool) for flag in flags):
+        raise TypeError(f"checkpoint: prevent_cse must be a bool or tuple of bools, got {flags}")
     if fun is None:
         return functools.partial(
             checkpoint,

@@ -17,6 +17,7 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from amdjax.core.ref import AbstractRef
+from amdjax.core.sharding import Format, PartitionSpec, Sharding
 from amdjax.core.trace import Trace, Tracer, eval_trace, set_trace, trace_to_jaxpr
 from amdjax.transforms.axes import AxisData
 from amdjax.transforms.batching import axis_env
@@ -38,7 +39,7 @@ class ShapeDtypeStruct:
       shape: the extents.
       dtype: anything `numpy.dtype` accepts.
       named_shape: accepted and ignored.
-      sharding: kept as it is.
+      sharding: a sharding, a specification or a format, kept as it is.
       weak_type: whether the dtype yields in promotion.
       is_ref: whether it stands for a reference to such an array.
 
@@ -62,6 +63,11 @@ class ShapeDtypeStruct:
     ):
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
+        if not (sharding is None or isinstance(sharding, (Format, PartitionSpec, Sharding))):
+            raise ValueError(
+                f"ShapeDtypeStruct: sharding must be a Sharding, a PartitionSpec or a Format, got "
+                f"{sharding!r}"
+            )
         self.shape = tuple(shape)
         self.dtype = canonicalize_dtype(dtype, allow_extended_dtype=True)
         self.sharding = sharding

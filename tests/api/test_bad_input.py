@@ -82,7 +82,7 @@ TAKE_ANYTHING = {
     "initializers": {"constant"},
     "optim": {"constant_schedule"},
     "tree": _OF_ANY_TREE,
-    "tree_util": {"tree_" + name for name in _OF_ANY_TREE},
+    "tree_util": {"is_tree_node", *("tree_" + name for name in _OF_ANY_TREE)},
 }  # fmt: skip
 
 #: Other names under which functions speak of themselves.
@@ -477,7 +477,7 @@ PAIR = tree_util.tree_structure((0, 0))
     (lambda: tree_util.register_pytree_node_class(Nonsense), TypeError, "tree_unflatten"),
     (lambda: tree_util.treedef_tuple([3]), TypeError, "treedefs", "3"),
     (lambda: tree_util.treedef_children(3), TypeError, "treedef", "3"),
-    (lambda: tree_util.is_tree_node(3), TypeError, "typ", "3"),
+    (lambda: tree_util.Partial(3), TypeError, "func", "3"),
     (lambda: tree_util.tree_transpose(3, LEAF, 3), TypeError, "outer_treedef", "3"),
     (lambda: tree_util.tree_transpose(PAIR, 3, (1, 2)), TypeError, "inner_treedef", "3"),
     (lambda: tree_util.tree_broadcast((1, 2), 3), ValueError, "tuple"),

@@ -42,6 +42,10 @@ ACCIDENTAL = {
     "ZeroDivisionError",
     "Unhashable",
     "SystemError",
+    # Of NumPy's ufuncs, and of lists and tuples where arrays are wanted; no tracer was given.
+    "UFuncTypeError",
+    "TracerArrayConversionError",
+    "UnexpectedTracerError",
 }
 MODES = ("eager", "jit", "vmap", "grad")
 ARRAYS = ("a", "w", "n")
@@ -98,6 +102,11 @@ CALLABLES = {
     "negate": lambda numpy: lambda x: -x,
     "triu": lambda numpy: numpy.triu,
     "pair": lambda numpy: lambda x, y: x - 2 * y,
+    "double": lambda numpy: lambda x: 2 * x,
+    "less": lambda numpy: lambda x: x < 3,
+    "body": lambda numpy: lambda i, x: x + i,
+    "step": lambda numpy: lambda c, x: (c + x, c * x),
+    "second": lambda numpy: lambda x, y: y,
 }
 
 
@@ -127,6 +136,7 @@ def decode(spec, package):
         "...": lambda: ...,
         "object": Nothing,
         "name": lambda: resolve(value, package),
+        "first": lambda: again(value)[0],
         "call": lambda: find(value[0], package)(**again({"dict": value[1]})),
     }[tag]()
 
@@ -145,6 +155,9 @@ def find(path, package):
         return lambda self, *args, **kwargs: getattr(package.numpy.asarray(self), rest)(
             *args, **kwargs
         )
+    if head == "made":
+        make = resolve(rest, package)
+        return functools.wraps(make)(lambda f, *args, **options: make(f, **options)(*args))
     if head == "programs":
         return functools.partial(getattr(recorded_programs, rest), package)
     fun = resolve(path, package)
@@ -268,6 +281,8 @@ def _describe(value, package, found):
     if isinstance(value, (np.ndarray, np.generic)):
         found.append(np.asarray(value))
         return ["numpy", value.dtype.name, list(value.shape)]
+    if callable(value) and not isinstance(value, type):
+        return {"python": "callable"}
     return {"python": repr(value).replace("amdjax", "jax").replace("ArrayImpl", "Array")}
 
 

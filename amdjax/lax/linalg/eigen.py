@@ -275,6 +275,12 @@ def eig(
       >>> sorted(np.asarray(w).imag.round(3).tolist())
       [-1.0, 1.0]
     """
+    flags = compute_left_eigenvectors, compute_right_eigenvectors
+    if not all(isinstance(flag, (bool, int, np.bool_)) for flag in flags):
+        raise TypeError(
+            "eig: compute_left_eigenvectors and compute_right_eigenvectors must be bools, got "
+            f"{flags}"
+        )
     return eig_p.bind(
         x,
         compute_left_eigenvectors=bool(compute_left_eigenvectors),

@@ -38,7 +38,7 @@ def _cholesky_one(x):
     try:
         return (np.linalg.cholesky(x),)
     except np.linalg.LinAlgError:
-        return None
+        return (np.tril(np.full_like(x, np.nan)),)
 
 
 def _cholesky_many(x):

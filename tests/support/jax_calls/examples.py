@@ -2,7 +2,8 @@
 
 In an example `K` is a key, `V` a vector, `X` a matrix, `S` a square one, `U` and `UV` numbers of
 the unit interval, `I` and `N` integers, `B` a mask; names in `CALLABLES` are functions. Keywords of
-an initializer make it, what stands at its places calls what was made.
+an initializer make it, what stands at its places calls what was made; `made.grad(f, x, argnums=0)`
+is `grad(f, argnums=0)(x)`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ def _array(dtype: str, shape: tuple[int, ...], kind: str = "usual") -> dict[str,
     return {"a": [dtype, list(shape), len(shape) + 3, kind]}
 
 
+def _made(path: str, **keywords: Any) -> dict[str, Any]:
+    return {"call": [path, keywords]}
+
+
 NAMES: dict[str, Any] = {
     "K": {"key": 0},
     "V": _array("float32", (4,)),
@@ -31,6 +36,19 @@ NAMES: dict[str, Any] = {
     "N": _array("int32", (), "positive"),
     "B": _array("bool", (2, 3)),
     "T": _array("float32", (2, 5, 2, 4)),
+    "W": _array("float32", (1, 3)),
+    "V2": _array("float32", (2,), "unit"),
+    "S2": _array("float32", (2, 2), "definite"),
+    "T3": _array("float32", (3, 3, 2)),
+    "SEG": _array("int32", (4,), "index"),
+    "SEG3": {"a": ["int32", [3], 1, "index"]},
+    "TWO": _made("tree_util.tree_structure", tree={"t": [0, 1]}),
+    "SPEC": _made("ShapeDtypeStruct", shape={"t": []}, dtype="float32"),
+    "DEVICES": (DEVICES := _made("devices")),
+    "DEVICE": {"first": DEVICES},
+    "MESH": (MESH := _made("sharding.Mesh", devices=DEVICES, axis_names={"t": ["x"]})),
+    "SPLIT": (SPLIT := _made("sharding.PartitionSpec")),
+    "ALONG": _made("sharding.NamedSharding", mesh=MESH, spec=SPLIT),
     **{name: {"f": name} for name in CALLABLES},
 }
 
