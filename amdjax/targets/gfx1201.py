@@ -4,8 +4,10 @@ Source: "RDNA4 Instruction Set Architecture". WMMA operands are spread over all 
 OCP's.
 """
 
+from dataclasses import replace
+
 from amdjax.targets import gfx1100
-from amdjax.targets.gpu import Device, GpuTarget, Layout, wmma
+from amdjax.targets.gpu import Device, Layout, wmma
 
 _LAYOUT: Layout = "wmma_rdna4"
 
@@ -20,34 +22,19 @@ MATRIX = (
     wmma("f32.16x16x16.bf8.fp8.v8f32.v2i32", "bf8_fp8", "<2 x i32>", layout=_LAYOUT),
 )
 
-_GFX1201 = GpuTarget(
+_GFX1201 = replace(
+    gfx1100.TARGETS[0],
     name="gfx1201",
     elf_machine=0x4E,
     isa="rdna4",
     family="RDNA4",
     device=Device("Radeon RX 9070 XT", 64, 640, 2970, 16),
-    wave_size=32,
-    lds_bytes=64 << 10,
-    lds_per_cu=128 << 10,
-    lds_granule=1024,
-    vgprs=256,
-    agprs=0,
-    sgprs=106,
-    max_waves=16,
-    simds=4,
     ieee_minmax=True,
     lds_wait=None,
-    vgpr_file=1536,
-    vgpr_granule=24,
-    max_workgroups=32,
     matrix=MATRIX,
     matrix_rate={"f16": 1024, "bf16": 1024, "i8": 2048, "i4": 4096, "fp8": 2048, "bf8": 2048},
-    vector_rate=256,
-    f64_rate=8,
-    packed=frozenset({"f16"}),
-    dots=gfx1100.DOTS,
     fp8="ocp",
-    atomics=frozenset({"fadd_f32", "fmin_f32", "fmax_f32", "pk_add_f16", "pk_add_bf16"}),
+    atomics=gfx1100.TARGETS[0].atomics | {"pk_add_f16", "pk_add_bf16"},
 )
 
 TARGETS = (

@@ -29,19 +29,10 @@ TARGETS = (
         vector_rate=256,
         f64_rate=128,
         packed=frozenset({"f16", "bf16", "f32"}),
-        native_bf16=True,
         fp8="ocp",
         atomics=frozenset(
-            {
-                "fadd_f32",
-                "fadd_f64",
-                "fmin_f32",
-                "fmax_f32",
-                "fmin_f64",
-                "fmax_f64",
-                "pk_add_f16",
-                "pk_add_bf16",
-            }
+            {f"{op}_{dtype}" for op in ("fadd", "fmin", "fmax") for dtype in ("f32", "f64")}
+            | {"pk_add_f16", "pk_add_bf16"}
         ),
     ),
 )

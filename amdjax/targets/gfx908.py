@@ -72,7 +72,6 @@ TARGETS = (
         dots=DOTS,
         # Without a result: code that reads the old value back gets a loop.
         atomics=frozenset({"fadd_f32_no_return", "pk_add_f16_no_return"}),
-        global_to_lds_bytes=(4,),
         dpp_row_bcast=True,
     ),
 )

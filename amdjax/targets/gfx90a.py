@@ -51,7 +51,6 @@ TARGETS = (
         packed=frozenset({"f16", "f32"}),
         dots=gfx908.DOTS,
         atomics=frozenset({"fadd_f32", "fadd_f64", "fmin_f64", "fmax_f64", "pk_add_f16"}),
-        global_to_lds_bytes=(4,),
         dpp_row_bcast=True,
     ),
 )

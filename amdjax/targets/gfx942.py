@@ -4,8 +4,10 @@ Sources: "AMD Instinct MI300 Instruction Set Architecture", "AMD CDNA 3 Architec
 float8 is the "fnuz" flavor: no negative zero, one NaN, bias one higher than OCP's.
 """
 
+from dataclasses import replace
+
 from amdjax.targets import gfx90a, gfx908
-from amdjax.targets.gpu import Device, GpuTarget, mfma
+from amdjax.targets.gpu import Device, mfma
 
 MATRIX_I8 = (
     mfma("i32.32x32x16.i8", (32, 32, 16), "i8", "i64", accumulator="i32"),
@@ -28,22 +30,13 @@ MATRIX_FP8 = tuple(
 )
 
 TARGETS = (
-    GpuTarget(
+    replace(
+        gfx90a.TARGETS[0],
         name="gfx942",
         elf_machine=0x4C,
         isa="cdna3",
         family="CDNA3",
         device=Device("Instinct MI300X", 304, 5300, 2100, 192),
-        wave_size=64,
-        lds_bytes=64 << 10,
-        vgprs=256,
-        agprs=256,
-        sgprs=102,
-        max_waves=8,
-        simds=4,
-        vgpr_file=512,
-        vgpr_granule=8,
-        unified_registers=True,
         matrix=(
             gfx908.MATRIX
             + gfx908.MATRIX_I8_BLOCKS
@@ -53,25 +46,9 @@ TARGETS = (
             + MATRIX_XF32
             + MATRIX_FP8
         ),
-        matrix_rate={
-            "f32": 256,
-            "f64": 256,
-            "xf32": 1024,
-            "f16": 2048,
-            "bf16": 2048,
-            "i8": 4096,
-            "fp8": 4096,
-            "bf8": 4096,
-        },
-        vector_rate=256,
-        f64_rate=128,
-        packed=frozenset({"f16", "f32"}),
-        dots=gfx908.DOTS,
+        matrix_rate={"f32": 256, "f64": 256, "xf32": 1024}
+        | {"f16": 2048, "bf16": 2048, "i8": 4096, "fp8": 4096, "bf8": 4096},
         fp8="fnuz",
-        atomics=frozenset(
-            {"fadd_f32", "fadd_f64", "fmin_f64", "fmax_f64", "pk_add_f16", "pk_add_bf16"}
-        ),
-        global_to_lds_bytes=(4,),
-        dpp_row_bcast=True,
+        atomics=gfx90a.TARGETS[0].atomics | {"pk_add_bf16"},
     ),
 )

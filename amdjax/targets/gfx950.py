@@ -41,17 +41,8 @@ TARGETS = (
             + MATRIX
         ),
         dots=(*gfx908.DOTS, DotInstruction("llvm.amdgcn.fdot2.f32.bf16", "bf16", None, 2, "f32")),
-        matrix_rate={
-            "f32": 256,
-            "f64": 128,
-            "f16": 4096,
-            "bf16": 4096,
-            "i8": 8192,
-            "fp8": 8192,
-            "bf8": 8192,
-        },
-        f64_rate=128,
+        matrix_rate={"f32": 256, "f64": 128}
+        | {"f16": 4096, "bf16": 4096, "i8": 8192, "fp8": 8192, "bf8": 8192},
         fp8="ocp",
-        global_to_lds_bytes=(4, 12, 16),
     ),
 )

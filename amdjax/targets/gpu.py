@@ -233,11 +233,9 @@ class GpuTarget:
       packed: operations on two elements at once, by dtype: `f32` (v_pk_fma_f32), `f16`, `bf16`.
       dots: dot instructions.
       fp8: flavor of float8 the conversion and matrix instructions read.
-      native_bf16: arithmetic on bf16 vectors besides the matrix unit.
       atomics: global atomic operations done by one instruction: `fadd_f32`, `fadd_f64`, `fmin_f64`,
         `pk_add_f16`, `pk_add_bf16`, ...
       max_load_bytes: widest global access of a lane.
-      global_to_lds_bytes: widths of direct loads from global memory into LDS.
       ieee_minmax: minimum and maximum of floats that pass NaN on are one instruction.
       dpp: lane permutations are operand modifiers; `dpp_row_bcast` also reaches over rows (GCN).
       costs: what schedules reckon with.
@@ -273,10 +271,8 @@ class GpuTarget:
     packed: frozenset[str] = frozenset()
     dots: tuple[DotInstruction, ...] = ()
     fp8: Fp8 = "none"
-    native_bf16: bool = False
     atomics: frozenset[str] = frozenset()
     max_load_bytes: int = 16
-    global_to_lds_bytes: tuple[int, ...] = ()
     ieee_minmax: bool = False
     dpp: bool = True
     dpp_row_bcast: bool = False

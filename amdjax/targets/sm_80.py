@@ -36,7 +36,6 @@ TARGETS = (
         matrix_rate={"f16": 2048, "bf16": 2048, "xf32": 1024, "i8": 4096, "f64": 128},
         f64_rate=64,
         packed=frozenset({"f16", "bf16"}),
-        native_bf16=True,
         atomics=frozenset({"fadd_f32", "fadd_f64", "pk_add_f16", "pk_add_bf16"}),
         dpp=False,
         triple=NVPTX_TRIPLE,
