@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from amdjax.core.array import Array
+from amdjax.lax._public import binary_function, unary_function
 from amdjax.lax._rules import BOOL, FLAT, INT, binary, unary
 from amdjax.typing import ArrayLike
 
@@ -19,34 +20,27 @@ xor_p = binary("xor", BOOL | INT, FLAT, FLAT)
 not_p = unary("not", BOOL | INT, FLAT)
 
 
-def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
-    """Bitwise conjunction; of booleans the logical one.
-
-    Example:
-      >>> int(bitwise_and(6, 3))
-      2
-    """
-    return and_p.bind(x, y)
-
-
-def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
-    """Bitwise disjunction; of booleans the logical one.
-
-    Example:
-      >>> int(bitwise_or(6, 3))
-      7
-    """
-    return or_p.bind(x, y)
-
-
-def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
-    """Bitwise exclusive disjunction; of booleans the logical one.
-
-    Example:
-      >>> int(bitwise_xor(6, 3))
-      5
-    """
-    return xor_p.bind(x, y)
+bitwise_and = binary_function(
+    and_p,
+    "Bitwise conjunction; of booleans the logical one.",
+    "int(bitwise_and(6, 3))",
+    "2",
+    "bitwise_and",
+)
+bitwise_or = binary_function(
+    or_p,
+    "Bitwise disjunction; of booleans the logical one.",
+    "int(bitwise_or(6, 3))",
+    "7",
+    "bitwise_or",
+)
+bitwise_xor = binary_function(
+    xor_p,
+    "Bitwise exclusive disjunction; of booleans the logical one.",
+    "int(bitwise_xor(6, 3))",
+    "5",
+    "bitwise_xor",
+)
 
 
 def bitwise_not(x: ArrayLike) -> Array:
@@ -73,61 +67,37 @@ shift_right_logical_p = binary("shift_right_logical", INT, FLAT, FLAT, "shr_logi
 shift_right_arithmetic_p = binary("shift_right_arithmetic", INT, FLAT, FLAT, "shr_arithmetic")
 
 
-def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
+shift_left = binary_function(
+    shift_left_p,
     """`x` shifted left by `y` bits, filled with zeros.
 
-    A shift by the width of the dtype or more, or by a negative count, gives 0.
-
-    Example:
-      >>> int(shift_left(3, 2))
-      12
-    """
-    return shift_left_p.bind(x, y)
-
-
-def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
+    A shift by the width of the dtype or more, or by a negative count, gives 0.""",
+    "int(shift_left(3, 2))",
+    "12",
+)
+shift_right_logical = binary_function(
+    shift_right_logical_p,
     """`x` shifted right by `y` bits, filled with zeros.
 
-    A shift by the width of the dtype or more, or by a negative count, gives 0.
-
-    Example:
-      >>> int(shift_right_logical(12, 2))
-      3
-    """
-    return shift_right_logical_p.bind(x, y)
-
-
-def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
+    A shift by the width of the dtype or more, or by a negative count, gives 0.""",
+    "int(shift_right_logical(12, 2))",
+    "3",
+)
+shift_right_arithmetic = binary_function(
+    shift_right_arithmetic_p,
     """`x` shifted right by `y` bits, filled with copies of the sign bit.
 
-    A shift by the width of the dtype or more, or by a negative count, leaves only the sign.
-
-    Example:
-      >>> int(shift_right_arithmetic(-12, 2))
-      -3
-    """
-    return shift_right_arithmetic_p.bind(x, y)
+    A shift by the width of the dtype or more, or by a negative count, leaves only the sign.""",
+    "int(shift_right_arithmetic(-12, 2))",
+    "-3",
+)
 
 
 population_count_p = unary("population_count", INT, FLAT, "popcnt")
 clz_p = unary("clz", INT, FLAT)
 
 
-def population_count(x: ArrayLike) -> Array:
-    """Number of bits set in each element.
-
-    Example:
-      >>> int(population_count(7))
-      3
-    """
-    return population_count_p.bind(x)
-
-
-def clz(x: ArrayLike) -> Array:
-    """Number of leading zero bits of each element.
-
-    Example:
-      >>> int(clz(1))
-      31
-    """
-    return clz_p.bind(x)
+population_count = unary_function(
+    population_count_p, "Number of bits set in each element.", "int(population_count(7))", "3"
+)
+clz = unary_function(clz_p, "Number of leading zero bits of each element.", "int(clz(1))", "31")

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from amdjax.core import dtypes
-from amdjax.core.array import Array
 from amdjax.core.lowering import Pointwise
 from amdjax.core.primitive import Primitive
+from amdjax.lax._public import binary_function
 from amdjax.lax._rules import ANY, FLAT, ORDERED, binary, boolean, comparison, value_dtype
-from amdjax.typing import ArrayLike
 
 __all__ = [
     "eq", "eq_p", "eq_to_p", "ge", "ge_p", "gt", "gt_p", "le", "le_p", "le_to_p", "lt", "lt_p",
@@ -26,64 +25,22 @@ gt_p = comparison("gt", ORDERED)
 ge_p = comparison("ge", ORDERED)
 
 
-def eq(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether `x` equals `y`, element by element.
-
-    Example:
-      >>> bool(eq(2, 2))
-      True
-    """
-    return eq_p.bind(x, y)
-
-
-def ne(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether `x` differs from `y`, element by element.
-
-    Example:
-      >>> bool(ne(2, 2))
-      False
-    """
-    return ne_p.bind(x, y)
-
-
-def lt(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether `x` is less than `y`, element by element.
-
-    Example:
-      >>> bool(lt(1, 2))
-      True
-    """
-    return lt_p.bind(x, y)
-
-
-def le(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether `x` is at most `y`, element by element.
-
-    Example:
-      >>> bool(le(2, 2))
-      True
-    """
-    return le_p.bind(x, y)
-
-
-def gt(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether `x` is greater than `y`, element by element.
-
-    Example:
-      >>> bool(gt(1, 2))
-      False
-    """
-    return gt_p.bind(x, y)
-
-
-def ge(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether `x` is at least `y`, element by element.
-
-    Example:
-      >>> bool(ge(2, 2))
-      True
-    """
-    return ge_p.bind(x, y)
+eq = binary_function(eq_p, "Whether `x` equals `y`, element by element.", "bool(eq(2, 2))", "True")
+ne = binary_function(
+    ne_p, "Whether `x` differs from `y`, element by element.", "bool(ne(2, 2))", "False"
+)
+lt = binary_function(
+    lt_p, "Whether `x` is less than `y`, element by element.", "bool(lt(1, 2))", "True"
+)
+le = binary_function(
+    le_p, "Whether `x` is at most `y`, element by element.", "bool(le(2, 2))", "True"
+)
+gt = binary_function(
+    gt_p, "Whether `x` is greater than `y`, element by element.", "bool(gt(1, 2))", "False"
+)
+ge = binary_function(
+    ge_p, "Whether `x` is at least `y`, element by element.", "bool(ge(2, 2))", "True"
+)
 
 
 def _total_order(op: str) -> Pointwise:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.array import Array
+from amdjax.lax._public import unary_function
 from amdjax.lax._rules import (
     COMPLEX,
     LINEAR,
@@ -55,24 +56,8 @@ imag_p = unary(
 )
 
 
-def real(x: ArrayLike) -> Array:
-    """Real part of each element.
-
-    Example:
-      >>> float(real(1 + 2j))
-      1.0
-    """
-    return real_p.bind(x)
-
-
-def imag(x: ArrayLike) -> Array:
-    """Imaginary part of each element.
-
-    Example:
-      >>> float(imag(1 + 2j))
-      2.0
-    """
-    return imag_p.bind(x)
+real = unary_function(real_p, "Real part of each element.", "float(real(1 + 2j))", "1.0")
+imag = unary_function(imag_p, "Imaginary part of each element.", "float(imag(1 + 2j))", "2.0")
 
 
 complex_p = binary(

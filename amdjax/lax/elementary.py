@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from amdjax.core.array import Array
 from amdjax.core.lowering import Pointwise
+from amdjax.lax._public import (
+    AccurateUnary,
+    Unary,
+    accurate_function,
+    binary_function,
+    unary_function,
+)
 from amdjax.lax._rules import INEXACT, binary, scalar, unary, value_dtype
 from amdjax.lax.elementwise import add, div, mul, neg, sub
 from amdjax.lax.roots import rsqrt, square
-from amdjax.typing import ArrayLike
 
 __all__ = [
     "acos", "acos_p", "acosh", "acosh_p", "asin", "asin_p", "asinh", "asinh_p", "atan", "atan2",
@@ -56,184 +61,62 @@ acosh_p = unary(
 atanh_p = unary("atanh", INEXACT, lambda g, y, x: div(g, _one_minus_square(x)))
 
 
-def exp(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Exponential of each element.
-
-    Example:
-      >>> float(exp(0.0))
-      1.0
-    """
-    return exp_p.bind(x)
-
-
-def exp2(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Two to the power of each element.
-
-    Example:
-      >>> float(exp2(3.0))
-      8.0
-    """
-    return exp2_p.bind(x)
-
-
-def expm1(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Exponential of each element minus one, accurate near zero.
-
-    Example:
-      >>> float(expm1(0.0))
-      0.0
-    """
-    return expm1_p.bind(x)
-
-
-def log(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Natural logarithm of each element; NaN for negative real ones.
-
-    Example:
-      >>> float(log(1.0))
-      0.0
-    """
-    return log_p.bind(x)
-
-
-def log1p(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Natural logarithm of one plus each element, accurate near zero.
-
-    Example:
-      >>> float(log1p(0.0))
-      0.0
-    """
-    return log1p_p.bind(x)
-
-
-def logistic(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """The sigmoid 1 / (1 + exp(-x)) of each element.
-
-    Example:
-      >>> float(logistic(0.0))
-      0.5
-    """
-    return logistic_p.bind(x)
-
-
-def tanh(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Hyperbolic tangent of each element.
-
-    Example:
-      >>> float(tanh(0.0))
-      0.0
-    """
-    return tanh_p.bind(x)
-
-
-def sin(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Sine of each element, in radians.
-
-    Example:
-      >>> float(sin(0.0))
-      0.0
-    """
-    return sin_p.bind(x)
-
-
-def cos(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Cosine of each element, in radians.
-
-    Example:
-      >>> float(cos(0.0))
-      1.0
-    """
-    return cos_p.bind(x)
-
-
-def tan(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Tangent of each element, in radians.
-
-    Example:
-      >>> float(tan(0.0))
-      0.0
-    """
-    return tan_p.bind(x)
-
-
-def asin(x: ArrayLike) -> Array:
-    """Inverse sine of each element, in [-pi/2, pi/2].
-
-    Example:
-      >>> float(asin(0.0))
-      0.0
-    """
-    return asin_p.bind(x)
-
-
-def acos(x: ArrayLike) -> Array:
-    """Inverse cosine of each element, in [0, pi].
-
-    Example:
-      >>> float(acos(1.0))
-      0.0
-    """
-    return acos_p.bind(x)
-
-
-def atan(x: ArrayLike) -> Array:
-    """Inverse tangent of each element, in [-pi/2, pi/2].
-
-    Example:
-      >>> float(atan(0.0))
-      0.0
-    """
-    return atan_p.bind(x)
-
-
-def sinh(x: ArrayLike) -> Array:
-    """Hyperbolic sine of each element.
-
-    Example:
-      >>> float(sinh(0.0))
-      0.0
-    """
-    return sinh_p.bind(x)
-
-
-def cosh(x: ArrayLike) -> Array:
-    """Hyperbolic cosine of each element.
-
-    Example:
-      >>> float(cosh(0.0))
-      1.0
-    """
-    return cosh_p.bind(x)
-
-
-def asinh(x: ArrayLike) -> Array:
-    """Inverse hyperbolic sine of each element.
-
-    Example:
-      >>> float(asinh(0.0))
-      0.0
-    """
-    return asinh_p.bind(x)
-
-
-def acosh(x: ArrayLike) -> Array:
-    """Inverse hyperbolic cosine of each element; NaN for real ones below one.
-
-    Example:
-      >>> float(acosh(1.0))
-      0.0
-    """
-    return acosh_p.bind(x)
-
-
-def atanh(x: ArrayLike) -> Array:
-    """Inverse hyperbolic tangent of each element.
-
-    Example:
-      >>> float(atanh(0.0))
-      0.0
-    """
-    return atanh_p.bind(x)
+exp = accurate_function(exp_p, "Exponential of each element.", "float(exp(0.0))", "1.0")
+exp2 = accurate_function(exp2_p, "Two to the power of each element.", "float(exp2(3.0))", "8.0")
+expm1 = accurate_function(
+    expm1_p,
+    "Exponential of each element minus one, accurate near zero.",
+    "float(expm1(0.0))",
+    "0.0",
+)
+log = accurate_function(
+    log_p,
+    "Natural logarithm of each element; NaN for negative real ones.",
+    "float(log(1.0))",
+    "0.0",
+)
+log1p = accurate_function(
+    log1p_p,
+    "Natural logarithm of one plus each element, accurate near zero.",
+    "float(log1p(0.0))",
+    "0.0",
+)
+logistic = accurate_function(
+    logistic_p, "The sigmoid 1 / (1 + exp(-x)) of each element.", "float(logistic(0.0))", "0.5"
+)
+tanh = accurate_function(tanh_p, "Hyperbolic tangent of each element.", "float(tanh(0.0))", "0.0")
+sin: AccurateUnary = accurate_function(
+    sin_p, "Sine of each element, in radians.", "float(sin(0.0))", "0.0"
+)
+cos: AccurateUnary = accurate_function(
+    cos_p, "Cosine of each element, in radians.", "float(cos(0.0))", "1.0"
+)
+tan = accurate_function(tan_p, "Tangent of each element, in radians.", "float(tan(0.0))", "0.0")
+asin = unary_function(
+    asin_p, "Inverse sine of each element, in [-pi/2, pi/2].", "float(asin(0.0))", "0.0"
+)
+acos = unary_function(
+    acos_p, "Inverse cosine of each element, in [0, pi].", "float(acos(1.0))", "0.0"
+)
+atan = unary_function(
+    atan_p, "Inverse tangent of each element, in [-pi/2, pi/2].", "float(atan(0.0))", "0.0"
+)
+sinh: Unary = unary_function(sinh_p, "Hyperbolic sine of each element.", "float(sinh(0.0))", "0.0")
+cosh: Unary = unary_function(
+    cosh_p, "Hyperbolic cosine of each element.", "float(cosh(0.0))", "1.0"
+)
+asinh = unary_function(
+    asinh_p, "Inverse hyperbolic sine of each element.", "float(asinh(0.0))", "0.0"
+)
+acosh = unary_function(
+    acosh_p,
+    "Inverse hyperbolic cosine of each element; NaN for real ones below one.",
+    "float(acosh(1.0))",
+    "0.0",
+)
+atanh = unary_function(
+    atanh_p, "Inverse hyperbolic tangent of each element.", "float(atanh(0.0))", "0.0"
+)
 
 
 def _atan2(b: Any, y: Any, x: Any) -> Any:
@@ -254,11 +137,9 @@ atan2_p = binary(
 )
 
 
-def atan2(x: ArrayLike, y: ArrayLike) -> Array:
-    """The angle of the point with ordinate `x` and abscissa `y`, in radians.
-
-    Example:
-      >>> float(atan2(0.0, 1.0))
-      0.0
-    """
-    return atan2_p.bind(x, y)
+atan2 = binary_function(
+    atan2_p,
+    "The angle of the point with ordinate `x` and abscissa `y`, in radians.",
+    "float(atan2(0.0, 1.0))",
+    "0.0",
+)

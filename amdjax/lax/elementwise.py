@@ -13,6 +13,7 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.aval import get_aval
+from amdjax.lax._public import Binary, Unary, binary_function, unary_function
 from amdjax.lax._rules import (
     ANY,
     FLAT,
@@ -68,34 +69,15 @@ div_p = binary(
 neg_p = unary("neg", NUMBER, LINEAR, transpose=lambda ct, x: neg(ct))
 
 
-def neg(x: ArrayLike) -> Array:
-    """Negation of each element; unsigned integers wrap around.
-
-    Example:
-      >>> int(neg(3))
-      -3
-    """
-    return neg_p.bind(x)
-
-
-def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """Sum of two arrays, element by element.
-
-    Example:
-      >>> float(add(1.5, 2.0))
-      3.5
-    """
-    return add_p.bind(x, y)
-
-
-def sub(x: ArrayLike, y: ArrayLike) -> Array:
-    """Difference of two arrays, element by element.
-
-    Example:
-      >>> float(sub(1.5, 2.0))
-      -0.5
-    """
-    return sub_p.bind(x, y)
+neg: Unary = unary_function(
+    neg_p, "Negation of each element; unsigned integers wrap around.", "int(neg(3))", "-3"
+)
+add = binary_function(
+    add_p, "Sum of two arrays, element by element.", "float(add(1.5, 2.0))", "3.5"
+)
+sub = binary_function(
+    sub_p, "Difference of two arrays, element by element.", "float(sub(1.5, 2.0))", "-0.5"
+)
 
 
 def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
@@ -114,16 +96,14 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
     return mul_p.bind(x, y)
 
 
-def div(x: ArrayLike, y: ArrayLike) -> Array:
+div: Binary = binary_function(
+    div_p,
     """Quotient of two arrays, element by element.
 
-    Integers are divided toward zero; dividing an integer by zero gives -1 (all bits set).
-
-    Example:
-      >>> int(div(-7, 2))
-      -3
-    """
-    return div_p.bind(x, y)
+    Integers are divided toward zero; dividing an integer by zero gives -1 (all bits set).""",
+    "int(div(-7, 2))",
+    "-3",
+)
 
 
 def _rem_right(g: Any, z: Any, x: Any, y: Any) -> Any:
@@ -136,14 +116,9 @@ def _rem_right(g: Any, z: Any, x: Any, y: Any) -> Any:
 rem_p = binary("rem", INT | FLOAT, lambda g, z, x, y: g, _rem_right)
 
 
-def rem(x: ArrayLike, y: ArrayLike) -> Array:
-    """Remainder of the division toward zero, with the sign of `x`.
-
-    Example:
-      >>> int(rem(-7, 2))
-      -1
-    """
-    return rem_p.bind(x, y)
+rem = binary_function(
+    rem_p, "Remainder of the division toward zero, with the sign of `x`.", "int(rem(-7, 2))", "-1"
+)
 
 
 def multiply_high(b: Any, x: Any, y: Any) -> Any:
@@ -173,14 +148,12 @@ def _mulhi_64(b: Any, x: Any, y: Any) -> Any:
 mulhi_p = binary("mulhi", INT, FLAT, FLAT, multiply_high)
 
 
-def mulhi(x: ArrayLike, y: ArrayLike) -> Array:
-    """The high half of the double-width product of two integers.
-
-    Example:
-      >>> int(mulhi(1 << 30, 8))
-      2
-    """
-    return mulhi_p.bind(x, y)
+mulhi = binary_function(
+    mulhi_p,
+    "The high half of the double-width product of two integers.",
+    "int(mulhi(1 << 30, 8))",
+    "2",
+)
 
 
 def _max(b: Any, x: Any, y: Any) -> Any:
@@ -217,27 +190,21 @@ max_p = binary("max", ANY, _share, lambda g, z, x, y: _share(g, z, y, x), _max)
 min_p = binary("min", ANY, _share, lambda g, z, x, y: _share(g, z, y, x), _min)
 
 
-def max(x: ArrayLike, y: ArrayLike) -> Array:
+max = binary_function(
+    max_p,
     """The greater of two elements; NaN if either is.
 
     Complex numbers are ordered by real part, then imaginary part. Where the operands are equal
-    each receives half of the gradient.
-
-    Example:
-      >>> int(max(3, 5))
-      5
-    """
-    return max_p.bind(x, y)
-
-
-def min(x: ArrayLike, y: ArrayLike) -> Array:
+    each receives half of the gradient.""",
+    "int(max(3, 5))",
+    "5",
+)
+min = binary_function(
+    min_p,
     """The lesser of two elements; NaN if either is.
 
     Complex numbers are ordered by real part, then imaginary part. Where the operands are equal
-    each receives half of the gradient.
-
-    Example:
-      >>> int(min(3, 5))
-      3
-    """
-    return min_p.bind(x, y)
+    each receives half of the gradient.""",
+    "int(min(3, 5))",
+    "3",
+)

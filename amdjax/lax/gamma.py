@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from amdjax.core.array import Array
+from amdjax.lax._public import Unary, unary_function
 from amdjax.lax._rules import FLOAT, binary, scalar, unary
 from amdjax.lax._series import any_of, decomposed, where
 from amdjax.lax.comparison import eq, lt, ne
@@ -24,24 +25,15 @@ lgamma_p = unary("lgamma", FLOAT, lambda g, y, x: mul(g, digamma(x)))
 digamma_p = unary("digamma", FLOAT, lambda g, y, x: mul(g, polygamma(scalar(x, 1), x)))
 
 
-def lgamma(x: ArrayLike) -> Array:
-    """Logarithm of the absolute value of the gamma function.
-
-    Example:
-      >>> float(lgamma(1.0))
-      0.0
-    """
-    return lgamma_p.bind(x)
-
-
-def digamma(x: ArrayLike) -> Array:
-    """Logarithmic derivative of the gamma function.
-
-    Example:
-      >>> bool(digamma(1.0) < -0.577)
-      True
-    """
-    return digamma_p.bind(x)
+lgamma = unary_function(
+    lgamma_p, "Logarithm of the absolute value of the gamma function.", "float(lgamma(1.0))", "0.0"
+)
+digamma: Unary = unary_function(
+    digamma_p,
+    "Logarithmic derivative of the gamma function.",
+    "bool(digamma(1.0) < -0.577)",
+    "True",
+)
 
 
 def _polygamma(m: Any, x: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amdjax.core.array import Array
+from amdjax.lax._public import unary_function
 from amdjax.lax._rules import (
     FLAT,
     INEXACT,
@@ -61,11 +62,9 @@ def abs(x: ArrayLike) -> Array:
 sign_p = unary("sign", NUMBER, FLAT)
 
 
-def sign(x: ArrayLike) -> Array:
-    """Sign of each element: -1, 0 or 1; NaN for NaN; `x / abs(x)` for complex.
-
-    Example:
-      >>> float(sign(-2.5))
-      -1.0
-    """
-    return sign_p.bind(x)
+sign = unary_function(
+    sign_p,
+    "Sign of each element: -1, 0 or 1; NaN for NaN; `x / abs(x)` for complex.",
+    "float(sign(-2.5))",
+    "-1.0",
+)

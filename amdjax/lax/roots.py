@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amdjax.core.array import Array
+from amdjax.lax._public import accurate_function, unary_function
 from amdjax.lax._rules import (
     FLOAT,
     INEXACT,
@@ -14,7 +12,6 @@ from amdjax.lax._rules import (
     value_dtype,
 )
 from amdjax.lax.elementwise import div, mul
-from amdjax.typing import ArrayLike
 
 __all__ = [
     "cbrt", "cbrt_p", "rsqrt", "rsqrt_p", "sqrt", "sqrt_p", "square", "square_p",
@@ -28,14 +25,7 @@ square_p = unary(
 )
 
 
-def square(x: ArrayLike) -> Array:
-    """Square of each element.
-
-    Example:
-      >>> float(square(3.0))
-      9.0
-    """
-    return square_p.bind(x)
+square = unary_function(square_p, "Square of each element.", "float(square(3.0))", "9.0")
 
 
 sqrt_p = unary("sqrt", INEXACT, lambda g, y, x: div(mul(g, scalar(x, 0.5)), y))
@@ -43,31 +33,15 @@ rsqrt_p = unary("rsqrt", INEXACT, lambda g, y, x: mul(g, mul(scalar(x, -0.5), di
 cbrt_p = unary("cbrt", FLOAT, lambda g, y, x: div(mul(g, scalar(x, 1 / 3)), square(y)))
 
 
-def sqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Square root of each element; the principal one of complex numbers.
-
-    Example:
-      >>> float(sqrt(9.0))
-      3.0
-    """
-    return sqrt_p.bind(x)
-
-
-def rsqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Reciprocal of the square root of each element.
-
-    Example:
-      >>> float(rsqrt(4.0))
-      0.5
-    """
-    return rsqrt_p.bind(x)
-
-
-def cbrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
-    """Cube root of each element; negative for negative ones.
-
-    Example:
-      >>> float(cbrt(-8.0))
-      -2.0
-    """
-    return cbrt_p.bind(x)
+sqrt = accurate_function(
+    sqrt_p,
+    "Square root of each element; the principal one of complex numbers.",
+    "float(sqrt(9.0))",
+    "3.0",
+)
+rsqrt = accurate_function(
+    rsqrt_p, "Reciprocal of the square root of each element.", "float(rsqrt(4.0))", "0.5"
+)
+cbrt = accurate_function(
+    cbrt_p, "Cube root of each element; negative for negative ones.", "float(cbrt(-8.0))", "-2.0"
+)

@@ -10,6 +10,7 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.lowering import Pointwise
+from amdjax.lax._public import unary_function
 from amdjax.lax._rules import (
     FLAT,
     FLOAT,
@@ -29,24 +30,12 @@ floor_p = unary("floor", FLOAT, FLAT)
 ceil_p = unary("ceil", FLOAT, FLAT)
 
 
-def floor(x: ArrayLike) -> Array:
-    """The greatest integer not above each element.
-
-    Example:
-      >>> float(floor(-1.5))
-      -2.0
-    """
-    return floor_p.bind(x)
-
-
-def ceil(x: ArrayLike) -> Array:
-    """The least integer not below each element.
-
-    Example:
-      >>> float(ceil(-1.5))
-      -1.0
-    """
-    return ceil_p.bind(x)
+floor = unary_function(
+    floor_p, "The greatest integer not above each element.", "float(floor(-1.5))", "-2.0"
+)
+ceil = unary_function(
+    ceil_p, "The least integer not below each element.", "float(ceil(-1.5))", "-1.0"
+)
 
 
 class RoundingMethod(enum.IntEnum):

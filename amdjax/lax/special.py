@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax.core import dtypes
-from amdjax.core.array import Array
+from amdjax.lax._public import unary_function
 from amdjax.lax._rules import (
     FLOAT,
     dtype_of,
@@ -21,7 +21,6 @@ from amdjax.lax.elementwise import add, div, mul, neg, sub
 from amdjax.lax.magnitude import abs, sign
 from amdjax.lax.roots import square
 from amdjax.lax.selection import select
-from amdjax.typing import ArrayLike
 
 __all__ = [
     "bessel_i0e", "bessel_i0e_p", "bessel_i1e", "bessel_i1e_p", "erf", "erf_inv", "erf_inv_p",
@@ -57,51 +56,28 @@ bessel_i0e_p = unary("bessel_i0e", FLOAT, _i0e_derivative)
 bessel_i1e_p = unary("bessel_i1e", FLOAT, _i1e_derivative)
 
 
-def erf(x: ArrayLike) -> Array:
-    """The error function of each element.
-
-    Example:
-      >>> float(erf(0.0))
-      0.0
-    """
-    return erf_p.bind(x)
-
-
-def erfc(x: ArrayLike) -> Array:
-    """One minus the error function of each element, accurate far from zero.
-
-    Example:
-      >>> float(erfc(0.0))
-      1.0
-    """
-    return erfc_p.bind(x)
-
-
-def erf_inv(x: ArrayLike) -> Array:
-    """The inverse of the error function; infinite at -1 and 1, NaN beyond.
-
-    Example:
-      >>> float(erf_inv(0.0))
-      0.0
-    """
-    return erf_inv_p.bind(x)
-
-
-def bessel_i0e(x: ArrayLike) -> Array:
-    """The modified Bessel function of order 0 times `exp(-abs(x))`.
-
-    Example:
-      >>> float(bessel_i0e(0.0))
-      1.0
-    """
-    return bessel_i0e_p.bind(x)
-
-
-def bessel_i1e(x: ArrayLike) -> Array:
-    """The modified Bessel function of order 1 times `exp(-abs(x))`.
-
-    Example:
-      >>> float(bessel_i1e(0.0))
-      0.0
-    """
-    return bessel_i1e_p.bind(x)
+erf = unary_function(erf_p, "The error function of each element.", "float(erf(0.0))", "0.0")
+erfc = unary_function(
+    erfc_p,
+    "One minus the error function of each element, accurate far from zero.",
+    "float(erfc(0.0))",
+    "1.0",
+)
+erf_inv = unary_function(
+    erf_inv_p,
+    "The inverse of the error function; infinite at -1 and 1, NaN beyond.",
+    "float(erf_inv(0.0))",
+    "0.0",
+)
+bessel_i0e = unary_function(
+    bessel_i0e_p,
+    "The modified Bessel function of order 0 times `exp(-abs(x))`.",
+    "float(bessel_i0e(0.0))",
+    "1.0",
+)
+bessel_i1e = unary_function(
+    bessel_i1e_p,
+    "The modified Bessel function of order 1 times `exp(-abs(x))`.",
+    "float(bessel_i1e(0.0))",
+    "0.0",
+)

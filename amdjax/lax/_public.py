@@ -1,0 +1,80 @@
+"""Public functions of elementwise primitives, which differ in a name, a sentence and an example.
+
+The tables in `_docs` say the rest: what is taken, returned and raised.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from amdjax.core.array import Array
+from amdjax.core.primitive import Primitive
+from amdjax.typing import ArrayLike
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Unary(Protocol):
+    def __call__(self, x: ArrayLike) -> Array: ...
+
+
+class AccurateUnary(Protocol):
+    def __call__(self, x: ArrayLike, *, accuracy: Any = None) -> Array: ...
+
+
+class Binary(Protocol):
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array: ...
+
+
+def unary_function(
+    primitive: Primitive, text: str, example: str, result: str, name: str = ""
+) -> Unary:
+    """The public function of a primitive of one array.
+
+    Args:
+      primitive: what it binds.
+      text: what its docstring says before the example.
+      example: an expression.
+      result: what is printed for it.
+      name: that of the function; the primitive's by default.
+    """
+
+    def call(x: ArrayLike) -> Array:
+        return primitive.bind(x)
+
+    return _named(call, name or primitive.name, text, example, result)
+
+
+def accurate_function(primitive: Primitive, text: str, example: str, result: str) -> AccurateUnary:
+    """As `unary_function`; it takes `accuracy`, as in JAX."""
+
+    def call(x: ArrayLike, *, accuracy: Any = None) -> Array:
+        return primitive.bind(x)
+
+    return _named(call, primitive.name, text, example, result)
+
+
+def binary_function(
+    primitive: Primitive, text: str, example: str, result: str, name: str = ""
+) -> Binary:
+    """As `unary_function`, of two arrays."""
+
+    def call(x: ArrayLike, y: ArrayLike) -> Array:
+        return primitive.bind(x, y)
+
+    return _named(call, name or primitive.name, text, example, result)
+
+
+def _named(fn: Function, name: str, text: str, example: str, result: str) -> Function:
+    """`fn` under another name, as if written where the caller's caller stands."""
+    fn.__name__ = fn.__qualname__ = name
+    fn.__module__ = sys._getframe(2).f_globals["__name__"]
+    fn.__doc__ = f"""{text}
+
+    Example:
+      >>> {example}
+      {result}
+    """
+    return fn
