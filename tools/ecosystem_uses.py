@@ -400,8 +400,7 @@ def diffrax_equations() -> dict[str, Any]:
     slope = jax.grad(lambda mu: solve(mu)[-1].sum())(0.8)
     noise = diffrax.VirtualBrownianTree(0.0, 1.0, 1e-3, (), jax.random.PRNGKey(16))
     terms = diffrax.MultiTerm(
-        diffrax.ODETerm(lambda t, y, args: -y),
-        diffrax.ControlTerm(lambda t, y, args: 0.3, noise),
+        diffrax.ODETerm(lambda t, y, args: -y), diffrax.ControlTerm(lambda t, y, args: 0.3, noise)
     )
     path = diffrax.diffeqsolve(
         terms, diffrax.Euler(), 0.0, 1.0, 0.05, 1.0, saveat=diffrax.SaveAt(t1=True)

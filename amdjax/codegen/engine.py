@@ -256,12 +256,7 @@ class _Batch:
     """
 
     def __init__(
-        self,
-        texts: Sequence[str],
-        opt: int,
-        *,
-        open: bool = False,
-        machine: Machine | None = None,
+        self, texts: Sequence[str], opt: int, *, open: bool = False, machine: Machine | None = None
     ) -> None:
         self.machine = machine
         self._texts: list[str] = []

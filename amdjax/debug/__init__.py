@@ -1,9 +1,6 @@
 """Looking at values, and where they lie, while a compiled program runs."""
 
-from amdjax.core.effects import (
-    DebugEffect as DebugEffect,
-    OrderedDebugEffect as OrderedDebugEffect,
-)
+from amdjax.core.effects import DebugEffect as DebugEffect, OrderedDebugEffect as OrderedDebugEffect
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.debug.printing import print as print
 from amdjax.debug.prompt import breakpoint as breakpoint

@@ -24,12 +24,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData
 from amdjax.transforms.batching import batch_flat
-from amdjax.transforms.zero import (
-    Zero,
-    add_tangents,
-    instantiate_zeros,
-    is_undefined_primal,
-)
+from amdjax.transforms.zero import Zero, add_tangents, instantiate_zeros, is_undefined_primal
 
 __all__ = ["Zero", "add_tangents", "instantiate_zeros"]
 

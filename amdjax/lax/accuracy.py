@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import enum
 
-__all__ = [
-    "AccuracyMode",
-    "Tolerance",
-]
+__all__ = ["AccuracyMode", "Tolerance"]
 
 
 class AccuracyMode(enum.Enum):

@@ -122,10 +122,7 @@ def _philox2_round(b: Any, key: list[Any], x: list[Any]) -> list[Any]:
 def _philox4_round(b: Any, key: list[Any], x: list[Any]) -> list[Any]:
     high0, low0 = _product(b, 0xD2511F53, x[0])
     high1, low1 = _product(b, 0xCD9E8D57, x[2])
-    return [
-        *(b.xor(b.xor(high1, x[1]), key[0]), low1),
-        *(b.xor(b.xor(high0, x[3]), key[1]), low0),
-    ]
+    return [*(b.xor(b.xor(high1, x[1]), key[0]), low1), *(b.xor(b.xor(high0, x[3]), key[1]), low0)]
 
 
 philox2x32_p = _block_primitive(

@@ -150,9 +150,7 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
         # A common start needs no gather: the whole new axis is taken.
         zero = full((), 0, starts[0].dtype if starts else np.int32)
         out = dynamic_slice_p.bind(
-            operand,
-            *insert(starts, dim, zero),
-            slice_sizes=insert(slice_sizes, dim, axis.size),
+            operand, *insert(starts, dim, zero), slice_sizes=insert(slice_sizes, dim, axis.size)
         )
         return out, dim
     axes = tuple(range(len(slice_sizes)))
@@ -401,12 +399,7 @@ def dynamic_update_slice(
 
 
 def dynamic_update_slice_in_dim(
-    operand: Any,
-    update: Any,
-    start_index: Any,
-    axis: int,
-    *,
-    allow_negative_indices: bool = True,
+    operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Any:
     """`dynamic_update_slice` along one axis.
 
@@ -431,12 +424,7 @@ def dynamic_update_slice_in_dim(
 
 
 def dynamic_update_index_in_dim(
-    operand: Any,
-    update: Any,
-    index: Any,
-    axis: int,
-    *,
-    allow_negative_indices: bool = True,
+    operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Any:
     """`operand` with the elements at one position of an axis replaced.
 

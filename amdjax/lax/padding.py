@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 from amdjax.core.integers import ceil_div
 
-__all__ = [
-    "padtype_to_pads",
-]
+__all__ = ["padtype_to_pads"]
 
 Pads = Sequence[tuple[int, int]]
 

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from amdjax.lax._public import accurate_function, unary_function
-from amdjax.lax._rules import (
-    FLOAT,
-    INEXACT,
-    NUMBER,
-    scalar,
-    unary,
-    value_dtype,
-)
+from amdjax.lax._rules import FLOAT, INEXACT, NUMBER, scalar, unary, value_dtype
 from amdjax.lax.elementwise import div, mul
 
 __all__ = [

@@ -11,14 +11,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.lowering import Pointwise
 from amdjax.lax._public import unary_function
-from amdjax.lax._rules import (
-    FLAT,
-    FLOAT,
-    binary,
-    boolean,
-    unary,
-    value_dtype,
-)
+from amdjax.lax._rules import FLAT, FLOAT, binary, boolean, unary, value_dtype
 from amdjax.typing import ArrayLike
 
 __all__ = [

@@ -43,11 +43,7 @@ slice_p = Primitive("slice")
 def _slice_type(operand, *, start_indices, limit_indices, strides):
     shape = operand.shape
     steps = (1,) * len(shape) if strides is None else strides
-    given = (
-        ("start_indices", start_indices),
-        ("limit_indices", limit_indices),
-        ("strides", steps),
-    )
+    given = (("start_indices", start_indices), ("limit_indices", limit_indices), ("strides", steps))
     for name, values in given:
         if len(values) != len(shape):
             raise TypeError(
@@ -148,11 +144,7 @@ def slice(
 
 
 def slice_in_dim(
-    operand: Any,
-    start_index: int | None,
-    limit_index: int | None,
-    stride: int = 1,
-    axis: int = 0,
+    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Any:
     """`slice` along one axis, with NumPy's reading of negative and missing bounds.
 

@@ -75,10 +75,7 @@ sort_p.lowering = Shaped("sort")
 
 
 def sort(
-    operand: Any | Sequence[Any],
-    dimension: int = -1,
-    is_stable: bool = True,
-    num_keys: int = 1,
+    operand: Any | Sequence[Any], dimension: int = -1, is_stable: bool = True, num_keys: int = 1
 ) -> Any:
     """Arrays in ascending order along an axis, all permuted like the first ones.
 

@@ -8,13 +8,7 @@ from typing import Any
 
 from amdjax.core import dtypes
 from amdjax.lax._public import unary_function
-from amdjax.lax._rules import (
-    FLOAT,
-    dtype_of,
-    filled_like,
-    scalar,
-    unary,
-)
+from amdjax.lax._rules import FLOAT, dtype_of, filled_like, scalar, unary
 from amdjax.lax.comparison import le
 from amdjax.lax.elementary import exp
 from amdjax.lax.elementwise import add, div, mul, neg, sub

@@ -35,17 +35,8 @@ from amdjax.lax._rules import (
     zero_tangent,
 )
 from amdjax.lax.comparison import ge_p, le_p
-from amdjax.lax.padding import (
-    dilated,
-    padded,
-    pads_of_transpose,
-    padtype_to_pads,
-    window_counts,
-)
-from amdjax.lax.reductions import (
-    highest,
-    lowest,
-)
+from amdjax.lax.padding import dilated, padded, pads_of_transpose, padtype_to_pads, window_counts
+from amdjax.lax.reductions import highest, lowest
 from amdjax.lax.slicing import pad, slice as slice_
 
 __all__ = [
@@ -132,11 +123,7 @@ def _window_batch(primitive: Primitive) -> Callable[..., Any]:
 
 
 def _window_reducer(
-    name: str,
-    kinds: Kinds,
-    combine: str,
-    identity: Callable[[Any], Any],
-    derivative: Derivative,
+    name: str, kinds: Kinds, combine: str, identity: Callable[[Any], Any], derivative: Derivative
 ) -> Primitive:
     primitive = Primitive(name)
 

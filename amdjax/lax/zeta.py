@@ -19,10 +19,7 @@ from amdjax.lax.rounding import floor
 from amdjax.transforms.forward import jvp_flat
 from amdjax.typing import ArrayLike
 
-__all__ = [
-    "zeta",
-    "zeta_p",
-]
+__all__ = ["zeta", "zeta_p"]
 
 _DIRECT_TERMS = 10
 _CORRECTIONS = 12

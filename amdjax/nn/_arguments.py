@@ -66,11 +66,7 @@ def ints(name: str, argument: str, value: Ints, rank: int, least: int = 1) -> tu
 
 
 def pads(
-    name: str,
-    padding: Padding,
-    space: Sequence[int],
-    window: Sequence[int],
-    strides: Sequence[int],
+    name: str, padding: Padding, space: Sequence[int], window: Sequence[int], strides: Sequence[int]
 ) -> Pads:
     """Padding as a pair for each spatial axis.
 

@@ -162,9 +162,7 @@ def _check_shapes(
     return rank
 
 
-@composite(
-    static_argnames=("strides", "pads", "lhs_dilation", "rhs_dilation", "groups", "last"),
-)
+@composite(static_argnames=("strides", "pads", "lhs_dilation", "rhs_dilation", "groups", "last"))
 def _conv(
     x: Array,
     kernel: Array,

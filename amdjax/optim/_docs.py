@@ -8,7 +8,7 @@ PHRASES = Phrases(
     returns={
         "GradientTransformation": "A `GradientTransformation`: its `init` and `update`.",
         "Schedule": "A function from the number of updates made, an int or an array, to the value.",
-    },
+    }
 )
 
 FAMILIES = (

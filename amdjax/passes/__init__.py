@@ -41,9 +41,7 @@ def prepare(
 
 
 def prepare_body(
-    closed: ClosedJaxpr,
-    eqn: JaxprEqn,
-    observe: Callable[[str, Any], None] = lambda stage, x: None,
+    closed: ClosedJaxpr, eqn: JaxprEqn, observe: Callable[[str, Any], None] = lambda stage, x: None
 ) -> ClosedJaxpr:
     """Run all passes on a loop body or branch of `eqn`.
 

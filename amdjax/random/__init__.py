@@ -53,12 +53,7 @@ from amdjax.random.gamma_family import (
     t,
 )
 from amdjax.random.gumbel import gumbel
-from amdjax.random.multivariate import (
-    ball,
-    generalized_normal,
-    multivariate_normal,
-    orthogonal,
-)
+from amdjax.random.multivariate import ball, generalized_normal, multivariate_normal, orthogonal
 
 __all__ = [
     "PRNGKey", "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy",

@@ -189,13 +189,7 @@ def _truncated_normal(key: Any, lower: Any, upper: Any, *, shape: Shape, dtype: 
 
 
 def randint(
-    key: Any,
-    shape: Any,
-    minval: Any,
-    maxval: Any,
-    dtype: Any = None,
-    *,
-    out_sharding: Any = None,
+    key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
     """Integers uniform in `[minval, maxval)`; `minval` where the range is empty.
 

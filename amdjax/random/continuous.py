@@ -312,12 +312,7 @@ def _triangular(key: Any, left: Any, mode: Any, right: Any, *, shape: Shape, dty
 
 
 def lognormal(
-    key: Any,
-    sigma: Any = 1.0,
-    shape: Any = None,
-    dtype: Any = None,
-    *,
-    out_sharding: Any = None,
+    key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
     """Numbers whose logarithms are normal with mean zero.
 

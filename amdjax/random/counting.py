@@ -9,13 +9,7 @@ import numpy as np
 
 from amdjax import lax, numpy as jnp
 from amdjax.core import dtypes, promotion
-from amdjax.random._arguments import (
-    Shape,
-    as_shape,
-    float_dtype,
-    parameter_shape,
-    single_key,
-)
+from amdjax.random._arguments import Shape, as_shape, float_dtype, parameter_shape, single_key
 from amdjax.random._compile import compiled
 from amdjax.random._keys import key_impl, subkeys
 from amdjax.random._prng import random_split
@@ -270,13 +264,7 @@ def _stirling_tail(k: Any) -> Any:
 
 
 def multinomial(
-    key: Any,
-    n: Any,
-    p: Any,
-    *,
-    shape: Any = None,
-    dtype: Any = None,
-    unroll: int | bool = 1,
+    key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1
 ) -> Any:
     """How many of `n` trials end in each category.
 

@@ -32,12 +32,7 @@ __all__ = [
 
 
 def bernoulli(
-    key: Any,
-    p: Any = 0.5,
-    shape: Any = None,
-    mode: str = "low",
-    *,
-    out_sharding: Any = None,
+    key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, out_sharding: Any = None
 ) -> Any:
     """Booleans that are true with probability `p`.
 
@@ -225,12 +220,7 @@ def _distinct_categories(key: Any, logits: Any, *, axis: int, shape: Shape, mode
 
 
 def permutation(
-    key: Any,
-    x: Any,
-    axis: int = 0,
-    independent: bool = False,
-    *,
-    out_sharding: Any = None,
+    key: Any, x: Any, axis: int = 0, independent: bool = False, *, out_sharding: Any = None
 ) -> Any:
     """A random order of elements or slices.
 

@@ -189,13 +189,7 @@ def while_lanes(again: Any, step: Any, start: tuple[Any, ...]) -> Any:
 
 
 def beta(
-    key: Any,
-    a: Any,
-    b: Any,
-    shape: Any = None,
-    dtype: Any = None,
-    *,
-    out_sharding: Any = None,
+    key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
     """Numbers of the beta distribution.
 

@@ -9,11 +9,7 @@ import numpy as np
 from amdjax import lax, numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.config import config
-from amdjax.random._arguments import (
-    Shape,
-    bits_of,
-    float_arguments,
-)
+from amdjax.random._arguments import Shape, bits_of, float_arguments
 from amdjax.random._compile import compiled
 from amdjax.random.basic import uniform_in
 
@@ -96,9 +92,7 @@ def _fraction(high: Any, low: Any) -> Any:
     empty = high_zeros == word(32)
     # Bits that follow the leading one move up to the top of the word.
     below = jnp.where(
-        empty,
-        lax.shift_left(low, low_zeros),
-        lax.shift_right_logical(low, word(32) - high_zeros),
+        empty, lax.shift_left(low, low_zeros), lax.shift_right_logical(low, word(32) - high_zeros)
     )
     mantissa = lax.bitwise_or(lax.shift_left(high, high_zeros), below)
     mantissa = lax.shift_right_logical(mantissa, word(32 - info.nmant - 1))

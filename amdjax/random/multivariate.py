@@ -147,12 +147,7 @@ def _orthogonal(key: Any, *, n: int, m: int, shape: Shape, dtype: Any) -> Any:
 
 
 def generalized_normal(
-    key: Any,
-    p: Any,
-    shape: Any = (),
-    dtype: Any = None,
-    *,
-    out_sharding: Any = None,
+    key: Any, p: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
     """Numbers with density proportional to `exp(-|x|**p)`.
 
@@ -180,13 +175,7 @@ def _generalized_normal_in(key: Any, p: Any, shape: Shape, dtype: Any) -> Any:
 
 
 def ball(
-    key: Any,
-    d: int,
-    p: Any = 2,
-    shape: Any = (),
-    dtype: Any = None,
-    *,
-    out_sharding: Any = None,
+    key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
     """Points uniform in the unit ball of the p-norm.
 

@@ -9,14 +9,7 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.numpy._util import ArrayLike, as_array
-from amdjax.rnn.cells import (
-    Weights,
-    check_activation,
-    gru_step,
-    lstm_step,
-    project_input,
-    rnn_step,
-)
+from amdjax.rnn.cells import Weights, check_activation, gru_step, lstm_step, project_input, rnn_step
 
 __all__ = ["gru", "lstm", "rnn"]
 

@@ -44,10 +44,7 @@ class DevicePool:
     """
 
     def __init__(
-        self,
-        map: Callable[[int], int | None],
-        unmap: Callable[[int], None],
-        exact: bool = False,
+        self, map: Callable[[int], int | None], unmap: Callable[[int], None], exact: bool = False
     ):
         self._map, self._unmap, self._exact = map, unmap, exact
         self._mapped: dict[int, int] = {}  # address -> bytes of an allocation of the driver's

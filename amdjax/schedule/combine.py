@@ -69,10 +69,7 @@ class CombineKernel:
             for a in accs:
                 buffers = [self.w.param(t, t.dtype, "in") for t in (next(it) for _ in a.parts)]
                 xs.append(
-                    El(
-                        a.dtype,
-                        *(self.b._load(u, k[0] * self.rows + position) for u in buffers),
-                    )
+                    El(a.dtype, *(self.b._load(u, k[0] * self.rows + position) for u in buffers))
                 )
             return rule.merge(self.b, accs, xs)
 

@@ -24,13 +24,7 @@ from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
 from amdjax.schedule.element_loops import ElementLoop, element_loops
-from amdjax.schedule.equations import (
-    is_bitcast,
-    is_inlinable,
-    own_cost,
-    reads_many,
-    size_of,
-)
+from amdjax.schedule.equations import is_bitcast, is_inlinable, own_cost, reads_many, size_of
 from amdjax.schedule.index import Index, LoopVar, placed
 
 RECOMPUTE_LIMIT = 6  # cost above which a value with several readers is worth keeping

@@ -15,13 +15,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.ref import BATCHED_REFS
 from amdjax.core.trace import FlatFun, JaxprTrace, Trace, Tracer, set_trace, trace_to_jaxpr
 from amdjax.transforms import ops
-from amdjax.transforms.axes import (
-    AxisData,
-    batch_at,
-    batched_aval,
-    not_mapped,
-    unbatched_aval,
-)
+from amdjax.transforms.axes import AxisData, batch_at, batched_aval, not_mapped, unbatched_aval
 from amdjax.transforms.discharge import must_discharge, run_on_refs
 from amdjax.transforms.forward import known_value
 from amdjax.transforms.zero import Zero

@@ -13,12 +13,7 @@ import numpy as np
 from amdjax.core.array import ConcreteArray, get_backend
 from amdjax.core.aval import ShapedArray, is_valid_value
 from amdjax.core.dtypes import canonicalize_dtype, float0
-from amdjax.core.effects import (
-    debug_effect,
-    io_effect,
-    ordered_debug_effect,
-    ordered_io_effect,
-)
+from amdjax.core.effects import debug_effect, io_effect, ordered_debug_effect, ordered_io_effect
 from amdjax.core.errors import JaxRuntimeError
 from amdjax.core.lowering import Host
 from amdjax.core.primitive import Primitive

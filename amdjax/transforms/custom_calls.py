@@ -22,10 +22,7 @@ from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.trace import FlatFun, JaxprTrace, hoist_tracers, trace_to_jaxpr
 from amdjax.transforms.reverse import transpose_call
-from amdjax.transforms.zero import (
-    Zero,
-    instantiate_zeros,
-)
+from amdjax.transforms.zero import Zero, instantiate_zeros
 
 
 class CustomJVPException(Exception):

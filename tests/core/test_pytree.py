@@ -189,10 +189,7 @@ def test_no_errors_between_equals(t):
         ([1, [2]], "[*, [*]]"),
         ({"b": (1, 2), "a": None}, "{'a': None, 'b': (*, *)}"),
         (None, "None"),
-        (
-            collections.OrderedDict(b=1, a=2),
-            "CustomNode(OrderedDict[('b', 'a')], [*, *])",
-        ),
+        (collections.OrderedDict(b=1, a=2), "CustomNode(OrderedDict[('b', 'a')], [*, *])"),
         (
             collections.defaultdict(list, a=1),
             "CustomNode(defaultdict[(<class 'list'>, ('a',))], [*])",
@@ -403,13 +400,7 @@ def test_key_paths():
         (DictKey("a"), SequenceKey(0)),
         (DictKey("a"), SequenceKey(1), GetAttrKey("x")),
         (DictKey("a"), SequenceKey(1), GetAttrKey("y"), FlattenedIndexKey(0)),
-        (
-            DictKey("a"),
-            SequenceKey(1),
-            GetAttrKey("y"),
-            FlattenedIndexKey(1),
-            GetAttrKey("q"),
-        ),
+        (DictKey("a"), SequenceKey(1), GetAttrKey("y"), FlattenedIndexKey(1), GetAttrKey("q")),
     ]
     assert keystr(paths[2]) == "['a'][1].y[<flat index 0>]"
     assert keystr(paths[3], simple=True, separator="/") == "a/1/y/1/q"

@@ -155,8 +155,7 @@ def test_classes_do_not_lose_denormals(gfx, tmp_path):
 
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
 @pytest.mark.parametrize(
-    ("gfx", "form"),
-    [(gfx, "e64") for gfx in TARGETS] + [("gfx942", "sdwa"), ("gfx1030", "sdwa")],
+    ("gfx", "form"), [(gfx, "e64") for gfx in TARGETS] + [("gfx942", "sdwa"), ("gfx1030", "sdwa")]
 )
 def test_results_are_scaled_where_none_is_denormal(gfx, form, mode, tmp_path):
     parts = "dst_sel:DWORD src0_sel:DWORD src1_sel:DWORD" if form == "sdwa" else ""

@@ -85,8 +85,7 @@ def test_dot_of_halves(elem, tmp_path):
                   *(np.ascontiguousarray(x).view(np.uint32).ravel() for x in (a, b)))  # fmt: skip
     want = (a.astype(float) * b.astype(float)).sum(1) + a[:, 0].astype(float)
     np.testing.assert_array_equal(
-        (got & 0xFFFF).astype(np.uint16).view(dtype),
-        want.astype(np.float32).astype(dtype),
+        (got & 0xFFFF).astype(np.uint16).view(dtype), want.astype(np.float32).astype(dtype)
     )
 
 

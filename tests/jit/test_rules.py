@@ -328,12 +328,7 @@ def test_leaves_alone(name, fun, args):
 
 
 @pytest.mark.parametrize(
-    "dtype,middle",
-    [
-        ("int64", "float64"),
-        ("uint64", "float64"),
-        ("int64", "float32"),
-    ],
+    "dtype,middle", [("int64", "float64"), ("uint64", "float64"), ("int64", "float32")]
 )
 def test_a_double_does_not_hold_long_integers(dtype, middle):
     with amdjax.enable_x64(True):

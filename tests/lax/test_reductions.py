@@ -14,11 +14,7 @@ REDUCTIONS = {
     "reduce_max": np.max,
     "reduce_min": np.min,
 }
-BITWISE = {
-    "reduce_and": np.bitwise_and,
-    "reduce_or": np.bitwise_or,
-    "reduce_xor": np.bitwise_xor,
-}
+BITWISE = {"reduce_and": np.bitwise_and, "reduce_or": np.bitwise_or, "reduce_xor": np.bitwise_xor}
 shapes = hnp.array_shapes(max_dims=4, max_side=5)
 
 

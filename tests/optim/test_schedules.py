@@ -25,10 +25,7 @@ CASES = {
         optim.exponential_decay(1.0, 5, 0.5, end_value=0.3),
         lambda t: max(0.5 ** (t / 5), 0.3),
     ),
-    "staircase": (
-        optim.exponential_decay(1.0, 5, 0.5, staircase=True),
-        lambda t: 0.5 ** (t // 5),
-    ),
+    "staircase": (optim.exponential_decay(1.0, 5, 0.5, staircase=True), lambda t: 0.5 ** (t // 5)),
     "piecewise": (
         optim.piecewise_constant_schedule(1.0, {3: 0.1, 6: 0.5}),
         lambda t: (0.1 if t >= 3 else 1) * (0.5 if t >= 6 else 1),

@@ -37,10 +37,7 @@ BAD = {
     "after split": lambda k: (random.split(k), random.uniform(k)),
     "jitted": amdjax.jit(twice),
     "reshaped": lambda k: (random.bits(k), random.bits(k.reshape(1)[0])),
-    "after cond": lambda k: (
-        lax.cond(True, random.uniform, lambda k: 0.0, k),
-        random.bits(k),
-    ),
+    "after cond": lambda k: (lax.cond(True, random.uniform, lambda k: 0.0, k), random.bits(k)),
     "constant of a loop": lambda k: lax.map(lambda x: x * random.uniform(k), jnp.ones(3)),
     "carry of a loop": lambda k: lax.fori_loop(
         0, 3, lambda i, c: (c[0] + random.uniform(k), c[1]), (0.0, k)

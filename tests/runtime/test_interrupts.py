@@ -44,11 +44,7 @@ def run_interrupted(program: str, *, emulate: str = "", threads: int = 2) -> lis
     It gets another if need be, as a person would press the keys again: Python drops what is raised
     while an object is finalized, and `ctypes` what is raised on the way into an emulated function.
     """
-    environment = {
-        **os.environ,
-        "AMDJAX_NUM_THREADS": str(threads),
-        "AMDJAX_EMULATE": emulate,
-    }
+    environment = {**os.environ, "AMDJAX_NUM_THREADS": str(threads), "AMDJAX_EMULATE": emulate}
     command = [sys.executable, "-c", HEAD + textwrap.dedent(program)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment

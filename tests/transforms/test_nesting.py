@@ -61,10 +61,7 @@ FUNCTIONS = {
     "custom_jvp": (with_jvp, lambda x: np.sin(x) * x),
     "custom_vjp": (with_vjp, lambda x: np.sin(x) * x),
     "jit": (amdjax.jit(lambda x: lax.mul(lax.sin(x), x)), lambda x: np.sin(x) * x),
-    "checkpoint": (
-        amdjax.checkpoint(lambda x: lax.mul(lax.sin(x), x)),
-        lambda x: np.sin(x) * x,
-    ),
+    "checkpoint": (amdjax.checkpoint(lambda x: lax.mul(lax.sin(x), x)), lambda x: np.sin(x) * x),
     "scan": (in_scan, None),
     "cond": (in_cond, lambda x: np.sin(x) if x.sum() > 0 else x * x),
 }

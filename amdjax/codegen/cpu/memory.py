@@ -159,10 +159,7 @@ def _store_row(
     else:
         every = mask or llvm.const(x.type.with_elem("i1"), True)
         f.scatter(
-            x,
-            c.address(buffer, _lane_offsets(c.f, offset, stride, x.type.lanes)),
-            every,
-            align,
+            x, c.address(buffer, _lane_offsets(c.f, offset, stride, x.type.lanes)), every, align
         )
 
 
@@ -194,9 +191,7 @@ def _load_scalar_at(
     other = llvm.const(kind, op.other)
     assert isinstance(mask, Value)
     (loaded,) = c.f.if_(
-        mask,
-        lambda: [c.f.load(kind, c.address(buffer, offset), kind.bits // 8)],
-        lambda: [other],
+        mask, lambda: [c.f.load(kind, c.address(buffer, offset), kind.bits // 8)], lambda: [other]
     )
     return loaded
 

@@ -107,10 +107,7 @@ def element_of(g: GpuEmitter, dtype: str, shape: tuple[int, ...], x: Value, elem
 
 
 def _repositioned(
-    g: GpuEmitter,
-    x: Positional,
-    key: tuple[object, ...],
-    axis: Callable[[Coordinates, int], Value],
+    g: GpuEmitter, x: Positional, key: tuple[object, ...], axis: Callable[[Coordinates, int], Value]
 ) -> Positional:
     """A function of position whose elements are those of `x` at other positions."""
 

@@ -13,13 +13,7 @@ from dataclasses import dataclass, replace
 from amdjax import tile
 from amdjax.codegen import llvm
 from amdjax.codegen.emitter import Lowerings
-from amdjax.codegen.gpu.accesses import (
-    BlockPointer,
-    load_tile,
-    pointer,
-    store_element,
-    store_tile,
-)
+from amdjax.codegen.gpu.accesses import BlockPointer, load_tile, pointer, store_element, store_tile
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.extrema import extremum, of_numbers, or_nan
 from amdjax.codegen.gpu.isa import by_words

@@ -19,12 +19,7 @@ from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import accumulator_type, i32, lds_address, log2
 from amdjax.codegen.gpu.operand_staging import Operand, distribute
 from amdjax.codegen.llvm import I32, I64, VOID, Function, Type, Value
-from amdjax.targets.mma import (
-    CELL_BYTES,
-    WARPGROUP_ROW_BYTES,
-    WARPGROUP_STEP_BYTES,
-    Tiling,
-)
+from amdjax.targets.mma import CELL_BYTES, WARPGROUP_ROW_BYTES, WARPGROUP_STEP_BYTES, Tiling
 
 CELLS = WARPGROUP_ROW_BYTES // CELL_BYTES
 BLOCK = 64  # lines that rows hold which lie along them

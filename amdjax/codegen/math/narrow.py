@@ -15,16 +15,7 @@ from collections.abc import Callable
 
 from . import coefficients as c
 from .conversions import elementwise
-from .expr import (
-    Expr,
-    absolute,
-    copysign,
-    estimate,
-    fma,
-    polynomial,
-    select,
-    select_constant,
-)
+from .expr import Expr, absolute, copysign, estimate, fma, polynomial, select, select_constant
 from .trigonometric import reduce_angle
 
 LOG2_E, LN2 = c.LOG2_E["float"][0], c.LN2["float"][0]

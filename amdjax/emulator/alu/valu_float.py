@@ -97,9 +97,7 @@ def fract(h: Lanes, x: Value) -> Value:
     below_one = {"float": 1 - 2.0**-24, "double": 1 - 2.0**-53, "half": 1 - 2.0**-11}
     y = h.f.sub(x, h.f.unary_intrinsic("floor", x))
     return h.f.select(
-        h.f.fcmp("ogt", y, h.like(y, below_one[x.type.elem])),
-        h.like(y, below_one[x.type.elem]),
-        y,
+        h.f.fcmp("ogt", y, h.like(y, below_one[x.type.elem])), h.like(y, below_one[x.type.elem]), y
     )
 
 

@@ -400,11 +400,7 @@ class ScatterKernel:
         return source, position + offset_of(self.k, index, [a.target for a in rows])
 
     def _window_start(
-        self,
-        row: Value,
-        count: int,
-        mask: Value | None,
-        owner: Owner | None = None,
+        self, row: Value, count: int, mask: Value | None, owner: Owner | None = None
     ) -> tuple[Value, Value | None]:
         """Offset of the window of an update, or of `count` ones in lanes; whether they count."""
         k, layout = self.k, self.layout

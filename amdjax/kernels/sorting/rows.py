@@ -7,11 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.kernels.loops import (
-    bits_dtype,
-    split_position,
-    view,
-)
+from amdjax.kernels.loops import bits_dtype, split_position, view
 from amdjax.kernels.shaped import ShapedContext, ShapedKernel
 from amdjax.kernels.sorting.keys import Key
 from amdjax.schedule.element import short_dtype

@@ -295,9 +295,7 @@ def _structure_name(text: str) -> str:
 
 
 def check_carry(
-    body: Body,
-    trees: tuple[PyTreeDef, PyTreeDef],
-    avals: tuple[Sequence[Any], Sequence[Any]],
+    body: Body, trees: tuple[PyTreeDef, PyTreeDef], avals: tuple[Sequence[Any], Sequence[Any]]
 ) -> None:
     """Raise a TypeError unless a loop's body returns a carry like the one it takes.
 

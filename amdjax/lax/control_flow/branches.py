@@ -505,10 +505,7 @@ def _passed_through(programs: Sequence[ClosedJaxpr]) -> list[int | None]:
 
 
 def _check_results(
-    what: str,
-    names: tuple[str, str],
-    bodies: tuple[Body, Body],
-    traced: tuple[Traced, Traced],
+    what: str, names: tuple[str, str], bodies: tuple[Body, Body], traced: tuple[Traced, Traced]
 ) -> None:
     """Raise a TypeError unless two branches return the same structure and types."""
     (a, b), (x, y) = names, traced

@@ -66,11 +66,7 @@ from amdjax.transforms.axes import AxisData, batch_at
 from amdjax.transforms.batching import batch_jaxpr
 from amdjax.transforms.calls import spread_tangents
 from amdjax.transforms.reverse import given_types
-from amdjax.transforms.zero import (
-    instantiate_zeros,
-    is_undefined_primal,
-    zeros_like_aval,
-)
+from amdjax.transforms.zero import instantiate_zeros, is_undefined_primal, zeros_like_aval
 
 __all__ = ["scan", "scan_p"]
 
@@ -154,12 +150,7 @@ def _scan_outs(jaxpr: ClosedJaxpr, num_carry: int, length: int) -> list[Any]:
 
 @scan_p.def_linearize
 def _scan_linearize(
-    nonzeros: Any,
-    *primals: Any,
-    jaxpr: ClosedJaxpr,
-    num_consts: int,
-    num_carry: int,
-    **params: Any,
+    nonzeros: Any, *primals: Any, jaxpr: ClosedJaxpr, num_consts: int, num_carry: int, **params: Any
 ) -> Any:
     lin = linearize_body(jaxpr, num_consts, num_carry, tuple(nonzeros))
     consts, carry, xs = split_list(primals, num_consts, num_carry)

@@ -85,12 +85,7 @@ def _root_jvp(
 
 @custom_root_p.def_batch
 def _root_batch(
-    axis: AxisData,
-    args: Any,
-    dims: Any,
-    *,
-    num_consts: int,
-    **jaxprs: ClosedJaxpr | None,
+    axis: AxisData, args: Any, dims: Any, *, num_consts: int, **jaxprs: ClosedJaxpr | None
 ) -> Any:
     return _batch_solver(custom_root_p, axis, args, dims, num_consts, jaxprs)
 

@@ -166,10 +166,7 @@ def _eig_one(x, *, compute_left_eigenvectors, compute_right_eigenvectors, **_):
         return None
     try:
         found = scipy.linalg.eig(
-            x,
-            left=compute_left_eigenvectors,
-            right=compute_right_eigenvectors,
-            check_finite=False,
+            x, left=compute_left_eigenvectors, right=compute_right_eigenvectors, check_finite=False
         )
     except np.linalg.LinAlgError:
         return None
@@ -185,10 +182,7 @@ def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eige
     wanted = (compute_left_eigenvectors, compute_right_eigenvectors)
     if is_zero(t):
         outs = eig_p.bind(
-            x,
-            compute_left_eigenvectors=wanted[0],
-            compute_right_eigenvectors=wanted[1],
-            **params,
+            x, compute_left_eigenvectors=wanted[0], compute_right_eigenvectors=wanted[1], **params
         )
         return outs, [zero_tangent(y) for y in outs]
     if any(wanted) and not params["enable_eigvec_derivs"]:

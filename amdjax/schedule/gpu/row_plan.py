@@ -22,13 +22,7 @@ from amdjax.schedule.fusion import Region, Root
 from amdjax.schedule.gpu.calls import scratch_limit
 from amdjax.schedule.gpu.combine import TILE
 from amdjax.schedule.gpu.online_softmax import Rescaled
-from amdjax.schedule.gpu.tiles import (
-    TileAxis,
-    axes_text,
-    block_extent,
-    fastest_vector,
-    narrowest,
-)
+from amdjax.schedule.gpu.tiles import TileAxis, axes_text, block_extent, fastest_vector, narrowest
 from amdjax.schedule.index import Index, LoopVar
 from amdjax.schedule.row_plan import (
     RowPlan,
@@ -314,10 +308,7 @@ def fitted(tiling: Tiling) -> Tiling:
 
 
 def _rows(
-    resources: Resources,
-    fast: LoopVar,
-    vector: int,
-    deep: Callable[[], int],
+    resources: Resources, fast: LoopVar, vector: int, deep: Callable[[], int]
 ) -> tuple[tuple[TileAxis, ...], int]:
     """The innermost loop is reduced: a row a program, or several short ones."""
     inner, outer = resources.domain.inner, resources.domain.outer

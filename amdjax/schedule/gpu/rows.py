@@ -15,12 +15,7 @@ from amdjax.schedule.gpu.combine import TILE, GpuCombineKernel, combine_axes, co
 from amdjax.schedule.gpu.element import EdgeLanes, TileElements, edge_lanes
 from amdjax.schedule.gpu.online_sums import OnlineSums
 from amdjax.schedule.gpu.row_plan import GpuRowPlan, LoopPeel
-from amdjax.schedule.gpu.tiles import (
-    TileAxis,
-    first_lanes,
-    region_name,
-    tile_lanes,
-)
+from amdjax.schedule.gpu.tiles import TileAxis, first_lanes, region_name, tile_lanes
 from amdjax.schedule.index import Index, LoopVar, linear
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.rows import Bounds, RowEmitter
@@ -93,9 +88,7 @@ class GpuRowEmitter(RowEmitter):
         self.b.starts = {row: aligned, Index.of(_LEAD): k.const("index", 0)}
 
     def _lanes(
-        self,
-        bases: dict[LoopVar, tile.Value],
-        stops: dict[LoopVar, tile.Value] | None = None,
+        self, bases: dict[LoopVar, tile.Value], stops: dict[LoopVar, tile.Value] | None = None
     ) -> list[EdgeLanes]:
         """The lanes of a tile whose reduced axes begin at `bases`."""
         if self.peel is not None:

@@ -65,10 +65,7 @@ def _joined(c: Array, r: Array) -> tuple[Array, Array]:
     """Both vectors with one dtype and the same leading axes."""
     c, r = promote_dtypes(c, r)
     batch = lax.broadcast_shapes(c.shape[:-1], r.shape[:-1])
-    return (
-        jnp.broadcast_to(c, (*batch, c.shape[-1])),
-        jnp.broadcast_to(r, (*batch, r.shape[-1])),
-    )
+    return (jnp.broadcast_to(c, (*batch, c.shape[-1])), jnp.broadcast_to(r, (*batch, r.shape[-1])))
 
 
 @composite

@@ -11,12 +11,7 @@ from amdjax.scipy.signal.convolution import (
     fftconvolve as fftconvolve,
 )
 from amdjax.scipy.signal.detrending import detrend as detrend
-from amdjax.scipy.signal.spectral import (
-    csd as csd,
-    istft as istft,
-    stft as stft,
-    welch as welch,
-)
+from amdjax.scipy.signal.spectral import csd as csd, istft as istft, stft as stft, welch as welch
 
 _complete(globals(), (), _docs.SIGNAL)
 _public_surface(globals())

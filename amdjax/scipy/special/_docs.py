@@ -5,10 +5,7 @@ from __future__ import annotations
 from amdjax.core.docs import Family, Phrases
 
 PHRASES = Phrases(
-    {
-        "x": "real or complex.",
-        "axis": "axis or axes that are normalized together; None means all.",
-    },
+    {"x": "real or complex.", "axis": "axis or axes that are normalized together; None means all."},
     {
         "ArrayLike": "TypeError: for what is neither an array nor a number.",
         "axis": "ValueError: for an axis out of range.",

@@ -272,10 +272,7 @@ def _xlogy(x: Array, y: Array) -> Array:
     return select(used, x * lax.log(select(used, y, constant(y, 1))), lax.full_like(x, 0))
 
 
-_xlogy.defjvps(
-    lambda g, ans, x, y: g * jnp.log(y),
-    lambda g, ans, x, y: g * (x / y),
-)
+_xlogy.defjvps(lambda g, ans, x, y: g * jnp.log(y), lambda g, ans, x, y: g * (x / y))
 
 
 @composite
@@ -294,10 +291,7 @@ def _xlog1py(x: Array, y: Array) -> Array:
     return select(used, x * lax.log1p(select(used, y, constant(y, 0))), lax.full_like(x, 0))
 
 
-_xlog1py.defjvps(
-    lambda g, ans, x, y: g * jnp.log1p(y),
-    lambda g, ans, x, y: g * (x / (1 + y)),
-)
+_xlog1py.defjvps(lambda g, ans, x, y: g * jnp.log1p(y), lambda g, ans, x, y: g * (x / (1 + y)))
 
 
 @composite

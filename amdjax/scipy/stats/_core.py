@@ -88,11 +88,7 @@ _RANK_METHODS = ("average", "min", "max", "dense", "ordinal")
 
 
 def rankdata(
-    a: ArrayLike,
-    method: str = "average",
-    *,
-    axis: int | None = None,
-    nan_policy: str = "propagate",
+    a: ArrayLike, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate"
 ) -> Array:
     """The rank of each sample, from one.
 

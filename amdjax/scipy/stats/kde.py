@@ -57,10 +57,7 @@ class gaussian_kde:
     inv_cov: Any
 
     def __init__(
-        self,
-        dataset: ArrayLike,
-        bw_method: BandWidth = None,
-        weights: ArrayLike | None = None,
+        self, dataset: ArrayLike, bw_method: BandWidth = None, weights: ArrayLike | None = None
     ) -> None:
         check_arraylike("gaussian_kde", dataset)
         samples = jnp.atleast_2d(dataset)

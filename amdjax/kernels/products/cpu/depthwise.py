@@ -400,10 +400,7 @@ class KernelGradient(LaneConvolution):
         out = self.program.buffer(partial, self.accumulate, "out")
         pid = k.program_id()
         chunks = ceil_div(self.phases[0].taps, self.chunk)
-        image, chunk = (
-            pid // chunks,
-            pid % chunks,
-        )
+        image, chunk = (pid // chunks, pid % chunks)
         start = chunk * self.chunk
         stop = k.min(start + self.chunk, self.phases[0].taps)
         x_at = image * conv.lhs_strides[1] + self.input_start()
@@ -485,10 +482,7 @@ class KernelGradient(LaneConvolution):
         k, (start, stop) = self.k, span
         if isinstance(start, int) and isinstance(stop, int):
             return max(start, low), min(stop, high)
-        return (
-            k.max(k.index(start), low),
-            k.min(k.index(stop), high),
-        )
+        return (k.max(k.index(start), low), k.min(k.index(stop), high))
 
     def _tap(
         self,

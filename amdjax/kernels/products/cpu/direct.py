@@ -293,10 +293,7 @@ class DirectProduct(_Plain):
             self.low = part * self.depth
             self.high = k.min(self.low + self.depth, self.high)
         spans = [
-            (
-                (place * n) // count,
-                ((place + 1) * n) // count,
-            )
+            ((place * n) // count, ((place + 1) * n) // count)
             if count > 1
             else (k.const("index", 0), k.const("index", n))
             for place, count, n in ((places[0], down, high), (places[1], across, wide))

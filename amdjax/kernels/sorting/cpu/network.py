@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.core.integers import ceil_div
-from amdjax.kernels.loops import (
-    lanes_for,
-    split_position,
-    tail_mask,
-    view,
-)
+from amdjax.kernels.loops import lanes_for, split_position, tail_mask, view
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import RecordLayout, SortedRows, SortProblem

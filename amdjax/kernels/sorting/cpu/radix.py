@@ -14,12 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.core.integers import ceil_div
-from amdjax.kernels.loops import (
-    lane_loop,
-    lanes_for,
-    split_position,
-    view,
-)
+from amdjax.kernels.loops import lane_loop, lanes_for, split_position, view
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import RecordLayout, SortedRows, SortProblem
@@ -229,12 +224,7 @@ class Radix(SortedRows):
         out = self.kernel.inout(counts)
         base = k.program_id() * self.bins
         wide = min(self.bins, 16)
-        k.for_(
-            0,
-            self.bins,
-            wide,
-            lambda i: k.store(out, base + i, k.const("u32", 0, (wide,))),
-        )
+        k.for_(0, self.bins, wide, lambda i: k.store(out, base + i, k.const("u32", 0, (wide,))))
         self._count(step.records(self.kernel, read=True), source, low, high, shift, out, base)
         return self.kernel.launch(self.geometry.rows * self.splits, self._cost() / 2)
 
@@ -242,11 +232,7 @@ class Radix(SortedRows):
         self.kernel = self.ctx.kernel("sort_places")
         k = self.k = self.kernel.k
         row = k.program_id()
-        most = self._places(
-            self.kernel.inout(counts),
-            row * (self.splits * self.bins),
-            self.splits,
-        )
+        most = self._places(self.kernel.inout(counts), row * (self.splits * self.bins), self.splits)
         states = self.kernel.inout(state)
         at = row * (passes + 1) + number
         half = k.load(states, at)
@@ -272,10 +258,7 @@ class Radix(SortedRows):
             base = k.program_id() * self.bins
             wide = min(self.bins, 16)
             k.for_(
-                0,
-                self.bins,
-                wide,
-                lambda i: k.store(places, i, k.load(given, base + i, (wide,))),
+                0, self.bins, wide, lambda i: k.store(places, i, k.load(given, base + i, (wide,)))
             )
             self._move(records, source, self._other_half(row, source), low, high, shift, places)
 
@@ -299,11 +282,7 @@ class Radix(SortedRows):
         given = self.kernel.input(flags)
         first = row * self.splits
         (seen,) = k.for_(
-            0,
-            self.splits,
-            1,
-            lambda i, seen: seen | k.load(given, first + i),
-            [k.const("u8", 0)],
+            0, self.splits, 1, lambda i, seen: seen | k.load(given, first + i), [k.const("u8", 0)]
         )
         k.if_(k.ne(seen, k.const("u8", 0)), lambda: self._restore_zeros(row))
         return self.kernel.launch(self.geometry.rows, 50.0 * self.geometry.rows)
