@@ -111,6 +111,10 @@ class Trace:
         """
         raise NotImplementedError(type(self).__name__)
 
+    def outside(self, x: Any) -> Any:
+        """What a value of a function that this trace processes is where the function was called."""
+        return x
+
     @property
     def main(self) -> Any:
         """What tells one transformation from another, as JAX once named it."""
@@ -613,7 +617,7 @@ def trace_to_jaxpr(
         outs = None  # type: ignore[assignment]
         watch = weakref.ref(trace)
         del trace
-        _check_leaks(watch, debug_info)
+        check_leaks(watch)
     return closed
 
 
@@ -621,7 +625,8 @@ def _check_program(closed: ClosedJaxpr) -> None:
     check_jaxpr(closed)
 
 
-def _check_leaks(watch: weakref.ref[JaxprTrace], debug_info: DebugInfo | None) -> None:
+def check_leaks(watch: weakref.ref[Any]) -> None:
+    """Raise UnexpectedTracerError if tracers keep a trace alive that should have gone."""
     if watch() is None:
         return
     gc.collect()

@@ -444,20 +444,20 @@ class _Clusters:
 
     def _ordered(self) -> list[Region | Single]:
         """Steps in an order in which each finds its inputs ready; the original one where free."""
-        done: set[int] = set()
-        out: list[Region | Single] = []
-
-        def visit(n: int) -> None:
-            if n in done:
-                return
-            done.add(n)
-            for d in sorted(self.depends[n]):
-                visit(d)
-            out.append(self.steps[n])
-
+        out: dict[int, Region | Single] = {}
         for n in range(len(self.steps)):
-            visit(n)
-        return out
+            self._append_after_inputs(n, out, set())
+        return list(out.values())
+
+    def _append_after_inputs(
+        self, n: int, out: dict[int, Region | Single], begun: set[int]
+    ) -> None:
+        if n in out or n in begun:
+            return
+        begun.add(n)
+        for d in sorted(self.depends[n]):
+            self._append_after_inputs(d, out, begun)
+        out[n] = self.steps[n]
 
 
 def _would_wait(root: Root, region: Region) -> bool:

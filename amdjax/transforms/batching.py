@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -13,7 +14,15 @@ from amdjax.core.effects import NamedAxisEffect
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr, subjaxprs_of_value
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import BATCHED_REFS
-from amdjax.core.trace import FlatFun, JaxprTrace, Trace, Tracer, set_trace, trace_to_jaxpr
+from amdjax.core.trace import (
+    FlatFun,
+    JaxprTrace,
+    Trace,
+    Tracer,
+    check_leaks,
+    set_trace,
+    trace_to_jaxpr,
+)
 from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData, batch_at, batched_aval, not_mapped, unbatched_aval
 from amdjax.transforms.discharge import must_discharge, run_on_refs
@@ -309,7 +318,12 @@ def batch_flat(
     tracers = [trace.pair(x, d) for x, d in zip(args, dims)]
     with set_trace(trace), axis_env(axis):
         outs = fun(*tracers)
-    return trace.split_all(outs)
+    found = trace.split_all(outs)
+    if config.check_tracer_leaks:
+        watch = weakref.ref(trace)
+        del tracers, outs, trace
+        check_leaks(watch)
+    return found
 
 
 def batch_jaxpr(

@@ -17,7 +17,6 @@ from amdjax.core.pytree import (
     Partial,
     PyTreeDef,
     tree_flatten,
-    tree_map,
     tree_structure,
     tree_unflatten,
 )
@@ -32,8 +31,8 @@ from amdjax.transforms.flat import (
     shaped,
     split_args,
 )
-from amdjax.transforms.forward import JVPTracer, jvp_flat
-from amdjax.transforms.linear import LinearizeTracer, has_tangent, linearize_flat
+from amdjax.transforms.forward import jvp_flat
+from amdjax.transforms.linear import has_tangent, linearize_flat
 from amdjax.transforms.pullback import pull_back
 from amdjax.transforms.reverse import backward_pass
 from amdjax.transforms.zero import UndefinedPrimal, Zero, as_result, ones_like_aval
@@ -86,7 +85,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
     outs, out_tangents = jvp_flat(transformed("jvp", flat), leaves, given)
     out_tangents = [as_result(t) for t in out_tangents]
     result = flat.unflatten(outs), flat.unflatten(out_tangents)
-    return (*result, _known_aux(flat.aux)) if has_aux else result
+    return (*result, flat.aux) if has_aux else result
 
 
 def _check_values(what: str, leaves: Sequence[Any]) -> None:
@@ -115,17 +114,6 @@ def _check_tangent(primal: Any, tangent: Any) -> Any:
 
 def _dtype_name(dtype: Any) -> str:
     return "float0" if dtype == float0 else str(dtype)
-
-
-def _known_aux(aux: Any) -> Any:
-    """Auxiliary output without the tracers of the differentiation that made it."""
-
-    def strip(x: Any) -> Any:
-        while isinstance(x, (JVPTracer, LinearizeTracer)) and not x._trace.alive:
-            x = x.primal
-        return x
-
-    return tree_map(strip, aux)
 
 
 @api_boundary
@@ -157,7 +145,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     )  # fmt: skip
     f_jvp = Partial(functools.partial(_push, linear.jaxpr, known), list(linear.consts))
     result = flat.unflatten(outs), f_jvp
-    return (*result, _known_aux(flat.aux)) if has_aux else result
+    return (*result, flat.aux) if has_aux else result
 
 
 class _Pushforward(NamedTuple):
@@ -229,7 +217,7 @@ def vjp(
     if any(map(is_ref, leaves)):
         refuse_aliases("vjp", argument_names(fun, primals), leaves)
     out, f_vjp = pull_back(flat, leaves, tree_structure(primals))
-    return (out, f_vjp, _known_aux(flat.aux)) if has_aux else (out, f_vjp)
+    return (out, f_vjp, flat.aux) if has_aux else (out, f_vjp)
 
 
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Any:
@@ -383,7 +371,7 @@ def value_and_grad(
         check_grad_output("grad", holomorphic, value)
         g = f_vjp(as_result(ones_like_aval(get_aval(value))))
         g = g[0] if isinstance(argnums, int) else g
-        return ((value, _known_aux(flat.aux)), g) if has_aux else (value, g)
+        return ((value, flat.aux), g) if has_aux else (value, g)
 
     public = functools.wraps(fun)(api_boundary(value_and_gradient))
     public.__wrapped_boundary__ = value_and_gradient  # type: ignore[attr-defined]

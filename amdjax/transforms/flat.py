@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.core.aval import ShapedArray, get_aval, is_array_like, is_valid_value
+from amdjax.core.context import context
 from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.core.jaxpr import DebugInfo
 from amdjax.core.pytree import (
@@ -17,6 +18,7 @@ from amdjax.core.pytree import (
     keystr,
     tree_flatten,
     tree_flatten_with_path,
+    tree_map,
     tree_unflatten,
 )
 from amdjax.core.ref import AbstractRef
@@ -48,7 +50,8 @@ class FlatFunction:
         args, kwargs = tree_unflatten(self.in_tree, leaves)
         out = self.fun(*args, **kwargs)
         if self.has_aux:
-            out, self.aux = split_aux(out, self.what)
+            out, aux = split_aux(out, self.what)
+            self.aux = tree_map(context.trace.outside, aux)
         outs, self.out_tree = flatten_result(out, self.what, self.fun)
         return outs
 

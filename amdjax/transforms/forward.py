@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,11 +10,20 @@ import numpy as np
 
 from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.aval import get_aval, register_aval
+from amdjax.core.config import config
 from amdjax.core.context import context
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import MAKE_REFS
-from amdjax.core.trace import FlatFun, Trace, Tracer, is_float0, set_trace, trace_to_jaxpr
+from amdjax.core.trace import (
+    FlatFun,
+    Trace,
+    Tracer,
+    check_leaks,
+    is_float0,
+    set_trace,
+    trace_to_jaxpr,
+)
 from amdjax.transforms.custom_calls import CustomJVPException, check_vjp_arguments, custom_lin
 from amdjax.transforms.discharge import must_discharge, run_on_refs
 from amdjax.transforms.zero import Zero, instantiate_zeros
@@ -85,6 +95,10 @@ class TangentTrace(Trace):
         if type(x) is self.tracer and x._trace.tag is self.tag:
             return x.primal, x.tangent
         return x, Zero.of(x)
+
+    def outside(self, x: Any) -> Any:
+        mine = type(x) is self.tracer and x._trace.tag is self.tag
+        return x.primal if mine else x
 
     def split_all(self, args: Any) -> tuple[list[Any], list[Any]]:
         pairs = [self.split(x) for x in args]
@@ -192,6 +206,10 @@ def jvp_flat(
         outs = fun(*args)
     result = trace.split_all(outs)
     trace.alive = False
+    if config.check_tracer_leaks:
+        watch = weakref.ref(trace)
+        del args, outs, trace
+        check_leaks(watch)
     return result
 
 

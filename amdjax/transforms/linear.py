@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from amdjax.core import source_info
 from amdjax.core.aval import get_aval
+from amdjax.core.config import config
 from amdjax.core.context import context
 from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import (
@@ -27,6 +29,7 @@ from amdjax.core.trace import (
     JaxprTracer,
     Trace,
     Tracer,
+    check_leaks,
     is_float0,
     set_trace,
     trace_to_jaxpr,
@@ -279,6 +282,10 @@ def linearize_flat(
     trace.alive = False
     nonzeros_out = [type(t) is not Zero for t in out_tangents]
     closed = linear.finish([t for t in out_tangents if type(t) is not Zero])
+    if config.check_tracer_leaks:
+        watch = weakref.ref(trace)
+        del args, outs, trace
+        check_leaks(watch)
     return out_primals, nonzeros_out, prune(closed)
 
 

@@ -196,6 +196,36 @@ def test_leak_check_reports_at_once():
             amdjax.make_jaxpr(f)(X)
 
 
+_PUSH = lambda f: lambda x: amdjax.jvp(f, (x,), (x,))
+LEAKING = {
+    "vmap": amdjax.vmap,
+    "jvp": _PUSH,
+    "grad": lambda f: amdjax.grad(lambda x: f(x).sum()),
+    "aux": lambda f: amdjax.grad(lambda x: (x.sum(), {"y": f(x)}), has_aux=True),
+    "linearize": lambda f: lambda x: amdjax.linearize(f, x)[1](x),
+    "vmap of jvp": lambda f: amdjax.vmap(_PUSH(f)),
+    "jit": amdjax.jit,
+    "scan": lambda f: lambda x: lax.scan(lambda c, y: (c, f(y)), 0, x),
+    "checkpoint": lambda f: amdjax.grad(lambda x: amdjax.checkpoint(f)(x).sum()),
+}
+
+
+@pytest.mark.parametrize("name", LEAKING)
+def test_all_transforms_report_leaks(name):
+    kept = []
+
+    def leaking(x):
+        kept.append(lax.sin(x))
+        return x
+
+    norm = amdjax.numpy.linalg.norm
+    calls = amdjax.jit(lambda x: lax.cond(True, lax.sin, lax.cos, x) * norm(x))
+    with amdjax.check_tracer_leaks(True):
+        LEAKING[name](lambda x: calls(amdjax.nn.relu(x)))(X)
+        with pytest.raises(UnexpectedTracerError, match="Leaked trace"):
+            LEAKING[name](leaking)(X)
+
+
 def test_the_current_trace_is_restored_after_an_error():
     def f(x):
         raise ZeroDivisionError

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import weakref
 
 import numpy as np
 import pytest
@@ -112,3 +113,38 @@ def test_jitted_functions_that_die_are_forgotten():
     gc.collect()
     assert len(api._all_programs) <= before + 1
     amdjax.clear_caches()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda c: lambda x: x + c,
+        lambda c: lambda x: (x * c, x @ c),
+        lambda c: lambda x: lax.cond(x[0] > 0, lambda: x @ c, lambda: x),
+        lambda c: amdjax.grad(lambda x: jnp.sin(x @ c).sum()),
+    ],
+)
+def test_constants_go_with_the_function_that_closes_over_them(make):
+    """Without a garbage collection, which large arrays would have to wait for."""
+    constant = jnp.ones((64, 64))
+    watch = weakref.ref(constant)
+    fun = make(constant)
+    compiled = amdjax.jit(fun)
+    gc.disable()
+    try:
+        compiled(jnp.zeros(64))
+        del constant, fun, compiled
+        assert watch() is None
+    finally:
+        gc.enable()
+
+
+def test_compiling_a_reduction_leaves_no_garbage():
+    f = amdjax.jit(lambda x: x.sum())
+    gc.collect()
+    gc.disable()
+    try:
+        f(jnp.zeros([]))
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -66,10 +66,9 @@ def compile_for_cpu(
 class CpuProgram:
     """Runs a plan on concrete arrays.
 
-    Attributes:
-      run: the program as a function of arrays that have the avals it was compiled for; what is
-        common (one result, or many small ones) has a closure of its own, since attribute
-        look-ups are much of what a small call costs. It keeps this object, whose memory it uses.
+    What is common (one result, or many small ones) has a closure of its own, since attribute
+    look-ups are much of what a small call costs. It keeps the memory that it uses, not this
+    object: the arrays that a program holds go when it is dropped, without a garbage collection.
     """
 
     def __init__(self, closed: ClosedJaxpr, plan: Plan, loader: KernelLoader[Library]):
@@ -84,7 +83,13 @@ class CpuProgram:
         self._code = array("q", self._words(addresses))
         self._native, self._alloc = vm.run_program(), buffer_pool().alloc
         self._without_data = [i for i, t in enumerate(self.out_avals) if t.dtype == float0]
-        self.run = self._choose_run()
+        self._held = self._libraries, self._hosts, self._constants, self._code
+        self._closure = self._choose_closure()
+
+    @property
+    def run(self) -> Runner:
+        """The program as a function of arrays that have the avals it was compiled for."""
+        return self._closure or self._run_general
 
     def _words(self, kernels: dict[int, int]) -> list[int]:
         """The program in machine words."""
@@ -129,7 +134,7 @@ class CpuProgram:
 
     # The ways to run
 
-    def _choose_run(self) -> Runner:
+    def _choose_closure(self) -> Runner | None:
         plan = self.plan
         if not (plan.aliases or plan.arena_bytes or self._without_data):
             if self._shared is not None:
@@ -137,7 +142,7 @@ class CpuProgram:
             if len(self.sizes) == 1:
                 return self._run_single()
         self._pack = self._packer(len(self.sizes))
-        return self._run_general
+        return None
 
     def _packer(self, outputs: int) -> Callable[..., bytes]:
         """Packs `program, arena, zero, *inputs, *outputs`; other slots start as zeros."""
@@ -150,7 +155,7 @@ class CpuProgram:
         pack, native, alloc = self._packer(1), self._native, self._alloc
         code, aval, size = self._code.buffer_info()[0], self.out_avals[0], self.sizes[0]
 
-        def run(args: Sequence[ConcreteArray], owner: CpuProgram = self) -> list[ConcreteArray]:
+        def run(args: Sequence[ConcreteArray], held: Any = self._held) -> list[ConcreteArray]:
             try:
                 addresses = [a.buffer.address for a in args]
             except AttributeError:
@@ -170,7 +175,7 @@ class CpuProgram:
         results = [(t, at, n) for t, (at, n) in zip(self.out_avals, places, strict=True)]
         new = object.__new__
 
-        def run(args: Sequence[ConcreteArray], owner: CpuProgram = self) -> list[ConcreteArray]:
+        def run(args: Sequence[ConcreteArray], held: Any = self._held) -> list[ConcreteArray]:
             try:
                 addresses = [a.buffer.address for a in args]
             except AttributeError:
