@@ -50,6 +50,8 @@ IMPLIED: dict[str, dict[str, Implied]] = {
         "shape": lambda in_avals, out_avals: out_avals[0].shape,
         "sharding": _always(None),
     },
+    "convert_element_type": {"sharding": _always(None)},
+    "dot_general": {"out_sharding": _always(None), "precision": _always(None)},
 }
 """Parameters that are left out where they have the value that follows from the types."""
 
