@@ -72,7 +72,10 @@ def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phr
         if id(value) in seen or not callable(value) or not value.__doc__:
             continue
         seen.add(id(value))
-        code = getattr(inspect.unwrap(value), "__code__", None)
+        inner = value
+        while "__wrapped__" in getattr(inner, "__dict__", ()):
+            inner = inner.__wrapped__
+        code = getattr(inner, "__code__", None)
         if code is not None:
             value.__doc__ = rendered(value, code, known.get(name, alone), phrases)
         elif isinstance(value, type) and value.__module__.startswith("amdjax"):
@@ -108,13 +111,16 @@ def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
     args: list[str] = []
     implied: dict[str, None] = {}
     annotations = getattr(fn, "__annotations__", {})
+    known, common = family.parameters, phrases.parameters
+    raises = phrases.raises if family.implied else {}
     for name in _in_order(code, count):
-        line = own.pop(name, "") or family.parameters.get(name) or phrases.parameters.get(name)
+        line = own.pop(name, "") or known.get(name) or common.get(name)
         if line:
-            args.append(line if line.startswith("  ") else f"  {name}: {line}")
-        for word in (name, annotations.get(name, "")):
-            if family.implied and word in phrases.raises:
-                implied[phrases.raises[word]] = None
+            args.append(line if line[:2] == "  " else f"  {name}: {line}")
+        if raises:
+            for word in (name, annotations.get(name, "")):
+                if word in raises:
+                    implied[raises[word]] = None
     args += own.values()
     returns = family.returns or phrases.returns.get(annotations.get("return", ""), "")
     sections["Args:"] = args
@@ -149,10 +155,22 @@ def _parsed(doc: str) -> tuple[list[str], dict[str, list[str]]]:
     """The text and the lines of each section; examples belong to `Example:` wherever they are."""
     # Closing quotes on a line of their own stand where the text begins.
     margin = "\n" + " " * (len(doc) - len(doc.rstrip(" ")))
+    doc = doc.rstrip().replace(margin, "\n")
     sections: dict[str, list[str]] = {header: [] for header in _SECTIONS}
+    if "Args:\n" not in doc and "Returns:\n" not in doc and "Raises:\n" not in doc:
+        # Most have an example alone: then there is no need to look at each line.
+        head, found, rest = doc.partition("\nExample:\n")
+        if not found and "\n\n>>> " in doc:
+            head, found, rest = doc.partition("\n\n")
+            while rest[:4] != ">>> ":
+                more, _, rest = rest.partition("\n\n")
+                head = f"{head}\n\n{more}"
+        if ">>>" not in head:
+            sections["Example:"] = _indented(rest.split("\n")) if found else []
+            return head.rstrip("\n").split("\n"), sections
     text: list[str] = []
     current, example = text, sections["Example:"]
-    for line in doc.rstrip().replace(margin, "\n").split("\n"):
+    for line in doc.split("\n"):
         if line in sections:
             current = sections[line]
             continue

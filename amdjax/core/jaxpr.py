@@ -112,7 +112,12 @@ class JaxprEqn:
 
     def replace(self, **changes: Any) -> JaxprEqn:
         """The same equation with some fields changed."""
-        return JaxprEqn(**{name: changes.get(name, getattr(self, name)) for name in _EQN_FIELDS})
+        new = JaxprEqn(
+            self.primitive, self.invars, self.outvars, self.params, self.effects, self.source
+        )
+        for name, value in changes.items():
+            setattr(new, name, value)
+        return new
 
     @property
     def source_info(self) -> SourceInfo:
@@ -129,9 +134,6 @@ class JaxprEqn:
 
     def __repr__(self) -> str:
         return _texts["eqn"](self)
-
-
-_EQN_FIELDS = ("primitive", "invars", "outvars", "params", "effects", "source")
 
 
 class DebugInfo(NamedTuple):

@@ -10,8 +10,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -259,8 +258,7 @@ def _mesh(flat: Any, shape: Any, names: Any, types: Any) -> Mesh:
     return mesh
 
 
-@dataclass(frozen=True, slots=True)
-class AbstractDevice:
+class AbstractDevice(NamedTuple):
     """The kind of device that a mesh without devices is meant for.
 
     Args:

@@ -7,15 +7,12 @@ implicit ones, "disallow_explicit" and "log_explicit" about both.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from amdjax.core.config import config
 from amdjax.core.errors import JaxRuntimeError
-
-_logger = logging.getLogger("amdjax")
 
 
 class _Asked(threading.local):
@@ -50,6 +47,9 @@ def check(kind: str, what: str) -> None:
         return
     name = kind.replace("_", "-")
     if level.startswith("log"):
-        _logger.warning("%s transfer: %s", name, what)
+        # late: seldom asked for
+        import logging
+
+        logging.getLogger("amdjax").warning("%s transfer: %s", name, what)
         return
     raise JaxRuntimeError(f"Disallowed {name} transfer: {what}")

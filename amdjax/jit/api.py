@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
-import logging
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["JitFunction", "clear_caches", "jit"]
 
-_logger = logging.getLogger("amdjax.jit")
 _BASE = tracing.eval_trace
 _all_plain = frozenset((ConcreteArray,)).issuperset  # of types
 _all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
@@ -399,11 +398,17 @@ def _phase(name: str, category: str, event: str) -> Iterator[None]:
     start = time.perf_counter()
     with told, events.span(name, category):
         yield
+    if not config.log_compiles and "logging" not in sys.modules:
+        return  # no logger has been set to this level
+    # late: programs that log have it loaded
+    import logging
+
+    logger = logging.getLogger("amdjax.jit")
     level = logging.WARNING if config.log_compiles else logging.DEBUG
-    if _logger.isEnabledFor(level):
+    if logger.isEnabledFor(level):
         done = {"trace": "tracing", "compile": "compiling"}[category]
-        _logger.log(level, "Finished %s %s for jit in %.6f sec", done, name,
-                    time.perf_counter() - start)  # fmt: skip
+        logger.log(level, "Finished %s %s for jit in %.6f sec", done, name,
+                   time.perf_counter() - start)  # fmt: skip
 
 
 class _Signature:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from typing import Any
 
 import numpy as np
-import opt_einsum
 
 from amdjax import lax
 from amdjax.core import promotion
@@ -81,9 +81,13 @@ def _parse(subscripts: Any, operands: tuple[Any, ...]) -> tuple[str, list[Any]]:
                 f"einsum requires ndarray or scalar arguments, got {type(x)} at position"
                 f" {position}."
             )
+    if isinstance(subscripts, str) and _is_whole(subscripts, len(arrays)):
+        return subscripts, arrays
+    # late: it takes long to load, and is not asked about one or two operands
+    import opt_einsum
+
     # opt_einsum reads shapes only, so that traced operands pass.
-    shaped = iter(arrays)
-    blank = [np.broadcast_to(np.zeros(()), np.shape(x)) for x in shaped]
+    blank = [np.broadcast_to(np.zeros(()), np.shape(x)) for x in arrays]
     if isinstance(subscripts, str):
         inputs, output, _ = opt_einsum.parser.parse_einsum_input((subscripts, *blank))
     else:
@@ -93,6 +97,20 @@ def _parse(subscripts: Any, operands: tuple[Any, ...]) -> tuple[str, list[Any]]:
         mixed += [list(args[-1])] if len(args) % 2 else []
         inputs, output, _ = opt_einsum.parser.parse_einsum_input(tuple(mixed))
     return f"{inputs}->{output}", arrays
+
+
+_WHOLE = re.compile(r"[A-Za-z,]+->[A-Za-z]*")
+
+
+def _is_whole(subscripts: str, count: int) -> bool:
+    """Whether subscripts name all axes of `count` operands, and each axis of the result once."""
+    inputs, _, output = subscripts.partition("->")
+    return (
+        _WHOLE.fullmatch(subscripts) is not None
+        and inputs.count(",") == count - 1
+        and len(set(output)) == len(output)
+        and set(output) <= set(inputs)
+    )
 
 
 Step = tuple[tuple[int, ...], str]
@@ -110,6 +128,13 @@ def _contractions(
     text: str, shapes: tuple[tuple[int, ...], ...], optimize: Any
 ) -> tuple[Step, ...]:
     """The steps: which operands to take from the list, and what to do with them as `"ab,b->a"`."""
+    if isinstance(optimize, (str, bool)) and len(shapes) <= 2 and _fit(text, shapes):
+        inputs, output = text.split("->")
+        backwards = ",".join(inputs.split(",")[::-1])
+        return ((tuple(range(len(shapes)))[::-1], f"{backwards}->{output}"),)
+    # late: see `_parse`
+    import opt_einsum
+
     blank = [np.broadcast_to(np.zeros(()), shape) for shape in shapes]
     if optimize == "auto" and len(shapes) <= 4:
         optimize = "optimal"
@@ -118,6 +143,19 @@ def _contractions(
     return tuple(
         (tuple(step[0]), step[2] if isinstance(step[2], str) else step[1]) for step in info
     )
+
+
+def _fit(text: str, shapes: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether operands have as many axes as labels, and axes of one label one size, or size 1."""
+    terms = text.partition("->")[0].split(",")
+    sizes: dict[str, int] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        if len(term) != len(shape):
+            return False
+        for label, size in zip(term, shape, strict=True):
+            if size != 1 and sizes.setdefault(label, size) != size:
+                return False
+    return True
 
 
 @composite(static_argnames=("path", "dtype", "weak", "precision", "preferred"))
@@ -242,6 +280,9 @@ def einsum_path(
     >>> jnp.einsum_path("ij,jk->ik", jnp.ones((2, 3)), jnp.ones((3, 4)))[0]
     [(0, 1)]
     """
+    # late: see `_parse`
+    import opt_einsum
+
     text, arrays = _parse(subscripts, operands)
     blank = [np.broadcast_to(np.zeros(()), np.shape(x)) for x in arrays]
     return opt_einsum.contract_path(text, *blank, optimize=_path_of(optimize, len(blank)))

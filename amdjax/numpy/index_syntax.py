@@ -20,12 +20,11 @@ Mode = Any
 Modes = lax.GatherScatterMode
 
 
-@dataclass(frozen=True)
 class NewAxis:
     """`None` in an index."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Window:
     """A slice with known bounds: `count` elements from `start` at distance `step`."""
 
@@ -38,7 +37,7 @@ class Window:
         return self.step == 1 and self.start == 0 and self.count == n
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dynamic:
     """A window of known size at a start that may be traced (`ds`)."""
 
@@ -47,21 +46,20 @@ class Dynamic:
     step: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Point:
     """A known position."""
 
     at: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Points:
     """An array of positions, negative ones counted from the end."""
 
     at: Any
 
 
-@dataclass(frozen=True)
 class Gap:
     """An ellipsis that stands for no axes: index arrays on its two sides are not neighbors."""
 

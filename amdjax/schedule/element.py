@@ -176,7 +176,10 @@ class ElementBuilder:
         if isinstance(atom, Literal):
             return self.const(atom.val, atom.aval.dtype)
         index = tuple(
-            Index.of(i) if n != 1 else Index(0) for i, n in zip(index, atom.aval.shape, strict=True)
+            [
+                Index.of(i) if n != 1 else Index(0)
+                for i, n in zip(index, atom.aval.shape, strict=True)
+            ]
         )
         return self._known((atom, index, tuple(self.guards)), lambda: self._compute(atom, index))
 
@@ -404,13 +407,13 @@ class ElementBuilder:
             return self.select(*xs)
         if name == "compare":
             raise TypeError("call b.compare(predicate, x, y)")
-        if any(x.is_complex for x in xs):
+        if any([x.is_complex for x in xs]):
             return COMPLEX_OPS[name](self, *xs, **attrs)
         dtype = xs[-1].dtype
         if name == "integer_pow":
             return self._wrap(dtype, self.k.integer_pow(xs[0].value, attrs["n"]))
         rounded = dtype if dtype in ("f16", "bf16") and name in tile.NARROW else ""
-        value = self._aligned(name, *(x.value for x in xs), rounded=rounded)
+        value = self._aligned(name, *[x.value for x in xs], rounded=rounded)
         if value.dtype == "bool":
             return El("bool", value)
         return self._wrap(dtype, value)
@@ -427,13 +430,11 @@ class ElementBuilder:
         return El(dtype, value)
 
     def _aligned(self, name: str, *xs: tile.Value, rounded: str = "") -> tile.Value:
-        shape = (
-            np.broadcast_shapes(*(x.shape for x in xs if x.shape))
-            if any(x.shape for x in xs)
-            else ()
-        )
-        operands = (self.k.broadcast(x, shape) if x.shape else x for x in xs)
-        return self.k.op(name, *operands, rounded=rounded)
+        shapes = {x.shape for x in xs if x.shape}
+        if len(shapes) > 1:
+            shape = np.broadcast_shapes(*shapes)
+            xs = tuple([self.k.broadcast(x, shape) if x.shape else x for x in xs])
+        return self.k.op(name, *xs, rounded=rounded)
 
     def compare(self, predicate: str, x: El, y: El) -> El:
         return self.op(predicate, x, y)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-
-import numpy as np
 
 from amdjax.core.jaxpr import JaxprEqn, Literal
 from amdjax.core.lowering import Element, Pointwise
@@ -25,7 +24,7 @@ def is_bitcast(eqn: JaxprEqn) -> bool:
 
 
 def size_of(shape: Iterable[int]) -> int:
-    return int(np.prod(tuple(shape), dtype=np.int64))
+    return math.prod(shape)
 
 
 def own_cost(eqn: JaxprEqn) -> float:

@@ -501,15 +501,17 @@ def step_writes(step: Region | Single) -> list[Var]:
 def _attach_epilogues(steps: list[Region | Single]) -> list[Region | Single]:
     """Let products and convolutions compute the elementwise work that follows on their tiles."""
     out = list(steps)
+    reads = {id(s): {id(v) for v in step_reads(s)} for s in steps}
     for single in steps:
         if not isinstance(single, Single) or not _takes_epilogue(single.eqn):
             continue
         (result,) = single.eqn.outvars
-        readers = [s for s in out if s is not single and any(v is result for v in step_reads(s))]
+        readers = [s for s in out if s is not single and id(result) in reads[id(s)]]
         first = readers[0] if readers else None
         if isinstance(first, Region) and _fits_behind(first, result):
             # The product moves down to its first reader, whose other inputs are ready there.
             single.epilogue = first
+            reads[id(single)] = {id(v) for v in step_reads(single)}
             out.remove(single)
             out[out.index(first)] = single
     return out

@@ -45,9 +45,9 @@ class Attribute(Generic[T]):
     def __get__(self, op: Attributed | None, owner: type) -> Attribute[T] | T:
         if op is None:
             return self
-        if self._default:
-            return cast(T, op.attrs.get(self.name, self._default[0]))
-        return cast(T, op.attrs[self.name])
+        attrs = op.attrs
+        found: T = attrs.get(self.name, self._default[0]) if self._default else attrs[self.name]
+        return found
 
     @property
     def required(self) -> bool:
@@ -55,9 +55,10 @@ class Attribute(Generic[T]):
 
     def text(self, op: Attributed, buffers: Buffers) -> str:
         """How the attribute of an operation is written; empty if it is not."""
-        if self._default and op.attrs.get(self.name, self._default[0]) == self._default[0]:
+        x: Any = op.attrs.get(self.name, *self._default)
+        if self._default and x == self._default[0]:
             return ""
-        shown = self.show(cast(T, op.attrs.get(self.name)), buffers)
+        shown = self.show(x, buffers)
         return shown if self.positional else f"{self.name}={shown}"
 
     def show(self, x: T, buffers: Buffers) -> str:

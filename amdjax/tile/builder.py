@@ -114,7 +114,9 @@ class Builder:
         if types is None:
             types = op.result_types()
             assert types is not None
-        op.results = tuple([self.value(t) for t in types])
+        first = self._count + 1
+        self._count += len(types)
+        op.results = tuple([Value(self, first + i, t) for i, t in enumerate(types)])
         self._block.ops.append(op)
         return op.results
 
@@ -126,8 +128,7 @@ class Builder:
         **attrs: Any,
     ) -> Value:
         """An operation without effects: an equal one already visible here is reused."""
-        shape = None if type is None else (type.dtype, type.shape)
-        key = (kind, shape, tuple([v.number for v in operands]), *attrs.items())
+        key = (kind, type, tuple([v.number for v in operands]), *attrs.items())
         found: Value | None = self._pure.get(key)
         if found is None:
             (found,) = self.emit(kind, operands, None if type is None else (type,), attrs)
@@ -161,7 +162,13 @@ class Builder:
     # Values
 
     def const(self, dtype: str, x: Any, shape: tuple[int, ...] = ()) -> Value:
-        return self._pure_op(ops.Const, (), TileType(dtype, shape), value=Number.of(dtype, x))
+        number = Number.of(dtype, x)
+        key = (ops.Const, dtype, shape, repr(number.x))  # quicker to hash than the number
+        found: Value | None = self._pure.get(key)
+        if found is None:
+            (found,) = self.emit(ops.Const, (), (TileType(dtype, shape),), {"value": number})
+            self._pure.add(key, found)
+        return found
 
     def program_id(self) -> Value:
         return self._pure_op(ops.ProgramId, ())
@@ -178,12 +185,19 @@ class Builder:
 
         `rounded` is for the operations in `NARROW`, see `ops.elementwise.Rounded`.
         """
-        shape = operands[0].type.shape
-        if any([v.type.shape != shape for v in operands]):
-            shape = max([v.type.shape for v in operands], key=len)
-            operands = tuple([self.broadcast(v, shape) for v in operands])
-        attrs = {"rounded": rounded} if rounded else {}
-        return self._pure_op(ops.ELEMENTWISE[name], operands, None, **attrs)
+        shape = operands[0].shape
+        for v in operands:
+            if v.shape != shape:
+                shape = max([v.shape for v in operands], key=len)
+                operands = tuple([self.broadcast(v, shape) for v in operands])
+                break
+        key = (name, rounded, *[v.number for v in operands])
+        found: Value | None = self._pure.get(key)
+        if found is None:
+            attrs = {"rounded": rounded} if rounded else None
+            (found,) = self.emit(ops.ELEMENTWISE[name], operands, None, attrs)
+            self._pure.add(key, found)
+        return found
 
     def eq(self, a: Value, b: Value | float) -> Value:
         return self.op("eq", a, self.like(b, a))

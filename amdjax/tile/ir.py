@@ -43,18 +43,11 @@ class Writer(Protocol):
 class Value:
     """One SSA value: a tile. Operators write operations into the kernel being built."""
 
-    __slots__ = ("builder", "number", "type")
+    __slots__ = ("builder", "dtype", "number", "shape", "type")
 
     def __init__(self, builder: Writer | None, number: int, type: TileType):
         self.builder, self.number, self.type = builder, number, type
-
-    @property
-    def dtype(self) -> str:
-        return self.type.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.type.shape
+        self.dtype, self.shape = type
 
     def __repr__(self) -> str:
         return f"%{self.number}"

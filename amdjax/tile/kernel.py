@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from amdjax.core.source_info import Origin
 from amdjax.tile.ir import Block, Op, nested_ops
 from amdjax.tile.schedule import Schedule
-from amdjax.tile.types import Buffer
+from amdjax.tile.types import Buffer, TileType
 
 
 @dataclass(slots=True)
@@ -67,9 +67,18 @@ class _Names(dict[int, str]):
         return name
 
 
+class _Texts(dict[TileType, str]):
+    """Types as text."""
+
+    def __missing__(self, type: TileType) -> str:
+        text = self[type] = str(type)
+        return text
+
+
 class _Printer:
     def __init__(self, kernel: Kernel):
         self.names = _Names()
+        self.types = _Texts()
         self.places: dict[int, int] = {}
         self.buffers = kernel.buffers
         self.lines = [f"{_head(kernel)} {{"]
@@ -78,7 +87,7 @@ class _Printer:
 
     def listed(self, block: Block) -> str:
         """The arguments of a block."""
-        return ", ".join([f"{self.names[a.number]}: {a.type}" for a in block.args])
+        return ", ".join([f"{self.names[a.number]}: {self.types[a.type]}" for a in block.args])
 
     def block(self, b: Block, indent: str) -> None:
         for op in b.ops:
@@ -87,11 +96,17 @@ class _Printer:
     def op(self, op: Op, indent: str) -> None:
         lines, names = self.lines, self.names
         self.places[id(op)] = len(lines) + 1
-        operands = ", ".join([names[v.number] for v in op.operands])
-        attributes = [a.text(op, self.buffers) for a in op.attributes]
-        head = " ".join([x for x in (op.name, *attributes, operands) if x])
+        head = op.name
+        if op.attrs:
+            for attribute in op.attributes:
+                if text := attribute.text(op, self.buffers):
+                    head = f"{head} {text}"
+        if op.operands:
+            head = f"{head} {', '.join([names[v.number] for v in op.operands])}"
         if op.results:
-            head = ", ".join([f"{names[v.number]}: {v.type}" for v in op.results]) + " = " + head
+            types = self.types
+            made = ", ".join([f"{names[v.number]}: {types[v.type]}" for v in op.results])
+            head = f"{made} = {head}"
         for i, inner in enumerate(op.blocks):
             args = self.listed(inner)
             given = f" ({args}) {{" if args else " {"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from amdjax.core.dtypes import dtype_from_short_name
 
@@ -22,8 +23,7 @@ def itemsize(dtype: str) -> int:
     return 1 if dtype == "bool" else dtype_from_short_name(dtype).itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class TileType:
+class TileType(NamedTuple):
     """Element dtype (a short name such as `f32`, or `index`) and block shape."""
 
     dtype: str
@@ -66,6 +66,8 @@ class Number:
     @classmethod
     def of(cls, dtype: str, x: float | int | bool) -> Number:
         """A constant as the Python type that stands for a dtype."""
+        if dtype == "index":
+            return cls(int(x))
         return cls(float(x) if dtype in FLOATS else bool(x) if dtype == "bool" else int(x))
 
     def __eq__(self, other: object) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,8 +20,6 @@ from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData, batch_at, batched_aval
 from amdjax.transforms.flat import fun_name, shaped
-
-_logger = logging.getLogger("amdjax.callbacks")
 
 VMAP_METHODS = (
     "sequential",
@@ -57,7 +54,10 @@ class FlatCallback:
         try:
             out = self.fun(*args, **kwargs)
         except Exception:
-            _logger.exception("amdjax.%s failed", self.api)
+            # late: only failures are logged
+            import logging
+
+            logging.getLogger("amdjax.callbacks").exception("amdjax.%s failed", self.api)
             raise
         outs, tree = tree_flatten(out)
         if tree.num_leaves != self.out_tree.num_leaves:
