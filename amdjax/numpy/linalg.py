@@ -290,6 +290,8 @@ def pinv(
         Array([[0.5, 0. ]], dtype=float32)
     """
     a = as_matrix("pinv", a)
+    if rtol is not None and rcond is not None:
+        raise ValueError("pinv: only one of rtol and rcond may be specified.")
     rtol = rcond if rtol is None else rtol
     if rtol is None:
         rtol = 10.0 * builtins.max(a.shape[-2:]) * float(dtypes.finfo(a.dtype).eps)
@@ -354,9 +356,10 @@ def matrix_rank(
     Array(1, dtype=int32)
     """
     M = as_array("jnp.linalg.matrix_rank", M)
+    if rtol is not None and tol is not None:
+        raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
     if M.ndim < 2:
-        nonzero = reductions.any(lax.ne(M, np.zeros((), M.dtype)))
-        return convert(nonzero, dtypes.default_int_dtype())
+        return convert(reductions.any(lax.ne(M, np.zeros((), M.dtype))), np.int32)
     a = as_matrix("matrix_rank", M)
     s = svd(a, compute_uv=False, hermitian=hermitian)
     if tol is None:

@@ -274,8 +274,9 @@ def atleast_2d(*arys: ArrayLike) -> Any:
     >>> jnp.atleast_2d(jnp.arange(2))
     Array([[0, 1]], dtype=int32)
     """
-    grow = lambda x: lax.reshape(x, (1,) * (2 - x.ndim) + x.shape) if x.ndim < 2 else x
-    return _each(grow, "atleast_2d", arys)
+    return _each(
+        lambda x: lax.expand_dims(x, range(2 - x.ndim)) if x.ndim < 2 else x, "atleast_2d", arys
+    )
 
 
 def atleast_3d(*arys: ArrayLike) -> Any:
@@ -284,13 +285,8 @@ def atleast_3d(*arys: ArrayLike) -> Any:
     >>> jnp.atleast_3d(jnp.arange(2)).shape
     (1, 2, 1)
     """
-
-    def grow(x: Array) -> Array:
-        if x.ndim == 2:
-            return lax.reshape(x, (*x.shape, 1))
-        return lax.reshape(x, (1, x.size, 1)) if x.ndim < 2 else x
-
-    return _each(grow, "atleast_3d", arys)
+    new = (0, 1, 2), (0, 2), (2,)
+    return _each(lambda x: lax.expand_dims(x, new[x.ndim]) if x.ndim < 3 else x, "atleast_3d", arys)
 
 
 def _each(fn: Callable[[Array], Array], name: str, args: tuple[Any, ...]) -> Any:

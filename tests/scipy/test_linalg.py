@@ -280,3 +280,11 @@ def test_slope_of_pinv_forms_no_square_of_the_longer_extent(shape):
     step = 1e-6
     expected = (np.linalg.pinv(x + step * t) - np.linalg.pinv(x - step * t)) / (2 * step)
     np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-9)
+
+
+def test_only_one_name_of_a_tolerance_is_given():
+    a = np.ones((2, 2))
+    with pytest.raises(ValueError, match="only one of rtol and rcond"):
+        jnp.linalg.pinv(a, rtol=1e-2, rcond=1e-2)
+    with pytest.raises(ValueError, match="only one of tol or rtol"):
+        jnp.linalg.matrix_rank(a, rtol=1e-2, tol=1e-2)

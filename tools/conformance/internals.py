@@ -28,7 +28,7 @@ def _sparse(part: str = "") -> Callable[[str], Lenient]:
 
         if part:
             return Lenient(name, [getattr(sparse_internals, part)])
-        parts = ("bcoo", "bcsr", "coo", "csr", "util", "transform")
+        parts = ("bcoo", "bcsr", "coo", "csr", "linalg", "util", "transform")
         modules = {p: Lenient(f"{name}.{p}", [getattr(sparse_internals, p)]) for p in parts}
         return Lenient(name, [importlib.import_module("amdjax.experimental.sparse")], modules)
 
@@ -220,7 +220,7 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     "jax.experimental.sparse": _sparse(),
     **{
         f"jax.experimental.sparse.{part}": _sparse(part)
-        for part in ("bcoo", "bcsr", "coo", "csr", "util", "transform")
+        for part in ("bcoo", "bcsr", "coo", "csr", "linalg", "util", "transform")
     },
     "jax.experimental.key_reuse._core": _front(
         "random.key_reuse", "experimental.key_reuse", key_reuse_signatures=_SignaturesOfKeys()

@@ -47,7 +47,6 @@ IN_SCOPE = (HERE / "files.txt").read_text().split()
 INTERNALS = re.compile(
     r"stablehlo|mhlo|HloModule|xla_client|MLIR|stage must be one of|argument 'dialect'|_executable'"
     r"|attribute '(compiler_ir|client|get_global|_params)'|<missing jax\._src|maximal device"
-    r"|attribute '_lobpcg_standard_(matrix|callable)'"
     r"|attribute '_(invars|eqns|check_if_deleted|flat_devices_tuple|to_xla_hlo_sharding)'"
     r"|optimization_barrier %"
 )

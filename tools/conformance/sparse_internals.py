@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+import amdjax.numpy as jnp
+from amdjax import lax
 from amdjax.experimental.sparse import (
     bcoo as _bcoo_module,
     bcsr as _bcsr_module,
@@ -14,6 +16,7 @@ from amdjax.experimental.sparse import (
     coo as _coo_module,
     csr as _csr_module,
     layout,
+    linalg as linalg_module,
     products,
     structure,
     transform as _transform_module,
@@ -83,6 +86,20 @@ def _entries(bind: Any) -> Any:
     )
 
 
+def _lobpcg_standard_matrix(A: Any, X: Any, m: int, tol: Any, debug: bool) -> Any:
+    """The last of all steps, and what each of them found."""
+    A, X = jnp.asarray(A), jnp.asarray(X)
+    product = lambda S: jnp.matmul(A, S, precision=lax.Precision.HIGHEST)
+    start, advance = linalg_module._steps(product, X, tol)
+
+    def step(state: Any, _: Any) -> Any:
+        state = advance(state)
+        return state, (state[4], (state[1] == 0).all(0).sum())
+
+    (i, X, _, _, theta, _), (values, zeros) = lax.scan(step, start, length=m)
+    return theta, X, i, {"lambda history": values, "X zeros": zeros}
+
+
 bcoo = _namespace(
     _bcoo_module, layout, products, structure,
     _bcoo_fromdense=_bcoo_fromdense, _bcoo_todense=_bcoo_todense, _bcoo_extract=_bcoo_extract,
@@ -106,6 +123,7 @@ csr = _namespace(
     _csr_matvec=_product(_csr_module.csr_matvec_p.bind),
     _csr_matmat=_product(_csr_module.csr_matmat_p.bind),
 )
+linalg = _namespace(linalg_module, _lobpcg_standard_matrix=_lobpcg_standard_matrix)
 util = _namespace(
     _util_module,
     _csr_to_coo=lambda indices, indptr: (_csr_module.rows_of(indices, indptr), indices),

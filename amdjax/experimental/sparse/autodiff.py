@@ -8,7 +8,7 @@ from typing import Any
 
 from amdjax import transforms
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
-from amdjax.experimental.sparse.base import JAXSparse
+from amdjax.experimental.sparse.base import JAXSparse, over_batch
 
 _is_sparse = lambda x: isinstance(x, JAXSparse)
 
@@ -26,6 +26,16 @@ def _filled(tree: Any, data: Any) -> Any:
             return new
         leaves, structure = tree_flatten(x)
         return tree_unflatten(structure, [new, *leaves[1:]])  # the data come first
+
+    return tree_map(fill, tree, data, is_leaf=_is_sparse)
+
+
+def _batches(tree: Any, data: Any) -> Any:
+    """The tree, where data have more leading axes than its sparse arrays as batches of these."""
+
+    def fill(x: Any, new: Any) -> Any:
+        more = new.ndim - x.data.ndim if _is_sparse(x) else 0
+        return over_batch(lambda part: _filled(x, part), more)(new)
 
     return tree_map(fill, tree, data, is_leaf=_is_sparse)
 
@@ -90,15 +100,18 @@ def _jacobian(transform: Callable[..., Any]) -> Callable[..., Any]:
         fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
         **kwargs: Any,
     ) -> Callable[..., Any]:  # fmt: skip
-        """The derivatives in the data of sparse arguments, as arrays; see `amdjax.jacfwd`.
+        """As `amdjax.jacfwd` of a function whose result is dense; see `grad`.
+
+        Each element of the result has its own derivative, so that one in a sparse array is a batch.
 
         Example:
           >>> from amdjax.experimental import sparse
-          >>> sparse.jacfwd(lambda m: m @ jnp.ones(2))(sparse.eye(2)).shape
-          (2, 2)
+          >>> sparse.jacfwd(lambda m: m @ jnp.ones(2))(sparse.eye(2))
+          BCOO(float32[2, 2, 2], nse=2, n_batch=1)
         """
         options = {"has_aux": has_aux, **kwargs}
-        return _of_data(transform, fun, argnums, options, lambda _, found: found)
+        restore = lambda tree, j: (_batches(tree, j[0]), j[1]) if has_aux else _batches(tree, j)
+        return _of_data(transform, fun, argnums, options, restore)
 
     return jacobian
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 from amdjax.core.array import Array
+from amdjax.core.trace import Tracer
 from amdjax.transforms import vmap
 
 Shape = tuple[int, ...]
@@ -64,7 +65,9 @@ class JAXSparse:
         try:
             shape = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
             counts = [f"{k}={v}" for k, v in more.items() if v]
-            return f"{kind}({', '.join([shape, f'nse={self.nse}', *counts])})"
+            text = f"{kind}({', '.join([shape, f'nse={self.nse}', *counts])})"
+            traced = isinstance(self.data, Tracer)
+            return f"{type(self.data).__name__}[{text}]" if traced else text
         except (AttributeError, IndexError):  # its parts were replaced by others that do not fit
             return f"{kind}(<invalid>)"
 
@@ -93,6 +96,12 @@ class JAXSparse:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} lacks this operation, which BCOO has")
+
+    sum = __neg__ = __pos__ = __getitem__ = __matmul__ = __rmatmul__ = __mul__ = _refused
+    __rmul__ = __add__ = __radd__ = __sub__ = __rsub__ = _refused
 
 
 class SparseEfficiencyError(ValueError):

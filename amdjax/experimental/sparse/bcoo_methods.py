@@ -9,11 +9,10 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array, install_methods
-from amdjax.experimental.sparse import layout, products
-from amdjax.experimental.sparse.base import JAXSparse
+from amdjax.experimental.sparse import layout, structure
 from amdjax.experimental.sparse.bcoo import BCOO, full_batch, make
-from amdjax.experimental.sparse.transform import sparsify
-from amdjax.numpy._util import canonical_axes
+from amdjax.experimental.sparse.transform import sparse_rules, sparsify
+from amdjax.numpy._util import promote_dtypes
 
 
 class _Methods(BCOO):
@@ -79,10 +78,8 @@ class _Methods(BCOO):
         return [(0, b), (b, b + s), (b + s, self.ndim)]
 
     def sum(self, axis: Any = None) -> Any:
-        """The sum over some axes, sparse unless it is over all; see `bcoo_reduce_sum`."""
-        axes = canonical_axes(axis, self.ndim)
-        out = products.bcoo_reduce_sum(self, axes=axes)
-        return out.todense() if len(axes) == self.ndim else out
+        """The sum over some axes, sparse unless it is over all; see `numpy.sum`."""
+        return sparsify(lambda x: jnp.sum(x, axis))(self)
 
     def reshape(self, *shape: Any) -> BCOO:
         """The same elements in another shape; see `bcoo_reshape`."""
@@ -91,35 +88,25 @@ class _Methods(BCOO):
 
     def astype(self, dtype: Any) -> BCOO:
         """The array with another dtype; see `numpy.astype`."""
-        return self._with(self.data.astype(dtype))
-
-    def __neg__(self) -> BCOO:
-        return self._with(-self.data)
+        return sparsify(lambda x: x.astype(dtype))(self)
 
     def __pos__(self) -> BCOO:
         return self
 
-    def __abs__(self) -> BCOO:
-        whole = self if self.unique_indices else layout.bcoo_sum_duplicates(self, self.nse)
-        return whole._with(jnp.abs(whole.data))
+    __neg__, __abs__ = sparsify(jnp.negative), sparsify(jnp.abs)
+    __matmul__ = sparsify(jnp.matmul)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return sparsify(jnp.matmul)(other, self)
 
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, BCOO):
-            return products.bcoo_multiply_sparse(self, other)
-        other = jnp.asarray(other)
-        if not other.ndim:
-            return self._with(self.data * other)
-        return self._with(products.bcoo_multiply_dense(self, other))
+        other = other if isinstance(other, BCOO) else jnp.asarray(other)
+        return sparse_rules["mul"](*sparsify(promote_dtypes)(self, other))
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Any:
-        if isinstance(other, BCOO):
-            return NotImplemented
-        if np.ndim(other) == 0:
-            return self._with(self.data / other)
-        whole = self if self.unique_indices else layout.bcoo_sum_duplicates(self, self.nse)
-        return whole._with(whole.data / layout.bcoo_extract(whole, other).data)
+        return NotImplemented if isinstance(other, BCOO) else sparsify(jnp.divide)(self, other)
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, BCOO):
@@ -144,12 +131,6 @@ class _Methods(BCOO):
 
     def __rsub__(self, other: Any) -> Any:
         return (-self) + other
-
-    def __matmul__(self, other: Any) -> Any:
-        return products.matmul(self, other if isinstance(other, JAXSparse) else jnp.asarray(other))
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return products.matmul(jnp.asarray(other), self)
 
     def __pow__(self, exponent: Any) -> BCOO:
         return sparsify(lambda x: x**exponent)(self)
@@ -191,7 +172,7 @@ def _take(mat: BCOO, index: Any) -> BCOO:
         limits.append(max(stop, start))
         steps.append(step)
     part = layout.bcoo_slice(mat, start_indices=starts, limit_indices=limits, strides=steps)
-    return products.bcoo_reduce_sum(part, axes=dropped) if dropped else part
+    return structure.bcoo_squeeze(part, dimensions=dropped)
 
 
 _OWN = vars(type("_Empty", (BCOO,), {})).keys()

@@ -170,7 +170,7 @@ class BCSR(JAXSparse):
 
     def astype(self, dtype: Any) -> BCSR:
         """The array with another dtype; see `numpy.astype`."""
-        return self._with(self.data.astype(dtype))
+        return BCSR.from_bcoo(self.to_bcoo().astype(dtype))
 
     def _with(self, data: Any) -> BCSR:
         flags = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
@@ -180,8 +180,6 @@ class BCSR(JAXSparse):
         return self._with(-self.data)
 
     def __mul__(self, other: Any) -> Any:
-        if np.ndim(other) == 0:
-            return self._with(self.data * other)
         other = other.to_bcoo() if isinstance(other, BCSR) else other
         return BCSR.from_bcoo(self.to_bcoo() * other)
 

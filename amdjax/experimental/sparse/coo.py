@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import amdjax.numpy as jnp
-from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.core.errors import public_surface as _public_surface
@@ -124,7 +123,7 @@ def _todense(data: Array, row: Array, col: Array, *, spinfo: COOInfo) -> Array:
 
 def _fromdense(mat: Array, *, nse: int, index_dtype: Any) -> tuple[Array, Array, Array]:
     row, col = first_nonzeros(mat, nse, (0, 0))
-    there = lax.iota(np.int32, nse) < (mat != 0).sum()
+    there = jnp.arange(nse) < (mat != 0).sum()
     data = jnp.where(there, mat.at[row, col].get(mode="fill", fill_value=0), 0)
     return data, row.astype(index_dtype), col.astype(index_dtype)
 

@@ -6,7 +6,9 @@ batch axis of one stands for any number. An index at or beyond the end of an axi
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import math
 import operator
 import warnings
@@ -68,7 +70,7 @@ def bcoo_todense(mat: BCOO) -> Array:
 
     def one(data: Array, indices: Array) -> Array:
         if not mat.n_sparse:
-            return data.sum(0)
+            return lax.reduce_sum(data, (0,))
         return jnp.zeros(shape, data.dtype).at[columns(indices)].add(data, mode="drop")
 
     return over_batch(one, mat.n_batch)(data, indices)
@@ -591,12 +593,9 @@ def bcoo_slice(
         offset = column - w.start
         keep &= (column >= w.start) & (column < w.stop) & (offset % step == 0)
         new.append(offset // step)
-    end = np.array(shape[b : b + s], np.int32)
-    columns_out = [
-        jnp.where(keep, c, n).astype(indices.dtype) for c, n in zip(new, end, strict=True)
-    ]
-    if columns_out:
-        indices = jnp.stack(columns_out, -1)
+    if new:
+        end = shape[b : b + s]
+        indices = jnp.stack([jnp.where(keep, c, n) for c, n in zip(new, end, strict=True)], -1)
     found = make(masked(data, keep), indices, shape, unique_indices=mat.unique_indices)
     most = math.prod(shape[b : b + s])
     return bcoo_sum_duplicates(found, most) if most < mat.nse else found
@@ -608,7 +607,7 @@ def bcoo_reshape(
 ) -> BCOO:  # fmt: skip
     """The same elements in another shape.
 
-    Batch axes become batch axes, of as many elements; dense ones must not be there.
+    Batch axes become batch axes of as many elements, sparse ones sparse, dense ones dense.
 
     Args:
       mat: a `BCOO`.
@@ -620,8 +619,7 @@ def bcoo_reshape(
       A `BCOO`.
 
     Raises:
-      NotImplementedError: batch or dense axes would change.
-      ValueError: the sizes do not fit.
+      ValueError: the sizes do not fit, or an axis would be of two kinds.
 
     Example:
       >>> from amdjax.experimental import sparse
@@ -635,19 +633,24 @@ def bcoo_reshape(
         sizes[sizes.index(-1)] = mat.size // max(known, 1)
     if math.prod(sizes) != mat.size:
         raise ValueError(f"cannot reshape array of shape {mat.shape} into {tuple(new_sizes)}")
-    b = mat.n_batch
     if dimensions is not None and list(dimensions) != list(range(mat.ndim)):
         mat = bcoo_transpose(mat, permutation=dimensions)
-    batch = math.prod(mat.shape[:b])
-    fits = [k for k in range(len(sizes) + 1) if math.prod(sizes[:k]) == batch]
-    if mat.n_dense or not fits:
-        raise NotImplementedError(
-            "bcoo_reshape: batch and dense dimensions cannot change, got"
-            f" {mat.shape} to {tuple(sizes)} with n_batch={b}, n_dense={mat.n_dense}"
-        )
-    k = b if b in fits and tuple(sizes[:b]) == mat.shape[:b] else (fits[0] if b else 0)
-    data, indices = (x.reshape(*sizes[:k], *x.shape[b:]) for x in full_batch(mat))
-    old, new = mat.shape[b:], tuple(sizes[k:])
+    b, old = mat.n_batch, sparse_shape(mat)
+    batch, places = math.prod(mat.shape[:b]), math.prod(old)
+    up_to = list(itertools.accumulate(sizes, operator.mul))
+    for kinds, count, end in (
+        ("batch and sparse", batch, batch),
+        ("sparse and dense", places, batch * places),
+    ):
+        if count != 1 and end not in up_to:
+            raise ValueError(
+                f"bcoo_reshape: new shape cannot mix {kinds} dimensions, got {mat.shape} to"
+                f" {tuple(sizes)} with n_batch={b}, n_dense={mat.n_dense}"
+            )
+    first, last = (bisect.bisect_right(up_to, end) for end in (batch, batch * places))
+    data, indices = full_batch(mat)
+    data = data.reshape(*sizes[:first], mat.nse, *sizes[last:])
+    indices, new = indices.reshape(*sizes[:first], *indices.shape[b:]), sizes[first:last]
     there = valid(indices, old)
     flat = functools.reduce(
         lambda total, pair: total * pair[1] + pair[0],

@@ -136,6 +136,16 @@ def _mm(a: Array, b: Array) -> Array:
 def _iterate(
     product: Callable[[Array], Array], X: Array, m: int, tol: Any
 ) -> tuple[Array, Array, Array]:
+    start, step = _steps(product, X, tol)
+    going = lambda state: (state[0] < m) & (state[-1] < X.shape[1])
+    i, X, _, _, theta, _ = lax.while_loop(going, step, start)
+    return theta, X, i
+
+
+def _steps(
+    product: Callable[[Array], Array], X: Array, tol: Any
+) -> tuple[tuple[Array, ...], Callable[[Any], Any]]:
+    """Where to begin, and a step: its number, vectors, directions, residuals, values, how many."""
     k = X.shape[1]
     X = _orthonormal(X)
     theta, turn = _largest(_mm(X.T, product(X)), k)
@@ -148,10 +158,6 @@ def _iterate(
         scale = jnp.linalg.norm(AX, axis=0) + jnp.abs(theta)
         error = jnp.linalg.norm(R, axis=0) / jnp.where(scale == 0, 1, scale * X.shape[0])
         return R, (error < tol).sum()
-
-    def going(state: Any) -> Array:
-        i, _, _, _, _, found = state
-        return (i < m) & (found < k)
 
     def step(state: Any) -> Any:
         i, X, P, R, theta, _ = state
@@ -168,9 +174,7 @@ def _iterate(
         return i + 1, new, P, R, theta, found
 
     R, found = residual(X, theta)
-    start = (jnp.zeros((), int), X, jnp.zeros_like(X), R, theta, found)
-    i, X, _, _, theta, _ = lax.while_loop(going, step, start)
-    return theta, X, i
+    return (jnp.zeros((), int), X, jnp.zeros_like(X), R, theta, found), step
 
 
 def _without(basis: Array, U: Array) -> Array:

@@ -140,7 +140,7 @@ def _sparse_dense(
         data = masked(data, valid(indices, shape))
         terms = data.reshape(-1, *[1] * tail) * rows
         if not kept.size:
-            return terms.sum(0)
+            return lax.reduce_sum(terms, (0,))
         out = jnp.zeros((*out_shape, *terms.shape[1:]), terms.dtype)
         return out.at[columns(indices[:, kept])].add(terms, mode="drop")
 
@@ -237,7 +237,7 @@ def bcoo_dot_general_sampled(
         take = lambda x, i: x.at[columns(i)].get(mode="fill", fill_value=0) if i.shape[1] else (
             jnp.broadcast_to(x, (i.shape[0], *x.shape)))  # fmt: skip
         rows = take(a, places[:, :n]) * take(b, places[:, n:])
-        return rows.sum(tuple(range(1, rows.ndim)))
+        return lax.reduce_sum(rows, tuple(range(1, rows.ndim)))
 
     return over_batch(one, len(lb))(A, B, indices)
 
@@ -357,22 +357,3 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     _, indices = full_batch(lhs)
     return make(data, indices, lhs.shape, indices_sorted=lhs.indices_sorted,
                 unique_indices=lhs.unique_indices)  # fmt: skip
-
-
-def matmul(lhs: Any, rhs: Any) -> Any:
-    """`lhs @ rhs`, as for arrays, of which one at least is sparse."""
-    if not lhs.ndim or not rhs.ndim:
-        raise ValueError("matmul inputs must be at least one-dimensional")
-    batch = min(lhs.ndim, rhs.ndim) - 2
-    contract = ([lhs.ndim - 1], [max(rhs.ndim - 2, 0)])
-    if batch <= 0 or lhs.ndim != rhs.ndim:
-        if max(lhs.ndim, rhs.ndim) > 2 and min(lhs.ndim, rhs.ndim) > 1:
-            raise NotImplementedError(
-                f"matmul of {lhs.shape} and {rhs.shape}: batches must be of equal rank"
-            )
-        out = bcoo_dot_general(lhs, rhs, dimension_numbers=(contract, ((), ())))
-        if rhs.ndim > 2:  # a vector times batches of matrices
-            return out
-        return out
-    axes = list(range(batch))
-    return bcoo_dot_general(lhs, rhs, dimension_numbers=(contract, (axes, axes)))

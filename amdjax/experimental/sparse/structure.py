@@ -17,6 +17,7 @@ from amdjax.experimental.sparse.bcoo import BCOO, full_batch, make
 from amdjax.experimental.sparse.layout import (
     bcoo_sum_duplicates,
     bcoo_transpose,
+    bcoo_update_layout,
     masked,
     sparse_shape,
     valid,
@@ -169,7 +170,7 @@ def bcoo_gather(
     Args:
       operand: a `BCOO`.
       start_indices: see `lax.gather`.
-      dimension_numbers: see `lax.gather`; what windows keep must come last in the result.
+      dimension_numbers: see `lax.gather`.
       slice_sizes: the shape of a window.
       unique_indices: accepted.
       indices_are_sorted: accepted.
@@ -180,7 +181,7 @@ def bcoo_gather(
       A `BCOO`.
 
     Raises:
-      NotImplementedError: the axes of windows do not come last, or are batched with the indices.
+      NotImplementedError: axes are batched with the indices.
 
     Example:
       >>> from amdjax.experimental import sparse
@@ -193,11 +194,8 @@ def bcoo_gather(
     numbers = dimension_numbers
     start_indices = jnp.asarray(start_indices)
     batch = start_indices.ndim - 1
-    kept = operand.ndim - len(numbers.collapsed_slice_dims)
     if fill_value is not None or numbers.operand_batching_dims:
         raise NotImplementedError("bcoo_gather: fill_value and operand_batching_dims")
-    if tuple(numbers.offset_dims) != tuple(range(batch, batch + kept)):
-        raise NotImplementedError("bcoo_gather: axes of windows must come last in the result")
 
     def window(start: Array) -> BCOO:
         starts = [jnp.zeros((), start.dtype)] * operand.ndim
@@ -206,11 +204,14 @@ def bcoo_gather(
         part = bcoo_dynamic_slice(operand, starts, slice_sizes)
         return bcoo_squeeze(part, dimensions=numbers.collapsed_slice_dims)
 
-    return over_batch(window, batch)(start_indices)
+    found = over_batch(window, batch)(start_indices)
+    # The axes of windows lie last; they go where they are wanted.
+    others = [d for d in range(found.ndim) if d not in numbers.offset_dims]
+    return found.transpose(np.argsort([*others, *numbers.offset_dims]))
 
 
 def bcoo_conv_general_dilated(
-    lhs: BCOO,
+    lhs: Any,
     rhs: Any,
     *,
     window_strides: Sequence[int],
@@ -224,11 +225,11 @@ def bcoo_conv_general_dilated(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> BCOO:
-    """The convolution of a sparse sequence with a dense kernel.
+    """The convolution of two sequences of which one at least is sparse.
 
     Args:
-      lhs: a `BCOO` of shape `(1, 1, n)`, without batch or dense axes.
-      rhs: the kernel, of shape `(1, 1, k)`.
+      lhs: an array or `BCOO` of shape `(1, 1, n)`.
+      rhs: the kernel, an array or `BCOO` of shape `(1, 1, k)`.
       window_strides: must be ones.
       padding: pairs of elements, or "SAME" or "VALID".
       lhs_dilation: must be ones.
@@ -241,8 +242,8 @@ def bcoo_conv_general_dilated(
       out_sharding: accepted.
 
     Returns:
-      A `BCOO` of shape `(1, 1, positions)`, with an entry for each pair of an entry and an element
-      of the kernel.
+      A `BCOO` of shape `(1, 1, positions)` with two batch axes, and an entry for each pair of an
+      entry and an element of the kernel.
 
     Raises:
       NotImplementedError: anything else.
@@ -254,7 +255,6 @@ def bcoo_conv_general_dilated(
       ...     padding="VALID").todense()
       Array([[[1., 3.]]], dtype=float32)
     """
-    rhs = jnp.asarray(rhs)
     ones = [window_strides, lhs_dilation or [1], rhs_dilation or [1]]
     if any(any(n != 1 for n in values) for values in ones):
         raise NotImplementedError("bcoo convolution with strides or dilations.")
@@ -266,26 +266,30 @@ def bcoo_conv_general_dilated(
         raise NotImplementedError(
             f"bcoo convolution of shapes {lhs.shape} and {rhs.shape}: both must be (1, 1, length)"
         )
-    if lhs.n_batch or lhs.n_dense:
-        raise NotImplementedError("bcoo convolution with batch or dense axes.")
     n, k = lhs.shape[2], rhs.shape[2]
     if isinstance(padding, str):
         padding = lax.padtype_to_pads((n,), (k,), (1,), padding)
     ((low, high),) = padding
     positions = max(n + low + high - k + 1, 0)
-    data, kernel = promote_dtypes(lhs.data, rhs[0, 0])
-    there = valid(lhs.indices, lhs.shape)
-    place = lhs.indices[:, 2][:, None] + low - jnp.arange(k, dtype=lhs.indices.dtype)
-    keep = (there[:, None] & (place >= 0) & (place < positions)).ravel()
-    terms = masked((data[:, None] * kernel).ravel(), keep)
-    last = jnp.where(keep, place.ravel(), positions)
-    indices = jnp.stack([jnp.where(keep, 0, 1).astype(last.dtype)] * 2 + [last], -1)
-    out = make(terms, indices, (1, 1, positions))
-    return (
-        out
-        if preferred_element_type is None
-        else out._with(out.data.astype(preferred_element_type))
-    )
+    (data, at, there), (kernel, k_at, k_there) = (_sequence(x) for x in (lhs, rhs))
+    data, kernel = promote_dtypes(data, kernel)
+    place = jnp.expand_dims(at, 1) + low - jnp.expand_dims(k_at.astype(at.dtype), 0)
+    both = jnp.expand_dims(there, 1) & jnp.expand_dims(k_there, 0)
+    keep = both & (place >= 0) & (place < positions)
+    terms = jnp.expand_dims(data, 1) * jnp.expand_dims(kernel, 0)
+    terms = masked(terms, keep).reshape(1, 1, -1).astype(preferred_element_type or terms.dtype)
+    indices = jnp.where(keep, place, positions).reshape(1, 1, -1, 1)
+    return make(terms, indices, (1, 1, positions))
+
+
+def _sequence(x: Any) -> tuple[Array, Array, Array]:
+    """The data of a sequence of shape (1, 1, n), where they are, and which are entries."""
+    if not isinstance(x, BCOO):
+        x = jnp.asarray(x)
+        return x[0, 0], jnp.arange(x.shape[2], dtype=np.int32), jnp.ones(x.shape[2], bool)
+    x = bcoo_update_layout(x, n_batch=2, n_dense=0, on_inefficient=None)
+    data, indices = full_batch(x)
+    return data[0, 0], indices[0, 0, :, 0], valid(indices, sparse_shape(x))[0, 0]
 
 
 __all__ = [

@@ -264,7 +264,8 @@ def _mul(x: Any, y: Any) -> Any:
     mat, dense = (x, y) if _is_sparse(x) else (y, x)
     if np.ndim(dense) == 0:
         return mat._with(lax.mul(mat.data, lax.convert_element_type(dense, mat.dtype)))
-    found = _bcoo(mat) * dense
+    entries = _bcoo(mat)
+    found = entries._with(products.bcoo_multiply_dense(entries, dense))
     return BCSR.from_bcoo(found) if isinstance(mat, BCSR) else found
 
 
@@ -343,14 +344,12 @@ def _dot_general(
 
 @_rule("conv_general_dilated")
 def _conv(x: Any, kernel: Any, **params: Any) -> Any:
-    if _is_sparse(kernel):
-        raise NotImplementedError("convolution with a sparse kernel")
     wanted = (
         "window_strides", "padding", "lhs_dilation", "rhs_dilation", "dimension_numbers",
         "feature_group_count", "batch_group_count", "preferred_element_type",
     )  # fmt: skip
     return structure.bcoo_conv_general_dilated(
-        _bcoo(x), kernel, **{name: params[name] for name in wanted if name in params}
+        _bcoo(x), _bcoo(kernel), **{name: params[name] for name in wanted if name in params}
     )
 
 
@@ -358,6 +357,7 @@ def _conv(x: Any, kernel: Any, **params: Any) -> Any:
 def _reduce_sum(mat: Any, *, axes: Sequence[int], **_: Any) -> Any:
     mat = _bcoo(mat)
     found = products.bcoo_reduce_sum(mat, axes=axes)
+    found = found._with(found.data.astype(mat.dtype))  # no wider, as `lax.reduce_sum`
     return found.todense() if len(axes) == mat.ndim else found
 
 
