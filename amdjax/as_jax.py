@@ -10,8 +10,9 @@ or start a program with it: `python -m amdjax.as_jax script.py`, `… -m module`
 `jax`, `jax.*` and `jaxlib` then mean amdjax: `jax.numpy` is the very module `amdjax.numpy`, and
 `jax.Array` is `amdjax.Array`. Only the outermost package is an object of its own, because it says
 which release of JAX's interface this is: `jax.__version__`. Modules that amdjax lacks are not
-found, as modules are that JAX lacks. No file outside amdjax is touched, and other processes know
-nothing of it.
+found, as modules are that JAX lacks. A `JAX_…` variable of the environment is read where the
+`AMDJAX_…` variable of the same name is not set. No file outside amdjax is touched, and other
+processes know nothing of it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import os
 import pathlib
 import runpy
 import sys
 import types
 from collections.abc import Sequence
 from typing import Any
+
+from amdjax.core.config import config
+from amdjax.core.flags import FLAGS, is_flag, parsed, resolved
 
 JAX_VERSION = "0.10.2"
 """The release of JAX whose interface is followed."""
@@ -155,7 +160,20 @@ def install() -> None:
                 "with `python -m amdjax.as_jax`"
             )
     _fronts()  # whose own imports the finder must not see
+    _adopt_environment()
     sys.meta_path.insert(0, _Finder())
+
+
+def _adopt_environment() -> None:
+    """Set the flags whose `JAX_…` variables are set and whose own variables are not."""
+    for variable, text in os.environ.items():
+        name = variable.removeprefix("JAX_").lower()
+        if not variable.startswith("JAX_") or not is_flag(name):
+            continue
+        name, values = resolved(name)
+        flag = FLAGS[name]
+        if flag.effect and flag.env not in os.environ:
+            config.update(name, values[text] if text in values else parsed(flag, text, variable))
 
 
 _USAGE = "usage: python -m amdjax.as_jax [script.py | -m module | -c code] [arguments]"

@@ -13,274 +13,15 @@ attribute of `config`, so that reading one on the dispatch path is a single attr
 from __future__ import annotations
 
 import contextlib
-import difflib
-import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-_TRUE = frozenset(("1", "true", "t", "yes", "y", "on"))
-_FALSE = frozenset(("0", "false", "f", "no", "n", "off", ""))
-_MISSING: Any = object()
+from amdjax.core.flags import FLAGS, MISSING, checked, from_environment, resolved, spellings
 
-_PRECISIONS = (
-    "default",
-    "high",
-    "highest",
-    "bfloat16",
-    "tensorfloat32",
-    "float32",
-    "bfloat16_3x",
-    "ANY_F8_ANY_F8_F32",
-    "ANY_F8_ANY_F8_F32_FAST_ACCUM",
-    "ANY_F8_ANY_F8_ANY",
-    "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
-    "F16_F16_F16",
-    "F16_F16_F32",
-    "BF16_BF16_BF16",
-    "BF16_BF16_F32",
-    "BF16_BF16_F32_X3",
-    "BF16_BF16_F32_X6",
-    "BF16_BF16_F32_X9",
-    "TF32_TF32_F32",
-    "TF32_TF32_F32_X3",
-    "F32_F32_F32",
-    "F64_F64_F64",
-)
-_GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
-
-
-class Flag(NamedTuple):
-    """One configuration option: its name, how its value is checked, what it influences."""
-
-    name: str
-    kind: type
-    default: Any
-    help: str
-    choices: tuple[Any, ...] | None = None
-    optional: bool = False
-    # A traced flag changes what tracing produces, hence belongs to every trace cache's key.
-    traced: bool = False
-    # Value taken by the context manager when it is called without an argument.
-    context_default: Any = _MISSING
-
-    @property
-    def env(self) -> str:
-        """Name of the environment variable which sets this flag."""
-        return f"AMDJAX_{self.name.upper()}"
-
-
-def _flag_bool(name: str, default: bool, help: str, traced: bool = False) -> Flag:
-    return Flag(name, bool, default, help, traced=traced, context_default=True)
-
-
-def _flag_int(name: str, default: int | None, help: str, traced: bool = False) -> Flag:
-    return Flag(name, int, default, help, optional=default is None, traced=traced)
-
-
-def _flag_text(name: str, default: str | None, help: str) -> Flag:
-    return Flag(name, str, default, help, optional=default is None)
-
-
-def _flag_enum(
-    name: str,
-    default: str | None,
-    choices: tuple[str, ...],
-    help: str,
-    traced: bool = False,
-    context_default: Any = _MISSING,
-) -> Flag:
-    return Flag(name, str, default, help, choices, default is None, traced, context_default)
-
-
-FLAGS: dict[str, Flag] = {
-    flag.name: flag
-    for flag in (
-        _flag_bool("enable_x64", False, "Keep 64-bit dtypes instead of narrowing to 32.", True),
-        _flag_enum(
-            "explicit_x64_dtypes",
-            "warn",
-            ("warn", "error", "allow"),
-            "What an explicitly requested 64-bit dtype does while enable_x64 is off.",
-            True,
-        ),
-        _flag_enum(
-            "numpy_dtype_promotion",
-            "standard",
-            ("standard", "strict"),
-            "Implicit dtype promotion: the full lattice, or Python scalars only.",
-            True,
-        ),
-        _flag_enum(
-            "numpy_rank_promotion",
-            "allow",
-            ("allow", "warn", "raise"),
-            "What broadcasting operands of different rank does.",
-            True,
-        ),
-        _flag_enum(
-            "default_matmul_precision",
-            None,
-            _PRECISIONS,
-            "Precision of dots and convolutions which do not ask for one.",
-            True,
-        ),
-        _flag_enum(
-            "default_prng_impl",
-            "threefry2x32",
-            ("threefry2x32", "threefry4x32", "rbg", "unsafe_rbg", "philox2x32", "philox4x32"),
-            "Random bit generator used by random.key().",
-            True,
-        ),
-        _flag_bool(
-            "threefry_partitionable", True, "Threefry bits are independent of the split.", True
-        ),
-        _flag_bool("enable_custom_prng", False, "Raw key arrays are typed key arrays.", True),
-        _flag_enum(
-            "legacy_prng_key",
-            "allow",
-            ("allow", "warn", "error"),
-            "What a raw uint32 array does where a key is wanted.",
-            True,
-        ),
-        _flag_bool("high_dynamic_range_gumbel", False, "Gumbel samples use more bits.", True),
-        _flag_bool("softmax_custom_jvp", True, "nn.softmax has its own derivative.", True),
-        _flag_bool("allow_f16_reductions", True, "16-bit sums may stay in 16 bits.", True),
-        _flag_int("random_seed_offset", 0, "Added to every seed given to random.key().", True),
-        _flag_bool("deterministic", False, "GPUs scatter sums in order, not as they come.", True),
-        _flag_bool("disable_jit", False, "Run jitted functions as plain Python.", True),
-        _flag_bool("debug_nans", False, "Raise FloatingPointError when a result has a NaN.", True),
-        _flag_bool("debug_infs", False, "Raise FloatingPointError when a result has an inf.", True),
-        _flag_bool("debug_key_reuse", False, "Raise when a PRNG key is used twice.", True),
-        _flag_bool("check", False, "Check the jaxpr after every compiler pass.", True),
-        _flag_bool(
-            "disable_bwd_checks",
-            False,
-            "Let backward rules return cotangents of other shapes than the arguments'.",
-            True,
-        ),
-        _flag_bool("check_tracer_leaks", False, "Raise when a trace leaves live tracers.", True),
-        _flag_bool("check_static_indices", False, "Bounds-check static indices.", True),
-        _flag_bool("log_compiles", False, "Log every trace and compile."),
-        _flag_bool("explain_cache_misses", False, "Log why a function was traced again."),
-        _flag_bool("no_tracing", False, "Raise where jit would trace a function."),
-        # Traced, so that what is kept for other calls is not found under it.
-        _flag_bool("no_execution", False, "Raise instead of running programs.", True),
-        _flag_bool("thread_guard", False, "Programs of several processes run in one thread only."),
-        _flag_enum(
-            "array_garbage_collection_guard",
-            "allow",
-            ("allow", "log", "fatal"),
-            "What the garbage collector does on finding an array, which holds memory until then.",
-        ),
-        _flag_enum(
-            "traceback",
-            "filtered",
-            ("filtered", "noted", "full"),
-            "Whether tracebacks show frames inside amdjax; noted: left out, which a note says.",
-        ),
-        _flag_int("num_threads", None, "CPU worker threads; None means one per core."),
-        _flag_text("platforms", None, "Comma-separated backends in order of preference."),
-        _flag_text("emulate", None, "Comma-separated GPU targets to emulate, such as gfx942."),
-        _flag_bool("sync", False, "Wait for each kernel on a device, so that errors name it."),
-        Flag("default_device", object, None, "Device of new arrays.", None, True, True),
-        _flag_bool("enable_compilation_cache", True, "Use the on-disk kernel cache."),
-        _flag_text("cache_dir", None, "Folder of the on-disk kernel cache."),
-        _flag_int("cache_max_bytes", 2**30, "Size at which the kernel cache evicts; -1: never."),
-        _flag_text("dump", None, "Folder which receives every stage of every compile."),
-        _flag_enum("transfer_guard", None, _GUARDS, "Guard on all implicit transfers."),
-        _flag_enum("transfer_guard_host_to_device", None, _GUARDS, "Guard on host to device."),
-        _flag_enum("transfer_guard_device_to_device", None, _GUARDS, "Guard between devices."),
-        _flag_enum("transfer_guard_device_to_host", None, _GUARDS, "Guard on device to host."),
-    )
-}
-
-# JAX spells these differently; the value goes through the mapping when there is one.
-_ALIASES: dict[str, tuple[str, dict[Any, Any]]] = {
-    "x64_enabled": ("enable_x64", {}),
-    "enable_checks": ("check", {}),
-    "compilation_cache_dir": ("cache_dir", {}),
-    "compilation_cache_max_size": ("cache_max_bytes", {}),
-    "num_cpu_threads": ("num_threads", {}),
-    "platform_name": ("platforms", {}),
-    "traceback_filtering": (
-        "traceback",
-        {
-            "off": "full",
-            "auto": "noted",
-            "tracebackhide": "filtered",
-            "remove_frames": "filtered",
-            "quiet_remove_frames": "noted",
-        },
-    ),
-}
-
-_SPELLINGS: dict[str, tuple[str, ...]] = {
-    name: tuple(
-        spelling
-        for bare in (name, *(alias for alias, (target, _) in _ALIASES.items() if target == name))
-        for spelling in (bare, f"jax_{bare}")
-    )
-    for name in FLAGS
-}
+_SPELLINGS = spellings()
 _TRACED = tuple(flag.name for flag in FLAGS.values() if flag.traced)
-
-
-def _parse(flag: Flag, text: str) -> Any:
-    """The value of `flag` written as `text` in its environment variable."""
-    if flag.kind is bool:
-        word = text.strip().lower()
-        if word in _TRUE or word in _FALSE:
-            return word in _TRUE
-        raise ValueError(f"{flag.env}={text!r} is not a boolean: use one of 0, 1, true, false.")
-    if flag.optional and text == "":
-        return None
-    if flag.kind is int:
-        try:
-            return int(text)
-        except ValueError:
-            raise ValueError(f"{flag.env}={text!r} is not an integer.") from None
-    return _checked(flag, text, flag.env)
-
-
-def _checked(flag: Flag, value: Any, name: str) -> Any:
-    """`value` in the flag's own type, or an error which names the flag."""
-    if value is None and flag.optional:
-        return value
-    if flag.kind is object:
-        # Devices belong to a higher floor; this is what tells them.
-        if value is None or isinstance(value, str) or hasattr(value, "device_kind"):
-            return value
-        raise ValueError(
-            f"config option {name} takes a device or a platform's name, got {value!r}."
-        )
-    if flag.kind is bool:
-        if isinstance(value, (bool, int)):
-            return bool(value)
-        raise ValueError(f"config option {name} takes a bool, got {value!r}.")
-    if flag.choices is not None and value not in flag.choices:
-        # An enum member such as lax.Precision.HIGHEST is accepted under its name.
-        value = getattr(value, "name", value)
-        value = value if value in flag.choices else str(value).lower()
-        if value not in flag.choices:
-            allowed = (None, *flag.choices) if flag.optional else flag.choices
-            raise ValueError(f"config option {name} takes one of {list(allowed)}, got {value!r}.")
-    if flag.kind is str and not isinstance(value, str):
-        value = os.fspath(value) if isinstance(value, os.PathLike) else value
-        if not isinstance(value, str):
-            raise ValueError(f"config option {name} takes a str, got {value!r}.")
-    if flag.kind is int and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ValueError(f"config option {name} takes an int, got {value!r}.")
-    return value
-
-
-def _from_environment() -> dict[str, Any]:
-    values = {}
-    for flag in FLAGS.values():
-        text = os.environ.get(flag.env)
-        values[flag.name] = flag.default if text is None else _parse(flag, text)
-    return values
 
 
 class TraceKey(tuple):
@@ -307,7 +48,7 @@ class TraceKey(tuple):
 
 _lock = threading.RLock()
 _trace_keys: dict[tuple[Any, ...], TraceKey] = {}
-_global_values = _from_environment()
+_global_values = from_environment()
 _threads: weakref.WeakSet[_ThreadView] = weakref.WeakSet()
 _hooks: dict[str, list[Callable[[Any], None]]] = {}
 _on_use: dict[str, Callable[[], None]] = {}  # called when a flag's context manager is first made
@@ -391,11 +132,11 @@ class Config(threading.local):
           AttributeError: there is no such flag.
           ValueError: the flag does not take this value.
         """
-        flag_name, mapping = _resolve(name)
+        flag_name, mapping = resolved(name)
         prepare = _on_use.pop(flag_name, None)
         if prepare is not None:
             prepare()
-        new = _checked(FLAGS[flag_name], _mapped(mapping, val), name)
+        new = checked(FLAGS[flag_name], _mapped(mapping, val), name)
         with _lock:
             _global_values[flag_name] = new
             for view in list(_threads):
@@ -406,7 +147,7 @@ class Config(threading.local):
 
     def read(self, name: str) -> Any:
         """The flag's value as this thread sees it."""
-        return self.__dict__[_resolve(name)[0]]
+        return self.__dict__[resolved(name)[0]]
 
     @property
     def values(self) -> dict[str, Any]:
@@ -450,23 +191,11 @@ class Config(threading.local):
         """
         with _lock:
             for table in (_hooks, _context_hooks) if contexts else (_hooks,):
-                table.setdefault(_resolve(name)[0], []).append(hook)
+                table.setdefault(resolved(name)[0], []).append(hook)
 
 
 def _mapped(mapping: dict[Any, Any], value: Any) -> Any:
     return mapping.get(value, value) if mapping else value
-
-
-def _resolve(name: str) -> tuple[str, dict[Any, Any]]:
-    """The flag meant by `name` and the translation of its values."""
-    bare = name.removeprefix("jax_")
-    if bare in FLAGS:
-        return bare, {}
-    if bare in _ALIASES:
-        return _ALIASES[bare]
-    close = difflib.get_close_matches(bare, [*FLAGS, *_ALIASES], 1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise AttributeError(f"Unrecognized config option: {name}.{hint}")
 
 
 config = Config()
@@ -484,7 +213,7 @@ class _Override(contextlib.ContextDecorator):
     def __enter__(self) -> None:
         view = config._view
         saved = self._saved.__dict__.setdefault("stack", [])
-        saved.append(view.overrides.get(self._name, _MISSING))
+        saved.append(view.overrides.get(self._name, MISSING))
         self._set(view, self._value)
         for hook in _context_hooks.get(self._name, ()):
             hook(self._value)
@@ -494,7 +223,7 @@ class _Override(contextlib.ContextDecorator):
 
     def _set(self, view: _ThreadView, value: Any) -> None:
         with _lock:  # another thread's config.update refreshes this view too
-            if value is _MISSING:
+            if value is MISSING:
                 view.overrides.pop(self._name, None)
                 value = _global_values[self._name]
             else:
@@ -541,10 +270,10 @@ class State:
         self.__doc__ = _STATE_DOC.format(name=name, help=flag.help, default=flag.default)
         self._flag = flag
 
-    def __call__(self, new_val: Any = _MISSING) -> _Override:
-        if new_val is _MISSING:
+    def __call__(self, new_val: Any = MISSING) -> _Override:
+        if new_val is MISSING:
             new_val = self._flag.context_default
-            if new_val is _MISSING:
+            if new_val is MISSING:
                 raise TypeError(
                     f"{self.name}() needs the new value of the flag, for example "
                     f"`with {self.name}({(self._flag.choices or (self._flag.default,))[0]!r}):`."
@@ -552,7 +281,7 @@ class State:
         prepare = _on_use.pop(self.name, None)
         if prepare is not None:
             prepare()
-        return _Override(self.name, _checked(self._flag, new_val, self.name))
+        return _Override(self.name, checked(self._flag, new_val, self.name))
 
     @property
     def value(self) -> Any:
@@ -592,7 +321,7 @@ class UserContext:
     @contextlib.contextmanager
     def __call__(self, value: Any) -> Iterator[None]:
         hash(value)
-        before = config._view.contexts.get(self, _MISSING)
+        before = config._view.contexts.get(self, MISSING)
         self._set(value)
         try:
             yield
@@ -602,7 +331,7 @@ class UserContext:
     def _set(self, value: Any) -> None:
         view = config._view
         with _lock:
-            if value is _MISSING:
+            if value is MISSING:
                 view.contexts.pop(self, None)
             else:
                 view.contexts[self] = value
@@ -699,7 +428,7 @@ def transfer_guard(new_val: str) -> contextlib.AbstractContextManager[None]:
       ...     config.transfer_guard_host_to_device
       'log'
     """
-    return _guarding(_checked(FLAGS["transfer_guard"], new_val, "transfer_guard"))
+    return _guarding(checked(FLAGS["transfer_guard"], new_val, "transfer_guard"))
 
 
 @contextlib.contextmanager

@@ -17,8 +17,9 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any, TextIO
 
-from amdjax.core.config import FLAGS, config
+from amdjax.core.config import config
 from amdjax.core.errors import api_boundary
+from amdjax.core.flags import FLAGS
 from amdjax.doctor.report import Report
 from amdjax.runtime.devices import HIP_NAMES, default_backend, devices, requested_platforms
 
@@ -150,7 +151,7 @@ def _environment(report: Report) -> None:
 
 def _check_name(report: Report, name: str) -> None:
     """Tell of a variable that is not read."""
-    known = {flag.env for flag in FLAGS.values()} | _OTHERS
+    known = {flag.env for flag in FLAGS.values() if flag.effect} | _OTHERS
     if not name.startswith("AMDJAX_") or name.startswith("AMDJAX_TEST_") or name in known:
         return
     near = difflib.get_close_matches(name, sorted(known), 1)

@@ -61,8 +61,10 @@ INTERNALS: dict[str, Entry] = {
     "jax._src.state.types": (["amdjax.core.ref"], {}),
     "jax._src.sharding_impls": (["amdjax.sharding"], {}),
     "jax._src.source_info_util": (["amdjax.extend.source_info_util"], {}),
+    "jax._src.test_util": (["amdjax.test_util"], {}),
     "jax._src.traceback_util": (["amdjax.extend.tracebacks"], {}),
     "jax._src.tree_util": (["amdjax.tree_util"], {"_registry": REGISTRY}),
+    "jax._src.util": (["amdjax.api_util"], {}),
     "jax._src.typing": (["amdjax.typing"], {}),
     "jax.experimental.hijax": (["amdjax.extend.values"], {}),
     "jax.experimental.colocated_python": (

@@ -1,15 +1,17 @@
 """The alias, in processes of its own: `jax` and what is below it mean amdjax there."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 
-def run(*arguments, input=None, cwd=None):
+def run(*arguments, cwd=None, **environment):
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=cwd
-    )
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=cwd,
+        env={**os.environ, **environment},
+    )  # fmt: skip
 
 
 def printed(code):
@@ -100,3 +102,12 @@ def test_it_refuses_when_jax_was_imported_already(tmp_path):
 def test_importing_amdjax_alone_changes_nothing():
     code = "import sys, amdjax; print([n for n in sys.modules if n.split('.')[0] == 'jax'])"
     assert run("-c", code).stdout.strip() == "[]"
+
+
+def test_jaxs_variables_set_flags():
+    code = "import jax; print(jax.config.jax_enable_x64, jax.config.jax_debug_nans)"
+    variables = {"JAX_ENABLE_X64": "1", "JAX_DEBUG_NANS": "1", "AMDJAX_DEBUG_NANS": "0"}
+    result = run("-m", "amdjax.as_jax", "-c", code, **variables, JAX_SCAN3="1", JAX_NO_SUCH="x")
+    assert result.stdout.split() == ["True", "False"], result.stderr
+    result = run("-m", "amdjax.as_jax", "-c", code, JAX_ENABLE_X64="maybe")
+    assert "JAX_ENABLE_X64='maybe' is not a boolean" in result.stderr

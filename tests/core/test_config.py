@@ -1,3 +1,5 @@
+import ast
+import importlib.util
 import os
 import subprocess
 import sys
@@ -6,7 +8,8 @@ import threading
 import pytest
 
 from amdjax.core import config as cfg
-from amdjax.core.config import FLAGS, config
+from amdjax.core.config import config
+from amdjax.core.flags import FLAGS, resolved
 
 
 def in_thread(fun):
@@ -211,3 +214,36 @@ def test_environment_errors_name_the_variable():
     assert "AMDJAX_NUM_THREADS='many' is not an integer" in done.stderr
     done = run_with_env("", AMDJAX_TRACEBACK="loud")
     assert "AMDJAX_TRACEBACK takes one of" in done.stderr
+
+
+def test_options_without_effect_are_taken_and_given_back():
+    before = config.trace_key()
+    config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    try:
+        assert config.jax_persistent_cache_min_compile_time_secs == 0
+        assert config.read("jax_persistent_cache_min_compile_time_secs") == 0
+        assert config.trace_key() is before
+    finally:
+        config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+    with pytest.raises(ValueError, match="jax_enable_pgle takes a bool, got 'yes'"):
+        config.update("jax_enable_pgle", "yes")
+
+
+def test_options_that_would_change_results_are_refused():
+    config.update("jax_num_cpu_devices", 1)
+    config.update("jax_num_cpu_devices", -1)
+    with pytest.raises(NotImplementedError, match="jax_num_cpu_devices is -1 here, got 8"):
+        config.update("jax_num_cpu_devices", 8)
+    assert config.jax_num_cpu_devices == -1
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed")
+def test_every_option_of_jax_has_its_default():
+    code = (
+        "import jax; print({k: str(getattr(v, 'value', v)) for k, v in jax.config.values.items()})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for name, default in ast.literal_eval(done.stdout).items():
+        flag, _ = resolved(name)
+        if not FLAGS[flag].effect:
+            assert str(FLAGS[flag].default) == default, name

@@ -42,7 +42,7 @@ def flag(name: str, default: Any = None, *args: Any, **kwargs: Any) -> Remembere
 def state(name: str) -> Any:
     """The context manager of a flag."""
     try:
-        found, mapping = own._resolve(name)
+        found, mapping = own.resolved(name)
     except AttributeError:
         return flag(name)
     manager = own.State(found)
@@ -53,7 +53,7 @@ def update(name: str, value: Any) -> None:
     """Set a flag."""
     try:
         own.config.update(name, value)
-    except AttributeError:
+    except (AttributeError, NotImplementedError):
         flag(name).value = value
 
 
