@@ -135,6 +135,14 @@ def find_device(name):
 
 
 @pytest.fixture
+def double_precision():
+    from amdjax.core.config import enable_x64
+
+    with enable_x64(True):
+        yield
+
+
+@pytest.fixture
 def small(device):
     """`small(n, m)` is n, or m on an emulated device."""
     emulated = device is not None and device.platform == "emulated"

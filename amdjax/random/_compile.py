@@ -29,11 +29,13 @@ def compiled(fun: F) -> F:
 
     Args:
       fun: takes pytrees of arrays by position, and by keyword what is known when tracing: hashable.
+        The program of `normal_in` is called `_normal`.
 
     Returns:
       A function that computes the same.
     """
     programs: dict[Any, Any] = {}
+    name = "_" + fun.__name__.strip("_").removesuffix("_in")
 
     @functools.wraps(fun)
     def call(*args: Any, **static: Any) -> Any:
@@ -46,7 +48,7 @@ def compiled(fun: F) -> F:
         if found is None:
             found = programs[key] = _trace(fun, tree, avals, static)
         closed, out_tree = found
-        return tree_unflatten(out_tree, bind_jit(closed, leaves, name=fun.__name__))
+        return tree_unflatten(out_tree, bind_jit(closed, leaves, name=name))
 
     return cast(F, call)
 

@@ -73,11 +73,6 @@ def uniform(
     return _uniform(typed, minval, maxval, shape=as_shape("uniform", shape), dtype=dtype)
 
 
-@compiled
-def _uniform(key: Any, minval: Any, maxval: Any, *, shape: Shape, dtype: Any) -> Any:
-    return uniform_in(key, minval, maxval, shape, dtype)
-
-
 def uniform_in(key: Any, minval: Any, maxval: Any, shape: Shape, dtype: Any) -> Any:
     """As `uniform`, within a program, from keys of any shape, which leads the result's."""
     whole = (*key.shape, *shape)
@@ -87,6 +82,9 @@ def uniform_in(key: Any, minval: Any, maxval: Any, shape: Shape, dtype: Any) -> 
     floats = _unit_floats(key, shape, dtype)
     # Rounding may reach below the least value, as it may reach `maxval`.
     return lax.max(low, floats * (high - low) + low)
+
+
+_uniform = compiled(uniform_in)
 
 
 def _unit_floats(key: Any, shape: Shape, dtype: Any) -> Any:
@@ -125,11 +123,6 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
     return _normal(typed, shape=as_shape("normal", shape), dtype=dtype)
 
 
-@compiled
-def _normal(key: Any, *, shape: Shape, dtype: Any) -> Any:
-    return normal_in(key, shape, dtype)
-
-
 def normal_in(key: Any, shape: Shape, dtype: Any) -> Any:
     """As `normal`, within a program, from keys of any shape, which leads the result's."""
     if dtypes.issubdtype(dtype, np.complexfloating):
@@ -140,6 +133,9 @@ def normal_in(key: Any, shape: Shape, dtype: Any) -> Any:
     low = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype), dtype=dtype)
     u = uniform_in(key, low, np.asarray(1, dtype), shape, dtype)
     return lax.mul(np.asarray(np.sqrt(2), dtype), lax.erf_inv(u))
+
+
+_normal = compiled(normal_in)
 
 
 def truncated_normal(
@@ -214,11 +210,6 @@ def randint(
     return _randint(typed, minval, maxval, shape=shape, dtype=int_dtype("randint", dtype))
 
 
-@compiled
-def _randint(key: Any, minval: Any, maxval: Any, *, shape: Shape, dtype: Any) -> Any:
-    return randint_in(key, minval, maxval, shape, dtype)
-
-
 def randint_in(key: Any, minval: Any, maxval: Any, shape: Shape, dtype: Any) -> Any:
     """As `randint`, within a program."""
     info = dtypes.iinfo(dtype)
@@ -247,6 +238,9 @@ def randint_in(key: Any, minval: Any, maxval: Any, shape: Shape, dtype: Any) -> 
     offset = lax.add(lax.mul(lax.rem(higher, span), multiplier), lax.rem(lower, span))
     offset = lax.rem(offset, span)
     return lax.add(low, lax.convert_element_type(offset, dtype))
+
+
+_randint = compiled(randint_in)
 
 
 def _as_int32(value: Any, low: int, high: int) -> Any:

@@ -41,14 +41,12 @@ def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: A
     return _exponential(typed, shape=shape, dtype=dtype)
 
 
-@compiled
-def _exponential(key: Any, *, shape: Shape, dtype: Any) -> Any:
-    return exponential_in(key, shape, dtype)
-
-
 def exponential_in(key: Any, shape: Shape, dtype: Any) -> Any:
     """As `exponential`, within a program, from keys of any shape."""
     return lax.neg(lax.log1p(lax.neg(uniform_in(key, 0.0, 1.0, shape, dtype))))
+
+
+_exponential = compiled(exponential_in)
 
 
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
@@ -143,15 +141,13 @@ def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
     return _maxwell(typed, shape=shape, dtype=dtype)
 
 
-@compiled
-def _maxwell(key: Any, *, shape: Shape, dtype: Any) -> Any:
-    return maxwell_in(key, shape, dtype)
-
-
 def maxwell_in(key: Any, shape: Shape, dtype: Any) -> Any:
     """As `maxwell`, within a program."""
     vectors = normal_in(key, (*shape, 3), dtype)
     return lax.sqrt(jnp.sum(vectors * vectors, -1))
+
+
+_maxwell = compiled(maxwell_in)
 
 
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Any:

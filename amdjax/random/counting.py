@@ -154,11 +154,6 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     return _binomial(typed, n, p, shape=parameter_shape("binomial", shape, n, p), dtype=dtype)
 
 
-@compiled
-def _binomial(key: Any, n: Any, p: Any, *, shape: Shape, dtype: Any) -> Any:
-    return binomial_in(key, n, p, shape, dtype)
-
-
 def binomial_in(key: Any, n: Any, p: Any, shape: Shape, dtype: Any) -> Any:
     """As `binomial`, within a program."""
     p = _inexact(p)
@@ -183,6 +178,9 @@ def binomial_in(key: Any, n: Any, p: Any, shape: Shape, dtype: Any) -> Any:
     counts = lax.select(endless & ~invalid, lax.full_like(counts, np.inf), counts)
     as_counted = rare | bad_n | bad_q | endless
     return lax.select(as_counted, counts, lax.convert_element_type(n, dtype) - counts)
+
+
+_binomial = compiled(binomial_in)
 
 
 def _binomial_by_inversion(key: Any, n: Any, p: Any, dtype: Any) -> Any:

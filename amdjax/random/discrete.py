@@ -62,11 +62,6 @@ def bernoulli(
     return _bernoulli(typed, p, shape=parameter_shape("bernoulli", shape, p), mode=mode)
 
 
-@compiled
-def _bernoulli(key: Any, p: Any, *, shape: Shape, mode: str) -> Any:
-    return bernoulli_in(key, p, shape, mode)
-
-
 def bernoulli_in(key: Any, p: Any, shape: Shape, mode: str = "low") -> Any:
     """As `bernoulli`, within a program."""
     dtype = dtypes.canonicalize_dtype(dtypes.dtype(p))
@@ -76,6 +71,9 @@ def bernoulli_in(key: Any, p: Any, shape: Shape, mode: str = "low") -> Any:
     pair = uniform_in(key, 0.0, 1.0, (2, *shape), dtype)
     coarse, fine = (lax.index_in_dim(pair, k, 0, keepdims=False) for k in (0, 1))
     return fine * 2.0 ** -dtypes.finfo(dtype).nmant < p - coarse
+
+
+_bernoulli = compiled(bernoulli_in)
 
 
 def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
@@ -97,15 +95,13 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
     return _rademacher(typed, shape=as_shape("rademacher", shape), dtype=dtype)
 
 
-@compiled
-def _rademacher(key: Any, *, shape: Shape, dtype: Any) -> Any:
-    return rademacher_in(key, shape, dtype)
-
-
 def rademacher_in(key: Any, shape: Shape, dtype: Any) -> Any:
     """As `rademacher`, within a program."""
     heads = lax.convert_element_type(bernoulli_in(key, 0.5, shape), dtype)
     return lax.convert_element_type(2 * heads - 1, dtype)
+
+
+_rademacher = compiled(rademacher_in)
 
 
 def geometric(
@@ -256,11 +252,6 @@ def permutation(
     return _permuted(typed, x, axis=axis % rank)
 
 
-@compiled
-def _shuffled(key: Any, x: Any, *, axis: int) -> Any:
-    return shuffled_in(key, x, axis)
-
-
 def shuffled_in(key: Any, x: Any, axis: int) -> Any:
     """`x` sorted by random keys, as often as makes ties among these unlikely to matter."""
     exponent = 3
@@ -271,9 +262,7 @@ def shuffled_in(key: Any, x: Any, axis: int) -> Any:
     return x
 
 
-@compiled
-def _permuted(key: Any, x: Any, *, axis: int) -> Any:
-    return permuted_in(key, x, axis)
+_shuffled = compiled(shuffled_in)
 
 
 def permuted_in(key: Any, x: Any, axis: int) -> Any:
@@ -282,6 +271,9 @@ def permuted_in(key: Any, x: Any, axis: int) -> Any:
         return shuffled_in(key, x, 0)
     order = shuffled_in(key, jnp.arange(x.shape[axis]), 0)
     return jnp.take(x, order, axis, unique_indices=True)
+
+
+_permuted = compiled(permuted_in)
 
 
 def choice(

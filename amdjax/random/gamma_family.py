@@ -73,15 +73,13 @@ def _drawn(name: str, key: Any, a: Any, shape: Any, dtype: Any, log_space: bool)
     return _gamma(typed, a, shape=shape, dtype=dtype, log_space=log_space)
 
 
-@compiled
-def _gamma(key: Any, a: Any, *, shape: Shape, dtype: Any, log_space: bool) -> Any:
-    return gamma_in(key, a, shape, dtype, log_space)
-
-
 def gamma_in(key: Any, a: Any, shape: Shape, dtype: Any, log_space: bool) -> Any:
     """As `gamma` or `loggamma`, within a program."""
     a = jnp.broadcast_to(lax.convert_element_type(a, dtype), shape)
     return random_gamma_p.bind(key, a, log_space=log_space, **as_traced())
+
+
+_gamma = compiled(gamma_in)
 
 
 random_gamma_p = Primitive("random_gamma")
@@ -276,14 +274,12 @@ def chisquare(
     return _chisquare(typed, df, shape=shape, dtype=dtype)
 
 
-@compiled
-def _chisquare(key: Any, df: Any, *, shape: Shape, dtype: Any) -> Any:
-    return _chisquare_in(key, df, shape, dtype)
-
-
 def _chisquare_in(key: Any, df: Any, shape: Shape, dtype: Any) -> Any:
     half = lax.convert_element_type(df, dtype) / 2
     return jnp.exp(gamma_in(key, half, shape, dtype, log_space=True)) * 2
+
+
+_chisquare = compiled(_chisquare_in)
 
 
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:

@@ -49,11 +49,6 @@ def gumbel_mode(mode: str | None) -> str:
     return mode
 
 
-@compiled
-def _gumbel(key: Any, *, shape: Shape, dtype: Any, mode: str) -> Any:
-    return gumbel_in(key, shape, dtype, mode)
-
-
 def gumbel_in(key: Any, shape: Shape, dtype: Any, mode: str) -> Any:
     """As `gumbel`, within a program."""
     info = dtypes.finfo(dtype)
@@ -65,6 +60,9 @@ def gumbel_in(key: Any, shape: Shape, dtype: Any, mode: str) -> Any:
     fine = np.asarray(2.0**-info.nmant, dtype) * low
     x = jnp.where(high >= 0.5, high, high + fine + np.asarray(info.tiny, dtype))
     return -lax.log(-lax.log1p(-x))
+
+
+_gumbel = compiled(gumbel_in)
 
 
 def _unstacked(x: Any) -> list[Any]:

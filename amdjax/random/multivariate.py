@@ -163,15 +163,13 @@ def generalized_normal(
     return _generalized_normal(typed, p, shape=shape, dtype=dtype)
 
 
-@compiled
-def _generalized_normal(key: Any, p: Any, *, shape: Shape, dtype: Any) -> Any:
-    return _generalized_normal_in(key, p, shape, dtype)
-
-
 def _generalized_normal_in(key: Any, p: Any, shape: Shape, dtype: Any) -> Any:
     gamma_key, sign_key = subkeys(key)
     g = gamma_in(gamma_key, 1 / p, shape, dtype, log_space=False)
     return rademacher_in(sign_key, shape, dtype) * g ** (1 / p)
+
+
+_generalized_normal = compiled(_generalized_normal_in)
 
 
 def ball(

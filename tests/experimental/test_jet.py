@@ -7,17 +7,14 @@ import pytest
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import enable_x64, jit, jvp, lax, vmap
+from amdjax import jit, jvp, lax, vmap
 from amdjax.experimental.jet import jet, jet_rules
 
 RNG = np.random.default_rng(0)
 ORDER = 4
 
 
-@pytest.fixture(autouse=True)
-def _double():
-    with enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def expected(f, primals, series):

@@ -5,17 +5,14 @@ import pytest
 import scipy.integrate
 
 import amdjax.numpy as jnp
-from amdjax import enable_x64, grad, jit, vmap
+from amdjax import grad, jit, vmap
 from amdjax.experimental.ode import odeint
 from amdjax.test_util import check_grads
 
 TIMES = np.array([0.0, 0.3, 1.0, 2.5])
 
 
-@pytest.fixture(autouse=True)
-def _double():
-    with enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def pendulum(y, t, m, g):

@@ -6,7 +6,7 @@ import scipy.sparse
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import enable_x64, grad, jit, lax, vmap
+from amdjax import grad, jit, lax, vmap
 from amdjax.experimental import sparse
 from amdjax.experimental.sparse import BCOO, BCSR
 from amdjax.test_util import check_grads
@@ -15,10 +15,7 @@ RNG = np.random.default_rng(0)
 LAYOUTS = [(b, d) for b in range(3) for d in range(3) if b + d <= 3]
 
 
-@pytest.fixture(autouse=True)
-def _double():
-    with enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def thin(*shape):

@@ -14,11 +14,7 @@ from amdjax.core.jaxpr import dce_jaxpr
 from amdjax.test_util import check_grads
 from amdjax.transforms.staging import make_jaxpr
 
-
-@pytest.fixture(autouse=True)
-def double_precision():
-    with enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def rows(*shape, seed=0):

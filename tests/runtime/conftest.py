@@ -1,5 +1,7 @@
 import pytest
 
+from tests.support.hip_calls import Hip
+
 
 @pytest.fixture(autouse=True, scope="session")
 def private_cache(tmp_path_factory):
@@ -7,3 +9,13 @@ def private_cache(tmp_path_factory):
     from amdjax.core.config import config
 
     config.update("cache_dir", str(tmp_path_factory.mktemp("kernels")))
+
+
+@pytest.fixture
+def hip():
+    return Hip("gfx942")
+
+
+@pytest.fixture
+def pair():
+    return Hip("gfx942", "gfx1100")

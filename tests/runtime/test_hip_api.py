@@ -1,7 +1,6 @@
 """The emulator's HIP library as a C program sees it: devices, memory, streams."""
 
 import ctypes
-import platform
 from ctypes import byref, c_float, c_int, c_size_t, c_ubyte, c_void_p
 
 import numpy as np
@@ -9,21 +8,18 @@ import pytest
 
 from amdjax.emulator.hip.library import EmulatedHip, device_memory, device_names
 from amdjax.emulator.hip.properties import DeviceProperties
-from tests.support.hip_calls import DEFAULT, MEMORY, ON_DEVICE, ONES, TO_DEVICE, TO_HOST, Hip
-
-pytestmark = pytest.mark.skipif(
-    platform.machine() != "x86_64" or platform.system() != "Linux", reason="Linux on x86-64"
+from tests.support.hip_calls import (
+    DEFAULT,
+    LINUX_X86,
+    MEMORY,
+    ON_DEVICE,
+    ONES,
+    TO_DEVICE,
+    TO_HOST,
+    Hip,
 )
 
-
-@pytest.fixture
-def hip():
-    return Hip("gfx942")
-
-
-@pytest.fixture
-def pair():
-    return Hip("gfx942", "gfx1100")
+pytestmark = LINUX_X86
 
 
 # Devices
@@ -69,8 +65,8 @@ def test_no_device_at_all():
 
 
 def test_what_is_not_emulated_says_so(hip):
-    assert hip.hipNobodyEmulatesThis() == "NotSupported"
-    assert "hipNobodyEmulatesThis is not emulated" in hip.text("NotSupported")
+    assert hip.hipNotEmulated() == "NotSupported"
+    assert "hipNotEmulated is not emulated" in hip.text("NotSupported")
 
 
 def test_the_last_error_is_kept_until_it_is_asked_for(hip):

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +12,9 @@ pytest.importorskip("hip", reason="needs hip-python", exc_type=ImportError)
 
 from amdjax.runtime.hip import driver as hip_driver, system
 from amdjax.runtime.hip.platform import version_text
+from tests.support.hip_calls import LINUX_X86
 
-pytestmark = pytest.mark.skipif(
-    platform.machine() != "x86_64" or platform.system() != "Linux", reason="Linux on x86-64"
-)
+pytestmark = LINUX_X86
 TRY = """
 import amdjax
 try:

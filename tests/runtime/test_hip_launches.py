@@ -1,29 +1,16 @@
 """The emulator's HIP library as a C program sees it: modules, kernels, graphs."""
 
 import ctypes
-import platform
 from ctypes import byref, c_float, c_int, c_size_t
 
 import numpy as np
 import pytest
 
 from amdjax.emulator import recording
-from tests.support.hip_calls import ONES, TO_DEVICE, Hip
+from tests.support.hip_calls import LINUX_X86, ONES, TO_DEVICE
 from tests.support.hip_kernels import code_object, saxpy_arguments
 
-pytestmark = pytest.mark.skipif(
-    platform.machine() != "x86_64" or platform.system() != "Linux", reason="Linux on x86-64"
-)
-
-
-@pytest.fixture
-def hip():
-    return Hip("gfx942")
-
-
-@pytest.fixture
-def pair():
-    return Hip("gfx942", "gfx1100")
+pytestmark = LINUX_X86
 
 
 # Kernels

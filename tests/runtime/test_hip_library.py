@@ -1,15 +1,13 @@
 import ctypes
-import platform
 import shutil
 import subprocess
 
 import pytest
 
 from amdjax.emulator.hip.jump_library import JumpLibrary, shared_library
+from tests.support.hip_calls import LINUX_X86
 
-pytestmark = pytest.mark.skipif(
-    platform.machine() != "x86_64" or platform.system() != "Linux", reason="Linux on x86-64"
-)
+pytestmark = LINUX_X86
 ADD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_double)
 NAMES = [f"function_{i}" for i in range(300)]
 

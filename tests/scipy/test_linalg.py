@@ -6,7 +6,7 @@ import scipy.linalg as sp
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import enable_x64, grad, jit, vmap
+from amdjax import grad, jit, vmap
 from amdjax.scipy import linalg
 from amdjax.test_util import check_grads
 
@@ -30,10 +30,7 @@ def close(got, want, dtype, units=200):
     np.testing.assert_allclose(got, want, rtol=units * eps, atol=units * eps * np.abs(want).max())
 
 
-@pytest.fixture(autouse=True)
-def _double():
-    with enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

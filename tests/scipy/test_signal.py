@@ -12,7 +12,7 @@ import scipy.ndimage
 import scipy.signal as sp
 
 import amdjax.numpy as jnp
-from amdjax import enable_x64, grad, jit, vmap
+from amdjax import grad, jit, vmap
 from amdjax.scipy import cluster, fft, integrate, interpolate, ndimage, signal
 from amdjax.test_util import check_grads
 
@@ -20,10 +20,7 @@ RNG = np.random.default_rng(0)
 MODES = ["full", "same", "valid"]
 
 
-@pytest.fixture(autouse=True)
-def _double():
-    with enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def close(got, want, tolerance=1e-11):

@@ -6,7 +6,7 @@ import scipy.optimize as sp
 from scipy.spatial import transform as sp_transform
 
 import amdjax.numpy as jnp
-from amdjax import enable_x64, grad, jit, jvp, vmap
+from amdjax import grad, jit, jvp, vmap
 from amdjax.scipy.optimize import line_search as line_search_module, minimize
 from amdjax.scipy.sparse.linalg import bicgstab, cg, gmres
 from amdjax.scipy.spatial.transform import Rotation, Slerp
@@ -16,10 +16,7 @@ RNG = np.random.default_rng(0)
 LBFGS = "l-bfgs-experimental-do-not-rely-on-this"
 
 
-@pytest.fixture(autouse=True)
-def _double():
-    with enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def rosenbrock(x):

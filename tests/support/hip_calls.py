@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 from ctypes import byref, c_size_t
 
 import numpy as np
+import pytest
 
 from amdjax.emulator.hip.abi import Status
 from amdjax.emulator.hip.library import EmulatedHip
@@ -14,13 +16,16 @@ from tests.support.hip_kernels import code_object
 MEMORY = 1 << 20
 TO_DEVICE, TO_HOST, ON_DEVICE, DEFAULT = 1, 2, 3, 4
 ONES = np.ones(64, np.float32)
+LINUX_X86 = pytest.mark.skipif(
+    platform.machine() != "x86_64" or platform.system() != "Linux", reason="Linux on x86-64"
+)
 
 
 class Hip:
     """Functions by attribute; pointers are integers, and the result is the error's name."""
 
     def __init__(self, *targets: str) -> None:
-        self.emulated = EmulatedHip(MEMORY, ["hipNobodyEmulatesThis"])
+        self.emulated = EmulatedHip(MEMORY, ["hipNotEmulated"])
         self.emulated.devices(targets)
         self.library = self.emulated.library.handle
 

@@ -10,9 +10,18 @@ import itertools
 
 import numpy as np
 
+from amdjax import lax
 from amdjax.core.config import config, enable_x64
 from amdjax.transforms.differentiate import jvp, vjp
 from amdjax.transforms.vmap import vmap
+
+
+def total(x):
+    return lax.reduce_sum(x, tuple(range(x.ndim)))
+
+
+def close(a, b, tol=1e-5):
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
 
 
 def tree_leaves(x):

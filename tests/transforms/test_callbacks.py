@@ -6,18 +6,11 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
+from tests.support.lax_checks import close
 
 X = np.array([0.3, -0.7, 1.2], np.float32)
 F3 = amdjax.ShapeDtypeStruct((3,), np.float32)
 F0 = amdjax.ShapeDtypeStruct((), np.float32)
-
-
-def total(x):
-    return lax.reduce_sum(x, tuple(range(x.ndim)))
-
-
-def close(a, b, tol=1e-5):
-    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
 
 
 @pytest.mark.parametrize("transform", [lambda f: f, amdjax.jit])

@@ -8,13 +8,10 @@ from amdjax import checkpoint_policies as policies, lax
 from amdjax.ad_checkpoint import checkpoint_name
 from amdjax.core.check import check_jaxpr
 from amdjax.core.jaxpr import subjaxprs
+from tests.support.lax_checks import close, total
 
 X = np.array([0.3, -0.7, 1.2], np.float32)
 W = np.arange(9, dtype=np.float32).reshape(3, 3) / 10
-
-
-def total(x):
-    return lax.reduce_sum(x, tuple(range(x.ndim)))
 
 
 def layer(x, w):
@@ -28,10 +25,6 @@ def count(closed, name):
     return sum(e.primitive.name == name for e in closed.eqns) + sum(
         count(sub, name) for sub in subjaxprs(closed)
     )
-
-
-def close(a, b, tol=1e-5):
-    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
 
 
 KEEP_Z = policies.save_only_these_names("z")

@@ -16,16 +16,9 @@ from amdjax.custom_derivatives import (
     CustomVJPPrimal,
     SymbolicZero,
 )
+from tests.support.lax_checks import close, total
 
 X = np.array([0.3, -0.7, 1.2], np.float32)
-
-
-def total(x):
-    return lax.reduce_sum(x, tuple(range(x.ndim)))
-
-
-def close(a, b, tol=1e-5):
-    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
 
 
 # Rules with a recognizable factor show that it is they that are used.

@@ -9,12 +9,9 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.test_util import check_grads
+from tests.support.lax_checks import close, total
 
 X = np.array([0.3, -0.7, 1.2], np.float32)
-
-
-def total(x):
-    return lax.reduce_sum(x, tuple(range(x.ndim)))
 
 
 def f(x):
@@ -23,10 +20,6 @@ def f(x):
 
 def df(x):
     return np.cos(x) * x + np.sin(x)
-
-
-def close(a, b, tol=1e-5):
-    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
 
 
 def test_jvp():

@@ -9,12 +9,9 @@ import amdjax
 from amdjax import lax
 from amdjax.core.check import check_jaxpr
 from amdjax.test_util import check_grads
+from tests.support.lax_checks import total
 
 X = np.array([0.3, 0.7, -0.2], np.float32)
-
-
-def total(x):
-    return lax.reduce_sum(x, tuple(range(x.ndim)))
 
 
 @amdjax.custom_jvp

@@ -8,16 +8,9 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.jaxpr import jaxpr_as_fun
 from amdjax.transforms import AxisData, batch_jaxpr
+from tests.support.lax_checks import close, total
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
-
-
-def total(x):
-    return lax.reduce_sum(x, tuple(range(x.ndim)))
-
-
-def close(a, b, tol=1e-5):
-    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
 
 
 def test_axes_of_arguments_and_results():
