@@ -105,5 +105,5 @@ SEGMENTS = (
            unique_indices="promise that no id occurs twice.",
            bucket_size="combine buckets of this many rows apart first.",
            mode="treatment of ids out of range, as in `x.at`.",
-           out_sharding="accepted; there is one device."),
+           out_sharding="sharding of the result."),
 )  # fmt: skip

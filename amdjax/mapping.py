@@ -10,19 +10,21 @@ import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from amdjax.core.array import ConcreteArray, get_backend
 from amdjax.core.aval import get_aval
 from amdjax.core.constraints import one_device_of
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.mesh import AbstractMesh, Mesh, current_mesh
-from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_map
+from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from amdjax.core.pytree_errors import flatten_axes
-from amdjax.core.sharding import PartitionSpec
+from amdjax.core.sharding import NamedSharding, PartitionSpec
 from amdjax.jit.api import jit
 from amdjax.runtime.devices import local_device_count
 from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData
 from amdjax.transforms.batching import batch_flat
 from amdjax.transforms.flat import FlatFunction, fun_name
+from amdjax.transforms.transfers import laid_out
 
 __all__ = ["Infer", "pmap", "shard_map", "smap"]
 
@@ -103,9 +105,14 @@ def shard_map(
         flat = FlatFunction(f, tree)
         outs = _run(flat, leaves, [AxisData(n, s, True) for n, s in zip(names, sizes)])
         _check_specs("out_specs", out_specs, names)
-        _check_ranks(
-            "out_specs", flatten_axes("shard_map out_specs", flat.out_tree, out_specs), outs
-        )
+        specs = flatten_axes("shard_map out_specs", flat.out_tree, out_specs)
+        _check_ranks("out_specs", specs, outs)
+        over = current_mesh() if mesh is None else mesh
+        if isinstance(over, Mesh):
+            outs = [
+                x if spec is None else laid_out("shard_map out_specs", x, NamedSharding(over, spec))
+                for x, spec in zip(outs, specs)
+            ]
         return flat.unflatten(outs)
 
     return mapped
@@ -288,6 +295,7 @@ def pmap(
                 f"leaves, but got {axes!r}."
             )
     static = _positions(static_broadcasted_argnums)
+    name = "_internal_pmap_axis_name" if axis_name is None else axis_name
     device = one_device_of(devices, "pmap") if devices is not None else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -308,11 +316,16 @@ def pmap(
         if count > 1:
             raise NotImplementedError(f"pmap over {count} devices; programs run on one for now")
         try:
-            return compiled(*args, **kwargs)
+            return joined(compiled(*args, **kwargs))
         except FloatingPointError as error:  # of `debug_nans` or `debug_infs`
             where = "encountered in sharded computation. It arose in"
             text = str(error).replace("encountered in", where, 1)
             raise FloatingPointError(text[:1].upper() + text[1:]) from None
+
+    def joined(outs: Any) -> Any:
+        leaves, tree = tree_flatten(outs)
+        places = flatten_axes("pmap out_axes", tree, out_axes)
+        return tree_unflatten(tree, [_joined(x, axis, name) for x, axis in zip(leaves, places)])
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree, dims = _mapped_leaves(fun, args, kwargs, in_axes, static)
@@ -334,6 +347,15 @@ def pmap(
     wrapped = functools.wraps(fun)(call)
     wrapped.lower = compiled.lower  # type: ignore[attr-defined]
     return wrapped
+
+
+def _joined(x: Any, axis: int | None, name: Hashable) -> Any:
+    """A result of `pmap` as it lies on the devices: along an axis of it, or the same on all."""
+    if not isinstance(x, ConcreteArray):
+        return x
+    entries = () if axis is None else (*[None] * (axis % x.ndim), name)
+    mesh = Mesh([x.device], name)
+    return get_backend().device_put(x, NamedSharding(mesh, PartitionSpec(*entries)))
 
 
 def _positions(nums: Any) -> tuple[int, ...]:

@@ -18,14 +18,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax import _docs
-from amdjax.core.constraints import constrain
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.errors import obeys_out_sharding, public_surface as _public_surface
 from amdjax.core.mesh import (
     AbstractDevice,
     AbstractMesh,
     AxisType,
     Mesh,
+    current_mesh,
     get_abstract_mesh,
     get_mesh,
     grid_of,
@@ -40,6 +40,7 @@ from amdjax.core.sharding import (
     Sharding,
     SingleDeviceSharding,
 )
+from amdjax.transforms.transfers import resharded
 
 __all__ = [
     "AbstractDevice", "AbstractMesh", "AxisType", "IndivisibleError", "Mesh", "NamedSharding",
@@ -125,9 +126,10 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
       ...     reshard(jnp.arange(2), PartitionSpec("x"))
       Array([0, 1], dtype=int32)
     """
-    return constrain(xs, out_shardings, "reshard")
+    return resharded("reshard", xs, out_shardings)
 
 
+@obeys_out_sharding
 def auto_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Any = None, out_sharding: Any = None
 ) -> Any:
@@ -148,8 +150,12 @@ def auto_axes(
     @functools.wraps(f)
     def run(*args: Any, **kwargs: Any) -> Any:
         shardings = kwargs.pop("out_sharding", out_sharding)
-        outs = f(*args, **kwargs)
-        return outs if shardings is None else constrain(outs, shardings, "auto_axes")
+        told = (getattr(s, "mesh", None) for s in tree_leaves(shardings))
+        mesh = next((m for m in told if m is not None), None) or current_mesh()
+        if not set(mesh.explicit_axes).intersection(mesh.axis_names if axes is None else axes):
+            return f(*args, **kwargs)
+        args = resharded("auto_axes", args, NamedSharding(mesh, PartitionSpec()))
+        return resharded("auto_axes", f(*args, **kwargs), shardings)
 
     return run
 
@@ -175,7 +181,7 @@ def explicit_axes(
     def run(*args: Any, **kwargs: Any) -> Any:
         shardings = kwargs.pop("in_sharding", in_sharding)
         if shardings is not None and tree_leaves(args):
-            args = constrain(args, shardings, "explicit_axes")
+            args = resharded("explicit_axes", args, shardings)
         return f(*args, **kwargs)
 
     return run

@@ -83,6 +83,10 @@ class Backend(Protocol):
         """Where what was not placed goes; None for the host."""
         ...
 
+    def program_placement(self) -> Any:
+        """Where a program runs whose arguments were not placed; None for the host."""
+        ...
+
     def placement_of(self, arrays: Iterable[Any], name: str) -> Any:
         """Where an operation of this name on arrays runs, some of them being placed."""
         ...

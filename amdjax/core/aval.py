@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -10,7 +11,12 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.dtypes import ExtendedDType
-from amdjax.core.sharding import NamedSharding, sharding_of_type
+from amdjax.core.sharding import (
+    NamedSharding,
+    PartitionSpec,
+    explicit_entries,
+    sharding_of_type,
+)
 
 
 class AbstractValue:
@@ -41,7 +47,8 @@ class ShapedArray(AbstractValue):
       shape: the extents.
       dtype: NumPy's dtype, or an extended one such as that of PRNG keys.
       weak_type: whether the value came from a Python scalar and yields in promotion.
-      sharding: accepted; arrays are on one device.
+      sharding: how it is laid out over a mesh, of which the type keeps the explicit axes. Such
+        types describe arrays; no program is traced with them.
 
     >>> ShapedArray((2, 3), "float32")
     ShapedArray(float32[2,3])
@@ -49,7 +56,10 @@ class ShapedArray(AbstractValue):
     True
     """
 
-    __slots__ = ("__weakref__", "_tangent", "dtype", "ndim", "shape", "size", "weak_type")
+    __slots__ = (
+        *("__weakref__", "_sharding", "_tangent"),
+        *("dtype", "ndim", "shape", "size", "weak_type"),
+    )
 
     shape: tuple[int, ...]
     dtype: Any
@@ -57,11 +67,14 @@ class ShapedArray(AbstractValue):
     ndim: int
     size: int
     _tangent: ShapedArray | None
+    _sharding: NamedSharding | None
     _interned: ClassVar[dict[Any, ShapedArray]] = {}
 
     def __new__(
         cls, shape: Any, dtype: Any, weak_type: bool = False, *, sharding: Any = None
     ) -> ShapedArray:
+        if sharding is not None:
+            return cls._make(shape, dtype, weak_type, sharding)
         key = (shape, dtype, weak_type)
         try:
             return ShapedArray._interned[key]
@@ -69,32 +82,44 @@ class ShapedArray(AbstractValue):
             return cls._make(shape, dtype, weak_type)
 
     @classmethod
-    def _make(cls, shape: Any, dtype: Any, weak_type: Any) -> ShapedArray:
+    def _make(cls, shape: Any, dtype: Any, weak_type: Any, sharding: Any = None) -> ShapedArray:
         if not isinstance(dtype, (np.dtype, ExtendedDType)):
             dtype = np.dtype(dtype)
         shape = tuple(canonical_dim(d) for d in shape)
-        key = (shape, dtype, bool(weak_type))
+        key: tuple[Any, ...] = (shape, dtype, bool(weak_type))
+        if isinstance(sharding, NamedSharding):
+            sharding = _sharding_in_type(sharding, shape)
+            key = (*key, sharding)
         found = ShapedArray._interned.get(key)
         if found is not None:
             return found
         self = object.__new__(cls)
-        self.shape, self.dtype, self.weak_type = key
+        self.shape, self.dtype, self.weak_type = key[:3]
         self.ndim = len(shape)
         self.size = math.prod(shape)
         self._tangent = None
+        self._sharding = key[3] if len(key) > 3 else None
         return ShapedArray._interned.setdefault(key, self)
 
     def update(self, **changes: Any) -> ShapedArray:
-        """The same aval with some of `shape`, `dtype` and `weak_type` changed."""
+        """The same aval with some of `shape`, `dtype`, `weak_type` and `sharding` changed."""
+        kept = self._sharding if "shape" not in changes else None
         return ShapedArray(
             changes.get("shape", self.shape),
             changes.get("dtype", self.dtype),
             changes.get("weak_type", self.weak_type),
+            sharding=changes.get("sharding", kept),
         )
 
     def strong(self) -> ShapedArray:
         """The same aval, not weakly typed."""
-        return ShapedArray(self.shape, self.dtype) if self.weak_type else self
+        return self.update(weak_type=False) if self.weak_type else self
+
+    def unsharded(self) -> ShapedArray:
+        """The type of values of programs: without a sharding."""
+        if self._sharding is None:
+            return self
+        return ShapedArray(self.shape, self.dtype, self.weak_type)
 
     strip_weak_type = strong
 
@@ -112,8 +137,8 @@ class ShapedArray(AbstractValue):
 
     @property
     def sharding(self) -> NamedSharding:
-        """How the type says the array is laid out along explicit axes of a mesh: not at all."""
-        return sharding_of_type(self.ndim)
+        """How the array is laid out along explicit axes of a mesh, as far as the type says."""
+        return self._sharding or sharding_of_type(self.ndim)
 
     @property
     def vma(self) -> frozenset[Any]:
@@ -142,13 +167,22 @@ class ShapedArray(AbstractValue):
         return f"ShapedArray({name}[{','.join(map(str, self.shape))}]{weak})"
 
     def __reduce__(self) -> Any:
-        return ShapedArray, (self.shape, self.dtype, self.weak_type)
+        make = functools.partial(ShapedArray, sharding=self._sharding)
+        return make, (self.shape, self.dtype, self.weak_type)
 
     def __copy__(self) -> ShapedArray:
         return self
 
     def __deepcopy__(self, memo: Any) -> ShapedArray:
         return self
+
+
+def _sharding_in_type(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
+    """What types keep of a sharding, once it is known to fit."""
+    sharding.shard_shape(shape)
+    return NamedSharding(
+        sharding.mesh.abstract_mesh, PartitionSpec(*explicit_entries(sharding, len(shape)))
+    )
 
 
 def is_extended(aval: Any) -> bool:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from amdjax.core.array import Array, ConcreteArray, asarray_concrete, get_backend
-from amdjax.core.mesh import AbstractMesh, current_mesh
-from amdjax.core.pytree import tree_broadcast, tree_leaves, tree_map
+from amdjax.core.array import (
+    Array,
+    ConcreteArray,
+    PlacedArray,
+    asarray_concrete,
+    get_backend,
+)
+from amdjax.core.mesh import AbstractMesh, Mesh, current_mesh
 from amdjax.core.sharding import Format, NamedSharding, PartitionSpec, Sharding
 
 
@@ -46,35 +51,86 @@ def as_sharding(sharding: Any, what: str) -> Sharding:
     return sharding
 
 
+def as_sharding_of_type(sharding: Any, what: str) -> NamedSharding:
+    """A sharding that types can have: of a mesh, and naming explicit axes of it only.
+
+    Raises:
+      TypeError: it is no such sharding.
+      ValueError: it names other axes, or is a specification and there is no current mesh.
+    """
+    if isinstance(sharding, PartitionSpec):
+        mesh = current_mesh()
+        if mesh.empty:
+            raise ValueError(
+                "Using PartitionSpec when you are not under a mesh context is not allowed. Before "
+                f"{what}(…, {sharding}), make a mesh the current one with set_mesh, or give "
+                f"NamedSharding(mesh, {sharding})."
+            )
+        sharding = NamedSharding(mesh, sharding)
+    if not isinstance(sharding, NamedSharding):
+        raise TypeError(
+            f"`out_sharding` argument of {what} only supports NamedSharding or PartitionSpec, got "
+            f"{sharding!r} of type {type(sharding).__name__}."
+        )
+    explicit = sharding.mesh.explicit_axes
+    for entry in sharding.spec.partitions:
+        for axis in entry if isinstance(entry, tuple) else (entry,):
+            if axis is not None and axis not in explicit:
+                raise ValueError(
+                    f"PartitionSpec passed to {what} cannot contain axis names that are of type "
+                    f"Auto or Manual. Got PartitionSpec: {sharding.spec} with axis name: {axis} "
+                    f"for a mesh of {sharding.mesh.axis_types}."
+                )
+    return sharding
+
+
+def over_devices(sharding: Any, x: Any) -> Any:
+    """A sharding over devices, which are those of the current mesh or of an array's if it has none.
+
+    Raises:
+      ValueError: neither mesh has the axes that the sharding is over.
+    """
+    abstract = getattr(sharding, "mesh", None)
+    if not isinstance(abstract, AbstractMesh):
+        return sharding
+    here = getattr(getattr(x, "sharding", None), "mesh", None)
+    for mesh in (current_mesh(), here):
+        if isinstance(mesh, Mesh) and mesh.shape_tuple == abstract.shape_tuple:
+            return sharding.update(mesh=mesh)
+    raise ValueError(
+        f"{sharding} is over no devices, and no mesh of such axes is the current one: make one "
+        "that with set_mesh, or give a sharding over a Mesh"
+    )
+
+
+def sharding_like(x: Any, ndim: int) -> Any:
+    """The sharding of an array made like `x`, of that rank; None where `x` leaves it open."""
+    if not isinstance(x, PlacedArray) or not x.committed:
+        return None
+    sharding = x.sharding
+    if isinstance(sharding, NamedSharding):
+        return sharding.update(spec=sharding.spec.update(sharding.spec[:ndim]))
+    return sharding
+
+
 def is_sharding(x: Any) -> bool:
     """Whether `x` says how an array is divided."""
     return isinstance(x, (Sharding, PartitionSpec))
 
 
-def constrain(x: Any, shardings: Any, what: str) -> Any:
-    """`x`, with a check that it can be divided as `shardings` say; concrete arrays are put there.
+def constrain(x: Any, sharding: Any, what: str) -> Any:
+    """`x`, with a check that it can be divided as `sharding` says; a concrete array is put there.
 
     Args:
-      x: a pytree of arrays.
-      shardings: a sharding, or a pytree of them that is a prefix of `x`.
+      x: an array.
+      sharding: a sharding or specification.
       what: the caller, for messages.
-
-    Raises:
-      ValueError: a sharding is None.
     """
-    if any(s is None for s in tree_leaves(shardings, is_leaf=lambda s: s is None)):
-        raise ValueError(
-            f"{what}: shardings is None, or has a None; give a Sharding or PartitionSpec"
-        )
-
-    def one(leaf: Any, sharding: Any) -> Any:
-        sharding = as_sharding(sharding, what)
-        leaf = leaf if isinstance(leaf, Array) else asarray_concrete(leaf)
-        sharding.shard_shape(leaf.shape)
-        if isinstance(leaf, ConcreteArray):
-            return get_backend().device_put(leaf, sharding)
-        if not isinstance(getattr(sharding, "mesh", None), AbstractMesh):
-            one_device_of(sharding, what)
-        return leaf
-
-    return tree_map(one, x, tree_broadcast(shardings, x, is_leaf=is_sharding))
+    sharding = as_sharding(sharding, what)
+    x = x if isinstance(x, Array) else asarray_concrete(x)
+    sharding.shard_shape(x.shape)
+    if isinstance(x, ConcreteArray):
+        return get_backend().device_put(x, over_devices(sharding, x))
+    if not isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+        one_device_of(sharding, what)
+    return x

@@ -162,6 +162,34 @@ _FILTERED = (
 )
 
 
+_lay_out: Any = None
+_obeying: set[Any] = set()
+
+
+def obeys_out_sharding(fun: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function whose `out_sharding` is for itself."""
+    _obeying.add(fun)
+    return fun
+
+
+def lay_out_results(function: Callable[[str, Any, Any], Any]) -> None:
+    """Name `function(name, results, sharding)`, which gives arrays a sharding."""
+    global _lay_out
+    _lay_out = function
+
+
+def _with_out_sharding(fun: Callable[P, R]) -> Callable[P, R]:
+    """A function that takes `out_sharding`, which is obeyed here for all alike."""
+
+    def laid_out(*args: P.args, **kwargs: P.kwargs) -> R:
+        sharding = kwargs.pop("out_sharding", None) if kwargs else None
+        if sharding is None:
+            return fun(*args, **kwargs)
+        return _lay_out(fun.__name__, fun(*args, **kwargs), sharding)
+
+    return laid_out
+
+
 def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function so that tracebacks through it show the user's frames only.
 
@@ -178,12 +206,16 @@ def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
       >>> twice(2)
       4
     """
+    code = getattr(inspect.unwrap(fun), "__code__", None)
+    inner = fun
+    if code is not None and "out_sharding" in code.co_varnames and fun not in _obeying:
+        inner = _with_out_sharding(fun)
 
     @functools.wraps(fun)
     def boundary(*args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True  # honored by pytest and IPython
         try:
-            return fun(*args, **kwargs)
+            return inner(*args, **kwargs)
         except Exception as e:
             _tell_the_call(e, fun, args, kwargs)
             hide_internal_frames(e)

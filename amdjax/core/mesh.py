@@ -94,6 +94,11 @@ class BaseMesh:
         return collections.OrderedDict(self.shape_tuple)
 
     @property
+    def abstract_mesh(self) -> AbstractMesh:
+        """The mesh without its devices."""
+        raise NotImplementedError(type(self).__name__)
+
+    @property
     def empty(self) -> bool:
         """Whether this stands for no mesh."""
         return self.size == 0

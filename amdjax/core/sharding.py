@@ -471,6 +471,13 @@ def _unravel(number: int, sizes: Any) -> list[int]:
     return place[::-1]
 
 
+def explicit_entries(sharding: NamedSharding, ndim: int) -> tuple[Any, ...]:
+    """For each axis of an array the explicit axes of the mesh that divide it, None for none."""
+    explicit = sharding.mesh.explicit_axes
+    kept = [_canonical([a for a in _axes(e) if a in explicit]) for e in sharding.spec.partitions]
+    return (*kept, *[None] * (ndim - len(kept)))
+
+
 def sharding_of_type(ndim: int) -> NamedSharding:
     """The sharding in the type of an array that no explicit axis divides."""
     mesh = current_mesh().abstract_mesh

@@ -86,7 +86,7 @@ def jit(
       backend: the platform on whose first device to run; of `device` and `backend`, give one.
       inline: whether the call vanishes into an enclosing traced program.
       abstracted_axes: not supported, must be None.
-      compiler_options: accepted, none are needed.
+      compiler_options: none are needed, and none are allowed where other traced functions call.
 
     Returns:
       A function like `fun`, with `lower`, `trace`, `eval_shape` and `clear_cache`.
@@ -109,7 +109,7 @@ def jit(
         "static_argnums": static_argnums, "static_argnames": static_argnames,
         "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
         "keep_unused": keep_unused, "inline": inline, "device": _chosen_device(device, backend),
-        "shardings": _shardings(in_shardings, out_shardings),
+        "shardings": _shardings(in_shardings, out_shardings), "compiler_options": compiler_options,
     }  # fmt: skip
     if abstracted_axes is not None:
         raise NotImplementedError("jit: abstracted_axes is not supported; shapes are static")
@@ -172,17 +172,19 @@ class JitFunction:
         inline: bool = False,
         device: Any = None,
         shardings: Shardings | None = None,
+        compiler_options: dict[str, Any] | None = None,
     ):
         _check_function(fun)
         self._made_with = {
             "static_argnums": static_argnums, "static_argnames": static_argnames,
             "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
             "keep_unused": keep_unused, "inline": inline, "device": device, "shardings": shardings,
+            "compiler_options": compiler_options,
         }  # fmt: skip
         functools.update_wrapper(self, fun)
         self._fun, self._name = fun, fun_name(fun)
         self._inline, self._keep_unused, self._device = inline, keep_unused, device
-        self._shardings = shardings
+        self._shardings, self._compiler_options = shardings, compiler_options
         if shardings is not None and device is None:
             self._device = shardings.device
         self._parameters = Parameters(
@@ -328,7 +330,7 @@ class JitFunction:
         if self._device is not None:
             place = self._device.committed
         elif place is None:
-            place = get_backend().default_placement()
+            place = get_backend().program_placement()
         with _phase(self._name, "compile", "backend_compile"):
             donated = self._parameters.donations(tree, static)
             run = get_backend().compile(closed, donated, refs, place)
@@ -346,14 +348,32 @@ class JitFunction:
         self._parameters.check_leaves(leaves, args, kwargs)
         avals = [get_aval(x) for x in leaves]
         closed, out_tree, hoisted = self._program(avals, tree, static)
+        if self._compiler_options:
+            raise ValueError(
+                "`compiler_options` can only be passed to top-level `jax.jit`, got "
+                f"compiler_options={self._compiler_options} for {self._name}, which is called "
+                "inside another traced function."
+            )
+        if self._shardings is not None:
+            self._shardings.check(avals, closed.out_avals, tree, out_tree, static)
+            leaves = self._shardings.mark_arguments(leaves, tree, static)
         if self._inline:
-            return tree_unflatten(out_tree, jaxpr_as_fun(closed)(*hoisted, *leaves))
+            outs = jaxpr_as_fun(closed)(*hoisted, *leaves)
+        else:
+            outs = self._bound(closed, hoisted, leaves, tree, static)
+        if self._shardings is not None:
+            outs = self._shardings.mark_results(outs, out_tree)
+        return tree_unflatten(out_tree, outs)
+
+    def _bound(
+        self, closed: ClosedJaxpr, hoisted: list[Any], leaves: Any, tree: PyTreeDef, static: Any
+    ) -> list[Any]:
+        """The `jit` equation."""
         donated = (False,) * len(hoisted) + self._parameters.donations(tree, static)
-        outs = bind_jit(
+        return bind_jit(
             closed, [*hoisted, *leaves], name=self._name, donated_invars=donated,
             keep_unused=self._keep_unused,
         )  # fmt: skip
-        return tree_unflatten(out_tree, outs)
 
     # Ahead of time
 

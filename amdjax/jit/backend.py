@@ -8,18 +8,20 @@ from typing import Any
 import numpy as np
 
 from amdjax.core import events
-from amdjax.core.array import Array, ConcreteArray
+from amdjax.core.array import Array, ConcreteArray, PlacedArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config, refuse_execution
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from amdjax.core.key_use import watched_operation, watched_program
 from amdjax.core.primitive import Primitive
 from amdjax.core.recursion import Room
+from amdjax.core.ref import Ref
 from amdjax.core.sharding import Format, PartitionSpec, Sharding
 from amdjax.core.trace import Tracer
 from amdjax.jit import placement as placing
 from amdjax.jit.arrays import Runner, host_buffer
 from amdjax.jit.refs import compile_on_refs
+from amdjax.jit.shardings import replicated_here
 from amdjax.runtime.devices import CpuDevice, Device, Placement, default_device, devices
 from amdjax.runtime.memory import Buffer
 
@@ -55,10 +57,15 @@ class CompilerBackend:
         return Buffer.from_numpy(value)
 
     def array(self, aval: ShapedArray, value: np.ndarray) -> ConcreteArray:
-        """A new array with the contents of `value`, on the default device."""
+        """A new array with the contents of `value`, on the current mesh or the default device."""
         array = ConcreteArray(aval, host_buffer(value))
-        place = self.default_placement()
-        return array if place is None else placing.put(array, place)
+        place = self.program_placement()
+        if place is None:
+            return array
+        array = placing.put(array, place)
+        if config.mesh is not None and type(array) is PlacedArray:
+            array.named = replicated_here()
+        return array
 
     def device_put(self, x: Array, device: Any) -> Array:
         """`x` on a device; on the default one, not committed to it, if `device` is None."""
@@ -69,7 +76,9 @@ class CompilerBackend:
             return x
         assert isinstance(x, ConcreteArray)
         if wanted is not None:
-            return placing.put(x, wanted)
+            there = placing.put(x, wanted)
+            named = getattr(there, "named", None)
+            return there if named is None else PlacedArray(there.aval, there.buffer, wanted)
         place = self.default_placement()
         return placing.put(x, place) if place is not None and type(x) is ConcreteArray else x
 
@@ -88,7 +97,12 @@ class CompilerBackend:
 
     def placement_of(self, arrays: Iterable[Any], name: str) -> Placement:
         """Where an operation of this name on arrays runs, some of them being placed."""
-        return placing.committed_placement(arrays, name) or self._default_device()
+        found = placing.committed_placement(arrays, name)
+        return found or placing.mesh_placement() or self._default_device()
+
+    def program_placement(self) -> Placement | None:
+        """Where a program runs whose arguments are in the host's memory; None for the host."""
+        return placing.mesh_placement() or self.default_placement()
 
     def _default_device(self) -> Placement:
         """The default device; looking for it takes longer than a small operation."""
@@ -111,6 +125,9 @@ class CompilerBackend:
         Under `debug_nans` it looks for where a NaN first appears, under `debug_key_reuse` for keys
         that were used before.
         """
+        held = [x.value for x in (*refs, *closed.consts) if type(x) is Ref]
+        if held and not (placement and placement.committed):
+            placement = placing.committed_placement(held, "jit") or placement
 
         def on_arrays(program: ClosedJaxpr, flags: Sequence[bool]) -> Runner:
             run = placing.compile_placed(program, flags, placement)
@@ -139,7 +156,7 @@ class CompilerBackend:
         except TypeError:  # a parameter that cannot be hashed
             key, run = None, None
         if run is None:
-            run = self._operation(primitive, args, params, self.default_placement(), key)
+            run = self._operation(primitive, args, params, self.program_placement(), key)
         if events.recorder is None:
             outs = run(args)
         else:
@@ -179,7 +196,9 @@ class CompilerBackend:
         avals = [a.aval for a in args]
         # Most of what traces depend on makes no difference here; that is not compiled again.
         flags = map(config.read, _READ_BY_LOWERINGS)
-        common = None if key is None else (primitive, place, *flags, *avals, *params.items())
+        common = None if key is None else (
+            primitive, place, config.mesh, *flags, *avals, *params.items()
+        )  # fmt: skip
         run = self._programs.get(common) if key is not None else None
         if run is None:
             with events.span(primitive.name, "compile"):

@@ -19,6 +19,8 @@ from amdjax.core.sharding import NamedSharding
 from amdjax.jit.arrays import Runner, on_host
 from amdjax.jit.cpu.program import compile_for_cpu
 from amdjax.jit.gpu.upload import buffer_on
+from amdjax.jit.shardings import mesh_of_one_device, sharding_results
+from amdjax.passes.shardings import shardings_in
 from amdjax.runtime.devices import Device, Placement
 from amdjax.runtime.gpu import GpuDevice
 
@@ -41,6 +43,12 @@ def committed_placement(arrays: Iterable[Any], name: str) -> Placement | None:
             elif x.placement is not found.placement:
                 raise ValueError(_mixed(list(arrays), name))
     return None if found is None else found.placement
+
+
+def mesh_placement() -> Placement | None:
+    """Where programs run whose arguments leave it open: on the current mesh, if there is one."""
+    mesh = mesh_of_one_device()
+    return None if mesh is None else mesh.flat_devices[0].committed
 
 
 def _mixed(arrays: Sequence[Any], name: str) -> str:
@@ -66,15 +74,22 @@ def compile_placed(
       placement: where it runs; None where the arguments are known to be in host memory and the
         results are committed to no device.
     """
+    told = next(shardings_in(closed), None)
+    if told is not None and not (placement and placement.committed):
+        placement = one_device_of(told, "sharding").committed
     device = None if placement is None else placement.device
     if not isinstance(device, GpuDevice):
-        return compile_for_cpu(closed, donated).runner(placement)
-    # late: loads with the first GPU
-    from amdjax.jit.gpu.program import compile_for_gpu
+        run = compile_for_cpu(closed, donated).runner(placement)
+    else:
+        # late: loads with the first GPU
+        from amdjax.jit.gpu.program import compile_for_gpu
 
-    assert placement is not None
-    with compiling_for(device):
-        return compile_for_gpu(closed, device, donated).runner(placement)
+        assert placement is not None
+        with compiling_for(device):
+            run = compile_for_gpu(closed, device, donated).runner(placement)
+    if placement is None or not placement.committed:
+        return run
+    return sharding_results(closed, run, told is not None)
 
 
 def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:

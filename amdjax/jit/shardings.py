@@ -1,4 +1,4 @@
-"""`in_shardings` and `out_shardings` of `jit`, over one device."""
+"""Shardings of what programs return: those `jit` is told, else those that follow from arguments."""
 
 from __future__ import annotations
 
@@ -6,11 +6,67 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax.core.array import ConcreteArray, PlacedArray
+from amdjax.core.config import config
 from amdjax.core.constraints import as_sharding, one_device_of
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.mesh import Mesh
 from amdjax.core.pytree import PyTreeDef, tree_leaves, tree_map, treedef_children
 from amdjax.core.pytree_errors import flatten_axes
-from amdjax.core.sharding import NamedSharding
+from amdjax.core.sharding import NamedSharding, PartitionSpec
 from amdjax.jit.arrays import Runner
+from amdjax.passes.shardings import result_shardings
+from amdjax.transforms.transfers import laid_out
+
+
+def mesh_of_one_device() -> Mesh | None:
+    """The current mesh, if programs can run on it."""
+    mesh = config.mesh
+    return mesh if isinstance(mesh, Mesh) and mesh.size == 1 else None
+
+
+def replicated_here() -> NamedSharding | None:
+    """The sharding of what is on the current mesh and not divided."""
+    mesh = mesh_of_one_device()
+    return None if mesh is None else NamedSharding(mesh, PartitionSpec())
+
+
+def sharding_results(closed: ClosedJaxpr, run: Runner, always: bool) -> Runner:
+    """A program whose results are sharded as follows from its arguments.
+
+    Args:
+      closed: the program.
+      run: runs it on a device to which its results are committed.
+      always: whether it mentions shardings, so that arguments need not have one.
+    """
+    context = mesh_of_one_device()
+    known: dict[tuple[Any, ...], list[NamedSharding | None]] = {}
+
+    def sharded(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        given = tuple([_told(x) for x in args])
+        outs = run(args)
+        shardings = known.get(given)
+        if shardings is None:
+            shardings = known[given] = result_shardings(closed, given, context)
+        for x, sharding in zip(outs, shardings):
+            if sharding is not None and type(x) is PlacedArray:
+                x.named = sharding
+        return outs
+
+    if always or context is not None:
+        return sharded
+
+    def run_some(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        named = any([type(x) is PlacedArray and x.named is not None for x in args])
+        return sharded(args) if named else run(args)
+
+    return run_some
+
+
+def _told(x: ConcreteArray) -> Any:
+    """What is known of where an argument belongs, None for nothing."""
+    if type(x) is not PlacedArray:
+        return None
+    return x.named or (x.placement if x.placement.committed else None)
 
 
 class Shardings:
@@ -26,8 +82,8 @@ class Shardings:
     """
 
     def __init__(self, arguments: Any, results: Any):
-        self.arguments = tree_map(lambda s: as_sharding(s, "jit in_shardings"), arguments)
-        self.results = tree_map(lambda s: as_sharding(s, "jit out_shardings"), results)
+        self.arguments = tree_map(lambda s: _given(s, "jit in_shardings"), arguments)
+        self.results = tree_map(lambda s: _given(s, "jit out_shardings"), results)
         given = [*tree_leaves(self.arguments), *tree_leaves(self.results)]
         found = {one_device_of(s, "jit") for s in given}
         if len(found) > 1:
@@ -46,36 +102,70 @@ class Shardings:
     ) -> None:
         """Raise a ValueError unless arguments and results can be divided as it says."""
         if self.arguments is not None:
-            self._check_arguments(in_avals, in_tree, static)
-        _check("jit out_shardings", self.results, out_tree, out_avals)
+            _check(self._of_arguments(in_tree, static), in_avals)
+        _check(flatten_axes("jit out_shardings", out_tree, self.results), out_avals)
 
-    def _check_arguments(self, avals: Sequence[Any], tree: PyTreeDef, static: Any) -> None:
+    def _of_arguments(self, tree: PyTreeDef, static: Any) -> list[Any]:
+        """The sharding of each leaf of the arguments, None for one that may come as it is."""
         if static is not None:
             tree, keywords = treedef_children(tree)
             if keywords.num_leaves:
                 raise ValueError("jit: keyword arguments have no place in in_shardings")
-        _check("jit in_shardings", self.arguments, tree, avals)
+        return flatten_axes("jit in_shardings", tree, self.arguments, tupled_args=True)
+
+    def mark_arguments(self, leaves: Sequence[Any], tree: PyTreeDef, static: Any) -> list[Any]:
+        """The arguments of a call inside another program, sharded as it says."""
+        if self.arguments is None:
+            return list(leaves)
+        shardings = self._of_arguments(tree, static)
+        return [laid_out("jit in_shardings", x, s) for x, s in zip(leaves, shardings)]
+
+    def mark_results(self, outs: Sequence[Any], tree: PyTreeDef) -> list[Any]:
+        """The results of such a call."""
+        shardings = flatten_axes("jit out_shardings", tree, self.results)
+        return [laid_out("jit out_shardings", x, s) for x, s in zip(outs, shardings)]
 
     def laid_out(self, run: Runner, tree: PyTreeDef) -> Runner:
         """The program whose results have the shardings that were asked for."""
         shardings = flatten_axes("jit out_shardings", tree, self.results)
-        if not any(isinstance(s, NamedSharding) for s in shardings):
+        given = [*tree_leaves(self.arguments), *tree_leaves(self.results)]
+        meshes = [s.mesh for s in given if isinstance(s, NamedSharding)]
+        elsewhere = NamedSharding(meshes[0], PartitionSpec()) if meshes else None
+        if elsewhere is None and not any(shardings):
             return run
 
         def placed(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-            return [_named(x, s) for x, s in zip(run(args), shardings)]
+            outs = run(args)
+            for x, sharding in zip(outs, shardings):
+                if type(x) is PlacedArray:
+                    if sharding is None:
+                        x.named = x.named or elsewhere
+                    else:
+                        x.named = sharding if isinstance(sharding, NamedSharding) else None
+            return outs
 
         return placed
 
 
-def _check(what: str, shardings: Any, tree: PyTreeDef, avals: Sequence[Any]) -> None:
-    flat = flatten_axes(what, tree, shardings, tupled_args=what.endswith("in_shardings"))
-    for sharding, aval in zip(flat, avals):
+def _check(shardings: Sequence[Any], avals: Sequence[Any]) -> None:
+    for sharding, aval in zip(shardings, avals):
         if sharding is not None:
             sharding.shard_shape(aval.shape)
 
 
-def _named(x: ConcreteArray, sharding: Any) -> ConcreteArray:
-    if isinstance(x, PlacedArray) and isinstance(sharding, NamedSharding):
-        return PlacedArray(x.aval, x.buffer, x.placement, sharding)
-    return x
+def _given(sharding: Any, what: str) -> Any:
+    """A sharding as `jit` may be given it.
+
+    Raises:
+      ValueError: it leaves an axis to the compiler, or is over no devices.
+    """
+    sharding = as_sharding(sharding, what)
+    if isinstance(sharding, NamedSharding):
+        if sharding.mesh.empty:
+            raise ValueError(f"{what} got an empty NamedSharding: {sharding}")
+        if PartitionSpec.UNCONSTRAINED in sharding.spec.partitions:
+            raise ValueError(
+                f"Unconstrained dims are not allowed in {what}, got {sharding.spec}: "
+                "with_sharding_constraint takes them, inside the function."
+            )
+    return sharding

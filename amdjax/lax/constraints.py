@@ -6,50 +6,27 @@ from collections.abc import Hashable
 from typing import Any
 
 from amdjax.core.config import config
-from amdjax.core.constraints import as_sharding, constrain, is_sharding
-from amdjax.core.lowering import Decompose
-from amdjax.core.mesh import get_abstract_mesh
-from amdjax.core.primitive import Primitive
-from amdjax.core.pytree import tree_broadcast, tree_map
-from amdjax.core.trace import Tracer
-from amdjax.lax._rules import is_zero
-from amdjax.transforms.transfers import device_put_p
+from amdjax.core.constraints import as_sharding, is_sharding
+from amdjax.core.mesh import current_mesh
+from amdjax.core.pytree import tree_broadcast, tree_leaves, tree_map
+from amdjax.core.sharding import NamedSharding, explicit_entries
+from amdjax.transforms.transfers import device_put_p, laid_out, sharding_constraint_p
 
 __all__ = ["device_put_p", "pcast", "pvary", "sharding_constraint_p", "with_sharding_constraint"]
 
-sharding_constraint_p = Primitive("sharding_constraint")
-sharding_constraint_p.def_abstract_eval(lambda x, **_: x)
-sharding_constraint_p.lowering = Decompose(lambda x, **_: x)
 
-
-@sharding_constraint_p.def_jvp
-def _constraint_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    (t,) = tangents
-    out = sharding_constraint_p.bind(*primals, **params)
-    return out, t if is_zero(t) else sharding_constraint_p.bind(t, **params)
-
-
-@sharding_constraint_p.def_transpose
-def _constraint_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
-    return [ct if is_zero(ct) else sharding_constraint_p.bind(ct, **params)]
-
-
-@sharding_constraint_p.def_batch
-def _constraint_batch(axis: Any, args: Any, dims: Any, **params: Any) -> Any:
-    # What is said of the axes of an element holds for each; the mapped axis may lie anywhere.
-    return args[0], dims[0]
-
-
-def _constrained(x: Any, sharding: Any) -> Any:
-    if not isinstance(x, Tracer):
-        return x
-    return sharding_constraint_p.bind(
-        x,
-        sharding=as_sharding(sharding, "with_sharding_constraint"),
-        layout=None,
-        context_mesh=get_abstract_mesh(),
-        unconstrained_dims=frozenset(),
-    )
+def _constraining(sharding: Any) -> Any:
+    """A sharding that may constrain: of axes that the compiler chooses how to use."""
+    sharding = as_sharding(sharding, "with_sharding_constraint")
+    if not isinstance(sharding, NamedSharding) or current_mesh().are_all_axes_explicit:
+        return sharding
+    if any(explicit_entries(sharding, len(sharding.spec))):
+        raise ValueError(
+            "The spec of NamedSharding passed to with_sharding_constraint can only refer to Auto "
+            f"axes of the mesh. Got spec={sharding.spec} and mesh={sharding.mesh}: reshard is for "
+            "explicit ones."
+        )
+    return sharding
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
@@ -68,13 +45,20 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
     Example:
       >>> import amdjax
-      >>> from amdjax.sharding import NamedSharding, PartitionSpec as P
-      >>> rows = NamedSharding(amdjax.make_mesh((1,), ("i",)), P("i"))
+      >>> from amdjax.sharding import Mesh, NamedSharding, PartitionSpec as P
+      >>> rows = NamedSharding(Mesh(amdjax.devices()[:1], "i"), P("i"))
       >>> print(amdjax.jit(lambda x: with_sharding_constraint(2 * x, rows))(amdjax.numpy.ones(2)))
       [2. 2.]
     """
-    x = constrain(x, shardings, "with_sharding_constraint")
-    return tree_map(_constrained, x, tree_broadcast(shardings, x, is_leaf=is_sharding))
+    what = "with_sharding_constraint"
+    if any(s is None for s in tree_leaves(shardings, is_leaf=lambda s: s is None)):
+        raise ValueError(
+            f"One of {what} arguments got sharding None which is not allowed: give a Sharding or "
+            "a PartitionSpec."
+        )
+    shardings = tree_map(_constraining, shardings, is_leaf=is_sharding)
+    each = tree_broadcast(shardings, x, is_leaf=is_sharding)
+    return tree_map(lambda leaf, sharding: laid_out(what, leaf, sharding), x, each)
 
 
 def pvary(x: Any, axis_name: Any) -> Any:

@@ -11,11 +11,13 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
+from amdjax.core.constraints import sharding_like
 from amdjax.core.lowering import Element
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import NUMBER, Shape, as_axes, as_ints, aval_of, check_dtype, shape_of
 from amdjax.lax.casting import convert
 from amdjax.lax.shape import broadcast, check_sizes
+from amdjax.transforms.transfers import laid_out
 from amdjax.typing import ArrayLike, DTypeLike
 
 __all__ = [
@@ -85,9 +87,10 @@ def full(
     sizes = as_ints(shape, "full shape")
     if dtype is None:
         aval = aval_of(fill_value)
-        return _filled(sizes, fill_value, aval.dtype, aval.weak_type)
-    dtype = dtypes.check_and_canonicalize_user_dtype(dtype, "full")
-    return _filled(sizes, fill_value, dtype, False)
+        dtype, weak_type = aval.dtype, aval.weak_type
+    else:
+        dtype, weak_type = dtypes.check_and_canonicalize_user_dtype(dtype, "full"), False
+    return laid_out("full", _filled(sizes, fill_value, dtype, weak_type), sharding)
 
 
 def full_like(
@@ -118,9 +121,11 @@ def full_like(
         x = aval_of(x)
     _check_scalar("full_like", fill_value)
     shape = tuple(x.shape) if shape is None else as_ints(shape, "full_like shape")
+    if sharding is None:
+        sharding = sharding_like(x, len(shape))
     weak_type = dtype is None and bool(getattr(x, "weak_type", False))
     dtype = dtypes.check_and_canonicalize_user_dtype(x.dtype if dtype is None else dtype)
-    return _filled(shape, fill_value, dtype, weak_type)
+    return laid_out("full_like", _filled(shape, fill_value, dtype, weak_type), sharding)
 
 
 iota_p = Primitive("iota")

@@ -64,7 +64,7 @@ INITIALIZER_PHRASES = Phrases(
 
 INITIALIZERS = (
     Family("zeros ones", "Array of the given shape and dtype.", key="ignored.",
-           shape="shape of the result.", out_sharding="accepted; there is one device."),
+           shape="shape of the result.", out_sharding="sharding of the result."),
     Family("constant", value="the value, or an array that broadcasts to the shape."),
     Family("uniform", scale="end of the interval."),
     Family("normal", stddev="standard deviation."),

@@ -18,7 +18,7 @@ PHRASES = Phrases(
         "keepdims": "keep the reduced axes with size one.",
         "where": "mask, broadcast against `a`, of the elements to include; None means all.",
         "device": "where to put the result; None means the default device.",
-        "out_sharding": "accepted; there is one device.",
+        "out_sharding": "sharding of the result over a mesh's explicit axes.",
         "copy": "accepted; arrays are immutable.",
         "precision": "how exactly to multiply: None, a `lax.Precision` or its name, or a pair.",
         "preferred_element_type": "dtype to accumulate in and to return; None means the promoted.",

@@ -14,13 +14,13 @@ from amdjax.core import dlpack, dtypes, promotion
 from amdjax.core.array import (
     Array,
     ConcreteArray,
-    PlacedArray,
     borrowed,
     from_numpy,
     get_backend,
 )
 from amdjax.core.composite import composite
 from amdjax.core.config import config
+from amdjax.core.constraints import sharding_like
 from amdjax.core.errors import ConcretizationTypeError, warn
 from amdjax.core.pytree import tree_leaves
 from amdjax.core.trace import is_concrete
@@ -339,8 +339,8 @@ def _like(
     dtype = dtypes.dtype(a) if dtype is None else user_dtype(dtype, name)
     _refuse_complex(name, value, dtype)
     shape = tuple(a.shape) if shape is None else canonical_shape(shape)
-    if device is None and isinstance(a, PlacedArray) and a.committed:
-        device = a.device
+    if device is None:
+        device = sharding_like(a, len(shape))
     if device is not None:
         return on_device(device, _uniform, shape, value, dtype, weak, name)
     return _uniform(shape, value, dtype, weak, name)

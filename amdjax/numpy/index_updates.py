@@ -27,6 +27,7 @@ from amdjax.numpy.index_syntax import (
     without_scalar_masks,
 )
 from amdjax.numpy.indexing import index_plan, take_index
+from amdjax.transforms.transfers import resharded
 
 
 def update_index(
@@ -197,18 +198,20 @@ class IndexUpdateRef:
 
     def apply(self, func: Callable[[Any], Any], **options: Any) -> Array:
         """`x` with `func` applied at `index`, once for each time a position occurs."""
-        options.pop("out_sharding", None)
+        sharding = options.pop("out_sharding", None)
 
         def scatter(x: Array, indices: Array, updates: Array, numbers: Any, **rest: Any) -> Array:
             return lax.scatter_apply(x, indices, func, numbers, update_shape=updates.shape, **rest)
 
-        return update_index(
+        out = update_index(
             self.array, self.index, np.zeros((), self.array.dtype), scatter, **options
         )
+        return resharded(".at[].apply", out, sharding)
 
     def _scatter(self, fn: Callable[..., Array], values: Any, options: dict[str, Any]) -> Array:
-        options.pop("out_sharding", None)
-        return update_index(self.array, self.index, values, fn, **options)
+        sharding = options.pop("out_sharding", None)
+        out = update_index(self.array, self.index, values, fn, **options)
+        return resharded(".at[].set", out, sharding)
 
 
 guard_methods(IndexUpdateRef, [name for name in vars(IndexUpdateRef) if not name.startswith("_")])

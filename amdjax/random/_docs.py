@@ -9,7 +9,7 @@ PHRASES = Phrases(
         "key": "a key.",
         "shape": "the shape of the result.",
         "dtype": "a float dtype; float32 by default, float64 under x64.",
-        "out_sharding": "accepted for JAX's sake; of no effect.",
+        "out_sharding": "sharding of the result over a mesh's explicit axes.",
     }
 )
 

@@ -18,12 +18,14 @@ not_mapped = None
 class AxisData(NamedTuple):
     """The axis being mapped: its name for collectives, None if it has none, and its size.
 
-    An axis of a mesh has one example on each device, which may write references made outside.
+    An axis of a mesh has one example on each device, which may write references made outside. Of
+    other axes `spmd_name` may say along which axes of a mesh the compiler divides the examples.
     """
 
     name: Hashable
     size: int
     of_mesh: bool = False
+    spmd_name: Any = None
 
 
 def unbatched_aval(aval: Any, dim: int | None) -> Any:

@@ -240,7 +240,9 @@ def join_args(static: Sequence[int], values: Sequence[Any], others: Sequence[Any
 
 def shaped(x: Any) -> Any:
     """The type of a value or of something that has a shape and a dtype."""
-    if isinstance(x, (ShapedArray, AbstractRef)):
+    if isinstance(x, ShapedArray):
+        return x.unsharded()
+    if isinstance(x, AbstractRef):
         return x
     described = not is_valid_value(x) and hasattr(x, "shape") and hasattr(x, "dtype")
     return described_aval(x) if described else get_aval(x)

@@ -150,14 +150,15 @@ register_aval(ShapeDtypeStruct, described_aval, abstract=True)
 
 
 def typeof(x: Any) -> Any:
-    """The abstract value of an array: its shape, dtype and whether that is weak.
+    """The abstract value of an array: its shape, dtype, whether that is weak, and its sharding.
 
     Example:
       >>> import amdjax
       >>> print(amdjax.typeof(1.0))
       ~float32[]
     """
-    return shaped(x)
+    sharding = getattr(x, "named", None)
+    return shaped(x) if sharding is None else shaped(x).update(sharding=sharding)
 
 
 def trace_function(

@@ -1,4 +1,4 @@
-"""`device_put` inside traced programs: a mark that a value is wanted on a device."""
+"""Marks of traced programs: that a value is wanted on a device, or sharded over a mesh."""
 
 from __future__ import annotations
 
@@ -7,8 +7,22 @@ from enum import Enum
 from typing import Any
 
 from amdjax.core.array import asarray_concrete, get_backend
+from amdjax.core.aval import get_aval
+from amdjax.core.constraints import (
+    as_sharding,
+    as_sharding_of_type,
+    constrain,
+    is_sharding,
+    one_device_of,
+    over_devices,
+)
+from amdjax.core.errors import lay_out_results
 from amdjax.core.lowering import Decompose
+from amdjax.core.mesh import Mesh, get_abstract_mesh
 from amdjax.core.primitive import Primitive
+from amdjax.core.pytree import tree_broadcast, tree_map
+from amdjax.core.sharding import NamedSharding, PartitionSpec, explicit_entries
+from amdjax.core.trace import Tracer
 from amdjax.transforms.zero import Zero, instantiate_zeros
 
 
@@ -67,3 +81,100 @@ def _put_batch(axis: Any, args: Any, dims: Any, **params: Any) -> Any:
 
 def _of_one(params: dict[str, Any], i: int) -> dict[str, Any]:
     return {name: (values[i],) for name, values in params.items()}
+
+
+def _marking(name: str, parameter: str) -> Primitive:
+    """A primitive that says by a parameter how a value is sharded, and changes nothing of it."""
+    p = Primitive(name)
+    p.def_abstract_eval(lambda x, **_: x)
+    p.lowering = Decompose(lambda x, **_: x)
+    free = None if name == "reshard" else PartitionSpec.UNCONSTRAINED
+
+    def put(x: Any, **params: Any) -> Any:
+        x = asarray_concrete(x)
+        return get_backend().device_put(x, over_devices(params[parameter], x))
+
+    def jvp(primals: Any, tangents: Any, **params: Any) -> Any:
+        (t,) = tangents
+        return p.bind(*primals, **params), t if type(t) is Zero else p.bind(t, **params)
+
+    def transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
+        return [ct if type(ct) is Zero else p.bind(ct, **params)]
+
+    def batch(axis: Any, args: Any, dims: Any, **params: Any) -> Any:
+        sharding = params[parameter]
+        if axis.spmd_name is not None and not isinstance(sharding, NamedSharding):
+            raise ValueError(
+                "If you are using spmd_axis_name parameter of jax.vmap, please make sure to run "
+                "your jitted function inside the mesh context manager, or give a NamedSharding: "
+                f"{name} got {sharding} of type {type(sharding).__name__}."
+            )
+        if isinstance(sharding, NamedSharding):
+            entries = list(sharding.spec.partitions)
+            if dims[0] < len(entries) or axis.spmd_name is not None:
+                entries += [None] * (dims[0] - len(entries))
+                entries.insert(dims[0], free if axis.spmd_name is None else axis.spmd_name)
+            params[parameter] = sharding.update(spec=sharding.spec.update(entries))
+        return p.bind(*args, **params), dims[0]
+
+    p.impl = put
+    p.def_jvp(jvp)
+    p.def_transpose(transpose)
+    p.def_batch(batch)
+    return p
+
+
+sharding_constraint_p = _marking("sharding_constraint", "sharding")
+reshard_p = _marking("reshard", "dst_sharding")
+
+
+def constrained(x: Any, sharding: Any) -> Any:
+    """`x` with the mark that it is sharded so; a concrete array is put there."""
+    return sharding_constraint_p.bind(
+        x,
+        sharding=sharding,
+        layout=None,
+        context_mesh=get_abstract_mesh(),
+        unconstrained_dims=frozenset(),
+    )
+
+
+def laid_out(what: str, x: Any, sharding: Any) -> Any:
+    """An array where a sharding says, if there is one; traced ones get a mark."""
+    if sharding is None:
+        return x
+    if not isinstance(x, Tracer):
+        return constrain(x, sharding, what)
+    return constrained(constrain(x, sharding, what), as_sharding(sharding, what))
+
+
+def resharded(what: str, xs: Any, shardings: Any) -> Any:
+    """Arrays with shardings that are part of their types.
+
+    Args:
+      what: the function that was asked for them.
+      xs: a pytree of arrays.
+      shardings: a sharding or specification for each, or a prefix of `xs` of them; None where an
+        array stays as it is.
+
+    Raises:
+      ValueError: a sharding names an axis that is not explicit, or does not fit.
+    """
+
+    def one(x: Any, sharding: Any) -> Any:
+        if sharding is None:
+            return x
+        sharding = as_sharding_of_type(sharding, what)
+        shape = get_aval(x).shape
+        sharding.shard_shape(shape)
+        entries = explicit_entries(sharding, len(shape))
+        sharding = sharding.update(spec=sharding.spec.update(entries))
+        if isinstance(sharding.mesh, Mesh):
+            one_device_of(sharding, what)
+        return reshard_p.bind(x, dst_sharding=sharding, concrete_mesh=None)
+
+    is_leaf = lambda s: s is None or is_sharding(s)
+    return tree_map(one, xs, tree_broadcast(shardings, xs, is_leaf=is_leaf))
+
+
+lay_out_results(resharded)

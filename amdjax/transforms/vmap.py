@@ -49,7 +49,7 @@ def vmap(
         None for results that do not differ.
       axis_name: a name of the mapped axis, for collectives such as `lax.psum`.
       axis_size: the number of examples; needed only if no argument is mapped.
-      spmd_axis_name: accepted and ignored.
+      spmd_axis_name: axes of a mesh along which the compiler divides the examples.
       sum_match: whether a result that differs between the examples, where `out_axes` is None, is
         summed over them instead of refused.
 
@@ -65,7 +65,6 @@ def vmap(
       >>> print(amdjax.vmap(lambda x, y: x * y, in_axes=(0, None))(np.arange(3.0), 2.0))
       [0. 2. 4.]
     """
-    del spmd_axis_name
     if not callable(fun):
         raise TypeError(f"vmap: fun must be callable, got {fun!r}")
     if isinstance(in_axes, list):
@@ -92,7 +91,7 @@ def vmap(
         _check_arguments(leaves, axes, names)
         size = _mapped_size(leaves, axes, axis_size, names, args, kwargs)
         dims = [a if a is None or a >= 0 else a + get_aval(x).ndim for a, x in zip(axes, leaves)]
-        axis = AxisData(axis_name, size)
+        axis = AxisData(axis_name, size, spmd_name=spmd_axis_name)
         flat = FlatFunction(fun, in_tree)
         outs, out_dims = batch_flat(transformed("vmap", flat), axis, leaves, dims)
         wanted = flatten_axes("vmap out_axes", flat.out_tree, out_axes)
