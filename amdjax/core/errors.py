@@ -244,13 +244,15 @@ def _tell_the_call(
         return
     exc._told = True  # type: ignore[attr-defined]
     name, text = fun.__name__.strip("_"), str(exc)
+    if name in ("init", "call") and args:
+        name = getattr(args[0], "__name__", type(args[0]).__name__)
     if re.search(rf"\b{name}\b", text) or not _is_raised_here(exc):
         return
     try:
         given = inspect.signature(fun).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
         given = {**{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
-    words = ", ".join(f"{name}: {_short(value)}" for name, value in given.items())
+    words = ", ".join(f"{k}: {_short(value)}" for k, value in given.items() if k != "self")
     exc.args = (f"{text}\n{name} was called with {words}.",)
 
 
@@ -277,7 +279,9 @@ def _short(value: Any, depth: int = 2) -> str:
         return f"({', '.join(parts)})" if isinstance(value, tuple) else f"[{', '.join(parts)}]"
     if value is None or isinstance(value, (str, int, float, complex, slice, np.generic)):
         return reprlib.repr(value)
-    return type(value).__name__
+    if isinstance(value, np.dtype):
+        return value.name
+    return str(getattr(value, "__name__", type(value).__name__))
 
 
 _BOUNDARY = api_boundary(len).__code__  # all boundaries share it

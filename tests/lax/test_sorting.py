@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+import amdjax
 from amdjax import lax
 from tests.support.lax_checks import check_batching, check_derivatives
 
@@ -117,3 +118,15 @@ def test_approximate_k_is_exact():
 def test_bad_arguments_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call(np.zeros((2, 3), np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+@pytest.mark.parametrize("shape", [(33, 40), (2, 300), (1, 40_000)])
+def test_a_key_sorted_with_itself_is_written_to_all_results(shape, dtype):
+    """By networks and by digits; zeros of both signs keep their order."""
+    x = values(shape, dtype, 0)
+    x = np.where(np.arange(shape[1]) % 2, x, -x).astype(dtype)
+    expected = np.take_along_axis(x, np.argsort(x, 1, kind="stable"), 1)
+    found = amdjax.jit(lambda x: lax.sort((x, x), dimension=1, num_keys=1))(x)
+    for y in found:
+        np.testing.assert_array_equal(np.asarray(y).view(np.int32), expected.view(np.int32))

@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10**9, help="programs at most")
     parser.add_argument("--steps", type=int, default=45)
     parser.add_argument("--device", help="cpu, cuda, hip, or a target to emulate: gfx942")
+    parser.add_argument("--x64", action="store_true", help="with 64-bit types")
     parser.add_argument("--library", default="amdjax", help="amdjax, or jax to check the oracle")
     parser.add_argument("--only", help="ways of running, such as jit,derivative")
     parser.add_argument("--show", action="store_true", help="print each program")
@@ -37,18 +38,19 @@ def _run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from .check import check, shrink, some_modes
-    from .draw import draw
+    from .draw import DTYPES, WIDE, draw
     from .libraries import Traced
 
     library = Traced(args.library)
     if args.library == "amdjax":
         library.module.config.update("check", True)
+    library.module.config.update("jax_enable_x64", args.x64)
     end, failed, ran, steps = time.time() + 60 * args.minutes, 0, 0, 0
     with tqdm(unit=" programs", mininterval=0.5 if sys.stderr.isatty() else 60) as bar:
         for seed in range(args.first, args.first + args.count):
             if time.time() > end:
                 break
-            program, inputs = draw(seed, args.steps)
+            program, inputs = draw(seed, args.steps, WIDE if args.x64 else DTYPES)
             only = args.only.split(",") if args.only else some_modes(seed)
             if args.show:
                 tqdm.write(f"seed {seed}\n{program}")

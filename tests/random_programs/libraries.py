@@ -76,6 +76,24 @@ class Traced:
     def take(self, x: Any, indices: Any, axis: int, mode: str) -> Any:
         return self.np.take(x, indices, axis=axis, mode=mode)
 
+    def scatter_set(self, x: Any, indices: Any, rows: Any) -> Any:
+        return x.at[indices].set(rows, mode="drop", unique_indices=True)
+
+    def take_or_fill(self, x: Any, indices: Any) -> Any:
+        return x.at[indices].get(mode="fill", fill_value=1)
+
+    def associative_scan(self, combine: Any, xs: Any, axis: int, reverse: bool) -> Any:
+        return self.lax.associative_scan(combine, xs, axis=axis, reverse=reverse)
+
+    def sort_together(self, xs: Sequence[Any], axis: int) -> Any:
+        return self.lax.sort(xs, dimension=axis, is_stable=True, num_keys=1)
+
+    def through_ref(self, x: Any, row: Any, at: Any, add: bool) -> Any:
+        ref = self.module.new_ref(x)
+        ref[at] = ref[at] + row if add else row
+        read = ref[x.shape[0] // 2]
+        return self.module.freeze(ref), read
+
     def window(self, x: Any, how: str, sizes: Any, strides: Any, pads: Any) -> Any:
         is_float = self.np.issubdtype(x.dtype, self.np.floating)
         info = None if is_float else np.iinfo(x.dtype)
@@ -88,9 +106,11 @@ class Traced:
         start = np.asarray(start, x.dtype)
         return self.lax.reduce_window(x, start, combine, sizes, strides, pads)
 
-    def conv(self, x: Any, w: Any, strides: Any, pads: Any, dilation: Any, groups: int) -> Any:
+    def conv(
+        self, x: Any, w: Any, strides: Any, pads: Any, dilation: Any, groups: int, apart: Any
+    ) -> Any:
         return self.lax.conv_general_dilated(
-            x, w, strides, pads, rhs_dilation=dilation, feature_group_count=groups
+            x, w, strides, pads, apart, dilation, feature_group_count=groups
         )
 
     # Control flow and transforms
@@ -111,12 +131,16 @@ class Traced:
         bounds = np.int32(0), np.int32(limit)
         return self.lax.fori_loop(*bounds, body, carry)
 
-    def scan(self, program: Program, carried: int, reverse: bool, *xs: Any) -> Any:
+    def scan(
+        self, program: Program, carried: int, reverse: bool, unroll: int | bool, *xs: Any
+    ) -> Any:
         def body(carry: Any, rows: Any) -> Any:
             made = self.call(program, *carry, *rows)
             return tuple(made[:carried]), tuple(made[carried:])
 
-        carry, ys = self.lax.scan(body, tuple(xs[:carried]), tuple(xs[carried:]), reverse=reverse)
+        carry, ys = self.lax.scan(
+            body, tuple(xs[:carried]), tuple(xs[carried:]), reverse=reverse, unroll=unroll
+        )
         return [*carry, *ys]
 
     def vmap(self, program: Program, in_axes: Sequence[int | None], out: int, *xs: Any) -> Any:
@@ -128,6 +152,15 @@ class Traced:
 
     def checkpoint(self, program: Program, *xs: Any) -> Any:
         return self.module.checkpoint(self._function(program))(*xs)
+
+    def checkpoint_dots(self, program: Program, *xs: Any) -> Any:
+        policy = self.module.checkpoint_policies.dots_saveable
+        return self.module.checkpoint(self._function(program), policy=policy)(*xs)
+
+    def donate(self, program: Program, *xs: Any) -> Any:
+        return self.module.jit(self._function(program), donate_argnums=0)(
+            self.np.array(xs[0]), *xs[1:]
+        )
 
     def custom_jvp(self, program: Program, *xs: Any) -> Any:
         f = self.module.custom_jvp(self._function(program))
@@ -146,3 +179,10 @@ class Traced:
     def grad(self, program: Program, x: Any, *rest: Any) -> Any:
         f = lambda x: self.call(program, x, *rest)[0].astype(np.float32).sum()
         return [self.module.grad(f)(x)]
+
+    def jacobian(self, program: Program, forward: bool, x: Any, *rest: Any) -> Any:
+        transform = self.module.jacfwd if forward else self.module.jacrev
+        return transform(lambda x: self.call(program, x, *rest)[0])(x)
+
+    def map_rows(self, program: Program, batch: int | None, *xs: Any) -> Any:
+        return self.lax.map(lambda rows: self.call(program, *rows), xs, batch_size=batch)

@@ -54,6 +54,11 @@ def _real(t: Type) -> bool:
     return t.dtype not in ("bool", "complex64")
 
 
+def _ranked(t: Type) -> bool:
+    """Whether rounding rarely says which of two values is greater."""
+    return _real(t) and t.dtype not in ("float16", "bfloat16")
+
+
 def _number(t: Type) -> bool:
     return t.dtype != "bool"
 
@@ -110,7 +115,7 @@ def complex_part(lib: Any, x: Any, name: str) -> Any:
 
 @operation(lambda d: d.on(_float, lambda t: t.shape, "complex64"), 0.3)
 def make_complex(lib: Any, x: Any) -> Any:
-    x = lib.convert(x, "float32", "float32") if x.dtype.itemsize < 4 else x
+    x = lib.convert(x, "float32", "float32") if x.dtype.itemsize != 4 else x
     return x + lib.np.cos(x) * lib.np.asarray(1j, np.complex64)
 
 
@@ -156,7 +161,7 @@ def clip(lib: Any, x: Any, name: str) -> Any:
     return lib.np.clip(x, lib.constant(low, x), lib.constant(3, x))
 
 
-@operation(lambda d: d.pair(_real, "bool", name=["less", "greater_equal"]))
+@operation(lambda d: d.pair(_ranked, "bool", name=["less", "greater_equal"]))
 def compare(lib: Any, x: Any, y: Any, name: str) -> Any:
     return getattr(lib.np, name)(x, y)
 
@@ -377,7 +382,7 @@ def _drop(t: Type, axis: int, dtype: str) -> Type:
     return Type(tuple(n for k, n in enumerate(t.shape) if k != axis), dtype)
 
 
-@operation(lambda d: d.along(_real, lambda t, a: _drop(t, a, "int32"), name=["argmax", "argmin"]))
+@operation(lambda d: d.along(_ranked, lambda t, a: _drop(t, a, "int32"), name=["argmax", "argmin"]))
 def argument(lib: Any, x: Any, axis: int, name: str) -> Any:
     return getattr(lib.np, name)(x, axis=axis).astype(np.int32)
 
@@ -402,13 +407,13 @@ def sort(lib: Any, x: Any, axis: int) -> Any:
     return lib.sort(x, axis)
 
 
-@operation(lambda d: d.along(_real, lambda t, a: Type(t.shape, "int32")), 0.7)
+@operation(lambda d: d.along(_ranked, lambda t, a: Type(t.shape, "int32")), 0.7)
 def argsort(lib: Any, x: Any, axis: int) -> Any:
     return lib.np.argsort(x, axis=axis, stable=True).astype(np.int32)
 
 
 def _draw_top_k(d: Draft) -> Drawn:
-    i = d.pick(lambda t: _real(t) and t.rank > 0 and t.shape[-1] > 1)
+    i = d.pick(lambda t: _ranked(t) and t.rank > 0 and t.shape[-1] > 1)
     if i is None:
         return None
     t = d.types[i]
@@ -479,13 +484,15 @@ def _draw_conv(d: Draft) -> Drawn:
         return None
     strides = tuple(d.rng.randint(1, 2) for _ in space)
     dilation = tuple(d.rng.randint(1, 2) for _ in space)
+    apart = tuple(d.rng.choice([1, 1, 1, 2]) for _ in space)
     reach = [(k - 1) * q + 1 for k, q in zip(sizes, dilation)]
+    space = tuple((n - 1) * q + 1 for n, q in zip(space, apart))
     pads = tuple((d.rng.randint(0, r), d.rng.randint(0, r)) for r in reach)
     out = tuple((n + sum(p) - r) // s + 1 for n, p, r, s in zip(space, pads, reach, strides))
     if min(out) < 1:
         return None
     params = {"weights": weights, "strides": strides, "pads": pads, "dilation": dilation,
-              "groups": groups}  # fmt: skip
+              "groups": groups, "apart": apart}  # fmt: skip
     return (i, j), params, (Type((t.shape[0], weights[0], *out), t.dtype),)
 
 
@@ -662,13 +669,14 @@ def _draw_scan(d: Draft) -> Drawn:
     if body is None:
         return None
     ys = tuple(Type((n, *t.shape), t.dtype) for t in body.output_types[len(chosen) :])
-    params = {"body": body, "carried": len(chosen), "reverse": d.rng.random() < 0.4}
+    params = {"body": body, "carried": len(chosen), "reverse": d.rng.random() < 0.4,
+              "unroll": d.rng.choice([1, 1, 2, 3, True])}  # fmt: skip
     return (*chosen, *rows), params, (*carry, *ys)
 
 
 @operation(_draw_scan, 2)
-def scan(lib: Any, *xs: Any, body: Program, carried: int, reverse: bool) -> Any:
-    return lib.scan(body, carried, reverse, *xs)
+def scan(lib: Any, *xs: Any, body: Program, carried: int, reverse: bool, unroll: int | bool) -> Any:
+    return lib.scan(body, carried, reverse, unroll, *xs)
 
 
 def _draw_vmap(d: Draft) -> Drawn:
@@ -701,12 +709,15 @@ def vmap(lib: Any, *xs: Any, body: Program, in_axes: Any, out: int) -> Any:
     return lib.vmap(body, in_axes, out, *xs)
 
 
+CALLS = {"jit", "donate", "checkpoint", "checkpoint_dots", "custom_jvp", "custom_vjp"}
+
+
 def _draw_call(d: Draft) -> Drawn:
     chosen = _carried(d)
     body = None if chosen is None else d.body(chosen)
     if body is None:
         return None
-    how = d.rng.choice(sorted({"jit", "checkpoint", "custom_jvp", "custom_vjp"} - d.banned))
+    how = d.rng.choice(sorted(CALLS - d.banned))
     return tuple(chosen), {"body": body, "how": how}, body.output_types
 
 

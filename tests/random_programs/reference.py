@@ -8,7 +8,6 @@ place in the program and a seed, so that a perturbed function can be differentia
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -145,6 +144,40 @@ class Reference:
         ufunc[how].at(out, where[ok], updates[ok])
         return out
 
+    def scatter_set(self, x: Any, indices: np.ndarray, rows: Any) -> np.ndarray:
+        inside, out = indices < x.shape[0], x.copy()
+        out[indices[inside]] = rows[inside]
+        return out
+
+    def take_or_fill(self, x: Any, indices: np.ndarray) -> np.ndarray:
+        n = x.shape[0]
+        where = np.where(indices < 0, indices + n, indices)
+        inside = np.reshape((where >= 0) & (where < n), (*indices.shape, *(1,) * (x.ndim - 1)))
+        return np.where(inside, x[np.clip(where, 0, n - 1)], x.dtype.type(1))
+
+    def associative_scan(self, combine: Any, xs: Any, axis: int, reverse: bool) -> Any:
+        arrays = xs if isinstance(xs, tuple) else (xs,)
+        rows = [np.moveaxis(x, axis, 0) for x in arrays]
+        places = range(len(rows[0]))
+        made: list[Any] = []
+        for i in reversed(places) if reverse else places:
+            here = tuple(x[i] for x in rows)
+            here = here if isinstance(xs, tuple) else here[0]
+            made.append(combine(made[-1], here) if made else here)
+        made = made[::-1] if reverse else made
+        columns = list(zip(*made)) if isinstance(xs, tuple) else [made]
+        found = tuple(np.moveaxis(np.stack(c), 0, axis) for c in columns)
+        return found if isinstance(xs, tuple) else found[0]
+
+    def sort_together(self, xs: Any, axis: int) -> Any:
+        order = np.argsort(xs[0], axis=axis, kind="stable")
+        return tuple(np.take_along_axis(x, order, axis) for x in xs)
+
+    def through_ref(self, x: Any, row: Any, at: Any, add: bool) -> Any:
+        out = x.copy()
+        out[at] = out[at] + row if add else row
+        return out, out[x.shape[0] // 2]
+
     def take(self, x: np.ndarray, indices: np.ndarray, axis: int, mode: str) -> np.ndarray:
         n = x.shape[axis]
         where = np.where(indices < 0, indices + n, indices) if mode == "fill" else indices
@@ -166,10 +199,11 @@ class Reference:
         return {"max": np.max, "min": np.min}[how](views, axes)
 
     def conv(
-        self, x: np.ndarray, w: np.ndarray, strides: Any, pads: Any, dilation: Any, groups: int
-    ) -> np.ndarray:
+        self, x: np.ndarray, w: np.ndarray, strides: Any, pads: Any, dilation: Any, groups: int,
+        apart: Any,
+    ) -> np.ndarray:  # fmt: skip
         """Batch, channels, space, with weights of outputs, inputs of a group, space."""
-        x = np.pad(x, [(0, 0), (0, 0), *pads])
+        x = self.pad(x, [(0, 0, 0), (0, 0, 0), *((*p, n - 1) for p, n in zip(pads, apart))])
         space = w.shape[2:]
         reach = [(k - 1) * d + 1 for k, d in zip(space, dilation)]
         views = np.lib.stride_tricks.sliding_window_view(x, reach, tuple(range(2, x.ndim)))
@@ -201,7 +235,9 @@ class Reference:
 
     fori_loop = while_loop
 
-    def scan(self, program: Program, carried: int, reverse: bool, *xs: Any) -> list[Any]:
+    def scan(
+        self, program: Program, carried: int, reverse: bool, unroll: int | bool, *xs: Any
+    ) -> list[Any]:
         carry, rows = list(xs[:carried]), xs[carried:]
         n = len(rows[0])
         ys: list[Any] = [None] * n
@@ -219,7 +255,10 @@ class Reference:
     def jit(self, program: Program, *xs: Any) -> list[Any]:
         return self.call(program, *xs)
 
-    checkpoint = custom_jvp = custom_vjp = jit
+    checkpoint = checkpoint_dots = donate = custom_jvp = custom_vjp = jit
+
+    def map_rows(self, program: Program, batch: int | None, *xs: Any) -> list[Any]:
+        return self.vmap(program, [0] * len(xs), 0, *xs)
 
     def jvp(self, program: Program, x: Any, tangent: Any, *rest: Any) -> list[Any]:
         """The first output of a program and its derivative along the first input."""
@@ -228,17 +267,23 @@ class Reference:
 
     def grad(self, program: Program, x: Any, *rest: Any) -> list[Any]:
         """The gradient of the sum of the first output by the first input."""
-        out = np.zeros(x.shape)
-        for i in itertools.product(*map(range, x.shape)):
-            direction = np.zeros(x.shape)
-            direction[i] = 1
-            out[i] = np.sum(self._slope(program, x, direction, rest))
-        return [out]
+        slopes = [np.sum(s) for s in self._slopes(program, x, rest)]
+        return [np.reshape(slopes, x.shape)]
+
+    def jacobian(self, program: Program, forward: bool, x: Any, *rest: Any) -> np.ndarray:
+        """The derivatives of the first output by each element of the first input."""
+        slopes = np.stack(self._slopes(program, x, rest), -1)
+        return slopes.reshape((*slopes.shape[:-1], *x.shape))
+
+    def _slopes(self, program: Program, x: Any, rest: Any) -> list[np.ndarray]:
+        """The slope along each element of the first input."""
+        directions = np.eye(x.size).reshape(x.size, *x.shape)
+        return [self._slope(program, x, direction, rest) for direction in directions]
 
     def _slope(self, program: Program, x: Any, direction: Any, rest: Any) -> np.ndarray:
         """A central difference; a kink between its points makes the program unfit."""
         # Differences of differences are noise if steps are equally short.
-        step = 3e-4 if program.names() & {"grad", "jvp"} else 1e-6
+        step = 3e-4 if program.names() & {"grad", "jvp", "jacobian"} else 1e-6
         start = self.place
 
         def at(h: float) -> np.ndarray:

@@ -193,8 +193,9 @@ class Network(SortedRows):
         k, count, key = self.k, self.count, self.single
         assert key is not None
         x = key.decode(k, k.load(keys, i * count, (count, count), (count, 1)))
-        target = view(self.kernel.output(self.outputs[0][1]), key.unsigned)
-        k.store(target, self._start(self.taken) + i, x, (1, self.taken))
+        for _, target in self.outputs:  # several, if the key is sorted with itself
+            out = view(self.kernel.output(target), key.unsigned)
+            k.store(out, self._start(self.taken) + i, x, (1, self.taken))
 
     def _network(self, scratch: Sequence[Buffer]) -> None:
         """All rounds; written out where rows fit into registers."""

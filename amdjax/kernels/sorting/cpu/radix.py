@@ -443,9 +443,11 @@ class Radix(SortedRows):
         k, g, key = self.k, self.geometry, self.single
         assert key is not None
         count = lanes_for(self.ctx.target, key.unsigned, g.n, 1)
-        source, target = self.keys[0][0], next(t for s, t in self.outputs if s is self.keys[0][0])
+        source = self.keys[0][0]
         start, out = g.start(k, row), g.start(k, row, self.taken)
-        operand, result = self.kernel.input(source), view(self.kernel.inout(target), key.unsigned)
+        operand = self.kernel.input(source)
+        targets = [target for origin, target in self.outputs if origin is source]
+        results = [view(self.kernel.inout(target), key.unsigned) for target in targets]
         zero = k.const(key.unsigned, key.zero_key(), (count,))
 
         def load(i: Value, mask: Value | None) -> tuple[Value, Value]:
@@ -467,7 +469,8 @@ class Radix(SortedRows):
             number = size(found, None)
             front = k.iota(count) < k.broadcast(number, (count,))
             at = out + place * g.inner
-            k.store(result, at, k.compress(bits, found), [g.inner], front)
+            for result in results:
+                k.store(result, at, k.compress(bits, found), [g.inner], front)
             return [place + number]
 
         (place,) = lane_loop(k, 0, g.n, count, before, [k.const("index", 0)])
