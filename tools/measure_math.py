@@ -2,9 +2,11 @@
 
     python -m tools.measure_math [NAME ...]
     python -m tools.measure_math special
+    python -m tools.measure_math complex
 
-The first measures the functions of one instruction of programs. The second prints the errors of
-`scipy.special` by function and dtype, over whole ranges, against mpmath.
+The first measures the functions of one instruction of programs. The others print the errors of
+`scipy.special`, and of complex functions and their slopes, by function and dtype, over whole
+ranges, against mpmath.
 
 Errors are in units in the last place: float32 against float64 over many random numbers of all
 exponents and a dense interval, both dtypes against mpmath over fewer. Times are nanoseconds an
@@ -19,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.support import math_harness as harness, special_accuracy
+from tests.support import complex_accuracy, math_harness as harness, special_accuracy
 
 COUNT = 4096
 
@@ -66,8 +68,9 @@ def row(name: str) -> str:
 
 def main(names: list[str]) -> None:
     """Print a table."""
-    if names == ["special"]:
-        for line in special_accuracy.report():
+    reports = {"special": special_accuracy.report, "complex": complex_accuracy.report}
+    if len(names) == 1 and names[0] in reports:
+        for line in reports[names[0]]():
             print(line, flush=True)
         return
     print("| function | f32 ulp | f64 ulp | f32 ns | reference | f64 ns | reference |")

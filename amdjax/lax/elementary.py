@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from amdjax.core.lowering import Pointwise
 from amdjax.lax._public import (
     AccurateUnary,
@@ -13,9 +15,13 @@ from amdjax.lax._public import (
     binary_function,
     unary_function,
 )
-from amdjax.lax._rules import INEXACT, binary, scalar, unary, value_dtype
+from amdjax.lax._rules import INEXACT, binary, dtype_of, is_complex, scalar, unary, value_dtype
+from amdjax.lax.comparison import lt
+from amdjax.lax.complexes import complex, imag, real
 from amdjax.lax.elementwise import add, div, mul, neg, sub
+from amdjax.lax.magnitude import abs
 from amdjax.lax.roots import rsqrt, square
+from amdjax.lax.selection import select
 
 __all__ = [
     "acos", "acos_p", "acosh", "acosh_p", "asin", "asin_p", "asinh", "asinh_p", "atan", "atan2",
@@ -34,24 +40,64 @@ def _one_plus_square(x: Any) -> Any:
     return add(scalar(x, 1), square(x))
 
 
+# Slopes of complex arguments. A product that overflows has no root, and one from which nothing is
+# left has no digits, where the slope itself is an ordinary number.
+
+
+def _expm1_slope(g: Any, y: Any, x: Any) -> Any:
+    return mul(g, exp(x) if is_complex(x) else add(y, scalar(y, 1)))
+
+
+def _over_roots(g: Any, x: Any) -> Any:
+    """`g` over the root of `1 - x²`; of complex numbers, over the roots of `1 - x` and `1 + x`."""
+    if not is_complex(x):
+        return mul(g, rsqrt(_one_minus_square(x)))
+    return mul(g, mul(rsqrt(sub(scalar(x, 1), x)), rsqrt(add(scalar(x, 1), x))))
+
+
+def _asinh_slope(g: Any, y: Any, x: Any) -> Any:
+    if not is_complex(x):
+        return mul(g, rsqrt(_one_plus_square(x)))
+    return _over_roots(g, complex(neg(imag(x)), real(x)))
+
+
+def _over_square(g: Any, cos: Any, size: Any, other: Any) -> Any:
+    """`g / cos²`, where the exponential of `size` is in range; else `g` times the `other` form."""
+    inverse = div(scalar(cos, 1), cos)
+    top = math.log(np.finfo(dtype_of(size)).max) - 1
+    return mul(g, select(lt(abs(size), scalar(size, top)), square(inverse), other))
+
+
+def _tan_slope(g: Any, y: Any, x: Any) -> Any:
+    if not is_complex(x):
+        return mul(g, _one_plus_square(y))
+    return _over_square(g, cos(x), imag(x), _one_plus_square(y))
+
+
+def _tanh_slope(g: Any, y: Any, x: Any) -> Any:
+    if not is_complex(x):
+        return mul(g, _one_minus_square(y))
+    return _over_square(g, cosh(x), real(x), _one_minus_square(y))
+
+
 exp_p = unary("exp", INEXACT, lambda g, y, x: mul(g, y))
 exp2_p = unary("exp2", INEXACT, lambda g, y, x: mul(g, mul(scalar(x, math.log(2)), y)))
-expm1_p = unary("expm1", INEXACT, lambda g, y, x: mul(g, add(y, scalar(y, 1))))
+expm1_p = unary("expm1", INEXACT, _expm1_slope)
 log_p = unary("log", INEXACT, lambda g, y, x: div(g, x))
 log1p_p = unary("log1p", INEXACT, lambda g, y, x: div(g, add(x, scalar(x, 1))))
 logistic_p = unary("logistic", INEXACT, lambda g, y, x: mul(g, mul(y, sub(scalar(y, 1), y))))
-tanh_p = unary("tanh", INEXACT, lambda g, y, x: mul(g, _one_minus_square(y)))
+tanh_p = unary("tanh", INEXACT, _tanh_slope)
 
 sin_p = unary("sin", INEXACT, lambda g, y, x: mul(g, cos(x)))
 cos_p = unary("cos", INEXACT, lambda g, y, x: neg(mul(g, sin(x))))
-tan_p = unary("tan", INEXACT, lambda g, y, x: mul(g, _one_plus_square(y)))
-asin_p = unary("asin", INEXACT, lambda g, y, x: mul(g, rsqrt(_one_minus_square(x))))
-acos_p = unary("acos", INEXACT, lambda g, y, x: neg(mul(g, rsqrt(_one_minus_square(x)))))
+tan_p = unary("tan", INEXACT, _tan_slope)
+asin_p = unary("asin", INEXACT, lambda g, y, x: _over_roots(g, x))
+acos_p = unary("acos", INEXACT, lambda g, y, x: neg(_over_roots(g, x)))
 atan_p = unary("atan", INEXACT, lambda g, y, x: div(g, _one_plus_square(x)))
 
 sinh_p = unary("sinh", INEXACT, lambda g, y, x: mul(g, cosh(x)))
 cosh_p = unary("cosh", INEXACT, lambda g, y, x: mul(g, sinh(x)))
-asinh_p = unary("asinh", INEXACT, lambda g, y, x: mul(g, rsqrt(_one_plus_square(x))))
+asinh_p = unary("asinh", INEXACT, _asinh_slope)
 acosh_p = unary(
     "acosh",
     INEXACT,

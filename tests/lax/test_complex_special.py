@@ -11,11 +11,11 @@ hold arguments of the first quadrant, or the upper half-plane.
 import itertools
 import math
 
-import mpmath as mp
 import numpy as np
 import pytest
 
 from amdjax import enable_x64, numpy as jnp
+from tests.support.complex_accuracy import CASES, DTYPES, errors
 
 # Beside a finite row stands one for an infinite or unknown part; `y` is 1, whose cosine and sine
 # are positive.
@@ -164,78 +164,20 @@ def test_functions_of_the_turned_plane(name, dtype):
     np.testing.assert_array_equal(found, other)
 
 
-def exact(name, z):
-    with mp.workprec(2400):
-        z = mp.mpc(complex(z))
-        special = {
-            "exp2": lambda v: mp.exp(v * mp.log(2)),
-            "expm1": lambda v: mp.exp(v) - 1,
-            "log1p": lambda v: mp.log(1 + v),
-            "log2": lambda v: mp.log(v) / mp.log(2),
-            "log10": lambda v: mp.log(v) / mp.log(10),
-            "square": lambda v: v * v,
-            "reciprocal": lambda v: 1 / v,
-            "abs": lambda v: mp.mpc(abs(v)),
-            "sign": lambda v: v / abs(v),
-        }
-        return special.get(name, getattr(mp, name, None))(z)
-
-
-def spread(rng, dtype, count):
-    """Parts of all magnitudes, alike and unlike."""
-    info = np.finfo(dtype)
-    low, high = math.log(float(info.tiny)) + 5, math.log(float(info.max)) - 5
-    sizes = np.concatenate([rng.uniform(low, high, (count, 2)), rng.uniform(-3, 4, (2 * count, 2))])
-    values = np.exp(sizes) * rng.choice([-1, 1], sizes.shape)
-    return values[:, 0] + 1j * values[:, 1]
-
-
-def near_overflow(name, rng, dtype, count):
-    """Arguments whose exponential overflows while its product with a small sine need not."""
-    top = math.log(float(np.finfo(dtype).max)) / (math.log(2) if name == "exp2" else 1)
-    a = rng.uniform(0.8 * top, 1.5 * top, count)
-    b = np.exp(rng.uniform(-0.6 * top, 0, count))
-    return a + 1j * b
-
-
-RANGED = [
-    "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "sinh",
-    "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "square", "reciprocal",
-    "abs", "sign",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
-@pytest.mark.parametrize("name", RANGED)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", CASES)
 def test_range(name, dtype):
     """The error of a result, as a share of its magnitude, is a few ulp wherever it is finite."""
-    rng = np.random.default_rng(0)
-    zs = spread(rng, dtype, 60)
-    if name in ("exp", "exp2", "expm1", "sinh", "cosh"):
-        zs = np.concatenate([zs, near_overflow(name, rng, dtype, 40)])
-    if name == "square":
-        edge = np.sqrt(float(np.finfo(dtype).max)) * np.array([0.9, 1e3, 1e15])
-        zs = np.concatenate([zs, edge + 1j * edge, edge - 1j * edge])
-    if name in ("sin", "cos"):
-        turned = near_overflow(name, rng, dtype, 40)
-        zs = np.concatenate([zs, turned.imag + 1j * turned.real])
-    if name in ("exp", "exp2", "expm1", "sinh", "cosh", "tanh", "sin", "cos", "tan"):
-        limit = 2e5 if dtype == np.complex64 else 1e9
-        zs = zs[np.maximum(abs(zs.real), abs(zs.imag)) < limit]
-    zs = zs.astype(dtype)
-    with enable_x64(dtype == np.complex128):
-        found = np.asarray(getattr(jnp, name)(zs))
-    info = np.finfo(dtype)
-    top, least = float(info.max), float(info.tiny)
-    for z, w in zip(zs, found):
-        wanted = exact(name, z)
-        size = abs(wanted)
-        for got, want in ((w.real, wanted.real), (w.imag, wanted.imag)):
-            if abs(want) > 0.999 * top:
-                assert abs(got) >= 0.99 * top, (z, w)
-            else:
-                error = abs(mp.mpf(float(got)) - want)
-                assert error <= 8 * float(info.eps) * min(max(size, least), top), (z, w, wanted)
+    found = errors(name, dtype)
+    assert max(found.values()) <= 8, max(found, key=found.get)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.slope])
+def test_slopes(name, dtype):
+    """Slopes are as exact, also where the value itself is next to a constant or very large."""
+    found = errors(name, dtype, slope=True, count=30)
+    assert max(found.values()) <= 8, max(found, key=found.get)
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
