@@ -82,6 +82,9 @@ def register_lowering(
     Returns:
       `rule`.
 
+    Raises:
+      NotImplementedError: nobody knows a platform of that name.
+
     Example:
       >>> from amdjax.extend.core import Primitive
       >>> twice_p = Primitive("twice")
@@ -90,6 +93,11 @@ def register_lowering(
       >>> print(amdjax.jit(twice_p.bind)(3.0))
       6.0
     """
+    if platform is not None and platform not in _PLATFORMS:
+        raise NotImplementedError(
+            f"Registering an MLIR lowering rule for primitive {prim} for an unknown platform "
+            f"{platform}. Known platforms are: {', '.join(_PLATFORMS)}."
+        )
     if platform is not None and isinstance(prim.lowering, Decompose):
         return rule
     if isinstance(rule, _LowerFun):
@@ -97,6 +105,9 @@ def register_lowering(
     elif prim.lowering is None:
         prim.lowering = Decompose(_written_in_mlir(prim))
     return rule
+
+
+_PLATFORMS = ("cpu", "cuda", "gpu", "oneapi", "rocm", "tpu")
 
 
 def _written_in_mlir(prim: Primitive) -> Callable[..., Any]:

@@ -108,9 +108,10 @@ def as_ints(values: int | Iterable[Any], name: str) -> Shape:
         if isinstance(values, Iterable):
             return tuple(operator.index(v) for v in values)
         return (operator.index(values),)
-    except TypeError:
+    except TypeError as e:
+        why = str(e).partition("\n")[0]
         raise TypeError(
-            f"{name} must be concrete integers known when tracing, got {values!r}."
+            f"{name} must be concrete integers known when tracing, got {values!r}: {why}"
         ) from None
 
 

@@ -103,8 +103,8 @@ def _conv_type(
     for name, values in entries:
         if len(values) != len(kernel):
             raise ValueError(
-                f"conv_general_dilated: {name} must have one entry for each of the {len(kernel)} "
-                f"spatial dimensions, got {values}."
+                f"conv_general_dilated window and {name} must have the same number of dimensions, "
+                f"one for each of the {len(kernel)} spatial ones, got {name} {values}."
             )
         if name != "padding" and any(value < 1 for value in values):
             raise ValueError(f"conv_general_dilated: {name} must be positive, got {values}.")

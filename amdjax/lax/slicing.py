@@ -225,13 +225,15 @@ def _pad_type(x: Any, value: Any, *, padding_config: Padding) -> ShapedArray:
     if len(padding_config) != x.ndim:
         raise ValueError(f"pad: padding_config must have one entry for each axis, {given}.")
     if any(interior < 0 for _, _, interior in padding_config):
-        raise ValueError(f"pad: interior padding must be nonnegative, {given}.")
+        raise ValueError(f"pad: interior padding in padding_config must be nonnegative, {given}.")
     shape = [
         low + n + high + interior * max(n - 1, 0)
         for n, (low, high, interior) in zip(x.shape, padding_config)
     ]
     if any(n < 0 for n in shape):
-        raise ValueError(f"pad: the result would have shape {tuple(shape)}, {given}.")
+        raise ValueError(
+            f"pad: Dimension size after padding is not at least 0 in {tuple(shape)}, {given}."
+        )
     return ShapedArray(shape, x.dtype, x.weak_type and value.weak_type)
 
 

@@ -9,7 +9,9 @@ from hypothesis import given, strategies as st
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import grad, jvp, lax, linear_transpose, vjp, vmap
+from amdjax.core.check import check_jaxpr
 from amdjax.core.config import enable_x64
+from amdjax.core.errors import JaxprTypeError
 from amdjax.core.jaxpr import dce_jaxpr
 from amdjax.test_util import check_grads
 from amdjax.transforms.staging import make_jaxpr
@@ -575,7 +577,7 @@ def test_map_differentiates():
     [
         (lambda: lax.map(1, np.ones(2)), TypeError, "f must be callable"),
         (lambda: lax.map(abs, np.ones(2), batch_size=-1), ValueError, "batch_size"),
-        (lambda: lax.map(abs, 1.0), ValueError, "map: xs is a scalar"),
+        (lambda: lax.map(abs, 1.0), ValueError, "map got value with no leading axis"),
         (lambda: lax.map(abs, ()), ValueError, "map"),
     ],
 )
@@ -795,3 +797,24 @@ def test_steps_that_change_arrays_in_place_change_no_other(loop):
         plain = loop(step, x)
     assert list(map(float, plain)) == list(map(float, compiled))
     assert x == 0
+
+
+@pytest.mark.parametrize(
+    "primitive, change, words",
+    [
+        ("scan", {"reverse": 4}, "reverse of type int, bool required: 4"),
+        ("scan", {"num_consts": -3}, "num_consts of type int, non-negative int required: -3"),
+        ("scan", {"length": 2.5}, "length of type float, non-negative int required"),
+        ("cond", {"branches": (4, 2)}, "branches of type tuple, tuple of ClosedJaxpr required"),
+    ],
+)
+def test_programs_made_by_hand_are_checked(primitive, change, words):
+    def fun(x):
+        x = lax.switch(0 * x.astype(int), [jnp.sin, jnp.cos], x)
+        return lax.scan(lambda c, _: (c * x, None), x, None, length=2)[0]
+
+    jaxpr = make_jaxpr(fun)(1.0).jaxpr
+    eqn = next(e for e in jaxpr.eqns if e.primitive.name == primitive)
+    eqn.params.update(change)
+    with pytest.raises(JaxprTypeError, match=f"invalid {primitive} param {words}"):
+        check_jaxpr(jaxpr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -124,6 +124,12 @@ def checked_leaves(what: str, argument: str, tree: Any) -> tuple[list[Any], PyTr
                     "arrays reach the function through a closure or functools.partial."
                 )
     return [x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in leaves], structure
+
+
+def refuse_param(what: str, name: str, value: Any, wanted: str) -> NoReturn:
+    """Raise for a parameter that no program of ours has, but one made by hand may have."""
+    kind = type(value).__name__
+    raise TypeError(f"invalid {what} param {name} of type {kind}, {wanted} required: {value!r}")
 
 
 def promote_weak(x: Any, out: Any) -> Any:

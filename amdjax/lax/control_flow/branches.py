@@ -50,6 +50,7 @@ from amdjax.lax.control_flow._common import (
     join_consts,
     leaf_structure,
     nonzero,
+    refuse_param,
     same_type,
     select_rows,
     structure_differences,
@@ -77,6 +78,8 @@ cond_p.lowering = Control("cond")
 
 @cond_p.def_abstract_eval
 def _cond_type(index: Any, *operands: Any, branches: Branches, **_: Any) -> list[Any]:
+    if type(branches) is not tuple or not all(isinstance(b, ClosedJaxpr) for b in branches):
+        refuse_param("cond", "branches", branches, "tuple of ClosedJaxpr")
     if index.shape != () or index.dtype != np.int32:
         raise TypeError(f"cond: the index must be an int32 scalar, got {index}.")
     for branch in branches:
@@ -395,7 +398,7 @@ def _is_known(x: Any) -> bool:
 
 def _check_predicate(pred: Any) -> Any:
     if pred is None:
-        raise TypeError("cond: pred is None, but must be a boolean scalar.")
+        raise TypeError("cond predicate is None, but must be a boolean scalar.")
     try:
         aval = aval_of(pred)
     except TypeError:
@@ -549,8 +552,8 @@ def _platform_index(*, platforms: Platforms) -> Any:
             if names is wanted or (names is not None and wanted in names):
                 return np.int32(i)
     raise NotImplementedError(
-        f"platform_dependent: there is a function for {', '.join(n for p in platforms for n in p)} "
-        "but none for cpu, and no default."
+        "platform_dependent: translation rule of this program not found for platform cpu: there is "
+        f"a function for {', '.join(n for p in platforms for n in p)}, and no default."
     )
 
 

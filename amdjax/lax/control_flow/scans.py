@@ -6,11 +6,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from amdjax.core.array import Array
-from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
 from amdjax.core.config import config
 from amdjax.core.effects import Effects, control_flow_allowed_effects, has_side_effects
-from amdjax.core.errors import api_boundary, describe
+from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
@@ -48,6 +47,7 @@ from amdjax.lax.control_flow._common import (
     leaf_structure,
     nonzero,
     promote_weak,
+    refuse_param,
     same_type,
     split_list,
     trace_body,
@@ -83,8 +83,19 @@ scan_p.lowering = Control("scan")
 
 @scan_p.def_abstract_eval
 def _scan_type(
-    *avals: Any, jaxpr: ClosedJaxpr, length: int, num_consts: int, num_carry: int, **_: Any
+    *avals: Any,
+    jaxpr: ClosedJaxpr,
+    length: int,
+    num_consts: int,
+    num_carry: int,
+    reverse: bool,
+    **_: Any,
 ) -> list[Any]:
+    if type(reverse) is not bool:
+        refuse_param("scan", "reverse", reverse, "bool")
+    for name, count in (("num_consts", num_consts), ("num_carry", num_carry), ("length", length)):
+        if not isinstance(count, int) or count < 0:
+            refuse_param("scan", name, count, "non-negative int")
     consts, carry, xs = split_list(avals, num_consts, num_carry)
     for x in xs:
         if not x.shape or x.shape[0] != length:
@@ -389,8 +400,9 @@ def _pair(f: Callable[..., Any], carry: Any, x: Any) -> Any:
     if not isinstance(out, (tuple, list)) or len(out) != 2:
         size = f" of length {len(out)}" if isinstance(out, (tuple, list)) else ""
         raise TypeError(
-            f"scan: the body {Body('scan', f)} must return a pair (carry, y), got "
-            f"{describe(out) if isinstance(out, Array) else type(out).__name__}{size}."
+            "scan body output must be a pair, got "
+            f"{get_aval(out) if is_valid_value(out) else type(out).__name__}{size}."
+            f" The body {Body('scan', f)} must return (carry, y)."
         )
     return tuple(out)
 
@@ -480,12 +492,14 @@ def scan_length(what: str, xs: Any, rows: Sequence[Any], length: Any) -> int:
     names = [f"xs{keystr(path)}" for path, _ in tree_flatten_with_path(xs)[0]]
     for name, shape in zip(names, shapes):
         if not shape:
-            raise ValueError(f"{what}: {name} is a scalar, it has no axis to go along.")
+            raise ValueError(
+                f"{what} got value with no leading axis to scan over: {name} is a scalar."
+            )
     if length is not None:
         length = concrete_or_error(
             int,
             length,
-            f"The number of steps of lax.{what} must be known while tracing. For a number of "
+            f"The `length` argument to `{what}` expects a concrete `int` value. For a number of "
             "steps that is known only at run time use lax.while_loop or lax.fori_loop.",
         )
     sizes = {shape[0] for shape in shapes}
@@ -504,13 +518,13 @@ def scan_length(what: str, xs: Any, rows: Sequence[Any], length: Any) -> int:
 
 def _check_unroll(what: str, unroll: Any, length: int) -> int:
     unroll = concrete_or_error(
-        None, unroll, f"The argument `unroll` of lax.{what} must be an int or a bool."
+        None, unroll, f"The `unroll` argument to `{what}` expects a concrete `int` or `bool` value."
     )
     if unroll.dtype == bool:
         unroll = 0 if unroll else 1
     unroll = int(unroll)
     if unroll < 0:
-        raise ValueError(f"{what}: unroll must be a bool or a non-negative int, got {unroll}.")
+        raise ValueError(f"{what}: `unroll` must be a bool or a non-negative int, got {unroll}.")
     return unroll or max(length, 1)
 
 

@@ -409,7 +409,8 @@ def fori_loop(
         return result
     if unroll not in (None, False, 1):
         raise ValueError(
-            "fori_loop: unroll may only be given if lower and upper are known while tracing."
+            "fori_loop: Can only use `unroll` if lower and upper are known while tracing, got "
+            f"unroll={unroll!r}."
         )
     bounds = _bound(lower, dtype), _bound(upper, dtype)
     cond, body = Body("fori_loop", _below_upper), _for_body(body_fun, _while_step)
