@@ -83,7 +83,7 @@ def register_lowering(
       `rule`.
 
     Raises:
-      NotImplementedError: nobody knows a platform of that name.
+      NotImplementedError: there is no platform of that name.
 
     Example:
       >>> from amdjax.extend.core import Primitive
