@@ -114,7 +114,31 @@ class Parameters:
           TypeError: a leaf is no array.
         """
         self.check_leaves(leaves, args, kwargs)
-        return [x if type(x) in _OWN else self._array(x) for x in leaves]
+        try:
+            return [x if type(x) in _OWN else self._array(x) for x in leaves]
+        except OverflowError as e:
+            raise self._overflow(leaves, args, kwargs, e) from None
+
+    def _overflow(
+        self, leaves: Sequence[Any], args: Any, kwargs: dict[str, Any], error: OverflowError
+    ) -> OverflowError:
+        """The error of an integer that no dtype holds, with the name of the argument."""
+        names = argument_names(self.fun, *self._traced_only(args, kwargs))
+        for name, leaf in zip(names, leaves):
+            try:
+                get_aval(leaf)
+            except OverflowError:
+                return OverflowError(
+                    f"An overflow was encountered in a call of {self.name}, in the argument whose "
+                    f"argument path is {name}. {error}"
+                )
+        return error
+
+    def _traced_only(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Arguments with None in place of the static ones."""
+        fixed = self._fixed(len(args))
+        args = tuple(None if i in fixed else x for i, x in enumerate(args))
+        return args, {k: None if k in self._static_names else x for k, x in kwargs.items()}
 
     def _array(self, x: Any) -> ConcreteArray:
         if isinstance(x, Tracer):
@@ -133,9 +157,7 @@ class Parameters:
             self._reject(args, kwargs)
 
     def _reject(self, args: Any, kwargs: dict[str, Any]) -> None:
-        fixed = self._fixed(len(args))
-        args = tuple(None if i in fixed else x for i, x in enumerate(args))
-        kwargs = {k: None if k in self._static_names else x for k, x in kwargs.items()}
+        args, kwargs = self._traced_only(args, kwargs)
         names = argument_names(self.fun, args, kwargs)
         for name, leaf in zip(names, tree_leaves((args, kwargs)), strict=True):
             if not is_array_like(leaf):

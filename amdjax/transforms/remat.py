@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
+from amdjax.core import source_info
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.config import config
 from amdjax.core.effects import remat_allowed_effects
@@ -245,7 +246,8 @@ def _recompute_then(recompute: ClosedJaxpr, tangent: ClosedJaxpr) -> ClosedJaxpr
     count = len(recompute.in_avals)
 
     def fun(*args: Any) -> list[Any]:
-        residuals = jaxpr_as_fun(recompute)(*args[:count])
+        with source_info.scope("rematted_computation"):
+            residuals = jaxpr_as_fun(recompute)(*args[:count])
         return jaxpr_as_fun(tangent)(*residuals, *args[count:])
 
     tangents = tangent.in_avals[len(recompute.out_avals) :]

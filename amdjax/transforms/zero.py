@@ -221,7 +221,7 @@ add_any_p.lowering = Pointwise("add")
 def _add_any_abstract(x: Any, y: Any) -> Any:
     if x.shape != y.shape or x.dtype != y.dtype:
         raise TypeError(f"add_any takes values of one type, got {x} and {y}")
-    return x if x is y else ShapedArray(x.shape, x.dtype)
+    return x  # as weak as the first
 
 
 @add_any_p.def_jvp

@@ -432,6 +432,13 @@ def test_static_arguments_that_cannot_be_compared():
             call(1, Odd())
 
 
+def test_integers_that_no_dtype_holds_are_named():
+    f = amdjax.jit(lambda size, mode, x: x["n"] + size, static_argnums=1)
+    assert f(1, "a", {"n": 2}) == 3
+    with pytest.raises(OverflowError, match=r"path is x\['n'\]\. Python int"):
+        f(1, "a", {"n": 2**70})
+
+
 def test_what_has_no_value_is_traced_and_not_run():
     struct = amdjax.ShapeDtypeStruct((3,), "float32")
     double = amdjax.jit(lambda x: x * 2)

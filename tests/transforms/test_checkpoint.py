@@ -256,3 +256,10 @@ def test_operations_in_python_run_inside():
     outer = amdjax.checkpoint(lambda x: double_p.bind(inner(x)))
     close(outer(X), 4 * X * X)
     close(amdjax.grad(lambda x: total(outer(x)))(X), 8 * X)
+
+
+def test_what_is_computed_again_says_so():
+    f = amdjax.checkpoint(lambda x: lax.sin(lax.sin(x)))
+    text = amdjax.make_jaxpr(amdjax.grad(f))(1.0).jaxpr.pretty_print(name_stack=True)
+    again = [line for line in text.splitlines() if "rematted_computation" in line]
+    assert len(again) == 3 and all("sin" in line or "cos" in line for line in again)

@@ -37,6 +37,7 @@ FOLLOWS = {
     "value_and_grad": amdjax.value_and_grad(square),
     "grad of grad": amdjax.grad(amdjax.grad(lambda x: x**3)),
     "jit of grad": amdjax.jit(amdjax.grad(square)),
+    "jit of a sum of two slopes": amdjax.jit(amdjax.grad(lambda x: x**x)),
     "grad of jit": amdjax.grad(amdjax.jit(square)),
     "jacrev": amdjax.jacrev(square),
     "jacfwd": amdjax.jacfwd(square),
