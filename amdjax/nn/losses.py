@@ -141,19 +141,8 @@ def sigmoid_cross_entropy(
 def mse(predictions: ArrayLike, targets: ArrayLike, *, reduction: str = "mean") -> Array:
     """Squared differences.
 
-    Args:
-      predictions: array.
-      targets: array of the same shape.
-      reduction: "mean", "sum" or "none".
-
-    Returns:
-      A scalar, or an array of the shape of `predictions` if `reduction` is "none".
-
-    Raises:
-      ValueError: the shapes differ, or there is no such `reduction`.
-
-        >>> nn.mse(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0]))
-        Array(2., dtype=float32)
+    >>> nn.mse(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0]))
+    Array(2., dtype=float32)
     """
     predictions, targets = promote_args_inexact("mse", predictions, targets)
     _same_shape("mse", predictions, targets)
@@ -163,19 +152,8 @@ def mse(predictions: ArrayLike, targets: ArrayLike, *, reduction: str = "mean") 
 def mae(predictions: ArrayLike, targets: ArrayLike, *, reduction: str = "mean") -> Array:
     """Absolute differences.
 
-    Args:
-      predictions: array.
-      targets: array of the same shape.
-      reduction: "mean", "sum" or "none".
-
-    Returns:
-      A scalar, or an array of the shape of `predictions` if `reduction` is "none".
-
-    Raises:
-      ValueError: the shapes differ, or there is no such `reduction`.
-
-        >>> nn.mae(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0]))
-        Array(1., dtype=float32)
+    >>> nn.mae(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0]))
+    Array(1., dtype=float32)
     """
     predictions, targets = promote_args_inexact("mae", predictions, targets)
     _same_shape("mae", predictions, targets)
@@ -188,16 +166,7 @@ def huber(
     """Half the squared difference up to `delta`, linear beyond (Huber, 1964).
 
     Args:
-      predictions: array.
-      targets: array of the same shape.
       delta: where the loss becomes linear; positive.
-      reduction: "mean", "sum" or "none".
-
-    Returns:
-      A scalar, or an array of the shape of `predictions` if `reduction` is "none".
-
-    Raises:
-      ValueError: the shapes differ, or there is no such `reduction`.
 
         >>> nn.huber(jnp.array([0.0, 0.0]), jnp.array([1.0, 3.0]), reduction="none")
         Array([0.5, 2.5], dtype=float32)
