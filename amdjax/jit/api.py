@@ -255,8 +255,11 @@ class JitFunction:
         flat = place is None and static is None and len(args) == len(leaves)
         if flat and _all_plain(map(type, args)):
             self._compiled_flat[config._trace_key, *avals] = found
-        with events.span(self._name, "call"):
+        if events.recorder is None:
             outs = found.run(leaves)
+        else:
+            with events.span(self._name, "call"):
+                outs = found.run(leaves)
         return found.tree.unflatten(outs)
 
     def _placement(self, leaves: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Shaped kernels written in the tile language; importing the package registers them all.
+"""Shaped kernels written in the tile language; the package registers them all.
 
 A family is a folder with what it does on CPUs and on GPUs: `products/` (matrix products and
 convolutions), `sorting/`, `scan/`, `scatter/`, `update/`. `shaped.py` is what families are given,
@@ -9,6 +9,18 @@ from amdjax.kernels import (
     products as products,
     scan as scan,
     scatter as scatter,
+    shaped as _shaped,
     sorting as sorting,
     update as update,
 )
+
+
+def register_for_gpus() -> None:
+    """Register the families for GPUs, as the first that is looked up does by itself."""
+    # late: programs for CPUs need none of them
+    import amdjax.kernels.products.gpu.dispatch
+    import amdjax.kernels.scatter.gpu
+    import amdjax.kernels.update.gpu  # noqa: F401
+
+
+_shaped.register_for_gpus_by(register_for_gpus)

@@ -96,6 +96,14 @@ def shaped(name: str, on: Choice["cpu", "gpu"] = "cpu") -> Callable[[F], F]:
     return register
 
 
+_register_for_gpus: list[Callable[[], None]] = []
+
+
+def register_for_gpus_by(register: Callable[[], None]) -> None:
+    """Let families for GPUs be registered by a function, called before one is looked up."""
+    _register_for_gpus.append(register)
+
+
 def lower_shaped(ctx: ShapedContext) -> Calls:
     """The launches of an equation, as `plan_shaped` plans them."""
     return plan_shaped(ctx).emit(ctx)
@@ -108,6 +116,8 @@ def plan_shaped(ctx: ShapedContext) -> KernelPlan:
       NotImplementedError: no family has the name that its primitive asks for.
     """
     rule = ctx.rule
+    for register in _register_for_gpus if ctx.on_gpu else ():
+        register()
     for kind in ("gpu", "cpu") if ctx.on_gpu else ("cpu",):
         planner = FAMILIES[kind].get(rule.name)
         plan = planner(ctx) if planner is not None else None

@@ -7,7 +7,7 @@ them over vector lanes on a CPU (`map_plan.py`, `row_plan.py`), one or two over 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,11 +16,6 @@ from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.combine import CombineKernel
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Fusion, Region, Root
-from amdjax.schedule.gpu.map_plan import GPU_MAPS, GpuMapPlan
-from amdjax.schedule.gpu.maps import GpuMapEmitter
-from amdjax.schedule.gpu.multi_pass import GPU_ROWS
-from amdjax.schedule.gpu.row_plan import GpuRowPlan
-from amdjax.schedule.gpu.rows import GpuRowEmitter
 from amdjax.schedule.map_plan import CPU_MAPS, CpuMapPlan
 from amdjax.schedule.maps import CpuMapEmitter
 from amdjax.schedule.row_plan import CPU_ROWS, CpuRowPlan, reductions_of
@@ -28,7 +23,10 @@ from amdjax.schedule.rows import CpuRowEmitter
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
 
-RegionPlan = CpuMapPlan | CpuRowPlan | GpuMapPlan | GpuRowPlan
+if TYPE_CHECKING:
+    from amdjax.schedule.gpu.regions import GpuRegionPlan
+
+RegionPlan: TypeAlias = "CpuMapPlan | CpuRowPlan | GpuRegionPlan"
 
 
 def plan_region(region: Region, fusion: Fusion, target: Machine) -> RegionPlan | None:
@@ -37,9 +35,10 @@ def plan_region(region: Region, fusion: Fusion, target: Machine) -> RegionPlan |
         return None
     domain = Domain(region, fusion)
     if isinstance(target, GpuTarget):
-        if region.axes is None:
-            return GPU_MAPS.best(domain, target)
-        return GPU_ROWS.best(domain, target)
+        # late: programs for CPUs need none of it
+        from amdjax.schedule.gpu.regions import plan_on_gpu
+
+        return plan_on_gpu(domain, target)
     return (CPU_MAPS if region.axes is None else CPU_ROWS).best(domain, target)
 
 
@@ -52,12 +51,12 @@ def lower_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]:
             return [CpuMapEmitter(plan, region, fusion, target).call()]
         case CpuRowPlan() as plan:
             return CpuRowEmitter(plan, fusion, target).calls()
-        case GpuMapPlan() as plan:
+        case plan:
+            # late: programs for CPUs need none of it
+            from amdjax.schedule.gpu.regions import lower_on_gpu
+
             assert isinstance(target, GpuTarget)
-            return [GpuMapEmitter(plan, region, fusion, target).call()]
-        case GpuRowPlan() as plan:
-            assert isinstance(target, GpuTarget)
-            return GpuRowEmitter(plan, fusion, target).calls()
+            return lower_on_gpu(plan, region, fusion, target)
 
 
 def _empty_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]:

@@ -12,12 +12,15 @@ import pytest
 import amdjax
 from amdjax import jit, lax
 from amdjax.jit.schedule import Schedule
+from amdjax.kernels import register_for_gpus
 from amdjax.passes import prepare
 from amdjax.schedule.fusion import fuse
+from amdjax.schedule.gpu import regions as gpu_regions  # noqa: F401  (has search spaces)
 from amdjax.schedule.search import SPACES, SearchSpace, shares
 from amdjax.targets import get
 from amdjax.targets.cpu import CpuTarget
 
+register_for_gpus()
 CPU, GPU = CpuTarget(vector_bits=256, threads=4), get("gfx942")
 
 

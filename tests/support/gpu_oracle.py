@@ -11,8 +11,11 @@ from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.jit.cpu.kernels import cpu_kernels
 from amdjax.jit.cpu.program import CpuProgram
 from amdjax.jit.plan import plan_program
+from amdjax.kernels import register_for_gpus
 from amdjax.kernels.shaped import FAMILIES
 from amdjax.targets import Device, get
+
+register_for_gpus()
 
 #: So small that every decision of the schedules is met with small arrays.
 TINY = dataclasses.replace(

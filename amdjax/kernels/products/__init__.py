@@ -25,7 +25,4 @@ Which file is asked when, in this order:
     `operands.py` says where elements lie.
 """
 
-from amdjax.kernels.products.cpu import dispatch as on_cpu
-from amdjax.kernels.products.gpu import dispatch as on_gpu
-
-__all__ = ["on_cpu", "on_gpu"]
+from amdjax.kernels.products.cpu import dispatch as dispatch

@@ -1,3 +1,3 @@
 """Scatter: updates written or combined into windows of an array."""
 
-from amdjax.kernels.scatter import cpu as cpu, gpu as gpu
+from amdjax.kernels.scatter import cpu as cpu

@@ -1,3 +1,3 @@
 """Writing a window into an array at a position known only at run time."""
 
-from amdjax.kernels.update import cpu as cpu, gpu as gpu
+from amdjax.kernels.update import cpu as cpu

@@ -1,0 +1,31 @@
+"""The plan of a region on a GPU, and the kernels that it describes; see `schedule/regions.py`."""
+
+from __future__ import annotations
+
+from amdjax.schedule.calls import Call
+from amdjax.schedule.domain import Domain
+from amdjax.schedule.fusion import Fusion, Region
+from amdjax.schedule.gpu.map_plan import GPU_MAPS, GpuMapPlan
+from amdjax.schedule.gpu.maps import GpuMapEmitter
+from amdjax.schedule.gpu.multi_pass import GPU_ROWS
+from amdjax.schedule.gpu.row_plan import GpuRowPlan
+from amdjax.schedule.gpu.rows import GpuRowEmitter
+from amdjax.targets import GpuTarget
+
+GpuRegionPlan = GpuMapPlan | GpuRowPlan
+
+
+def plan_on_gpu(domain: Domain, target: GpuTarget) -> GpuRegionPlan:
+    """How the region of a domain is computed."""
+    if domain.region.axes is None:
+        return GPU_MAPS.best(domain, target)
+    return GPU_ROWS.best(domain, target)
+
+
+def lower_on_gpu(
+    plan: GpuRegionPlan, region: Region, fusion: Fusion, target: GpuTarget
+) -> list[Call]:
+    """The kernels of a region."""
+    if isinstance(plan, GpuMapPlan):
+        return [GpuMapEmitter(plan, region, fusion, target).call()]
+    return GpuRowEmitter(plan, fusion, target).calls()
