@@ -16,3 +16,11 @@ class Context(threading.local):
 
 
 context = Context()
+
+
+def is_recording() -> bool:
+    """Whether operations end in a program being recorded, by way of whatever transforms."""
+    trace = context.trace
+    while trace is not None and not trace.records:
+        trace = trace.parent
+    return trace is not None

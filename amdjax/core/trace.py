@@ -67,6 +67,7 @@ class Trace:
     """
 
     __slots__ = ("__weakref__", "alive", "parent")
+    records = False
 
     def __init__(self, parent: Trace | None):
         self.parent: Any = parent
@@ -406,6 +407,7 @@ class JaxprTrace(Trace):
     __slots__ = (
         "constants", "constvars", "debug_info", "eqns", "invars", "keep_arrays", "scopes_outside",
     )  # fmt: skip
+    records = True
 
     def __init__(
         self, parent: Trace | None, debug_info: DebugInfo | None = None, scopes_outside: int = 0

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from amdjax.core.config import config
+from amdjax.core.context import is_recording
 from amdjax.core.errors import JaxRuntimeError
 
 
@@ -35,6 +36,8 @@ def explicit() -> Iterator[None]:
 def check(kind: str, what: str) -> None:
     """Let the guard of a kind of transfer know of one.
 
+    What goes to a device while a program is recorded is a constant of it, and no transfer.
+
     Args:
       kind: "host_to_device", "device_to_device" or "device_to_host".
       what: is transferred, for the message.
@@ -42,6 +45,8 @@ def check(kind: str, what: str) -> None:
     Raises:
       JaxRuntimeError: the transfer is not allowed.
     """
+    if kind == "host_to_device" and is_recording():
+        return
     level = config.read(f"transfer_guard_{kind}")
     if level in (None, "allow") or (_asked.explicitly and not level.endswith("explicit")):
         return

@@ -9,14 +9,13 @@ from typing import Any
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import get_aval, register_aval
 from amdjax.core.config import config
-from amdjax.core.context import context
+from amdjax.core.context import context, is_recording
 from amdjax.core.effects import NamedAxisEffect
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr, subjaxprs_of_value
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import BATCHED_REFS
 from amdjax.core.trace import (
     FlatFun,
-    JaxprTrace,
     Trace,
     Tracer,
     check_leaks,
@@ -143,13 +142,6 @@ class BatchTrace(Trace):
         return [self.pair(x, d) for x, d in zip(outs, call.out_dims)]
 
 
-def _is_recording() -> bool:
-    trace: Any = context.trace
-    while trace is not None and not isinstance(trace, JaxprTrace):
-        trace = trace.parent
-    return trace is not None
-
-
 class _CustomCall:
     """The functions of one call with custom derivatives, made functions on batches.
 
@@ -191,7 +183,7 @@ class _CustomCall:
             outs, dims = self.batch(fun, args, self.dims)
             # The rule of a recorded call comes later; what it says of tangents is not known yet.
             mapped = any(d is not None for d in self.dims)
-            self.settle([0] * len(outs) if mapped and _is_recording() else dims)
+            self.settle([0] * len(outs) if mapped and is_recording() else dims)
             return self.place(outs, dims)
 
         return batched

@@ -68,3 +68,12 @@ def test_device_to_host():
     guard = amdjax.transfer_guard_device_to_device("disallow_explicit")
     with guard, pytest.raises(JaxRuntimeError, match="device-to-device"):
         amdjax.device_put(x, amdjax.devices("cpu")[0])
+
+
+def test_constants_of_a_program_are_no_transfers():
+    for value in (HOST, np.float32(1), 1.0):
+        with amdjax.transfer_guard("disallow"):
+            jit(lambda: jnp.sin(jnp.asarray(value)))()
+            jit(amdjax.vmap(lambda x: x + jnp.asarray(value).sum()))(jnp.arange(3.0))
+        with amdjax.transfer_guard("disallow"), pytest.raises(JaxRuntimeError):
+            amdjax.vmap(lambda x: x + jnp.asarray(HOST).sum())(jnp.arange(3.0))
