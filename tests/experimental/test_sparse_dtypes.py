@@ -55,7 +55,14 @@ OPERATIONS = {
     "turned": pair(lambda x, d: x.T),
     "index": pair(lambda x, d: x[1, :, 2]),
     "indices": pair(lambda x, d: x[:, np.array([2, 0])]),
-    "windows": pair(lambda x, d: x[:, 1:, ::2]),
+    "slice": pair(lambda x, d: x[:, 1:, ::2]),
+    "windows": (
+        lambda x, d: sparse.bcoo_slice(
+            x, start_indices=np.array([0, 1, 0]), limit_indices=np.array(x.shape),
+            strides=np.array([1, 1, 2]),
+        ),
+        lambda x, d: x[:, 1:, ::2],
+    ),
     "new axis": pair(lambda x, d: x[:, None]),
     "reversed": (lambda x, d: sparse.bcoo_rev(x, (0, 1, 2)), lambda x, d: lax.rev(x, (0, 1, 2))),
     "flat": (

@@ -582,7 +582,8 @@ def bcoo_slice(
     """
     steps = [1] * mat.ndim if strides is None else list(strides)
     b, s = mat.n_batch, mat.n_sparse
-    windows = [slice(*w) for w in zip(start_indices, limit_indices, steps, strict=True)]
+    bounds = zip(start_indices, limit_indices, steps, strict=True)
+    windows = [slice(*map(operator.index, w)) for w in bounds]
     data, indices = full_batch(mat)
     batch, dense = tuple(windows[:b]), tuple(windows[b + s :])
     data, indices = data[(*batch, slice(None), *dense)], indices[batch]
