@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import amdjax.numpy as jnp
-from amdjax import enable_x64, lax
+from amdjax import enable_x64, jit, lax
 from amdjax.core.config import numpy_dtype_promotion
 from amdjax.experimental import sparse
 
@@ -123,6 +123,24 @@ def test_entries_at_one_place_are_added_before_they_are_rounded_or_widened():
             for found in (x * factor, factor * x, x / factor, x * sparse.BCOO.fromdense(factor)):
                 np.testing.assert_array_equal(found.todense(), [want])
             np.testing.assert_array_equal([x @ factor, factor @ x], [want, want])
+
+
+@pytest.mark.parametrize("kind", [sparse.COO, sparse.CSR, sparse.CSC, sparse.BCSR])
+@pytest.mark.parametrize("index_dtype", [np.int32, np.int64])
+def test_matrices(kind, index_dtype):
+    with enable_x64(True), numpy_dtype_promotion("strict"):
+        dense = whole(entries(np.uint8, index_dtype, shape=(3, 4)))
+        x = kind.fromdense(jnp.asarray(dense), index_dtype=index_dtype)
+        assert {part.dtype for part in x._bufs[1:]} == {np.dtype(index_dtype)}
+        vector, columns = dense[0] % 3, dense.T % 2
+        for found, want in (
+            (x.todense(), dense),
+            (x.T.todense(), dense.T),
+            (x @ jnp.asarray(vector), dense @ vector),
+            (x @ jnp.asarray(columns), dense @ columns),
+            (jit(lambda x: kind.fromdense(x, nse=7).todense())(dense), dense),
+        ):
+            np.testing.assert_array_equal(found, want, strict=True)
 
 
 def whole(x):

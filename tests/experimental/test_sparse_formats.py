@@ -245,3 +245,9 @@ def test_largest_eigenvalues():
     np.testing.assert_allclose(again, theta, rtol=1e-5)
     with pytest.raises(ValueError, match="search dim"):
         sparse.linalg.lobpcg_standard(jnp.eye(4), jnp.ones((4, 2)))
+
+
+def test_vectors_are_stacked_with_matrices():
+    parts = [matrix((1, 4)), matrix((4,), 1), matrix((3, 4), 2)]
+    found = sparse.sparsify(jnp.vstack)([sparse.BCOO.fromdense(x) for x in parts])
+    np.testing.assert_array_equal(found.todense(), np.vstack(parts))

@@ -505,14 +505,14 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     """Sparse arrays, joined along an axis.
 
     Args:
-      operands: `BCOO`s of the same numbers of batch and dense axes.
+      operands: `BCOO`s of as many dense axes; the batch axes are the fewest of one.
       dimension: along which.
 
     Returns:
       A `BCOO`.
 
     Raises:
-      ValueError: the layouts or shapes do not fit.
+      ValueError: the dense axes or shapes do not fit.
 
     Example:
       >>> from amdjax.experimental import sparse
@@ -520,11 +520,13 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
       >>> sparse.bcoo_concatenate([m, m], dimension=0).shape
       (4, 2)
     """
-    first = operands[0]
-    (axis,) = canonical_axes(dimension, first.ndim)
-    layouts = {(m.n_batch, m.n_dense, m.ndim) for m in operands}
+    layouts = {(m.n_dense, m.ndim) for m in operands}
     if len(layouts) != 1:
         raise ValueError(f"bcoo_concatenate requires inputs of one layout, got {layouts}")
+    fewest = min(m.n_batch for m in operands)
+    operands = [bcoo_update_layout(m, n_batch=fewest) for m in operands]
+    first = operands[0]
+    (axis,) = canonical_axes(dimension, first.ndim)
     others = {m.shape[:axis] + m.shape[axis + 1 :] for m in operands}
     if len(others) != 1:
         shapes = [m.shape for m in operands]
