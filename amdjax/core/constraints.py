@@ -34,21 +34,48 @@ def as_sharding(sharding: Any, what: str) -> Sharding:
 
     Raises:
       TypeError: it is neither.
-      ValueError: there is no current mesh.
+      ValueError, RuntimeError: there is no current mesh.
     """
     if isinstance(sharding, Format):
         sharding = sharding.sharding
     if isinstance(sharding, PartitionSpec):
         mesh = current_mesh()
         if mesh.empty:
+            if what != "device_put":
+                raise RuntimeError(
+                    f"{what.split()[0]} requires a non-empty mesh in context if a PartitionSpec is "
+                    f"passed: make one that with `jax.set_mesh`, or give NamedSharding(mesh, "
+                    f"{sharding})."
+                )
             raise ValueError(
-                f"{what}: a PartitionSpec alone needs a current mesh. Make one with set_mesh, or "
-                f"give NamedSharding(mesh, {sharding})."
+                f"Please set a mesh via `jax.set_mesh` if a PartitionSpec is passed to {what}, the "
+                f"current mesh, or give NamedSharding(mesh, {sharding})."
             )
         return NamedSharding(mesh, sharding)
     if not isinstance(sharding, Sharding):
         raise TypeError(f"{what}: {sharding!r} of type {type(sharding).__name__} is no sharding")
     return sharding
+
+
+def check_layout(sharding: Any, ndim: int, what: str) -> None:
+    """Raise unless the layout that may come with a sharding is one that arrays of a rank have.
+
+    Raises:
+      ValueError: it is for arrays of another rank.
+      NotImplementedError: it is not row-major.
+    """
+    order = getattr(getattr(sharding, "layout", None), "major_to_minor", None)
+    if order is None:
+        return
+    if len(order) != ndim:
+        raise ValueError(
+            f"Length of major_to_minor and the rank of the value should match. {what} got "
+            f"{sharding.layout} for a value of rank {ndim}"
+        )
+    if tuple(order) != tuple(range(ndim)):
+        raise NotImplementedError(
+            f"{what}: arrays are row-major, got {sharding.layout}; transpose the array instead"
+        )
 
 
 def as_sharding_of_type(sharding: Any, what: str) -> NamedSharding:
@@ -126,8 +153,9 @@ def constrain(x: Any, sharding: Any, what: str) -> Any:
       sharding: a sharding or specification.
       what: the caller, for messages.
     """
-    sharding = as_sharding(sharding, what)
     x = x if isinstance(x, Array) else asarray_concrete(x)
+    check_layout(sharding, x.ndim, what)
+    sharding = as_sharding(sharding, what)
     sharding.shard_shape(x.shape)
     if isinstance(x, ConcreteArray):
         return get_backend().device_put(x, over_devices(sharding, x))

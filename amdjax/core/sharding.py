@@ -264,7 +264,8 @@ class Sharding:
                 raise IndivisibleError(
                     f"Sharding {self} implies that array axis {axis} is partitioned {parts} times, "
                     f"but the dimension size is {extent} (full shape: {tuple(global_shape)}, "
-                    f"per-dimension tiling factors: {tiles} should evenly divide the shape)"
+                    f"per-dimension tiling factors: {tiles} should evenly divide the shape): "
+                    f"{parts} does not evenly divide the dimension size"
                 )
         return tuple(extent // parts for extent, parts in zip(global_shape, tiles))
 
@@ -510,9 +511,21 @@ class Layout:
       sub_byte_element_size_in_bits: of elements smaller than a byte.
     """
 
+    AUTO: ClassVar[Any]
+
     major_to_minor: tuple[int, ...]
     tiling: tuple[tuple[int, ...], ...] | None = None
     sub_byte_element_size_in_bits: int = 0
+
+
+class _AutomaticLayout:
+    """Stands for the layout that the compiler chooses."""
+
+    def __repr__(self) -> str:
+        return "AUTO"
+
+
+Layout.AUTO = _AutomaticLayout()
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any
 
 from amdjax.core import events, transfers
 from amdjax.core.array import Array, ConcreteArray, PlacedArray
-from amdjax.core.constraints import as_sharding, one_device_of
+from amdjax.core.constraints import as_sharding, check_layout, one_device_of
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.placement import compiling_for
-from amdjax.core.sharding import NamedSharding
+from amdjax.core.sharding import Format, Layout, NamedSharding
 from amdjax.jit.arrays import Runner, on_host
 from amdjax.jit.cpu.program import compile_for_cpu
 from amdjax.jit.gpu.upload import buffer_on
@@ -124,6 +124,11 @@ def put_as(x: Array, sharding: Any) -> Array:
       ValueError: it does not fit the array's shape.
       NotImplementedError: it spans several devices.
     """
+    if isinstance(sharding, Format) and sharding.layout is Layout.AUTO:
+        raise ValueError(
+            f"device_put: sharding and layout of a Format should be concrete, got {sharding}"
+        )
+    check_layout(sharding, x.ndim, "device_put")
     sharding = as_sharding(sharding, "device_put")
     sharding.shard_shape(x.shape)
     device = one_device_of(sharding, "device_put")

@@ -7,12 +7,12 @@ from typing import Any
 
 from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.config import config
-from amdjax.core.constraints import as_sharding, one_device_of
+from amdjax.core.constraints import as_sharding, check_layout, one_device_of
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.mesh import Mesh
 from amdjax.core.pytree import PyTreeDef, tree_leaves, tree_map, treedef_children
 from amdjax.core.pytree_errors import flatten_axes
-from amdjax.core.sharding import NamedSharding, PartitionSpec
+from amdjax.core.sharding import Format, Layout, NamedSharding, PartitionSpec
 from amdjax.jit.arrays import Runner
 from amdjax.passes.shardings import result_shardings
 from amdjax.transforms.transfers import laid_out
@@ -84,8 +84,8 @@ class Shardings:
     def __init__(self, arguments: Any, results: Any):
         self.arguments = tree_map(lambda s: _given(s, "jit in_shardings"), arguments)
         self.results = tree_map(lambda s: _given(s, "jit out_shardings"), results)
-        given = [*tree_leaves(self.arguments), *tree_leaves(self.results)]
-        found = {one_device_of(s, "jit") for s in given}
+        self._given = [_bare(s) for s in tree_leaves((self.arguments, self.results))]
+        found = {one_device_of(s, "jit") for s in self._given}
         if len(found) > 1:
             raise ValueError(
                 f"jit: in_shardings and out_shardings must be of the same devices, got {found}"
@@ -103,7 +103,11 @@ class Shardings:
         """Raise a ValueError unless arguments and results can be divided as it says."""
         if self.arguments is not None:
             _check(self._of_arguments(in_tree, static), in_avals)
-        _check(flatten_axes("jit out_shardings", out_tree, self.results), out_avals)
+        _check(self._of_results(out_tree), out_avals)
+
+    def _of_results(self, tree: PyTreeDef) -> list[Any]:
+        """The sharding of each leaf of the results, None for one that may be anywhere."""
+        return flatten_axes("jit out_shardings", tree, self.results)
 
     def _of_arguments(self, tree: PyTreeDef, static: Any) -> list[Any]:
         """The sharding of each leaf of the arguments, None for one that may come as it is."""
@@ -122,14 +126,13 @@ class Shardings:
 
     def mark_results(self, outs: Sequence[Any], tree: PyTreeDef) -> list[Any]:
         """The results of such a call."""
-        shardings = flatten_axes("jit out_shardings", tree, self.results)
+        shardings = self._of_results(tree)
         return [laid_out("jit out_shardings", x, s) for x, s in zip(outs, shardings)]
 
     def laid_out(self, run: Runner, tree: PyTreeDef) -> Runner:
         """The program whose results have the shardings that were asked for."""
-        shardings = flatten_axes("jit out_shardings", tree, self.results)
-        given = [*tree_leaves(self.arguments), *tree_leaves(self.results)]
-        meshes = [s.mesh for s in given if isinstance(s, NamedSharding)]
+        shardings = list(map(_bare, self._of_results(tree)))
+        meshes = [s.mesh for s in self._given if isinstance(s, NamedSharding)]
         elsewhere = NamedSharding(meshes[0], PartitionSpec()) if meshes else None
         if elsewhere is None and not any(shardings):
             return run
@@ -150,7 +153,13 @@ class Shardings:
 def _check(shardings: Sequence[Any], avals: Sequence[Any]) -> None:
     for sharding, aval in zip(shardings, avals):
         if sharding is not None:
-            sharding.shard_shape(aval.shape)
+            check_layout(sharding, aval.ndim, "jit")
+            _bare(sharding).shard_shape(aval.shape)
+
+
+def _bare(sharding: Any) -> Any:
+    """A sharding without the layout that was given with it."""
+    return sharding.sharding if isinstance(sharding, Format) else sharding
 
 
 def _given(sharding: Any, what: str) -> Any:
@@ -159,6 +168,16 @@ def _given(sharding: Any, what: str) -> Any:
     Raises:
       ValueError: it leaves an axis to the compiler, or is over no devices.
     """
+    if isinstance(sharding, Layout) or sharding is Layout.AUTO:
+        raise ValueError(
+            f"`jax.jit` does not accept device-local layouts directly: {what} takes a Format of "
+            f"one. Got {sharding}"
+        )
+    if isinstance(sharding, Format):
+        if sharding.sharding is None:
+            return None
+        as_sharding(sharding, what)
+        return sharding
     sharding = as_sharding(sharding, what)
     if isinstance(sharding, NamedSharding):
         if sharding.mesh.empty:

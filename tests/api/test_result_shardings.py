@@ -8,6 +8,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, random
+from amdjax.experimental.layout import Format, Layout
 from amdjax.sharding import (
     AbstractMesh,
     AxisType,
@@ -212,3 +213,27 @@ def test_what_cannot_be_is_refused():
     inner = amdjax.jit(jnp.sin, compiler_options={"fast": True})
     with pytest.raises(ValueError, match="can only be passed to top-level"):
         amdjax.jit(lambda x: inner(x))(X)
+
+
+def test_layouts():
+    here = SingleDeviceSharding(amdjax.devices()[0])
+    for order in ((0, 1), Layout.AUTO, None):
+        form = Format(Layout(order) if isinstance(order, tuple) else order, here)
+        assert amdjax.jit(jnp.sin, in_shardings=form, out_shardings=form)(X).sharding == here
+    assert amdjax.jit(jnp.sin, in_shardings=Format(Layout.AUTO))(X).shape == (4, 2)
+    three, columns = Format(Layout((0, 1, 2)), here), Format(Layout((1, 0)), here)
+    for put in (
+        lambda form: amdjax.device_put(X, form),
+        lambda form: amdjax.jit(jnp.sin, in_shardings=form)(X),
+        lambda form: amdjax.jit(jnp.sin, out_shardings=form)(X),
+    ):
+        with pytest.raises(ValueError, match="major_to_minor and the rank of the value"):
+            put(three)
+        with pytest.raises(NotImplementedError, match="row-major"):
+            put(columns)
+    with pytest.raises(ValueError, match=r"sharding and layout .*should be concrete"):
+        amdjax.device_put(X, Format(Layout.AUTO, here))
+    with pytest.raises(ValueError, match="does not accept device-local layouts directly"):
+        amdjax.jit(jnp.sin, in_shardings=Layout.AUTO)
+    with pytest.raises(RuntimeError, match="jit requires a non-empty mesh in context"):
+        amdjax.jit(jnp.sin, in_shardings=P("x"))
