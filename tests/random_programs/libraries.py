@@ -127,7 +127,8 @@ class Traced:
         return self.lax.while_loop(lambda c: c[0] < limit, body, start)[1:]
 
     def fori_loop(self, program: Program, limit: int, *carry: Any) -> Any:
-        body = lambda i, c: tuple(self.call(program, i, *c))
+        # With 64-bit types the counter is wide, whatever the bounds are.
+        body = lambda i, c: tuple(self.call(program, self.np.asarray(i, np.int32), *c))
         bounds = np.int32(0), np.int32(limit)
         return self.lax.fori_loop(*bounds, body, carry)
 
