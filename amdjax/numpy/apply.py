@@ -19,6 +19,7 @@ from amdjax.numpy._util import (
     constant,
     convert,
     is_kind,
+    promote_dtypes,
     promote_dtypes_inexact,
     select,
 )
@@ -154,14 +155,12 @@ def unwrap(
     p = as_array("unwrap", p)
     if is_kind(p.dtype, np.complexfloating):
         raise ValueError("jnp.unwrap does not support complex inputs.")
-    period = as_array("unwrap", period, 1)
-    whole = is_kind(p.dtype, np.integer) and is_kind(period.dtype, np.integer)
-    x = p if whole else promote_dtypes_inexact(p)[0]
+    x, turn = promote_dtypes(p, as_array("unwrap", period, 1))
+    whole = is_kind(x.dtype, np.integer)
     axis = canonical_axis(axis, x.ndim)
     if not x.shape[axis]:
         return x
     step = diff(x, axis=axis)
-    turn = convert(period, x.dtype)
     half = lax.div(turn, constant(turn, 2))
     low = lax.neg(half)
     centered = lax.add(mod(lax.sub(step, low), turn), low)
@@ -171,10 +170,12 @@ def unwrap(
             on_edge, lax.eq(lax.rem(turn, constant(turn, 2)), constant(turn, 0))
         )
     centered = select(on_edge, half, centered)
+    size = step if is_kind(step.dtype, np.unsignedinteger) else lax.abs(step)
     least, size = promote_dtypes_inexact(
-        true_divide(turn, 2) if discont is None else as_array("unwrap", discont, 2), lax.abs(step)
+        true_divide(turn, 2) if discont is None else as_array("unwrap", discont, 2), size
     )
     correction = select(lax.lt(size, least), constant(step, 0), lax.sub(centered, step))
     first = lax.slice_in_dim(x, 0, 1, axis=axis)
     rest = lax.slice_in_dim(x, 1, None, axis=axis)
-    return lax.concatenate([first, lax.add(rest, cumsum(correction, axis))], axis)
+    result = lax.concatenate([first, lax.add(rest, cumsum(correction, axis))], axis)
+    return convert(result, x.dtype)

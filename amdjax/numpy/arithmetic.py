@@ -8,7 +8,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes, promotion
-from amdjax.core.array import Array
+from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.composite import composite
 from amdjax.numpy import cumulative, logic, reductions
 from amdjax.numpy._util import (
@@ -204,9 +204,9 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 def _static_exponent(y: Any) -> int | None:
     """The exponent as a Python int where it is known and certainly small."""
-    if isinstance(y, (bool, np.bool_)):
-        return None
     if isinstance(y, (int, np.integer)):
+        return int(y)
+    if isinstance(y, ConcreteArray) and not y.ndim and is_kind(y.dtype, np.integer):
         return int(y)
     return None
 
@@ -239,12 +239,12 @@ def _integer_power(x: Array, y: Array) -> Array:
     result = select(lax.bitwise_and(lax.eq(x, zero), lax.ne(y, zero)), zero, one)
     result = broadcast_to(result, x.shape)
     bits = dtypes.iinfo(x.dtype).bits
-    for _ in range(min(6, bits.bit_length())):
+    for _ in range(8 if bits == 8 else 6):  # as in JAX: larger powers of wider integers overflow
         odd = lax.ne(lax.bitwise_and(y, one), zero)
         result = select(odd, lax.mul(result, x), result)
         x = lax.mul(x, x)
         y = lax.shift_right_logical(y, one)
-    return result
+    return convert(result, result.dtype)
 
 
 def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:

@@ -115,9 +115,13 @@ def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Call
 
     def general(self: Array, other: Any) -> Any:
         if not isinstance(other, _OTHERS):
-            # Python would answer == and != itself.
-            if name in ("eq", "ne") and isinstance(other, (list, tuple, set, dict)):
-                raise TypeError(f"{name} of an array takes arrays and numbers, got {type(other)}.")
+            # Python would answer == and != itself, and ask lists whether arrays are indices.
+            if isinstance(other, (list, tuple, set, dict)):
+                types = [type(v).__name__ for v in ((other, self) if reflected else (self, other))]
+                raise TypeError(
+                    f"unsupported operand types for {name}: {types[0]!r} and {types[1]!r}; "
+                    "numpy.asarray makes an array of numbers in a collection."
+                )
             if not hasattr(other, "__jax_array__"):
                 return NotImplemented
             other = other.__jax_array__()
@@ -274,10 +278,14 @@ def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
     dtype = dtypes.default_float_dtype() if dtype is None else user_dtype(dtype, "view")
     if dtype == self.dtype:
         return self
-    if _kind(self.dtype) == "c" and self.ndim:
+    if not self.ndim:
+        if dtypes.itemsize_bits(self.dtype) != dtypes.itemsize_bits(dtype):
+            raise ValueError("view() cannot change the itemsize of an array without axes")
+        return lax.reshape(_view(lax.reshape(self, (1,)), dtype), ())
+    if _kind(self.dtype) == "c":
         parts = lax.stack([lax.real(self), lax.imag(self)], axis=self.ndim)
         return _view(lax.reshape(parts, (*self.shape[:-1], 2 * self.shape[-1])), dtype)
-    if dtypes.issubdtype(dtype, np.complexfloating) and self.ndim:
+    if dtypes.issubdtype(dtype, np.complexfloating):
         halves = _view(self, dtypes.finfo(dtype).dtype)
         if halves.shape[-1] % 2:
             raise ValueError(
@@ -292,8 +300,6 @@ def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
         return _view(x, dtype) if dtype != np.bool_ else lax.ne(x, np.uint8(0))
     if old == new:
         return lax.bitcast_convert_type(self, dtype)
-    if not self.ndim:
-        raise ValueError("view() cannot change the itemsize of an array without axes")
     if old > new:
         parts = lax.bitcast_convert_type(self, dtype)
         return lax.reshape(parts, (*self.shape[:-1], self.shape[-1] * (old // new)))

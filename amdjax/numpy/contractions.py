@@ -30,10 +30,10 @@ from amdjax.numpy.manipulation import moveaxis
 def _operands(
     name: str, preferred: DTypeLike, *args: ArrayLike
 ) -> tuple[list[Array], np.dtype, bool]:
-    """Promoted operands, the dtype of the product, and whether it is weak."""
+    """Operands in their own dtypes, the dtype of the product, and whether it is weak."""
     arrays = as_arrays(name, *args)
     dtype, weak = promotion.lattice_result_type(*arrays)
-    arrays = [convert(x, dtype) for x in arrays]
+    arrays = [convert(x, x.dtype) for x in arrays]
     if preferred is not None:
         return arrays, user_dtype(preferred, name), False
     return arrays, dtype, weak
@@ -140,7 +140,8 @@ def dot(
     """
     (x, y), dtype, weak = _operands("dot", preferred_element_type, a, b)
     if x.ndim == 0 or y.ndim == 0:
-        product = lax.mul(*(broadcast_to(v, x.shape or y.shape) for v in (x, y)))
+        common = promotion.result_type(x, y)
+        product = lax.mul(*(broadcast_to(convert(v, common), x.shape or y.shape) for v in (x, y)))
         return convert(product, dtype, weak)
     contract = ((x.ndim - 1,), (0 if y.ndim == 1 else y.ndim - 2,))
     return convert(dot_general(x, y, contract, ((), ()), precision, dtype), dtype, weak)
@@ -271,6 +272,10 @@ def tensordot(
             )
         contract = (tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes)))
     elif isinstance(axes, Sequence) and len(axes) == 2:
+        if not all(isinstance(v, (int, np.integer, tuple, list)) for v in axes):
+            raise TypeError(
+                f"tensordot requires both axes lists to be either ints, tuples or lists, got {axes}"
+            )
         left, right = ((v,) if isinstance(v, (int, np.integer)) else tuple(v) for v in axes)
         if len(left) != len(right):
             raise TypeError(

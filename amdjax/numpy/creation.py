@@ -13,7 +13,6 @@ from amdjax import lax
 from amdjax.core import dlpack, dtypes, promotion
 from amdjax.core.array import (
     Array,
-    ConcreteArray,
     borrowed,
     from_numpy,
     get_backend,
@@ -23,7 +22,7 @@ from amdjax.core.config import config
 from amdjax.core.constraints import sharding_like
 from amdjax.core.errors import ConcretizationTypeError, warn
 from amdjax.core.pytree import tree_leaves
-from amdjax.core.trace import is_concrete
+from amdjax.core.trace import Tracer, is_concrete
 from amdjax.numpy._util import (
     ArrayLike,
     DTypeLike,
@@ -59,7 +58,7 @@ def array(
         may be traced.
       dtype: dtype of the result; None means that of the promoted entries.
       args: nothing; the others are keywords.
-      copy: accepted for NumPy's sake; arrays are immutable.
+      copy: whether the result has memory of its own where `object` is an array.
       order: only "K" and "C" have a meaning here.
       ndmin: leading axes of one are added up to this rank.
 
@@ -75,8 +74,12 @@ def array(
                [3, 4]], dtype=int32)
     """
     if len(args) > 3:
-        raise TypeError(f"array() takes 2 positional arguments, got {2 + len(args)}")
+        raise TypeError(f"array() takes at most 5 positional arguments, got {2 + len(args)}")
     if args:
+        defaults = {"copy": (copy, True), "order": (order, "K"), "ndmin": (ndmin, 0)}
+        for name, (value, default) in [*defaults.items()][: len(args)]:
+            if value is not default:
+                raise TypeError(f"array() got multiple values for argument {name!r}: {value!r}")
         warn(
             "Passing the copy, order, and ndmin arguments to jnp.array by position is deprecated.",
             DeprecationWarning,
@@ -94,7 +97,7 @@ def array(
     if isinstance(object, Array):
         result = convert(object, object.dtype if dtype is None else dtype, weak)
         if copy and result is object:
-            result = object.sharing() if isinstance(object, ConcreteArray) else _copied(object)
+            result = lax.copy_p.bind(object)
     elif is_arraylike(object):
         target = dtypes.dtype(object) if dtype is None else dtype
         if dtype is not None and type(object) is int:
@@ -107,10 +110,6 @@ def array(
     if result.ndim < ndmin:
         result = lax.reshape(result, (1,) * (ndmin - result.ndim) + result.shape)
     return result if device is None else get_backend().device_put(result, device)
-
-
-def _copied(x: Array) -> Array:
-    return lax.copy_p.bind(x)
 
 
 def _from_sequence(values: Any, dtype: Any) -> Array:
@@ -228,8 +227,8 @@ def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = False, device: Any
             DeprecationWarning,
         )
     result = convert(x, dtype)
-    if copy and result is given and isinstance(given, ConcreteArray):
-        result = given.sharing()
+    if copy and result is given:
+        result = lax.copy_p.bind(given)
     return result if device is None else get_backend().device_put(result, device)
 
 
@@ -436,10 +435,16 @@ def eye(
 
 def _within(k: Any, rows: int, columns: int) -> Any:
     """The number of a diagonal, as one just outside the matrix if it lies further out."""
-    return builtins.max(builtins.min(k, columns), -rows) if isinstance(k, int) else k
+    if isinstance(k, int):
+        return builtins.max(builtins.min(k, columns), -rows)
+    if getattr(k, "dtype", None) == np.int64:
+        return lax.clamp(np.int64(-rows), convert(k, k.dtype), np.int64(columns))
+    return k
 
 
 def _extent(n: Any, what: str, error: type[Exception] = ValueError) -> int:
+    if isinstance(n, Tracer):
+        canonical_shape(n)  # raises
     n = concrete_int(n, what)
     if n < 0:
         raise error(f"negative dimensions are not allowed, got {what} = {n}")

@@ -325,6 +325,10 @@ def trapezoid(
         (y,) = promote_dtypes_inexact(as_array("trapezoid", y))
         y, width = promote_dtypes(y, as_array("trapezoid", dx))
         axis = canonical_axis(axis, y.ndim)
+        if not width.ndim and y.shape[axis]:
+            end = lambda i: lax.index_in_dim(y, i, axis, keepdims=False)
+            ends = lax.mul(np.asarray(0.5, y.dtype), lax.add(end(0), end(-1)))
+            return lax.mul(width, lax.sub(sum_(y, axis), ends))
     else:
         y, x = promote_dtypes_inexact(as_array("trapezoid", y), as_array("trapezoid", x))
         width = diff(x, axis=axis if x.ndim > 1 else -1)

@@ -48,8 +48,7 @@ def repeat(
         Array([0, 0, 1, 1], dtype=int32)
     """
     a = as_array("repeat", a)
-    if axis is None:
-        a, axis = ravel(a), 0
+    a, axis = (ravel(a), 0) if axis is None else (ravel(a) if not a.ndim else a, axis)
     axis = canonical_axis(axis, a.ndim)
     length = a.shape[axis]
     if total_repeat_length is None:

@@ -163,16 +163,16 @@ def _einsum(
     arrays: list[Array], path: tuple[Step, ...], dtype: Any, weak: bool, precision: Any,
     preferred: Any,
 ) -> Array:  # fmt: skip
-    operands = [convert(x, dtype) for x in arrays]
+    operands = [convert(x, x.dtype) for x in arrays]
     for taken, text in path:
         chosen = [operands.pop(i) for i in sorted(taken, reverse=True)]
         # opt_einsum writes the labels in the order in which operands are popped.
         inputs, output = text.split("->")
         labels = inputs.split(",")
         if len(chosen) == 1:
-            result = _reduce_one(chosen[0], labels[0], output)
+            result = _reduce_one(chosen[0], labels[0], output, dtype)
         elif len(chosen) == 2:
-            result = _contract_two(chosen, labels, output, precision, preferred)
+            result = _contract_two(chosen, labels, output, precision, dtype, preferred)
         else:
             raise NotImplementedError(
                 "jax.numpy.einsum does not support simultaneous contraction of 3 or more operands"
@@ -186,12 +186,13 @@ def _total(x: Array, axes: tuple[int, ...]) -> Array:
     return lax.reduce_or(x, axes) if x.dtype == bool else lax.reduce_sum(x, axes)
 
 
-def _sum_out(x: Array, labels: str, gone: set[str]) -> tuple[Array, str]:
-    """Sum over labels that appear nowhere else."""
+def _sum_out(x: Array, labels: str, gone: set[str], dtype: Any) -> tuple[Array, str]:
+    """Sum over labels that appear nowhere else, in the dtype of the result."""
     axes = tuple(i for i, label in enumerate(labels) if label in gone)
     if not axes:
         return x, labels
-    return _total(x, axes), "".join(label for label in labels if label not in gone)
+    kept = "".join(label for label in labels if label not in gone)
+    return _total(convert(x, dtype), axes), kept
 
 
 def _take_diagonals(x: Array, labels: str) -> tuple[Array, str]:
@@ -211,20 +212,21 @@ def _take_diagonals(x: Array, labels: str) -> tuple[Array, str]:
     return x, labels
 
 
-def _reduce_one(x: Array, labels: str, output: str) -> Array:
+def _reduce_one(x: Array, labels: str, output: str, dtype: Any) -> Array:
     x, labels = _take_diagonals(x, labels)
-    x, labels = _sum_out(x, labels, set(labels) - set(output))
+    x, labels = _sum_out(x, labels, set(labels) - set(output), dtype)
     order = tuple(labels.index(label) for label in output)
     return x if order == tuple(range(len(order))) else lax.transpose(x, order)
 
 
 def _contract_two(
-    operands: list[Array], labels: list[str], output: str, precision: Any, preferred: Any
-) -> Array:
+    operands: list[Array], labels: list[str], output: str, precision: Any, dtype: Any,
+    preferred: Any,
+) -> Array:  # fmt: skip
     (x, xs), (y, ys) = (_take_diagonals(v, own) for v, own in zip(operands, labels))
-    x, xs = _sum_out(x, xs, set(xs) - set(ys) - set(output))
-    y, ys = _sum_out(y, ys, set(ys) - set(xs) - set(output))
-    x, xs, y, ys = _drop_stretched(x, xs, y, ys, output)
+    x, xs, y, ys = _drop_stretched(x, xs, y, ys)
+    x, xs = _sum_out(x, xs, set(xs) - set(ys) - set(output), dtype)
+    y, ys = _sum_out(y, ys, set(ys) - set(xs) - set(output), dtype)
     shared = [label for label in xs if label in ys]
     batch = [label for label in shared if label in output]
     contract = [label for label in shared if label not in output]
@@ -247,13 +249,15 @@ def _contract_two(
         ),
         (tuple(xs.index(label) for label in batch), tuple(ys.index(label) for label in batch)),
     )
-    dtype = x.dtype if preferred is None else preferred
-    result = lax.dot_general(x, y, numbers, precision=precision, preferred_element_type=dtype)
+    result = lax.dot_general(
+        x, y, numbers, precision=precision,
+        preferred_element_type=dtype if preferred is None else preferred,
+    )  # fmt: skip
     order = tuple(result_labels.index(label) for label in output)
     return result if order == tuple(range(len(order))) else lax.transpose(result, order)
 
 
-def _drop_stretched(x: Array, xs: str, y: Array, ys: str, output: str) -> Any:
+def _drop_stretched(x: Array, xs: str, y: Array, ys: str) -> Any:
     """Shared axes of which one operand has a single element broadcast: drop them there."""
 
     def drop(v: Array, own: str, other: Array, others: str) -> tuple[Array, str]:
@@ -267,8 +271,6 @@ def _drop_stretched(x: Array, xs: str, y: Array, ys: str, output: str) -> Any:
 
     x, xs = drop(x, xs, y, ys)
     y, ys = drop(y, ys, x, xs)
-    x, xs = _sum_out(x, xs, set(xs) - set(ys) - set(output))
-    y, ys = _sum_out(y, ys, set(ys) - set(xs) - set(output))
     return x, xs, y, ys
 
 

@@ -100,15 +100,15 @@ def histogram(
         Array([1., 2.], dtype=float32)
     """
     a = as_array("histogram", a)
-    (values,) = promote_dtypes_inexact(ravel(a))
     edges = histogram_bin_edges(a, bins, range)
     if weights is None:
+        (values,) = promote_dtypes_inexact(ravel(a))
         w = lax.full_like(values, 1)
     else:
         w = as_array("histogram", weights)
         if w.shape != a.shape:
             raise ValueError("weights should have the same shape as a.")
-        values, w = promote_dtypes_inexact(values, ravel(w))
+        values, w = promote_dtypes_inexact(ravel(a), ravel(w))
     values, edges_ = promote_dtypes(values, edges)
     slot = _bin_of(values, edges_)
     n = edges.size

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.config import config
@@ -234,12 +233,9 @@ def _dynamic(x: Array, entries: list[Any], wrap: bool) -> Array:
 
 
 def _index_dtype(starts: Sequence[Any]) -> np.dtype:
-    """One dtype for all index operands: the widest of the arrays', int32 at least."""
-    arrays = [s for s in starts if hasattr(s, "dtype")]
-    kind = promotion.result_type(*(a.dtype for a in arrays)) if arrays else np.dtype("int32")
-    if not is_kind(kind, np.integer) or dtypes.itemsize_bits(kind) < 32:
-        kind = np.dtype("int32")
-    return kind
+    """One signed dtype for all index operands, whatever they may be promoted to elsewhere."""
+    widest = max((s.dtype.itemsize for s in starts if hasattr(s, "dtype")), default=4)
+    return np.dtype("int64" if widest > 4 else "int32")
 
 
 def _wrapped(at: Any, n: int) -> Any:
@@ -249,8 +245,8 @@ def _wrapped(at: Any, n: int) -> Any:
     at = as_array("index", at)
     if is_kind(at.dtype, np.unsignedinteger):
         return at
-    if dtypes.itemsize_bits(at.dtype) < 32:
-        at = convert(at, np.dtype("int32"))
+    narrow = n > np.iinfo(at.dtype).max
+    at = convert(at, np.dtype("int32") if narrow else at.dtype)
     return select(lax.lt(at, np.zeros((), at.dtype)), lax.add(at, np.asarray(n, at.dtype)), at)
 
 

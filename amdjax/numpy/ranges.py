@@ -11,6 +11,9 @@ from amdjax import lax
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.config import numpy_dtype_promotion
+from amdjax.core.errors import ConcretizationTypeError
+from amdjax.core.trace import is_concrete
 from amdjax.numpy._util import (
     ArrayLike,
     DTypeLike,
@@ -254,10 +257,12 @@ class _Grid:
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
-            return _range_of(key, type(self).__name__)
+            return _range_of(key, type(self).__name__.strip("_"))
         if not key:
             return [] if self.sparse else lax.full((0,), 0, dtypes.default_int_dtype())
-        axes = promote_dtypes(*(_range_of(k, type(self).__name__) for k in key))
+        ranges = [_range_of(k, type(self).__name__.strip("_")) for k in key]
+        with numpy_dtype_promotion("standard"):  # of one grid: no promotion of arguments
+            axes = promote_dtypes(*ranges)
         grid = meshgrid(*axes, indexing="ij", sparse=self.sparse)
         if self.sparse:
             return grid
@@ -293,6 +298,9 @@ mgrid, ogrid = _mgrid(), _ogrid()
 def _range_of(key: slice, name: str) -> Array:
     start = 0 if key.start is None else key.start
     step = 1 if key.step is None else key.step
+    for part, value in (("start", start), ("stop", key.stop), ("step", step)):
+        if not is_concrete(value):
+            raise ConcretizationTypeError(value, f"It is the slice {part} of jnp.{name}.")
     if isinstance(step, complex) or is_kind(dtypes.dtype(step), np.complexfloating):
         return linspace(start, key.stop, int(abs(step)))
     return arange(start, key.stop, step)
@@ -332,7 +340,8 @@ class _Concatenator:
         return concatenate(arrays, axis=axis)
 
     def _part(self, part: Any, ndmin: int, trans1d: int) -> Array:
-        x = _range_of(part, "r_") if isinstance(part, slice) else asarray(part)
+        name = f"{type(self).__name__.strip('_')}_"
+        x = _range_of(part, name) if isinstance(part, slice) else asarray(part)
         missing = ndmin - x.ndim
         if missing <= 0:
             return x

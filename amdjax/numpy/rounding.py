@@ -240,6 +240,8 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     Array([8., 6.], dtype=float32)
     """
     exponent = as_array("ldexp", x2)
+    if exponent.dtype == bool:
+        exponent = convert(exponent, np.dtype("int32"))
     if not is_kind(exponent.dtype, np.integer):
         raise ValueError(f"ldexp not supported for input types {(np.result_type(exponent.dtype))}")
     (x,) = promote_dtypes_inexact(as_array("ldexp", x1))

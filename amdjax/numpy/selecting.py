@@ -129,10 +129,24 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
             f"with {n} condition(s), either {n} or {n + 1} functions are expected; got"
             f" {len(funclist)}"
         )
-    value = lambda f: f(x, *args, **kw) if callable(f) else f
-    result = convert(broadcast_to(as_array("piecewise", value(funclist[-1])), x.shape), x.dtype)
-    for condition, function in zip(conditions, funclist):
-        choice = convert(broadcast_to(as_array("piecewise", value(function)), x.shape), x.dtype)
+    functions = tuple(f if callable(f) else None for f in funclist)
+    numbers = [0 if callable(f) else as_array("piecewise", f) for f in funclist]
+    return _piecewise(x, conditions, functions, numbers, args, kw)
+
+
+@composite(static_argnames="functions")
+def _piecewise(
+    x: Array, conditions: list[Array], functions: tuple[Any, ...], numbers: list[Any],
+    args: tuple[Any, ...], kw: dict[str, Any],
+) -> Array:  # fmt: skip
+    *choices, result = (
+        convert(broadcast_to(as_array("piecewise", value), x.shape), x.dtype)
+        for value in (
+            number if function is None else function(x, *args, **kw)
+            for function, number in zip(functions, numbers, strict=True)
+        )
+    )
+    for condition, choice in zip(conditions, choices, strict=True):
         result = lax.select(condition, choice, result)
     return result
 

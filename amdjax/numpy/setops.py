@@ -18,6 +18,7 @@ from amdjax.numpy._util import (
     as_arrays,
     broadcast_to,
     canonical_axis,
+    constant,
     convert,
     is_kind,
     promote_dtypes,
@@ -391,5 +392,6 @@ def setxor1d(
     if size is None:
         return ordered[keep]
     if fill_value is None:
-        fill_value = ordered[nonzero(keep, size=1)[0][0]]
+        first = ordered[nonzero(keep, size=1)[0][0]]
+        fill_value = select(lax.reduce_or(keep, (0,)), first, constant(first, 0))
     return _compact(ordered, keep, size, fill_value)

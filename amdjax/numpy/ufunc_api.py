@@ -145,7 +145,7 @@ class ufunc:
         a = as_array(self.__name__, a)
         a = a if dtype is None else convert(a, dtype)
         axes = canonical_axes(axis, a.ndim)
-        if len(axes) > 1 and self.identity is None:
+        if len(axes) > 1 and self.identity is None and a.size:
             raise ValueError(f"reduction operation {self.__name__!r} is not reorderable")
         return self._fold(a, axes, keepdims, initial, where)
 

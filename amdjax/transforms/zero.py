@@ -253,7 +253,7 @@ copy_p.def_jvp(
         tangents[0] if type(tangents[0]) is Zero else copy_p.bind(*tangents),
     )
 )
-copy_p.def_transpose(lambda ct, x: [ct])
+copy_p.def_transpose(lambda ct, x: [ct if type(ct) is Zero else copy_p.bind(ct)])
 copy_p.def_batch(lambda axis, args, dims: (copy_p.bind(*args), dims[0]))
 
 stop_gradient_p = Primitive("stop_gradient")

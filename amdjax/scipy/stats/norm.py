@@ -34,7 +34,7 @@ def logcdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
 
 @_function("jnp.array([0.5])", "Array([0.], dtype=float32)")
 def ppf(q: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    return ndtri(q) * scale + loc
+    return jnp.asarray(ndtri(q) * scale + loc, float)  # of the widest type there is, as in JAX
 
 
 @_function("jnp.array([0.0])", "Array([0.5], dtype=float32)")
