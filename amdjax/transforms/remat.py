@@ -26,7 +26,7 @@ from amdjax.core.jaxpr import (
 )
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
-from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
+from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from amdjax.core.trace import eval_trace, hoist_tracers, trace_to_jaxpr
 from amdjax.transforms.calls import give_call_rules, spread_tangents
 from amdjax.transforms.discharge import without_own_refs
@@ -322,9 +322,11 @@ def checkpoint(
             "concrete=True is not supported: use static_argnums for arguments that decide control "
             "flow."
         )
-    flags = prevent_cse if isinstance(prevent_cse, tuple) else (prevent_cse,)
+    flags = tree_leaves(prevent_cse) if isinstance(prevent_cse, (tuple, list)) else [prevent_cse]
     if not all(isinstance(flag, bool) for flag in flags):
-        raise TypeError(f"checkpoint: prevent_cse must be a bool or tuple of bools, got {flags}")
+        raise TypeError(
+            f"checkpoint: prevent_cse must be a bool or tuple of bools, got {prevent_cse!r}"
+        )
     if fun is None:
         return functools.partial(
             checkpoint,

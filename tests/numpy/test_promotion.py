@@ -83,6 +83,7 @@ def test_scalars_beyond_the_default_integer_are_refused(dtype):
 
 def test_strict_promotion():
     with amdjax.numpy_dtype_promotion("strict"):
+        assert jnp.linspace(0, 3, 4, dtype="float16").dtype == "float16"  # asked for
         assert (jnp.ones(2) + 1.0).dtype == np.float32
         with pytest.raises(Exception, match="promotion"):
             jnp.ones(2) + jnp.ones(2, int)

@@ -263,3 +263,12 @@ def test_what_is_computed_again_says_so():
     text = amdjax.make_jaxpr(amdjax.grad(f))(1.0).jaxpr.pretty_print(name_stack=True)
     again = [line for line in text.splitlines() if "rematted_computation" in line]
     assert len(again) == 3 and all("sin" in line or "cos" in line for line in again)
+
+
+def test_a_flag_of_recomputation_for_each_argument():
+    f = amdjax.checkpoint(
+        lambda x: lax.sin(x["a"]) * x["b"], prevent_cse=({"a": True, "b": False},)
+    )
+    assert float(amdjax.grad(f)({"a": 0.0, "b": 2.0})["a"]) == 2
+    with pytest.raises(TypeError, match="prevent_cse must be a bool or tuple of bools, got None"):
+        amdjax.checkpoint(lax.sin, prevent_cse=None)
