@@ -116,7 +116,7 @@ def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Call
     def general(self: Array, other: Any) -> Any:
         if not isinstance(other, _OTHERS):
             # Python would answer == and != itself, and ask lists whether arrays are indices.
-            if isinstance(other, (list, tuple, set, dict)):
+            if type(other) in (list, tuple, set, dict):  # subclasses may have operators
                 types = [type(v).__name__ for v in ((other, self) if reflected else (self, other))]
                 raise TypeError(
                     f"unsupported operand types for {name}: {types[0]!r} and {types[1]!r}; "
