@@ -77,7 +77,8 @@ def _linspace(
 ) -> tuple[Array, Array]:
     natural = dtypes.to_inexact_dtype(promotion.result_type(start, stop))
     dtype = natural if dtype is None else dtype
-    natural = promotion.promote_types(natural, dtypes.to_inexact_dtype(dtype))
+    with numpy_dtype_promotion("standard"):  # a dtype that is asked for is no implicit promotion
+        natural = promotion.promote_types(natural, dtypes.to_inexact_dtype(dtype))
     shape = lax.broadcast_shapes(start.shape, stop.shape)
     start, stop = (broadcast_to(convert(v, natural), shape) for v in (start, stop))
     intervals = num - 1 if endpoint else num
