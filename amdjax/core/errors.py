@@ -244,7 +244,7 @@ def _tell_the_call(
         return
     exc._told = True  # type: ignore[attr-defined]
     name, text = fun.__name__.strip("_"), str(exc)
-    if name in ("init", "call") and args:
+    if fun.__name__ in ("__init__", "__call__") and args:
         name = getattr(args[0], "__name__", type(args[0]).__name__)
     if re.search(rf"\b{name}\b", text) or not _is_raised_here(exc):
         return
