@@ -98,6 +98,7 @@ class JAXSparse:
         return self.shape[0]
 
     def _refused(self, *_: Any, **__: Any) -> Any:
+        """Refused: this format has no such operation as `BCOO` has."""
         raise NotImplementedError(f"{type(self).__name__} lacks this operation, which BCOO has")
 
     sum = __neg__ = __pos__ = __getitem__ = __matmul__ = __rmatmul__ = __mul__ = _refused

@@ -260,6 +260,7 @@ def eig(
       each of shape `(..., n, n)` and as columns; all complex.
 
     Raises:
+      TypeError: if what says which eigenvectors to compute is no boolean.
       ValueError: if the matrices are not square.
 
     Example:
