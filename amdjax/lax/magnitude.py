@@ -37,7 +37,16 @@ def _abs_derivative(g: Any, y: Any, x: Any) -> Any:
     return real(mul(g, div(conj(x), convert_element_type(radius, dtype_of(x)))))
 
 
-abs_p = unary("abs", SIGNED | INEXACT, _abs_derivative, out=real_dtype)
+def _magnitude_dtype(aval: Any, **_: Any) -> Any:
+    if aval.dtype in ("int2", "int4"):
+        raise TypeError(
+            f"abs does not accept dtype {aval.dtype}: the magnitude of its lowest number is none "
+            "of its numbers. Convert to int8 first."
+        )
+    return real_dtype(aval)
+
+
+abs_p = unary("abs", SIGNED | INEXACT, _abs_derivative, out=_magnitude_dtype)
 
 
 def abs(x: ArrayLike) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax
+from amdjax import dtypes, lax
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.config import config
@@ -245,7 +245,7 @@ def _wrapped(at: Any, n: int) -> Any:
     at = as_array("index", at)
     if is_kind(at.dtype, np.unsignedinteger):
         return at
-    narrow = n > np.iinfo(at.dtype).max
+    narrow = n > dtypes.iinfo(at.dtype).max
     at = convert(at, np.dtype("int32") if narrow else at.dtype)
     return select(lax.lt(at, np.zeros((), at.dtype)), lax.add(at, np.asarray(n, at.dtype)), at)
 

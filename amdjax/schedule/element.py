@@ -37,8 +37,11 @@ from amdjax.schedule.index import (
 )
 from amdjax.tile.types import CACHE_LINE
 
+_NARROW_INTS = frozenset({"i4", "u4", "i2", "u2"})
 #: The dtype in which values of a dtype are computed, where it differs.
 COMPUTE = {"f16": "f32", "bf16": "f32", "i4": "i8", "u4": "u8", "i2": "i8", "u2": "u8"}
+#: Operations that read the bits of the byte above an int4 or int2, and whether as of a signed one.
+_WIDENED = {"clz": "u", "popcnt": "u", "shr_logical": "u", "shr_arithmetic": "i"}
 UNROLL_FOLD = 32
 DEEP = 25  # nested values from which chains are followed step by step
 
@@ -413,9 +416,15 @@ class ElementBuilder:
         if name == "integer_pow":
             return self._wrap(dtype, self.k.integer_pow(xs[0].value, attrs["n"]))
         rounded = dtype if dtype in ("f16", "bf16") and name in tile.NARROW else ""
-        value = self._aligned(name, *[x.value for x in xs], rounded=rounded)
+        values = [x.value for x in xs]
+        narrow = dtype in _NARROW_INTS and name in _WIDENED
+        if narrow:
+            values = [self._within(_WIDENED[name] + dtype[1:], v) for v in values]
+        value = self._aligned(name, *values, rounded=rounded)
         if value.dtype == "bool":
             return El("bool", value)
+        if narrow and name == "clz":  # of the byte, less the bits that are no part of the integer
+            value = self._aligned("sub", value, self.k.const(value.dtype, 8 - int(dtype[1:])))
         return self._wrap(dtype, value)
 
     def __getattr__(self, name: str) -> Callable[..., El]:
@@ -425,9 +434,11 @@ class ElementBuilder:
 
     def _wrap(self, dtype: str, value: tile.Value) -> El:
         """Integers narrower than their register keep to their width."""
-        if dtype in ("i4", "u4", "i2", "u2"):
-            value = self.k.convert(self.k.convert(value, dtype), compute_dtype(dtype))
-        return El(dtype, value)
+        return El(dtype, self._within(dtype, value) if dtype in _NARROW_INTS else value)
+
+    def _within(self, dtype: str, value: tile.Value) -> tile.Value:
+        """What the lowest bits of a value mean as an integer narrower than its register."""
+        return self.k.convert(self.k.convert(value, dtype), compute_dtype(dtype))
 
     def _aligned(self, name: str, *xs: tile.Value, rounded: str = "") -> tile.Value:
         shapes = {x.shape for x in xs if x.shape}

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import scipy.special
@@ -157,6 +159,44 @@ def test_bits(dtype, data):
         signed = [int(v) >> shift for v in x]
         if x.dtype.kind == "i":
             assert lax.shift_right_arithmetic(x, s).tolist() == signed
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2", "uint2"])
+def test_integers_of_less_than_a_byte(dtype):
+    info, signed = amdjax.numpy.iinfo(dtype), dtype[0] == "i"
+    bits, values = info.bits, range(info.min, info.max + 1)
+    mask = (1 << bits) - 1
+    x, y = map(np.array, zip(*itertools.product(values, values)))
+    raw, counts, top = x & mask, np.minimum(y & mask, bits), 1 << (bits - 1)
+    by = np.where(y == 0, 1, y)
+    quotient = np.trunc(x / by).astype(int)
+    exact = {
+        "add": x + y, "sub": x - y, "mul": x * y, "max": np.maximum(x, y), "min": np.minimum(x, y),
+        "bitwise_and": x & y, "bitwise_or": x | y, "bitwise_xor": x ^ y,
+        "shift_left": raw << counts, "shift_right_logical": raw >> counts,
+        "shift_right_arithmetic": ((raw ^ top) - top) >> counts, "div": quotient,
+        "rem": x - quotient * by, "neg": -x, "bitwise_not": ~x, "sign": np.sign(x),
+        "clz": np.array([bits - int(v).bit_length() for v in raw]),
+        "population_count": np.array([int(v).bit_count() for v in raw]),
+    }  # fmt: skip
+    unary = ("neg", "bitwise_not", "sign", "clz", "population_count")
+    exact |= {name: compared(x, y) for name, compared in COMPARISONS.items()}
+
+    @amdjax.jit
+    def computed(x, y, by):
+        sums = lax.add(x, y)  # whose carry must not be seen by what follows in the same kernel
+        second = {"div": (by,), "rem": (by,), **dict.fromkeys(unary, ())}
+        results = {name: getattr(lax, name)(x, *second.get(name, (y,))) for name in exact}
+        return results, lax.clz(sums), lax.gt(sums, y)
+
+    results, zeros, greater = computed(*(amdjax.numpy.array(v.astype(dtype)) for v in (x, y, by)))
+    for name, result in results.items():
+        want = exact[name] if result.dtype == bool else exact[name].astype(np.int8).astype(dtype)
+        np.testing.assert_array_equal(np.asarray(result), want, name)
+    sums = (x + y) & mask
+    want = np.array([bits - int(v).bit_length() for v in sums]).astype(np.int8).astype(dtype)
+    np.testing.assert_array_equal(np.asarray(zeros), want)
+    np.testing.assert_array_equal(greater, ((sums ^ top) - top if signed else sums) > y)
 
 
 def test_booleans():
