@@ -387,9 +387,15 @@ class JitFunction:
         from amdjax.jit.stages import Traced
 
         leaves, tree, static = self._parameters.split(args, kwargs)
-        closed, out_tree = self._trace([shaped(x) for x in leaves], tree, static)
+        avals = [shaped(x) for x in leaves]
+        closed, out_tree = self._trace(avals, tree, static)
         donated = self._parameters.donations(tree, static)
-        return Traced(closed, tree, out_tree, self._name, donated), tree, static, leaves
+        shardings = None
+        if self._shardings is not None:
+            self._shardings.check(avals, closed.out_avals, tree, out_tree, static)
+            shardings = self._shardings.of_results(out_tree)
+        traced = Traced(closed, tree, out_tree, self._name, donated, shardings)
+        return traced, tree, static, leaves
 
     @api_boundary
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
@@ -403,7 +409,7 @@ class JitFunction:
 
     @api_boundary
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Shapes and dtypes of the result, without computing it."""
+        """Shapes and dtypes of the result, and its `out_shardings`, without computing it."""
         return self.trace(*args, **kwargs).out_info
 
     def clear_cache(self) -> None:

@@ -105,8 +105,12 @@ class Shardings:
             _check(self._of_arguments(in_tree, static), in_avals)
         _check(self._of_results(out_tree), out_avals)
 
-    def _of_results(self, tree: PyTreeDef) -> list[Any]:
+    def of_results(self, tree: PyTreeDef) -> list[Any]:
         """The sharding of each leaf of the results, None for one that may be anywhere."""
+        return [_bare(s) for s in self._of_results(tree)]
+
+    def _of_results(self, tree: PyTreeDef) -> list[Any]:
+        """The same, with layouts that were given."""
         return flatten_axes("jit out_shardings", tree, self.results)
 
     def _of_arguments(self, tree: PyTreeDef, static: Any) -> list[Any]:
@@ -131,7 +135,7 @@ class Shardings:
 
     def laid_out(self, run: Runner, tree: PyTreeDef) -> Runner:
         """The program whose results have the shardings that were asked for."""
-        shardings = list(map(_bare, self._of_results(tree)))
+        shardings = self.of_results(tree)
         meshes = [s.mesh for s in self._given if isinstance(s, NamedSharding)]
         elsewhere = NamedSharding(meshes[0], PartitionSpec()) if meshes else None
         if elsewhere is None and not any(shardings):

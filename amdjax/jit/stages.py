@@ -116,6 +116,7 @@ class Traced:
       out_tree: structure of its results.
       fun_name: name of the function it comes from.
       donated: which leaves of the arguments are donated.
+      out_shardings: for each leaf of the results where it is asked to be, None for anywhere.
     """
 
     jaxpr: ClosedJaxpr
@@ -123,6 +124,7 @@ class Traced:
     out_tree: PyTreeDef
     fun_name: str
     donated: tuple[bool, ...]
+    out_shardings: Sequence[Any] | None = None
 
     @property
     def args_info(self) -> Any:
@@ -147,9 +149,11 @@ class Traced:
 
     @property
     def out_info(self) -> Any:
-        """Shapes and dtypes of the result, as a pytree of `ShapeDtypeStruct`."""
+        """Shapes, dtypes and `out_shardings` of the result, as a pytree of `ShapeDtypeStruct`."""
+        avals = self.jaxpr.out_avals
         leaves = [
-            ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in self.jaxpr.out_avals
+            ShapeDtypeStruct(a.shape, a.dtype, sharding=s, weak_type=a.weak_type)
+            for a, s in zip(avals, self.out_shardings or (None,) * len(avals), strict=True)
         ]
         return tree_unflatten(self.out_tree, leaves)
 

@@ -141,9 +141,10 @@ class ShapeDtypeStruct:
 
     def __repr__(self) -> str:
         name = getattr(self.dtype, "name", None) or short_dtype_name(self.dtype)
+        laid = "" if self.sharding is None else f", sharding={self.sharding}"
         weak = ", weak_type=True" if self.weak_type else ""
         ref = ", is_ref=True" if self.is_ref else ""
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={name}{weak}{ref})"
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={name}{laid}{weak}{ref})"
 
 
 register_aval(ShapeDtypeStruct, described_aval, abstract=True)
@@ -263,6 +264,8 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
       >>> amdjax.eval_shape(lambda x: amdjax.lax.transpose(x, (1, 0)), x)
       ShapeDtypeStruct(shape=(3, 2), dtype=float32)
     """
+    if hasattr(fun, "trace") and hasattr(fun, "eval_shape"):  # compiled: it knows its shardings
+        return fun.eval_shape(*args, **kwargs)
     given: dict[int, ShapeDtypeStruct] = {}
 
     @functools.wraps(fun)

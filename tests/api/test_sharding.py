@@ -145,6 +145,10 @@ def test_shardings_of_jitted_functions(mesh):
     )
     out = f(np.arange(3.0, dtype=np.float32), 1.0)
     assert out["sum"].sharding == rows and out["total"].sharding == whole
+    x = np.arange(3.0, dtype=np.float32)
+    for told in (f.eval_shape(x, 1.0), amdjax.eval_shape(f, x, 1.0), f.lower(x, 1.0).out_info):
+        assert told["sum"].shape == (3,) and told["sum"].sharding == rows
+        assert told["total"].sharding == whole
     np.testing.assert_array_equal(out["sum"], [1.0, 2.0, 3.0])
     assert amdjax.jit(lambda x: f(x, 2.0)["total"])(jnp.ones(3)) == 6.0
     with pytest.raises(ValueError, match="in_shardings"):
