@@ -11,6 +11,7 @@ import scipy.interpolate
 import scipy.ndimage
 import scipy.signal as sp
 
+import amdjax as jax
 import amdjax.numpy as jnp
 from amdjax import grad, jit, vmap
 from amdjax.scipy import cluster, fft, integrate, interpolate, ndimage, signal
@@ -139,6 +140,24 @@ def test_averages_and_scales(average, scaling):
     options = {"nperseg": 16, "average": average, "scaling": scaling}
     close(signal.welch(x, **options)[1], sp.welch(x, **options)[1])
     close(signal.csd(x, y, **options)[1], sp.csd(x, y, **options)[1])
+
+
+@pytest.mark.parametrize("average", ["mean", "median"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_spectra_keep_the_precision_of_the_signal(dtype, average):
+    x = RNG.normal(size=(2, 40)).astype(dtype)
+    real = np.finfo(dtype).dtype
+    options = {"nperseg": 8, "detrend": False, "return_onesided": False}
+    with jax.numpy_dtype_promotion("strict"):
+        for detrend in ("constant", "linear", False):
+            results = signal.welch(x, **options | {"detrend": detrend}, average=average)
+            assert [r.dtype for r in results] == [real, real]
+        cross = signal.csd(x, x, **options, average=average)
+        frequencies, times, z = signal.stft(x, **options)
+        times_back, back = signal.istft(z, nperseg=8, input_onesided=False)
+    wide = np.result_type(dtype, np.complex64)
+    assert [r.dtype for r in (*cross, frequencies, times, times_back)] == [real, wide, *[real] * 3]
+    assert (z.dtype, back.dtype) == (wide, wide)
 
 
 @pytest.mark.parametrize("boundary", ["even", "odd", "constant", "zeros", None])

@@ -310,9 +310,9 @@ def csd(
         return frequencies, density.mean(axis=-1)
     if average != "median":
         raise ValueError(f'average must be "median" or "mean", got {average}')
-    # The median of squares of normal numbers is less than their mean.
+    # The median of squares of normal numbers is less than their mean. A number of no dtype.
     even = np.arange(2.0, segments, 2)
-    bias = 1 + np.sum(1 / (even + 1) - 1 / even)
+    bias = 1 + float(np.sum(1 / (even + 1) - 1 / even))
     if is_kind(density.dtype, np.complexfloating):
         parts = [jnp.median(part(density), axis=-1) for part in (lax.real, lax.imag)]
         return frequencies, lax.complex(*parts) / bias
