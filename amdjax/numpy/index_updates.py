@@ -51,12 +51,15 @@ def update_index(
         y = scalar_array(y, x.dtype)
     y = as_array("scatter", y)
     dtype, weak = x.dtype, x.weak_type
-    if promotion.result_type(x, y) != dtype:
+    common = promotion.result_type(x, y)
+    if common != dtype:
         _check_cast(y, x)
+        if scatter is not lax.scatter:  # 5 * 1.7 is converted after the product, not before
+            x = convert(x, common)
     entries = parse(x.shape, index)
     plan = index_plan(x, entries, wrap_negative_indices)
     shape = list(plan.shape)
-    y = convert(y, dtype)
+    y = convert(y, x.dtype)
     full = shape[:]
     for at in plan.new_axes:
         full.insert(at, 1)

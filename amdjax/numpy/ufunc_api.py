@@ -24,9 +24,11 @@ from amdjax.numpy._util import (
     check_arraylike,
     concrete_int,
     convert,
+    is_kind,
     refuse_out,
 )
 from amdjax.numpy.vectorize import vectorize
+from amdjax.transforms.staging import ShapeDtypeStruct, eval_shape
 
 
 def _read_only(name: str, doc: str) -> Any:
@@ -145,8 +147,11 @@ class ufunc:
         a = as_array(self.__name__, a)
         a = a if dtype is None else convert(a, dtype)
         axes = canonical_axes(axis, a.ndim)
-        if len(axes) > 1 and self.identity is None and a.size:
-            raise ValueError(f"reduction operation {self.__name__!r} is not reorderable")
+        if len(axes) > 1 and axis is not None and self.identity is None:
+            raise NotImplementedError(
+                f"reduction operation {self.__name__!r} is not reorderable: axis must be an integer"
+                f" or None, got {axis}"
+            )
         return self._fold(a, axes, keepdims, initial, where)
 
     def _fold(
@@ -229,12 +234,21 @@ class ufunc:
                 "jnp.ufunc.at cannot modify arrays in place: use inplace=False"
             )
         a = as_array(self.__name__, a)
-        native = {"add": "add", "multiply": "multiply", "maximum": "max", "minimum": "min"}
-        if b is not None and self.__name__ in native:
-            return getattr(a.at[indices], native[self.__name__])(b)
-        if b is None:
-            return a.at[indices].apply(self._call)
-        return self._at_each(a, indices, as_array(self.__name__, b))
+        operands = [a] if b is None else [a, as_array(self.__name__, b)]
+        if len(operands) == 2 and self.__name__ in ("add", "subtract", "multiply"):
+            method = self.__name__
+            if all(x.dtype == np.bool_ for x in operands):
+                # Sums and products of truths are "or" and "and".
+                method = {"add": "max", "multiply": "min"}.get(method, method)
+            return getattr(a.at[indices], method)(operands[1])
+        scalars = [ShapeDtypeStruct((), x.dtype, weak_type=x.weak_type) for x in operands]
+        operands = [convert(x, eval_shape(self._call, *scalars).dtype) for x in operands]
+        if len(operands) == 1:
+            return operands[0].at[indices].apply(self._call)
+        method = {"maximum": "max", "minimum": "min"}.get(self.__name__, "")
+        if method and not is_kind(operands[0].dtype, np.complexfloating):
+            return getattr(operands[0].at[indices], method)(operands[1])
+        return self._at_each(operands[0], indices, operands[1])
 
     def _at_each(self, a: Array, indices: Any, b: Array) -> Array:
         """One update after the other, so that repeated indices see earlier results."""

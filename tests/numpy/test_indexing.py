@@ -80,6 +80,26 @@ def test_gradient_of_an_embedding_look_up():
     assert grad.tolist() == [[0, 0], [1, 1], [0, 0], [2, 2]]
 
 
+UPDATES = [  # dtype, method, value; from JAX, of [5, 6] at [0, 0]
+    ("int32", "add", 1.7, 8), ("int32", "subtract", 1.7, 1), ("int32", "multiply", 1.7, 14),
+    ("int32", "divide", 1.7, 2.5), ("int32", "power", 1.7, 25), ("int32", "set", 1.7, 1),
+    ("int32", "multiply", 1j, -5), ("int8", "min", np.int32(300), 5), ("int8", "max", -1.5, 5),
+    ("uint8", "max", np.int32(-3), 5), ("int32", "subtract", np.float16(0.3), 4),
+    ("float16", "multiply", np.float32(1e-6), 0), ("bool", "add", 2, True),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:scatter inputs")
+@pytest.mark.parametrize(("dtype", "method", "value", "want"), UPDATES)
+def test_updates_are_computed_in_the_common_dtype(dtype, method, value, want):
+    """What is written takes the dtype of the array only when it is whole."""
+    at = jnp.array([5, 6], dtype).at[jnp.array([0, 0])]
+    value = value if isinstance(value, (int, float, complex)) else jnp.asarray(value)
+    got = getattr(at, method)(value)
+    assert got.dtype == ("float32" if method == "divide" else dtype)
+    assert float(got[0]) == want and bool(got[1] == np.array(6, dtype))
+
+
 def test_updates_broadcast_and_convert():
     x = jnp.zeros((2, 3), jnp.int32)
     assert x.at[:, 1].set(jnp.array([[7], [8]])[:, 0]).tolist() == [[0, 7, 0], [0, 8, 0]]

@@ -1,3 +1,6 @@
+import functools
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -113,6 +116,53 @@ def test_ufunc_at_adds_repeated_indices():
     assert result.tolist() == [2.0, 0.0, 1.0]
     with pytest.raises(NotImplementedError, match="inplace=False"):
         jnp.add.at(jnp.zeros(3), 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "want"),
+    [
+        ("add", [5, 6], [1.7, -1.2], [5, 6]),
+        ("add", [True, False], True, [True, False]),
+        ("subtract", [5, 6], [1.7, -1.2], [4, 6]),
+        ("subtract", [5, 6], 1.7, [1, 6]),
+        ("multiply", [5, 6], [1.7, -1.2], [-10, 6]),
+        ("multiply", [True, True], [True, False], [False, True]),
+        ("maximum", [5, 6], 7.5, [7.5, 6.0]),
+        ("minimum", [5, 6], [1.5, -1.25], [-1.25, 6.0]),
+        ("maximum", [True, False], [2, 0], [2, 0]),
+        ("maximum", [0, 1], 1j, [1j, 1]),
+        ("logical_xor", [5, 6], [True, False], [False, True]),
+        ("bitwise_or", [5, 6], [2, 8], [15, 6]),
+        ("halved difference", [5, 6], 2, [-0.25, 6.0]),
+        ("less", [0, 1], 2, [False, True]),
+        ("half", [3, 4], None, [1.5, 4.0]),
+    ],
+)
+def test_ufunc_at_of_two_dtypes(name, a, b, want):
+    """Sums, differences and products keep the first dtype; others give what the function gives."""
+    made = {"halved difference": lambda x, y: (x - y) / 2, "less": lambda x, y: x < y}
+    if name == "half":
+        f, operands, index = jnp.frompyfunc(lambda x: x / 2, 1, 1), (), jnp.array([0])
+    else:
+        f = jnp.frompyfunc(made[name], 2, 1) if name in made else getattr(jnp, name)
+        operands, index = (np.asarray(b) if isinstance(b, list) else b,), jnp.array([0, 0])
+    got = f.at(jnp.array(a), index, *operands, inplace=False)
+    assert got.dtype == jnp.array(want).dtype
+    close(got, np.array(want))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2, 1, 3), (3,), ()])
+def test_reductions_that_depend_on_order_take_all_axes(shape):
+    x = np.arange(1, 1 + math.prod(shape), dtype=np.float32).reshape(shape)
+    for f in (jnp.subtract, jnp.frompyfunc(lambda x, y: x - y, 2, 1)):
+        close(f.reduce(x, axis=None), functools.reduce(np.subtract, x.ravel()))
+        close(f.reduce(x, axis=None, initial=1), 1 - x.sum())
+        close(f.reduce(x, axis=None, initial=1, where=x > 2), 1 - x[x > 2].sum())
+        if len(shape) > 1:
+            with pytest.raises(NotImplementedError, match="not reorderable"):
+                f.reduce(x, axis=(0, 1))
+    with pytest.raises(ValueError, match="zero-size"):
+        jnp.subtract.reduce(x[..., None][..., :0], axis=None)
 
 
 def test_vectorize_with_a_signature():
