@@ -609,7 +609,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     if copy is not False:
         return convert(view, dtype)
     aligned = view.ctypes.data % _ALIGNMENT == 0 and view.flags.c_contiguous
-    if dtype != view.dtype or not (aligned or not view.size):
+    if dtype != view.dtype or not aligned:
         raise ValueError(
             f"Specified copy=False for an array of dtype {view.dtype} at address"
             f" {view.ctypes.data:#x}, which requires a copy: memory is shared where it is"
