@@ -48,6 +48,16 @@ def test_cholesky(batch, n, dtype):
     close(linalg.cholesky(np.tril(x), symmetrize_input=False), np.linalg.cholesky(x))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "bool"])
+def test_the_hermitian_part_of_integers_is_of_floats(dtype):
+    x = np.array([[100, 1], [1, 100]]).astype(dtype)  # sums in int8 would wrap
+    factor, (_, values) = linalg.cholesky(x), linalg.eigh(x)
+    assert factor.dtype == values.dtype == np.float32
+    if dtype != "bool":
+        close(factor, np.linalg.cholesky(x.astype(np.float32)))
+    close(values, np.linalg.eigvalsh(x.astype(np.float32)))
+
+
 def test_cholesky_of_an_indefinite_matrix_is_nan():
     x = np.stack([np.eye(3), -np.eye(3), 2 * np.eye(3)]).astype(np.float32)
     found = np.asarray(linalg.cholesky(x))

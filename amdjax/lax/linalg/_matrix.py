@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.aval import ShapedArray
+from amdjax.core.dtypes import to_inexact_dtype
 from amdjax.core.lowering import Host
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -188,7 +189,8 @@ def real(x: Any) -> Any:
 
 
 def symmetrize(x: Any) -> Any:
-    """The Hermitian part."""
+    """The Hermitian part; of integers in the floats that they promote to."""
+    x = convert_element_type(x, to_inexact_dtype(dtype_of(x)))
     half = full_like(x, 0.5)
     return mul(add(x, adjoint(x)), half)
 

@@ -77,7 +77,8 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
         not looked at.
 
     Returns:
-      An array of `x`'s shape and dtype; NaN for a matrix that is not positive definite.
+      An array of `x`'s shape and dtype, or floats for integers; NaN for a matrix that is not
+      positive definite.
 
     Raises:
       ValueError: if the matrices are not square.
