@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
+from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.numpy import (
@@ -120,5 +121,7 @@ def vector_norm(
     >>> jnp.linalg.vector_norm(jnp.ones((2, 2)))
     Array(2., dtype=float32)
     """
-    (x,) = promote_dtypes_inexact(as_array("jnp.linalg.vector_norm", x))
+    x = as_array("jnp.linalg.vector_norm", x)
+    if not is_kind(x.dtype, np.inexact):
+        x = convert(x, dtypes.default_float_dtype())
     return _vector_norm(x, ord, canonical_axes(axis, x.ndim), keepdims)

@@ -183,14 +183,16 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
         raise ValueError(
             f"nonzero: fill_value must be a number or a tuple of {x.ndim}, got {fill_value}."
         )
-    if size is None:
+    if size is None and fill_value is None:
         return tuple(asarray(i.astype(index)) for i in np.nonzero(np.asarray(x)))
+    size = int(np.count_nonzero(np.asarray(x))) if size is None else operator.index(size)
     mask = ravel(x if x.dtype == bool else lax.ne(x, np.zeros((), x.dtype)))
     fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * x.ndim
     if len(fills) != x.ndim:
         raise ValueError("fill_value must have one entry for each axis of the array")
-    size = operator.index(size)
-    if not mask.size or not size:
+    if not size:
+        return tuple(lax.full((0,), 0, index) for _ in fills)
+    if not mask.size:
         return tuple(lax.full((size,), 0 if f is None else f, index) for f in fills)
     # Each true element is counted; the k-th position is where the count reaches k + 1.
     count = lax.cumsum(convert(mask, index), 0)
@@ -202,7 +204,8 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
     for axis, fill in enumerate(fills):
         stride = math.prod(x.shape[axis + 1 :])
         position = lax.rem(lax.div(flat, index.type(stride)), index.type(x.shape[axis]))
-        results.append(_util.select(found, position, convert(0 if fill is None else fill, index)))
+        position, fill = promote_dtypes(position, as_array("nonzero", 0 if fill is None else fill))
+        results.append(_util.select(found, position, fill))
     return tuple(results)
 
 

@@ -179,7 +179,8 @@ def _rows(a: Array, axis: Axis) -> tuple[Array, tuple[int, ...]]:
     kept = [i for i in range(a.ndim) if i not in axes]
     rows = lax.transpose(a, (*kept, *axes))
     length = math.prod(a.shape[i] for i in axes)
-    shape = tuple(1 if i in axes else n for i, n in enumerate(a.shape))
+    # A scalar counts as a vector of one element, as in JAX.
+    shape = tuple(1 if i in axes else n for i, n in enumerate(a.shape)) or (1,)
     return lax.reshape(rows, (*(a.shape[i] for i in kept), length)), shape
 
 

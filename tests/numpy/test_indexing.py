@@ -89,6 +89,24 @@ UPDATES = [  # dtype, method, value; from JAX, of [5, 6] at [0, 0]
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("size", [None, 0, 1, 4])
+@pytest.mark.parametrize(
+    ("fill", "dtype", "weak"),
+    [
+        (None, "int32", False), (-1, "int32", False), (np.int8(3), "int32", False),
+        (1.5, "float32", True), (np.float32(2), "float32", False), (1j, "complex64", True),
+    ],
+)  # fmt: skip
+def test_positions_are_filled_in_the_common_dtype(size, fill, dtype, weak):
+    for got in (
+        jnp.nonzero(jnp.array([1, 0, 2]), size=size, fill_value=fill)[0],
+        jnp.argwhere(jnp.array([1, 0, 2]), size=size, fill_value=fill)[:, 0],
+    ):
+        assert (got.dtype, got.weak_type) == ((dtype, weak) if size != 0 else ("int32", False))
+        want = [0, 2] + [fill or 0] * 2
+        close(got, np.array(want if size == 4 else want[: 2 if size is None else size]))
+
+
 @pytest.mark.filterwarnings("ignore:scatter inputs")
 @pytest.mark.parametrize(("dtype", "method", "value", "want"), UPDATES)
 def test_updates_are_computed_in_the_common_dtype(dtype, method, value, want):

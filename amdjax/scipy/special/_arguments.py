@@ -11,13 +11,17 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.numpy._util import ArrayLike, as_array, broadcast_arrays, promote_args_inexact
 
 
-def reals(name: str, *args: ArrayLike) -> tuple[list[Any], Callable[[Any], Array]]:
+def reals(
+    name: str, *args: ArrayLike, widened: bool = False
+) -> tuple[list[Any], Callable[[Any], Array]]:
     """Real arguments in one shape and at least float32, and the way back to their dtype.
+
+    The default float is the least dtype of the result, too, if `widened`.
 
     Raises:
       TypeError: an argument is no array; the message names the function.
@@ -26,6 +30,8 @@ def reals(name: str, *args: ArrayLike) -> tuple[list[Any], Callable[[Any], Array
     promoted = promote_args_inexact(name, *args)
     dtype = promoted[0].dtype
     reject_complex(name, promoted[0])
+    if widened:
+        dtype = promotion.promote_types(dtype, dtypes.default_float_dtype())
     wide = dtype if dtypes.itemsize_bits(dtype) >= 32 else np.dtype(np.float32)
     values = [jnp.asarray(x, wide) for x in broadcast_arrays(*promoted)]
     return values, lambda y: jnp.asarray(y, dtype)

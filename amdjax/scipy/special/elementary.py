@@ -26,7 +26,6 @@ from amdjax.numpy._util import (
     promote_args_inexact,
     select,
 )
-from amdjax.numpy.elementary import i0 as i0
 from amdjax.scipy.special._arguments import (
     complex_loggamma,
     reject_complex,
@@ -215,6 +214,7 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
     """
     (a,) = promote_args_inexact("multigammaln", a)
     d = int(d)
+    (a,) = strongly([a])
     steps = [lax.lgamma(a - i / 2) for i in range(d)] or [a * 0]
     return sum(steps[1:], steps[0]) + d * (d - 1) / 4 * math.log(math.pi)
 
@@ -459,6 +459,16 @@ def i1e(x: ArrayLike) -> Array:
     Array([0.], dtype=float32)
     """
     return lax.bessel_i1e(*promote_args_inexact("i1e", x))
+
+
+def i0(x: ArrayLike) -> Array:
+    """The modified Bessel function of the first kind of order zero.
+
+    >>> special.i0(jnp.array([0.0, 1.0]))
+    Array([1.       , 1.2660658], dtype=float32)
+    """
+    (x,) = promote_args_inexact("i0", x)
+    return lax.exp(lax.abs(x)) * lax.bessel_i0e(x)
 
 
 def i1(x: ArrayLike) -> Array:

@@ -231,5 +231,5 @@ def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
         >>> print(special.owens_t(0.0, 1.0).round(4))
         0.125
     """
-    (h, a), narrow = reals("owens_t", h, a)
+    (h, a), narrow = reals("owens_t", h, a, widened=True)
     return narrow(_owens_t(h, a))

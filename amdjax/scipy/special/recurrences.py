@@ -159,7 +159,7 @@ def sph_harm_y(
             raise TypeError(f"sph_harm_y: {name} must be an integer, got {x.dtype}")
     if n_max is None:
         n_max = int(np.max(np.asarray(n), initial=0))
-    angles, _ = reals("sph_harm_y", theta, phi)
+    angles, _ = reals("sph_harm_y", theta, phi, widened=True)
     n, m, polar, azimuth = broadcast_arrays(n, m, *angles)
     p = _legendre(jnp.minimum(n, n_max), jnp.abs(m), polar, n_max)
     odd = (m < 0) & (m % 2 == 1)  # 14.30.6
