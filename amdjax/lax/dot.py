@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -204,16 +204,27 @@ def _dot_general_type(
 
 
 def _bind(lhs: Any, rhs: Any, **params: Any) -> Any:
-    """The product; of a complex and a real operand as one of two complex ones.
+    return bind_in_one_dtype(dot_general_p, lhs, rhs, **params)
 
-    Kernels mix dtypes of numbers of one part only.
+
+def bind_in_one_dtype(
+    primitive: Primitive, lhs: Any, rhs: Any, *, preferred_element_type: Any = None, **params: Any
+) -> Any:
+    """A product or convolution whose operands and result have dtypes that kernels take together.
+
+    Those mix real dtypes. If one is complex, all become the common one.
     """
-    kinds = {dtype_of(x).kind == "c" for x in (lhs, rhs)}
-    if len(kinds) == 2:
+    preferred = preferred_element_type
+    given = {np.dtype(d) for d in (dtype_of(lhs), dtype_of(rhs), preferred) if d is not None}
+    if len(given) > 1 and any(d.kind == "c" for d in given):
         with numpy_dtype_promotion("standard"):
-            dtype = promotion.promote_types(dtype_of(lhs), dtype_of(rhs))
-        lhs, rhs = (convert(x, dtype, aval_of(x).weak_type) for x in (lhs, rhs))
-    return dot_general_p.bind(lhs, rhs, **params)
+            common = reduce(promotion.promote_types, given)
+        lhs, rhs = (convert(x, common, aval_of(x).weak_type) for x in (lhs, rhs))
+        preferred = None
+    out = primitive.bind(lhs, rhs, preferred_element_type=preferred, **params)
+    if preferred is preferred_element_type:
+        return out
+    return convert(out, preferred_element_type, aval_of(out).weak_type)
 
 
 def _check_dot_axes(side: str, x: Any, contracted: Shape, batch: Shape) -> None:
@@ -367,7 +378,14 @@ def bind_product(
     bind: Callable[..., Array], lhs: ArrayLike, rhs: ArrayLike, preferred: Any
 ) -> Array:
     """A product by `bind`; of booleans, whether any pair is true together, which is counted."""
-    if preferred in (None, np.bool_) and dtype_of(lhs) == dtype_of(rhs) == np.bool_:
+    both = dtype_of(lhs) == dtype_of(rhs) == np.bool_
+    wanted = preferred is not None and preferred == np.bool_  # `dtype("float64") == None` holds
+    if wanted and not both:
+        raise TypeError(
+            "preferred_element_type bool is for products of booleans, got operands of "
+            f"{dtype_of(lhs)} and {dtype_of(rhs)}."
+        )
+    if both and (wanted or preferred is None):
         pairs = convert(lhs, np.int32), convert(rhs, np.int32)
         return ne(bind(*pairs, preferred_element_type=None), np.int32(0))
     return bind(lhs, rhs, preferred_element_type=preferred)
