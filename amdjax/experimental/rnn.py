@@ -148,7 +148,8 @@ def _layer(x: Array, h: Array, c: Array, params: Any, lengths: Array, reverse: b
         state = jnp.where(going, new_h, h), jnp.where(going, new_c, c)
         return state, jnp.where(going, new_h, 0)
 
-    return lax.scan(step, (h, c), (projected, jnp.arange(x.shape[0])), reverse=reverse)
+    times = jnp.arange(x.shape[0], dtype=lengths.dtype)
+    return lax.scan(step, (h, c), (projected, times), reverse=reverse)
 
 
 @composite(static_argnames=("input_size", "hidden_size", "num_layers", "dropout",

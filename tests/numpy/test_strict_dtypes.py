@@ -1,6 +1,7 @@
 """What dtypes decide: promotion that is not asked for, exponents, products and copies."""
 
 import copy
+import inspect
 import itertools
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.testing import assert_array_equal as assert_equal
 import amdjax as jax
 import amdjax.numpy as jnp
 from amdjax import enable_x64
+from amdjax.scipy import stats
 
 INDEX_DTYPES = ["int8", "uint8", "int16", "uint32", "int32", "int64", "uint64"]
 
@@ -85,3 +87,18 @@ def test_known_exponents_keep_the_type_of_the_base():
     assert_equal(jax.jit(jnp.power)(jnp.uint8([3]), jnp.uint8([255])), np.uint8([171]))
     with pytest.raises(TypeError, match="negative integer powers"):
         jnp.arange(2) ** jnp.int32(-1)
+
+
+def test_distributions_take_one_dtype_under_strict_promotion():
+    names = [n for n in dir(stats) if hasattr(getattr(stats, n), "__all__")]
+    assert len(names) > 20
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        for name in names:
+            module = getattr(stats, name)
+            for function in module.__all__:
+                fn = getattr(module, function)
+                given = [jnp.full(2, 0.5, "float32")] * len(inspect.signature(fn).parameters)
+                if name in ("dirichlet", "multinomial", "multivariate_normal"):
+                    continue  # of vectors and matrices
+                wide = name == "norm" and function in ("ppf", "isf")  # as in JAX
+                assert fn(*given).dtype == ("float64" if wide else "float32"), (name, function)

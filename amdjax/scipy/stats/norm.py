@@ -49,7 +49,7 @@ def logsf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
 
 @_function("jnp.array([0.5]), loc=1.0", "Array([1.], dtype=float32)")
 def isf(q: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    return -ppf(q, 0, scale) + loc
+    return jnp.asarray(loc - ndtri(q) * scale, float)  # as `ppf`
 
 
 _public_surface(globals())
