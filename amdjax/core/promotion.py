@@ -242,4 +242,5 @@ def safe_to_cast(input_dtype_or_value: Any, output_dtype_or_value: Any) -> bool:
     (True, False)
     """
     source, target = dtype(input_dtype_or_value), dtype(output_dtype_or_value)
-    return source == target or result_type(input_dtype_or_value, output_dtype_or_value) == target
+    # `target` in place of what was given: Python's types are no weak ones there.
+    return source == target or result_type(input_dtype_or_value, target) == target

@@ -215,8 +215,8 @@ def bind_in_one_dtype(
     Those mix real dtypes. If one is complex, all become the common one.
     """
     preferred = preferred_element_type
-    given = {np.dtype(d) for d in (dtype_of(lhs), dtype_of(rhs), preferred) if d is not None}
-    if len(given) > 1 and any(d.kind == "c" for d in given):
+    given = [np.dtype(d) for d in (dtype_of(lhs), dtype_of(rhs), preferred) if d is not None]
+    if any(d.kind == "c" for d in given) and any(d != given[0] for d in given):
         with numpy_dtype_promotion("standard"):
             common = reduce(promotion.promote_types, given)
         lhs, rhs = (convert(x, common, aval_of(x).weak_type) for x in (lhs, rhs))
@@ -378,16 +378,16 @@ def bind_product(
     bind: Callable[..., Array], lhs: ArrayLike, rhs: ArrayLike, preferred: Any
 ) -> Array:
     """A product by `bind`; of booleans, whether any pair is true together, which is counted."""
-    both = dtype_of(lhs) == dtype_of(rhs) == np.bool_
     wanted = preferred is not None and preferred == np.bool_  # `dtype("float64") == None` holds
-    if wanted and not both:
-        raise TypeError(
-            "preferred_element_type bool is for products of booleans, got operands of "
-            f"{dtype_of(lhs)} and {dtype_of(rhs)}."
-        )
-    if both and (wanted or preferred is None):
-        pairs = convert(lhs, np.int32), convert(rhs, np.int32)
-        return ne(bind(*pairs, preferred_element_type=None), np.int32(0))
+    if preferred is None or wanted:
+        if dtype_of(lhs) == dtype_of(rhs) == np.bool_:
+            pairs = convert(lhs, np.int32), convert(rhs, np.int32)
+            return ne(bind(*pairs, preferred_element_type=None), np.int32(0))
+        if wanted:
+            raise TypeError(
+                "preferred_element_type bool is for products of booleans, got operands of "
+                f"{dtype_of(lhs)} and {dtype_of(rhs)}."
+            )
     return bind(lhs, rhs, preferred_element_type=preferred)
 
 
