@@ -122,6 +122,7 @@ def test_entries_at_one_place_are_added_before_they_are_rounded_or_widened():
             want = np.float64(np.float32(first) + np.float32(second))
             for found in (x * factor, factor * x, x / factor, x * sparse.BCOO.fromdense(factor)):
                 np.testing.assert_array_equal(found.todense(), [want])
+            want = np.float64(first) + np.float64(second)  # products are added in their own dtype
             np.testing.assert_array_equal([x @ factor, factor @ x], [want, want])
 
 

@@ -407,7 +407,7 @@ def test_threads_share_programs_and_graphs(gpu, monkeypatch):
         loop, many, add = programs
         here = amdjax.device_put(x, gpu)
         found = [np.asarray(loop(here)), np.asarray(many(here))]
-        return [*found, np.asarray(add(here, here))]  # donated, but seen twice: copied
+        return [*found, np.asarray(add(amdjax.device_put(x, gpu), here))]
 
     wanted = [call(x) for x in inputs]
     failures = []
