@@ -36,6 +36,8 @@ convert_element_type_p = Primitive("convert_element_type")
 
 @convert_element_type_p.def_abstract_eval
 def _convert_type(x: Any, *, new_dtype: Any, weak_type: bool, sharding: Any) -> ShapedArray:
+    if is_extended(x) or isinstance(new_dtype, dtypes.ExtendedDType):
+        raise ValueError(f"Cannot convert_element_type from {x.dtype} to {new_dtype}.")
     return ShapedArray(x.shape, new_dtype, weak_type)
 
 

@@ -88,7 +88,7 @@ def test_pad(x, data):
     config = [data.draw(edges) for _ in x.shape]
     sizes = [a + b + n + step * max(n - 1, 0) for n, (a, b, step) in zip(x.shape, config)]
     if min(sizes) < 0:
-        with pytest.raises(ValueError, match="result would have shape"):
+        with pytest.raises(ValueError, match="is not at least 0"):
             lax.pad(x, np.int32(7), config)
     else:
         np.testing.assert_array_equal(lax.pad(x, np.int32(7), config), padded(x, 7, config))

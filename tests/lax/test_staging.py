@@ -24,7 +24,7 @@ def test_composites_are_what_they_are_made_of():
 
 def test_identities():
     assert float(lax.stage(np.float32(2))) == 2.0
-    with pytest.raises(ValueError, match="shardings is None"):
+    with pytest.raises(ValueError, match="got sharding None"):
         lax.with_sharding_constraint({"a": 1.0}, None)
     with pytest.raises(ValueError, match="negative"):
         lax.Tolerance(atol=-1.0)
