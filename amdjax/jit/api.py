@@ -244,12 +244,7 @@ class JitFunction:
             place = self._placement(leaves)
         avals = [x.aval for x in leaves]
         key = (tree, static, config._trace_key, place, *avals)
-        try:
-            found = self._compiled.get(key)
-        except ValueError:
-            raise
-        except Exception as e:
-            raise _incomparable(self._name, e) from e
+        found = self._kept(self._compiled, key)
         if found is None:
             found = self._compiled[key] = self._compile(leaves, tree, static, place)
         flat = place is None and static is None and len(args) == len(leaves)
@@ -261,6 +256,15 @@ class JitFunction:
             with events.span(self._name, "call"):
                 outs = found.run(leaves)
         return found.tree.unflatten(outs)
+
+    def _kept(self, table: Any, key: tuple[Any, ...]) -> Any:
+        """What a cache has for a key, whose static arguments may not let themselves be compared."""
+        try:
+            return table.get(key)
+        except ValueError:
+            raise
+        except Exception as e:
+            raise _incomparable(self._name, e) from e
 
     def _placement(self, leaves: Sequence[Any]) -> Any:
         """Where the program runs; None if all its arguments are in the host's memory."""
@@ -291,12 +295,7 @@ class JitFunction:
     ) -> tuple[ClosedJaxpr, PyTreeDef, list[Any]]:
         """The program of a signature, and the values of enclosing traces it takes first."""
         key = (tree, static, config.trace_key(), *avals)
-        try:
-            found = self._traced.get(key)
-        except ValueError:
-            raise
-        except Exception as e:
-            raise _incomparable(self._name, e) from e
+        found = self._kept(self._traced, key)
         if found is not None:
             return *found, []
         self._before_tracing(key)
