@@ -445,13 +445,23 @@ def _i0(x: Array) -> Array:
     return lax.mul(lax.exp(x), lax.bessel_i0e(x))
 
 
-def _i0_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    # The derivative is I₁; that of |x| at zero would count.
+@custom_jvp
+def bessel_i1(x: Array) -> Array:
+    """The modified Bessel function of order one, of a floating-point array."""
+    return lax.mul(lax.exp(lax.abs(x)), lax.bessel_i1e(x))
+
+
+def _i1_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (x,), (t,) = primals, tangents
-    return _i0(x), lax.mul(t, lax.mul(lax.exp(lax.abs(x)), lax.bessel_i1e(x)))
+    y, zero = bessel_i1(x), x == 0
+    half = lax.full_like(x, 0.5)
+    ratio = lax.select(zero, half, lax.div(y, lax.select(zero, half, x)))
+    return y, lax.mul(t, lax.sub(_i0(x), ratio))
 
 
-_i0.defjvp(_i0_jvp)
+# Through |x|, whose slope at zero is 1, derivatives there would be wrong.
+_i0.defjvps(lambda t, y, x: lax.mul(t, bessel_i1(x)))
+bessel_i1.defjvp(_i1_jvp)
 
 
 def angle(z: ArrayLike, deg: bool = False) -> Array:

@@ -107,6 +107,31 @@ def test_derivatives(name):
         check_grads(fn, tuple(jnp.array(a) for a in args), order=2, atol=1e-5, rtol=1e-5)
 
 
+AT_ZERO = {
+    "i0": (1, 0, 1 / 2, 0),
+    "i1": (0, 1 / 2, 0),
+    "erf": (0, 2 / math.sqrt(math.pi), 0),
+    "erfc": (1, -2 / math.sqrt(math.pi), 0),
+    "expit": (1 / 2, 1 / 4, 0, -1 / 8),
+    "ndtr": (1 / 2, 1 / math.sqrt(2 * math.pi), 0),
+    "erfinv": (0, math.sqrt(math.pi) / 2, 0),
+    "dawsn": (0, 1, 0, -4),
+    "erfcx": (1, -2 / math.sqrt(math.pi), 2),
+    "loggamma": (0, -np.euler_gamma, math.pi**2 / 6),
+    "spence": (0, -1, 1 / 2, -2 / 3),
+}
+
+
+@pytest.mark.parametrize("name", AT_ZERO)
+def test_derivatives_at_points_where_a_formula_changes(name):
+    """The coefficients of a series tell the derivatives where |x|, a division or a select could."""
+    fn, at = getattr(special, name), 1.0 if name in ("loggamma", "spence") else 0.0
+    with enable_x64(True):
+        for order, expected in enumerate(AT_ZERO[name]):
+            assert float(fn(at)) == pytest.approx(expected, abs=1e-12), order
+            fn = grad(fn)
+
+
 def test_transforms_and_narrow_dtypes():
     x = jnp.array([0.5, 1.5])
     np.testing.assert_allclose(vmap(jit(grad(special.dawsn)))(x), 1 - 2 * x * special.dawsn(x))

@@ -26,6 +26,7 @@ from amdjax.numpy._util import (
     promote_args_inexact,
     select,
 )
+from amdjax.numpy.elementary import bessel_i1
 from amdjax.scipy.special._arguments import (
     complex_loggamma,
     reject_complex,
@@ -467,8 +468,7 @@ def i0(x: ArrayLike) -> Array:
     >>> special.i0(jnp.array([0.0, 1.0]))
     Array([1.       , 1.2660658], dtype=float32)
     """
-    (x,) = promote_args_inexact("i0", x)
-    return lax.exp(lax.abs(x)) * lax.bessel_i0e(x)
+    return jnp.i0(*promote_args_inexact("i0", x))
 
 
 def i1(x: ArrayLike) -> Array:
@@ -477,8 +477,7 @@ def i1(x: ArrayLike) -> Array:
     >>> special.i1(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    (x,) = promote_args_inexact("i1", x)
-    return lax.exp(lax.abs(x)) * lax.bessel_i1e(x)
+    return bessel_i1(*promote_args_inexact("i1", x))
 
 
 def poch(z: ArrayLike, m: ArrayLike) -> Array:

@@ -268,9 +268,10 @@ def _spence(x: Array) -> Array:
 @_spence.defjvp
 def _spence_jvp(primals: Any, tangents: Any) -> Any:
     (x,), (dx,) = primals, tangents
-    one = x == 1
-    slope = jnp.log(x) / jnp.where(one, 1, 1 - x)
-    return _spence(x), dx * jnp.where(one, -1, slope)
+    above = x - 1
+    slope = jnp.log(x) / jnp.where(above == 0, 1, -above)
+    at_one = above * (0.5 - above / 3) - 1  # its series, for higher derivatives
+    return _spence(x), dx * jnp.where(above == 0, at_one, slope)
 
 
 def spence(x: ArrayLike) -> Array:
