@@ -10,6 +10,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.interpreters.tables import RuleTable
 from amdjax.transforms.axes import AxisData, batch_at, move_axis
 from amdjax.transforms.batching import not_mapped as not_mapped
+from amdjax.transforms.vmappable import is_vmappable, register_vmappable, unregister_vmappable
 
 __all__ = [
     "axis_primitive_batchers", "bdim_at_front", "broadcast", "defbroadcasting", "defreducer",
@@ -186,44 +187,3 @@ def bdim_at_front(x: Any, bdim: int | None, size: int, *rest: Any) -> Any:
       (3, 2)
     """
     return batch_at(AxisData(None, size), x, bdim, 0)
-
-
-def is_vmappable(x: Any) -> bool:
-    """Whether `x` is of a type that `vmap` maps over in a way of its own; none is.
-
-    Args:
-      x: anything.
-
-    Returns:
-      False.
-
-    Example:
-      >>> is_vmappable(1.0)
-      False
-    """
-    return False
-
-
-def register_vmappable(*args: Any) -> None:
-    """Not supported: `vmap` maps over axes of arrays.
-
-    Args:
-      args: ignored.
-
-    Raises:
-      NotImplementedError: always.
-    """
-    raise NotImplementedError(
-        "vmap maps over axes of arrays only; register the type as a pytree of arrays instead"
-    )
-
-
-def unregister_vmappable(data_type: type) -> None:
-    """Nothing is registered.
-
-    Args:
-      data_type: a type.
-
-    Example:
-      >>> unregister_vmappable(int)
-    """

@@ -110,5 +110,7 @@ def pcast(x: Any, axis_name: Any = None, *, to: str) -> Any:
 
 
 def _check_axis(name: Hashable) -> None:
-    if name not in config.axis_env:
+    if name in config.axis_env:
+        return
+    if not (config.remove_size_one_mesh_axis_from_type and current_mesh().shape.get(name) == 1):
         raise NameError(f"unbound axis name: {name!r}. Mapped axes here: {list(config.axis_env)}")

@@ -260,7 +260,8 @@ class View(RefPart):
 
     def narrowed(self, index: Any) -> View:
         """The part of this part that an index speaks of."""
-        form, arrays = split_index(self.shape, index)
+        # Of what is no array, such as a token, there is but the whole.
+        form, arrays = split_index(getattr(self.aval, "shape", ()), index)
         if not form:
             return self
         arrays = [_wide_enough(a) for a in arrays]
@@ -472,6 +473,8 @@ def _get_batch(axis: Any, args: Any, dims: Any, *, indices: Any) -> Any:
 def _update_type(name: str) -> Any:
     def rule(ref: AbstractRef, value: Any, *arrays: Any, indices: Any) -> ShapedArray:
         part = _indexed(ref.inner_aval, indices, tuple(a.strong() for a in arrays))
+        if part is value:
+            return part
         if part.shape != value.shape:
             raise ValueError(
                 f"Invalid shape for `{name}`. Ref shape: {ref.shape}. Expected shape: "
@@ -897,7 +900,10 @@ def _operands(name: str, ref: Any, idx: Any, value: Any) -> tuple[View, Any]:
     view = _view(name, ref, idx)
     if not is_valid_value(value):
         raise TypeError(f"Argument '{value}' of type {type(value)} is not a valid JAX type")
-    aval, dtype = get_aval(value), view.ref.dtype
+    aval, inner = get_aval(value), view.ref.aval.inner_aval
+    if not isinstance(inner, ShapedArray):
+        return view, value
+    dtype = inner.dtype
     weak_float = aval.weak_type and dtypes.issubdtype(aval.dtype, np.floating)
     if (weak_float and dtypes.issubdtype(dtype, np.floating)) or (
         dtypes.issubdtype(aval.dtype, np.integer) and dtypes.issubdtype(dtype, np.integer)

@@ -53,12 +53,15 @@ class FlatCallback:
         args, kwargs = tree_unflatten(self.in_tree, leaves)
         try:
             out = self.fun(*args, **kwargs)
-        except Exception:
+        except Exception as error:
             # late: only failures are logged
             import logging
+            import traceback
 
             logging.getLogger("amdjax.callbacks").exception("amdjax.%s failed", self.api)
-            raise
+            raise JaxRuntimeError(
+                f"error in the callback {self.__name__} of {self.api}:\n{traceback.format_exc()}"
+            ) from error
         outs, tree = tree_flatten(out)
         if tree.num_leaves != self.out_tree.num_leaves:
             raise JaxRuntimeError(

@@ -25,6 +25,7 @@ from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData, batch_at
 from amdjax.transforms.batching import batch_flat
 from amdjax.transforms.flat import FlatFunction, argument_names, fun_name
+from amdjax.transforms.vmappable import ByElements, has_vmappables, is_spec, is_vmappable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,20 +82,25 @@ def vmap(
                 "positional arguments passed to the function, but got "
                 f"len(in_axes)={len(in_axes)}, len(args)={len(args)} for {fun_name(fun)}."
             )
-        leaves, in_tree = tree_flatten((args, kwargs))
+        own_types = has_vmappables()
+        leaves, in_tree = tree_flatten((args, kwargs), is_vmappable if own_types else None)
         names = functools.partial(argument_names, fun, args, kwargs)
         if any(map(is_ref, leaves)):
             refuse_aliases("vmap", names(), leaves)
-        axes = flatten_axes("vmap in_axes", in_tree, (in_axes, 0), kws=True)
+        specs = flatten_axes("vmap in_axes", in_tree, (in_axes, 0), kws=True)
+        axes = [None if is_vmappable(x) else a for x, a in zip(leaves, specs)]
         if any(is_ref(x) and a is not None for x, a in zip(leaves, axes)):
             _refuse_parts(args, kwargs)
         _check_arguments(leaves, axes, names)
         size = _mapped_size(leaves, axes, axis_size, names, args, kwargs)
         dims = [a if a is None or a >= 0 else a + get_aval(x).ndim for a, x in zip(axes, leaves)]
         axis = AxisData(axis_name, size, spmd_name=spmd_axis_name)
-        flat = FlatFunction(fun, in_tree)
+        results = lambda tree: flatten_axes("vmap out_axes", tree, out_axes)
+        flat: FlatFunction | ByElements = FlatFunction(fun, in_tree)
+        if own_types:
+            flat = ByElements(fun, in_tree, axis, specs, results)
         outs, out_dims = batch_flat(transformed("vmap", flat), axis, leaves, dims)
-        wanted = flatten_axes("vmap out_axes", flat.out_tree, out_axes)
+        wanted = results(flat.out_tree)
         placed = _place_outputs(axis, outs, out_dims, wanted, flat.out_tree, sum_match)
         return tree_unflatten(flat.out_tree, placed)
 
@@ -125,13 +131,14 @@ def _describe(vmapped: Any, fun: Any) -> None:
 
 
 def _check_axes_types(what: str, axes: Any, top: bool) -> None:
-    if top and (isinstance(axes, bool) or not (axes is None or isinstance(axes, (int, tuple)))):
+    whole = axes is None or isinstance(axes, (int, tuple)) or is_spec(axes)
+    if top and (isinstance(axes, bool) or not whole):
         raise TypeError(
             f"vmap {what} must be an int, None, or a tuple of entries corresponding to the "
             f"positional arguments passed to the function, but got {axes!r}."
         )
     for leaf in tree_leaves(axes):
-        if type(leaf) is not int:
+        if type(leaf) is not int and not is_spec(leaf):
             try:
                 leaf.__index__()
             except (AttributeError, TypeError):
@@ -228,6 +235,9 @@ def _place_outputs(
 ) -> list[Any]:
     placed = []
     for i, (x, dim, to) in enumerate(zip(outs, dims, wanted)):
+        if is_vmappable(x):
+            placed.append(x)
+            continue
         if to is None:
             if dim is not None and not sum_match:
                 dummy = tree_unflatten(tree, range(tree.num_leaves))

@@ -7,6 +7,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.jaxpr import jaxpr_as_fun
+from amdjax.interpreters import batching
 from amdjax.transforms import AxisData, batch_jaxpr
 from tests.support.lax_checks import close, total
 
@@ -281,3 +282,60 @@ def test_the_documentation_says_that_it_is_vectorized():
 
     assert "Vectorized version of f." in amdjax.vmap(f).__doc__
     assert amdjax.vmap(f).__doc__.endswith("Original documentation:\n\nDoubles.")
+
+
+class Columns:
+    """A matrix whose elements are its columns, and the number of the column."""
+
+    def __init__(self, data, number=None):
+        self.data, self.number = data, number
+
+
+class Way:
+    def __init__(self, axis):
+        self.axis = axis
+
+
+@pytest.fixture
+def columns():
+    def to_elt(cont, index, whole, way):
+        return Columns(cont(whole.data * 2.0, way.axis), index())
+
+    def from_elt(cont, size, element, way):
+        return Columns(cont(size, element.data + 1.0, way.axis), cont(size, element.number, 0))
+
+    batching.register_vmappable(Columns, Way, int, to_elt, from_elt, None)
+    yield
+    batching.unregister_vmappable(Columns)
+
+
+@pytest.mark.parametrize("stage", [lambda f: f, amdjax.jit])
+def test_types_of_ones_own_are_taken_apart(columns, stage):
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+
+    def column(c, shift):
+        assert c.data.shape == (2,) and c.number.shape == ()
+        return Columns(c.data * (c.number + 1) + shift, c.number), {"shift": shift, "none": 1.0}
+
+    @stage
+    def both(x, shift):
+        mapped = amdjax.vmap(column, (Way(1), 0), (Way(0), 0), axis_size=3)
+        out, rest = mapped(Columns(x), shift)
+        return out.data, out.number, rest
+
+    shift = np.arange(3.0, dtype=np.float32)
+    data, number, rest = both(x, shift)
+    np.testing.assert_array_equal(data, (2 * x * [1, 2, 3] + shift).T + 1)
+    np.testing.assert_array_equal(number, [0, 1, 2])
+    np.testing.assert_array_equal(rest["shift"], shift)
+    np.testing.assert_array_equal(rest["none"], np.ones(3))
+    data = amdjax.vmap(lambda x: both(x, shift)[0])(np.stack([x, x + 1]))
+    np.testing.assert_array_equal(data[1], both(x + 1, shift)[0])
+
+
+def test_types_that_are_not_registered_are_no_arguments():
+    assert not batching.is_vmappable(Columns(1.0))
+    with pytest.raises(TypeError, match="not a valid JAX type"):
+        amdjax.vmap(lambda c: c)(Columns(np.ones(3)))
+    with pytest.raises(TypeError, match="in_axes must be an int"):
+        amdjax.vmap(lambda c: c, Way(0))
