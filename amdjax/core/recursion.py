@@ -31,6 +31,7 @@ class Room:
         self.frames = frames
 
     def __enter__(self) -> None:
+        _reach(4)
         with _lock:
             sys.setrecursionlimit(sys.getrecursionlimit() + self.frames)
 
@@ -39,15 +40,21 @@ class Room:
             sys.setrecursionlimit(sys.getrecursionlimit() - self.frames)
 
 
+def _reach(frames: int) -> None:
+    """Raises here what lowering the limit would raise, so that what is entered can be left."""
+    if frames:
+        _reach(frames - 1)
+
+
 def deep(fn: Callable[P, R]) -> Callable[P, R]:
     """A function without effects that traverses data: it is called again if that is deep."""
 
     @functools.wraps(fn)
-    def walk(*args: P.args, **kwargs: P.kwargs) -> R:
+    def traverse(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return fn(*args, **kwargs)
         except RecursionError:
             with Room():
                 return fn(*args, **kwargs)
 
-    return walk
+    return traverse

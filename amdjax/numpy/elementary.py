@@ -436,13 +436,13 @@ def i0(x: ArrayLike) -> Array:
     (x,) = promote_args_inexact("i0", x)
     if not is_kind(x.dtype, np.floating):
         raise ValueError(f"Unsupported input type to jax.numpy.i0: {x.dtype}")
-    return _i0(x)
+    return bessel_i0(x)
 
 
 @custom_jvp
-def _i0(x: Array) -> Array:
-    x = lax.abs(x)
-    return lax.mul(lax.exp(x), lax.bessel_i0e(x))
+def bessel_i0(x: Array) -> Array:
+    """The modified Bessel function of order zero, of a floating-point array."""
+    return lax.mul(lax.exp(lax.abs(x)), lax.bessel_i0e(x))
 
 
 @custom_jvp
@@ -456,11 +456,11 @@ def _i1_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     y, zero = bessel_i1(x), x == 0
     half = lax.full_like(x, 0.5)
     ratio = lax.select(zero, half, lax.div(y, lax.select(zero, half, x)))
-    return y, lax.mul(t, lax.sub(_i0(x), ratio))
+    return y, lax.mul(t, lax.sub(bessel_i0(x), ratio))
 
 
 # Through |x|, whose slope at zero is 1, derivatives there would be wrong.
-_i0.defjvps(lambda t, y, x: lax.mul(t, bessel_i1(x)))
+bessel_i0.defjvps(lambda t, y, x: lax.mul(t, bessel_i1(x)))
 bessel_i1.defjvp(_i1_jvp)
 
 

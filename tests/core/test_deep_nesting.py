@@ -8,6 +8,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, tree
+from amdjax.core.recursion import Room
 
 LEVELS = 500
 WRAPS = {"list": lambda t: [t], "dict": lambda t: {"a": t}, "tuple": lambda t: (None, t)}
@@ -66,6 +67,24 @@ class TestDeepPytrees:
 def test_structures_that_differ_deep_down_say_where():
     with pytest.raises(ValueError, match=r"\['a'\]\['a'\]"):
         tree.map(lambda x, y: x, nested("dict", (1, 2)), nested("dict", (1, 2, 3)))
+
+
+def test_the_limit_is_restored_wherever_it_was_raised():
+    def at_depth(n):
+        if n:
+            return at_depth(n - 1)
+        with Room():
+            return True
+
+    before = sys.getrecursionlimit()
+    ends = []
+    for depth in range(before):
+        try:
+            ends.append(at_depth(depth))
+        except RecursionError:
+            ends.append(False)
+        assert sys.getrecursionlimit() == before, depth
+    assert ends[0] and not ends[-1]
 
 
 def test_a_list_in_itself_is_an_error_not_a_crash():

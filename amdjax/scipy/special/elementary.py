@@ -26,7 +26,7 @@ from amdjax.numpy._util import (
     promote_args_inexact,
     select,
 )
-from amdjax.numpy.elementary import bessel_i1
+from amdjax.numpy.elementary import bessel_i0, bessel_i1
 from amdjax.scipy.special._arguments import (
     complex_loggamma,
     reject_complex,
@@ -468,7 +468,7 @@ def i0(x: ArrayLike) -> Array:
     >>> special.i0(jnp.array([0.0, 1.0]))
     Array([1.       , 1.2660658], dtype=float32)
     """
-    return jnp.i0(*promote_args_inexact("i0", x))
+    return bessel_i0(*promote_args_inexact("i0", x))
 
 
 def i1(x: ArrayLike) -> Array:
