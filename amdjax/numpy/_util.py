@@ -17,6 +17,7 @@ from amdjax.core.context import Context, context
 from amdjax.core.errors import warn
 from amdjax.core.pytree import tree_map
 from amdjax.core.trace import Tracer
+from amdjax.lax import casting
 from amdjax.lax._rules import canonical_axis as canonical_axis
 from amdjax.transforms import stop_gradient_p
 
@@ -97,9 +98,7 @@ def convert(x: Any, dtype: DTypeLike, weak: bool = False) -> Array:
         if is_kind(x.dtype, np.complexfloating) and not is_kind(dtype, np.complexfloating):
             # Booleans ask whether the number is zero, everything else keeps the real part.
             x = lax.ne(x, np.zeros((), x.dtype)) if dtype == np.bool_ else lax.real(x)
-        return lax.convert_element_type_p.bind(
-            x, new_dtype=np.dtype(dtype), weak_type=bool(weak), sharding=None
-        )
+        return casting.convert(x, dtype, bool(weak))
     if type(x) in _PYTHON_SCALARS:
         if type(x) is int:
             dtypes.scalar_type_to_dtype(int, x)  # raises where it fits no integer
