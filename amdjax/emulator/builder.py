@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from amdjax.codegen.llvm import (
     BF16,
@@ -386,6 +387,33 @@ class Lanes:
         self.f.store(resume or self.record, self.at(self.wave, state.PC))
         self.f.store(const(I32, int(status)), self.at(self.wave, state.STATUS))
         self.f.ret(Value(PTR, "null"))
+
+
+Emitter = Callable[[Lanes], None]
+
+
+def defining(table: dict[str, Operation]) -> Callable[..., None]:
+    """A function that enters operations in a table; `types` is `result sources...`."""
+
+    def define(names: str, types: str, compute: Callable[..., Any], **options: Any) -> None:
+        dst, *sources = types.split()
+        for name in names.split():
+            table[name] = Operation(dst, tuple(sources), compute, **options)
+
+    return define
+
+
+def entering(table: dict[str, Emitter]) -> Callable[[str], Callable[[Emitter], Emitter]]:
+    """A decorator that enters in a table what writes whole handlers of instructions."""
+
+    def named(names: str) -> Callable[[Emitter], Emitter]:
+        def enter(emit: Emitter) -> Emitter:
+            table.update(dict.fromkeys(names.split(), emit))
+            return emit
+
+        return enter
+
+    return named
 
 
 def new_handler(name: str) -> tuple[Module, Function]:

@@ -173,7 +173,7 @@ def _while_steps(params: Mapping[str, Any], args: Sequence[Any], run: _Run) -> _
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     cond_consts, consts = list(args[:n_cond]), list(args[n_cond : n_cond + n_body])
     carry = list(args[n_cond + n_body :])
-    # A loop over a batch goes on while any member does; the others keep their carry by a select.
+    # A loop over a batch goes on while any element does; the others keep their carry by a select.
     while np.any(np.asarray(run(params["cond_jaxpr"], [*cond_consts, *carry])[0])):
         yield params["body_jaxpr"], [*consts, *carry]
         carry = run(params["body_jaxpr"], [*consts, *carry])

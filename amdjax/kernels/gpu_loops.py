@@ -1,4 +1,4 @@
-"""Pieces that kernel families for GPUs share."""
+"""What kernel families for GPUs share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces that kernel families share: views of memory, loops over lanes, elements of any dtype."""
+"""What kernel families share: views of memory, loops over lanes, elements of any dtype."""
 
 from __future__ import annotations
 

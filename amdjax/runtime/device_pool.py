@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from amdjax.core.integers import round_up
+from amdjax.runtime.memory import drain
 
 __all__ = ["DevicePool", "DevicePoolStats"]
 
@@ -121,13 +122,13 @@ class DevicePool:
         )
 
     def _trim_large(self, free: list[int]) -> None:
-        for address in _drain(free):
+        for address in drain(free):
             del self._mapped[address]
             self._unmap(address)
 
     def _trim_slabs(self, size: int, free: list[int]) -> None:
         """Free the slabs of which all blocks are free."""
-        addresses = _drain(free)  # others who allocate meanwhile see none and take from elsewhere
+        addresses = drain(free)  # others who allocate meanwhile see none and take from elsewhere
         slabs = sorted(slab for slab, of in self._slabs.items() if of == size)
         owner = {a: next(s for s in reversed(slabs) if s <= a) for a in addresses}
         counts = Counter(owner.values())
@@ -148,13 +149,3 @@ def block_size(nbytes: int) -> int:
         return max(GRANULE, round_up(nbytes, GRANULE))
     step = 1 << ((nbytes - 1).bit_length() - 3)
     return round_up(nbytes, step)
-
-
-def _drain(items: list[int]) -> list[int]:
-    """Empty a list that other threads append to and pop from; returns what was in it."""
-    taken = []
-    try:
-        while True:
-            taken.append(items.pop())
-    except IndexError:
-        return taken

@@ -289,7 +289,7 @@ class BufferPool:
         """Unmap the slabs of which all blocks are free."""
         free, uncarved = self._small[size], self._uncarved[size]
         # Others may allocate meanwhile: they see an empty list and take from elsewhere.
-        addresses, ranges = _drain(free), _drain(uncarved)
+        addresses, ranges = drain(free), drain(uncarved)
         counts = Counter(address & -_SLAB for address in addresses)
         for start, end in ranges:
             counts[start & -_SLAB] += (end - start) // size
@@ -329,7 +329,7 @@ class BufferPool:
             self._trim_large(0)
 
 
-def _drain(items: list[Any]) -> list[Any]:
+def drain(items: list[Any]) -> list[Any]:
     """Empty a list that other threads append to and pop from; returns what was in it."""
     taken = []
     try:

@@ -22,7 +22,7 @@ _POOL = r"""
 @ctx = internal global ptr null
 @watch = internal global ptr null
 @shares = internal global i64 0
-@piece = internal global i64 1
+@chunk = internal global i64 1
 @share = internal global [MAX_THREADS x [8 x i64]] zeroinitializer, align 64  ; next, end
 
 @wanted = internal global i64 1               ; threads, the caller included
@@ -82,11 +82,11 @@ done:
 define internal void @run_alone(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
 entry:
   %part = lshr i64 %n, 4
-  %piece = add i64 %part, 1
+  %chunk = add i64 %part, 1
   br label %run
 run:
   %begin = phi i64 [0, %entry], [%end, %look]
-  %stop = add i64 %begin, %piece
+  %stop = add i64 %begin, %chunk
   %end = call i64 @llvm.smin.i64(i64 %stop, i64 %n)
   call void %fn(ptr %ctx, i64 %begin, i64 %end, i64 0)
   %more = icmp slt i64 %end, %n
@@ -131,12 +131,12 @@ share:
   br i1 %more, label %share, label %open
 open:
   %eighth = lshr i64 %each, 3
-  %piece = call i64 @llvm.umax.i64(i64 %eighth, i64 1)
+  %chunk = call i64 @llvm.umax.i64(i64 %eighth, i64 1)
   store ptr %fn, ptr @fn
   store ptr %ctx, ptr @ctx
   store ptr %watch, ptr @watch
   store i64 %shares, ptr @shares
-  store i64 %piece, ptr @piece
+  store i64 %chunk, ptr @chunk
   store atomic i32 1, ptr @open seq_cst, align 4
   %e = atomicrmw add ptr @epoch, i32 1 seq_cst
   %asleep = load atomic i32, ptr @sleepers seq_cst, align 4
@@ -171,13 +171,13 @@ done:
   ret void
 }
 
-; Run pieces of the own share, then of the others'.
+; Run chunks of the own share, then of the others'.
 define internal void @take_part(i64 %worker) ATTRS {
 entry:
   %fn = load ptr, ptr @fn
   %ctx = load ptr, ptr @ctx
   %shares = load i64, ptr @shares
-  %piece = load i64, ptr @piece
+  %chunk = load i64, ptr @chunk
   %watch = load ptr, ptr @watch
   %home = urem i64 %worker, %shares
   br label %share
@@ -196,11 +196,11 @@ look:
   %left = icmp slt i64 %next, %end
   br i1 %left, label %take, label %following
 take:
-  %begin = atomicrmw add ptr %next.p, i64 %piece monotonic
+  %begin = atomicrmw add ptr %next.p, i64 %chunk monotonic
   %got = icmp slt i64 %begin, %end
   br i1 %got, label %run, label %following
 run:
-  %stop = add i64 %begin, %piece
+  %stop = add i64 %begin, %chunk
   %until = call i64 @llvm.smin.i64(i64 %stop, i64 %end)
   call void %fn(ptr %ctx, i64 %begin, i64 %until, i64 %worker)
   %ended = call i64 @amdjax_poll(ptr %watch, i64 %worker)

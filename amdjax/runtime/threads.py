@@ -3,7 +3,7 @@
 Generated code calls `amdjax_parallel_for(fn, ctx, n)`; the pool calls
 `fn(ctx, begin, end, worker)` on parts of `range(n)` until all is done.
 
-Each participant owns an equal share of the range, takes pieces of it through an atomic counter,
+Each participant owns an equal share of the range, takes chunks of it through an atomic counter,
 then helps the others with theirs: equal work stays on the same core from call to call, unequal
 work is balanced. One call at a time uses the pool. A call that finds it taken, because it is
 nested or because another Python thread is in a call, does its tasks alone.

@@ -308,7 +308,7 @@ class ElementBuilder:
         return self.select(El("bool", self.guard_value(guard)), value, otherwise())
 
     def piecewise(self, i: Index, ranges: Sequence[tuple[int, int, Callable[[], El]]]) -> El:
-        """The value of the piece `(start, stop, fn)` whose range contains `i`, found by halving."""
+        """The value of the part `(start, stop, fn)` whose range contains `i`, found by halving."""
         if len(ranges) == 1:
             return ranges[0][2]()
         half = len(ranges) // 2

@@ -6,19 +6,13 @@ from collections.abc import Callable
 
 from amdjax.codegen.llvm import I32, I64, Type, Value, const, vector, zero
 from amdjax.emulator import state
-from amdjax.emulator.builder import Lanes
+from amdjax.emulator.builder import Lanes, entering
 from amdjax.emulator.isa import ISAS
 
 HANDLERS: dict[str, Callable[[Lanes], None]] = {}
 
 
-def handler(names: str) -> Callable[[Callable[[Lanes], None]], Callable[[Lanes], None]]:
-    def enter(emit: Callable[[Lanes], None]) -> Callable[[Lanes], None]:
-        for name in names.split():
-            HANDLERS[name] = emit
-        return emit
-
-    return enter
+handler = entering(HANDLERS)
 
 
 def _scalar(h: Lanes, index: int) -> Value:

@@ -12,20 +12,15 @@ from typing import Any
 from amdjax.codegen.llvm import I1, I32, I64, PTR, Type, Value, const
 from amdjax.emulator import state
 from amdjax.emulator.alu import valu
-from amdjax.emulator.builder import Lanes, Operation
+from amdjax.emulator.builder import Lanes, Operation, defining, entering
 
 OPERATIONS: dict[str, Operation] = {}
+define = defining(OPERATIONS)
 _fn: Callable[..., Any]  # of the table below
 
 
 def nonzero(h: Lanes, x: Value) -> Value:
     return h.f.icmp("ne", x, h.like(x, 0))
-
-
-def define(names: str, types: str, compute: Callable[..., Any], **options: Any) -> None:
-    dst, *sources = types.split()
-    for name in names.split():
-        OPERATIONS[name] = Operation(dst, tuple(sources), compute, **options)
 
 
 def amount(h: Lanes, x: Value, value: Value) -> Value:
@@ -229,13 +224,7 @@ for _c, _p in {"eq": "eq", "lg": "ne"}.items():
 # Control flow. Each entry writes the whole handler.
 
 
-def control(names: str) -> Callable[[Callable[[Lanes], None]], Callable[[Lanes], None]]:
-    def enter(emit: Callable[[Lanes], None]) -> Callable[[Lanes], None]:
-        for name in names.split():
-            CONTROL[name] = emit
-        return emit
-
-    return enter
+control = entering(CONTROL)
 
 
 @control(

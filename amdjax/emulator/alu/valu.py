@@ -11,17 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax.codegen.llvm import Type, Value, vector
-from amdjax.emulator.builder import Lanes, Operation
+from amdjax.emulator.builder import Lanes, Operation, defining
 
 OPERATIONS: dict[str, Operation] = {}
+define = defining(OPERATIONS)
 _fn: Callable[..., Any]  # of the tables below
-
-
-def define(names: str, types: str, compute: Callable[..., Any], **options: Any) -> None:
-    """Enter operations: `types` is `result sources...`."""
-    dst, *sources = types.split()
-    for name in names.split():
-        OPERATIONS[name] = Operation(dst, tuple(sources), compute, **options)
 
 
 def amount(h: Lanes, x: Value, bits: int) -> Value:
@@ -136,22 +130,20 @@ def mad64(signed: bool) -> Callable[..., tuple[Value, Value]]:
     return compute
 
 
-def add_carry(h: Lanes, a: Value, b: Value, carry: Value | None = None) -> tuple[Value, Value]:
-    f = h.f
-    total = f.add(f.cast("zext", a, "i64"), f.cast("zext", b, "i64"))
-    if carry is not None:
-        total = f.add(total, f.cast("zext", carry, "i64"))
-    low, high = h.split(total)
-    return low, f.icmp("ne", high, h.like(high, 0))
+def _carrying(op: str) -> Callable[..., tuple[Value, Value]]:
+    """`op` of two words and, where there is one, a carry: its word, and whether it leaves it."""
+
+    def compute(h: Lanes, *words: Value) -> tuple[Value, Value]:
+        total, *rest = (h.f.cast("zext", x, "i64") for x in words)
+        for x in rest:
+            total = getattr(h.f, op)(total, x)
+        low, high = h.split(total)
+        return low, h.f.icmp("ne", high, h.like(high, 0))
+
+    return compute
 
 
-def sub_borrow(h: Lanes, a: Value, b: Value, borrow: Value | None = None) -> tuple[Value, Value]:
-    f = h.f
-    total = f.sub(f.cast("zext", a, "i64"), f.cast("zext", b, "i64"))
-    if borrow is not None:
-        total = f.sub(total, f.cast("zext", borrow, "i64"))
-    low, high = h.split(total)
-    return low, f.icmp("ne", high, h.like(high, 0))
+add_carry, sub_borrow = _carrying("add"), _carrying("sub")
 
 
 def swapped(compute: Callable[..., Any]) -> Callable[..., Any]:

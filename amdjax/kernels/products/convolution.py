@@ -26,6 +26,7 @@ from amdjax.kernels.products.contraction import (
 )
 from amdjax.kernels.shaped import ShapedContext, Temp
 from amdjax.schedule.element import part_dtype, short_dtype
+from amdjax.tile import Builder, Value
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,19 @@ class Phase:
             return False
         last = self.start + (self.count - 1) * self.shift + (self.taps - 1) * self.tap_shift
         return self.start < 0 or last >= extent
+
+    def taps_inside(self, k: Builder, position: Value, extent: int) -> tuple[Value, Value]:
+        """The range of taps that a position sees in `range(extent)`."""
+        at = position * self.shift + self.start
+        step, zero = self.tap_shift, k.const("index", 0)
+        low = (k.max(-at, zero) + (step - 1)) // step
+        reach = k.max(-at + (extent - 1 + step), zero)
+        return low, k.min(reach // step, self.taps)
+
+
+def phase_offset(phases: Sequence[Phase], strides: Sequence[int], field: str) -> int:
+    """Offset of the phases' first tap or position in a convolution's array with these strides."""
+    return sum(getattr(p, field) * s for p, s in zip(phases, strides[2:], strict=True))
 
 
 def phases_of_axis(
@@ -187,15 +201,16 @@ class Convolution:
         read, weights, written = owners or (*ctx.inputs, *ctx.outputs)
         out_dtype = _dtype(written)
         a = Source(
-            read, part_dtype(_dtype(read)), loops.offset("start", self.lhs_strides),
+            read, part_dtype(_dtype(read)), phase_offset(loops.phases, self.lhs_strides, "start"),
             _axes(batch, 0), _axes(rows, 0), _axes(depth, 0), limits,
         )  # fmt: skip
         b = Source(
-            weights, part_dtype(_dtype(weights)), loops.offset("tap", self.rhs_strides),
+            weights, part_dtype(_dtype(weights)),
+            phase_offset(loops.phases, self.rhs_strides, "tap"),
             _axes(batch, 1), (columns.weights,), _axes(depth, 1),
         )  # fmt: skip
         sink = Sink(
-            written, part_dtype(out_dtype), loops.offset("first", self.out_strides),
+            written, part_dtype(out_dtype), phase_offset(loops.phases, self.out_strides, "first"),
             _axes(batch, 2), _axes(rows, 2), (columns.written,),
         )  # fmt: skip
         accumulate = accumulate_dtype(*(v.aval.dtype for v in (*ctx.outputs, *ctx.inputs)))
@@ -296,10 +311,6 @@ class _Loops:
             yield _Loop(read, Axis(p.taps, conv.rhs_strides[2 + d] * p.tap_step), NOWHERE)
         n = conv.rhs[1]
         yield _Loop(self._read(n, conv.lhs_strides[1]), Axis(n, conv.rhs_strides[1]), NOWHERE)
-
-    def offset(self, name: str, strides: Sequence[int]) -> int:
-        """Of the first element, where `name` says at which coordinates a phase begins."""
-        return sum(getattr(p, name) * s for p, s in zip(self.phases, strides[2:], strict=True))
 
 
 def _in_step(phases: Sequence[Phase]) -> bool:

@@ -23,6 +23,7 @@ from amdjax.kernels.products.contraction import (
     accumulate_dtype,
     lane_count,
 )
+from amdjax.kernels.products.convolution import phase_offset
 from amdjax.kernels.products.cpu.packed import multiply_add
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer
@@ -81,35 +82,17 @@ class LaneConvolution:
         x = self.k.load(buffer, at, shape, (stride,), mask)
         return self.k.convert(x, self.accumulate)
 
-    def input_start(self) -> int:
-        return sum(p.start * s for p, s in zip(self.phases, self.conv.lhs_strides[2:]))
-
-    def kernel_start(self) -> int:
-        return sum(p.tap * s for p, s in zip(self.phases, self.conv.rhs_strides[2:]))
-
-    def output_start(self) -> int:
-        return sum(p.first * s for p, s in zip(self.phases, self.conv.out_strides[2:]))
-
     def writer(
         self, batch: Sequence[tuple[Axis, Value]], rows: Sequence[Axis], columns: Axis
     ) -> Writer:
         sink = Sink(
-            self.out_var, short_dtype(self.out_var.aval.dtype), self.output_start(),
+            self.out_var, short_dtype(self.out_var.aval.dtype),
+            phase_offset(self.phases, self.conv.out_strides, "first"),
             tuple(axis for axis, _ in batch), tuple(rows), (columns,),
         )  # fmt: skip
         nothing = Source(None, "", 0, (), (), ())
         problem = Contraction(nothing, nothing, sink, self.accumulate)
         return Writer(self.program, problem, [digit for _, digit in batch])
-
-    def taps_in_bounds(self, d: int, position: Value) -> tuple[Value, Value]:
-        """The taps along axis `d` that see the input from a position."""
-        k, phase, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
-        at = position * phase.shift + phase.start
-        step, zero = phase.tap_shift, k.const("index", 0)
-        low = (k.max(-at, zero) + (step - 1)) // step
-        reach = k.max(-at + (extent - 1 + step), zero)
-        high = k.min(reach // step, phase.taps)
-        return low, high
 
     def over_outer_taps(
         self,
@@ -132,7 +115,7 @@ class LaneConvolution:
                 conv.rhs_strides[2 + d],
             )
             x_here = x_at + positions[d] * (phase.shift * x_stride)
-            low, high = self.taps_in_bounds(d, positions[d])
+            low, high = phase.taps_inside(k, positions[d], conv.lhs[2 + d])
 
             def tap(t: Value, *accumulators: Value) -> list[Value]:
                 inner = x_here + t * (phase.tap_shift * x_stride)
@@ -144,8 +127,8 @@ class LaneConvolution:
 
         return nest(
             0,
-            k.const("index", self.input_start()),
-            k.const("index", self.kernel_start()),
+            k.const("index", phase_offset(self.phases, self.conv.lhs_strides, "start")),
+            k.const("index", phase_offset(self.phases, self.conv.rhs_strides, "tap")),
             accumulators,
         )
 
@@ -403,8 +386,8 @@ class KernelGradient(LaneConvolution):
         image, chunk = (pid // chunks, pid % chunks)
         start = chunk * self.chunk
         stop = k.min(start + self.chunk, self.phases[0].taps)
-        x_at = image * conv.lhs_strides[1] + self.input_start()
-        w_at = image * conv.rhs_strides[1] + self.kernel_start()
+        x_at = image * conv.lhs_strides[1] + phase_offset(self.phases, conv.lhs_strides, "start")
+        w_at = image * conv.rhs_strides[1] + phase_offset(self.phases, conv.rhs_strides, "tap")
 
         def block(c: Value) -> None:
             mask = None

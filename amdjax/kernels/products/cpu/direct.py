@@ -212,9 +212,22 @@ def _stride(axes: tuple) -> int:
 class _Plain:
     """What the kernels of this file share."""
 
+    plan: DirectPlan | DotPlan
+
     def __init__(self, ctx: ShapedContext, problem: Contraction):
         self.ctx, self.problem, self.target = ctx, problem, ctx.target
         self.lanes = lane_count(ctx.target, problem.accumulate)
+
+    def calls(self) -> list[Call]:
+        p, splits = self.problem, self.plan.splits
+        if splits > 1:
+            sink, temp = split_sink(p, splits)
+            return [self._product(sink), combine_parts(self.ctx, p, temp, splits)]
+        return [self._product(p.out)]
+
+    def _product(self, sink: Sink) -> Call:
+        """The kernel, which writes to `sink`."""
+        raise NotImplementedError
 
     def begin(
         self, name: str, sink: Sink, splits: int, blocks: list[int]
@@ -265,19 +278,14 @@ class DirectProduct(_Plain):
     the same, and there is one kernel for all tiles.
     """
 
+    plan: DirectPlan
+
     def __init__(self, ctx: ShapedContext, plan: DirectPlan):
         super().__init__(ctx, plan.problem)
         self.plan, self.shape = plan, plan.tile
         self.rows = min(plan.tile.rows, plan.problem.rows)
         self.columns = min(plan.tile.columns, plan.problem.columns)
         self.depth = ceil_div(plan.problem.depth, plan.splits)
-
-    def calls(self) -> list[Call]:
-        p, splits = self.problem, self.plan.splits
-        if splits > 1:
-            sink, temp = split_sink(p, splits)
-            return [self._product(sink), combine_parts(self.ctx, p, temp, splits)]
-        return [self._product(p.out)]
 
     def _product(self, sink: Sink) -> Call:
         p, shape, plan = self.problem, self.shape, self.plan
@@ -364,16 +372,11 @@ class DirectProduct(_Plain):
 class DotProduct(_Plain):
     """Few rows times many lines of contiguous depth: sums run along lanes."""
 
+    plan: DotPlan
+
     def __init__(self, ctx: ShapedContext, plan: DotPlan):
         super().__init__(ctx, plan.problem)
         self.plan, self.group = plan, plan.group
-
-    def calls(self) -> list[Call]:
-        p, splits = self.problem, self.plan.splits
-        if splits > 1:
-            sink, temp = split_sink(p, splits)
-            return [self._product(sink), combine_parts(self.ctx, p, temp, splits)]
-        return [self._product(p.out)]
 
     def _product(self, sink: Sink) -> Call:
         p, lines = self.problem, LINES

@@ -19,6 +19,7 @@ from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
 from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
+from amdjax.kernels.products.convolution import phase_offset
 from amdjax.kernels.products.cpu.packed import multiply_add
 from amdjax.kernels.products.gpu.contraction import TileWriter
 from amdjax.kernels.products.program import Program
@@ -277,17 +278,13 @@ class DirectConvolution:
     def _origins(self, digits: Sequence[Value]) -> tuple[Value, Value]:
         """Offsets of the first tile's first element in input and kernel, at the first tap."""
         k = self.k
-        x = k.const("index", self._phase_start(self.conv.lhs_strides, "start"))
-        w = k.const("index", self._phase_start(self.conv.rhs_strides, "tap"))
+        x = k.const("index", phase_offset(self.phases, self.conv.lhs_strides, "start"))
+        w = k.const("index", phase_offset(self.phases, self.conv.rhs_strides, "tap"))
         loops = (*self.outer, self.slow, self.fast, self.run)
         for loop, place in zip(loops, (*digits, *self.bases, self.start), strict=True):
             x = x + place * loop.x if loop.x else x
             w = w + place * loop.w if loop.w else w
         return x, w
-
-    def _phase_start(self, strides: Sequence[int], name: str) -> int:
-        """Offset of the phase's first tap or position in an array with these strides."""
-        return sum(getattr(p, name) * s for p, s in zip(self.phases, strides[2:], strict=True))
 
     # Taps
 
@@ -314,19 +311,9 @@ class DirectConvolution:
             return accumulators
         low, high = k.const("index", 0), k.const("index", phase.taps)
         if across is None and phase.leaves(self.conv.lhs[2 + d]):
-            low, high = self._bounds(d)
+            place = self.places.get(d, k.const("index", 0))
+            low, high = phase.taps_inside(k, place, self.conv.lhs[2 + d])
         return list(k.for_(low, high, 1, tap, accumulators))
-
-    def _bounds(self, d: int) -> tuple[Value, Value]:
-        """The taps along an axis around the tiles that see the input."""
-        k, phase, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
-        place = self.places.get(d, k.const("index", 0))
-        at = place * phase.shift + phase.start
-        step, zero = phase.tap_shift, k.const("index", 0)
-        low = (k.max(-at, zero) + (step - 1)) // step
-        reach = k.max(-at + (extent - 1 + step), zero)
-        high = reach // step
-        return low, k.min(high, phase.taps)
 
     def _inside(self, d: int, across: int, t: Value) -> list[Value]:
         """Which elements of a tile see the input at a tap of an axis of the tile."""
@@ -390,7 +377,7 @@ class DirectConvolution:
         """Write the tiles of the run that exist."""
         k, run = self.k, self.run
         sink = Sink(
-            self.out_var, dtype, self._phase_start(self.conv.out_strides, "first"),
+            self.out_var, dtype, phase_offset(self.phases, self.conv.out_strides, "first"),
             tuple(Axis(loop.extent, loop.out) for loop in (*self.outer, run)),
             (Axis(self.slow.extent, self.slow.out),), (Axis(self.fast.extent, self.fast.out),),
         )  # fmt: skip

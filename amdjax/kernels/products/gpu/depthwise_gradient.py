@@ -20,6 +20,7 @@ from amdjax import tile
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
 from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
+from amdjax.kernels.products.convolution import phase_offset
 from amdjax.kernels.products.cpu.packed import multiply_add
 from amdjax.kernels.products.gpu.contraction import TileWriter
 from amdjax.kernels.products.gpu.depthwise import ONCE, Loop
@@ -316,8 +317,8 @@ class KernelGradient:
         loops = (*self.plan.loops.outer, self.slow, self.fast, self.run)
         places = [*outer_places, *bases, run * self.length]
         self.places = {loop.axis: at for loop, at in zip(loops, places) if loop.axis >= 0}
-        x = k.const("index", self._start(self.conv.lhs_strides, "start"))
-        w = k.const("index", self._start(self.conv.rhs_strides, "tap"))
+        x = k.const("index", phase_offset(self.phases, self.conv.lhs_strides, "start"))
+        w = k.const("index", phase_offset(self.phases, self.conv.rhs_strides, "tap"))
         for loop, at in zip(loops, places, strict=True):
             x, w = x + at * loop.x, w + at * loop.w
         tops = [self._load(self.w, w + u * self.run.w, (self.slow.w, self.fast.w), ())
@@ -326,10 +327,6 @@ class KernelGradient:
         for row, place in enumerate(itertools.product(*held)):
             self._add_row(out, row, x, place, tops)
         return out
-
-    def _start(self, strides: Sequence[int], name: str) -> int:
-        """Offset of the first tap or position in an array with these strides."""
-        return sum(getattr(p, name) * s for p, s in zip(self.phases, strides[2:], strict=True))
 
     def _add_row(
         self,
