@@ -55,7 +55,7 @@ def _convert_batch(axis: Any, args: Any, dims: Any, **params: Any) -> tuple[Any,
     return convert_element_type_p.bind(*args, **params), dims[0]
 
 
-def _convert_back(ct: Any, x: Any, **_: Any) -> Any:
+def convert_back(ct: Any, x: Any, **_: Any) -> Any:
     # Not `convert`, which warns: a real operand has no imaginary part to lose.
     dtype, weak_type = x.aval.dtype, x.aval.weak_type
     return convert_element_type_p.bind(ct, new_dtype=dtype, weak_type=weak_type, sharding=None)
@@ -65,7 +65,7 @@ def _convert(b: Any, x: Any, *, new_dtype: Any, **_: Any) -> Any:
     return b.convert(x, new_dtype)
 
 
-convert_element_type_p.transpose = transpose_from(_convert_back)
+convert_element_type_p.transpose = transpose_from(convert_back)
 convert_element_type_p.lowering = Pointwise(_convert)
 
 

@@ -25,10 +25,9 @@ from amdjax.lax._rules import (
     shape_of,
     transpose_from,
 )
-from amdjax.lax.casting import convert
+from amdjax.lax.casting import convert, convert_back
 from amdjax.lax.dot import (
     PrecisionLike,
-    bind_in_one_dtype,
     bind_product,
     canonical_precision,
 )
@@ -68,7 +67,6 @@ class ConvDimensionNumbers(NamedTuple):
 ConvGeneralDilatedDimensionNumbers = tuple[str, str, str] | ConvDimensionNumbers | None
 
 conv_general_dilated_p = Primitive("conv_general_dilated")
-_bind = partial(bind_in_one_dtype, conv_general_dilated_p)
 
 
 @conv_general_dilated_p.def_abstract_eval
@@ -217,10 +215,10 @@ def _cotangent_of_lhs(ct: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
         feature_group_count=groups,
         batch_group_count=1,
     )
-    out = _bind(ct, kernel, **params)
+    out = conv_general_dilated_p.bind(ct, kernel, **params)
     if batch_groups > 1:  # each group's features belong to its own part of the batch
         out = _move_groups(out, lhs_spec[1], lhs_spec[0], groups)
-    return convert(out, lhs.aval.dtype)
+    return convert_back(out, lhs)
 
 
 def _cotangent_of_rhs(ct: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
@@ -246,8 +244,8 @@ def _cotangent_of_rhs(ct: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
         feature_group_count=params["batch_group_count"],
         batch_group_count=params["feature_group_count"],
     )
-    out = _bind(convert(lhs, aval_of(ct).dtype), ct, **params)
-    return convert(out, rhs.aval.dtype)
+    out = conv_general_dilated_p.bind(convert(lhs, aval_of(ct).dtype), ct, **params)
+    return convert_back(out, rhs)
 
 
 def _insert_batch(x: Any, dim: int, axis: int, groups: int = 1) -> Any:
@@ -283,15 +281,15 @@ def _conv_batch(axis: Any, args: Any, dims: Any, **params: Any) -> tuple[Any, in
         params[count] *= axis.size
         lhs = _insert_batch(lhs, left, where)
         rhs = _insert_batch(rhs, right, rhs_spec[0])
-        out = _bind(lhs, rhs, **params)
+        out = conv_general_dilated_p.bind(lhs, rhs, **params)
         return _extract_batch(out, out_spec[1], axis.size), 0
     if left is not None:
         lhs = _insert_batch(lhs, left, lhs_spec[0], batch_groups)
-        out = _bind(lhs, rhs, **params)
+        out = conv_general_dilated_p.bind(lhs, rhs, **params)
         return _extract_batch(out, out_spec[0], axis.size), 0
     groups = max(batch_groups, params["feature_group_count"])
     rhs = _insert_batch(rhs, right, rhs_spec[0], groups)
-    out = _bind(lhs, rhs, **params)
+    out = conv_general_dilated_p.bind(lhs, rhs, **params)
     return _extract_batch(out, out_spec[1], axis.size, groups), 0
 
 
@@ -305,7 +303,7 @@ def _no_examples(args: Any, dims: Any, params: dict[str, Any]) -> Any:
     return full((0, *out.shape), 0, out.dtype)
 
 
-conv_general_dilated_p.jvp = jvp_from(conv_general_dilated_p, bilinear(_bind))
+conv_general_dilated_p.jvp = jvp_from(conv_general_dilated_p, bilinear(conv_general_dilated_p.bind))
 conv_general_dilated_p.transpose = transpose_from(_cotangent_of_lhs, _cotangent_of_rhs)
 
 
@@ -409,7 +407,7 @@ def conv_general_dilated(
             preferred_element_type, name
         )
     bind = partial(
-        _bind,
+        conv_general_dilated_p.bind,
         window_strides=window_strides,
         padding=conv_padding(left, right, numbers, window_strides, rhs_dilation, padding),
         lhs_dilation=lhs_dilation,

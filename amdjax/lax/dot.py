@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,6 @@ from amdjax.lax._rules import (
     Shape,
     after_batch,
     as_ints,
-    aval_of,
     bilinear,
     check_dtype,
     dtype_of,
@@ -29,7 +28,7 @@ from amdjax.lax._rules import (
     shape_of,
     transpose_from,
 )
-from amdjax.lax.casting import convert
+from amdjax.lax.casting import convert, convert_back
 from amdjax.lax.comparison import ne
 from amdjax.lax.shape import transpose
 from amdjax.typing import ArrayLike, DTypeLike
@@ -203,30 +202,6 @@ def _dot_general_type(
         return ShapedArray(shape, promotion.promote_types(lhs.dtype, rhs.dtype), weak)
 
 
-def _bind(lhs: Any, rhs: Any, **params: Any) -> Any:
-    return bind_in_one_dtype(dot_general_p, lhs, rhs, **params)
-
-
-def bind_in_one_dtype(
-    primitive: Primitive, lhs: Any, rhs: Any, *, preferred_element_type: Any = None, **params: Any
-) -> Any:
-    """A product or convolution whose operands and result have dtypes that kernels take together.
-
-    Those mix real dtypes. If one is complex, all become the common one.
-    """
-    preferred = preferred_element_type
-    given = [np.dtype(d) for d in (dtype_of(lhs), dtype_of(rhs), preferred) if d is not None]
-    if any(d.kind == "c" for d in given) and any(d != given[0] for d in given):
-        with numpy_dtype_promotion("standard"):
-            common = reduce(promotion.promote_types, given)
-        lhs, rhs = (convert(x, common, aval_of(x).weak_type) for x in (lhs, rhs))
-        preferred = None
-    out = primitive.bind(lhs, rhs, preferred_element_type=preferred, **params)
-    if preferred is preferred_element_type:
-        return out
-    return convert(out, preferred_element_type, aval_of(out).weak_type)
-
-
 def _check_dot_axes(side: str, x: Any, contracted: Shape, batch: Shape) -> None:
     axes = (*contracted, *batch)
     if any(not 0 <= d < x.ndim for d in axes) or len(set(axes)) != len(axes):
@@ -265,12 +240,12 @@ def _cotangent_of(side: int) -> Any:
         summed = tuple(range(first, first + len(other_free)))
         numbers = ((summed, tuple(other_free)), (tuple(range(len(batch))), other_batch))
         params["precision"] = _swap(params["precision"], side)
-        out = _bind(ct, other, dimension_numbers=numbers, **params)
+        out = dot_general_p.bind(ct, other, dimension_numbers=numbers, **params)
         # `out` has the axes batch, own free, and the contracted ones in the other's order.
         order = sorted(range(len(contract)), key=other_contract.__getitem__)
         axes = [*batch, *own_free, *(contract[k] for k in order)]
         out = transpose(out, sorted(range(len(axes)), key=axes.__getitem__))
-        return convert(out, x.aval.dtype, x.aval.weak_type)
+        return convert_back(out, x)
 
     return rule
 
@@ -304,10 +279,10 @@ def _dot_general_batch(
         free = _free_axes(len(shape_of(rhs)), contract[1], batch[1])
         lhs_free = len(_free_axes(len(shape_of(lhs)), contract[0], batch[0]))
         place = len(batch[0]) + lhs_free + free.index(right)
-    return _bind(lhs, rhs, dimension_numbers=(contract, batch), **params), place
+    return dot_general_p.bind(lhs, rhs, dimension_numbers=(contract, batch), **params), place
 
 
-dot_general_p.jvp = jvp_from(dot_general_p, bilinear(_bind))
+dot_general_p.jvp = jvp_from(dot_general_p, bilinear(dot_general_p.bind))
 dot_general_p.transpose = transpose_from(_cotangent_of(0), _cotangent_of(1))
 
 
@@ -366,7 +341,7 @@ def dot_general(
             preferred_element_type, "dot_general"
         )
     bind = partial(
-        _bind,
+        dot_general_p.bind,
         dimension_numbers=(contract, batch),
         precision=canonical_precision(precision),
         out_sharding=out_sharding,

@@ -144,6 +144,7 @@ def _interp(
     return value
 
 
+@composite(static_argnames="axis")
 def unwrap(
     p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, period: ArrayLike = 2 * np.pi
 ) -> Array:

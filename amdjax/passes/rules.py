@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from amdjax.core.config import numpy_dtype_promotion
 from amdjax.core.jaxpr import ClosedJaxpr, Literal
+from amdjax.core.promotion import promote_types
 from amdjax.passes.simplify import Match, P, Rule, X, op, rewrite
 from amdjax.passes.updates import addition_as_choice, sum_of_one_choice, update_as_choice
 
@@ -58,6 +61,14 @@ def _unit_axes_reduction(m: Match) -> Any:
     if all(shape[a] == 1 for a in axes):
         return _reshape(m, m["x"], m.out.shape)
     return None
+
+
+def _convert(m: Match, atom: Any, dtype: np.dtype) -> Any:
+    if atom.aval.dtype == dtype:
+        return atom
+    return m.apply(
+        "convert_element_type", atom, new_dtype=dtype, weak_type=atom.aval.weak_type, sharding=None
+    )
 
 
 def _same_convert(m: Match) -> Any:
@@ -150,7 +161,27 @@ def _transposed_product(m: Match) -> Any:
     return m.apply("dot_general", m["y"], m["x"], **params)
 
 
+def _one_complex_dtype(m: Match) -> Any:
+    """Kernels of products mix real dtypes; if one is complex, all become the common one."""
+    params = m.eqn.params
+    preferred = params["preferred_element_type"]
+    dtypes = {m["x"].aval.dtype, m["y"].aval.dtype}
+    if preferred is not None:
+        dtypes.add(np.dtype(preferred))
+    if len(dtypes) == 1 or all(d.kind != "c" for d in dtypes):
+        return None
+    with numpy_dtype_promotion("standard"):
+        common = reduce(promote_types, dtypes)
+    operands = (_convert(m, m[name], common) for name in ("x", "y"))
+    product = m.apply(
+        m.eqn.primitive.name, *operands, **{**params, "preferred_element_type": None}
+    )
+    return _convert(m, product, m.out.dtype)
+
+
 RULES: tuple[Rule, ...] = (
+    *(Rule(f"{name} in one complex dtype", getattr(op, name)(x, y), _one_complex_dtype)
+      for name in ("dot_general", "conv_general_dilated")),
     Rule("add zero", op.add(x, 0), x),
     Rule("zero add", op.add(0, x), x),
     Rule("add_any zero", op.add_any(x, 0), x),

@@ -178,6 +178,18 @@ APPLIES = [
     Case("transpose of a product", lambda x, y: lax.transpose(product(x, y), (1, 0)), (A, C),
          "a:f32[2,3] b:f32[3,4] -> c:f32[4,2] = "
          "dot_general[dimension_numbers=(([0], [1]), ([], []))] b a; c"),
+    Case("dot_general in one complex dtype", product, (A, C * (1 - 2j)),
+         "a:f32[2,3] b:c64[3,4] -> c:c64[2,3] = convert_element_type[new_dtype=complex64 "
+         "sharding=None weak_type=False] a; d:c64[2,4] = "
+         "dot_general[dimension_numbers=(([1], [0]), ([], []))] c b; d"),
+    Case("conv_general_dilated in one complex dtype", 
+         lambda x, y: lax.conv(x, y, (1,), "VALID", preferred_element_type=np.complex64),
+         (A[None], A[None]),
+         "a:f32[1,2,3] b:f32[1,2,3] -> c:c64[1,2,3] = convert_element_type[new_dtype=complex64 "
+         "sharding=None weak_type=False] a; d:c64[1,2,3] = convert_element_type["
+         "new_dtype=complex64 sharding=None weak_type=False] b; e:c64[1,1,1] = "
+         "conv_general_dilated[dimension_numbers=ConvDimensionNumbers(lhs_spec=(0, 1, 2), "
+         "rhs_spec=(0, 1, 2), out_spec=(0, 1, 2))] c d; e"),
 ]  # fmt: skip
 
 
@@ -232,8 +244,10 @@ def text(closed: ClosedJaxpr) -> str:
     head = " ".join(name(v, True) for v in closed.jaxpr.invars)
     parts = []
     for e in closed.jaxpr.eqns:
-        dot = e.primitive.name == "dot_general"
-        shown = sorted((k, v) for k, v in e.params.items() if not dot or k == "dimension_numbers")
+        product = e.primitive.name in ("dot_general", "conv_general_dilated")
+        shown = sorted(
+            (k, v) for k, v in e.params.items() if not product or k == "dimension_numbers"
+        )
         options = " ".join(f"{k}={listed(v)}" for k, v in shown)
         operands = " ".join(name(x) for x in e.invars)
         results = " ".join(name(v, True) for v in e.outvars)
