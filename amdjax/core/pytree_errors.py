@@ -110,8 +110,12 @@ def _names(keys: Iterable[Any]) -> str:
     return " ".join(keystr((k,)) for k in keys)
 
 
+def _children(keys: list[Any]) -> str:
+    return f"{len(keys)} child{'' if len(keys) == 1 else 'ren'}"
+
+
 def _listed(keys: list[Any]) -> str:
-    return f"{len(keys)} child{'' if len(keys) == 1 else 'ren'}: {_names(keys)}".rstrip(": ")
+    return f"{_children(keys)}: {_names(keys)}".rstrip(": ")
 
 
 def equality_errors(
@@ -153,9 +157,12 @@ def _equality_errors(
     a_pairs, a_data = _one_level(a)
     b_pairs, b_data = _one_level(b)
     if len(a_pairs) != len(b_pairs):
-        a_text, b_text = (_listed([k for k, _ in pairs]) for pairs in (a_pairs, b_pairs))
-        sides = f"{typ} with {a_text}", f"{typ} with {b_text}"
-        yield path, sides[0], sides[1], "the numbers of children do not match"
+        a_keys, b_keys = ([k for k, _ in pairs] for pairs in (a_pairs, b_pairs))
+        only = [k for k in a_keys + b_keys if (k in a_keys) != (k in b_keys)]
+        why = "the numbers of children do not match"
+        if only:
+            why += f": only one has {_names(only)}"
+        yield path, f"{typ} with {_children(a_keys)}", f"{typ} with {_children(b_keys)}", why
         return
     if a_data is not b_data and a_data != b_data:
         sides = f"{typ} with pytree metadata {a_data}", f"{typ} with pytree metadata {b_data}"

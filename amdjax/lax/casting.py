@@ -56,8 +56,13 @@ def _convert_batch(axis: Any, args: Any, dims: Any, **params: Any) -> tuple[Any,
 
 
 def convert_back(ct: Any, x: Any, **_: Any) -> Any:
-    # Not `convert`, which warns: a real operand has no imaginary part to lose.
-    dtype, weak_type = x.aval.dtype, x.aval.weak_type
+    """A cotangent in the type of the operand `x`.
+
+    Not by `convert`, which warns: a real operand has no imaginary part to lose.
+    """
+    dtype, weak_type, own = x.aval.dtype, x.aval.weak_type, aval_of(ct)
+    if (own.dtype, own.weak_type) == (dtype, weak_type):
+        return ct
     return convert_element_type_p.bind(ct, new_dtype=dtype, weak_type=weak_type, sharding=None)
 
 

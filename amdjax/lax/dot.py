@@ -240,6 +240,8 @@ def _cotangent_of(side: int) -> Any:
         summed = tuple(range(first, first + len(other_free)))
         numbers = ((summed, tuple(other_free)), (tuple(range(len(batch))), other_batch))
         params["precision"] = _swap(params["precision"], side)
+        if x.aval.dtype.kind == "c":  # a real result's slope has an imaginary part
+            params["preferred_element_type"] = None
         out = dot_general_p.bind(ct, other, dimension_numbers=numbers, **params)
         # `out` has the axes batch, own free, and the contracted ones in the other's order.
         order = sorted(range(len(contract)), key=other_contract.__getitem__)

@@ -173,9 +173,7 @@ def _one_complex_dtype(m: Match) -> Any:
     with numpy_dtype_promotion("standard"):
         common = reduce(promote_types, dtypes)
     operands = (_convert(m, m[name], common) for name in ("x", "y"))
-    product = m.apply(
-        m.eqn.primitive.name, *operands, **{**params, "preferred_element_type": None}
-    )
+    product = m.apply(m.eqn.primitive.name, *operands, **{**params, "preferred_element_type": None})
     return _convert(m, product, m.out.dtype)
 
 

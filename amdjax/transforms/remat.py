@@ -7,7 +7,9 @@ import itertools
 from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
-from amdjax.core import source_info
+import numpy as np
+
+from amdjax.core import dtypes, source_info
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.config import config
 from amdjax.core.effects import remat_allowed_effects
@@ -117,12 +119,35 @@ def _split(closed: ClosedJaxpr, nonzeros: tuple[bool, ...], policy: Policy | Non
     primal = closed
     if needed:
         outvars = [*both.jaxpr.outvars[:count], *needed]
-        jaxpr = both.jaxpr.replace(outvars=outvars)
+        jaxpr = _rounded(both.jaxpr.replace(outvars=outvars), needed)
         jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(outvars), True)
         primal = close_consts(jaxpr, both.consts)
     used = [u for i, u in enumerate(used) if i < len(both.in_avals) or u]
     tangent = _recompute_then(close_consts(recompute, both.consts), lin.tangent)
     return _Split(primal, tangent, used, lin.nonzeros_out)
+
+
+def _rounded(jaxpr: Jaxpr, kept: Sequence[Var]) -> Jaxpr:
+    """The program that computes on with the values as they are kept, not with more precise ones.
+
+    A kernel may hold a narrow value in a wider format; what is computed again starts narrow.
+    """
+    narrow = {v for v in kept if dtypes.issubdtype(v.aval.dtype, np.floating)}
+    narrow = {v for v in narrow if v.aval.dtype.itemsize < 4}
+    names: dict[Any, Var] = {}
+
+    def renamed(atoms: Sequence[Any]) -> list[Any]:
+        return [names.get(x, x) if isinstance(x, Var) else x for x in atoms]
+
+    eqns = []
+    for eqn in jaxpr.eqns:
+        eqns.append(eqn.replace(invars=renamed(eqn.invars)))
+        for v in narrow.intersection(eqn.outvars):
+            info = dtypes.finfo(v.aval.dtype)
+            names[v] = Var(v.aval)
+            bits = {"exponent_bits": info.nexp, "mantissa_bits": info.nmant}
+            eqns.append(JaxprEqn(Primitive.by_name["reduce_precision"], [v], [names[v]], bits))
+    return jaxpr.replace(eqns=eqns, outvars=renamed(jaxpr.outvars))
 
 
 def _kept_variables(jaxpr: Jaxpr, policy: Policy) -> list[Var]:

@@ -182,7 +182,7 @@ APPLIES = [
          "a:f32[2,3] b:c64[3,4] -> c:c64[2,3] = convert_element_type[new_dtype=complex64 "
          "sharding=None weak_type=False] a; d:c64[2,4] = "
          "dot_general[dimension_numbers=(([1], [0]), ([], []))] c b; d"),
-    Case("conv_general_dilated in one complex dtype", 
+    Case("conv_general_dilated in one complex dtype",
          lambda x, y: lax.conv(x, y, (1,), "VALID", preferred_element_type=np.complex64),
          (A[None], A[None]),
          "a:f32[1,2,3] b:f32[1,2,3] -> c:c64[1,2,3] = convert_element_type[new_dtype=complex64 "

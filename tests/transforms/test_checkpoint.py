@@ -272,3 +272,23 @@ def test_a_flag_of_recomputation_for_each_argument():
     assert float(amdjax.grad(f)({"a": 0.0, "b": 2.0})["a"]) == 2
     with pytest.raises(TypeError, match="prevent_cse must be a bool or tuple of bools, got None"):
         amdjax.checkpoint(lax.sin, prevent_cse=None)
+
+
+def test_values_that_are_kept_are_computed_on_with_as_they_are_kept():
+    """A kernel may hold a product of bfloat16 in float32; what is kept has lost those bits."""
+    x = np.full(4, 1 + 2**-7).astype("bfloat16")
+
+    @amdjax.custom_vjp
+    def widened(x):
+        return lax.convert_element_type(x, np.float32)
+
+    widened.defvjp(lambda x: (widened(x), x), lambda kept, _: (kept,))
+
+    @amdjax.jit
+    @amdjax.checkpoint(policy=policies.everything_saveable)
+    def f(x):
+        return widened(lax.mul(x, x))
+
+    y, pullback = amdjax.vjp(f, x)
+    np.testing.assert_array_equal(y, np.asarray(x * x, np.float32))
+    pullback(y)

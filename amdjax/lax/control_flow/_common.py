@@ -179,8 +179,9 @@ class Body(NamedTuple):
         return fun_name(self.fun) + (f" ({location})" if location else "")
 
     def carry_path(self, path: Any) -> str:
-        """What the user calls a component of the carry."""
-        return self.carry_name + keystr(path[self.carry_depth :])
+        """What the user calls the carry or a component of it."""
+        component = keystr(path[self.carry_depth :])
+        return f"component {self.carry_name}{component}" if component else self.carry_name
 
 
 class Traced(NamedTuple):
@@ -278,26 +279,36 @@ def same_type(a: Any, b: Any) -> bool:
 def type_difference(a: Any, b: Any) -> str:
     """What distinguishes two types, in words."""
     if not (isinstance(a, ShapedArray) and isinstance(b, ShapedArray)):
-        return "the kinds of value differ"
+        return "so the kinds of value do not match"
     words = []
     if a.dtype != b.dtype:
-        words.append("the dtypes differ")
-    if a.ndim != b.ndim:
-        words.append("the ranks differ")
-    elif a.shape != b.shape:
-        words.append("the shapes differ")
-    return " and ".join(words)
+        words.append("the dtypes do not match")
+    if a.shape != b.shape:
+        words.append("the shapes do not match")
+    return "so " + ", and ".join(words)
+
+
+def type_name(aval: Any) -> str:
+    """A type in full, without the mark of weak ones."""
+    return str(aval).replace("~", "")
 
 
 def structure_differences(a: PyTreeDef, b: PyTreeDef) -> list[tuple[Any, str, str, str]]:
-    """Where two structures differ: key path, what each has, and an explanation."""
+    """Where two structures differ: key path, what each is, and an explanation."""
     found = equality_errors_pytreedef(a, b)
-    return [(path, _structure_name(x), _structure_name(y), why) for path, x, y, why in found]
+    return [(path, _kind(x), _kind(y), f"so {why}") for path, x, y, why in found]
 
 
-def _structure_name(text: str) -> str:
+def _kind(text: str) -> str:
     # Leaves are stood for by objects of a private class.
-    return "an array" if text.endswith("._Leaf'>") else text
+    return "a pytree leaf" if text.endswith("._Leaf'>") else f"a {text}"
+
+
+def differences_text(lines: Sequence[str]) -> str:
+    """What differs, a sentence or a list."""
+    if len(lines) == 1:
+        return lines[0].replace("the", "The", 1) + "." if lines[0][:3] == "the" else f"{lines[0]}."
+    return ";\n".join(f"  * {line}" for line in lines) + "."
 
 
 def check_carry(
@@ -311,28 +322,34 @@ def check_carry(
       avals: types of the leaves of both.
     """
     (tree_in, tree_out), (avals_in, avals_out) = trees, avals
+    subject = f"{body.what} body function carry input and carry output must have"
+    where = f"\nThe body is {body}."
     if tree_in != tree_out:
         lines = [
-            f"  {body.carry_path(path)}: takes {a}, returns {b}; {why}"
+            f"the input carry {body.carry_path(path)} is {a} but the corresponding component of "
+            f"the carry output is {b}, {why}"
             for path, a, b, why in structure_differences(tree_in, tree_out)
-        ] or [f"  {body.carry_name}: takes {tree_in}, returns {tree_out}"]
+        ] or [f"the input carry is {tree_in} but the carry output is {tree_out}"]
         raise TypeError(
-            f"{body.what}: the body {body} must return a carry with the pytree structure of the "
-            "carry it takes, but they differ:\n" + "\n".join(lines)
+            f"{subject} the same pytree structure, but they differ:\n\n"
+            + differences_text(lines)
+            + where
         )
     if all(map(same_type, avals_in, avals_out)):
         return
     paths = [path for path, _ in tree_flatten_with_path(tree_unflatten(tree_in, avals_in))[0]]
     lines = [
-        f"  {body.carry_path(path)}: takes {a.str_short()}, returns {b.str_short()}; "
-        f"{type_difference(a, b)}"
+        f"the input carry {body.carry_path(path)} has type {type_name(a)} but the corresponding "
+        f"output carry component has type {type_name(b)}, {type_difference(a, b)}"
         for path, a, b in zip(paths, avals_in, avals_out)
         if not same_type(a, b)
     ]
     raise TypeError(
-        f"{body.what}: the body {body} must return a carry of the shapes and dtypes of the carry "
-        "it takes, but they differ:\n" + "\n".join(lines) + "\nConvert the initial value, or what "
-        "the body returns, so that the carry keeps its type from step to step."
+        f"{subject} equal types, but they differ:\n\n"
+        + differences_text(lines)
+        + where
+        + " Convert the initial value, or what the body returns, so that the carry keeps its type "
+        "from step to step."
     )
 
 

@@ -45,6 +45,7 @@ from amdjax.lax.control_flow._common import (
     check_refs,
     checked_leaves,
     chosen,
+    differences_text,
     forwarded,
     immutable,
     join_consts,
@@ -56,6 +57,7 @@ from amdjax.lax.control_flow._common import (
     structure_differences,
     trace_body,
     type_difference,
+    type_name,
     with_outputs,
 )
 from amdjax.lax.selection import clamp
@@ -402,10 +404,8 @@ def _check_predicate(pred: Any) -> Any:
     try:
         aval = aval_of(pred)
     except TypeError:
-        raise TypeError(
-            f"cond: pred must be a scalar of a boolean or numeric type, got {pred!r} of type "
-            f"{type(pred)}."
-        ) from None
+        wanted = "type must be either boolean or number" if callable(pred) else "must be a scalar"
+        raise TypeError(f"cond: Pred {wanted}, got {pred} of type {type(pred)}.") from None
     if aval.shape:
         raise TypeError(
             f"cond: pred must be a scalar, got an array of shape {aval.shape}. To choose element "
@@ -490,7 +490,11 @@ def _choose(
     for body, t in zip(bodies, traced):
         check_refs(body, operands, leaves, t.consts)
     for other, body, name in zip(traced[1:], bodies[1:], names[1:]):
-        _check_results(what, (names[0], name), (bodies[0], body), (traced[0], other))
+        both = (names[0], name), (bodies[0], body), (traced[0], other)
+        if what == "cond":  # the branch that is written first is the last one
+            _check_results(what, both[0][::-1], both[1][::-1], both[2][::-1])
+        else:
+            _check_results(what, *both)
     programs, consts = join_consts([t.jaxpr for t in traced], [t.consts for t in traced])
     inputs = [*consts, *leaves]
     passed = _passed_through(programs)
@@ -515,27 +519,33 @@ def _check_results(
     who = "".join(f"\n  {name} is {body}" for name, body in zip(names, bodies))
     if x.out_tree != y.out_tree:
         lines = [
-            f"  result{keystr(path)}: {a} returns {p}, {b} returns {q}; {why}"
+            f"{a} output{_at(path)} is {p} but {b} output{_at(path)} is {q}, {why}"
             for path, p, q, why in structure_differences(x.out_tree, y.out_tree)
-        ] or [f"  {a} returns {x.out_tree}, {b} returns {y.out_tree}"]
+        ] or [f"{a} output is {x.out_tree} but {b} output is {y.out_tree}"]
         raise TypeError(
-            f"{what}: the results of {a} and {b} must have the same pytree structure, but they "
-            "differ:\n" + "\n".join(lines) + who
+            f"{what} branch outputs must have the same pytree structure, but they differ:\n\n"
+            + differences_text(lines)
+            + who
         )
     avals, others = x.jaxpr.out_avals, y.jaxpr.out_avals
     if all(map(same_type, avals, others)):
         return
     paths = [path for path, _ in tree_flatten_with_path(tree_unflatten(x.out_tree, avals))[0]]
     lines = [
-        f"  result{keystr(path)}: {a} returns {p.str_short()}, {b} returns {q.str_short()}; "
-        f"{type_difference(p, q)}"
+        f"the output of {a}{_at(path)} has type {type_name(p)} but the corresponding output of {b} "
+        f"has type {type_name(q)}, {type_difference(p, q)}"
         for path, p, q in zip(paths, avals, others)
         if not same_type(p, q)
     ]
     raise TypeError(
-        f"{what}: the results of {a} and {b} must have equal shapes and dtypes, but they "
-        "differ:\n" + "\n".join(lines) + who
+        f"{what} branches must have equal output types but they differ:\n\n"
+        + differences_text(lines)
+        + who
     )
+
+
+def _at(path: Any) -> str:
+    return f" at path {keystr(path)}" if path else ""
 
 
 # Platforms

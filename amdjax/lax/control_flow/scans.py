@@ -511,6 +511,11 @@ def scan_length(what: str, xs: Any, rows: Sequence[Any], length: Any) -> int:
         if length < 0:
             raise ValueError(f"{what}: length must not be negative, got {length}.")
         return length
+    if length is not None and len(sizes) == 1:
+        raise ValueError(
+            f"{what} got `length` argument of {length} which disagrees with leading axis sizes "
+            f"{[shape[0] for shape in shapes]}."
+        )
     found = ", ".join(f"{name} has {shape[0]}" for name, shape in zip(names, shapes))
     wanted = "must have axes 0 of one size" if length is None else f"must have length={length} rows"
     raise ValueError(f"{what}: the arrays of xs {wanted}, but {found}.")

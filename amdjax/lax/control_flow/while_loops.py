@@ -328,11 +328,12 @@ def _trace_step(body: Body, tree: Any, leaves: Sequence[Any]) -> Traced:
 
 def _check_condition(cond: Body, traced: Traced) -> None:
     avals = traced.jaxpr.out_avals
-    where = f"while_loop: cond_fun, {cond},"
+    wanted = "while_loop: cond_fun must return a boolean scalar, but got"
+    where = f"\ncond_fun is {cond}."
     if len(avals) != 1 or not treedef_is_leaf(traced.out_tree):
-        raise TypeError(f"{where} must return a boolean scalar, got {traced.out_tree}.")
+        raise TypeError(f"{wanted} pytree {traced.out_tree}.{where}")
     if not same_type(avals[0], ShapedArray((), np.bool_)):
-        raise TypeError(f"{where} must return a boolean scalar, got {avals[0].str_short()}.")
+        raise TypeError(f"{wanted} output type(s) {avals}.{where}")
 
 
 def _bind_while(cond: Traced, body: Traced, init: Sequence[Any]) -> list[Any]:
