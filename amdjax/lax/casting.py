@@ -55,22 +55,11 @@ def _convert_batch(axis: Any, args: Any, dims: Any, **params: Any) -> tuple[Any,
     return convert_element_type_p.bind(*args, **params), dims[0]
 
 
-def convert_back(ct: Any, x: Any, **_: Any) -> Any:
-    """A cotangent in the type of the operand `x`.
-
-    Not by `convert`, which warns: a real operand has no imaginary part to lose.
-    """
-    dtype, weak_type, own = x.aval.dtype, x.aval.weak_type, aval_of(ct)
-    if (own.dtype, own.weak_type) == (dtype, weak_type):
-        return ct
-    return convert_element_type_p.bind(ct, new_dtype=dtype, weak_type=weak_type, sharding=None)
-
-
 def _convert(b: Any, x: Any, *, new_dtype: Any, **_: Any) -> Any:
     return b.convert(x, new_dtype)
 
 
-convert_element_type_p.transpose = transpose_from(convert_back)
+convert_element_type_p.transpose = transpose_from(lambda ct, x, **_: convert_back(ct, x))
 convert_element_type_p.lowering = Pointwise(_convert)
 
 
@@ -134,6 +123,17 @@ to_edtype_p.transpose = transpose_from(
 from_edtype_p.transpose = transpose_from(
     lambda ct, x, dtype: to_edtype_p.bind(ct, edtype=x.aval.dtype)
 )
+
+
+def convert_back(ct: Any, x: Any) -> Any:
+    """A cotangent in the type of the operand `x`.
+
+    Not by `convert`, which warns: a real operand has no imaginary part to lose.
+    """
+    dtype, weak_type, own = x.aval.dtype, x.aval.weak_type, aval_of(ct)
+    if (own.dtype, own.weak_type) == (dtype, weak_type):
+        return ct
+    return convert_element_type_p.bind(ct, new_dtype=dtype, weak_type=weak_type, sharding=None)
 
 
 def convert(x: Any, new_dtype: Any, weak_type: bool = False) -> Any:
