@@ -383,16 +383,19 @@ class JitFunction:
         self, args: Any, kwargs: dict[str, Any]
     ) -> tuple[Traced, PyTreeDef, Any, list[Any]]:
         # late: loads with the first program
+        from amdjax.jit.shardings import shardings_as_traced
         from amdjax.jit.stages import Traced
 
         leaves, tree, static = self._parameters.split(args, kwargs)
         avals = [shaped(x) for x in leaves]
         closed, out_tree = self._trace(avals, tree, static)
         donated = self._parameters.donations(tree, static)
-        shardings = None
+        shardings: Sequence[Any] | None
         if self._shardings is not None:
             self._shardings.check(avals, closed.out_avals, tree, out_tree, static)
             shardings = self._shardings.of_results(out_tree)
+        else:
+            shardings = shardings_as_traced(closed, leaves)
         traced = Traced(closed, tree, out_tree, self._name, donated, shardings)
         return traced, tree, static, leaves
 

@@ -14,7 +14,7 @@ from amdjax.core.pytree import PyTreeDef, tree_leaves, tree_map, treedef_childre
 from amdjax.core.pytree_errors import flatten_axes
 from amdjax.core.sharding import Format, Layout, NamedSharding, PartitionSpec
 from amdjax.jit.arrays import Runner
-from amdjax.passes.shardings import result_shardings
+from amdjax.passes.shardings import result_shardings, shardings_of_types
 from amdjax.transforms.transfers import laid_out
 
 
@@ -60,6 +60,25 @@ def sharding_results(closed: ClosedJaxpr, run: Runner, always: bool) -> Runner:
         return sharded(args) if named else run(args)
 
     return run_some
+
+
+def shardings_as_traced(
+    closed: ClosedJaxpr, arguments: Sequence[Any]
+) -> list[NamedSharding | None] | None:
+    """The shardings of results as far as types tell of them; None if they tell of none.
+
+    Args:
+      closed: the program.
+      arguments: arrays, or what stands for some.
+
+    Raises:
+      ValueError: one is on another mesh than the current one, and its axes are explicit.
+    """
+    given = [getattr(x, "sharding", None) for x in arguments]
+    named = [s if isinstance(s, NamedSharding) else None for s in given]
+    if not any(s is not None and s.mesh.explicit_axes for s in named):
+        return None
+    return shardings_of_types(closed, named, config.mesh)
 
 
 def _told(x: ConcreteArray) -> Any:

@@ -67,6 +67,21 @@ def result_shardings(
     return [named(s, v.aval) for s, v in zip(results, closed.jaxpr.outvars)]
 
 
+def shardings_of_types(
+    closed: ClosedJaxpr, arguments: Sequence[Any], context: Any
+) -> list[NamedSharding | None]:
+    """How results are divided along explicit axes, over a mesh without devices.
+
+    Args and Raises are those of `result_shardings`; meshes need have no devices.
+    """
+    found = _Propagation(None if context is None or context.empty else context)
+    given = [found.given(s, v) for s, v in zip(arguments, closed.jaxpr.invars, strict=True)]
+    return [
+        NamedSharding(s.mesh, PartitionSpec(*s.axes)) if s and s.mesh.explicit_axes else None
+        for s in found.call(closed, given)
+    ]
+
+
 def shardings_in(program: Jaxpr | ClosedJaxpr) -> Iterator[NamedSharding]:
     """The shardings over devices that a program mentions."""
     jaxpr = program

@@ -23,6 +23,7 @@ from amdjax.core.pytree import (
 from amdjax.core.ref import identity_of_ref, is_ref, refuse_aliases
 from amdjax.core.trace import Tracer
 from amdjax.transforms.custom_calls import custom_jvp_call_p, custom_vjp_call_p
+from amdjax.transforms.discharge import held
 from amdjax.transforms.flat import (
     argnums_of_names,
     argument_names,
@@ -506,7 +507,7 @@ class _VJPCall(_Call):
 
     def cotangent(self, i: int, ct: Any, rule: str) -> Any:
         """The cotangent of the `i`-th leaf of the arguments, checked."""
-        aval = self.in_avals[i]
+        aval = held(self.in_avals[i])
         wanted = aval.to_tangent()
         if type(ct) is SymbolicZero and ct.shape != wanted.shape:
             raise ValueError(self.mismatch(i, ct.aval, rule) + _JUST_NONE)

@@ -225,11 +225,8 @@ class LinearizeTrace(TangentTrace):
         self, primitive: Any, fun: FlatFun, fwd: Any, bwd: Any, args: Any, params: dict[str, Any]
     ) -> list[Any]:
         primals, tangents = self.split_all(args)
-        if TangentCell in map(type, tangents):
-            raise NotImplementedError(
-                f"the custom_vjp function {params['name']} takes a reference that is "
-                "differentiated. Pass what it holds, or a reference made outside."
-            )
+        # Rules speak of what a reference holds before the call; its tangent stays, as in JAX.
+        tangents = [t.value if type(t) is TangentCell else t for t in tangents]
         nonzeros = [type(t) is not Zero for t in tangents]
         with set_trace(self.parent):
             if not any(nonzeros):

@@ -8,7 +8,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, random
-from amdjax.experimental.layout import Format, Layout
+from amdjax.experimental.layout import Format, Layout, with_layout_constraint
 from amdjax.sharding import (
     AbstractMesh,
     AxisType,
@@ -18,6 +18,7 @@ from amdjax.sharding import (
     SingleDeviceSharding,
     auto_axes,
     reshard,
+    use_abstract_mesh,
 )
 
 MESHES = {
@@ -237,3 +238,33 @@ def test_layouts():
         amdjax.jit(jnp.sin, in_shardings=Layout.AUTO)
     with pytest.raises(RuntimeError, match="jit requires a non-empty mesh in context"):
         amdjax.jit(jnp.sin, in_shardings=P("x"))
+
+
+@pytest.mark.parametrize(
+    "mesh", [MESHES[AxisType.Explicit], AbstractMesh((2, 1), ("x", "y"), (AxisType.Explicit,) * 2)]
+)
+def test_shapes_that_are_evaluated_tell_of_explicit_axes(mesh):
+    x = amdjax.ShapeDtypeStruct((4, 2), np.float32, sharding=rows(mesh))
+    out = amdjax.jit(lambda x: (x.T, x.sum(0))).eval_shape(x)
+    assert [y.sharding.spec for y in out] == [P(None, "x"), P(None)]
+    assert out[0].sharding.mesh == mesh.abstract_mesh
+    traced = amdjax.jit(jnp.sin).trace(x)
+    assert traced.out_info.sharding.spec == P("x", None)
+    auto = amdjax.ShapeDtypeStruct((4, 2), np.float32, sharding=rows(MESHES[AxisType.Auto]))
+    assert amdjax.jit(jnp.sin).eval_shape(auto).sharding is None
+    other = AbstractMesh((4,), ("x",), (AxisType.Explicit,))
+    with use_abstract_mesh(other), pytest.raises(ValueError, match=r"For primitive sin, .*mesh"):
+        amdjax.jit(jnp.sin).trace(x)
+
+
+def test_layouts_that_arrays_have_are_accepted():
+    x, rows_first = np.ones((2, 3), np.float32), Layout(major_to_minor=(0, 1))
+    assert with_layout_constraint({"a": x}, rows_first)["a"] is x
+    out = amdjax.jit(lambda x: with_layout_constraint(x + 1, rows_first))(x)
+    assert out.format.layout == rows_first
+    with pytest.raises(NotImplementedError, match="row-major"):
+        with_layout_constraint(x, Layout(major_to_minor=(1, 0)))
+    with pytest.raises(ValueError, match="rank"):
+        with_layout_constraint(x, Layout(major_to_minor=(0,)))
+    with pytest.raises(ValueError, match="must be of type `Layout`"):
+        with_layout_constraint(x, "row-major")

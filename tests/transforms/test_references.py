@@ -491,3 +491,35 @@ def test_parts_of_references_are_arguments(call):
     at = jnp.array([2, 3])
     assert float(call(_twice)(ref.at[1:5].at[at])) == 6
     np.testing.assert_array_equal(ref[...], [0, 1, 2, 6, 8, 5])
+
+
+@amdjax.custom_vjp
+def sine_of(ref, scale):
+    return scale * jnp.sin(ref[...])
+
+
+def _sine_of_fwd(ref, scale):
+    x = ref[...]
+    ref[...] = x * 7.0  # of which the rules know nothing
+    return scale * jnp.sin(x), (x, scale)
+
+
+sine_of.defvjp(_sine_of_fwd, lambda kept, g: (2 * g * kept[0] * kept[1], g * 100))
+
+
+@pytest.mark.parametrize("stage", [lambda f: f, amdjax.jit])
+def test_custom_rules_take_references_that_are_differentiated(stage):
+    """The rule's cotangent is that of what the reference holds when the function is called."""
+
+    def f(x):
+        ref = amdjax.new_ref(3.0 * x)
+        first = sine_of(ref, 1.0)
+        second = sine_of(ref, x)
+        return first + second + 10.0 * ref[...]
+
+    x = 2.0
+    wanted = 3 * (2 * 3 * x) + 3 * (2 * (7 * 3 * x) * x) + 100 + 10 * 3
+    found = amdjax.grad(stage(f))(x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    batch = amdjax.grad(lambda xs: amdjax.vmap(stage(f))(xs).sum())(jnp.full(2, x))
+    np.testing.assert_allclose(batch, [wanted, wanted], rtol=1e-5)
