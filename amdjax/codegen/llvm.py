@@ -537,15 +537,20 @@ class Function:
     def masked_load(
         self, type: Type, pointer: Value, mask: Value, other: Value, align: int = 1
     ) -> Value:
-        name = f"llvm.masked.load.{type.suffix}.{pointer.type.suffix}"
-        self.module.declare(name, type, [pointer.type, mask.type, type])
-        return self.op(
-            f"call {type} @{name}({pointer.type} align {align} {pointer.ref}, {mask}, {other})",
-            type,
-        )
+        return self._masked("load", type, pointer, mask, other, align)
 
-    def masked_store(self, value: Value, pointer: Value, mask: Value, align: int = 1) -> None:
-        name = f"llvm.masked.store.{value.type.suffix}.{pointer.type.suffix}"
+    def _masked(
+        self, kind: str, type: Type, at: Value, mask: Value, other: Value, align: int
+    ) -> Value:
+        name = f"llvm.masked.{kind}.{type.suffix}.{at.type.suffix}"
+        self.module.declare(name, type, [at.type, mask.type, type])
+        call = f"call {type} @{name}({at.type} align {align} {at.ref}, {mask}, {other})"
+        return self.op(call, type)
+
+    def masked_store(
+        self, value: Value, pointer: Value, mask: Value, align: int, kind: str = "store"
+    ) -> None:
+        name = f"llvm.masked.{kind}.{value.type.suffix}.{pointer.type.suffix}"
         self.module.declare(name, VOID, [value.type, pointer.type, mask.type])
         self.emit(f"call void @{name}({value}, {pointer.type} align {align} {pointer.ref}, {mask})")
 
@@ -553,19 +558,10 @@ class Function:
         self, type: Type, pointers: Value, mask: Value, other: Value, align: int = 1
     ) -> Value:
         """Load each lane from its own address where `mask` is set, else `other`."""
-        name = f"llvm.masked.gather.{type.suffix}.{pointers.type.suffix}"
-        self.module.declare(name, type, [pointers.type, mask.type, type])
-        return self.op(
-            f"call {type} @{name}({pointers.type} align {align} {pointers.ref}, {mask}, {other})",
-            type,
-        )
+        return self._masked("gather", type, pointers, mask, other, align)
 
     def scatter(self, value: Value, pointers: Value, mask: Value, align: int = 1) -> None:
-        name = f"llvm.masked.scatter.{value.type.suffix}.{pointers.type.suffix}"
-        self.module.declare(name, VOID, [value.type, pointers.type, mask.type])
-        self.emit(
-            f"call void @{name}({value}, {pointers.type} align {align} {pointers.ref}, {mask})"
-        )
+        self.masked_store(value, pointers, mask, align, "scatter")
 
     def __str__(self) -> str:
         args = ", ".join(

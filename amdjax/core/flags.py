@@ -67,8 +67,8 @@ def _flag_int(name: str, default: int | None, help: str, traced: bool = False) -
     return Flag(name, int, default, help, optional=default is None, traced=traced)
 
 
-def _flag_text(name: str, default: str | None, help: str) -> Flag:
-    return Flag(name, str, default, help, optional=default is None)
+def _flag_text(name: str, help: str) -> Flag:
+    return Flag(name, str, None, help, optional=True)
 
 
 def _flag_enum(
@@ -77,9 +77,8 @@ def _flag_enum(
     choices: tuple[str, ...],
     help: str,
     traced: bool = False,
-    context_default: Any = MISSING,
 ) -> Flag:
-    return Flag(name, str, default, help, choices, default is None, traced, context_default)
+    return Flag(name, str, default, help, choices, default is None, traced)
 
 
 _FLAGS = (
@@ -165,14 +164,14 @@ _FLAGS = (
         "Whether tracebacks show frames inside amdjax; noted: left out, which a note says.",
     ),
     _flag_int("num_threads", None, "CPU worker threads; None means one per core."),
-    _flag_text("platforms", None, "Comma-separated backends in order of preference."),
-    _flag_text("emulate", None, "Comma-separated GPU targets to emulate, such as gfx942."),
+    _flag_text("platforms", "Comma-separated backends in order of preference."),
+    _flag_text("emulate", "Comma-separated GPU targets to emulate, such as gfx942."),
     _flag_bool("sync", False, "Wait for each kernel on a device, so that errors name it."),
     Flag("default_device", object, None, "Device of new arrays.", None, True, True),
     _flag_bool("enable_compilation_cache", True, "Use the on-disk kernel cache."),
-    _flag_text("cache_dir", None, "Folder of the on-disk kernel cache."),
+    _flag_text("cache_dir", "Folder of the on-disk kernel cache."),
     _flag_int("cache_max_bytes", 2**30, "Size at which the kernel cache evicts; -1: never."),
-    _flag_text("dump", None, "Folder which receives every stage of every compile."),
+    _flag_text("dump", "Folder which receives every stage of every compile."),
     _flag_enum("transfer_guard", None, _GUARDS, "Guard on all implicit transfers."),
     _flag_enum("transfer_guard_host_to_device", None, _GUARDS, "Guard on host to device."),
     _flag_enum("transfer_guard_device_to_device", None, _GUARDS, "Guard between devices."),

@@ -91,8 +91,8 @@ class _Carry:
             p.emit(vm.ADDRESS, slots[1], second)
             # The slots hold either address, so both storages must outlive every use of them.
             pair = (first.storage, second.storage)
-            self.current.append(View(_Pointer(0, slots[0], pair)))
-            self.next.append(View(_Pointer(0, slots[1], pair)))
+            self.current.append(View(_Pointer(slots[0], pair)))
+            self.next.append(View(_Pointer(slots[1], pair)))
             self.swaps.append(slots)
 
     def swap(self) -> None:
@@ -103,8 +103,8 @@ class _Carry:
 class _Pointer(Storage):
     """Memory reached through a slot that loops change; keeps what it may point to alive."""
 
-    def __init__(self, nbytes: int, slot: int, targets: tuple[Storage, ...]):
-        super().__init__(nbytes, slot)
+    def __init__(self, slot: int, targets: tuple[Storage, ...]):
+        super().__init__(0, slot)
         self.targets = targets
 
     @property
@@ -232,7 +232,7 @@ def _fixed(p: Any, view: View) -> View:
     """A view's present address in a slot of its own."""
     slot = p.slot()
     p.emit(vm.ADDRESS, slot, view)
-    pointer = _Pointer(0, slot, (view.storage,))
+    pointer = _Pointer(slot, (view.storage,))
     pointer.align = view.align
     return View(pointer)
 

@@ -18,6 +18,7 @@ from amdjax.lax._rules import (
     aval_of,
     batch_to,
     is_zero,
+    jvp_from,
     transpose_from,
     unary,
     value_dtype,
@@ -234,10 +235,7 @@ def _bitcast_type(x: Any, *, new_dtype: np.dtype) -> ShapedArray:
     return ShapedArray(x.shape[:-1], new_dtype)
 
 
-@bitcast_convert_type_p.def_jvp
-def _bitcast_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
-    y = bitcast_convert_type_p.bind(*primals, **params)
-    return y, zero_tangent(y)
+bitcast_convert_type_p.jvp = jvp_from(bitcast_convert_type_p, ())
 
 
 @bitcast_convert_type_p.def_batch

@@ -11,10 +11,12 @@ from amdjax.core.lowering import Shaped
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     INEXACT,
+    LINEAR,
     NUMBER,
     check_dtype,
     is_complex,
     is_zero,
+    jvp_from,
     scalar,
     shape_of,
     zero_tangent,
@@ -65,11 +67,7 @@ def _cumulative(name: str, kinds, op: str) -> Primitive:
 cumsum_p = _cumulative("cumsum", NUMBER, "add")
 
 
-@cumsum_p.def_jvp
-def _cumsum_jvp(primals, tangents, **params):
-    out = cumsum_p.bind(*primals, **params)
-    (t,) = tangents
-    return out, zero_tangent(out) if is_zero(t) else cumsum_p.bind(t, **params)
+cumsum_p.jvp = jvp_from(cumsum_p, (LINEAR,))
 
 
 @cumsum_p.def_transpose

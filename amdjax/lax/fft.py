@@ -15,14 +15,14 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Host
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
+    LINEAR,
     as_ints,
     dtype_of,
     is_complex,
-    is_zero,
+    jvp_from,
     move_axis,
     scalar,
     shape_of,
-    zero_tangent,
 )
 from amdjax.lax.casting import convert_element_type
 from amdjax.lax.complexes import conj
@@ -84,11 +84,7 @@ def _fft_type(x, *, fft_type, fft_lengths):
     return ShapedArray(x.shape, x.dtype)
 
 
-@fft_p.def_jvp
-def _fft_jvp(primals, tangents, **params):
-    out = fft_p.bind(*primals, **params)
-    (t,) = tangents
-    return out, zero_tangent(out) if is_zero(t) else fft_p.bind(t, **params)
+fft_p.jvp = jvp_from(fft_p, (LINEAR,))
 
 
 @fft_p.def_transpose

@@ -36,7 +36,6 @@ from amdjax.lax._rules import (
     move_axis,
     shape_of,
     transpose_from,
-    zero_tangent,
 )
 from amdjax.lax.casting import convert_like
 from amdjax.lax.comparison import eq
@@ -355,13 +354,9 @@ def _arg_reducer(name: str, no_better: str, worst: Callable[[np.dtype], Any]) ->
         left_wins = b.or_(wins, b.and_(as_good, b.compare("lt", i, j)))
         return [b.select(left_wins, x, y), b.select(left_wins, i, j)]
 
-    def jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
-        y = primitive.bind(*primals, **params)
-        return y, zero_tangent(y)
-
     primitive.abstract_eval = abstract_eval
     primitive.batch = _reduction_batch(primitive)
-    primitive.jvp = jvp
+    primitive.jvp = jvp_from(primitive, ())
     primitive.lowering = Reduce(
         combine, [worst, highest], prepare, lambda b, values, **_: values[1]
     )

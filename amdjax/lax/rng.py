@@ -19,6 +19,7 @@ from amdjax.lax._rules import (
     as_axes,
     check_same_dtype,
     dtype_of,
+    jvp_from,
     move_axis,
     scalar,
     shape_of,
@@ -223,10 +224,7 @@ def _rng_uniform_type(a, b, *, shape):
     return ShapedArray(shape, a.dtype, a.weak_type and b.weak_type)
 
 
-@rng_uniform_p.def_jvp
-def _rng_uniform_jvp(primals, tangents, *, shape):
-    out = rng_uniform_p.bind(*primals, shape=shape)
-    return out, zero_tangent(out)
+rng_uniform_p.jvp = jvp_from(rng_uniform_p, ())
 
 
 def _host_uniform(a, b, *, shape):

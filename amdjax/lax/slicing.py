@@ -12,6 +12,7 @@ from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Element
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
+    LINEAR,
     Zero,
     as_ints,
     batch_to,
@@ -19,9 +20,9 @@ from amdjax.lax._rules import (
     insert,
     is_zero,
     joint_linear_jvp,
+    jvp_from,
     scalar,
     shape_of,
-    zero_tangent,
 )
 from amdjax.lax.elementwise import sub
 from amdjax.lax.filling import full
@@ -66,11 +67,7 @@ def _slice_type(operand, *, start_indices, limit_indices, strides):
     return ShapedArray(sizes, operand.dtype, operand.weak_type)
 
 
-@slice_p.def_jvp
-def _slice_jvp(primals, tangents, **params):
-    out = slice_p.bind(*primals, **params)
-    (t,) = tangents
-    return out, zero_tangent(out) if is_zero(t) else slice_p.bind(t, **params)
+slice_p.jvp = jvp_from(slice_p, (LINEAR,))
 
 
 @slice_p.def_transpose

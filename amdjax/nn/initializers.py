@@ -207,7 +207,7 @@ def variance_scaling(
             drawn = random.truncated_normal(key, -2, 2, shape, kind)
         else:
             stddev = jnp.sqrt(variance) / jnp.array(0.95311164380491208, variance.dtype)
-            drawn = _complex_truncated_normal(key, 2, shape, kind)
+            drawn = _complex_truncated_normal(key, shape, kind)
         return drawn * stddev.astype(kind)
 
     return init
@@ -222,13 +222,11 @@ def _complex_uniform(key: Any, shape: tuple[int, ...], dtype: np.dtype) -> Array
     return radius * jnp.exp(1j * theta)
 
 
-def _complex_truncated_normal(
-    key: Any, upper: float, shape: tuple[int, ...], dtype: np.dtype
-) -> Array:
-    """Normal with magnitudes up to `upper`."""
+def _complex_truncated_normal(key: Any, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """Normal with magnitudes up to two."""
     key_r, key_theta = random.split(key)
     real = dtypes.finfo(dtype).dtype
-    t = (1 - jnp.exp(jnp.array(-(upper**2), real))) * random.uniform(key_r, shape, real)
+    t = (1 - jnp.exp(jnp.array(-4, real))) * random.uniform(key_r, shape, real)
     radius = jnp.sqrt(-jnp.log(1 - t)).astype(dtype)
     theta = 2 * jnp.pi * random.uniform(key_theta, shape, real).astype(dtype)
     return radius * jnp.exp(1j * theta)

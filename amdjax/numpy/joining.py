@@ -53,7 +53,7 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: DTypeLike = None) -> A
     if parts[0].ndim == 0:
         raise ValueError("Zero-dimensional arrays cannot be concatenated.")
     axis = canonical_axis(axis, parts[0].ndim)
-    parts = _joined_dtype(parts, dtype, "concatenate")
+    parts = _joined_dtype(parts, dtype)
     while len(parts) > 1:
         groups = (parts[i : i + _AT_ONCE] for i in range(0, len(parts), _AT_ONCE))
         parts = [lax.concatenate(group, axis) for group in groups]
@@ -64,9 +64,9 @@ _AT_ONCE = 16
 """Operands of one operation: the time that it takes to compile grows with their square."""
 
 
-def _joined_dtype(parts: list[Array], dtype: DTypeLike, name: str) -> list[Array]:
+def _joined_dtype(parts: list[Array], dtype: DTypeLike) -> list[Array]:
     if dtype is not None:
-        target = user_dtype(dtype, name)
+        target = user_dtype(dtype, "concatenate")
         return [convert(x, target) for x in parts]
     return promote_dtypes(*parts) if len(parts) > 1 else parts
 

@@ -23,9 +23,9 @@ from amdjax.lax._rules import (
     batch_elementwise,
     broadcast_together,
     dtype_of,
+    jvp_from,
     move_axis,
     shape_of,
-    zero_tangent,
 )
 from amdjax.transforms.vmap import vmap
 
@@ -173,12 +173,7 @@ def _mapped(fun: Callable[..., Any], rank: int) -> Callable[..., Any]:
 def key_primitive(name: str) -> Primitive:
     """A primitive that has no derivative."""
     primitive = Primitive(name)
-
-    @primitive.def_jvp
-    def jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-        out = primitive.bind(*primals, **params)
-        return out, zero_tangent(out)
-
+    primitive.jvp = jvp_from(primitive, ())
     return primitive
 
 

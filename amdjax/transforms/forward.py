@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,12 +129,7 @@ class JVPTrace(TangentTrace):
         with set_trace(self.parent):
             if all(type(t) is Zero for t in tangents) and primitive.name not in MAKE_REFS:
                 return self.parent.process_primitive(primitive, primals, params)
-            rule = primitive.jvp
-            if rule is None:
-                raise NotImplementedError(
-                    f"Differentiation rule for '{primitive.name}' not implemented"
-                )
-            out, tangent = rule(primals, tangents, **params)
+            out, tangent = jvp_rule(primitive)(primals, tangents, **params)
         if primitive.multiple_results:
             return [self.pair(p, t) for p, t in zip(out, tangent)]
         return self.pair(out, tangent)
@@ -161,6 +156,13 @@ class JVPTrace(TangentTrace):
             residuals, outs = fwd(nonzeros, *primals)
             out_tangents = custom_lin(residuals, tangents, outs, bwd, params)
         return [self.pair(p, t) for p, t in zip(outs, out_tangents)]
+
+
+def jvp_rule(primitive: Primitive) -> Callable[..., tuple[Any, Any]]:
+    """The derivative of a primitive, which must have one."""
+    if primitive.jvp is None:
+        raise NotImplementedError(f"Differentiation rule for '{primitive.name}' not implemented")
+    return primitive.jvp
 
 
 def run_custom_jvp(

@@ -36,7 +36,13 @@ from amdjax.core.trace import (
 )
 from amdjax.transforms.custom_calls import check_vjp_arguments, custom_lin
 from amdjax.transforms.discharge import must_discharge, run_on_refs
-from amdjax.transforms.forward import TangentTrace, TangentTracer, run_custom_jvp, settled
+from amdjax.transforms.forward import (
+    TangentTrace,
+    TangentTracer,
+    jvp_rule,
+    run_custom_jvp,
+    settled,
+)
 from amdjax.transforms.zero import Zero, copy_p, instantiate_zeros
 
 
@@ -193,13 +199,8 @@ class LinearizeTrace(TangentTrace):
     def _by_jvp_rule(
         self, primitive: Primitive, primals: list[Any], tangents: list[Any], params: dict[str, Any]
     ) -> tuple[Any, Any]:
-        rule = primitive.jvp
-        if rule is None:
-            raise NotImplementedError(
-                f"Differentiation rule for '{primitive.name}' not implemented"
-            )
         with set_trace(self.splitter):
-            out, tangent = rule(primals, tangents, **params)
+            out, tangent = jvp_rule(primitive)(primals, tangents, **params)
         outs = out if primitive.multiple_results else (out,)
         if any(map(self.splitter.is_tangent, outs)):
             # The rule is one operation on primals and tangents; the primals are wanted now.

@@ -7,6 +7,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, lax
 from amdjax.core.config import config
+from amdjax.core.errors import JaxRuntimeError
 from tests.support.jit_helpers import compiled, loop_part, opcodes
 
 
@@ -278,7 +279,7 @@ def test_errors_of_callbacks_come_out_of_loops():
 
         return lax.scan(step, x, None, length=3)[0]
 
-    with pytest.raises(KeyError, match="stop here"):
+    with pytest.raises(JaxRuntimeError, match="KeyError: 'stop here'"):
         jit(f)(1.0)
     np.testing.assert_array_equal(jit(lambda x: x + 1)(1.0), 2.0)
 

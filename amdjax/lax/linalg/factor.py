@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.lax._rules import FLOAT, is_complex, is_zero, shape_of, zero_tangent
+from amdjax.lax._rules import FLOAT, is_complex, is_zero, jvp_from, shape_of, zero_tangent
 from amdjax.lax.elementwise import add, div, sub
 from amdjax.lax.filling import broadcasted_iota, full, full_like
 from amdjax.lax.linalg._matrix import (
@@ -262,10 +262,7 @@ lu_pivots_to_permutation_p = matrix_primitive(
 )
 
 
-@lu_pivots_to_permutation_p.def_jvp
-def _permutation_jvp(primals, tangents, **params):
-    out = lu_pivots_to_permutation_p.bind(*primals, **params)
-    return out, zero_tangent(out)
+lu_pivots_to_permutation_p.jvp = jvp_from(lu_pivots_to_permutation_p, ())
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
