@@ -96,7 +96,8 @@ class Compiler:
     def object_code(self, text: str, opt: int = 2) -> bytes:
         return self._emit(text, opt, "emit_object")
 
-    def assembly(self, text: str, opt: int = 2) -> str:
+    def assembly(self, text: str, opt: int = 2, *, verbose: bool = False) -> str:
+        self._machines[2 if opt else 0].set_asm_verbosity(verbose)
         return self._emit(text, opt, "emit_assembly")
 
     def _emit(self, text: str, opt: int, method: str) -> Any:

@@ -11,6 +11,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, tile
 from amdjax.codegen.compile_worker import CompileError, Machine
+from amdjax.codegen.elf.format import ElfFile
 from amdjax.codegen.engine import Compilation
 from amdjax.codegen.gpu.amdgpu_object import assembly, completed
 from amdjax.codegen.gpu.kernel import GpuKernel, compile_ir, compile_kernel
@@ -249,6 +250,15 @@ def compile_for(target, *texts):
     for text in texts:
         compilation.add(completed(text, target))
     return compilation.finish()
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100", "sm_90"])
+def test_what_is_compiled_in_this_process_is_the_code_that_runs(target):
+    """Texts of assembly come from here, programs from helper processes."""
+    program = lowered(lambda x: jnp.tanh(x) @ softmax(x).T, normal(70, 33)).compile(target)
+    code = lambda data: data if target == "sm_90" else ElfFile(data).section(".text").data
+    for kernel in program.executable._kernels.values():
+        assert code(compile_ir(kernel.llvm, target)) == code(kernel.code)
 
 
 #: LLVM ends the process that selects instructions for this.

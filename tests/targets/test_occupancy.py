@@ -29,7 +29,7 @@ def test_registers_as_llvm_says(name):
     target = targets.get(name)
     cases = [(v, a, 16) for v in VGPRS for a in ((0, 1, 64, 200) if target.agprs else (0,))]
     cases += [(1, 0, s) for s in (70, 78, 82, 86, 90, 92, 96, 98, 100)]
-    text = assembly("".join(register_kernel(i, *c) for i, c in enumerate(cases)), target, opt=0)
+    text = assembly("".join(register_kernel(i, *c) for i, c in enumerate(cases)), target, opt=1)
     found = zip(
         cases,
         numbers("NumVgprs", text),
@@ -55,7 +55,7 @@ def lds_kernel(number, size, workgroup):
 def test_lds_as_llvm_says(name):
     target = targets.get(name)
     cases = [(s << 10, w) for s in (1, 4, 8, 16, 20, 32, 40, 64) for w in (64, 128, 256, 512, 1024)]
-    text = assembly("".join(lds_kernel(i, *c) for i, c in enumerate(cases)), target, opt=0)
+    text = assembly("".join(lds_kernel(i, *c) for i, c in enumerate(cases)), target, opt=1)
     for (size, workgroup), waves in zip(cases, numbers("Occupancy", text), strict=True):
         found = occupancy(target, lds=size, workgroup=workgroup).waves
         # LLVM divides without the granule, which on gfx950 makes a difference.

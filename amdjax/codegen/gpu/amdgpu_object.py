@@ -10,13 +10,9 @@ first, and kernels are compiled in helper processes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
-import llvmlite.binding as llvm
-
-from amdjax.codegen.compile_worker import CompileError, Compiler
+from amdjax.codegen.compile_worker import MAX_LEVEL, CompileError, Compiler, Machine
 from amdjax.codegen.debug_info import MODULE_FLAGS as DEBUG_FLAGS
 from amdjax.codegen.elf.code_object import KernelArgument, KernelInfo, kernel_info
 from amdjax.core.integers import ceil_div
@@ -103,26 +99,42 @@ def module_footer() -> str:
     return "\n".join(lines) + "\n"
 
 
-def compile_object(ir_text: str, target: GpuTarget | str, opt: int = 3) -> bytes:
+def compile_object(ir_text: str, target: GpuTarget | str, opt: int = MAX_LEVEL) -> bytes:
     """Compile a module to a relocatable object.
 
     Args:
       ir_text: LLVM IR; triple, data layout and module flags may be left out.
       target: a target or its name.
-      opt: 0 no passes at all, 1 to 3 LLVM's pipelines.
+      opt: a level of `Compiler`; programs are compiled at the highest.
 
     Raises:
       CompileError: LLVM rejects the text; the message shows where.
     """
-    with _module(ir_text, target, opt) as (module, machine):
-        return machine.emit_object(module)
+    compiler, text = _prepared(ir_text, target)
+    return compiler.object_code(text, opt)
 
 
-def assembly(ir_text: str, target: GpuTarget | str, opt: int = 3, *, verbose: bool = True) -> str:
-    """Compile a module to assembly; verbose text has comments with registers and occupancy."""
-    with _module(ir_text, target, opt, verbose) as (module, machine):
-        return machine.emit_assembly(module)
+def assembly(
+    ir_text: str, target: GpuTarget | str, opt: int = MAX_LEVEL, *, verbose: bool = True
+) -> str:
+    """What `compile_object` encodes; verbose text has comments with registers and occupancy."""
+    compiler, text = _prepared(ir_text, target)
+    return compiler.assembly(text, opt, verbose=verbose)
 
+
+def _prepared(ir_text: str, target: GpuTarget | str) -> tuple[Compiler, str]:
+    """What compiles for a target, and a whole module."""
+    target = get(target) if isinstance(target, str) else target
+    check_lds(ir_text, target)
+    return _compiler(machine_of(target)), completed(ir_text, target)
+
+
+def machine_of(target: GpuTarget) -> Machine:
+    """A target as LLVM is told of it."""
+    return Machine(target.triple, target.llvm_cpu, target.features)
+
+
+_compiler = cache(Compiler)
 
 _ELEMENT_BYTES = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8}
 _LDS = re.compile(
@@ -153,44 +165,6 @@ def _type_bytes(kind: str) -> int:
         count, _, element = kind[1:-1].partition(" x ")
         return int(count) * _type_bytes(element)
     return _ELEMENT_BYTES.get(kind) or ceil_div(int(kind[1:]), 8) if kind[0] != "{" else 0
-
-
-@cache
-def _initialize() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-
-
-@cache
-def _machine(triple: str, cpu: str, features: str, verbose: bool) -> llvm.TargetMachine:
-    _initialize()
-    target = llvm.Target.from_triple(triple)
-    machine = target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic")
-    machine.set_asm_verbosity(verbose)
-    return machine
-
-
-@contextmanager
-def _module(
-    ir_text: str, target: GpuTarget | str, opt: int, verbose: bool = False
-) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
-    """The optimized module, parsed anew: code generation consumes it."""
-    target = get(target) if isinstance(target, str) else target
-    check_lds(ir_text, target)
-    machine = _machine(target.triple, target.llvm_cpu, target.features, verbose)
-    context = llvm.create_context()
-    try:
-        module = Compiler._parse(completed(ir_text, target), context)
-        try:
-            if opt > 0:
-                tuning = llvm.create_pipeline_tuning_options(min(opt, 3))
-                builder = llvm.create_pass_builder(machine, tuning)
-                builder.getModulePassManager().run(module, builder)
-            yield module, machine
-        finally:
-            module.close()
-    finally:
-        context.close()
 
 
 _HAS_TRIPLE = re.compile(r"^target triple", re.MULTILINE)

@@ -18,9 +18,10 @@ import amdjax.kernels  # noqa: F401  (both register what plans are made of)
 from amdjax import tile
 from amdjax.codegen.compile_worker import MAX_LEVEL, Machine
 from amdjax.codegen.elf.linker import link
-from amdjax.codegen.gpu.amdgpu_object import check_lds, completed
+from amdjax.codegen.gpu.amdgpu_object import check_lds, completed, machine_of
 from amdjax.codegen.gpu.kernel import GpuKernel
 from amdjax.codegen.gpu.writer import kernel_ir
+from amdjax.core.collector import rare_collections
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.kernels import KernelLoader
 from amdjax.jit.plan import Plan, plan_program
@@ -29,6 +30,7 @@ from amdjax.targets import GpuTarget
 _HEADER = struct.Struct("<I")  # bytes of compressed LLVM IR in front of the code
 
 
+@rare_collections
 def compile_device(
     closed: ClosedJaxpr,
     target: GpuTarget,
@@ -78,7 +80,7 @@ class GpuGenerator:
 
     def __init__(self, target: GpuTarget, debug: bool):
         self.target, self.debug = target, debug and target.is_amdgpu
-        self.machine: Machine | None = Machine(target.triple, target.llvm_cpu, target.features)
+        self.machine: Machine | None = machine_of(target)
 
     def facts(self) -> tuple[str, ...]:
         return repr(self.target), str(self.debug)
