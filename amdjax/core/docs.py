@@ -12,6 +12,8 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from amdjax.core.errors import unwrapped
+
 _SECTIONS = ("Args:", "Returns:", "Raises:", "Example:")
 
 
@@ -72,10 +74,7 @@ def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phr
         if id(value) in seen or not callable(value) or not value.__doc__:
             continue
         seen.add(id(value))
-        inner = value
-        while "__wrapped__" in getattr(inner, "__dict__", ()):
-            inner = inner.__wrapped__
-        code = getattr(inner, "__code__", None)
+        code = getattr(unwrapped(value), "__code__", None)
         if code is not None:
             value.__doc__ = rendered(value, code, known.get(name, alone), phrases)
         elif isinstance(value, type) and value.__module__.startswith("amdjax"):
@@ -166,8 +165,8 @@ def _parsed(doc: str) -> tuple[list[str], dict[str, list[str]]]:
                 more, _, rest = rest.partition("\n\n")
                 head = f"{head}\n\n{more}"
         if ">>>" not in head:
-            sections["Example:"] = _indented(rest.split("\n")) if found else []
-            return head.rstrip("\n").split("\n"), sections
+            sections["Example:"] = [_indented_text(rest)] if found else []
+            return [head.rstrip("\n")], sections
     text: list[str] = []
     current, example = text, sections["Example:"]
     for line in doc.split("\n"):
@@ -195,6 +194,17 @@ def _indented(lines: list[str]) -> list[str]:
         lines.pop()
     indent = len(lines[0]) - len(lines[0].lstrip())
     return [f"  {line[indent:]}" if line else "" for line in lines]
+
+
+def _indented_text(text: str) -> str:
+    """The same of a section as one text, which is faster."""
+    indent = len(text) - len(text.lstrip(" "))
+    if indent == 2:
+        return text
+    text = "  " + text[indent:].replace("\n" + " " * indent, "\n  ")
+    while "\n  \n" in text:
+        text = text.replace("\n  \n", "\n\n")
+    return text
 
 
 def _entries(lines: list[str]) -> dict[str, str]:

@@ -190,6 +190,13 @@ def _with_out_sharding(fun: Callable[P, R]) -> Callable[P, R]:
     return laid_out
 
 
+def unwrapped(fun: Any) -> Any:
+    """What decorators were put around; `inspect.unwrap` takes too long for all of a package."""
+    while (inner := getattr(fun, "__wrapped__", None)) is not None:
+        fun = inner
+    return fun
+
+
 def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function so that tracebacks through it show the user's frames only.
 
@@ -206,7 +213,7 @@ def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
       >>> twice(2)
       4
     """
-    code = getattr(inspect.unwrap(fun), "__code__", None)
+    code = getattr(unwrapped(fun), "__code__", None)
     inner = fun
     if code is not None and "out_sharding" in code.co_varnames and fun not in _obeying:
         inner = _with_out_sharding(fun)

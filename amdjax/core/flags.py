@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from typing import Any, NamedTuple
 
@@ -325,6 +324,9 @@ def resolved(name: str) -> tuple[str, dict[Any, Any]]:
     bare = name.removeprefix("jax_")
     if is_flag(bare):
         return ALIASES.get(bare, (bare, {}))
+    # late: only misspelled names need it
+    import difflib
+
     close = difflib.get_close_matches(bare, [*FLAGS, *ALIASES], 1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise AttributeError(f"Unrecognized config option: {name}.{hint}")

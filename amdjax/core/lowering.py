@@ -13,10 +13,10 @@ from typing import Any
 
 
 class Lowering:
-    """Base of all lowering rules."""
+    """Base of all lowering rules, each equal to itself alone."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Element(Lowering):
     """One output element told in terms of input elements.
 
@@ -37,7 +37,7 @@ class Element(Lowering):
     keeps_order: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pointwise(Lowering):
     """An output element depends on the operands' elements at the same index.
 
@@ -50,7 +50,7 @@ class Pointwise(Lowering):
     cost: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reduce(Lowering):
     """Combine elements over the axes in `params["axes"]`.
 
@@ -70,19 +70,19 @@ class Reduce(Lowering):
     finish: Callable[..., Any] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decompose(Lowering):
     """The operation as a traceable function `fn(*operands, **params)` of other primitives."""
 
     fn: Callable[..., Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Relabel(Lowering):
     """The result is stored as the operand is; only its type says otherwise."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shaped(Lowering):
     """A kernel family, looked up by `name` among those that `kernels` registers.
 
@@ -101,7 +101,7 @@ class Shaped(Lowering):
     flops: Callable[[Any], float] = field(default=lambda eqn: 1.0, compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Control(Lowering):
     """Sub-programs that the compiler lays out natively: `jit`, `cond`, `while`, `scan`, `call`.
 
@@ -112,7 +112,7 @@ class Control(Lowering):
     jaxpr_param: str = "jaxpr"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Host(Lowering):
     """Calls Python during the run.
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit import report
 
 _numbers = itertools.count()
 
@@ -56,6 +55,9 @@ def _folder(closed: ClosedJaxpr) -> str:
 
 
 def _write(folder: Path, closed: ClosedJaxpr, stages: list[tuple[str, Any]], plan: Any) -> None:
+    # late: loads with what a GPU's programs are told by
+    from amdjax.jit import report
+
     folder.mkdir(parents=True, exist_ok=True)
     wanted = (
         report.TEXT_STAGES if plan is not None else ("jaxpr", "simplified", "fusion", "schedule")

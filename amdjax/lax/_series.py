@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +32,9 @@ from amdjax.lax.elementwise import add, div, mul, sub
 from amdjax.lax.reductions import reduce_or
 from amdjax.lax.roots import square
 from amdjax.lax.selection import select
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 def widened(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,6 +96,9 @@ def iterate(step: Callable[..., Any], state: tuple[Any, ...], limit: int | None 
 @cache
 def bernoulli(count: int) -> tuple[Fraction, ...]:
     """The numbers of Bernoulli B(2), B(4), … B(2 count), from the recurrence 24.5.3."""
+    # late: exact numbers load the decimal ones, and only some functions need any
+    from fractions import Fraction
+
     found = [Fraction(1)]
     for m in range(1, 2 * count + 1):
         total = sum((math.comb(m + 1, k) * b for k, b in enumerate(found)), Fraction(0))

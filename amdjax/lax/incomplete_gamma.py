@@ -8,7 +8,6 @@ Library of Mathematical Functions (dlmf.nist.gov).
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -104,6 +103,9 @@ def _fraction(a: Any, x: Any) -> tuple[Any, Any]:
 @cache
 def _uniform_coefficients(orders: int, terms: int) -> tuple[tuple[float, ...], ...]:
     """Coefficients of the power series of c_k(η) in 8.12.7, by their recurrences."""
+    # late: exact numbers load the decimal ones
+    from fractions import Fraction
+
     size = terms + 2 * orders
     alpha = [Fraction(0), Fraction(1), Fraction(1, 3)]
     for n in range(3, size + 3):

@@ -16,6 +16,7 @@ import amdjax.kernels  # noqa: F401  (both register what plans are made of)
 from amdjax import tile
 from amdjax.codegen.engine import Library, host
 from amdjax.core.array import ConcreteArray, PlacedArray
+from amdjax.core.collector import rare_collections
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.integers import round_up
@@ -46,6 +47,7 @@ def cpu_target() -> CpuTarget:
     )
 
 
+@rare_collections
 def compile_for_cpu(
     closed: ClosedJaxpr,
     donated: Sequence[bool] = (),

@@ -9,19 +9,21 @@ networks (`gpu/bitonic.py`) and digits (`gpu/radix.py`) of their own.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amdjax.kernels.shaped import CopyPlan, KernelPlan, ShapedContext, shaped
 from amdjax.kernels.sorting.cpu.network import NetworkPlan
 from amdjax.kernels.sorting.cpu.radix import RadixPlan, radix_cost, radix_plans
-from amdjax.kernels.sorting.gpu.bitonic import BitonicPlan, plan_bitonic
-from amdjax.kernels.sorting.gpu.radix import GpuRadixPlan, plan_gpu_radix
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry, SortProblem
 from amdjax.schedule.element import short_dtype
 from amdjax.schedule.search import SearchSpace
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
+
+if TYPE_CHECKING:
+    from amdjax.kernels.sorting.gpu.bitonic import BitonicPlan
+    from amdjax.kernels.sorting.gpu.radix import GpuRadixPlan
 
 NETWORK = 2048  # longest rows that go through networks, if there are rows for all lanes
 NETWORK_FEW, NETWORK_ALONE = 512, 96  # the same for rows that fill half of them, or fewer
@@ -72,6 +74,10 @@ def cpu_sort_cost(problem: SortProblem, plan: NetworkPlan | RadixPlan, target: C
 
 def gpu_sorts(problem: SortProblem, target: GpuTarget) -> list[GpuRadixPlan | BitonicPlan]:
     """Digits, if their records fit LDS, and a network."""
+    # late: programs for CPUs need none of them
+    from amdjax.kernels.sorting.gpu.bitonic import plan_bitonic
+    from amdjax.kernels.sorting.gpu.radix import plan_gpu_radix
+
     digits = plan_gpu_radix(target, problem)
     return [*([digits] if digits.block else []), plan_bitonic(target, problem)]
 
