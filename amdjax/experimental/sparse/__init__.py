@@ -88,12 +88,8 @@ from amdjax.experimental.sparse.csr import (
     csr_todense_p as csr_todense_p,
 )
 from amdjax.experimental.sparse.layout import (
-    bcoo_broadcast_in_dim as bcoo_broadcast_in_dim,
-    bcoo_concatenate as bcoo_concatenate,
     bcoo_extract as bcoo_extract,
     bcoo_fromdense as bcoo_fromdense,
-    bcoo_reshape as bcoo_reshape,
-    bcoo_slice as bcoo_slice,
     bcoo_sort_indices as bcoo_sort_indices,
     bcoo_sum_duplicates as bcoo_sum_duplicates,
     bcoo_todense as bcoo_todense,
@@ -106,6 +102,12 @@ from amdjax.experimental.sparse.products import (
     bcoo_multiply_dense as bcoo_multiply_dense,
     bcoo_multiply_sparse as bcoo_multiply_sparse,
     bcoo_reduce_sum as bcoo_reduce_sum,
+)
+from amdjax.experimental.sparse.shapes import (
+    bcoo_broadcast_in_dim as bcoo_broadcast_in_dim,
+    bcoo_concatenate as bcoo_concatenate,
+    bcoo_reshape as bcoo_reshape,
+    bcoo_slice as bcoo_slice,
 )
 from amdjax.experimental.sparse.structure import (
     bcoo_conv_general_dilated as bcoo_conv_general_dilated,

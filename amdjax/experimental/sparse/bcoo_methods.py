@@ -9,7 +9,7 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array, install_methods
-from amdjax.experimental.sparse import layout, structure
+from amdjax.experimental.sparse import layout, shapes, structure
 from amdjax.experimental.sparse.bcoo import BCOO, full_batch, make
 from amdjax.experimental.sparse.transform import sparse_rules, sparsify
 from amdjax.numpy._util import promote_dtypes
@@ -84,7 +84,7 @@ class _Methods(BCOO):
     def reshape(self, *shape: Any) -> BCOO:
         """The same elements in another shape; see `bcoo_reshape`."""
         sizes = shape[0] if len(shape) == 1 and np.ndim(shape[0]) else shape
-        return layout.bcoo_reshape(self, new_sizes=sizes)
+        return shapes.bcoo_reshape(self, new_sizes=sizes)
 
     def astype(self, dtype: Any) -> BCOO:
         """The array with another dtype; see `numpy.astype`."""
@@ -171,7 +171,7 @@ def _take(mat: BCOO, index: Any) -> BCOO:
         starts.append(start)
         limits.append(max(stop, start))
         steps.append(step)
-    part = layout.bcoo_slice(mat, start_indices=starts, limit_indices=limits, strides=steps)
+    part = shapes.bcoo_slice(mat, start_indices=starts, limit_indices=limits, strides=steps)
     return structure.bcoo_squeeze(part, dimensions=dropped)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.pytree_registry import register_pytree_node
-from amdjax.experimental.sparse import layout, products
+from amdjax.experimental.sparse import layout, products, shapes
 from amdjax.experimental.sparse.base import JAXSparse, SparseInfo, fitted_shape, over_batch
 from amdjax.experimental.sparse.bcoo import BCOO, full_batch
 
@@ -306,7 +306,7 @@ def bcsr_broadcast_in_dim(
       >>> sparse.bcsr_broadcast_in_dim(m, shape=(3, 2, 2), broadcast_dimensions=(1, 2)).shape
       (3, 2, 2)
     """
-    found = layout.bcoo_broadcast_in_dim(
+    found = shapes.bcoo_broadcast_in_dim(
         mat.to_bcoo(), shape=shape, broadcast_dimensions=broadcast_dimensions
     )
     wanted = len(shape) - 2 - mat.n_dense
@@ -324,7 +324,7 @@ def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
       >>> sparse.bcsr_concatenate([m, m], dimension=0).shape
       (4, 2)
     """
-    joined = layout.bcoo_concatenate([x.to_bcoo() for x in operands], dimension=dimension)
+    joined = shapes.bcoo_concatenate([x.to_bcoo() for x in operands], dimension=dimension)
     return BCSR.from_bcoo(joined)
 
 

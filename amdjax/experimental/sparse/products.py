@@ -16,7 +16,6 @@ from amdjax.experimental.sparse.base import JAXSparse, over_batch
 from amdjax.experimental.sparse.bcoo import BCOO, full_batch, make
 from amdjax.experimental.sparse.layout import (
     _gathered,
-    bcoo_broadcast_in_dim,
     bcoo_sum_duplicates,
     bcoo_todense,
     bcoo_update_layout,
@@ -26,6 +25,7 @@ from amdjax.experimental.sparse.layout import (
     sparse_shape,
     valid,
 )
+from amdjax.experimental.sparse.shapes import bcoo_broadcast_in_dim
 from amdjax.numpy._util import canonical_axes, promote_dtypes
 
 Dimensions = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]

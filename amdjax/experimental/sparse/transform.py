@@ -21,7 +21,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, Literal
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_structure, tree_unflatten
 from amdjax.core.trace import Trace, Tracer, set_trace, trace_to_jaxpr
-from amdjax.experimental.sparse import layout, products, structure
+from amdjax.experimental.sparse import layout, products, shapes, structure
 from amdjax.experimental.sparse.base import JAXSparse
 from amdjax.experimental.sparse.bcoo import BCOO
 from amdjax.experimental.sparse.bcsr import BCSR
@@ -297,12 +297,12 @@ def _rev(mat: Any, *, dimensions: Sequence[int]) -> Any:
 
 @_rule("reshape")
 def _reshape(mat: Any, *, new_sizes: Any, dimensions: Any = None, **_: Any) -> Any:
-    return layout.bcoo_reshape(_bcoo(mat), new_sizes=new_sizes, dimensions=dimensions)
+    return shapes.bcoo_reshape(_bcoo(mat), new_sizes=new_sizes, dimensions=dimensions)
 
 
 @_rule("broadcast_in_dim")
 def _broadcast(mat: Any, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
-    return layout.bcoo_broadcast_in_dim(
+    return shapes.bcoo_broadcast_in_dim(
         _bcoo(mat), shape=shape, broadcast_dimensions=broadcast_dimensions
     )
 
@@ -311,13 +311,13 @@ def _broadcast(mat: Any, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> 
 def _concatenate(*operands: Any, dimension: int) -> Any:
     if not all(map(_is_sparse, operands)):
         raise NotImplementedError("concatenation of sparse and dense operands")
-    found = layout.bcoo_concatenate([_bcoo(x) for x in operands], dimension=dimension)
+    found = shapes.bcoo_concatenate([_bcoo(x) for x in operands], dimension=dimension)
     return BCSR.from_bcoo(found) if all(isinstance(x, BCSR) for x in operands) else found
 
 
 @_rule("slice")
 def _slice(mat: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
-    return layout.bcoo_slice(
+    return shapes.bcoo_slice(
         _bcoo(mat), start_indices=start_indices, limit_indices=limit_indices, strides=strides
     )
 
