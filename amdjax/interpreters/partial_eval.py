@@ -7,14 +7,12 @@ from typing import Any, NamedTuple
 
 from amdjax.core.aval import get_aval
 from amdjax.core.context import context
+from amdjax.core.dead_code import dce_closed_call, dce_jaxpr as dce_jaxpr, dce_rules as dce_rules
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     Jaxpr,
     JaxprEqn,
     convert_constvars_jaxpr as convert_constvars_jaxpr,
-    dce_closed_call,
-    dce_jaxpr as dce_jaxpr,
-    dce_rules as dce_rules,
 )
 from amdjax.core.trace import (
     JaxprTrace as DynamicJaxprTrace,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, Literal, Var, dce_jaxpr
+from amdjax.core.dead_code import dce_jaxpr
+from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, Literal, Var
 
 
 def eliminate_dead_code(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -13,7 +13,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, dce_jaxpr, subjaxprs
+from amdjax.core.dead_code import dce_jaxpr
+from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, subjaxprs
 from amdjax.core.mesh import AbstractMesh, Mesh
 from amdjax.core.sharding import NamedSharding, PartitionSpec, explicit_entries
 

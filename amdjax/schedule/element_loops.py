@@ -16,15 +16,8 @@ from typing import Any
 import numpy as np
 
 from amdjax import tile
-from amdjax.core.jaxpr import (
-    ClosedJaxpr,
-    DropVar,
-    Jaxpr,
-    JaxprEqn,
-    Var,
-    dce_rules,
-    memoize_on_jaxpr,
-)
+from amdjax.core.dead_code import dce_rules
+from amdjax.core.jaxpr import ClosedJaxpr, DropVar, Jaxpr, JaxprEqn, Var, memoize_on_jaxpr
 from amdjax.core.lowering import Control, Pointwise
 from amdjax.passes import prepare
 from amdjax.schedule.element import CONTROL, El, ElementBuilder, flat_parts, regroup

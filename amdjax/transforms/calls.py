@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amdjax.core.dead_code import dce_closed_call, dce_rules
 from amdjax.core.effects import Effects
-from amdjax.core.jaxpr import ClosedJaxpr, dce_closed_call, dce_rules
+from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.trace import hoist_tracers

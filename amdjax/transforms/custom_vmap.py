@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from amdjax.core.aval import get_aval
+from amdjax.core.dead_code import dce_rules
 from amdjax.core.errors import api_boundary
-from amdjax.core.jaxpr import ClosedJaxpr, dce_rules
+from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten

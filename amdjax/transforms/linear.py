@@ -10,6 +10,7 @@ from amdjax.core import source_info
 from amdjax.core.aval import get_aval
 from amdjax.core.config import config
 from amdjax.core.context import context
+from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.dtypes import float0
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
@@ -17,7 +18,6 @@ from amdjax.core.jaxpr import (
     Literal,
     Var,
     close_consts,
-    dce_jaxpr,
     jaxpr_as_fun,
     memoize_on_jaxpr,
 )

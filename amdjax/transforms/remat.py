@@ -12,6 +12,7 @@ import numpy as np
 from amdjax.core import dtypes, source_info
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.config import config
+from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.effects import remat_allowed_effects
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import (
@@ -21,7 +22,6 @@ from amdjax.core.jaxpr import (
     Literal,
     Var,
     close_consts,
-    dce_jaxpr,
     jaxpr_as_fun,
     memoize_on_jaxpr,
     open_jaxpr,

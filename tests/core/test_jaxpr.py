@@ -8,13 +8,13 @@ import amdjax
 from amdjax import lax
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.check import check_jaxpr
+from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.errors import JaxprTypeError
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     Jaxpr,
     JaxprEqn,
     Var,
-    dce_jaxpr,
     eval_jaxpr,
     hoist_consts,
     jaxpr_as_fun,

@@ -11,8 +11,8 @@ import amdjax.numpy as jnp
 from amdjax import grad, jvp, lax, linear_transpose, vjp, vmap
 from amdjax.core.check import check_jaxpr
 from amdjax.core.config import enable_x64
+from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.errors import JaxprTypeError
-from amdjax.core.jaxpr import dce_jaxpr
 from amdjax.test_util import check_grads
 from amdjax.transforms.staging import make_jaxpr
 

@@ -8,8 +8,9 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
+from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.errors import UnexpectedTracerError
-from amdjax.core.jaxpr import dce_jaxpr, eval_jaxpr
+from amdjax.core.jaxpr import eval_jaxpr
 from amdjax.custom_derivatives import (
     CustomJVPException,
     CustomVJPException,

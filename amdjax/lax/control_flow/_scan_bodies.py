@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     Jaxpr,
     Literal,
     Var,
     close_consts,
-    dce_jaxpr,
     jaxpr_as_fun,
     memoize_on_jaxpr,
 )

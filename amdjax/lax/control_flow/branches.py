@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from amdjax.core import dtypes
-from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.aval import get_aval
 from amdjax.core.config import config
+from amdjax.core.dead_code import dce_jaxpr, dce_rules
 from amdjax.core.effects import (
     Effects,
     IOEffect,
@@ -24,12 +25,10 @@ from amdjax.core.jaxpr import (
     JaxprEqn,
     Var,
     close_consts,
-    dce_jaxpr,
-    dce_rules,
     jaxpr_as_fun,
     memoize_on_jaxpr,
 )
-from amdjax.core.lowering import Control, Decompose
+from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import keystr, tree_flatten_with_path, tree_unflatten, treedef_children
 from amdjax.core.trace import Tracer, full_lower, hoist_tracers, is_concrete, trace_to_jaxpr
@@ -69,7 +68,7 @@ from amdjax.transforms.linear import has_tangent, linearize_jaxpr
 from amdjax.transforms.reverse import given_types, transpose_jaxpr
 from amdjax.transforms.zero import is_undefined_primal, stop_gradient_p, zeros_like_aval
 
-__all__ = ["cond", "cond_p", "platform_dependent", "platform_index_p", "switch"]
+__all__ = ["cond", "cond_p", "switch"]
 
 T = TypeVar("T")
 Branches = tuple[ClosedJaxpr, ...]
@@ -373,7 +372,7 @@ def cond(
         return (true_fun if pred else false_fun)(*immutable(operands))
     index = np.int32(bool(pred)) if _is_known(pred) else convert(pred, np.int32)
     names = ["false_fun", "true_fun"]
-    return _choose("cond", index, [false_fun, true_fun], operands, names)
+    return choose("cond", index, [false_fun, true_fun], operands, names)
 
 
 def _old_cond(pred: Any, x_true: Any, f_true: Any, x_false: Any, f_false: Any) -> Any:
@@ -455,7 +454,7 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any, **o
     else:
         index = clamp(np.int32(0), convert(index, np.int32), np.int32(last))
     names = [f"branches[{i}]" for i in range(len(branches))]
-    return _choose("switch", index, branches, operands, names)
+    return choose("switch", index, branches, operands, names)
 
 
 def _check_index(index: Any) -> None:
@@ -471,7 +470,7 @@ def _check_index(index: Any) -> None:
         raise TypeError(f"switch: index must be of an integer type, got {aval.dtype}.")
 
 
-def _choose(
+def choose(
     what: str,
     index: Any,
     functions: Sequence[Callable[..., Any]],
@@ -479,6 +478,7 @@ def _choose(
     names: Sequence[str],
     **params: Any,
 ) -> Any:
+    """What the function of a number returns; `what` and `names` say in errors which they are."""
     if config.disable_jit and is_concrete(index):
         return functions[int(full_lower(index))](*immutable(operands))
     leaves, tree = checked_leaves(what, "operands", tuple(operands))
@@ -546,70 +546,3 @@ def _check_results(
 
 def _at(path: Any) -> str:
     return f" at path {keystr(path)}" if path else ""
-
-
-# Platforms
-
-Platforms = tuple[Any, ...]
-
-platform_index_p = Primitive("platform_index")
-platform_index_p.abstract_eval = lambda *, platforms: ShapedArray((), np.int32)
-
-
-def _platform_index(*, platforms: Platforms) -> Any:
-    for wanted in ("cpu", None):
-        for i, names in enumerate(platforms):
-            if names is wanted or (names is not None and wanted in names):
-                return np.int32(i)
-    raise NotImplementedError(
-        "platform_dependent: translation rule of this program not found for platform cpu: there is "
-        f"a function for {', '.join(n for p in platforms for n in p)}, and no default."
-    )
-
-
-platform_index_p.lowering = Decompose(_platform_index)
-
-
-@api_boundary
-def platform_dependent(
-    *args: Any, default: Callable[..., T] | None = None, **per_platform: Callable[..., T]
-) -> T:
-    """Apply the function meant for the platform that the program runs on.
-
-    Args:
-      *args: pytrees of arrays.
-      default: the function for platforms not mentioned.
-      **per_platform: functions by platform: `cpu`, `rocm`, `cuda`, ….
-
-    Returns:
-      The result of the function of the platform.
-
-    Raises:
-      TypeError: a function is not callable.
-      ValueError: no function is given, or one for the ambiguous platform `gpu`.
-      NotImplementedError: there is neither a function for the platform nor a default.
-
-    Example:
-      >>> from amdjax import lax
-      >>> float(lax.platform_dependent(2.0, cpu=lambda x: x + 1, default=lambda x: x))
-      3.0
-    """
-    functions: dict[Any, list[str] | None] = {}
-    check_callable("platform_dependent", **per_platform)
-    for name, fun in per_platform.items():
-        if name == "gpu":
-            raise ValueError("platform_dependent: name `rocm` or `cuda` instead of `gpu`.")
-        functions.setdefault(fun, []).append(name)  # type: ignore[union-attr]
-    branches = list(functions)
-    platforms: Platforms = tuple(tuple(names) for names in functions.values() if names)
-    if default is not None:
-        check_callable("platform_dependent", default=default)
-        branches.append(default)
-        platforms = (*platforms, None)
-    if not branches:
-        raise ValueError("platform_dependent: give a function for a platform, or a default.")
-    index = platform_index_p.bind(platforms=platforms)
-    if is_concrete(index) or len(branches) == 1:
-        return branches[int(full_lower(index)) if is_concrete(index) else 0](*args)
-    names = [str(p or "default") for p in platforms]
-    return _choose("platform_dependent", index, branches, args, names, branches_platforms=platforms)

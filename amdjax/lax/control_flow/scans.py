@@ -8,17 +8,10 @@ from typing import Any, TypeVar
 
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
 from amdjax.core.config import config
+from amdjax.core.dead_code import dce_jaxpr, dce_rules
 from amdjax.core.effects import Effects, control_flow_allowed_effects, has_side_effects
 from amdjax.core.errors import api_boundary
-from amdjax.core.jaxpr import (
-    ClosedJaxpr,
-    JaxprEqn,
-    close_consts,
-    dce_jaxpr,
-    dce_rules,
-    eval_jaxpr,
-    memoize_on_jaxpr,
-)
+from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, close_consts, eval_jaxpr, memoize_on_jaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import (

@@ -11,6 +11,7 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.config import config
+from amdjax.core.dead_code import dce_jaxpr, dce_rules
 from amdjax.core.effects import (
     Effects,
     control_flow_allowed_effects,
@@ -18,15 +19,7 @@ from amdjax.core.effects import (
     join_effects,
 )
 from amdjax.core.errors import TracerBoolConversionError, api_boundary
-from amdjax.core.jaxpr import (
-    ClosedJaxpr,
-    JaxprEqn,
-    close_consts,
-    dce_jaxpr,
-    dce_rules,
-    jaxpr_as_fun,
-    memoize_on_jaxpr,
-)
+from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, close_consts, jaxpr_as_fun, memoize_on_jaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_unflatten, treedef_is_leaf
