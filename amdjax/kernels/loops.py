@@ -9,7 +9,8 @@ from typing import Any
 
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.shaped import Call, ShapedContext
-from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.element import ElementBuilder
+from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Buffer, Builder, Value, itemsize
 

@@ -25,7 +25,7 @@ from amdjax import tile
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Shaped
 from amdjax.schedule.calls import Call, Copy, Temp
-from amdjax.schedule.element import short_dtype
+from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 

@@ -10,10 +10,11 @@ from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.domain import Domain
-from amdjax.schedule.element import El, ElementBuilder, Lanes
+from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Region, Root
 from amdjax.schedule.index import Index, LoopVar, linear, placed
 from amdjax.schedule.reduction import Reduction
+from amdjax.schedule.values import El, Lanes
 from amdjax.schedule.writer import RegionWriter, lane_count
 
 Partial = Mapping[Root, list[Temp]]

@@ -13,10 +13,11 @@ import numpy as np
 
 from amdjax import tile
 from amdjax.core.jaxpr import Var
-from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Region, Root
 from amdjax.schedule.index import Index, LoopVar, Quotient, Symbol, linear, placed
 from amdjax.schedule.reduction import Reduction
+from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 
 
 class _Tracer(ElementBuilder):

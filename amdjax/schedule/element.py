@@ -11,9 +11,8 @@ over one axis of the tile (`lanes`). Values that do not depend on a spread varia
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,81 +34,23 @@ from amdjax.schedule.index import (
     delinear,
     linear,
 )
+from amdjax.schedule.values import (
+    El,
+    Lanes,
+    Operand,
+    compute_dtype,
+    flat_parts,
+    part_dtype,
+    regroup,
+    short_dtype,
+)
 from amdjax.tile.types import CACHE_LINE
 
 _NARROW_INTS = frozenset({"i4", "u4", "i2", "u2"})
-#: The dtype in which values of a dtype are computed, where it differs.
-COMPUTE = {"f16": "f32", "bf16": "f32", "i4": "i8", "u4": "u8", "i2": "i8", "u2": "u8"}
 #: Operations that read the bits of the byte above an int4 or int2, and whether as of a signed one.
 _WIDENED = {"clz": "u", "popcnt": "u", "shr_logical": "u", "shr_arithmetic": "i"}
 UNROLL_FOLD = 32
 DEEP = 25  # nested values from which chains are followed step by step
-
-
-def compute_dtype(dtype: str) -> str:
-    if dtype.startswith("f8") or dtype.startswith("f4"):
-        return "f32"
-    return COMPUTE.get(dtype, dtype)
-
-
-def part_dtype(dtype: str) -> str:
-    """The dtype of the parts of a complex dtype; other dtypes are their own part."""
-    return {"c64": "f32", "c128": "f64"}.get(dtype, dtype)
-
-
-def short_dtype(dtype: Any) -> str:
-    return dtypes.short_dtype_name(dtype)
-
-
-class El:
-    """The value of an element: its logical dtype, and one tile value (two if complex)."""
-
-    __slots__ = ("dtype", "parts")
-
-    def __init__(self, dtype: str, *parts: tile.Value):
-        self.dtype, self.parts = dtype, parts
-
-    @property
-    def value(self) -> tile.Value:
-        return self.parts[0]
-
-    @property
-    def is_complex(self) -> bool:
-        return len(self.parts) == 2
-
-
-@dataclass(frozen=True)
-class Operand:
-    """What an element rule sees of an operand."""
-
-    atom: Var | Literal
-
-    @property
-    def aval(self) -> Any:
-        return self.atom.aval
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.atom.aval.shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self.atom.aval.shape)
-
-    @property
-    def dtype(self) -> Any:
-        return self.atom.aval.dtype
-
-
-@dataclass
-class Lanes:
-    """A loop variable spread over an axis of the tile: lane `i` stands for `base + i`."""
-
-    var: LoopVar
-    count: int
-    axis: int
-    base: tile.Value
-    mask: tile.Value | None = None  # lanes inside the loop's extent, where some are not
 
 
 Reader = Callable[[Any, tuple[Index, ...]], "El | None"]
@@ -771,14 +712,3 @@ def _origin(eqn: JaxprEqn, enclosing: Origin | None) -> Origin:
     if enclosing is None or eqn.source.code is not None:
         return eqn.origin
     return Origin(eqn.primitive.name, enclosing.source)
-
-
-def flat_parts(els: Iterable[El]) -> list[tile.Value]:
-    """The tile values of elements, for control flow to carry; `regroup` undoes it."""
-    return [p for x in els for p in x.parts]
-
-
-def regroup(like: Sequence[El], flat: Sequence[tile.Value]) -> list[El]:
-    """Tile values as elements of the dtypes, and so many parts, as those of `like`."""
-    it = iter(flat)
-    return [El(a.dtype, *(next(it) for _ in a.parts)) for a in like]

@@ -20,9 +20,10 @@ from amdjax.core.dead_code import dce_rules
 from amdjax.core.jaxpr import ClosedJaxpr, DropVar, Jaxpr, JaxprEqn, Var, memoize_on_jaxpr
 from amdjax.core.lowering import Control, Pointwise
 from amdjax.passes import prepare
-from amdjax.schedule.element import CONTROL, El, ElementBuilder, flat_parts, regroup
+from amdjax.schedule.element import CONTROL, ElementBuilder
 from amdjax.schedule.equations import is_inlinable, own_cost
 from amdjax.schedule.index import Index, LoopVar
+from amdjax.schedule.values import El, flat_parts, regroup
 
 Shape = tuple[int, ...]
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from amdjax import tile
 from amdjax.schedule.calls import Call
-from amdjax.schedule.element import ElementBuilder, Lanes
+from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Region
 from amdjax.schedule.index import LoopVar, linear
 from amdjax.schedule.map_plan import CpuMapPlan, Transposition
+from amdjax.schedule.values import Lanes
 from amdjax.schedule.writer import RegionWriter
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from amdjax import tile
 from amdjax.core.jaxpr import JaxprEqn
 from amdjax.core.lowering import Reduce
-from amdjax.schedule.element import El, ElementBuilder, short_dtype
+from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.index import Index
+from amdjax.schedule.values import El, short_dtype
 
 
 class Reduction:

@@ -14,11 +14,12 @@ from amdjax import tile
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.combine import CombineKernel
-from amdjax.schedule.element import El, ElementBuilder, Lanes, flat_parts, short_dtype
+from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Root
 from amdjax.schedule.index import Index, LoopVar, linear
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.row_plan import CpuRowPlan, RowPlan
+from amdjax.schedule.values import El, Lanes, flat_parts, short_dtype
 from amdjax.schedule.writer import RegionWriter
 
 Bounds = tuple[Any, Any]

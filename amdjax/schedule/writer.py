@@ -13,9 +13,10 @@ from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
 from amdjax.schedule.domain import Domain, region_producers
-from amdjax.schedule.element import ElementBuilder, Lanes, Reader, short_dtype
+from amdjax.schedule.element import ElementBuilder, Reader
 from amdjax.schedule.fusion import Fusion, Region
 from amdjax.schedule.index import Index, LoopVar
+from amdjax.schedule.values import Lanes, short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile.types import CACHE_LINE

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amdjax.core.integers import ceil_div
-from amdjax.schedule.element import compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.values import compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import FLOATS
 

@@ -25,7 +25,7 @@ from amdjax.kernels.products.contraction import (
     accumulate_dtype,
 )
 from amdjax.kernels.shaped import ShapedContext, Temp
-from amdjax.schedule.element import part_dtype, short_dtype
+from amdjax.schedule.values import part_dtype, short_dtype
 from amdjax.tile import Builder, Value
 
 

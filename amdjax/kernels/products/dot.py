@@ -5,7 +5,7 @@ from __future__ import annotations
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.products.contraction import Axis, Contraction, Sink, Source, accumulate_dtype
 from amdjax.kernels.shaped import ShapedContext
-from amdjax.schedule.element import part_dtype, short_dtype
+from amdjax.schedule.values import part_dtype, short_dtype
 
 
 def dot_contraction(ctx: ShapedContext) -> Contraction:

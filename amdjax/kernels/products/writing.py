@@ -8,15 +8,9 @@ from amdjax import tile
 from amdjax.kernels.products.contraction import Axis, Contraction, Sink, TileShape, product
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Temp
-from amdjax.schedule.element import (
-    El,
-    ElementBuilder,
-    Lanes,
-    compute_dtype,
-    part_dtype,
-    short_dtype,
-)
+from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.index import Index, LoopVar, delinear
+from amdjax.schedule.values import El, Lanes, compute_dtype, part_dtype, short_dtype
 from amdjax.schedule.writer import STREAM_FROM
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize

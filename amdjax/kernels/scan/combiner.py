@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from amdjax.kernels.loops import precedes
 from amdjax.kernels.shaped import ShapedContext
-from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.element import ElementBuilder
+from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 from amdjax.tile import Builder
 from amdjax.tile.identities import identity
 

@@ -19,10 +19,10 @@ from amdjax.kernels.gpu_loops import every
 from amdjax.kernels.loops import lane_loop, load_element, split_position, store_element
 from amdjax.kernels.scan.combiner import Combiner
 from amdjax.kernels.shaped import Call, ShapedContext, ShapedKernel, Temp
-from amdjax.schedule.element import El, compute_dtype, part_dtype
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
 from amdjax.schedule.index import LoopVar
 from amdjax.schedule.row_plan import counted
+from amdjax.schedule.values import El, compute_dtype, part_dtype
 from amdjax.tile import Value
 
 UNROLL = 4

@@ -14,9 +14,9 @@ from amdjax.kernels.loops import lanes_for
 from amdjax.kernels.scan.combiner import Combiner
 from amdjax.kernels.scan.emit import UNROLL, AcrossPlan, AlongPlan, RowShape, ShortRowsPlan
 from amdjax.kernels.shaped import CopyPlan, KernelPlan, ShapedContext, shaped
-from amdjax.schedule.element import compute_dtype, part_dtype
 from amdjax.schedule.gpu.tiles import fastest_vector
 from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.schedule.values import compute_dtype, part_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize

@@ -34,9 +34,10 @@ from amdjax.kernels.loops import (
 )
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
 from amdjax.passes import prepare
-from amdjax.schedule.element import El, ElementBuilder, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.row_plan import counted
 from amdjax.schedule.search import SearchSpace, busy_time
+from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Builder, Value, itemsize
 

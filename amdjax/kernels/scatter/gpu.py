@@ -17,8 +17,8 @@ from amdjax.kernels.gpu_loops import element_tile, spread
 from amdjax.kernels.loops import bits_dtype, offset_of, row_major, split_position, view
 from amdjax.kernels.scatter.cpu import Layout, ScatterKernel, initial, is_read_again, replaces
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
-from amdjax.schedule.element import El, compute_dtype, part_dtype, short_dtype
 from amdjax.schedule.row_plan import counted
+from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 from amdjax.tile import Value
 
 #: What LLVM has atomics for on every target, directly or by compare and exchange.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from amdjax.kernels.loops import view
-from amdjax.schedule.element import part_dtype
+from amdjax.schedule.values import part_dtype
 from amdjax.tile import Buffer, Builder, Value, itemsize
 
 _EXPONENTS = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}

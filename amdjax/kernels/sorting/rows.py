@@ -10,8 +10,8 @@ from typing import Any
 from amdjax.kernels.loops import bits_dtype, split_position, view
 from amdjax.kernels.shaped import ShapedContext, ShapedKernel
 from amdjax.kernels.sorting.keys import Key
-from amdjax.schedule.element import short_dtype
 from amdjax.schedule.row_plan import counted
+from amdjax.schedule.values import short_dtype
 from amdjax.tile import Builder, Value, itemsize
 
 

@@ -16,8 +16,8 @@ from amdjax.kernels.sorting.cpu.network import NetworkPlan
 from amdjax.kernels.sorting.cpu.radix import RadixPlan, radix_cost, radix_plans
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry, SortProblem
-from amdjax.schedule.element import short_dtype
 from amdjax.schedule.search import SearchSpace
+from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 

@@ -18,9 +18,9 @@ from amdjax.kernels.shaped import Call, Copy, KernelPlan, ShapedContext, ShapedK
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry, SortProblem
 from amdjax.kernels.sorting.sort import plan_rows
-from amdjax.schedule.element import short_dtype
 from amdjax.schedule.row_plan import counted
 from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.schedule.values import short_dtype
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Builder, Value
 

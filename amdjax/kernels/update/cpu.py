@@ -29,8 +29,8 @@ from amdjax.kernels.shaped import (
     ShapedKernel,
     shaped,
 )
-from amdjax.schedule.element import short_dtype
 from amdjax.schedule.row_plan import counted
+from amdjax.schedule.values import short_dtype
 from amdjax.tile import Value, itemsize
 
 

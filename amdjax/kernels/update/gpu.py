@@ -14,7 +14,6 @@ from amdjax.kernels.gpu_loops import EACH, element_tile, threads_for
 from amdjax.kernels.loops import Axis, merge_axes, offset_of, row_major, split_position, view
 from amdjax.kernels.shaped import Call, Copy, KernelPlan, ShapedContext, shaped
 from amdjax.kernels.update.cpu import plain_copy, window_start
-from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import (
     TileAxis,
     block_extent,
@@ -24,6 +23,7 @@ from amdjax.schedule.gpu.tiles import (
 )
 from amdjax.schedule.index import LoopVar
 from amdjax.schedule.row_plan import counted
+from amdjax.schedule.values import short_dtype
 from amdjax.tile import Buffer, Builder, Value, itemsize
 
 WORD = 8  # bytes that move as one at most

@@ -9,12 +9,13 @@ from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
 from amdjax.schedule.combine import CombineKernel
-from amdjax.schedule.element import El, ElementBuilder, flat_parts, regroup
+from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Root
 from amdjax.schedule.gpu.element import TileElements
 from amdjax.schedule.gpu.tiles import TileAxis, first_lanes, region_name, tile_lanes
 from amdjax.schedule.index import Index, LoopVar
 from amdjax.schedule.reduction import Reduction
+from amdjax.schedule.values import El, flat_parts, regroup
 from amdjax.targets import GpuTarget
 
 COLUMNS = 64  # rows whose partial results a program combines

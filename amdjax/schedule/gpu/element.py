@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax import tile
-from amdjax.schedule.element import ElementBuilder, Lanes
+from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.index import Index, LoopVar, Symbol, delinear
+from amdjax.schedule.values import Lanes
 
 
 class TileElements(ElementBuilder):

@@ -14,7 +14,6 @@ from amdjax import tile
 from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
-from amdjax.schedule.element import compute_dtype, short_dtype
 from amdjax.schedule.fusion import Fusion, Region, Root
 from amdjax.schedule.gpu.online_softmax import merge_passes
 from amdjax.schedule.gpu.row_plan import (
@@ -31,6 +30,7 @@ from amdjax.schedule.gpu.tiles import narrowest
 from amdjax.schedule.index import Index, LoopVar, placed
 from amdjax.schedule.row_plan import STASH_COST, is_read_later
 from amdjax.schedule.search import SearchSpace
+from amdjax.schedule.values import compute_dtype, short_dtype
 from amdjax.targets import GpuTarget
 
 __all__ = ["GPU_ROWS"]

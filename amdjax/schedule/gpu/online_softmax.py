@@ -15,8 +15,8 @@ from typing import Any
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce
 from amdjax.schedule.domain import region_producers
-from amdjax.schedule.element import compute_dtype, short_dtype
 from amdjax.schedule.fusion import Fusion, Region, Root
+from amdjax.schedule.values import compute_dtype, short_dtype
 
 __all__ = ["Rescaled", "merge_passes"]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from amdjax import tile
 from amdjax.core.jaxpr import Var
-from amdjax.schedule.element import El, short_dtype
 from amdjax.schedule.fusion import Root
 from amdjax.schedule.gpu.row_plan import GpuRowPlan
 from amdjax.schedule.index import Index, placed
+from amdjax.schedule.values import El, short_dtype
 
 __all__ = ["OnlineSums"]
 

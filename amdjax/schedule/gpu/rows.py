@@ -9,7 +9,6 @@ from amdjax import tile
 from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
-from amdjax.schedule.element import El, compute_dtype, flat_parts, short_dtype
 from amdjax.schedule.fusion import Fusion, Root
 from amdjax.schedule.gpu.combine import TILE, GpuCombineKernel, combine_axes, combine_splits
 from amdjax.schedule.gpu.element import EdgeLanes, TileElements, edge_lanes
@@ -19,6 +18,7 @@ from amdjax.schedule.gpu.tiles import TileAxis, first_lanes, region_name, tile_l
 from amdjax.schedule.index import Index, LoopVar, linear
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.rows import Bounds, RowEmitter
+from amdjax.schedule.values import El, compute_dtype, flat_parts, short_dtype
 from amdjax.targets import GpuTarget
 
 #: In what narrow values are accumulated.

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from amdjax import tile
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.schedule.domain import Domain
-from amdjax.schedule.element import part_dtype, short_dtype
 from amdjax.schedule.fusion import Region
 from amdjax.schedule.gpu.element import EdgeLanes, edge_lanes
 from amdjax.schedule.index import LoopVar
+from amdjax.schedule.values import part_dtype, short_dtype
 from amdjax.targets import GpuTarget
 
 

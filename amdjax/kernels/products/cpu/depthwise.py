@@ -28,8 +28,8 @@ from amdjax.kernels.products.cpu.packed import multiply_add
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer
 from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext, Temp
-from amdjax.schedule.element import short_dtype
 from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.schedule.values import short_dtype
 from amdjax.targets.cpu import CpuTarget
 
 if TYPE_CHECKING:

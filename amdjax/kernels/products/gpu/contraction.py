@@ -29,11 +29,11 @@ from amdjax.kernels.products.gpu.tiling import (
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import split_sink
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
-from amdjax.schedule.element import El, compute_dtype, part_dtype, short_dtype
 from amdjax.schedule.equations import own_cost
 from amdjax.schedule.gpu.element import TileElements
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
 from amdjax.schedule.index import Index, LoopVar, delinear
+from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.mma import MmaAtom, warpgroup_atoms
 from amdjax.tile import itemsize

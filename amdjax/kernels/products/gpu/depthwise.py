@@ -24,10 +24,10 @@ from amdjax.kernels.products.cpu.packed import multiply_add
 from amdjax.kernels.products.gpu.contraction import TileWriter
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext
-from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes, uneven
 from amdjax.schedule.row_plan import counted
 from amdjax.schedule.search import SearchSpace
+from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.tile import itemsize
 

@@ -26,10 +26,10 @@ from amdjax.kernels.products.gpu.contraction import TileWriter
 from amdjax.kernels.products.gpu.depthwise import ONCE, Loop
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
-from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
 from amdjax.schedule.index import LoopVar
 from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.tile import itemsize
 

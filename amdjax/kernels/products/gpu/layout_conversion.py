@@ -15,8 +15,8 @@ from amdjax.kernels.products.contraction import Axis, Limit, Sink
 from amdjax.kernels.products.gpu.contraction import TileWriter
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
-from amdjax.schedule.element import short_dtype
 from amdjax.schedule.gpu.tiles import first_lanes, tile_lanes
+from amdjax.schedule.values import short_dtype
 from amdjax.tile import Value, itemsize
 
 MOST_COLUMNS = 4096

@@ -25,7 +25,7 @@ from amdjax.kernels.products.gpu.contraction import plan_product
 from amdjax.kernels.products.gpu.layout_conversion import ConversionPlan, into_workspace
 from amdjax.kernels.products.gpu.tiling import operand_atoms
 from amdjax.kernels.shaped import InOrder, KernelPlan, ShapedContext, Temp
-from amdjax.schedule.element import short_dtype
+from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.mma import WARPGROUP_ROW_BYTES, warpgroup_atoms
 from amdjax.tile import itemsize
