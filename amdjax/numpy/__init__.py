@@ -10,17 +10,13 @@ Names, argument orders, defaults and dtype promotion are jax.numpy's.
 import sys as _sys
 
 from amdjax.numpy import fft, linalg
-from amdjax.numpy.apply import (
-    apply_along_axis, apply_over_axes, interp, unwrap,
-)
+from amdjax.numpy.apply import apply_along_axis, apply_over_axes, interp, unwrap
 from amdjax.numpy.arithmetic import (
     abs, absolute, add, clip, divide, divmod, fabs, float_power, floor_divide, fmax, fmin, fmod,
     gcd, heaviside, lcm, maximum, minimum, mod, multiply, negative, positive, pow, power,
     reciprocal, remainder, sign, square, subtract, true_divide,
 )
-from amdjax.numpy.bits import (
-    packbits, unpackbits,
-)
+from amdjax.numpy.bits import packbits, unpackbits
 from amdjax.numpy.contractions import (
     convolve, correlate, cross, dot, inner, matmul, matvec, outer, tensordot, vdot, vecdot,
     vecmat,
@@ -28,34 +24,29 @@ from amdjax.numpy.contractions import (
 from amdjax.numpy.array_api import (  # noqa: F401
     VERSION as __array_api_version__, __array_namespace_info__,
 )
+from amdjax.numpy.conversion import array, asarray, astype, copy, from_dlpack
 from amdjax.numpy.creation import (
-    arange, array, asarray, astype, copy, empty, empty_like, eye, from_dlpack, full, full_like,
-    identity, ones, ones_like, tri, zeros, zeros_like,
+    arange, empty, empty_like, eye, full, full_like, identity, ones, ones_like, tri, zeros,
+    zeros_like,
 )
 from amdjax.numpy.cumulative import (
     cumprod, cumsum, cumulative_prod, cumulative_sum, diff, ediff1d, gradient, nancumprod,
     nancumsum, trapezoid,
 )
 from amdjax.numpy.editing import (delete, insert, repeat)
-from amdjax.numpy.einsum import (
-    einsum, einsum_path,
-)
+from amdjax.numpy.einsum import einsum, einsum_path
 from amdjax.numpy.elementary import (
     acos, acosh, angle, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, asin, asinh,
     atan, atan2, atanh, cbrt, conj, conjugate, cos, cosh, deg2rad, degrees, exp, exp2, expm1,
     hypot, i0, imag, log, log10, log1p, log2, logaddexp, logaddexp2, rad2deg, radians, real,
     sin, sinc, sinh, sqrt, tan, tanh,
 )
-from amdjax.numpy.files import (
-    frombuffer, fromfile, fromiter, fromstring, load, save, savez,
-)
+from amdjax.numpy.files import frombuffer, fromfile, fromiter, fromstring, load, save, savez
 from amdjax.numpy.rounding import (
     around, ceil, copysign, floor, frexp, ldexp, modf, nan_to_num, nextafter, rint, round,
     spacing, trunc,
 )
-from amdjax.numpy.histograms import (
-    histogram, histogram2d, histogram_bin_edges, histogramdd,
-)
+from amdjax.numpy.histograms import histogram, histogram2d, histogram_bin_edges, histogramdd
 from amdjax.numpy.logic import (
     allclose, array_equal, array_equiv, bitwise_and, bitwise_count, bitwise_invert,
     bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift, bitwise_xor, equal,
@@ -77,9 +68,7 @@ from amdjax.numpy.diagonals import (diag, diagflat, diagonal, kron, trace, tril,
 from amdjax.numpy.nan_reductions import (
     nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
 )
-from amdjax.numpy.padding import (
-    pad,
-)
+from amdjax.numpy.padding import pad
 from amdjax.numpy.polynomial import (
     poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots,
 )
@@ -121,12 +110,8 @@ from amdjax.numpy.sorting import (
 from amdjax.numpy.statistics import (
     corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile,
 )
-from amdjax.numpy.ufunc_api import (
-    frompyfunc, ufunc,
-)
-from amdjax.numpy.vectorize import (
-    vectorize,
-)
+from amdjax.numpy.ufunc_api import frompyfunc, ufunc
+from amdjax.numpy.vectorize import vectorize
 from amdjax.numpy import array_methods as _array_methods
 from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface

@@ -26,7 +26,7 @@ from amdjax.core.trace import Tracer
 from amdjax.numpy import (
     arithmetic,
     contractions,
-    creation,
+    conversion,
     cumulative,
     diagonals,
     editing,
@@ -202,7 +202,9 @@ def _round(self: Array, ndigits: int | None = None) -> Array:
     result = rounding.round(self, 0 if ndigits is None else ndigits)
     # Python's round(x) gives an int.
     return (
-        result if ndigits is not None or _kind(self.dtype) in "ib" else creation.astype(result, int)
+        result
+        if ndigits is not None or _kind(self.dtype) in "ib"
+        else conversion.astype(result, int)
     )
 
 
@@ -268,7 +270,7 @@ def _transpose(self: Array, *args: Any) -> Array:
 
 def _astype(self: Array, dtype: Any, copy: bool = False, device: Any = None) -> Array:
     """The array with another dtype; see `numpy.astype`."""
-    return creation.astype(self, dtype, copy=copy, device=device)
+    return conversion.astype(self, dtype, copy=copy, device=device)
 
 
 def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
@@ -296,7 +298,7 @@ def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
         return lax.complex(part(0), part(1))
     old, new = dtypes.itemsize_bits(self.dtype), dtypes.itemsize_bits(dtype)
     if self.dtype == np.bool_ or dtype == np.bool_:
-        x = creation.astype(self, np.uint8) if self.dtype == bool else _view(self, np.uint8)
+        x = conversion.astype(self, np.uint8) if self.dtype == bool else _view(self, np.uint8)
         return _view(x, dtype) if dtype != np.bool_ else lax.ne(x, np.uint8(0))
     if old == new:
         return lax.bitcast_convert_type(self, dtype)
@@ -339,7 +341,7 @@ def _flatten(self: Array, order: str = "C") -> Array:
 
 def _copy(self: Array) -> Array:
     """A copy of the array."""
-    return creation.copy(self)
+    return conversion.copy(self)
 
 
 def _clip(self: Array, min: Any = None, max: Any = None) -> Array:

@@ -19,7 +19,7 @@ from amdjax.numpy._util import (
     convert,
     is_kind,
 )
-from amdjax.numpy.creation import asarray
+from amdjax.numpy.conversion import asarray
 from amdjax.numpy.indexing import _wrapped
 from amdjax.numpy.joining import concatenate
 from amdjax.numpy.manipulation import moveaxis, ravel

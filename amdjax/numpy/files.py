@@ -7,15 +7,9 @@ from typing import Any
 import numpy as np
 
 from amdjax.core import dtypes
-from amdjax.core.array import (
-    Array,
-)
-from amdjax.numpy._util import (
-    ArrayLike,
-    DTypeLike,
-    user_dtype,
-)
-from amdjax.numpy.creation import asarray
+from amdjax.core.array import Array
+from amdjax.numpy._util import ArrayLike, DTypeLike, user_dtype
+from amdjax.numpy.conversion import asarray
 
 _ALIGNMENT = 64  # of memory that arrays share with others, in bytes
 

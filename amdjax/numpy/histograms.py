@@ -23,7 +23,7 @@ from amdjax.numpy._util import (
     promote_dtypes_inexact,
     select,
 )
-from amdjax.numpy.creation import asarray
+from amdjax.numpy.conversion import asarray
 from amdjax.numpy.cumulative import diff
 from amdjax.numpy.joining import stack
 from amdjax.numpy.manipulation import ravel

@@ -26,7 +26,7 @@ from amdjax.numpy._util import (
     promote_dtypes,
 )
 from amdjax.numpy.arithmetic import clip, divmod, mod
-from amdjax.numpy.creation import asarray
+from amdjax.numpy.conversion import asarray
 from amdjax.numpy.indexing import _wrapped
 from amdjax.numpy.manipulation import ravel, resize
 from amdjax.numpy.selecting import nonzero, where

@@ -14,7 +14,7 @@ from amdjax.core.errors import NonConcreteBooleanIndexError
 from amdjax.core.slices import Slice
 from amdjax.core.trace import is_concrete
 from amdjax.numpy._util import convert, is_kind
-from amdjax.numpy.creation import asarray
+from amdjax.numpy.conversion import asarray
 
 Mode = Any
 Modes = lax.GatherScatterMode

@@ -25,7 +25,7 @@ from amdjax.numpy._util import (
     select,
     strong,
 )
-from amdjax.numpy.creation import asarray
+from amdjax.numpy.conversion import asarray
 from amdjax.numpy.ufunc_api import ufunc_of
 
 

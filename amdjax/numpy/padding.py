@@ -13,7 +13,7 @@ from amdjax.core.integers import ceil_div
 from amdjax.numpy import reductions
 from amdjax.numpy._util import ArrayLike, as_array, broadcast_to, convert, is_kind
 from amdjax.numpy.apply import apply_along_axis
-from amdjax.numpy.creation import asarray
+from amdjax.numpy.conversion import asarray
 from amdjax.numpy.ranges import linspace
 from amdjax.numpy.statistics import median
 

@@ -23,7 +23,7 @@ from amdjax.numpy._util import (
     promote_dtypes_inexact,
 )
 from amdjax.numpy.contractions import convolve, dot, outer
-from amdjax.numpy.creation import asarray
+from amdjax.numpy.conversion import asarray
 from amdjax.numpy.diagonals import vander
 from amdjax.numpy.joining import concatenate, trim_zeros
 from amdjax.numpy.manipulation import atleast_1d

@@ -32,7 +32,8 @@ from amdjax.numpy._util import (
     select,
     user_dtype,
 )
-from amdjax.numpy.creation import arange, asarray
+from amdjax.numpy.conversion import asarray
+from amdjax.numpy.creation import arange
 from amdjax.numpy.elementary import i0
 from amdjax.numpy.joining import concatenate
 from amdjax.numpy.vectorize import vectorize

@@ -24,7 +24,7 @@ from amdjax.numpy._util import (
     select,
     strong,
 )
-from amdjax.numpy.creation import asarray
+from amdjax.numpy.conversion import asarray
 from amdjax.numpy.logic import isneginf, isposinf, signbit
 
 _EVEN = lax.RoundingMethod.TO_NEAREST_EVEN

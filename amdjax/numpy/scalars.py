@@ -10,7 +10,7 @@ import numpy as np
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.errors import api_boundary
-from amdjax.numpy.creation import asarray
+from amdjax.numpy.conversion import asarray
 
 
 class _ScalarType(type):

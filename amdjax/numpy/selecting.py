@@ -28,7 +28,7 @@ from amdjax.numpy._util import (
     refuse_out,
 )
 from amdjax.numpy.arithmetic import clip, mod
-from amdjax.numpy.creation import asarray
+from amdjax.numpy.conversion import asarray
 from amdjax.numpy.indexing import _wrapped, take_index
 from amdjax.numpy.joining import stack
 from amdjax.numpy.manipulation import moveaxis, ravel, resize
