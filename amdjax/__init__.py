@@ -42,7 +42,12 @@ from amdjax.api import (
     vjp as vjp,
     vmap as vmap,
 )
-from amdjax.core import array as _array, composite as _composite, errors as _errors
+from amdjax.core import (
+    array as _array,
+    composite as _composite,
+    errors as _errors,
+    logs as _logs,
+)
 from amdjax.core.array import Array as Array
 from amdjax.core.config import (
     allow_f16_reductions as allow_f16_reductions,

@@ -21,6 +21,7 @@ import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import logging
 import os
 import pathlib
 import runpy
@@ -161,6 +162,8 @@ def install() -> None:
             )
     _fronts()  # whose own imports the finder must not see
     _adopt_environment()
+    # Who listens to JAX's log hears ours.
+    logging.getLogger("amdjax").parent = logging.getLogger("jax")
     sys.meta_path.insert(0, _Finder())
 
 

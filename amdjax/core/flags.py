@@ -145,6 +145,21 @@ _FLAGS = (
     _flag_bool("check_tracer_leaks", False, "Raise when a trace leaves live tracers.", True),
     _flag_bool("check_static_indices", False, "Bounds-check static indices.", True),
     _flag_bool("log_compiles", False, "Log every trace and compile."),
+    Flag(
+        "logging_level",
+        str,
+        "NOTSET",
+        "The least level of what the log tells on the error output.",
+        ("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+        optional=True,
+    ),
+    Flag(
+        "debug_log_modules",
+        str,
+        "",
+        "Loggers that tell everything on the error output, separated by commas.",
+        optional=True,
+    ),
     _flag_bool("explain_cache_misses", False, "Log why a function was traced again."),
     _flag_bool("no_tracing", False, "Raise where jit would trace a function."),
     # Traced, so that what is kept for other calls is not found under it.
@@ -214,7 +229,7 @@ _WITHOUT_EFFECT: tuple[tuple[Any, str], ...] = (
         "",
         """
         backend_target cross_host_transfer_socket_address cross_host_transport_addresses
-        debug_log_modules dump_ir_to mock_gpu_topology xla_backend
+        dump_ir_to mock_gpu_topology xla_backend
         """,
     ),
     (
@@ -255,7 +270,6 @@ _WITHOUT_EFFECT: tuple[tuple[Any, str], ...] = (
     (2, "cpu_get_local_topology_timeout_minutes"),
     ("stablehlo", "dump_ir_modes"),
     (32, "embedded_constants_max_bytes"),
-    ("NOTSET", "logging_level"),
     ("O2", "memory_fitting_level"),
     (-1, "num_cpu_devices"),
     ("UNKNOWN", "optimization_level"),

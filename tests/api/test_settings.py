@@ -9,6 +9,7 @@ import pytest
 
 import amdjax
 import amdjax.numpy as jnp
+from amdjax.core import logs
 
 
 def test_no_tracing():
@@ -156,3 +157,28 @@ def test_garbage_collected_arrays_are_told_of(capsys):
     err = capsys.readouterr().err
     assert err.count("was deleted by the Python garbage collector") == 2
     assert "f32[2]" in err and "f32[3]" in err and "f32[5]" not in err
+
+
+def test_options_say_what_the_log_tells(monkeypatch, capsys):
+    monkeypatch.setattr(logs, "_handler", None)  # one that writes where capsys reads
+
+    def told(**options):
+        for name, value in options.items():
+            amdjax.config.update(name, value)
+        amdjax.jit(lambda x: x + 1)(1)
+        return capsys.readouterr().err
+
+    try:
+        assert told() == ""
+        text = told(logging_level="DEBUG", debug_log_modules="jax,jax._src.dispatch,amdjax.jit")
+        assert text.count("Finished tracing <lambda> for jit") == 1
+        assert text.startswith("DEBUG:")
+        assert told(logging_level="INFO", debug_log_modules=None) == ""
+        assert told(logging_level=None, debug_log_modules="amdjax.jit").startswith("DEBUG:")
+        assert told(debug_log_modules="elsewhere") == ""
+    finally:
+        amdjax.config.update("logging_level", "NOTSET")
+        amdjax.config.update("debug_log_modules", "")
+    assert not logging.getLogger("amdjax").handlers
+    with pytest.raises(ValueError, match="'CRITICAL'"):
+        amdjax.config.update("logging_level", "LOUD")
