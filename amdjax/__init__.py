@@ -123,6 +123,7 @@ else:
     jit = _sys.modules["amdjax.jit"]  # the folder is the function
 
 _composite.set_jit(jit)
+_logs.follow_options()
 
 _LAZY = (
     "ref", "numpy", "nn", "rnn", "random", "scipy", "dtypes", "errors", "typing", "stages", "debug",

@@ -519,6 +519,10 @@ class ConcreteArray(Array):
         """The address of the first element."""
         return self._view().ctypes.data
 
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes that the array takes on its device."""
+        return physical_aval(self.aval).nbytes
+
 
 class PlacedArray(ConcreteArray):
     """An array on another device than the host, or one that was put where it is.

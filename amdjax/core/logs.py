@@ -49,7 +49,9 @@ def _follow(_: Any = None) -> None:
             logger.addHandler(_handler)
 
 
-for _name in ("logging_level", "debug_log_modules"):
-    config.on_update(_name, _follow)
-if _wanted():
-    _follow()
+def follow_options() -> None:
+    """Let the log tell what the options say, now and whenever they change."""
+    for name in ("logging_level", "debug_log_modules"):
+        config.on_update(name, _follow)
+    if _wanted():
+        _follow()

@@ -90,7 +90,7 @@ class Device:
         return f"{type(self).__name__}(id={self.id})"
 
     def __str__(self) -> str:
-        return f"{self.platform.upper()}_{self.id}"
+        return f"{self.platform}:{self.id}"
 
 
 @dataclass(frozen=True)

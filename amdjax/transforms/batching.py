@@ -47,6 +47,16 @@ class BatchTracer(Tracer):
             aval = self._aval = unbatched_aval(get_aval(self.value), self.dim)
         return aval
 
+    @property
+    def val(self) -> Any:
+        """The batch, by JAX's name."""
+        return self.value
+
+    @property
+    def batch_dim(self) -> int | None:
+        """Where its mapped axis is, by JAX's name."""
+        return self.dim
+
     def __repr__(self) -> str:
         return f"VmapTracer(aval={self.aval}, batched={get_aval(self.value)})"
 

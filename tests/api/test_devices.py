@@ -186,9 +186,9 @@ def test_one_function_runs_wherever_its_arguments_are(gpus, cpu):
 
 def test_mixing_devices_is_an_error(gpus, cpu):
     x, y, z = ones(gpus[0], 3), ones(gpus[1], 3), ones(cpu, 3)
-    with pytest.raises(ValueError, match=r"add: .*argument 0 \(f32\[3\]\) to FAKE_0, argument 1"):
+    with pytest.raises(ValueError, match=r"add: .*argument 0 \(f32\[3\]\) to fake:0, argument 1"):
         x + y
-    with pytest.raises(ValueError, match=r"to FAKE_1, argument 1 \(f32\[3\]\) to CPU_0"):
+    with pytest.raises(ValueError, match=r"to fake:1, argument 1 \(f32\[3\]\) to cpu:0"):
         y + z
     with pytest.raises(ValueError, match=r"^f: .*device_put\(x, device\)"):
 
@@ -334,12 +334,12 @@ def test_emulated_devices():
     """Three devices of two kinds stand for the hardware; copies go between equal ones directly."""
     found = run(EMULATED, AMDJAX_EMULATE="gfx942x2,gfx1100").splitlines()
     assert found == [
-        "EMULATED_0 gfx942 gfx1100 emulated",
-        "EMULATED_0 499500.0 False",
-        "EMULATED_1 True",
-        "EMULATED_2 True",
-        "CPU_0 True",
-        "EMULATED_1 True",
+        "emulated:0 gfx942 gfx1100 emulated",
+        "emulated:0 499500.0 False",
+        "emulated:1 True",
+        "emulated:2 True",
+        "cpu:0 True",
+        "emulated:1 True",
     ]
 
 
@@ -348,3 +348,10 @@ def test_the_emulated_platform_by_name():
     assert run(code, AMDJAX_PLATFORMS="emulated").startswith("gfx942 [HipDevice(id=0)]")
     code = "import amdjax; print(amdjax.devices(), amdjax.devices('emulated')[0].target.name)"
     assert run(code) == "[CpuDevice(id=0)] gfx942\n"
+
+
+def test_bytes_on_the_device():
+    key = amdjax.random.key(0)
+    put = amdjax.device_put(jnp.ones(2), amdjax.devices("cpu")[0])
+    arrays = [jnp.ones((2, 3)), jnp.ones(3, "int8"), key, amdjax.random.split(key), put]
+    assert [x.on_device_size_in_bytes() for x in arrays] == [24, 3, 8, 16, 8]

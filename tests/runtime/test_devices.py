@@ -19,7 +19,7 @@ class FakeDevice(D.Device):
 
 def test_cpu():
     [device] = D.devices("cpu")
-    assert repr(device) == "CpuDevice(id=0)" and str(device) == "CPU_0"
+    assert repr(device) == "CpuDevice(id=0)" and str(device) == "cpu:0"
     assert (device.platform, device.id, device.process_index) == ("cpu", 0, 0)
     assert device.device_kind == "cpu" and device.local_hardware_id == 0
     assert D.devices("cpu")[0] is device

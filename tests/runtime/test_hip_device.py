@@ -65,7 +65,7 @@ def test_hip_python_is_there():
 
 
 def test_what_a_device_says(device):
-    assert device.platform == "emulated" and str(device) == f"EMULATED_{device.id}"
+    assert device.platform == "emulated" and str(device) == f"emulated:{device.id}"
     assert "(emulated)" in device.device_kind
     assert device.target.name in TARGETS
     stats = device.memory_stats()

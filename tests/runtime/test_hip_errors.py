@@ -185,7 +185,7 @@ def test_forked_processes_do_not_touch_the_driver():
     head = AS_AMD.partition("try:")[0]
     code = (head + FORK).replace("VERSION_NUMBER", "70200000").replace("TARGETS", "['gfx1100']")
     first, *uses, read, host, parent = run(code=code, AMDJAX_PLATFORMS="hip").splitlines()
-    assert first == "HIP_0"
+    assert first == "hip:0"
     assert uses == ["DeviceError this process was forked from one that uses a GPU, and ca"] * 6
     assert read == "[1 2 3 4]" and host == "10"
     assert parent == "0 [2 3 4]"

@@ -339,3 +339,12 @@ def test_types_that_are_not_registered_are_no_arguments():
         amdjax.vmap(lambda c: c)(Columns(np.ones(3)))
     with pytest.raises(TypeError, match="in_axes must be an int"):
         amdjax.vmap(lambda c: c, Way(0))
+
+
+def test_tracers_tell_what_they_hold():
+    def f(x):
+        assert x.val is batch and x.batch_dim == 1 and x.shape == (2,)
+        return x
+
+    batch = jnp.asarray(X)
+    amdjax.vmap(f, 1)(batch)
