@@ -44,6 +44,7 @@ from amdjax.api import (
 )
 from amdjax.core import (
     array as _array,
+    backend as _backend,
     composite as _composite,
     errors as _errors,
     logs as _logs,
@@ -114,7 +115,7 @@ def _load_methods() -> None:
     _importlib.import_module("amdjax.numpy")
 
 
-_array.set_backend(_load_backend)
+_backend.set_backend(_load_backend)
 _array.set_methods_loader(_load_methods)
 
 if _typing.TYPE_CHECKING:

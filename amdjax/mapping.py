@@ -10,8 +10,9 @@ import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from amdjax.core.array import ConcreteArray, get_backend
+from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import get_aval
+from amdjax.core.backend import get_backend
 from amdjax.core.constraints import one_device_of
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.mesh import AbstractMesh, Mesh, current_mesh

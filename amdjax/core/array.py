@@ -1,11 +1,11 @@
-"""Arrays: the type users see, the eager value, and the backend that computes it."""
+"""Arrays: the type users see, and the eager value."""
 
 from __future__ import annotations
 
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,108 +19,11 @@ from amdjax.core.aval import (
     refuse_abstract,
     register_aval,
 )
+from amdjax.core.backend import get_backend
 from amdjax.core.config import config
 from amdjax.core.errors import api_boundary
 from amdjax.core.ref import Ref, is_ref
 from amdjax.core.sharding import Format, Layout, Shard, Sharding, SingleDeviceSharding
-
-
-class Buffer(Protocol):
-    """Memory that holds an array."""
-
-    def as_numpy(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """A read-only view without a copy, once the contents are computed."""
-        ...
-
-
-class Backend(Protocol):
-    """What computes concrete values; the compiler registers one through `set_backend`."""
-
-    def evaluate(self, primitive: Any, args: Any, params: dict[str, Any]) -> Any:
-        """Run a primitive on `ConcreteArray`s; a list if it has multiple results."""
-        ...
-
-    def evaluate_placed(self, primitive: Any, args: Any, params: dict[str, Any]) -> Any:
-        """As `evaluate`, where some of the arguments are `PlacedArray`s."""
-        ...
-
-    def compile(self, closed: Any, donated: Any, refs: Any, placement: Any) -> Any:
-        """A program as a function of lists of arrays and references.
-
-        Args:
-          closed: the program.
-          donated: which of its arguments, but for `refs`, it may overwrite.
-          refs: its leading arguments, which are references known now.
-          placement: where it runs; None for the host.
-        """
-        ...
-
-    def put(self, value: np.ndarray) -> Any:
-        """A buffer in host memory with the contents of `value`, which stays the caller's."""
-        ...
-
-    def borrow(self, value: np.ndarray) -> Any:
-        """The memory of `value` itself as a buffer, which is never written."""
-        ...
-
-    def array(self, aval: ShapedArray, value: np.ndarray) -> ConcreteArray:
-        """A new array with the contents of `value`, on the default device."""
-        ...
-
-    def device_put(self, x: Array, device: Any) -> Array:
-        """`x` on a device; on the default one, not committed to it, if `device` is None."""
-        ...
-
-    def host_device(self) -> Any:
-        """The device whose memory is the host's."""
-        ...
-
-    def devices(self) -> list[Any]:
-        """All devices, the host's first."""
-        ...
-
-    def default_placement(self) -> Any:
-        """Where what was not placed goes; None for the host."""
-        ...
-
-    def program_placement(self) -> Any:
-        """Where a program runs whose arguments were not placed; None for the host."""
-        ...
-
-    def placement_of(self, arrays: Iterable[Any], name: str) -> Any:
-        """Where an operation of this name on arrays runs, some of them being placed."""
-        ...
-
-    def clear(self) -> None:
-        """Forget all compiled operations."""
-        ...
-
-
-_loader: Callable[[], Backend] | None = None
-_backend: Backend | None = None
-_lock = threading.RLock()
-
-
-def set_backend(loader: Callable[[], Backend]) -> None:
-    """Name the function that makes the backend; it is called when one is first needed."""
-    global _loader, _backend
-    with _lock:
-        _loader, _backend = loader, None
-
-
-def get_backend() -> Backend:
-    """The backend, loaded now if it has not been."""
-    return _backend if _backend is not None else _load_backend()
-
-
-def _load_backend() -> Backend:
-    global _backend
-    with _lock:
-        if _backend is None:
-            if _loader is None:
-                raise RuntimeError("no backend is registered; `import amdjax` registers one")
-            _backend = _loader()
-        return _backend
 
 
 class Array(Typed):
@@ -259,6 +162,9 @@ _DUNDERS = tuple(
 _methods_loader: Callable[[], None] | None = None
 
 
+_loading = threading.RLock()
+
+
 def set_methods_loader(loader: Callable[[], None]) -> None:
     """Name the function that installs operators and methods; it is called when one is first used.
 
@@ -272,7 +178,7 @@ def set_methods_loader(loader: Callable[[], None]) -> None:
 def load_methods() -> bool:
     """Install operators and methods now; False if they are already."""
     global _methods_loader
-    with _lock:
+    with _loading:
         loader, _methods_loader = _methods_loader, None
         if loader is None:
             return False

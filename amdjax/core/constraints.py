@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amdjax.core.array import (
-    Array,
-    ConcreteArray,
-    PlacedArray,
-    asarray_concrete,
-    get_backend,
-)
+from amdjax.core.array import Array, ConcreteArray, PlacedArray, asarray_concrete
+from amdjax.core.backend import get_backend
 from amdjax.core.mesh import AbstractMesh, Mesh, current_mesh
 from amdjax.core.sharding import Format, NamedSharding, PartitionSpec, Sharding
 

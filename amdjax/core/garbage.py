@@ -13,7 +13,8 @@ import sys
 import weakref
 from typing import Any
 
-from amdjax.core.array import ConcreteArray, get_backend
+from amdjax.core.array import ConcreteArray
+from amdjax.core.backend import get_backend
 from amdjax.core.config import config
 
 _watched: list[weakref.ref[ConcreteArray]] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from amdjax.core.array import get_backend
+from amdjax.core.backend import get_backend
 
 
 class _Compiling(threading.local):

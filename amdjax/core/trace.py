@@ -14,15 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core import array as array_module, dtypes, source_info
-from amdjax.core.array import (
-    Array,
-    ConcreteArray,
-    asarray_concrete,
-    get_backend,
-    require_scalar,
-)
+from amdjax.core import backend as backend_module, dtypes, source_info
+from amdjax.core.array import Array, ConcreteArray, asarray_concrete, require_scalar
 from amdjax.core.aval import AbstractValue, ShapedArray, abstract_types, get_aval, register_aval
+from amdjax.core.backend import get_backend
 from amdjax.core.check import check_jaxpr
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
@@ -324,7 +319,7 @@ class EvalTrace(Trace):
 
     def compute(self, primitive: Primitive, args: Any, params: dict[str, Any]) -> Any:
         """What the compiled operation gives."""
-        backend = array_module._backend or get_backend()
+        backend = backend_module._backend or get_backend()
         if not _all_plain(map(type, args)):
             if Ref in map(type, args):
                 return evaluate_with_refs(primitive, args, params)

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from amdjax.core import events, trace as tracing
-from amdjax.core.array import ConcreteArray, get_backend
+from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import get_aval
+from amdjax.core.backend import get_backend
 from amdjax.core.config import config, refuse_execution
 from amdjax.core.context import context
 from amdjax.core.errors import api_boundary, hide_internal_frames, warn

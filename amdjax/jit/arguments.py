@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from amdjax.core import transfers
-from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete, get_backend
+from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete
 from amdjax.core.aval import get_aval, is_array_like
+from amdjax.core.backend import get_backend
 from amdjax.core.flattening import tree_flatten, tree_leaves, tree_unflatten
 from amdjax.core.ref import Ref
 from amdjax.core.trace import Tracer, eval_trace

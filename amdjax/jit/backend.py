@@ -256,7 +256,7 @@ def one_equation(
 
 
 def load() -> CompilerBackend:
-    """The backend; registered with `core.array.set_backend`."""
+    """The backend; registered with `core.backend.set_backend`."""
     backend = CompilerBackend()
 
     def forget(value: Any) -> None:

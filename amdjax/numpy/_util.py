@@ -10,8 +10,9 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes, promotion
-from amdjax.core.array import Array, ConcreteArray, from_numpy, get_backend
+from amdjax.core.array import Array, ConcreteArray, from_numpy
 from amdjax.core.aval import refuse_masked
+from amdjax.core.backend import get_backend
 from amdjax.core.config import config, default_device
 from amdjax.core.context import Context, context
 from amdjax.core.errors import warn

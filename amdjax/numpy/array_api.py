@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core import dtypes
-from amdjax.core.array import get_backend
+from amdjax.core.backend import get_backend
 
 VERSION = "2024.12"
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.array import ConcreteArray, get_backend
+from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray, is_valid_value
+from amdjax.core.backend import get_backend
 from amdjax.core.dtypes import canonicalize_dtype, float0
 from amdjax.core.effects import debug_effect, io_effect, ordered_debug_effect, ordered_io_effect
 from amdjax.core.errors import JaxRuntimeError

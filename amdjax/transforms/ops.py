@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.array import get_backend
 from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.backend import get_backend
 
 _installed: dict[str, Callable[..., Any]] = {}
 

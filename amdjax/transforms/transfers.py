@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
-from amdjax.core.array import asarray_concrete, get_backend
+from amdjax.core.array import asarray_concrete
 from amdjax.core.aval import get_aval
+from amdjax.core.backend import get_backend
 from amdjax.core.constraints import (
     as_sharding,
     as_sharding_of_type,
