@@ -9,7 +9,7 @@ import numpy as np
 
 from amdjax.core import transfers
 from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete
-from amdjax.core.aval import get_aval, is_array_like
+from amdjax.core.aval import abstract_types, get_aval, is_array_like
 from amdjax.core.backend import get_backend
 from amdjax.core.flattening import tree_flatten, tree_leaves, tree_unflatten
 from amdjax.core.ref import Ref
@@ -115,6 +115,8 @@ class Parameters:
           TypeError: a leaf is no array.
         """
         self.check_leaves(leaves, args, kwargs)
+        if not abstract_types.isdisjoint(map(type, leaves)):
+            self._refuse_abstract(leaves, args, kwargs)
         try:
             return [x if type(x) in _OWN else self._array(x) for x in leaves]
         except OverflowError as e:
@@ -134,6 +136,15 @@ class Parameters:
                     f"argument path is {name}. {error}"
                 )
         return error
+
+    def _refuse_abstract(self, leaves: Sequence[Any], args: Any, kwargs: dict[str, Any]) -> None:
+        names = argument_names(self.fun, *self._traced_only(args, kwargs))
+        name, x = next((n, x) for n, x in zip(names, leaves) if type(x) in abstract_types)
+        raise TypeError(
+            f"Argument '{name}' of shape {get_aval(x)} of type {type(x)} is not a valid JAX type. "
+            f"A {type(x).__name__} does not have a value: {self.name} can be traced or lowered "
+            "with it, not called."
+        )
 
     def _traced_only(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Arguments with None in place of the static ones."""

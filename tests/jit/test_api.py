@@ -449,6 +449,8 @@ def test_what_has_no_value_is_traced_and_not_run():
             f(struct)
         with pytest.raises(TypeError, match="ShapeDtypeStruct does not have a value"):
             amdjax.jit(lambda f=f: f(struct))()
+    with pytest.raises(TypeError, match=r"'x\['a'\]' of shape float32\[3\] .*not a valid JAX type"):
+        amdjax.jit(lambda x: x)({"a": struct})
 
 
 def test_inlined_calls_leave_no_trace():
