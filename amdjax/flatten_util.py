@@ -15,6 +15,7 @@ from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
+from amdjax.numpy._util import check_arraylike, convert
 
 __all__ = [
     "ravel_pytree",
@@ -45,9 +46,10 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
     leaves, treedef = tree_flatten(pytree)
     if not leaves:
         return jnp.zeros((0,), jnp.float32), lambda flat: tree_unflatten(treedef, [])
+    check_arraylike("ravel_pytree", *leaves)
     arrays = [jnp.asarray(leaf) for leaf in leaves]
-    target = promotion.result_type(*leaves)
-    flat = jnp.concatenate([jnp.ravel(x).astype(target) for x in arrays])
+    target, weak = promotion.lattice_result_type(*leaves)
+    flat = jnp.concatenate([jnp.ravel(convert(x, target, weak)) for x in arrays])
     return flat, _Unravel(treedef, tuple((x.shape, x.dtype) for x in arrays), target)
 
 

@@ -198,6 +198,7 @@ def scale_and_translate(
       An image of the given shape, of an inexact dtype.
 
     Raises:
+      TypeError: `scale` or `translation` is a scalar.
       ValueError: `shape` has another number of axes, or `method` is "nearest" or unknown.
 
     Example:
@@ -206,6 +207,11 @@ def scale_and_translate(
       Array([0., 1., 2.], dtype=float32)
     """
     scale, translation = as_arrays("scale_and_translate", scale, translation)
+    if not (scale.ndim and translation.ndim):
+        raise TypeError(
+            "scale_and_translate: scale and translation must have a number for each of "
+            f"spatial_dims {spatial_dims}, got {scale} and {translation}"
+        )
     return _scale_and_translate(
         image, canonical_shape(shape), tuple(spatial_dims), scale, translation,
         method, bool(antialias), precision,

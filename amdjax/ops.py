@@ -15,7 +15,7 @@ from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.integers import ceil_div
 from amdjax.core.trace import concrete_or_error
-from amdjax.numpy._util import as_arrays
+from amdjax.numpy._util import as_arrays, concrete_int, is_kind
 from amdjax.numpy.index_updates import update_index
 
 __all__ = [
@@ -45,7 +45,11 @@ def _segment(
         data = jnp.broadcast_to(data, ids.shape)
     if bucket_size is not None and bucket_size < 1:
         raise ValueError(f"{name}: bucket_size must be positive, got {bucket_size}")
-    if num_segments is None:
+    if not is_kind(ids.dtype, np.integer) and ids.dtype != bool:
+        raise TypeError(f"{name}: segment_ids must be integers, got dtype {ids.dtype}")
+    if num_segments is not None:
+        num_segments = concrete_int(num_segments, f"num_segments of {name}")
+    else:
         known = concrete_or_error(
             None, ids, f"{name}: without `num_segments` the result's shape depends on segment_ids."
         )

@@ -14,7 +14,7 @@ may be used everywhere, one of several is an error where it would have to be obe
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from amdjax import _docs
@@ -66,7 +66,8 @@ def make_mesh(
       devices: the devices to choose from; those of the default backend if omitted.
 
     Raises:
-      ValueError: there are too few devices.
+      TypeError: `axis_shapes` is no sequence.
+      ValueError: there are too few devices, or a size is no integer.
 
     Example:
       >>> make_mesh((1, 1), ("x", "y")).shape_tuple
@@ -77,6 +78,8 @@ def make_mesh(
         from amdjax.runtime.devices import devices as all_devices
 
         devices = all_devices()
+    if not isinstance(axis_shapes, Iterable):
+        raise TypeError(f"make_mesh: axis_shapes must be a sequence of ints, got {axis_shapes!r}")
     try:
         sizes = tuple(s.__index__() for s in axis_shapes)
     except (AttributeError, TypeError):

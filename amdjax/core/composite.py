@@ -15,6 +15,7 @@ floors above core do not know the compiler, so the back of the house registers `
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, overload
 
@@ -72,9 +73,39 @@ def _composite(fn: Function, static_argnames: str | Iterable[str]) -> Function:
             return compiled(*args, **kwargs)
         except Exception as e:
             hide_internal_frames(e)
-            raise
+            known = _hashable(fn, names, args, kwargs) if type(e) is ValueError else None
+            if known is None:
+                raise
+        return call(**known)
 
     return call  # type: ignore[return-value]
+
+
+def _hashable(
+    fn: Function, names: tuple[str, ...], args: Any, kwargs: Any
+) -> dict[str, Any] | None:
+    """The arguments with numbers in place of static arrays without axes, None if there are none.
+
+    Raises:
+      TypeError: a static argument cannot be hashed; that it is static is no caller's concern.
+    """
+    given = inspect.signature(fn).bind(*args, **kwargs).arguments
+    found = {name: given[name] for name in names if not _is_hashable(given.get(name))}
+    for name, value in found.items():
+        if getattr(value, "shape", None) != ():
+            raise TypeError(
+                f"{fn.__name__.strip('_')}: {name} must be a number, a string or a tuple of them, "
+                f"got {value!r}."
+            )
+    return {**given, **{name: value.item() for name, value in found.items()}} if found else None
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _for_all_callers(fn: Function) -> Function:

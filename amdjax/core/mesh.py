@@ -297,7 +297,13 @@ class AbstractMesh(BaseMesh):
         *,
         abstract_device: Any = None,
     ) -> AbstractMesh:
-        sizes, names = tuple(axis_sizes), tuple(axis_names)
+        try:
+            sizes, names = tuple(axis_sizes), tuple(axis_names)
+        except TypeError:
+            raise TypeError(
+                "AbstractMesh: axis_sizes and axis_names must be sequences, got "
+                f"{axis_sizes!r} and {axis_names!r}"
+            ) from None
         if len(sizes) != len(names):
             raise ValueError(f"AbstractMesh: {len(sizes)} sizes for {len(names)} axis names")
         types = _checked_types(names, axis_types, "AbstractMesh")

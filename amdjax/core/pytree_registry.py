@@ -23,6 +23,8 @@ def is_tree_node(typ: type) -> bool:
       >>> is_tree_node(dict), is_tree_node(int)
       (True, False)
     """
+    if typ is None:
+        raise TypeError("is_tree_node: typ must be a class, got None")
     return isinstance(typ, type) and _kind_of(typ) is not None
 
 

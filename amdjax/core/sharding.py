@@ -42,7 +42,9 @@ def _canonical(entry: Any) -> Any:
                 f"A tuple inside PartitionSpec cannot contain a nested tuple, got {entry!r}."
             )
         return None if not entry else entry[0] if len(entry) == 1 else tuple(entry)
-    return entry
+    if getattr(entry, "shape", None):
+        raise ValueError(f"PartitionSpec: an entry must name axes of a mesh, got {entry!r}")
+    return None if isinstance(entry, dict) and not entry else entry
 
 
 def _axes(entry: Any) -> tuple[Any, ...]:

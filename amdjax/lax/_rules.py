@@ -91,7 +91,7 @@ def filled_like(x: Any, value: Any) -> Any:
     return repeat_to(shape_of(x), scalar(x, value))
 
 
-def as_ints(values: int | Iterable[Any], name: str) -> Shape:
+def as_ints(values: Any, name: str) -> Shape:
     """`values` as a tuple of Python ints.
 
     Args:
@@ -105,7 +105,7 @@ def as_ints(values: int | Iterable[Any], name: str) -> Shape:
       TypeError: if one is not a concrete integer.
     """
     try:
-        if isinstance(values, Iterable):
+        if isinstance(values, Iterable) and not isinstance(values, str):
             return tuple(operator.index(v) for v in values)
         return (operator.index(values),)
     except TypeError as e:

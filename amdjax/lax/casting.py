@@ -15,8 +15,10 @@ from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     FLOAT,
     LINEAR,
+    as_ints,
     aval_of,
     batch_to,
+    dtype_of,
     is_zero,
     jvp_from,
     transpose_from,
@@ -346,6 +348,9 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
       >>> float(reduce_precision(1.2, exponent_bits=8, mantissa_bits=2))
       1.25
     """
+    dtype_of(operand)
+    (exponent_bits,) = as_ints((exponent_bits,), "reduce_precision exponent_bits")
+    (mantissa_bits,) = as_ints((mantissa_bits,), "reduce_precision mantissa_bits")
     if exponent_bits < 1:
         raise ValueError(f"reduce_precision: exponent_bits must be positive, got {exponent_bits}.")
     if mantissa_bits < 0:
@@ -353,5 +358,5 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
             f"reduce_precision: mantissa_bits must not be negative, got {mantissa_bits}."
         )
     return reduce_precision_p.bind(
-        operand, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits)
+        operand, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits
     )

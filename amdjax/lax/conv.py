@@ -15,6 +15,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     ANY,
     Shape,
+    as_axes,
     as_ints,
     aval_of,
     bilinear,
@@ -344,6 +345,15 @@ def conv_padding(
     return pairs
 
 
+def refuse_dilated(name: str, padding: str, lhs_dilation: Shape) -> None:
+    """Raise ValueError where padding is named for an input that is dilated."""
+    if any(step != 1 for step in lhs_dilation):
+        raise ValueError(
+            f"{name}: String padding is not implemented for a dilated input, got {padding!r} and "
+            f"lhs_dilation {lhs_dilation}. Specify the padding in numbers, or use conv_transpose."
+        )
+
+
 def conv_general_dilated(
     lhs: ArrayLike,
     rhs: ArrayLike,
@@ -395,13 +405,10 @@ def conv_general_dilated(
     ones = (1,) * (len(left) - 2)
     name = "conv_general_dilated"
     window_strides = as_ints(window_strides, f"{name} window_strides")
-    lhs_dilation = ones if lhs_dilation is None else as_ints(lhs_dilation, f"{name} lhs_dilation")
-    rhs_dilation = ones if rhs_dilation is None else as_ints(rhs_dilation, f"{name} rhs_dilation")
-    if isinstance(padding, str) and lhs_dilation != ones:
-        raise ValueError(
-            f"{name}: String padding is not implemented for a dilated input, got {padding!r} and "
-            f"lhs_dilation {lhs_dilation}. Specify the padding in numbers, or use conv_transpose."
-        )
+    lhs_dilation = ones if lhs_dilation is None else as_axes(lhs_dilation, f"{name} lhs_dilation")
+    if isinstance(padding, str):
+        refuse_dilated(name, padding, lhs_dilation)
+    rhs_dilation = ones if rhs_dilation is None else as_axes(rhs_dilation, f"{name} rhs_dilation")
     if preferred_element_type is not None:
         preferred_element_type = dtypes.check_and_canonicalize_user_dtype(
             preferred_element_type, name
@@ -480,12 +487,17 @@ def conv_general_permutations(
 
     Raises:
       TypeError: if a string does not name the axes.
+      ValueError: if there are not three.
 
     Example:
       >>> conv_general_permutations(("NHC", "HIO", "NHC"))
       ((0, 2, 1), (2, 1, 0), (0, 2, 1))
     """
     given = tuple(dimension_numbers)
+    if len(given) != 3:
+        raise ValueError(
+            f"convolution dimension_numbers must be three strings, got {dimension_numbers!r}."
+        )
     roles = (("N", "C"), ("O", "I"), ("N", "C"))
     for spec, (first, second) in zip(given, roles):
         if len(set(spec)) != len(spec) or first not in spec or second not in spec:

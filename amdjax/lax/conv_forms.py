@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from amdjax.core.array import Array
 from amdjax.core.integers import ceil_div
-from amdjax.lax._rules import Shape, as_ints, scalar, shape_of
+from amdjax.lax._rules import Shape, as_axes, as_ints, scalar, shape_of
 from amdjax.lax.casting import convert_element_type
 from amdjax.lax.conv import (
     ConvDimensionNumbers,
@@ -19,6 +19,7 @@ from amdjax.lax.conv import (
     conv_general_dilated,
     conv_general_permutations,
     conv_padding,
+    refuse_dilated,
 )
 from amdjax.lax.dot import PrecisionLike, dot_general
 from amdjax.lax.joining import rev, stack
@@ -226,8 +227,10 @@ def conv_general_dilated_patches(
     kernel_shape = (1, 1, *window)
     numbers = conv_dimension_numbers(shape, kernel_shape, dimension_numbers)
     ones = (1,) * len(window)
-    lhs_dilation = ones if lhs_dilation is None else as_ints(lhs_dilation, "lhs_dilation")
-    rhs_dilation = ones if rhs_dilation is None else as_ints(rhs_dilation, "rhs_dilation")
+    lhs_dilation = ones if lhs_dilation is None else as_axes(lhs_dilation, "lhs_dilation")
+    if isinstance(padding, str):
+        refuse_dilated("conv_general_dilated_patches", padding, lhs_dilation)
+    rhs_dilation = ones if rhs_dilation is None else as_axes(rhs_dilation, "rhs_dilation")
     strides = as_ints(window_strides, "window_strides")
     as_given = ConvDimensionNumbers(numbers.lhs_spec, tuple(range(len(shape))), numbers.out_spec)
     pads = conv_padding(shape, kernel_shape, as_given, strides, rhs_dilation, padding)
@@ -305,10 +308,21 @@ def _canonical_shapes(
 ) -> tuple[Shape, Shape, Sequence[int]]:
     lhs_spec, rhs_spec, out_spec = conv_general_permutations(dimension_numbers)
     return (
-        tuple(lhs_shape[d] for d in lhs_spec),
-        tuple(rhs_shape[d] for d in rhs_spec),
+        _permuted("lhs_shape", lhs_shape, lhs_spec),
+        _permuted("rhs_shape", rhs_shape, rhs_spec),
         sorted(range(len(out_spec)), key=out_spec.__getitem__),
     )
+
+
+def _permuted(name: str, shape: Any, order: Sequence[int]) -> Shape:
+    given = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    if len(given) < len(order):
+        raise IndexError(
+            f"convolution: {name} must have the {len(order)} axes of dimension_numbers, got "
+            f"{shape!r}."
+        )
+    sizes = as_ints(given, f"convolution {name}")
+    return tuple(sizes[d] for d in order)
 
 
 def conv_shape_tuple(
@@ -339,6 +353,7 @@ def conv_shape_tuple(
       (1, 3, 4)
     """
     space, kernel = tuple(lhs_shape[2:]), tuple(rhs_shape[2:])
+    strides = as_ints(strides, "convolution strides")
     if isinstance(pads, str):
         pads = padtype_to_pads(space, kernel, strides, pads)
     if len(pads) != len(space):

@@ -16,7 +16,7 @@ from amdjax.core.lowering import Host
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     LINEAR,
-    as_ints,
+    as_axes,
     dtype_of,
     is_complex,
     jvp_from,
@@ -159,13 +159,13 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
       >>> np.asarray(y).real.tolist()
       [0.0, 2.0, 0.0]
     """
-    kind = _kind(fft_type)
     dtype = dtype_of(x)
+    kind = _kind(fft_type)
+    lengths = as_axes(fft_lengths, "fft fft_lengths")
     if kind is not FftType.RFFT:
         x = convert_element_type(x, dtypes.to_complex_dtype(dtype))
     elif is_complex(x):
         raise ValueError(f"fft of type RFFT takes real numbers, got dtype {dtype}.")
     else:
         x = convert_element_type(x, dtypes.to_inexact_dtype(dtype))
-    lengths = as_ints(fft_lengths, "fft fft_lengths")
     return fft_p.bind(x, fft_type=kind, fft_lengths=lengths) if lengths else x

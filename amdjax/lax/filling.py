@@ -229,7 +229,7 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike, *, out_sharding: Any = N
     return empty_p.bind(shape=shape, dtype=dtype, out_sharding=out_sharding)
 
 
-def shape_as_value(shape: Sequence[int]) -> Array:
+def shape_as_value(shape: Sequence[int]) -> np.ndarray:
     """A shape as an integer array.
 
     Args:
@@ -247,4 +247,4 @@ def shape_as_value(shape: Sequence[int]) -> Array:
     """
     sizes = np.asarray(as_axes(shape, "shape"), np.int64)
     narrow = (sizes < 2**31).all()
-    return convert(sizes, np.int32 if narrow else dtypes.canonicalize_dtype(np.int64))
+    return sizes.astype(np.int32 if narrow else dtypes.canonicalize_dtype(np.int64))

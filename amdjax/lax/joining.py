@@ -306,7 +306,7 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> Sequence[A
       [[1], [2, 3]]
     """
     axis = canonical_axis(axis, len(shape_of(operand)))
-    return split_p.bind(operand, sizes=as_ints(sizes, "split sizes"), axis=axis)
+    return split_p.bind(operand, sizes=as_axes(sizes, "split sizes"), axis=axis)
 
 
 def _tile_type(x: Any, *, reps: Shape) -> ShapedArray:

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Sequence
 
 from amdjax.core.integers import ceil_div
+from amdjax.lax._rules import as_ints
 
 __all__ = ["padtype_to_pads"]
 
@@ -59,7 +60,8 @@ def padtype_to_pads(
 
     Raises:
       RuntimeError: if no rule has that name.
-      TypeError: if `padding` is not a name.
+      TypeError: if `padding` is not a name, or a size no integer.
+      ValueError: if there is not one entry of each for each axis.
 
     Example:
       >>> padtype_to_pads((5,), (2,), (1,), "SAME")
@@ -77,12 +79,22 @@ def padtype_to_pads(
         raise TypeError(f"padding must be a string or pairs of integers, got {padding!r}.")
     if padding is PaddingType.VALID:
         return [(0, 0)] * len(in_shape)
+    sizes = as_ints(in_shape, "in_shape")
+    window, strides = (
+        as_ints(given, name)
+        for given, name in ((window_shape, "window_shape"), (window_strides, "window_strides"))
+    )
+    if not len(sizes) == len(window) == len(strides):
+        raise ValueError(
+            f"padding {padding.name}: in_shape, window_shape and window_strides must have one entry"
+            f" for each axis, got {sizes}, {window} and {strides}."
+        )
     pads = []
-    for n, w, step in zip(in_shape, window_shape, window_strides):
+    for n, w, step in zip(sizes, window, strides):
         missing = max(0, (ceil_div(n, step) - 1) * step + w - n)
         small, large = missing // 2, missing - missing // 2
         pads.append((small, large) if padding is PaddingType.SAME else (large, small))
-    return [(int(low), int(high)) for low, high in pads]
+    return pads
 
 
 def pads_of_transpose(

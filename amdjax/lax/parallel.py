@@ -64,7 +64,7 @@ def stop_gradient(x: Any) -> Any:
             raise TypeError(
                 f"stop_gradient: argument {leaf!r} of type {type(leaf)} is not a valid JAX type"
             )
-        return stop_gradient_p.bind(leaf)
+        return leaf if isinstance(leaf, bool) else stop_gradient_p.bind(leaf)
 
     return tree_map(stop, x)
 

@@ -17,7 +17,6 @@ from amdjax.core.lowering import Decompose, Host
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     as_axes,
-    check_same_dtype,
     dtype_of,
     jvp_from,
     move_axis,
@@ -218,9 +217,10 @@ rng_uniform_p = Primitive("rng_uniform")
 
 @rng_uniform_p.def_abstract_eval
 def _rng_uniform_type(a, b, *, shape):
-    check_same_dtype("rng_uniform", a, b)
+    if a.dtype != b.dtype:
+        raise ValueError(f"rng_uniform bounds must have one dtype, got {a.dtype} and {b.dtype}.")
     if a.shape or b.shape:
-        raise TypeError(f"rng_uniform bounds must be scalars, got shapes {a.shape} and {b.shape}.")
+        raise ValueError(f"rng_uniform bounds must be scalars, got shapes {a.shape} and {b.shape}.")
     return ShapedArray(shape, a.dtype, a.weak_type and b.weak_type)
 
 
@@ -253,7 +253,7 @@ def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Any:
       An array of the scalars' dtype.
 
     Raises:
-      TypeError: if the dtypes differ or an argument is no scalar.
+      ValueError: if the dtypes differ or an argument is no scalar.
 
     Example:
       >>> from amdjax import lax

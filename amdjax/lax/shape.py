@@ -19,7 +19,6 @@ from amdjax.lax._rules import (
     as_ints,
     batch_to,
     canonical_axes,
-    canonical_axis,
     insert,
     shape_of,
     structural,
@@ -205,16 +204,11 @@ def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
     Returns:
       Array of rank `rank`.
 
-    Raises:
-      ValueError: if `x` has more axes.
-
     Example:
       >>> broadcast_to_rank(1.5, 2).shape
       (1, 1)
     """
-    missing = rank - len(shape_of(x))
-    if missing < 0:
-        raise ValueError(f"broadcast_to_rank: rank {rank} is below that of shape {shape_of(x)}.")
+    (missing,) = as_ints((rank - len(shape_of(x)),), "broadcast_to_rank: rank")
     return expand_dims(x, range(missing))
 
 
@@ -229,14 +223,18 @@ def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
       Array of `like_arr`'s shape and `arr`'s dtype.
 
     Raises:
-      TypeError: if the shapes do not fit.
+      ValueError: if the shapes do not fit.
 
     Example:
       >>> broadcast_like(1.5, broadcast(0.0, (2,))).tolist()
       [1.5, 1.5]
     """
-    shape = shape_of(like_arr)
-    first = len(shape) - len(shape_of(arr))
+    shape, given = shape_of(like_arr), shape_of(arr)
+    first = len(shape) - len(given)
+    if first < 0 or any(n not in (1, m) for n, m in zip(given, shape[first:])):
+        raise ValueError(
+            f"broadcast_like: arr of shape {given} cannot take that of like_arr, {shape}."
+        )
     return broadcast_in_dim(arr, shape, range(first, len(shape)))
 
 
@@ -320,8 +318,7 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
     """
     shape = shape_of(operand)
     rank = len(shape)
-    start = canonical_axis(start_dimension, rank)
-    stop = rank if stop_dimension in (None, rank) else canonical_axis(stop_dimension, rank)
+    start, stop, _ = slice(start_dimension, stop_dimension).indices(rank)
     if stop < start:
         raise ValueError(
             f"collapse: start_dimension {start_dimension} comes after stop_dimension "
@@ -430,7 +427,8 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
       >>> squeeze(broadcast(1.5, (1, 3)), (0,)).shape
       (3,)
     """
-    dims = canonical_axes(dimensions, len(shape_of(array)), "squeeze dimensions")
+    given: Any = array  # of what is no array, too: its axes are checked first
+    dims = canonical_axes(dimensions, np.ndim(given), "squeeze dimensions")
     if not dims and isinstance(array, Array):
         return array
     return squeeze_p.bind(array, dimensions=dims)

@@ -212,12 +212,12 @@ pad_p = Primitive("pad")
 
 @pad_p.def_abstract_eval
 def _pad_type(x: Any, value: Any, *, padding_config: Padding) -> ShapedArray:
+    if value.shape:
+        raise ValueError(f"pad: padding_value must be a scalar, got shape {value.shape}.")
     if x.dtype != value.dtype:
         raise TypeError(
             f"pad operand and padding_value must have one dtype, got {x.dtype} and {value.dtype}."
         )
-    if value.shape:
-        raise ValueError(f"pad: padding_value must be a scalar, got shape {value.shape}.")
     given = f"got padding_config {padding_config} for operand shape {x.shape}"
     if len(padding_config) != x.ndim:
         raise ValueError(f"pad: padding_config must have one entry for each axis, {given}.")

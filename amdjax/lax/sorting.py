@@ -218,9 +218,10 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Any]:
     shape = np.shape(operand)  # of what is no array, too: a scalar is refused first
     if not shape:
         raise ValueError("top_k operand must have at least one dimension, got a scalar.")
-    values, indices = top_k_p.bind(
-        operand, k=as_ints((k,), "top_k k")[0], axis=_axis("top_k", axis, shape)
-    )
+    (k,) = as_ints((k,), "top_k k")
+    if k < 0:
+        raise ValueError(f"top_k: k must not be negative, got k={k}.")
+    values, indices = top_k_p.bind(operand, k=k, axis=_axis("top_k", axis, shape))
     return [values, indices]
 
 
@@ -313,12 +314,13 @@ def approx_min_k(
 
 def _approx_k(operand, k, axis, recall, is_max, size_override, aggregate) -> tuple[Any, Any]:
     name = "approx_max_k" if is_max else "approx_min_k"
+    shape = shape_of(operand)
     if k <= 0:
         raise ValueError(f"{name} k must be positive, got {k}.")
     values, indices = approx_top_k_p.bind(
         operand,
         k=operator.index(k),
-        reduction_dimension=_axis(name, axis, shape_of(operand)),
+        reduction_dimension=_axis(name, axis, shape),
         recall_target=float(recall),
         is_max_k=is_max,
         reduction_input_size_override=operator.index(size_override),

@@ -20,6 +20,7 @@ from amdjax.lax._rules import (
     Kinds,
     Shape,
     Zero,
+    as_axes,
     as_ints,
     batch_to,
     check_dtype,
@@ -425,14 +426,20 @@ def reduce_window_shape_tuple(
       The number of windows along each axis.
 
     Raises:
-      TypeError: if the window does not have the operand's rank.
+      ValueError: if the window does not have the operand's rank.
 
     Example:
       >>> reduce_window_shape_tuple((5, 4), (2, 2), (1, 2), ((0, 0), (0, 0)))
       (4, 2)
     """
     shape = tuple(operand_shape)
-    dims = as_ints(window_dimensions, "window_dimensions")
+    dims = as_axes(window_dimensions, "window_dimensions")
+    for name, given in (("window_dimensions", dims), ("padding", padding)):
+        if len(given) != len(shape):
+            raise ValueError(
+                f"reduce_window_shape_tuple: {name} must have one entry for each axis of "
+                f"{shape}, got {given}."
+            )
     return make_window(
         shape, dims, window_strides, padding, base_dilation, window_dilation
     ).out_shape(shape)

@@ -15,6 +15,7 @@ from amdjax.core.array import Array
 from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import api_boundary, public_surface as _public_surface
 from amdjax.nn import _docs
+from amdjax.numpy._util import canonical_shape
 
 __all__ = [
     "Initializer", "constant", "delta_orthogonal", "glorot_normal", "glorot_uniform", "he_normal",
@@ -190,7 +191,7 @@ def variance_scaling(
 
     @api_boundary
     def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
-        shape = tuple(shape)
+        shape = canonical_shape(shape)
         kind = _dtype(dtype, None)
         variance = jnp.array(
             scale / fan(*_fans(shape, in_axis, out_axis, batch_axis)), dtypes.finfo(kind).dtype
@@ -319,7 +320,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     @api_boundary
     def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
         kind = _dtype(dtype, None)
-        shape = tuple(shape)
+        shape = canonical_shape(shape)
         if len(shape) < 2:
             raise ValueError("orthogonal initializer requires at least a 2D shape")
         columns = shape[column_axis]
@@ -347,7 +348,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     @api_boundary
     def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Array:
         kind = _dtype(dtype, None)
-        shape = tuple(shape)
+        shape = canonical_shape(shape)
         if len(shape) not in (3, 4, 5):
             raise ValueError("Delta orthogonal initializer requires a 3D, 4D or 5D shape.")
         if shape[-1] < shape[-2]:

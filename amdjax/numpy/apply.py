@@ -54,7 +54,8 @@ def apply_over_axes(func: Callable[..., Any], a: ArrayLike, axes: int | Sequence
     Array([[6.]], dtype=float32)
     """
     x = as_array("apply_over_axes", a)
-    for axis in (axes,) if isinstance(axes, int) else axes:
+    several: Any = (axes,) if type(axes) is int else axes
+    for axis in several:
         result = func(x, axis)
         if result.ndim == x.ndim - 1:
             result = lax.expand_dims(result, (canonical_axis(axis, x.ndim),))

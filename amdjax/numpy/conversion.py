@@ -150,6 +150,8 @@ def _from_protocol(x: Any, dtype: Any) -> Array:
         raise ValueError("None is not a valid value for jnp.array")
     if isinstance(x, range):
         return _from_sequence(list(x), dtype)
+    if isinstance(x, str) and (dtype is not None or x in dtypes.scalar_types):
+        return from_numpy(np.array(x).astype(x if dtype is None else dtype))
     if isinstance(x, (str, bytes)):
         raise TypeError(
             f"Value '{x!r}' with dtype {np.array(x).dtype} is not a valid JAX array type."

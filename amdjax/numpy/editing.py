@@ -16,7 +16,9 @@ from amdjax.numpy._util import (
     as_arrays,
     broadcast_to,
     canonical_axis,
+    check_arraylike,
     convert,
+    is_arraylike,
     is_kind,
 )
 from amdjax.numpy.conversion import asarray
@@ -103,7 +105,7 @@ def delete(
     axis = canonical_axis(axis, a.ndim)
     n = a.shape[axis]
     obj = obj.__jax_array__() if hasattr(obj, "__jax_array__") else obj
-    if isinstance(obj, (list, tuple)):
+    if not isinstance(obj, slice) and not is_arraylike(obj):
         raise TypeError(f"delete: obj must be an integer, a slice or an array, got {obj}")
     if isinstance(obj, slice):
         keep = np.delete(np.arange(n), obj)
@@ -162,6 +164,7 @@ def _positions(obj: Any, n: int) -> Array:
     """What `insert` is given as positions along an axis of `n`, counted from its start."""
     if isinstance(obj, slice):
         return asarray(np.arange(n, dtype=np.int32)[obj])
+    check_arraylike("insert", [] if obj is None else 0)
     places = asarray(obj)
     if places.dtype == bool:
         return nonzero(places)[0]

@@ -274,6 +274,12 @@ def _drop_stretched(x: Array, xs: str, y: Array, ys: str) -> Any:
     return x, xs, y, ys
 
 
+def _shape_of(x: Any) -> tuple[int, ...]:
+    if not isinstance(x, (list, tuple)) and not is_arraylike(x):
+        raise ValueError(f"einsum_path: an operand must have a shape, got {x!r}")
+    return np.shape(x)
+
+
 def einsum_path(
     subscripts: Any, /, *operands: Any, optimize: Any = "auto"
 ) -> tuple[list[Any], Any]:
@@ -285,6 +291,8 @@ def einsum_path(
     # late: see `_parse`
     import opt_einsum
 
+    if isinstance(subscripts, str):
+        operands = tuple(np.zeros(_shape_of(x)) for x in operands)
     text, arrays = _parse(subscripts, operands)
     blank = [np.broadcast_to(np.zeros(()), np.shape(x)) for x in arrays]
     return opt_einsum.contract_path(text, *blank, optimize=_path_of(optimize, len(blank)))

@@ -13,6 +13,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.lax._rules import as_axes
 from amdjax.numpy import _docs
 from amdjax.numpy._util import (
     ArrayLike,
@@ -69,15 +70,17 @@ def _transform(name: str, kind: str, a: ArrayLike, s: Any, axes: Any, norm: str 
     if axes is None:
         count = x.ndim if s is None else len(s)
         axes = tuple(range(x.ndim - count, x.ndim))
-    if len({axis % max(x.ndim, 1) for axis in axes}) < len(axes):
-        raise ValueError(
-            f"jax.numpy.fft.{name} does not support repeated axes. Got axes {list(axes)}."
-        )
-    axes = canonical_axes(tuple(axes), x.ndim)
+    s = None if s is None else as_axes(s, f"s of {name}")
+    axes = as_axes(axes, f"axes of {name}")
     if s is not None and len(s) != len(axes):
         raise ValueError(
             f"Shape {s} and axes {axes} have different lengths in jax.numpy.fft.{name}."
         )
+    if len({axis % max(x.ndim, 1) for axis in axes}) < len(axes):
+        raise ValueError(
+            f"jax.numpy.fft.{name} does not support repeated axes. Got axes {list(axes)}."
+        )
+    axes = canonical_axes(axes, x.ndim)
     real_in, real_out = kind == "RFFT", kind == "IRFFT"
     if real_in and is_kind(x.dtype, np.complexfloating):
         raise ValueError(f"only real-valued inputs supported for jax.numpy.fft.{name}")

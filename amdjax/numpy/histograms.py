@@ -152,7 +152,7 @@ def histogramdd(
     if many and len(bins) != d:
         raise ValueError("should be a bin for each dimension.")
     bins = list(bins) if many else [bins] * d
-    if weights is not None and np.shape(weights) != (n,):
+    if weights is not None and as_array("histogramdd", weights, 1).shape != (n,):
         raise ValueError("should have one weight for each sample.")
     edges, cells = [], None
     for i, axis_bins in enumerate(bins):
@@ -187,6 +187,8 @@ def histogram2d(
     Array([[3]], dtype=int32)
     """
     x, y = as_arrays("histogram2d", x, y)
+    if x.ndim != y.ndim:
+        raise TypeError(f"histogram2d: x and y must be vectors, got shapes {x.shape}, {y.shape}")
     many = isinstance(bins, Sequence) or np.ndim(bins) > 0
     if many and len(bins) not in (1, 2):
         bins = [_array(bins)] * 2

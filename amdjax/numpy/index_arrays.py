@@ -60,8 +60,11 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     return diag_indices(a.shape[0], a.ndim)
 
 
-def _triangle_indices(n: int, m: int | None, keep: Callable[..., Any]) -> tuple[Array, Array]:
-    rows, columns = np.nonzero(keep(np.ones((n, n if m is None else m), bool)))
+def _triangle_indices(
+    n: int, m: int | None, k: int, keep: Callable[..., Any]
+) -> tuple[Array, Array]:
+    k = concrete_int(k, f"k of {keep.__name__}_indices")
+    rows, columns = np.nonzero(keep(np.ones((n, n if m is None else m), bool), k))
     index = dtypes.default_int_dtype()
     return asarray(rows.astype(index)), asarray(columns.astype(index))
 
@@ -72,7 +75,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
     >>> jnp.tril_indices(2)
     (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
     """
-    return _triangle_indices(n, m, lambda a: np.tril(a, k))
+    return _triangle_indices(n, m, k, np.tril)
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
@@ -81,7 +84,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
     >>> jnp.triu_indices(2)
     (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
     """
-    return _triangle_indices(n, m, lambda a: np.triu(a, k))
+    return _triangle_indices(n, m, k, np.triu)
 
 
 def _from_matrix(name: str, arr: ArrayLike) -> tuple[int, int]:
@@ -158,6 +161,8 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
         total = functools.reduce(lax.mul, [convert(n, flat.dtype) for n in shape])
         flat = clip(where(flat < 0, flat + total, flat), 0, total - 1)
     else:
+        if np.ndim(shape) > 1:
+            raise ValueError(f"unravel_index: shape should be a scalar or 1D sequence, got {shape}")
         given, shape = shape, canonical_shape(shape)
         dtype, weak = promotion.lattice_result_type(flat, *(given if np.ndim(given) else (given,)))
         total = math.prod(shape)

@@ -18,6 +18,7 @@ from amdjax.numpy._util import (
     as_arrays,
     canonical_axes,
     canonical_axis,
+    concrete_int,
     convert,
     promote_dtypes,
     refuse_out,
@@ -45,7 +46,8 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: DTypeLike = None) -> A
         >>> jnp.concatenate([jnp.arange(2), jnp.arange(3)])
         Array([0, 1, 0, 1, 2], dtype=int32)
     """
-    parts = as_arrays("concatenate", *_sequence("concatenate", arrays))
+    scalar = isinstance(arrays, Array) and not arrays.ndim
+    parts = [] if scalar else as_arrays("concatenate", *_sequence("concatenate", arrays))
     if not parts:
         raise ValueError("Need at least one array to concatenate.")
     if axis is None:
@@ -240,7 +242,8 @@ def _split(name: str, ary: ArrayLike, where: Any, axis: int, equal: bool) -> lis
         sizes = [small + 1] * extra + [small] * (parts - extra)
         cuts = np.cumsum([0, *sizes]).tolist()
     else:
-        inner = [int(i) for i in (where if isinstance(where, (list, tuple)) else np.asarray(where))]
+        cut = lambda i: concrete_int(i, f"an index to {name}")
+        inner = [cut(i) for i in (where if isinstance(where, (list, tuple)) else np.asarray(where))]
         cuts = [0, *inner, length]
         sizes = [hi - lo for lo, hi in itertools.pairwise(cuts)]
         if builtins.any(size < 0 for size in sizes):

@@ -330,7 +330,7 @@ def iscomplex(x: ArrayLike) -> Array:
     """
     x = as_array("iscomplex", x)
     if not is_kind(x.dtype, np.complexfloating):
-        return convert(lax.full_like(x, False, dtype=np.dtype(bool)), np.dtype(bool))
+        return convert(lax.full_like(x, False, dtype=np.dtype(bool)), np.dtype(bool), x.weak_type)
     return lax.ne(lax.imag(x), constant(lax.imag(x), 0))
 
 
@@ -357,7 +357,9 @@ def iscomplexobj(x: Any) -> bool:
     except TypeError:
         if isinstance(x, (list, tuple)):  # which may hold traced values
             return any(map(iscomplexobj, x))
-        return bool(np.iscomplexobj(x))
+        if isinstance(x, (str, bytes)):
+            return False
+        raise
 
 
 def isrealobj(x: Any) -> bool:

@@ -49,7 +49,7 @@ def _shape_of(name: str, a: Any) -> tuple[int, ...]:
             DeprecationWarning,
         )
         return np.shape(a)
-    return as_array(name, a).shape
+    return np.shape(a)
 
 
 def ndim(a: Any) -> int:
@@ -397,6 +397,8 @@ def roll(a: ArrayLike, shift: Any, axis: Axis = None) -> Array:
         shift = lax.concatenate([lax.reshape(as_array("roll", s), (1,)) for s in shift], 0)
     known = not isinstance(shift, Array)
     shift = np.asarray(shift) if known else shift
+    if shift.dtype.kind in "USO":
+        raise TypeError(f"roll: shift must be an integer or several, got {shift}")
     sizes = {shift.size, len(axes)} - {1}
     if shift.ndim > 1 or len(sizes) > 1:
         raise ValueError(

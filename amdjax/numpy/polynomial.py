@@ -73,6 +73,14 @@ def _trimmed(x: Array) -> Array:
     return trim_zeros(x, "f")
 
 
+def _vectors(name: str, *polynomials: ArrayLike) -> list[Array]:
+    arrays = as_arrays(name, *polynomials)
+    if any(not x.ndim for x in arrays):
+        raise TypeError(f"{name} takes vectors of coefficients, got shapes "
+                        f"{', '.join(str(x.shape) for x in arrays)}")  # fmt: skip
+    return arrays
+
+
 def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
     """The product of two polynomials.
 
@@ -83,7 +91,7 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
         >>> jnp.polymul(jnp.array([1.0, 2.0]), jnp.array([1.0, 3.0]))
         Array([1., 5., 6.], dtype=float32)
     """
-    a, b = promote_dtypes_inexact(*as_arrays("polymul", a1, a2))
+    a, b = promote_dtypes_inexact(*_vectors("polymul", a1, a2))
     if trim_leading_zeros and (a.size > 1 or b.size > 1):
         a, b = _trimmed(a), _trimmed(b)
     one = lambda v: v if v.size else lax.full((1,), 0, v.dtype)
@@ -96,7 +104,7 @@ def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False) -> 
     >>> jnp.polydiv(jnp.array([1.0, 5.0, 6.0]), jnp.array([1.0, 2.0]))[0]
     Array([1., 3.], dtype=float32)
     """
-    u, v = promote_dtypes_inexact(*as_arrays("polydiv", u, v))
+    u, v = promote_dtypes_inexact(*_vectors("polydiv", u, v))
     m, n = u.shape[0] - 1, v.shape[0] - 1
     quotient = []
     rest = u
@@ -142,11 +150,11 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     >>> jnp.polyint(jnp.array([2.0, 2.0]))
     Array([1., 2., 0.], dtype=float32)
     """
-    m = concrete_int(m, "m of polyint")
+    p, m = as_array("polyint", p), concrete_int(m, "m of polyint")
     if m < 0:
         raise ValueError("Order of integral must be positive (see polyder)")
     k = 0 if k is None else k
-    p, k = promote_dtypes_inexact(as_array("polyint", p), _array(k))
+    p, k = promote_dtypes_inexact(p, _array(k))
     if not p.ndim:
         raise TypeError("polyint: p must be a vector, got a scalar")
     k = lax.reshape(k, (k.size,))

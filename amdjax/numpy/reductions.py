@@ -18,6 +18,7 @@ from amdjax.numpy._util import (
     Axis,
     DTypeLike,
     as_array,
+    as_arrays,
     broadcast_to,
     canonical_axes,
     canonical_axis,
@@ -464,7 +465,7 @@ def _checked_var(
         if ddof:
             raise ValueError("ddof and correction can't be provided simultaneously.")
         ddof = correction
-    a = as_array(name, a)
+    a, _ = as_arrays(name, a, ddof)
     if dtype is not None:
         dtype = user_dtype(dtype, name)
         if is_kind(a.dtype, np.complexfloating) and not is_kind(dtype, np.complexfloating):

@@ -195,7 +195,7 @@ def array_repr(
     text = np.array_repr(np.asarray(arr), max_line_width, precision, suppress_small)
     if isinstance(arr, Array) and max_line_width is precision is suppress_small is None:
         return repr(arr)
-    return "Array" + text.removeprefix("array")
+    return "Array" + text.removeprefix("array") if isinstance(arr, Array) else text
 
 
 def array_str(

@@ -258,7 +258,7 @@ def compress(
     Array([0, 2], dtype=int32)
     """
     refuse_out("compress", out)
-    mask, a, _ = as_arrays("compress", asarray(condition), a, fill_value)
+    mask, a, _ = as_arrays("compress", condition, a, fill_value)
     if mask.ndim != 1:
         raise ValueError("condition must be a 1D array")
     if size is not None and size > mask.size:

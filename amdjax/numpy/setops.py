@@ -14,10 +14,10 @@ from amdjax.core.trace import is_concrete
 from amdjax.numpy import reductions
 from amdjax.numpy._util import (
     ArrayLike,
-    as_array,
     as_arrays,
     broadcast_to,
     canonical_axis,
+    concrete_int,
     constant,
     convert,
     is_kind,
@@ -113,7 +113,8 @@ def unique(
         >>> jnp.unique(jnp.array([3, 1, 3]))
         Array([1, 3], dtype=int32)
     """
-    a = as_array("unique", ar)
+    a, _ = as_arrays("unique", ar, 0 if fill_value is None or size is None else fill_value)
+    size = None if size is None else concrete_int(size, "size of unique")
     _known_size("unique", size, a)
     shape = a.shape
     rows = ravel(a) if axis is None else moveaxis(a, canonical_axis(axis, a.ndim), 0)

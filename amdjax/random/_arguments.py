@@ -11,6 +11,7 @@ from amdjax import lax
 from amdjax.core import dtypes, promotion
 from amdjax.core.errors import TypePromotionError
 from amdjax.lax._rules import as_axes, as_ints
+from amdjax.numpy._util import check_arraylike
 from amdjax.random._keys import as_key
 from amdjax.random._prng import random_bits as bits_of
 
@@ -63,15 +64,21 @@ def parameter_shape(name: str, shape: Any, *parameters: Any) -> Shape:
     Args:
       name: the sampler.
       shape: the shape asked for, or `None` for that of the parameters.
-      parameters: arrays, or shapes.
+      parameters: arrays.
 
     Returns:
       `shape`, or the parameters' common shape.
 
     Raises:
+      TypeError: if a parameter is no array.
       ValueError: if the parameters do not broadcast to `shape`.
     """
-    shapes = [p if isinstance(p, tuple) else np.shape(p) for p in parameters]
+    check_arraylike(name, *parameters)
+    return common_shape(name, shape, *map(np.shape, parameters))
+
+
+def common_shape(name: str, shape: Any, *shapes: Shape) -> Shape:
+    """As `parameter_shape` of parameters that have the given shapes."""
     if shape is None:
         return lax.broadcast_shapes(*shapes) if shapes else ()
     shape = as_shape(name, shape)

@@ -12,11 +12,13 @@ import numpy as np
 from amdjax import lax, numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.trace import concrete_or_error
+from amdjax.lax._rules import as_ints
 from amdjax.numpy._util import check_arraylike
 from amdjax.random._arguments import (
     Shape,
     as_shape,
     bits_of,
+    common_shape,
     int_dtype,
     parameter_shape,
     single_key,
@@ -185,7 +187,7 @@ def categorical(
         text = f"categorical axis {axis} is out of bounds for logits of rank {rank}."
         raise np.exceptions.AxisError(text)  # an IndexError and a ValueError
     batch = tuple(n for d, n in enumerate(logits.shape) if d != axis % rank)
-    shape = parameter_shape("categorical", shape, batch)
+    shape = common_shape("categorical", shape, batch)
     static = {"axis": axis % rank - rank, "shape": shape, "mode": gumbel_mode(mode)}
     if replace:
         return _categorical(typed, logits, **static)
@@ -240,6 +242,7 @@ def permutation(
     typed = single_key("permutation", key)
     rank = np.ndim(x)
     vector = max(rank, 1)
+    (axis,) = as_ints((axis,), "permutation axis")
     if not -vector <= axis < vector:
         raise ValueError(f"permutation axis {axis} is out of bounds for an array of rank {vector}.")
     if not rank:

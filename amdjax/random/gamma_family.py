@@ -13,9 +13,11 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.config import disable_jit
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import batch_to, is_zero, zero_tangent
+from amdjax.numpy._util import check_arraylike
 from amdjax.random._arguments import (
     Shape,
     check_castable,
+    common_shape,
     float_arguments,
     float_dtype,
     parameter_shape,
@@ -243,9 +245,10 @@ def dirichlet(
     """
     typed = single_key("dirichlet", key)
     dtype = float_dtype("dirichlet", dtype)
+    check_arraylike("dirichlet", alpha)
     if not np.ndim(alpha):
         raise ValueError("dirichlet requires alpha.ndim >= 1, got a scalar.")
-    shape = parameter_shape("dirichlet", shape, np.shape(alpha)[:-1])
+    shape = common_shape("dirichlet", shape, np.shape(alpha)[:-1])
     return _dirichlet(typed, alpha, shape=shape, dtype=dtype)
 
 

@@ -13,10 +13,10 @@ from amdjax.core.trace import concrete_or_error
 from amdjax.random._arguments import (
     Shape,
     as_shape,
+    common_shape,
     float_arguments,
     float_dtype,
     inexact_dtype,
-    parameter_shape,
     single_key,
 )
 from amdjax.random._compile import compiled
@@ -74,7 +74,7 @@ def multivariate_normal(
             f"(..., n, n), got shapes {np.shape(mean)} and {np.shape(cov)}."
         )
     batches = np.shape(mean)[:-1], np.shape(cov)[:-2]
-    shape = parameter_shape("multivariate_normal", shape, *batches)
+    shape = common_shape("multivariate_normal", shape, *batches)
     mean, cov = (lax.convert_element_type(v, common) for v in (mean, cov))
     return _multivariate_normal(typed, mean, cov, shape=shape, dtype=dtype, method=method)
 

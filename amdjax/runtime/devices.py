@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 import importlib
 import threading
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from amdjax.core.config import config
 from amdjax.core.errors import api_boundary
@@ -234,7 +237,8 @@ def devices(backend: str | None = None) -> list[Any]:
         if _is_meant(row, backend) and (found := _devices_of(name)):
             return list(found)
     known = ", ".join(sorted(_registry))
-    raise RuntimeError(
+    error = RuntimeError if isinstance(backend, str) else TypeError
+    raise error(
         f"Unknown backend {backend} requested, but no devices of it are present."
         f"{_meant(backend)} Platforms known: {known}; with devices: {', '.join(platforms())}."
         f"{_hints([backend])}"
@@ -263,7 +267,7 @@ def local_devices(
 ) -> list[Any]:
     """Devices that a process drives; there is one process, number 0."""
     wanted = process_index if process_index is not None else host_id
-    if not (wanted is None or hasattr(wanted, "__index__")):
+    if not isinstance(wanted, (int, float, np.integer, np.floating, types.NoneType)):
         raise TypeError(f"local_devices: process_index must be an integer, got {wanted!r}")
     if wanted is not None and wanted != 0:
         raise ValueError(f"Unknown process_index {wanted}: there is only process 0.")

@@ -352,6 +352,10 @@ def checkpoint(
         raise TypeError(
             f"checkpoint: prevent_cse must be a bool or tuple of bools, got {prevent_cse!r}"
         )
+    if not isinstance(static_argnums, (int, tuple, list, range)):
+        raise TypeError(
+            f"checkpoint: static_argnums must be an int or a tuple of ints, got {static_argnums!r}"
+        )
     if fun is None:
         return functools.partial(
             checkpoint,

@@ -31,7 +31,9 @@ def checkpoint_name(x: Any, name: str) -> Any:
       >>> print(checkpoint_name(2.0, "width"))
       2.0
     """
-    return tree_map(lambda leaf: name_p.bind(leaf, name=name), x)
+    return tree_map(
+        lambda leaf: leaf if isinstance(leaf, bool) else name_p.bind(leaf, name=name), x
+    )
 
 
 # Policies say of an operation, `policy(primitive, *avals, **params)`, whether its results are kept.

@@ -75,7 +75,7 @@ _OF_ANY_TREE = {
 #: Functions to which any object is a fine argument, or which call what they are given later.
 TAKE_ANYTHING = {
     "numpy": {"array_equal", "array_repr", "array_str", "iscomplexobj", "isrealobj", "isscalar",
-              "iterable", "vectorize", "save", "load", "from_dlpack"},
+              "iterable", "vectorize", "save", "load", "from_dlpack", "ndim", "shape", "size"},
     "lax": {"stop_gradient", "optimization_barrier", "composite"},
     "nn": {"count_parameters", "partition", "is_stateful"},
     "amdjax": {"block_until_ready", "copy_to_host_async", "device_get", "ds", "named_scope"},

@@ -112,14 +112,14 @@ def test_uniform_with_hidden_state():
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    "call, error, message",
     [
-        (lambda: lax.rng_bit_generator(STATE[:3], (2,)), "shape"),
-        (lambda: lax.rng_bit_generator(STATE, (2,), np.int32), "dtype"),
-        (lambda: lax.rng_uniform(np.float32(0), np.int32(1), (2,)), "dtype"),
-        (lambda: lax.rng_uniform(np.zeros(2, np.float32), np.float32(1), (2,)), "scalars"),
+        (lambda: lax.rng_bit_generator(STATE[:3], (2,)), TypeError, "shape"),
+        (lambda: lax.rng_bit_generator(STATE, (2,), np.int32), TypeError, "dtype"),
+        (lambda: lax.rng_uniform(np.float32(0), np.int32(1), (2,)), ValueError, "dtype"),
+        (lambda: lax.rng_uniform(np.zeros(2, "f"), np.float32(1), (2,)), ValueError, "scalars"),
     ],
 )
-def test_bad_arguments_are_named(call, message):
-    with pytest.raises(TypeError, match=message):
+def test_bad_arguments_are_named(call, error, message):
+    with pytest.raises(error, match=message):
         call()

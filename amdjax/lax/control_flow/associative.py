@@ -41,6 +41,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
 
     Raises:
       TypeError: `fn` is not callable, or `elems` holds something else than arrays.
+      IndexError: `elems` has no arrays.
       ValueError: the sizes along `axis` differ, `axis` is out of bounds, or `fn` changes the
         number of arrays.
 
@@ -53,7 +54,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
     check_callable("associative_scan", fn=fn)
     leaves, tree = checked_leaves("associative_scan", "elems", elems)
     if not leaves:
-        return elems
+        raise IndexError(f"associative_scan: elems must have arrays, got {elems}")
     axis = canonical_axis(axis, get_aval(leaves[0]).ndim)
     shapes = [get_aval(x).shape for x in leaves]
     sizes = {shape[axis] if axis < len(shape) else None for shape in shapes}

@@ -23,6 +23,7 @@ from amdjax.core.pytree import (
 )
 from amdjax.core.ref import AbstractRef
 from amdjax.core.trace import concrete_or_error, hoist_tracers
+from amdjax.lax._rules import as_ints
 from amdjax.lax.control_flow._common import (
     Body,
     Traced,
@@ -520,7 +521,7 @@ def _check_unroll(what: str, unroll: Any, length: int) -> int:
     )
     if unroll.dtype == bool:
         unroll = 0 if unroll else 1
-    unroll = int(unroll)
+    (unroll,) = as_ints((unroll,), f"{what}: `unroll`")
     if unroll < 0:
         raise ValueError(f"{what}: `unroll` must be a bool or a non-negative int, got {unroll}.")
     return unroll or max(length, 1)

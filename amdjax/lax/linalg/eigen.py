@@ -271,10 +271,15 @@ def eig(
       [-1.0, 1.0]
     """
     flags = compute_left_eigenvectors, compute_right_eigenvectors
-    if not all(isinstance(flag, (bool, int, np.bool_)) for flag in flags):
+    if not all(isinstance(flag, (int, np.bool_, np.integer)) for flag in flags):
         raise TypeError(
             "eig: compute_left_eigenvectors and compute_right_eigenvectors must be bools, got "
             f"{flags}"
+        )
+    if any(flag not in (0, 1) for flag in flags):
+        raise ValueError(
+            "eig: compute_left_eigenvectors and compute_right_eigenvectors must be true or false, "
+            f"got {flags}"
         )
     return eig_p.bind(
         x,
@@ -430,5 +435,4 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Any, Any, Any, Any]:
       >>> d.tolist(), e.tolist()
       ([2.0, 2.0, 2.0], [0.0, 0.0])
     """
-    compact, d, e, taus = tridiagonal_p.bind(a, lower=bool(lower))
-    return compact, d, e, taus
+    return tridiagonal_p.bind(a, lower=bool(lower))

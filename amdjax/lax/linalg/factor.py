@@ -226,8 +226,7 @@ def lu(x: Any) -> tuple[Any, Any, Any]:
       >>> factors.tolist(), order.tolist()
       ([[2.0, 2.0], [0.5, 1.0]], [1, 0])
     """
-    factors, pivots, permutation = lu_p.bind(x)
-    return factors, pivots, permutation
+    return lu_p.bind(x)
 
 
 def _permutation_results(pivots, *, permutation_size):

@@ -223,6 +223,9 @@ def qdwh(
       ([[2.0, 0.0], [0.0, 3.0]], True)
     """
     m, n = shape_of(x)
+    for limit in (max_iterations, eps):
+        if limit is not None:
+            float(limit)
     if m < n:
         raise ValueError(
             f"qdwh takes matrices with at least as many rows as columns, got {(m, n)}."

@@ -37,6 +37,11 @@ def reals(
     return values, lambda y: jnp.asarray(y, dtype)
 
 
+def listed(*args: Any) -> list[Any]:
+    """The arguments, lists and tuples as arrays."""
+    return [jnp.asarray(x) if isinstance(x, (list, tuple)) else x for x in args]
+
+
 def single_or_double(name: str, x: ArrayLike) -> Any:
     """A float32 or float64 array that is not weakly typed; JAX takes nothing else here.
 

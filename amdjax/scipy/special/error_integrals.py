@@ -186,10 +186,15 @@ def fresnel(x: ArrayLike) -> tuple[Array, Array]:
     Returns:
       `(S, C)`.
 
+    Raises:
+      NotImplementedError: `x` is complex.
+
         >>> s, c = special.fresnel(1.0)
         >>> print(s.round(4), c.round(4))
         0.4383 0.7799
     """
+    if jnp.iscomplexobj(x):
+        raise NotImplementedError("fresnel: x must be real, complex numbers are not implemented")
     (x,), narrow = reals("fresnel", x)
     s, c = _fresnel(x)
     return narrow(s), narrow(c)

@@ -18,7 +18,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.numpy._util import ArrayLike, check_arraylike
-from amdjax.scipy.special._arguments import reals, single_or_double
+from amdjax.scipy.special._arguments import listed, reals, single_or_double
 from amdjax.transforms import custom_jvp
 
 __all__ = ["bernoulli", "exp1", "expi", "expn", "sici", "spence"]
@@ -85,7 +85,7 @@ def expn(n: ArrayLike, x: ArrayLike) -> Array:
         >>> print(special.expn(2, 1.0).round(4))
         0.1485
     """
-    (n, x), narrow = reals("expn", n, x)
+    (n, x), narrow = reals("expn", *listed(n, x))
     return narrow(_expn(lax.stop_gradient(n), x))
 
 

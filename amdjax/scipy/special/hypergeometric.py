@@ -13,7 +13,7 @@ from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.numpy._util import ArrayLike
-from amdjax.scipy.special._arguments import reals
+from amdjax.scipy.special._arguments import listed, reals
 from amdjax.scipy.special.elementary import gammasgn
 from amdjax.transforms import custom_jvp
 from amdjax.transforms.differentiate import jvp
@@ -105,7 +105,7 @@ def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
         >>> print(special.hyp1f1(1.0, 2.0, 1.0).round(4))
         1.7183
     """
-    (a, b, x), narrow = reals("hyp1f1", a, b, x)
+    (a, b, x), narrow = reals("hyp1f1", *listed(a, b, x))
     return narrow(_hyp1f1(a, b, x))
 
 
@@ -172,5 +172,5 @@ def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
         >>> print(special.hyp2f1(1.0, 1.0, 2.0, 0.5).round(4))
         1.3863
     """
-    (a, b, c, x), narrow = reals("hyp2f1", a, b, c, x)
+    (a, b, c, x), narrow = reals("hyp2f1", *listed(a, b, c, x))
     return narrow(_hyp2f1(a, b, c, x))
