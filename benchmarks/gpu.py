@@ -87,6 +87,8 @@ class Torch:
     def __init__(self) -> None:
         import torch
 
+        if not torch.cuda.is_available():
+            raise RuntimeError("torch.cuda.is_available() is False")
         self.torch = torch
         torch.backends.cuda.matmul.allow_tf32 = False
 
@@ -386,6 +388,26 @@ def section(rows: list[tuple[GpuWorkload, report.Row]], copy: float, device: str
     return "\n".join(lines) + "\n"
 
 
+def libraries(names: list[str]) -> tuple[list[Any], Torch]:
+    """The libraries to compare, and PyTorch, whose copy is the measure of bandwidth.
+
+    Raises:
+      SystemExit: one is not there, or sees no GPU.
+    """
+    libs: list[Any] = []
+    for name in (*(x for x in NAMES if x in names and x != "torch"), "torch"):
+        try:
+            libs.append(Torch() if name == "torch" else JaxLike(name))
+        except (ImportError, RuntimeError) as error:
+            raise SystemExit(
+                f"benchmarks.gpu needs an NVIDIA GPU that {name} can use: {error}\n"
+                "Leave out libraries other than amdjax and torch with --libs; benchmarks for CPUs "
+                "are `python -m benchmarks`."
+            ) from None
+    torch = libs[-1]
+    return libs if "torch" in names else libs[:-1], torch
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="run the rows whose name contains this")
@@ -397,8 +419,7 @@ def main() -> None:
     os.environ.setdefault("AMDJAX_PLATFORMS", "cuda,cpu")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     names = args.libs.split(",")
-    libs = [Torch() if name == "torch" else JaxLike(name) for name in NAMES if name in names]
-    torch = next((lib for lib in libs if isinstance(lib, Torch)), None) or Torch()
+    libs, torch = libraries(names)
     copy, device = torch.copy_bandwidth(), torch.torch.cuda.get_device_name()
     rows = []
     for work in workloads():
