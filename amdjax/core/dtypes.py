@@ -190,6 +190,8 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
       >>> canonicalize_dtype("float64")
       dtype('float32')
     """
+    if isinstance(dtype, np.dtype):  # first: the others take longer to ask for
+        return dtype if config.enable_x64 else NARROWED.get(dtype, dtype)
     if isinstance(dtype, ExtendedDType):
         if allow_extended_dtype:
             return dtype

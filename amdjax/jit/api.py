@@ -245,7 +245,12 @@ class JitFunction:
             place = self._placement(leaves)
         avals = [x.aval for x in leaves]
         key = (tree, static, config._trace_key, place, *avals)
-        found = self._kept(self._compiled, key)
+        try:
+            found = self._compiled.get(key)
+        except ValueError:
+            raise
+        except Exception as e:
+            raise _incomparable(self._name, e) from e
         if found is None:
             found = self._compiled[key] = self._compile(leaves, tree, static, place)
         flat = place is None and static is None and len(args) == len(leaves)
@@ -257,15 +262,6 @@ class JitFunction:
             with events.span(self._name, "call"):
                 outs = found.run(leaves)
         return found.tree.unflatten(outs)
-
-    def _kept(self, table: Any, key: tuple[Any, ...]) -> Any:
-        """What a cache has for a key, whose static arguments may not let themselves be compared."""
-        try:
-            return table.get(key)
-        except ValueError:
-            raise
-        except Exception as e:
-            raise _incomparable(self._name, e) from e
 
     def _placement(self, leaves: Sequence[Any]) -> Any:
         """Where the program runs; None if all its arguments are in the host's memory."""
@@ -296,7 +292,12 @@ class JitFunction:
     ) -> tuple[ClosedJaxpr, PyTreeDef, list[Any]]:
         """The program of a signature, and the values of enclosing traces it takes first."""
         key = (tree, static, config.trace_key(), *avals)
-        found = self._kept(self._traced, key)
+        try:
+            found = self._traced.get(key)
+        except ValueError:
+            raise
+        except Exception as e:
+            raise _incomparable(self._name, e) from e
         if found is not None:
             return *found, []
         self._before_tracing(key)

@@ -91,6 +91,9 @@ def filled_like(x: Any, value: Any) -> Any:
     return repeat_to(shape_of(x), scalar(x, value))
 
 
+_ITERABLE = (tuple, list, range, Iterable)  # the last takes longer to ask
+
+
 def as_ints(values: Any, name: str) -> Shape:
     """`values` as a tuple of Python ints.
 
@@ -105,8 +108,8 @@ def as_ints(values: Any, name: str) -> Shape:
       TypeError: if one is not a concrete integer.
     """
     try:
-        if isinstance(values, Iterable) and not isinstance(values, str):
-            return tuple(operator.index(v) for v in values)
+        if isinstance(values, _ITERABLE) and not isinstance(values, str):
+            return tuple(map(operator.index, values))
         return (operator.index(values),)
     except TypeError as e:
         why = str(e).partition("\n")[0]
@@ -117,7 +120,7 @@ def as_ints(values: Any, name: str) -> Shape:
 
 def as_axes(axes: Any, name: str) -> Shape:
     """`as_ints` of a sequence; a number alone is refused."""
-    if not isinstance(axes, Iterable):
+    if not isinstance(axes, _ITERABLE):
         raise TypeError(f"{name} must be a sequence of integers, got {axes!r}.")
     return as_ints(axes, name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -39,6 +40,8 @@ def _keep(result: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array
 
 def _sum_dtype(dtype: np.dtype, promote_integers: bool) -> np.dtype:
     """The dtype a sum has by default: integers at least of the default width."""
+    if dtype.kind in "fc":
+        return dtype
     if not promote_integers:
         return np.dtype("int32") if dtype == np.bool_ else dtype
     if dtype == np.bool_:
@@ -52,6 +55,7 @@ def _sum_dtype(dtype: np.dtype, promote_integers: bool) -> np.dtype:
     return wide if dtypes.iinfo(dtype).bits < dtypes.iinfo(wide).bits else dtype
 
 
+@functools.cache
 def _wide(dtype: np.dtype) -> np.dtype:
     """The dtype in which values of `dtype` are accumulated: at least 32 bits."""
     small = is_kind(dtype, np.floating) and dtypes.finfo(dtype).bits < 32

@@ -99,7 +99,7 @@ class ufunc:
         try:
             if out is not None or where is not None:
                 raise NotImplementedError(f"out and where arguments of {self}")
-            if len(args) != self.nin:
+            if len(args) != self._fixed["nin"]:  # a property would cost a call
                 raise TypeError(
                     f"{self.__name__} takes {self.nin} positional arguments, got {len(args)}"
                 )
