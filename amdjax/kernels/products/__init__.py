@@ -8,7 +8,8 @@ its result behind the epilogue, `split_k.py` adds the parts of sums whose depth 
 Which file is asked when, in this order:
 
 - On CPUs (`cpu/dispatch.py`):
-  - `cpu/depthwise.py`: convolutions whose groups have one feature, by lanes.
+  - `cpu/depthwise.py`, `cpu/depthwise_gradient.py`: convolutions whose groups have one feature, by
+    lanes (`cpu/lane_convolution.py`), and the gradients of their kernels.
   - `cpu/few_columns.py`: convolutions with very few features in their result.
   - `cpu/direct.py`: small matrices, and those with few rows or columns, read where they lie.
   - `cpu/amx.py`: bfloat16 and bytes where the CPU has AMX.

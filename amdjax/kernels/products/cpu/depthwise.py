@@ -15,19 +15,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
-from amdjax.kernels.products.contraction import (
-    Axis,
-    Contraction,
-    Sink,
-    Source,
-    accumulate_dtype,
-    lane_count,
-)
-from amdjax.kernels.products.convolution import phase_offset
+from amdjax.kernels.products.contraction import Axis
+from amdjax.kernels.products.cpu.depthwise_gradient import KernelGradient
+from amdjax.kernels.products.cpu.lane_convolution import UNROLLED_TAPS, LaneConvolution
 from amdjax.kernels.products.cpu.packed import multiply_add
-from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer
-from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext, Temp
+from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext
 from amdjax.schedule.search import SearchSpace, busy_time, shares
 from amdjax.schedule.values import short_dtype
 from amdjax.targets.cpu import CpuTarget
@@ -39,104 +32,6 @@ Value = tile.Value
 
 MOST_POSITIONS = 8  # positions of the result whose sums are in registers together
 MOST_SUMS = 27  # positions that a kernel gradient keeps in registers
-UNROLLED_TAPS = 16
-
-
-@dataclass
-class LaneConvolution:
-    """What the kernels of this file share.
-
-    Args:
-      conv: sizes and layout; one input feature a group.
-      phases: the positions to compute.
-    """
-
-    ctx: ShapedContext
-    conv: Convolution
-    phases: Sequence[Phase]
-
-    def __post_init__(self) -> None:
-        self.out_var = self.ctx.outputs[0]
-        dtypes = [x.aval.dtype for x in self.ctx.inputs]
-        self.accumulate = accumulate_dtype(self.out_var.aval.dtype, *dtypes)
-        self.lanes = lane_count(self.ctx.target, self.accumulate)
-
-    def begin(self, name: str) -> None:
-        self.program = Program(self.ctx, name)
-        self.k = self.program.k
-        lhs, rhs = self.ctx.inputs
-        self.x = self.program.buffer(lhs, short_dtype(lhs.aval.dtype))
-        self.w = self.program.buffer(rhs, short_dtype(rhs.aval.dtype))
-
-    def load(
-        self,
-        buffer: tile.Buffer,
-        at: Value,
-        shape: tuple[int, ...],
-        stride: int,
-        mask: Value | None,
-    ) -> Value:
-        """Elements in the dtype of the sums."""
-        if mask is not None and not mask.shape:
-            mask = self.k.broadcast(mask, shape)
-        x = self.k.load(buffer, at, shape, (stride,), mask)
-        return self.k.convert(x, self.accumulate)
-
-    def writer(
-        self, batch: Sequence[tuple[Axis, Value]], rows: Sequence[Axis], columns: Axis
-    ) -> Writer:
-        sink = Sink(
-            self.out_var, short_dtype(self.out_var.aval.dtype),
-            phase_offset(self.phases, self.conv.out_strides, "first"),
-            tuple(axis for axis, _ in batch), tuple(rows), (columns,),
-        )  # fmt: skip
-        nothing = Source(None, "", 0, (), (), ())
-        problem = Contraction(nothing, nothing, sink, self.accumulate)
-        return Writer(self.program, problem, [digit for _, digit in batch])
-
-    def over_outer_taps(
-        self,
-        positions: Sequence[Value],
-        accumulators: list[Value],
-        body: Callable[[Value, Value, list[Value]], list[Value]],
-    ) -> list[Value]:
-        """Loop over the taps of all spatial axes but the last that lie inside the input.
-
-        `body(input offset, kernel offset, sums)` returns the next sums.
-        """
-        k, conv = self.k, self.conv
-
-        def nest(d: int, x_at: Value, w_at: Value, accumulators: list[Value]) -> list[Value]:
-            if d == len(positions):
-                return body(x_at, w_at, accumulators)
-            phase, x_stride, w_stride = (
-                self.phases[d],
-                conv.lhs_strides[2 + d],
-                conv.rhs_strides[2 + d],
-            )
-            x_here = x_at + positions[d] * (phase.shift * x_stride)
-            low, high = phase.taps_inside(k, positions[d], conv.lhs[2 + d])
-
-            def tap(t: Value, *accumulators: Value) -> list[Value]:
-                inner = x_here + t * (phase.tap_shift * x_stride)
-                return nest(
-                    d + 1, inner, w_at + t * (phase.tap_step * w_stride), list(accumulators)
-                )
-
-            return list(k.for_(low, high, 1, tap, accumulators))
-
-        return nest(
-            0,
-            k.const("index", phase_offset(self.phases, self.conv.lhs_strides, "start")),
-            k.const("index", phase_offset(self.phases, self.conv.rhs_strides, "tap")),
-            accumulators,
-        )
-
-    def nanoseconds(self) -> float:
-        conv = self.conv
-        taps = math.prod(p.taps for p in self.phases)
-        count = conv.lhs[0] * conv.out[1] * math.prod(p.count for p in self.phases)
-        return count * (taps * 0.6 / self.lanes + 0.3)
 
 
 class FeatureLanes(LaneConvolution):
@@ -354,167 +249,6 @@ class SpatialLanes(LaneConvolution):
         return multiply_add(k, x, k.broadcast(w, (self.lanes,)), total)
 
 
-@dataclass
-class KernelGradient(LaneConvolution):
-    """Few positions, many taps, groups side by side: sums of all positions stay in registers.
-
-    The taps (with the input features, which are the images of the forward convolution) are cut
-    into splits; a second launch adds their sums.
-
-    Args:
-      chunk: rows of taps of a split.
-    """
-
-    chunk: int
-
-    def calls(self) -> list[Call]:
-        conv = self.conv
-        self.groups = conv.out[1]
-        self.positions = [p.count for p in self.phases]
-        self.count = math.prod(self.positions)
-        images, rows = conv.rhs[1], self.phases[0].taps
-        splits = images * ceil_div(rows, self.chunk)
-        partial = Temp(self.accumulate, splits * self.count * self.groups)
-        return [self._sum_taps(partial, splits), self._combine(partial, splits)]
-
-    def _sum_taps(self, partial: Temp, splits: int) -> Call:
-        self.begin("kernel_gradient")
-        conv, k = self.conv, self.k
-        out = self.program.buffer(partial, self.accumulate, "out")
-        pid = k.program_id()
-        chunks = ceil_div(self.phases[0].taps, self.chunk)
-        image, chunk = (pid // chunks, pid % chunks)
-        start = chunk * self.chunk
-        stop = k.min(start + self.chunk, self.phases[0].taps)
-        x_at = image * conv.lhs_strides[1] + phase_offset(self.phases, conv.lhs_strides, "start")
-        w_at = image * conv.rhs_strides[1] + phase_offset(self.phases, conv.rhs_strides, "tap")
-
-        def block(c: Value) -> None:
-            mask = None
-            if self.groups % self.lanes:
-                mask = k.iota(self.lanes, "i32") < k.convert(
-                    k.const("index", self.groups) - c, "i32"
-                )
-            zero = k.const(self.accumulate, 0, (self.lanes,))
-            accumulators = self._nest(
-                0, (start, stop), x_at + c, w_at + c, [zero] * self.count, [[]], mask
-            )
-            for i, x in enumerate(accumulators):
-                k.store(out, (pid * self.count + i) * self.groups + c, x, (1,), mask)
-
-        k.for_(0, self.groups, self.lanes, block)
-        return self.program.launch(splits, self.nanoseconds())
-
-    def _nest(
-        self,
-        d: int,
-        span: tuple[Value | int, Value | int],
-        x_at: Value,
-        w_at: Value,
-        accumulators: list[Value],
-        guards: list[list[Value]],
-        mask: Value | None,
-    ) -> list[Value]:
-        """Loop over the taps of axis `d` and those inside it; `guards` are per position so far."""
-        k, p, extent = self.k, self.phases[d], self.conv.lhs[2 + d]
-        x_stride, w_stride = (
-            self.conv.lhs_strides[2 + d] * p.tap_shift,
-            self.conv.rhs_strides[2 + d] * p.tap_step,
-        )
-        last = d == len(self.phases) - 1
-
-        def traversed(
-            low: Value | int, high: Value | int, guarded: bool, accumulators: list[Value]
-        ) -> list[Value]:
-            def tap(t: Value, *accumulators: Value) -> list[Value]:
-                inner = []
-                for before in guards:
-                    for q in range(p.count):
-                        more = []
-                        if guarded:
-                            place = k.convert(t * p.tap_shift + (p.start + q * p.shift), "u64")
-                            more = [place < k.const("u64", extent)]
-                        inner.append([*before, *more])
-                here = x_at + t * x_stride, w_at + t * w_stride
-                if last:
-                    return self._tap(*here, list(accumulators), inner, mask)
-                return self._nest(
-                    d + 1, (0, self.phases[d + 1].taps), *here, list(accumulators), inner, mask
-                )
-
-            return list(k.for_(low, high, 1, tap, accumulators))
-
-        if not p.leaves(extent):
-            return traversed(*span, False, accumulators)
-        if not last:
-            return traversed(*span, True, accumulators)
-        # Taps that all positions have inside the input need no guards.
-        whole = ceil_div(max(0, -p.start), p.tap_shift)
-        stop = (extent - 1 - p.start - (p.count - 1) * p.shift) // p.tap_shift + 1
-        stop = min(max(stop, whole), p.taps)
-        whole = min(whole, stop)
-        for low, high, guarded in ((0, whole, True), (whole, stop, False), (stop, p.taps, True)):
-            if low < high:
-                accumulators = traversed(*self._within(span, low, high), guarded, accumulators)
-        return accumulators
-
-    def _within(
-        self, span: tuple[Value | int, Value | int], low: int, high: int
-    ) -> tuple[Value | int, Value | int]:
-        """The part of a span of taps that lies between two taps; none if its end is before it."""
-        k, (start, stop) = self.k, span
-        if isinstance(start, int) and isinstance(stop, int):
-            return max(start, low), min(stop, high)
-        return (k.max(k.index(start), low), k.min(k.index(stop), high))
-
-    def _tap(
-        self,
-        x_at: Value,
-        w_at: Value,
-        accumulators: list[Value],
-        guards: list[list[Value]],
-        mask: Value | None,
-    ) -> list[Value]:
-        k, shape = self.k, (self.lanes,)
-        w = self.load(self.w, w_at, shape, 1, mask)
-        out = []
-        for i, total in enumerate(accumulators):
-            where = mask
-            for guard in guards[i]:
-                guard = k.broadcast(guard, shape)
-                where = guard if where is None else where & guard
-            step, rest = 0, i
-            for d in range(len(self.phases) - 1, -1, -1):
-                step += (
-                    rest % self.positions[d] * self.phases[d].shift * self.conv.lhs_strides[2 + d]
-                )
-                rest //= self.positions[d]
-            out.append(multiply_add(k, self.load(self.x, x_at + step, shape, 1, where), w, total))
-        return out
-
-    def _combine(self, partial: Temp, splits: int) -> Call:
-        self.program = Program(self.ctx, "combine")
-        k = self.k = self.program.k
-        conv = self.conv
-        source = self.program.buffer(partial, self.accumulate)
-        rows = [Axis(p.count, conv.out_strides[2 + d] * p.step) for d, p in enumerate(self.phases)]
-        writer = self.writer([], rows, Axis(self.groups, 1))
-        row = k.program_id()
-
-        def block(c: Value) -> None:
-            mask = k.iota(self.lanes, "i32") < k.convert(k.const("index", self.groups) - c, "i32")
-
-            def split(i: Value, total: Value) -> Value:
-                at = (i * self.count + row) * self.groups + c
-                return total + k.load(source, at, (self.lanes,), (1,), mask)
-
-            (total,) = k.for_(0, splits, 1, split, [k.const(self.accumulate, 0, (self.lanes,))])
-            writer.store(row, c, total, mask)
-
-        k.for_(0, self.groups, self.lanes, block)
-        return self.program.launch(self.count, 0.1 * splits * self.count * self.groups)
-
-
 @dataclass(frozen=True)
 class LanePlan:
     """A convolution each lane of which sums its own taps.
@@ -591,6 +325,3 @@ def gradient_cost(problem: GradientProblem, plan: LanePlan, target: CpuTarget) -
 KERNEL_GRADIENTS = SearchSpace(
     "gradient of a depthwise kernel on a CPU", gradient_plans, gradient_cost
 )
-
-
-__all__ = ["FeatureLanes", "KernelGradient", "LanePlan", "SpatialLanes", "plan_depthwise"]
