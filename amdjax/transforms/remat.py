@@ -257,13 +257,7 @@ def _without(jaxpr: Jaxpr, given: Sequence[Var], outvars: Sequence[Any]) -> Jaxp
             eqn = _given_known(eqn, known)
         fresh = [Var(v.aval) if v in known else v for v in eqn.outvars]
         eqns.append(eqn.replace(outvars=fresh) if fresh != list(eqn.outvars) else eqn)
-    eqns = [e for e in eqns if not _is_only_effect(e)]
     return Jaxpr(jaxpr.constvars, [*jaxpr.invars, *given], outvars, eqns)
-
-
-def _is_only_effect(eqn: JaxprEqn) -> bool:
-    # What was printed or written the first time is not to be repeated.
-    return bool(eqn.effects) and not eqn.outvars
 
 
 def _recompute_then(recompute: ClosedJaxpr, tangent: ClosedJaxpr) -> ClosedJaxpr:

@@ -123,16 +123,36 @@ def test_static_arguments_and_closures():
         amdjax.checkpoint(power, concrete=True)
 
 
-def test_effects_happen_once():
+_twice = lambda f: amdjax.checkpoint(amdjax.checkpoint(f))
+_in_loop = lambda f: amdjax.checkpoint(
+    lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=3)[0]
+)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "calls"),
+    [
+        (amdjax.checkpoint, 2),
+        (_twice, 3),
+        (lambda f: amdjax.checkpoint(amdjax.jit(f)), 2),
+        (lambda f: amdjax.checkpoint(f, policy=lambda *_, **__: True), 2),
+        (_in_loop, 6),
+        (lambda f: lambda x: lax.cond(x > 0, amdjax.checkpoint(f), lambda x: x, x), 2),
+    ],
+)
+@pytest.mark.parametrize("ordered", [False, True])
+def test_effects_happen_again(wrap, calls, ordered):
+    """As often as in JAX: what is computed again calls again."""
     seen = []
 
-    @amdjax.checkpoint
     def f(x):
-        amdjax.debug.callback(lambda v: seen.append(float(v)), x)
+        amdjax.debug.callback(lambda v: seen.append(float(v)), x, ordered=ordered)
         return lax.sin(lax.sin(x))
 
-    amdjax.grad(f)(0.5)
-    assert seen == [0.5]
+    for grad in (amdjax.grad(wrap(f)), amdjax.jit(amdjax.grad(wrap(f)))):
+        seen.clear()
+        grad(0.5)
+        assert len(seen) == calls
 
 
 def test_saved_residuals(capsys):
