@@ -131,8 +131,18 @@ class Array(Typed):
             return Ref.__dict__[name].__get__(self, type(self))
         if not name.startswith("__") and load_methods():
             return getattr(self, name)
-        hint = ": ask typeof(x).sharding" if name == "sharding" else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}{_HINTS.get(name, '')}"
+        )
+
+
+_HINTS = {
+    "sharding": ": ask typeof(x).sharding",
+    "__cuda_array_interface__": (
+        ": __cuda_array_interface__ is only defined for NVIDIA GPU buffers."
+    ),
+}
+"""What to say of attributes that some arrays have."""
 
 
 def install_methods(methods: Mapping[str, Any], on: type = Array) -> None:

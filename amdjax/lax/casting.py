@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from amdjax.core import dtypes
-from amdjax.core.array import Array, asarray_concrete
+from amdjax.core.array import Array, ConcreteArray, asarray_concrete
 from amdjax.core.aval import ShapedArray, is_extended, physical_aval, tangent_dtype
+from amdjax.core.backend import get_backend
 from amdjax.core.errors import warn
 from amdjax.core.lowering import Element, Pointwise, Relabel
 from amdjax.core.primitive import Primitive
@@ -150,6 +151,11 @@ def convert(x: Any, new_dtype: Any, weak_type: bool = False) -> Any:
     plain = isinstance(x, (np.ndarray, np.generic)) and new_dtype != dtypes.float0
     if plain and not weak_type and x.dtype == new_dtype:
         return asarray_concrete(x)  # which needs no operation
+    number = isinstance(x, (bool, int, float, np.generic)) and aval.dtype.kind != "c"
+    if number and dtypes.issubdtype(new_dtype, np.floating):  # nothing is left to the program
+        with np.errstate(over="ignore"):
+            value = np.asarray(x, aval.dtype).astype(new_dtype)
+        return ConcreteArray(ShapedArray((), new_dtype, weak_type), get_backend().put(value))
     if dtypes.issubdtype(aval.dtype, np.complexfloating) and not (
         dtypes.issubdtype(new_dtype, np.complexfloating) or new_dtype == np.bool_
     ):

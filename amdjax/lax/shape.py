@@ -290,7 +290,8 @@ def reshape(
       >>> reshape(broadcast(1.5, (6,)), (2, 3)).shape
       (2, 3)
     """
-    new_sizes = as_ints(new_sizes, "reshape new_sizes")
+    rule = "Shapes must be 1D sequences of concrete values of integer type: "
+    new_sizes = as_ints(new_sizes, f"{rule}reshape new_sizes")
     if dimensions is not None:
         operand = transpose(operand, as_ints(dimensions, "reshape dimensions"))
     if isinstance(operand, Array) and operand.shape == new_sizes:

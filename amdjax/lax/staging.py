@@ -8,6 +8,7 @@ from typing import Any
 
 from amdjax.core.array import Array
 from amdjax.core.effects import Effect, allow_everywhere
+from amdjax.core.errors import UnexpectedTracerError
 from amdjax.core.lowering import Decompose, Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_leaves, tree_unflatten
@@ -149,7 +150,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
       A function that does as `decomposition` does. Keyword arguments are constants.
 
     Raises:
-      TypeError: if a keyword argument is a traced value.
+      UnexpectedTracerError: if a keyword argument is a traced value.
 
     Example:
       >>> composite(lambda x: x, name="my.identity")(1.5)
@@ -160,9 +161,10 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
     def function(*args: Any, **kwargs: Any) -> Any:
         for key, value in kwargs.items():
             if isinstance(value, Tracer):
-                raise TypeError(
+                raise UnexpectedTracerError(
                     f"composite {name!r} got a traced value as keyword argument {key!r}: pass "
-                    "arrays that are computed with by position."
+                    "arrays that are computed with by position. Note: If you are passing jax "
+                    "arrays as attributes, use numpy arrays instead."
                 )
         return decomposition(*args, **kwargs)
 

@@ -230,7 +230,7 @@ def _split(name: str, ary: ArrayLike, where: Any, axis: int, equal: bool) -> lis
     a = as_array(name, ary)
     axis = canonical_axis(axis, a.ndim)
     length = a.shape[axis]
-    if np.ndim(where) == 0 and not isinstance(where, (list, tuple)):
+    if not isinstance(where, (list, tuple)) and np.ndim(where) == 0:
         parts = int(where)
         if parts <= 0:
             raise ValueError("number sections must be larger than 0.")

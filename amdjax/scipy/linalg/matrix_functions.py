@@ -110,6 +110,7 @@ def _pade(a: Array, *, degree: int) -> tuple[Array, Array]:
     return a @ series(1), series(0)
 
 
+@composite(static_argnames=("method", "compute_expm"))
 def expm_frechet(
     A: ArrayLike, E: ArrayLike, *, method: str | None = None, compute_expm: bool = True
 ) -> Any:
