@@ -15,9 +15,9 @@ from amdjax.core.aval import refuse_masked
 from amdjax.core.backend import get_backend
 from amdjax.core.config import config, default_device
 from amdjax.core.context import Context, context
-from amdjax.core.errors import warn
+from amdjax.core.errors import ConcretizationTypeError, warn
 from amdjax.core.pytree import tree_map
-from amdjax.core.trace import Tracer
+from amdjax.core.trace import Tracer, concrete_or_error
 from amdjax.lax import casting
 from amdjax.lax._rules import canonical_axis as canonical_axis
 from amdjax.transforms import stop_gradient_p
@@ -325,7 +325,9 @@ def canonical_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
 def concrete_int(x: Any, what: str) -> int:
     """`x` as a Python int; under tracing the error says which argument must be known."""
     try:
-        return operator.index(x)
+        return concrete_or_error(operator.index, x, f"It is {what}.")
+    except ConcretizationTypeError:
+        raise
     except TypeError:
         raise TypeError(f"{what} must be a concrete integer, got {x!r} of {type(x)}.") from None
 
