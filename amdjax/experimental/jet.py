@@ -17,19 +17,15 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.api_util import (
-    safe_zip,
-    unzip2 as unzip2,
-    weakref_lru_cache as weakref_lru_cache,
-)
+from amdjax.api_util import safe_zip, unzip2 as unzip2, weakref_lru_cache as weakref_lru_cache
 from amdjax.core.aval import get_aval
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_structure, tree_unflatten, treedef_is_leaf
 from amdjax.core.pytree_registry import register_pytree_node
-from amdjax.core.trace import trace_to_jaxpr
 from amdjax.numpy._util import is_kind
 from amdjax.transforms import jvp, stop_gradient_p
 from amdjax.transforms.zero import add_any_p, copy_p

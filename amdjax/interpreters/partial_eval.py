@@ -14,12 +14,12 @@ from amdjax.core.jaxpr import (
     JaxprEqn,
     convert_constvars_jaxpr as convert_constvars_jaxpr,
 )
-from amdjax.core.trace import (
+from amdjax.core.jaxpr_trace import (
     JaxprTrace as DynamicJaxprTrace,
     JaxprTracer as DynamicJaxprTracer,
-    set_trace,
     trace_to_jaxpr,
 )
+from amdjax.core.trace import set_trace
 from amdjax.extend.linear_util import WrappedFun
 from amdjax.transforms.linear import SplitTrace
 

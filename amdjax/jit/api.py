@@ -20,9 +20,9 @@ from amdjax.core.config import config, refuse_execution
 from amdjax.core.context import context
 from amdjax.core.errors import api_boundary, hide_internal_frames, warn
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun
+from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.pytree import LEAF, PyTreeDef, tree_unflatten
 from amdjax.core.ref import Ref
-from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
 from amdjax.jit.arguments import Parameters
 from amdjax.transforms.calls import bind_jit
 from amdjax.transforms.flat import (

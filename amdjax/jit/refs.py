@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.jaxpr_trace import hoist_tracers
 from amdjax.core.ref import AbstractRef, refuse_aliases
-from amdjax.core.trace import hoist_tracers
 from amdjax.transforms.discharge import discharged
 
 Run = Callable[[Sequence[Any]], list[Any]]

@@ -10,10 +10,11 @@ import numpy as np
 from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_unflatten
-from amdjax.core.trace import is_concrete, trace_to_jaxpr
+from amdjax.core.trace import is_concrete
 from amdjax.lax._rules import (
     Shape,
     as_ints,

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.aval import ShapedArray
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.lowering import Shaped
 from amdjax.core.primitive import Primitive
-from amdjax.core.trace import trace_to_jaxpr
 from amdjax.lax._rules import (
     INT,
     NUMBER,

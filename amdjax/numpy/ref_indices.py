@@ -13,9 +13,10 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
 from amdjax.core.errors import NonConcreteBooleanIndexError
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.ref import is_ref
 from amdjax.core.slices import Slice
-from amdjax.core.trace import is_concrete, trace_to_jaxpr
+from amdjax.core.trace import is_concrete
 from amdjax.numpy.index_syntax import parse, without_scalar_masks
 from amdjax.numpy.index_updates import update_index
 from amdjax.numpy.indexing import contiguous, take_index

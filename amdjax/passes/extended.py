@@ -21,10 +21,10 @@ from amdjax.core.jaxpr import (
     open_jaxpr,
     subjaxprs_of_value,
 )
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.lowering import Control, Relabel
 from amdjax.core.primitive import Primitive
 from amdjax.core.source_info import written_at
-from amdjax.core.trace import trace_to_jaxpr
 from amdjax.passes.flatten import flatten_calls
 from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData

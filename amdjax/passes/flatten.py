@@ -6,11 +6,11 @@ from typing import Any
 
 from amdjax.core.config import config, disable_jit, enable_x64
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import AbstractRef
 from amdjax.core.source_info import SourceInfo, unknown, written_at
-from amdjax.core.trace import trace_to_jaxpr
 from amdjax.transforms.discharge import discharged
 
 BARRIER = "optimization_barrier"

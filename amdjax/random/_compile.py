@@ -13,9 +13,9 @@ from amdjax.core import dtypes
 from amdjax.core.aval import get_aval
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, Literal
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.core.source_info import unknown, written_at
-from amdjax.core.trace import trace_to_jaxpr
 from amdjax.transforms import bind_jit
 
 _PARTS = {np.dtype(dtypes.bfloat16): (8, 7), np.dtype(np.float16): (5, 10)}

@@ -12,16 +12,10 @@ from amdjax.core.config import config
 from amdjax.core.context import context, is_recording
 from amdjax.core.effects import NamedAxisEffect
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr, subjaxprs_of_value
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import BATCHED_REFS
-from amdjax.core.trace import (
-    FlatFun,
-    Trace,
-    Tracer,
-    check_leaks,
-    set_trace,
-    trace_to_jaxpr,
-)
+from amdjax.core.trace import FlatFun, Trace, Tracer, check_leaks, set_trace
 from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData, batch_at, batched_aval, not_mapped, unbatched_aval
 from amdjax.transforms.discharge import must_discharge, run_on_refs

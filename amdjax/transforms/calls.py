@@ -8,9 +8,9 @@ from typing import Any
 from amdjax.core.dead_code import dce_closed_call, dce_rules
 from amdjax.core.effects import Effects
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.jaxpr_trace import hoist_tracers
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
-from amdjax.core.trace import hoist_tracers
 from amdjax.transforms.axes import AxisData
 from amdjax.transforms.batching import batch_jaxpr_axes
 from amdjax.transforms.forward import jvp_jaxpr
@@ -119,7 +119,7 @@ def bind_jit(
     """Call a program through the `jit` primitive.
 
     Args:
-      closed: the program; its consts must not be tracers (see `core.trace.hoist_tracers`).
+      closed: the program; its consts must not be tracers (see `core.jaxpr_trace.hoist_tracers`).
       args: its arguments.
       name: what it is called in printed programs.
       donated_invars: which arguments it may overwrite.

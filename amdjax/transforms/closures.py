@@ -9,8 +9,9 @@ from typing import Any
 from amdjax.core.aval import get_aval
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import eval_jaxpr
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.pytree import tree_flatten, tree_unflatten
-from amdjax.core.trace import Tracer, trace_to_jaxpr
+from amdjax.core.trace import Tracer
 from amdjax.transforms.custom import custom_vjp
 from amdjax.transforms.flat import FlatFunction, flatten_fun, fun_name, shaped
 from amdjax.transforms.linear import has_tangent

@@ -12,9 +12,10 @@ from amdjax.core.dead_code import dce_jaxpr, dce_rules
 from amdjax.core.dtypes import float0
 from amdjax.core.effects import custom_derivatives_allowed_effects, has_side_effects
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, close_consts, jaxpr_as_fun
+from amdjax.core.jaxpr_trace import JaxprTrace, hoist_tracers, trace_to_jaxpr
 from amdjax.core.lowering import Control, Decompose
 from amdjax.core.primitive import Primitive
-from amdjax.core.trace import FlatFun, JaxprTrace, hoist_tracers, trace_to_jaxpr
+from amdjax.core.trace import FlatFun
 from amdjax.transforms.reverse import transpose_call
 from amdjax.transforms.zero import Zero, instantiate_zeros
 

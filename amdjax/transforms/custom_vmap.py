@@ -11,10 +11,11 @@ from amdjax.core.aval import get_aval
 from amdjax.core.dead_code import dce_rules
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
-from amdjax.core.trace import eval_trace, find_current_trace, hoist_tracers, trace_to_jaxpr
+from amdjax.core.trace import eval_trace, find_current_trace
 from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData, batch_at, batched_aval
 from amdjax.transforms.batching import batch_flat

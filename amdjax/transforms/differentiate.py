@@ -13,16 +13,10 @@ from amdjax.core.aval import get_aval, is_array_like
 from amdjax.core.dtypes import float0
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import Jaxpr, eval_jaxpr
-from amdjax.core.pytree import (
-    Partial,
-    PyTreeDef,
-    tree_flatten,
-    tree_structure,
-    tree_unflatten,
-)
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
+from amdjax.core.pytree import Partial, PyTreeDef, tree_flatten, tree_structure, tree_unflatten
 from amdjax.core.ref import is_ref, refuse_aliases
 from amdjax.core.source_info import transformed
-from amdjax.core.trace import trace_to_jaxpr
 from amdjax.transforms.flat import (
     argument_names,
     flatten_fun,

@@ -22,10 +22,10 @@ from amdjax.core.jaxpr import (
     subjaxprs,
     subjaxprs_of_value,
 )
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import AbstractRef, RefEffect, is_ref
-from amdjax.core.trace import trace_to_jaxpr
 
 
 class Cell:

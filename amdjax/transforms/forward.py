@@ -13,17 +13,10 @@ from amdjax.core.aval import get_aval, register_aval
 from amdjax.core.config import config
 from amdjax.core.context import context
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun, memoize_on_jaxpr
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import MAKE_REFS
-from amdjax.core.trace import (
-    FlatFun,
-    Trace,
-    Tracer,
-    check_leaks,
-    is_float0,
-    set_trace,
-    trace_to_jaxpr,
-)
+from amdjax.core.trace import FlatFun, Trace, Tracer, check_leaks, is_float0, set_trace
 from amdjax.transforms.custom_calls import CustomJVPException, check_vjp_arguments, custom_lin
 from amdjax.transforms.discharge import must_discharge, run_on_refs
 from amdjax.transforms.zero import Zero, instantiate_zeros

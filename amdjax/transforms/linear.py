@@ -21,28 +21,13 @@ from amdjax.core.jaxpr import (
     jaxpr_as_fun,
     memoize_on_jaxpr,
 )
+from amdjax.core.jaxpr_trace import JaxprTrace, JaxprTracer, trace_to_jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import MAKE_REFS, is_ref
-from amdjax.core.trace import (
-    FlatFun,
-    JaxprTrace,
-    JaxprTracer,
-    Trace,
-    Tracer,
-    check_leaks,
-    is_float0,
-    set_trace,
-    trace_to_jaxpr,
-)
+from amdjax.core.trace import FlatFun, Trace, Tracer, check_leaks, is_float0, set_trace
 from amdjax.transforms.custom_calls import check_vjp_arguments, custom_lin
 from amdjax.transforms.discharge import must_discharge, run_on_refs
-from amdjax.transforms.forward import (
-    TangentTrace,
-    TangentTracer,
-    jvp_rule,
-    run_custom_jvp,
-    settled,
-)
+from amdjax.transforms.forward import TangentTrace, TangentTracer, jvp_rule, run_custom_jvp, settled
 from amdjax.transforms.zero import Zero, copy_p, instantiate_zeros
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from amdjax.core.aval import get_aval
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun
+from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_unflatten
-from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
 from amdjax.transforms.axes import AxisData, batch_at
 from amdjax.transforms.batching import batch_jaxpr
 from amdjax.transforms.flat import debug_info, flatten_result, fun_name

@@ -26,10 +26,11 @@ from amdjax.core.jaxpr import (
     memoize_on_jaxpr,
     open_jaxpr,
 )
+from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
-from amdjax.core.trace import eval_trace, hoist_tracers, trace_to_jaxpr
+from amdjax.core.trace import eval_trace
 from amdjax.transforms.calls import give_call_rules, spread_tangents
 from amdjax.transforms.discharge import without_own_refs
 from amdjax.transforms.flat import FlatFunction, argnums_of_names, debug_info, join_args, split_args

@@ -10,7 +10,7 @@ from amdjax.core.aval import get_aval
 from amdjax.core.config import config, enable_x64
 from amdjax.core.dtypes import NARROWED
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, memoize_on_jaxpr
-from amdjax.core.trace import trace_to_jaxpr
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.transforms.zero import (
     UndefinedPrimal,
     Zero,

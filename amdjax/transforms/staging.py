@@ -14,11 +14,12 @@ from amdjax.core.context import context
 from amdjax.core.dtypes import canonicalize_dtype, short_dtype_name
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from amdjax.core.ref import AbstractRef
 from amdjax.core.sharding import Format, PartitionSpec, Sharding
-from amdjax.core.trace import Trace, Tracer, eval_trace, set_trace, trace_to_jaxpr
+from amdjax.core.trace import Trace, Tracer, eval_trace, set_trace
 from amdjax.transforms.axes import AxisData
 from amdjax.transforms.batching import axis_env
 from amdjax.transforms.flat import (

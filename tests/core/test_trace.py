@@ -18,14 +18,8 @@ from amdjax.core.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from amdjax.core.trace import (
-    Tracer,
-    concrete_or_error,
-    eval_trace,
-    hoist_tracers,
-    is_concrete,
-    trace_to_jaxpr,
-)
+from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
+from amdjax.core.trace import Tracer, concrete_or_error, eval_trace, is_concrete
 
 X = np.arange(3.0, dtype=np.float32)
 F3 = ShapedArray((3,), "float32")

@@ -7,7 +7,7 @@ import pytest
 from amdjax import lax
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import jaxpr_as_fun
-from amdjax.core.trace import trace_to_jaxpr
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 
 Numbers = lax.ScatterDimensionNumbers
 COMBINE = {

@@ -186,7 +186,7 @@ def test_top_k_of_ordered_rows(run):
 def test_sorting_inside_a_program():
     from amdjax.core.aval import ShapedArray
     from amdjax.core.jaxpr import jaxpr_as_fun
-    from amdjax.core.trace import trace_to_jaxpr
+    from amdjax.core.jaxpr_trace import trace_to_jaxpr
 
     def fn(x):
         return [functools.reduce(lax.add, lax.sort((lax.neg(x), x)))]

@@ -11,9 +11,9 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax.core import source_info
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun, memoize_on_jaxpr
+from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_unflatten
-from amdjax.core.trace import hoist_tracers, trace_to_jaxpr
 from amdjax.experimental.checkify import operations
 from amdjax.experimental.checkify.checks import check_p
 from amdjax.experimental.checkify.error import (

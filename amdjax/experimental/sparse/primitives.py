@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import amdjax.numpy as jnp
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
-from amdjax.core.trace import trace_to_jaxpr
 from amdjax.transforms import linear_transpose, vmap
 from amdjax.transforms.forward import jvp_flat
 from amdjax.transforms.zero import instantiate_zeros, is_undefined_primal

@@ -18,9 +18,10 @@ from amdjax.core.context import context
 from amdjax.core.dtypes import register_array_type
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, Literal
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_flatten, tree_structure, tree_unflatten
-from amdjax.core.trace import Trace, Tracer, set_trace, trace_to_jaxpr
+from amdjax.core.trace import Trace, Tracer, set_trace
 from amdjax.experimental.sparse import layout, products, shapes, structure
 from amdjax.experimental.sparse.base import JAXSparse
 from amdjax.experimental.sparse.bcoo import BCOO

@@ -15,8 +15,9 @@ from amdjax.core.config import config
 from amdjax.core.context import context
 from amdjax.core.effects import Effects
 from amdjax.core.jaxpr import Atom, Jaxpr, JaxprEqn, Var, open_jaxpr, subjaxprs_of_value
+from amdjax.core.jaxpr_trace import JaxprTrace
 from amdjax.core.primitive import Primitive
-from amdjax.core.trace import JaxprTrace, Trace, eval_trace
+from amdjax.core.trace import Trace, eval_trace
 from amdjax.transforms.batching import BatchTrace
 
 primal_dtype_to_tangent_dtype = tangent_dtype

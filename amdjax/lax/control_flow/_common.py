@@ -22,6 +22,7 @@ from amdjax.core.jaxpr import (
     hoist_consts,
     memoize_on_jaxpr,
 )
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.promotion import result_type
 from amdjax.core.pytree import (
     PyTreeDef,
@@ -34,7 +35,6 @@ from amdjax.core.pytree import (
 )
 from amdjax.core.pytree_errors import equality_errors_pytreedef
 from amdjax.core.ref import Ref, is_ref, refuse_aliases
-from amdjax.core.trace import trace_to_jaxpr
 from amdjax.lax._rules import repeat_to
 from amdjax.lax.casting import convert
 from amdjax.lax.selection import select_n

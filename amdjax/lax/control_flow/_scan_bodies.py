@@ -20,7 +20,7 @@ from amdjax.core.jaxpr import (
     jaxpr_as_fun,
     memoize_on_jaxpr,
 )
-from amdjax.core.trace import trace_to_jaxpr
+from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.lax.control_flow._common import chosen, fixpoint, split_list, with_binders, with_outputs
 from amdjax.transforms.forward import jvp_jaxpr
 from amdjax.transforms.linear import linearize_jaxpr

@@ -28,10 +28,11 @@ from amdjax.core.jaxpr import (
     jaxpr_as_fun,
     memoize_on_jaxpr,
 )
+from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import keystr, tree_flatten_with_path, tree_unflatten, treedef_children
-from amdjax.core.trace import Tracer, full_lower, hoist_tracers, is_concrete, trace_to_jaxpr
+from amdjax.core.trace import Tracer, full_lower, is_concrete
 from amdjax.lax._rules import aval_of
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import eq, ne

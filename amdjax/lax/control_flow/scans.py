@@ -12,6 +12,7 @@ from amdjax.core.dead_code import dce_jaxpr, dce_rules
 from amdjax.core.effects import Effects, control_flow_allowed_effects, has_side_effects
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, close_consts, eval_jaxpr, memoize_on_jaxpr
+from amdjax.core.jaxpr_trace import hoist_tracers
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import (
@@ -22,7 +23,7 @@ from amdjax.core.pytree import (
     treedef_children,
 )
 from amdjax.core.ref import AbstractRef
-from amdjax.core.trace import concrete_or_error, hoist_tracers
+from amdjax.core.trace import concrete_or_error
 from amdjax.lax._rules import as_ints
 from amdjax.lax.control_flow._common import (
     Body,

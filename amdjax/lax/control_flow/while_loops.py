@@ -20,10 +20,11 @@ from amdjax.core.effects import (
 )
 from amdjax.core.errors import TracerBoolConversionError, api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, close_consts, jaxpr_as_fun, memoize_on_jaxpr
+from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_unflatten, treedef_is_leaf
-from amdjax.core.trace import hoist_tracers, is_concrete, trace_to_jaxpr
+from amdjax.core.trace import is_concrete
 from amdjax.lax._rules import aval_of
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import lt
