@@ -45,9 +45,11 @@ IN_SCOPE = (HERE / "files.txt").read_text().split()
 
 # Failures of this kind are of XLA's texts and of JAX's private attributes: out of scope.
 INTERNALS = re.compile(
-    r"stablehlo|mhlo|HloModule|xla_client|MLIR|stage must be one of|argument 'dialect'|_executable'"
+    r"stablehlo|mhlo|sdy\.sharding|HloModule|xla_client|MLIR|stage must be one of"
+    r"|argument 'dialect'|_executable'"
     r"|attribute '(compiler_ir|client|get_global|_params)'|<missing jax\._src|maximal device"
-    r"|attribute '_(invars|eqns|check_if_deleted|flat_devices_tuple|to_xla_hlo_sharding)'"
+    r"|attribute '_(invars|eqns|arrays|no_kwargs|check_if_deleted|flat_devices_tuple)'"
+    r"|attribute '_to_xla_hlo_sharding'"
     r"|optimization_barrier %"
 )
 
