@@ -220,6 +220,7 @@ def _back_substitute(lu: Array, permutation: Array, b: Array, transposed: bool) 
     return fn(lu, permutation, b)
 
 
+@composite
 def _solve(a: Array, b: Array) -> Array:
     """Through one factorization, which the derivatives share."""
     lu, permutation = _factors(a)

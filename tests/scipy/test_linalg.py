@@ -285,3 +285,34 @@ def test_only_one_name_of_a_tolerance_is_given():
         jnp.linalg.pinv(a, rtol=1e-2, rcond=1e-2)
     with pytest.raises(ValueError, match="only one of tol or rtol"):
         jnp.linalg.matrix_rank(a, rtol=1e-2, tol=1e-2)
+
+
+ONCE = {
+    "inv": lambda a: jnp.linalg.inv(a),
+    "solve": lambda a: jnp.linalg.solve(a, a[0]),
+    "tensorsolve": lambda a: jnp.linalg.tensorsolve(a, a[0]),
+    "lstsq": lambda a: jnp.linalg.lstsq(a, a[0]),
+    "pinv": lambda a: jnp.linalg.pinv(a),
+    "scipy solve": lambda a: linalg.solve(a, a[0]),
+    "expm": lambda a: linalg.expm(a),
+    "expm_frechet": lambda a: linalg.expm_frechet(a, a),
+    "sqrtm": lambda a: linalg.sqrtm(a),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_what_ran_once_is_not_compiled_again(name, monkeypatch):
+    """Functions with programs inside, of solvers or branches, must not make new ones each time."""
+    from amdjax.jit.cpu import program
+
+    a = jnp.asarray(positive(3, np.float32))
+    ONCE[name](a)
+    compiled = []
+    plan = program.plan_program
+    monkeypatch.setattr(
+        program, "plan_program", lambda *args, **kw: compiled.append(1) or plan(*args, **kw)
+    )
+    ONCE[name](a)
+    assert not compiled
+    jit(lambda x: x + 3.25)(a)
+    assert compiled  # it is where programs are compiled
