@@ -154,8 +154,9 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     "jax._src.config": ConfigModule,
     "jax._src.api": _front("", "transforms.ops", "transforms.pullback"),
     "jax._src.core": _front(
-        *("core.aval", "core.jaxpr", "core.trace", "core.check", "core.errors", "core.array"),
-        *("core", "extend.core", "extend.core.programs", "core.mesh"),
+        *("core.aval", "core.jaxpr", "core.dead_code", "core.trace", "core.jaxpr_trace"),
+        *("core.check", "core.errors", "core.array", "core.mesh"),
+        *("core", "extend.core", "extend.core.programs"),
         reset_trace_state=lambda: True,
         typeof=amdjax.typeof,
         new_ref=amdjax.new_ref,
@@ -169,7 +170,7 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     "jax._src.partition_spec": _front("core.sharding"),
     "jax._src.errors": _front("errors"),
     "jax._src.state.primitives": _front(
-        *("ref", "numpy.refs"),
+        *("ref", "numpy.refs", "numpy.ref_primitives"),
         ref_get=amdjax.ref.get,
         ref_set=amdjax.ref.set,
         ref_swap=amdjax.ref.swap,
