@@ -8,14 +8,13 @@ from typing import Any
 from amdjax.core.key_paths import KeyPath
 from amdjax.core.recursion import Room, deep
 from amdjax.core.treedef import (
+    _FLATTENERS,
     _TUPLE,
-    _WALKERS,
     LEAF,
     IsLeaf,
     PyTreeDef,
-    _flatten_until,
-    _flatten_with_path,
     _intern,
+    _kind_of,
 )
 
 
@@ -39,16 +38,16 @@ def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], P
     """
     if is_leaf is not None:
         return _flattened_until(tree, is_leaf)
-    walk = _WALKERS[type(tree)]
-    if walk is None:
+    flatten = _FLATTENERS[type(tree)]
+    if flatten is None:
         return [tree], LEAF
     leaves: list[Any] = []
     try:
-        return leaves, walk(tree, leaves)
+        return leaves, flatten(tree, leaves)
     except RecursionError:  # as `deep` does it, on the way of every call
         leaves = []
         with Room():
-            return leaves, walk(tree, leaves)
+            return leaves, flatten(tree, leaves)
 
 
 @deep
@@ -189,5 +188,28 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
       (True, False, False)
     """
     if is_leaf is None:
-        return all([_WALKERS[type(x)] is None for x in iterable])
-    return all([is_leaf(x) or _WALKERS[type(x)] is None for x in iterable])
+        return all([_FLATTENERS[type(x)] is None for x in iterable])
+    return all([is_leaf(x) or _FLATTENERS[type(x)] is None for x in iterable])
+
+
+def _flatten_until(tree: Any, leaves: list[Any], is_leaf: IsLeaf) -> PyTreeDef:
+    """Flatten with a predicate which may stop early."""
+    kind = None if is_leaf(tree) else _kind_of(type(tree))
+    if kind is None:
+        leaves.append(tree)
+        return LEAF
+    children, data = kind.split(tree)
+    return _intern(kind, data, tuple([_flatten_until(c, leaves, is_leaf) for c in children]))
+
+
+def _flatten_with_path(
+    tree: Any, path: KeyPath, out: list[tuple[KeyPath, Any]], is_leaf: IsLeaf | None
+) -> PyTreeDef:
+    stop = is_leaf is not None and is_leaf(path, tree)
+    kind = None if stop else _kind_of(type(tree))
+    if kind is None:
+        out.append((path, tree))
+        return LEAF
+    pairs, data = kind.children_with_keys(tree)
+    children = [_flatten_with_path(c, (*path, k), out, is_leaf) for k, c in pairs]
+    return _intern(kind, data, tuple(children))

@@ -2,7 +2,7 @@
 
 Flattening is on the path of every call of a compiled function, hence the shape of this module:
 
-* `_WALKERS` maps the type of a value to the function which flattens it, or to None for leaves;
+* `_FLATTENERS` maps the type of a value to the function which flattens it, or to None for leaves;
   one look-up decides, and unseen types are classified once.
 * Structures are interned. Equal structures are one object, so comparing and hashing a
   `PyTreeDef` is as cheap as comparing and hashing a pointer.
@@ -337,7 +337,7 @@ def _new_treedef(
 LEAF: PyTreeDef = _new_treedef(PyTreeDef, None, None, ())
 
 
-class _Walkers(dict[type, Any]):
+class _Flatteners(dict[type, Any]):
     """Flattening function of each type; types are classified when first met."""
 
     def __missing__(self, typ: type) -> Any:
@@ -354,23 +354,23 @@ class _Walkers(dict[type, Any]):
         return None
 
 
-_WALKERS = _Walkers()
+_FLATTENERS = _Flatteners()
 _LEAF_TYPES: set[type] = set()
 _all_leaf_types = _LEAF_TYPES.issuperset
 _kinds: dict[type, Kind] = {}
 
 
-def _walk_each(children: Iterable[Any], leaves: list[Any]) -> tuple[PyTreeDef, ...]:
+def _flatten_each(children: Iterable[Any], leaves: list[Any]) -> tuple[PyTreeDef, ...]:
     """Flatten the children of one node onto `leaves`."""
-    walkers = _WALKERS
+    flatteners = _FLATTENERS
     out = []
     for child in children:
-        walk = walkers[type(child)]
-        if walk is None:
+        flatten = flatteners[type(child)]
+        if flatten is None:
             leaves.append(child)
             out.append(LEAF)
         else:
-            out.append(walk(child, leaves))
+            out.append(flatten(child, leaves))
     return tuple(out)
 
 
@@ -386,23 +386,23 @@ def _flat_sequence(kind: Kind, memo: dict[int, PyTreeDef], length: int) -> PyTre
     return treedef
 
 
-def _walk_tuple(tree: tuple[Any, ...], leaves: list[Any]) -> PyTreeDef:
+def _flatten_tuple(tree: tuple[Any, ...], leaves: list[Any]) -> PyTreeDef:
     if _all_leaf_types(map(type, tree)):
         leaves += tree
         n = len(tree)
         return _flat_tuples.get(n) or _flat_sequence(_TUPLE, _flat_tuples, n)
-    return _intern(_TUPLE, None, _walk_each(tree, leaves))
+    return _intern(_TUPLE, None, _flatten_each(tree, leaves))
 
 
-def _walk_list(tree: list[Any], leaves: list[Any]) -> PyTreeDef:
+def _flatten_list(tree: list[Any], leaves: list[Any]) -> PyTreeDef:
     if _all_leaf_types(map(type, tree)):
         leaves += tree
         n = len(tree)
         return _flat_lists.get(n) or _flat_sequence(_LIST, _flat_lists, n)
-    return _intern(_LIST, None, _walk_each(tree, leaves))
+    return _intern(_LIST, None, _flatten_each(tree, leaves))
 
 
-def _walk_none(tree: None, leaves: list[Any]) -> PyTreeDef:
+def _flatten_none(tree: None, leaves: list[Any]) -> PyTreeDef:
     return _NONE_DEF
 
 
@@ -414,7 +414,7 @@ _LAYOUTS_LENGTH = 4096
 _all_str = frozenset((str,)).issuperset
 
 
-def _walk_dict(tree: dict[Any, Any], leaves: list[Any]) -> PyTreeDef:
+def _flatten_dict(tree: dict[Any, Any], leaves: list[Any]) -> PyTreeDef:
     if _all_str(map(type, tree)):
         keys = tuple(tree)
         keys, getter, flat = _layouts.get(keys) or _layout_of(keys)
@@ -425,7 +425,7 @@ def _walk_dict(tree: dict[Any, Any], leaves: list[Any]) -> PyTreeDef:
     if _all_leaf_types(map(type, values)):
         leaves += values
         return flat
-    return _intern(_DICT, keys, _walk_each(values, leaves))
+    return _intern(_DICT, keys, _flatten_each(values, leaves))
 
 
 def _layout_of(keys: tuple[str, ...]) -> _Layout:
@@ -457,27 +457,27 @@ def sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
         ) from None
 
 
-def _walk_custom(kind: Kind) -> Callable[[Any, list[Any]], PyTreeDef]:
+def _flatten_custom(kind: Kind) -> Callable[[Any, list[Any]], PyTreeDef]:
     take_apart = kind.split
 
-    def walk(tree: Any, leaves: list[Any]) -> PyTreeDef:
+    def flatten(tree: Any, leaves: list[Any]) -> PyTreeDef:
         children, data = take_apart(tree)
-        return _intern(kind, data, _walk_each(children, leaves))
+        return _intern(kind, data, _flatten_each(children, leaves))
 
-    return walk
+    return flatten
 
 
 def _kind_of(typ: type) -> Kind | None:
     """The kind registered for `typ`, or None if its instances are leaves."""
-    _WALKERS[typ]
+    _FLATTENERS[typ]
     return _kinds.get(typ)
 
 
-def _add_kind(kind: Kind, walk: Callable[[Any, list[Any]], PyTreeDef] | None = None) -> None:
+def _add_kind(kind: Kind, flatten: Callable[[Any, list[Any]], PyTreeDef] | None = None) -> None:
     typ = kind.type
     _kinds[typ] = kind
     _LEAF_TYPES.discard(typ)
-    _WALKERS[typ] = walk or _walk_custom(kind)
+    _FLATTENERS[typ] = flatten or _flatten_custom(kind)
 
 
 def _namedtuple_kind(typ: Any) -> Kind:
@@ -510,10 +510,10 @@ _DICT = Kind(dict, _dict_children, lambda keys, xs: dict(zip(keys, xs)), _dict_k
 _NONE = Kind(type(None), lambda t: ((), None), lambda _, xs: None, lambda t: ((), None))
 _NONE_DEF = _intern(_NONE, None, ())
 
-_add_kind(_TUPLE, _walk_tuple)
-_add_kind(_LIST, _walk_list)
-_add_kind(_DICT, _walk_dict)
-_add_kind(_NONE, _walk_none)
+_add_kind(_TUPLE, _flatten_tuple)
+_add_kind(_LIST, _flatten_list)
+_add_kind(_DICT, _flatten_dict)
+_add_kind(_NONE, _flatten_none)
 
 
 @deep
@@ -636,26 +636,3 @@ def _split_like(treedef: PyTreeDef, kind: Kind, tree: Any) -> tuple[Sequence[Any
         )
     children, data = kind.split(tree)
     return children if isinstance(children, (tuple, list)) else tuple(children), data
-
-
-def _flatten_until(tree: Any, leaves: list[Any], is_leaf: IsLeaf) -> PyTreeDef:
-    """Flatten with a predicate which may stop early."""
-    kind = None if is_leaf(tree) else _kind_of(type(tree))
-    if kind is None:
-        leaves.append(tree)
-        return LEAF
-    children, data = kind.split(tree)
-    return _intern(kind, data, tuple([_flatten_until(c, leaves, is_leaf) for c in children]))
-
-
-def _flatten_with_path(
-    tree: Any, path: KeyPath, out: list[tuple[KeyPath, Any]], is_leaf: IsLeaf | None
-) -> PyTreeDef:
-    stop = is_leaf is not None and is_leaf(path, tree)
-    kind = None if stop else _kind_of(type(tree))
-    if kind is None:
-        out.append((path, tree))
-        return LEAF
-    pairs, data = kind.children_with_keys(tree)
-    children = [_flatten_with_path(c, (*path, k), out, is_leaf) for k, c in pairs]
-    return _intern(kind, data, tuple(children))

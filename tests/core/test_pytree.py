@@ -284,7 +284,7 @@ def test_types_made_at_run_time_are_forgotten():
     for _ in range(5000):
         tree_leaves([type("T", (), {})()])
     assert len(structures._LEAF_TYPES) <= 4096
-    assert len(structures._WALKERS) <= 4096 + len(structures._kinds)
+    assert len(structures._FLATTENERS) <= 4096 + len(structures._kinds)
     assert tree_leaves({"a": [1, (2, None)]}) == [1, 2]
 
 

@@ -145,7 +145,7 @@ def test_a_loop_joins_its_neighbors():
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (7, 43), (2, 1, 130)])
-def test_a_scan_walks_longer_arrays(shape, reverse):
+def test_a_scan_steps_through_longer_arrays(shape, reverse):
     xs = np.random.default_rng(1).standard_normal((11, *shape)).astype(np.float32)
     h0 = np.full(shape, 0.5, np.float32)
 

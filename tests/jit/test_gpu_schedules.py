@@ -143,7 +143,7 @@ def test_a_row_in_registers_is_read_once(rows, columns):
     assert "for " not in text and not kernel.scratch
 
 
-def test_rows_beyond_the_registers_are_walked():
+def test_rows_beyond_the_registers_take_several_passes():
     (kernel,) = kernels_for(softmax, normal(16, 98_304), target=GFX942)
     assert str(kernel).count(" = for ") == 1 and str(kernel).count("for %") == 2
 
