@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from tests.support import jax_calls, recorded_calls as recorded  # noqa: E402
 
 #: In one of how many calls a mode is recorded.
-EVERY = {"eager": 1, "jit": 4, "vmap": 6, "grad": 5}
+EVERY = {"eager": 1, "jit": 4, "vmap": 6, "grad": 5, "types": 1, "slopes": 2}
 
 
 def modes_of(call: Any, modes: list[str]) -> list[str]:
@@ -41,24 +41,26 @@ def modes_of(call: Any, modes: list[str]) -> list[str]:
 
 
 def record(call: Any, modes: list[str], package: Any) -> dict[str, Any]:
-    """The outcome of a call in each mode; "same" where it is that of the eager call."""
+    """The outcome of a call in each mode; "same" where it is that in the first, eagerly."""
     try:
         made = recorded.Call(call, package)
     except Exception as e:  # an argument that cannot be made: no call
         print("no call:", call, repr(e)[:80], file=sys.stderr)
         return {}
-    outcomes: dict[str, Any] = {"eager": recorded.outcome(made.eager, package)}
-    failed = outcomes["eager"][0].get("error") if isinstance(outcomes["eager"][0], dict) else None
+    first = recorded.outcome(getattr(made, modes[0]), package)
+    outcomes: dict[str, Any] = {modes[0]: first}
+    failed = first[0].get("error") if isinstance(first[0], dict) else None
     if failed and failed[0] in OUT_OF_MEMORY:
         print("no end:", call, file=sys.stderr)
         return {}
     for mode in modes[1:]:
         if not made.traced or (mode != "jit" and failed):
             continue
-        if mode == "grad" and not made.differentiable():
+        slopes = mode in ("grad", "slopes")
+        if slopes and not made.differentiable():
             continue
         found = recorded.outcome(getattr(made, mode), package)
-        if mode != "grad" and recorded.differences(found, outcomes["eager"], 4) is None:
+        if not slopes and recorded.differences(found, first, 4) is None:
             found = "same"
         outcomes[mode] = found
     return outcomes

@@ -47,7 +47,9 @@ ACCIDENTAL = {
 OF_ARGUMENTS = {"TypeError", "ValueError", "IndexError", "NotImplementedError", "OverflowError"}
 #: Of NumPy's ufuncs, and of lists and tuples where arrays are wanted: no tracer was given.
 AS_TYPE_ERROR = {"UFuncTypeError", "TracerArrayConversionError", "UnexpectedTracerError"}
-MODES = ("eager", "jit", "vmap", "grad")
+#: Ways to make a call; of the last two only the types of what it gives are known.
+MODES = ("eager", "jit", "vmap", "grad", "types", "slopes")
+TYPES = ("types", "slopes")
 ARRAYS = ("a", "w", "n")
 
 
@@ -227,6 +229,12 @@ class Call:
         out = self.package.vmap(lambda t: self.with_traced(t))(rows)
         return tree_map(lambda y: y[0], out)
 
+    def types(self):
+        return self.package.eval_shape(self.with_traced, [self._get(k) for k in self.traced])
+
+    def slopes(self):
+        return self.package.eval_shape(self.grad)
+
     def grad(self):
         numpy = self.package.numpy
 
@@ -272,6 +280,8 @@ def _describe(value, package, found):
         return {"dict": {str(k): _describe(v, package, found) for k, v in sorted(value.items())}}
     if isinstance(value, (tuple, list)):
         return {type(value).__name__: [_describe(v, package, found) for v in value]}
+    if isinstance(value, package.ShapeDtypeStruct):
+        return [str(value.dtype), list(value.shape), int(bool(value.weak_type))]
     if isinstance(value, package.Array) and not isinstance(value.dtype, np.dtype):
         data = package.random.key_data(value)
         return {str(value.dtype): [_describe(data, package, found)]}
@@ -392,7 +402,7 @@ def load(path):
                 outcomes[mode] = "same"
                 continue
             arrays = []
-            for dtype, shape in _leaves(described):
+            for dtype, shape in [] if mode in TYPES else _leaves(described):
                 if not dtype.itemsize:  # float0
                     arrays.append(np.zeros(shape, dtype))
                     continue

@@ -264,13 +264,13 @@ def logit(x: ArrayLike) -> Array:
     Array([0.], dtype=float32)
     """
     (x,) = promote_args_inexact("logit", x)
-    return lax.log(x) - lax.log1p(-x)
+    return lax.log(x) - lax.log1p(constant(x, -1) * x)
 
 
 @custom_jvp
 def _xlogy(x: Array, y: Array) -> Array:
     used = (x != 0) | jnp.isnan(y)
-    return select(used, x * lax.log(select(used, y, constant(y, 1))), lax.full_like(x, 0))
+    return select(used, x * lax.log(jnp.where(used, y, 1)), lax.full_like(x, 0))
 
 
 _xlogy.defjvps(lambda g, ans, x, y: g * jnp.log(y), lambda g, ans, x, y: g * (x / y))
@@ -289,7 +289,7 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
 @custom_jvp
 def _xlog1py(x: Array, y: Array) -> Array:
     used = (x != 0) | jnp.isnan(y)
-    return select(used, x * lax.log1p(select(used, y, constant(y, 0))), lax.full_like(x, 0))
+    return select(used, x * lax.log1p(jnp.where(used, y, 0)), lax.full_like(x, 0))
 
 
 _xlog1py.defjvps(lambda g, ans, x, y: g * jnp.log1p(y), lambda g, ans, x, y: g * (x / (1 + y)))

@@ -7,6 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.special import xlog1py, xlogy
 from amdjax.scipy.stats._distribution import (
     Number,
@@ -24,7 +25,7 @@ _function = distribution_function(True, p="the probability of one.")
 @_function("1, 0.5", "-0.6931472")
 def logpmf(k: Number, p: Number, loc: Number = 0) -> Array:
     x = k - loc
-    return inside((x >= 0) & (x <= 1), xlogy(x, p) + xlog1py(1 - x, -p), -math.inf)
+    return inside((x >= 0) & (x <= 1), xlogy(x, p) + xlog1py(constant(k, 1) - x, -p), -math.inf)
 
 
 pmf = derived(
@@ -40,15 +41,15 @@ def _valid(p: Number) -> Array:
 
 @_function("jnp.array([-1, 0, 1]), 0.25", "Array([0.  , 0.75, 1.  ], dtype=float32)")
 def cdf(k: Number, p: Number) -> Array:
-    value = jnp.where(k < 0, 0, jnp.where(k < 1, 1 - p, 1))
-    return inside(_valid(p) & ~jnp.isnan(k), value, math.nan).astype(k.dtype)
+    one = constant(k, 1)
+    value = jnp.where(k < 0, 0, jnp.where(k < 1, one - p, one))
+    return inside(_valid(p) & ~jnp.isnan(k), value, math.nan)
 
 
 @_function("jnp.array([0.5, 0.8]), 0.25", "Array([0., 1.], dtype=float32)")
 def ppf(q: Number, p: Number) -> Array:
-    return inside(_valid(p), probability(q, jnp.where(q <= 1 - p, 0.0, 1.0)), math.nan).astype(
-        q.dtype
-    )
+    value = jnp.where(q <= 1 - p, constant(q, 0), constant(q, 1))
+    return inside(_valid(p), probability(q, value), math.nan)
 
 
 _public_surface(globals())

@@ -7,6 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.special import betainc, betaln, xlog1py, xlogy
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
@@ -18,13 +19,13 @@ _function = distribution_function(
 
 
 def _clamped(x: Number, loc: Number, scale: Number) -> Array:
-    return jnp.clip((x - loc) / scale, 0, 1)
+    return jnp.clip((x - loc) / scale, constant(x, 0), constant(x, 1))
 
 
 @_function("0.5, 1.0, 1.0", "0.")
 def logpdf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
     z = (x - loc) / scale
-    value = xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - jnp.log(scale)
+    value = xlogy(a - constant(x, 1), z) + xlog1py(b - 1, -z) - betaln(a, b) - jnp.log(scale)
     value = inside((x >= loc) & (x <= loc + scale), value, -math.inf)
     return inside((a > 0) & (b > 0) & (scale > 0), value, math.nan)
 

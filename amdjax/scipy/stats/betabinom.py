@@ -7,6 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.special import betaln
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
@@ -22,7 +23,8 @@ _function = distribution_function(
 @_function("0.0, 0.0, 1.0, 1.0", "0.")
 def logpmf(k: Number, n: Number, a: Number, b: Number, loc: Number = 0) -> Array:
     y = jnp.floor(k) - loc
-    count = -jnp.log1p(n) - betaln(n - y + 1, y + 1)
+    one = constant(y, 1)
+    count = -jnp.log1p(n) - betaln(n - y + one, y + one)
     value = count + betaln(y + a, n - y + b) - betaln(a, b)
     value = jnp.where((y == 0) & (n == 0), 0, value)
     value = inside((y >= -loc) & (y <= n) & (y + a > 0), value, -math.inf)

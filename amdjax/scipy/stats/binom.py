@@ -26,7 +26,9 @@ def logpmf(k: Number, n: Number, p: Number, loc: Number = 0) -> Array:
 
 
 pmf = derived(
-    _function("jnp.array([0, 1, 2]), 1, 0.5", "Array([0.5, 0.5, 0. ], dtype=float32)"),
+    _function(
+        "jnp.array([0, 1, 2]), 1, 0.5", "Array([0.5, 0.5, 0. ], dtype=float32, weak_type=True)"
+    ),
     "pmf",
     logpmf,
 )

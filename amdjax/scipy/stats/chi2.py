@@ -7,6 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.special import gammainc, gammaincc, gammaln
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
@@ -16,16 +17,16 @@ _function = distribution_function(True, df="degrees of freedom.")
 
 
 def _half(x: Number, loc: Number, scale: Number) -> Array:
-    return jnp.clip((x - loc) / (scale * 2), 0)
+    return jnp.maximum((x - loc) / (scale * constant(scale, 2)), constant(x, 0))
 
 
 @_function("-1.0, 2.0", "-inf")
 def logpdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
     z = (x - loc) / scale
-    half = df / 2
+    half = df / constant(x, 2)
     kernel = (half - 1) * jnp.log(z) - z / 2
-    constant = -(gammaln(half) + math.log(2) * half)
-    return inside(x >= loc, constant - jnp.log(scale) + kernel, -math.inf)
+    term = -(gammaln(half) + math.log(2) * half)
+    return inside(x >= loc, term - jnp.log(scale) + kernel, -math.inf)
 
 
 pdf = derived(_function("-1.0, 2.0", "0."), "pdf", logpdf)
@@ -33,7 +34,7 @@ pdf = derived(_function("-1.0, 2.0", "0."), "pdf", logpdf)
 
 @_function("0.0, 2.0", "0.")
 def cdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    return gammainc(df / 2, _half(x, loc, scale))
+    return gammainc(df / constant(scale, 2), _half(x, loc, scale))
 
 
 logcdf = derived(_function("jnp.inf, 2.0", "0."), "logcdf", cdf)
@@ -41,7 +42,7 @@ logcdf = derived(_function("jnp.inf, 2.0", "0."), "logcdf", cdf)
 
 @_function("0.0, 2.0", "1.")
 def sf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    return gammaincc(df / 2, _half(x, loc, scale))
+    return gammaincc(df / constant(scale, 2), _half(x, loc, scale))
 
 
 logsf = derived(_function("0.0, 2.0", "0."), "logsf", sf)

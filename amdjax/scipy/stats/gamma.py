@@ -7,6 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.special import gammainc, gammaincc, gammaln, xlogy
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
@@ -20,7 +21,7 @@ def logpdf(x: Number, a: Number, loc: Number = 0, scale: Number = 1) -> Array:
     positive = x >= loc
     # So that nothing is differentiated where the density is zero.
     z = jnp.where(positive, (x - loc) / scale, 1)
-    value = xlogy(a - 1, z) - z - (gammaln(a) + jnp.log(scale))
+    value = xlogy(a - constant(x, 1), z) - z - (gammaln(a) + jnp.log(scale))
     return inside(positive, value, -math.inf)
 
 
@@ -29,7 +30,7 @@ pdf = derived(_function("0.0, 1.0", "1."), "pdf", logpdf)
 
 @_function("0.0, 1.0", "0.")
 def cdf(x: Number, a: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    return gammainc(a, jnp.clip((x - loc) / scale, 0))
+    return gammainc(a, jnp.maximum((x - loc) / scale, constant(x, 0)))
 
 
 logcdf = derived(_function("jnp.inf, 1.0", "0."), "logcdf", cdf)

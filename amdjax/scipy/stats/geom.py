@@ -7,6 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.special import xlog1py
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
@@ -18,7 +19,7 @@ _function = distribution_function(True, p="the probability of a success.")
 @_function("1, 1.0", "0.")
 def logpmf(k: Number, p: Number, loc: Number = 0) -> Array:
     x = k - loc
-    return inside(x > 0, xlog1py(x - 1, -p) + jnp.log(p), -math.inf)
+    return inside(x > 0, xlog1py(x - constant(k, 1), -p) + jnp.log(p), -math.inf)
 
 
 pmf = derived(

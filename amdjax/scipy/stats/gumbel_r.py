@@ -7,6 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
@@ -39,7 +40,7 @@ def ppf(p: Number, loc: Number = 0, scale: Number = 1) -> Array:
 
 @_function("0.0", "0.63212055")
 def sf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    return inside(scale > 0, -jnp.expm1(-jnp.exp((loc - x) / scale)), math.nan)
+    return inside(scale > 0, constant(x, -1) * jnp.expm1(-jnp.exp((loc - x) / scale)), math.nan)
 
 
 @_function("0.0", "-0.45867515")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function
 
 __all__ = ["cdf", "logpdf", "pdf"]
@@ -14,7 +15,7 @@ _function = distribution_function(True)
 
 @_function("0.0", "-0.6931472")
 def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    return -(jnp.abs(x - loc) / scale + jnp.log(2 * scale))
+    return -(jnp.abs(x - loc) / scale + jnp.log(constant(x, 2) * scale))
 
 
 pdf = derived(_function("0.0", "0.5"), "pdf", logpdf)
@@ -24,7 +25,7 @@ pdf = derived(_function("0.0", "0.5"), "pdf", logpdf)
 def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     z = (x - loc) / scale
     # Each half decays away from the center, so that neither overflows.
-    tail = 0.5 * jnp.exp(-jnp.abs(z))
+    tail = constant(x, 0.5) * jnp.exp(-jnp.abs(z))
     return jnp.where(z <= 0, tail, 1 - tail)
 
 

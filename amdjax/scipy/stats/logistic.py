@@ -5,6 +5,7 @@ from __future__ import annotations
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.special import expit, logit
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function
 
@@ -15,7 +16,8 @@ _function = distribution_function()
 
 @_function("0.0", "-1.3862944")
 def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    half = (x - loc) / scale / 2
+    z = (x - loc) / scale
+    half = z / constant(z, 2)
     return -2 * jnp.logaddexp(half, -half) - jnp.log(scale)
 
 

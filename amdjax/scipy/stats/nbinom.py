@@ -6,6 +6,7 @@ import math
 
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.special import gammaln, xlogy
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
@@ -16,9 +17,9 @@ _function = distribution_function(n="the number of successes.", p="the probabili
 
 @_function("0, 1, 0.5", "-0.6931472")
 def logpmf(k: Number, n: Number, p: Number, loc: Number = 0) -> Array:
-    y = k - loc
-    ways = gammaln(y + n) - gammaln(n) - gammaln(y + 1)
-    return inside(k >= loc, ways + xlogy(n, p) + xlogy(y, 1 - p), -math.inf)
+    one, y = constant(k, 1), k - loc
+    ways = gammaln(y + n) - gammaln(n) - gammaln(y + one)
+    return inside(k >= loc, ways + xlogy(n, p) + xlogy(y, one - p), -math.inf)
 
 
 pmf = derived(_function("0, 1, 0.5", "0.5"), "pmf", logpmf)

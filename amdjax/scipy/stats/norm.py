@@ -5,6 +5,7 @@ from __future__ import annotations
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.special import log_ndtr, ndtr, ndtri
 from amdjax.scipy.stats._distribution import LOG_TWO_PI, Number, derived, distribution_function
 
@@ -16,7 +17,7 @@ _function = distribution_function()
 @_function("jnp.array([0.0])", "Array([-0.9189385], dtype=float32)")
 def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     z = (x - loc) / scale
-    return -0.5 * z * z - (jnp.log(scale) + 0.5 * LOG_TWO_PI)
+    return constant(x, -0.5) * z * z - (jnp.log(scale) + 0.5 * LOG_TWO_PI)
 
 
 pdf = derived(_function("jnp.array([0.0])", "Array([0.3989423], dtype=float32)"), "pdf", logpdf)

@@ -7,6 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.stats._distribution import (
     Number,
     derived,
@@ -23,7 +24,7 @@ _function = distribution_function(True, b="the exponent of the tail.")
 @_function("1.0, 1.0", "0.")
 def logpdf(x: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
     z = (x - loc) / scale
-    value = jnp.log(b / scale) - (b + 1) * jnp.log(z)
+    value = jnp.log(b / scale) - (b + constant(x, 1)) * jnp.log(z)
     return inside(x >= loc + scale, value, -math.inf)
 
 
@@ -33,7 +34,7 @@ pdf = derived(_function("1.0, 1.0", "1."), "pdf", logpdf)
 @_function("2.0, 1.0", "0.5")
 def cdf(x: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
     z = (x - loc) / scale
-    return inside(x >= loc + scale, 1 - z**-b, 0)
+    return inside(x >= loc + scale, constant(x, 1) - z**-b, 0)
 
 
 @_function("2.0, 1.0", "-0.6931472")
@@ -45,7 +46,7 @@ def logcdf(x: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
 @_function("2.0, 1.0", "-0.6931472")
 def logsf(x: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
     z = (x - loc) / scale
-    return inside(x >= loc + scale, -b * jnp.log(z), 0)
+    return inside(x >= loc + scale, -b * jnp.log(z), constant(x, 0))
 
 
 sf = derived(_function("2.0, 1.0", "0.5"), "sf", logsf)
@@ -53,7 +54,7 @@ sf = derived(_function("2.0, 1.0", "0.5"), "sf", logsf)
 
 @_function("0.5, 1.0", "2.")
 def ppf(q: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    return probability(q, loc + scale * (1 - q) ** (-1 / b))
+    return probability(q, loc + scale * (constant(q, 1) - q) ** (-1 / b))
 
 
 _public_surface(globals())

@@ -7,6 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import constant
 from amdjax.scipy.special import entr, gammaincc, gammaln, xlogy
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
@@ -28,7 +29,7 @@ pmf = derived(_function("0.5, 1.0", "0."), "pmf", logpmf)
 @_function("-1, 1.0", "0.")
 def cdf(k: Number, mu: Number, loc: Number = 0) -> Array:
     x = k - loc
-    return inside(x >= 0, gammaincc(jnp.floor(1 + x), mu), 0)
+    return inside(x >= 0, gammaincc(jnp.floor(1 + x), mu), constant(k, 0))
 
 
 # Up to which mean the sum over so many terms is the entropy; beyond, a series in the mean is.

@@ -7,6 +7,7 @@ import math
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import public_surface as _public_surface
+from amdjax.numpy._util import strong
 from amdjax.scipy.stats._distribution import (
     Number,
     derived,
@@ -28,9 +29,9 @@ def logpdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
 pdf = derived(_function("0.5", "1."), "pdf", logpdf)
 
 
-@_function("0.5", "0.5")
+@_function("0.5", "Array(0.5, dtype=float32)")
 def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
-    return jnp.where(x < loc, 0, jnp.where(x > loc + scale, 1, (x - loc) / scale))
+    return jnp.where(x < loc, strong(x, 0), jnp.where(x > loc + scale, 1, (x - loc) / scale))
 
 
 @_function("0.5", "0.5")

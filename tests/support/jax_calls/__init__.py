@@ -175,19 +175,20 @@ def calls(module: Any, prefix: str, each: int) -> Iterator[Any]:
     """`each` calls of every function of a generator module, some of them spoiled."""
     every = getattr(module, "SPOIL_EVERY", 4)
     times = getattr(module, "TIMES", {})
+    make, x64_every = getattr(module, "DRAW", Draw), getattr(module, "X64_EVERY", 5)
     kind, options = ("bad ", WORSE) if every == 1 else ("", BAD)
     for family, names in module.FAMILIES.items():
         for name in names.split():
-            draw = Draw(f"{kind}{prefix}.{name}")
-            draw.name = name
+            draw = make(f"{kind}{prefix}.{name}")
             seen = set()
             for i in range(each * times.get(name, 1)):
+                draw.name = name
                 args, kwargs = family(draw)
                 if i % every == every - 1:
                     spoil(draw, args, kwargs, options)
                 alone = name.startswith(("Array.", "operator."))
                 path = name if alone or not prefix else f"{prefix}.{name}"
-                call = [path, int(i % 5 == 1), args, kwargs]
+                call = [path, int(i % x64_every == 1), args, kwargs]
                 if repr(call) not in seen:
                     seen.add(repr(call))
                     yield call

@@ -273,7 +273,7 @@ def convolving(d: Draw) -> Call:
     if d.chance(0.3):
         kwargs["feature_group_count"] = d.pick([3, 3, 2, 0])
         if kwargs["feature_group_count"] == 3:
-            args[1] = d.array((6, 1, *taps), [lhs["a"][0]], plain=True)
+            args[1] = d.array((6, 1, *taps), [lhs.get("a", ["float32"])[0]], plain=True)
     return args, kwargs
 
 
