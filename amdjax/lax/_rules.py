@@ -86,6 +86,11 @@ def scalar(like: Any, value: Any) -> Any:
     return np.asarray(value, aval.dtype)[()]
 
 
+def constant(like: Any, value: Any) -> Any:
+    """As `scalar`, but weakly typed only if `like` is a weakly typed scalar, as in JAX."""
+    return np.asarray(value, dtype_of(like))[()] if shape_of(like) else scalar(like, value)
+
+
 def filled_like(x: Any, value: Any) -> Any:
     """An array of one value with the shape, dtype and weakness of `x`."""
     return repeat_to(shape_of(x), scalar(x, value))

@@ -15,7 +15,16 @@ from amdjax.lax._public import (
     binary_function,
     unary_function,
 )
-from amdjax.lax._rules import INEXACT, binary, dtype_of, is_complex, scalar, unary, value_dtype
+from amdjax.lax._rules import (
+    INEXACT,
+    binary,
+    constant,
+    dtype_of,
+    is_complex,
+    scalar,
+    unary,
+    value_dtype,
+)
 from amdjax.lax.comparison import lt
 from amdjax.lax.complexes import complex, imag, real
 from amdjax.lax.elementwise import add, div, mul, neg, sub
@@ -37,7 +46,7 @@ def _one_minus_square(x: Any) -> Any:
 
 
 def _one_plus_square(x: Any) -> Any:
-    return add(scalar(x, 1), square(x))
+    return add(constant(x, 1), square(x))
 
 
 # Slopes of complex arguments. A product that overflows has no root, and one from which nothing is
@@ -51,13 +60,13 @@ def _expm1_slope(g: Any, y: Any, x: Any) -> Any:
 def _over_roots(g: Any, x: Any) -> Any:
     """`g` over the root of `1 - x²`; of complex numbers, over the roots of `1 - x` and `1 + x`."""
     if not is_complex(x):
-        return mul(g, rsqrt(_one_minus_square(x)))
-    return mul(g, mul(rsqrt(sub(scalar(x, 1), x)), rsqrt(add(scalar(x, 1), x))))
+        return mul(g, rsqrt(mul(sub(constant(x, 1), x), add(constant(x, 1), x))))
+    return mul(g, mul(rsqrt(sub(constant(x, 1), x)), rsqrt(add(constant(x, 1), x))))
 
 
 def _asinh_slope(g: Any, y: Any, x: Any) -> Any:
     if not is_complex(x):
-        return mul(g, rsqrt(_one_plus_square(x)))
+        return mul(g, rsqrt(add(scalar(x, 1), square(x))))
     return _over_roots(g, complex(neg(imag(x)), real(x)))
 
 
@@ -81,7 +90,7 @@ def _tanh_slope(g: Any, y: Any, x: Any) -> Any:
 
 
 exp_p = unary("exp", INEXACT, lambda g, y, x: mul(g, y))
-exp2_p = unary("exp2", INEXACT, lambda g, y, x: mul(g, mul(scalar(x, math.log(2)), y)))
+exp2_p = unary("exp2", INEXACT, lambda g, y, x: mul(g, mul(constant(x, math.log(2)), y)))
 expm1_p = unary("expm1", INEXACT, _expm1_slope)
 log_p = unary("log", INEXACT, lambda g, y, x: div(g, x))
 log1p_p = unary("log1p", INEXACT, lambda g, y, x: div(g, add(x, scalar(x, 1))))

@@ -7,7 +7,7 @@ from typing import Any
 
 from amdjax.core.array import Array
 from amdjax.lax._public import Unary, unary_function
-from amdjax.lax._rules import FLOAT, binary, scalar, unary
+from amdjax.lax._rules import FLOAT, binary, constant, scalar, unary
 from amdjax.lax._series import any_of, decomposed, where
 from amdjax.lax.comparison import eq, lt, ne
 from amdjax.lax.elementary import exp
@@ -22,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 lgamma_p = unary("lgamma", FLOAT, lambda g, y, x: mul(g, digamma(x)))
-digamma_p = unary("digamma", FLOAT, lambda g, y, x: mul(g, polygamma(scalar(x, 1), x)))
+digamma_p = unary("digamma", FLOAT, lambda g, y, x: mul(g, polygamma(constant(x, 1), x)))
 
 
 lgamma = unary_function(

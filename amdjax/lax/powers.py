@@ -14,6 +14,7 @@ from amdjax.core.lowering import Pointwise
 from amdjax.lax._rules import (
     INEXACT,
     NUMBER,
+    constant,
     dtype_of,
     elementwise,
     filled_like,
@@ -114,7 +115,7 @@ def _integer_pow_derivative(g: Any, z: Any, x: Any, *, y: int) -> Any:
     if y == 1:
         return g
     less = x if y == 2 else integer_pow(x, y - 1)
-    return mul(g, mul(scalar(x, y), less))
+    return mul(g, mul(constant(x, y), less))
 
 
 def _integer_pow_dtype(x: Any, *, y: int) -> np.dtype:

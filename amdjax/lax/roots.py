@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amdjax.lax._public import accurate_function, unary_function
-from amdjax.lax._rules import FLOAT, INEXACT, NUMBER, scalar, unary, value_dtype
+from amdjax.lax._rules import FLOAT, INEXACT, NUMBER, constant, unary, value_dtype
 from amdjax.lax.elementwise import div, mul
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
 square_p = unary(
     "square",
     NUMBER,
-    lambda g, y, x: mul(g, mul(scalar(x, 2), x)),
+    lambda g, y, x: mul(g, mul(constant(x, 2), x)),
     lambda b, x: b.square(x) if value_dtype(x).kind == "c" else b.mul(x, x),
 )
 
@@ -21,9 +21,9 @@ square_p = unary(
 square = unary_function(square_p, "Square of each element.", "float(square(3.0))", "9.0")
 
 
-sqrt_p = unary("sqrt", INEXACT, lambda g, y, x: div(mul(g, scalar(x, 0.5)), y))
-rsqrt_p = unary("rsqrt", INEXACT, lambda g, y, x: mul(g, mul(scalar(x, -0.5), div(y, x))))
-cbrt_p = unary("cbrt", FLOAT, lambda g, y, x: div(mul(g, scalar(x, 1 / 3)), square(y)))
+sqrt_p = unary("sqrt", INEXACT, lambda g, y, x: div(mul(g, constant(x, 0.5)), y))
+rsqrt_p = unary("rsqrt", INEXACT, lambda g, y, x: mul(g, mul(constant(x, -0.5), div(y, x))))
+cbrt_p = unary("cbrt", FLOAT, lambda g, y, x: div(mul(g, constant(x, 1 / 3)), square(y)))
 
 
 sqrt = accurate_function(

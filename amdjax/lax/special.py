@@ -8,7 +8,7 @@ from typing import Any
 
 from amdjax.core import dtypes
 from amdjax.lax._public import unary_function
-from amdjax.lax._rules import FLOAT, dtype_of, filled_like, scalar, unary
+from amdjax.lax._rules import FLOAT, constant, dtype_of, filled_like, scalar, unary
 from amdjax.lax.comparison import le
 from amdjax.lax.elementary import exp
 from amdjax.lax.elementwise import add, div, mul, neg, sub
@@ -24,11 +24,11 @@ __all__ = [
 
 def _gauss(scale: float) -> Callable[..., Any]:
     """Derivative `scale * exp(-x^2)`."""
-    return lambda g, y, x: mul(mul(g, scalar(x, scale)), exp(neg(square(x))))
+    return lambda g, y, x: mul(mul(g, constant(x, scale)), exp(neg(square(x))))
 
 
 def _erf_inv_derivative(g: Any, y: Any, x: Any) -> Any:
-    return mul(mul(g, scalar(x, math.sqrt(math.pi) / 2)), exp(square(y)))
+    return mul(mul(g, constant(x, math.sqrt(math.pi) / 2)), exp(square(y)))
 
 
 def _i0e_derivative(g: Any, y: Any, x: Any) -> Any:

@@ -103,7 +103,7 @@ def _floor_divide(x: Array, y: Array) -> Array:
         inexact = lax.ne(lax.rem(x, y), constant(x, 0))
         opposite = lax.ne(lax.sign(x), lax.sign(y))
         # Division truncates; where signs differ, the floor lies one below.
-        below = lax.sub(quotient, constant(x, 1))
+        below = lax.sub(quotient, lax.full_like(x, 1))
         return select(lax.bitwise_and(opposite, inexact), below, quotient)
     if is_kind(dtype, np.complexfloating):
         raise TypeError("floor_divide does not support complex-valued inputs")
@@ -111,7 +111,7 @@ def _floor_divide(x: Array, y: Array) -> Array:
     quotient = lax.div(select(lax.eq(y, constant(y, 0)), x, lax.sub(x, rest)), y)
     opposite = lax.bitwise_and(lax.ne(rest, constant(x, 0)), lax.ne(lax.sign(y), lax.sign(rest)))
     # x - rem(x, y) is a multiple of y up to rounding, so the nearest integer is meant.
-    return lax.round(select(opposite, lax.sub(quotient, constant(x, 1)), quotient))
+    return lax.round(select(opposite, lax.sub(quotient, lax.full_like(x, 1)), quotient))
 
 
 def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
@@ -128,8 +128,7 @@ def _fmod(x: Array, y: Array) -> Array:
     rest = lax.rem(x, y)
     if is_kind(x.dtype, np.integer):
         # The remainder of a division by zero is zero, as in NumPy.
-        zero = constant(x, 0)
-        rest = select(lax.eq(y, constant(y, 0)), zero, rest)
+        rest = select(lax.eq(y, constant(y, 0)), lax.full_like(x, 0), rest)
     return rest
 
 

@@ -25,6 +25,7 @@ from amdjax.numpy._util import (
     promote_dtypes,
     promote_dtypes_inexact,
     refuse_out,
+    scalar_of,
     select,
     user_dtype,
 )
@@ -294,7 +295,7 @@ def gradient(
     a, *spacing = promote_dtypes_inexact(as_array("gradient", f), *varargs)
     axes = canonical_axes(axis, a.ndim)
     if not spacing:
-        spacing = [convert(1.0, a.dtype)] * len(axes)
+        spacing = [scalar_of(1.0, a.dtype, weak=True)] * len(axes)
     elif len(spacing) == 1 and spacing[0].ndim == 0:
         spacing = spacing * len(axes)
     if len(spacing) != len(axes):

@@ -102,7 +102,7 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
     if v.ndim != 1:
         raise ValueError(f"diag input must be 1d or 2d, got shape {v.shape}")
     n = v.size + abs(k)
-    zero = np.zeros((), v.dtype)
+    zero = lax.full_like(v, 0, shape=())
     padded = lax.pad(v, zero, ((builtins.max(0, k), builtins.max(0, -k), 0),))
     on = lax.eq(
         lax.broadcasted_iota(np.dtype("int32"), (n, n), 1),

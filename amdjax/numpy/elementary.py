@@ -343,7 +343,7 @@ def _logaddexp_jvp(exp: Any, function: Any) -> Any:
         def finite(v: Array) -> Array:
             # Where the sum is infinite the share is 1, as in JAX.
             real = lax.real(v) if is_kind(v.dtype, np.complexfloating) else v
-            return select(lax.eq(real, constant(real, np.inf)), constant(v, 0), v)
+            return select(lax.eq(real, constant(real, np.inf)), lax.full_like(v, 0), v)
 
         def share(x: Array, t: Array) -> Array:
             return lax.mul(t, exp(lax.sub(finite(x), finite(result))))
@@ -474,9 +474,8 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     if not is_kind(z.dtype, np.complexfloating):
         if not is_kind(z.dtype, np.inexact) or z.ndim == 0:
             z = convert(z, dtypes.default_float_dtype())
-        z = convert(z, z.dtype)
         nan = lax.ne(z, z)
-        pi, zero = constant(z, np.pi), constant(z, 0)
+        pi, zero = lax.full_like(z, np.pi), lax.full_like(z, 0)
         result = select(nan, z, select(signbit(z), pi, zero))
     else:
         result = lax.atan2(lax.imag(z), lax.real(z))

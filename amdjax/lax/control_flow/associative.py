@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from amdjax.core.aval import get_aval
 from amdjax.core.errors import api_boundary
 from amdjax.core.pytree import tree_flatten, tree_unflatten
@@ -12,7 +14,7 @@ from amdjax.lax._rules import canonical_axis
 from amdjax.lax.control_flow._common import as_array, check_callable, checked_leaves
 from amdjax.lax.joining import concatenate, rev
 from amdjax.lax.shape import expand_dims, reshape
-from amdjax.lax.slicing import slice_in_dim
+from amdjax.lax.slicing import pad, slice_in_dim
 
 __all__ = ["associative_scan"]
 
@@ -75,7 +77,10 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
 
     if reverse:
         leaves = [rev(x, (axis,)) for x in leaves]
-    out = _running(combine, [as_array(x) for x in leaves], axis)
+    leaves = [as_array(x) for x in leaves]
+    if shapes[0][axis] > 1:
+        leaves = [_strong(x) for x in leaves]
+    out = _running(combine, leaves, axis)
     if reverse:
         out = [rev(x, (axis,)) for x in out]
     return tree_unflatten(tree, out)
@@ -98,6 +103,13 @@ def _running(combine: Callable[[Leaves, Leaves], Leaves], xs: Leaves, axis: int)
     heads = [_first(x, 1, axis) for x in even]
     at_even = [concatenate([a, b], axis) for a, b in zip(heads, at_even)]
     return [_interleave(a, b, axis) for a, b in zip(at_even, at_odd)]
+
+
+def _strong(x: Any) -> Any:
+    """`x` strongly typed, and so its cotangents, as what JAX puts together of padded arrays."""
+    if not get_aval(x).weak_type:
+        return x
+    return pad(x, np.zeros((), x.dtype), [(0, 0, 0)] * x.ndim)
 
 
 def _every_second(xs: Leaves, start: int, axis: int) -> Leaves:
