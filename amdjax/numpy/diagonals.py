@@ -18,6 +18,7 @@ from amdjax.numpy._util import (
     as_arrays,
     canonical_axis,
     concrete_int,
+    convert,
     promote_dtypes,
     refuse_out,
     select,
@@ -117,7 +118,8 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
     >>> jnp.diagflat(jnp.array([[1, 2]])).shape
     (2, 2)
     """
-    return diag(ravel(v), k)
+    matrix = diag(ravel(v), k)
+    return convert(matrix, matrix.dtype)
 
 
 def trace(
