@@ -330,7 +330,8 @@ def iscomplex(x: ArrayLike) -> Array:
     """
     x = as_array("iscomplex", x)
     if not is_kind(x.dtype, np.complexfloating):
-        return convert(lax.full_like(x, False, dtype=np.dtype(bool)), np.dtype(bool), x.weak_type)
+        no = lax.full_like(x, False, dtype=np.dtype(bool))
+        return convert(no, no.dtype, x.weak_type and not x.ndim)
     return lax.ne(lax.imag(x), constant(lax.imag(x), 0))
 
 
