@@ -41,6 +41,10 @@ class Backend(Protocol):
         """
         ...
 
+    def shardings_as_traced(self, closed: Any, arguments: Any) -> Any:
+        """For each result of a program how it is divided along explicit axes of a mesh, or None."""
+        ...
+
     def put(self, value: np.ndarray) -> Any:
         """A buffer in host memory with the contents of `value`, which stays the caller's."""
         ...

@@ -21,7 +21,7 @@ from amdjax.core.trace import Tracer
 from amdjax.jit import placement as placing
 from amdjax.jit.arrays import Runner, host_buffer
 from amdjax.jit.refs import compile_on_refs
-from amdjax.jit.shardings import replicated_here
+from amdjax.jit.shardings import replicated_here, shardings_as_traced
 from amdjax.runtime.devices import CpuDevice, Device, Placement, default_device, devices
 from amdjax.runtime.memory import Buffer
 
@@ -45,6 +45,10 @@ class CompilerBackend:
         self._eager: dict[Any, Runner] = {}  # by the flags of traces too: one look-up for all
         self._programs: dict[Any, Runner] = {}
         self._default: tuple[Any, Placement] | None = None
+
+    def shardings_as_traced(self, closed: ClosedJaxpr, arguments: Sequence[Any]) -> Sequence[Any]:
+        """For each result of a program how it is divided along explicit axes of a mesh, or None."""
+        return shardings_as_traced(closed, arguments) or ()
 
     # Arrays
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ContextDecorator, contextmanager
 from typing import Any
@@ -10,15 +11,16 @@ from typing import Any
 from amdjax.core import source_info
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray, register_aval
+from amdjax.core.backend import get_backend
 from amdjax.core.context import context
 from amdjax.core.dtypes import canonicalize_dtype, short_dtype_name
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.primitive import Primitive
-from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
+from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from amdjax.core.ref import AbstractRef
-from amdjax.core.sharding import Format, PartitionSpec, Sharding
+from amdjax.core.sharding import Format, NamedSharding, PartitionSpec, Sharding
 from amdjax.core.trace import Trace, Tracer, eval_trace, set_trace
 from amdjax.transforms.axes import AxisData
 from amdjax.transforms.batching import axis_env
@@ -241,10 +243,20 @@ def _axes(named: Sequence[tuple[Any, int]]) -> Iterator[None]:
         yield
 
 
-def _structs(avals: Sequence[Any], tree: PyTreeDef) -> Any:
-    return tree_unflatten(
-        tree, [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
-    )
+def _structs(avals: Sequence[Any], tree: PyTreeDef, shardings: Sequence[Any] = ()) -> Any:
+    structs = [
+        ShapeDtypeStruct(a.shape, a.dtype, sharding=s, weak_type=a.weak_type)
+        for a, s in itertools.zip_longest(avals, shardings)
+    ]
+    return tree_unflatten(tree, structs)
+
+
+def _explicit_shardings(closed: ClosedJaxpr, arguments: Sequence[Any]) -> Sequence[Any]:
+    """The shardings of results, if some argument is divided along explicit axes of a mesh."""
+    named = [getattr(x, "sharding", None) for x in arguments]
+    if any(isinstance(s, NamedSharding) and s.mesh.explicit_axes for s in named):
+        return get_backend().shardings_as_traced(closed, arguments)
+    return ()
 
 
 @api_boundary
@@ -257,7 +269,11 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
       **kwargs: the same.
 
     Returns:
-      A pytree of `ShapeDtypeStruct`s; those that `fun` returns itself are kept.
+      A pytree of `ShapeDtypeStruct`s; those that `fun` returns itself are kept. They have a
+      sharding where arguments are divided along explicit axes of a mesh.
+
+    Raises:
+      ValueError: such an argument is on another mesh than the current one.
 
     Example:
       >>> import amdjax
@@ -276,7 +292,8 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return tree_unflatten(tree, [0 if i in given else x for i, x in enumerate(leaves)])
 
     closed, out_tree = trace_function("eval_shape", with_values, args, kwargs)
-    structs = _structs(closed.out_avals, out_tree)
+    shardings = _explicit_shardings(closed, tree_leaves((args, kwargs)))
+    structs = _structs(closed.out_avals, out_tree, shardings)
     if not given:
         return structs
     leaves, tree = tree_flatten(structs)

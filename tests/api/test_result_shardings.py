@@ -245,7 +245,9 @@ def test_layouts():
 )
 def test_shapes_that_are_evaluated_tell_of_explicit_axes(mesh):
     x = amdjax.ShapeDtypeStruct((4, 2), np.float32, sharding=rows(mesh))
-    out = amdjax.jit(lambda x: (x.T, x.sum(0))).eval_shape(x)
+    f = lambda x: (x.T, x.sum(0))
+    out = amdjax.jit(f).eval_shape(x)
+    assert amdjax.eval_shape(f, x) == out
     assert [y.sharding.spec for y in out] == [P(None, "x"), P(None)]
     assert out[0].sharding.mesh == mesh.abstract_mesh
     traced = amdjax.jit(jnp.sin).trace(x)
@@ -255,6 +257,8 @@ def test_shapes_that_are_evaluated_tell_of_explicit_axes(mesh):
     other = AbstractMesh((4,), ("x",), (AxisType.Explicit,))
     with use_abstract_mesh(other), pytest.raises(ValueError, match=r"For primitive sin, .*mesh"):
         amdjax.jit(jnp.sin).trace(x)
+    with use_abstract_mesh(other), pytest.raises(ValueError, match=r"For primitive sin, .*mesh"):
+        amdjax.eval_shape(jnp.sin, x)
 
 
 def test_layouts_that_arrays_have_are_accepted():
