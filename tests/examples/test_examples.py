@@ -49,13 +49,6 @@ def test_optax_on_digits():
     assert len(found) == 3 and min(map(float, found)) > 70, output
 
 
-def test_digits_stops_early(tmp_path):
-    pytest.importorskip("sklearn")
-    output = run("digits.py", "--steps", 3, "--batch", 32, "--no-plot", cwd=tmp_path)
-    assert "3 steps" in output and "epoch  2" not in output
-    assert not list(tmp_path.iterdir())
-
-
 def test_char_lstm():
     options = {"steps": 5, "hidden": 32, "batch": 8, "length": 16, "characters": 20_000}
     flags = [text for name, value in options.items() for text in (f"--{name}", value)]
@@ -64,27 +57,17 @@ def test_char_lstm():
     assert output.split("\n\n", 1)[1].startswith("The ")
 
 
-EMULATED = [
-    ("digits.py", "--steps 3 --batch 32 --no-plot", r"loss ([\d.]+)  test accuracy +([\d.]+)%"),
-    (
-        "char_lstm.py",
-        "--steps 5 --hidden 32 --batch 8 --length 16 --characters 20000 --sample 40 --layers 2",
-        r"steps, loss ([\d.]+) \(([\d.]+) bits",
-    ),
-]
-
-
-@pytest.mark.parametrize(("script", "flags", "pattern"), EMULATED, ids=["digits", "char_lstm"])
-def test_emulated_gpus_learn_what_the_cpu_learns(script, flags, pattern, tmp_path):
-    """The losses agree as printed, but for the last digit; one image in 360 is 0.3 %."""
-    pytest.importorskip("sklearn")
+def test_emulated_gpus_learn_what_the_cpu_learns(tmp_path):
+    """The losses agree as printed, but for the last digit; of the digits see below."""
+    flags = "--steps 5 --hidden 32 --batch 8 --length 16 --characters 20000 --sample 40 --layers 2"
     found = []
     for target in ("", *in_turn(["gfx942", "gfx1100"], 2)):
-        output = run(script, *flags.split(), cwd=tmp_path, AMDJAX_EMULATE=target)
-        found.append([float(x) for x in re.search(pattern, output).groups()])
-    for loss, other in found[1:]:
+        output = run("char_lstm.py", *flags.split(), cwd=tmp_path, AMDJAX_EMULATE=target)
+        match = re.search(r"steps, loss ([\d.]+) \(([\d.]+) bits", output)
+        found.append([float(x) for x in match.groups()])
+    for loss, bits in found[1:]:
         assert loss == pytest.approx(found[0][0], abs=1.01e-3)
-        assert other == pytest.approx(found[0][1], abs=0.3)
+        assert bits == pytest.approx(found[0][1], abs=1.01e-2)
 
 
 PATTERN = r"loss ([\d.]+)  test accuracy +([\d.]+)%"
@@ -93,6 +76,7 @@ PATTERN = r"loss ([\d.]+)  test accuracy +([\d.]+)%"
 def learned(cwd, **where):
     """Loss and accuracy of the digits after three steps."""
     output = run("digits.py", "--steps", 3, "--no-plot", cwd=cwd, **where)
+    assert "3 steps" in output and "epoch  2" not in output and not list(cwd.iterdir())
     loss, accuracy = re.search(PATTERN, output).groups()
     return float(loss), accuracy
 

@@ -105,16 +105,20 @@ class COO(JAXSparse):
         return COO(tuple(parts), shape=self.shape, rows_sorted=True)  # type: ignore[arg-type]
 
     def __matmul__(self, other: Any) -> Array:
-        if isinstance(other, JAXSparse):
-            raise NotImplementedError("matmul between two sparse objects.")
-        other = jnp.asarray(other)
-        data, other = promote_dtypes(self.data, other)
+        other, data = dense_operand(self.data, other)
         mat = COO((data, self.row, self.col), shape=self.shape)
-        if other.ndim == 1:
-            return coo_matvec(mat, other)
-        if other.ndim == 2:
-            return coo_matmat(mat, other)
+        return (coo_matvec if other.ndim == 1 else coo_matmat)(mat, other)
+
+
+def dense_operand(data: Array, other: Any) -> tuple[Array, Array]:
+    """What a matrix with these entries is multiplied by, and the entries, of one dtype."""
+    if isinstance(other, JAXSparse):
+        raise NotImplementedError("matmul between two sparse objects.")
+    other = jnp.asarray(other)
+    if other.ndim not in (1, 2):
         raise NotImplementedError(f"matmul with object of shape {other.shape}")
+    data, other = promote_dtypes(data, other)
+    return other, data
 
 
 def _todense(data: Array, row: Array, col: Array, *, spinfo: COOInfo) -> Array:

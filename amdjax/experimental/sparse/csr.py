@@ -17,7 +17,6 @@ from amdjax.experimental.sparse.base import JAXSparse, Shape
 from amdjax.experimental.sparse.coo import COOInfo
 from amdjax.experimental.sparse.layout import count_entries
 from amdjax.experimental.sparse.primitives import first_nonzeros, primitive_of
-from amdjax.numpy._util import promote_dtypes
 
 
 class _Compressed(JAXSparse):
@@ -85,16 +84,10 @@ class _Compressed(JAXSparse):
         return other(self._bufs, shape=self.shape[::-1])
 
     def __matmul__(self, other: Any) -> Array:
-        if isinstance(other, JAXSparse):
-            raise NotImplementedError("matmul between two sparse objects.")
-        other = jnp.asarray(other)
-        data, other = promote_dtypes(self.data, other)
+        other, data = coo.dense_operand(self.data, other)
         mat = CSR((data, self.indices, self.indptr), shape=self._by_rows)
-        if other.ndim == 1:
-            return csr_matvec(mat, other, transpose=not self._rows_first)
-        if other.ndim == 2:
-            return csr_matmat(mat, other, transpose=not self._rows_first)
-        raise NotImplementedError(f"matmul with object of shape {other.shape}")
+        product = csr_matvec if other.ndim == 1 else csr_matmat
+        return product(mat, other, transpose=not self._rows_first)
 
 
 class CSR(_Compressed):
