@@ -382,11 +382,11 @@ def checked(flag: Flag, value: Any, name: str) -> Any:
         raise ValueError(f"config option {name} takes a bool, got {value!r}.")
     if flag.choices is not None and value not in flag.choices:
         # An enum member such as lax.Precision.HIGHEST is accepted under its name.
-        value = getattr(value, "name", value)
+        given, value = value, getattr(value, "name", value)
         value = value if value in flag.choices else str(value).lower()
         if value not in flag.choices:
             allowed = (None, *flag.choices) if flag.optional else flag.choices
-            raise ValueError(f"config option {name} takes one of {list(allowed)}, got {value!r}.")
+            raise ValueError(f"config option {name} takes one of {list(allowed)}, got {given!r}.")
     if flag.kind is str and not isinstance(value, str):
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
         if not isinstance(value, str):

@@ -248,6 +248,7 @@ def pure_callback(
 
     Raises:
       ValueError: it is differentiated, or `vmap_method` is unknown.
+      JaxRuntimeError: `callback` raised an error, which is its cause.
 
     Example:
       >>> import amdjax, numpy as np
@@ -317,6 +318,7 @@ def io_callback(
 
     Raises:
       ValueError: it is differentiated, or ordered and mapped by `vmap`.
+      JaxRuntimeError: `callback` raised an error, which is its cause.
 
     Example:
       >>> import amdjax

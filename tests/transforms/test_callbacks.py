@@ -192,3 +192,16 @@ def test_debug_callback_takes_static_leaves():
         2.0
     )
     assert seen == [("x", 2.0)]
+
+
+@pytest.mark.parametrize("call", [amdjax.pure_callback, amdjax.io_callback])
+@pytest.mark.parametrize("stage", [lambda f: f, amdjax.jit])
+def test_errors_of_callbacks_are_causes(call, stage):
+    def fail(x):
+        raise KeyError("mine")
+
+    for callback, cause in ((fail, KeyError), (lambda: 1.0, TypeError)):
+        f = stage(lambda x, callback=callback: call(callback, x, x))
+        with pytest.raises(amdjax.errors.JaxRuntimeError, match=cause.__name__) as error:
+            f(np.float32(1))
+        assert isinstance(error.value.__cause__, cause)
