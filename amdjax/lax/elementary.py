@@ -40,9 +40,20 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _one_minus_square(x: Any) -> Any:
-    """(1 - x)(1 + x), accurate near the ends of [-1, 1]."""
-    return mul(sub(scalar(x, 1), x), add(scalar(x, 1), x))
+def _one_minus_square_value(b: Any, x: Any) -> Any:
+    one = b.const(1, value_dtype(x))
+    return b.mul(b.sub(one, x), b.add(one, x))
+
+
+# A primitive, as the value is accurate near the ends of [-1, 1] in a form whose derivative, by the
+# rules of its parts, would have no digits near zero.
+_one_minus_square_p = unary(
+    "one_minus_square",
+    INEXACT,
+    lambda g, y, x: mul(g, mul(scalar(x, -2), x)),
+    _one_minus_square_value,
+)
+_one_minus_square = _one_minus_square_p.bind
 
 
 def _one_plus_square(x: Any) -> Any:
@@ -60,7 +71,8 @@ def _expm1_slope(g: Any, y: Any, x: Any) -> Any:
 def _over_roots(g: Any, x: Any) -> Any:
     """`g` over the root of `1 - x²`; of complex numbers, over the roots of `1 - x` and `1 + x`."""
     if not is_complex(x):
-        return mul(g, rsqrt(mul(sub(constant(x, 1), x), add(constant(x, 1), x))))
+        # The constant decides whether the slope is weakly typed.
+        return mul(g, mul(constant(x, 1), rsqrt(_one_minus_square(x))))
     return mul(g, mul(rsqrt(sub(constant(x, 1), x)), rsqrt(add(constant(x, 1), x))))
 
 

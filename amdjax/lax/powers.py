@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
-import operator
 from typing import Any
 
 import numpy as np
@@ -14,25 +12,23 @@ from amdjax.core.lowering import Pointwise
 from amdjax.lax._rules import (
     INEXACT,
     NUMBER,
-    constant,
     dtype_of,
     elementwise,
     filled_like,
     repeat_to,
     scalar,
     shape_of,
-    unary,
-    zero_tangent,
 )
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import eq
 from amdjax.lax.elementary import log
 from amdjax.lax.elementwise import mul, sub
+from amdjax.lax.roots import integer_pow
 from amdjax.lax.selection import select
 from amdjax.typing import ArrayLike
 
 __all__ = [
-    "integer_pow", "integer_pow_p", "pow", "pow_p", "reciprocal",
+    "pow", "pow_p", "reciprocal",
 ]  # fmt: skip
 
 
@@ -92,65 +88,6 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
       8.0
     """
     return pow_p.bind(x, y)
-
-
-def _integer_power(b: Any, x: Any, *, y: int) -> Any:
-    """Square and multiply: log2(y) squarings, exact wherever the products are."""
-    one = b.const(1, x.dtype)
-    result, factor, rest = None, x, builtins.abs(y)
-    while rest:
-        if rest & 1:
-            result = factor if result is None else b.mul(result, factor)
-        rest >>= 1
-        if rest:
-            factor = b.mul(factor, factor)
-    if result is None:
-        return one
-    return b.div(one, result) if y < 0 else result
-
-
-def _integer_pow_derivative(g: Any, z: Any, x: Any, *, y: int) -> Any:
-    if y == 0:
-        return zero_tangent(z)
-    if y == 1:
-        return g
-    less = x if y == 2 else integer_pow(x, y - 1)
-    return mul(g, mul(constant(x, y), less))
-
-
-def _integer_pow_dtype(x: Any, *, y: int) -> np.dtype:
-    if y < 0 and dtypes.issubdtype(x.dtype, np.integer):
-        raise TypeError(f"Integers cannot be raised to negative powers, got integer_pow({x}, {y}).")
-    return x.dtype
-
-
-integer_pow_p = unary(
-    "integer_pow", NUMBER, _integer_pow_derivative, _integer_power, out=_integer_pow_dtype
-)
-
-
-def integer_pow(x: ArrayLike, y: int) -> Array:
-    """`x` to a power that is known when tracing.
-
-    Args:
-      x: array of a numeric dtype.
-      y: the exponent; not negative if `x` is an integer array.
-
-    Returns:
-      Array of the shape and dtype of `x`.
-
-    Raises:
-      TypeError: for a negative power of integers.
-
-    Example:
-      >>> float(integer_pow(2.0, -2))
-      0.25
-    """
-    try:
-        power = operator.index(y)
-    except TypeError:
-        raise TypeError(f"integer_pow: y must be an integer, got {y!r}") from None
-    return integer_pow_p.bind(x, y=power)
 
 
 def reciprocal(x: ArrayLike) -> Array:

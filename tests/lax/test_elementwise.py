@@ -249,6 +249,32 @@ def test_derivatives_of_unary(name):
     check_derivatives(getattr(lax, name), x, rtol=2e-5, atol=2e-5)
 
 
+SECOND = {
+    "asin": lambda x: x * (1 - x * x) ** -1.5,
+    "acos": lambda x: -x * (1 - x * x) ** -1.5,
+    "atanh": lambda x: 2 * x * (1 - x * x) ** -2,
+    "tanh": lambda x: -2 * np.tanh(x) / np.cosh(x) ** 2,
+    "cbrt": lambda x: -2 / 9 * x * np.abs(x) ** (-8 / 3),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second_derivatives_keep_their_digits(name):
+    x = np.float32([1e-30, -1e-12, 1e-4, 0.3, -0.9, 0.999, 1.0 - 2**-20])
+    x = x[2:] if name == "cbrt" else x
+    slope = amdjax.grad(getattr(lax, name))
+    found = amdjax.vmap(amdjax.grad(slope))(x)
+    np.testing.assert_allclose(found, SECOND[name](x.astype(np.float64)), rtol=16 * 2**-24)
+
+
+def test_second_derivatives_at_poles():
+    for name, at, wanted in [
+        ("asin", 1.0, np.inf), ("asin", -1.0, -np.inf), ("acos", 1.0, -np.inf),
+        ("atanh", 1.0, np.inf), ("cbrt", 0.0, -np.inf), ("cbrt", np.inf, 0.0),
+    ]:  # fmt: skip
+        assert amdjax.grad(amdjax.grad(getattr(lax, name)))(at) == wanted, name
+
+
 def test_derivative_of_acosh():
     check_derivatives(lax.acosh, np.array([1.5, 2.0]))
 
