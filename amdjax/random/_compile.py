@@ -77,11 +77,34 @@ def _rounded(closed: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
     env.update(zip(closed.jaxpr.invars, args))
     read = lambda x: x.val if isinstance(x, Literal) else env[x]
     for eqn in closed.jaxpr.eqns:
-        out = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
+        params = {k: _rounded_program(v) for k, v in eqn.params.items()}
+        out = eqn.primitive.bind(*map(read, eqn.invars), **params)
         outs = out if eqn.primitive.multiple_results else [out]
         for v, value in zip(eqn.outvars, outs):
             env[v] = _round(value) if v.aval.dtype in _PARTS else value
     return [read(v) for v in closed.jaxpr.outvars]
+
+
+def _rounded_program(value: Any) -> Any:
+    """A parameter; if it is the program of a loop or a branch, with each step of that rounded."""
+    if isinstance(value, tuple):
+        return tuple(map(_rounded_program, value))
+    if not isinstance(value, ClosedJaxpr):
+        return value
+    return trace_to_jaxpr(lambda *args: _rounded(value, args), value.in_avals)
+
+
+def rounded(fun: F) -> F:
+    """`fun` of arrays, within a program, with each step in 16-bit floats rounded."""
+
+    @functools.wraps(fun)
+    def call(*args: Any, **static: Any) -> Any:
+        if not any(get_aval(x).dtype in _PARTS for x in args):
+            return fun(*args, **static)
+        closed = trace_to_jaxpr(lambda *xs: [fun(*xs, **static)], tuple(map(get_aval, args)))
+        return _rounded(closed, args)[0]
+
+    return cast(F, call)
 
 
 def _round(x: Any) -> Any:

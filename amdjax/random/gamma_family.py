@@ -23,7 +23,7 @@ from amdjax.random._arguments import (
     parameter_shape,
     single_key,
 )
-from amdjax.random._compile import compiled
+from amdjax.random._compile import compiled, rounded
 from amdjax.random._keys import subkeys
 from amdjax.random._prng import as_traced, drawing, random_split
 from amdjax.random.basic import normal_in, uniform_in
@@ -124,9 +124,9 @@ def _draw_gammas(key: Any, a: Any, *, log_space: bool) -> Any:
     # The rule says what the compiler is to build: its loops are no Python loops, whatever the flag.
     with disable_jit(False):
         if key.dtype._impl.name == "threefry2x32":
-            drawn = _marsaglia_tsang(each, alphas, log_space)
+            drawn = _marsaglia_tsang(each, alphas, log_space=log_space)
         else:  # Generators of many keys at once need not give what each key alone gives.
-            alone = lambda pair: _marsaglia_tsang(pair[0], pair[1], log_space)
+            alone = lambda pair: _marsaglia_tsang(pair[0], pair[1], log_space=log_space)
             drawn = lax.map(alone, (each, alphas))
     return lax.reshape(drawn, a.shape)
 
@@ -134,7 +134,8 @@ def _draw_gammas(key: Any, a: Any, *, log_space: bool) -> Any:
 random_gamma_p.lowering = drawing(_draw_gammas)
 
 
-def _marsaglia_tsang(keys: Any, alpha: Any, log_space: bool) -> Any:
+@rounded
+def _marsaglia_tsang(keys: Any, alpha: Any, *, log_space: bool) -> Any:
     """Rejection sampling, one lane for each element; lanes that have accepted keep their value."""
     dtype = alpha.dtype
     large = alpha >= 1

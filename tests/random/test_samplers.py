@@ -251,16 +251,16 @@ SHORT_FLOATS = {
     "laplace bfloat16": [48910, 16184, 15668, 49159, 48812, 48932],
     "cauchy bfloat16": [16205, 49026, 48507, 16545, 16121, 16238],
     "logistic bfloat16": [16230, 49042, 48576, 16429, 16148, 16258],
+    "gamma bfloat16": [16066, 16107, 16172, 15978, 16228, 16352],
+    "loggamma bfloat16": [49268, 49344, 49094, 49151, 49169, 49114],
+    "beta bfloat16": [16165, 15956, 16033, 16061, 16063, 15989],
 }
 
 
 @pytest.mark.parametrize("case", SHORT_FLOATS)
 def test_16_bit_floats_are_rounded_at_each_step(case):
     name, dtype = case.split()
-    bounds = {"uniform": (-0.3, 1.7), "truncated_normal": (-1, 3)}.get(name, ())
-    key, sample = random.key(1), getattr(random, name)
-    if name == "truncated_normal":
-        drawn = sample(key, *bounds, (6,), dtype)
-    else:
-        drawn = sample(key, (6,), dtype, *bounds)
+    before = {"truncated_normal": (-1, 3), "gamma": (1.7,), "loggamma": (0.6,), "beta": (1.2, 2.0)}
+    bounds = (-0.3, 1.7) if name == "uniform" else ()
+    drawn = getattr(random, name)(random.key(1), *before.get(name, ()), (6,), dtype, *bounds)
     assert drawn.view("uint16").tolist() == SHORT_FLOATS[case]

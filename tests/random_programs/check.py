@@ -155,7 +155,7 @@ def _slopes(
     program: Program, inputs: Any, floats: Any, directions: Any, weights: Any
 ) -> list[float] | None:
     """The reference's slope along the directions, exact and perturbed; None at a kink."""
-    if NARROW & program.dtypes() or program.names() & {"grad", "jvp", "jacobian"}:
+    if NARROW & program.dtypes() or program.names() & {"grad", "jvp", "jacobian", "hessian"}:
         return None  # conversions to narrow floats are stairs; differences of differences, noise
     wides = [x.astype(wide(t.dtype)) for x, t in zip(inputs, program.inputs)]
 

@@ -22,7 +22,15 @@ SHAPES = [
 ]  # fmt: skip
 DTYPES = ("float32", "float32", "float32", "int32", "int32", "bool", "float16", "bfloat16",
           "int8", "uint8", "int16", "uint16", "uint32", "complex64")  # fmt: skip
-WIDE = (*DTYPES, "float64", "float64", "int64", "uint64")  # where there are 64-bit types
+WIDE = (
+    *DTYPES,
+    "float64",
+    "float64",
+    "int64",
+    "uint64",
+    "complex128",
+    "complex128",
+)  # where there are 64-bit types
 SEEDS = (None, 1, 2)  # of the references that samples are computed with
 MAX_SIZE = 20_000
 LARGEST = 500.0  # of what rounding errors may grow with

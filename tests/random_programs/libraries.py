@@ -158,6 +158,36 @@ class Traced:
         policy = self.module.checkpoint_policies.dots_saveable
         return self.module.checkpoint(self._function(program), policy=policy)(*xs)
 
+    def checkpoint_all(self, program: Program, *xs: Any) -> Any:
+        policy = self.module.checkpoint_policies.everything_saveable
+        return self.module.checkpoint(self._function(program), policy=policy)(*xs)
+
+    def checkpoint_none(self, program: Program, *xs: Any) -> Any:
+        policy = self.module.checkpoint_policies.nothing_saveable
+        return self.module.checkpoint(self._function(program), policy=policy)(*xs)
+
+    def closed_over_by_scan(self, program: Program, *xs: Any) -> Any:
+        step = lambda carry, _: (carry, tuple(self.call(program, *xs)))
+        return [y[-1] for y in self.lax.scan(step, (), None, length=2)[1]]
+
+    def closed_over_by_cond(self, program: Program, *xs: Any) -> Any:
+        run_it = lambda: tuple(self.call(program, *xs))
+        other = lambda: tuple(self.np.zeros(t.shape, t.dtype) for t in program.output_types)
+        choice = self.np.isfinite(self.np.sum(self.np.zeros_like(xs[0])))
+        return self.lax.cond(choice, run_it, other)
+
+    def custom_vmap(self, program: Program, *xs: Any) -> Any:
+        function = lambda *xs: tuple(self.call(program, *xs))
+        f = self.module.custom_batching.custom_vmap(function)
+
+        def rule(size: int, batched: Any, *xs: Any) -> Any:
+            axes = [0 if b else None for b in batched]
+            made = self.module.vmap(function, axes, axis_size=size)(*xs)
+            return made, (True,) * len(made)
+
+        f.def_vmap(rule)
+        return f(*xs)
+
     def donate(self, program: Program, *xs: Any) -> Any:
         return self.module.jit(self._function(program), donate_argnums=0)(
             self.np.array(xs[0]), *xs[1:]
@@ -180,6 +210,22 @@ class Traced:
     def grad(self, program: Program, x: Any, *rest: Any) -> Any:
         f = lambda x: self.call(program, x, *rest)[0].astype(np.float32).sum()
         return [self.module.grad(f)(x)]
+
+    def hessian(self, program: Program, x: Any, *rest: Any) -> Any:
+        f = lambda x: self.call(program, x, *rest)[0].sum()
+        return self.module.jacfwd(self.module.jacrev(f))(x)
+
+    def collective(self, program: Program, how: str, *xs: Any) -> Any:
+        """The body of each row, and of its first result what all rows make together."""
+        n = xs[0].shape[0]
+
+        def row(*xs: Any) -> Any:
+            y = self.call(program, *xs)[0]
+            if how == "ppermute":
+                return self.lax.ppermute(y, "rows", [(i, (i + 1) % n) for i in range(n)])
+            return getattr(self.lax, how)(y, "rows")
+
+        return self.module.vmap(row, axis_name="rows")(*xs)
 
     def jacobian(self, program: Program, forward: bool, x: Any, *rest: Any) -> Any:
         transform = self.module.jacfwd if forward else self.module.jacrev

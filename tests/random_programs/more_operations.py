@@ -184,6 +184,46 @@ def jacobian(lib: Any, x: Any, *rest: Any, body: Program, forward: bool) -> Any:
     return lib.jacobian(body, forward, x, *rest)
 
 
+def _draw_hessian(d: Draft) -> Drawn:
+    i = d.pick(lambda t: t.dtype == "float32" and 0 < t.size <= 5)
+    rest = _carried(d, 2)
+    if i is None or rest is None:
+        return None
+    # Differences of differences of what differentiates are noise.
+    banned = ["custom_vjp", "while_loop", "grad", "jvp", "jacobian", "hessian"]
+    body = d.body([i, *rest], smooth=True, banned=banned)
+    if body is None or body.dtypes() & {"float16", "bfloat16"}:
+        return None
+    shape = d.types[i].shape * 2
+    return (i, *rest), {"body": body}, (Type(shape, "float32"),)
+
+
+@operation(_draw_hessian, 3)
+def hessian(lib: Any, x: Any, *rest: Any, body: Program) -> Any:
+    """Forward over reverse."""
+    return lib.hessian(body, x, *rest)
+
+
+def _draw_collective(d: Draft) -> Drawn:
+    row = d.pick(lambda t: t.rank > 0 and t.size > 0 and t.shape[0] < 10)
+    if row is None:
+        return None
+    n = d.types[row].shape[0]
+    rows = [row, d.pick(lambda t: t.rank > 0 and t.shape[0] == n and t.size > 0)]
+    body = d.body([], slices=[(r, 0) for r in rows])
+    if body is None or not _real(body.output_types[0]):
+        return None
+    t = body.output_types[0]
+    how = d.rng.choice(["psum", "pmax", "pmin", "all_gather", "ppermute"])
+    shape = (n, n, *t.shape) if how == "all_gather" else (n, *t.shape)
+    return tuple(rows), {"body": body, "how": how}, (Type(shape, t.dtype),)
+
+
+@operation(_draw_collective, 2)
+def collective(lib: Any, *xs: Any, body: Program, how: str) -> Any:
+    return lib.collective(body, how, *xs)
+
+
 def _draw_map(d: Draft) -> Drawn:
     row = d.pick(lambda t: t.rank > 0 and t.size > 0 and t.shape[0] < 10)
     if row is None:

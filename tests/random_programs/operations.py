@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .program import Program, Type
-from .reference import is_float
+from .reference import is_complex, is_float
 
 if TYPE_CHECKING:
     from .draw import Draft
@@ -51,7 +51,7 @@ def _int(t: Type) -> bool:
 
 
 def _real(t: Type) -> bool:
-    return t.dtype not in ("bool", "complex64")
+    return t.dtype != "bool" and not is_complex(t.dtype)
 
 
 def _ranked(t: Type) -> bool:
@@ -98,7 +98,7 @@ def sign(lib: Any, x: Any, name: str) -> Any:
     return getattr(lib.np, name)(x)
 
 
-@operation(_elementwise(lambda t: t.dtype == "complex64", "conj exp sin tanh sqrt"))
+@operation(_elementwise(lambda t: is_complex(t.dtype), "conj exp sin tanh sqrt"))
 def complex_unary(lib: Any, x: Any, name: str) -> Any:
     if name in ("exp", "sin", "tanh"):
         x = x / (1 + lib.np.abs(x)).astype(x.dtype)
@@ -194,10 +194,10 @@ def select(lib: Any, mask: Any, x: Any, y: Any) -> Any:
 
 def _draw_convert(d: Draft) -> Drawn:
     i = d.pick(_number if d.rng.random() < 0.7 else lambda t: True)
-    if i is None or d.types[i].dtype == "complex64":
+    if i is None or is_complex(d.types[i].dtype):
         return None
     old = d.types[i].dtype
-    new = d.rng.choice([x for x in d.dtypes if x not in ("bool", "complex64")])
+    new = d.rng.choice([x for x in d.dtypes if x != "bool" and not is_complex(x)])
     return (i,), {"old": old, "new": new}, (Type(d.types[i].shape, new),)
 
 
@@ -346,7 +346,8 @@ def _draw_reduction(d: Draft) -> Drawn:
     if i is None:
         return None
     t = d.types[i]
-    names = {"bool": ["all", "any"], "complex64": ["sum"]}.get(t.dtype, ["sum", "max", "min"])
+    names = ["all", "any"] if t.dtype == "bool" else ["sum", "max", "min"]
+    names = ["sum"] if is_complex(t.dtype) else names
     axes = tuple(sorted(d.rng.sample(range(t.rank), d.rng.randint(1, t.rank))))
     keep = d.rng.random() < 0.3
     shape = tuple(1 if k in axes else n for k, n in enumerate(t.shape) if keep or k not in axes)
@@ -547,7 +548,7 @@ def _draw_scatter(d: Draft) -> Drawn:
         updates = d.pick(lambda u: u == Type(t.shape[1:], t.dtype))
     if updates is None:
         return None
-    names = ["add"] if t.dtype == "complex64" else ["add", "add", "max", "min"]
+    names = ["add"] if is_complex(t.dtype) else ["add", "add", "max", "min"]
     params = {"how": d.rng.choice(names)}
     return (i, at, updates), params, (t,)
 
@@ -709,7 +710,10 @@ def vmap(lib: Any, *xs: Any, body: Program, in_axes: Any, out: int) -> Any:
     return lib.vmap(body, in_axes, out, *xs)
 
 
-CALLS = {"jit", "donate", "checkpoint", "checkpoint_dots", "custom_jvp", "custom_vjp"}
+CALLS = {
+    "jit", "donate", "checkpoint", "checkpoint_dots", "checkpoint_all", "checkpoint_none",
+    "custom_jvp", "custom_vjp", "custom_vmap", "closed_over_by_scan", "closed_over_by_cond",
+}  # fmt: skip
 
 
 def _draw_call(d: Draft) -> Drawn:

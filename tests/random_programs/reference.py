@@ -23,8 +23,12 @@ def is_float(dtype: str) -> bool:
     return dtype in FLOATS
 
 
+def is_complex(dtype: str) -> bool:
+    return dtype.startswith("complex")
+
+
 def is_inexact(dtype: str) -> bool:
-    return is_float(dtype) or dtype == "complex64"
+    return is_float(dtype) or is_complex(dtype)
 
 
 def epsilon(dtype: str) -> float:
@@ -36,7 +40,7 @@ def wide(dtype: str) -> np.dtype:
     """The dtype in which the reference holds values of a dtype."""
     if is_float(dtype):
         return np.dtype(np.float64)
-    return np.dtype(np.complex128) if dtype == "complex64" else np.dtype(dtype)
+    return np.dtype(np.complex128) if is_complex(dtype) else np.dtype(dtype)
 
 
 class Unfit(Exception):
@@ -255,7 +259,17 @@ class Reference:
     def jit(self, program: Program, *xs: Any) -> list[Any]:
         return self.call(program, *xs)
 
-    checkpoint = checkpoint_dots = donate = custom_jvp = custom_vjp = jit
+    checkpoint = checkpoint_dots = checkpoint_all = checkpoint_none = donate = jit
+    custom_jvp = custom_vjp = custom_vmap = closed_over_by_scan = closed_over_by_cond = jit
+
+    def collective(self, program: Program, how: str, *xs: Any) -> np.ndarray:
+        rows = self.vmap(program, [0] * len(xs), 0, *xs)[0]
+        if how == "ppermute":
+            return np.roll(rows, 1, 0)
+        if how == "all_gather":
+            return np.stack([rows] * len(rows))
+        combine = {"psum": np.sum, "pmax": np.max, "pmin": np.min}[how]
+        return np.stack([combine(rows, 0).astype(rows.dtype)] * len(rows))
 
     def map_rows(self, program: Program, batch: int | None, *xs: Any) -> list[Any]:
         return self.vmap(program, [0] * len(xs), 0, *xs)
@@ -270,6 +284,29 @@ class Reference:
         slopes = [np.sum(s) for s in self._slopes(program, x, rest)]
         return [np.reshape(slopes, x.shape)]
 
+    def hessian(self, program: Program, x: Any, *rest: Any) -> np.ndarray:
+        """Second differences of the sum of the first output; two steps must agree."""
+        start, units = self.place, np.eye(x.size).reshape(x.size, *x.shape)
+
+        def at(y: Any) -> float:
+            self.place = start
+            return float(np.sum(np.asarray(self.call(program, y, *rest)[0], np.float64)))
+
+        def second(u: Any, v: Any, h: float) -> float:
+            u, v = h * u, h * v
+            return (at(x + u + v) - at(x + u - v) - at(x - u + v) + at(x - u - v)) / (4 * h * h)
+
+        pairs = [(u, v) for u in units for v in units]
+        coarse, fine = (np.array([second(u, v, h) for u, v in pairs]) for h in (2e-3, 1e-3))
+        with np.errstate(all="ignore"):
+            if not np.all(np.abs(coarse - fine) <= 1e-3 * (1 + np.abs(fine))):
+                raise Unfit("not twice differentiable here")
+        found = fine + (fine - coarse) / 3
+        if self.seed is not None:
+            noise = np.random.default_rng(self.seed).uniform(-1, 1, found.shape)
+            found = found + 1e-5 * (1 + np.abs(found)) * noise
+        return found.reshape(x.shape * 2)
+
     def jacobian(self, program: Program, forward: bool, x: Any, *rest: Any) -> np.ndarray:
         """The derivatives of the first output by each element of the first input."""
         slopes = np.stack(self._slopes(program, x, rest), -1)
@@ -283,7 +320,7 @@ class Reference:
     def _slope(self, program: Program, x: Any, direction: Any, rest: Any) -> np.ndarray:
         """A central difference; a kink between its points makes the program unfit."""
         # Differences of differences are noise if steps are equally short.
-        step = 3e-4 if program.names() & {"grad", "jvp", "jacobian"} else 1e-6
+        step = 3e-4 if program.names() & {"grad", "jvp", "jacobian", "hessian"} else 1e-6
         start = self.place
 
         def at(h: float) -> np.ndarray:
