@@ -230,10 +230,13 @@ class Call:
         return tree_map(lambda y: y[0], out)
 
     def types(self):
-        return self.package.eval_shape(self.with_traced, [self._get(k) for k in self.traced])
+        return self._told(self.with_traced, [self._get(k) for k in self.traced])
 
     def slopes(self):
-        return self.package.eval_shape(self.grad)
+        return self._told(self.grad)
+
+    def _told(self, f, *args):
+        return self.package.tree_util.tree_map(_Told, self.package.eval_shape(f, *args))
 
     def grad(self):
         numpy = self.package.numpy
@@ -249,6 +252,13 @@ class Call:
         leaves = self.package.tree_util.tree_leaves([self._get(k) for k in self.traced])
         kinds = [np.dtype(numpy_dtype(x)) for x in leaves]
         return any(k in (np.float32, np.float64, np.complex64) for k in kinds)
+
+
+class _Told:
+    """A result of which only the type is known."""
+
+    def __init__(self, type):
+        self.type = type
 
 
 def _is_inexact(y):
@@ -280,8 +290,8 @@ def _describe(value, package, found):
         return {"dict": {str(k): _describe(v, package, found) for k, v in sorted(value.items())}}
     if isinstance(value, (tuple, list)):
         return {type(value).__name__: [_describe(v, package, found) for v in value]}
-    if isinstance(value, package.ShapeDtypeStruct):
-        return [str(value.dtype), list(value.shape), int(bool(value.weak_type))]
+    if isinstance(value, _Told):
+        return [str(value.type.dtype), list(value.type.shape), int(bool(value.type.weak_type))]
     if isinstance(value, package.Array) and not isinstance(value.dtype, np.dtype):
         data = package.random.key_data(value)
         return {str(value.dtype): [_describe(data, package, found)]}
