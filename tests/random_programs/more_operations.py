@@ -172,7 +172,9 @@ def _draw_jacobian(d: Draft) -> Drawn:
     if i is None or rest is None:
         return None
     forward = d.rng.random() < 0.5
-    body = d.body([i, *rest], smooth=True, banned=["custom_vjp" if forward else "while_loop"])
+    # Forward mode batches tangents only: what is written to a reference mixes them with its values.
+    banned = ["custom_vjp", "through_ref"] if forward else ["while_loop"]
+    body = d.body([i, *rest], smooth=True, banned=banned)
     if body is None:
         return None
     shape = (*body.output_types[0].shape, *d.types[i].shape)
@@ -190,7 +192,7 @@ def _draw_hessian(d: Draft) -> Drawn:
     if i is None or rest is None:
         return None
     # Differences of differences of what differentiates are noise.
-    banned = ["custom_vjp", "while_loop", "grad", "jvp", "jacobian", "hessian"]
+    banned = ["custom_vjp", "through_ref", "while_loop", "grad", "jvp", "jacobian", "hessian"]
     body = d.body([i, *rest], smooth=True, banned=banned)
     if body is None or body.dtypes() & {"float16", "bfloat16"}:
         return None
