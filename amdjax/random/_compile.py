@@ -107,6 +107,11 @@ def rounded(fun: F) -> F:
     return cast(F, call)
 
 
+def in_sums(x: Any) -> Any:
+    """Terms of a sum: where a sum is in float32, XLA rounds none of its bfloat16 terms."""
+    return lax.convert_element_type(x, np.float32) if x.dtype == dtypes.bfloat16 else x
+
+
 def _round(x: Any) -> Any:
     """A float rounded to its own dtype; `reduce_precision` alone would flush subnormal numbers."""
     tiny = np.asarray(dtypes.finfo(x.dtype).tiny, x.dtype)

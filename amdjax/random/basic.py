@@ -19,7 +19,7 @@ from amdjax.random._arguments import (
     parameter_shape,
     single_key,
 )
-from amdjax.random._compile import compiled
+from amdjax.random._compile import compiled, in_sums
 from amdjax.random._keys import subkeys
 
 __all__ = ["bits", "normal", "randint", "truncated_normal", "uniform"]
@@ -129,10 +129,23 @@ def normal_in(key: Any, shape: Shape, dtype: Any) -> Any:
         part = np.finfo(dtype).dtype
         real, imag = (normal_in(k, shape, part) for k in subkeys(key))
         return lax.complex(real, imag) / np.asarray(np.sqrt(2), dtype)
+    return _normal_of(_for_normals(key, shape, dtype), dtype)
+
+
+def _for_normals(key: Any, shape: Shape, dtype: Any) -> Any:
     # The open interval: erf_inv(-1) is infinite.
     low = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype), dtype=dtype)
-    u = uniform_in(key, low, np.asarray(1, dtype), shape, dtype)
-    return lax.mul(np.asarray(np.sqrt(2), dtype), lax.erf_inv(u))
+    return uniform_in(key, low, np.asarray(1, dtype), shape, dtype)
+
+
+def _normal_of(u: Any, dtype: Any) -> Any:
+    root = lax.convert_element_type(np.asarray(np.sqrt(2), dtype), u.dtype)
+    return lax.mul(root, lax.erf_inv(u))
+
+
+def normals_to_sum(key: Any, shape: Shape, dtype: Any) -> Any:
+    """As `normal_in`, of real numbers, for terms of a sum: `in_sums` before they are rounded."""
+    return _normal_of(in_sums(_for_normals(key, shape, dtype)), dtype)
 
 
 _normal = compiled(normal_in)

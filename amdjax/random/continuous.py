@@ -20,7 +20,7 @@ from amdjax.random._arguments import (
 )
 from amdjax.random._compile import compiled
 from amdjax.random._keys import subkeys
-from amdjax.random.basic import normal_in, uniform_in
+from amdjax.random.basic import normal_in, normals_to_sum, uniform_in
 from amdjax.random.discrete import rademacher_in
 
 __all__ = [
@@ -143,8 +143,8 @@ def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
 
 def maxwell_in(key: Any, shape: Shape, dtype: Any) -> Any:
     """As `maxwell`, within a program."""
-    vectors = normal_in(key, (*shape, 3), dtype)
-    return lax.sqrt(jnp.sum(vectors * vectors, -1))
+    vectors = normals_to_sum(key, (*shape, 3), dtype)
+    return lax.sqrt(lax.convert_element_type(jnp.sum(vectors * vectors, -1), dtype))
 
 
 _maxwell = compiled(maxwell_in)

@@ -19,7 +19,7 @@ from amdjax.random._arguments import (
     inexact_dtype,
     single_key,
 )
-from amdjax.random._compile import compiled
+from amdjax.random._compile import compiled, in_sums
 from amdjax.random._keys import subkeys
 from amdjax.random.basic import normal_in
 from amdjax.random.continuous import exponential_in
@@ -208,4 +208,5 @@ def _ball(key: Any, p: Any, *, d: int, shape: Shape, dtype: Any) -> Any:
     point_key, radius_key = subkeys(key)
     g = _generalized_normal_in(point_key, p, (*shape, d), dtype)
     e = exponential_in(radius_key, shape, dtype)
-    return g / ((jnp.sum(jnp.abs(g) ** p, -1) + e) ** (1 / p))[..., None]
+    powers = jnp.sum(in_sums(jnp.abs(g)) ** in_sums(p), -1)
+    return g / ((lax.convert_element_type(powers, dtype) + e) ** (1 / p))[..., None]
