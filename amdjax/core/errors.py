@@ -231,7 +231,7 @@ def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
     return boundary
 
 
-_OF_PYTHON = (TypeError, ValueError, IndexError)
+_OF_PYTHON = (TypeError, ValueError, IndexError, np.exceptions.AxisError)
 #: Python asks arrays by these; what for, only the function knows that they were given to.
 _CONVERSIONS = {f"__{n}__" for n in ("index", "int", "float", "complex", "bool", "iter", "len")}
 
@@ -242,7 +242,8 @@ def _tell_the_call(
     """Add to the text of an error which function the user called, with what, if it does not say.
 
     So do the errors of Python and NumPy where amdjax works with an argument that is not what it
-    should be, and those of functions by which the called one is made.
+    should be, those of functions by which the called one is made, and those of checks that all
+    functions share, which know no names of arguments.
     """
     caller = sys._getframe(2).f_code.co_filename
     if type(exc) not in _OF_PYTHON or _is_internal(caller) or hasattr(exc, "_told"):
@@ -253,14 +254,29 @@ def _tell_the_call(
     name, text = fun.__name__.strip("_"), str(exc)
     if fun.__name__ in ("__init__", "__call__") and args:
         name = getattr(args[0], "__name__", type(args[0]).__name__)
-    if re.search(rf"\b{name}\b", text) or not _is_raised_here(exc):
+    if not _is_raised_here(exc):
         return
     try:
-        given = inspect.signature(fun).bind(*args, **kwargs).arguments
+        given = dict(inspect.signature(fun).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):
         given = {**{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
-    words = ", ".join(f"{k}: {_short(value)}" for k, value in given.items() if k != "self")
+    given.pop("self", None)
+    if re.search(rf"\b{name}\b", text) and (len(given) < 2 or _names_one(text, given)):
+        return
+    words = ", ".join(f"{k}: {_short(value)}" for k, value in given.items())
     exc.args = (f"{text}\n{name} was called with {words}.",)
+    if isinstance(exc, np.exceptions.AxisError):
+        exc._msg = exc.args[0]
+
+
+def _names_one(text: str, given: Iterable[str]) -> bool:
+    """Whether a text names one of the arguments; a letter only where it is said something of."""
+    longer = "|".join(re.escape(n) for n in given if len(n) > 1)
+    letters = "|".join(re.escape(n) for n in given if len(n) == 1)
+    return bool(
+        (longer and re.search(rf"\b({longer})\b", text))
+        or (letters and re.search(rf"(^|\W)({letters})(['`:=]| must| has| should)", text))
+    )
 
 
 def _is_raised_here(exc: Exception) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from amdjax.core.array import Array
 from amdjax.core.primitive import Primitive
+from amdjax.lax.accuracy import AccuracyMode, Tolerance
 from amdjax.typing import ArrayLike
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -51,6 +52,11 @@ def accurate_function(primitive: Primitive, text: str, example: str, result: str
     """As `unary_function`; it takes `accuracy`, as in JAX."""
 
     def call(x: ArrayLike, *, accuracy: Any = None) -> Array:
+        if accuracy is not None and not isinstance(accuracy, (AccuracyMode, Tolerance)):
+            raise NotImplementedError(
+                f"{primitive.name}: accuracy must be an AccuracyMode or a Tolerance, got "
+                f"{accuracy!r}"
+            )
         return primitive.bind(x)
 
     return _named(call, primitive.name, text, example, result)

@@ -14,6 +14,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     LINEAR,
     Zero,
+    as_axes,
     as_ints,
     batch_to,
     canonical_axis,
@@ -131,7 +132,7 @@ def slice(
       >>> lax.slice(np.arange(12, dtype=np.int32).reshape(3, 4), (0, 1), (3, 4), (2, 2)).tolist()
       [[1, 3], [9, 11]]
     """
-    strides = None if strides is None else as_ints(strides, "slice strides")
+    strides = None if strides is None else as_axes(strides, "slice strides")
     return slice_p.bind(
         operand,
         start_indices=as_ints(start_indices, "slice start_indices"),

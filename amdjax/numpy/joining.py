@@ -79,7 +79,7 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
     >>> jnp.concat([jnp.arange(2), jnp.arange(2)])
     Array([0, 1, 0, 1], dtype=int32)
     """
-    return concatenate(arrays, axis)
+    return concatenate(_sequence("concat", arrays), axis)
 
 
 def stack(arrays: Any, axis: int = 0, out: None = None, dtype: DTypeLike = None) -> Array:

@@ -327,7 +327,10 @@ def bincount(
             "The error occurred because of argument 'x' of jnp.bincount. To avoid it, pass a static"
             " `length`.",
         )
-        length = max(minlength, int(values.max(initial=0)) + 1 if values.size else 0)
+        length = max(
+            concrete_int(minlength, "minlength of bincount"),
+            int(values.max(initial=0)) + 1 if values.size else 0,
+        )
     weights = (
         lax.full((), 1, dtypes.default_int_dtype()) if weights is None
         else as_array("bincount", weights)

@@ -121,6 +121,32 @@ def test_nonsense_is_refused(name, fun, required):
     assert any(w in message for w in words), message
 
 
+@pytest.mark.parametrize("name,fun,required", list(calls_with_nonsense()))
+def test_a_misspelled_keyword_is_named(name, fun, required):
+    parameters = inspect.signature(fun).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        pytest.skip("takes any keyword")
+    for option in parameters:
+        if (wrong := f"{option[:-2]}{option[:-3:-1]}x") not in parameters:
+            with pytest.raises(TypeError, match=rf"unexpected keyword argument '{wrong}'"):
+                fun(*[X] * len(required), **{wrong: 0})
+
+
+@pytest.mark.parametrize("call,error,words", [
+    (lambda: nn.softmax(X, where="a"), TypeError, "where: 'a'"),
+    (lambda: nn.standardize(X, mean=[None]), TypeError, r"mean: \[None\]"),
+    (lambda: jnp.diff(X, prepend="a"), TypeError, "prepend: 'a'"),
+    (lambda: jnp.cross(C, C, axisa=7), np.exceptions.AxisError, "axisa: 7"),
+    (lambda: jnp.dot(X, C, preferred_element_type=1.7), TypeError, "preferred_element_type: 1.7"),
+    (lambda: norm.cdf(X, loc=(7, 7)), TypeError, r"loc: \(7, 7\)"),
+    (lambda: amdjax.jit(lambda x: nn.softmax(x, where="a"))(X), TypeError, "where: 'a'"),
+])  # fmt: skip
+def test_what_a_shared_check_refuses_is_named(call, error, words):
+    """One check serves all functions and knows no names; the call that failed does."""
+    with pytest.raises(error, match=words):
+        call()
+
+
 def gather_numbers(**changes):
     return lax.GatherDimensionNumbers(
         **{"offset_dims": (), "collapsed_slice_dims": (0,), "start_index_map": (0,), **changes}
