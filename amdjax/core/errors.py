@@ -266,7 +266,7 @@ def _tell_the_call(
     words = ", ".join(f"{k}: {_short(value)}" for k, value in given.items())
     exc.args = (f"{text}\n{name} was called with {words}.",)
     if isinstance(exc, np.exceptions.AxisError):
-        exc._msg = exc.args[0]
+        exc._msg = exc.args[0]  # type: ignore[attr-defined]
 
 
 def _names_one(text: str, given: Iterable[str]) -> bool:

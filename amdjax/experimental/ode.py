@@ -20,7 +20,7 @@ from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_leaves, tree_map
 from amdjax.flatten_util import ravel_pytree
-from amdjax.numpy._util import is_kind, promote_dtypes_inexact
+from amdjax.numpy._util import check_arraylike, is_kind, promote_dtypes_inexact
 from amdjax.transforms import custom_vjp, vjp, vmap
 from amdjax.transforms.closures import closure_convert
 
@@ -221,7 +221,8 @@ def odeint(
             raise TypeError(
                 f"The contents of odeint *args must be arrays or scalars, but got {arg}."
             )
-    if not is_kind(t.dtype, np.floating):
+    check_arraylike("odeint", t)
+    if not is_kind(jnp.result_type(t), np.floating):
         raise TypeError(f"t must be an array of floats, but got {t}.")
     converted, consts = closure_convert(func, y0, t[0], *args)
     return _odeint_wrapper(converted, rtol, atol, mxstep, hmax, y0, t, *args, *consts)

@@ -290,8 +290,6 @@ class _JVPCall(_Call):
         if type(tangent) is Zero:
             return tangent
         aval: Any = get_aval(tangent)
-        if wanted.dtype == float0:
-            return Zero(wanted)
         if (aval.shape, aval.dtype) != (wanted.shape, wanted.dtype):
             raise TypeError(
                 "Custom JVP rule must produce primal and tangent outputs with corresponding shapes "
@@ -299,7 +297,7 @@ class _JVPCall(_Call):
                 f"{_types_text(get_aval(out))}) but got {_types_text(aval)}.\n"
                 f"The rule is {rule}, of {self.name}."
             )
-        return tangent
+        return Zero(wanted) if wanted.dtype == float0 else tangent
 
 
 class CustomVJPPrimal:

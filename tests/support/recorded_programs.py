@@ -5,6 +5,7 @@ Each takes the package first. `programs.NAME` is its path in a call (`recorded_c
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 
@@ -166,3 +167,48 @@ def krylov(package: Any, kind: str, a: Any, b: Any, options: Any) -> Any:
 
 def funm(package: Any, a: Any) -> Any:
     return package.scipy.linalg.funm(a, package.numpy.exp, disp=False)[0]
+
+
+# Rules that users write, which return what the call gives for it.
+
+
+def custom_jvp(package: Any, x: Any, out: Any, tangent: Any) -> Any:
+    f = package.custom_jvp(lambda x: 2 * x)
+    f.defjvp(lambda primals, tangents: (out, tangent))
+    return package.jvp(f, (x,), (x,))
+
+
+def custom_vjp(package: Any, x: Any, out: Any, residuals: Any, cotangents: Any) -> Any:
+    f = package.custom_vjp(lambda x: 2 * x)
+    f.defvjp(lambda x: (out, residuals), lambda residuals, ct: cotangents)
+    return package.grad(lambda x: package.numpy.sum(f(x)))(x)
+
+
+def custom_vmap(package: Any, x: Any, out: Any, batched: Any) -> Any:
+    f = package.custom_batching.custom_vmap(lambda x: 2 * x)
+    f.def_vmap(lambda axis_size, in_batched, x: (out, batched))
+    return package.vmap(f)(x)
+
+
+def linear_solve(package: Any, b: Any, solution: Any) -> Any:
+    return package.lax.custom_linear_solve(lambda x: 2 * x, b, lambda matvec, b: solution)
+
+
+def root(package: Any, guess: Any, solution: Any) -> Any:
+    solve = lambda f, guess: solution
+    return package.lax.custom_root(lambda x: x * x - 2, guess, solve, lambda g, y: y / g(1.0))
+
+
+def checked(package: Any, pred: Any, message: Any, x: Any) -> Any:
+    checkify = importlib.import_module(f"{package.__name__}.experimental.checkify")
+
+    def f(x: Any) -> Any:
+        checkify.check(pred, message, x=x)
+        return x
+
+    return checkify.checkify(f)(x)[1]
+
+
+def sparse(package: Any, x: Any, operand: Any, options: Any) -> Any:
+    BCOO = importlib.import_module(f"{package.__name__}.experimental.sparse").BCOO
+    return BCOO.fromdense(x, **options) @ operand

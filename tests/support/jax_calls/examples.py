@@ -41,6 +41,7 @@ NAMES: dict[str, Any] = {
     "S2": _array("float32", (2, 2), "definite"),
     "T3": _array("float32", (3, 3, 2)),
     "SEG": _array("int32", (4,), "index"),
+    "WORDS": {"n": ["uint32", [2], 4, "usual"]},
     "SEG3": {"a": ["int32", [3], 1, "index"]},
     "TWO": _made("tree_util.tree_structure", tree={"t": [0, 1]}),
     "SPEC": _made("ShapeDtypeStruct", shape={"t": []}, dtype="float32"),
