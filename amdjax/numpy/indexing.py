@@ -302,107 +302,109 @@ def index_plan(x: Array, entries: list[Any], wrap: bool) -> Plan:
     # With an index array among them, known positions take part in broadcasting.
     together = advanced if is_array else []
     contiguous = together == list(range(together[0], together[-1] + 1)) if together else True
-    block = _broadcast_points(x, [entries[i] for i in together], wrap)
-    block_shape = block[0].shape if block else ()
-    components: list[tuple[int, Any, int]] = []  # axis, values, first axis they run over
-    offset_dims, collapsed, new_axes, flipped = [], [], [], []
-    slice_sizes = [0] * x.ndim
-    loops: list[int] = []  # extents of the index array's axes, in order
-    position = 0  # axis of the gathered array, new axes not counted
-    final = 0  # axis of the result
-    known = True
-
-    def place_block() -> None:
-        nonlocal position, final
-        first = len(loops)
-        loops.extend(block_shape)
-        for i, values in zip(together, block):
-            components.append((entries[i][1], values, first))
-        position += len(block_shape)
-        final += len(block_shape)
-
-    if together and not contiguous:
-        place_block()
+    found = _Axes(x, wrap)
     for i, (entry, axis) in enumerate(entries):
-        if i in together:
-            if contiguous and i == together[0]:
-                place_block()
-            slice_sizes[axis] = 1
-            collapsed.append(axis)
-            known = False
-        elif isinstance(entry, Gap):
-            continue
-        elif isinstance(entry, NewAxis):
-            new_axes.append(final)
-            final += 1
+        if together and i == (together[0] if contiguous else 0):
+            found.add_block([entries[j] for j in together])
+        if i not in together:
+            found.add(entry, axis)
+    return found.plan(known=not together)
+
+
+class _Axes:
+    """Dimension numbers of an index whose entries are added one by one.
+
+    An axis of the array is a window of the result, a loop over positions, or dropped.
+    """
+
+    def __init__(self, x: Array, wrap: bool):
+        self.x, self.wrap = x, wrap
+        self.components: list[tuple[int, Any, int]] = []  # axis, values, first loop they run over
+        self.loops: list[int] = []  # extents of the index array's axes, in order
+        self.slice_sizes = [0] * x.ndim
+        self.offset_dims: list[int] = []
+        self.collapsed: list[int] = []
+        self.new_axes: list[int] = []
+        self.flipped: list[int] = []
+        self.position = 0  # axis of the gathered array, new axes not counted
+
+    def add_block(self, entries: list[Any]) -> None:
+        """Index arrays that are broadcast against each other."""
+        block = _broadcast_points(self.x, entries, self.wrap)
+        for (_, axis), values in zip(entries, block):
+            self._add_single(axis, values)
+        self.loops.extend(block[0].shape)
+        self.position += block[0].ndim
+
+    def add(self, entry: Any, axis: Any) -> None:
+        """An entry that stands by itself."""
+        if isinstance(entry, NewAxis):
+            self.new_axes.append(self.position + len(self.new_axes))
         elif isinstance(entry, (Point, Points)):
-            n = x.shape[axis]
             at = entry.at
-            if isinstance(entry, Point):
-                at = at + n if wrap and at < 0 else at
-            elif wrap:
-                at = _wrapped(at, n)
-            components.append((axis, at, len(loops)))
-            slice_sizes[axis] = 1
-            collapsed.append(axis)
+            self._add_single(axis, _wrapped(at, self.x.shape[axis]) if self.wrap else at)
         elif isinstance(entry, Dynamic):
-            start = _wrapped(entry.start, x.shape[axis]) if wrap else entry.start
-            if entry.step == 1:
-                components.append((axis, start, len(loops)))
-                slice_sizes[axis] = entry.size
-                offset_dims.append(position)
-            else:
-                steps = lax.mul(lax.iota(np.dtype("int32"), entry.size), np.int32(entry.step))
-                values = lax.add(steps, convert(start, np.dtype("int32")))
-                components.append((axis, values, len(loops)))
-                loops.append(entry.size)
-                slice_sizes[axis] = 1
-                collapsed.append(axis)
-            position, final = position + 1, final + 1
+            self._add_dynamic(entry, axis)
+        elif isinstance(entry, Window):
+            self._add_known_window(entry, axis)
         else:
-            assert isinstance(entry, Window) and axis is not None
-            n = x.shape[axis]
-            if entry.whole(n):
-                slice_sizes[axis] = n
-                offset_dims.append(position)
-            elif abs(entry.step) == 1 or entry.count <= 1:
-                backwards = entry.step < 0
-                first = entry.start - entry.count + 1 if backwards else entry.start
-                if backwards:
-                    flipped.append(position)
-                components.append((axis, first if entry.count else 0, len(loops)))
-                slice_sizes[axis] = entry.count
-                offset_dims.append(position)
-            else:
-                start, step = entry.start, entry.step
-                if step < 0:
-                    start, step = start + (entry.count - 1) * step, -step
-                    flipped.append(position)
-                places = np.arange(start, start + entry.count * step, step, dtype=np.int32)
-                components.append((axis, places, len(loops)))
-                loops.append(entry.count)
-                slice_sizes[axis] = 1
-                collapsed.append(axis)
-            position, final = position + 1, final + 1
-    indices = _index_vectors(components, loops)
-    out_of_reach = (
-        any(x.shape[axis] == 0 and slice_sizes[axis] == 1 for axis, _, _ in components)
-        and 0 not in loops
-    )
-    flipped_final = tuple(flipped)
-    return Plan(
-        indices=indices,
-        index_map=tuple(axis for axis, _, _ in components),
-        slice_sizes=tuple(slice_sizes),
-        offset_dims=tuple(offset_dims),
-        collapsed=tuple(sorted(collapsed)),
-        new_axes=tuple(new_axes),
-        reversed=flipped_final,
-        shape=_gathered_shape(loops, offset_dims, collapsed, slice_sizes),
-        sorted=known and all(isinstance(v, (int, np.ndarray)) for _, v, _ in components),
-        unique=known,
-        out_of_reach=out_of_reach,
-    )
+            assert isinstance(entry, Gap)
+
+    def _add_dynamic(self, entry: Dynamic, axis: int) -> None:
+        start = _wrapped(entry.start, self.x.shape[axis]) if self.wrap else entry.start
+        if entry.step == 1:
+            self._add_window(axis, entry.size, start)
+        else:
+            steps = lax.mul(lax.iota(np.dtype("int32"), entry.size), np.int32(entry.step))
+            self._add_loop(axis, lax.add(steps, convert(start, np.dtype("int32"))))
+
+    def _add_known_window(self, entry: Window, axis: int) -> None:
+        n, count, start, step = self.x.shape[axis], entry.count, entry.start, entry.step
+        if entry.whole(n):
+            self._add_window(axis, n)
+            return
+        if step < 0:
+            self.flipped.append(self.position)
+            start, step = start + (count - 1) * step, -step
+        if step == 1 or count <= 1:
+            self._add_window(axis, count, start if count else 0)
+        else:
+            self._add_loop(axis, np.arange(start, start + count * step, step, dtype=np.int32))
+
+    def _add_single(self, axis: int, at: Any) -> None:
+        self.components.append((axis, at, len(self.loops)))
+        self.slice_sizes[axis] = 1
+        self.collapsed.append(axis)
+
+    def _add_loop(self, axis: int, positions: Any) -> None:
+        self._add_single(axis, positions)
+        self.loops.append(positions.shape[0])
+        self.position += 1
+
+    def _add_window(self, axis: int, size: int, start: Any = None) -> None:
+        if start is not None:
+            self.components.append((axis, start, len(self.loops)))
+        self.slice_sizes[axis] = size
+        self.offset_dims.append(self.position)
+        self.position += 1
+
+    def plan(self, known: bool) -> Plan:
+        """The dimension numbers; `known` if positions are met in order, each once."""
+        components, loops, sizes = self.components, self.loops, self.slice_sizes
+        empty = any(self.x.shape[axis] == 0 and sizes[axis] == 1 for axis, _, _ in components)
+        return Plan(
+            indices=_index_vectors(components, loops),
+            index_map=tuple(axis for axis, _, _ in components),
+            slice_sizes=tuple(sizes),
+            offset_dims=tuple(self.offset_dims),
+            collapsed=tuple(sorted(self.collapsed)),
+            new_axes=tuple(self.new_axes),
+            reversed=tuple(self.flipped),
+            shape=_gathered_shape(loops, self.offset_dims, self.collapsed, sizes),
+            sorted=known and all(isinstance(v, (int, np.ndarray)) for _, v, _ in components),
+            unique=known,
+            out_of_reach=empty and 0 not in loops,
+        )
 
 
 def _gathered_shape(
