@@ -9,6 +9,7 @@ from typing import Any
 
 from amdjax.core.aval import get_aval
 from amdjax.core.dead_code import dce_rules
+from amdjax.core.dtypes import float0
 from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
@@ -81,7 +82,8 @@ def _jvp(primals: Any, tangents: Any, *, call: ClosedJaxpr, rule: Rule) -> Any:
         jvped, functools.partial(_jvp_rule, rule, nonzeros, nonzeros_out), [*primals, *given]
     )
     count = len(call.out_avals)
-    return outs[:count], spread_tangents(outs[count:], nonzeros_out, call.out_avals)
+    found = spread_tangents(outs[count:], nonzeros_out, call.out_avals)
+    return outs[:count], [Zero(a) if (a := get_aval(t)).dtype == float0 else t for t in found]
 
 
 # Linearized by its jvp rule; a program of its own for residuals would have no rule.

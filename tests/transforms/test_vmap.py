@@ -348,3 +348,17 @@ def test_tracers_tell_what_they_hold():
 
     batch = jnp.asarray(X)
     amdjax.vmap(f, 1)(batch)
+
+
+def test_results_of_custom_vmap_that_are_no_numbers_have_no_slope():
+    """A boolean that a `custom_vmap` function returns is chosen by and chosen from."""
+    f = amdjax.custom_batching.custom_vmap(lambda x, m: (x * 2, m))
+    f.def_vmap(lambda size, batched, x, m: ((x * 2, m), tuple(batched)))
+
+    def g(x):
+        y, m = f(x, x > 1)
+        return jnp.where(jnp.where(m, m, m), y, x).sum()
+
+    x = jnp.arange(4.0)
+    assert amdjax.grad(g)(x).tolist() == [1, 1, 2, 2]
+    assert amdjax.linearize(g, x)[1](x).item() == 11
