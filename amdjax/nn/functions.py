@@ -490,7 +490,7 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int | st
     num_classes = int(known)
     if num_classes < 0:
         raise ValueError(f"one_hot: num_classes must not be negative, got {num_classes}.")
-    if not isinstance(axis, int):
+    if not isinstance(axis, (int, np.integer)):
         raise TypeError(f"one_hot: axis must be an integer, got {axis!r}.")
     if not -x.ndim - 1 <= axis <= x.ndim:
         raise ValueError(f"axis {axis} is out of bounds for array of dimension {x.ndim + 1}")

@@ -263,7 +263,7 @@ def _reshape(self: Array, *args: Any, order: str = "C", copy: bool | None = None
 
 def _transpose(self: Array, *args: Any) -> Array:
     """The array with its axes permuted, by default reversed; see `numpy.transpose`."""
-    if not args or args == (None,):
+    if not args or (len(args) == 1 and args[0] is None):
         return manipulation.transpose(self)
     axes = args[0] if len(args) == 1 and np.ndim(args[0]) else args
     return manipulation.transpose(self, axes)

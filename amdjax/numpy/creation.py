@@ -58,6 +58,8 @@ def full(
     _refuse_complex("full", fill_value, dtype)
     if dtype is not None and type(fill_value) is int and is_kind(dtype, np.integer):
         return _uniform(canonical_shape(shape), fill_value, dtype, False, "full")
+    if isinstance(dtype, np.dtype) and type(fill_value) is int:
+        fill_value = float(fill_value)  # arrays of integers have been dealt with
     if type(fill_value) is int and -(2**63) <= fill_value < 2**64:
         # Integers beyond the default dtype wrap here, alone among all functions.
         fill_value = np.asarray(fill_value).astype(dtypes.default_int_dtype()).item()
@@ -236,8 +238,8 @@ def eye(
 
 def _within(k: Any, rows: int, columns: int) -> Any:
     """The number of a diagonal, as one just outside the matrix if it lies further out."""
-    if isinstance(k, int):
-        return builtins.max(builtins.min(k, columns), -rows)
+    if isinstance(k, (int, np.integer, np.ndarray)):
+        return builtins.max(builtins.min(operator.index(k), columns), -rows)
     if getattr(k, "dtype", None) == np.int64:
         return lax.clamp(np.int64(-rows), convert(k, k.dtype), np.int64(columns))
     return k

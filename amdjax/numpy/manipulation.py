@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -391,7 +391,8 @@ def roll(a: ArrayLike, shift: Any, axis: Axis = None) -> Array:
     x = as_array("roll", a)
     if axis is None:
         return lax.reshape(roll(ravel(x), shift, 0), x.shape)
-    axes = [canonical_axis(i, x.ndim) for i in (axis if isinstance(axis, Iterable) else [axis])]
+    given: Any = axis
+    axes = [canonical_axis(i, x.ndim) for i in (given if np.ndim(given) else [given])]
     shift = shift.__jax_array__() if hasattr(shift, "__jax_array__") else shift
     if isinstance(shift, (list, tuple)) and builtins.any(isinstance(s, Array) for s in shift):
         shift = lax.concatenate([lax.reshape(as_array("roll", s), (1,)) for s in shift], 0)

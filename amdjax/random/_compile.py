@@ -87,7 +87,7 @@ def _rounded(closed: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
 
 def _rounded_program(value: Any) -> Any:
     """A parameter; if it is the program of a loop or a branch, with each step of that rounded."""
-    if isinstance(value, tuple):
+    if type(value) is tuple:  # of branches; dimension numbers are tuples with names
         return tuple(map(_rounded_program, value))
     if not isinstance(value, ClosedJaxpr):
         return value

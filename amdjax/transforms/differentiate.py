@@ -364,7 +364,7 @@ def value_and_grad(
         _check_scalar(value)
         check_grad_output("grad", holomorphic, value)
         g = f_vjp(as_result(ones_like_aval(get_aval(value))))
-        g = g[0] if isinstance(argnums, int) else g
+        g = g[0] if isinstance(argnums, (int, np.integer)) else g
         return ((value, flat.aux), g) if has_aux else (value, g)
 
     public = functools.wraps(fun)(api_boundary(value_and_gradient))
@@ -390,7 +390,7 @@ def differentiated(
     fun: Callable[..., Any], argnums: Argnums, args: Any, kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], list[Any]]:
     """The function of the differentiated arguments alone, and those arguments."""
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    numbers = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
     count = len(args)
     for n in numbers:
         if not -count <= n < count:

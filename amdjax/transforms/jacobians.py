@@ -71,7 +71,7 @@ def jacfwd(
             y, columns = vmap(lambda t: push(t), out_axes=(None, -1))(_basis(point))
         for leaf in tree_flatten(y)[0]:
             _check_jacfwd_output(holomorphic, leaf)
-        example = chosen[0] if isinstance(argnums, int) else point
+        example = chosen[0] if isinstance(argnums, (int, np.integer)) else point
         jac = tree_map(functools.partial(_unravel, example, -1), columns, y)
         return (jac, aux) if has_aux else jac
 
@@ -120,8 +120,8 @@ def jacrev(
         for leaf in tree_flatten(y)[0]:
             _check_jacrev_output(holomorphic, leaf)
         rows = vmap(pull)(_basis(y))
-        rows = rows[0] if isinstance(argnums, int) else rows
-        example = chosen[0] if isinstance(argnums, int) else tuple(chosen)
+        rows = rows[0] if isinstance(argnums, (int, np.integer)) else rows
+        example = chosen[0] if isinstance(argnums, (int, np.integer)) else tuple(chosen)
         rows = tree_map(_without_float0, rows, example)
         by_input = tree_map(functools.partial(_unravel, y, 0), rows, example)
         jac = tree_transpose(tree_structure(example), tree_structure(y), by_input)

@@ -281,3 +281,19 @@ def test_format_is_numpys(value, spec):
             format(jnp.asarray(value), spec)
     else:
         assert format(jnp.asarray(value), spec) == wanted
+
+
+def test_numbers_of_numpy_stand_where_ints_do() -> None:
+    x = jnp.arange(6.0).reshape(2, 3)
+    one = np.array(1)
+    assert np.array_equal(jnp.eye(3, k=np.int64(-1)), np.eye(3, k=-1))
+    assert np.array_equal(jnp.eye(3, k=one), np.eye(3, k=1))
+    assert np.array_equal(x.transpose(np.array([1, 0])), np.transpose(x))
+    assert np.array_equal(jnp.roll(x, one, axis=one), np.roll(x, 1, axis=1))
+
+
+def test_wide_integers_fill_arrays_of_floats_with_their_value() -> None:
+    for dtype in ("float32", "bfloat16", "complex64", "bool"):
+        full = jnp.full(2, 2**33, dtype)
+        assert full.dtype == dtype and np.all(full == np.asarray(2**33).astype(dtype))
+    assert np.all(np.isinf(jnp.full(2, 2**40, "float16")))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from amdjax import lax, random
+from amdjax import lax, numpy as jnp, random
 from amdjax.core import dtypes
 from amdjax.core.config import disable_jit, enable_x64
 from amdjax.core.errors import TypePromotionError
@@ -265,3 +265,31 @@ def test_16_bit_floats_are_rounded_at_each_step(case):
     bounds = (-0.3, 1.7) if name == "uniform" else ()
     drawn = getattr(random, name)(random.key(1), *before.get(name, ()), (6,), dtype, *bounds)
     assert drawn.view("uint16").tolist() == SHORT_FLOATS[case]
+
+
+# Parameters after the shape, which may have 16 bits too.
+PARAMETERS = {
+    "bernoulli": (0.4,), "beta": (2.0, 3.0), "binomial": (10.0, 0.5), "cauchy": (),
+    "chisquare": (4.0,), "double_sided_maxwell": (0.5, 2.0), "exponential": (),
+    "f": (8.0, 12.0), "gamma": (3.0,), "geometric": (0.25,),
+    "gumbel": (), "laplace": (), "loggamma": (3.0,), "logistic": (), "lognormal": (0.5,),
+    "maxwell": (), "normal": (), "pareto": (5.0,), "poisson": (4.0,), "rademacher": (),
+    "rayleigh": (2.0,), "t": (8.0,), "triangular": (0.0, 0.5, 2.0),
+    "truncated_normal": (-1.0, 2.0), "uniform": (), "wald": (1.5,), "weibull_min": (1.0, 2.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_of_16_bits(name, dtype):
+    draw = lambda kind: np.asarray(
+        getattr(random, name)(
+            KEY, *(jnp.asarray(p, kind) for p in PARAMETERS[name]), shape=(1000,)
+        ),
+        np.float64,
+    )
+    found, wanted = draw(dtype), draw("float32")
+    # Quartiles, since not every distribution has moments; 1000 draws put them within a tenth.
+    spread = np.ptp(np.quantile(wanted, [0.25, 0.75])) or 1.0
+    for q in (0.25, 0.5, 0.75):
+        assert abs(np.quantile(found, q) - np.quantile(wanted, q)) <= 0.25 * spread + 1e-2

@@ -301,3 +301,12 @@ def test_tangents_of_integers_pass():
     i = np.arange(2)
     _, tangent = amdjax.jvp(f, (np.ones(2, np.float32), i), (np.ones(2, np.float32), zero))
     assert float(tangent) == 1
+
+
+def test_numbers_of_arguments_may_be_numpys():
+    f, one = lambda x, y: x * y**2, np.int64(1)
+    assert amdjax.grad(f, argnums=one)(2.0, 3.0) == 12.0
+    assert amdjax.value_and_grad(f, argnums=one)(2.0, 3.0) == (18.0, 12.0)
+    for jacobian in (amdjax.jacfwd, amdjax.jacrev):
+        assert jacobian(f, argnums=one)(2.0, 3.0) == 12.0
+    assert amdjax.hessian(f, argnums=one)(2.0, 3.0) == 4.0
