@@ -261,6 +261,8 @@ def _tell_the_call(
     except (TypeError, ValueError):
         given = {**{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
     given.pop("self", None)
+    if not given:
+        return
     if re.search(rf"\b{name}\b", text) and (len(given) < 2 or _names_one(text, given)):
         return
     words = ", ".join(f"{k}: {_short(value)}" for k, value in given.items())

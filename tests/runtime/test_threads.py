@@ -201,6 +201,13 @@ def test_flag_changes_the_size():
 def test_bad_sizes():
     with pytest.raises(ValueError, match="at least 1"):
         threads.set_num_threads(0)
+    before = config.num_threads
+    try:
+        config.update("num_threads", -1)
+        with pytest.raises(ValueError, match="AMDJAX_NUM_THREADS must be at least 1, got -1"):
+            environment.requested_threads()
+    finally:
+        config.update("num_threads", before)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity")
