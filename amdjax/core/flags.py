@@ -51,6 +51,8 @@ class Flag(NamedTuple):
     context_default: Any = MISSING
     # Whether anything here reads it.
     effect: bool = True
+    # The least number that it takes.
+    minimum: int | None = None
 
     @property
     def env(self) -> str:
@@ -177,7 +179,7 @@ _FLAGS = (
         ("filtered", "noted", "full"),
         "Whether tracebacks show frames inside amdjax; noted: left out, which a note says.",
     ),
-    _flag_int("num_threads", None, "CPU worker threads; None means one per core."),
+    Flag("num_threads", int, None, "CPU threads; None means one per core.", None, True, minimum=1),
     _flag_text("platforms", "Comma-separated backends in order of preference."),
     _flag_text("emulate", "Comma-separated GPU targets to emulate, such as gfx942."),
     _flag_bool("sync", False, "Wait for each kernel on a device, so that errors name it."),
@@ -357,9 +359,10 @@ def parsed(flag: Flag, text: str, variable: str) -> Any:
         return None
     if flag.kind is int:
         try:
-            return int(text)
+            number = int(text)
         except ValueError:
             raise ValueError(f"{variable}={text!r} is not an integer.") from None
+        return checked(flag, number, variable)
     return checked(flag, text, variable)
 
 
@@ -393,6 +396,8 @@ def checked(flag: Flag, value: Any, name: str) -> Any:
             raise ValueError(f"config option {name} takes a str, got {value!r}.")
     if flag.kind is int and (isinstance(value, bool) or not isinstance(value, int)):
         raise ValueError(f"config option {name} takes an int, got {value!r}.")
+    if flag.minimum is not None and value < flag.minimum:
+        raise ValueError(f"config option {name} takes {flag.minimum} or more, got {value!r}.")
     return value
 
 

@@ -21,11 +21,7 @@ def spin_microseconds() -> float:
 def requested_threads() -> int:
     """`AMDJAX_NUM_THREADS`, or the number of cores this process may use."""
     wanted = config.num_threads
-    if wanted is None:
-        return usable_cores()
-    if wanted < 1:
-        raise ValueError(f"AMDJAX_NUM_THREADS must be at least 1, got {wanted}; unset, all cores.")
-    return int(wanted)
+    return usable_cores() if wanted is None else int(wanted)
 
 
 def usable_cores() -> int:
