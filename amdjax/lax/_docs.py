@@ -56,12 +56,26 @@ PHRASES = Phrases(
     }
 )
 
+_ACCURACY = "NotImplementedError: if `accuracy` is neither an `AccuracyMode` nor a `Tolerance`."
+
 FAMILIES = (
     Family(
-        "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log1p logistic "
-        "rsqrt sin sinh sqrt tan tanh",
+        "acos acosh asin asinh atan atanh cosh sinh",
         "Array of the shape and dtype of the operand.",
         "TypeError: for an operand of another dtype.",
+    ),
+    Family(
+        "cos exp exp2 expm1 log log1p logistic rsqrt sin sqrt tan tanh",
+        "Array of the shape and dtype of the operand.",
+        "TypeError: for an operand of another dtype.",
+        _ACCURACY,
+    ),
+    Family(
+        "cbrt",
+        "Array of the shape and dtype of the operand.",
+        "TypeError: for an operand of another dtype.",
+        _ACCURACY,
+        x="array of a floating-point dtype.",
     ),
     Family(
         "add div sub",
@@ -85,7 +99,7 @@ FAMILIES = (
         operand="array of a real or boolean dtype.",
     ),
     Family(
-        "bessel_i0e bessel_i1e cbrt ceil digamma erf erf_inv erfc floor lgamma",
+        "bessel_i0e bessel_i1e ceil digamma erf erf_inv erfc floor lgamma",
         "Array of the shape and dtype of the operand.",
         "TypeError: for an operand of another dtype.",
         x="array of a floating-point dtype.",

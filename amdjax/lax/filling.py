@@ -229,8 +229,8 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike, *, out_sharding: Any = N
     return empty_p.bind(shape=shape, dtype=dtype, out_sharding=out_sharding)
 
 
-def shape_as_value(shape: Sequence[int]) -> np.ndarray:
-    """A shape as an integer array.
+def shape_as_value(shape: Sequence[int]) -> Array | np.ndarray:
+    """A shape as an integer array, of NumPy's where it has sizes.
 
     Args:
       shape: a sequence of integers.
@@ -246,5 +246,7 @@ def shape_as_value(shape: Sequence[int]) -> np.ndarray:
       [2, 3]
     """
     sizes = np.asarray(as_axes(shape, "shape"), np.int64)
+    if not sizes.size:
+        return full((0,), 0, np.int32)
     narrow = (sizes < 2**31).all()
     return sizes.astype(np.int32 if narrow else dtypes.canonicalize_dtype(np.int64))
