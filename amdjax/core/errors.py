@@ -261,12 +261,10 @@ def _tell_the_call(
     except (TypeError, ValueError):
         given = {**{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
     given.pop("self", None)
-    if not given:
-        return
     if re.search(rf"\b{name}\b", text) and (len(given) < 2 or _names_one(text, given)):
         return
     words = ", ".join(f"{k}: {_short(value)}" for k, value in given.items())
-    exc.args = (f"{text}\n{name} was called with {words}.",)
+    exc.args = (f"{text}\n{name} was called with {words or 'no arguments'}.",)
     if isinstance(exc, np.exceptions.AxisError):
         exc._msg = exc.args[0]  # type: ignore[attr-defined]
 
