@@ -206,13 +206,18 @@ def hessian(lib: Any, x: Any, *rest: Any, body: Program) -> Any:
     return lib.hessian(body, x, *rest)
 
 
-def _draw_collective(d: Draft) -> Drawn:
+def _drawn_rows(d: Draft) -> tuple[int, list[Any], Program | None]:
+    """The length of the first axis of two operands, these, and a program of their rows, if any."""
     row = d.pick(lambda t: t.rank > 0 and t.size > 0 and t.shape[0] < 10)
     if row is None:
-        return None
+        return 0, [], None
     n = d.types[row].shape[0]
     rows = [row, d.pick(lambda t: t.rank > 0 and t.shape[0] == n and t.size > 0)]
-    body = d.body([], slices=[(r, 0) for r in rows])
+    return n, rows, d.body([], slices=[(r, 0) for r in rows])
+
+
+def _draw_collective(d: Draft) -> Drawn:
+    n, rows, body = _drawn_rows(d)
     if body is None or not _real(body.output_types[0]):
         return None
     t = body.output_types[0]
@@ -227,12 +232,7 @@ def collective(lib: Any, *xs: Any, body: Program, how: str) -> Any:
 
 
 def _draw_map(d: Draft) -> Drawn:
-    row = d.pick(lambda t: t.rank > 0 and t.size > 0 and t.shape[0] < 10)
-    if row is None:
-        return None
-    n = d.types[row].shape[0]
-    rows = [row, d.pick(lambda t: t.rank > 0 and t.shape[0] == n and t.size > 0)]
-    body = d.body([], slices=[(r, 0) for r in rows])
+    n, rows, body = _drawn_rows(d)
     if body is None:
         return None
     types = tuple(Type((n, *t.shape), t.dtype) for t in body.output_types)
