@@ -9,6 +9,7 @@ from . import (
     elementwise,
     matmul,
     models,
+    nn,
     reductions,
     rnn,
     sorting,
@@ -25,6 +26,7 @@ FAMILIES = (
     matmul,
     conv,
     rnn,
+    nn,
     control_flow,
     models,
 )
