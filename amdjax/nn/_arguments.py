@@ -119,6 +119,18 @@ def check_floating(name: str, x: Array, argument: str = "x") -> None:
         raise TypeError(f"{name}: {argument} must have a floating-point dtype, got {x.dtype}.")
 
 
+def check_positive(name: str, **sizes: Any) -> None:
+    """Raise ValueError unless all sizes are positive integers."""
+    for argument, value in sizes.items():
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name}: {argument} must be a positive integer, got {value!r}.")
+
+
+def hashable(value: Any) -> Any:
+    """Static fields are compared and hashed; lists become tuples."""
+    return tuple(map(hashable, value)) if isinstance(value, (list, tuple)) else value
+
+
 def check_rate(name: str, rate: Any) -> None:
     """Raise ValueError unless a probability that is known lies in [0, 1]."""
     if isinstance(rate, (int, float)) and not 0 <= rate <= 1:

@@ -1,0 +1,96 @@
+"""Layers made of others or of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import amdjax.numpy as jnp
+from amdjax import random
+from amdjax.core.array import Array
+from amdjax.nn.module import Module, is_stateful, static
+from amdjax.numpy._util import ArrayLike
+
+__all__ = ["Flatten", "Lambda", "Sequential"]
+
+
+class Flatten(Module):
+    """All axes but the first as one.
+
+    >>> nn.Flatten()(jnp.ones((2, 3, 4))).shape
+    (2, 12)
+    """
+
+    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+        """Reshape `x` of shape `(n, ...)`."""
+        x = jnp.asarray(x)
+        return jnp.reshape(x, (x.shape[0], -1))
+
+
+class Lambda(Module):
+    """A function of one array as a layer.
+
+    Args:
+      fn: the function; it belongs to the network's structure.
+
+        >>> nn.Lambda(nn.relu)(jnp.array([-1.0, 1.0]))
+        Array([0., 1.], dtype=float32)
+    """
+
+    fn: Callable[[Any], Any] = static()
+
+    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Any:
+        """`fn(x)`."""
+        return self.fn(x)
+
+
+class Sequential(Module):
+    """Layers one after the other.
+
+    Args:
+      layers: modules, and functions of one array such as `nn.relu`.
+
+    Raises:
+      TypeError: a layer cannot be called.
+
+        >>> k1, k2 = amdjax.random.split(amdjax.random.key(0))
+        >>> mlp = nn.Sequential([nn.Dense(2, 8, key=k1), nn.relu, nn.Dense(8, 1, key=k2)])
+        >>> mlp(jnp.ones((5, 2))).shape
+        (5, 1)
+    """
+
+    layers: tuple[Any, ...]
+
+    def __init__(self, layers: Sequence[Any]) -> None:
+        for i, layer in enumerate(layers):
+            if not callable(layer):
+                raise TypeError(f"Sequential: layers[{i}] is not callable: {layer!r}.")
+        self.layers = tuple(x if isinstance(x, Module) else Lambda(x) for x in layers)
+
+    def __call__(self, x: Any, *, key: Any = None, train: bool = False) -> Any:
+        """The last layer's result; with the network as it is then, if a layer has state.
+
+        Args:
+          x: what the first layer takes.
+          key: key from which each layer gets one of its own.
+          train: passed to each layer.
+
+        Returns:
+          `y`, or `(y, network)` if `nn.is_stateful(network)`.
+        """
+        keys = [None] * len(self.layers) if key is None else random.split(key, len(self.layers))
+        layers = []
+        for layer, layer_key in zip(self.layers, keys):
+            x = layer(x, key=layer_key, train=train)
+            if is_stateful(layer):
+                x, layer = x
+            layers.append(layer)
+        return (x, self.replace(layers=tuple(layers))) if is_stateful(self) else x
+
+    def __getitem__(self, index: Any) -> Any:
+        """A layer, or for a slice a network of some layers."""
+        found = self.layers[index]
+        return self.replace(layers=found) if isinstance(index, slice) else found
+
+    def __len__(self) -> int:
+        return len(self.layers)

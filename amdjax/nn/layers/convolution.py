@@ -1,0 +1,133 @@
+"""Layers of convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amdjax import random
+from amdjax.core.array import Array
+from amdjax.nn import initializers
+from amdjax.nn._arguments import Ints, Padding, check_layout, check_positive, hashable, ints
+from amdjax.nn.convolution import conv, conv_transpose
+from amdjax.nn.module import Module, static
+from amdjax.numpy._util import ArrayLike
+
+__all__ = ["Conv", "ConvTranspose"]
+
+
+class _ConvBase(Module):
+    kernel: Array
+    bias: Array | None
+    strides: Ints = static()
+    padding: Padding = static()
+    dilation: Ints = static()
+    groups: int = static()
+    layout: str = static()
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Ints,
+        *,
+        key: Any,
+        strides: Ints = 1,
+        padding: Padding = "SAME",
+        dilation: Ints = 1,
+        groups: int = 1,
+        use_bias: bool = True,
+        layout: str = "channels_last",
+        kernel_init: initializers.Initializer | None = None,
+        bias_init: initializers.Initializer = initializers.zeros,
+        dtype: Any = None,
+    ) -> None:
+        name = type(self).__name__
+        check_positive(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
+        last = check_layout(name, layout)
+        if in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"{name}: groups must divide in_channels and out_channels, got "
+                f"{groups=}, {in_channels=}, {out_channels=}."
+            )
+        rank = 2 if isinstance(kernel_size, int) else len(kernel_size)
+        size = ints(name, "kernel_size", kernel_size, rank)
+        channels = (in_channels // groups, out_channels)
+        if kernel_init is None:
+            axes = {} if last else {"in_axis": 1, "out_axis": 0}
+            kernel_init = initializers.lecun_normal(**axes)
+        key, bias_key = random.split(key)
+        shape = (*size, *channels) if last else (*channels[::-1], *size)
+        self.kernel = kernel_init(key, shape, dtype)
+        self.bias = bias_init(bias_key, (out_channels,), dtype) if use_bias else None
+        self.strides, self.dilation = hashable(strides), hashable(dilation)
+        self.padding, self.groups, self.layout = hashable(padding), groups, layout
+
+    def _options(self) -> dict[str, Any]:
+        names = ("strides", "padding", "dilation", "groups", "layout")
+        return {name: getattr(self, name) for name in names}
+
+
+class Conv(_ConvBase):
+    """A convolution; 1-D, 2-D or 3-D as `kernel_size` has entries.
+
+    Args:
+      in_channels: channels of the input.
+      out_channels: channels of the result.
+      kernel_size: sizes of the window; an integer means a square.
+      key: key of the parameters' random start.
+      strides: steps of the window, one for all spatial axes or one for each.
+      padding: "SAME", "VALID", an integer, or for each spatial axis an integer or a pair.
+      dilation: distances between neighbors in the window.
+      groups: how many groups the channels are cut into.
+      use_bias: whether there is a bias.
+      layout: "channels_last" or "channels_first".
+      kernel_init: how the kernel starts; None means LeCun's normal distribution.
+      bias_init: how the bias starts, `(out_channels,)`.
+      dtype: dtype of the parameters; None means the default float.
+
+    Raises:
+      ValueError: a size is no positive integer, or `groups` does not divide the channels.
+
+        >>> layer = nn.Conv(3, 16, (3, 3), key=amdjax.random.key(0))
+        >>> layer(jnp.ones((1, 8, 8, 3))).shape
+        (1, 8, 8, 16)
+    """
+
+    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+        """`nn.conv` with these parameters; `x` of shape `(n, *space, in_channels)`."""
+        return conv(x, self.kernel, self.bias, **self._options())
+
+
+class ConvTranspose(_ConvBase):
+    """A transposed convolution, with the arguments of `Conv` and `output_padding`.
+
+    Args:
+      in_channels: channels of the input.
+      out_channels: channels of the result.
+      kernel_size: sizes of the window; an integer means a square.
+      output_padding: elements to add after each spatial axis.
+      kwargs: the other arguments of `Conv`.
+
+        >>> layer = nn.ConvTranspose(3, 16, (2, 2), strides=2, key=amdjax.random.key(0))
+        >>> layer(jnp.ones((1, 8, 8, 3))).shape
+        (1, 16, 16, 16)
+    """
+
+    output_padding: Ints = static()
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Ints,
+        *,
+        output_padding: Ints = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, **kwargs)
+        self.output_padding = hashable(output_padding)
+
+    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+        """`nn.conv_transpose` with these parameters; `x` of shape `(n, *space, in_channels)`."""
+        options = {**self._options(), "output_padding": self.output_padding}
+        return conv_transpose(x, self.kernel, self.bias, **options)

@@ -1,0 +1,101 @@
+"""Layers of products with trained matrices, and tables of vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amdjax import random
+from amdjax.core.array import Array
+from amdjax.nn import initializers
+from amdjax.nn._arguments import check_positive
+from amdjax.nn.linear import dense, embedding
+from amdjax.nn.module import Module
+from amdjax.numpy._util import ArrayLike
+
+__all__ = ["Dense", "Embedding", "Linear"]
+
+_KERNEL = initializers.lecun_normal()
+
+
+class Dense(Module):
+    """`x @ kernel + bias` on the last axis.
+
+    Args:
+      in_features: size of the last axis of the input.
+      out_features: size of the last axis of the result.
+      key: key of the parameters' random start.
+      use_bias: whether there is a bias.
+      kernel_init: how the kernel starts, `(in_features, out_features)`.
+      bias_init: how the bias starts, `(out_features,)`.
+      dtype: dtype of the parameters; None means the default float.
+
+    Raises:
+      ValueError: a size is no positive integer.
+
+        >>> layer = nn.Dense(3, 4, key=amdjax.random.key(0))
+        >>> layer(jnp.ones((2, 3))).shape
+        (2, 4)
+    """
+
+    kernel: Array
+    bias: Array | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        key: Any,
+        use_bias: bool = True,
+        kernel_init: initializers.Initializer = _KERNEL,
+        bias_init: initializers.Initializer = initializers.zeros,
+        dtype: Any = None,
+    ) -> None:
+        check_positive("Dense", in_features=in_features, out_features=out_features)
+        key, bias_key = random.split(key)
+        self.kernel = kernel_init(key, (in_features, out_features), dtype)
+        self.bias = bias_init(bias_key, (out_features,), dtype) if use_bias else None
+
+    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+        """`nn.dense` with these parameters; `x` of shape `(..., in_features)`."""
+        return dense(x, self.kernel, self.bias)
+
+
+Linear = Dense
+
+
+class Embedding(Module):
+    """A table of vectors, one for each number.
+
+    Args:
+      count: how many vectors.
+      features: size of each.
+      key: key of the table's random start.
+      table_init: how the table starts, `(count, features)`.
+      dtype: dtype of the table; None means the default float.
+
+    Raises:
+      ValueError: a size is no positive integer.
+
+        >>> layer = nn.Embedding(10, 4, key=amdjax.random.key(0))
+        >>> layer(jnp.array([1, 2, 3])).shape
+        (3, 4)
+    """
+
+    table: Array
+
+    def __init__(
+        self,
+        count: int,
+        features: int,
+        *,
+        key: Any,
+        table_init: initializers.Initializer = initializers.normal(1.0),  # noqa: B008
+        dtype: Any = None,
+    ) -> None:
+        check_positive("Embedding", count=count, features=features)
+        self.table = table_init(key, (count, features), dtype)
+
+    def __call__(self, ids: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+        """Vectors of `ids`, of shape `(*ids.shape, features)`."""
+        return embedding(self.table, ids)
