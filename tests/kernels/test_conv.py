@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import amdjax.kernels  # noqa: F401
+import amdjax
+import amdjax.kernels
+from amdjax import lax
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.kernels.products.convolution import phases_of_axis
@@ -323,3 +325,42 @@ def test_other_machines():
         machine = type(target())(bits, 3, 32 << 10, 256 << 10)
         runner, operands, out = make(x, w, "last", (1, 1), [(1, 1)] * 2, cpu_target=machine)
         np.testing.assert_allclose(np.transpose(runner(*operands), out), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "window, strides, dilation, plan",
+    [
+        ((7, 7), (1, 1), (1, 1), "3×7 positions"),
+        ((5, 9), (2, 1), (1, 2), "3×9 positions"),
+        ((40,), (1,), (1,), "20 positions"),
+        ((3, 3, 4), (1, 1, 1), (1, 1, 1), "2×3×4 positions"),
+        ((21, 23), (1, 1), (1, 1), "packed product"),
+    ],
+)
+def test_gradient_of_a_depthwise_kernel_in_blocks(window, strides, dilation, plan):
+    """Kernels with more positions than registers hold are summed block by block."""
+    rng = np.random.default_rng(0)
+    spatial = tuple(3 * (d * (n - 1) + 1) // 2 for n, d in zip(window, dilation))
+    axes = range(1, 1 + len(window))
+    pads = [(d * (n - 1) // 2, 1) for n, d in zip(window, dilation)]
+    x = rng.standard_normal((2, *spatial, 18)).astype(np.float32)
+    letters = "DHW"[-len(window) :]
+    numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
+
+    def conv(w):
+        return lax.conv_general_dilated(
+            x, w, strides, pads, rhs_dilation=dilation, dimension_numbers=numbers,
+            feature_group_count=18,
+        )  # fmt: skip
+
+    w = np.zeros((*window, 1, 18), np.float32)
+    g = rng.standard_normal(amdjax.eval_shape(conv, w).shape).astype(np.float32)
+    compiled = amdjax.jit(lambda g: amdjax.vjp(conv, w)[1](g)[0]).lower(g).compile()
+    assert plan in compiled.as_text("schedule")
+    padded = np.pad(x.astype(float), [(0, 0), *pads, (0, 0)])
+    want = np.empty(w.shape)
+    for tap in np.ndindex(*window):
+        at = [slice(t * d, t * d + s * (n - 1) + 1, s)
+              for t, d, s, n in zip(tap, dilation, strides, g.shape[1:-1])]  # fmt: skip
+        want[tap] = (padded[:, *at] * g).sum((0, *axes))
+    np.testing.assert_allclose(compiled(g), want, rtol=1e-4, atol=1e-4)

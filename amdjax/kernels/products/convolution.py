@@ -58,6 +58,17 @@ class Phase:
         last = self.start + (self.count - 1) * self.shift + (self.taps - 1) * self.tap_shift
         return self.start < 0 or last >= extent
 
+    def blocks(self, number: int) -> Iterator[Phase]:
+        """The positions in so many runs of about equal length."""
+        done = 0
+        for left in range(number, 0, -1):
+            count = ceil_div(self.count - done, left)
+            yield replace(
+                self, first=self.first + done * self.step, count=count,
+                start=self.start + done * self.shift,
+            )  # fmt: skip
+            done += count
+
     def taps_inside(self, k: Builder, position: Value, extent: int) -> tuple[Value, Value]:
         """The range of taps that a position sees in `range(extent)`."""
         at = position * self.shift + self.start

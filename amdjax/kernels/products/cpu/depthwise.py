@@ -8,8 +8,9 @@ image has pixels; its positions stay in registers while the loop over taps runs.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -32,6 +33,7 @@ Value = tile.Value
 
 MOST_POSITIONS = 8  # positions of the result whose sums are in registers together
 MOST_SUMS = 27  # positions that a kernel gradient keeps in registers
+MOST_BLOCKS = 16  # of positions, each of which reads the images again: a product reads them once
 
 
 class FeatureLanes(LaneConvolution):
@@ -296,9 +298,28 @@ def plan_depthwise(ctx: ShapedContext, conv: Convolution) -> KernelPlan | None:
         return None
     single = conv.batch_groups == conv.lhs[0] == conv.rhs[0] > 1 and conv.feature_groups == 1
     unit = conv.lhs_strides[0] == conv.rhs_strides[0] == conv.out_strides[1] == 1
-    if single and unit and len(every) == 1 and math.prod(p.count for p in every[0]) <= MOST_SUMS:
-        return KERNEL_GRADIENTS.best(GradientProblem(conv, every[0]), ctx.target)
-    return None
+    if not (single and unit and len(every) == 1):
+        return None
+    blocks = list(position_blocks(every[0]))
+    if len(blocks) > MOST_BLOCKS:
+        return None
+    return InOrder(
+        [KERNEL_GRADIENTS.best(GradientProblem(conv, block), ctx.target) for block in blocks]
+    )
+
+
+def position_blocks(phases: tuple[Phase, ...]) -> Iterator[tuple[Phase, ...]]:
+    """The positions in blocks whose sums fit the registers; each reads all taps again.
+
+    Example: 7×7 positions are blocks of 3×7, 2×7 and 2×7.
+    """
+    room = MOST_SUMS
+    ranges: list[list[Phase]] = []
+    for phase in reversed(phases):  # whole rows where they fit, then as many of them
+        number = ceil_div(phase.count, max(1, room))
+        ranges.insert(0, list(phase.blocks(number)))
+        room //= ceil_div(phase.count, number)
+    return itertools.product(*ranges)
 
 
 class GradientProblem(NamedTuple):
