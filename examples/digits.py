@@ -77,7 +77,8 @@ def make_train_step(optimizer: optim.GradientTransformation) -> Any:
         params, rest = nn.partition(model)
 
         def loss_fn(params: Any) -> Any:
-            logits, new_model = nn.combine(params, rest)(images, key=key, train=True)
+            model = nn.combine(params, rest)
+            logits, new_model = nn.apply(model, images, key=key, train=True)
             return nn.softmax_cross_entropy(logits, labels), new_model
 
         (loss, new_model), grads = amdjax.value_and_grad(loss_fn, has_aux=True)(params)
@@ -92,8 +93,7 @@ def make_train_step(optimizer: optim.GradientTransformation) -> Any:
 @amdjax.jit
 def predict(model: Any, images: Any) -> amdjax.Array:
     """The most probable digit of each image."""
-    logits, _ = model(images)
-    return jnp.argmax(logits, axis=-1)
+    return jnp.argmax(model(images), axis=-1)
 
 
 def accuracy(model: Any, images: np.ndarray, labels: np.ndarray) -> float:

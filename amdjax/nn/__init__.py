@@ -3,6 +3,7 @@
 from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn import _docs, initializers as initializers, losses as losses
+from amdjax.nn.applying import *  # noqa: F403
 from amdjax.nn.attention import dot_product_attention as dot_product_attention
 from amdjax.nn.block_scaling import *  # noqa: F403
 from amdjax.nn.convolution import *  # noqa: F403
@@ -46,6 +47,7 @@ from amdjax.nn.module import *  # noqa: F403
 from amdjax.nn.normalization import *  # noqa: F403
 from amdjax.nn.pooling import *  # noqa: F403
 from amdjax.nn.regularization import *  # noqa: F403
+from amdjax.nn.trees import *  # noqa: F403
 
 _complete(globals(), _docs.FAMILIES, _docs.PHRASES)
 _public_surface(globals())

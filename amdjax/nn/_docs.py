@@ -48,7 +48,7 @@ FAMILIES = (
            reduction='"mean", "sum" or "none".'),
     Family("combine", "A tree of their form."),
     Family("count_parameters", "An int."),
-    Family("is_stateful", "A bool."),
+    Family("is_training", "A bool."),
     Family("state static", "A field, to be assigned in the body of a module."),
 )  # fmt: skip
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 
-from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.pytree import (
     GetAttrKey,
-    KeyPath,
     register_pytree_with_keys,
+    tree_flatten,
     tree_leaves,
-    tree_map,
-    tree_map_with_path,
+    tree_unflatten,
 )
+from amdjax.nn import _scope
 from amdjax.numpy._util import dtype_of, is_arraylike
 
-__all__ = ["Module", "combine", "count_parameters", "is_stateful", "partition", "state", "static"]
+__all__ = ["Module", "state", "static"]
 
 T = TypeVar("T")
 
@@ -44,7 +44,8 @@ def static(**kwargs: Any) -> Any:
 def state(**kwargs: Any) -> Any:
     """A field of a module whose arrays are carried along rather than trained.
 
-    Running statistics are the usual case. `partition` separates such fields from the parameters.
+    Running statistics are the usual case. `Module.record` gives them new values within `apply`;
+    `partition` separates them from the parameters.
 
     Args:
       kwargs: as for `dataclasses.field`.
@@ -68,14 +69,14 @@ class Module:
     an `__init__` of its own that assigns each field once. Afterwards nothing can be changed:
     `replace` makes a changed copy.
 
-    By convention a layer is called as `layer(x, *, key=None, train=False)`, with a key where it
-    needs randomness. A layer with `state` fields returns `(y, layer)`: its result and the layer as
-    it is from then on.
+    A module that contains others calls them and has nothing else to do for them. A layer that
+    behaves differently in training asks `is_training`, one that needs randomness `next_key`, and
+    one with `state` fields hands their new values to `record`. `apply` answers all three.
 
         >>> class Affine(nn.Module):
         ...     scale: amdjax.Array
         ...     power: int = nn.static(default=1)
-        ...     def __call__(self, x, *, key=None, train=False):
+        ...     def __call__(self, x):
         ...         return self.scale * x ** self.power
         >>> layer = Affine(jnp.float32(3), power=2)
         >>> layer(2.0)
@@ -83,6 +84,9 @@ class Module:
         >>> amdjax.grad(lambda layer: layer(2.0))(layer).scale
         Array(4., dtype=float32)
     """
+
+    #: Whether a call returns `(y, state)`, as recurrent layers do.
+    returns_state: ClassVar[bool] = False
 
     _has_init: ClassVar[bool] = False
 
@@ -130,6 +134,76 @@ class Module:
         if unknown := changes.keys() - self.__dataclass_fields__:  # type: ignore[attr-defined]
             raise TypeError(f"{type(self).__name__} has no field {min(unknown)!r}.")
         return _build(type(self), {**self.__dict__, **changes})
+
+    def next_key(self, key: Any = None) -> Any:
+        """A key for what is random in a call of this module.
+
+        Args:
+          key: what the module's caller gave; None for one of the `nn.apply` around the call.
+
+        Returns:
+          `key` if it was given, else a key that no other request gets.
+
+        Raises:
+          ValueError: there is none.
+          RuntimeError: the call is inside a function that is transformed by itself within `apply`.
+
+        Example:
+          >>> class Noise(nn.Module):
+          ...     def __call__(self, x, *, key=None):
+          ...         return x + amdjax.random.normal(self.next_key(key), x.shape)
+          >>> y, _ = nn.apply(Noise(), jnp.zeros(3), key=amdjax.random.key(0))
+        """
+        if key is not None:
+            return key
+        scope = _scope.current()
+        if scope is None:
+            raise ValueError(
+                f"{type(self).__name__}: a key must be given where train=True, to the layer as "
+                "key= or to the network by nn.apply(model, ..., key=key, train=True)."
+            )
+        return scope.next_key(self)
+
+    def record(self, **values: Any) -> None:
+        """Give `state` fields new values, in what the `nn.apply` around the call returns.
+
+        A field that holds modules takes them changed, as an inner `nn.apply` returned them; what
+        counts of them is their state.
+
+        Args:
+          values: the new value of each field, of its form, shapes and dtypes.
+
+        Raises:
+          TypeError: there is no such field.
+          ValueError: a value differs from the field in form, shape or dtype, or the module is no
+            part of what `apply` was given.
+          RuntimeError: the call is outside of `apply`, or inside a function that is transformed by
+            itself within it.
+
+        Example:
+          >>> class Counter(nn.Module):
+          ...     calls: amdjax.Array = nn.state()
+          ...     def __call__(self):
+          ...         self.record(calls=self.latest().calls + 1)
+          >>> nn.apply(Counter(jnp.int32(0)))[1].calls
+          Array(1, dtype=int32)
+        """
+        scope = _scope.current()
+        if scope is None:
+            raise RuntimeError(
+                f"{type(self).__name__} changes its state, which a call outside of nn.apply would "
+                "lose. Call the network as y, model = nn.apply(model, x, train=True)."
+            )
+        scope.record(self, {name: _renewed(self, name, new) for name, new in values.items()})
+
+    def latest(self) -> Self:
+        """This module with what it has recorded so far in the `nn.apply` around the call.
+
+        A layer that is called twice goes on from its first call by it.
+        """
+        scope = _scope.current()
+        changes = scope and scope.records.get(id(self))
+        return self.replace(**changes) if changes else self
 
     def __repr__(self) -> str:
         """Constructor form: arrays as dtype and shape, settings that are not the usual ones."""
@@ -213,85 +287,43 @@ def _bracketed(left: str, items: list[str], right: str) -> str:
     )
 
 
-def partition(tree: T) -> tuple[T, T]:
-    """The trained parameters of a network and all else, in two trees of its form.
-
-    Each has None where the other has a leaf. Parameters are the floating-point and complex arrays
-    outside of `state` fields.
-
-    Args:
-      tree: a module, or a container of modules.
-
-    Returns:
-      `(parameters, rest)`; `combine` joins them.
-
-        >>> layer = nn.BatchNorm(3)
-        >>> parameters, rest = nn.partition(layer)
-        >>> parameters
-        BatchNorm(scale=float32[3], bias=float32[3], mean=None, variance=None)
-        >>> nn.combine(parameters, rest)
-        BatchNorm(scale=float32[3], bias=float32[3], mean=float32[3], variance=float32[3])
-    """
-    is_parameter = tree_map_with_path(lambda path, x: _is_parameter(tree, path, x), tree)
-    parameters = tree_map(lambda x, yes: x if yes else None, tree, is_parameter)
-    rest = tree_map(lambda x, yes: None if yes else x, tree, is_parameter)
-    return parameters, rest
+def in_state(tree: Any, inside: bool = False) -> Iterator[bool]:
+    """Whether each leaf of a tree belongs to a `state` field, in the order of leaves."""
+    for node in tree_leaves(tree, is_leaf=lambda x: isinstance(x, Module)):
+        if not isinstance(node, Module):
+            yield inside
+            continue
+        for field in dataclasses.fields(node):  # type: ignore[arg-type]
+            if not field.metadata.get("static"):
+                held = inside or bool(field.metadata.get("state"))
+                yield from in_state(getattr(node, field.name), held)
 
 
-def combine(*trees: T) -> T:
-    """Join what `partition` separated: each leaf from the first tree that has it.
-
-    Args:
-      trees: trees of one form with None for missing leaves.
-
-    Example:
-      >>> nn.combine({"a": 1, "b": None}, {"a": None, "b": 2})
-      {'a': 1, 'b': 2}
-    """
-    first = lambda *leaves: next((x for x in leaves if x is not None), None)
-    return tree_map(first, *trees, is_leaf=lambda x: x is None)
-
-
-def _is_parameter(tree: Any, path: KeyPath, leaf: Any) -> bool:
-    if not is_arraylike(leaf) or not dtypes.issubdtype(dtype_of(leaf), np.inexact):
-        return False
-    for entry in path:
-        if isinstance(entry, GetAttrKey):
-            field = getattr(tree, "__dataclass_fields__", {}).get(entry.name)
-            if field is not None and field.metadata.get("state"):
-                return False
-            tree = getattr(tree, entry.name)
-        else:
-            key = getattr(entry, "key", getattr(entry, "idx", None))
-            tree = tree[key]
-    return True
+def _renewed(module: Module, name: str, new: Any) -> Any:
+    """The value of a field with the state that `new`, of the same form, has."""
+    what = f"{type(module).__name__}.record: {name}"
+    field = module.__dataclass_fields__.get(name)  # type: ignore[attr-defined]
+    if field is None or field.metadata.get("static"):
+        raise TypeError(f"{what} is no field of it that holds state or modules.")
+    old = getattr(module, name)
+    leaves, tree = tree_flatten(old, is_leaf=_is_none)
+    new_leaves, new_tree = tree_flatten(new, is_leaf=_is_none)
+    of_state = in_state(old, bool(field.metadata.get("state")))
+    fits = tree == new_tree
+    for i, (leaf, new_leaf) in enumerate(zip(leaves, new_leaves) if fits else ()):
+        if leaf is None:
+            fits = fits and new_leaf is None
+        elif next(of_state):
+            fits = fits and _kind(leaf) == _kind(new_leaf)
+            leaves[i] = new_leaf
+    if not fits:
+        raise ValueError(f"{what} must keep the form {_text(old)}, got {_text(new)}.")
+    return tree_unflatten(tree, leaves)
 
 
-def is_stateful(tree: Any) -> bool:
-    """Whether a module has `state` fields anywhere, so that it returns itself beside its result.
-
-    Args:
-      tree: a module, or a container of modules.
-
-        >>> nn.is_stateful(nn.BatchNorm(3)), nn.is_stateful(nn.Dropout(0.5))
-        (True, False)
-    """
-    modules = tree_leaves(tree, is_leaf=lambda x: isinstance(x, Module) and x is not tree)
-    if isinstance(tree, Module) and any(
-        f.metadata.get("state")
-        for f in dataclasses.fields(tree)  # type: ignore[arg-type]
-    ):
-        return True
-    return any(is_stateful(m) for m in modules if isinstance(m, Module) and m is not tree)
+def _is_none(x: Any) -> bool:
+    return x is None
 
 
-def count_parameters(tree: Any) -> int:
-    """The number of trained numbers in a network.
-
-    Args:
-      tree: a module, or a container of modules.
-
-        >>> nn.count_parameters(nn.Dense(2, 3, key=amdjax.random.key(0)))
-        9
-    """
-    return sum(int(x.size) for x in tree_leaves(partition(tree)[0]))
+def _kind(x: Any) -> Any:
+    return (np.shape(x), dtype_of(x)) if is_arraylike(x) else type(x)

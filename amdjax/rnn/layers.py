@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from amdjax import random
 from amdjax.core.array import Array
+from amdjax.nn._scope import is_training
 from amdjax.nn.module import Module, static
 from amdjax.nn.regularization import dropout
 from amdjax.numpy._util import ArrayLike, as_array
@@ -23,6 +24,7 @@ class _Recurrent(Module):
     reverse: bool = static()
     time_major: bool = static()
 
+    returns_state = True
     _gates: ClassVar[int]
 
     def __init__(
@@ -56,7 +58,7 @@ class _Recurrent(Module):
         state: Sequence[Any] | None = None,
         *,
         key: Any = None,
-        train: bool = False,
+        train: bool | None = None,
     ) -> tuple[Array, tuple[Any, ...]]:
         """All layers over a sequence.
 
@@ -64,8 +66,8 @@ class _Recurrent(Module):
           x: inputs of shape `(time, ..., in_features)`; `(batch, time, in_features)` unless
             `time_major`.
           state: one state for each layer; None means zeros.
-          key: key of the dropout between layers.
-          train: whether there is dropout.
+          key: key of the dropout between layers; None for one of the `nn.apply` around the call.
+          train: whether there is dropout; None means as `nn.apply` says.
 
         Returns:
           The hidden states of the last layer, and each layer's state at the end.
@@ -77,10 +79,8 @@ class _Recurrent(Module):
         count = len(self.weights)
         if state is not None and len(state) != count:
             raise ValueError(f"{name}: state must hold one entry for each of {count} layer(s).")
-        noisy = train and self.rate > 0 and count > 1
-        if noisy and key is None:
-            raise ValueError(f"{name}: key must be given where train=True.")
-        keys = random.split(key, count) if noisy else [None] * count
+        noisy = is_training(train) and self.rate > 0 and count > 1
+        keys = random.split(self.next_key(key), count) if noisy else [None] * count
         states, run, y = [], self._sequence(), as_array(name, x)
         for i, (weights, layer_key) in enumerate(zip(self.weights, keys)):
             if noisy and i > 0:

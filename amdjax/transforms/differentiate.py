@@ -422,7 +422,8 @@ def check_grad_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -> N
     elif not dtypes.issubdtype(dtype, np.inexact) and not allow_int:
         raise TypeError(
             f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of "
-            f"np.inexact), but got {dtype}. For integers, use vjp directly or allow_int=True."
+            f"np.inexact), but got {dtype}. For integers, use vjp directly or allow_int=True. Of a "
+            "network that holds them, differentiate in its parameters: nn.partition(network)[0]."
         )
 
 

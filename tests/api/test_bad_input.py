@@ -77,7 +77,7 @@ TAKE_ANYTHING = {
     "numpy": {"array_equal", "array_repr", "array_str", "iscomplexobj", "isrealobj", "isscalar",
               "iterable", "vectorize", "save", "load", "from_dlpack", "ndim", "shape", "size"},
     "lax": {"stop_gradient", "optimization_barrier", "composite"},
-    "nn": {"count_parameters", "partition", "is_stateful"},
+    "nn": {"count_parameters", "partition"},
     "amdjax": {"block_until_ready", "copy_to_host_async", "device_get", "ds", "named_scope"},
     "initializers": {"constant"},
     "optim": {"constant_schedule"},

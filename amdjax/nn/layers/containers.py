@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import amdjax.numpy as jnp
-from amdjax import random
 from amdjax.core.array import Array
-from amdjax.nn.module import Module, is_stateful, static
+from amdjax.nn.module import Module, static
 from amdjax.numpy._util import ArrayLike
 
 __all__ = ["Flatten", "Lambda", "Sequential"]
@@ -21,7 +20,7 @@ class Flatten(Module):
     (2, 12)
     """
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         """Reshape `x` of shape `(n, ...)`."""
         x = jnp.asarray(x)
         return jnp.reshape(x, (x.shape[0], -1))
@@ -39,7 +38,7 @@ class Lambda(Module):
 
     fn: Callable[[Any], Any] = static()
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Any:
+    def __call__(self, x: ArrayLike) -> Any:
         """`fn(x)`."""
         return self.fn(x)
 
@@ -67,25 +66,19 @@ class Sequential(Module):
                 raise TypeError(f"Sequential: layers[{i}] is not callable: {layer!r}.")
         self.layers = tuple(x if isinstance(x, Module) else Lambda(x) for x in layers)
 
-    def __call__(self, x: Any, *, key: Any = None, train: bool = False) -> Any:
-        """The last layer's result; with the network as it is then, if a layer has state.
+    def __call__(self, x: Any) -> Any:
+        """The last layer's result; of layers that return `(y, state)`, `y` is what goes on.
 
         Args:
           x: what the first layer takes.
-          key: key from which each layer gets one of its own.
-          train: passed to each layer.
 
         Returns:
-          `y`, or `(y, network)` if `nn.is_stateful(network)`.
+          What the last layer makes of it.
         """
-        keys = [None] * len(self.layers) if key is None else random.split(key, len(self.layers))
-        layers = []
-        for layer, layer_key in zip(self.layers, keys):
-            x = layer(x, key=layer_key, train=train)
-            if is_stateful(layer):
-                x, layer = x
-            layers.append(layer)
-        return (x, self.replace(layers=tuple(layers))) if is_stateful(self) else x
+        for layer in self.layers:
+            y = layer(x)
+            x = y[0] if layer.returns_state else y
+        return x
 
     def __getitem__(self, index: Any) -> Any:
         """A layer, or for a slice a network of some layers."""

@@ -93,7 +93,7 @@ class Conv(_ConvBase):
         (1, 8, 8, 16)
     """
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         """`nn.conv` with these parameters; `x` of shape `(n, *space, in_channels)`."""
         return conv(x, self.kernel, self.bias, **self._options())
 
@@ -127,7 +127,7 @@ class ConvTranspose(_ConvBase):
         super().__init__(in_channels, out_channels, kernel_size, **kwargs)
         self.output_padding = hashable(output_padding)
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         """`nn.conv_transpose` with these parameters; `x` of shape `(n, *space, in_channels)`."""
         options = {**self._options(), "output_padding": self.output_padding}
         return conv_transpose(x, self.kernel, self.bias, **options)

@@ -56,7 +56,7 @@ class Dense(Module):
         self.kernel = kernel_init(key, (in_features, out_features), dtype)
         self.bias = bias_init(bias_key, (out_features,), dtype) if use_bias else None
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         """`nn.dense` with these parameters; `x` of shape `(..., in_features)`."""
         return dense(x, self.kernel, self.bias)
 
@@ -96,6 +96,6 @@ class Embedding(Module):
         check_positive("Embedding", count=count, features=features)
         self.table = table_init(key, (count, features), dtype)
 
-    def __call__(self, ids: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+    def __call__(self, ids: ArrayLike) -> Array:
         """Vectors of `ids`, of shape `(*ids.shape, features)`."""
         return embedding(self.table, ids)

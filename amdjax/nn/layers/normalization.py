@@ -7,6 +7,7 @@ from typing import Any
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.nn._arguments import check_positive
+from amdjax.nn._scope import is_training
 from amdjax.nn.module import Module, state, static
 from amdjax.nn.normalization import batch_norm, group_norm, layer_norm, rms_norm
 from amdjax.numpy._util import ArrayLike
@@ -15,7 +16,7 @@ __all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
 
 
 class BatchNorm(Module):
-    """Normalize each feature over the batch; returns `(y, layer)` with new running statistics.
+    """Normalize each feature over the batch; in training, within `nn.apply`, with new statistics.
 
     Args:
       features: size of the feature axis.
@@ -30,7 +31,7 @@ class BatchNorm(Module):
       ValueError: `features` is no positive integer.
 
         >>> layer = nn.BatchNorm(2, momentum=0.5)
-        >>> y, layer = layer(jnp.array([[1.0, 2.0], [3.0, 6.0]]), train=True)
+        >>> y, layer = nn.apply(layer, jnp.array([[1.0, 2.0], [3.0, 6.0]]), train=True)
         >>> layer.mean
         Array([1., 2.], dtype=float32)
     """
@@ -62,15 +63,27 @@ class BatchNorm(Module):
         self.axis, self.momentum, self.epsilon = axis, momentum, epsilon
         self.axis_name = axis_name
 
-    def __call__(
-        self, x: ArrayLike, *, key: Any = None, train: bool = False
-    ) -> tuple[Array, BatchNorm]:
-        """`nn.batch_norm` with these parameters, and the layer with the new statistics."""
+    def __call__(self, x: ArrayLike, *, train: bool | None = None) -> Array:
+        """`nn.batch_norm` with these parameters; in training it records the new statistics.
+
+        Args:
+          x: floating-point batch.
+          train: whether to normalize by the batch's own statistics; None means as `nn.apply` says.
+
+        Returns:
+          An array of the shape and dtype of `x`.
+
+        Raises:
+          RuntimeError: in training outside of `nn.apply`.
+        """
+        train, now = is_training(train), self.latest()
         y, (mean, variance) = batch_norm(
-            x, self.scale, self.bias, self.mean, self.variance, train=train, axis=self.axis,
+            x, self.scale, self.bias, now.mean, now.variance, train=train, axis=self.axis,
             momentum=self.momentum, epsilon=self.epsilon, axis_name=self.axis_name,
         )  # fmt: skip
-        return y, self.replace(mean=mean, variance=variance) if train else self
+        if train:
+            self.record(mean=mean, variance=variance)
+        return y
 
 
 class LayerNorm(Module):
@@ -105,7 +118,7 @@ class LayerNorm(Module):
         self.bias = jnp.zeros(features, dtype) if use_bias else None
         self.epsilon = epsilon
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         """`nn.layer_norm` with these parameters; `x` of shape `(..., features)`."""
         return layer_norm(x, self.scale, self.bias, epsilon=self.epsilon)
 
@@ -129,7 +142,7 @@ class RMSNorm(Module):
         check_positive("RMSNorm", features=features)
         self.scale, self.epsilon = jnp.ones(features, dtype), epsilon
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         """`nn.rms_norm` with this scale; `x` of shape `(..., features)`."""
         return rms_norm(x, self.scale, epsilon=self.epsilon)
 
@@ -170,7 +183,7 @@ class GroupNorm(Module):
         self.bias = jnp.zeros(channels, dtype) if affine else None
         self.groups, self.axis, self.epsilon = groups, axis, epsilon
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         """`nn.group_norm` with these parameters."""
         return group_norm(
             x, self.scale, self.bias, groups=self.groups, axis=self.axis, epsilon=self.epsilon

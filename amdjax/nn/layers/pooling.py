@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from amdjax.core.array import Array
 from amdjax.nn._arguments import Ints, Padding
 from amdjax.nn.module import Module, static
@@ -31,7 +29,7 @@ class MaxPool(Module):
     padding: Padding = static(default="VALID")
     layout: str = static(default="channels_last")
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         """Pool `x` of shape `(n, *space, channels)`."""
         return max_pool(
             x, self.window, strides=self.strides, padding=self.padding, layout=self.layout
@@ -56,7 +54,7 @@ class AvgPool(Module):
     padding: Padding = static(default="VALID")
     layout: str = static(default="channels_last")
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         """Pool `x` of shape `(n, *space, channels)`."""
         return avg_pool(
             x, self.window, strides=self.strides, padding=self.padding, layout=self.layout

@@ -7,6 +7,7 @@ from typing import Any
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.nn._arguments import check_rate
+from amdjax.nn._scope import is_training
 from amdjax.nn.module import Module, static
 from amdjax.nn.regularization import dropout
 from amdjax.numpy._util import ArrayLike
@@ -33,14 +34,20 @@ class Dropout(Module):
         check_rate("Dropout", rate)
         self.rate = rate
 
-    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool = False) -> Array:
-        """`nn.dropout` if `train`, else `x`.
+    def __call__(self, x: ArrayLike, *, key: Any = None, train: bool | None = None) -> Array:
+        """`nn.dropout` in training, else `x`.
+
+        Args:
+          x: floating-point array.
+          key: key of the mask; None for one of the `nn.apply` around the call.
+          train: whether to drop elements; None means as `nn.apply` says.
+
+        Returns:
+          An array of the shape and dtype of `x`.
 
         Raises:
-          ValueError: no key was given for training.
+          ValueError: in training without a key.
         """
-        if not train or self.rate == 0:
+        if not is_training(train) or self.rate == 0:
             return jnp.asarray(x)
-        if key is None:
-            raise ValueError("Dropout: key must be given where train=True.")
-        return dropout(key, x, self.rate)
+        return dropout(self.next_key(key), x, self.rate)
