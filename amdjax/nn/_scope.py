@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-from amdjax import random
 from amdjax.core.config import make_user_context
 from amdjax.core.context import context
+from amdjax.nn import _random as random
 
 __all__ = ["is_training"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amdjax import random
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.nn import _random as random
 from amdjax.nn._arguments import check_floating, check_rate
 from amdjax.numpy._util import ArrayLike, as_array, broadcast_to, canonical_axes, constant, select
 

@@ -37,6 +37,11 @@ def test_numpy_and_nn_load_no_compiler():
     assert not loaded_by("import amdjax.numpy, amdjax.nn, amdjax.random")
 
 
+def test_functions_of_nn_load_no_random_numbers():
+    run = "import amdjax, sys\nassert amdjax.nn.relu and 'amdjax.random' not in sys.modules"
+    subprocess.run([sys.executable, "-c", run], check=True)
+
+
 def test_the_first_array_loads_llvm():
     loaded = loaded_by("import amdjax.numpy as jnp\njnp.ones(2) + 1")
     assert "llvmlite" in loaded

@@ -44,6 +44,12 @@ def test_an_elementwise_chain_is_one_kernel():
     assert stage(f, X, name="fusion") == "v1:f32[64,128] = sub over 64×128 (v0:f32[64,128])"
 
 
+def test_a_division_that_passes_read_again_is_computed_once():
+    gradient = lambda x, ct: amdjax.vjp(amdjax.nn.softmax, x)[1](ct)
+    (step,) = contents(gradient, X, X)
+    assert step == "reduce_max exp reduce_sum div reduce_sum mul over axes 1 of 64×128"
+
+
 def test_broadcasts_transposes_slices_and_padding_move_no_data():
     def f(x, w):
         y = jnp.pad(x.T[2:, ::-1], ((1, 1), (0, 0)))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amdjax import random
 from amdjax.core.array import Array
-from amdjax.nn import initializers
+from amdjax.nn import _random as random, initializers
 from amdjax.nn._arguments import check_positive
 from amdjax.nn.linear import dense, embedding
 from amdjax.nn.module import Module

@@ -40,6 +40,8 @@ class Elementwise(Op, traits=Trait.PURE | Trait.ELEMENTWISE):
         super().__init_subclass__(name, **options)
         if name:
             ELEMENTWISE[name] = cls
+        if name in _EXPENSIVE:
+            cls.cost = 8.0
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -91,8 +93,6 @@ def _operation(
 ) -> type[Elementwise]:
     class_name = "".join(part.title() for part in name.split("_"))
     body = {"arity": arity, "dtypes": dtypes, "__slots__": (), "__module__": __name__}
-    if name in _EXPENSIVE:
-        body["cost"] = 8.0
     return type(class_name, (base,), body, name=name)
 
 
