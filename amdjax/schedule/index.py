@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
+from math import gcd
 from typing import Any, ClassVar
 
 _serial = count()
@@ -141,6 +142,21 @@ class Index:
             whole, rest = whole - shift, rest + shift * n
         return whole, rest
 
+    def _in_units(self, n: int) -> tuple[int, Index, Index]:
+        """`unit, coarse, fine` with `self == unit * coarse + fine` and `0 <= fine < unit`.
+
+        The unit is the largest such divisor of `n`; 1 if there is no other.
+        What is finer than a divisor of `n` has no part in the quotient by `n`, and all of itself in
+        the remainder: `(64 * i + j) // 128 == i // 2` for `j < 64`.
+        """
+        for unit in sorted({gcd(c, n) for _, c in self.terms}, reverse=True):
+            fine = Index(self.const % unit, tuple((s, c) for s, c in self.terms if c % unit))
+            lo, hi = fine.range()
+            if lo is not None and hi is not None and lo >= 0 and hi < unit:
+                terms = tuple((s, c // unit) for s, c in self.terms if not c % unit)
+                return unit, Index(self.const // unit, terms), fine
+        return 1, self, Index(0)
+
     def __floordiv__(self, n: int) -> Index:
         if n == 1:
             return self
@@ -148,6 +164,9 @@ class Index:
         lo, hi = rest.range()
         if lo is not None and hi is not None and lo // n == hi // n:
             return whole + lo // n
+        unit, coarse, _ = rest._in_units(n)
+        if unit > 1:
+            return whole + coarse // (n // unit)
         return whole + Index.of(Quotient.of(rest, n, remainder=False))
 
     def __mod__(self, n: int) -> Index:
@@ -157,6 +176,9 @@ class Index:
         lo, hi = rest.range()
         if lo is not None and hi is not None and lo // n == hi // n:
             return rest - (lo // n) * n
+        unit, coarse, fine = rest._in_units(n)
+        if unit > 1:
+            return coarse % (n // unit) * unit + fine
         return Index.of(Quotient.of(rest, n, remainder=True))
 
     def coefficient(self, symbol: Symbol) -> int:

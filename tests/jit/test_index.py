@@ -213,3 +213,11 @@ def test_conjunctions_keep_each_condition_once():
 def test_constants_fold(n, k):
     assert Index(k) // n == Index(k // n)
     assert Index(k) % n == Index(k % n)
+
+
+def test_what_is_finer_than_a_divisor_has_no_part_in_the_quotient():
+    """As where axes are repeated: rows of 64 elements, each read twice."""
+    i, j = Index.of(LoopVar("i", 112)), Index.of(LoopVar("j", 64))
+    position = i * 64 + j
+    assert position // 128 == i // 2
+    assert position % 128 == i % 2 * 64 + j
