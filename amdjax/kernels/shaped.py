@@ -25,12 +25,13 @@ from amdjax import tile
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Shaped
 from amdjax.schedule.calls import Call, Copy, Temp
+from amdjax.schedule.search import planned
 from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
 __all__ = [
-    "FAMILIES", "Call", "Copy", "CopyPlan", "InOrder", "KernelPlan", "ShapedContext",
+    "PLANNERS", "Call", "Copy", "CopyPlan", "InOrder", "KernelPlan", "ShapedContext",
     "ShapedKernel", "Temp", "lower_shaped", "plan_shaped", "shaped",
 ]  # fmt: skip
 
@@ -78,7 +79,7 @@ class CopyPlan:
 Planner = Callable[["ShapedContext"], KernelPlan | None]
 F = TypeVar("F", bound=Planner)
 #: Planners of kernel families by kind of machine and name.
-FAMILIES: dict[str, dict[str, Planner]] = {"cpu": {}, "gpu": {}}
+PLANNERS: dict[str, dict[str, Planner]] = {"cpu": {}, "gpu": {}}
 
 
 def shaped(name: str, on: Choice["cpu", "gpu"] = "cpu") -> Callable[[F], F]:
@@ -90,7 +91,7 @@ def shaped(name: str, on: Choice["cpu", "gpu"] = "cpu") -> Callable[[F], F]:
     """
 
     def register(fn: F) -> F:
-        FAMILIES[on][name] = fn
+        PLANNERS[on][name] = fn
         return fn
 
     return register
@@ -115,11 +116,15 @@ def plan_shaped(ctx: ShapedContext) -> KernelPlan:
     Raises:
       NotImplementedError: no family has the name that its primitive asks for.
     """
+    return planned(ctx, ctx.machine, lambda: _plan_shaped(ctx))
+
+
+def _plan_shaped(ctx: ShapedContext) -> KernelPlan:
     rule = ctx.rule
     for register in _register_for_gpus if ctx.on_gpu else ():
         register()
     for kind in ("gpu", "cpu") if ctx.on_gpu else ("cpu",):
-        planner = FAMILIES[kind].get(rule.name)
+        planner = PLANNERS[kind].get(rule.name)
         plan = planner(ctx) if planner is not None else None
         if plan is not None:
             return plan

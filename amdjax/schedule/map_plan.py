@@ -10,7 +10,7 @@ from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.index import LoopVar, Quotient
 from amdjax.schedule.row_plan import counted, extent
-from amdjax.schedule.search import SearchSpace
+from amdjax.schedule.search import Family, Solver
 from amdjax.schedule.writer import STREAM_FROM, Machine, lane_count
 
 CHUNK = 4096  # elements that a program handles ...
@@ -128,7 +128,9 @@ def cpu_map_cost(domain: Domain, plan: CpuMapPlan, target: Machine) -> float:
     return plan.grid * PROGRAM + domain.size * (1 if across is None else APART)
 
 
-CPU_MAPS = SearchSpace("map on a CPU", cpu_map_plans, cpu_map_cost)
+CPU_MAPS: Family[Domain, Machine, CpuMapPlan] = Family(
+    "map on a CPU", Solver("map", cpu_map_plans, cpu_map_cost)
+)
 
 
 def lane_loop(domain: Domain) -> LoopVar:

@@ -20,6 +20,7 @@ from amdjax.schedule.map_plan import CPU_MAPS, CpuMapPlan
 from amdjax.schedule.maps import CpuMapEmitter
 from amdjax.schedule.row_plan import CPU_ROWS, CpuRowPlan, reductions_of
 from amdjax.schedule.rows import CpuRowEmitter
+from amdjax.schedule.search import planned
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
 
@@ -33,6 +34,10 @@ def plan_region(region: Region, fusion: Fusion, target: Machine) -> RegionPlan |
     """How a region is computed; None if it has no elements. Nothing is written for it."""
     if 0 in region.domain:
         return None
+    return planned((region, fusion), target, lambda: _plan_region(region, fusion, target))
+
+
+def _plan_region(region: Region, fusion: Fusion, target: Machine) -> RegionPlan:
     domain = Domain(region, fusion)
     if isinstance(target, GpuTarget):
         # late: programs for CPUs need none of it

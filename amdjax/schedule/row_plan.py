@@ -17,7 +17,7 @@ from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Region, Root
 from amdjax.schedule.index import LoopVar
 from amdjax.schedule.reduction import Reduction
-from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.schedule.search import Family, Solver, busy_time, shares
 from amdjax.schedule.writer import Machine, lane_count
 
 STASH_LIMIT = 8192  # elements of a row kept in scratch between passes
@@ -217,7 +217,9 @@ def cpu_row_cost(domain: Domain, plan: CpuRowPlan, target: Machine) -> float:
     return busy_time(domain.size, plan.grid * plan.splits, _programs(target))
 
 
-CPU_ROWS = SearchSpace("rows on a CPU", cpu_row_plans, cpu_row_cost)
+CPU_ROWS: Family[Domain, Machine, CpuRowPlan] = Family(
+    "rows on a CPU", Solver("rows", cpu_row_plans, cpu_row_cost)
+)
 
 
 def _programs(target: Machine) -> int:

@@ -1,55 +1,258 @@
-"""Choosing among plans: which there are, about how long each takes, and the one that takes least.
+"""Choosing among algorithms and their plans: which there are, about how long each takes.
 
-Neither needs anything to be written, so that a search which measures begins here as well.
+A `Solver` is an algorithm: it lists plans and estimates their times, writing nothing. A `Family`
+holds the solvers for problems of one kind on one kind of machine, and chooses. Without being told
+it takes what is estimated to be fastest. `planned` tells it: a step of a program is planned by
+*decisions* that were made before, by `amdjax.find` from measurements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
 
-__all__ = ["SPACES", "SearchSpace", "busy_time", "shares"]
+__all__ = [
+    "FAMILIES", "Decision", "Decisions", "Family", "Solver", "UnknownDecision", "busy_time",
+    "deciding", "planned", "set_finder", "shares",
+]  # fmt: skip
 
 Problem = TypeVar("Problem")
 Machine = TypeVar("Machine")
 Plan = TypeVar("Plan")
+T = TypeVar("T")
 
-#: Every space by its name.
-SPACES: dict[str, SearchSpace[Any, Any, Any]] = {}
+#: Every family by its name.
+FAMILIES: dict[str, Family[Any, Any, Any]] = {}
 
 
 @dataclass(frozen=True)
-class SearchSpace(Generic[Problem, Machine, Plan]):
-    """The plans for problems of one kind.
+class Solver(Generic[Problem, Machine, Plan]):
+    """An algorithm for problems of one kind.
 
     Args:
-      name: of the kind.
-      candidates: of a problem and a machine, plans worth a look, each of which solves it; none
-        where other kernels suit it.
-      cost: of a problem, one of its plans and the machine, about how long that takes, in a unit of
-        the space's own.
+      name: of the algorithm.
+      plans: of a problem and a machine, plans worth a look, each of which solves it; none where
+        the algorithm does not apply.
+      estimate: of a problem, one of its plans and the machine, about how long that takes, in a
+        unit that the solvers of one tier share.
+      usual: of a problem and a machine, the plan that is taken unless decided otherwise, None where
+        other solvers suit better; by default the one of `plans` with the least estimate.
+      tier: solvers of a lower one are asked first, and those of a higher one only if none of them
+        has a usual plan.
+      composite: its only plan is made by choices of other families, and so is not told by its text.
+      approximate: its results are as accurate as they should be, but differ from those of others
+        where sums are exact.
     """
 
     name: str
-    candidates: Callable[[Problem, Machine], Sequence[Plan]]
-    cost: Callable[[Problem, Plan, Machine], float]
+    plans: Callable[[Problem, Machine], Sequence[Plan]]
+    estimate: Callable[[Problem, Plan, Machine], float] = lambda problem, plan, machine: 0.0
+    usual: Callable[[Problem, Machine], Plan | None] | None = None
+    tier: int = 0
+    composite: bool = False
+    approximate: bool = False
 
-    def __post_init__(self) -> None:
-        SPACES[self.name] = self
-
-    def find(self, problem: Problem, machine: Machine) -> Plan | None:
-        """The plan that costs least, of several the first; None if there is none."""
-        plans = self.candidates(problem, machine)
+    def best(self, problem: Problem, machine: Machine) -> Plan | None:
+        """The plan that is taken unless decided otherwise; None where other solvers suit better."""
+        if self.usual is not None:
+            return self.usual(problem, machine)
+        plans = self.plans(problem, machine)
         if len(plans) < 2:
             return plans[0] if plans else None
-        return min(plans, key=lambda plan: self.cost(problem, plan, machine))
+        return min(plans, key=lambda plan: self.estimate(problem, plan, machine))
+
+    def every(self, problem: Problem, machine: Machine) -> list[Plan]:
+        """All plans, the usual one first, then by their estimates."""
+        usual = self.best(problem, machine)
+        plans = self.plans(problem, machine)
+        plans = sorted(plans, key=lambda plan: self.estimate(problem, plan, machine))
+        return [*([] if usual is None else [usual]), *plans]
+
+
+class Decision(NamedTuple):
+    """What a family chose: a solver by its name and a plan by its text, empty if composite."""
+
+    family: str
+    solver: str
+    plan: str
+
+
+class UnknownDecision(Exception):
+    """A decision names what is not, or no longer, among the plans."""
+
+
+@dataclass
+class Decisions:
+    """Those taken while a step is planned, one for each choice in the order of choices.
+
+    Args:
+      wanted: what to decide; where it ends, or has None, families choose by themselves.
+      listing: whether to note all options of each choice.
+
+    Attributes:
+      taken: what was decided.
+      options: for each choice what could have been decided, if they are noted.
+    """
+
+    wanted: Sequence[Decision | None] = ()
+    listing: bool = False
+    taken: list[Decision] = field(default_factory=list)
+    options: list[list[Decision]] = field(default_factory=list)
+
+    def take(self, family: Family[Any, Any, Any], problem: Any, machine: Any) -> Any:
+        """The plan of one choice."""
+        at = len(self.taken)
+        wanted = self.wanted[at] if at < len(self.wanted) else None
+        # Choices that the plan is made by follow.
+        self.taken.append(Decision(family.name, "", ""))
+        self.options.append([])
+        if wanted is None:
+            solver, plan = family.usual(problem, machine)
+        else:
+            solver, plan = family.decided(wanted, problem, machine)
+        if solver is None:
+            self.undo(at)
+            return None
+        self.taken[at] = family.decision(solver, plan)
+        if self.listing:
+            with _using(None):
+                self.options[at] = family.options(problem, machine)
+        return plan
+
+    def undo(self, count: int) -> None:
+        """Forget all but the first `count`."""
+        del self.taken[count:], self.options[count:]
+
+
+_state = threading.local()
+
+
+def _current() -> Decisions | None:
+    return getattr(_state, "decisions", None)
+
+
+@contextlib.contextmanager
+def _using(decisions: Decisions | None) -> Iterator[None]:
+    before = _current()
+    _state.decisions = decisions
+    try:
+        yield
+    finally:
+        _state.decisions = before
+
+
+@contextlib.contextmanager
+def deciding(
+    wanted: Sequence[Decision | None] = (), *, listing: bool = False
+) -> Iterator[Decisions]:
+    """Plan one step by these decisions, in this thread.
+
+    Raises:
+      UnknownDecision: one of them names no plan of the step's.
+    """
+    decisions = Decisions(wanted, listing)
+    with _using(decisions):
+        yield decisions
+
+
+Finder = Callable[[Any, Any], Sequence[Decision]]
+_finder: Finder | None = None
+
+
+def set_finder(find: Finder | None) -> None:
+    """Name the function that knows decisions: of a step and a machine, none if unknown."""
+    global _finder
+    _finder = find
+
+
+def planned(step: Any, machine: Any, plan: Callable[[], T]) -> T:
+    """What `plan` plans for a step, by the decisions that are known for it."""
+    if _finder is None or _current() is not None:
+        return plan()
+    wanted = _finder(step, machine)
+    if wanted:
+        with contextlib.suppress(UnknownDecision), deciding(wanted):
+            return plan()
+    return plan()
+
+
+class Family(Generic[Problem, Machine, Plan]):
+    """The solvers for problems of one kind on one kind of machine.
+
+    Args:
+      name: of the kind of problems, and of machines.
+      solvers: in the order in which the first of equals is taken.
+    """
+
+    def __init__(self, name: str, *solvers: Solver[Problem, Machine, Any]) -> None:
+        self.name = name
+        self.solvers: list[Solver[Problem, Machine, Any]] = sorted(
+            solvers, key=lambda solver: solver.tier
+        )
+        FAMILIES[name] = self
+
+    def find(self, problem: Problem, machine: Machine) -> Plan | None:
+        """The plan that is decided, or estimated to be fastest; None if there is none."""
+        decisions = _current()
+        if decisions is not None:
+            return decisions.take(self, problem, machine)
+        return self.usual(problem, machine)[1]
 
     def best(self, problem: Problem, machine: Machine) -> Plan:
-        """What `find` finds, of a kind that always has candidates."""
+        """What `find` finds, of a kind that always has plans."""
         plan = self.find(problem, machine)
         assert plan is not None
         return plan
+
+    def usual(
+        self, problem: Problem, machine: Machine
+    ) -> tuple[Solver[Problem, Machine, Any] | None, Plan | None]:
+        """The solver and the plan that are taken unless decided otherwise."""
+        decisions, tier = _current(), None
+        chosen: list[tuple[Solver[Problem, Machine, Any], Plan]] = []
+        for solver in self.solvers:
+            if chosen and solver.tier != tier:
+                break
+            tier, mark = solver.tier, len(decisions.taken) if decisions else 0
+            plan = solver.best(problem, machine)
+            if plan is not None:
+                chosen.append((solver, plan))
+            elif decisions is not None:
+                decisions.undo(mark)
+        if len(chosen) < 2:
+            return chosen[0] if chosen else (None, None)
+        return min(chosen, key=lambda pair: pair[0].estimate(problem, pair[1], machine))
+
+    def decided(
+        self, wanted: Decision, problem: Problem, machine: Machine
+    ) -> tuple[Solver[Problem, Machine, Any], Plan]:
+        """The solver and the plan that a decision names."""
+        for solver in self.solvers:
+            if wanted[:2] != (self.name, solver.name):
+                continue
+            for plan in solver.every(problem, machine) if not solver.composite else ():
+                if str(plan) == wanted.plan:
+                    return solver, plan
+            if solver.composite and (plans := solver.plans(problem, machine)):
+                return solver, plans[0]
+        raise UnknownDecision(*wanted)
+
+    def decision(self, solver: Solver[Problem, Machine, Plan], plan: Any) -> Decision:
+        return Decision(self.name, solver.name, "" if solver.composite else str(plan))
+
+    def options(self, problem: Problem, machine: Machine) -> list[Decision]:
+        """All that could be decided, solver by solver, plans by their estimates."""
+        found: dict[Decision, None] = {}
+        for solver in self.solvers:
+            if solver.composite:
+                plans = list(solver.plans(problem, machine))
+            else:
+                plans = solver.every(problem, machine)
+            found.update((self.decision(solver, plan), None) for plan in plans)
+        return list(found)
 
 
 def shares(most: int) -> list[int]:

@@ -1,8 +1,7 @@
-"""Search spaces: plans are found and costed without a compiler, and every one of them is right."""
+"""Solvers: plans are found and estimated without a compiler, and every one of them is right."""
 
 import dataclasses
 import itertools
-import math
 import subprocess
 import sys
 
@@ -14,9 +13,17 @@ from amdjax import jit, lax
 from amdjax.jit.schedule import Schedule
 from amdjax.kernels import register_for_gpus
 from amdjax.passes import prepare
+from amdjax.schedule import search
 from amdjax.schedule.fusion import fuse
-from amdjax.schedule.gpu import regions as gpu_regions  # noqa: F401  (has search spaces)
-from amdjax.schedule.search import SPACES, SearchSpace, shares
+from amdjax.schedule.gpu import regions as gpu_regions  # noqa: F401  (has families)
+from amdjax.schedule.search import (
+    FAMILIES,
+    Family,
+    UnknownDecision,
+    deciding,
+    set_finder,
+    shares,
+)
 from amdjax.targets import get
 from amdjax.targets.cpu import CpuTarget
 
@@ -51,7 +58,7 @@ def add_rows(x, rows, updates):
     return lax.scatter_add(x, indices, updates, numbers)
 
 
-#: By the name of a space, a program with several candidates, and the shapes of its arguments.
+#: By kind of problems, a program with several plans, and the shapes of its arguments.
 PROGRAMS = {
     "map": (lambda x, y: lax.transpose(x, (1, 0)) + y, [(90, 300), (300, 90)]),
     "rows": (lambda x: x.sum(1), [(3, 40_000)]),
@@ -59,101 +66,163 @@ PROGRAMS = {
     "selection": (lambda x: lax.top_k(x, 5), [(40_000,)]),
     "scan": (lambda x: lax.cumsum(x, axis=0), [(70_000,)]),
     "scatter": (add_rows, [(20, 32), (1000,), (1000, 32)]),
-    "product without packing": (lambda x, y: x @ y, [(3, 4000), (4000, 100)]),
-    "product of few columns": (few_features, [(2, 24, 24, 16), (2, 3, 3, 16)]),
     "product": (lambda x, y: x @ y, [(100, 90), (90, 80)]),
     "depthwise convolution": (lambda x, w: conv(x, w, groups=16), [(2, 9, 9, 16), (3, 3, 1, 16)]),
     "gradient of a depthwise kernel": (kernel_gradient, [(2, 12, 12, 16), (2, 12, 12, 16)]),
+    "convolution": (kernel_gradient, [(2, 12, 12, 16), (2, 12, 12, 16)]),
+}  # fmt: skip
+#: More programs, by family and solver that none above has plans of.
+MORE = {
+    "dot products": ("product on a CPU", lambda x, y: x @ y.T, [(3, 4000), (100, 4000)]),
+    "few columns": ("product on a CPU", few_features, [(2, 24, 24, 16), (2, 3, 3, 16)]),
+    "network": ("sort on a CPU", lambda x: lax.sort(x), [(40, 100)]),
+    "depthwise": ("convolution on a CPU", *PROGRAMS["depthwise convolution"]),
+    "products": ("convolution on a CPU", conv, [(2, 9, 9, 4), (3, 3, 4, 16)]),
 }  # fmt: skip
 
 
-def kind(space):
-    return space.partition(" on a ")[0]
+def programs(name):
+    """Of a family: functions and the shapes of their arguments."""
+    kind = name.partition(" on a ")[0]
+    return [PROGRAMS[kind], *(program for family, *program in MORE.values() if family == name)]
 
 
-def planned(name):
-    """A space's problems in its program, and the machine."""
-    f, shapes = PROGRAMS[kind(name)]
+def planned(name, f, shapes):
+    """A family's problems in a program, and the machine."""
     machine = GPU if name.endswith("GPU") else CPU
     args = (amdjax.ShapeDtypeStruct(s, np.float32) for s in shapes)
     jaxpr = prepare(amdjax.make_jaxpr(f)(*args)).jaxpr
     problems = []
-    find = SearchSpace.find
+    find = Family.find
 
     def note(self, problem, target):
         if self.name == name:
             problems.append((problem, target))
         return find(self, problem, target)
 
-    SearchSpace.find = note
+    Family.find = note
     try:
         text = str(Schedule(fuse(jaxpr, machine is GPU), machine))
     finally:
-        SearchSpace.find = find
+        Family.find = find
     return problems, text
 
 
 def table(name):
-    """The candidates of a space, their costs, and which one is chosen, as text."""
-    problems, text = planned(name)
-    space, lines = SPACES[name], []
-    for problem, machine in problems:
-        plans = space.candidates(problem, machine)
-        costs = [space.cost(problem, plan, machine) for plan in plans]
-        if (best := space.find(problem, machine)) is None:
-            assert not plans
-            continue
-        texts = list(map(str, plans))
-        assert costs[texts.index(str(best))] == min(costs) < math.inf and str(best) in text
-        assert len(set(texts)) == len(texts)
-        assert dataclasses.is_dataclass(best) and best.__dataclass_params__.frozen
-        lines += [f"{name}: {cost:.6g}: {plan}" for plan, cost in zip(plans, costs, strict=True)]
+    """The plans of a family's solvers, their estimates, and which one is chosen, as text."""
+    family, lines = FAMILIES[name], []
+    for f, shapes in programs(name):
+        problems, text = planned(name, f, shapes)
+        for problem, machine in problems:
+            if (best := family.find(problem, machine)) is None:
+                continue
+            assert dataclasses.is_dataclass(best) and best.__dataclass_params__.frozen
+            assert str(best) in text or name in COMPOSED
+            for solver in family.solvers:
+                plans = list(solver.plans(problem, machine))
+                assert len(set(map(str, plans))) == len(plans)
+                for plan in plans:
+                    estimate = solver.estimate(problem, plan, machine)
+                    assert estimate >= 0
+                    lines.append(f"{name}: {solver.name}: {estimate:.6g}: {plan}")
+            with deciding(listing=True) as decisions:
+                family.find(problem, machine)
+            assert decisions.taken[0] in decisions.options[0]
     return lines
 
 
-def test_candidates_need_no_compiler():
-    """All spaces in a process that has no LLVM."""
+COMPOSED = ("convolution on a CPU", "convolution on a GPU", "product on a GPU")
+
+
+def test_plans_need_no_compiler():
+    """All solvers in a process that has no LLVM."""
     code = """
 import sys
 sys.modules["llvmlite"] = None
 from tests.jit import test_search
-for name in test_search.SPACES:
+for name in test_search.FAMILIES:
     print(*test_search.table(name), sep="\\n")
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    found = {name: run.stdout.count(f"{name}: ") for name in SPACES}
-    assert all(found.values()), found
-    assert sum(found.values()) > 3 * len(found)
+    found = {
+        (name, solver.name): run.stdout.count(f"{name}: {solver.name}: ")
+        for name, family in FAMILIES.items()
+        for solver in family.solvers
+    }
+    without = {key for key, count in found.items() if not count}
+    assert without <= MACHINE_SPECIFIC, without
+    assert sum(found.values()) > 2 * len(found)
 
 
-@pytest.mark.parametrize("name", [n for n in SPACES if not n.endswith("GPU")])
-def test_every_candidate_computes_the_same(name, monkeypatch):
+#: Solvers that need a machine or a problem which other tests have.
+MACHINE_SPECIFIC = {
+    ("product on a CPU", "AMX"), ("product on a CPU", "VNNI"),
+    ("convolution on a GPU", "padded groups"), ("convolution on a GPU", "depthwise"),
+    ("convolution on a CPU", "depthwise gradient"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [n for n in FAMILIES if not n.endswith("GPU")])
+def test_every_plan_computes_the_same(name, monkeypatch):
     """On this computer, as if it had four threads."""
     from amdjax.jit.cpu import program  # which loads LLVM
 
     machine = dataclasses.replace(program.cpu_target(), threads=4)
     monkeypatch.setattr(program, "cpu_target", lambda: machine)
-    f, shapes = PROGRAMS[kind(name)]
-    rng = np.random.default_rng(7)  # whole numbers, whose sums in any order are exact
-    args = [rng.integers(-8, 8, shape).astype(np.float32) for shape in shapes]
-    expected, find, counts = None, SearchSpace.find, []
+    for f, shapes in programs(name):
+        rng = np.random.default_rng(7)  # whole numbers, whose sums in any order are exact
+        args = [rng.integers(-8, 8, shape).astype(np.float32) for shape in shapes]
+        results = [
+            amdjax.tree.map(np.asarray, jit(lambda *xs: f(*xs))(*args))
+            for _ in every_decision(name, monkeypatch)
+        ]
+        for found in results[1:]:
+            amdjax.tree.map(np.testing.assert_array_equal, found, results[0])
+
+
+def every_decision(name, monkeypatch):
+    """A family decides for its first plan, then for its second one, until all were tried."""
+    find, n, most = Family.find, 0, 1
 
     def nth(self, problem, target):
+        nonlocal most
         if self.name != name:
             return find(self, problem, target)
-        plans = self.candidates(problem, target)
-        counts.append(len(plans))
-        return plans[min(n, len(plans) - 1)] if plans else None
+        options = self.options(problem, target)
+        most = max(most, len(options))
+        return self.decided(options[min(n, len(options) - 1)], problem, target)[1]
 
-    monkeypatch.setattr(SearchSpace, "find", nth)
-    n = 0
-    while n < max(counts, default=1):
-        found = amdjax.tree.map(np.asarray, jit(lambda *xs: f(*xs))(*args))
-        expected = found if expected is None else expected
-        amdjax.tree.map(np.testing.assert_array_equal, found, expected)
-        n += 1
-    assert n > 1
+    with monkeypatch.context() as patch:
+        patch.setattr(Family, "find", nth)
+        while n < most:
+            yield n
+            n += 1
+
+
+def test_decisions():
+    """What was decided comes back; what is no plan is refused, and then forgotten."""
+    f, shapes = PROGRAMS["product"]
+    [(problem, machine)], _ = planned("product on a CPU", f, shapes)
+    family = FAMILIES["product on a CPU"]
+    with deciding(listing=True) as usual:
+        expected = family.find(problem, machine)
+    (options,) = usual.options
+    assert len({option.solver for option in options}) > 1
+    for option in options:
+        with deciding([option]) as decisions:
+            plan = family.find(problem, machine)
+        assert decisions.taken == [option] and str(plan) == option.plan
+    wrong = options[0]._replace(plan="no such plan")
+    with deciding([wrong]), pytest.raises(UnknownDecision):
+        family.find(problem, machine)
+    try:
+        for known in ([wrong], [options[-1]], []):
+            set_finder(lambda step, machine, known=known: known)
+            plan = search.planned("step", machine, lambda: family.find(problem, machine))
+            assert str(plan) == (options[-1].plan if known == [options[-1]] else str(expected))
+    finally:
+        set_finder(None)
 
 
 @pytest.mark.parametrize("most", range(1, 20))

@@ -12,7 +12,7 @@ from amdjax.jit.cpu.kernels import cpu_kernels
 from amdjax.jit.cpu.program import CpuProgram
 from amdjax.jit.plan import plan_program
 from amdjax.kernels import register_for_gpus
-from amdjax.kernels.shaped import FAMILIES
+from amdjax.kernels.shaped import PLANNERS
 from amdjax.targets import Device, get
 
 register_for_gpus()
@@ -45,8 +45,8 @@ def compile_schedules(f, *args, target=TINY):
     """The function as the tile programs made for a GPU, to be called on the CPU."""
     traced = jit(f).trace(*args)
     loader = cpu_kernels()
-    others = {name: lower for name, lower in FAMILIES["gpu"].items() if name not in MATRIX}
-    with mock.patch.dict(FAMILIES, gpu=others):
+    others = {name: lower for name, lower in PLANNERS["gpu"].items() if name not in MATRIX}
+    with mock.patch.dict(PLANNERS, gpu=others):
         plan = plan_program(traced.jaxpr, target, loader=loader)
     executable = CpuProgram(traced.jaxpr, plan, loader)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from amdjax.core.integers import ceil_div
 from amdjax.schedule.values import compute_dtype, part_dtype, short_dtype
@@ -253,6 +253,24 @@ class Contraction:
         )
         a, b = parts(self.a, (), (pair,)), parts(self.b, (pair,), (pair,))
         return replace(self, a=a, b=b, out=out)
+
+
+class ProductProblem(NamedTuple):
+    """A contraction that the solvers of a family compute.
+
+    Args:
+      loops: as it is stated.
+      merged: with as few loops as possible.
+    """
+
+    loops: Contraction
+    merged: Contraction
+
+    @staticmethod
+    def of(problem: Contraction) -> ProductProblem:
+        """A contraction of real numbers, or a complex one as such."""
+        problem = problem.as_real() if problem.is_complex else problem
+        return ProductProblem(problem, problem.merged())
 
 
 def accumulate_dtype(out: Any, *operands: Any) -> str:

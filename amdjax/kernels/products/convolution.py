@@ -238,6 +238,17 @@ class Convolution:
         )
 
 
+class ConvolutionProblem(NamedTuple):
+    """An equation that solvers of a family compute, and the convolution that it is."""
+
+    ctx: ShapedContext
+    conv: Convolution
+
+    @staticmethod
+    def of(ctx: ShapedContext) -> ConvolutionProblem:
+        return ConvolutionProblem(ctx, Convolution.of(ctx))
+
+
 class _Loop(NamedTuple):
     """A loop as it lies in the input, in the kernel, and in the result."""
 

@@ -15,7 +15,7 @@ from amdjax.kernels.scan.combiner import Combiner
 from amdjax.kernels.scan.emit import UNROLL, AcrossPlan, AlongPlan, RowShape, ShortRowsPlan
 from amdjax.kernels.shaped import CopyPlan, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.gpu.tiles import fastest_vector
-from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.schedule.search import Family, Solver, busy_time, shares
 from amdjax.schedule.values import compute_dtype, part_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
@@ -116,11 +116,11 @@ def gpu_scan_cost(
     return busy_time(plan.total, plan.rows * plan.splits, busy)
 
 
-CPU_SCANS: SearchSpace[ScanProblem, CpuTarget, AlongPlan | AcrossPlan] = SearchSpace(
-    "scan on a CPU", cpu_scans, cpu_scan_cost
+CPU_SCANS: Family[ScanProblem, CpuTarget, AlongPlan | AcrossPlan] = Family(
+    "scan on a CPU", Solver("scan", cpu_scans, cpu_scan_cost)
 )
-GPU_SCANS: SearchSpace[ScanProblem, GpuTarget, AlongPlan | AcrossPlan | ShortRowsPlan] = (
-    SearchSpace("scan on a GPU", gpu_scans, gpu_scan_cost)
+GPU_SCANS: Family[ScanProblem, GpuTarget, AlongPlan | AcrossPlan | ShortRowsPlan] = Family(
+    "scan on a GPU", Solver("scan", gpu_scans, gpu_scan_cost)
 )
 
 

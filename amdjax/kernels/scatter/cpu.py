@@ -36,7 +36,7 @@ from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
 from amdjax.passes import prepare
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.row_plan import counted
-from amdjax.schedule.search import SearchSpace, busy_time
+from amdjax.schedule.search import Family, Solver, busy_time
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Builder, Value, itemsize
@@ -272,7 +272,9 @@ def scatter_cost(problem: ScatterProblem, plan: ScatterPlan, target: CpuTarget) 
     return busy_time(problem.elements, plan.grid, target.threads)
 
 
-SCATTERS = SearchSpace("scatter on a CPU", scatter_plans, scatter_cost)
+SCATTERS: Family[ScatterProblem, CpuTarget, ScatterPlan] = Family(
+    "scatter on a CPU", Solver("scatter", scatter_plans, scatter_cost)
+)
 
 
 def replaces(ctx: ShapedContext) -> bool:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from amdjax.kernels.shaped import CopyPlan, KernelPlan, ShapedContext, shaped
 from amdjax.kernels.sorting.cpu.network import NetworkPlan
-from amdjax.kernels.sorting.cpu.radix import RadixPlan, radix_cost, radix_plans
+from amdjax.kernels.sorting.cpu.radix import radix_cost, radix_plans
 from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry, SortProblem
-from amdjax.schedule.search import SearchSpace
+from amdjax.schedule.search import Family, Solver
 from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from amdjax.kernels.sorting.gpu.radix import GpuRadixPlan
 
 NETWORK = 2048  # longest rows that go through networks, if there are rows for all lanes
+LONGEST_NETWORK = 4096  # whose rows in lanes a second-level cache holds
 NETWORK_FEW, NETWORK_ALONE = 512, 96  # the same for rows that fill half of them, or fewer
 
 
@@ -52,35 +53,56 @@ def plan_rows(machine: CpuTarget | GpuTarget, problem: SortProblem) -> KernelPla
     return CPU_SORTS.best(problem, machine)
 
 
-def cpu_sorts(problem: SortProblem, target: CpuTarget) -> list[NetworkPlan | RadixPlan]:
-    """A network, if rows are short enough to write one, and digits of two sizes."""
-    network = [NetworkPlan(problem)] if problem.geometry.n <= NETWORK else []
-    return [*network, *radix_plans(target, problem)]
+def networks(problem: SortProblem, target: CpuTarget) -> list[NetworkPlan]:
+    """A network, if rows are short enough to write one."""
+    return [NetworkPlan(problem)] if problem.geometry.n <= LONGEST_NETWORK else []
 
 
-def cpu_sort_cost(problem: SortProblem, plan: NetworkPlan | RadixPlan, target: CpuTarget) -> float:
+def usual_network(problem: SortProblem, target: CpuTarget) -> NetworkPlan | None:
+    """A network for rows of which it is known to be about as fast as digits."""
+    return NetworkPlan(problem) if problem.geometry.n <= NETWORK else None
+
+
+def network_cost(problem: SortProblem, plan: NetworkPlan, target: CpuTarget) -> float:
     """Moves of a record that a thread makes one after the other.
 
     The steps of a network, whose number grows with the square of the logarithm, are reckoned by the
     length of rows from which they take as long as digits.
     """
-    if isinstance(plan, RadixPlan):
-        return radix_cost(target, plan)
-    g, by_digits = problem.geometry, radix_plans(target, problem)
+    g, by_digits = problem.geometry, radix_plans(problem, target)
     even = NETWORK_ALONE if g.rows < 8 else NETWORK_FEW if g.rows < 16 else NETWORK
-    digits = min(radix_cost(target, other) for other in by_digits)
+    digits = min(radix_cost(problem, other, target) for other in by_digits)
     return digits * (math.log2(g.n) / math.log2(even)) ** 2
 
 
-def gpu_sorts(problem: SortProblem, target: GpuTarget) -> list[GpuRadixPlan | BitonicPlan]:
-    """Digits, if their records fit LDS, and a network."""
+def gpu_digits(problem: SortProblem, target: GpuTarget) -> list[GpuRadixPlan]:
+    """Digits, if their records fit LDS."""
     # late: programs for CPUs need none of them
-    from amdjax.kernels.sorting.gpu.bitonic import plan_bitonic
     from amdjax.kernels.sorting.gpu.radix import plan_gpu_radix
 
     digits = plan_gpu_radix(target, problem)
-    return [*([digits] if digits.block else []), plan_bitonic(target, problem)]
+    return [digits] if digits.block else []
 
 
-CPU_SORTS = SearchSpace("sort on a CPU", cpu_sorts, cpu_sort_cost)
-GPU_SORTS = SearchSpace("sort on a GPU", gpu_sorts, lambda problem, plan, target: plan.passes)
+def gpu_networks(problem: SortProblem, target: GpuTarget) -> list[BitonicPlan]:
+    """A network."""
+    # late: programs for CPUs need none of them
+    from amdjax.kernels.sorting.gpu.bitonic import plan_bitonic
+
+    return [plan_bitonic(target, problem)]
+
+
+def _passes(problem: SortProblem, plan: GpuRadixPlan | BitonicPlan, target: GpuTarget) -> float:
+    return plan.passes
+
+
+CPU_SORTS: Family[SortProblem, CpuTarget, KernelPlan] = Family(
+    "sort on a CPU",
+    Solver("network", networks, network_cost, usual_network),
+    Solver("digits", radix_plans, radix_cost),
+)
+GPU_SORTS: Family[SortProblem, GpuTarget, KernelPlan] = Family(
+    "sort on a GPU",
+    Solver("digits", gpu_digits, _passes),
+    Solver("network", gpu_networks, _passes),
+)

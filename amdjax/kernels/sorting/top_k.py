@@ -19,7 +19,7 @@ from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import Geometry, SortProblem
 from amdjax.kernels.sorting.sort import plan_rows
 from amdjax.schedule.row_plan import counted
-from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.schedule.search import Family, Solver, busy_time, shares
 from amdjax.schedule.values import short_dtype
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Builder, Value
@@ -105,7 +105,9 @@ def selection_cost(problem: SortProblem, plan: SelectionPlan, target: CpuTarget)
     return busy_time(g.rows * g.n, g.rows * ceil_div(g.n, plan.length), 4 * target.threads)
 
 
-SELECTIONS = SearchSpace("selection on a CPU", selections, selection_cost)
+SELECTIONS: Family[SortProblem, CpuTarget, SelectionPlan] = Family(
+    "selection on a CPU", Solver("selection", selections, selection_cost)
+)
 
 
 class _List:

@@ -23,7 +23,7 @@ from amdjax.schedule.gpu.tiles import (
 from amdjax.schedule.index import LoopVar
 from amdjax.schedule.map_plan import crossing_loop, is_flat, lane_loop
 from amdjax.schedule.row_plan import counted, extent
-from amdjax.schedule.search import SearchSpace
+from amdjax.schedule.search import Family, Solver
 from amdjax.targets import GpuTarget
 
 DIVIDING = 1.25  # what all loops as one cost, which takes positions apart, for each element
@@ -118,7 +118,9 @@ def gpu_map_cost(domain: Domain, plan: GpuMapPlan, target: GpuTarget) -> float:
     return waste * short * (1.0 if across is None else APART)
 
 
-GPU_MAPS = SearchSpace("map on a GPU", gpu_map_plans, gpu_map_cost)
+GPU_MAPS: Family[Domain, GpuTarget, GpuMapPlan] = Family(
+    "map on a GPU", Solver("map", gpu_map_plans, gpu_map_cost)
+)
 
 
 def _squares(domain: Domain, target: GpuTarget, lane_var: LoopVar, across: LoopVar) -> GpuMapPlan:

@@ -29,7 +29,7 @@ from amdjax.schedule.gpu.row_plan import (
 from amdjax.schedule.gpu.tiles import narrowest
 from amdjax.schedule.index import Index, LoopVar, placed
 from amdjax.schedule.row_plan import STASH_COST, is_read_later
-from amdjax.schedule.search import SearchSpace
+from amdjax.schedule.search import Family, Solver
 from amdjax.schedule.values import compute_dtype, short_dtype
 from amdjax.targets import GpuTarget
 
@@ -54,7 +54,9 @@ def gpu_row_plans(domain: Domain, target: GpuTarget) -> list[GpuRowPlan]:
     return splits_of(plan, target)
 
 
-GPU_ROWS = SearchSpace("rows on a GPU", gpu_row_plans, gpu_row_cost)
+GPU_ROWS: Family[Domain, GpuTarget, GpuRowPlan] = Family(
+    "rows on a GPU", Solver("rows", gpu_row_plans, gpu_row_cost)
+)
 
 
 def _deep(resources: Resources, fusion: Fusion) -> int:

@@ -10,21 +10,30 @@ sums, as zero.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
-from amdjax.kernels.products.contraction import Contraction, Source, TileShape
-from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking
+from amdjax.kernels.products.contraction import Contraction, ProductProblem, Source, TileShape
+from amdjax.kernels.products.cpu.blocking import (
+    Blocking,
+    block_time,
+    blockings,
+    choose_blocking,
+)
 from amdjax.kernels.products.cpu.packed import Block, PackedProduct, room_for
 from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines
 from amdjax.kernels.products.cpu.reading import Part
 from amdjax.kernels.products.writing import store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.schedule.search import Solver
 from amdjax.targets.cpu import AMX_ROW_BYTES, AMX_ROWS, CpuTarget
 from amdjax.tile import itemsize
 
 Value = tile.Value
+T = TypeVar("T")
 
 WORDS = 16  # words of 32 bits in a row of a register
 LEAST = 1 << 14  # multiplications worth packing for
@@ -51,26 +60,49 @@ class AmxPlan:
         return f"AMX product of {self.problem} of {self.types[0]}, {self.blocking}"
 
 
-def plan_amx(target: CpuTarget, problem: Contraction) -> AmxPlan | None:
+def usual_amx(product: ProductProblem, target: CpuTarget) -> AmxPlan | None:
     """The plan for AMX; None where machine or layout have no use of it."""
+    p = product.merged
+    if p.rows * p.columns * p.depth < LEAST:
+        return None
+    return next((_amx_plan(p, cut) for cut in _cuts(p, target, choose_blocking)), None)
+
+
+def amx_plans(product: ProductProblem, target: CpuTarget) -> list[AmxPlan]:
+    """Plans of different blocks."""
+    p = product.merged
+    return [_amx_plan(p, cut) for cuts in _cuts(p, target, blockings) for cut in cuts]
+
+
+def _cuts(problem: Contraction, target: CpuTarget, cut: Callable[..., T]) -> Iterator[T]:
+    """What `cut` makes of a product; nothing where machine or layout have no use of AMX."""
     a, b = problem.a, problem.b
     types = (a.dtype, b.dtype)
     accumulators = "f32" if types == ("bf16", "bf16") else "i32"
     if problem.is_complex or problem.accumulate != accumulators:
-        return None
+        return
     if not set(types) <= set(target.matrix_dtypes):
-        return None
+        return
     by_line = bool(a.depth) and a.depth[-1].stride == 1
-    if not (by_line or _is_plain(a)) or not _is_plain(b):
-        return None
-    if problem.rows * problem.columns * problem.depth < LEAST:
-        return None
+    if not (by_line or _is_plain(a)) or not _is_plain(b) or not problem.depth:
+        return
     size = itemsize(a.dtype)
-    bits = f"u{8 * size}"
-    in_bits = replace(problem, a=replace(a, dtype=bits), b=replace(b, dtype=bits))
     high, wide = (2 if n > AMX_ROWS else 1 for n in (problem.rows, problem.columns))
     shape = AmxShape(high * AMX_ROWS, wide, WORDS, AMX_ROW_BYTES // size)
-    return AmxPlan(in_bits, types, choose_blocking(problem, target, shape, size, shape.grain))
+    yield cut(problem, target, shape, size, shape.grain)
+
+
+def _amx_plan(problem: Contraction, blocking: Blocking) -> AmxPlan:
+    a, b = problem.a, problem.b
+    bits = f"u{8 * itemsize(a.dtype)}"
+    in_bits = replace(problem, a=replace(a, dtype=bits), b=replace(b, dtype=bits))
+    return AmxPlan(in_bits, (a.dtype, b.dtype), blocking)
+
+
+AMX = Solver(
+    "AMX", amx_plans, lambda p, plan, target: block_time(plan.problem, target, plan.blocking),
+    usual_amx, tier=3,
+)  # fmt: skip
 
 
 def _is_plain(source: Source) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, TileShape, private_cache
 from amdjax.kernels.products.cpu.packing import depth_granularity
+from amdjax.schedule.search import busy_time, shares
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 
@@ -97,6 +98,33 @@ def candidates(
             yield Blocking(shape, rows, columns, depth, 1, shared)
 
 
+def blockings(
+    problem: Contraction,
+    target: CpuTarget,
+    shape: TileShape,
+    size: int | None = None,
+    grain: int | None = None,
+) -> list[Blocking]:
+    """The usual blocking, others of its depth, and some that split the depth, the best first."""
+    usual = choose_blocking(problem, target, shape, size, grain)
+    size = size or itemsize(problem.accumulate)
+    depth = usual.depth
+    found = list(candidates(problem, target, shape, depth, size))
+    if target.threads > 1 and problem.batches < target.threads:
+        high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
+        most = min(2 * target.threads, problem.depth // max(depth, 1))
+        if _whole_fits(problem, target, shape, depth, size):
+            found += [Blocking(shape, high, wide, depth, n, False) for n in shares(most)[1:]]
+    found.sort(key=lambda cut: block_time(problem, target, cut))
+    return list(dict.fromkeys([usual, *found[:MOST_BLOCKINGS]]))
+
+
+def block_time(problem: Contraction, target: CpuTarget, blocking: Blocking) -> float:
+    """Cycles, about, of one thread."""
+    cost = block_cost(problem, target, blocking) * blocking.tile.cycles * problem.depth
+    return busy_time(cost, blocking.splits, target.threads)
+
+
 def block_cost(problem: Contraction, target: CpuTarget, blocking: Blocking) -> float:
     """Steps of the micro-kernel that one thread takes the time of, packing included."""
     shape, rows, columns = blocking.tile, blocking.rows, blocking.columns
@@ -124,6 +152,7 @@ def line_stride(shape: TileShape, depth: int) -> int:
     return round_up(depth + shape.lanes, 16) + 16
 
 
+MOST_BLOCKINGS = 6  # of a tile that are looked at
 PACKING = 0.15  # cycles to copy an element
 PROGRAM_CYCLES = 1500  # cycles a program costs before it does anything
 
@@ -133,14 +162,22 @@ def _choose_splits(
 ) -> Blocking | None:
     """All of the result in each program, a part of the depth; None where that does not pay."""
     high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
-    whole = high * wide * shape.rows * shape.columns * itemsize(problem.accumulate)
-    packed = depth * size * (high * shape.rows + wide * shape.columns)
-    fits = whole <= private_cache(target) // 3 and packed <= private_cache(target) // 2
+    fits = _whole_fits(problem, target, shape, depth, size)
     parts = ceil_div(problem.depth, depth)
     if not fits or problem.batches >= target.threads or parts < 8 or target.threads == 1:
         return None
     splits = min(parts // 2, max(1, 2 * target.threads // problem.batches))
     return Blocking(shape, high, wide, depth, splits, shared=False)
+
+
+def _whole_fits(
+    problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int
+) -> bool:
+    """Whether a program's caches hold all of the result and what a block of depth takes."""
+    high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
+    whole = high * wide * shape.rows * shape.columns * itemsize(problem.accumulate)
+    packed = depth * size * (high * shape.rows + wide * shape.columns)
+    return whole <= private_cache(target) // 3 and packed <= private_cache(target) // 2
 
 
 def _equal_parts(total: int, most: int, granularity: int) -> int:

@@ -22,12 +22,12 @@ from amdjax.kernels.products.cpu.lane_convolution import UNROLLED_TAPS, LaneConv
 from amdjax.kernels.products.cpu.packed import multiply_add
 from amdjax.kernels.products.writing import Writer
 from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext
-from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.schedule.search import Family, Solver, busy_time, shares
 from amdjax.schedule.values import short_dtype
 from amdjax.targets.cpu import CpuTarget
 
 if TYPE_CHECKING:
-    from amdjax.kernels.products.convolution import Convolution, Phase
+    from amdjax.kernels.products.convolution import Convolution, ConvolutionProblem, Phase
 
 Value = tile.Value
 
@@ -280,32 +280,35 @@ class LanePlan:
         return out + (f", {self.chunk} rows of taps in a program" if self.chunk else "")
 
 
-def plan_depthwise(ctx: ShapedContext, conv: Convolution) -> KernelPlan | None:
-    """The plan of a convolution without matrix products in it; None if it has some."""
-    dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, ctx.outputs[0])]
-    if any(d in ("c64", "c128") for d in dtypes) or conv.spatial == 0:
-        return None
-    every = [tuple(phases) for phases in conv.phases()]
-    small = math.prod(p.taps for p in every[0]) > 4096 or any(
-        math.prod(p.taps for p in f) == 0 for f in every
-    )
+def depthwise_plans(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPlan]:
+    """The plan of a convolution of single features; none where there are matrix products in it."""
+    ctx, conv = problem
     alone = conv.rhs[1] == 1 and conv.batch_groups == 1 and conv.feature_groups == conv.lhs[1] > 1
-    if alone and not small:
-        if conv.lhs_strides[1] == conv.rhs_strides[0] == conv.out_strides[1] == 1:
-            return InOrder([LanePlan(conv, phases, "features") for phases in every])
-        if conv.lhs_strides[-1] == 1 and conv.out_strides[-1] == 1:
-            return InOrder([LanePlan(conv, phases, "columns") for phases in every])
-        return None
+    if not alone or conv.spatial == 0 or _is_complex(ctx):
+        return []
+    every = [tuple(phases) for phases in conv.phases()]
+    taps = [math.prod(p.taps for p in phases) for phases in every]
+    if taps[0] > 4096 or not all(taps):
+        return []
+    if conv.lhs_strides[1] == conv.rhs_strides[0] == conv.out_strides[1] == 1:
+        return [InOrder([LanePlan(conv, phases, "features") for phases in every])]
+    if conv.lhs_strides[-1] == 1 and conv.out_strides[-1] == 1:
+        return [InOrder([LanePlan(conv, phases, "columns") for phases in every])]
+    return []
+
+
+def kernel_gradients(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPlan]:
+    """The plan of a depthwise kernel's gradient, block by block; none where it is no such."""
+    ctx, conv = problem
     single = conv.batch_groups == conv.lhs[0] == conv.rhs[0] > 1 and conv.feature_groups == 1
     unit = conv.lhs_strides[0] == conv.rhs_strides[0] == conv.out_strides[1] == 1
-    if not (single and unit and len(every) == 1):
-        return None
-    blocks = list(position_blocks(every[0]))
-    if len(blocks) > MOST_BLOCKS:
-        return None
-    return InOrder(
-        [KERNEL_GRADIENTS.best(GradientProblem(conv, block), ctx.target) for block in blocks]
-    )
+    if not single or not unit or conv.spatial == 0 or _is_complex(ctx):
+        return []
+    phases, *more = (tuple(phases) for phases in conv.phases())
+    blocks = [] if more else list(position_blocks(phases))
+    if not blocks or len(blocks) > MOST_BLOCKS:
+        return []
+    return [InOrder([KERNEL_GRADIENTS.best(GradientProblem(conv, b), target) for b in blocks])]
 
 
 def position_blocks(phases: tuple[Phase, ...]) -> Iterator[tuple[Phase, ...]]:
@@ -343,6 +346,14 @@ def gradient_cost(problem: GradientProblem, plan: LanePlan, target: CpuTarget) -
     return busy_time(rows * others, ceil_div(rows, plan.chunk) * others, 4 * target.threads)
 
 
-KERNEL_GRADIENTS = SearchSpace(
-    "gradient of a depthwise kernel on a CPU", gradient_plans, gradient_cost
+def _is_complex(ctx: ShapedContext) -> bool:
+    arrays = (*ctx.inputs, ctx.outputs[0])
+    return any(short_dtype(x.aval.dtype) in ("c64", "c128") for x in arrays)
+
+
+KERNEL_GRADIENTS: Family[GradientProblem, CpuTarget, LanePlan] = Family(
+    "gradient of a depthwise kernel on a CPU",
+    Solver("depthwise gradient", gradient_plans, gradient_cost),
 )
+DEPTHWISE = Solver("depthwise", depthwise_plans)
+DEPTHWISE_GRADIENT = Solver("depthwise gradient", kernel_gradients, tier=1, composite=True)

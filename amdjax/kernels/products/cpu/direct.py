@@ -8,13 +8,13 @@ Their code is made for one shape: all distances are constants in the instruction
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import (
     Contraction,
+    ProductProblem,
     Sink,
     Source,
     TileShape,
@@ -22,6 +22,8 @@ from amdjax.kernels.products.contraction import (
     lane_count,
     max_rows,
     private_cache,
+    tile_candidates,
+    tile_cost,
 )
 from amdjax.kernels.products.cpu.packed import multiply, multiply_add
 from amdjax.kernels.products.program import Program
@@ -29,7 +31,7 @@ from amdjax.kernels.products.split_k import combine_parts, split_sink
 from amdjax.kernels.products.writing import Writer, store_lanes, store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.row_plan import counted
-from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.schedule.search import Solver, busy_time, shares
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 
@@ -38,6 +40,9 @@ Value = tile.Value
 PAGE = 4096
 PROGRAM_CYCLES = 12_000  # work worth a program of its own
 LINES = 64  # lines a program finishes before it stores them
+MOST_DOT_ROWS = 16  # whose sums registers hold
+MOST_TILES = 4  # of different shapes that are looked at
+SPLIT_DEPTH = 256  # least part of a depth that programs share
 
 
 @dataclass(frozen=True)
@@ -100,36 +105,63 @@ class DotPlan:
         return out + (f", split {self.splits} ways along depth" if self.splits > 1 else "")
 
 
-def unpacked_plans(problem: Contraction, target: CpuTarget) -> Sequence[DirectPlan | DotPlan]:
-    """Plans without packing, none where packing pays or the layout needs it."""
-    if problem.is_complex or not problem.depth or not _is_plain(problem):
+def dot_plans(product: ProductProblem, target: CpuTarget) -> list[DotPlan]:
+    """Plans for few rows and many lines, both contiguous along the depth."""
+    p = _plain(product.merged)
+    if p is None or p.rows > MOST_DOT_ROWS or not _by_line(p):
         return []
-    if problem.columns == 1 and problem.rows > 1:
-        problem = problem.swapped()
-    size = itemsize(problem.accumulate)
-    same = problem.a.dtype == problem.b.dtype == problem.accumulate
-    few = problem.rows <= 4
-    if not same and not few:
+    return _dot_plans(target, p)
+
+
+def direct_plans(product: ProductProblem, target: CpuTarget) -> list[DirectPlan]:
+    """Plans for a right operand whose columns lie side by side, of several tiles."""
+    p = _plain(product.merged)
+    if p is None or (_stride(p.b.lines) != 1 and p.columns > 1):
         return []
-    by_line = _stride(problem.b.depth) == 1 and _stride(problem.b.lines) != 1
-    if few and by_line and _stride(problem.a.depth) == 1 and problem.depth >= 16:
-        return _dot_plans(target, problem)
-    if _stride(problem.b.lines) != 1 and problem.columns > 1:
-        return []
-    footprint = problem.depth * problem.columns * size
-    near = _stride(problem.b.depth) * itemsize(problem.b.dtype) < PAGE
-    once = problem.rows <= max_rows(target, 2)
-    if (
+    shapes = [_direct_tile(target, p)]
+    if p.rows > 4:
+        found = tile_candidates(target, p.rows, p.columns, p.accumulate)
+        shapes += sorted(found, key=lambda shape: tile_cost(shape, p.rows, p.columns))
+    plans = []
+    for shape in list(dict.fromkeys(shapes))[:MOST_TILES]:
+        usual = _direct_plans(target, p, shape)
+        splits = shares(min(2 * target.threads, p.depth // SPLIT_DEPTH))[1:]
+        plans += [*usual, *(replace(usual[-1], splits=n) for n in splits)]
+    return list(dict.fromkeys(plans))
+
+
+def usual_dot(product: ProductProblem, target: CpuTarget) -> DotPlan | None:
+    """A plan for a few rows."""
+    p = _plain(product.merged)
+    if p is None or p.rows > 4 or not _by_line(p) or p.depth < 16:
+        return None
+    return min(_dot_plans(target, p), key=lambda plan: unpacked_cost(product, plan, target))
+
+
+def usual_direct(product: ProductProblem, target: CpuTarget) -> DirectPlan | None:
+    """A plan for operands that the caches hold, or that are read once."""
+    p = _plain(product.merged)
+    if p is None or (_stride(p.b.lines) != 1 and p.columns > 1):
+        return None
+    size = itemsize(p.accumulate)
+    few = p.rows <= 4
+    if not few and not p.a.dtype == p.b.dtype == p.accumulate:
+        return None
+    footprint = p.depth * p.columns * size
+    near = _stride(p.b.depth) * itemsize(p.b.dtype) < PAGE
+    once = p.rows <= max_rows(target, 2)
+    if not (
         few
         or (near and footprint <= private_cache(target) // 8)
         or footprint <= target.l1_bytes * 3 // 2
         or (once and footprint <= target.l2_bytes // 2)
     ):
-        return _direct_plans(target, problem)
-    return []
+        return None
+    plans = _direct_plans(target, p, _direct_tile(target, p))
+    return min(plans, key=lambda plan: unpacked_cost(product, plan, target))
 
 
-def unpacked_cost(problem: Contraction, plan: DirectPlan | DotPlan, target: CpuTarget) -> float:
+def unpacked_cost(product: ProductProblem, plan: DirectPlan | DotPlan, target: CpuTarget) -> float:
     """The time of a program, if there is work for so many."""
     if isinstance(plan, DotPlan):
         return busy_time(plan.work, plan.blocks * plan.splits, _wanted_dots(target, plan.problem))
@@ -137,13 +169,23 @@ def unpacked_cost(problem: Contraction, plan: DirectPlan | DotPlan, target: CpuT
     return busy_time(work, programs, _wanted(target, plan.problem, work))
 
 
-UNPACKED: SearchSpace[Contraction, CpuTarget, DirectPlan | DotPlan] = SearchSpace(
-    "product without packing", unpacked_plans, unpacked_cost
-)
+DOT_PRODUCTS = Solver("dot products", dot_plans, unpacked_cost, usual_dot, tier=1)
+DIRECT = Solver("direct", direct_plans, unpacked_cost, usual_direct, tier=2)
 
 
-def _direct_plans(target: CpuTarget, p: Contraction) -> list[DirectPlan]:
-    shape = _direct_tile(target, p)
+def _plain(p: Contraction) -> Contraction | None:
+    """The contraction with one loop each, its columns many; None where there are more loops."""
+    if not p.depth or not _is_plain(p):
+        return None
+    return p.swapped() if p.columns == 1 and p.rows > 1 else p
+
+
+def _by_line(p: Contraction) -> bool:
+    """Whether rows and columns are contiguous along the depth."""
+    return _stride(p.b.depth) == 1 and _stride(p.b.lines) != 1 and _stride(p.a.depth) == 1
+
+
+def _direct_plans(target: CpuTarget, p: Contraction, shape: TileShape) -> list[DirectPlan]:
     high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
     wanted = _wanted(target, p, _direct_cycles(p, shape))
     columns = ((n, min(wide, n)) for n in shares(wanted))

@@ -1,19 +1,20 @@
-"""Which kernels a CPU computes a product or a convolution with."""
+"""The solvers of products and convolutions on CPUs."""
 
 from __future__ import annotations
 
 import math
 
-from amdjax.kernels.products.contraction import Contraction
-from amdjax.kernels.products.convolution import Convolution
-from amdjax.kernels.products.cpu.amx import plan_amx
-from amdjax.kernels.products.cpu.depthwise import plan_depthwise
-from amdjax.kernels.products.cpu.direct import UNPACKED
+from amdjax.kernels.products.contraction import Contraction, ProductProblem
+from amdjax.kernels.products.convolution import ConvolutionProblem
+from amdjax.kernels.products.cpu.amx import AMX
+from amdjax.kernels.products.cpu.depthwise import DEPTHWISE, DEPTHWISE_GRADIENT
+from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
 from amdjax.kernels.products.cpu.few_columns import FEW_COLUMNS
-from amdjax.kernels.products.cpu.packed import plan_packed
-from amdjax.kernels.products.cpu.vnni import plan_vnni
+from amdjax.kernels.products.cpu.packed import PACKED
+from amdjax.kernels.products.cpu.vnni import VNNI
 from amdjax.kernels.products.dot import dot_contraction
 from amdjax.kernels.shaped import InOrder, KernelPlan, ShapedContext, shaped
+from amdjax.schedule.search import Family, Solver
 from amdjax.targets.cpu import CpuTarget
 
 
@@ -30,18 +31,27 @@ def plan_conv(ctx: ShapedContext) -> KernelPlan:
     """How a `conv_general_dilated` equation is computed."""
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return InOrder()
-    conv = Convolution.of(ctx)
-    problems = (conv.contraction(ctx, phase) for phase in conv.phases())
-    return plan_depthwise(ctx, conv) or InOrder([plan_contraction(ctx.target, p) for p in problems])
+    return CONVOLUTIONS.best(ConvolutionProblem.of(ctx), ctx.target)
 
 
 def plan_contraction(target: CpuTarget, problem: Contraction) -> KernelPlan:
     """The kernels that suit a contraction's sizes and layout."""
-    if problem.is_complex:
-        problem = problem.as_real()
-    plan: KernelPlan | None = FEW_COLUMNS.find(problem, target)
-    if plan is not None:
-        return plan
-    problem = problem.merged()
-    plan = UNPACKED.find(problem, target) or plan_amx(target, problem)
-    return plan or plan_vnni(target, problem) or plan_packed(target, problem)
+    return PRODUCTS.best(ProductProblem.of(problem), target)
+
+
+def as_products(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPlan]:
+    """Each phase of a convolution as a product."""
+    ctx, conv = problem
+    contractions = [conv.contraction(ctx, phase) for phase in conv.phases()]
+    return [InOrder([plan_contraction(target, p) for p in contractions])]
+
+
+PRODUCTS: Family[ProductProblem, CpuTarget, KernelPlan] = Family(
+    "product on a CPU", FEW_COLUMNS, DOT_PRODUCTS, DIRECT, AMX, VNNI, PACKED
+)
+CONVOLUTIONS: Family[ConvolutionProblem, CpuTarget, KernelPlan] = Family(
+    "convolution on a CPU",
+    DEPTHWISE,
+    DEPTHWISE_GRADIENT,
+    Solver("products", as_products, tier=2, composite=True),
+)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
-from amdjax.kernels.products.contraction import Axis, Contraction, lane_count
+from amdjax.kernels.products.contraction import Axis, Contraction, ProductProblem, lane_count
 from amdjax.kernels.products.cpu.packed import multiply_add
 from amdjax.kernels.products.cpu.reading import Reader
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer, store_lanes
 from amdjax.kernels.shaped import Call, ShapedContext
-from amdjax.schedule.search import SearchSpace, shares
+from amdjax.schedule.search import Solver, shares
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
@@ -46,8 +46,9 @@ class FewColumnsPlan:
         return f"few columns, product of {self.problem}, {rows}"
 
 
-def few_columns_plans(problem: Contraction, target: CpuTarget) -> list[FewColumnsPlan]:
+def few_columns_plans(product: ProductProblem, target: CpuTarget) -> list[FewColumnsPlan]:
     """Plans for a contraction whose loops are not merged; none where they do not fit."""
+    problem = product.loops
     if problem.is_complex or not problem.a.limits or problem.columns > MOST_COLUMNS:
         return []
     if not problem.depth or problem.b.limits or len(problem.a.depth) < 2:
@@ -61,12 +62,13 @@ def few_columns_plans(problem: Contraction, target: CpuTarget) -> list[FewColumn
     return [FewColumnsPlan(problem, chunk) for chunk in shares(most)]
 
 
-def few_columns_cost(problem: Contraction, plan: FewColumnsPlan, target: CpuTarget) -> float:
+def few_columns_cost(product: ProductProblem, plan: FewColumnsPlan, target: CpuTarget) -> float:
     """Programs to begin; all plans have enough to keep the threads busy."""
+    problem = plan.problem
     return problem.batches * ceil_div(ceil_div(problem.rows, POSITIONS), plan.chunk)
 
 
-FEW_COLUMNS = SearchSpace("product of few columns", few_columns_plans, few_columns_cost)
+FEW_COLUMNS = Solver("few columns", few_columns_plans, few_columns_cost)
 
 
 class FewColumnsProduct:

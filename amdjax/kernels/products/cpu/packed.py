@@ -17,8 +17,22 @@ from typing import Literal
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
-from amdjax.kernels.products.contraction import Contraction, Sink, TileShape, choose_tile
-from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking, line_stride
+from amdjax.kernels.products.contraction import (
+    Contraction,
+    ProductProblem,
+    Sink,
+    TileShape,
+    choose_tile,
+    tile_candidates,
+    tile_cost,
+)
+from amdjax.kernels.products.cpu.blocking import (
+    Blocking,
+    block_time,
+    blockings,
+    choose_blocking,
+    line_stride,
+)
 from amdjax.kernels.products.cpu.packing import (
     PanelPacker,
     copy_lines,
@@ -30,11 +44,13 @@ from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import combine_parts, split_sink
 from amdjax.kernels.products.writing import Writer, store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.schedule.search import Solver
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
 Rows = list[list[Value]]
 PREFETCH = 16  # steps in depth
+MOST_TILES = 4  # of different shapes that are looked at
 
 Add = Callable[[tile.Builder, Value, Value, Value], Value]
 
@@ -141,10 +157,28 @@ class PackedPlan:
         return f"packed product of {self.problem}, {self.blocking}"
 
 
-def plan_packed(target: CpuTarget, problem: Contraction) -> PackedPlan:
-    """The plan for any merged contraction."""
-    shape = choose_tile(target, problem.rows, problem.columns, problem.accumulate)
-    return PackedPlan(problem, choose_blocking(problem, target, shape))
+def usual_packed(product: ProductProblem, target: CpuTarget) -> PackedPlan:
+    """The plan for any contraction."""
+    p = product.merged
+    shape = choose_tile(target, p.rows, p.columns, p.accumulate)
+    return PackedPlan(p, choose_blocking(p, target, shape))
+
+
+def packed_plans(product: ProductProblem, target: CpuTarget) -> list[PackedPlan]:
+    """Plans of several tiles and blocks."""
+    p = product.merged
+    shapes = sorted(
+        tile_candidates(target, p.rows, p.columns, p.accumulate),
+        key=lambda shape: tile_cost(shape, p.rows, p.columns),
+    )
+    cuts = (cut for shape in shapes[:MOST_TILES] for cut in blockings(p, target, shape))
+    return [PackedPlan(p, cut) for cut in cuts]
+
+
+PACKED = Solver(
+    "packed", packed_plans, lambda p, plan, target: block_time(plan.problem, target, plan.blocking),
+    usual_packed, tier=5,
+)  # fmt: skip
 
 
 class PackedProduct:

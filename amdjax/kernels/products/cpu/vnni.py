@@ -11,13 +11,20 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from amdjax import tile
-from amdjax.kernels.products.contraction import Axis, Contraction, Source, choose_tile
+from amdjax.kernels.products.contraction import (
+    Axis,
+    Contraction,
+    ProductProblem,
+    Source,
+    choose_tile,
+)
 from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking
 from amdjax.kernels.products.cpu.packed import PackedProduct
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.cpu.reading import Part
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
+from amdjax.schedule.search import Solver
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
@@ -48,18 +55,25 @@ class VnniPlan:
         return f"VNNI product of {self.problem}, four bytes each, {self.blocking}"
 
 
-def plan_vnni(target: CpuTarget, problem: Contraction) -> VnniPlan | None:
+def usual_vnni(product: ProductProblem, target: CpuTarget) -> VnniPlan | None:
     """The plan of a product of bytes; None where machine or layout have no use of it."""
+    p = product.merged
+    return None if p.depth * p.columns < 1 << 12 else next(iter(vnni_plans(product, target)), None)
+
+
+def vnni_plans(product: ProductProblem, target: CpuTarget) -> list[VnniPlan]:
+    """The plan of a product of bytes."""
+    problem = product.merged
     a, b = problem.a, problem.b
     if problem.accumulate != "i32" or a.dtype not in ("i8", "u8") or b.dtype != "i8":
-        return None
+        return []
     if target.vector_bits < 512 or not target.dots_bytes:
-        return None
+        return []
     if a.limits or b.limits or len(a.depth) != 1 or len(b.depth) != 1 or len(b.lines) > 1:
-        return None
+        return []
     words = _in_words(a)
-    if words is None or problem.depth * problem.columns < 1 << 12:
-        return None
+    if words is None:
+        return []
     signed = a.dtype == "i8"
     in_words = replace(
         problem,
@@ -68,7 +82,10 @@ def plan_vnni(target: CpuTarget, problem: Contraction) -> VnniPlan | None:
     )
     shape = choose_tile(target, problem.rows, problem.columns, "i32")
     blocking = replace(choose_blocking(in_words, target, shape), splits=1, shared=True)
-    return VnniPlan(in_words, b, signed, blocking)
+    return [VnniPlan(in_words, b, signed, blocking)]
+
+
+VNNI = Solver("VNNI", vnni_plans, usual=usual_vnni, tier=4)
 
 
 def _in_words(source: Source) -> Source | None:

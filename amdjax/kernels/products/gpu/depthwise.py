@@ -26,7 +26,7 @@ from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes, uneven
 from amdjax.schedule.row_plan import counted
-from amdjax.schedule.search import SearchSpace
+from amdjax.schedule.search import Family, Solver
 from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.tile import itemsize
@@ -196,7 +196,9 @@ def depthwise_cost(problem: DepthwiseProblem, plan: DepthwisePlan, target: GpuTa
     return uneven(run.extent, length) * (len(seen) + phase.taps) / length
 
 
-DEPTHWISE = SearchSpace("depthwise convolution on a GPU", depthwise_plans, depthwise_cost)
+DEPTHWISE: Family[DepthwiseProblem, GpuTarget, DepthwisePlan] = Family(
+    "depthwise convolution on a GPU", Solver("depthwise", depthwise_plans, depthwise_cost)
+)
 
 
 class DirectConvolution:

@@ -28,7 +28,7 @@ from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
 from amdjax.schedule.index import LoopVar
-from amdjax.schedule.search import SearchSpace, busy_time, shares
+from amdjax.schedule.search import Family, Solver, busy_time, shares
 from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.tile import itemsize
@@ -186,7 +186,10 @@ def gradient_cost(problem: GradientProblem, plan: GradientPlan, target: GpuTarge
     return busy_time(plan.total * others, plan.splits * others, busy)
 
 
-GRADIENTS = SearchSpace("gradient of a depthwise kernel on a GPU", gradient_plans, gradient_cost)
+GRADIENTS: Family[GradientProblem, GpuTarget, GradientPlan] = Family(
+    "gradient of a depthwise kernel on a GPU",
+    Solver("depthwise gradient", gradient_plans, gradient_cost),
+)
 
 
 def _assign_loops(conv: Convolution, phases: Sequence[Phase]) -> GradientLoops:

@@ -1,11 +1,12 @@
-"""Which kernels a GPU computes a product or a convolution with."""
+"""The solvers of products and convolutions on GPUs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from amdjax.kernels.products.contraction import Contraction
-from amdjax.kernels.products.convolution import Convolution
+from amdjax.kernels.products.convolution import Convolution, ConvolutionProblem
 from amdjax.kernels.products.dot import dot_contraction
 from amdjax.kernels.products.gpu.complex import plan_complex_product
 from amdjax.kernels.products.gpu.contraction import plan_product
@@ -13,7 +14,10 @@ from amdjax.kernels.products.gpu.depthwise import plan_depthwise
 from amdjax.kernels.products.gpu.depthwise_gradient import plan_gradient
 from amdjax.kernels.products.gpu.padded_groups import plan_packed
 from amdjax.kernels.shaped import InOrder, KernelPlan, ShapedContext, shaped
+from amdjax.schedule.search import Family, Solver
 from amdjax.targets import GpuTarget
+
+GpuSolver = Solver[ConvolutionProblem, GpuTarget, KernelPlan]
 
 
 @shaped("dot_general", on="gpu")
@@ -34,10 +38,11 @@ def plan_conv(ctx: ShapedContext) -> KernelPlan | None:
     """How a `conv_general_dilated` equation is computed."""
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return InOrder()
-    conv = Convolution.of(ctx)
-    plan = plan_depthwise(ctx, conv) or plan_gradient(ctx, conv) or plan_packed(ctx, conv)
-    if plan is not None:
-        return plan
+    return CONVOLUTIONS.find(ConvolutionProblem.of(ctx), ctx.gpu)
+
+
+def as_products(ctx: ShapedContext, conv: Convolution) -> KernelPlan | None:
+    """A convolution as products; None where the matrix unit has nothing for its dtypes."""
     plans: list[KernelPlan] = []
     for problem in conv.contractions(ctx):
         part = plan_contraction(ctx.gpu, problem)
@@ -45,3 +50,24 @@ def plan_conv(ctx: ShapedContext) -> KernelPlan | None:
             return None
         plans.append(part)
     return InOrder(plans)
+
+
+def _solver(
+    name: str, tier: int, plan: Callable[[ShapedContext, Convolution], KernelPlan | None]
+) -> GpuSolver:
+    """An algorithm whose plan is made by choices of other families."""
+
+    def plans(problem: ConvolutionProblem, target: GpuTarget) -> list[KernelPlan]:
+        found = plan(*problem)
+        return [] if found is None else [found]
+
+    return Solver(name, plans, tier=tier, composite=True)
+
+
+CONVOLUTIONS: Family[ConvolutionProblem, GpuTarget, KernelPlan] = Family(
+    "convolution on a GPU",
+    _solver("depthwise", 0, plan_depthwise),
+    _solver("depthwise gradient", 1, plan_gradient),
+    _solver("padded groups", 2, plan_packed),
+    _solver("products", 3, as_products),
+)

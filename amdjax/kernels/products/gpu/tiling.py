@@ -11,7 +11,7 @@ from typing import NamedTuple
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.products.contraction import Contraction
 from amdjax.kernels.products.gpu.operands import contiguity
-from amdjax.schedule.search import SearchSpace
+from amdjax.schedule.search import Family, Solver
 from amdjax.targets import GpuTarget
 from amdjax.targets.mma import (
     CELL_BYTES,
@@ -259,7 +259,9 @@ def plan_cost(product: ProductProblem, plan: Plan, target: GpuTarget) -> float:
     return cycles
 
 
-PRODUCTS = SearchSpace("product on a GPU", candidates, plan_cost)
+PRODUCTS: Family[ProductProblem, GpuTarget, Plan] = Family(
+    "product on a GPU", Solver("matrix unit", candidates, plan_cost)
+)
 
 
 def _operand_bytes(problem: Contraction, tiling: Tiling) -> int:

@@ -70,7 +70,7 @@ class RadixPlan:
         return f"radix sort of {self.problem}, digits of {self.bits} bits, {shared}"
 
 
-def radix_plans(target: CpuTarget, problem: SortProblem) -> list[RadixPlan]:
+def radix_plans(problem: SortProblem, target: CpuTarget) -> list[RadixPlan]:
     """Digits of both sizes, by programs that take whole rows or share them."""
     rows, n, busy = problem.geometry.rows, problem.geometry.n, 2 * target.threads
     ways = [(False, n, min(rows, 4 * target.threads))]
@@ -79,7 +79,7 @@ def radix_plans(target: CpuTarget, problem: SortProblem) -> list[RadixPlan]:
     return [RadixPlan(problem, *way, bits) for way in ways for bits in (8, 11)]
 
 
-def radix_cost(target: CpuTarget, plan: RadixPlan) -> float:
+def radix_cost(problem: SortProblem, plan: RadixPlan, target: CpuTarget) -> float:
     """Moves of a record that a thread makes one after the other, for keys of 32 bits."""
     rows, n, busy = plan.problem.geometry.rows, plan.problem.geometry.n, 2 * target.threads
     work = 32 / plan.bits * rows * (n + BIN * (1 << plan.bits))
