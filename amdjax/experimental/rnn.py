@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import amdjax.numpy as jnp
-from amdjax import lax, random
+from amdjax import random, rnn as layers
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
 from amdjax.core.composite import composite
@@ -136,20 +136,9 @@ def swap_lstm_gates(
 def _layer(x: Array, h: Array, c: Array, params: Any, lengths: Array, reverse: bool) -> Any:
     """One layer in one direction, times first: sequences that have ended keep their state."""
     w_ih, w_hh, b_ih, b_hh = params
-    projected = x @ w_ih.T + (b_ih + b_hh)[None, None]
-
-    def step(state: Any, inputs: Any) -> Any:
-        h, c = state
-        gates, t = inputs
-        i, f, g, o = jnp.split(gates + h @ w_hh.T, 4, axis=-1)
-        new_c = sigmoid(f) * c + sigmoid(i) * tanh(g)
-        new_h = sigmoid(o) * tanh(new_c)
-        going = (t < lengths)[:, None]
-        state = jnp.where(going, new_h, h), jnp.where(going, new_c, c)
-        return state, jnp.where(going, new_h, 0)
-
-    times = jnp.arange(x.shape[0], dtype=lengths.dtype)
-    return lax.scan(step, (h, c), (projected, times), reverse=reverse)
+    weights = layers.Weights(w_ih.T, w_hh.T, b_ih, b_hh)
+    y, state = layers.lstm(weights, x, (h, c), lengths=lengths, reverse=reverse)
+    return state, y
 
 
 @composite(static_argnames=("input_size", "hidden_size", "num_layers", "dropout",

@@ -6,22 +6,32 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
 from amdjax.nn._scope import is_training
 from amdjax.nn.module import Module, static
 from amdjax.nn.regularization import dropout
 from amdjax.numpy._util import ArrayLike, as_array
-from amdjax.rnn.cells import Weights, check_activation, init_weights
+from amdjax.rnn.cells import (
+    Weights,
+    check_activation,
+    gru_cell,
+    init_weights,
+    lstm_cell,
+    rnn_cell,
+)
+from amdjax.rnn.parameters import Parameters
 from amdjax.rnn.sequences import gru, lstm, rnn
 
-__all__ = ["GRU", "LSTM", "RNN"]
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
 
 class _Recurrent(Module):
     weights: tuple[Weights, ...]
     rate: float = static()
     reverse: bool = static()
+    bidirectional: bool = static()
     time_major: bool = static()
 
     returns_state = True
@@ -37,26 +47,46 @@ class _Recurrent(Module):
         rate: float = 0.0,
         use_bias: bool = True,
         reverse: bool = False,
+        bidirectional: bool = False,
+        input_mode: str = "linear",
         time_major: bool = True,
         dtype: Any = None,
+        **options: Any,
     ) -> None:
+        name = type(self).__name__
         if not isinstance(layers, int) or layers < 1:
-            name = type(self).__name__
             raise ValueError(f"{name}: layers must be a positive integer, got {layers!r}.")
-        sizes = [in_features] + [hidden_features] * (layers - 1)
-        make = partial(init_weights, gates=self._gates, use_bias=use_bias, dtype=dtype)
-        keys = random.split(key, layers)
-        self.weights = tuple(make(k, n, hidden_features) for k, n in zip(keys, sizes))
+        if reverse and bidirectional:
+            raise ValueError(f"{name}: reverse must be False where bidirectional=True.")
+        directions = 2 if bidirectional else 1
+        options = {"gates": self._gates, "use_bias": use_bias, "dtype": dtype, **options}
+        keys = random.split(key, layers * directions)
+        features = options.get("projected_features") or hidden_features
+        self.weights = tuple(
+            init_weights(k, in_features, hidden_features, input_mode=input_mode, **options)
+            if i < directions
+            else init_weights(k, features * directions, hidden_features, **options)
+            for i, k in enumerate(keys)
+        )
         self.rate, self.reverse, self.time_major = rate, reverse, time_major
+        self.bidirectional = bidirectional
 
     def _sequence(self) -> Callable[..., tuple[Array, Any]]:
         raise NotImplementedError
+
+    @property
+    def params(self) -> Parameters:
+        """The weights by layer, direction and gate; `replace(weights=...)` takes them back."""
+        directions = ("forward", "reverse") if self.bidirectional else ("forward",)
+        directions = ("reverse",) if self.reverse else directions
+        return Parameters(self.weights, directions)
 
     def __call__(
         self,
         x: ArrayLike,
         state: Sequence[Any] | None = None,
         *,
+        lengths: ArrayLike | None = None,
         key: Any = None,
         train: bool | None = None,
     ) -> tuple[Array, tuple[Any, ...]]:
@@ -65,30 +95,44 @@ class _Recurrent(Module):
         Args:
           x: inputs of shape `(time, ..., in_features)`; `(batch, time, in_features)` unless
             `time_major`.
-          state: one state for each layer; None means zeros.
+          state: one state for each layer, or for each of its two directions, the forward one first;
+            None means zeros.
+          lengths: how many steps each sequence has, as for `lstm`; None means all.
           key: key of the dropout between layers; None for one of the `nn.apply` around the call.
           train: whether there is dropout; None means as `nn.apply` says.
 
         Returns:
-          The hidden states of the last layer, and each layer's state at the end.
+          The hidden states of the last layer, those of both directions side by side, and the
+          states at the end in the order of `state`.
 
         Raises:
           ValueError: dropout without a key, or shapes that do not fit.
         """
         name = type(self).__name__
-        count = len(self.weights)
+        count, directions = len(self.weights), 2 if self.bidirectional else 1
         if state is not None and len(state) != count:
-            raise ValueError(f"{name}: state must hold one entry for each of {count} layer(s).")
-        noisy = is_training(train) and self.rate > 0 and count > 1
-        keys = random.split(self.next_key(key), count) if noisy else [None] * count
-        states, run, y = [], self._sequence(), as_array(name, x)
-        for i, (weights, layer_key) in enumerate(zip(self.weights, keys)):
+            raise ValueError(
+                f"{name}: state must hold one entry for each of {count // directions} layer(s)"
+                f"{' and direction' if self.bidirectional else ''}."
+            )
+        layers = count // directions
+        noisy = is_training(train) and self.rate > 0 and layers > 1
+        keys = random.split(self.next_key(key), layers) if noisy else [None] * layers
+        run = partial(self._sequence(), lengths=lengths, time_major=self.time_major)
+        starts = [None] * count if state is None else list(state)
+        ends: list[Any] = []
+        y = as_array(name, x)
+        for i, layer_key in enumerate(keys):
             if noisy and i > 0:
                 y = dropout(layer_key, y, self.rate)
-            start = None if state is None else state[i]
-            y, end = run(weights, y, start, reverse=self.reverse, time_major=self.time_major)
-            states.append(end)
-        return y, tuple(states)
+            parts = []
+            for d in range(directions):
+                n = i * directions + d
+                part, end = run(self.weights[n], y, starts[n], reverse=self.reverse or d == 1)
+                parts.append(part)
+                ends.append(end)
+            y = jnp.concatenate(parts, axis=-1) if self.bidirectional else parts[0]
+        return y, tuple(ends)
 
 
 class LSTM(_Recurrent):
@@ -102,17 +146,40 @@ class LSTM(_Recurrent):
       rate: probability of dropout between layers.
       use_bias: whether there are biases.
       reverse: whether to go from the last step to the first.
+      bidirectional: whether each layer goes both ways, with weights for each, and gives both
+        results side by side.
+      input_mode: "linear", or "skip" for a first layer that adds its input to each gate without a
+        kernel.
+      projected_features: features of each layer's output, if it is projected.
+      peepholes: whether the gates see the memory.
       time_major: whether time is the first axis rather than the second.
       dtype: dtype of the weights; None means the default float.
 
         >>> from amdjax import rnn
-        >>> layer = rnn.LSTM(3, 5, layers=2, key=amdjax.random.key(0))
-        >>> y, states = layer(jnp.ones((7, 2, 3)))
+        >>> layer = rnn.LSTM(3, 5, layers=2, bidirectional=True, key=amdjax.random.key(0))
+        >>> y, states = layer(jnp.ones((7, 2, 3)), lengths=jnp.array([7, 4]))
         >>> y.shape, len(states)
-        ((7, 2, 5), 2)
+        ((7, 2, 10), 4)
     """
 
     _gates = 4
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden_features: int,
+        *,
+        projected_features: int | None = None,
+        peepholes: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            in_features,
+            hidden_features,
+            projected_features=projected_features,
+            peepholes=peepholes,
+            **kwargs,
+        )
 
     def _sequence(self) -> Callable[..., tuple[Array, Any]]:
         return lstm
@@ -129,6 +196,10 @@ class GRU(_Recurrent):
       rate: probability of dropout between layers.
       use_bias: whether there are biases.
       reverse: whether to go from the last step to the first.
+      bidirectional: whether each layer goes both ways, with weights for each, and gives both
+        results side by side.
+      input_mode: "linear", or "skip" for a first layer that adds its input to each gate without a
+        kernel.
       time_major: whether time is the first axis rather than the second.
       dtype: dtype of the weights; None means the default float.
 
@@ -138,6 +209,9 @@ class GRU(_Recurrent):
     """
 
     _gates = 3
+
+    def __init__(self, in_features: int, hidden_features: int, **kwargs: Any) -> None:
+        super().__init__(in_features, hidden_features, **kwargs)
 
     def _sequence(self) -> Callable[..., tuple[Array, Any]]:
         return gru
@@ -154,6 +228,9 @@ class RNN(_Recurrent):
       rate: probability of dropout between layers.
       use_bias: whether there are biases.
       reverse: whether to go from the last step to the first.
+      bidirectional: whether each layer goes both ways, with weights for each, and gives both
+        results side by side.
+      input_mode: "linear", or "skip" for a first layer that adds its input without a kernel.
       time_major: whether time is the first axis rather than the second.
       dtype: dtype of the weights; None means the default float.
       activation: "tanh" or "relu".
@@ -176,3 +253,105 @@ class RNN(_Recurrent):
 
     def _sequence(self) -> Callable[..., tuple[Array, Any]]:
         return partial(rnn, activation=self.activation)
+
+
+class _Cell(Module):
+    weights: Weights
+
+    _gates: ClassVar[int]
+
+    def __init__(self, in_features: int, hidden_features: int, *, key: Any, **options: Any) -> None:
+        self.weights = init_weights(key, in_features, hidden_features, self._gates, **options)
+
+    def _zeros(self, x: ArrayLike) -> list[Array]:
+        """A state for `x`: hidden state and memory."""
+        x = as_array(type(self).__name__, x, 1)
+        p, wide = self.weights.hidden_kernel.shape
+        dtype = jnp.result_type(x, self.weights.hidden_kernel)
+        return [jnp.zeros((*x.shape[:-1], n), dtype) for n in (p, wide // self._gates)]
+
+
+class LSTMCell(_Cell):
+    """A step of a long short-term memory, for loops of one's own.
+
+    Args:
+      in_features: number of input features.
+      hidden_features: number of hidden features.
+      key: key of the weights' random start.
+      use_bias: whether there are biases.
+      input_mode: "linear", or "skip" for no input kernel.
+      projected_features: features of the hidden state, if it is projected.
+      peepholes: whether the gates see the memory.
+      dtype: dtype of the weights; None means the default float.
+
+        >>> from amdjax import rnn
+        >>> h, c = rnn.LSTMCell(3, 5, key=amdjax.random.key(0))(jnp.ones((2, 3)))
+        >>> h.shape, c.shape
+        ((2, 5), (2, 5))
+    """
+
+    _gates = 4
+
+    def __call__(
+        self, x: ArrayLike, state: tuple[ArrayLike, ArrayLike] | None = None
+    ) -> tuple[Array, Array]:
+        """`lstm_cell` with these weights; a state of None means zeros."""
+        h, c = self._zeros(x) if state is None else state
+        return lstm_cell(self.weights, x, (h, c))
+
+
+class GRUCell(_Cell):
+    """A step of a gated recurrent unit, for loops of one's own.
+
+    Args:
+      in_features: number of input features.
+      hidden_features: number of hidden features.
+      key: key of the weights' random start.
+      use_bias: whether there are biases.
+      input_mode: "linear", or "skip" for no input kernel.
+      dtype: dtype of the weights; None means the default float.
+
+        >>> from amdjax import rnn
+        >>> rnn.GRUCell(3, 5, key=amdjax.random.key(0))(jnp.ones((2, 3))).shape
+        (2, 5)
+    """
+
+    _gates = 3
+
+    def __call__(self, x: ArrayLike, h: ArrayLike | None = None) -> Array:
+        """`gru_cell` with these weights; a state of None means zeros."""
+        return gru_cell(self.weights, x, self._zeros(x)[0] if h is None else h)
+
+
+class RNNCell(_Cell):
+    """A step of a plain recurrent network, for loops of one's own.
+
+    Args:
+      in_features: number of input features.
+      hidden_features: number of hidden features.
+      key: key of the weights' random start.
+      use_bias: whether there are biases.
+      input_mode: "linear", or "skip" for no input kernel.
+      dtype: dtype of the weights; None means the default float.
+      activation: "tanh" or "relu".
+
+        >>> from amdjax import rnn
+        >>> rnn.RNNCell(3, 5, activation="relu", key=amdjax.random.key(0))(jnp.ones((2, 3))).shape
+        (2, 5)
+    """
+
+    activation: str = static()
+
+    _gates = 1
+
+    def __init__(
+        self, in_features: int, hidden_features: int, *, activation: str = "tanh", **kwargs: Any
+    ) -> None:
+        check_activation("RNNCell", activation)
+        super().__init__(in_features, hidden_features, **kwargs)
+        self.activation = activation
+
+    def __call__(self, x: ArrayLike, h: ArrayLike | None = None) -> Array:
+        """`rnn_cell` with these weights; a state of None means zeros."""
+        start = self._zeros(x)[0] if h is None else h
+        return rnn_cell(self.weights, x, start, activation=self.activation)

@@ -8,6 +8,7 @@ from typing import Any
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.pytree import tree_map
 from amdjax.numpy._util import ArrayLike, as_array
 from amdjax.rnn.cells import Weights, check_activation, gru_step, lstm_step, project_input, rnn_step
 
@@ -20,6 +21,7 @@ def rnn(
     h: ArrayLike | None = None,
     *,
     activation: str = "tanh",
+    lengths: ArrayLike | None = None,
     reverse: bool = False,
     time_major: bool = True,
 ) -> tuple[Array, Array]:
@@ -30,6 +32,9 @@ def rnn(
       x: inputs of shape `(time, ..., n)`; `(batch, time, n)` unless `time_major`.
       h: hidden state at the start, `(..., m)`; None means zeros.
       activation: "tanh" or "relu".
+      lengths: how many steps each sequence has, integers of the shape of the batch; None means all.
+        What lies beyond takes no part: results are zero there, the state at the end is that of
+        each sequence's last step, and with `reverse` each begins at its own last step.
       reverse: whether to go from the last step to the first.
       time_major: whether time is the first axis rather than the second.
 
@@ -37,6 +42,7 @@ def rnn(
       The hidden states of all steps, shaped like `x` with m features, and the one at the end.
 
     Raises:
+      TypeError: `lengths` are no integers.
       ValueError: the shapes do not fit, or there is no such activation.
 
         >>> from amdjax import rnn
@@ -47,7 +53,7 @@ def rnn(
     """
     check_activation("rnn", activation)
     step = lambda weights, z, h: rnn_step(weights, z, h, activation)
-    return _scan("rnn", 1, step, lambda h: h, weights, x, h, reverse, time_major)
+    return _scan("rnn", 1, step, weights, x, h, lengths, reverse, time_major)
 
 
 def lstm(
@@ -55,6 +61,7 @@ def lstm(
     x: ArrayLike,
     state: tuple[ArrayLike, ArrayLike] | None = None,
     *,
+    lengths: ArrayLike | None = None,
     reverse: bool = False,
     time_major: bool = True,
 ) -> tuple[Array, tuple[Array, Array]]:
@@ -63,15 +70,19 @@ def lstm(
     Args:
       weights: as for `lstm_cell`.
       x: inputs of shape `(time, ..., n)`; `(batch, time, n)` unless `time_major`.
-      state: hidden state and memory at the start, each `(..., m)`; None means zeros.
+      state: hidden state and memory at the start, `(..., p)` and `(..., m)`; None means zeros.
+      lengths: how many steps each sequence has, integers of the shape of the batch; None means all.
+        What lies beyond takes no part: results are zero there, the state at the end is that of
+        each sequence's last step, and with `reverse` each begins at its own last step.
       reverse: whether to go from the last step to the first.
       time_major: whether time is the first axis rather than the second.
 
     Returns:
-      The hidden states of all steps, shaped like `x` with m features, and the pair of hidden state
+      The hidden states of all steps, shaped like `x` with p features, and the pair of hidden state
       and memory at the end.
 
     Raises:
+      TypeError: `lengths` are no integers, or `state` is no pair.
       ValueError: the shapes do not fit.
 
         >>> from amdjax import rnn
@@ -80,7 +91,7 @@ def lstm(
         >>> y.shape, h.shape, c.shape
         ((7, 2, 5), (2, 5), (2, 5))
     """
-    return _scan("lstm", 4, lstm_step, lambda s: s[0], weights, x, state, reverse, time_major)
+    return _scan("lstm", 4, lstm_step, weights, x, state, lengths, reverse, time_major)
 
 
 def gru(
@@ -88,6 +99,7 @@ def gru(
     x: ArrayLike,
     h: ArrayLike | None = None,
     *,
+    lengths: ArrayLike | None = None,
     reverse: bool = False,
     time_major: bool = True,
 ) -> tuple[Array, Array]:
@@ -97,6 +109,9 @@ def gru(
       weights: as for `gru_cell`.
       x: inputs of shape `(time, ..., n)`; `(batch, time, n)` unless `time_major`.
       h: hidden state at the start, `(..., m)`; None means zeros.
+      lengths: how many steps each sequence has, integers of the shape of the batch; None means all.
+        What lies beyond takes no part: results are zero there, the state at the end is that of
+        each sequence's last step, and with `reverse` each begins at its own last step.
       reverse: whether to go from the last step to the first.
       time_major: whether time is the first axis rather than the second.
 
@@ -104,6 +119,7 @@ def gru(
       The hidden states of all steps, shaped like `x` with m features, and the one at the end.
 
     Raises:
+      TypeError: `lengths` are no integers.
       ValueError: the shapes do not fit.
 
         >>> from amdjax import rnn
@@ -112,47 +128,77 @@ def gru(
         >>> y.shape, h.shape
         ((7, 2, 5), (2, 5))
     """
-    return _scan("gru", 3, gru_step, lambda h: h, weights, x, h, reverse, time_major)
+    return _scan("gru", 3, gru_step, weights, x, h, lengths, reverse, time_major)
 
 
 def _scan(
     name: str,
     gates: int,
     step: Callable[..., Any],
-    output: Callable[[Any], Array],
     weights: Weights,
-    x: ArrayLike,
+    inputs: ArrayLike,
     state: Any,
+    lengths: ArrayLike | None,
     reverse: bool,
     time_major: bool,
 ) -> tuple[Array, Any]:
-    x = as_array(name, x, 1)
+    x = as_array(name, inputs, 1)
     if x.ndim < (2 if time_major else 3):
         form = "(time, ..., n)" if time_major else "(batch, time, n)"
         raise ValueError(f"{name}: x must have shape {form}, got {x.shape}.")
     if not time_major:
         x = jnp.swapaxes(x, 0, 1)
+    going = None if lengths is None else _going(name, lengths, x)
+    if going is not None:
+        # What lies beyond the end must not reach gradients either, not even as 0 * NaN.
+        x = jnp.where(going, x, 0)
     # One large product for all steps instead of a small one in each.
     projected = project_input(name, weights, x, gates)
-    hidden = weights.hidden_kernel.shape[0]
-    state = _initial(name, state, (*x.shape[1:-1], hidden), projected.dtype, pair=gates == 4)
+    state = _initial(name, weights, state, x.shape[1:-1], projected.dtype, gates)
 
-    def body(state: Any, z: Array) -> tuple[Any, Array]:
-        state = step(weights, z, state)
-        return state, output(state)
+    def body(state: Any, now: tuple[Array, Array | None]) -> tuple[Any, Array]:
+        z, going = now
+        new = step(weights, z, state)
+        if going is None:
+            return new, _output(new)
+        new = tree_map(lambda a, b: jnp.where(going, a, b), new, state)
+        return new, jnp.where(going, _output(new), 0)
 
-    state, y = lax.scan(body, state, projected, reverse=reverse)
+    state, y = lax.scan(body, state, (projected, going), reverse=reverse)
     return (y if time_major else jnp.swapaxes(y, 0, 1)), state
 
 
-def _initial(name: str, state: Any, shape: tuple[int, ...], dtype: Any, pair: bool) -> Any:
+def _output(state: Any) -> Array:
+    return state[0] if isinstance(state, tuple) else state
+
+
+def _going(name: str, lengths: ArrayLike, x: Array) -> Array:
+    """Which steps each sequence has, `(time, ..., 1)`."""
+    lengths = as_array(name, lengths)
+    if not jnp.issubdtype(lengths.dtype, jnp.integer):
+        raise TypeError(f"{name}: lengths must be integers, got {lengths.dtype}.")
+    if lengths.shape != x.shape[1:-1]:
+        raise ValueError(
+            f"{name}: lengths must have the shape {x.shape[1:-1]} of the batch, got "
+            f"{lengths.shape}."
+        )
+    times = jnp.arange(x.shape[0]).reshape(-1, *[1] * lengths.ndim)
+    return (times < lengths)[..., None]
+
+
+def _initial(
+    name: str, weights: Weights, state: Any, batch: tuple[int, ...], dtype: Any, gates: int
+) -> Any:
+    hidden = weights.hidden_kernel.shape
+    pair = gates == 4
+    shapes = [(*batch, hidden[0]), (*batch, hidden[1] // gates)][: 1 + pair]
     if state is None:
-        zeros = jnp.zeros(shape, dtype)
-        return (zeros, zeros) if pair else zeros
+        arrays = [jnp.zeros(shape, dtype) for shape in shapes]
+        return tuple(arrays) if pair else arrays[0]
     if pair and not (isinstance(state, (tuple, list)) and len(state) == 2):
         raise TypeError(f"{name}: state must be a pair of hidden state and memory, got {state!r}.")
     arrays = [as_array(name, s, 2).astype(dtype) for s in (state if pair else [state])]
-    for a in arrays:
+    for a, shape in zip(arrays, shapes):
         if a.shape != shape:
             raise ValueError(f"{name}: the state must have shape {shape}, got {a.shape}.")
     return tuple(arrays) if pair else arrays[0]
